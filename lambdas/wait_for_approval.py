@@ -1,10 +1,10 @@
-"""wait_for_approval: see nodeheal/services/wait_for_approval.py."""
+"""wait_for_approval: see nodeheal/operations/steps.py."""
 
 from lambdas.composition import links, ports, step
 from nodeheal.contract import metrics
 from nodeheal.contract.steps import StepRequest
 from nodeheal.domain.measures import Measure
-from nodeheal.services.wait_for_approval import wait_for_approval
+from nodeheal.operations.steps import wait_for_approval
 
 handler = step(
     StepRequest,

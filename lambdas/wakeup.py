@@ -14,7 +14,7 @@ from nodeheal.contract.ecs_task import EcsTaskDetail
 from nodeheal.contract.health_event import CheckpointFound, DiagnosticsFinished, EvidenceFrozen, NodeBooted
 from nodeheal.contract.job_steps import JobStopRequested
 from nodeheal.ports import Ports
-from nodeheal.services import new_machine, stop_start, wakeup
+from nodeheal.services import new_machine, wakeup
 from nodeheal.services.new_nodes import on_first_boot
 from nodeheal.services.translate.ecs_task import task_change
 from nodeheal.services.translate.machine import GroupLaunchDetail, MachineStateDetail, group_launch
@@ -47,8 +47,7 @@ def _read(kind: Any, detail: Event) -> Callable[[Ports], None]:
             change = task_change(EcsTaskDetail.model_validate(detail))
             return partial(wakeup.on_task_change, change) if change is not None else _nothing
         case names.SSM_INVOCATION_CHANGE:
-            invocation = SsmInvocationDetail.model_validate(detail)
-            return partial(wakeup.on_command_failed, invocation.command_id) if invocation.has_failed else _nothing
+            return _about_command(SsmInvocationDetail.model_validate(detail))
         case names.GROUP_LAUNCHED | names.GROUP_LAUNCH_FAILED:
             launch = group_launch(GroupLaunchDetail.model_validate(detail), kind == names.GROUP_LAUNCH_FAILED)
             return partial(new_machine.on_group_launch, launch)
@@ -79,9 +78,15 @@ def _on_node_booted(event: NodeBooted, ports: Ports) -> None:
     on_first_boot(event, ports, policy)
 
 
+def _about_command(invocation: SsmInvocationDetail) -> Callable[[Ports], None]:
+    if not invocation.has_failed:
+        return _nothing
+    return partial(wakeup.on_command_failed, invocation.instance_id, invocation.command_id)
+
+
 def _about_machine(detail: MachineStateDetail) -> Callable[[Ports], None]:
     if detail.has_stopped:
-        return partial(stop_start.on_machine_stopped, detail.machine_id)
+        return partial(wakeup.on_machine_stopped, detail.machine_id)
     return partial(new_machine.on_machine_gone, detail.machine_id) if detail.is_gone else _nothing
 
 

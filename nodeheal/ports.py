@@ -25,6 +25,7 @@ from nodeheal.domain.incident import History, Incident, TimelineEntry
 from nodeheal.domain.job import CheckAnswer, DirectoryLook, GangTask, Job, Run
 from nodeheal.domain.machine import Alternative, GiveBack, Launch, Machine, Power
 from nodeheal.domain.node import Node
+from nodeheal.domain.operation import Operation
 from nodeheal.domain.pool import Pool
 from nodeheal.domain.reading import NOWHERE, Reading
 from nodeheal.domain.silence import Answer, Glimpse
@@ -179,6 +180,22 @@ class WaitStore(Protocol):
 
     def in_line(self, line: str) -> Sequence[Wait]:
         """The waits that stand in this line, in order of their places; eventually consistent."""
+
+
+class OperationStore(Protocol):
+    """Remembers operations: from before anything is sent until a week after their deadline."""
+
+    def get(self, owner: str, operation_id: str) -> Operation | None:
+        """The operation as last written (strongly consistent), or None."""
+
+    def save(self, operation: Operation) -> bool:
+        """Write it if its version is still the stored one (0: if it does not exist). False: read it again."""
+
+    def open_of(self, owner: str) -> Sequence[Operation]:
+        """The owner's operations whose result their workflow does not have yet (strongly consistent)."""
+
+    def queued(self, line: str) -> Sequence[Operation]:
+        """The open operations that stand in this line, in order of their places; eventually consistent."""
 
 
 class JobStore(Protocol):
@@ -489,6 +506,7 @@ class Ports:
     attempts: AttemptLedger
     pools: PoolStore
     waits: WaitStore
+    operations: OperationStore
     jobs: JobStore
     job_notes: JobNotes
     scheduler: Scheduler

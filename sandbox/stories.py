@@ -136,7 +136,7 @@ def _events_are_taken_in_side_by_side(story: Story) -> str:
 
 def _breaker_is_reset(story: Story) -> str:
     is_told = any(TRIPPED in subject for subject, _ in story.told.mails)
-    line = story.ports.waits.in_line(names.pool_line(Awaited.BREAKER, story.script.pool))
+    line = story.ports.operations.queued(names.pool_line(Awaited.BREAKER, story.script.pool))
     if not is_told or len(line) < story.script.breaks:
         return ""
     woken = reset_breaker(story.script.pool, "the rack has power again", story.ports)

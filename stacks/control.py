@@ -1,7 +1,6 @@
 """What acts in the stack: the functions, the workflows, the rules between them, and the SSM documents."""
 
 import json
-from collections.abc import Mapping
 
 import aws_cdk as cdk
 from aws_cdk import aws_iam as iam
@@ -28,7 +27,7 @@ from stacks.policy_store import VALIDATOR, PolicyStore
 from stacks.rules import BrokenWorkflow, connect_routes, keep_warm, page_on_broken_workflow, sweep_regularly
 from stacks.settings import REPOSITORY, Settings
 from stacks.state import KEPT, State
-from stacks.workflows import CHILDREN, JOB, JOB_PERMISSIONS, PARENT, PARENT_PERMISSIONS, Workflow, build_workflow
+from stacks.workflows import JOB, JOB_PERMISSIONS, PARENT, PARENT_PERMISSIONS, Workflow, build_workflow
 
 DOCUMENTS = {
     names.REBOOT_DOCUMENT: "reboot-node",
@@ -178,17 +177,12 @@ class Control:
         }
 
     def _workflows(self) -> dict[str, sfn.StateMachine]:
-        children = {stem: self._workflow(Workflow(stem), {}, ()) for stem in CHILDREN}
-        machines = {f"{Workflow(stem).class_name}Machine": arn.state_machine_arn for stem, arn in children.items()}
-        parents = {
-            PARENT: self._workflow(Workflow(PARENT), machines, PARENT_PERMISSIONS),
-            JOB: self._workflow(Workflow(JOB), {}, JOB_PERMISSIONS),
+        return {
+            PARENT: self._workflow(Workflow(PARENT), PARENT_PERMISSIONS),
+            JOB: self._workflow(Workflow(JOB), JOB_PERMISSIONS),
         }
-        return {**children, **parents}
 
-    def _workflow(
-        self, workflow: Workflow, machines: Mapping[str, str], permissions: tuple[Permission, ...]
-    ) -> sfn.StateMachine:
+    def _workflow(self, workflow: Workflow, permissions: tuple[Permission, ...]) -> sfn.StateMachine:
         """A state machine that may invoke exactly the functions that its file names."""
         functions = {f"{spec.class_name}Function": self.functions[spec.stem].function_arn for spec in FUNCTIONS}
         names_of = {"Partition": cdk.Aws.PARTITION, "Table": self._state.table.table_name}
@@ -196,9 +190,7 @@ class Control:
         invoked = [arn for name, arn in functions.items() if name in workflow.placeholders()]
         statements = [iam.PolicyStatement(actions=["lambda:InvokeFunction"], resources=invoked)]
         statements += [permission.statement(self._places) for permission in permissions]
-        machine = build_workflow(
-            self._stack, workflow, {**names_of, **functions, **machines}, statements, self._keep_logs
-        )
+        machine = build_workflow(self._stack, workflow, {**names_of, **functions}, statements, self._keep_logs)
         accept_wildcards(machine.role, permissions, self._places)
         return machine
 

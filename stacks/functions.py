@@ -164,7 +164,20 @@ FUNCTIONS = (
         memory_mb=1_024,  # the signs of life of 100,000 nodes take four seconds of a whole processor to read
         is_event_driven=True,
     ),
-    FunctionSpec("decide_next_step", (CHANGE, ANNOUNCE, READ_POLICY, SEE_COMMAND, *ASK_WITNESSES), keep_warm=True),
+    FunctionSpec(
+        "decide_next_step",
+        (
+            CHANGE,
+            ANNOUNCE,
+            READ_POLICY,
+            SEE_COMMAND,
+            *SEE_MACHINES,
+            SEE_LAUNCHES,
+            *ASK_WITNESSES,
+            RESUME,
+        ),
+        keep_warm=True,
+    ),
     FunctionSpec(
         "isolate_node",
         (
@@ -180,7 +193,6 @@ FUNCTIONS = (
         ),
         keep_warm=True,
     ),
-    FunctionSpec("reserve_attempt", state=(KEEP,), keep_warm=True),
     FunctionSpec(
         "reboot_node",
         (
@@ -191,16 +203,18 @@ FUNCTIONS = (
             START_MACHINE,
             RESUME,
         ),
+        state=(KEEP, LIST),
         keep_warm=True,
     ),
     FunctionSpec(
         "run_diagnostics",
         (*send_command("rerun diagnostics", names.DIAGNOSTICS_DOCUMENT), READ_POLICY, RESUME),
+        state=(KEEP, LIST),
     ),
     FunctionSpec(
         "freeze_evidence",
         (*send_command("save evidence", names.EVIDENCE_DOCUMENT), SIGN_UPLOADS, READ_POLICY, RESUME),
-        state=(KEEP, FORGET),
+        state=(KEEP,),
     ),
     FunctionSpec(
         "replace_node",
@@ -211,9 +225,9 @@ FUNCTIONS = (
         "return_to_service",
         (FIND_NODE, *SWITCH_NODE, *SEE_MACHINES, TERMINATE_MACHINE, GIVE_UP_IN_GROUP, READ_POLICY, RESUME),
     ),
-    FunctionSpec("wait_for_news", (*_ASK_FOR_CHECKPOINT, RESUME, ANNOUNCE)),
-    FunctionSpec("wait_for_approval", (READ_APPROVAL_KEY, ANNOUNCE, RESUME)),
-    FunctionSpec("answer_approval", (READ_APPROVAL_KEY, RESUME)),
+    FunctionSpec("wait_for_news", (*_ASK_FOR_CHECKPOINT, RESUME, ANNOUNCE), state=(KEEP, LIST)),
+    FunctionSpec("wait_for_approval", (READ_APPROVAL_KEY, ANNOUNCE, RESUME), state=(KEEP, LIST)),
+    FunctionSpec("answer_approval", (READ_APPROVAL_KEY, RESUME), state=(KEEP, LIST)),
     FunctionSpec(
         "stop_gang",
         (CHANGE, *_ASK_FOR_CHECKPOINT, STOP_TASK, SEE_TASKS, LIST_TASKS, READ_POLICY, RESUME),
@@ -235,7 +249,6 @@ FUNCTIONS = (
         (CHANGE, FIND_NODE, SEE_NODE, *START_TASK, STOP_TASK, SEE_TASKS, READ_POLICY, RESUME),
         keep_warm=True,
     ),
-    FunctionSpec("look_once", (SEE_COMMAND, *SEE_MACHINES, SEE_LAUNCHES, RESUME)),
     FunctionSpec("end_incident", (CHANGE, FIND_NODE, *START_TASK, SEE_TASKS, ANNOUNCE, READ_POLICY, RESUME)),
     FunctionSpec("choose_nodes", (CHANGE, READ_POLICY, RESUME)),
     FunctionSpec("await_nodes", (READ_POLICY, RESUME)),

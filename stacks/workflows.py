@@ -18,7 +18,6 @@ from stacks.settings import REPOSITORY
 DEFINITIONS = REPOSITORY / "state_machines"
 PARENT = "recover_node"
 JOB = "run_job"
-CHILDREN = ("reboot_node", "replace_node", "restart_workload", "run_diagnostics")
 _PLACEHOLDER = re.compile(r"\$\{(\w+)\}")
 # Step Functions keeps its right to write logs in one resource policy a Region; under this prefix it never grows full.
 _LOG_PREFIX = "/aws/vendedlogs/states"
@@ -50,25 +49,9 @@ class Workflow:
         return set(_PLACEHOLDER.findall(self.path.read_text(encoding="utf-8")))
 
 
-_STATES = "arn:{partition}:states:{region}:{account}"
 PARENT_PERMISSIONS = (
     Permission("mark the incident as begun, without a function", ("dynamodb:UpdateItem",), ("{table}",)),
     Permission("page even where no function works", ("sns:Publish",), ("{topic}",)),
-    Permission(
-        "run the children",
-        ("states:StartExecution",),
-        tuple(f"{_STATES}:stateMachine:{Workflow(child).deployed_name}" for child in CHILDREN),
-    ),
-    Permission(
-        "see a child end, and stop it when its parent is stopped; their names carry the incident",
-        ("states:DescribeExecution", "states:StopExecution"),
-        tuple(f"{_STATES}:execution:{Workflow(child).deployed_name}:*" for child in CHILDREN),
-    ),
-    Permission(
-        "wait for a child: Step Functions keeps this rule itself",
-        ("events:DescribeRule", "events:PutRule", "events:PutTargets"),
-        ("arn:{partition}:events:{region}:{account}:rule/StepFunctionsGetEventsForStepFunctionsExecutionRule",),
-    ),
 )
 
 JOB_PERMISSIONS = (

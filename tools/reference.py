@@ -14,7 +14,7 @@ from stacks.job_output import EXECUTION_PERMISSIONS, pull_from_others
 from stacks.node_channels import NODE_PERMISSIONS
 from stacks.permission import Permission, own_log
 from stacks.settings import REPOSITORY
-from stacks.workflows import CHILDREN, JOB, JOB_PERMISSIONS, PARENT, PARENT_PERMISSIONS, Workflow
+from stacks.workflows import JOB, JOB_PERMISSIONS, PARENT, PARENT_PERMISSIONS, Workflow
 from tools import fault_reference, job_reference, policy_reference, threshold_reference
 
 REFERENCE = REPOSITORY / "docs" / "reference"
@@ -118,7 +118,7 @@ def _code(words: tuple[str, ...]) -> str:
 
 def _state_machines() -> str:
     lines = ["# The state machines", "", _GENERATED]
-    for stem in (PARENT, JOB, *CHILDREN):
+    for stem in (PARENT, JOB):
         definition = json.loads(Workflow(stem).path.read_text(encoding="utf-8"))
         lines += [f"## {stem}", "", definition["Comment"], "", "```mermaid", "stateDiagram-v2", "    direction TB"]
         lines += _diagram(definition)
@@ -140,13 +140,20 @@ def _diagram(definition: dict[str, Any]) -> Iterator[str]:
 
 
 # The words that a condition compares with: all of them, since two edges may share the first.
-_QUOTED = re.compile(r"'([^']*)'")
+_QUOTED = re.compile(r"(!= )?'([^']*)'")
+_VARIABLE = re.compile(r"\$(\w+)")
+
+
+def _words(condition: str) -> list[str]:
+    """What an edge says: the words that its condition compares with, else the variables that it asks."""
+    quoted = [f"not {word}" if is_other else word for is_other, word in _QUOTED.findall(condition)]
+    return quoted or [_VARIABLE.findall(condition)[0].replace("_", " ")]
 
 
 def _exits(state: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if "Next" in state:
         yield state["Next"], ""
-    words = [_QUOTED.findall(rule["Condition"]) for rule in state.get("Choices", [])]
+    words = [_words(rule["Condition"]) for rule in state.get("Choices", [])]
     for number, rule in enumerate(state.get("Choices", [])):
         is_rest = any(earlier[0] == words[number][0] for earlier in words[:number])
         yield rule["Next"], " for ".join(words[number]) + (" for anything else" if is_rest else "")

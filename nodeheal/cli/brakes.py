@@ -83,7 +83,7 @@ def show(pool: PoolName, table: Table = names.TABLE, as_json: AsJson = False) ->
     with clearly():
         world = connect.ports(table)
         found = world.pools.get(connect.known_pool(pool, world))
-        line = world.waits.in_line(names.pool_line(Awaited.BREAKER, pool))
+        line = world.operations.queued(names.pool_line(Awaited.BREAKER, pool))
     waiting = [wait.incident_id for wait in line]
     if as_json:
         opened = found.breaker_opened_at.isoformat() if found.breaker_opened_at else None

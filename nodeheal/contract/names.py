@@ -191,6 +191,7 @@ POOL_SK = "pool"
 ATTEMPTS_PREFIX = "attempts#"
 SLOT_PREFIX = "slot#"
 LINE_PREFIX = "wait#"
+OPERATIONS_PREFIX = "op#"
 TIMELINE_PREFIX = "t#"
 FAULT_PREFIX = "f#"
 REPORTS_PREFIX = "reports#"  # how many a node has sent in a minute, or of what is old in a day
@@ -266,6 +267,16 @@ def group_line(group: str) -> str:
 def late_line(group: str) -> str:
     """The line of those for whom an Auto Scaling group still owes a machine, and nobody waits any more."""
     return f"late/{group}"
+
+
+def operation_pk(owner: str) -> str:
+    """Partition of the operations of one node, incident or job. No person and no node may write there."""
+    return f"{OPERATIONS_PREFIX}{owner}"
+
+
+def operation_sk(operation_id: str) -> str:
+    """Sort key of one operation."""
+    return f"op#{operation_id}"
 
 
 def wait_pk(kind: str, key: str) -> str:

@@ -65,6 +65,12 @@ class Decision(Frozen):
         default=False,
         description="for RESTART_WORKLOAD: on free nodes, before this one is healed; DIAGNOSE: such a node",
     )
+    continues: int | None = Field(
+        default=None,
+        ge=0,
+        le=MOST,
+        description="the turn whose operation this goes on with: nothing is reserved or sent twice for it",
+    )
     accused: Accusation | None = Field(
         default=None, description="for FREEZE_EVIDENCE: the fault that the node is asked to confirm"
     )
@@ -96,6 +102,11 @@ class StepRequest(Frozen):
     searches: int = Field(
         default=0, ge=0, le=MOST, description="how many nodes were asked for the job's newest checkpoint"
     )
+
+    @property
+    def operation_turn(self) -> int:
+        """The turn that names the operation and its attempt."""
+        return self.turn if self.decision.continues is None else self.decision.continues
 
 
 class DecideRequest(Frozen):

@@ -4,6 +4,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from nodeheal.contract.names import TRAINING_HANG
+from nodeheal.contract.results import CallAgain
 from nodeheal.contract.steps import Decision
 from nodeheal.contract.vocabulary import Action, Awaited, Ending, Escalation, Family, Outcome, Step, Verdict
 from nodeheal.domain import brakes, correlate
@@ -25,6 +26,9 @@ HANG = f"{Family.host.value}/{TRAINING_HANG}"
 
 def decide(history: History, policy: RecoveryPolicy, now: datetime) -> Decision:
     """The next step of the incident at `now` (UTC). Never raises, whatever the history."""
+    unfinished = _continued(history)
+    if unfinished is not None:
+        return unfinished
     history = history.begun_anew()
     case = read_case(history, policy)
     seen = read_progress(history, policy)
@@ -44,6 +48,15 @@ def decide(history: History, policy: RecoveryPolicy, now: datetime) -> Decision:
             Escalation.RULES_CHANGED, f"{case.fault.title}: the node is isolated, and nothing asks for that any more"
         )
     return heal(say, seen, case)
+
+
+def _continued(history: History) -> Decision | None:
+    """The last step once more, where it has asked for that: the same operation, and the same attempt."""
+    last = history.turns[-1] if history.turns else None
+    if last is None or last.result is None or not isinstance(last.result.facts, CallAgain):
+        return None
+    turn = last.decision.continues or len(history.turns)
+    return last.decision.model_copy(update={"continues": turn, "reason": last.result.reason})
 
 
 def _with_the_job_in_mind(say: Spell, seen: Progress, decided: Decision) -> Decision:

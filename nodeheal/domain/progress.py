@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from nodeheal.contract.results import Isolated, Refused, Replaced, Returned, StepResult
+from nodeheal.contract.results import CallAgain, Isolated, Refused, Replaced, Returned, StepResult
 from nodeheal.contract.steps import Decision
 from nodeheal.contract.vocabulary import Action, Awaited, Outcome, Refusal, Step, Verdict
 from nodeheal.domain.diagnosis import diagnose
@@ -139,7 +139,7 @@ def read_progress(history: History, policy: RecoveryPolicy) -> Progress:
 
 
 def _fold(seen: Progress, decision: Decision, result: StepResult) -> None:
-    if result.refused_for(Refusal.NEW_BOOT):
+    if result.refused_for(Refusal.NEW_BOOT) or isinstance(result.facts, CallAgain):
         return  # nothing was done: it is decided anew
     if result.step is Step.WAIT:
         _fold_wait(seen, decision, result)

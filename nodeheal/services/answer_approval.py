@@ -2,14 +2,12 @@
 
 from dataclasses import dataclass
 
-from nodeheal.contract.results import StepResult
 from nodeheal.domain.approval import Answer, Question
 from nodeheal.domain.incident import TimelineEntry
+from nodeheal.operations.approve import answer_id, find_question, recorded_answer
+from nodeheal.operations.engine import reconcile
 from nodeheal.ports import Ports
 from nodeheal.services.consequences import why_paused
-from nodeheal.services.recorded_answer import answer_id, answered, recorded_answer
-from nodeheal.services.steps import resume
-from nodeheal.services.wait_for_approval import APPROVAL, approval_key
 
 _SAID = {Answer.approve: "approved", Answer.refuse: "refused"}
 
@@ -27,8 +25,8 @@ def answer_approval(question: Question, answer: Answer, who: str, why: str, port
 
     Raises NotFound for an incident that does not exist.
     """
-    wait = ports.waits.get(APPROVAL, approval_key(question))
-    if wait is None or wait.deadline_at <= ports.clock():
+    asked = find_question(question, ports)
+    if asked is None or asked.deadline_at <= ports.clock():
         return _too_late(question, answer, who, ports)
     said = f"{_SAID[answer]} by {who}{f': {why}' if why else ''}"
     entry = TimelineEntry(ports.clock(), "answer", answer_id(question), said, answer.value)
@@ -36,7 +34,7 @@ def answer_approval(question: Question, answer: Answer, who: str, why: str, port
     first = recorded_answer(question, ports.incidents.history(question.incident_id)) or entry
     is_first = is_new or first == entry  # a write whose answer was lost is repeated, and finds itself
     # Also for a later answer: the first one may have been recorded by a call that died before it could resume.
-    was_waiting = resume(ports, wait, answered(StepResult.model_validate_json(wait.result_json), first, ports))
+    was_waiting = reconcile(asked, ports)
     if not is_first:
         return _refuse(question, answer, who, f"it was answered before: {first.text}", ports)
     if not was_waiting:
@@ -56,7 +54,7 @@ def open_question(incident_id: str, ports: Ports) -> Question:
     """What the incident asks now. Raises ValueError where it asks nothing, NotFound for an unknown incident."""
     history = ports.incidents.history(incident_id)
     question = Question(incident_id, history.incident.turn)
-    if ports.waits.get(APPROVAL, approval_key(question)) is None:
+    if find_question(question, ports) is None:
         raise ValueError(f"{incident_id} waits for no approval; it is {history.incident.state}")
     return question
 

@@ -18,13 +18,12 @@ from nodeheal.domain.evidence import Diagnosis
 from nodeheal.domain.job import CheckAnswer, Job
 from nodeheal.domain.node import Node
 from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.operations.diagnose import DiagnosisAnswer, judge, note_good_run
 from nodeheal.ports import Ports, Wait
 from nodeheal.services.job_nodes import job_checks_due
 from nodeheal.services.job_steps import job_of_request, job_result, job_token, request_id_of, save_job
-from nodeheal.services.judge_diagnosis import judge
-from nodeheal.services.orders import REFUSED
+from nodeheal.services.orders import REFUSED, name_command
 from nodeheal.services.request_ids import named_at_random, request_id_of_wait, wait_for_answer
-from nodeheal.services.send_command import name_command
 from nodeheal.services.steps import no_diagnosis_yet, node_of, resume_if_complete
 from nodeheal.services.try_pairs import try_pairs
 
@@ -71,9 +70,13 @@ def take_answer(event: DiagnosticsFinished, ports: Ports) -> bool:
     sent = ports.waits.get(JOB_ORDER, _sent_key(wait.key, event.node_id)) if wait is not None else None
     if wait is None or sent is None or sent.boot_id != event.boot_id:
         return False
-    blank = StepResult.model_validate_json(sent.result_json)
-    found = judge(blank, event.verdict, event.failed_tests, event.measured, ports)
-    _answer(wait, event.node_id, event.boot_id, found.outcome, found.reason, ports)
+    known, answer = StepResult.model_validate_json(sent.result_json).facts, DiagnosisAnswer.of(event)
+    tolerated = known.tolerated_percent if isinstance(known, Diagnosed) else None
+    good_run = node_of(event.node_id, ports).good_run
+    outcome, reason = judge(answer, good_run, 100.0 if tolerated is None else tolerated)
+    if outcome is Outcome.DONE:
+        note_good_run(event.node_id, answer, ports)
+    _answer(wait, event.node_id, event.boot_id, outcome, reason, ports)
     return True
 
 

@@ -5,10 +5,11 @@ from datetime import datetime
 
 from nodeheal.domain.beat import Beat, after
 from nodeheal.domain.node import ABSENT
+from nodeheal.domain.operation import node_owner
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.domain.silence import Glimpse
+from nodeheal.operations.engine import reconcile_all
 from nodeheal.ports import Ports
-from nodeheal.services.boot_wait import prove_boot
 
 # What one run may do. What is left over, the next run does: nothing of it is urgent.
 BOOTS_A_RUN = 100
@@ -45,7 +46,7 @@ def _note_boot(node_id: str, beat: Beat, ports: Ports) -> bool:
     known = after(node, beat, ports.clock()) if node is not None else None
     if node is None or known is None or known.boot_id == node.boot_id or not ports.nodes.save(known):
         return False
-    prove_boot(known, ports)
+    reconcile_all(node_owner(node_id), ports)
     return True
 
 

@@ -19,7 +19,7 @@ from nodeheal.ports import Ports, Wait
 from nodeheal.services.early_end import early_end, ended_early
 from nodeheal.services.job_nodes import claim_stand_ins, free_nodes, job_of_others, release_claims
 from nodeheal.services.job_stand_in import let_go_of_stand_ins
-from nodeheal.services.reserve_attempt import refund_attempt
+from nodeheal.services.reserve_attempt import why_no_attempt
 from nodeheal.services.start_gang import abandon, record_run, start_ranks, was_refused
 from nodeheal.services.steps import node_of, result_of, resume_if_complete, tell, token_of
 from nodeheal.services.stop_gang import current_run, is_newer_than_fault, left_of, run_key
@@ -59,7 +59,6 @@ def launch_gang(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> N
             return
         stuck = why_stuck(job, ports.jobs.runs(job.job_id))
         if stuck:
-            refund_attempt(request, ports)  # nothing was started
             _refuse(request, ports, stuck)
             return
         nodes = _nodes_for(request, last, ports, policy)
@@ -67,8 +66,11 @@ def launch_gang(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> N
         unfit = [(node, why) for node in nodes if (why := _why_unfit(node, request, ports, policy))]
         if unfit:
             why = "; ".join(why for _, why in unfit)
-            refund_attempt(request, ports)  # nothing was started
             _refuse(request, ports, why, _left_to(request, [node for node, _ in unfit], ports))
+            return
+        spent = why_no_attempt(request, ports)
+        if spent:
+            _refuse(request, ports, spent)
             return
         last = record_run(job, nodes, launch_id(request), ports)
         job = replace(job, current_run=last.number)
@@ -92,7 +94,7 @@ def launch_gang(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> N
 
 def launch_id(request: StepRequest) -> str:
     """Names the launch of this turn: the run that it made is known by it."""
-    return f"{request.incident_id}/{request.turn}"
+    return f"{request.incident_id}/{request.operation_turn}"
 
 
 def _refuse(request: StepRequest, ports: Ports, why: str, facts: Refused | None = None) -> None:

@@ -18,6 +18,6 @@ def measure_pools(counted: Mapping[str, int], ports: Ports, policy: RecoveryPoli
         measures.append(Measure(metrics.SLOTS_HELD, len(ports.pools.holders(pool)), (pool,)))
         if pool in counted:
             measures.append(Measure(metrics.SLOTS_LIMIT, slots_of(pool, ports, policy), (pool,)))
-        standing += len(ports.waits.in_line(pool_line(Awaited.BUDGET, pool)))
+        standing += len(ports.operations.queued(pool_line(Awaited.BUDGET, pool)))
         is_open += ports.pools.get(pool).is_tripped
     return [*measures, Measure(metrics.IN_LINE, standing), Measure(metrics.BREAKERS_OPEN, is_open)]

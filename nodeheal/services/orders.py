@@ -14,7 +14,6 @@ from nodeheal.domain.job import CheckAnswer
 from nodeheal.domain.node import Node
 from nodeheal.ports import Ports, Wait
 from nodeheal.services.request_ids import named_at_random, request_id_of_wait, wait_for_answer
-from nodeheal.services.send_command import name_command
 from nodeheal.services.steps import forget, no_diagnosis_yet, resume_if_complete
 
 REFUSED = "the node refused the command or could not run it"
@@ -106,6 +105,19 @@ class Orders:
             outstanding=frozenset(),
             result_json=no_diagnosis_yet(node, ports).model_dump_json(),
         )
+
+
+def name_command(wait: Wait, kind: str, command_id: str, ports: Ports, *, result_json: str | None = None) -> None:
+    """Have the command's id lead to the stored wait, by a twin of this kind: the command's own failure is told by it.
+
+    An answer may be quicker than this. Then nothing is waited for any more, and nothing may be left of it.
+    """
+    if not ports.waits.save(replace(wait, command_id=command_id, twin=(kind, command_id)), renews=True):
+        return
+    twin = replace(wait, kind=kind, key=command_id, command_id="", twin=(wait.kind, wait.key), outstanding=frozenset())
+    ports.waits.save(twin if result_json is None else replace(twin, result_json=result_json))
+    if ports.waits.get(wait.kind, wait.key) is None:
+        ports.waits.drop(twin)
 
 
 def _whose(order: Wait) -> str:

@@ -1,19 +1,20 @@
 """The line of a pool: incidents that wait for a slot of the disruption budget, or for a human to reset the breaker."""
 
 from nodeheal.contract.names import pool_line
-from nodeheal.contract.results import StepResult
 from nodeheal.contract.steps import Decision
 from nodeheal.contract.vocabulary import Awaited, IncidentState
 from nodeheal.domain.incident import Incident
 from nodeheal.domain.knobs import HEIGHT
 from nodeheal.domain.node import OUT_OF_SERVICE, Node
+from nodeheal.domain.operation import Operation
 from nodeheal.domain.policy import RecoveryPolicy
-from nodeheal.ports import Ports, Wait
+from nodeheal.operations.engine import signal
+from nodeheal.ports import Ports
 from nodeheal.services.pool_size import slots_of
-from nodeheal.services.steps import resume
 
 IN_LINE = frozenset({Awaited.BUDGET, Awaited.BREAKER})
 _MOST_HARM = 99
+CALLED = "called"  # the answer that ends a wait in line
 
 
 def place_of(decision: Decision, incident: Incident) -> str:
@@ -80,11 +81,10 @@ def _is_worked_on(node: Node, ports: Ports) -> bool:
     return ports.incidents.incident(node.open_incident).state in (IncidentState.OPEN, IncidentState.WAITING)
 
 
-def _standing(pool: str, awaited: Awaited, ports: Ports) -> list[Wait]:
-    return list(ports.waits.in_line(pool_line(awaited, pool)))
+def _standing(pool: str, awaited: Awaited, ports: Ports) -> list[Operation]:
+    return list(ports.operations.queued(pool_line(awaited, pool)))
 
 
-def _wake(wait: Wait, ports: Ports) -> bool:
-    """False: nobody waits with this token any more, and the next in line may go."""
-    result = StepResult.model_validate_json(wait.result_json)
-    return resume(ports, wait, result.model_copy(update={"finished_at": ports.clock()}))
+def _wake(waiting: Operation, ports: Ports) -> bool:
+    """False: its workflow waits no longer, and the next in line may go."""
+    return signal(waiting, CALLED, ports)

@@ -2,17 +2,17 @@
 
 from dataclasses import replace
 
-from nodeheal.contract.results import StepResult
-from nodeheal.contract.vocabulary import IncidentState, NodeState, Outcome
+from nodeheal.contract.vocabulary import IncidentState, NodeState
 from nodeheal.domain.approval import Question
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.node import OUT_OF_SERVICE, Node, moved
+from nodeheal.operations.approve import find_question
+from nodeheal.operations.engine import reconcile
 from nodeheal.ports import Ports
 from nodeheal.services.close_incident import write_closed
 from nodeheal.services.job_nodes import nodes_it_has
-from nodeheal.services.steps import SAVE_TRIES, let_go, node_of, resume
+from nodeheal.services.steps import SAVE_TRIES, let_go, node_of
 from nodeheal.services.undo_isolation import incident_of, is_a_humans, is_left_isolated, undo_isolation
-from nodeheal.services.wait_for_approval import APPROVAL, approval_key
 from nodeheal.services.wait_for_news import bring_news
 
 
@@ -92,8 +92,6 @@ def wake_its_workflow(node: Node, ports: Ports) -> None:
     if incident is None:
         return
     bring_news(incident.incident_id, ports)
-    wait = ports.waits.get(APPROVAL, approval_key(Question(incident.incident_id, incident.turn)))
-    if wait is not None:
-        blank = StepResult.model_validate_json(wait.result_json)
-        over = f"{node.node_id} was given back or retired by hand"
-        resume(ports, wait, blank.model_copy(update={"outcome": Outcome.REFUSED, "reason": over}))
+    asked = find_question(Question(incident.incident_id, incident.turn), ports)
+    if asked is not None:
+        reconcile(asked, ports)

@@ -82,7 +82,7 @@ def wait_of(request: StepRequest, ports: Ports) -> Wait | None:
     wait = ports.waits.get(REPLACEMENT, request.decision.node_id)
     if wait is None or wait.incident_id != request.incident_id:
         return None
-    return wait if StepRequest.model_validate_json(wait.request_json).turn == request.turn else None
+    return wait if StepRequest.model_validate_json(wait.request_json).operation_turn == request.operation_turn else None
 
 
 def _carries_on(request: StepRequest, node: Node, ports: Ports) -> bool:
@@ -160,7 +160,7 @@ def _launch(request: StepRequest, wait: Wait, machine: Machine, ports: Ports, kn
     """Launch the successor. Repeating is safe: the token names this turn, and EC2 launches once for it."""
     places = alternatives_of(machine, knobs.subnets, knobs.instance_types)
     try:
-        new = ports.machines.launch(machine, f"{request.incident_id[-50:]}-{request.turn}", places)
+        new = ports.machines.launch(machine, f"{request.incident_id[-50:]}-{request.operation_turn}", places)
     except NoCapacity as short:
         _abandon(request, wait, *_missing(machine, short, knobs), ports)
         return

@@ -23,9 +23,9 @@ from nodeheal.services.hear_node import as_told
 from nodeheal.services.ingest import Ingested, ingest
 from nodeheal.services.pool_size import slots_of
 from nodeheal.services.queue import wake_queue
-from nodeheal.services.reserve_attempt import reserve_attempt
+from nodeheal.services.reserve_attempt import why_no_attempt
 from nodeheal.services.steps import node_of, save_node
-from nodeheal.services.wait_for_news import NEWS, bring_news, wait_for_news
+from nodeheal.services.wait_for_news import bring_news, wait_for_news, waiting_for_news
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ class Replay:
     def _go_on_with_what_was_resumed(self) -> None:
         """The waits that the event ended, as `ingest` saw it."""
         waiting = self.seen.still_waiting
-        for incident_id in [known for known in waiting if self._ports.waits.get(NEWS, known) is None]:
+        for incident_id in [known for known in waiting if waiting_for_news(known, self._ports) is None]:
             over = waiting.pop(incident_id)
             self._walk(incident_id, over.turn, self._waited(incident_id, Outcome.DONE, "there is news"))
 
@@ -202,10 +202,10 @@ class Replay:
         if decision.ending is not None:
             return end_incident(asked, self._ports, self._policy)
         if decision.reserve:
-            reserved = reserve_attempt(asked, self._ports)
-            if reserved.outcome is not Outcome.DONE:
-                self.seen.attempts_refused.append(self._decided(asked, reserved.reason))
-                return reserved
+            spent = why_no_attempt(asked, self._ports)
+            if spent:
+                self.seen.attempts_refused.append(self._decided(asked, spent))
+                return self._result(decision, Outcome.REFUSED, spent)
         if decision.step is Step.ISOLATE and not self._isolate(decision, asked):
             refused = self._result(decision, Outcome.REFUSED, "the disruption budget would have been full")
             return refused.model_copy(update={"facts": Refused(code=Refusal.BUDGET_FULL)})

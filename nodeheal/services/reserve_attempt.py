@@ -1,22 +1,12 @@
 """Spend an attempt before a destructive step. What is denied spends nothing."""
 
-from nodeheal.contract.results import StepResult
 from nodeheal.contract.steps import Reservation, StepRequest
-from nodeheal.contract.vocabulary import NodeState, Outcome
+from nodeheal.contract.vocabulary import NodeState
 from nodeheal.domain import budget
 from nodeheal.domain.node import Node
 from nodeheal.ports import Ports
 from nodeheal.services.new_node_places import has_place
-from nodeheal.services.steps import result_of, tell
-
-
-def reserve_attempt(request: StepRequest, ports: Ports) -> StepResult:
-    """DONE: one attempt is spent (once a turn, however often this is called). REFUSED: the window is full."""
-    granted, told = _reserve(request, ports)
-    if not granted:
-        return result_of(request, ports, Outcome.REFUSED, f"{told} are spent")
-    tell(request, ports, "attempt-reserved", f"attempt reserved: {told}")
-    return result_of(request, ports, Outcome.DONE, told)
+from nodeheal.services.steps import tell
 
 
 def why_not_act(node: Node, request: StepRequest, ports: Ports, *more_states: NodeState) -> str:
@@ -29,9 +19,16 @@ def why_not_act(node: Node, request: StepRequest, ports: Ports, *more_states: No
         return f"{node.node_id} is {node.state} and not isolated by {request.incident_id}"
     if node.node_id not in ports.pools.holders(node.pool) and not has_place(node, ports):
         return f"{node.node_id} holds no slot of pool {node.pool}'s disruption budget"
-    # Asking again for the attempt of this turn spends nothing.
-    granted, _ = _reserve(request, ports)
-    return "" if granted else "no attempt is reserved"
+    return why_no_attempt(request, ports)
+
+
+def why_no_attempt(request: StepRequest, ports: Ports) -> str:
+    """Reserve the attempts of this turn; empty: they are reserved. Asking again for the same turn spends nothing."""
+    granted, told = _reserve(request, ports)
+    if not granted:
+        return f"{told} are spent"
+    tell(request, ports, "attempt-reserved", f"attempt reserved: {told}")
+    return ""
 
 
 def refund_attempt(request: StepRequest, ports: Ports) -> None:
@@ -60,7 +57,7 @@ def _reserve(request: StepRequest, ports: Ports) -> tuple[bool, str]:
 
 def _attempt_id(request: StepRequest) -> str:
     """One attempt for one turn of one incident."""
-    return f"{request.incident_id}/{request.turn}"
+    return f"{request.incident_id}/{request.operation_turn}"
 
 
 def _reservations(request: StepRequest) -> tuple[Reservation, ...]:

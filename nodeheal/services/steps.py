@@ -57,7 +57,7 @@ def told_line(request: StepRequest, ports: Ports, what: str) -> TimelineEntry | 
 
 def entry_id(request: StepRequest, what: str) -> str:
     """How a line of progress of this turn is found again."""
-    return f"{what}-{request.turn:04d}"
+    return f"{what}-{request.operation_turn:04d}"
 
 
 def node_of(node_id: str, ports: Ports) -> Node:

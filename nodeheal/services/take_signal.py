@@ -6,18 +6,17 @@ from hashlib import sha256
 
 from nodeheal.contract.health_event import EVIDENCE_BYTES, HealthEvent
 from nodeheal.contract.names import INSTANCE_GONE
-from nodeheal.contract.results import StepResult
-from nodeheal.contract.vocabulary import JobState, NodeState, Outcome, Verdict
+from nodeheal.contract.vocabulary import JobState, NodeState, Verdict
 from nodeheal.contract.words import word
 from nodeheal.domain.catalog import find
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.node import OUT_OF_SERVICE, Node, may_move, moved
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.domain.silence import TERMINATED
+from nodeheal.operations.engine import machine_gone
 from nodeheal.ports import Ports
-from nodeheal.services.boot_wait import BOOT
 from nodeheal.services.ingest import Ingested, ingest
-from nodeheal.services.steps import SAVE_TRIES, resume
+from nodeheal.services.steps import SAVE_TRIES
 from nodeheal.services.stop_gang import current_run
 from nodeheal.services.translate.foreign import Draft
 
@@ -117,7 +116,7 @@ def _take_departure(
     is_past = event.boot_id != node.boot_id
     is_gone = draft.code == INSTANCE_GONE and draft.subcode == TERMINATED and not is_past
     if is_gone:
-        _end_wait_for_boot(node, ports)
+        machine_gone(node.node_id, ports)  # it will not come back from its reboot
     if node.state in OUT_OF_SERVICE and not is_past:
         # By our hand, or on a node that nobody uses: what waits for it is told, and no ladder climbs for it.
         return ingest(event.model_copy(update={"verdict": Verdict.OK}), ports, policy)
@@ -126,15 +125,6 @@ def _take_departure(
     if is_gone:
         _retire(node, draft.evidence, ports)
     return _history(event, node, ports, "the machine left, and no job of ours ran there")
-
-
-def _end_wait_for_boot(node: Node, ports: Ports) -> None:
-    """A machine that is gone will not come back from its reboot: say so now, not at the deadline."""
-    wait = ports.waits.get(BOOT, node.node_id)
-    if wait is not None:
-        blank = StepResult.model_validate_json(wait.result_json)
-        why = {"outcome": Outcome.FAILED, "reason": "its machine was terminated", "finished_at": ports.clock()}
-        resume(ports, wait, blank.model_copy(update=why))
 
 
 def _is_needed(node: Node, ports: Ports) -> bool:

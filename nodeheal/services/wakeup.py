@@ -4,30 +4,27 @@ from dataclasses import replace
 
 from nodeheal.contract.health_event import CheckpointFound, DiagnosticsFinished, EvidenceFrozen, NodeBooted
 from nodeheal.contract.job_steps import JobResult
-from nodeheal.contract.results import Diagnosed, StepResult
 from nodeheal.contract.vocabulary import JobState, Next, Outcome, Verdict
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.gang import words_of_end
 from nodeheal.domain.job import GangTask, Job, Run
 from nodeheal.domain.node import BootView, ReportedDiagnosis
+from nodeheal.domain.operation import VerbName, node_owner
+from nodeheal.operations import stop_start
+from nodeheal.operations.diagnose import DiagnosisAnswer
+from nodeheal.operations.engine import answered, command_failed, reconcile, reconcile_all
+from nodeheal.operations.freeze_evidence import EvidenceAnswer
 from nodeheal.ports import Ports, Wait
 from nodeheal.services.await_nodes import JOB_NODES
-from nodeheal.services.boot_wait import BOOT, prove_boot, take_reboot_failure
 from nodeheal.services.check_nodes import take_answer, take_refusal
 from nodeheal.services.early_end import early_end, words_of
-from nodeheal.services.find_checkpoint import take_checkpoint, take_search_refusal
-from nodeheal.services.freeze_evidence import EVIDENCE, Frozen, frozen
 from nodeheal.services.hear_node import enrolled_node
 from nodeheal.services.job_nodes import free_nodes, leave
 from nodeheal.services.job_steps import save_job
-from nodeheal.services.judge_diagnosis import judge
 from nodeheal.services.launch_gang import GANG_RUNNING
 from nodeheal.services.new_machine import welcome
 from nodeheal.services.node_rates import limited
-from nodeheal.services.request_ids import wait_for_answer
-from nodeheal.services.run_diagnostics import DIAGNOSTICS
 from nodeheal.services.see_directory import take_sight, take_sight_refusal
-from nodeheal.services.send_command import COMMAND
 from nodeheal.services.steps import SAVE_TRIES, read_result, resume, resume_if_complete
 from nodeheal.services.stop_gang import GANG_STOPPED, run_key, stop_key, strike_stopped
 from nodeheal.services.translate.ecs_task import TaskChange
@@ -53,7 +50,7 @@ def on_node_booted(event: NodeBooted, ports: Ports) -> None:
             break
     else:
         raise NotAccepted(f"{event.node_id} is being written by others; its boot is recorded later")
-    prove_boot(booted, ports)
+    reconcile_all(node_owner(booted.node_id), ports)
     welcome(booted, ports)
 
 
@@ -61,26 +58,14 @@ def on_node_booted(event: NodeBooted, ports: Ports) -> None:
 def on_diagnostics_finished(event: DiagnosticsFinished, ports: Ports) -> None:
     """Resume the diagnosis that asked, if it is this node's, of the boot that was to be diagnosed. An answer that
     proves nothing is recorded with the node, for people to read."""
-    wait = wait_for_answer(DIAGNOSTICS, event.request_id, ports)
-    is_job_check = wait is None and take_answer(event, ports)
+    answer = DiagnosisAnswer.of(event).model_dump_json()
+    is_own = answered(event.node_id, event.request_id, event.boot_id, VerbName.DIAGNOSE, answer, ports)
+    is_asked_for = is_own or take_answer(event, ports)
     # A pass that nodeheal asked for has a record of its own (`passed_at`).
-    if event.verdict is not Verdict.OK or (wait is None and not is_job_check):
+    if event.verdict is not Verdict.OK or not is_asked_for:
         _record_diagnosis(event, ports)
-    if wait is None:
+    if not is_own:
         take_pair_answer(event, ports)
-        return
-    if wait.boot_id != event.boot_id:
-        return
-    blank = StepResult.model_validate_json(wait.result_json)
-    if blank.node_id != event.node_id:
-        return
-    found = judge(blank, event.verdict, event.failed_tests, event.measured, ports)
-    checks = "; ".join(f"{one.check} {one.verdict} in {one.seconds:g} s" for one in event.checks)
-    if event.evidence or checks:
-        failed = found.facts.failed_tests if isinstance(found.facts, Diagnosed) else ()
-        shown = Diagnosed(failed_tests=failed, checks=checks, output=event.evidence)
-        found = found.model_copy(update={"facts": shown})
-    resume(ports, wait, _at(found, ports))
 
 
 def _record_diagnosis(event: DiagnosticsFinished, ports: Ports) -> None:
@@ -99,37 +84,34 @@ def _record_diagnosis(event: DiagnosticsFinished, ports: Ports) -> None:
 @limited
 def on_evidence_frozen(event: EvidenceFrozen, ports: Ports) -> None:
     """Resume the step that asked for evidence, if it is this node's, of the boot that was asked."""
-    wait = wait_for_answer(EVIDENCE, event.request_id, ports)
-    if wait is None or wait.boot_id != event.boot_id:
-        return
-    blank = StepResult.model_validate_json(wait.result_json)
-    if blank.node_id == event.node_id:
-        known = Frozen(**event.model_dump(include=set(Frozen.__dataclass_fields__)))
-        resume(ports, wait, _at(frozen(blank, known), ports))
+    answer = EvidenceAnswer.of(event).model_dump_json()
+    answered(event.node_id, event.request_id, event.boot_id, VerbName.FREEZE_EVIDENCE, answer, ports)
 
 
 @limited
 def on_checkpoint_found(event: CheckpointFound, ports: Ports) -> None:
     """Resume the search that asked, if it is this node's, of the boot that was asked."""
-    take_checkpoint(event, ports)
-    take_sight(event, ports)
+    answer = event.model_dump_json()
+    if not answered(event.node_id, event.request_id, event.boot_id, VerbName.FIND_CHECKPOINT, answer, ports):
+        take_sight(event, ports)
 
 
-def on_command_failed(command_id: str, ports: Ports) -> None:
-    """A command that the node refused or could not run brings no answer: its wait ends now, not at the deadline.
+def on_command_failed(node_id: str, command_id: str, ports: Ports) -> None:
+    """A command that the node refused or could not run brings no answer: its operation ends now, not at the deadline.
 
     SSM reports a command that a power loss cut off a minute after the next boot, or never: then the deadline decides.
     """
-    wait = ports.waits.get(COMMAND, command_id)
-    if wait is None:
-        take_refusal(command_id, ports)
-        WAYS.take_refusal(command_id, ports)
-        take_search_refusal(command_id, ports)
-        take_sight_refusal(command_id, ports)
-    elif wait.twin is not None and wait.twin[0] == BOOT:
-        take_reboot_failure(wait, ports)
-    else:
-        resume(ports, wait, _at(StepResult.model_validate_json(wait.result_json), ports))
+    command_failed(node_id, command_id, ports)
+    take_refusal(command_id, ports)
+    WAYS.take_refusal(command_id, ports)
+    take_sight_refusal(command_id, ports)
+
+
+def on_machine_stopped(machine_id: str, ports: Ports) -> None:
+    """EC2 has stopped a machine: if a stop and start waits for that, it is started now."""
+    for operation in ports.operations.open_of(node_owner(machine_id)):
+        if operation.verb is VerbName.STOP_START:
+            reconcile(stop_start.machine_stopped(operation, ports), ports)
 
 
 def on_stop_requested(job_id: str, ports: Ports) -> None:
@@ -172,10 +154,6 @@ def tell_ends_again(job: Job, run: Run, ports: Ports) -> None:
         _settle_job(run, ports)
     _tell_who_waits_for_the_end(run, ports)
     tell_watch(run.job_id, ports)
-
-
-def _at(blank: StepResult, ports: Ports, **known: object) -> StepResult:
-    return blank.model_copy(update={**known, "finished_at": ports.clock()})
 
 
 def _record(change: TaskChange, ports: Ports) -> Run | None:

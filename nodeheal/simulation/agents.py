@@ -43,7 +43,7 @@ class Agents:
         self.on_booted: Callable[[NodeBooted], None] = lambda event: None
         self.on_diagnosed: Callable[[DiagnosticsFinished], None] = lambda event: None
         self.on_evidence: Callable[[EvidenceFrozen], None] = lambda event: None
-        self.on_refused: Callable[[str], None] = lambda command_id: None
+        self.on_refused: Callable[[str, str], None] = lambda node_id, command_id: None
         self.on_down: Callable[[TrueNode], None] = lambda node: None
         self.on_exit: Callable[[TrueNode, Kind], None] = lambda node, kind: None
         self.on_up: Callable[[TrueNode], None] = lambda node: None
@@ -114,7 +114,7 @@ class Agents:
                 return
             if node.boot_id != boot_id or self._agenda.now > seconds_of(expires_at):
                 self._trace.tell("refuses stale", node_id, command_id)
-                self.on_refused(command_id)
+                self.on_refused(node_id, command_id)
                 return
             obey(node)
 
@@ -142,7 +142,7 @@ class Agents:
 
         self._agenda.after(lognormal(self._stream, DIAGNOSE_SECONDS, 0.3), answer)
 
-    def save_evidence(self, node: TrueNode, request_id: str, ask: EvidenceAsked) -> None:
+    def freeze_evidence(self, node: TrueNode, request_id: str, ask: EvidenceAsked) -> None:
         """Uploads what it has, and says whether its kernel log shows the fault that it is asked about."""
         boot, key = node.boot, ask.upload.key if ask.upload is not None else None
         is_overwritten = self._logs.random() < OVERWRITTEN

@@ -148,7 +148,7 @@ class SimCommands(MemoryNodeCommands):
             node.boot_id,
             command_id,
             expires_at,
-            lambda it: self._fleet.save_evidence(it, request_id, ask),
+            lambda it: self._fleet.freeze_evidence(it, request_id, ask),
         )
         return command_id
 

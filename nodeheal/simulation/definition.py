@@ -9,7 +9,7 @@ from typing import Any
 from nodeheal.simulation.expressions import Template
 
 Json = Any
-STEMS = ("recover_node", "reboot_node", "run_diagnostics", "replace_node", "restart_workload", "run_job")
+STEMS = ("recover_node", "run_job")
 STATE_MACHINES = Path(__file__).resolve().parents[2] / "state_machines"
 _KNOWN = {
     "Task": {"Resource", "Arguments", "TimeoutSeconds", "Retry", "Catch", "Assign", "Output", "Next", "End"},

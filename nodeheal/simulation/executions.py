@@ -10,7 +10,6 @@ from nodeheal.simulation.agenda import Agenda, Due
 from nodeheal.simulation.asl import TIMED_OUT, Ask, Done, Execution, Failure, Move, Pause, Watcher
 from nodeheal.simulation.chance import Chance
 from nodeheal.simulation.definition import STATE_MACHINES, STEMS, Definition, load, read
-from nodeheal.simulation.functions import stem_of
 from nodeheal.simulation.trace import Trace
 
 Json = Any
@@ -32,7 +31,6 @@ class Running:
     then: Callable[[Done], None]
     ask: Ask | None = None
     timer: Due | None = None
-    child: "Running | None" = None
     is_over: bool = False
 
 
@@ -95,20 +93,6 @@ class Executions:
             self._trace.tell("task fails", running.name, f"{ask.state}: {name}")
             self._go_on(running, running.execution.fail(Failure(name, cause)))
 
-    def start_child(self, running: Running, ask: Ask) -> None:
-        """Run another state machine, and answer with how it ends. One that is left at a timeout is stopped."""
-
-        def end(done: Done) -> None:
-            if done.failure is None:
-                self.answer(running, ask, done.output)
-            else:
-                self.fail(running, ask, "States.TaskFailed", f"{done.failure.name}: {done.failure.cause}")
-
-        stem = stem_of(ask.arguments["StateMachineArn"])
-        running.child = self.start(stem, ask.arguments["Name"], ask.arguments["Input"], end)
-        if running.child is None:
-            self.fail(running, ask, "StepFunctions.ExecutionAlreadyExistsException")
-
     def _token(self) -> str:
         self._tokens += 1
         return f"token-{self._tokens}"
@@ -123,14 +107,10 @@ class Executions:
         if running.timer is not None:
             running.timer.call_off()
         self._waiting.pop(ask.token, None)
-        running.ask = running.timer = running.child = None
+        running.ask = running.timer = None
         return True
 
     def _time_out(self, running: Running, ask: Ask) -> None:
-        child = running.child if running.ask is ask else None
-        if child is not None:
-            child.is_over = True
-            self.live.pop(child.name, None)
         self.fail(running, ask, TIMED_OUT)
 
     def _go_on(self, running: Running, move: Move) -> None:

@@ -14,6 +14,7 @@ from nodeheal.contract.job_steps import JobRequest
 from nodeheal.contract.steps import DecideRequest, StepRequest
 from nodeheal.domain.approval import Links
 from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.operations.steps import freeze_evidence, reboot_node, run_diagnostics, wait_for_approval
 from nodeheal.ports import Ports
 from nodeheal.services.attribute_failure import attribute_failure
 from nodeheal.services.await_nodes import await_nodes
@@ -23,20 +24,14 @@ from nodeheal.services.decide_next_step import decide_next_step
 from nodeheal.services.end_incident import end_incident
 from nodeheal.services.end_job import end_job
 from nodeheal.services.find_checkpoint import find_checkpoint
-from nodeheal.services.freeze_evidence import freeze_evidence
 from nodeheal.services.isolate_node import isolate_node
 from nodeheal.services.judge_checks import judge_checks
 from nodeheal.services.launch_gang import launch_gang
 from nodeheal.services.launch_job import launch_job
-from nodeheal.services.look_once import look_once
-from nodeheal.services.reboot_node import reboot_node
 from nodeheal.services.replace_node import replace_node
-from nodeheal.services.reserve_attempt import reserve_attempt
 from nodeheal.services.return_to_service import return_to_service
-from nodeheal.services.run_diagnostics import run_diagnostics
 from nodeheal.services.stop_gang import stop_gang
 from nodeheal.services.stop_job import stop_job
-from nodeheal.services.wait_for_approval import wait_for_approval
 from nodeheal.services.wait_for_news import wait_for_news
 from nodeheal.services.watch_gang import watch_gang
 
@@ -66,10 +61,8 @@ FUNCTIONS: dict[str, tuple[type[BaseModel], Serve]] = {
     "judge_checks": (JobRequest, lambda r, it: judge_checks(r, it.ports, it.policy)),
     "launch_gang": (StepRequest, lambda r, it: launch_gang(r, it.ports, it.policy)),
     "launch_job": (JobRequest, lambda r, it: launch_job(r, it.ports, it.policy)),
-    "look_once": (StepRequest, lambda r, it: look_once(r, it.ports)),
     "reboot_node": (StepRequest, lambda r, it: reboot_node(r, it.ports)),
     "replace_node": (StepRequest, lambda r, it: replace_node(r, it.ports, it.policy)),
-    "reserve_attempt": (StepRequest, lambda r, it: reserve_attempt(r, it.ports)),
     "return_to_service": (StepRequest, lambda r, it: return_to_service(r, it.ports, it.policy)),
     "run_diagnostics": (StepRequest, lambda r, it: run_diagnostics(r, it.ports, it.policy)),
     "stop_gang": (StepRequest, lambda r, it: stop_gang(r, it.ports, it.policy)),

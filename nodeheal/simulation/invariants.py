@@ -16,12 +16,13 @@ from nodeheal.domain.guest import Guest
 from nodeheal.domain.incident import History, Incident, Turn, incident_id_of, outlasts_its_boot
 from nodeheal.domain.knobs import Mode
 from nodeheal.domain.node import OUT_OF_SERVICE, Node
+from nodeheal.domain.operation import VerbName
 from nodeheal.services.stop_gang import current_run
 from nodeheal.simulation.agenda import seconds_of
 from nodeheal.simulation.seen import LIVE, Act, Seen, Violation
 
 # Searches for a checkpoint that found nothing in time: the table's own expiry collects these waits, and only these.
-_COLLECTED = ("checkpoint", "checkpoint_command", "late_machine")
+_COLLECTED = ("late_machine", VerbName.FIND_CHECKPOINT)
 # Between the last look at a pause and the call that acts: a step's own time, its retries included.
 PAUSE_SECONDS = 180.0
 _END_A_BOOT = ("reboot", "stop")
@@ -260,6 +261,10 @@ def nothing_is_left_behind(seen: Seen, incident_id: str) -> Iterator[Violation]:
     for wait in seen.waits.of(incident_id):
         if wait.deadline_at < seen.agenda.clock() and wait.kind not in _COLLECTED and not has_struck:
             yield Violation(seen.agenda.now, name, incident_id, f"the wait {wait.kind}/{wait.key}")
+    for operation in seen.operations.of(incident_id):
+        is_late = operation.deadline_at < seen.agenda.clock()
+        if is_late and operation.verb not in _COLLECTED and not has_struck:
+            yield Violation(seen.agenda.now, name, incident_id, f"the operation {operation.operation_id}")
     for holder in seen.ports.pools.holders(incident.pool):
         node = seen.nodes.nodes.get(holder)
         if holder != incident.node_id or node is None or node.state in OUT_OF_SERVICE:

@@ -8,7 +8,7 @@ from nodeheal.domain.guest import Guest
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.ports import Ports
 from nodeheal.simulation.agenda import Agenda
-from nodeheal.simulation.stores import SimIncidents, SimNodes, SimWaits
+from nodeheal.simulation.stores import SimIncidents, SimNodes, SimOperations, SimWaits
 
 LIVE = (IncidentState.OPEN, IncidentState.WAITING)
 
@@ -44,6 +44,7 @@ class Seen:
     nodes: SimNodes
     incidents: SimIncidents
     waits: SimWaits
+    operations: SimOperations
     policy: RecoveryPolicy
     in_force_since: float = float("-inf")  # of this policy
     missing_guests: Callable[[str], Sequence[Guest]] = lambda reason: ()  # stopped for this reason, and not started

@@ -1,13 +1,14 @@
 """The memory stores, with lists kept in order and stories read once: a year of a large pool asks for them often."""
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from nodeheal.adapters.memory.heartbeats import MemoryHeartbeats
 from nodeheal.adapters.memory.stores import (
     MemoryIncidentStore,
     MemoryNodeStore,
+    MemoryOperationStore,
     MemoryWaitStore,
 )
 from nodeheal.adapters.memory.watch import MemoryWatchlist
@@ -17,12 +18,15 @@ from nodeheal.domain.beat import Beat
 from nodeheal.domain.fold import Fold
 from nodeheal.domain.incident import History, Incident
 from nodeheal.domain.node import Node
+from nodeheal.domain.operation import Operation, OperationState
 from nodeheal.domain.silence import Glimpse, glimpse_of
 from nodeheal.domain.surroundings import Sighting
 from nodeheal.ports import Wait
+from nodeheal.simulation.agenda import Agenda
 from nodeheal.simulation.fleet import Fleet
 from nodeheal.simulation.index import Index, Key
 
+_KEPT_WHEN_OVER = timedelta(days=2)
 Saved = Callable[[Node | None, Node], None]
 
 
@@ -174,6 +178,56 @@ class SimWaits(MemoryWaitStore):
             del self._of[wait.incident_id]
         if wait.line:
             self._lines[wait.line[0]].pop((wait.kind, wait.key), None)
+
+
+class SimOperations(MemoryOperationStore):
+    """OperationStore, that knows the open operations of an incident. The lines are read over the index."""
+
+    def __init__(self, index: Index, agenda: Agenda) -> None:
+        super().__init__()
+        self._index, self._agenda = index, agenda
+        self._of: defaultdict[str, dict[tuple[str, str], None]] = defaultdict(dict)
+        self._lines: defaultdict[str, dict[tuple[str, str], None]] = defaultdict(dict)
+        self._over: deque[tuple[datetime, tuple[str, str]]] = deque()
+
+    def save(self, operation: Operation) -> bool:
+        key = (operation.owner, operation.operation_id)
+        before = self.operations.get(key)
+        if not super().save(operation):
+            return False
+        if operation.line is not None:
+            self._index.wrote(("operation", *key), before)
+            self._lines[operation.line[0]][key] = None
+        if operation.state is not OperationState.DELIVERED:
+            self._of[operation.incident_id][key] = None
+            return True
+        self._of[operation.incident_id].pop(key, None)
+        if not self._of[operation.incident_id]:
+            del self._of[operation.incident_id]
+        if operation.line is not None:
+            self._lines[operation.line[0]].pop(key, None)
+        self._over.append((self._agenda.clock() + _KEPT_WHEN_OVER, key))
+        self._forget_those_long_over()
+        return True
+
+    def queued(self, line: str) -> Sequence[Operation]:
+        keys = [*self._lines.get(line, ()), *((owner, name) for _, owner, name in self._index.behind("operation"))]
+        shown = [self._index.shown(("operation", *key), self.operations.get(key)) for key in dict.fromkeys(keys)]
+        open_ones = [one for one in shown if one is not None and one.state is not OperationState.DELIVERED]
+        standing = [(one.line, one.owner, one) for one in open_ones if one.line is not None and one.line[0] == line]
+        return [one for *_, one in sorted(standing, key=lambda each: each[:2])]
+
+    def of(self, incident_id: str) -> list[Operation]:
+        """The open operations of an incident, or of a round of a job."""
+        return [self.operations[key] for key in self._of.get(incident_id, ())]
+
+    def _forget_those_long_over(self) -> None:
+        """As the table's own expiry does."""
+        while self._over and self._over[0][0] < self._agenda.clock():
+            _, key = self._over.popleft()
+            known = self.operations.get(key)
+            if known is not None and known.state is OperationState.DELIVERED:
+                del self.operations[key]
 
 
 class SimWatchlist(MemoryWatchlist):

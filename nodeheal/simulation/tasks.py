@@ -1,4 +1,4 @@
-"""What Step Functions does for a task: it calls a function, starts a child, writes an item, or publishes."""
+"""What Step Functions does for a task: it calls a function, writes an item, or publishes."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -50,7 +50,6 @@ class Tasks:
         doers = {
             "lambda:invoke": self._invoke,
             "lambda:invoke.waitForTaskToken": self._invoke,
-            "states:startExecution.sync:2": self._executions.start_child,
             "dynamodb:updateItem": self._update,
             "sns:publish": self._publish,
         }

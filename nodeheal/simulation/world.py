@@ -11,7 +11,7 @@ from nodeheal.contract.vocabulary import Provider
 from nodeheal.domain.approval import Links
 from nodeheal.domain.errors import NotAccepted, Superseded
 from nodeheal.domain.policy import RecoveryPolicy
-from nodeheal.services import new_machine, stop_start, wakeup
+from nodeheal.services import new_machine, wakeup
 from nodeheal.services.ingest import ingest
 from nodeheal.services.notify import notify
 from nodeheal.services.sweep import sweep
@@ -66,7 +66,10 @@ class World:
         self.ports = seamed(self.raw, self.hazards)
         links = Links("https://approve.example/approval", b"simulated")
         self.hands = Hands(self.ports, self.policy, links)
-        self.watch = Watch(Seen(self.agenda, self.raw, self.nodes, self.incidents, self.waits, self.policy), self.trace)
+        self.watch = Watch(
+            Seen(self.agenda, self.raw, self.nodes, self.incidents, self.waits, self.parts.operations, self.policy),
+            self.trace,
+        )
         self.people = Operators(
             setting.pool, setting.people, self.agenda, self.chance, self.trace, self.raw, self.fleet
         )
@@ -106,7 +109,7 @@ class World:
         fleet.on_evidence = lambda event: wake(event.node_id, lambda: wakeup.on_evidence_frozen(event, self.ports))
         fleet.on_refused = self._refused
         fleet.on_silence = self.sweeper.fell_silent
-        self.machines.on_stopped = lambda name: wake(name, lambda: stop_start.on_machine_stopped(name, self.ports))
+        self.machines.on_stopped = lambda name: wake(name, lambda: wakeup.on_machine_stopped(name, self.ports))
         self.machines.on_gone = lambda name: wake(name, lambda: new_machine.on_machine_gone(name, self.ports))
         self._connect_work()
         self._connect_neighbours()
@@ -216,9 +219,9 @@ class World:
     def _wake(self, about: str, act: Callable[[], None]) -> None:
         self.bus.send("wakeup", about, act)
 
-    def _refused(self, command_id: str) -> None:
+    def _refused(self, node_id: str, command_id: str) -> None:
         self.commands.refused(command_id)
-        self._wake(command_id, lambda: wakeup.on_command_failed(command_id, self.ports))
+        self._wake(command_id, lambda: wakeup.on_command_failed(node_id, command_id, self.ports))
 
     def _notify(self, notification: Notification) -> None:
         notify(notification, self.ports)

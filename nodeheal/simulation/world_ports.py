@@ -19,7 +19,7 @@ from nodeheal.simulation.index import Index
 from nodeheal.simulation.job_stores import SimJobNotes, SimJobs
 from nodeheal.simulation.machines import SimMachines
 from nodeheal.simulation.setting import Setting
-from nodeheal.simulation.stores import SimHeartbeats, SimIncidents, SimNodes, SimWaits, SimWatchlist
+from nodeheal.simulation.stores import SimHeartbeats, SimIncidents, SimNodes, SimOperations, SimWaits, SimWatchlist
 
 # Ports that are functions which only look, or values: nothing comes between.
 _PLAIN = ("clock", "reading", "sign_upload", "find_seats", "see_ranks", "has_confirmed")
@@ -33,6 +33,7 @@ class WorldPorts:
     nodes: SimNodes
     incidents: SimIncidents
     waits: SimWaits
+    operations: SimOperations
     jobs: SimJobs
     scheduler: SimScheduler
     guests: SimGuests
@@ -48,6 +49,7 @@ def world_ports(
     """Made for one world."""
     index = Index(agenda, chance, setting.cloud)
     nodes, waits, jobs = SimNodes(index), SimWaits(index), SimJobs(index)
+    operations = SimOperations(index, agenda)
     incidents, scheduler, guests = SimIncidents(nodes, index), SimScheduler(throttles), SimGuests(throttles)
     commands, messenger = SimCommands(throttles, fleet), SimMessenger(agenda)
     machines = SimMachines(throttles, fleet, agenda, chance)
@@ -57,6 +59,7 @@ def world_ports(
         attempts=MemoryAttemptLedger(agenda.clock),
         pools=MemoryPoolStore(),
         waits=waits,
+        operations=operations,
         jobs=jobs,
         job_notes=SimJobNotes(jobs),
         scheduler=scheduler,
@@ -77,7 +80,7 @@ def world_ports(
         has_confirmed=MemoryConfirmations(),
         clock=agenda.clock,
     )
-    return WorldPorts(nodes, incidents, waits, jobs, scheduler, guests, commands, messenger, machines, raw)
+    return WorldPorts(nodes, incidents, waits, operations, jobs, scheduler, guests, commands, messenger, machines, raw)
 
 
 def seamed(raw: Ports, hazards: Hazards) -> Ports:

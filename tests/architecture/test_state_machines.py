@@ -8,15 +8,14 @@ import pytest
 
 from nodeheal.contract.vocabulary import Step
 from stacks.functions import FUNCTIONS
-from stacks.workflows import CHILDREN, DEFINITIONS, JOB, PARENT, PARENT_PERMISSIONS, Workflow
+from stacks.workflows import DEFINITIONS, JOB, PARENT, Workflow
 
 FILES = sorted(path.name.removesuffix(".asl.json") for path in DEFINITIONS.glob("*.asl.json"))
-STATES_AT_MOST = 20  # one screen of the console
+STATES_AT_MOST = 24  # one screen of the console
 QUICK_SECONDS = 60  # a call that waits for nothing; above every function's own timeout
 INTEGRATIONS = {
     "lambda:invoke",
     "lambda:invoke.waitForTaskToken",
-    "states:startExecution.sync:2",
     "dynamodb:updateItem",
     "sns:publish",
 }
@@ -24,10 +23,6 @@ INTEGRATIONS = {
 NOT_ACCEPTED = {
     "Lambda.TooManyRequestsException",
     "NotAccepted",
-    # AWS's page on errors has it without the suffix, executions were seen to fail with it: both are caught.
-    "StepFunctions.ExecutionLimitExceeded",
-    "StepFunctions.ExecutionLimitExceededException",
-    "StepFunctions.ThrottlingException",
 }
 # Errors after which it may have been: only for tasks that may happen twice.
 MAY_HAVE_ACTED = {
@@ -47,9 +42,7 @@ HARMLESS_TWICE = {
     "Hand incident over",
     "Decide next step",
     "Return to service",
-    "Look once",
     "End incident",
-    "Reserve attempt",
     "Choose nodes",
     "Judge checks",
     "Attribute failure",
@@ -70,13 +63,10 @@ COMMANDS = {
     "Isolate",
     "Judge",
     "Launch",
-    "Look",
     "Open",
     "Page",
     "Reboot",
     "Replace",
-    "Reserve",
-    "Restart",
     "Return",
     "Run",
     "Stop",
@@ -113,7 +103,7 @@ TASKS = [pytest.param(name, state, id=f"{stem}:{name}") for stem, name, state in
 
 
 def test_every_workflow_is_deployed_and_every_deployed_one_has_a_file() -> None:
-    assert sorted((PARENT, JOB, *CHILDREN)) == FILES
+    assert sorted((PARENT, JOB)) == FILES
 
 
 @pytest.mark.parametrize("stem", FILES)
@@ -190,10 +180,6 @@ def test_a_task_repeats_only_what_was_provably_not_accepted(name: str, state: St
 
 # Errors that must be retried under each of their names, because sources disagree on the one that AWS sends.
 SPELLINGS = {
-    "states:startExecution.sync:2": {
-        "StepFunctions.ExecutionLimitExceeded",
-        "StepFunctions.ExecutionLimitExceededException",
-    },
     "dynamodb:updateItem": {"DynamoDB.AmazonDynamoDBException", "DynamoDB.InternalServerErrorException"},
 }
 
@@ -246,17 +232,16 @@ def test_no_variable_hides_a_function_of_jsonata(stem: str) -> None:
 @pytest.mark.parametrize("stem", FILES)
 def test_a_file_leaves_only_names_open(stem: str) -> None:
     functions = {f"{spec.class_name}Function" for spec in FUNCTIONS}
-    machines = {f"{Workflow(child).class_name}Machine" for child in CHILDREN}
 
     text = (DEFINITIONS / f"{stem}.asl.json").read_text("utf-8")
 
-    assert Workflow(stem).placeholders() <= functions | machines | {"Partition", "Table", "Topic"}
+    assert Workflow(stem).placeholders() <= functions | {"Partition", "Table", "Topic"}
     assert not re.search(r"arn:aws|\d{12}|https?:", text)
 
 
 @pytest.mark.parametrize(("name", "state"), TASKS)
 def test_a_step_has_one_stem_from_the_state_to_the_service(name: str, state: State) -> None:
-    called = re.findall(r"\$\{(\w+?)(?:Function|Machine)\}", json.dumps(state["Arguments"]))
+    called = re.findall(r"\$\{(\w+?)Function\}", json.dumps(state["Arguments"]))
 
     expected = name.lower().replace(" ", "_")
 
@@ -269,12 +254,6 @@ def test_the_parent_knows_each_step_by_a_word_of_the_vocabulary() -> None:
 
     assert [word for word in asked if asked.count(word) > 1] == ["WAIT", "WAIT"]  # the first is for approval
     assert {Step(word) for word in asked} == set(Step)
-
-
-def test_the_parent_may_start_exactly_its_children() -> None:
-    [start] = [p for p in PARENT_PERMISSIONS if p.actions == ("states:StartExecution",)]
-
-    assert {arn.rpartition(":")[2] for arn in start.resources} == {Workflow(child).deployed_name for child in CHILDREN}
 
 
 def test_the_page_of_the_costs_names_every_state_that_waits_by_the_clock() -> None:

@@ -122,7 +122,8 @@ def _steps(report: dict[str, Any]) -> list[str]:
 
 
 def _told(path: list[str]) -> list[str]:
-    kept = [state for state in path if state not in ("Open incident", "Decide next step", "Which step?")]
+    left_out = ("Open incident", "Decide next step", "Which step?", "Search for a checkpoint?", "Find checkpoint")
+    kept = [state for state in path if state not in left_out]
     told = [state for state, before in zip(kept, ["", *kept], strict=False) if state != before]
     return [state for state, after in zip(told, [*told[1:], ""], strict=False) if not _proves_itself(state, after)]
 
@@ -139,7 +140,8 @@ HEALED = [
     "Reboot node",
     "Run diagnostics",
     "Return to service",
-    "Restart workload",
+    "Stop gang",
+    "Launch gang",
     "End incident",
     "How did it end?",
     "Recovered",
@@ -152,7 +154,7 @@ PATHS = {
         *HEALED[:4],
         "Replace node",
         "Run diagnostics",
-        *HEALED[5:8],
+        *HEALED[5:9],
         "Handed to a human",
     ],
     "fixed-by-stop-start": [*HEALED[:4], *HEALED[2:]],
@@ -162,19 +164,19 @@ PATHS = {
         *SWAPPED[:3],
         "Wait for news",
         "Replace node",
-        *HEALED[6:8],
+        *HEALED[7:9],
         "Handed to a human",
     ],
-    "never-returns": [*HEALED[:3], "Replace node", "Run diagnostics", *HEALED[5:8], "Handed to a human"],
+    "never-returns": [*HEALED[:3], "Replace node", "Run diagnostics", *HEALED[5:9], "Handed to a human"],
     "approval-given": ["Wait for approval", *HEALED],
-    "approval-refused": ["Wait for approval", *HEALED[6:8], "Handed to a human"],
-    "approval-ignored": ["Wait for approval", *HEALED[6:8], "Handed to a human"],
+    "approval-refused": ["Wait for approval", *HEALED[7:9], "Handed to a human"],
+    "approval-ignored": ["Wait for approval", *HEALED[7:9], "Handed to a human"],
     "budget-full": ["Isolate node", "Wait for news", *HEALED],
-    "breaker-open": ["Wait for news", *HEALED[6:8], "Observed only"],
+    "breaker-open": ["Wait for news", *HEALED[7:9], "Observed only"],
     "two-faults": HEALED,
     "two-nodes": [],  # of each of the two, and in whatever order: see SIDE_BY_SIDE
     "tasks-of-others": HEALED,
-    "paused": [*HEALED[6:8], "Observed only"],
+    "paused": [*HEALED[7:9], "Observed only"],
     "stale-event": HEALED,
 }
 
@@ -349,4 +351,4 @@ def test_an_application_fault_restarts_the_job_and_leaves_the_node_alone(stage: 
     report = stage.play("application", script_of(XID_31))
 
     assert report["attempts"] == {}
-    assert _steps(report) == ["Restart workload", "End incident", "How did it end?", "Recovered"]
+    assert _steps(report) == ["Stop gang", "Launch gang", "End incident", "How did it end?", "Recovered"]

@@ -38,6 +38,7 @@ _CLASSES = {
     "sign_upload": ("evidence", "S3UploadSigner"),
     "try_way": ("ssm", "SsmNodeCommands"),
     "waits": ("stores", "DynamoWaitStore"),
+    "operations": ("stores", "DynamoOperationStore"),
     "watchlist": ("watchlist", "DynamoWatchlist"),
     "witnesses": ("witnesses", "AwsWitnesses"),
     "workflows": ("workflows", "StepFunctionsWorkflows"),

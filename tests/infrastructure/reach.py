@@ -16,9 +16,30 @@ PORTS = frozenset(Ports.__dataclass_fields__) - {"clock", "reading"}
 VERBS = frozenset(
     {"find_checkpoint", "find_seats", "has_confirmed", "see_ranks", "sign_upload", "try_way"}
 )  # ports that are one call
-_FOLDERS = ("nodeheal/services", "nodeheal/domain", "lambdas")
+_FOLDERS = ("nodeheal/operations", "nodeheal/services", "nodeheal/domain", "lambdas")
 # They serve every function: what a step's wrapper does with the policy, the step that asks for it refers to itself.
-_NOT_FOLLOWED = frozenset({"lambdas.composition.step", "lambdas.composition.ports"})
+_NOT_FOLLOWED = frozenset(
+    {
+        "lambdas.composition.step",
+        "lambdas.composition.ports",
+        # The engine calls whichever verb an operation has. Which these are for each function, says `_verbs_of`.
+        "nodeheal.operations.engine.handler_of",
+        "nodeheal.operations.verbs.HANDLERS",
+    }
+)
+_VERBS_PACKAGE = "nodeheal.operations"
+_FOLLOWED_PARTS = ("_read", "_observe", "_settle")
+_OF_A_NODE = ("diagnose", "find_checkpoint", "freeze_evidence", "reboot", "stop_start")
+_ALL = (*_OF_A_NODE, "approve", "wait")
+# Who ends operations that others have begun, of which verbs, and by which of their parts.
+_ENDS: dict[str, dict[str, tuple[str, ...]]] = {
+    "answer_approval": {"approve": _FOLLOWED_PARTS},
+    "decide_next_step": dict.fromkeys(_ALL, (*_FOLLOWED_PARTS, "_refresh")),
+    "sweep": dict.fromkeys(("reboot", "stop_start"), _FOLLOWED_PARTS),
+    "take_signal": dict.fromkeys(("reboot", "stop_start"), _FOLLOWED_PARTS),
+    "wakeup": dict.fromkeys(_OF_A_NODE, (*_FOLLOWED_PARTS, "_refresh"))
+    | {"stop_start": (*_FOLLOWED_PARTS, "_refresh", "_start_machine")},
+}
 
 
 @cache
@@ -36,11 +57,16 @@ def calls_of(stem: str) -> frozenset[str]:
     entry = f"lambdas.{stem}"
     seen: set[str] = set()
     waiting = [f"{entry}.{name}" for name in _parts(entry)]
+    waiting += [f"{_VERBS_PACKAGE}.{verb}.{part}" for verb, parts in _ENDS.get(stem, {}).items() for part in parts]
     while waiting:
         name = waiting.pop()
         if name not in seen and name not in _NOT_FOLLOWED:
             seen.add(name)
             waiting += _mentioned(name)
+            if name.startswith(f"{_VERBS_PACKAGE}.") and name.endswith(".plan") and stem != "decide_next_step":
+                verb = name.removesuffix("plan")  # who plans an operation begins it
+                parts = ("_start", *_FOLLOWED_PARTS, *(("_refresh",) if "stop_start" in verb else ()))
+                waiting += [f"{verb}{part}" for part in parts]
     return frozenset(call for name in seen for call in _calls(name))
 
 

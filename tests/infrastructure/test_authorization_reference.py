@@ -56,10 +56,8 @@ ARGUMENT_IS_GIVEN = {
     "ecs:DescribeTasks": "takes tasks, and cannot be called without",
     "ecs:ListContainerInstances": "every call names the cluster",
     "eks:DescribeNodegroup": "cluster and node group stand in the path",
-    "events:DescribeRule": "Step Functions names its own rule",
     "sns:ListSubscriptionsByTopic": "takes a topic, and cannot be called without",
     "ssm:ListTagsForResource": "takes a resource, and cannot be called without",
-    "states:DescribeExecution": "takes an execution, and cannot be called without",
 }
 
 

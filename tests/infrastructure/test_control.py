@@ -10,7 +10,7 @@ from stacks.control import DOCUMENTS
 from stacks.functions import FUNCTIONS, FunctionSpec
 from stacks.policy_store import VALIDATOR
 from stacks.settings import REPOSITORY
-from stacks.workflows import CHILDREN, PARENT, Workflow
+from stacks.workflows import JOB, PARENT, Workflow
 from tests.infrastructure.synthesis import Template
 
 EACH_FUNCTION = pytest.mark.parametrize("spec", FUNCTIONS, ids=lambda spec: spec.stem)
@@ -82,7 +82,7 @@ def test_a_function_is_told_every_name_that_the_code_reads(real: Template, spec:
     assert read - told == missing
 
 
-@pytest.mark.parametrize("stem", [PARENT, *CHILDREN])
+@pytest.mark.parametrize("stem", [PARENT, JOB])
 def test_a_state_machine_is_its_file_with_every_placeholder_filled(real: Template, stem: str) -> None:
     deployed = {
         r["Properties"]["StateMachineName"]: r["Properties"]
@@ -198,7 +198,6 @@ def test_what_stands_between_a_fault_and_the_resumed_job_is_kept_warm(real: Temp
     assert {target["Arn"]["Fn::GetAtt"][0].split("Function")[0] for target in warm} == {
         "DecideNextStep",
         "IsolateNode",
-        "ReserveAttempt",
         "RebootNode",
         "LaunchGang",
     }

@@ -9,7 +9,7 @@ import pytest
 
 from stacks.functions import FUNCTIONS, FunctionSpec
 from stacks.permission import Permission
-from stacks.workflows import CHILDREN, JOB, JOB_PERMISSIONS, PARENT, PARENT_PERMISSIONS, Workflow
+from stacks.workflows import JOB, JOB_PERMISSIONS, PARENT, PARENT_PERMISSIONS, Workflow
 from tests.infrastructure.needs import Need, needs_of
 from tests.infrastructure.reach import calls_of
 
@@ -23,12 +23,9 @@ TAKES_FROM_QUEUE = {
 }
 WRITES_ITS_LOG = {("logs:CreateLogStream", ""), ("logs:PutLogEvents", "")}
 KEEPS_FAILED = {("sqs:SendMessage", "{undelivered}")}
-# Names lead there, and no value does: a child looks at its own step before it answers, and these steps are children.
-# The test below holds the reason.
-NEVER_CALLED = {"decide_next_step": {"machines.describe", "machines.launches", "workflows.resume"}}
 # What these take is of AWS or of the control plane; only what a node says itself may be of a node that is not enrolled.
 _TAKE_NO_WORD_OF_NODES = ("attribute_failure", "find_checkpoint", "judge_checks", "sweep", "take_signal")
-NEVER_CALLED |= {stem: {"enrolment_tags.pool_of", "nodes.count_report"} for stem in _TAKE_NO_WORD_OF_NODES}
+NEVER_CALLED = {stem: {"enrolment_tags.pool_of", "nodes.count_report"} for stem in _TAKE_NO_WORD_OF_NODES}
 EVERY_PERMISSION = [(spec.stem, permission) for spec in FUNCTIONS for permission in spec.every_permission]
 
 
@@ -67,19 +64,6 @@ def test_what_is_said_never_to_be_called_is_in_the_code(stem: str, calls: set[st
     assert calls <= calls_of(stem)
 
 
-def test_decide_looks_only_at_steps_that_are_no_children() -> None:
-    states = json.loads(Workflow(PARENT).path.read_text("utf-8"))["States"]
-
-    without_answer = {
-        name
-        for name, state in states.items()
-        for catch in state.get("Catch", [])
-        if "result" in catch.get("Assign", {})
-    }
-
-    assert without_answer == {"Freeze evidence", "Isolate node", "Wait for approval", "Wait for news"}
-
-
 def test_the_reader_sees_calls_grants_and_values_of_the_adapters() -> None:
     assert "scheduler.switch" in calls_of("isolate_node")
     assert "Power.START" in calls_of("wakeup")
@@ -96,20 +80,12 @@ BY_TASK = {
     "lambda:invoke": set[str](),  # the stack grants exactly the functions that the file names
     "lambda:invoke.waitForTaskToken": set[str](),
     "sns:publish": {"sns:Publish"},
-    "states:startExecution.sync:2": {
-        "events:DescribeRule",
-        "events:PutRule",
-        "events:PutTargets",
-        "states:DescribeExecution",
-        "states:StartExecution",
-        "states:StopExecution",
-    },
 }
 
 
 @pytest.mark.parametrize(
     ("stem", "permissions"),
-    [(PARENT, PARENT_PERMISSIONS), (JOB, JOB_PERMISSIONS), *((child, ()) for child in CHILDREN)],
+    [(PARENT, PARENT_PERMISSIONS), (JOB, JOB_PERMISSIONS)],
 )
 def test_a_workflow_may_do_what_its_states_do(stem: str, permissions: tuple[Permission, ...]) -> None:
     states = json.loads(Workflow(stem).path.read_text("utf-8"))["States"].values()

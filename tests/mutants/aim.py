@@ -45,5 +45,11 @@ def modules() -> dict[str, Path]:
     """By their dotted names, and where each is."""
     services = sorted(path.stem for path in (ROOT / "nodeheal/services").glob("[a-z]*.py"))
     acting = (f"nodeheal.services.{name}" for name in services if not name.startswith(WORDS_ONLY))
-    names = [*acting, *(f"nodeheal.domain.{name}" for name in _CORE), *_ELSEWHERE]
+    verbs = sorted(path.stem for path in (ROOT / "nodeheal/operations").glob("[a-z]*.py"))
+    names = [
+        *acting,
+        *(f"nodeheal.operations.{name}" for name in verbs),
+        *(f"nodeheal.domain.{name}" for name in _CORE),
+        *_ELSEWHERE,
+    ]
     return {name: ROOT / f"{name.replace('.', '/')}.py" for name in names}

@@ -62,7 +62,6 @@ Path("found.json").write_text(json.dumps(kept.results))
 
 # An answer that is kept for later, or that chooses between two things: no place tells that something hangs on it.
 KNOWN_BY_THEIR_ROW = {
-    "that it is back, at the deadline",
     "that only what was decided on is settled",
     "that what is observed is told once",
     "that nodes were given the time to answer",

@@ -8,6 +8,7 @@ from nodeheal.contract.vocabulary import Provider
 from nodeheal.domain.guest import Guest
 from nodeheal.domain.knobs import Breaker, Budget, Mode, PoolPolicy
 from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.operations import engine
 from nodeheal.services import guests, isolate_node, job_nodes
 from nodeheal.services.ingest import Ingested
 from nodeheal.simulation.cloud import SimWorkflows
@@ -144,7 +145,7 @@ CASES: dict[str, tuple[Break, Callable[[World], None], RecoveryPolicy, Work]] = 
         Work(share=0),
     ),
     "one_destructive_action_a_node": (
-        set_to((f"{_SERVICES}reboot_node.send_reboot", twice)),
+        set_to(("nodeheal.operations.reboot._send", twice)),
         one_fault,
         ACT,
         Work(share=0),
@@ -200,7 +201,7 @@ CASES: dict[str, tuple[Break, Callable[[World], None], RecoveryPolicy, Work]] = 
         Work(share=0),
     ),
     "nothing_is_left_behind": (
-        set_to((f"{_SERVICES}steps.forget", lambda *_: None)),
+        cut(engine.deliver, "operation.version"),
         one_fault,
         ACT,
         Work(share=0),

@@ -9,6 +9,7 @@ import pytest
 from nodeheal.adapters.memory.stores import MemoryAttemptLedger, MemoryPoolStore
 from nodeheal.contract.vocabulary import IncidentState
 from nodeheal.domain.node import BootView, Node
+from nodeheal.domain.operation import Operation
 from nodeheal.simulation.stores import SimIncidents
 from tests.without import without
 
@@ -16,9 +17,9 @@ Patch = pytest.MonkeyPatch
 Break = Callable[[Patch], None]
 
 
-def twice(wait: Any, node: Node, request: Any, ports: Any) -> str:
-    ports.commands.reboot(node, wait.deadline_at)
-    return str(ports.commands.reboot(node, wait.deadline_at))
+def twice(node: Node, operation: Operation, ports: Any) -> str:
+    ports.commands.reboot(node, operation.deadline_at)
+    return str(ports.commands.reboot(node, operation.deadline_at))
 
 
 def claims_for_anybody(self: MemoryPoolStore, pool: str, node_id: str, slots: int) -> bool:

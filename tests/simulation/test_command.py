@@ -129,7 +129,7 @@ def test_what_breaks_in_a_mass_failure_comes_with_the_command_that_replays_it(
 
     assert list(again) == ["failed", "latency", "breaker_raised"]
     assert again["breaker_raised"]["broken"][0]["text"] == found["text"]
-    assert trace.read_text("utf-8").count("run_diagnostics") >= 10
+    assert trace.read_text("utf-8").count("decide_next_step") >= 10
 
 
 def test_one_of_the_two_is_as_it_was_beside_the_other() -> None:

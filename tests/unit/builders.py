@@ -9,11 +9,13 @@ from nodeheal.adapters.memory.ports import memory_ports as ports_of
 from nodeheal.contract import names
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.results import StepResult
-from nodeheal.contract.vocabulary import Family, Provider, Verdict
+from nodeheal.contract.steps import Decision, StepRequest
+from nodeheal.contract.vocabulary import Family, Provider, Step, Verdict
 from nodeheal.domain.evidence import Evidence
 from nodeheal.domain.job import Job, Run
 from nodeheal.domain.knobs import Budget, Mode, PoolPolicy
 from nodeheal.domain.node import Node
+from nodeheal.domain.operation import Operation, OperationState, VerbName, incident_owner, node_owner
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.ports import Ports
 from nodeheal.services.request_ids import request_id_of_wait
@@ -21,6 +23,8 @@ from nodeheal.services.start_gang import record_run, start_ranks
 
 NOW = datetime(2026, 3, 1, 3, 0, 0, tzinfo=UTC)
 T = TypeVar("T")
+DIAGNOSTICS, EVIDENCE = "DIAGNOSE", "FREEZE_EVIDENCE"  # what a node may be asked for, see `named`
+
 ACT = RecoveryPolicy(
     # Quarantined nodes hold their slots: that they need not has tests of its own.
     default_pool=PoolPolicy(mode=Mode.act, budget=Budget(max_nodes=1, max_percent=100, quarantine_percent=100)),
@@ -109,11 +113,53 @@ def started_job(job: Job, nodes: Sequence[Node], ports: Ports) -> Run:
 
 def named(kind: str, key: str, ports: Ports) -> str:
     """The request id under which a node was asked; the bare key where nothing is waited for any more."""
+    operations = ports.operations.operations  # type: ignore[attr-defined]
+    known = next((one for (_, name), one in operations.items() if name == key and one.verb == kind), None)
+    if known is not None:
+        return str(known.request_id)
     wait = ports.waits.get(kind, key)
     return request_id_of_wait(wait) if wait is not None else key
+
+
+def request_id_of(request: StepRequest) -> str:
+    """The operation of a step, as its node is asked: a random part comes after it."""
+    return f"{request.incident_id}-{request.operation_turn}"
+
+
+def waiting(ports: Ports) -> list[object]:
+    """Everything that some workflow still waits for."""
+    return [*ports.operations.all_open(), *ports.waits.waits.values()]  # type: ignore[attr-defined]
 
 
 def facts_of(result: StepResult, kind: type[T]) -> T:
     """The facts of a result, which must be of this kind."""
     assert isinstance(result.facts, kind)
     return result.facts
+
+
+STEP_OF = {VerbName.REBOOT: Step.REBOOT, VerbName.WAIT: Step.WAIT, VerbName.DIAGNOSE: Step.DIAGNOSE}
+
+
+def under_way(ports: Ports, verb: VerbName, **changes: Any) -> Operation:
+    """An operation of turn 1 of an incident, that was sent and has no result yet."""
+    node_id, incident_id = changes.get("node_id", xid().node_id), changes.get("incident_id", "inc-1")
+    decision = Decision(
+        step=STEP_OF[verb], reason="as the test wants it", node_id=node_id, awaits=changes.pop("awaits", None)
+    )
+    request = StepRequest(incident_id=incident_id, turn=1, decision=decision)
+    is_wait = verb is VerbName.WAIT
+    known = {
+        "owner": incident_owner(incident_id) if is_wait else node_owner(node_id),
+        "operation_id": f"{incident_id}-1",
+        "verb": verb,
+        "token": "token",
+        "incident_id": incident_id,
+        "deadline_at": ports.clock() + timedelta(hours=1),
+        "request_json": request.model_dump_json(exclude={"task_token"}),
+        "state": OperationState.STARTED,
+        "node_id": node_id,
+        "boot_id": "boot-1",
+    }
+    made = Operation(**{**known, **changes})
+    assert ports.operations.save(made)
+    return replace(made, version=made.version + 1)

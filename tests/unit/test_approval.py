@@ -11,12 +11,13 @@ import pytest
 from nodeheal.contract.vocabulary import Action, Escalation, NodeState, Outcome, Step
 from nodeheal.domain.approval import Answer, LinkRefused, Links, Question
 from nodeheal.domain.incident import TimelineEntry
+from nodeheal.operations.approve import find_question
+from nodeheal.operations.steps import wait_for_approval
 from nodeheal.services import approval_page
 from nodeheal.services.answer_approval import _at_the_last_moment, answer_approval, open_question
 from nodeheal.services.brakes import pause_node, pause_pool
 from nodeheal.services.consequences import meant_by
 from nodeheal.services.look_once import look_once
-from nodeheal.services.wait_for_approval import APPROVAL, approval_key, wait_for_approval
 from tests.unit.builders import NOW
 from tests.unit.test_decide_among_others import with_policy
 from tests.unit.test_steps import A, B, Incident
@@ -346,8 +347,6 @@ def test_an_answer_that_comes_as_the_workflow_gives_up_is_found_when_it_looks() 
 
 def test_an_answer_that_the_workflow_has_found_by_itself_is_told_to_count() -> None:
     it = Asked()
-    wait = it.ports.waits.get(APPROVAL, approval_key(it.question))
-    assert wait is not None
     it.dies_after_recording(Answer.approve)
     it.ports.workflows.expired.add(f"token-{it.turn}")  # type: ignore[attr-defined]
     it.request()
@@ -361,10 +360,12 @@ def test_an_answer_that_the_workflow_has_found_by_itself_is_told_to_count() -> N
 def test_an_answer_that_the_workflow_did_not_see_is_told_to_be_late() -> None:
     it = Asked()
     it.ports.workflows.expired.add(f"token-{it.turn}")  # type: ignore[attr-defined]
-    wait = it.ports.waits.get(APPROVAL, approval_key(it.question))
-    assert wait is not None
+    asked = find_question(it.question, it.ports)
+    assert asked is not None
     escalated = it.request()
-    it.ports.waits.save(wait)  # it was read just before
+    ended = it.ports.operations.get(asked.owner, asked.operation_id)
+    assert ended is not None
+    assert it.ports.operations.save(replace(asked, version=ended.version))  # it was read just before
 
     taken, why = it.answer(Answer.approve)
 
@@ -381,7 +382,7 @@ def test_an_answer_whose_wake_up_was_lost_is_found_at_the_deadline(answer: Answe
     found = look_once(it.asked, it.ports)
 
     assert (found.outcome, found.reason) == (outcome, it.told()[0])
-    assert it.ports.waits.get(APPROVAL, approval_key(it.question)) is None
+    assert find_question(it.question, it.ports) is None
 
 
 def test_a_question_that_is_asked_again_after_a_crash_finds_the_answer_to_the_first() -> None:

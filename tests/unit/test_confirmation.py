@@ -12,8 +12,8 @@ from nodeheal.domain.catalog import catalog
 from nodeheal.domain.confirmation import told_in
 from nodeheal.domain.evidence import Evidence
 from nodeheal.domain.silence import Answer
+from nodeheal.operations.steps import freeze_evidence
 from nodeheal.services.decide_next_step import decide_next_step
-from nodeheal.services.freeze_evidence import freeze_evidence
 from nodeheal.services.look_once import look_once
 from tests.unit.builders import ACT, xid
 from tests.unit.test_decide import Story, steps_of

@@ -31,19 +31,18 @@ from nodeheal.domain.node import may_move, moved
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.domain.progress import read_progress
 from nodeheal.domain.surroundings import PastRecovery, Sighting, accelerator_scope, node_scope, sighting_of
-from nodeheal.ports import CommandStatus, Wait
+from nodeheal.operations.diagnose import DiagnosisAnswer, judge
+from nodeheal.operations.steps import reboot_node, run_diagnostics
+from nodeheal.ports import CommandStatus
 from nodeheal.services.decide_next_step import decide_next_step
 from nodeheal.services.ingest import Ingested, ingest
 from nodeheal.services.isolate_node import isolate_node
-from nodeheal.services.judge_diagnosis import judged
 from nodeheal.services.launch_gang import launch_gang
 from nodeheal.services.look_around import is_running, look_around
 from nodeheal.services.look_once import look_once
-from nodeheal.services.reboot_node import reboot_node
-from nodeheal.services.reserve_attempt import reserve_attempt
-from nodeheal.services.run_diagnostics import DIAGNOSTICS, run_diagnostics
+from nodeheal.services.reserve_attempt import why_no_attempt
 from nodeheal.services.wait_for_news import wait_for_news
-from tests.unit.builders import ACT, NOW, memory_ports, node, xid
+from tests.unit.builders import ACT, NOW, memory_ports, node, waiting, xid
 from tests.unit.test_decide import SPARE, Story
 from tests.unit.test_regressions import restarted_for_an_application_fault
 from tests.unit.test_replay import fault, replayed, steps
@@ -368,10 +367,9 @@ def test_an_attempt_that_the_accelerator_refuses_is_given_back_to_the_node() -> 
     for n in range(on_accelerator.limit.limit):
         it.ports.attempts.reserve(on_accelerator.scope, f"of another incident {n}", on_accelerator.limit)
 
-    result = reserve_attempt(request, it.ports)
+    refused = why_no_attempt(request, it.ports)
 
-    assert result.outcome is Outcome.REFUSED
-    assert result.reason == "2 of 2 reboots of accelerator S1 in 168 h are spent"
+    assert refused == "2 of 2 reboots of accelerator S1 in 168 h are spent"
     assert it.ports.attempts.spent(on_node.scope, on_node.limit) == {on_node.limit.group: 0}
     assert on_accelerator.scope == accelerator_scope("S1")
 
@@ -379,10 +377,10 @@ def test_an_attempt_that_the_accelerator_refuses_is_given_back_to_the_node() -> 
 def test_an_attempt_is_told_as_the_nodes_in_the_answer_and_in_the_story() -> None:
     it = _rebooting()
 
-    result = reserve_attempt(it.request(), it.ports)
+    refused = why_no_attempt(it.request(), it.ports)
 
     told = [entry.text for entry in it.ports.incidents.history(it.id).timeline]
-    assert result.reason == "1 of 1 reboots in 24 h"
+    assert refused == ""
     assert "attempt reserved: 1 of 1 reboots in 24 h" in told
 
 
@@ -790,7 +788,7 @@ def test_a_node_that_the_scheduler_has_lost_refuses_the_launch() -> None:
     launch_gang(request, it.ports, ACT)
 
     assert (it.resumed().outcome, it.resumed().reason) == (Outcome.REFUSED, "no such container instance")
-    assert it.ports.waits.waits == {}  # type: ignore[attr-defined]
+    assert waiting(it.ports) == []
 
 
 def test_no_rank_is_placed_on_a_node_that_is_out_of_service_whoever_took_it_out() -> None:
@@ -1046,27 +1044,20 @@ def test_a_boot_that_nobody_told_of_is_seen_and_its_wait_forgotten() -> None:
     it = Incident()
     it.isolate()
     request = it.request()
-    reserve_attempt(request, it.ports)
     reboot_node(request, it.ports)
     it.ports.nodes.save(replace(it.node(), boot_id="boot-2"))
 
     result = look_once(request, it.ports)
 
     assert (result.outcome, result.boot_id) == (Outcome.DONE, "boot-2")
-    assert it.ports.waits.waits == {}  # type: ignore[attr-defined]
+    assert waiting(it.ports) == []
 
 
-def _diagnosing(status: CommandStatus | None) -> StepResult:
-    """What a look sees of a diagnosis whose command went so. None: it was never sent."""
+def _diagnosing(status: CommandStatus) -> StepResult:
+    """What is concluded of a diagnosis whose command went so."""
     it = Incident()
     it.isolate(), it.reboot()
     request = it.request()
-    if status is None:
-        wait = Wait(DIAGNOSTICS, f"{it.id}-{it.turn}", "token", it.id, it.clock(), boot_id="boot-2")
-        it.ports.waits.save(wait)
-        unsent: Any = None
-        it.ports.commands.look = unsent  # type: ignore[method-assign]
-        return look_once(request, it.ports)
     run_diagnostics(request, it.ports, ACT)
     statuses = it.ports.commands.statuses  # type: ignore[attr-defined]
     statuses.update(dict.fromkeys(statuses, status))
@@ -1076,16 +1067,15 @@ def _diagnosing(status: CommandStatus | None) -> StepResult:
 @pytest.mark.parametrize(
     ("status", "outcome", "reason"),
     [
-        (None, Outcome.TIMED_OUT, "the command is UNKNOWN"),
         (CommandStatus("FAILED"), Outcome.TIMED_OUT, "the command is FAILED"),
         (CommandStatus("SUCCEEDED", '{"verdict": "OK"}'), Outcome.UNKNOWN, "cannot be read"),
         (CommandStatus("SUCCEEDED", "null"), Outcome.UNKNOWN, "cannot be read"),
         (CommandStatus("SUCCEEDED", '{"verdict": "OK", "failed_tests": []}'), Outcome.DONE, "diagnostics passed"),
     ],
-    ids=["never sent", "failed", "without tests", "no document", "passed"],
+    ids=["failed", "without tests", "no document", "passed"],
 )
 def test_a_look_at_a_diagnosis_names_the_boot_that_it_is_about(
-    status: CommandStatus | None, outcome: Outcome, reason: str
+    status: CommandStatus, outcome: Outcome, reason: str
 ) -> None:
     result = _diagnosing(status)
 
@@ -1095,7 +1085,9 @@ def test_a_look_at_a_diagnosis_names_the_boot_that_it_is_about(
 
 @pytest.mark.parametrize(("failed", "told"), [("pcie", "no result (pcie)"), ("", "no result")])
 def test_a_diagnosis_without_a_result_names_the_tests_that_it_knows_of(failed: str, told: str) -> None:
-    assert judged(Verdict.UNKNOWN, failed)[1] == f"diagnostics gave {told}"
+    answer = DiagnosisAnswer(verdict=Verdict.UNKNOWN, failed_tests=(failed,) if failed else ())
+
+    assert judge(answer, {}, 20)[1] == f"diagnostics gave {told}"
 
 
 def test_a_restart_that_was_not_seen_says_where_its_ranks_are() -> None:

@@ -14,12 +14,12 @@ from nodeheal.contract.vocabulary import Outcome, Step
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.evidence import Evidence
 from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.operations.steps import freeze_evidence
 from nodeheal.ports import CommandStatus
 from nodeheal.services import wakeup
-from nodeheal.services.freeze_evidence import EVIDENCE, freeze_evidence
 from nodeheal.services.look_once import look_once
 from tests.unit import builders
-from tests.unit.builders import facts_of
+from tests.unit.builders import EVIDENCE, facts_of, waiting
 from tests.unit.test_steps import A, B, Incident
 
 COMMAND = "command-1"
@@ -100,7 +100,7 @@ def test_the_nodes_own_answer_resumes_with_where_the_evidence_is() -> None:
         link=f"s3://evidence/{it.key}", console=f"https://console/evidence/{it.key}", size_bytes=4711
     )
     assert result.reason == f"12 files saved at s3://evidence/{it.key}; not whole: nvidia-smi.xml"
-    assert it.ports.waits.waits == {}  # type: ignore[attr-defined]
+    assert waiting(it.ports) == []
 
 
 @pytest.mark.parametrize("forged", [{"name": B}, {"boot_id": "boot-2"}])
@@ -141,7 +141,7 @@ def test_a_node_that_takes_no_commands_holds_nothing_up() -> None:
 
     assert it.resumed().outcome is Outcome.FAILED
     assert "not registered" in it.resumed().reason
-    assert it.ports.waits.waits == {}  # type: ignore[attr-defined]
+    assert waiting(it.ports) == []
     assert not it.is_told_to_save
 
 
@@ -149,7 +149,7 @@ def test_a_command_that_fails_on_the_node_ends_the_wait_at_once() -> None:
     it = Freezing()
     it.freeze()
 
-    wakeup.on_command_failed(COMMAND, it.ports)
+    wakeup.on_command_failed(A, COMMAND, it.ports)
 
     assert it.resumed().outcome is Outcome.FAILED
 
@@ -231,7 +231,7 @@ def test_silence_is_a_timeout_that_tells_where_the_evidence_may_still_arrive(sta
 
     assert result.outcome is Outcome.TIMED_OUT
     assert facts_of(result, EvidenceSaved).link == f"s3://evidence/{it.key}"
-    assert it.ports.waits.waits == {}  # type: ignore[attr-defined]
+    assert waiting(it.ports) == []
 
 
 def test_what_a_command_has_printed_that_did_not_succeed_is_not_believed() -> None:

@@ -11,17 +11,16 @@ from nodeheal.contract.vocabulary import Action, Ending, NodeState, Outcome, Pro
 from nodeheal.domain.errors import NotAccepted, NotFound
 from nodeheal.domain.job import Job, Run
 from nodeheal.domain.knobs import Override
+from nodeheal.operations.steps import reboot_node, run_diagnostics
 from nodeheal.ports import Wait
 from nodeheal.services.decide_next_step import decide_next_step
 from nodeheal.services.ingest import ingest
 from nodeheal.services.isolate_node import isolate_node
 from nodeheal.services.launch_gang import launch_gang
 from nodeheal.services.look_once import look_once
-from nodeheal.services.reboot_node import reboot_node
 from nodeheal.services.replace_node import replace_node
-from nodeheal.services.reserve_attempt import reserve_attempt
+from nodeheal.services.reserve_attempt import why_no_attempt
 from nodeheal.services.return_to_service import return_to_service
-from nodeheal.services.run_diagnostics import run_diagnostics
 from nodeheal.services.stop_gang import stop_gang
 from nodeheal.services.submit_job import submit_job
 from tests.unit.builders import ACT, NOW, xid
@@ -172,9 +171,9 @@ def test_a_full_window_refuses_the_attempt_and_restarts_count_for_the_job() -> N
     request = it.request()
     [(_, limit)] = [(held.scope, held.limit) for held in request.decision.reserve]
 
-    asked = [reserve_attempt(request.model_copy(update={"turn": n}), it.ports).outcome for n in range(limit.limit + 1)]
+    refused = [why_no_attempt(request.model_copy(update={"turn": n}), it.ports) for n in range(limit.limit + 1)]
 
-    assert asked == [Outcome.DONE] * limit.limit + [Outcome.REFUSED]
+    assert [bool(why) for why in refused] == [False] * limit.limit + [True]
     assert it.ports.attempts.spent("job#llama", limit) == {limit.group: limit.limit}
 
 
@@ -209,7 +208,7 @@ def test_a_destructive_step_without_a_limit_or_for_an_unknown_node_is_an_error()
     unknown = request.model_copy(update={"decision": request.decision.model_copy(update={"node_id": "mi-gone"})})
 
     with pytest.raises(ValueError, match="carries no attempt limit"):
-        reserve_attempt(unlimited, it.ports)
+        reboot_node(unlimited, it.ports)
     with pytest.raises(NotFound, match="mi-gone"):
         reboot_node(unknown, it.ports)
 

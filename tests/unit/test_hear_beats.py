@@ -2,22 +2,24 @@
 
 from dataclasses import replace
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 import pytest
 
 from nodeheal.contract.health_event import NodeBooted, NodeFact
-from nodeheal.contract.results import StepResult
-from nodeheal.contract.vocabulary import Family, NodeState, Outcome, Step, Verdict
+from nodeheal.contract.vocabulary import Family, NodeState, Outcome, Verdict
 from nodeheal.domain.beat import LONGEST_SECONDS, Beat
 from nodeheal.domain.node import Node
+from nodeheal.domain.operation import VerbName
 from nodeheal.domain.silence import Silence
-from nodeheal.ports import Ports, Wait
 from nodeheal.services import hear_beats
-from nodeheal.services.boot_wait import BOOT
 from nodeheal.services.ingest import ingest
 from nodeheal.services.sweep import Swept, sweep
 from nodeheal.services.wakeup import on_node_booted
-from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node, xid
+from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node, under_way, waiting, xid
+
+if TYPE_CHECKING:
+    from nodeheal.ports import Ports
 
 A = "mi-0000000000000000a"
 LONG_AGO = NOW - timedelta(hours=8)
@@ -174,11 +176,7 @@ def test_many_machines_that_stop_beating_together_are_told_once_and_left_alone(i
 
 
 def test_a_boot_that_nobody_has_announced_is_recorded_and_ends_the_wait_for_it(it: World) -> None:
-    blank = StepResult(
-        step=Step.REBOOT, node_id=A, outcome=Outcome.UNKNOWN, reason="not seen to boot yet", finished_at=NOW
-    )
-    wait = Wait(BOOT, A, "token", "incident", NOW, boot_id="boot-1", result_json=blank.model_dump_json())
-    it.ports.waits.save(wait)
+    under_way(it.ports, VerbName.REBOOT, node_id=A)
     it.ports.nodes.save(replace(it.node(), state=NodeState.RECOVERING))
     it.beats(A, boot="boot-2")
 
@@ -188,7 +186,7 @@ def test_a_boot_that_nobody_has_announced_is_recorded_and_ends_the_wait_for_it(i
     assert (it.node().boot_id, it.node().past_boots) == ("boot-2", ("boot-1",))
     [(token, result)] = it.ports.workflows.resumed.items()  # type: ignore[attr-defined]
     assert (token, result.outcome, result.boot_id) == ("token", Outcome.DONE, "boot-2")
-    assert it.ports.waits.get(BOOT, A) is None
+    assert waiting(it.ports) == []
 
 
 def test_a_boot_that_is_known_is_recorded_once(it: World) -> None:

@@ -31,7 +31,7 @@ from nodeheal.services.stop_job import stop_job
 from nodeheal.services.translate.ecs_task import TaskChange
 from nodeheal.services.try_pairs import pairs_or_launch
 from nodeheal.services.watch_gang import at_work, tell_watch, watch_gang, why_held
-from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, named, node, xid
+from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, named, node, waiting, xid
 
 A, B, C = "mi-0000000a", "mi-0000000b", "mi-0000000c"
 TOKEN = "token-1"
@@ -271,7 +271,7 @@ def test_a_launch_that_is_refused_leaves_no_rank_that_looks_alive(ports: Ports) 
     assert resumed(ports).then is Next.CHOOSE
     assert all(task.has_stopped for task in run_of(ports).tasks)
     assert {stored(ports, name).job_id for name in (A, B)} == {None}
-    assert ports.waits.waits == {}  # type: ignore[attr-defined]
+    assert waiting(ports) == []
 
 
 def _refuses(*_: object) -> str:

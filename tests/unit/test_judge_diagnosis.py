@@ -11,11 +11,11 @@ from nodeheal.contract.results import Diagnosed, StepResult
 from nodeheal.contract.vocabulary import Check, Outcome, Verdict
 from nodeheal.domain.evidence import Diagnosis
 from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.operations.steps import run_diagnostics
 from nodeheal.ports import CommandStatus
 from nodeheal.services import wakeup
 from nodeheal.services.look_once import look_once
-from nodeheal.services.run_diagnostics import DIAGNOSTICS, run_diagnostics
-from tests.unit.builders import ACT, facts_of, named
+from tests.unit.builders import ACT, DIAGNOSTICS, facts_of, named
 from tests.unit.test_steps import A, B, Incident
 
 BUS = "neuron_all_reduce_gb_per_s"

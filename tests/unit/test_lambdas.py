@@ -13,7 +13,7 @@ import pytest
 import lambdas.answer_approval
 import lambdas.find_checkpoint
 import lambdas.ingest
-import lambdas.look_once
+import lambdas.return_to_service
 import lambdas.signatures
 import lambdas.sweep
 import lambdas.take_signal
@@ -29,14 +29,12 @@ from nodeheal.domain.approval import Answer
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.incident import incident_id_of
 from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.operations.steps import freeze_evidence, reboot_node, run_diagnostics
 from nodeheal.ports import CommandStatus, Ports
-from nodeheal.services import new_machine, stop_start
-from nodeheal.services.freeze_evidence import EVIDENCE, freeze_evidence
+from nodeheal.services import new_machine, wakeup
 from nodeheal.services.isolate_node import isolate_node
-from nodeheal.services.reboot_node import reboot_node
 from nodeheal.services.request_action import request_action
-from nodeheal.services.run_diagnostics import DIAGNOSTICS, run_diagnostics
-from tests.unit.builders import ACT, NOW, as_rank, facts_of, named, xid
+from tests.unit.builders import ACT, DIAGNOSTICS, EVIDENCE, NOW, as_rank, facts_of, named, xid
 from tests.unit.foreign import MACHINE, machine, recorded
 from tests.unit.signing import KEYS, ROLE, signed_by
 from tests.unit.test_approval import LINKS, Asked
@@ -193,9 +191,7 @@ def test_what_becomes_of_machines_is_heard(
         new_machine, "on_group_launch", lambda launch, _: told.append((launch.machine_id, launch.failed))
     )
     monkeypatch.setattr(new_machine, "on_machine_gone", lambda machine_id, _: told.append(machine_id))
-    monkeypatch.setattr(
-        stop_start, "on_machine_stopped", lambda machine_id, _: told.append(f"{machine_id} has stopped")
-    )
+    monkeypatch.setattr(wakeup, "on_machine_stopped", lambda machine_id, _: told.append(f"{machine_id} has stopped"))
 
     wake(kind, detail)
 
@@ -370,9 +366,9 @@ def test_how_a_rank_ended_is_recorded(world: World) -> None:
 def test_a_ping_does_nothing_and_a_step_answers_in_json(world: World) -> None:
     it = world.serves(Incident())
 
-    answers = [lambdas.look_once.handler(event, None) for event in (names.KEEP_WARM, it.request().model_dump())]
+    answers = [lambdas.return_to_service.handler(event, None) for event in (names.KEEP_WARM, it.request().model_dump())]
 
-    assert [answer and answer["outcome"] for answer in answers] == [None, "FAILED"]
+    assert [answer and answer["outcome"] for answer in answers] == [None, "REFUSED"]
 
 
 # What only an operator may ask for

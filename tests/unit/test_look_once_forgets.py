@@ -6,11 +6,10 @@ from datetime import timedelta
 import pytest
 
 from nodeheal.contract.steps import Decision, StepRequest
-from nodeheal.contract.vocabulary import Action, IncidentState, NodeState, Outcome, Step
+from nodeheal.contract.vocabulary import Action, IncidentState, NodeState, Step
 from nodeheal.domain.incident import Incident
 from nodeheal.domain.job import Job, Run
 from nodeheal.ports import Ports, Wait
-from nodeheal.services.boot_wait import BOOT
 from nodeheal.services.close_incident import close_incident
 from nodeheal.services.launch_gang import GANG_RUNNING
 from nodeheal.services.look_once import look_once
@@ -60,16 +59,6 @@ def test_nor_is_a_gang_whose_job_was_submitted_again_meanwhile(ports: Ports) -> 
     look_once(request(Step.RESTART_WORKLOAD, job_id="llama"), ports)
 
     assert ports.waits.get(GANG_STOPPED, stop_key("llama", 1, "inc-1")) is None
-
-
-def test_a_reboot_whose_function_died_before_it_was_sent_is_not_waited_for_any_more(ports: Ports) -> None:
-    broken = xid().node_id
-    ports.waits.save(Wait(BOOT, broken, "token", "inc-1", LATER, boot_id="boot-1"))
-
-    seen = look_once(request(Step.REBOOT, action=Action.REBOOT), ports)
-
-    assert seen.outcome is Outcome.UNKNOWN
-    assert ports.waits.get(BOOT, broken) is None
 
 
 def test_who_closes_an_incident_by_hand_frees_the_slot_that_its_broken_workflow_took(ports: Ports) -> None:

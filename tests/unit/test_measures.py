@@ -22,12 +22,12 @@ from nodeheal.domain.approval import Answer
 from nodeheal.domain.catalog import ANY_CODE, catalog
 from nodeheal.domain.incident import History
 from nodeheal.domain.measures import Measure, of_decision, of_ending, of_fault, of_notification, of_reservation
-from nodeheal.ports import Wait
+from nodeheal.domain.operation import VerbName
 from nodeheal.services.decide_next_step import decide_next_step
 from nodeheal.services.measure_pools import measure_pools
 from nodeheal.services.sweep import sweep
 from stacks.settings import REPOSITORY
-from tests.unit.builders import ACT, NOW, memory_ports, node, xid
+from tests.unit.builders import ACT, NOW, memory_ports, node, under_way, xid
 from tests.unit.test_approval import Asked
 from tests.unit.test_decide import Story
 from tests.unit.test_lambdas import World, batch, on_bus, world
@@ -189,7 +189,7 @@ def test_pools_are_measured_with_their_slots_their_line_and_their_breaker() -> N
     ports.pools.claim("demo", "mi-1", 1)
     ports.pools.save(ports.pools.get("demo").tripped("a bad rack", NOW))
     line = (names.pool_line(Awaited.BUDGET, "demo"), "90#a")
-    ports.waits.save(Wait("news", "inc-1", "token", "inc-1", NOW, line=line))
+    under_way(ports, VerbName.WAIT, line=line)
 
     found = values(measure_pools(sweep(ports, ACT).counted, ports, ACT))
 

@@ -12,15 +12,14 @@ from nodeheal.contract.vocabulary import JobState, NodeState, Outcome, Step
 from nodeheal.domain.errors import NotAccepted, PlacementRefused
 from nodeheal.domain.incident import fingerprint, incident_id_of
 from nodeheal.domain.job import Job
+from nodeheal.operations.steps import reboot_node, run_diagnostics
 from nodeheal.services.end_incident import end_incident
 from nodeheal.services.isolate_node import isolate_node
 from nodeheal.services.launch_gang import launch_gang
 from nodeheal.services.look_once import look_once
-from nodeheal.services.reboot_node import reboot_node
-from nodeheal.services.run_diagnostics import run_diagnostics
 from nodeheal.services.steps import node_of, save_node
 from nodeheal.services.stop_gang import may_write, stop_gang
-from tests.unit.builders import ACT, NOW, xid
+from tests.unit.builders import ACT, NOW, waiting, xid
 from tests.unit.test_guards import healed, lost
 from tests.unit.test_steps import A, B, C, Incident
 
@@ -65,7 +64,7 @@ def test_a_look_ends_the_wait() -> None:
 
     look_once(diagnosing, it.ports)
 
-    assert it.ports.waits.waits == {}  # type: ignore[attr-defined]
+    assert waiting(it.ports) == []
 
 
 def test_a_diagnosis_that_may_not_have_been_sent_has_timed_out_and_one_that_was_not_is_unknown() -> None:
@@ -201,7 +200,7 @@ def test_a_refused_launch_leaves_nothing_waiting() -> None:
 
     launch_gang(it.request(), it.ports, ACT)
 
-    assert it.ports.waits.waits == {}  # type: ignore[attr-defined]
+    assert waiting(it.ports) == []
 
 
 def test_a_rank_on_a_node_that_nobody_knows_may_still_write_and_one_without_a_task_is_not_stopped() -> None:

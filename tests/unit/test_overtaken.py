@@ -8,8 +8,10 @@ import pytest
 from nodeheal.contract.names import pool_line
 from nodeheal.contract.vocabulary import Awaited, Ending, Escalation, IncidentState, NodeState, Outcome, Step, Verdict
 from nodeheal.domain.incident import incident_id_of
+from nodeheal.domain.operation import VerbName
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.domain.pool import Pool
+from nodeheal.operations.steps import wait_for_approval
 from nodeheal.services.brakes import reset_breaker, trip_breaker
 from nodeheal.services.end_incident import end_incident
 from nodeheal.services.ingest import ingest
@@ -18,9 +20,8 @@ from nodeheal.services.launch_gang import GANG_RUNNING, launch_gang
 from nodeheal.services.queue import wake_queue
 from nodeheal.services.release_node import release_node
 from nodeheal.services.stop_gang import run_key
-from nodeheal.services.wait_for_approval import wait_for_approval
-from nodeheal.services.wait_for_news import NEWS, wait_for_news
-from tests.unit.builders import ACT, NOW, node, xid
+from nodeheal.services.wait_for_news import wait_for_news
+from tests.unit.builders import ACT, NOW, node, under_way, xid
 from tests.unit.test_approval import LINKS
 from tests.unit.test_decide_among_others import with_policy
 from tests.unit.test_steps import A, B, C, Incident
@@ -154,9 +155,7 @@ def test_a_node_that_was_left_drained_and_fails_again_is_not_switched_on_by_hand
 def test_who_stands_in_line_is_called_when_a_node_is_given_back() -> None:
     it = Waiting(policy=STABLE).until_stable()
     place = (pool_line("BUDGET", "demo"), "89#2026")
-    blank = it.ports.waits.get(NEWS, it.id)
-    assert blank is not None
-    it.ports.waits.save(replace(blank, key="inc-next", incident_id="inc-next", token="next", line=place))
+    under_way(it.ports, VerbName.WAIT, incident_id="inc-next", token="next", line=place)
 
     release_node(A, "I looked at it", it.ports)
 
@@ -229,7 +228,7 @@ def in_line(policy: RecoveryPolicy = ACT) -> Incident:
 def test_a_node_that_was_moved_stands_in_the_line_of_the_pool_whose_slot_it_needs() -> None:
     it = in_line()
 
-    assert [wait.incident_id for wait in it.ports.waits.in_line(pool_line("BUDGET", "other"))] == [it.id]
+    assert [wait.incident_id for wait in it.ports.operations.queued(pool_line("BUDGET", "other"))] == [it.id]
     assert wake_queue("demo", it.ports) is None
     assert wake_queue("other", it.ports) == it.id
 

@@ -6,24 +6,24 @@ from datetime import timedelta
 import pytest
 
 from nodeheal.contract.names import pool_line
-from nodeheal.contract.results import StepResult
 from nodeheal.contract.steps import Decision
-from nodeheal.contract.vocabulary import Action, Awaited, NodeState, Outcome, Step
+from nodeheal.contract.vocabulary import Action, Awaited, NodeState, Step
 from nodeheal.domain.incident import Incident
-from nodeheal.ports import Ports, Wait
+from nodeheal.domain.operation import VerbName
+from nodeheal.ports import Ports
 from nodeheal.services.queue import place_of, wake_after_reset, wake_all, wake_for_free_slots, wake_queue
-from tests.unit.builders import ACT, NOW, memory_ports, node, xid
+from tests.unit.builders import ACT, NOW, memory_ports, node, under_way, xid
 from tests.unit.test_decide_among_others import with_policy
 
 WAITS = Decision(step=Step.WAIT, awaits=Awaited.BUDGET, reason="full", node_id="mi-1", action=Action.REBOOT)
-RESULT = StepResult(step=Step.WAIT, node_id="mi-1", outcome=Outcome.DONE, reason="its turn", finished_at=NOW)
 
 
 def stands(ports: Ports, name: str, decision: Decision = WAITS, minutes: int = 0, job: str | None = None) -> None:
     opened_at = NOW + timedelta(minutes=minutes)
     incident = Incident(name, "mi-1", "demo", xid(), opened_at, "policy-1", job_id=job)
     line = (pool_line(str(decision.awaits), "demo"), place_of(decision, incident))
-    ports.waits.save(Wait("news", name, f"token-{name}", name, NOW, result_json=RESULT.model_dump_json(), line=line))
+    token = f"token-{name}"
+    under_way(ports, VerbName.WAIT, incident_id=name, node_id="mi-1", token=token, awaits=decision.awaits, line=line)
 
 
 def woken_in_order(ports: Ports) -> list[str]:
@@ -60,7 +60,7 @@ def test_one_that_waits_no_more_does_not_keep_the_next_from_going() -> None:
     ports.workflows.expired.add("token-a")  # type: ignore[attr-defined]
 
     assert wake_queue("demo", ports) == "b"
-    assert list(ports.waits.in_line("BUDGET/demo")) == []
+    assert list(ports.operations.queued("BUDGET/demo")) == []
 
 
 def test_a_free_slot_does_not_wake_those_who_wait_for_the_breaker() -> None:

@@ -10,10 +10,10 @@ from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Action, NodeState, Outcome, Provider
 from nodeheal.domain.errors import NotAccepted, NotFound
 from nodeheal.domain.machine import Machine
+from nodeheal.operations.steps import reboot_node
 from nodeheal.ports import CommandStatus
 from nodeheal.services.look_once import look_once
-from nodeheal.services.reboot_node import reboot_node
-from nodeheal.services.reserve_attempt import reserve_attempt
+from tests.unit.builders import waiting
 from tests.unit.test_steps import A, Incident
 
 
@@ -116,7 +116,7 @@ def test_a_machine_that_is_gone_is_told_at_once() -> None:
     reboot_node(request, it.ports)
 
     assert (it.resumed().outcome, A in it.resumed().reason) == (Outcome.FAILED, True)
-    assert it.ports.waits.waits == {}  # type: ignore[attr-defined]
+    assert waiting(it.ports) == []
 
 
 def spent(it: Incident) -> int:
@@ -126,7 +126,6 @@ def spent(it: Incident) -> int:
 @both
 def test_a_node_that_was_given_up_since_the_attempt_was_reserved_costs_none(provider: Provider) -> None:
     it, request = isolated(provider)
-    reserve_attempt(request, it.ports)
     it.ports.nodes.save(replace(it.node(), state=NodeState.RETIRED, open_incident=None))
 
     reboot_node(request, it.ports)
@@ -137,7 +136,6 @@ def test_a_node_that_was_given_up_since_the_attempt_was_reserved_costs_none(prov
 @both
 def test_an_attempt_whose_reboot_was_sent_stays_spent_whatever_a_repeated_call_finds(provider: Provider) -> None:
     it, request = isolated(provider)
-    reserve_attempt(request, it.ports)
     reboot_node(request, it.ports)
     it.ports.nodes.save(replace(it.node(), state=NodeState.RETIRED, open_incident=None))
 
@@ -148,7 +146,6 @@ def test_an_attempt_whose_reboot_was_sent_stays_spent_whatever_a_repeated_call_f
 
 def test_a_node_that_ssm_does_not_know_is_told_at_once_and_costs_no_attempt() -> None:
     it, request = isolated(Provider.hybrid)
-    reserve_attempt(request, it.ports)
     commands: Any = it.ports.commands
 
     def unknown(*_: Any, **__: Any) -> str:
@@ -164,7 +161,6 @@ def test_a_node_that_ssm_does_not_know_is_told_at_once_and_costs_no_attempt() ->
 
 def test_a_machine_that_is_gone_costs_no_attempt() -> None:
     it, request = isolated(Provider.ec2)
-    reserve_attempt(request, it.ports)
     it.ports.machines.machines.clear()  # type: ignore[attr-defined]
 
     reboot_node(request, it.ports)
@@ -175,7 +171,6 @@ def test_a_machine_that_is_gone_costs_no_attempt() -> None:
 @pytest.mark.parametrize(("is_sent", "left"), [(False, 0), (True, 1)])
 def test_a_look_at_a_reboot_that_never_began_gives_the_attempt_back(is_sent: bool, left: int) -> None:
     it, request = isolated(Provider.ec2)
-    reserve_attempt(request, it.ports)
     if is_sent:
         reboot_node(request, it.ports)
 
@@ -234,7 +229,7 @@ def test_one_that_was_provably_not_sent_is_not_waited_for(provider: Provider) ->
 
     seen = look_once(request, it.ports)
 
-    assert (seen.outcome, seen.facts) == (Outcome.UNKNOWN, None)
+    assert (seen.outcome, seen.reason) == (Outcome.FAILED, "the reboot was not sent")
 
 
 def test_a_reboot_that_its_node_refused_is_not_waited_for() -> None:
@@ -271,7 +266,6 @@ def test_a_node_that_is_back_when_its_deadline_passes_is_seen_to_be_and_not_repl
 
 def test_a_look_that_is_repeated_after_it_forgot_the_wait_gives_no_attempt_back() -> None:
     it, request = isolated(Provider.ec2)
-    reserve_attempt(request, it.ports)
     reboot_node(request, it.ports)
 
     for _ in range(2):

@@ -10,13 +10,13 @@ from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Ending, JobState, NodeState, Outcome, Step, Verdict
 from nodeheal.domain.errors import NotAccepted, PlacementRefused
 from nodeheal.domain.incident import incident_id_of
+from nodeheal.operations.steps import run_diagnostics
 from nodeheal.ports import CommandStatus
 from nodeheal.services import wakeup
 from nodeheal.services.end_incident import end_incident
 from nodeheal.services.ingest import Ingested, ingest
 from nodeheal.services.launch_gang import launch_gang
 from nodeheal.services.look_once import look_once
-from nodeheal.services.run_diagnostics import run_diagnostics
 from nodeheal.services.stop_gang import may_write, stop_gang
 from nodeheal.services.translate.ecs_task import TaskChange, task_change
 from tests.unit.builders import ACT, as_rank, xid
@@ -68,7 +68,6 @@ def test_a_relapse_after_the_return_is_told_and_its_repeat_is_news() -> None:
     it.clock.advance(5)
     relapse = xid(79, event_id="relapse", boot_id="boot-2", observed_at=it.clock())
     assert ingest(relapse, it.ports, ACT) is Ingested.JOINED
-    it.relaunch()
 
     ending = it.request()
     end_incident(ending, it.ports, ACT)

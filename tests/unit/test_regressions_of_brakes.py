@@ -157,11 +157,11 @@ def test_a_reset_that_died_before_it_woke_anybody_is_made_up_for_by_the_sweep() 
     it = waits_for_the_breaker()
 
     class Down:
-        def in_line(self, *_: object) -> object:
+        def queued(self, *_: object) -> object:
             raise NotAccepted("throttled")
 
     with pytest.raises(NotAccepted):
-        reset_breaker("demo", "fixed", replace(it.ports, waits=Down()))  # type: ignore[arg-type]
+        reset_breaker("demo", "fixed", replace(it.ports, operations=Down()))  # type: ignore[arg-type]
     sweep(it.ports, ACT)
 
     assert it.resumed().outcome is Outcome.DONE
@@ -169,11 +169,11 @@ def test_a_reset_that_died_before_it_woke_anybody_is_made_up_for_by_the_sweep() 
 
 def test_the_same_reset_again_goes_on_where_the_first_died() -> None:
     it = waits_for_the_breaker()
-    in_line = it.ports.waits.in_line
-    it.ports.waits.in_line = Mock(side_effect=NotAccepted("throttled"))  # type: ignore[method-assign]
+    queued = it.ports.operations.queued
+    it.ports.operations.queued = Mock(side_effect=NotAccepted("throttled"))  # type: ignore[method-assign]
     with pytest.raises(NotAccepted):
         reset_breaker("demo", "fixed", it.ports)
-    it.ports.waits.in_line = in_line  # type: ignore[method-assign]
+    it.ports.operations.queued = queued  # type: ignore[method-assign]
     first = it.ports.pools.get("demo")
     it.clock.advance(60)
 

@@ -11,9 +11,9 @@ from nodeheal.contract.job_steps import JobRequest
 from nodeheal.contract.vocabulary import IncidentState, JobState, NodeState
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.job import Job
+from nodeheal.operations.steps import reboot_node
 from nodeheal.services.ask_after_ranks import ask_after_ranks
 from nodeheal.services.close_incident import close_incident
-from nodeheal.services.reboot_node import reboot_node
 from nodeheal.services.release_node import release_node
 from nodeheal.services.retire_node import retire_node
 from nodeheal.services.translate.ecs_task import TaskChange
@@ -117,22 +117,23 @@ def test_a_node_in_service_is_not_retired_because_its_recovery_broke() -> None:
 def test_a_reboot_whose_id_could_not_be_kept_is_not_sent_again() -> None:
     it = Incident()
     it.isolate()
-    request, save = it.request(), it.ports.waits.save
+    request, save = it.request(), it.ports.operations.save
 
-    def throttled_afterwards(wait: Any, *, renews: bool = False) -> bool:
+    def throttled_afterwards(operation: Any) -> bool:
         if sent_by(it):
             raise NotAccepted("not now")
-        return save(wait, renews=renews)
+        return save(operation)
 
-    it.ports.waits.save = throttled_afterwards  # type: ignore[method-assign]
+    it.ports.operations.save = throttled_afterwards  # type: ignore[method-assign]
     with pytest.raises(NotAccepted):
         reboot_node(request, it.ports)
-    it.ports.waits.save = save  # type: ignore[method-assign]
+    it.ports.operations.save = save  # type: ignore[method-assign]
 
     reboot_node(request.model_copy(update={"task_token": "of-the-second-call"}), it.ports)
 
     assert sent_by(it) == ["reboot"]
-    assert it.ports.waits.get("boot", A).token == "of-the-second-call"  # type: ignore[union-attr]
+    [asked] = it.ports.operations.all_open()  # type: ignore[attr-defined]
+    assert asked.token == "of-the-second-call"
 
 
 def test_a_reboot_that_was_throttled_is_sent_by_the_call_that_repeats_it() -> None:

@@ -26,9 +26,8 @@ from nodeheal.services.isolate_node import isolate_node
 from nodeheal.services.look_once import look_once
 from nodeheal.services.replace_node import replace_node
 from nodeheal.services.replacement_slots import REPLACEMENT
-from nodeheal.services.reserve_attempt import reserve_attempt
 from nodeheal.services.retire_broken import retire_broken
-from tests.unit.builders import ACT, NOW, FrozenClock, facts_of, memory_ports, node, xid
+from tests.unit.builders import ACT, NOW, FrozenClock, facts_of, memory_ports, node, waiting, xid
 
 A, B = "i-0aaaaaaaaaaaaaaaa", "i-0bbbbbbbbbbbbbbbb"
 N, M = "i-0cccccccccccccccc", "i-0dddddddddddddddd"
@@ -76,7 +75,6 @@ class Pool:
         asked = StepRequest(
             incident_id=self.incident(name), turn=turn, decision=decision, task_token=token or f"token-{name}-{turn}"
         )
-        reserve_attempt(asked, self.ports)
         return asked
 
     def incident(self, name: str = A) -> str:
@@ -138,7 +136,7 @@ def test_the_group_makes_the_new_node_and_its_own_boot_resumes_the_workflow() ->
     assert (answer.outcome, answer.replacement_node_id, answer.boot_id) == (Outcome.DONE, N, "boot-1")
     assert pool.node(N).open_incident == pool.incident()
     assert pool.node().state is NodeState.QUARANTINED
-    assert pool.waits.waits == {}
+    assert waiting(pool.ports) == []
 
 
 def test_the_policy_may_leave_even_the_termination_to_the_group() -> None:

@@ -12,7 +12,7 @@ from nodeheal.domain.budget import spelled
 from nodeheal.domain.job import FoundCheckpoint, Job, Run
 from nodeheal.domain.restarts import own_limits, why_stuck
 from nodeheal.services.launch_gang import launch_gang
-from nodeheal.services.reserve_attempt import reserve_attempt
+from nodeheal.services.reserve_attempt import why_no_attempt
 from tests.unit.builders import ACT, NOW
 from tests.unit.test_steps import Incident
 
@@ -103,10 +103,10 @@ def test_a_restart_is_reserved_in_the_jobs_own_limits_beside_the_policys() -> No
     it = submitted()
 
     request = it.request()
-    done = reserve_attempt(request, it.ports)
+    refused = why_no_attempt(request, it.ports)
 
     assert [r.scope for r in request.decision.reserve] == ["job#llama", "job#llama/1/window", "job#llama/1/total"]
-    assert done.outcome is Outcome.DONE
+    assert refused == ""
 
 
 @pytest.mark.parametrize(
@@ -115,10 +115,9 @@ def test_a_restart_is_reserved_in_the_jobs_own_limits_beside_the_policys() -> No
 def test_the_jobs_own_limit_refuses_and_gives_the_policys_back(limits: dict[str, int], setting: str) -> None:
     it = submitted(**limits)
 
-    refused = reserve_attempt(it.request(), it.ports)
+    refused = why_no_attempt(it.request(), it.ports)
 
-    assert refused.outcome is Outcome.REFUSED
-    assert f"(the job's own {setting}) are spent" in refused.reason
+    assert f"(the job's own {setting}) are spent" in refused
     for scope in ("job#llama", "job#llama/1/window", "job#llama/1/total"):
         spent = it.ports.attempts.spent(scope, ACT.limits[Action.RESTART_WORKLOAD])
         assert spent[Action.RESTART_WORKLOAD] == 0, scope
@@ -132,7 +131,6 @@ def test_a_job_that_gets_no_further_is_not_launched_and_its_attempt_is_given_bac
     it.ports.jobs.save(replace(job, found=FoundCheckpoint(HERE, 100, NOW)))
     it.ports.jobs.save_run(replace(run, resumed_from=HERE))
     request = it.request()
-    reserve_attempt(request, it.ports)
 
     launch_gang(request, it.ports, ACT)
 

@@ -12,8 +12,8 @@ from nodeheal.contract.vocabulary import Action, NodeState, Step, Verdict
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.node import BootView, moved
 from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.operations.steps import run_diagnostics
 from nodeheal.services.launch_gang import launch_gang
-from nodeheal.services.run_diagnostics import run_diagnostics
 from nodeheal.services.translate.ecs_task import TaskChange, task_change
 from nodeheal.services.wakeup import on_task_change
 from tests.unit.builders import ACT, NOW, as_rank, node, xid

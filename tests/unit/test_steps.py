@@ -17,24 +17,33 @@ from nodeheal.domain.job import GangTask, Job, Run
 from nodeheal.domain.node import Node
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.domain.surroundings import Surroundings
+from nodeheal.operations.steps import freeze_evidence, reboot_node, run_diagnostics
 from nodeheal.ports import CommandStatus, Ports
 from nodeheal.services import wakeup
 from nodeheal.services.decide_next_step import decide_next_step
 from nodeheal.services.end_incident import end_incident
-from nodeheal.services.freeze_evidence import EVIDENCE, freeze_evidence
 from nodeheal.services.ingest import ingest
 from nodeheal.services.isolate_node import isolate_node
 from nodeheal.services.launch_gang import launch_gang
 from nodeheal.services.look_once import look_once
 from nodeheal.services.notify import notify
-from nodeheal.services.reboot_node import reboot_node
 from nodeheal.services.replace_node import replace_node
-from nodeheal.services.reserve_attempt import reserve_attempt
 from nodeheal.services.return_to_service import return_to_service
-from nodeheal.services.run_diagnostics import DIAGNOSTICS, run_diagnostics
 from nodeheal.services.translate.ecs_task import TaskChange
 from nodeheal.services.translate.ssm_command import SsmInvocationDetail
-from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, named, node, started_job, xid
+from tests.unit.builders import (
+    ACT,
+    DIAGNOSTICS,
+    EVIDENCE,
+    NOW,
+    FrozenClock,
+    memory_ports,
+    named,
+    node,
+    started_job,
+    waiting,
+    xid,
+)
 
 A, B, C = "mi-0a1b2c3d4e5f60718", "mi-0bbbbbbbbbbbbbbbb", "mi-0cccccccccccccccc"
 LLAMA = Job("llama", "demo", "training", "trainer:1", "trainer", 2)
@@ -126,7 +135,6 @@ class Incident:
 
     def reboot(self, boot_id: str = "boot-2") -> StepResult:
         request = self.request()
-        reserve_attempt(request, self.ports)
         reboot_node(request, self.ports)
         self.boots(boot_id)
         return self.resumed()
@@ -138,7 +146,6 @@ class Incident:
 
     def swap(self) -> StepResult:
         request = self.request()
-        reserve_attempt(request, self.ports)
         replace_node(request, self.ports, ACT)
         return self.resumed()
 
@@ -160,7 +167,7 @@ def test_the_whole_recovery_by_reboot() -> None:
     end_incident(it.request(), it.ports, ACT)
 
     assert [result.outcome for result in outcomes] == [Outcome.DONE] * 5
-    assert it.ports.waits.waits == {}  # type: ignore[attr-defined]
+    assert waiting(it.ports) == []
     assert it.node().state is NodeState.PROBATION
     assert it.node().open_incident is None
     assert list(it.ports.pools.holders("demo")) == []
@@ -313,7 +320,6 @@ def test_a_reboot_is_proven_by_another_boot_id_and_by_nothing_else() -> None:
     it = Incident()
     it.isolate()
     request = it.request()
-    reserve_attempt(request, it.ports)
     reboot_node(request, it.ports)
 
     it.boots("boot-1")
@@ -328,7 +334,6 @@ def test_a_reboot_is_sent_once_however_often_it_is_asked_for() -> None:
     it = Incident()
     it.isolate()
     request = it.request()
-    reserve_attempt(request, it.ports)
     reboot_node(request, it.ports)
     reboot_node(request, it.ports)
 
@@ -370,7 +375,7 @@ def test_the_token_is_stored_before_the_reboot_is_sent() -> None:
     it = Incident()
     it.isolate()
     seen: list[bool] = []
-    it.ports.commands.reboot = lambda *_, **__: seen.append(it.ports.waits.get("boot", A) is not None) or "c"  # type: ignore
+    it.ports.commands.reboot = lambda *_, **__: seen.append(bool(waiting(it.ports))) or "c"  # type: ignore
 
     reboot_node(it.request(), it.ports)
 
@@ -401,10 +406,10 @@ def test_a_command_that_the_node_refuses_ends_the_wait_at_once() -> None:
     reboot_node(it.request(), it.ports)
     it.ports.commands.statuses["command-1"] = CommandStatus("FAILED", exit_code=3)  # type: ignore[attr-defined]
 
-    wakeup.on_command_failed("command-1", it.ports)
+    wakeup.on_command_failed(A, "command-1", it.ports)
 
     assert it.resumed().outcome is Outcome.FAILED
-    assert it.ports.waits.waits == {}  # type: ignore[attr-defined]
+    assert waiting(it.ports) == []
 
 
 @pytest.mark.parametrize("code", [None, -1, 1, 137])
@@ -415,12 +420,12 @@ def test_a_failed_reboot_command_that_its_script_did_not_fail_is_waited_for_unti
     reboot_node(it.request(), it.ports)
     it.ports.commands.statuses["command-1"] = CommandStatus("FAILED", exit_code=code)  # type: ignore[attr-defined]
 
-    wakeup.on_command_failed("command-1", it.ports)
+    wakeup.on_command_failed(A, "command-1", it.ports)
     assert it.is_waiting()
     it.boots("boot-2")
 
     assert (it.resumed().outcome, it.resumed().boot_id) == (Outcome.DONE, "boot-2")
-    assert it.ports.waits.waits == {}  # type: ignore[attr-defined]
+    assert waiting(it.ports) == []
 
 
 @pytest.mark.parametrize("code", [1, 3])
@@ -431,10 +436,10 @@ def test_a_failed_reboot_command_is_a_success_where_another_boot_is_recorded(cod
     it.ports.nodes.save(replace(it.node(), boot_id="boot-2"))  # its event has died after this
     it.ports.commands.statuses["command-1"] = CommandStatus("FAILED", exit_code=code)  # type: ignore[attr-defined]
 
-    wakeup.on_command_failed("command-1", it.ports)
+    wakeup.on_command_failed(A, "command-1", it.ports)
 
     assert (it.resumed().outcome, it.resumed().boot_id) == (Outcome.DONE, "boot-2")
-    assert it.ports.waits.waits == {}  # type: ignore[attr-defined]
+    assert waiting(it.ports) == []
 
 
 def test_a_command_that_fails_a_minute_after_the_boot_changes_nothing() -> None:
@@ -444,7 +449,7 @@ def test_a_command_that_fails_a_minute_after_the_boot_changes_nothing() -> None:
     run_diagnostics(it.request(), it.ports, ACT)
     it.ports.commands.statuses["command-1"] = CommandStatus("FAILED", exit_code=1)  # type: ignore[attr-defined]
 
-    wakeup.on_command_failed("command-1", it.ports)
+    wakeup.on_command_failed(A, "command-1", it.ports)
     assert it.is_waiting()
     it.diagnosed(Verdict.OK, "boot-2")
 

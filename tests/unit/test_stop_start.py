@@ -12,12 +12,10 @@ from nodeheal.contract.steps import Reservation, StepRequest
 from nodeheal.contract.vocabulary import Action, NodeState, Outcome, Provider, Refusal
 from nodeheal.domain.errors import MachineRefused, NotAccepted
 from nodeheal.domain.machine import Machine, Power
-from nodeheal.services.boot_wait import BOOT
+from nodeheal.operations.steps import reboot_node
 from nodeheal.services.look_once import look_once
-from nodeheal.services.reboot_node import reboot_node
-from nodeheal.services.stop_start import on_machine_stopped
-from nodeheal.services.wakeup import on_node_booted
-from tests.unit.builders import ACT
+from nodeheal.services.wakeup import on_machine_stopped, on_node_booted
+from tests.unit.builders import ACT, waiting
 from tests.unit.test_steps import A, Incident
 
 if TYPE_CHECKING:
@@ -107,7 +105,7 @@ def test_it_is_stopped_then_started_and_proven_by_its_new_boot(it: Stopping) -> 
 
     assert (it.answer().outcome, it.answer().boot_id) == (Outcome.DONE, "boot-2")
     assert it.it.node().state is NodeState.RECOVERING
-    assert it.ports.waits.waits == {}  # type: ignore[attr-defined]
+    assert waiting(it.ports) == []
     assert it.spent == 1
 
 
@@ -170,7 +168,7 @@ def test_a_call_that_is_repeated_goes_on_from_where_the_machine_is(it: Stopping,
 
     assert it.ordered[0] == STOP
     assert it.ordered[-1] == START
-    assert it.ordered.count(STOP) == (2 if state == "running" else 1)
+    assert it.ordered.count(STOP) == 1
     assert it.answer("token-2").boot_id == "boot-2"
     assert it.spent == 1
 
@@ -255,7 +253,7 @@ def test_a_machine_that_does_not_start_is_never_left_so_in_silence(it: Stopping)
     assert second.outcome is Outcome.FAILED
     assert "is stopped" in second.reason
     assert "Client error on launch" in second.reason
-    assert it.ports.waits.waits == {}  # type: ignore[attr-defined]
+    assert waiting(it.ports) == []
 
 
 @pytest.mark.parametrize(
@@ -438,7 +436,7 @@ def test_a_repeated_call_that_finds_it_back_leaves_no_wait_that_could_start_it_l
     it.calls("token-2")
 
     assert it.answer("token-2").outcome is Outcome.DONE
-    assert it.ports.waits.waits == {}  # type: ignore[attr-defined]
+    assert waiting(it.ports) == []
 
 
 def test_a_start_that_came_too_early_is_asked_again_by_whoever_calls_next(it: Stopping) -> None:
@@ -483,17 +481,11 @@ def test_a_machine_that_is_gone_after_it_was_stopped_has_cost_its_attempt(it: St
     assert (it.answer("token-2").outcome, it.spent) == (Outcome.FAILED, 1)
 
 
-@pytest.mark.parametrize("others", ["turn", "incident"])
-def test_what_an_earlier_turn_or_incident_has_left_is_not_gone_on_with(it: Stopping, others: str) -> None:
+def test_what_an_earlier_turn_has_left_is_not_gone_on_with(it: Stopping) -> None:
     it.calls()
     it.has_stopped()
-    left = it.ports.waits.get(BOOT, A)
-    assert left is not None
-    if others == "turn":
-        it.request = it.request.model_copy(update={"turn": it.request.turn + 1})
-        it.ports.attempts.refund(f"node#{A}", f"{it.request.incident_id}/{it.request.turn - 1}", LIMIT)
-    else:
-        it.ports.waits.save(replace(left, incident_id="inc-other"))
+    it.request = it.request.model_copy(update={"turn": it.request.turn + 1})
+    it.ports.attempts.refund(f"node#{A}", f"{it.request.incident_id}/{it.request.turn - 1}", LIMIT)
 
     it.calls("token-2")
 
@@ -523,18 +515,13 @@ def test_a_node_whose_clock_is_some_seconds_late_proves_its_boot(it: Stopping) -
     assert it.answer().outcome is Outcome.DONE
 
 
-@pytest.mark.parametrize("is_begun", [True, False])
-def test_a_node_that_a_human_has_taken_costs_the_attempt_only_where_it_was_stopped(
-    it: Stopping, is_begun: bool
-) -> None:
+def test_a_node_that_a_human_has_taken_costs_no_attempt(it: Stopping) -> None:
     it.ports.attempts.reserve(f"node#{A}", f"{it.request.incident_id}/{it.request.turn}", LIMIT)
-    if is_begun:
-        it.calls()
     it.ports.nodes.save(replace(it.it.node(), state=NodeState.RETIRED, open_incident=None))
 
-    it.calls("token-2")
+    it.calls()
 
-    assert (it.answer("token-2").outcome, it.spent) == (Outcome.REFUSED, int(is_begun))
+    assert (it.answer().outcome, it.spent) == (Outcome.REFUSED, 0)
 
 
 def test_at_the_deadline_a_machine_is_gone_or_ec2_could_not_start_it_and_a_repeated_look_says_the_same(

@@ -6,17 +6,16 @@ from typing import Any
 
 import pytest
 
-from nodeheal.contract.results import StepResult
-from nodeheal.contract.vocabulary import JobState, NodeState, Outcome, Step, Verdict
+from nodeheal.contract.vocabulary import JobState, NodeState, Outcome, Verdict
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.incident import incident_id_of
 from nodeheal.domain.job import GangTask, Job, Run
 from nodeheal.domain.node import Node
-from nodeheal.ports import Ports, Wait
-from nodeheal.services.boot_wait import BOOT
+from nodeheal.domain.operation import VerbName
+from nodeheal.ports import Ports
 from nodeheal.services.ingest import Ingested, ingest
 from nodeheal.services.take_signal import health_event, take_signal
-from tests.unit.builders import ACT, NOW, memory_ports, xid
+from tests.unit.builders import ACT, NOW, memory_ports, under_way, waiting, xid
 from tests.unit.foreign import MACHINE, drafts, machine, recorded
 
 REGISTRATION = "ecs/instance#0123456789abcdef0123456789abcdef"
@@ -245,7 +244,7 @@ def test_who_waits_for_a_reboot_learns_that_the_machine_is_gone() -> None:
 
     resumed = ports.workflows.resumed["token"]  # type: ignore[attr-defined]
     assert (resumed.outcome, resumed.reason) == (Outcome.FAILED, "its machine was terminated")
-    assert ports.waits.get(BOOT, MACHINE) is None
+    assert waiting(ports) == []
 
 
 @pytest.mark.parametrize("name", ["ec2_state_stopped", "auto_scaling_terminate"])
@@ -255,7 +254,7 @@ def test_a_machine_that_may_still_boot_ends_no_wait(name: str) -> None:
 
     take(ports, recorded(name))
 
-    assert ports.waits.get(BOOT, MACHINE) is not None
+    assert waiting(ports) != []
 
 
 def test_a_stop_that_was_told_after_the_next_boot_is_kept_as_it_was_also_where_the_node_is_out_by_now() -> None:
@@ -274,7 +273,7 @@ def test_a_stop_that_was_told_after_the_next_boot_says_nothing_of_it() -> None:
     assert take(ports, recorded("ec2_state_terminated")) == [Ingested.HISTORY]
 
     assert (known(ports).state, started(ports)) == (NodeState.HEALTHY, [])
-    assert ports.waits.get(BOOT, MACHINE) is not None
+    assert waiting(ports) != []
 
 
 def test_an_idle_node_that_came_up_again_is_told_apart_from_one_that_left() -> None:
@@ -286,5 +285,4 @@ def test_an_idle_node_that_came_up_again_is_told_apart_from_one_that_left() -> N
 
 
 def wait_for_boot(ports: Ports) -> None:
-    blank = StepResult(step=Step.REBOOT, node_id=MACHINE, outcome=Outcome.UNKNOWN, reason="not yet", finished_at=NOW)
-    ports.waits.save(Wait(BOOT, MACHINE, "token", "inc-1", NOW, result_json=blank.model_dump_json()))
+    under_way(ports, VerbName.REBOOT, node_id=MACHINE, boot_id=known(ports).boot_id)

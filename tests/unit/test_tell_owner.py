@@ -27,7 +27,6 @@ from nodeheal.services.layout import WIDTH
 from nodeheal.services.look_once import look_once
 from nodeheal.services.notify import notify
 from nodeheal.services.replace_node import replace_node
-from nodeheal.services.reserve_attempt import reserve_attempt
 from nodeheal.services.steps import result_of
 from nodeheal.services.stop_gang import stop_gang
 from nodeheal.services.tell_owner import tell_of_ending, tell_of_step
@@ -227,7 +226,6 @@ def test_an_owner_hears_that_the_job_stays_down() -> None:
 
 
 def it_is_refused(it: Owned, request: StepRequest) -> StepResult:
-    reserve_attempt(request, it.ports)
     replace_node(request, it.ports, ACT)
     return it.resumed()
 
@@ -250,7 +248,6 @@ def stop_and_launch(it: Owned) -> None:
     stop_gang(request, it.ports, ACT)
     for rank in (0, 1):
         it.task_is("STOPPED", rank, exit_code=143)
-    reserve_attempt(request, it.ports)
     again = request.model_copy(update={"task_token": f"token-{it.turn}b"})
     launch_gang(again, it.ports, ACT)
     for rank in (0, 1):

@@ -7,7 +7,6 @@ from nodeheal.contract.vocabulary import Action, Ending, IncidentState, Outcome,
 from nodeheal.domain.incident import incident_id_of
 from nodeheal.services.ingest import ingest
 from nodeheal.services.launch_gang import launch_gang
-from nodeheal.services.reserve_attempt import reserve_attempt
 from tests.unit.builders import ACT, xid
 from tests.unit.test_decide import Story
 from tests.unit.test_steps import B, Incident
@@ -37,7 +36,6 @@ def test_the_job_is_left_to_the_incident_that_still_heals_one_of_its_nodes() -> 
 def test_a_restart_that_is_left_to_another_spends_no_attempt() -> None:
     it = healed()
     request = it.request()
-    reserve_attempt(request, it.ports)
 
     launch_gang(request, it.ports, ACT)
 

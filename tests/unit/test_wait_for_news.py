@@ -10,10 +10,11 @@ import pytest
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.vocabulary import Family, Outcome, Step, Verdict
 from nodeheal.domain.incident import incident_id_of
-from nodeheal.ports import Ports, WaitStore
+from nodeheal.operations.engine import signal
+from nodeheal.ports import OperationStore, Ports
 from nodeheal.services.ingest import Ingested, ingest
 from nodeheal.services.look_once import look_once
-from nodeheal.services.wait_for_news import NEWS, bring_news, wait_for_news
+from nodeheal.services.wait_for_news import bring_news, wait_for_news, waiting_for_news
 from tests.unit.builders import ACT, NOW, node, xid
 from tests.unit.test_steps import C, Incident
 
@@ -21,17 +22,18 @@ REMAP = 63  # a row remap lets its job finish first
 
 
 class JustBefore:
-    """A WaitStore to which something happens just before a wait is stored."""
+    """An OperationStore to which something happens just before an operation is stored."""
 
-    def __init__(self, waits: WaitStore, happens: Callable[[], object]) -> None:
-        self._waits, self._happens = waits, happens
+    def __init__(self, operations: OperationStore, happens: Callable[[], object]) -> None:
+        self._operations, self._happens = operations, happens
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._waits, name)
+        return getattr(self._operations, name)
 
-    def save(self, wait: Any, *, renews: bool = False) -> bool:
-        self._happens()
-        return self._waits.save(wait, renews=renews)
+    def save(self, operation: Any) -> bool:
+        if operation.version == 0:
+            self._happens()
+        return self._operations.save(operation)
 
 
 class HistoryWatched:
@@ -45,7 +47,7 @@ class HistoryWatched:
         return getattr(self._ports.incidents, name)
 
     def history(self, incident_id: str) -> Any:
-        self.waits_at_read.append(self._ports.waits.get(NEWS, incident_id) is not None)
+        self.waits_at_read.append(waiting_for_news(incident_id, self._ports) is not None)
         return self._ports.incidents.history(incident_id)
 
 
@@ -70,7 +72,7 @@ def waiting(code: int = REMAP) -> Incident:
 def test_nothing_new_lets_the_incident_wait_until_the_deadline_of_its_decision() -> None:
     it = waiting()
 
-    wait = it.ports.waits.get(NEWS, it.id)
+    wait = waiting_for_news(it.id, it.ports)
 
     assert it.is_waiting()
     assert wait is not None
@@ -85,7 +87,7 @@ def test_the_wait_is_stored_before_the_world_is_looked_at() -> None:
 
     wait_for_news(request, replace(it.ports, incidents=watched))
 
-    assert watched.waits_at_read == [True]
+    assert watched.waits_at_read[-1]
 
 
 def test_an_event_between_the_decision_and_the_wait_resumes_at_once() -> None:
@@ -96,13 +98,13 @@ def test_an_event_between_the_decision_and_the_wait_resumes_at_once() -> None:
     wait_for_news(request, it.ports)
 
     assert it.resumed().outcome is Outcome.DONE
-    assert it.ports.waits.get(NEWS, it.id) is None
+    assert waiting_for_news(it.id, it.ports) is None
 
 
 def test_an_event_just_before_the_wait_is_stored_resumes_at_once() -> None:
     it = Incident(REMAP)
     request = it.request()
-    late = replace(it.ports, waits=JustBefore(it.ports.waits, lambda: take(it, xid(79))))
+    late = replace(it.ports, operations=JustBefore(it.ports.operations, lambda: take(it, xid(79))))
 
     wait_for_news(request, late)
 
@@ -123,7 +125,7 @@ def test_a_job_that_ended_between_the_decision_and_the_wait_resumes_at_once() ->
 def test_a_job_that_ends_just_before_the_wait_is_stored_resumes_at_once() -> None:
     it = Incident(REMAP)
     request = it.request()
-    late = replace(it.ports, waits=JustBefore(it.ports.waits, lambda: gang_stops(it)))
+    late = replace(it.ports, operations=JustBefore(it.ports.operations, lambda: gang_stops(it)))
 
     wait_for_news(request, late)
 
@@ -157,7 +159,7 @@ def test_the_last_rank_that_stops_resumes_the_incident() -> None:
     it.task_is("STOPPED", 1, exit_code=0)
 
     assert it.resumed().reason.startswith("there is news")
-    assert it.ports.waits.get(NEWS, it.id) is None
+    assert waiting_for_news(it.id, it.ports) is None
 
 
 @pytest.mark.parametrize(
@@ -227,15 +229,14 @@ def test_news_for_an_incident_that_does_not_wait_changes_nothing() -> None:
 
 def test_news_at_the_same_time_resume_once() -> None:
     it = waiting()
-    wait = it.ports.waits.get(NEWS, it.id)
-    assert wait is not None
+    read_before = waiting_for_news(it.id, it.ports)
+    assert read_before is not None
 
     take(it, xid(79))
-    it.ports.waits.save(wait)  # the other one has read the wait before it was forgotten
-    bring_news(it.id, it.ports)
+    signal(read_before, "news", it.ports)
 
     assert len(it.ports.workflows.resumed) == 1  # type: ignore[attr-defined]
-    assert it.ports.waits.get(NEWS, it.id) is None
+    assert waiting_for_news(it.id, it.ports) is None
 
 
 def test_a_deadline_without_news_says_so_and_forgets_the_wait() -> None:
@@ -246,7 +247,7 @@ def test_a_deadline_without_news_says_so_and_forgets_the_wait() -> None:
     result = look_once(request, it.ports)
 
     assert (result.outcome, result.reason) == (Outcome.TIMED_OUT, "no news within 604800 s")
-    assert it.ports.waits.get(NEWS, it.id) is None
+    assert waiting_for_news(it.id, it.ports) is None
 
 
 def test_a_wait_that_was_never_stored_times_out_all_the_same() -> None:
@@ -261,7 +262,7 @@ def test_waiting_without_a_token_is_refused() -> None:
     with pytest.raises(ValueError, match="without a task token"):
         wait_for_news(it.request(task_token=None), it.ports)
 
-    assert it.ports.waits.get(NEWS, it.id) is None
+    assert waiting_for_news(it.id, it.ports) is None
 
 
 def test_a_fault_of_another_node_is_not_this_incidents_news() -> None:

@@ -64,7 +64,7 @@ def test_a_request_that_stands_in_line_is_withdrawn_and_its_workflow_ends_at_onc
     story = it.ports.incidents.history(it.id)
     assert any(f"withdrawn by hand: {WHY}" in entry.text for entry in story.timeline)
     assert story.incident.summary == "Isolation asked for by hand: it was withdrawn by hand before anything was touched"
-    assert list(it.ports.waits.in_line(pool_line("BUDGET", "demo"))) == []
+    assert list(it.ports.operations.queued(pool_line("BUDGET", "demo"))) == []
 
 
 def test_one_that_waits_for_the_breaker_is_withdrawn_too() -> None:

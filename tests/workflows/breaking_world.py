@@ -28,11 +28,10 @@ from nodeheal.services.ingest import ingest
 from nodeheal.services.notify import notify
 from nodeheal.services.release_node import release_node
 from nodeheal.services.retire_node import retire_node
-from nodeheal.services.run_diagnostics import DIAGNOSTICS, request_id_of
-from nodeheal.services.stop_start import on_machine_stopped
 from nodeheal.services.sweep import sweep
 from nodeheal.services.translate.ecs_task import TaskChange
-from tests.unit.builders import ACT, FrozenClock, memory_ports, named
+from nodeheal.services.wakeup import on_machine_stopped
+from tests.unit.builders import ACT, DIAGNOSTICS, FrozenClock, memory_ports, named, request_id_of
 from tests.workflows import invariants
 from tests.workflows.fake_cluster import FakeCluster
 from tests.workflows.fuse import Crash, Fuse, LostAnswer, fused

@@ -9,7 +9,7 @@ from tests.workflows.breaking_world import BreakingWorld, Story
 from tests.workflows.fuse import Blow, Crash, Fuse, Hang, LostAnswer, Made
 
 # Step Functions calls them again when their answer is lost; it waits for the token of all the others.
-ASKED_AGAIN = {"decide_next_step", "return_to_service", "end_incident", "reserve_attempt", "look_once", "judge_checks"}
+ASKED_AGAIN = {"decide_next_step", "return_to_service", "end_incident", "judge_checks"}
 # Who calls these calls them again after any error.
 TOLD_AGAIN = (
     "wakeup.",

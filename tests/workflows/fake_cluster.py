@@ -26,25 +26,31 @@ from nodeheal.domain.incident import incident_id_of
 from nodeheal.domain.job import Job
 from nodeheal.domain.node import Node
 from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.operations.steps import freeze_evidence, reboot_node, run_diagnostics, wait_for_approval
 from nodeheal.services import wakeup
 from nodeheal.services.decide_next_step import decide_next_step
 from nodeheal.services.end_incident import end_incident
 from nodeheal.services.find_checkpoint import find_checkpoint
-from nodeheal.services.freeze_evidence import EVIDENCE, freeze_evidence
 from nodeheal.services.ingest import ingest
 from nodeheal.services.isolate_node import isolate_node
 from nodeheal.services.launch_gang import launch_gang
-from nodeheal.services.look_once import look_once
-from nodeheal.services.reboot_node import reboot_node
 from nodeheal.services.replace_node import replace_node
-from nodeheal.services.reserve_attempt import reserve_attempt
 from nodeheal.services.return_to_service import return_to_service
-from nodeheal.services.run_diagnostics import DIAGNOSTICS, request_id_of, run_diagnostics
 from nodeheal.services.stop_gang import stop_gang
 from nodeheal.services.translate.ecs_task import TaskChange
-from nodeheal.services.wait_for_approval import wait_for_approval
 from nodeheal.services.wait_for_news import wait_for_news
-from tests.unit.builders import ACT, FrozenClock, memory_ports, named, node, started_job, xid
+from tests.unit.builders import (
+    ACT,
+    DIAGNOSTICS,
+    EVIDENCE,
+    FrozenClock,
+    memory_ports,
+    named,
+    node,
+    request_id_of,
+    started_job,
+    xid,
+)
 from tests.workflows.walker import TIMEOUT, Error, Walk, walk
 
 if TYPE_CHECKING:
@@ -66,7 +72,7 @@ class FakeCluster:
         self.clock = FrozenClock()
         self.policy = policy
         self.ports: Ports = make_ports(self.clock)
-        self.walked: list[Walk] = []  # every execution, the children before their parent
+        self.walked: list[Walk] = []  # every execution
         self.heard: Counter[str] = Counter()  # events that came, by who sends them
         self.node_returns = True
         self.diagnoses: dict[str, Verdict] = {}  # by node; OK where nothing is said; a node in `hangs` never answers
@@ -136,36 +142,14 @@ class FakeCluster:
             "End incident": self._answers_at_once(end_incident, self.policy),
             "Page operators": {"MessageId": "m"},
             "Hand incident over": self._left_to_a_human,
-            **{
-                state: self._child(stem)
-                for state, stem in {
-                    "Reboot node": "reboot_node",
-                    "Run diagnostics": "run_diagnostics",
-                    "Replace node": "replace_node",
-                    "Restart workload": "restart_workload",
-                }.items()
-            },
-        }
-        return {**answers, **{state: error for state, error in self.breaks.items() if state in answers}}
-
-    def _child(self, stem: str) -> Callable[[Json], Any]:
-        inner: dict[str, Any] = {
-            "Reserve attempt": self._answers_at_once(reserve_attempt),
             "Reboot node": self._waits(reboot_node, self._boots),
             "Run diagnostics": self._waits(run_diagnostics, self._diagnosed, self.policy),
             "Replace node": self._waits(replace_node, lambda request: self.on_replace(request), self.policy),
             "Stop gang": self._waits(stop_gang, self._gang_stops, self.policy),
             "Find checkpoint": self._waits(find_checkpoint, lambda _: self._node_looks(), self.policy),
             "Launch gang": self._waits(launch_gang, lambda _: self._gang_becomes("RUNNING"), self.policy),
-            "Look once": self._answers_at_once(look_once),
         }
-        inner.update({state[6:]: error for state, error in self.breaks.items() if state.startswith("child ")})
-
-        def run(arguments: Json) -> Any:
-            done = self._walk(stem, arguments["Input"], inner)
-            return done.output if done.error is None else Error("States.TaskFailed", done.error)
-
-        return run
+        return {**answers, **{state: error for state, error in self.breaks.items() if state in answers}}
 
     def _ingest(self, event: HealthEvent) -> None:
         self.heard["fault"] += 1

@@ -85,6 +85,11 @@ class Fuse:
         finally:
             self.function = before
 
+    def throttles(self, function: str, call: str, nth: int = 1) -> None:
+        """The nth call of its kind that this function makes is refused for its rate, once."""
+        later = throttled if nth == 1 else lambda: self.throttles(function, call, nth - 1)
+        self.meanwhile[function, call] = later
+
     def around(self, call: Any, name: str) -> Any:
         """The same call, with the fuse in it."""
 

@@ -255,7 +255,7 @@ class JobCluster(FakeCluster):
 
     def _says_what_it_sees(self, name: str, request_id: str, after: int) -> None:
         if name in self.too_old:
-            wakeup.on_command_failed(self._command_of(request_id), self.ports)
+            wakeup.on_command_failed(name, self._command_of(request_id), self.ports)
             return
         at_first = self.sees.get(name, SHARED)
         seen = self.sees_later.get(name, at_first) if after else at_first

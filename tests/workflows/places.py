@@ -1,4 +1,4 @@
-"""Every place in the services where a port is written to, read from the code; and which of them is called right now."""
+"""Every place in services and operations where a port is written to, read from the code; and which is called now."""
 
 import ast
 import sys
@@ -7,11 +7,12 @@ from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
 
-from nodeheal import services
+import nodeheal
 from nodeheal.ports import Ports
 from tests.workflows.reads import READS
 
-SERVICES = Path(services.__path__[0])
+HOME = Path(nodeheal.__path__[0])
+FOLDERS = (HOME / "operations", HOME / "services")
 PORTS = frozenset(field.name for field in fields(Ports)) - {"reading"}
 IMAGINED = "replay.py"  # writes to a memory of its own
 COMMANDS = ("find_checkpoint", "try_way")  # ports that are one call, and make a node do something
@@ -34,7 +35,7 @@ class Place:
 @cache
 def places() -> tuple[Place, ...]:
     """All of them."""
-    files = (file for file in SERVICES.rglob("*.py") if file.name != IMAGINED)
+    files = (file for folder in FOLDERS for file in folder.rglob("*.py") if file.name != IMAGINED)
     return tuple(sorted(place for file in files for place in _places_of(file)))
 
 
@@ -44,7 +45,7 @@ def _places_of(file: Path) -> Iterator[Place]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and (call := _written(node)):
             whole = called.get(node, node)
-            yield Place(file.name, whole.lineno, whole.end_lineno or whole.lineno, call, is_called=node in called)
+            yield Place(_module(file), whole.lineno, whole.end_lineno or whole.lineno, call, is_called=node in called)
 
 
 def _written(function: ast.Attribute) -> str:
@@ -53,15 +54,21 @@ def _written(function: ast.Attribute) -> str:
     port = owner.attr if isinstance(owner, ast.Attribute) else owner.id if isinstance(owner, ast.Name) else ""
     if function.attr in COMMANDS and port not in PORTS:
         return function.attr
-    return f"{port}.{function.attr}" if port in PORTS and function.attr not in READS else ""
+    is_constant = function.attr.isupper()  # of a module that is named like a port
+    return f"{port}.{function.attr}" if port in PORTS and not is_constant and function.attr not in READS else ""
 
 
 def place_called(name: str) -> Place | None:
-    """The place that calls this port: the nearest caller that is a service."""
+    """The place that calls this port: the nearest caller that is a service or an operation."""
     frame = sys._getframe(1)
-    while frame is not None and not frame.f_code.co_filename.startswith(f"{SERVICES}/"):
+    while frame is not None and not frame.f_code.co_filename.startswith(tuple(f"{folder}/" for folder in FOLDERS)):
         frame = frame.f_back  # type: ignore[assignment]
-    return _at(Path(frame.f_code.co_filename).name, frame.f_lineno, name) if frame is not None else None
+    return _at(_module(Path(frame.f_code.co_filename)), frame.f_lineno, name) if frame is not None else None
+
+
+def _module(file: Path) -> str:
+    """Two folders may have a file of one name."""
+    return str(file.relative_to(HOME))
 
 
 @cache

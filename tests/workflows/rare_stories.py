@@ -27,10 +27,10 @@ from nodeheal.services.new_nodes import on_first_boot
 from nodeheal.services.node_rates import REPORTS_A_MINUTE
 from nodeheal.services.release_node import release_node
 from nodeheal.services.retire_node import retire_node
-from nodeheal.services.stop_start import on_machine_stopped
 from nodeheal.services.sweep import sweep
 from nodeheal.services.take_signal import take_signal
 from nodeheal.services.translate.foreign import Draft
+from nodeheal.services.wakeup import on_machine_stopped
 from tests.unit.builders import ACT, node, xid
 from tests.workflows.breaking_world import ACTS, BreakingWorld, Story
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE
@@ -154,16 +154,14 @@ def _reboots_by_itself(fuse: Fuse) -> BreakingWorld:
 def _comes_back_before_it_is_replaced(fuse: Fuse) -> BreakingWorld:
     """After the decision, and before anything was begun for its successor."""
     it = BreakingWorld(fuse)
-    it.meanwhile["reserve_attempt"] = [lambda: it._goes_down_and_comes_up(BROKEN)]
+    it.meanwhile["replace_node"] = [lambda: it._goes_down_and_comes_up(BROKEN)]
     return it
 
 
 def _new_machine_comes_up_meanwhile(fuse: Fuse) -> BreakingWorld:
     """What follows the launch is throttled, and its machine is up before the function is called again."""
     it = BreakingWorld(fuse, pool(), spare=False, machine=TEMPLATE)
-    it.fuse.meanwhile["replace_node", "incidents.append"] = lambda: it.fuse.meanwhile.update(
-        {("replace_node", "incidents.append"): throttled}
-    )
+    it.fuse.throttles("replace_node", "incidents.append", nth=3)
 
     def comes_up() -> None:
         for name in it.plain.machines.tokens.values():  # type: ignore[attr-defined]

@@ -25,6 +25,7 @@ READS = frozenset(
         "on",
         "place",
         "pools",
+        "queued",
         "runs",
         "see_ranks",
         "sightings",

@@ -4,11 +4,9 @@ from collections.abc import Iterator
 from itertools import product
 from typing import Any
 
-import pytest
-
 from nodeheal.contract.vocabulary import Awaited, Ending, Outcome, Step
-from stacks.workflows import CHILDREN, PARENT
-from tests.workflows.steps import INCIDENT, NODE, decision, request, result
+from stacks.workflows import PARENT
+from tests.workflows.steps import INCIDENT, NODE, decision, result
 from tests.workflows.walker import TIMEOUT, Error, Sequence, Walk, load, walk
 
 Edge = tuple[str, str]
@@ -17,7 +15,6 @@ WAITS = [decision(Step.WAIT) | {"awaits": awaited.value} for awaited in Awaited]
 ACTS = [decision(step) for step in Step if step not in (Step.WAIT, Step.CLOSE, Step.ESCALATE)]
 UNKNOWN_STEP = decision(Step.REBOOT) | {"step": "DANCE"}
 BROKEN = Error("Runtime.ImportModuleError")
-LAUNCH_NOW = result(Step.REPLACE, Outcome.UNKNOWN) | {"facts": {"kind": "CALL_AGAIN"}}
 DONE, REFUSED = result(Step.REBOOT), result(Step.REBOOT, Outcome.REFUSED)
 HAS_CHECKPOINTS = DONE | {"facts": {"kind": "CHECKPOINT_SEARCH", "directory": "/mnt/llama"}}
 END = "end"  # of a task that is the last
@@ -47,6 +44,10 @@ def walks_of_parent() -> Iterator[Walk]:
     for first, answer in product([*ACTS, *WAITS, UNKNOWN_STEP], [DONE, TIMEOUT, BROKEN]):
         acting = {name: answer for name in TASKS_OF_PARENT if name in ACTING}
         yield walk(PARENT, given, {**well, **acting, "Decide next step": Sequence([first, ends])})
+    restarts = [decision(Step.RESTART_WORKLOAD), ends]
+    for stopped, found, launched in product([REFUSED, HAS_CHECKPOINTS], [DONE, REFUSED, BROKEN], [DONE, BROKEN]):
+        gang = {"Stop gang": stopped, "Find checkpoint": found, "Launch gang": launched}
+        yield walk(PARENT, given, {**well, **gang, "Decide next step": Sequence(restarts)})
     for ending in ENDINGS:
         yield walk(PARENT, given, {**well, "Decide next step": Sequence([ending])})
     for broken in TASKS_OF_PARENT:
@@ -63,26 +64,11 @@ ACTING = {
     "Run diagnostics",
     "Replace node",
     "Return to service",
-    "Restart workload",
+    "Stop gang",
+    "Find checkpoint",
+    "Launch gang",
 }
-
-
-def walks_of_child(stem: str) -> Iterator[Walk]:
-    """Every combination of answers of its tasks."""
-    tasks = [name for name, state in load(stem)["States"].items() if state["Type"] == "Task"]
-    for answers in product([DONE, REFUSED, LAUNCH_NOW, BROKEN], repeat=len(tasks)):
-        given = {name: Sequence([answer, DONE, DONE]) for name, answer in zip(tasks, answers, strict=True)}
-        broken = {name: BROKEN for name, answer in zip(tasks, answers, strict=True) if answer is BROKEN}
-        yield walk(stem, request(Step.REBOOT), {**given, **broken})
-    for answer in (DONE, REFUSED, BROKEN):
-        has_checkpoints = {**dict.fromkeys(tasks, DONE), "Stop gang": HAS_CHECKPOINTS, "Find checkpoint": answer}
-        yield walk(stem, request(Step.REBOOT), {**dict.fromkeys(tasks, DONE), **has_checkpoints})
 
 
 def test_every_branch_of_the_parent_is_walked() -> None:
     assert edges_of(PARENT) - walked(walks_of_parent()) == set()
-
-
-@pytest.mark.parametrize("stem", CHILDREN)
-def test_every_branch_of_a_child_is_walked(stem: str) -> None:
-    assert edges_of(stem) - walked(walks_of_child(stem)) == set()

@@ -13,12 +13,11 @@ from nodeheal.contract.steps import Decision, StepRequest
 from nodeheal.contract.vocabulary import CheckpointFormat, JobState, NodeState, Step
 from nodeheal.domain.job import FoundCheckpoint, job_of
 from nodeheal.services import wakeup
-from nodeheal.services.find_checkpoint import CHECKPOINT, find_checkpoint
+from nodeheal.services.find_checkpoint import find_checkpoint
 from nodeheal.services.ingest import ingest
-from nodeheal.services.request_ids import wait_for_answer
 from nodeheal.services.steps import save_node
 from nodeheal.services.submit_job import submit_job
-from tests.unit.builders import NOW, xid
+from tests.unit.builders import NOW, waiting, xid
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE, FakeCluster
 from tests.workflows.job_cluster import NODES, JobCluster, fails, finishes, is_recovered
 from tests.workflows.walker import Error
@@ -200,8 +199,8 @@ def test_a_command_that_the_node_refuses_is_an_answer() -> None:
     def refused_first() -> None:
         asked.append(1)
         if len(asked) == 1:
-            [command] = [key for kind, key in it.ports.waits.waits if kind == "checkpoint_command"]  # type: ignore[attr-defined]
-            wakeup.on_command_failed(command, it.ports)
+            [search] = it.ports.operations.all_open()  # type: ignore[attr-defined]
+            wakeup.on_command_failed(search.node_id, search.reference, it.ports)
             said.append(next(iter(it.ports.workflows.resumed.values())).reason)  # type: ignore[attr-defined]
         else:
             looks()
@@ -231,15 +230,16 @@ def test_a_recovery_asks_the_healthy_node_and_not_the_broken_one() -> None:
 
     it.reports(FAULT)
 
-    [restart] = [walk for walk in it.walked if walk.path[0] == "Stop gang"]
-    assert restart.path[:5] == [
+    [recovery] = [walk for walk in it.walked if "Stop gang" in walk.path]
+    start = recovery.path.index("Stop gang")
+    assert recovery.path[start : start + 5] == [
         "Stop gang",
-        "Did the gang stop?",
+        "Search for a checkpoint?",
         "Find checkpoint",
-        "Ask another node?",
-        "Reserve attempt",
+        "Search for a checkpoint?",
+        "Launch gang",
     ]
-    assert restart.deadlines["Find checkpoint"] == 60
+    assert recovery.deadlines["Find checkpoint"] == 60
     assert searches(it) == [PEER]
     assert told_to_ranks(it) == [(NEWEST[0], "2000")] * 2
     assert f"llama goes on from {NEWEST[0]}, step 2000, as {PEER} sees it" in timeline(it)
@@ -332,7 +332,7 @@ def test_an_answer_of_another_boot_or_of_another_node_is_not_taken() -> None:
                 **fact, request_id=request_id, directory=directory, format=CheckpointFormat.megatron, path=NEWEST[0]
             )
             wakeup.on_checkpoint_found(event, it.ports)
-        seen.append(wait_for_answer(CHECKPOINT, request_id, it.ports) is not None)
+        seen.append(bool(it.ports.operations.all_open()))  # type: ignore[attr-defined]
 
     it._node_looks = others_answer  # type: ignore[method-assign]
 
@@ -356,42 +356,23 @@ def test_a_repeated_call_sends_nothing_again_and_the_answer_goes_to_the_newer_on
 
     assert searches(it) == [A]
     assert list(it.ports.workflows.resumed) == ["second"]  # type: ignore[attr-defined]
-    assert not [key for key in it.ports.waits.waits if key[0].startswith("checkpoint")]  # type: ignore[attr-defined]
+    assert waiting(it.ports) == []
 
 
-@pytest.mark.parametrize("moment", ["before the command's id is kept", "between what is kept of it"])
-def test_an_answer_that_is_quicker_than_the_record_of_its_command_leaves_nothing_behind(
-    moment: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_answer_that_is_quicker_than_the_record_of_its_command_leaves_nothing_behind() -> None:
     it = training()
     submit_job(job_of(it.spec, "training", "trainer:1", it.clock()), it.ports)
     last: dict[str, Any] = {"step": "CHOOSE", "job_id": "llama", "outcome": "DONE", "then": "LAUNCH", "reason": "r"}
     last |= {"finished_at": it.clock(), "nodes": (A,)}
     request = {"job_id": "llama", "submission": 1, "round": 1, "last": last, "task_token": "token"}
-    waits: Any = it.ports.waits
-    save, written = waits.save, iter(("the wait", "the command's id", "the command's own"))
-    quick = {"before the command's id is kept": "the wait", "between what is kept of it": "the command's id"}[moment]
-    due: list[bool] = []
-
-    def saves(wait: Any, **how: bool) -> bool:
-        is_saved = save(wait, **how)
-        if next(written) == quick:
-            due.append(True)
-            if quick == "the command's id":
-                it._node_looks()
-        return bool(is_saved)
-
     sent = it.ports.find_checkpoint
 
     def sends(*given: Any) -> str:
         command_id = sent(*given)
-        if quick == "the wait":
-            it._node_looks()
+        it._node_looks()
         return command_id
 
-    monkeypatch.setattr(waits, "save", saves)
     find_checkpoint(JobRequest.model_validate(request), replace(it.ports, find_checkpoint=sends), it.policy)
 
-    assert due == [True]
     assert list(it.ports.workflows.resumed) == ["token"]  # type: ignore[attr-defined]
-    assert not [key for key in waits.waits if key[0].startswith("checkpoint")]
+    assert waiting(it.ports) == []

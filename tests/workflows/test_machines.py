@@ -14,7 +14,7 @@ from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.ports import Wait
 from nodeheal.services import new_machine
 from nodeheal.services.replacement_slots import REPLACEMENT, claim_slot
-from nodeheal.services.stop_start import on_machine_stopped
+from nodeheal.services.wakeup import on_machine_stopped
 from tests.unit.builders import xid
 from tests.unit.test_core_boundaries import with_policy
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE, FakeCluster
@@ -107,12 +107,10 @@ def test_where_a_reboot_did_not_help_another_host_does(loses_events: bool) -> No
     walked = cluster.fault()
 
     assert walked.end == "Recovered"
-    assert cluster.actions == [Action.REBOOT, Action.STOP_START]
+    # Without its event the stop is seen at the step's deadline only, and the step is called again for the start.
+    assert cluster.actions == [Action.REBOOT, Action.STOP_START] + [Action.STOP_START] * loses_events
     assert cluster.machines.ordered == [(BROKEN, order) for order in (Power.REBOOT, Power.STOP, Power.START)]
     assert cluster.job_nodes == [BROKEN, PEER]
-    assert [path.count("Start now?") for path in (walk.path for walk in cluster.walked) if "Look once" in path] == (
-        [1] if loses_events else []
-    )
 
 
 def test_one_that_never_came_back_is_stopped_and_started_too() -> None:

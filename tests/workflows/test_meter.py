@@ -5,21 +5,21 @@ import pytest
 from nodeheal.contract.vocabulary import Step
 from nodeheal.simulation.prices import PRICES_AS_OF
 from nodeheal.simulation.report import READS_A_RUN, WRITES_A_RUN
-from stacks.workflows import CHILDREN, PARENT
+from stacks.workflows import PARENT
 from tests.workflows.bill import BEGIN, COST_PAGE, END, Bill, bill, counted_part
 from tests.workflows.meter import (
     billed_transitions,
     loops,
     states_of,
     waits_by_the_clock,
-    waits_to_be_woken,
     write_units,
 )
-from tests.workflows.steps import request, result
-from tests.workflows.walker import Error, Sequence, walk
+from tests.workflows.steps import decision, result
+from tests.workflows.test_recover_node import CLOSE, recover
+from tests.workflows.walker import Error, Sequence
 
-TRANSITIONS_AT_MOST = 40  # of a recovery by reboot, its children included
-DOLLARS_AT_MOST = 0.0012
+TRANSITIONS_AT_MOST = 30  # of a recovery by reboot
+DOLLARS_AT_MOST = 0.0011
 THROTTLED = Error("Lambda.TooManyRequestsException")
 
 
@@ -30,7 +30,7 @@ def reboot() -> Bill:
 
 def test_a_recovery_by_reboot_takes_few_billed_transitions(reboot: Bill) -> None:
     assert reboot.end == "Recovered"
-    assert 30 < reboot.counted["transition"] <= TRANSITIONS_AT_MOST
+    assert 20 < reboot.counted["transition"] <= TRANSITIONS_AT_MOST
 
 
 def test_a_recovery_by_reboot_costs_about_a_tenth_of_a_cent(reboot: Bill) -> None:
@@ -52,28 +52,21 @@ def test_the_simulator_reckons_with_the_units_that_are_counted_here(reboot: Bill
 def test_a_retry_is_billed_as_one_more_transition() -> None:
     done = result(Step.DIAGNOSE)
 
-    at_once = walk("run_diagnostics", request(Step.DIAGNOSE), {"Run diagnostics": done})
-    at_the_third = walk(
-        "run_diagnostics", request(Step.DIAGNOSE), {"Run diagnostics": Sequence([THROTTLED, THROTTLED, done])}
-    )
+    at_once = recover([decision(Step.DIAGNOSE), CLOSE])
+    at_the_third = recover([decision(Step.DIAGNOSE), CLOSE], Run_diagnostics=Sequence([THROTTLED, THROTTLED, done]))
 
-    assert billed_transitions(at_once, states_of(at_once)) == 1
-    assert billed_transitions(at_the_third, states_of(at_the_third)) == 3
+    billed = [billed_transitions(walked, states_of(walked)) for walked in (at_once, at_the_third)]
+    assert billed[1] == billed[0] + 2
 
 
-@pytest.mark.parametrize("stem", [PARENT, *CHILDREN])
+@pytest.mark.parametrize("stem", [PARENT])
 def test_no_state_passes_time_by_the_clock(stem: str) -> None:
     assert waits_by_the_clock(stem) == []
 
 
-@pytest.mark.parametrize("stem", CHILDREN)
-def test_a_child_comes_back_only_when_it_is_woken(stem: str) -> None:
-    assert not loops(stem, without=waits_to_be_woken(stem))
-
-
 def test_the_parent_comes_back_only_to_decide() -> None:
     assert loops(PARENT)
-    assert not loops(PARENT, without={"Decide next step"})
+    assert not loops(PARENT, without={"Decide next step", "Find checkpoint"})
 
 
 @pytest.mark.parametrize(

@@ -8,15 +8,15 @@ import pytest
 from nodeheal.contract.job_steps import JobRequest, JobResult
 from nodeheal.contract.names import pool_line
 from nodeheal.contract.results import StepResult
-from nodeheal.contract.vocabulary import JobState, JobStep, Next, Outcome, Step
+from nodeheal.contract.vocabulary import JobState, JobStep, Next, Outcome
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.incident import incident_id_of
-from nodeheal.ports import Wait
+from nodeheal.domain.operation import VerbName
 from nodeheal.services.end_job import end_job
 from nodeheal.services.stop_gang import stop_gang
 from nodeheal.services.translate.ecs_task import TaskChange
 from nodeheal.services.wakeup import on_task_change
-from tests.unit.builders import NOW, node, started_job, xid
+from tests.unit.builders import NOW, node, started_job, under_way, xid
 from tests.unit.test_replacement import A as EC2
 from tests.unit.test_replacement import Pool
 from tests.workflows.breaking_world import ACTS
@@ -29,11 +29,11 @@ from tests.workflows.scenarios.turns import opened
 
 def test_a_slot_is_free_before_the_next_in_line_is_called() -> None:
     it, waiting = world(), incident_id_of(peers_fault())
-    blank = StepResult(step=Step.WAIT, node_id=PEER, outcome=Outcome.DONE, reason="its turn", finished_at=NOW)
     line = (pool_line("BUDGET", "demo"), "99#last")
-    stands = Wait("news", waiting, "next", waiting, NOW, result_json=blank.model_dump_json(), line=line)
     it.meanwhile["return_to_service"] = [lambda: it._ingest(peers_fault()), lambda: None]
-    it.fuse.meanwhile["return_to_service", "nodes.save"] = lambda: it.plain.waits.save(stands)
+    it.fuse.meanwhile["return_to_service", "nodes.save"] = lambda: under_way(
+        it.plain, VerbName.WAIT, incident_id=waiting, node_id=PEER, token="next", line=line
+    )
     it._begun.append(waiting)
     resume, held = it.plain.workflows.resume, list[bool]()
 

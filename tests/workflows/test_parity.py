@@ -30,7 +30,8 @@ from tests.workflows.breaking_world import BreakingWorld
 from tests.workflows.fake_cluster import BROKEN, PEER, FakeCluster
 from tests.workflows.fuse import Fuse
 from tests.workflows.stories import TEMPLATE
-from tests.workflows.test_brakes import crowd, steps
+from tests.workflows.test_brakes import crowd
+from tests.workflows.test_stories import steps
 
 DOCUMENT = json.loads((REPOSITORY / "sandbox" / "policy.json").read_text("utf-8"))
 HOLDER = "mi-0dddddddddddddddd"

@@ -6,9 +6,9 @@ from typing import Any
 
 from nodeheal.contract.job_steps import JobRequest
 from nodeheal.ports import Wait
-from nodeheal.services.send_command import name_command
+from nodeheal.services.orders import name_command
 from nodeheal.services.steps import forget
-from tests.unit.builders import NOW, memory_ports
+from tests.unit.builders import NOW, memory_ports, waiting
 from tests.workflows.job_cluster import JobCluster, finishes
 from tests.workflows.test_ways import WITH_FABRIC
 from tests.workflows.walker import Json
@@ -69,4 +69,4 @@ def test_who_has_read_the_wait_before_its_command_was_noted_ends_the_commands_re
 
     forget(ports, wait)
 
-    assert ports.waits.waits == {}  # type: ignore[attr-defined]
+    assert waiting(ports) == []

@@ -7,7 +7,7 @@ import pytest
 from nodeheal.contract import names
 from nodeheal.contract.notification import SUBJECT_CHARACTERS
 from nodeheal.contract.steps import DecideRequest, StepRequest
-from nodeheal.contract.vocabulary import Awaited, Ending, Step
+from nodeheal.contract.vocabulary import Awaited, Ending, Outcome, Step
 from tests.workflows.steps import DEADLINE_SECONDS, INCIDENT, NODE, decision, result
 from tests.workflows.walker import EXECUTION_ARN, TASK_TOKEN, TIMEOUT, Error, Sequence, Walk, walk
 
@@ -20,11 +20,10 @@ STEPS = {
     Step.DIAGNOSE: "Run diagnostics",
     Step.REPLACE: "Replace node",
     Step.RETURN: "Return to service",
-    Step.RESTART_WORKLOAD: "Restart workload",
+    Step.RESTART_WORKLOAD: "Stop gang",
 }
-# What breaks here stops the recovery; evidence alone is not worth that.
-HELD_UP_BY = [name for name in STEPS.values() if name != "Freeze evidence"]
-CHILDREN = ["Reboot node", "Run diagnostics", "Replace node", "Restart workload"]
+# What breaks here is observed when the next step is decided: it may have acted.
+OBSERVED = ["Freeze evidence", "Reboot node", "Run diagnostics", "Replace node", "Stop gang", "Launch gang"]
 ENDS = {
     "End incident": decision(Step.CLOSE, Ending.OBSERVED_ONLY),
 }
@@ -33,6 +32,7 @@ ENDS = {
 def recover(decisions: list[Any], **changed: Any) -> Walk:
     """Walk with these decisions; every task does as it should, unless `changed` says otherwise."""
     answers: dict[str, Any] = {name: result(step) for step, name in STEPS.items()}
+    answers |= {name: result(Step.RESTART_WORKLOAD) for name in ("Find checkpoint", "Launch gang")}
     answers |= {"Open incident": {}, "Page operators": {"MessageId": "1"}}
     answers |= {"Wait for approval": result(Step.WAIT), "Wait for news": result(Step.WAIT)}
     answers |= {"Hand incident over": {}}
@@ -47,7 +47,9 @@ def test_a_lost_gpu_walks_from_isolation_to_the_resumed_job() -> None:
     seen = recover([*(decision(step) for step in story), CLOSE])
 
     acted = [name for name in seen.path if name in STEPS.values()]
-    assert acted == ["Isolate node", "Reboot node", "Run diagnostics", "Return to service", "Restart workload"]
+    assert acted == ["Isolate node", "Reboot node", "Run diagnostics", "Return to service", "Stop gang"]
+    first = seen.path.index("Stop gang")
+    assert seen.path[first : first + 3] == ["Stop gang", "Search for a checkpoint?", "Launch gang"]
     assert seen.end == "Recovered"
     assert seen.output == {"summary": "because of CLOSE", "incident_id": INCIDENT, "ending": "RECOVERED"}
 
@@ -77,18 +79,67 @@ def test_a_step_is_asked_with_its_decision_and_its_turn(step: Step, name: str) -
     seen = recover([decision(step), CLOSE])
 
     [asked] = seen.arguments_of(name)
-    request = StepRequest.model_validate(asked["Payload"] if "Payload" in asked else asked["Input"]["request"])
+    request = StepRequest.model_validate(asked["Payload"])
     assert (request.turn, request.decision.step, request.incident_id) == (1, step, INCIDENT)
 
 
-@pytest.mark.parametrize("name", CHILDREN)
-def test_a_child_has_the_same_name_whenever_the_same_turn_starts_it(name: str) -> None:
-    step = next(step for step, state in STEPS.items() if state == name)
+@pytest.mark.parametrize("name", [*OBSERVED, "Isolate node"])
+def test_an_acting_step_waits_with_its_token_until_the_deadline_of_the_plan(name: str) -> None:
+    seen = recover([decision(_step_of(name)), CLOSE])
 
-    seen = recover([decision(step), CLOSE])
+    [asked] = seen.arguments_of(name)
+    assert StepRequest.model_validate(asked["Payload"]).task_token == TASK_TOKEN
+    assert seen.deadlines[name] == DEADLINE_SECONDS
 
-    assert seen.arguments_of(name)[0]["Name"] == f"{INCIDENT}-1"
-    assert seen.deadlines[name] > DEADLINE_SECONDS
+
+def _step_of(name: str) -> Step:
+    return next((step for step, state in STEPS.items() if state == name), Step.RESTART_WORKLOAD)
+
+
+@pytest.mark.parametrize("name", OBSERVED)
+@pytest.mark.parametrize("error", [TIMEOUT, Error("Lambda.Unknown"), Error("Lambda.ServiceException")], ids=str)
+def test_what_may_have_acted_is_observed_and_never_repeated(name: str, error: Error) -> None:
+    seen = recover([decision(_step_of(name)), CLOSE], **{name.replace(" ", "_"): error})
+
+    assert len(seen.arguments_of(name)) == 1
+    assert seen.path[seen.path.index(name) + 1] == "Decide next step"
+    assert seen.arguments_of("Decide next step")[1]["Payload"].get("result") is None
+
+
+@pytest.mark.parametrize("name", OBSERVED)
+@pytest.mark.parametrize("error", ["Lambda.TooManyRequestsException", "NotAccepted"])
+def test_what_was_provably_not_accepted_is_asked_again(name: str, error: str) -> None:
+    answers = Sequence([Error(error), result(_step_of(name))])
+
+    seen = recover([decision(_step_of(name)), CLOSE], **{name.replace(" ", "_"): answers})
+
+    assert len(seen.arguments_of(name)) == 2
+    assert seen.end == "Recovered"
+
+
+@pytest.mark.parametrize("outcome", [o for o in Outcome if o is not Outcome.DONE])
+def test_a_gang_that_did_not_stop_is_not_started_again(outcome: Outcome) -> None:
+    seen = recover([decision(Step.RESTART_WORKLOAD), CLOSE], Stop_gang=result(Step.RESTART_WORKLOAD, outcome))
+
+    assert "Launch gang" not in seen.path
+    asked = DecideRequest.model_validate(seen.arguments_of("Decide next step")[1]["Payload"])
+    assert asked.result is not None
+    assert asked.result.outcome is outcome
+
+
+@pytest.mark.parametrize(("found", "searches"), [(Outcome.DONE, 1), (Outcome.UNKNOWN, 3)])
+def test_a_checkpoint_is_searched_on_three_nodes_at_most(found: Outcome, searches: int) -> None:
+    has_checkpoints = result(Step.RESTART_WORKLOAD) | {"facts": {"kind": "CHECKPOINT_SEARCH", "directory": "/mnt"}}
+
+    seen = recover(
+        [decision(Step.RESTART_WORKLOAD), CLOSE],
+        Stop_gang=has_checkpoints,
+        Find_checkpoint=result(Step.RESTART_WORKLOAD, found),
+    )
+
+    asked = [arguments["Payload"]["searches"] for arguments in seen.arguments_of("Find checkpoint")]
+    assert asked == list(range(searches))
+    assert len(seen.arguments_of("Launch gang")) == 1
 
 
 def test_isolation_waits_with_its_token_until_the_deadline_of_the_plan() -> None:
@@ -142,7 +193,7 @@ def test_a_close_without_an_ending_pages() -> None:
     assert seen.path[-4:] == ["How did it end?", "Page operators", "Hand incident over", "Recovery broke"]
 
 
-@pytest.mark.parametrize("name", ["Open incident", "Decide next step", *HELD_UP_BY, *ENDS])
+@pytest.mark.parametrize("name", ["Open incident", "Decide next step", "Isolate node", "Return to service", *ENDS])
 def test_any_state_that_breaks_pages_the_operators(name: str) -> None:
     step = next((step for step, state in STEPS.items() if state == name), None)
     decided = ENDS.get(name) or (decision(step) if step else CLOSE)
@@ -153,7 +204,7 @@ def test_any_state_that_breaks_pages_the_operators(name: str) -> None:
     assert seen.error == names.ERROR_ALREADY_PAGED
 
 
-@pytest.mark.parametrize("name", ["Return to service", *CHILDREN, *ENDS])
+@pytest.mark.parametrize("name", ["Return to service", *ENDS])
 def test_a_state_that_never_answers_pages_the_operators(name: str) -> None:
     step = next((step for step, state in STEPS.items() if state == name), None)
 

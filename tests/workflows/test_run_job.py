@@ -143,7 +143,7 @@ def test_a_command_that_fails_on_its_node_is_an_answer() -> None:
     answer = it._nodes_answer
 
     def first_a_refusal(request: JobRequest) -> None:
-        wakeup.on_command_failed("command-1", it.ports)
+        wakeup.on_command_failed(A, "command-1", it.ports)
         answer(request)
 
     it._nodes_answer = first_a_refusal  # type: ignore[method-assign]
@@ -713,7 +713,7 @@ def with_spares(policy: RecoveryPolicy = MOVES, spares: int = 2) -> JobCluster:
 def restarts(it: JobCluster) -> list[str]:
     """What the recovery did, in order."""
     [recovery] = [walk for walk in it.walked if walk.path[0] == "Open incident"]
-    return [state for state in recovery.path if state in ("Isolate node", "Reboot node", "Restart workload")]
+    return [state for state in recovery.path if state in ("Isolate node", "Reboot node", "Stop gang")]
 
 
 def test_where_a_recovery_takes_long_the_job_goes_on_elsewhere_at_once() -> None:
@@ -721,7 +721,7 @@ def test_where_a_recovery_takes_long_the_job_goes_on_elsewhere_at_once() -> None
 
     seen = it.submit()
 
-    assert restarts(it) == ["Isolate node", "Restart workload", "Reboot node"]
+    assert restarts(it) == ["Isolate node", "Stop gang", "Reboot node"]
     assert [task.node_id for task in it.run.tasks] == [A, C]
     assert (seen.end, it.run.number) == ("Completed", 2)
     assert it.node(B).job_id is None
@@ -750,7 +750,7 @@ def test_where_recoveries_are_known_to_be_short_it_waits_for_its_node() -> None:
 
     it.submit()
 
-    assert restarts(it) == ["Isolate node", "Reboot node", "Restart workload"]
+    assert restarts(it) == ["Isolate node", "Reboot node", "Stop gang"]
     assert [task.node_id for task in it.run.tasks] == [A, B]
 
 
@@ -768,13 +768,13 @@ def test_without_free_nodes_it_waits_for_its_node(why_not: str) -> None:
 
     it.submit()
 
-    assert restarts(it) == ["Isolate node", "Reboot node", "Restart workload"]
+    assert restarts(it) == ["Isolate node", "Reboot node", "Stop gang"]
 
 
 def did(it: JobCluster) -> list[str]:
     """What the recovery did, in order, its diagnoses included."""
     [recovery] = [walk for walk in it.walked if walk.path[0] == "Open incident"]
-    steps = ("Isolate node", "Run diagnostics", "Reboot node", "Return to service", "Restart workload")
+    steps = ("Isolate node", "Run diagnostics", "Reboot node", "Return to service", "Stop gang")
     return [state for state in recovery.path if state in steps]
 
 
@@ -783,7 +783,7 @@ def test_a_free_node_that_has_not_passed_lately_is_proven_first_and_the_job_goes
 
     seen = it.submit()
 
-    assert did(it)[:4] == ["Isolate node", "Run diagnostics", "Restart workload", "Reboot node"]
+    assert did(it)[:4] == ["Isolate node", "Run diagnostics", "Stop gang", "Reboot node"]
     assert [task.node_id for task in it.run.tasks] == [A, C]
     assert (seen.end, it.run.number) == ("Completed", 2)
     assert it.node(C).passed_at is not None
@@ -801,7 +801,7 @@ def test_one_that_fails_its_diagnostics_gets_no_job_and_the_broken_node_brings_i
     seen = it.submit()
 
     assert did(it) == ["Isolate node", "Run diagnostics", "Reboot node", "Run diagnostics", *did(it)[4:]]
-    assert did(it)[4:] == ["Return to service", "Restart workload"]
+    assert did(it)[4:] == ["Return to service", "Stop gang"]
     assert [task.node_id for task in it.run.tasks] == [A, B]
     assert (it.node(C).state, it.node(C).open_incident) == (NodeState.SUSPECT, None)
     assert f"{C} could not stand in for it" in it.ports.incidents.history(it.incident_id).incident.summary
@@ -852,7 +852,7 @@ def test_a_move_that_is_refused_spends_nothing_and_the_job_comes_back_with_its_n
 
     seen = it.submit()
 
-    assert restarts(it) == ["Isolate node", "Restart workload", "Reboot node", "Restart workload"]
+    assert restarts(it) == ["Isolate node", "Stop gang", "Reboot node", "Stop gang"]
     assert [task.node_id for task in it.run.tasks] == [A, B]
     assert seen.end == "Completed"
     limit = it.policy.limits[Action.RESTART_WORKLOAD]

@@ -216,9 +216,9 @@ def test_a_command_that_a_node_refuses_is_no_answer_to_wait_for() -> None:
     def refuse() -> None:
         it._ways_answer = truth  # type: ignore[method-assign]
         commands = it.ports.commands
-        for number, (verb, _, _) in enumerate(commands.sent):  # type: ignore[attr-defined]
+        for number, (verb, name, _) in enumerate(commands.sent):  # type: ignore[attr-defined]
             if verb == "try_way CONNECT":
-                wakeup.on_command_failed(f"command-{number + 1}", it.ports)
+                wakeup.on_command_failed(name, f"command-{number + 1}", it.ports)
         [served] = [o for _, o in commands.ways if o.role is FabricRole.SERVE][-1:]  # type: ignore[attr-defined]
         told = {"request_id": served.request_id, "verdict": Verdict.OK}
         [node] = [n for n, o in commands.ways if o is served]  # type: ignore[attr-defined]

@@ -15,6 +15,7 @@ from nodeheal.domain.errors import NotFound
 from nodeheal.domain.fold import Fold
 from nodeheal.domain.incident import History, Incident, TimelineEntry, event_entry, read_history
 from nodeheal.domain.node import Node
+from nodeheal.domain.operation import Operation, OperationState
 from nodeheal.domain.surroundings import Sighting, sighting_of
 from nodeheal.ports import FAULTS_LOOKED_UP, Wait
 
@@ -249,6 +250,37 @@ class DynamoIncidentStore:
     def _entry(incident_id: str, entry: TimelineEntry) -> Item:
         keys = {"pk": names.incident_pk(incident_id), "sk": f"{names.TIMELINE_PREFIX}{entry.entry_id}"}
         return to_item({**keys, **fields_of(entry)})
+
+
+class DynamoOperationStore:
+    """OperationStore."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+
+    def get(self, owner: str, operation_id: str) -> Operation | None:
+        item = self._table.get(names.operation_pk(owner), names.operation_sk(operation_id))
+        return from_item(Operation, item) if item else None
+
+    def save(self, operation: Operation) -> bool:
+        keys = {"pk": names.operation_pk(operation.owner), "sk": names.operation_sk(operation.operation_id)}
+        values = {**keys, **fields_of(replace(operation, version=operation.version + 1))}
+        if operation.line is not None and operation.state is not OperationState.DELIVERED:
+            values[names.INDEX_PARTITION_KEY] = names.line_pk(operation.line[0])
+            values[names.INDEX_SORT_KEY] = f"{names.OPERATIONS_PREFIX}{operation.line[1]}"
+        expires = operation.deadline_at + timedelta(days=WAIT_GRACE_DAYS)
+        item = to_item({**values, names.TTL_ATTRIBUTE: int(expires.timestamp())})
+        return self._table.put(item, *versioned(operation.version))
+
+    def open_of(self, owner: str) -> Sequence[Operation]:
+        found = (from_item(Operation, item) for item in self._table.query(names.operation_pk(owner)))
+        return [one for one in found if one.state is not OperationState.DELIVERED]
+
+    def queued(self, line: str) -> Sequence[Operation]:
+        prefix = names.OPERATIONS_PREFIX
+        items = self._table.query_index(names.INDEX, names.line_pk(line), prefix, kind=prefix)
+        found = (from_item(Operation, item) for item in items)
+        return [one for one in found if one.state is not OperationState.DELIVERED]
 
 
 class DynamoWaitStore:

@@ -12,6 +12,7 @@ from nodeheal.adapters.memory.stores import (
     MemoryJobNotes,
     MemoryJobStore,
     MemoryNodeStore,
+    MemoryOperationStore,
     MemoryPoolStore,
     MemoryWaitStore,
 )
@@ -33,6 +34,7 @@ def memory_ports(clock: Clock) -> Ports:
         attempts=MemoryAttemptLedger(clock),
         pools=MemoryPoolStore(),
         waits=MemoryWaitStore(),
+        operations=MemoryOperationStore(),
         jobs=jobs,
         job_notes=MemoryJobNotes(jobs),
         scheduler=scheduler,

@@ -17,6 +17,7 @@ from nodeheal.domain.incident import History, Incident, TimelineEntry, event_ent
 from nodeheal.domain.job import CheckAnswer, Job, Run
 from nodeheal.domain.lease import lease_path, overlap
 from nodeheal.domain.node import Node
+from nodeheal.domain.operation import Operation, OperationState
 from nodeheal.domain.pool import Pool
 from nodeheal.domain.surroundings import Sighting, sighting_of
 from nodeheal.ports import FAULTS_LOOKED_UP, Clock, Wait
@@ -235,6 +236,42 @@ class MemoryWaitStore:
     def in_line(self, line: str) -> Sequence[Wait]:
         standing = ((wait.line[1], wait) for wait in self.waits.values() if wait.line and wait.line[0] == line)
         return [wait for _, wait in sorted(standing, key=lambda pair: pair[0])]
+
+
+@dataclass
+class MemoryOperationStore:
+    """OperationStore."""
+
+    operations: dict[tuple[str, str], Operation] = field(default_factory=dict)
+    _open: defaultdict[str, dict[tuple[str, str], None]] = field(default_factory=lambda: defaultdict(dict))
+
+    def get(self, owner: str, operation_id: str) -> Operation | None:
+        return self.operations.get((owner, operation_id))
+
+    def save(self, operation: Operation) -> bool:
+        key = (operation.owner, operation.operation_id)
+        stored = self.operations.get(key)
+        if (stored.version if stored else 0) != operation.version:
+            return False
+        self.operations[key] = replace(operation, version=operation.version + 1)
+        if operation.state is not OperationState.DELIVERED:
+            self._open[operation.owner][key] = None
+        elif operation.owner in self._open:
+            self._open[operation.owner].pop(key, None)
+            if not self._open[operation.owner]:
+                del self._open[operation.owner]
+        return True
+
+    def open_of(self, owner: str) -> Sequence[Operation]:
+        return [self.operations[key] for key in sorted(self._open.get(owner, ()))]
+
+    def queued(self, line: str) -> Sequence[Operation]:
+        standing = [(one.line[1], one) for one in self.all_open() if one.line and one.line[0] == line]
+        return [one for _, one in sorted(standing, key=lambda pair: pair[0])]
+
+    def all_open(self) -> list[Operation]:
+        """Every operation whose workflow does not have its result yet."""
+        return [self.operations[key] for keys in list(self._open.values()) for key in keys]
 
 
 @dataclass

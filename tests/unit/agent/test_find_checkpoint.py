@@ -16,7 +16,7 @@ from nodeheal.checkpoints.place import PATH_CHARACTERS, why_not_plain
 from nodeheal.contract import health_event, job_spec
 from nodeheal.contract.health_event import CheckpointFound
 from nodeheal.contract.vocabulary import CheckpointFormat
-from nodeheal.services.find_checkpoint import ANSWER_SECONDS
+from nodeheal.operations.find_checkpoint import ANSWER_SECONDS
 from nodeheal.services.see_directory import AGAIN_SECONDS
 from nodeheal.services.see_directory import ANSWER_SECONDS as SIGHT_SECONDS
 from sandbox.toml import toml

@@ -2,12 +2,9 @@
 
 from nodeheal.services import (
     ask_for_checkpoint,
-    boot_wait,
-    look_once,
     notify,
     replace_node,
     reserve_attempt,
-    send_command,
     stand_in,
     take_signal,
     wait_for_news,
@@ -15,7 +12,7 @@ from nodeheal.services import (
 )
 from tests.workflows.guards.guard import Guard, not_saved, taken_for_saved
 from tests.workflows.scenarios import between as when
-from tests.workflows.scenarios import limits, once
+from tests.workflows.scenarios import limits
 
 _NOTED = "ports.incidents.append(request.incident_id, line)"
 _WARNED = "ports.incidents.append(request.incident_id, entry)"
@@ -23,18 +20,6 @@ _HEARD = "heard == node.heard or ports.nodes.save(replace(node, heard=heard))"
 
 GUARDS = (
     # Before the wait is stored
-    Guard(
-        "news that came before the wait",
-        wait_for_news._has_come_meanwhile,
-        "history.event_count > decision.events_seen",
-        when.it_grows_worse_before_it_waits,
-    ),
-    Guard(
-        "a reset that came before the wait",
-        wait_for_news._has_come_meanwhile,
-        "not ports.pools.get(_pool_of(history.incident, ports)).is_tripped",
-        when.the_breaker_is_reset_before_it_waits,
-    ),
     Guard(
         "a slot that was free before the wait",
         wait_for_news._call_for_a_free_slot,
@@ -57,30 +42,10 @@ GUARDS = (
         "True",
     ),
     Guard(
-        "that a boot was written down",
-        boot_wait.note_boot,
-        _NOTED,
-        once.a_reboot_is_repeated_after_it_worked,
-        taken_for_saved(_NOTED),
-    ),
-    Guard(
-        "whose command was sent",
-        send_command.send_once,
-        "(known.incident_id, known.boot_id) == (wait.incident_id, wait.boot_id)",
-        when.an_older_command_waits_for_its_answer,
-        "True",
-    ),
-    Guard(
-        "that it has booted by the deadline",
-        look_once._at_reboot,
-        "node.boot_id != wait.boot_id",
-        when.its_boot_was_not_told_by_the_deadline,
-    ),
-    Guard(
         "that an attempt was granted",
         reserve_attempt._reserve,
         "not granted",
-        limits.the_attempt_is_gone,
+        limits.the_last_attempt_goes_to_another,
     ),
     Guard(
         "that there is a limit",

@@ -4,11 +4,10 @@ from nodeheal.agent.order import why_refuse
 from nodeheal.domain import brakes, heal, progress
 from nodeheal.domain.incident import History
 from nodeheal.domain.node import Node
-from nodeheal.services import check_nodes, ingest, isolate_node, reboot_node, replace_node, return_to_service, wakeup
-from nodeheal.services.boot_wait import proves_boot
+from nodeheal.operations import engine
+from nodeheal.services import check_nodes, ingest, isolate_node, replace_node, return_to_service, wakeup
 from tests.workflows.guards.guard import Guard, taken_for_saved
 from tests.workflows.scenarios import boots as when
-from tests.workflows.scenarios.once import a_reboot_is_repeated_after_it_worked
 
 GUARDS = (
     Guard(
@@ -43,22 +42,11 @@ GUARDS = (
         when.an_old_boots_fault_comes_late,
     ),
     Guard(
-        "that only another boot proves a reboot",
-        proves_boot,
-        "wait.boot_id == node.boot_id",
-        when.it_answers_before_it_went_down,
-    ),
-    Guard(
         "which boot was diagnosed",
-        wakeup.on_diagnostics_finished,
-        "wait.boot_id != event.boot_id",
+        engine.answered,
+        "operation.boot_id == boot_id",
         when.another_boot_was_diagnosed,
-    ),
-    Guard(
-        "which node was diagnosed",
-        wakeup.on_diagnostics_finished,
-        "blank.node_id != event.node_id",
-        when.another_node_answers,
+        "True",
     ),
     Guard(
         "the boot of the proof",
@@ -94,30 +82,10 @@ GUARDS = (
     ),
     Guard(
         "which boot has saved its evidence",
-        wakeup.on_evidence_frozen,
-        "wait.boot_id != event.boot_id",
+        engine.answered,
+        "operation.boot_id == boot_id",
         when.another_boot_has_saved_evidence,
-    ),
-    Guard(
-        "which node has saved its evidence",
-        wakeup.on_evidence_frozen,
-        "blank.node_id == event.node_id",
-        when.another_node_has_saved_evidence,
         "True",
-    ),
-    Guard(
-        "that no other boot is rebooted",
-        reboot_node.reboot_node,
-        "request.decision.boot_id not in ('', node.boot_id)",
-        when.it_panics_before_its_reboot,
-    ),
-    Guard(
-        "that our own reboot has cost its attempt",
-        reboot_node.reboot_node,
-        "not noted_boot(request, ports, REBOOTING)",
-        a_reboot_is_repeated_after_it_worked,
-        "True",
-        nth=2,
     ),
     Guard(
         "that it has come up again",

@@ -5,31 +5,14 @@ from nodeheal.services import (
     queue,
     replace_machine,
     request_action,
-    send_command,
-    stop_start,
     sweep,
     take_signal,
 )
 from tests.workflows.guards.guard import Guard
 from tests.workflows.scenarios import carried_on as when
-from tests.workflows.scenarios import stops
 
 GUARDS = (
     # Commands
-    Guard(
-        "that a command goes with the call that is repeated",
-        send_command._take_over,
-        "sent_as(wait)",
-        when.a_command_is_refused_when_its_call_was_repeated,
-        "''",
-    ),
-    Guard(
-        "that the id of a command is known",
-        send_command._take_over,
-        "sent_as(wait)",
-        when.a_call_is_repeated_that_may_have_sent_its_command,
-        "True",
-    ),
     # Machines
     Guard(
         "who says that a machine is gone",
@@ -62,28 +45,6 @@ GUARDS = (
         replace_machine.is_under_way,
         "stand_in_of(request, ports) is not None",
         when.a_human_releases_what_was_replaced_before_the_call_is_repeated,
-    ),
-    Guard(
-        "that EC2 says why it has stopped",
-        stop_start.on_machine_stopped,
-        "machine.state_reason",
-        when.it_is_stopped_and_nobody_says_why,
-        "True",
-        nth=1,
-    ),
-    Guard(
-        "that it is back, whatever EC2 says of it",
-        stop_start.look_at_stop_start,
-        "not is_back",
-        when.it_is_back_at_its_deadline_and_seems_to_be_stopped,
-        "True",
-    ),
-    Guard(
-        "by whom it was stopped",
-        stop_start._is_stopped_again,
-        "not machine.state_reason.startswith(STOPPED_BY_CALL)",
-        stops.somebody_stops_it_after_its_start,
-        "True",
     ),
     # Whose turn it is
     Guard(

@@ -6,7 +6,6 @@ from nodeheal.services import (
     ingest,
     look_once,
     new_machine,
-    reboot_node,
     release_node,
     replace_node,
     stop_gang,
@@ -56,12 +55,6 @@ GUARDS = (
         when.a_rank_stops_before_its_end_is_waited_for,
     ),
     # Attempts
-    Guard(
-        "that nothing was asked of a node",
-        reboot_node.reboot_node,
-        "not noted_boot(request, ports, REBOOTING) and (not is_begun(request, ports))",
-        when.a_reboot_is_refused_before_it_is_sent,
-    ),
     Guard(
         "that a replacement is under way",
         replace_node.replace_node,

@@ -5,7 +5,7 @@ from nodeheal.domain.approval import Links
 from nodeheal.domain.incident import History
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.domain.surroundings import Surroundings
-from nodeheal.services import answer_approval, close_incident, retire_broken, wait_for_approval, withdraw_request
+from nodeheal.services import answer_approval, close_incident, retire_broken, withdraw_request
 from nodeheal.services import brakes as brakes_by_hand
 from tests.workflows.guards.guard import Guard, taken_for_saved
 from tests.workflows.scenarios import humans as when
@@ -36,7 +36,7 @@ GUARDS = (
     Guard(
         "the time to answer",
         answer_approval.answer_approval,
-        "wait.deadline_at <= ports.clock()",
+        "asked.deadline_at <= ports.clock()",
         when.a_human_answers_too_late,
     ),
     Guard(
@@ -46,12 +46,6 @@ GUARDS = (
         when.a_link_is_forged,
     ),
     Guard("the expiry of a link", Links.read, "now >= datetime.fromtimestamp(expires, UTC)", when.a_link_is_old),
-    Guard(
-        "an answer that came between two calls",
-        wait_for_approval.wait_for_approval,
-        "(before := recorded_answer(question, history)) is not None",
-        when.a_human_answers_between_two_calls,
-    ),
     Guard(
         "a reset that came meanwhile",
         brakes_by_hand.trip_breaker,

@@ -1,27 +1,18 @@
 """The guards of tests/workflows/scenarios/keys.py: where each stands, and what goes wrong without it."""
 
+from nodeheal.operations import record
 from nodeheal.services import (
     isolate_node,
     job_nodes,
     replace_machine,
     reserve_attempt,
     return_to_service,
-    steps,
     stop_gang,
-    stop_start,
-    wait_for_approval,
 )
 from tests.workflows.guards.guard import Guard
 from tests.workflows.scenarios import keys as when
 
 GUARDS = (
-    Guard(
-        "that an answer is for the question of its turn",
-        wait_for_approval.approval_key,
-        "f'{question.incident_id}/{question.turn}'",
-        when.a_yes_to_an_earlier_question_is_given_again,
-        "question.incident_id",
-    ),
     Guard(
         "that each incident waits for a gang by itself",
         stop_gang.stop_key,
@@ -61,15 +52,15 @@ GUARDS = (
     ),
     Guard(
         "that what was sent in one turn was not sent in another",
-        steps.entry_id,
-        "f'{what}-{request.turn:04d}'",
+        record.plan_step,
+        "f'{request.incident_id}-{request.operation_turn}{suffix}'",
         when.a_second_reboot_is_decided,
-        "what",
+        "request.incident_id",
     ),
     Guard(
         "that each turn launches a machine of its own",
         replace_machine._launch,
-        "f'{request.incident_id[-50:]}-{request.turn}'",
+        "f'{request.incident_id[-50:]}-{request.operation_turn}'",
         when.a_second_machine_is_launched,
         "request.incident_id[-50:]",
     ),
@@ -79,12 +70,5 @@ GUARDS = (
         "f'{job.job_id}-{job.submission}-'",
         when.it_has_failed_a_check_of_an_earlier_submission,
         "f'{job.job_id}-'",
-    ),
-    Guard(
-        "that it is on record what EC2 is being asked",
-        stop_start._stop,
-        "replace(wait, command_id=STOPPING)",
-        when.its_machine_has_stopped_before_ec2_has_answered,
-        "wait",
     ),
 )

@@ -81,12 +81,10 @@ GUARDS = (
     Guard(
         "the limit of attempts", budget.reserve, "len(counted) >= limit.limit", when.the_last_attempt_goes_to_another
     ),
-    Guard("one attempt a turn", budget.reserve, "attempt_id in counted", when.a_reservation_is_repeated),
     Guard(
         "an attempt before anything is done",
-        reserve_attempt.why_not_act,
-        "'' if granted else 'no attempt is reserved'",
-        when.the_attempt_is_gone,
-        "''",
+        reserve_attempt.why_no_attempt,
+        "not granted",
+        when.the_last_attempt_goes_to_another,
     ),
 )

@@ -1,7 +1,8 @@
 """The guards of tests/workflows/scenarios/once.py: where each stands, and the scenario that goes wrong without it."""
 
-from nodeheal.services import decide_next_step, ingest, launch_gang, reboot_node, send_command, sweep, wait_for_news
-from tests.workflows.guards.guard import Guard, not_saved
+from nodeheal.operations import wait
+from nodeheal.services import decide_next_step, ingest, launch_gang, sweep
+from tests.workflows.guards.guard import Guard
 from tests.workflows.scenarios import once as when
 
 GUARDS = (
@@ -46,25 +47,6 @@ GUARDS = (
         when.a_decision_is_asked_again,
     ),
     Guard(
-        "that a command was sent",
-        send_command.send_once,
-        "known is not None and same and known.command_id",
-        when.a_command_is_repeated,
-    ),
-    Guard(
-        "that EC2 was asked",
-        send_command._reboot_machine,
-        "known is not None and is_sent_to_machine(known) and known.boot_id == wait.boot_id",
-        when.ec2_is_asked_again,
-    ),
-    Guard(
-        "that this turn has rebooted it",
-        reboot_node.reboot_node,
-        "note_boot(request, node, ports, REBOOTING) != node.boot_id",
-        when.a_reboot_is_repeated_after_it_worked,
-        not_saved("note_boot(request, node, ports, REBOOTING)"),
-    ),
-    Guard(
         "that this turn has launched it",
         launch_gang.launch_gang,
         "last.why != launch_id(request)",
@@ -73,7 +55,7 @@ GUARDS = (
     ),
     Guard(
         "what came before the wait",
-        wait_for_news.wait_for_news,
+        wait._start,
         "_has_come_meanwhile(request.decision, history, ports)",
         when.the_job_ends_before_the_wait,
     ),

@@ -1,7 +1,7 @@
 """The guards of tests/workflows/scenarios/outcomes.py: where each stands, and what goes wrong without it."""
 
 from nodeheal.domain import brakes, guest, heal, ladder
-from nodeheal.services import early_end, guests, judge_checks, judge_diagnosis, late_machine
+from nodeheal.services import early_end, guests, judge_checks, late_machine
 from tests.workflows.guards.guard import Guard
 from tests.workflows.scenarios import outcomes as when
 
@@ -38,14 +38,6 @@ GUARDS = (
         nth=1,
     ),
     # Diagnoses
-    Guard(
-        "that something was measured",
-        judge_diagnosis.judge,
-        "measured",
-        when.it_passes_and_measures_nothing,
-        "True",
-        nth=1,
-    ),
     # Ranks
     Guard(
         "how a rank has ended",

@@ -5,7 +5,6 @@ from nodeheal.services import (
     close_incident,
     decide_next_step,
     end_incident,
-    freeze_evidence,
     guests,
     isolate_node,
     job_nodes,
@@ -15,7 +14,6 @@ from nodeheal.services import (
     retire_broken,
     retire_node,
     return_to_service,
-    run_diagnostics,
     stand_in,
 )
 from tests.workflows.guards.guard import Guard
@@ -33,18 +31,6 @@ GUARDS = (
         isolate_node.isolate_node,
         "node.open_incident != request.incident_id",
         when.the_node_is_anothers,
-    ),
-    Guard(
-        "whose node is diagnosed",
-        run_diagnostics.run_diagnostics,
-        "node.open_incident != request.incident_id",
-        when.the_node_is_anothers_when_it_is_diagnosed,
-    ),
-    Guard(
-        "whose node's evidence is saved",
-        freeze_evidence._why_not,
-        "node.open_incident != request.incident_id",
-        when.the_node_is_anothers_when_its_evidence_is_saved,
     ),
     Guard(
         "whose claim a node has when it is launched on",

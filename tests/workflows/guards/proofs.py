@@ -3,7 +3,6 @@
 from nodeheal.services import (
     ingest,
     job_nodes,
-    judge_diagnosis,
     launch_gang,
     look_once,
     see_directory,
@@ -40,13 +39,6 @@ GUARDS = (
         steps.let_go,
         "any((getattr(node, name) != whose for name, whose in held.items()))",
         when.another_job_runs_where_this_one_was,
-    ),
-    Guard(
-        "what a node could do before",
-        judge_diagnosis.judge,
-        "regressions(measured, node.good_run, _tolerated_percent(blank))",
-        when.it_has_become_slower,
-        "[]",
     ),
     Guard(
         "that all nodes see one directory",
@@ -89,12 +81,6 @@ GUARDS = (
         "task.status == 'RUNNING' or task.has_succeeded",
         when.no_rank_runs_yet,
         "True",
-    ),
-    Guard(
-        "that a wait got a command meanwhile",
-        steps.forget,
-        "stored.twin != wait.twin",
-        when.a_wait_got_a_command_after_it_was_read,
     ),
     # In line
     Guard(

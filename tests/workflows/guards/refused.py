@@ -1,15 +1,12 @@
 """The guards of tests/workflows/scenarios/refused.py: where each stands, and what goes wrong without it."""
 
-from nodeheal.adapters.memory.stores import MemoryWaitStore
 from nodeheal.services import (
     new_machine,
     replace_machine,
     reserve_attempt,
-    send_command,
     stand_in,
     start_gang,
 )
-from nodeheal.services import steps as service_steps
 from tests.workflows.guards.guard import Guard, not_saved, taken_for_saved
 from tests.workflows.scenarios import refused as when
 
@@ -19,69 +16,7 @@ _MADE_ROOM = "_given_back(request, wait, alive, GiveBack.TERMINATE, ports)"
 
 GUARDS = (
     # Waits
-    Guard(
-        "whose wait is renewed",
-        MemoryWaitStore.save,
-        "stored.token != wait.token",
-        when.a_call_names_its_command_after_the_next_one_has_begun,
-    ),
-    Guard(
-        "that a wait was there to be named",
-        send_command.name_command,
-        f"not {_NAMED}",
-        when.a_command_is_named_when_nobody_waits_for_it,
-        not_saved(_NAMED),
-    ),
-    Guard(
-        "that a workflow is resumed before its wait is forgotten",
-        service_steps.resume,
-        "ports.workflows.resume(wait.token, fitting)",
-        when.a_wait_is_told_twice_because_the_first_was_throttled,
-        "(forget(ports, wait), ports.workflows.resume(wait.token, fitting))[1]",
-    ),
     # Commands
-    Guard(
-        "that a wait has a command",
-        send_command.send_once,
-        "known is not None and same and known.command_id",
-        when.a_command_is_throttled,
-        "known is not None and same",
-    ),
-    Guard(
-        "that what was not sent is noted as not sent",
-        send_command.send_once,
-        "ports.waits.save(wait)",
-        when.a_command_is_throttled,
-        "None",
-    ),
-    Guard(
-        "that a command is noted before it is sent",
-        send_command.send_once,
-        "ports.waits.save(replace(wait, command_id=_SENDING))",
-        when.a_command_is_sent_by_one_who_dies,
-        "None",
-    ),
-    Guard(
-        "to which boot a command was sent",
-        send_command.send_once,
-        "(known.incident_id, known.boot_id) == (wait.incident_id, wait.boot_id)",
-        when.a_command_of_its_last_boot_waits_for_its_answer,
-        "known.incident_id == wait.incident_id",
-    ),
-    Guard(
-        "which boot EC2 was asked to end",
-        send_command._reboot_machine,
-        "known.boot_id == wait.boot_id",
-        when.ec2_was_asked_to_end_its_last_boot,
-        "True",
-    ),
-    Guard(
-        "that EC2 was asked, and not only meant to be",
-        send_command._reboot_machine,
-        "is_sent_to_machine(known)",
-        when.ec2_was_too_busy_to_reboot_it,
-        "True",
-    ),
     # New machines
     Guard(
         "that a new machine could be claimed",

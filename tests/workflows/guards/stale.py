@@ -2,7 +2,6 @@
 
 from nodeheal.domain import decide, heal
 from nodeheal.services import (
-    find_checkpoint,
     prepare_job,
     sweep,
     take_signal,
@@ -113,20 +112,6 @@ GUARDS = (
         "now - timedelta(days=365)",
     ),
     # Checkpoints
-    Guard(
-        "which boot was asked for a checkpoint",
-        find_checkpoint._ask,
-        "known.boot_id == wait.boot_id",
-        when.a_node_has_rebooted_since_it_was_asked,
-        "True",
-    ),
-    Guard(
-        "that a node was asked for a checkpoint",
-        find_checkpoint._ask,
-        _ASKED,
-        when.a_node_could_not_be_asked,
-        "known is not None and known.boot_id == wait.boot_id",
-    ),
     Guard(
         "whose directory it is, at the submission",
         prepare_job._refuse_taken_directory,

@@ -1,17 +1,11 @@
 """The guards of tests/workflows/scenarios/unasked.py: where each stands, and what goes wrong without it."""
 
 from nodeheal.domain import case, placement
-from nodeheal.services import job_steps, steps
+from nodeheal.services import job_steps
 from tests.workflows.guards.guard import Guard
 from tests.workflows.scenarios import unasked as when
 
 GUARDS = (
-    Guard(
-        "that somebody waits for a step that waits",
-        steps.token_of,
-        "not request.task_token",
-        when.its_state_machine_hands_over_no_token,
-    ),
     Guard(
         "that somebody waits for a step of a job",
         job_steps.job_token,

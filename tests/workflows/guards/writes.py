@@ -5,9 +5,7 @@ from nodeheal.adapters.memory.stores import (
     MemoryJobStore,
     MemoryNodeStore,
     MemoryPoolStore,
-    MemoryWaitStore,
 )
-from nodeheal.adapters.memory.world import MemoryWorkflows
 from nodeheal.services import decide_next_step, notify, stand_in
 from tests.workflows.guards.guard import Guard, not_saved, taken_for_saved
 from tests.workflows.scenarios import owners
@@ -60,15 +58,6 @@ GUARDS = (
         MemoryPoolStore.save,
         "self.get(pool.name).version != pool.version",
         when.a_pause_comes_with_the_breaker,
-    ),
-    Guard(
-        "whose wait is dropped", MemoryWaitStore.drop, "stored.token == wait.token", when.a_newer_wait_is_stored, "True"
-    ),
-    Guard(
-        "one answer a token",
-        MemoryWorkflows.resume,
-        "token in self.expired or token in self.resumed",
-        when.two_say_how_it_went,
     ),
     Guard(
         "an email that has gone out",

@@ -11,6 +11,7 @@ from nodeheal.contract.names import NODES_LINE, TRAINING_HANG, pool_line
 from nodeheal.contract.vocabulary import Awaited, Ending, Family, IncidentState, JobState, JobStep, Next, Step
 from nodeheal.domain.incident import History, fingerprint
 from nodeheal.domain.job import GangTask, Run
+from nodeheal.domain.operation import VerbName
 from nodeheal.domain.progress import read_progress
 from nodeheal.ports import Wait
 from nodeheal.services import end_incident, job_nodes, look_around
@@ -23,7 +24,7 @@ from nodeheal.services.start_gang import record_run, start_ranks
 from nodeheal.services.steps import no_diagnosis_yet
 from nodeheal.services.sweep_jobs import sweep_jobs
 from nodeheal.services.watch_gang import at_work
-from tests.unit.builders import NOW, node, xid
+from tests.unit.builders import NOW, node, under_way, xid
 from tests.workflows.breaking_world import ACTS
 from tests.workflows.fake_cluster import BROKEN, PEER
 from tests.workflows.job_cluster import JobCluster, fails, finishes, is_recovered, node_of
@@ -105,10 +106,10 @@ def the_first_job_in_line_is_gone() -> list[str]:
 
 def the_first_incident_in_line_is_gone() -> list[str]:
     it = Moment()
-    blank = no_diagnosis_yet(node(BROKEN), it.plain).model_dump_json()
+    no_diagnosis_yet(node(BROKEN), it.plain).model_dump_json()
     line = pool_line(Awaited.BUDGET, "demo")
     for name, place in (("gone", "1"), ("next", "2")):
-        it.plain.waits.save(Wait("news", name, name, name, NOW, result_json=blank, line=(line, place)))
+        under_way(it.plain, VerbName.WAIT, incident_id=name, token=name, line=(line, place))
     it.plain.workflows.expired.add("gone")  # type: ignore[attr-defined]
     called = it.does(lambda: wake_queue("demo", it.ports))
     return [] if called == "next" else [f"{called} is called, and nobody comes"]

@@ -6,16 +6,13 @@ Each is one moment, of bad luck or ill will, and says what is wrong after it, wh
 from dataclasses import replace
 
 from nodeheal.contract.notification import Notification
-from nodeheal.contract.vocabulary import NodeState, Outcome, Step, Verdict
-from nodeheal.domain.errors import NotAccepted
+from nodeheal.contract.vocabulary import NodeState, Step, Verdict
 from nodeheal.domain.job import GangTask
+from nodeheal.operations.steps import reboot_node
 from nodeheal.services.ask_for_checkpoint import ask_for_checkpoint
 from nodeheal.services.brakes import reset_breaker
-from nodeheal.services.look_once import look_once
 from nodeheal.services.notify import notify
-from nodeheal.services.reboot_node import reboot_node
 from nodeheal.services.release_node import release_node
-from nodeheal.services.send_command import send_once
 from nodeheal.services.take_signal import take_draft
 from nodeheal.services.warn_job import warn_job
 from tests.unit.builders import node, started_job, xid
@@ -25,7 +22,7 @@ from tests.workflows.fuse import Fuse
 from tests.workflows.scenarios.news import draft_of
 from tests.workflows.scenarios.races import JOB, Moment
 from tests.workflows.scenarios.setup import RECOVERED, ends_as, is_soon, world, wrong_with
-from tests.workflows.scenarios.turns import opened, waiting
+from tests.workflows.scenarios.turns import opened
 from tests.workflows.stories import OTHER, STORIES
 
 # Before the wait is stored
@@ -63,10 +60,7 @@ def a_swap_is_called_again() -> list[str]:
     it = world()
     it.plain.nodes.save(node(OTHER))
 
-    def throttled() -> None:
-        raise NotAccepted("too many calls")
-
-    it.fuse.meanwhile["replace_node", "incidents.append"] = throttled
+    it.fuse.throttles("replace_node", "incidents.append", nth=2)  # the first one tells of its attempt
     it.reports(xid(74))
     held = [name for name in (SPARE, OTHER) if it.node(name).job_id or it.node(name).open_incident]
     return wrong_with(it, (held == [SPARE], f"{held} stand in for one"))
@@ -78,23 +72,6 @@ def a_free_node_is_nobodys_spare_yet() -> list[str]:
     it.reports(xid(74))
     swapped = it.told_of("swapped")
     return [f"a node stands in that nobody has claimed: {text}" for text in swapped]
-
-
-def an_older_command_waits_for_its_answer() -> list[str]:
-    """Of another incident, which has ended since."""
-    it, mine = opened()
-    it.plain.waits.save(waiting("boot", mine, incident_id="inc-of-another", command_id="command-0", boot_id="boot-1"))
-    wait = waiting("boot", mine, command_id="", boot_id="boot-1")
-    sent = it.does(lambda: send_once(wait, lambda _: "command-1", mine, it.ports))
-    return [] if sent == "command-1" else ["a command was taken for sent that another incident had sent"]
-
-
-def its_boot_was_not_told_by_the_deadline() -> list[str]:
-    it, mine = opened()
-    it.plain.waits.save(waiting("boot", mine, command_id="command-1", boot_id="boot-1"))
-    it.is_written(boot_id="boot-2")
-    seen = it.does(lambda: look_once(mine, it.ports))
-    return [] if seen.outcome is Outcome.DONE else [f"it has rebooted: {seen.reason}"]
 
 
 def a_reboot_was_decided_without_a_limit() -> list[str]:

@@ -15,11 +15,9 @@ from nodeheal.contract.vocabulary import Step, Verdict
 from nodeheal.domain.evidence import Evidence
 from nodeheal.services import wakeup
 from nodeheal.services.check_nodes import JOB_CHECK
-from nodeheal.services.freeze_evidence import EVIDENCE
-from nodeheal.services.run_diagnostics import DIAGNOSTICS, request_id_of
-from tests.unit.builders import NOW, named, xid
+from tests.unit.builders import DIAGNOSTICS, EVIDENCE, NOW, named, request_id_of, xid
 from tests.workflows.breaking_world import ACTS, BreakingWorld
-from tests.workflows.fake_cluster import BROKEN, PEER, SPARE
+from tests.workflows.fake_cluster import BROKEN, SPARE
 from tests.workflows.fuse import Fuse, throttled
 from tests.workflows.job_cluster import JobCluster, finishes
 from tests.workflows.scenarios.setup import (
@@ -91,10 +89,6 @@ def it_answers_before_it_went_down() -> list[str]:
 
 def another_boot_was_diagnosed() -> list[str]:
     return _is_answered_by(lambda it: it._fact(BROKEN, "boot-9"))
-
-
-def another_node_answers() -> list[str]:
-    return _is_answered_by(lambda it: it._fact(PEER, it.node().boot_id))
 
 
 def _is_answered_by(of: Callable[[BreakingWorld], dict[str, Any]]) -> list[str]:
@@ -201,10 +195,6 @@ def another_boot_has_saved_evidence() -> list[str]:
     return _evidence_is_saved_by(lambda it: it._fact(BROKEN, "boot-9"))
 
 
-def another_node_has_saved_evidence() -> list[str]:
-    return _evidence_is_saved_by(lambda it: it._fact(PEER, "boot-1"))
-
-
 def _evidence_is_saved_by(of: Callable[[BreakingWorld], dict[str, Any]]) -> list[str]:
     """Somebody else's answer comes before the node's own, and names the same place."""
     it = world(ACTS.model_copy(update={"evidence": Evidence()}))
@@ -269,7 +259,7 @@ def it_fails_again_on_a_boot_of_its_own() -> list[str]:
 def it_comes_up_again_before_it_is_replaced() -> list[str]:
     """It was decided, and the attempt reserved: it is looked at first, and given up only if that speaks against it."""
     it = world(pool(), spare=False, machine=TEMPLATE)
-    it.meanwhile["reserve_attempt"] = [lambda: it._goes_down_and_comes_up(BROKEN)]
+    it.meanwhile["replace_node"] = [lambda: it._goes_down_and_comes_up(BROKEN)]
     it.reports(xid(74, **it.fault))
     given_up = it.plain.machines.given_back  # type: ignore[attr-defined]
     untouched = (given_up, spent(it)) == ([], 0)
@@ -278,22 +268,22 @@ def it_comes_up_again_before_it_is_replaced() -> list[str]:
 
 def it_comes_up_again_before_its_spare_is_claimed() -> list[str]:
     it = world()
-    it.meanwhile["reserve_attempt"] = [lambda: it._goes_down_and_comes_up(BROKEN)]
+    it.meanwhile["replace_node"] = [lambda: it._goes_down_and_comes_up(BROKEN)]
     it.reports(xid(74))
     return wrong_with(it, ends_as(it, *RECOVERED), (spent(it) == 0, "the attempt was not given back"))
 
 
-def its_call_breaks_and_it_comes_up_again(call: str, **said: Any) -> BreakingWorld:
+def its_call_breaks_and_it_comes_up_again(call: str, nth: int = 1, **said: Any) -> BreakingWorld:
     """It was being replaced."""
     it = world(pool(), **said)
-    it.fuse.meanwhile["replace_node", call] = throttled
+    it.fuse.throttles("replace_node", call, nth)
     it.meanwhile["replace_node"] = [lambda: None, lambda: it._goes_down_and_comes_up(BROKEN)]
     it.reports(xid(74, **it.fault))
     return it
 
 
 def it_comes_up_again_when_its_spare_is_claimed() -> list[str]:
-    it = its_call_breaks_and_it_comes_up_again("incidents.append")
+    it = its_call_breaks_and_it_comes_up_again("incidents.append", nth=2)
     return wrong_with(it, ends_as(it, *HANDED_OVER), (Step.REPLACE in steps_of(it), "it was not replaced"))
 
 

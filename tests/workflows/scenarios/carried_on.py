@@ -3,7 +3,6 @@
 Each is one service and one moment, and says what is wrong after it, which is nothing.
 """
 
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
@@ -12,7 +11,9 @@ from nodeheal.contract.results import StepResult
 from nodeheal.contract.steps import Decision, StepRequest
 from nodeheal.contract.vocabulary import Action, Awaited, NodeState, Outcome, Step
 from nodeheal.domain.incident import decision_entry, result_entry
-from nodeheal.ports import Place, Wait
+from nodeheal.domain.operation import VerbName
+from nodeheal.operations.steps import run_diagnostics
+from nodeheal.ports import Place
 from nodeheal.services import sweep as sweeping
 from nodeheal.services.ingest import Ingested, ingest
 from nodeheal.services.late_machine import LATE
@@ -20,17 +21,14 @@ from nodeheal.services.look_once import look_once
 from nodeheal.services.queue import in_line_before
 from nodeheal.services.replacement_slots import REPLACEMENT
 from nodeheal.services.request_action import request_action, taken_by
-from nodeheal.services.run_diagnostics import run_diagnostics
-from nodeheal.services.send_command import COMMAND
 from nodeheal.services.steps import no_diagnosis_yet
 from nodeheal.services.take_signal import take_draft
 from nodeheal.services.wakeup import on_command_failed
-from tests.unit.builders import NOW, node, xid
+from tests.unit.builders import NOW, node, under_way, xid
 from tests.unit.test_replacement import Pool
 from tests.unit.test_stop_start import START, STOP
 from tests.workflows.breaking_world import ACTS
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE
-from tests.workflows.fuse import Crash
 from tests.workflows.scenarios.news import GONE, draft_of
 from tests.workflows.scenarios.races import Moment
 from tests.workflows.scenarios.stops import BY_ITSELF, started
@@ -48,25 +46,9 @@ def a_command_is_refused_when_its_call_was_repeated() -> list[str]:
     it, mine = opened()
     for token in ("first", "again"):
         it.does(partial(run_diagnostics, _to_diagnose(mine, token), it.ports, ACTS))
-    on_command_failed("command-1", it.plain)
+    on_command_failed(BROKEN, "command-1", it.plain)
     resumed = it.plain.workflows.resumed  # type: ignore[attr-defined]
     return [] if "again" in resumed else ["the node has refused, and is waited for"]
-
-
-def a_call_is_repeated_that_may_have_sent_its_command() -> list[str]:
-    it, mine = opened()
-    sent = it.plain.commands.diagnose
-
-    def sends(*given: object) -> str:
-        sent(*given)  # type: ignore[arg-type]
-        raise Crash
-
-    it.plain.commands.diagnose = sends  # type: ignore[assignment]
-    with suppress(Crash):
-        it.does(lambda: run_diagnostics(_to_diagnose(mine, "first"), it.ports, ACTS))
-    it.does(lambda: run_diagnostics(_to_diagnose(mine, "again"), it.ports, ACTS))
-    left = [key for kind, key in it.plain.waits.waits if kind == COMMAND]  # type: ignore[attr-defined]
-    return [f"a command is waited for whose id nobody knows: {key}" for key in left]
 
 
 # Machines
@@ -132,8 +114,8 @@ def it_is_back_at_its_deadline_and_seems_to_be_stopped() -> list[str]:
 
 def _stands(it: Moment, incident_id: str) -> None:
     line = (pool_line(Awaited.BUDGET, "demo"), f"50#{incident_id}")
-    blank = no_diagnosis_yet(node(BROKEN), it.plain).model_dump_json()
-    it.plain.waits.save(Wait("news", incident_id, incident_id, incident_id, NOW, result_json=blank, line=line))
+    no_diagnosis_yet(node(BROKEN), it.plain).model_dump_json()
+    under_way(it.plain, VerbName.WAIT, incident_id=incident_id, token=incident_id, line=line)
 
 
 def _before(other: str | None, decision: Decision | None = None, result: StepResult | None = None) -> list[str]:

@@ -9,21 +9,20 @@ from nodeheal.contract.job_spec import Checkpoints
 from nodeheal.contract.names import INSTANCE_GONE, TRAINING_HANG
 from nodeheal.contract.steps import Decision, Reservation
 from nodeheal.contract.vocabulary import Action, Awaited, Family, JobState, NodeState, Outcome, Step, Verdict
+from nodeheal.domain.operation import VerbName
 from nodeheal.domain.silence import TERMINATED
+from nodeheal.operations.steps import reboot_node
 from nodeheal.ports import Wait
 from nodeheal.services.ingest import ingest
 from nodeheal.services.isolate_node import DRAINED
 from nodeheal.services.job_nodes import leave
 from nodeheal.services.look_once import look_once
-from nodeheal.services.reboot_node import reboot_node
 from nodeheal.services.release_node import release_node
-from nodeheal.services.reserve_attempt import reserve_attempt
 from nodeheal.services.stand_in import claim_spare
 from nodeheal.services.steps import no_diagnosis_yet, tell
 from nodeheal.services.stop_gang import strike_stopped
 from nodeheal.services.take_signal import take_draft
-from nodeheal.services.wait_for_news import NEWS
-from tests.unit.builders import NOW, node, started_job, xid
+from tests.unit.builders import NOW, node, started_job, under_way, xid
 from tests.unit.test_replacement import A, B, Pool
 from tests.workflows.breaking_world import ACTS
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE
@@ -53,8 +52,8 @@ def it_is_well_while_its_incident_waits() -> list[str]:
     it, mine = opened()
     waits = Decision(step=Step.WAIT, reason="it comes up", node_id=BROKEN, awaits=Awaited.SETTLED, events_seen=1)
     turned(it, mine, waits)
-    blank = no_diagnosis_yet(node(BROKEN), it.plain).model_dump_json()
-    it.plain.waits.save(Wait(NEWS, mine.incident_id, "token", mine.incident_id, NOW, result_json=blank))
+    no_diagnosis_yet(node(BROKEN), it.plain).model_dump_json()
+    under_way(it.plain, VerbName.WAIT, incident_id=mine.incident_id)
     well = xid(0, family=Family.nvml, code="ok", verdict=Verdict.OK, event_id="well")
     it.does(lambda: ingest(well, it.ports, ACTS))
     resumed = it.plain.workflows.resumed  # type: ignore[attr-defined]
@@ -122,7 +121,6 @@ def a_reboot_is_refused_before_it_is_sent() -> list[str]:
     limit = ACTS.limits[Action.REBOOT]
     decision = mine.decision.model_copy(update={"reserve": (Reservation(scope=f"node#{BROKEN}", limit=limit),)})
     asks = mine.model_copy(update={"decision": decision, "task_token": "token"})
-    reserve_attempt(asks, it.plain)
     it.does(lambda: reboot_node(asks, it.ports))
     spent = it.plain.attempts.spent(f"node#{BROKEN}", limit)[limit.group]
     return [f"{spent} attempts are spent on what was never done"] if spent else []

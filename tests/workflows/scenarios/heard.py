@@ -14,21 +14,19 @@ from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import CheckpointFormat, Outcome, Step
 from nodeheal.domain.evidence import Evidence
 from nodeheal.domain.job import CheckAnswer, FoundCheckpoint
+from nodeheal.operations.steps import run_diagnostics
 from nodeheal.ports import Wait
 from nodeheal.services import check_nodes, wakeup
 from nodeheal.services.find_checkpoint import find_checkpoint
-from nodeheal.services.freeze_evidence import EVIDENCE
-from nodeheal.services.run_diagnostics import request_id_of, run_diagnostics
 from nodeheal.services.see_directory import SIGHTS
-from nodeheal.services.send_command import send_once
 from nodeheal.services.steps import no_diagnosis_yet
-from tests.unit.builders import NOW, named, node, xid
+from tests.unit.builders import EVIDENCE, NOW, named, node, request_id_of, xid
 from tests.workflows.breaking_world import ACTS
 from tests.workflows.fake_cluster import BROKEN, PEER
 from tests.workflows.job_cluster import NODES, JobCluster
 from tests.workflows.scenarios.races import Moment
 from tests.workflows.scenarios.setup import world
-from tests.workflows.scenarios.turns import opened, turned, waiting
+from tests.workflows.scenarios.turns import opened, turned
 from tests.workflows.test_find_checkpoint import DIRECTORY, NEWEST, searches, told_to_ranks, training
 
 FORGED = f"{DIRECTORY}/iter_0009999"
@@ -218,28 +216,3 @@ def the_first_of_two_ranks_stops() -> list[str]:
     it._gang_stops = one_by_one  # type: ignore[method-assign]
     it.reports(xid(79))
     return [] if early[:1] == [False] else ["it goes on while a rank may still write"]
-
-
-def an_answer_is_quicker_than_its_commands_id() -> list[str]:
-    """Nothing may be left of a wait that is over: the next answer would find it."""
-    return _is_quick(lambda it, is_over: is_over())
-
-
-def an_answer_comes_while_its_commands_id_is_stored() -> list[str]:
-    def between(it: Moment, is_over: Callable[[], object]) -> None:
-        # The next save is of the wait with the id, the one after that of its twin.
-        it.fuse.meanwhile["it", "waits.save"] = lambda: it.fuse.meanwhile.update({("it", "waits.save"): is_over})
-
-    return _is_quick(between)
-
-
-def _is_quick(when: Callable[[Moment, Callable[[], object]], object]) -> list[str]:
-    it, mine = opened()
-    wait = waiting("diagnostics", mine, command_id="", boot_id="boot-1")
-
-    def send(_: str) -> str:
-        when(it, lambda: it.plain.waits.drop(wait))
-        return "command-1"
-
-    it.does(lambda: send_once(wait, send, mine, it.ports))
-    return [f"{kind} {key} is waited for" for kind, key in it.plain.waits.waits]  # type: ignore[attr-defined]

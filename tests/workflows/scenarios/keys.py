@@ -10,11 +10,11 @@ from nodeheal.contract.vocabulary import Action, NodeState, Outcome, Verdict
 from nodeheal.domain.approval import Answer, Question
 from nodeheal.domain.job import CheckAnswer
 from nodeheal.domain.machine import Power
+from nodeheal.operations.steps import reboot_node
 from nodeheal.services.job_nodes import claim
 from nodeheal.services.look_once import look_once
-from nodeheal.services.reboot_node import reboot_node
 from nodeheal.services.replace_node import replace_node
-from nodeheal.services.reserve_attempt import refund_attempt, reserve_attempt
+from nodeheal.services.reserve_attempt import refund_attempt, why_no_attempt
 from nodeheal.services.stop_gang import stop_gang
 from nodeheal.services.translate.ecs_task import TaskChange
 from nodeheal.services.wakeup import on_task_change
@@ -88,7 +88,7 @@ def nothing_was_done_under_two_limits() -> list[str]:
     limit = ACTS.limits[Action.REBOOT]
     both = (Reservation(scope=f"node#{BROKEN}", limit=limit), Reservation(scope="rack#r1", limit=limit))
     asks = mine.model_copy(update={"decision": mine.decision.model_copy(update={"reserve": both})})
-    it.does(lambda: reserve_attempt(asks, it.ports))
+    it.does(lambda: why_no_attempt(asks, it.ports))
     it.does(lambda: refund_attempt(asks, it.ports))
     scopes = (each.scope for each in both)
     return [f"an attempt of {s} is spent for nothing" for s in scopes if it.plain.attempts.spent(s, limit)[limit.group]]

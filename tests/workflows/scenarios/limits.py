@@ -3,19 +3,21 @@
 Each is one moment, of bad luck or ill will, and says what is wrong after it, which is nothing.
 """
 
+from dataclasses import replace
+
 from nodeheal.contract.names import pool_line
 from nodeheal.contract.results import StepResult
 from nodeheal.contract.vocabulary import Action, Outcome, Step
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.incident import incident_id_of
 from nodeheal.domain.job import job_of
-from nodeheal.ports import Wait
+from nodeheal.domain.operation import OperationState, VerbName
 from nodeheal.services.queue import wake_for_free_slots
 from nodeheal.services.submit_job import submit_job
-from tests.unit.builders import xid
+from tests.unit.builders import under_way, xid
 from tests.workflows.breaking_world import ACTS, BreakingWorld
 from tests.workflows.fake_cluster import BROKEN, PEER
-from tests.workflows.fuse import Fuse, LostAnswer
+from tests.workflows.fuse import Fuse
 from tests.workflows.job_cluster import JobCluster
 from tests.workflows.scenarios.setup import RECOVERED, breaks, ends_as, peers_fault, world, wrong_with
 from tests.workflows.stories import STORIES
@@ -50,9 +52,9 @@ def somebody_stands_in_line() -> list[str]:
     it = world()
     it._ingest(peers_fault())
     waiting = incident_id_of(peers_fault())
-    blank = _a_result(it, waiting)
+    _a_result(it, waiting)
     line = (pool_line("BUDGET", "demo"), "00#first")
-    it.plain.waits.save(Wait("news", waiting, "token", waiting, it.clock(), result_json=blank, line=line))
+    under_way(it.plain, VerbName.WAIT, incident_id=waiting, line=line)
     it._begun.append(waiting)
     passed: list[bool] = []
     it.on_wait = lambda: passed.append(False)
@@ -63,24 +65,6 @@ def somebody_stands_in_line() -> list[str]:
 def _a_result(it: BreakingWorld, incident_id: str) -> str:
     blank = StepResult(step=Step.WAIT, node_id=PEER, outcome=Outcome.DONE, reason="its turn", finished_at=it.clock())
     return blank.model_dump_json()
-
-
-def the_sweep_passes_between_claim_and_mark() -> list[str]:
-    it = world()
-    it._ingest(peers_fault())
-    waiting = incident_id_of(peers_fault())
-    line = (pool_line("BUDGET", "demo"), "00#first")
-    stands = Wait("news", waiting, "t", waiting, it.clock(), result_json=_a_result(it, waiting), line=line)
-    it._begun.append(waiting)
-
-    def passes() -> None:
-        it.plain.waits.save(stands)
-        wake_for_free_slots("demo", it.plain, it.policy)
-        it.plain.waits.drop(stands)
-
-    it.fuse.meanwhile["isolate_node", "nodes.save"] = passes
-    it.reports(xid(79))
-    return list(it.wrong)
 
 
 def the_sweep_passes_while_a_node_is_quarantined() -> list[str]:
@@ -98,6 +82,24 @@ def a_recovery_broke_with_a_slot() -> list[str]:
     return [f"{name} serves, and holds a slot" for name in it.plain.pools.holders("demo")]
 
 
+def the_slot_is_gone() -> list[str]:
+    it = world()
+    it.meanwhile["reboot_node"] = [lambda: it.plain.pools.release("demo", BROKEN)]
+    it.reports(xid(79))
+    return list(it.wrong)
+
+
+def the_last_attempt_goes_to_another() -> list[str]:
+    it = world()
+    it.meanwhile["reboot_node"] = [lambda: spends_it(it)]
+    it.reports(xid(79))
+    return list(it.wrong)
+
+
+def spends_it(it: BreakingWorld) -> None:
+    it.plain.attempts.reserve(f"node#{BROKEN}", "inc-of-another/1", it.policy.limits[Action.REBOOT])
+
+
 def another_stands_in_line_behind_who_is_called() -> list[str]:
     """Who has had his turn takes the slot that he was called for."""
     it = STORIES[5].make(Fuse(writes_only=True))
@@ -107,9 +109,7 @@ def another_stands_in_line_behind_who_is_called() -> list[str]:
         it._ingest(peers_fault())
         waiting = incident_id_of(peers_fault())
         line = (pool_line("BUDGET", "demo"), "99#last")
-        it.plain.waits.save(
-            Wait("news", waiting, "t", waiting, it.clock(), result_json=_a_result(it, waiting), line=line)
-        )
+        under_way(it.plain, VerbName.WAIT, incident_id=waiting, node_id=PEER, token="t", line=line)
         it._begun.append(waiting)
         it.on_wait = lambda: late.append("it has lost the slot that it was called for")
         frees()
@@ -120,37 +120,18 @@ def another_stands_in_line_behind_who_is_called() -> list[str]:
     return late
 
 
-def the_slot_is_gone() -> list[str]:
+def the_sweep_passes_between_claim_and_mark() -> list[str]:
     it = world()
-    it.meanwhile["reboot_node"] = [lambda: it.plain.pools.release("demo", BROKEN)]
-    it.reports(xid(79))
-    return list(it.wrong)
+    it._ingest(peers_fault())
+    waiting = incident_id_of(peers_fault())
+    line = (pool_line("BUDGET", "demo"), "00#first")
+    it._begun.append(waiting)
 
+    def passes() -> None:
+        stands = under_way(it.plain, VerbName.WAIT, incident_id=waiting, node_id=PEER, token="t", line=line)
+        wake_for_free_slots("demo", it.plain, it.policy)
+        it.plain.operations.save(replace(stands, state=OperationState.DELIVERED))
 
-def the_last_attempt_goes_to_another() -> list[str]:
-    it = world()
-    it.meanwhile["reserve_attempt"] = [lambda: spends_it(it)]
-    it.reports(xid(79))
-    return list(it.wrong)
-
-
-def spends_it(it: BreakingWorld) -> None:
-    it.plain.attempts.reserve(f"node#{BROKEN}", "inc-of-another/1", it.policy.limits[Action.REBOOT])
-
-
-def a_reservation_is_repeated() -> list[str]:
-    it = world(ACTS, breaks("incidents.append", of="reserve_attempt", error=LostAnswer))
-    it.reports(xid(79))
-    return wrong_with(it, ends_as(it, *RECOVERED))
-
-
-def the_attempt_is_gone() -> list[str]:
-    it = world()
-
-    def is_taken() -> None:
-        it.plain.attempts.counters.clear()  # type: ignore[attr-defined]
-        spends_it(it)
-
-    it.meanwhile["reboot_node"] = [is_taken]
+    it.fuse.meanwhile["isolate_node", "nodes.save"] = passes
     it.reports(xid(79))
     return list(it.wrong)

@@ -12,7 +12,7 @@ from nodeheal.contract.vocabulary import NodeState, Outcome, Step
 from nodeheal.services.isolate_node import DRAINED
 from nodeheal.services.job_nodes import claim_stand_ins, free_nodes, stand_ins
 from nodeheal.services.look_once import look_once
-from nodeheal.services.steps import forget, tell
+from nodeheal.services.steps import tell
 from tests.unit.builders import node, started_job, xid
 from tests.unit.test_judge_diagnosis import BUS, diagnosed, rebooted
 from tests.workflows.fake_cluster import BROKEN, PEER
@@ -20,7 +20,7 @@ from tests.workflows.fuse import Fuse
 from tests.workflows.job_cluster import NODES, JobCluster
 from tests.workflows.scenarios.races import JOB, Moment
 from tests.workflows.scenarios.setup import RECOVERED, world
-from tests.workflows.scenarios.turns import opened, waiting
+from tests.workflows.scenarios.turns import opened
 from tests.workflows.stories import STORIES
 from tests.workflows.test_find_checkpoint import training
 
@@ -130,16 +130,6 @@ def no_rank_runs_yet() -> list[str]:
     it._gang_becomes = lambda status, exit_code=143: None  # type: ignore[method-assign]
     it.reports(xid(31))
     return [] if it.ends != RECOVERED else ["a job is said to run, of which no rank does"]
-
-
-def a_wait_got_a_command_after_it_was_read() -> list[str]:
-    it, mine = opened()
-    read = waiting("diagnostics", mine, command_id="")
-    named = replace(read, command_id="command-1", twin=("command", "command-1"))
-    it.plain.waits.save(named)
-    it.plain.waits.save(replace(named, kind="command", key="command-1", twin=("diagnostics", BROKEN)))
-    it.does(lambda: forget(it.ports, read))
-    return [f"{kind} {key} is waited for" for kind, key in it.plain.waits.waits]  # type: ignore[attr-defined]
 
 
 # In line

@@ -7,15 +7,14 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from nodeheal.contract.names import pool_line
-from nodeheal.contract.results import StepResult
 from nodeheal.contract.steps import Decision
 from nodeheal.contract.vocabulary import Action, Awaited, Ending, IncidentState, Outcome, Step
 from nodeheal.domain.incident import Incident
 from nodeheal.domain.job import CheckAnswer
-from nodeheal.ports import Wait
+from nodeheal.domain.operation import VerbName
 from nodeheal.services.job_nodes import claim
 from nodeheal.services.queue import place_of
-from tests.unit.builders import NOW, xid
+from tests.unit.builders import NOW, under_way, xid
 from tests.workflows.breaking_world import ACTS, BreakingWorld
 from tests.workflows.fake_cluster import BROKEN, PEER
 from tests.workflows.fuse import Fuse
@@ -51,22 +50,6 @@ def somebody_stands_in_line_when_a_new_machine_is_in_place() -> list[str]:
     return _is_called(STORIES[1].make(Fuse(writes_only=True)), 74)
 
 
-def _is_called(it: BreakingWorld, code: int) -> list[str]:
-    called: list[bool] = []
-
-    def has_come() -> None:
-        blank = StepResult(step=Step.WAIT, node_id=PEER, outcome=Outcome.DONE, reason="its turn", finished_at=NOW)
-        line = (pool_line(Awaited.BUDGET, "demo"), "00#first")
-        it.plain.waits.save(
-            Wait("news", "inc-of-peer", "of peer", "inc-of-peer", NOW, result_json=blank.model_dump_json(), line=line)
-        )
-
-    it.meanwhile["return_to_service"] = [has_come]
-    it.meanwhile["end_incident"] = [lambda: called.append("of peer" in it.plain.workflows.resumed)]  # type: ignore[attr-defined]
-    it.reports(xid(code, **it.fault))
-    return [] if called == [True] else ["its slot is free, and who waits for one is not called"]
-
-
 # Who has been looked at
 
 
@@ -93,3 +76,16 @@ def _is_chosen(looked_at: str, opened_at: datetime) -> list[str]:
     it.plain.clock.advance(600)  # type: ignore[attr-defined]
     found = it.does(lambda: claim(JOB, it.ports, ACTS))
     return [f"{BROKEN} is chosen again"] if BROKEN in [one.node_id for one in found.nodes] else []
+
+
+def _is_called(it: BreakingWorld, code: int) -> list[str]:
+    called: list[bool] = []
+
+    def has_come() -> None:
+        line = (pool_line(Awaited.BUDGET, "demo"), "00#first")
+        under_way(it.plain, VerbName.WAIT, incident_id="inc-of-peer", node_id=PEER, token="of peer", line=line)
+
+    it.meanwhile["return_to_service"] = [has_come]
+    it.meanwhile["end_incident"] = [lambda: called.append("of peer" in it.plain.workflows.resumed)]  # type: ignore[attr-defined]
+    it.reports(xid(code, **it.fault))
+    return [] if called == [True] else ["its slot is free, and who waits for one is not called"]

@@ -16,6 +16,7 @@ from nodeheal.contract.vocabulary import Awaited, JobState, JobStep, Next, NodeS
 from nodeheal.domain.beat import Beat
 from nodeheal.domain.errors import NodehealError
 from nodeheal.domain.job import Job, Run
+from nodeheal.domain.operation import VerbName
 from nodeheal.domain.silence import glimpse_of
 from nodeheal.ports import Wait
 from nodeheal.services import check_nodes
@@ -33,7 +34,7 @@ from nodeheal.services.steps import no_diagnosis_yet
 from nodeheal.services.submit_job import restart_job, submit_job
 from nodeheal.services.translate.ecs_task import TaskChange
 from nodeheal.services.wakeup import on_task_change
-from tests.unit.builders import NOW, FrozenClock, memory_ports, node, started_job, xid
+from tests.unit.builders import NOW, FrozenClock, memory_ports, node, started_job, under_way, xid
 from tests.workflows.breaking_world import ACTS
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE
 from tests.workflows.fuse import Fuse, fused
@@ -203,9 +204,9 @@ def a_node_has_booted_since_it_was_checked() -> list[str]:
 def a_breaker_is_open_when_the_sweep_looks() -> list[str]:
     it = Moment()
     trip_breaker("demo", "6 fail", it.plain)
-    blank = no_diagnosis_yet(node(BROKEN), it.plain).model_dump_json()
+    no_diagnosis_yet(node(BROKEN), it.plain).model_dump_json()
     line = (pool_line(Awaited.BREAKER, "demo"), "1")
-    it.plain.waits.save(Wait("news", "inc-1", "token", "inc-1", NOW, result_json=blank, line=line))
+    under_way(it.plain, VerbName.WAIT, line=line)
     return ["an open breaker was passed"] if it.does(lambda: wake_after_reset("demo", it.ports)) else []
 
 

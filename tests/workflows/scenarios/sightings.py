@@ -13,16 +13,16 @@ from nodeheal.contract.steps import Decision
 from nodeheal.contract.vocabulary import Awaited, Family, JobState, Outcome, Step, Verdict
 from nodeheal.domain.incident import fingerprint, incident_id_of
 from nodeheal.domain.job import CheckAnswer
+from nodeheal.domain.operation import VerbName
 from nodeheal.domain.policy import RecoveryPolicy
-from nodeheal.ports import FAULTS_LOOKED_UP, Wait
+from nodeheal.ports import FAULTS_LOOKED_UP
 from nodeheal.services.brakes import pause_pool
 from nodeheal.services.ingest import Ingested, ingest
 from nodeheal.services.job_nodes import unfit_of
 from nodeheal.services.start_gang import find_unnoted, record_run
 from nodeheal.services.steps import no_diagnosis_yet
 from nodeheal.services.sweep_jobs import sweep_jobs
-from nodeheal.services.wait_for_news import NEWS
-from tests.unit.builders import NOW, node, xid
+from tests.unit.builders import NOW, node, under_way, xid
 from tests.unit.test_decide import Story
 from tests.unit.test_decide_among_others import seen, with_policy
 from tests.workflows.breaking_world import ACTS, QUIET, BreakingWorld
@@ -145,8 +145,8 @@ def _is_told_again(event: HealthEvent) -> list[str]:
     known = len(it.plain.incidents.history(mine.incident_id).events)
     waits = Decision(step=Step.WAIT, reason="it comes up", node_id=BROKEN, awaits=Awaited.SETTLED, events_seen=known)
     turned(it, mine, waits)
-    blank = no_diagnosis_yet(node(BROKEN), it.plain).model_dump_json()
-    it.plain.waits.save(Wait(NEWS, mine.incident_id, "token", mine.incident_id, NOW, result_json=blank))
+    no_diagnosis_yet(node(BROKEN), it.plain).model_dump_json()
+    under_way(it.plain, VerbName.WAIT, incident_id=mine.incident_id)
     it.does(lambda: ingest(event, it.ports, ACTS))
     resumed = it.plain.workflows.resumed  # type: ignore[attr-defined]
     return ["it is woken for what it knows"] if resumed else []

@@ -12,21 +12,23 @@ from nodeheal.contract.job_steps import JobRequest
 from nodeheal.contract.names import INSTANCE_GONE, TRAINING_HANG
 from nodeheal.contract.results import Isolated
 from nodeheal.contract.vocabulary import JobState, Outcome, Step, Verdict
+from nodeheal.domain.operation import VerbName
 from nodeheal.domain.silence import TERMINATED
-from nodeheal.services import find_checkpoint, prepare_job, sweep
-from nodeheal.services.boot_wait import BOOT
+from nodeheal.operations.engine import begin
+from nodeheal.operations.find_checkpoint import plan
+from nodeheal.operations.handler import World
+from nodeheal.services import prepare_job, sweep
 from nodeheal.services.ingest import ingest
-from nodeheal.services.steps import no_diagnosis_yet
 from nodeheal.services.take_signal import take_draft
 from nodeheal.services.translate.ecs_task import TaskChange
 from nodeheal.services.wakeup import on_task_change
-from tests.unit.builders import NOW, node, started_job, xid
+from tests.unit.builders import NOW, node, started_job, under_way, xid
 from tests.unit.test_decide import Story
 from tests.workflows.breaking_world import ACTS
 from tests.workflows.fake_cluster import BROKEN
 from tests.workflows.scenarios.news import draft_of
 from tests.workflows.scenarios.races import JOB, Moment
-from tests.workflows.scenarios.turns import opened, waiting
+from tests.workflows.scenarios.turns import opened
 
 # Runs
 
@@ -123,15 +125,6 @@ def a_machine_is_said_to_have_gone_before_it_came_up() -> list[str]:
     return ["the reboot of a machine that is there is given up"] if told else []
 
 
-def _goes_while_its_boot_is_waited_for(at: datetime) -> bool:
-    """Whether its workflow is told."""
-    it, mine = opened()
-    blank = no_diagnosis_yet(node(BROKEN), it.plain).model_dump_json()
-    it.plain.waits.save(waiting(BOOT, mine, boot_id="boot-1", result_json=blank))
-    _said(it, **_GONE, observed_at=at)
-    return "token" in it.plain.workflows.resumed  # type: ignore[attr-defined]
-
-
 # What was lost
 
 
@@ -155,7 +148,7 @@ def a_node_has_rebooted_since_it_was_asked() -> list[str]:
 
 def a_node_could_not_be_asked() -> list[str]:
     """The call was throttled, and is repeated."""
-    return _is_asked(boot_id="boot-1", command_id="")
+    return _is_asked(boot_id="boot-1")
 
 
 def _is_asked(**before: str) -> list[str]:
@@ -163,9 +156,10 @@ def _is_asked(**before: str) -> list[str]:
     it = Moment()
     job = replace(JOB, checkpoints=_SAVES)
     request = JobRequest(job_id="llama", submission=1, round=0, task_token="token")
-    wait = find_checkpoint._wait(node(BROKEN), job, request, it.plain)
-    it.plain.waits.save(replace(wait, **before))  # type: ignore[arg-type]
-    it.does(lambda: find_checkpoint._ask(node(BROKEN), job, request, it.ports))
+    it.plain.jobs.save(job)
+    planned = plan(request, node(BROKEN), job, it.plain)
+    it.plain.operations.save(replace(planned, **before))  # type: ignore[arg-type]
+    it.does(lambda: begin(planned, World(it.ports)))
     asked = it.plain.commands.searches  # type: ignore[attr-defined]
     return [] if asked else ["nobody was asked, and an answer is waited for"]
 
@@ -200,3 +194,11 @@ def no_stacks_are_wanted() -> list[str]:
     hang = xid(0, family="host", code=TRAINING_HANG, component="llama/1", event_id="hang")
     decided = Story(hang).next()
     return ["what nobody wants is collected first"] if decided.step is Step.FREEZE_EVIDENCE else []
+
+
+def _goes_while_its_boot_is_waited_for(at: datetime) -> bool:
+    """Whether its workflow is told."""
+    it, mine = opened()
+    under_way(it.plain, VerbName.REBOOT, node_id=BROKEN, incident_id=mine.incident_id)
+    _said(it, **_GONE, observed_at=at)
+    return "token" in it.plain.workflows.resumed  # type: ignore[attr-defined]

@@ -12,8 +12,8 @@ from nodeheal.contract.results import StepResult
 from nodeheal.contract.vocabulary import Action, NodeState, Outcome
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.machine import Power
+from nodeheal.operations.steps import reboot_node
 from nodeheal.services.look_once import look_once
-from nodeheal.services.reboot_node import reboot_node
 from nodeheal.services.wakeup import on_node_booted
 from tests.unit.test_stop_start import START, STOP, Stopping, of
 from tests.workflows.fake_cluster import BROKEN

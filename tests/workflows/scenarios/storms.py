@@ -13,15 +13,13 @@ from nodeheal.domain import brakes
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.incident import JOB_LEFT, TimelineEntry, fingerprint
 from nodeheal.domain.knobs import MaintenanceWindow, Mode, PoolPolicy, Weekday
+from nodeheal.domain.operation import VerbName
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.domain.progress import read_progress
-from nodeheal.ports import Wait
 from nodeheal.services import end_incident
 from nodeheal.services.ingest import ingest
 from nodeheal.services.isolate_node import isolate_node
-from nodeheal.services.steps import no_diagnosis_yet
-from nodeheal.services.wait_for_news import NEWS
-from tests.unit.builders import ACT, NOW, node, started_job, xid
+from tests.unit.builders import ACT, NOW, node, started_job, under_way, xid
 from tests.unit.test_brakes import OPEN, no_capacity, waited
 from tests.unit.test_decide import Story
 from tests.unit.test_decide_among_others import crowd, seen, with_policy
@@ -146,9 +144,10 @@ def a_gang_runs_when_an_incident_of_it_ends() -> list[str]:
     it, mine = opened()
     started_job(JOB, [node(PEER, version=1)], it.plain)
     it.is_written(PEER, open_incident="inc-peer", job_id="llama")
-    blank = no_diagnosis_yet(node(PEER), it.plain).model_dump_json()
-    it.plain.waits.save(Wait(NEWS, "inc-peer", "token", "inc-peer", NOW + HOUR, result_json=blank))
+    under_way(it.plain, VerbName.WAIT, incident_id="inc-peer")
     ended = replace(it.plain.incidents.history(mine.incident_id).incident, job_id="llama")
+    of_peer = replace(ended, incident_id="inc-peer", node_id=PEER, turn=1)
+    it.plain.incidents.incidents["inc-peer"] = of_peer  # type: ignore[attr-defined]
     it.does(lambda: end_incident._wake_who_waits_for_the_job(ended, it.ports))
     return ["the job runs, and who waits for its end is woken"] if it.plain.workflows.resumed else []  # type: ignore[attr-defined]
 

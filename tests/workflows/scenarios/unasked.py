@@ -8,10 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 from nodeheal.contract.job_steps import JobRequest
-from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Action
 from nodeheal.services.job_nodes import claim
-from nodeheal.services.reboot_node import reboot_node
 from nodeheal.services.request_action import request_action
 from tests.unit.builders import xid
 from tests.workflows.breaking_world import ACTS
@@ -22,21 +20,6 @@ from tests.workflows.scenarios.setup import HANDED_OVER, ends_as, world, wrong_w
 from tests.workflows.walker import TIMEOUT, Error
 
 Json = dict[str, Any]
-
-
-def its_state_machine_hands_over_no_token() -> list[str]:
-    """It is of another release than the function: whatever is done, no event can tell it that it is done."""
-    it = world()
-    waits = it._waits
-
-    def forgets(service: Callable[..., Any], react: Callable[[StepRequest], object], *more: Any) -> Any:
-        if service is not reboot_node:
-            return waits(service, react, *more)
-        return lambda arguments: _called(reboot_node, StepRequest.model_validate(_dropped(arguments)), it.plain)
-
-    it._waits = forgets  # type: ignore[method-assign]
-    it.reports(xid(79))
-    return [f"{name} was sent a reboot, and nobody waits for it" for verb, name in it.commands if verb == "reboot"]
 
 
 def its_jobs_state_machine_hands_over_no_token() -> list[str]:

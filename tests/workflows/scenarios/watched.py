@@ -23,7 +23,7 @@ from nodeheal.services.submit_job import submit_job
 from nodeheal.services.sweep_jobs import START_SECONDS, sweep_jobs
 from nodeheal.services.translate.ecs_task import TaskChange
 from nodeheal.services.try_pairs import WAYS, try_pairs
-from nodeheal.services.wait_for_news import NEWS, wait_for_news
+from nodeheal.services.wait_for_news import wait_for_news, waiting_for_news
 from nodeheal.services.wakeup import on_stop_requested, on_task_change
 from nodeheal.services.watch_gang import at_work, tell_watch, watch_gang
 from tests.unit.builders import NOW, node, started_job, xid
@@ -88,12 +88,12 @@ def one_rank_is_done_while_an_incident_waits_for_its_job() -> list[str]:
     it, mine = opened()
     _runs_on(it, BROKEN, PEER)
     known = it.plain.incidents.history(mine.incident_id).incident
-    it.plain.incidents.incidents[mine.incident_id] = replace(known, job_id="llama")  # type: ignore[attr-defined]
+    it.plain.incidents.incidents[mine.incident_id] = replace(known, job_id="llama", turn=1)  # type: ignore[attr-defined]
     it.is_written(open_incident=mine.incident_id)
     waits = Decision(step=Step.WAIT, reason="it may finish", node_id=BROKEN, awaits=Awaited.JOB_END, events_seen=1)
     wait_for_news(StepRequest(incident_id=mine.incident_id, turn=1, decision=waits, task_token="token"), it.plain)
     _becomes(it, PEER, "STOPPED", 0)
-    return [] if it.plain.waits.get(NEWS, mine.incident_id) is not None else ["it goes on while the job trains"]
+    return [] if waiting_for_news(mine.incident_id, it.plain) is not None else ["it goes on while the job trains"]
 
 
 def a_rank_breaks_and_the_job_is_to_be_restarted() -> list[str]:
@@ -230,7 +230,7 @@ def an_incident_waits_for_a_slot_when_its_job_has_failed() -> list[str]:
     it, mine = opened()
     run = _runs_on(it, BROKEN)
     known = it.plain.incidents.history(mine.incident_id).incident
-    it.plain.incidents.incidents[mine.incident_id] = replace(known, job_id="llama")  # type: ignore[attr-defined]
+    it.plain.incidents.incidents[mine.incident_id] = replace(known, job_id="llama", turn=1)  # type: ignore[attr-defined]
     it.is_written(open_incident=mine.incident_id)
     waits = Decision(step=Step.WAIT, reason="it is full", node_id=BROKEN, awaits=Awaited.BUDGET)
     it.plain.incidents.append(mine.incident_id, decision_entry(1, waits, NOW))

@@ -7,15 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 from nodeheal.contract.steps import StepRequest
-from nodeheal.contract.vocabulary import JobState, Outcome
+from nodeheal.contract.vocabulary import JobState
 from nodeheal.domain.approval import Answer, Question
 from nodeheal.domain.incident import incident_id_of
-from nodeheal.ports import Wait
 from nodeheal.services.brakes import pause_node, pause_pool
 from nodeheal.services.ingest import ingest
 from nodeheal.services.notify import notify
 from nodeheal.services.stand_in import claim_spare
-from nodeheal.services.steps import read_result, resume
 from tests.unit.builders import node, xid
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE
 from tests.workflows.scenarios.setup import (
@@ -149,14 +147,6 @@ def a_pause_comes_with_the_breaker() -> list[str]:
     return [] if is_paused else ["the pause of the pool is lost"]
 
 
-def a_newer_wait_is_stored() -> list[str]:
-    it = world()
-    blank = Wait("news", "inc", "old", "inc", it.clock(), result_json="")
-    it.plain.waits.save(replace(blank, token="new"))
-    it.plain.waits.drop(blank)
-    return [] if it.plain.waits.get("news", "inc") else ["a wait was dropped by one that came before it"]
-
-
 def an_email_is_announced_again_much_later() -> list[str]:
     """EventBridge delivers at least once, and the claim on the sending has run out meanwhile."""
     it = world()
@@ -168,19 +158,3 @@ def an_email_is_announced_again_much_later() -> list[str]:
     notify(first, it.plain)
     sent = [one.key for one in messenger.sent].count(first.key)
     return [] if sent == 1 else [f"an email went out {sent} times"]
-
-
-def two_say_how_it_went() -> list[str]:
-    it = world()
-    it.on_question = lambda _: None
-    diagnosed = it._diagnosed
-
-    def twice(request: StepRequest) -> None:
-        wait = it.plain.waits.get("diagnostics", f"{request.incident_id}-{request.turn}")
-        diagnosed(request)
-        if wait is not None:
-            resume(it.plain, wait, read_result(wait).model_copy(update={"outcome": Outcome.FAILED, "reason": "late"}))
-
-    it._diagnosed = twice  # type: ignore[method-assign]
-    it.reports(xid(79))
-    return wrong_with(it, ends_as(it, *RECOVERED))

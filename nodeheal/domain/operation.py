@@ -1,0 +1,108 @@
+"""One act of a workflow, on record before anything is sent: what was asked, of whom, how far it is, and its result."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from pydantic import TypeAdapter
+
+from nodeheal.contract.job_steps import JobRequest, JobResult
+from nodeheal.contract.results import StepResult
+from nodeheal.contract.steps import StepRequest
+
+_REQUEST: TypeAdapter[StepRequest | JobRequest] = TypeAdapter(StepRequest | JobRequest)
+_RESULT: TypeAdapter[StepResult | JobResult] = TypeAdapter(StepResult | JobResult)
+
+
+class OperationState(StrEnum):
+    """How far an operation is."""
+
+    PLANNED = "PLANNED"  # nothing was asked of anybody yet
+    SENDING = "SENDING"  # it is being sent: if the function died there, nobody knows whether it was taken
+    STARTED = "STARTED"  # it was taken, or there was nothing to send
+    DONE = "DONE"  # its result is stored; the workflow may not have it yet
+    DELIVERED = "DELIVERED"  # the workflow has its result
+
+
+class VerbName(StrEnum):
+    """What an operation does. Each has one file in nodeheal/operations."""
+
+    DIAGNOSE = "DIAGNOSE"
+    FREEZE_EVIDENCE = "FREEZE_EVIDENCE"
+    FIND_CHECKPOINT = "FIND_CHECKPOINT"
+    REBOOT = "REBOOT"
+    STOP_START = "STOP_START"
+    WAIT = "WAIT"
+    APPROVE = "APPROVE"
+
+
+@dataclass(frozen=True)
+class Operation:
+    """`owner` and `operation_id` name it; a call that is repeated finds the operation of the first call.
+
+    `token`: of the workflow that waits; the newest call's. `incident_id`: the incident, or the round of a job.
+    """
+
+    owner: str
+    operation_id: str
+    verb: VerbName
+    token: str
+    incident_id: str
+    deadline_at: datetime
+    request_json: str
+    state: OperationState = OperationState.PLANNED
+    node_id: str = ""
+    boot_id: str = ""  # the boot that the node was on when it was asked
+    reference: str = ""  # the SSM command behind it, where there is one and its id is known
+    nonce: str = ""  # the random part of the request id that the node is given, and echoes
+    has_command_failed: bool = False  # the node refused the command or could not run it
+    is_machine_gone: bool = False  # the machine was terminated
+    command_state: str = ""  # what SSM said of the command when it was last queried
+    answer_json: str = ""  # what the node, or a person, has answered
+    data_json: str = ""  # the verb's own record
+    result_json: str = ""
+    line: tuple[str, str] | None = None  # (which line, place): stands in a line, the smallest place first
+    version: int = 0  # 0: not stored yet
+
+    @property
+    def is_over(self) -> bool:
+        """Whether its result is known."""
+        return self.state in (OperationState.DONE, OperationState.DELIVERED)
+
+    @property
+    def request_id(self) -> str:
+        """The name that the node is given and answers with. Its random part follows from nothing that others know."""
+        return f"{self.operation_id}.{self.nonce}" if self.nonce else self.operation_id
+
+    @property
+    def request(self) -> StepRequest | JobRequest:
+        """What the workflow asked for, without its token."""
+        return _REQUEST.validate_json(self.request_json)
+
+    @property
+    def step(self) -> StepRequest:
+        """The request of a recovery. Raises TypeError for one of a job's workflow."""
+        request = self.request
+        if not isinstance(request, StepRequest):
+            raise TypeError(f"{self.operation_id} is an operation of a job")
+        return request
+
+    @property
+    def result(self) -> StepResult | JobResult:
+        """How it ended. Raises ValueError while it has not."""
+        return _RESULT.validate_json(self.result_json)
+
+
+def node_owner(node_id: str) -> str:
+    """Owner of the operations whose facts are those of a node."""
+    return f"node#{node_id}"
+
+
+def incident_owner(incident_id: str) -> str:
+    """Owner of the operations whose facts are those of an incident."""
+    return f"incident#{incident_id}"
+
+
+def job_owner(job_id: str) -> str:
+    """Owner of the operations whose facts are those of a job's runs."""
+    return f"job#{job_id}"

@@ -1,0 +1,1 @@
+"""What workflows do to the world: one engine, and one file for each verb."""

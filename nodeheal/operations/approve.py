@@ -1,0 +1,86 @@
+"""APPROVE: a human is asked, and answers. Silence is no yes."""
+
+from dataclasses import dataclass
+
+from nodeheal.contract.names import APPROVAL_REQUESTED
+from nodeheal.contract.results import Answered, StepResult
+from nodeheal.contract.steps import StepRequest
+from nodeheal.contract.vocabulary import Outcome
+from nodeheal.domain.approval import Answer, Question
+from nodeheal.domain.incident import History, TimelineEntry
+from nodeheal.domain.operation import Operation, OperationState, VerbName, incident_owner
+from nodeheal.operations.handler import Facts, Handler, World, step_result
+from nodeheal.operations.record import mark_sending, plan_step, start_waiting
+from nodeheal.ports import Ports
+from nodeheal.services.compose_waiting import compose_question
+from nodeheal.services.consequences import meant_by
+from nodeheal.services.steps import tell
+
+
+@dataclass(frozen=True)
+class _Facts(Facts):
+    """`answer`: the first one, as the incident's timeline keeps it."""
+
+    answer: TimelineEntry | None = None
+
+
+def plan(request: StepRequest, ports: Ports) -> Operation:
+    """The operation of this turn."""
+    return plan_step(request, ports, VerbName.APPROVE, incident_owner(request.incident_id))
+
+
+def find_question(question: Question, ports: Ports) -> Operation | None:
+    """The operation that asks this; None: it is over, or was never asked."""
+    name = f"{question.incident_id}-{question.turn}"
+    operation = ports.operations.get(incident_owner(question.incident_id), name)
+    is_over = operation is not None and operation.state is OperationState.DELIVERED
+    if operation is None or operation.verb is not VerbName.APPROVE or is_over:
+        return None
+    return operation
+
+
+def answer_id(question: Question) -> str:
+    """The entry of the first answer; there is room for one."""
+    return f"answer-{question.turn:04d}"
+
+
+def recorded_answer(question: Question, history: History) -> TimelineEntry | None:
+    """The first answer, or None."""
+    return next((entry for entry in history.timeline if entry.entry_id == answer_id(question)), None)
+
+
+def _start(operation: Operation, world: World) -> Operation:
+    ports, request, deadline = world.ports, operation.step, operation.deadline_at
+    operation = mark_sending(operation, ports)  # an answer may be quicker than this function
+    tell(request, ports, "asked", f"a human is asked; the answer is due by {deadline:%Y-%m-%d %H:%M:%S} UTC")
+    question = Question(request.incident_id, request.turn)
+    history = ports.incidents.history(request.incident_id)
+    if recorded_answer(question, history) is None:
+        addresses = {answer: world.links.link(question, answer, deadline) for answer in Answer}
+        consequences = meant_by(request.decision, history.incident, ports)
+        told = compose_question(history, request, addresses, deadline, ports.reading, consequences)
+        ports.messenger.announce(APPROVAL_REQUESTED, told)
+    return start_waiting(operation, ports)
+
+
+def _read(operation: Operation, ports: Ports) -> _Facts:
+    request = operation.step
+    history = ports.incidents.history(request.incident_id)
+    first = recorded_answer(Question(request.incident_id, request.turn), history)
+    return _Facts(ports.clock(), node=ports.nodes.get(history.incident.node_id), answer=first)
+
+
+def _observe(operation: Operation, facts: _Facts) -> StepResult | None:
+    decision, first = operation.step.decision, facts.answer
+    if first is not None:
+        outcome = Outcome.DONE if first.data == Answer.approve.value else Outcome.REFUSED
+        return step_result(operation, facts.now, outcome, first.text, facts=Answered(answer=first.data))
+    if facts.node is not None and facts.node.open_incident != operation.incident_id:
+        over = f"{facts.node.node_id} was given back or retired by hand"
+        return step_result(operation, facts.now, Outcome.REFUSED, over)
+    if not facts.is_final:
+        return None
+    return step_result(operation, facts.now, Outcome.TIMED_OUT, f"nobody answered within {decision.deadline_seconds} s")
+
+
+HANDLER = Handler(_start, _observe, _read, may_repeat=True)

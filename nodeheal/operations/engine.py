@@ -1,0 +1,184 @@
+"""Moves operations: starts them once, follows their facts, stores their result, and resumes the workflow with it.
+
+The step's function, an event, the deadline and the sweep all come here. Nothing else ends an operation. A repeated
+call, an event that is late or comes twice, and a function that died between two lines are therefore one case.
+"""
+
+from dataclasses import replace
+
+from nodeheal.contract.results import CallAgain, StepResult
+from nodeheal.contract.steps import StepRequest
+from nodeheal.contract.vocabulary import Outcome
+from nodeheal.domain.operation import Operation, OperationState, VerbName, node_owner
+from nodeheal.operations.handler import Act, Handler, Result, World
+from nodeheal.operations.record import update
+from nodeheal.ports import Ports
+
+_RANDOM_PART = 33  # characters of a request id: a dot and 32 hexadecimal digits
+
+
+def handler_of(verb: VerbName) -> Handler:
+    """The verb's own file says it. Verbs use the engine to poke other operations, so they are imported here."""
+    from nodeheal.operations.verbs import HANDLERS
+
+    return HANDLERS[verb]
+
+
+def begin(planned: Operation, world: World) -> None:
+    """Start the operation, or go on with the one that an earlier call of the same turn has started.
+
+    The workflow resumes with the token of this call. Raises ValueError for a call without one.
+    """
+    if not planned.token:
+        raise ValueError(f"{planned.verb} {planned.operation_id} was called without a task token")
+    known = world.ports.operations.get(planned.owner, planned.operation_id)
+    if known is None:
+        _start(planned, world)
+        return
+    fresh = {"token": planned.token, "deadline_at": planned.deadline_at, "request_json": planned.request_json}
+    operation = update(known, world.ports, lambda one: replace(one, **fresh))  # type: ignore[arg-type]
+    if operation.is_over:
+        deliver(operation, world.ports)
+        return
+    handler = handler_of(operation.verb)
+    is_broken_off = operation.state is OperationState.SENDING
+    if operation.state is OperationState.PLANNED or (is_broken_off and handler.may_repeat):
+        _start(operation, world)
+        return
+    if handler.refreshes_when_repeated:
+        operation = handler.refresh(operation, world.ports)
+    _follow(operation, handler, world)
+
+
+def reconcile(operation: Operation, ports: Ports) -> bool:
+    """Something has happened that may concern the operation: end it if its facts say so.
+
+    True: it has ended, and its workflow has waited for that.
+    """
+    if operation.state in (OperationState.PLANNED, OperationState.DELIVERED):
+        return False
+    return _follow(operation, handler_of(operation.verb), World(ports))
+
+
+def signal(operation: Operation, answer: str, ports: Ports) -> bool:
+    """Record the answer that the operation waits for, and end it. True: its workflow has waited for that."""
+    known = update(operation, ports, lambda one: one if one.answer_json else replace(one, answer_json=answer))
+    return reconcile(known, ports)
+
+
+def reconcile_all(owner: str, ports: Ports) -> None:
+    """The same for every open operation of a node, an incident or a job."""
+    for operation in ports.operations.open_of(owner):
+        reconcile(operation, ports)
+
+
+def conclude(request: StepRequest, ports: Ports) -> StepResult:
+    """The workflow waits no longer: query the authority, observe once more, and say how the step went.
+
+    The answer is stored, so that a call that is repeated gets the same one.
+    """
+    from nodeheal.operations.verbs import operation_of
+
+    planned = operation_of(request, ports)
+    if planned is None:
+        return StepResult(
+            step=request.decision.step,
+            node_id=request.decision.node_id,
+            outcome=Outcome.UNKNOWN,
+            reason="the step broke, and there is nothing to look at",
+            finished_at=ports.clock(),
+        )
+    operation = ports.operations.get(planned.owner, planned.operation_id) or planned
+    if not operation.is_over:
+        operation = _conclude(operation, handler_of(operation.verb), ports)
+    elif operation.state is OperationState.DONE:
+        operation = update(operation, ports, lambda one: replace(one, state=OperationState.DELIVERED))
+    assert isinstance(operation.result, StepResult)
+    return operation.result
+
+
+def deliver(operation: Operation, ports: Ports) -> bool:
+    """Resume the workflow with the stored result. False: it did not wait with this token any more."""
+    was_waiting = ports.workflows.resume(operation.token, operation.result)
+    if operation.version:
+        update(operation, ports, lambda one: replace(one, state=OperationState.DELIVERED))
+    return was_waiting
+
+
+def finish(operation: Operation, result: Result, ports: Ports) -> bool:
+    """End the operation with this result; of two results the first one that is stored holds."""
+    handler_of(operation.verb).settle(operation, result, ports)
+    fitting = type(result).model_validate(result.model_dump())  # a copy with other words is not held to the bounds
+    done = _done(operation, fitting, ports) if operation.version else _with_result(operation, fitting)
+    return deliver(done, ports)
+
+
+def answered(node_id: str, request_id: str, boot_id: str, verb: VerbName, answer: str, ports: Ports) -> bool:
+    """Record what a node has answered to an operation of its own, and end it. False: it was asked no such thing.
+
+    The request id is random, and the boot is the one that was asked: an answer of another boot says nothing.
+    """
+    operation = ports.operations.get(node_owner(node_id), request_id[:-_RANDOM_PART])
+    operation = operation or ports.operations.get(node_owner(node_id), request_id)
+    if operation is None or (operation.request_id, operation.verb) != (request_id, verb):
+        return False
+    if operation.boot_id == boot_id:
+        signal(operation, answer, ports)
+    return True
+
+
+def command_failed(node_id: str, command_id: str, ports: Ports) -> None:
+    """SSM reports that a command ended without doing what it was sent for."""
+    for operation in ports.operations.open_of(node_owner(node_id)):
+        if operation.reference == command_id:
+            known = update(operation, ports, lambda one: replace(one, has_command_failed=True))
+            reconcile(handler_of(known.verb).refresh(known, ports), ports)
+
+
+def machine_gone(node_id: str, ports: Ports) -> None:
+    """EC2 reports that the machine was terminated."""
+    for operation in ports.operations.open_of(node_owner(node_id)):
+        reconcile(update(operation, ports, lambda one: replace(one, is_machine_gone=True)), ports)
+
+
+def _start(operation: Operation, world: World) -> None:
+    handler = handler_of(operation.verb)
+    started = handler.start(operation, world)
+    if isinstance(started, Operation):
+        _follow(started, handler, world)  # what came before the record was stored has ended nothing
+    else:
+        finish(_as_stored(operation, world.ports), started, world.ports)
+
+
+def _follow(operation: Operation, handler: Handler, world: World) -> bool:
+    if operation.is_over:
+        return deliver(operation, world.ports)
+    found = handler.observe(operation, handler.read(operation, world.ports))
+    if isinstance(found, Act):
+        acted = handler.start(operation, world)
+        return False if isinstance(acted, Operation) else finish(_as_stored(operation, world.ports), acted, world.ports)
+    return finish(operation, found, world.ports) if found is not None else False
+
+
+def _conclude(operation: Operation, handler: Handler, ports: Ports) -> Operation:
+    operation = handler.refresh(operation, ports)
+    found = handler.observe(operation, replace(handler.read(operation, ports), is_final=True))
+    assert isinstance(found, StepResult), f"{operation.verb} gave no result at its end"
+    handler.settle(operation, found, ports)
+    if isinstance(found.facts, CallAgain):
+        return _with_result(operation, found)
+    done = _done(operation, found, ports) if operation.version else _with_result(operation, found)
+    return update(done, ports, lambda one: replace(one, state=OperationState.DELIVERED)) if done.version else done
+
+
+def _as_stored(operation: Operation, ports: Ports) -> Operation:
+    """A start that came to nothing may have stored the operation on its way."""
+    return ports.operations.get(operation.owner, operation.operation_id) or operation
+
+
+def _done(operation: Operation, result: Result, ports: Ports) -> Operation:
+    return update(operation, ports, lambda one: one if one.is_over else _with_result(one, result))
+
+
+def _with_result(operation: Operation, result: Result) -> Operation:
+    return replace(operation, state=OperationState.DONE, result_json=result.model_dump_json())

@@ -1,0 +1,148 @@
+"""FIND_CHECKPOINT: a node looks for the newest whole checkpoint of a job, and its answer ends the operation.
+
+It is a hint and no more. A node that cannot tell costs the hint of one node.
+"""
+
+from dataclasses import replace
+from datetime import datetime
+
+from nodeheal.contract.health_event import CheckpointFound, Frozen
+from nodeheal.contract.job_spec import Checkpoints
+from nodeheal.contract.job_steps import JobRequest, JobResult
+from nodeheal.contract.names import progress_file
+from nodeheal.contract.results import CheckpointSearch, StepResult
+from nodeheal.contract.steps import StepRequest
+from nodeheal.contract.vocabulary import JobStep, Next, Outcome
+from nodeheal.domain.errors import NotFound
+from nodeheal.domain.incident import TimelineEntry
+from nodeheal.domain.job import DirectoryLook, FoundCheckpoint, Job
+from nodeheal.domain.node import Node
+from nodeheal.domain.operation import Operation, VerbName, node_owner
+from nodeheal.operations.handler import Facts, Handler, Result, World, read_time, step_result
+from nodeheal.operations.record import plan_job_step, plan_step, send
+from nodeheal.ports import Ports
+from nodeheal.services.job_steps import DEADLINES, QUICK_SECONDS, save_job
+from nodeheal.services.steps import node_of
+
+ANSWER_SECONDS = 55  # the state machines wait 60; a node that still looks then says so itself
+
+
+class _Record(Frozen):
+    """Where the node was asked to look. A node names what a job is told to load: nothing outside of this counts."""
+
+    directory: str
+    job_id: str
+
+
+def plan(request: StepRequest | JobRequest, node: Node, job: Job, ports: Ports) -> Operation:
+    """The operation of this search, of this node."""
+    assert job.checkpoints is not None
+    owner, suffix = node_owner(node.node_id), f"-c{request.searches}"
+    if isinstance(request, JobRequest):
+        planned = plan_job_step(request, ports, VerbName.FIND_CHECKPOINT, owner, suffix=suffix, seconds=ANSWER_SECONDS)
+    else:
+        planned = plan_step(request, ports, VerbName.FIND_CHECKPOINT, owner, suffix=suffix, seconds=ANSWER_SECONDS)
+    record = _Record(directory=job.checkpoints.directory, job_id=job.job_id)
+    return replace(planned, node_id=node.node_id, boot_id=node.boot_id, data_json=record.model_dump_json())
+
+
+def _start(operation: Operation, world: World) -> Operation | Result:
+    ports = world.ports
+    job = ports.jobs.get(_record(operation).job_id)
+    if job is None or job.checkpoints is None:
+        return _result(operation, ports.clock(), Outcome.DONE, "there is no checkpoint to look for")
+    look, node = _look(job, job.checkpoints), node_of(operation.node_id, ports)
+    try:
+        return send(operation, lambda name: ports.find_checkpoint(node, look, name, operation.deadline_at), ports)
+    except NotFound as gone:
+        return _result(operation, ports.clock(), Outcome.UNKNOWN, str(gone))
+
+
+def _look(job: Job, where: Checkpoints) -> DirectoryLook:
+    """Beside the checkpoint, the steps of the run that has ended: what it had done tells what is lost."""
+    if job.hang_seconds is None or not job.current_run:
+        return DirectoryLook(where)
+    file = progress_file(job.job_id, job.current_run, job.hang_seconds)
+    return DirectoryLook(where, file.rpartition("/")[2])
+
+
+def _observe(operation: Operation, facts: Facts) -> Result | None:
+    record = _record(operation)
+    if operation.answer_json:
+        event = CheckpointFound.model_validate_json(operation.answer_json)
+        why = event.reason or _why_not_believed(event, record.directory)
+        if why:
+            message = f"{event.node_id} could not tell where {record.job_id} goes on: {why}"
+            return _result(operation, facts.now, Outcome.UNKNOWN, message)
+        return _result(operation, facts.now, Outcome.DONE, _message(event, record.job_id))
+    if operation.has_command_failed:
+        why = f"{operation.node_id} refused to look for checkpoints, or could not run it"
+        return _result(operation, facts.now, Outcome.UNKNOWN, why)
+    return _result(operation, facts.now, Outcome.UNKNOWN, "no answer yet") if facts.is_final else None
+
+
+def _why_not_believed(event: CheckpointFound, directory: str) -> str:
+    is_inside = event.path is None or event.path == directory or event.path.startswith(f"{directory.rstrip('/')}/")
+    return "" if is_inside and ".." not in (event.path or "").split("/") else f"{event.path} is not in {directory}"
+
+
+def _message(event: CheckpointFound, job_id: str) -> str:
+    step = "" if event.step is None else f", step {event.step}"
+    found = f"{job_id} goes on from {event.path}{step}" if event.path else f"no checkpoint of {job_id} is whole"
+    skipped = f"; skipped: {'; '.join(event.skipped)}" if event.skipped else ""
+    return f"{found}, as {event.node_id} sees it{skipped}"
+
+
+def _result(operation: Operation, now: datetime, outcome: Outcome, reason: str) -> Result:
+    """With the directory in it where nobody knows yet: another node is asked then."""
+    request, record = operation.request, _record(operation)
+    is_sure = outcome is Outcome.DONE
+    facts = (
+        None
+        if is_sure
+        else CheckpointSearch(directory=record.directory, node_id=operation.node_id, job_id=record.job_id)
+    )
+    if isinstance(request, StepRequest):
+        return step_result(operation, now, outcome, reason, facts=facts)
+    return JobResult(
+        step=JobStep.FIND_CHECKPOINT,
+        job_id=request.job_id,
+        outcome=outcome,
+        then=Next.LAUNCH,
+        reason=reason,
+        finished_at=now,
+        nodes=request.nodes,
+        deadline_seconds=DEADLINES.get(Next.LAUNCH, QUICK_SECONDS),
+        facts=facts,
+    )
+
+
+def _settle(operation: Operation, result: Result, ports: Ports) -> None:
+    """Keep what was found, and say so on the incident's timeline, or in the job's summary."""
+    record = _record(operation)
+    if operation.answer_json and result.outcome is Outcome.DONE:
+        event, looked_at = CheckpointFound.model_validate_json(operation.answer_json), ports.clock()
+        found = None
+        if event.path:
+            found = FoundCheckpoint(event.path, event.step, looked_at, event.skipped, event.written_at)
+        job = save_job(ports, record.job_id, found=found)
+        _note_last_step(job, event.last_step, ports)
+    if isinstance(result, StepResult):
+        entry = TimelineEntry(ports.clock(), "progress", f"checkpoint-{operation.operation_id}", result.reason)
+        ports.incidents.append(operation.incident_id, entry)
+    else:
+        save_job(ports, record.job_id, summary=result.reason)
+
+
+def _note_last_step(job: Job, step: int | None, ports: Ports) -> None:
+    """How far its last run had come. Lost to another writer, it is only not known."""
+    run = ports.jobs.get_run(job.job_id, job.current_run)
+    if run is not None and step is not None:
+        ports.jobs.save_run(replace(run, last_step=step))
+
+
+def _record(operation: Operation) -> _Record:
+    return _Record.model_validate_json(operation.data_json)
+
+
+HANDLER = Handler(_start, _observe, read_time, settle=_settle)

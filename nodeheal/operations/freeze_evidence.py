@@ -1,0 +1,172 @@
+"""FREEZE_EVIDENCE: a node saves what it knows of its fault before it is touched, and confirms or denies the fault."""
+
+import json
+from dataclasses import replace
+from datetime import timedelta
+
+from nodeheal.contract.health_event import EvidenceFrozen, Frozen
+from nodeheal.contract.names import evidence_key
+from nodeheal.contract.results import EvidenceSaved, StepResult
+from nodeheal.contract.steps import StepRequest
+from nodeheal.contract.vocabulary import Confirmation, Outcome
+from nodeheal.domain.errors import NotFound
+from nodeheal.domain.evidence import EvidenceAsked
+from nodeheal.domain.node import Node
+from nodeheal.domain.operation import Operation, OperationState, VerbName, node_owner
+from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.operations.handler import Facts, Handler, World, read_time, step_result
+from nodeheal.operations.record import plan_step, send, update
+from nodeheal.ports import Ports
+from nodeheal.services.steps import node_of, tell
+
+FAILURES_TOLD = 5
+_ANSWERS = {
+    Confirmation.CONFIRMED: "confirms",
+    Confirmation.DENIED: "does not confirm",
+    Confirmation.UNKNOWN: "cannot tell of",
+}
+
+
+class EvidenceAnswer(Frozen):
+    """What became of the evidence, and whether the node shows the fault."""
+
+    object_key: str | None = None
+    size_bytes: int = 0
+    items: int = 0
+    failed: tuple[str, ...] = ()
+    reason: str = ""
+    confirmation: Confirmation = Confirmation.UNKNOWN
+    confirmed_by: str = ""
+
+    @classmethod
+    def of(cls, event: EvidenceFrozen) -> "EvidenceAnswer":
+        """The part of the event that decides."""
+        return cls(**event.model_dump(include=set(cls.model_fields)))
+
+
+class _Record(Frozen):
+    """Where the evidence has to go; no other place counts."""
+
+    link: str = ""
+    console: str = ""
+
+
+def plan(request: StepRequest, ports: Ports) -> Operation:
+    """The operation of this turn."""
+    return plan_step(request, ports, VerbName.FREEZE_EVIDENCE, node_owner(request.decision.node_id))
+
+
+def _start(operation: Operation, world: World) -> Operation | StepResult:
+    """A node that is gone is an answer like any other: evidence never holds a recovery up."""
+    ports, policy, request = world.ports, world.policy, operation.step
+    node, now = ports.nodes.get(operation.node_id), ports.clock()
+    why_not = _why_not(node, request, policy)
+    if node is None or why_not:
+        return step_result(operation, now, Outcome.REFUSED, why_not)
+    seconds = min(policy.evidence.seconds, request.decision.deadline_seconds)
+    expires_at, accused = now + timedelta(seconds=seconds), request.decision.accused
+    upload = None
+    if policy.evidence.enabled:
+        key = evidence_key(request.incident_id, operation.operation_id)
+        upload = ports.sign_upload(key, policy.evidence.max_bytes, expires_at)
+    ask = EvidenceAsked(upload, policy.evidence.bug_report, accused)
+    where = _Record(link=upload.link, console=upload.console_url) if upload is not None else _Record()
+    operation = replace(operation, boot_id=node.boot_id, data_json=where.model_dump_json())
+    try:
+        operation = send(operation, lambda name: ports.commands.collect(node, ask, name, expires_at), ports)
+    except NotFound as gone:
+        return step_result(operation, now, Outcome.FAILED, f"nothing could be saved: {gone}")
+    asked = ["saves its state first"] if policy.evidence.enabled else []
+    asked += [f"is asked whether it shows {accused.about}"] if accused is not None else []
+    tell(request, ports, "evidence-asked", f"{node.node_id} {' and '.join(asked)}, within {seconds} s")
+    return operation
+
+
+def _why_not(node: Node | None, request: StepRequest, policy: RecoveryPolicy) -> str:
+    if not policy.evidence.enabled and request.decision.accused is None:
+        return "the policy says to save no evidence"
+    if node is None:
+        return f"{request.decision.node_id} is not in the table; has its agent ever reported?"
+    if node.open_incident != request.incident_id:
+        return f"{node.node_id} belongs to incident {node.open_incident or 'nobody'}"
+    return ""
+
+
+def _observe(operation: Operation, facts: Facts) -> StepResult | None:
+    if operation.answer_json:
+        return _judged(operation, facts)
+    if operation.has_command_failed:
+        why = "the node refused the command or could not run it"
+        return step_result(operation, facts.now, Outcome.FAILED, why)
+    if not facts.is_final:
+        return None
+    if operation.state is OperationState.PLANNED:
+        return step_result(operation, facts.now, Outcome.UNKNOWN, "no evidence was asked for")
+    # It may still arrive: its place is in the result, so that a human can look there later.
+    seconds = operation.step.decision.deadline_seconds
+    why = f"no evidence within {seconds} s; the command is {operation.command_state or 'UNKNOWN'}"
+    known = {"boot_id": operation.boot_id, "facts": _asked(operation)}
+    return step_result(operation, facts.now, Outcome.TIMED_OUT, why, **known)  # type: ignore[arg-type]
+
+
+def _asked(operation: Operation) -> EvidenceSaved:
+    where, accused = _Record.model_validate_json(operation.data_json), operation.step.decision.accused
+    return EvidenceSaved(link=where.link, console=where.console, accused=accused.about if accused is not None else "")
+
+
+def _judged(operation: Operation, facts: Facts) -> StepResult:
+    answer, asked = EvidenceAnswer.model_validate_json(operation.answer_json), _asked(operation)
+    message = ""
+    if asked.accused:
+        why = f" ({answer.confirmed_by})" if answer.confirmed_by else ""
+        message = f"{operation.node_id} {_ANSWERS[answer.confirmation]} {asked.accused}{why}"
+        known = {"confirmation": answer.confirmation, "confirmed_by": answer.confirmed_by}
+        asked = asked.model_copy(update=known)
+    outcome, reason, shown = _of_upload(answer, asked, message)
+    return step_result(operation, facts.now, outcome, reason, boot_id=operation.boot_id, facts=shown)
+
+
+def _of_upload(answer: EvidenceAnswer, asked: EvidenceSaved, message: str) -> tuple[Outcome, str, EvidenceSaved | None]:
+    known = asked if asked.accused else None
+    if not asked.link:
+        return (Outcome.DONE if message else Outcome.FAILED), message or "nothing was asked", known
+    if answer.object_key is None or not asked.link.endswith(f"/{answer.object_key}"):
+        why = f"the evidence was not uploaded: {answer.reason or 'the node names another place'}"[:1000]
+        nowhere = known and known.model_copy(update={"link": "", "console": ""})
+        return Outcome.FAILED, f"{message}; {why}" if message else why, nowhere
+    shown = ", ".join(answer.failed[:FAILURES_TOLD]) + (" and more" if len(answer.failed) > FAILURES_TOLD else "")
+    gaps = f"; not whole: {shown}" if answer.failed else ""
+    saved = f"{answer.items} files saved at {asked.link}{gaps}"
+    stored = asked.model_copy(update={"size_bytes": answer.size_bytes})
+    return Outcome.DONE, f"{message}; {saved}" if message else saved, stored
+
+
+def _refresh(operation: Operation, ports: Ports) -> Operation:
+    """The command's own output is one line of JSON, which the agent prints beside the event that did not arrive."""
+    if not operation.reference or operation.answer_json:
+        return operation
+    status = ports.commands.look(node_of(operation.node_id, ports), operation.reference)
+    answer = _read_output(status.output) if status.state == "SUCCEEDED" else None
+    if answer is not None:
+        return update(operation, ports, lambda one: replace(one, answer_json=answer.model_dump_json()))
+    return update(operation, ports, lambda one: replace(one, command_state=status.state))
+
+
+def _read_output(output: str) -> EvidenceAnswer | None:
+    try:
+        saved = json.loads(output.strip().splitlines()[-1])
+        return EvidenceAnswer(
+            object_key=saved["object_key"],
+            size_bytes=int(saved["size_bytes"]),
+            items=int(saved["items"]),
+            failed=tuple(map(str, saved["failed"])),
+            reason=str(saved["reason"]),
+            # An agent of version 0.1 prints nothing about the fault.
+            confirmation=Confirmation(saved.get("confirmation", Confirmation.UNKNOWN)),
+            confirmed_by=str(saved.get("confirmed_by", ""))[:300],
+        )
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError):
+        return None
+
+
+HANDLER = Handler(_start, _observe, read_time, _refresh)

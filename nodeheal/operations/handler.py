@@ -1,0 +1,111 @@
+"""What a verb must say of itself, so that the engine can start it, follow it and end it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from nodeheal.contract.job_steps import JobResult
+from nodeheal.contract.results import Facts as ResultFacts
+from nodeheal.contract.results import StepResult
+from nodeheal.contract.vocabulary import Outcome
+from nodeheal.domain.approval import Links
+from nodeheal.domain.node import Node
+from nodeheal.domain.operation import Operation
+from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.ports import Ports
+
+Result = StepResult | JobResult
+
+
+@dataclass(frozen=True)
+class World:
+    """What a verb acts with. Functions that only follow operations have no policy and make no links."""
+
+    ports: Ports
+    given_policy: RecoveryPolicy | None = None
+    given_links: Links | None = None
+
+    @property
+    def policy(self) -> RecoveryPolicy:
+        """The policy in force. Raises ValueError in a function that reads none."""
+        if self.given_policy is None:
+            raise ValueError("this function reads no policy")
+        return self.given_policy
+
+    @property
+    def links(self) -> Links:
+        """Makes approval links. Raises ValueError in a function that has no key for them."""
+        if self.given_links is None:
+            raise ValueError("this function makes no approval links")
+        return self.given_links
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is on record, and what the time is. `is_final`: the workflow waits no longer; the authority was queried."""
+
+    now: datetime
+    is_final: bool = False
+    node: Node | None = None
+
+
+@dataclass(frozen=True)
+class Act:
+    """The operation's next act is due: the engine calls `start` once more."""
+
+
+@dataclass(frozen=True)
+class Handler:
+    """One verb.
+
+    `start` sends what is to be sent, once, and returns the operation as it is then, or its result where nothing was to
+    be sent. `read` reads the facts. `observe` is pure, and the only place that says whether the verb is done: it gives
+    the result, `Act`, or None while there is none; with final facts it always gives a result. `refresh` queries the
+    authority (SSM, EC2, ECS) and records what it says. `settle` writes what the result means for others, before the
+    workflow has it; it may be repeated. `may_repeat`: a start that broke off is made again, for it sends nothing to a
+    node, and people get the same message once. `refreshes_when_repeated`: a call that is repeated goes on from what the
+    authority says.
+    """
+
+    start: Callable[[Operation, World], Operation | Result]
+    observe: Callable[[Operation, Any], Result | Act | None]
+    read: Callable[[Operation, Ports], Any]
+    refresh: Callable[[Operation, Ports], Operation] = lambda operation, ports: operation
+    settle: Callable[[Operation, Any, Ports], None] = lambda operation, result, ports: None
+    may_repeat: bool = False
+    refreshes_when_repeated: bool = False
+
+
+def read_node(operation: Operation, ports: Ports) -> Facts:
+    """The facts of a verb that looks at its node."""
+    return Facts(ports.clock(), node=ports.nodes.get(operation.node_id))
+
+
+def read_time(operation: Operation, ports: Ports) -> Facts:
+    """The facts of a verb whose answers are all in its own record."""
+    return Facts(ports.clock())
+
+
+def step_result(
+    operation: Operation,
+    now: datetime,
+    outcome: Outcome,
+    reason: str,
+    *,
+    boot_id: str | None = None,
+    replacement_node_id: str | None = None,
+    facts: ResultFacts | None = None,
+) -> StepResult:
+    """How a recovery's step went."""
+    decision = operation.step.decision
+    return StepResult(
+        step=decision.step,
+        node_id=decision.node_id,
+        outcome=outcome,
+        reason=reason,
+        finished_at=now,
+        boot_id=boot_id,
+        replacement_node_id=replacement_node_id,
+        facts=facts,
+    )

@@ -1,0 +1,138 @@
+"""REBOOT: a node boots again. Only a new boot id proves it; acceptance proves nothing."""
+
+from dataclasses import replace
+
+from nodeheal.contract.health_event import Frozen
+from nodeheal.contract.results import CallAgain, StepResult
+from nodeheal.contract.steps import StepRequest
+from nodeheal.contract.vocabulary import NodeState, Outcome, Provider
+from nodeheal.domain.errors import MachineRefused, NotFound
+from nodeheal.domain.machine import Power
+from nodeheal.domain.node import Node, moved
+from nodeheal.domain.operation import Operation, OperationState, VerbName, node_owner
+from nodeheal.operations.handler import Facts, Handler, World, read_node, step_result
+from nodeheal.operations.record import plan_step, send, update
+from nodeheal.ports import Ports
+from nodeheal.services.reserve_attempt import give_attempt_back, why_not_act
+from nodeheal.services.steps import enter_state, node_of, tell
+
+_BY_EC2 = "EC2 RebootInstances"  # EC2 gives no id that could be looked at
+# A workflow's deadline begins before the function that stores the operation, which may take so long.
+_BEGINS_LATER_SECONDS = 60
+
+
+class _Record(Frozen):
+    """What the last query said, and the call for which the workflow was asked to wait once more."""
+
+    has_script_failed: bool = False
+    machine_state: str = ""
+    awaited_by: str = ""
+
+
+def plan(request: StepRequest, ports: Ports) -> Operation:
+    """The operation of this turn."""
+    return plan_step(request, ports, VerbName.REBOOT, node_owner(request.decision.node_id))
+
+
+def _start(operation: Operation, world: World) -> Operation | StepResult:
+    ports, request = world.ports, operation.step
+    node, now = node_of(operation.node_id, ports), ports.clock()
+    why_not = why_not_act(node, request, ports)
+    if why_not:
+        give_attempt_back(request, ports)
+        return step_result(operation, now, Outcome.REFUSED, why_not)
+    if request.decision.boot_id not in ("", node.boot_id):
+        # What the fault was on is over, and not by our hand: no other boot is ended for it.
+        give_attempt_back(request, ports, "it has rebooted by itself")
+        gone = f"boot {request.decision.boot_id[:8]}, on which it failed, had ended before it was asked to reboot"
+        return step_result(operation, now, Outcome.DONE, gone, boot_id=node.boot_id)
+    recovering = moved(node, NodeState.RECOVERING, f"rebooting: {request.decision.reason}", now)
+    enter_state(ports, node, recovering.state, recovering.state_reason)
+    operation = replace(operation, boot_id=operation.boot_id or node.boot_id)
+    try:
+        operation = send(operation, lambda _: _send(node, operation, ports), ports)
+    except (MachineRefused, NotFound) as refusal:  # neither EC2 nor SSM has done anything
+        give_attempt_back(request, ports)
+        return step_result(operation, now, Outcome.FAILED, str(refusal))
+    by = operation.reference if operation.reference == _BY_EC2 else f"SSM command {operation.reference}"
+    tell(request, ports, "reboot-sent", f"reboot sent to {node.node_id}, for boot {node.boot_id[:8]} only ({by})")
+    return operation
+
+
+def _send(node: Node, operation: Operation, ports: Ports) -> str:
+    if node.provider is Provider.hybrid:
+        return ports.commands.reboot(node, expires_at=operation.deadline_at)
+    # EC2 knows nothing of boots: asked twice, it reboots twice. The record is what keeps that from happening.
+    ports.machines.power(node.instance_id, Power.REBOOT)
+    return _BY_EC2
+
+
+def _observe(operation: Operation, facts: Facts) -> StepResult | None:
+    record = _read_record(operation)
+    if operation.boot_id and facts.node is not None and facts.node.boot_id != operation.boot_id:
+        return step_result(operation, facts.now, Outcome.DONE, "back with a new boot id", boot_id=facts.node.boot_id)
+    if operation.is_machine_gone:
+        return step_result(operation, facts.now, Outcome.FAILED, "its machine was terminated")
+    if record.has_script_failed and not facts.is_final:
+        why = "the node refused the command or could not run it"
+        return step_result(operation, facts.now, Outcome.FAILED, why)
+    return _final(operation, record, facts) if facts.is_final else None
+
+
+def _final(operation: Operation, record: _Record, facts: Facts) -> StepResult:
+    seconds = operation.step.decision.deadline_seconds
+    if operation.state is OperationState.PLANNED:
+        return step_result(operation, facts.now, Outcome.FAILED, "the reboot was not sent")
+    if _is_under_way(operation, record, facts):
+        # Only the call broke. A node that is about to come back is not stopped or replaced for that.
+        why = "the reboot may be under way; waiting for it"
+        return step_result(operation, facts.now, Outcome.UNKNOWN, why, facts=CallAgain())
+    if not operation.reference:
+        why = "the reboot may have been sent; the node has not rebooted"
+        return step_result(operation, facts.now, Outcome.UNKNOWN, why)
+    if operation.reference == _BY_EC2:
+        why = f"no new boot id within {seconds} s; EC2 says {record.machine_state or 'that it is gone'}"
+        return step_result(operation, facts.now, Outcome.TIMED_OUT, why)
+    state = operation.command_state or "UNKNOWN"
+    why = f"no new boot id within {seconds} s; the reboot command is {state}"
+    return step_result(operation, facts.now, Outcome.FAILED if state == "FAILED" else Outcome.TIMED_OUT, why)
+
+
+def _is_under_way(operation: Operation, record: _Record, facts: Facts) -> bool:
+    """Whether a call broke well before its deadline, and the workflow was not asked before to wait once more."""
+    left = (operation.deadline_at - facts.now).total_seconds()
+    is_first = record.awaited_by in ("", operation.token)
+    return left > _BEGINS_LATER_SECONDS and is_first and not record.has_script_failed
+
+
+def _refresh(operation: Operation, ports: Ports) -> Operation:
+    """SSM reports a script that its own reboot has cut off as failed: only a failure of the script itself counts."""
+    node, record = node_of(operation.node_id, ports), _read_record(operation)
+    if operation.reference == _BY_EC2:
+        machine = ports.machines.describe(node.instance_id)
+        record = record.model_copy(update={"machine_state": machine.state if machine is not None else ""})
+        return update(operation, ports, lambda one: replace(one, data_json=record.model_dump_json()))
+    if not operation.reference:
+        return operation
+    status = ports.commands.look(node, operation.reference)
+    record = record.model_copy(update={"has_script_failed": status.has_script_failed})
+    known = {"command_state": status.state, "data_json": record.model_dump_json()}
+    return update(operation, ports, lambda one: replace(one, **known))  # type: ignore[arg-type]
+
+
+def _settle(operation: Operation, result: StepResult, ports: Ports) -> None:
+    request = operation.step
+    if isinstance(result.facts, CallAgain):
+        record = _read_record(operation).model_copy(update={"awaited_by": operation.token})
+        update(operation, ports, lambda one: replace(one, data_json=record.model_dump_json()))
+        why = f"the reboot of {operation.node_id} may be under way; waiting for its next boot"
+        tell(request, ports, "reboot-awaited", why)
+    elif operation.state is OperationState.PLANNED and result.outcome is Outcome.FAILED:
+        give_attempt_back(request, ports)
+
+
+def _read_record(operation: Operation) -> _Record:
+    return _Record.model_validate_json(operation.data_json) if operation.data_json else _Record()
+
+
+HANDLER = Handler(_start, _observe, read_node, _refresh, _settle)

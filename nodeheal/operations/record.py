@@ -1,0 +1,110 @@
+"""The record of an operation: made from a request, changed under compare-and-swap, and kept while something is sent."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from uuid import uuid4
+
+from nodeheal.contract.job_steps import JobRequest
+from nodeheal.contract.steps import StepRequest
+from nodeheal.domain.errors import MachineRefused, NoCapacity, NotAccepted, NotFound
+from nodeheal.domain.operation import Operation, OperationState, VerbName
+from nodeheal.ports import Ports
+
+SAVE_TRIES = 5
+Change = Callable[[Operation], Operation]
+
+
+def plan_step(
+    request: StepRequest, ports: Ports, verb: VerbName, owner: str, *, suffix: str = "", seconds: int | None = None
+) -> Operation:
+    """The operation of a recovery's step, not stored yet. The same turn gives the same name."""
+    deadline = ports.clock() + timedelta(seconds=seconds or request.decision.deadline_seconds)
+    return Operation(
+        owner=owner,
+        operation_id=f"{request.incident_id}-{request.operation_turn}{suffix}",
+        verb=verb,
+        token=request.task_token or "",
+        incident_id=request.incident_id,
+        deadline_at=deadline,
+        request_json=request.model_dump_json(exclude={"task_token"}),
+        node_id=request.decision.node_id,
+    )
+
+
+def plan_job_step(
+    request: JobRequest, ports: Ports, verb: VerbName, owner: str, *, suffix: str = "", seconds: int
+) -> Operation:
+    """The operation of a job's step, not stored yet. The same round gives the same name."""
+    name = f"{request.job_id}-{request.submission}-{request.round}"
+    return Operation(
+        owner=owner,
+        operation_id=f"{name}{suffix}",
+        verb=verb,
+        token=request.task_token or "",
+        incident_id=name,
+        deadline_at=ports.clock() + timedelta(seconds=seconds),
+        request_json=request.model_dump_json(exclude={"task_token"}),
+    )
+
+
+def update(operation: Operation, ports: Ports, change: Change) -> Operation:
+    """Write a change over whatever version is stored; the operation as it is then.
+
+    Raises NotAccepted where others write it all the time.
+    """
+    for _ in range(SAVE_TRIES):
+        changed = change(operation)
+        if changed == operation:
+            return operation
+        if ports.operations.save(changed):
+            return replace(changed, version=operation.version + 1)
+        operation = ports.operations.get(operation.owner, operation.operation_id) or operation
+    raise NotAccepted(f"{operation.operation_id} is being written by others; nothing was changed")
+
+
+def send(operation: Operation, call: Callable[[str], str], ports: Ports) -> Operation:
+    """Send once, by `call(request_id)`, which gives a reference.
+
+    That it is about to be sent is stored before. An operation that was found being sent is not sent again: nobody
+    knows whether it was taken. Where the other side provably did not take it, it is PLANNED again, and the error is
+    raised.
+    """
+    if operation.state is not OperationState.PLANNED:
+        return operation
+    nonce = operation.nonce or uuid4().hex
+    sending = update(operation, ports, lambda one: _sending(one, nonce))
+    if (sending.state, sending.nonce) != (OperationState.SENDING, nonce):
+        return sending  # a call at the same time was quicker
+    try:
+        reference = call(sending.request_id)
+    except (NotAccepted, NotFound, MachineRefused, NoCapacity):
+        update(sending, ports, lambda one: replace(one, state=OperationState.PLANNED))
+        raise
+    return update(sending, ports, lambda one: _sent(one, reference))
+
+
+def mark_sending(operation: Operation, ports: Ports) -> Operation:
+    """Store an operation before people are notified of it."""
+    return update(operation, ports, lambda one: replace(one, state=OperationState.SENDING))
+
+
+def start_waiting(operation: Operation, ports: Ports) -> Operation:
+    """Store an operation for which nothing is sent."""
+    answer = operation.answer_json
+
+    def started(one: Operation) -> Operation:
+        return one if one.is_over else replace(one, state=OperationState.STARTED, answer_json=one.answer_json or answer)
+
+    return update(operation, ports, started)
+
+
+def _sending(operation: Operation, nonce: str) -> Operation:
+    if operation.state is not OperationState.PLANNED:
+        return operation
+    return replace(operation, state=OperationState.SENDING, nonce=nonce)
+
+
+def _sent(operation: Operation, reference: str) -> Operation:
+    state = OperationState.STARTED if operation.state is OperationState.SENDING else operation.state
+    return replace(operation, reference=reference, state=state)

@@ -1,0 +1,37 @@
+"""Which verb has which file, and which operation a step of a recovery is."""
+
+from nodeheal.contract.steps import StepRequest
+from nodeheal.contract.vocabulary import Action, Awaited, Step
+from nodeheal.domain.operation import Operation, VerbName
+from nodeheal.operations import approve, diagnose, find_checkpoint, freeze_evidence, reboot, stop_start, wait
+from nodeheal.operations.handler import Handler
+from nodeheal.ports import Ports
+
+HANDLERS: dict[VerbName, Handler] = {
+    VerbName.APPROVE: approve.HANDLER,
+    VerbName.DIAGNOSE: diagnose.HANDLER,
+    VerbName.FIND_CHECKPOINT: find_checkpoint.HANDLER,
+    VerbName.FREEZE_EVIDENCE: freeze_evidence.HANDLER,
+    VerbName.REBOOT: reboot.HANDLER,
+    VerbName.STOP_START: stop_start.HANDLER,
+    VerbName.WAIT: wait.HANDLER,
+}
+
+
+def operation_of(request: StepRequest, ports: Ports) -> Operation | None:
+    """The operation that carries out this step, not stored; None: the step answers at once."""
+    match request.decision.step:
+        case Step.DIAGNOSE:
+            return diagnose.plan(request, ports)
+        case Step.FREEZE_EVIDENCE:
+            return freeze_evidence.plan(request, ports)
+        case Step.REBOOT if request.decision.action is Action.STOP_START:
+            return stop_start.plan(request, ports)
+        case Step.REBOOT:
+            return reboot.plan(request, ports)
+        case Step.WAIT if request.decision.awaits is Awaited.APPROVAL:
+            return approve.plan(request, ports)
+        case Step.WAIT:
+            return wait.plan(request, ports)
+        case _:
+            return None

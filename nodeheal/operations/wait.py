@@ -1,0 +1,84 @@
+"""WAIT: until a job ends, a slot is free, a breaker is reset, capacity may be there, or something new is reported."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from nodeheal.contract.names import INCIDENT_WAITING, pool_line
+from nodeheal.contract.results import StepResult
+from nodeheal.contract.steps import Decision, StepRequest
+from nodeheal.contract.vocabulary import Awaited, Outcome
+from nodeheal.domain.incident import History
+from nodeheal.domain.operation import Operation, VerbName, incident_owner
+from nodeheal.operations.handler import Facts, Handler, World, read_time, step_result
+from nodeheal.operations.record import mark_sending, plan_step, start_waiting
+from nodeheal.ports import Ports
+from nodeheal.services.compose_waiting import compose_waiting
+from nodeheal.services.look_around import is_running
+from nodeheal.services.queue import IN_LINE, place_of
+from nodeheal.services.steps import node_of, tell
+from nodeheal.services.warn_job import warn_job
+
+NEWS = "news"  # the answer that ends a wait: who brings it has recorded elsewhere what is new
+_NEWS: Mapping[Awaited | None, str] = {
+    Awaited.JOB_END: "there is news: the job has ended, or something new was reported",
+    Awaited.BUDGET: "its turn in line has come, or something new was reported",
+    Awaited.BREAKER: "the breaker was reset, or something new was reported",
+}
+
+
+def plan(request: StepRequest, ports: Ports) -> Operation:
+    """The operation of this turn."""
+    return plan_step(request, ports, VerbName.WAIT, incident_owner(request.incident_id))
+
+
+def operation_id_of(incident_id: str, turn: int) -> str:
+    """The name of the wait of this turn."""
+    return f"{incident_id}-{turn}"
+
+
+def _start(operation: Operation, world: World) -> Operation:
+    ports, request = world.ports, operation.step
+    history = ports.incidents.history(request.incident_id)
+    if request.decision.awaits in IN_LINE:
+        # The pool whose budget and breaker hold the node back: where it is now, and not where its incident began.
+        pool = node_of(history.incident.node_id, ports).pool
+        line = (pool_line(str(request.decision.awaits), pool), place_of(request.decision, history.incident))
+        operation = replace(operation, line=line)
+    operation = mark_sending(operation, ports)
+    deadline = operation.deadline_at
+    tell(request, ports, "waiting", f"waiting until {deadline:%Y-%m-%d %H:%M:%S} UTC at most")
+    warn_job(request, ports)
+    history = ports.incidents.history(request.incident_id)
+    told = compose_waiting(history, request.decision, deadline, ports.reading)
+    if told is not None:
+        ports.messenger.announce(INCIDENT_WAITING, told)
+    # What happened between the decision and the record has ended nothing.
+    if _has_come_meanwhile(request.decision, history, ports):
+        return start_waiting(replace(operation, answer_json=NEWS), ports)
+    return start_waiting(operation, ports)
+
+
+def _has_come_meanwhile(decision: Decision, history: History, ports: Ports) -> bool:
+    """Whether there is an event that the decision has not seen, or the job may have ended since it was taken."""
+    if history.event_count > decision.events_seen:
+        return True
+    match decision.awaits:
+        case Awaited.JOB_END:
+            return not is_running(history.incident, ports)
+        case Awaited.BREAKER:
+            return not ports.pools.get(node_of(history.incident.node_id, ports).pool).is_tripped
+        case _:
+            return False  # a slot that is free is called for like anybody else's in the line
+
+
+def _observe(operation: Operation, facts: Facts) -> StepResult | None:
+    decision = operation.step.decision
+    if operation.answer_json:
+        reason = _NEWS.get(decision.awaits, "something new was reported")
+        return step_result(operation, facts.now, Outcome.DONE, reason)
+    if not facts.is_final:
+        return None
+    return step_result(operation, facts.now, Outcome.TIMED_OUT, f"no news within {decision.deadline_seconds} s")
+
+
+HANDLER = Handler(_start, _observe, read_time, may_repeat=True)
