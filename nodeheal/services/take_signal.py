@@ -15,11 +15,11 @@ from nodeheal.domain.node import OUT_OF_SERVICE, Node, may_move, moved
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.domain.silence import TERMINATED
 from nodeheal.ports import Ports
+from nodeheal.ports.signals import Draft
 from nodeheal.services.boot_wait import BOOT
 from nodeheal.services.ingest import Ingested, ingest
 from nodeheal.services.steps import SAVE_TRIES, resume
 from nodeheal.services.stop_gang import current_run
-from nodeheal.services.translate.foreign import Draft
 
 _BOOT_ID = 64
 _UNKNOWN_AGENT = "unknown"

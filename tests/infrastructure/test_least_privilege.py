@@ -81,7 +81,7 @@ def test_decide_looks_only_at_steps_that_are_no_children() -> None:
 
 
 def test_the_reader_sees_calls_grants_and_values_of_the_adapters() -> None:
-    assert "scheduler.switch" in calls_of("isolate_node")
+    assert "scheduler.drain" in calls_of("isolate_node")
     assert "Power.START" in calls_of("wakeup")
     assert "Power.REBOOT" not in calls_of("wakeup")
     assert needs_of("incidents.open") == {("dynamodb:PutItem", "{table}")}

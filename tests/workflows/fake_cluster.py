@@ -26,6 +26,7 @@ from nodeheal.domain.incident import incident_id_of
 from nodeheal.domain.job import Job
 from nodeheal.domain.node import Node
 from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services import wakeup
 from nodeheal.services.decide_next_step import decide_next_step
 from nodeheal.services.end_incident import end_incident
@@ -41,10 +42,9 @@ from nodeheal.services.reserve_attempt import reserve_attempt
 from nodeheal.services.return_to_service import return_to_service
 from nodeheal.services.run_diagnostics import DIAGNOSTICS, request_id_of, run_diagnostics
 from nodeheal.services.stop_gang import stop_gang
-from nodeheal.services.translate.ecs_task import TaskChange
 from nodeheal.services.wait_for_approval import wait_for_approval
 from nodeheal.services.wait_for_news import wait_for_news
-from tests.unit.builders import ACT, FrozenClock, memory_ports, named, node, started_job, xid
+from tests.unit.builders import ACT, FrozenClock, memory_ports, named, node, scheduler_in, started_job, xid
 from tests.workflows.walker import TIMEOUT, Error, Walk, walk
 
 if TYPE_CHECKING:
@@ -221,7 +221,7 @@ class FakeCluster:
     # How the world reacts
 
     def _gang_stops(self, request: StepRequest) -> None:
-        if self.ports.scheduler.stopped:  # type: ignore[attr-defined]  # nobody stops who was not asked to
+        if scheduler_in(self.ports).stopped:  # nobody stops who was not asked to
             self._gang_becomes("STOPPED")
 
     def _gang_becomes(self, status: str, exit_code: int = 143) -> None:

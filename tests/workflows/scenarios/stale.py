@@ -13,12 +13,12 @@ from nodeheal.contract.names import INSTANCE_GONE, TRAINING_HANG
 from nodeheal.contract.results import Isolated
 from nodeheal.contract.vocabulary import JobState, Outcome, Step, Verdict
 from nodeheal.domain.silence import TERMINATED
+from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services import find_checkpoint, prepare_job, sweep
 from nodeheal.services.boot_wait import BOOT
 from nodeheal.services.ingest import ingest
 from nodeheal.services.steps import no_diagnosis_yet
 from nodeheal.services.take_signal import take_draft
-from nodeheal.services.translate.ecs_task import TaskChange
 from nodeheal.services.wakeup import on_task_change
 from tests.unit.builders import NOW, node, started_job, xid
 from tests.unit.test_decide import Story
