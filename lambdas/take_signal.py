@@ -7,20 +7,19 @@ from typing import Any
 from pydantic import ValidationError
 
 from lambdas.composition import Event, emit_fault, explain, logger, policy, ports, quarantine
+from nodeheal.adapters.aws.translate.auto_scaling import AutoScalingTerminateEvent, from_auto_scaling
+from nodeheal.adapters.aws.translate.aws_health import AwsHealthEvent, from_aws_health
+from nodeheal.adapters.aws.translate.cloudwatch_alarm import AlarmEvent, from_cloudwatch_alarm
+from nodeheal.adapters.aws.translate.ec2_state import Ec2StateEvent, from_ec2_state
+from nodeheal.adapters.aws.translate.ec2_warning import Ec2WarningEvent, from_ec2_warning
+from nodeheal.adapters.aws.translate.foreign import ForeignEvent
+from nodeheal.adapters.schedulers import signals
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import Verdict
+from nodeheal.ports.signals import Draft
 from nodeheal.services.take_signal import take_signal
-from nodeheal.services.translate.auto_scaling import AutoScalingTerminateEvent, from_auto_scaling
-from nodeheal.services.translate.aws_health import AwsHealthEvent, from_aws_health
-from nodeheal.services.translate.cloudwatch_alarm import AlarmEvent, from_cloudwatch_alarm
-from nodeheal.services.translate.ec2_state import Ec2StateEvent, from_ec2_state
-from nodeheal.services.translate.ec2_warning import Ec2WarningEvent, from_ec2_warning
-from nodeheal.services.translate.ecs_health import EcsHealthEvent, from_ecs_health
-from nodeheal.services.translate.ecs_instance import EcsInstanceEvent, from_ecs_instance
-from nodeheal.services.translate.ecs_task_lost import EcsTaskLostEvent, from_ecs_task_lost
-from nodeheal.services.translate.foreign import Draft, ForeignEvent
 
-# Who reads which event.
+# What reads which event: of the cloud, and of the schedulers.
 TRANSLATORS: dict[str, tuple[type[ForeignEvent], Callable[[Any], list[Draft]]]] = {
     names.ALARM_STATE_CHANGE: (AlarmEvent, from_cloudwatch_alarm),
     names.AUTO_SCALING_TERMINATE: (AutoScalingTerminateEvent, from_auto_scaling),
@@ -29,9 +28,7 @@ TRANSLATORS: dict[str, tuple[type[ForeignEvent], Callable[[Any], list[Draft]]]] 
     names.EC2_RESERVATION_WARNING: (Ec2WarningEvent, from_ec2_warning),
     names.EC2_SPOT_WARNING: (Ec2WarningEvent, from_ec2_warning),
     names.EC2_STATE_CHANGE: (Ec2StateEvent, from_ec2_state),
-    names.ECS_INSTANCE_HEALTH_CHANGE: (EcsHealthEvent, from_ecs_health),
-    names.ECS_INSTANCE_STATE_CHANGE: (EcsInstanceEvent, from_ecs_instance),
-    names.ECS_TASK_STATE_CHANGE: (EcsTaskLostEvent, from_ecs_task_lost),
+    **signals(),
 }
 
 

@@ -9,17 +9,18 @@ from pydantic import ValidationError
 
 from lambdas.composition import Event, explain, logger, policy, ports, quarantine
 from lambdas.signatures import is_signed, proven, read_fact
+from nodeheal.adapters.aws.translate.machine import GroupLaunchDetail, MachineStateDetail, group_launch
+from nodeheal.adapters.aws.translate.ssm_command import SsmInvocationDetail
+from nodeheal.adapters.schedulers import rank_changes
 from nodeheal.contract import names
-from nodeheal.contract.ecs_task import EcsTaskDetail
 from nodeheal.contract.health_event import CheckpointFound, DiagnosticsFinished, EvidenceFrozen, NodeBooted
 from nodeheal.contract.job_steps import JobStopRequested
 from nodeheal.ports import Ports
 from nodeheal.services import new_machine, wakeup
 from nodeheal.services.new_nodes import on_first_boot
-from nodeheal.services.translate.ecs_task import task_change
-from nodeheal.services.translate.machine import GroupLaunchDetail, MachineStateDetail, group_launch
-from nodeheal.services.translate.ssm_command import SsmInvocationDetail
 from nodeheal.services.verify_event import Forged
+
+RANK_CHANGES = rank_changes()
 
 
 def handler(event: Event, context: object) -> None:
@@ -43,8 +44,8 @@ def _read(kind: Any, detail: Event) -> Callable[[Ports], None]:
             return _about_node(kind, detail)
         case names.JOB_STOP_REQUESTED:
             return partial(wakeup.on_stop_requested, JobStopRequested.model_validate(detail).job_id)
-        case names.ECS_TASK_STATE_CHANGE:
-            change = task_change(EcsTaskDetail.model_validate(detail))
+        case _ if kind in RANK_CHANGES:
+            change = RANK_CHANGES[kind](detail)
             return partial(wakeup.on_task_change, change) if change is not None else _nothing
         case names.SSM_INVOCATION_CHANGE:
             return _about_command(SsmInvocationDetail.model_validate(detail))

@@ -109,18 +109,29 @@ SEE_NODE = Permission(
     (CONTAINER_INSTANCES,),
     IN_CLUSTER,
 )
-SWITCH_NODE = (
+_SWITCH_NODE = Permission(
+    "take a node that the operator enrolled out of service, or back in",
+    ("ecs:UpdateContainerInstancesState",),
+    (CONTAINER_INSTANCES,),
+    MANAGED_IN_CLUSTER,
+)
+_ISOLATED_TAG_ONLY = {"StringEquals": MANAGED, "ForAllValues:StringEquals": {"aws:TagKeys": names.ISOLATED_TAG}}
+DRAIN_NODE = (
+    _SWITCH_NODE,
     Permission(
-        "take a node that the operator enrolled out of service, or back in",
-        ("ecs:UpdateContainerInstancesState",),
+        "say on a node that the operator enrolled which incident holds it, in this one tag",
+        ("ecs:TagResource",),
         (CONTAINER_INSTANCES,),
-        MANAGED_IN_CLUSTER,
+        _ISOLATED_TAG_ONLY,
     ),
+)
+UNDRAIN_NODE = (
+    _SWITCH_NODE,
     Permission(
-        "say on a node that the operator enrolled which incident holds it, in this one tag, and take that off again",
-        ("ecs:TagResource", "ecs:UntagResource"),
+        "take the tag off again that says on a node that the operator enrolled which incident holds it",
+        ("ecs:UntagResource",),
         (CONTAINER_INSTANCES,),
-        {"StringEquals": MANAGED, "ForAllValues:StringEquals": {"aws:TagKeys": names.ISOLATED_TAG}},
+        _ISOLATED_TAG_ONLY,
     ),
 )
 STOP_TASK = Permission(

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.domain.job import GangTask, Job, Run
-from nodeheal.services.translate.ecs_task import TaskChange
+from nodeheal.ports.scheduler import TaskChange
 from nodeheal.simulation.agenda import Agenda
 from nodeheal.simulation.chance import Chance, lognormal
 from nodeheal.simulation.fleet import Fleet

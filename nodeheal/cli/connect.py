@@ -12,26 +12,27 @@ from typing import Annotated, Any
 import typer
 from botocore.exceptions import BotoCoreError, ClientError
 
+from nodeheal.adapters import schedulers
 from nodeheal.adapters.aws import console
 from nodeheal.adapters.aws.calls import client, client_once
 from nodeheal.adapters.aws.console import execution_arn, workflow_arn
 from nodeheal.adapters.aws.drills import SsmDrills
 from nodeheal.adapters.aws.failures import explain
-from nodeheal.adapters.aws.job_logs import CloudWatchJobLogs
 from nodeheal.adapters.aws.marks import AwsMarks
 from nodeheal.adapters.aws.messenger import Destinations
 from nodeheal.adapters.aws.owners import SnsOwners, SnsSignedConfirmations
 from nodeheal.adapters.aws.owners import topic_arn as owners_topic
 from nodeheal.adapters.aws.policy_documents import PolicyDocuments, deployed_place
 from nodeheal.adapters.aws.ports import aws_ports, clock
-from nodeheal.adapters.aws.task_definitions import EcsRecipes, execution_role_arn
 from nodeheal.cli.say import refuse, say
 from nodeheal.contract import names
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.job_steps import JobStopRequested
+from nodeheal.contract.vocabulary import SchedulerKind
 from nodeheal.domain.errors import NodehealError
 from nodeheal.domain.policy import RecoveryPolicy, parse_policy
 from nodeheal.ports import Ports
+from nodeheal.ports.scheduler import JobLogs, TaskDefinitions
 
 Table = Annotated[str, typer.Option(help="the state table")]
 Why = Annotated[str, typer.Option(help="goes on record, with your name")]
@@ -68,15 +69,14 @@ def job_ports(table: str) -> Ports:
     return aws_ports(table, "", Destinations(names.BUS, "", ""), run_job_arn=arn)
 
 
-def recipes() -> EcsRecipes:
-    """The task definitions of the caller's account and Region."""
-    sts = client("sts")
-    return EcsRecipes(client("ecs"), execution_role_arn(sts.get_caller_identity()["Arn"], sts.meta.region_name))
+def task_definitions(kind: SchedulerKind) -> TaskDefinitions:
+    """The task definitions of a scheduler, in the caller's account and Region."""
+    return schedulers.task_definitions(kind, client)
 
 
-def job_logs() -> CloudWatchJobLogs:
-    """What jobs have written."""
-    return CloudWatchJobLogs(_logs)
+def job_logs(kind: SchedulerKind) -> JobLogs:
+    """What the jobs of a scheduler have written."""
+    return schedulers.job_logs(kind, client, _logs)
 
 
 @cache
@@ -105,7 +105,7 @@ def _some(words: Sequence[str]) -> str:
 
 def marks() -> AwsMarks:
     """The tags that let nodeheal act."""
-    return AwsMarks(client)
+    return AwsMarks(client, schedulers.scheduler_marks(client))
 
 
 def drills() -> SsmDrills:

@@ -14,9 +14,9 @@ from nodeheal.cli.say import say
 from nodeheal.contract import names
 from nodeheal.domain.job_log import LogLine
 from nodeheal.ports import Ports
+from nodeheal.ports.scheduler import JobLogs
 from nodeheal.services.look_at_job import find_job
-from nodeheal.services.prepare_job import Recipes
-from nodeheal.services.read_job_log import JobLogs, RunLog, open_log
+from nodeheal.services.read_job_log import RunLog, open_log
 
 QUIET_LOOKS = 3  # a container's last lines come a moment after its end
 
@@ -30,12 +30,13 @@ def logs(
 ) -> None:
     """What the ranks have written, line by line, from CloudWatch Logs."""
     with clearly():
-        world, recipes, shelf = connect.ports(table), connect.recipes(), connect.job_logs()
+        world = connect.ports(table)
+        shelf = connect.job_logs(find_job(name, world).scheduler)
         if is_followed:
-            tail(name, rank, run, world, recipes, shelf)
+            tail(name, rank, run, world, shelf)
         else:
-            opened = open_log(name, world, recipes, run, rank)
-            _say(opened, found := opened.read(shelf))
+            opened = open_log(name, world, shelf, run, rank)
+            _say(opened, found := opened.read())
             if not found:  # not among the lines: whoever pipes them wants nothing else
                 yet = "" if opened.run.has_ended else " yet"
                 say(f"run {opened.run.number} of {name} has written nothing{yet}: {opened.where()}", aside=True)
@@ -46,7 +47,6 @@ def tail(
     rank: int | None,
     number: int | None,
     world: Ports,
-    recipes: Recipes,
     shelf: JobLogs,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
@@ -55,20 +55,20 @@ def tail(
         sleep(LOOK_EVERY_SECONDS)
     wanted = number
     while True:
-        opened = patiently(partial(open_log, name, world, recipes, wanted, rank), sleep)
+        opened = patiently(partial(open_log, name, world, shelf, wanted, rank), sleep)
         say(f"--- run {opened.run.number} of {name} ---")
-        _tail_run(opened, world, shelf, sleep)
+        _tail_run(opened, world, sleep)
         if number is not None or not _has_next(opened, world, sleep):
             return
         wanted = opened.run.number + 1
 
 
-def _tail_run(opened: RunLog, world: Ports, shelf: JobLogs, sleep: Callable[[float], None]) -> None:
+def _tail_run(opened: RunLog, world: Ports, sleep: Callable[[float], None]) -> None:
     quiet = 0
     while quiet < QUIET_LOOKS:
         patiently(lambda: opened.look_again(world), sleep)
         is_over = opened.run.has_ended or opened.job.is_over or opened.job.current_run > opened.run.number
-        new = patiently(lambda: opened.read(shelf), sleep)
+        new = patiently(opened.read, sleep)
         _say(opened, new)
         quiet = quiet + 1 if is_over and not new else 0
         if not new:

@@ -18,7 +18,7 @@ from nodeheal.contract.schemas import FOLDER
 from nodeheal.services.ask_to_stop import ask_to_stop
 from nodeheal.services.job_line import stands_before
 from nodeheal.services.look_at_job import list_jobs, look_at_job
-from nodeheal.services.prepare_job import file_doubts, prepare_job, submit_plan
+from nodeheal.services.prepare_job import file_doubts, prepare_job, scheduler_of_pool, submit_plan
 from nodeheal.services.submit_job import restart_job
 
 app = typer.Typer(no_args_is_help=True, help="Training jobs: submitted once, kept running.")
@@ -67,16 +67,17 @@ def submit(
         refuse("--json: not with --wait, whose lines are for people; ask `nodeheal jobs show NAME --json` afterwards")
     spec = read_job_file(file)
     with clearly():
-        world, recipes = connect.job_ports(table), connect.recipes()
+        world = connect.job_ports(table)
         connect.known_pool(spec.pool, world)
-        plan = prepare_job(spec, world, connect.policy(), recipes)
+        definitions = connect.task_definitions(scheduler_of_pool(spec.pool, world))
+        plan = prepare_job(spec, world, connect.policy(), definitions)
         if dry_run:
-            shown = recipes.shown(spec) if spec.image else plan.job.task_definition
+            shown = definitions.shown(spec) if spec.image else plan.job.task_definition
             ahead = standing_json(stands_before(plan.job, world))
             told = {"task_definition": shown, "placement": placement_of(plan), "in_line_before": ahead}
             say_json({**told, "warnings": list(plan.doubts)})
             return
-        job = submit_plan(spec, plan, world, recipes, is_idempotent=idempotent)
+        job = submit_plan(spec, plan, world, definitions, is_idempotent=idempotent)
         found = Submitted(spec, plan, job, tuple(stands_before(job, world)))
     (say_submitted_json if as_json else say_submitted)(found)
     if wait:

@@ -12,7 +12,16 @@ from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 from nodeheal.contract import words
 from nodeheal.contract.measures import MEASURES
 from nodeheal.contract.names import OUTSIDE_SOURCES, SILENCES
-from nodeheal.contract.vocabulary import Action, Check, CheckpointFormat, Confirmation, Family, Provider, Verdict
+from nodeheal.contract.vocabulary import (
+    Action,
+    Check,
+    CheckpointFormat,
+    Confirmation,
+    Family,
+    Provider,
+    SchedulerKind,
+    Verdict,
+)
 
 # instance id, managed-instance id, or a scheduler's own id with its Region and account in front.
 NODE_ID_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._:/-]{1,127}$"
@@ -73,6 +82,11 @@ class NodeFact(Frozen):
     boot_id: BootId = Field(description="the boot that the fact is about: /proc/sys/kernel/random/boot_id")
     observed_at: UtcTime = Field(description="when the node saw it, UTC")
     agent_version: Word
+
+    @property
+    def scheduler(self) -> SchedulerKind:
+        """Which scheduler the node has. Reports do not carry it while there is only one."""
+        return SchedulerKind.ECS
 
     @model_validator(mode="after")
     def _is_about_one_machine(self) -> "NodeFact":

@@ -62,7 +62,7 @@ def _leasable(path: str) -> str:
 CheckpointDirectory = Annotated[Directory, Field(pattern=PLAIN), AfterValidator(_leasable)]
 
 
-# Docker would take `/dev/x:/dev/y:rwm`, and ECS takes a path: one spelling, without blanks and colons.
+# Docker would take `/dev/x:/dev/y:rwm`, and a scheduler takes a path: one spelling, without blanks and colons.
 Device = Annotated[Directory, Field(pattern=r"^/dev/[A-Za-z0-9._/-]{1,250}$")]
 
 

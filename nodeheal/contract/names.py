@@ -72,7 +72,7 @@ JOB_FAMILY_PREFIX = "nodeheal-"  # and the job's name
 JOB_LOG_GROUP = "/nodeheal/jobs"  # streams: the job's name, the container, the task
 # Names in IAM are one for all Regions of an account, so that they carry the Region.
 NODE_ROLE = "nodeheal-node-{region}"  # of hybrid activations and instance profiles
-JOB_EXECUTION_ROLE = "nodeheal-job-execution-{region}"  # the ECS agent pulls the image and writes the log with it
+JOB_EXECUTION_ROLE = "nodeheal-job-execution-{region}"  # with it the image is pulled and the log is written
 JOB_TAG = "nodeheal:job"  # on a task definition: the job that it was made for
 # Where the agent leaves requests for checkpoints, on the node and in the container; docs/agent.md has the protocol.
 CHECKPOINT_REQUESTS = "/run/nodeheal"
@@ -90,7 +90,7 @@ MANAGED_TAG_VALUE = "true"
 AGENT_POOL_TAG = "nodeheal:agent-pool"
 # Where an operator says that the node stands. For people and for AWS queries; nodeheal reads its own record.
 RACK_TAG = "nodeheal:rack"
-# On the container instance of an isolated node: the incident that holds it. For people; nothing is decided by it.
+# At the scheduler, on an isolated node: the incident that holds it. For people; nothing is decided by it.
 ISOLATED_TAG = "nodeheal:isolated-by"
 # Which replacement an instance was launched for: a call that is repeated finds what the first one launched.
 LAUNCH_TAG = "nodeheal:launched-for"
@@ -300,15 +300,15 @@ def job_execution(job_id: str, submission: int) -> str:
 
 
 def started_by(job_id: str, run: int) -> str:
-    """The `startedBy` mark on every ECS task of one run of a job, whatever the length of the job's name."""
+    """The mark on every task of one run of a job, whatever the length of the job's name."""
     return f"{STARTED_BY_PREFIX}/{hashlib.sha256(job_id.encode()).hexdigest()[:_JOB_DIGITS]}/{run}"
 
 
 def is_rank(mark: str) -> bool:
-    """Whether a task with this `startedBy` is a rank that nodeheal started."""
+    """Whether a task with this mark is a rank that nodeheal started."""
     return mark.startswith(f"{STARTED_BY_PREFIX}/")
 
 
 def successor_of(task_id: str) -> str:
-    """The `startedBy` mark on the task that takes the place of an unmanaged one."""
+    """The mark on the task that takes the place of an unmanaged one."""
     return f"{GUEST_PREFIX}/{task_id.rsplit('/', 1)[-1]}"[:STARTED_BY_CHARACTERS]

@@ -86,6 +86,22 @@ class Provider(_Word):
     hybrid = "hybrid"
 
 
+class SchedulerKind(_Word):
+    """Which scheduler places work on a node. Which cloud repairs the node is its Provider."""
+
+    ECS = "ECS"
+
+
+class EndCause(_Word):
+    """Why a task ended, where its scheduler says more than an exit code does. Each adapter reads it from the words of
+    its scheduler."""
+
+    ON_REQUEST = "ON_REQUEST"  # somebody asked for it, nodeheal included
+    NODE_LOST = "NODE_LOST"  # its machine was stopped or terminated
+    OUT_OF_MEMORY = "OUT_OF_MEMORY"  # its container exceeded its memory
+    CANNOT_START = "CANNOT_START"  # its definition is wrong: no restart helps
+
+
 class Action(_Word):
     """What is to be done about a fault."""
 

@@ -7,7 +7,7 @@ a shell, Markdown or HTML would obey, or one that turns the direction of text.
 import re
 
 POOL = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
-CLUSTER = r"^[A-Za-z0-9_-]{1,255}$"  # as ECS names clusters
+CLUSTER = r"^[A-Za-z0-9_-]{1,255}$"  # as schedulers name clusters
 # A UUID on Linux. SSM takes it as a parameter of documents.
 BOOT_ID = r"^[A-Za-z0-9][A-Za-z0-9-]{0,63}$"
 ADDRESS = r"^[A-Za-z0-9.:-]{0,255}$"  # of IPv4 or IPv6, or a host's name; empty: none

@@ -13,11 +13,11 @@ _PROVIDERS = {"mi": Provider.hybrid, "i": Provider.ec2}
 
 
 class Registry(StrEnum):
-    """Who knows a node by a name of its own, and asks for the mark before it takes an order."""
+    """A system that knows a node by a name of its own, and asks for the mark before it takes an order."""
 
     SSM = "SSM managed node"
     EC2 = "EC2 instance"
-    ECS = "ECS container instance"
+    SCHEDULER = "node of the scheduler"
 
 
 @dataclass(frozen=True)
@@ -28,9 +28,15 @@ class Mark:
     name: str = ""
     is_set: bool = False
     rack: str = ""
+    called: str = ""  # what a scheduler calls a node of its own
+
+    @property
+    def kind(self) -> str:
+        """What bears the mark, in the words of its registry."""
+        return self.called or self.registry.value
 
     def __str__(self) -> str:
-        return f"{self.registry} {self.name}"
+        return f"{self.kind} {self.name}"
 
 
 @dataclass(frozen=True)
@@ -64,4 +70,4 @@ def provider_of(node_id: str) -> Provider:
 
 def registries_of(provider: Provider) -> tuple[Registry, Registry]:
     """Where a node of this provider must carry the mark. SSM sees an EC2 instance's own tags."""
-    return (Registry.EC2 if provider is Provider.ec2 else Registry.SSM, Registry.ECS)
+    return (Registry.EC2 if provider is Provider.ec2 else Registry.SSM, Registry.SCHEDULER)

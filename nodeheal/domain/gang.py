@@ -1,21 +1,14 @@
 """How a run stands, from what is known of its ranks. Pure."""
 
-import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import Enum, auto
 
+from nodeheal.contract.vocabulary import EndCause
 from nodeheal.domain.job import GangTask, Run
 
-OUR_STOP = "nodeheal:"  # begins every reason that we give ECS for a stop
+OUR_STOP = "nodeheal:"  # begins every reason that nodeheal gives for a stop
 _NEVER = datetime.max.replace(tzinfo=UTC)
-# What no restart mends: the definition itself is wrong. As ECS spells it.
-_CANNOT_START = re.compile(
-    r"CannotPull\w*|CannotCreateContainer\w*|CannotCreateVolume\w*|InvalidParameter\w*|executable file not found"
-    r"|exec format error|ResourceInitializationError"
-)
-_HOST_LOST = re.compile(r"Host EC2 \(instance .*\) (?:terminated|stopped)")
-_OUT_OF_MEMORY = re.compile(r"OutOfMemory|OOM", re.IGNORECASE)
 COMMAND_NOT_RUN = (126, 127)  # the shell's own: what it was to run is not there, or is no program
 KNOWN_CODES = (1, 134, 137, 139)
 
@@ -95,17 +88,17 @@ def breakage(run: Run) -> Breakage | None:
     echoes = f"; {len(broke) - 1} more after it" if len(broke) > 1 else ""
     reason = f" ({task.stop_reason[:200]})" if task.stop_reason else ""
     code, words, is_clear = _read(task)
-    never_ran = bool(_CANNOT_START.search(task.stop_reason)) or task.exit_code in COMMAND_NOT_RUN
+    never_ran = EndCause.CANNOT_START in task.end_causes or task.exit_code in COMMAND_NOT_RUN
     return Breakage(task, code, f"{where} {words}{reason}{echoes}", is_clear, never_ran)
 
 
 def _read(task: GangTask) -> tuple[str, str, bool]:
     """(the catalog's code, in words, whether that is the program's own doing)."""
-    if _HOST_LOST.search(task.stop_reason):
+    if EndCause.NODE_LOST in task.end_causes:
         return "host_lost", "has lost its machine", True
     if task.exit_code is None:
         return "no_exit_code", "ended without an exit code", False
-    if task.exit_code == 137 and _OUT_OF_MEMORY.search(task.stop_reason):
+    if task.exit_code == 137 and EndCause.OUT_OF_MEMORY in task.end_causes:
         return "exit_137", "was killed: its container was out of memory", True
     code = task.exit_code if task.exit_code in KNOWN_CODES else 1
     # 1 is what programs use for errors of their own; a signal may come from what happens around them.

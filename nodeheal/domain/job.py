@@ -7,12 +7,10 @@ from hashlib import sha256
 from pathlib import PurePosixPath
 
 from nodeheal.contract.job_spec import Checkpoints, JobSpec, Preflight, RestartLimits
-from nodeheal.contract.vocabulary import JobState, Outcome
+from nodeheal.contract.vocabulary import EndCause, JobState, Outcome, SchedulerKind
 from nodeheal.domain.owner import Owner, parse_owner
 
 ENDED = frozenset({JobState.COMPLETED, JobState.CANCELLED, JobState.FAILED})
-# How a stop reason begins when a task was asked to end; translators of foreign events spell it so.
-STOPPED_BY_REQUEST = "UserInitiated"
 
 
 @dataclass(frozen=True)
@@ -22,7 +20,7 @@ class GangTask:
     node_id: str
     rank: int
     boot_id: str  # of the node at launch: what runs does not outlive its node's boot
-    placement: str  # the scheduler's name of the node: an ECS container-instance ARN
+    placement: str  # the scheduler's name of the node
     task_id: str = ""  # the scheduler's name of the task; empty until it has said so
     status: str = "PENDING"  # PENDING, RUNNING or STOPPED
     exit_code: int | None = None
@@ -30,6 +28,7 @@ class GangTask:
     stopped_at: datetime | None = None  # as the scheduler has it; None: it has not stopped, or was never started
     asked_at: datetime | None = None  # when the scheduler was to start it; None: of an earlier version
     started_at: datetime | None = None  # when it began to run, as the scheduler has it; None: nobody has said so
+    end_causes: tuple[EndCause, ...] = ()  # why it ended, as far as the scheduler says
 
     @property
     def has_stopped(self) -> bool:
@@ -39,7 +38,7 @@ class GangTask:
     @property
     def was_stopped(self) -> bool:
         """Whether it ended because somebody asked for it, us included."""
-        return self.stop_reason.startswith(STOPPED_BY_REQUEST)
+        return EndCause.ON_REQUEST in self.end_causes
 
     @property
     def has_succeeded(self) -> bool:
@@ -150,6 +149,7 @@ class Job:
     summary: str = ""  # how it stands, or ended, in words
     found: FoundCheckpoint | None = None  # what its next run resumes from
     directory_seen: str = ""  # whether its nodes share the checkpoint directory, in words
+    scheduler: SchedulerKind = SchedulerKind.ECS  # that of its pool's nodes
     version: int = 0
 
     @property
@@ -170,9 +170,11 @@ def _inside(spec: JobSpec) -> str:
     return str(PurePosixPath(innermost.target) / directory.relative_to(innermost.source)) if innermost else ""
 
 
-def job_of(spec: JobSpec, cluster: str, task_definition: str, at: datetime) -> Job:
+def job_of(
+    spec: JobSpec, cluster: str, task_definition: str, at: datetime, scheduler: SchedulerKind = SchedulerKind.ECS
+) -> Job:
     """The job that the file describes, submitted for the first time. Raises ValueError for an owner who is none."""
-    # A definition that is made of the file has its command and environment already: ECS takes little beside it.
+    # A definition that is made of the file has its command and environment already: a scheduler takes little beside it.
     is_made_of_it = spec.image is not None
     return Job(
         job_id=spec.name,
@@ -197,6 +199,7 @@ def job_of(spec: JobSpec, cluster: str, task_definition: str, at: datetime) -> J
         submission=1,
         submitted_at=at,
         made_of=_digests(spec),
+        scheduler=scheduler,
     )
 
 

@@ -6,7 +6,7 @@ from datetime import datetime
 from enum import Enum, auto
 
 from nodeheal.contract.health_event import LABELS, HealthEvent
-from nodeheal.contract.vocabulary import NodeState, Provider, Verdict
+from nodeheal.contract.vocabulary import NodeState, Provider, SchedulerKind, Verdict
 from nodeheal.domain.surroundings import PastRecovery
 
 # A node keeps the boots it has had, to tell an old event from a new boot. An agent's spool holds days, not years.
@@ -109,6 +109,7 @@ class Node:
     rack: str = ""  # where an operator says that it stands
     # what others say about it -> the newest version heard; an older one that comes later is history
     heard: dict[str, int] = field(default_factory=dict)
+    scheduler: SchedulerKind = SchedulerKind.ECS  # which one places work here
     version: int = 0
 
     @property

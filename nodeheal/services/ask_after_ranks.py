@@ -9,14 +9,15 @@ from dataclasses import dataclass
 from datetime import timedelta
 from zlib import crc32
 
+from nodeheal.contract.vocabulary import SchedulerKind
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.gang import broke_up_long_ago, overdue
 from nodeheal.domain.job import GangTask, Job, Run
-from nodeheal.ports import Ports, RankSeen
+from nodeheal.ports import Ports
+from nodeheal.ports.scheduler import RankStatus, TaskChange
 from nodeheal.services.launch_gang import GANG_RUNNING
 from nodeheal.services.start_gang import find_unnoted
 from nodeheal.services.stop_gang import run_key
-from nodeheal.services.translate.ecs_task import TaskChange
 from nodeheal.services.wakeup import on_task_change, tell_ends_again
 
 # A task that is asked to end has two minutes at most, unless its agent is set to more, and events come within seconds.
@@ -39,6 +40,7 @@ FORGOTTEN = "nobody has told of its end, and the scheduler does not know it any 
 class _Asked:
     """A rank that is asked after, as it was recorded."""
 
+    scheduler: SchedulerKind
     cluster: str
     run: Run
     task: GangTask
@@ -70,7 +72,7 @@ def _due(pools: Sequence[str], ports: Ports) -> Iterator[_Asked]:
             run = find_unnoted(job, run, ports) if _is_left_unstarted(run, ports) else run
             if broke_up_long_ago(run, PATIENCE, ports.clock()):
                 tell_ends_again(job, run, ports)
-            yield from (_Asked(job.cluster, run, task) for task in _tasks_due(job, run, ports))
+            yield from (_Asked(job.scheduler, job.cluster, run, task) for task in _tasks_due(job, run, ports))
 
 
 def _is_left_unstarted(run: Run, ports: Ports) -> bool:
@@ -96,12 +98,14 @@ def _some_of(due: Sequence[_Asked], ports: Ports) -> Sequence[_Asked]:
     return [*due[first:], *due[:first]][:RANKS_A_RUN]
 
 
-def _see(asked: Sequence[_Asked], ports: Ports) -> Iterator[RankSeen]:
-    for cluster in sorted({one.cluster for one in asked}):
-        yield from ports.see_ranks(cluster, [one.task for one in asked if one.cluster == cluster])
+def _see(asked: Sequence[_Asked], ports: Ports) -> Iterator[RankStatus]:
+    for kind, scheduler in ports.schedulers.items():
+        of_kind = [one for one in asked if one.scheduler is kind]
+        for cluster in sorted({one.cluster for one in of_kind}):
+            yield from scheduler.rank_statuses(cluster, [one.task for one in of_kind if one.cluster == cluster])
 
 
-def _change(one: _Asked, seen: RankSeen | None, ports: Ports) -> TaskChange | None:
+def _change(one: _Asked, seen: RankStatus | None, ports: Ports) -> TaskChange | None:
     """What the answer says of the rank that its record does not; None: nothing, or nobody can tell."""
     if seen is None or seen.status == one.task.status:
         return None
@@ -120,6 +124,7 @@ def _change(one: _Asked, seen: RankSeen | None, ports: Ports) -> TaskChange | No
         FORGOTTEN if is_forgotten else seen.stop_reason,
         seen.stopped_at,
         seen.started_at,
+        seen.end_causes,
     )
 
 

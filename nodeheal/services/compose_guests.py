@@ -1,9 +1,9 @@
 """What an email to operators says of the tasks of others on the node: which were left, which ended, which run again."""
 
 from nodeheal.contract.vocabulary import Action, Outcome
-from nodeheal.domain.guest import left_guests, restarts
 from nodeheal.domain.incident import History
 from nodeheal.domain.progress import Progress, Rung
+from nodeheal.domain.unmanaged_task import left_tasks, restarts
 from nodeheal.services.layout import field
 
 # What was begun. A machine that was stopped and could not be started is a failed rung, and ended them all the same.
@@ -12,7 +12,7 @@ _MAY_HAVE_HAPPENED = (Outcome.TIMED_OUT, Outcome.UNKNOWN)
 
 def fate_of_guests(history: History, seen: Progress) -> list[str]:
     """Empty where there were none."""
-    left, rung = left_guests(history.timeline), _that_ended_them(seen)
+    left, rung = left_tasks(history.timeline), _that_ended_them(seen)
     told = [f"task {guest} {_fate(rung)}." for guest in left]
     told += [f"{text}." for text in restarts(history.timeline)]
     return [line for number, text in enumerate(told) for line in field("" if number else "Others", text)]
@@ -20,7 +20,7 @@ def fate_of_guests(history: History, seen: Progress) -> list[str]:
 
 def needed_for_guests(history: History, seen: Progress) -> str:
     """What a human has to do for them; empty: nothing."""
-    if not left_guests(history.timeline) or _that_ended_them(seen) is None:
+    if not left_tasks(history.timeline) or _that_ended_them(seen) is None:
         return ""
     return "tell the owners of the tasks of others that ended (above) to start them again: nodeheal does not."
 

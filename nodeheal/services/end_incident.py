@@ -10,16 +10,15 @@ from nodeheal.contract.vocabulary import Ending, IncidentState, JobState, NodeSt
 from nodeheal.domain.correlate import is_dropped_by_reset
 from nodeheal.domain.diagnosis import dealt_with_the_job
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.domain.guest import stopped_guests
 from nodeheal.domain.incident import History, Incident, Turn, fingerprint
 from nodeheal.domain.node import OUT_OF_SERVICE, Node, moved
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.domain.progress import Progress, read_progress
 from nodeheal.domain.surroundings import PastRecovery
+from nodeheal.domain.unmanaged_task import stopped_tasks
 from nodeheal.ports import Ports
 from nodeheal.services.compose import compose
 from nodeheal.services.compose_dropped import compose_dropped
-from nodeheal.services.guests import bring_guests_back
 from nodeheal.services.job_nodes import call_next_job
 from nodeheal.services.job_stand_in import let_go_of_claims, let_go_of_stand_ins
 from nodeheal.services.look_around import is_running
@@ -28,6 +27,7 @@ from nodeheal.services.queue import wake_for_free_slots
 from nodeheal.services.steps import SAVE_TRIES, node_of, result_of
 from nodeheal.services.stop_gang import current_run
 from nodeheal.services.tell_owner import tell_of_ending
+from nodeheal.services.unmanaged_tasks import restart_unmanaged_tasks
 from nodeheal.services.wait_for_news import bring_news
 from nodeheal.services.watch_gang import tell_watch
 
@@ -44,7 +44,8 @@ def end_incident(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> 
     history = ports.incidents.history(request.incident_id)
     seen = read_progress(history, policy)
     decided = request.decision
-    decided = decided.model_copy(update={"reason": decided.reason + bring_guests_back(request, history, seen, ports)})
+    restarted = restart_unmanaged_tasks(request, history, seen, ports)
+    decided = decided.model_copy(update={"reason": decided.reason + restarted})
     closed = replace(history.incident, state=state, ending=ending, summary=decided.reason, closed_at=ports.clock())
     if history.incident.ending is None:
         ports.incidents.finish(closed)
@@ -74,7 +75,7 @@ def end_incident(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> 
 def _email(history: History, seen: Progress, decided: Decision, node: Node, ports: Ports) -> Notification:
     if is_dropped_by_reset(decided.page_key):
         return compose_dropped(history, decided, ports.pools.get(node.pool), ports.reading)
-    if stopped_guests(history.timeline):
+    if stopped_tasks(history.timeline):
         history = ports.incidents.history(history.incident.incident_id)  # with what was started again just now
     return compose(history, seen, decided, node, ports.reading)
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
-from nodeheal.contract.vocabulary import NodeState
+from nodeheal.contract.vocabulary import NodeState, SchedulerKind
 from nodeheal.domain.enrolment import Enrolment, Mark, Registry, provider_of
 from nodeheal.domain.errors import HalfDone, NotFound
 from nodeheal.domain.node import NEVER_HEARD, Node
@@ -34,7 +34,7 @@ def enroll_node(node_id: str, said: Enrolment, ports: Ports, marks: Marks) -> tu
     node = ports.nodes.get(node_id) or _announced(node_id, said, ports)
     _must_fit(node, said)
     found = marks.of(node)
-    unknown = [mark.registry.value for mark in found if not mark.name]
+    unknown = [mark for mark in found if not mark.name]
     if unknown:
         raise NotFound(_nobody_knows(node, unknown))
     missing = [mark for mark in found if not mark.is_set or said.rack not in (None, mark.rack)]
@@ -55,7 +55,8 @@ def enroll_node(node_id: str, said: Enrolment, ports: Ports, marks: Marks) -> tu
 def _announced(node_id: str, said: Enrolment, ports: Ports) -> Node:
     """A node that nobody has heard of yet, as the operator says it is. Not saved."""
     provider = provider_of(node_id)
-    clusters = {node.cluster for node in ports.nodes.in_pool(said.pool)}
+    others = ports.nodes.in_pool(said.pool)
+    clusters, schedulers = {node.cluster for node in others}, {node.scheduler for node in others}
     cluster = said.cluster or (clusters.pop() if len(clusters) == 1 else "")
     if not cluster:
         raise ValueError(
@@ -73,16 +74,15 @@ def _announced(node_id: str, said: Enrolment, ports: Ports) -> Node:
         booted_at=now,
         last_seen=now,
         state=NodeState.ENROLLED,
+        scheduler=schedulers.pop() if len(schedulers) == 1 else SchedulerKind.ECS,
     )
 
 
-def _nobody_knows(node: Node, unknown: Sequence[str]) -> str:
-    where = f" (cluster {node.cluster})" if Registry.ECS.value in unknown else ""
+def _nobody_knows(node: Node, unknown: Sequence[Mark]) -> str:
+    where = f" (cluster {node.cluster})" if any(mark.registry is Registry.SCHEDULER for mark in unknown) else ""
     never = "" if node.is_heard else "; its agent has never reported either"
-    return (
-        f"{node.node_id} is no {' and no '.join(unknown)}{where} that this account and Region know{never}; "
-        "nothing was done"
-    )
+    kinds = " and no ".join(mark.kind for mark in unknown)
+    return f"{node.node_id} is no {kinds}{where} that this account and Region know{never}; nothing was done"
 
 
 def change_marks(wanted: Iterable[Mark], change: Callable[[Mark], None], verb: str) -> list[str]:

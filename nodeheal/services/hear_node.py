@@ -59,4 +59,5 @@ def as_told(fact: NodeFact, now: datetime) -> Node:
         accelerators=accelerators,
         agent_version=fact.agent_version,
         signs=True,
+        scheduler=fact.scheduler,
     )

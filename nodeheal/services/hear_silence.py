@@ -16,12 +16,12 @@ from nodeheal.domain.node import Node
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.domain.silence import Answer, Glimpse, glimpse_of, is_silent, judge
 from nodeheal.ports import Ports
+from nodeheal.ports.signals import Draft
 from nodeheal.services.compose import fit_subject
 from nodeheal.services.ingest import Ingested, ingest
 from nodeheal.services.layout import link
 from nodeheal.services.stop_gang import current_run
 from nodeheal.services.take_signal import take_draft
-from nodeheal.services.translate.foreign import Draft
 
 _NODES_TOLD = 50
 

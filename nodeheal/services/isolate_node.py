@@ -10,13 +10,14 @@ from nodeheal.domain.errors import NotAccepted, NotEnrolled, NotFound
 from nodeheal.domain.machine import SWITCH_OFF, Owner
 from nodeheal.domain.node import Node, moved
 from nodeheal.domain.policy import RecoveryPolicy
-from nodeheal.ports import Ports, Seat
-from nodeheal.services.guests import set_guests_aside
+from nodeheal.ports import Ports
+from nodeheal.ports.scheduler import NodePlacement
 from nodeheal.services.new_node_places import has_place
 from nodeheal.services.pool_size import slots_of
 from nodeheal.services.queue import in_line_before, wake_queue
 from nodeheal.services.steps import SAVE_TRIES, node_of, result_of, save_node, tell, token_of
 from nodeheal.services.stop_gang import current_run, stop_and_resume
+from nodeheal.services.unmanaged_tasks import stop_unmanaged_tasks
 
 DRAINED = "isolated"
 HOLDERS_TOLD = 5
@@ -38,7 +39,7 @@ def isolate_node(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> 
         _answer(request, ports, Outcome.REFUSED, why_not, Refused(code=Refusal.EXTERNAL_REMEDIATOR) if theirs else None)
         return
     try:
-        seat = ports.scheduler.look(node)
+        placement = ports.scheduler_of(node).placement_of(node)
     except NotFound as gone:  # found out before anything is marked, so that nothing stays isolated by accident
         _answer(request, ports, Outcome.FAILED, str(gone))
         return
@@ -51,13 +52,13 @@ def isolate_node(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> 
         _answer(request, ports, Outcome.REFUSED, why_not, Refused(code=Refusal.BUDGET_FULL, slots=slots))
         return
     try:
-        _switch_off(node, seat, request, ports)
+        _switch_off(node, placement, request, ports)
     except NotEnrolled as denied:
         _undo(node, ports)
         _answer(request, ports, Outcome.FAILED, str(denied))
         return
     tell(request, ports, DRAINED, f"{node.node_id} takes no new work (draining)")
-    guests = set_guests_aside(request, node, seat, ports, policy)
+    guests = stop_unmanaged_tasks(request, node, placement, ports, policy)
     why = f"drained, and its gang has stopped{guests}"
     done = result_of(request, ports, Outcome.DONE, why, facts=Isolated(is_drained=True))
     stop_and_resume(request, ports, policy, done)
@@ -100,22 +101,22 @@ def _answer(request: StepRequest, ports: Ports, outcome: Outcome, why: str, fact
     ports.workflows.resume(token_of(request), result_of(request, ports, outcome, why, facts=facts))
 
 
-def _switch_off(node: Node, seat: Seat, request: StepRequest, ports: Ports) -> None:
+def _switch_off(node: Node, placement: NodePlacement, request: StepRequest, ports: Ports) -> None:
     """Switch the node off, unless somebody else has done so: only what we did is undone at its return.
 
     What was seen before is written before, over the very node that was read before the look. A repeated call sees a
     node that is off, and knows from the record by whom. Nobody can tell whose switch came first where an operator's
-    falls between the look and ours: ECS has no conditional one.
+    falls between the look and ours: a scheduler has no conditional one.
     """
     for _ in range(SAVE_TRIES):
         isolated = moved(node, NodeState.ISOLATED, request.decision.reason, ports.clock())
-        marked = replace(isolated, drained_by_us=node.drained_by_us or seat.is_on)
+        marked = replace(isolated, drained_by_us=node.drained_by_us or placement.is_schedulable)
         if ports.nodes.save(marked):
             if marked.drained_by_us:
-                ports.scheduler.switch(marked, seat, is_on=False, isolated_by=request.incident_id)
+                ports.scheduler_of(marked).drain(marked, placement, isolated_by=request.incident_id)
             return
         node = node_of(node.node_id, ports)
-        seat = ports.scheduler.look(node)
+        placement = ports.scheduler_of(node).placement_of(node)
     raise NotAccepted(f"{node.node_id} is being written by others; it is isolated later")
 
 
@@ -129,10 +130,10 @@ def _undo(node: Node, ports: Ports) -> None:
 
 def switch_on(node: Node, ports: Ports) -> None:
     """Undo the isolation. The caller forgets it afterwards, so that a crash between is made up for by a repeat."""
-    seat = ports.scheduler.look(node)
+    placement = ports.scheduler_of(node).placement_of(node)
     try:
-        ports.scheduler.switch(node, seat, is_on=True, isolated_by="")
+        ports.scheduler_of(node).undrain(node, placement)
     except NotEnrolled:
-        if not seat.is_on:
+        if not placement.is_schedulable:
             raise
         # A call that died before its drain was denied has left a record, and nothing else: there is nothing to undo.

@@ -3,33 +3,21 @@
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import PurePosixPath
-from typing import Protocol
 
 from nodeheal.contract.job_spec import JobSpec
+from nodeheal.contract.vocabulary import SchedulerKind
 from nodeheal.domain.job import Job, job_of
 from nodeheal.domain.lease import overlap
 from nodeheal.domain.node import ABSENT
 from nodeheal.domain.placement import Placement, never_fits
 from nodeheal.domain.policy import RecoveryPolicy
-from nodeheal.domain.recipe import Recipe, misfits
+from nodeheal.domain.task_definition import misfits
 from nodeheal.ports import Ports
+from nodeheal.ports.scheduler import TaskDefinitions
 from nodeheal.services.job_nodes import directory_taken, look_for_nodes
 from nodeheal.services.submit_job import submit_job
 
 NOT_YET = "(registered with the job)"
-
-
-class Recipes(Protocol):
-    """Knows what tasks are started from, and makes one of a job that names an image."""
-
-    def find(self, name: str) -> Recipe:
-        """The recipe, with its revision. Raises NotFound."""
-
-    def register(self, spec: JobSpec) -> Recipe:
-        """A new revision for the job. Making one twice is harmless: nothing is started by that."""
-
-    def shown(self, spec: JobSpec) -> dict[str, object]:
-        """What would be registered, as the scheduler takes it."""
 
 
 @dataclass(frozen=True)
@@ -41,14 +29,15 @@ class Plan:
     doubts: tuple[str, ...] = ()
 
 
-def prepare_job(spec: JobSpec, ports: Ports, policy: RecoveryPolicy, recipes: Recipes) -> Plan:
-    """Touches nothing. Raises ValueError for what no waiting can mend, and NotFound for a recipe that there is not."""
-    recipe = recipes.find(spec.task_definition) if spec.task_definition else None
-    wrong = misfits(spec, recipe) if recipe else []
+def prepare_job(spec: JobSpec, ports: Ports, policy: RecoveryPolicy, definitions: TaskDefinitions) -> Plan:
+    """Touches nothing. Raises ValueError for what no waiting can mend, and NotFound for an unknown definition."""
+    definition = definitions.find(spec.task_definition) if spec.task_definition else None
+    wrong = misfits(spec, definition) if definition else []
     if wrong:
         raise ValueError("\n".join(wrong))
-    job = job_of(spec, _cluster(spec.pool, ports), recipe.name if recipe else NOT_YET, ports.clock())
-    container = recipe.container(spec.container) if recipe else None
+    cluster, name = _cluster(spec.pool, ports), definition.name if definition else NOT_YET
+    job = job_of(spec, cluster, name, ports.clock(), scheduler_of_pool(spec.pool, ports))
+    container = definition.container(spec.container) if definition else None
     if container is not None and not job.accelerators:  # what its tasks take decides where they can run
         job = replace(job, accelerators=container.accelerators)
     _refuse_taken_directory(job, ports)
@@ -58,7 +47,7 @@ def prepare_job(spec: JobSpec, ports: Ports, policy: RecoveryPolicy, recipes: Re
     return Plan(job, placement, tuple(_doubts(spec, job, ports)))
 
 
-def submit_plan(spec: JobSpec, plan: Plan, ports: Ports, recipes: Recipes, *, is_idempotent: bool) -> Job:
+def submit_plan(spec: JobSpec, plan: Plan, ports: Ports, definitions: TaskDefinitions, *, is_idempotent: bool) -> Job:
     """Put it on record and start it; the job as recorded. Raises ValueError for a name that is taken.
 
     A crash in between leaves at most a revision that nobody uses, or a job that starts when it is submitted again.
@@ -66,7 +55,7 @@ def submit_plan(spec: JobSpec, plan: Plan, ports: Ports, recipes: Recipes, *, is
     job = plan.job
     known = ports.jobs.get(job.job_id)
     if known is None and spec.image is not None:
-        job = replace(job, task_definition=recipes.register(spec).name)
+        job = replace(job, task_definition=definitions.register(spec).name)
     return submit_job(job, ports, is_idempotent=is_idempotent)
 
 
@@ -92,6 +81,14 @@ def _refuse_taken_directory(job: Job, ports: Ports) -> None:
         is_another = other.job_id != job.job_id and not other.is_over
         if is_another and theirs is not None and overlap(theirs, job.checkpoints.directory):
             raise ValueError(directory_taken(job, other.job_id))
+
+
+def scheduler_of_pool(pool: str, ports: Ports) -> SchedulerKind:
+    """The scheduler of the pool's nodes. Raises ValueError where they have several: a job runs on one."""
+    found = sorted({node.scheduler for node in ports.nodes.in_pool(pool) if node.state not in ABSENT})
+    if len(found) > 1:
+        raise ValueError(f"pool: the nodes of {pool} have several schedulers ({', '.join(found)}); a job runs on one")
+    return found[0] if found else SchedulerKind.ECS
 
 
 def _cluster(pool: str, ports: Ports) -> str:

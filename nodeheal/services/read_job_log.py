@@ -2,27 +2,16 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from nodeheal.domain.errors import NotFound
 from nodeheal.domain.job import GangTask, Job, Run
-from nodeheal.domain.job_log import LogLine, Page
-from nodeheal.domain.recipe import LogPlace
+from nodeheal.domain.job_log import LogLine
+from nodeheal.domain.task_definition import LogLocation
 from nodeheal.ports import Ports
+from nodeheal.ports.scheduler import JobLogs
 from nodeheal.services.look_at_job import find_job
-from nodeheal.services.prepare_job import Recipes
 
 STREAMS_NAMED = 3
-
-
-class JobLogs(Protocol):
-    """Keeps what containers write."""
-
-    def read(self, place: LogPlace, stream: str, token: str = "") -> Page:
-        """What a stream holds since `token` was given out (empty: all of it), oldest first.
-
-        A stream that is not there yet is empty.
-        """
 
 
 @dataclass
@@ -31,16 +20,17 @@ class RunLog:
 
     job: Job
     run: Run
-    place: LogPlace
+    logs: JobLogs
+    location: LogLocation
     ranks: tuple[int, ...]
     tokens: dict[int, str] = field(default_factory=dict)
 
-    def read(self, logs: JobLogs) -> list[tuple[int, LogLine]]:
+    def read(self) -> list[tuple[int, LogLine]]:
         """The new lines of all ranks, with their ranks, in the order of their times."""
         found: list[tuple[int, LogLine]] = []
         for task in self._started():
-            stream = self.place.stream(self.job.container, task.task_id)
-            page = logs.read(self.place, stream, self.tokens.get(task.rank, ""))
+            stream = self.logs.stream(self.location, self.job, task)
+            page = self.logs.read(self.location, stream, self.tokens.get(task.rank, ""))
             self.tokens[task.rank] = page.token
             found += [(task.rank, line) for line in page.lines]
         return sorted(found, key=lambda one: (one[1].at, one[0]))
@@ -50,9 +40,9 @@ class RunLog:
         started = self._started()
         if not started:
             return f"no rank of run {self.run.number} has a task yet"
-        streams = [self.place.stream(self.job.container, task.task_id) for task in started]
+        streams = [self.logs.stream(self.location, self.job, task) for task in started]
         more = f" and {len(streams) - STREAMS_NAMED} more" if streams[STREAMS_NAMED:] else ""
-        return f"log group {self.place.group}, streams {', '.join(streams[:STREAMS_NAMED])}{more}"
+        return f"log group {self.location.group}, streams {', '.join(streams[:STREAMS_NAMED])}{more}"
 
     def look_again(self, ports: Ports) -> None:
         """A rank's task has its name only once it was started."""
@@ -63,7 +53,7 @@ class RunLog:
         return [task for task in self.run.tasks if task.task_id and task.rank in self.ranks]
 
 
-def open_log(job_id: str, ports: Ports, recipes: Recipes, number: int | None, rank: int | None) -> RunLog:
+def open_log(job_id: str, ports: Ports, logs: JobLogs, number: int | None, rank: int | None) -> RunLog:
     """The log of a run (None: the newest), of one rank or all. Raises NotFound where there is none, and says why."""
     job = find_job(job_id, ports)
     wanted = job.current_run if number is None else number
@@ -78,8 +68,4 @@ def open_log(job_id: str, ports: Ports, recipes: Recipes, number: int | None, ra
     ranks = tuple(task.rank for task in run.tasks)
     if rank is not None and rank not in ranks:
         raise NotFound(f"run {wanted} of {job_id} has no rank {rank}, but {ranks[0]} to {ranks[-1]}")
-    container = recipes.find(job.task_definition).container(job.container)
-    if container is None or container.log is None:
-        told = f"{job.task_definition} does not send the output of {job.container} to CloudWatch Logs"
-        raise NotFound(f"{told} (log driver awslogs, with a stream prefix): look where it does, or on the nodes")
-    return RunLog(job, run, container.log, ranks if rank is None else (rank,))
+    return RunLog(job, run, logs, logs.locate(job), ranks if rank is None else (rank,))

@@ -20,9 +20,9 @@ NEVER_STARTED = "never started"
 def record_run(job: Job, nodes: Sequence[Node], why: str, ports: Ports) -> Run:
     """Write the run, then point the job and its nodes at it: what is started is always on record first."""
     number, orphans = _next_number(job, why, ports)
-    seats = ports.find_seats(nodes)
+    placements = ports.scheduler_for(job).placements_of(nodes)
     tasks = tuple(
-        GangTask(node.node_id, rank, node.boot_id, seats[node.node_id].placement, asked_at=ports.clock())
+        GangTask(node.node_id, rank, node.boot_id, placements[node.node_id].name, asked_at=ports.clock())
         for rank, node in enumerate(nodes)
     )
     found = job.found
@@ -77,7 +77,7 @@ def start_ranks(job: Job, run: Run, ports: Ports, policy: RecoveryPolicy) -> Non
     master = node_of(run.tasks[0].node_id, ports)
     started: list[str] = []
     # A call that is repeated after a crash must find what the first one started: the scheduler starts a rank twice.
-    there = {} if all(task.task_id for task in run.tasks) else ports.scheduler.find(job, run)
+    there = {} if all(task.task_id for task in run.tasks) else ports.scheduler_for(job).find_ranks(job, run)
     for task in run.tasks:
         if task.task_id:  # an earlier call started it; it may even have stopped since
             started.append(task.task_id)
@@ -101,13 +101,16 @@ def start_ranks(job: Job, run: Run, ports: Ports, policy: RecoveryPolicy) -> Non
             # Refused, by a call that died before it had taken the others down; or given up by others.
             if task.has_stopped and task.placement not in there:
                 raise PlacementRefused(f"rank {task.rank} on {task.node_id} was refused before")
-            started.append(there.get(task.placement) or ports.scheduler.start(job, run, task, environment))
+            started.append(
+                there.get(task.placement) or ports.scheduler_for(job).start_rank(job, run, task, environment)
+            )
             _note_task_id(run, task.rank, started[-1], ports)
         except PlacementRefused:
             # First of all: a call that is repeated must not go on with a run whose ranks are being stopped.
             _write_off(run.job_id, run.number, ports)
+            told = f"nodeheal: rank {task.rank} of the gang was refused"
             for task_id in started:
-                ports.scheduler.stop(job.cluster, task_id, f"nodeheal: rank {task.rank} of the gang was refused")
+                ports.scheduler_for(job).stop_rank(job.cluster, task_id, told)
             raise
 
 
@@ -168,7 +171,7 @@ def _as_found(job: Job, run: Run, ports: Ports, concluded: Callable[[Run], Run])
         stored = ports.jobs.get_run(run.job_id, run.number) or run
         if all(task.task_id or task.has_stopped for task in stored.tasks):
             return stored
-        there = ports.scheduler.find(job, stored)
+        there = ports.scheduler_for(job).find_ranks(job, stored)
         found = [
             t if t.task_id or t.has_stopped else replace(t, task_id=there.get(t.placement, "")) for t in stored.tasks
         ]

@@ -63,7 +63,7 @@ def stop_and_resume(request: StepRequest, ports: Ports, policy: RecoveryPolicy, 
     tell(request, ports, "gang-stopping", f"stopping {job.job_id}, with its grace: {names}")
     for task in alive:
         if task.task_id:
-            ports.scheduler.stop(job.cluster, task.task_id, f"nodeheal: recovery {request.incident_id}")
+            ports.scheduler_for(job).stop_rank(job.cluster, task.task_id, f"nodeheal: recovery {request.incident_id}")
     strike_stopped(wait, job, run.number, ports)
 
 

@@ -54,4 +54,4 @@ def _of_the_end(request: JobRequest) -> dict[str, object]:
 
 def _stop(job: Job, run: Run, task: GangTask, request: JobRequest, ports: Ports) -> None:
     why = request.reason or f"run {run.number} is over"
-    ports.scheduler.stop(job.cluster, task.task_id, f"nodeheal: {why}"[:STOP_REASON])
+    ports.scheduler_for(job).stop_rank(job.cluster, task.task_id, f"nodeheal: {why}"[:STOP_REASON])

@@ -15,6 +15,7 @@ from nodeheal.operations.diagnose import DiagnosisAnswer
 from nodeheal.operations.engine import answered, command_failed, reconcile, reconcile_all
 from nodeheal.operations.freeze_evidence import EvidenceAnswer
 from nodeheal.ports import Ports, Wait
+from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services.await_nodes import JOB_NODES
 from nodeheal.services.check_nodes import take_answer, take_refusal
 from nodeheal.services.early_end import early_end, words_of
@@ -27,7 +28,6 @@ from nodeheal.services.node_rates import limited
 from nodeheal.services.see_directory import take_sight, take_sight_refusal
 from nodeheal.services.steps import SAVE_TRIES, read_result, resume, resume_if_complete
 from nodeheal.services.stop_gang import GANG_STOPPED, run_key, stop_key, strike_stopped
-from nodeheal.services.translate.ecs_task import TaskChange
 from nodeheal.services.try_pairs import WAYS, take_pair_answer
 from nodeheal.services.wait_for_news import bring_news
 from nodeheal.services.watch_gang import tell_watch
@@ -190,6 +190,7 @@ def _advanced(task: GangTask, change: TaskChange, ports: Ports) -> GangTask:
         stop_reason=change.stop_reason,
         stopped_at=(change.stopped_at or ports.clock()) if change.status == "STOPPED" else None,
         started_at=change.started_at or task.started_at,
+        end_causes=change.end_causes,
     )
 
 

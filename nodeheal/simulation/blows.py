@@ -51,8 +51,9 @@ _REFUSALS: dict[str, tuple[Exception | bool, ...]] = {
     "machines.power": (MachineRefused("it is not in a state for this"),),
     "nodes.save": (False,),
     "pools.save": (False,),
-    "scheduler.start": (PlacementRefused("RESOURCE:GPU"),),
-    "scheduler.switch": (NotFound("no such container instance"),),
+    "scheduler.drain": (NotFound("no such container instance"),),
+    "scheduler.start_rank": (PlacementRefused("RESOURCE:GPU"),),
+    "scheduler.undrain": (NotFound("no such container instance"),),
 }
 
 

@@ -14,7 +14,9 @@ from nodeheal.domain.evidence import Diagnosis, EvidenceAsked
 from nodeheal.domain.job import DirectoryLook, GangTask, Job, Run
 from nodeheal.domain.node import Node
 from nodeheal.domain.silence import Answer
-from nodeheal.ports import CommandStatus, Delivery, RankSeen, Seat
+from nodeheal.domain.unmanaged_task import UnmanagedTask
+from nodeheal.ports import CommandStatus, Delivery
+from nodeheal.ports.scheduler import NodePlacement, RankStatus
 from nodeheal.simulation.agenda import Agenda
 from nodeheal.simulation.chance import Bucket
 from nodeheal.simulation.executions import Executions
@@ -22,7 +24,7 @@ from nodeheal.simulation.fleet import Fleet
 from nodeheal.simulation.setting import Quotas
 from nodeheal.simulation.true_node import TrueNode
 
-FILTERED_AT_ONCE = 50  # nodes in one look (adapters/aws/ecs.py)
+FILTERED_AT_ONCE = 50  # nodes in one look (adapters/ecs/scheduler.py)
 CALL_SECONDS = 0.05  # a call of AWS, until its answer is there: the next one of the same function comes after it
 SENDING_SECONDS = 45.0  # as long as a claim to send an email holds (adapters/aws/messenger.py)
 
@@ -56,60 +58,96 @@ Acts = Callable[[str, str, str], None]  # what is done, to which node, for whom
 
 
 class SimScheduler(MemoryScheduler):
-    """Scheduler. Who is started runs after a while, and who is asked to end ends."""
+    """Scheduler. Who is started runs after a while, and who is asked to end ends.
+
+    A task of others on a node that goes down is dead, and its owner's to start again.
+    """
 
     def __init__(self, throttles: Throttles) -> None:
         super().__init__()
         self._throttles = throttles
+        self._unmanaged_stopped: dict[str, list[UnmanagedTask]] = {}
         self.on_act: Acts = lambda verb, node_id, why: None
         self.on_switched_on: Callable[[str], None] = lambda node_id: None
         self.on_start: Callable[[Job, Run, GangTask, str], None] = lambda job, run, task, task_id: None
         self.on_launch: Callable[[Run], None] = lambda run: None
         self.on_stop: Callable[[str, str], None] = lambda task_id, reason: None
-        self.on_see: Callable[[GangTask], RankSeen] = lambda task: RankSeen(task.task_id, "MISSING", is_connected=False)
+        self.on_see: Callable[[GangTask], RankStatus] = lambda task: RankStatus(
+            task.task_id, "MISSING", is_connected=False
+        )
+        self.on_stop_unmanaged: Callable[[Node, UnmanagedTask], None] = lambda node, task: None
 
-    def see_ranks(self, cluster: str, ranks: Sequence[GangTask]) -> Sequence[RankSeen]:
-        self._throttles.take("ecs_reads", "DescribeTasks")
-        return [self.on_see(task) for task in ranks]
-
-    def look(self, node: Node) -> Seat:
+    def placement_of(self, node: Node) -> NodePlacement:
         self._throttles.take("ecs_reads", "DescribeContainerInstances")
-        return super().look(node)
+        return super().placement_of(node)
 
-    def find_seats(self, nodes: Sequence[Node]) -> Mapping[str, Seat]:
+    def placements_of(self, nodes: Sequence[Node]) -> Mapping[str, NodePlacement]:
         for _ in range(0, len(nodes), FILTERED_AT_ONCE):
             self._throttles.take("ecs_reads", "ListContainerInstances")
             self._throttles.take("ecs_reads", "DescribeContainerInstances")
-        return {node.node_id: super(SimScheduler, self).look(node) for node in nodes}
+        return {node.node_id: super(SimScheduler, self).placement_of(node) for node in nodes}
 
-    def find(self, job: Job, run: Run) -> Mapping[str, str]:
-        self._throttles.take("ecs_reads", "ListTasks")
-        return super().find(job, run)
-
-    def switch(self, node: Node, seat: Seat, *, is_on: bool, isolated_by: str) -> None:
+    def drain(self, node: Node, placement: NodePlacement, isolated_by: str) -> None:
         self._throttles.take("ecs_writes", "UpdateContainerInstancesState")
-        if is_on:
-            self.on_switched_on(node.node_id)
-            self.draining.discard(node.node_id)
-            self.isolated_by.pop(node.node_id, None)
-        else:
-            self.on_act("isolate", node.node_id, isolated_by)
-            self.draining.add(node.node_id)
-            self.isolated_by[node.node_id] = isolated_by
+        self.on_act("isolate", node.node_id, isolated_by)
+        self.draining.add(node.node_id)
+        self.isolated_by[node.node_id] = isolated_by
 
-    def start(self, job: Job, run: Run, task: GangTask, environment: dict[str, str]) -> str:
+    def undrain(self, node: Node, placement: NodePlacement) -> None:
+        self._throttles.take("ecs_writes", "UpdateContainerInstancesState")
+        self.on_switched_on(node.node_id)
+        self.draining.discard(node.node_id)
+        self.isolated_by.pop(node.node_id, None)
+
+    def start_rank(self, job: Job, run: Run, task: GangTask, environment: dict[str, str]) -> str:
         self._throttles.take("ecs_writes", "StartTask")
         is_new = f"task-{job.job_id}-{run.number}-{task.rank}" not in self.tasks
-        task_id = super().start(job, run, task, {})
+        task_id = super().start_rank(job, run, task, {})
         if is_new:
             self.on_launch(run)
             self.on_start(job, run, task, task_id)
         return task_id
 
-    def stop(self, cluster: str, task_id: str, reason: str) -> None:
+    def find_ranks(self, job: Job, run: Run) -> Mapping[str, str]:
+        self._throttles.take("ecs_reads", "ListTasks")
+        return super().find_ranks(job, run)
+
+    def stop_rank(self, cluster: str, task_id: str, reason: str) -> None:
         self._throttles.take("ecs_writes", "StopTask")
-        super().stop(cluster, task_id, reason)
+        super().stop_rank(cluster, task_id, reason)
         self.on_stop(task_id, reason)
+
+    def rank_statuses(self, cluster: str, ranks: Sequence[GangTask]) -> Sequence[RankStatus]:
+        self._throttles.take("ecs_reads", "DescribeTasks")
+        return [self.on_see(task) for task in ranks]
+
+    def unmanaged_tasks(self, node: Node, placement: NodePlacement) -> Sequence[UnmanagedTask]:
+        self._throttles.take("ecs_reads", "ListTasks")
+        there = super().unmanaged_tasks(node, placement) if self.unmanaged else []
+        if there:
+            self._throttles.take("ecs_reads", "DescribeTasks")
+        return there
+
+    def stop_unmanaged_task(self, node: Node, task: UnmanagedTask, reason: str) -> bool:
+        self._throttles.take("ecs_writes", "StopTask")
+        if task.task_id in self.unmanaged:
+            self.on_stop_unmanaged(node, task)
+            self._unmanaged_stopped.setdefault(reason, []).append(task)
+        return super().stop_unmanaged_task(node, task, reason)
+
+    def restart_unmanaged_task(self, node: Node, placement: NodePlacement, task: UnmanagedTask) -> str:
+        self._throttles.take("ecs_writes", "StartTask")
+        return super().restart_unmanaged_task(node, placement, task)
+
+    def missing(self, reason: str) -> list[UnmanagedTask]:
+        """The tasks of others that were stopped for this reason, and were not started again."""
+        begun = {task.mark for _, task in self.unmanaged_started}
+        return [task for task in self._unmanaged_stopped.get(reason, ()) if task.mark not in begun]
+
+    def node_down(self, node: TrueNode) -> None:
+        """The tasks of others that ran on the node are dead."""
+        for task_id in [name for name, (where, _) in self.unmanaged.items() if where == node.node_id]:
+            del self.unmanaged[task_id]
 
 
 class SimCommands(MemoryNodeCommands):

@@ -3,9 +3,8 @@
 from dataclasses import dataclass
 
 from nodeheal.domain.job import GangTask
-from nodeheal.ports import RankSeen
+from nodeheal.ports.scheduler import RankStatus, TaskChange
 from nodeheal.services.ask_after_ranks import KEPT
-from nodeheal.services.translate.ecs_task import TaskChange
 from nodeheal.simulation.agenda import Agenda
 from nodeheal.simulation.true_node import TrueNode
 
@@ -32,13 +31,20 @@ class Described:
     def _forget(self, task_id: str) -> None:
         self._known.pop(task_id, None)
 
-    def see(self, task: GangTask) -> RankSeen:
+    def see(self, task: GangTask) -> RankStatus:
         """As the scheduler would describe it."""
         known = self._known.get(task.task_id)
         if known is None:
-            return RankSeen(task.task_id, "MISSING", is_connected=False)
+            return RankStatus(task.task_id, "MISSING", is_connected=False)
         told = known.change
         is_connected = known.node.is_up and not known.node.is_gone
-        return RankSeen(
-            task.task_id, told.status, is_connected, told.exit_code, told.stop_reason, told.stopped_at, told.started_at
+        return RankStatus(
+            task.task_id,
+            told.status,
+            is_connected,
+            told.exit_code,
+            told.stop_reason,
+            told.stopped_at,
+            told.started_at,
+            told.end_causes,
         )

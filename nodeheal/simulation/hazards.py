@@ -105,12 +105,14 @@ class Hazards:
 
 
 class Seam:
-    """A port, every call of which is a moment at which something may happen."""
+    """A port, every call of which (but the `plain` ones) is a moment at which something may happen."""
 
-    def __init__(self, name: str, port: Any, hazards: Hazards) -> None:
+    def __init__(self, name: str, port: Any, hazards: Hazards, plain: Sequence[str] = ()) -> None:
         for method in dir(type(port)):
             if not method.startswith("_") and callable(getattr(type(port), method)):
-                setattr(self, method, through(f"{name}.{method}", getattr(port, method), hazards))
+                found = getattr(port, method)
+                seam = found if method in plain else through(f"{name}.{method}", found, hazards)
+                setattr(self, method, seam)
 
 
 def through(name: str, found: Callable[..., Any], hazards: Hazards) -> Callable[..., Any]:

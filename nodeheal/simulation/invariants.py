@@ -12,11 +12,11 @@ from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.names import OPERATOR_REQUEST
 from nodeheal.contract.steps import AttemptLimit
 from nodeheal.contract.vocabulary import Action, Awaited, Ending, IncidentState, NodeState, Outcome, Step, Verdict
-from nodeheal.domain.guest import Guest
 from nodeheal.domain.incident import History, Incident, Turn, incident_id_of, outlasts_its_boot
 from nodeheal.domain.knobs import Mode
 from nodeheal.domain.node import OUT_OF_SERVICE, Node
 from nodeheal.domain.operation import VerbName
+from nodeheal.domain.unmanaged_task import UnmanagedTask
 from nodeheal.services.stop_gang import current_run
 from nodeheal.simulation.agenda import seconds_of
 from nodeheal.simulation.seen import LIVE, Act, Seen, Violation
@@ -179,7 +179,7 @@ def what_people_drained_stays_drained(seen: Seen, node_id: str) -> Iterator[Viol
         yield Violation(at, name, node_id, "people have drained it, and it was switched on")
 
 
-def tasks_of_others_are_left_alone(seen: Seen, node: Node, guest: Guest) -> Iterator[Violation]:
+def tasks_of_others_are_left_alone(seen: Seen, node: Node, guest: UnmanagedTask) -> Iterator[Violation]:
     """No action on what is not ours: a task of others ends by our hand only where its owner and the pool let it."""
     why = "" if guest.may_be_stopped else "its owner does not let us"
     why = why or ("" if seen.policy.pool(node.pool).stops_other_tasks else "the pool does not let us")

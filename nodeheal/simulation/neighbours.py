@@ -8,11 +8,11 @@ from dataclasses import replace
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import Provider
 from nodeheal.domain.errors import NodehealError
-from nodeheal.domain.guest import Guest
 from nodeheal.domain.knobs import Mode, PoolPolicy
 from nodeheal.domain.machine import Owner
 from nodeheal.domain.node import Node
 from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.unmanaged_task import UnmanagedTask
 from nodeheal.ports import Ports
 from nodeheal.services.inject_fault import drill_line, inject_fault
 from nodeheal.simulation.agenda import Agenda
@@ -20,7 +20,6 @@ from nodeheal.simulation.chance import Chance, lognormal
 from nodeheal.simulation.cloud import SimScheduler
 from nodeheal.simulation.drills import SimDrills
 from nodeheal.simulation.fleet import Fleet
-from nodeheal.simulation.guests import SimGuests
 from nodeheal.simulation.machines import SimMachines
 from nodeheal.simulation.people import Operators
 from nodeheal.simulation.setting import DAY, Setting
@@ -55,7 +54,7 @@ class Neighbours:
         self.policy = setting.rules
         self.in_force: Callable[[RecoveryPolicy], None] = lambda policy: None
 
-    def begin(self, records: list[Node], scheduler: SimScheduler, guests: SimGuests, machines: SimMachines) -> None:
+    def begin(self, records: list[Node], scheduler: SimScheduler, machines: SimMachines) -> None:
         """How it is when the simulation begins, and what comes of itself from then on."""
         share = self._share
         if not any(vars(share).values()):
@@ -75,7 +74,7 @@ class Neighbours:
         self.policy = self.policy.model_copy(update={"opted_out": {**self.policy.opted_out, **opted_out}})
         self.in_force(self.policy)
         for _ in self._some(records, share.guests):
-            self._comes(guests)
+            self._comes(scheduler)
         for rate, act in (
             (share.pauses_a_day, lambda: self._people.pause(self._stream)),
             (share.observed_a_day, self._observe),
@@ -98,18 +97,18 @@ class Neighbours:
 
         self._agenda.after(self._stream.expovariate(a_day / DAY), again)
 
-    def _comes(self, guests: SimGuests) -> None:
+    def _comes(self, scheduler: SimScheduler) -> None:
         """A task is started by somebody, ends after a while, and another one comes."""
         self._guests += 1
         node_id = self._stream.choice(list(self._fleet.nodes))
         tags = MARK if self._stream.random() < self._share.stoppable else {}
-        guest = Guest(f"guest-{self._guests:06d}", "eval:1", started_by="cron", tags=tags)
-        guests.running[guest.task_id] = (node_id, guest)
+        guest = UnmanagedTask(f"guest-{self._guests:06d}", "eval:1", started_by="cron", tags=tags)
+        scheduler.unmanaged[guest.task_id] = (node_id, guest)
         self._trace.tell("guest", node_id, guest.task_id)
 
         def ends() -> None:
-            guests.running.pop(guest.task_id, None)
-            self._comes(guests)
+            scheduler.unmanaged.pop(guest.task_id, None)
+            self._comes(scheduler)
 
         self._agenda.after(lognormal(self._stream, GUEST_SECONDS, 0.7), ends)
 

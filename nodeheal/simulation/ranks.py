@@ -7,8 +7,9 @@ the same time are the one thing that must never be.
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from nodeheal.domain.job import STOPPED_BY_REQUEST, GangTask, Job, Run
-from nodeheal.services.translate.ecs_task import TaskChange
+from nodeheal.adapters.ecs.stop_reasons import STOPPED_BY_REQUEST, causes_of
+from nodeheal.domain.job import GangTask, Job, Run
+from nodeheal.ports.scheduler import TaskChange
 from nodeheal.simulation.agenda import EPOCH, Agenda
 from nodeheal.simulation.chance import Chance, lognormal
 from nodeheal.simulation.described import Described
@@ -170,8 +171,7 @@ class Ranks:
         stopped_at = self._agenda.clock() if rank.state == "STOPPED" else None
         began_at = EPOCH + timedelta(seconds=rank.began_at) if rank.began_at is not None else None
         placement = f"placement-of-{rank.node.node_id}"
-        told = TaskChange(
-            rank.job_id, rank.run, rank.task_id, placement, rank.state, exit_code, reason, stopped_at, began_at
-        )
+        ended = (exit_code, reason, stopped_at, began_at, causes_of(reason))
+        told = TaskChange(rank.job_id, rank.run, rank.task_id, placement, rank.state, *ended)
         self.described.note(told, rank.node)
         self.on_task(told)

@@ -4,8 +4,8 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 from nodeheal.contract.vocabulary import IncidentState
-from nodeheal.domain.guest import Guest
 from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.unmanaged_task import UnmanagedTask
 from nodeheal.ports import Ports
 from nodeheal.simulation.agenda import Agenda
 from nodeheal.simulation.stores import SimIncidents, SimNodes, SimOperations, SimWaits
@@ -47,7 +47,8 @@ class Seen:
     operations: SimOperations
     policy: RecoveryPolicy
     in_force_since: float = float("-inf")  # of this policy
-    missing_guests: Callable[[str], Sequence[Guest]] = lambda reason: ()  # stopped for this reason, and not started
+    # tasks of others that were stopped for this reason, and not started again
+    missing_guests: Callable[[str], Sequence[UnmanagedTask]] = lambda reason: ()
     drained: Collection[str] = ()  # nodes that people have drained
     struck_at: list[float] = field(default_factory=list)  # when a function died, or a call of one was broken
     runs_since: float = 0.0  # the function that others may be let in beside

@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 from nodeheal.domain.silence import glimpse_of
 from nodeheal.ports import JobStore
+from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services.ask_after_ranks import LAUNCH_IS_OVER, PATIENCE
-from nodeheal.services.translate.ecs_task import TaskChange
 from nodeheal.simulation.agenda import Agenda
 from nodeheal.simulation.hazards import Died
 from nodeheal.simulation.setting import DAY

@@ -5,10 +5,10 @@ from collections.abc import Callable, Collection, Iterator
 
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.vocabulary import NodeState, Step
-from nodeheal.domain.guest import Guest
 from nodeheal.domain.incident import Incident
 from nodeheal.domain.job import Run
 from nodeheal.domain.node import OUT_OF_SERVICE, Node
+from nodeheal.domain.unmanaged_task import UnmanagedTask
 from nodeheal.simulation.agenda import seconds_of
 from nodeheal.simulation.invariants import (
     budget_is_never_exceeded,
@@ -130,7 +130,7 @@ class Watch:
         """A node takes work again, by our hand."""
         self._hold(what_people_drained_stays_drained(self.seen, node_id))
 
-    def guest_stopped(self, node: Node, guest: Guest) -> None:
+    def guest_stopped(self, node: Node, guest: UnmanagedTask) -> None:
         """A task of others is stopped by us."""
         self._trace.tell("act", node.node_id, f"stops {guest}")
         self._hold(tasks_of_others_are_left_alone(self.seen, self.seen.nodes.nodes[node.node_id], guest))

@@ -11,11 +11,11 @@ from nodeheal.contract.vocabulary import Provider
 from nodeheal.domain.approval import Links
 from nodeheal.domain.errors import NotAccepted, Superseded
 from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services import new_machine, wakeup
 from nodeheal.services.ingest import ingest
 from nodeheal.services.notify import notify
 from nodeheal.services.sweep import sweep
-from nodeheal.services.translate.ecs_task import TaskChange
 from nodeheal.simulation.agenda import Agenda
 from nodeheal.simulation.bus import QUEUE, Bus
 from nodeheal.simulation.chance import Chance
@@ -115,10 +115,10 @@ class World:
         self._connect_neighbours()
 
     def _connect_neighbours(self) -> None:
-        self.watch.seen.missing_guests = self.parts.guests.missing
+        self.watch.seen.missing_guests = self.scheduler.missing
         self.watch.seen.drained = self.neighbours.drained
         self.scheduler.on_switched_on = self.watch.switched_on
-        self.parts.guests.on_stop = self.watch.guest_stopped
+        self.scheduler.on_stop_unmanaged = self.watch.guest_stopped
         self.neighbours.in_force = self._come_into_force
 
     def _come_into_force(self, policy: RecoveryPolicy) -> None:
@@ -151,7 +151,7 @@ class World:
 
     def _went_down(self, node: TrueNode) -> None:
         self.work.node_down(node)
-        self.parts.guests.node_down(node)
+        self.scheduler.node_down(node)
 
     def _came_up(self, node: TrueNode) -> None:
         self.work.node_up(node)
@@ -162,7 +162,7 @@ class World:
         self.nodes.put(records)
         if self.setting.provider is Provider.ec2:
             self.machines.put(records)
-        self.neighbours.begin(records, self.scheduler, self.parts.guests, self.machines)
+        self.neighbours.begin(records, self.scheduler, self.machines)
         self.switches.begin()
         self.work.begin(self.setting.nodes)
         if self.setting.mass_failure:

@@ -7,13 +7,13 @@ from nodeheal.adapters.memory.enrolment_tags import MemoryEnrolmentTags
 from nodeheal.adapters.memory.evidence import sign_upload
 from nodeheal.adapters.memory.owners import MemoryConfirmations
 from nodeheal.adapters.memory.stores import MemoryAttemptLedger, MemoryPoolStore
+from nodeheal.contract.vocabulary import SchedulerKind
 from nodeheal.ports import Ports
 from nodeheal.simulation.agenda import Agenda
 from nodeheal.simulation.chance import Chance
 from nodeheal.simulation.cloud import SimCommands, SimMessenger, SimScheduler, SimWitnesses, SimWorkflows, Throttles
 from nodeheal.simulation.executions import Executions
 from nodeheal.simulation.fleet import Fleet
-from nodeheal.simulation.guests import SimGuests
 from nodeheal.simulation.hazards import Hazards, Seam, through
 from nodeheal.simulation.index import Index
 from nodeheal.simulation.job_stores import SimJobNotes, SimJobs
@@ -22,7 +22,8 @@ from nodeheal.simulation.setting import Setting
 from nodeheal.simulation.stores import SimHeartbeats, SimIncidents, SimNodes, SimOperations, SimWaits, SimWatchlist
 
 # Ports that are functions which only look, or values: nothing comes between.
-_PLAIN = ("clock", "reading", "sign_upload", "find_seats", "see_ranks", "has_confirmed")
+_PLAIN = ("clock", "reading", "sign_upload", "has_confirmed")
+_PLAIN_OF_SCHEDULER = ("placements_of", "rank_statuses")  # they only look, however many nodes they are asked about
 _COMMANDS = ("find_checkpoint", "try_way")  # functions that make a node do something
 
 
@@ -36,7 +37,6 @@ class WorldPorts:
     operations: SimOperations
     jobs: SimJobs
     scheduler: SimScheduler
-    guests: SimGuests
     commands: SimCommands
     messenger: SimMessenger
     machines: SimMachines
@@ -50,7 +50,7 @@ def world_ports(
     index = Index(agenda, chance, setting.cloud)
     nodes, waits, jobs = SimNodes(index), SimWaits(index), SimJobs(index)
     operations = SimOperations(index, agenda)
-    incidents, scheduler, guests = SimIncidents(nodes, index), SimScheduler(throttles), SimGuests(throttles)
+    incidents, scheduler = SimIncidents(nodes, index), SimScheduler(throttles)
     commands, messenger = SimCommands(throttles, fleet), SimMessenger(agenda)
     machines = SimMachines(throttles, fleet, agenda, chance)
     raw = Ports(
@@ -62,8 +62,7 @@ def world_ports(
         operations=operations,
         jobs=jobs,
         job_notes=SimJobNotes(jobs),
-        scheduler=scheduler,
-        guests=guests,
+        schedulers={SchedulerKind.ECS: scheduler},
         commands=commands,
         machines=machines,
         workflows=SimWorkflows(throttles, executions),
@@ -75,19 +74,20 @@ def world_ports(
         sign_upload=sign_upload,
         find_checkpoint=commands.find_checkpoint,
         try_way=commands.try_way,
-        find_seats=scheduler.find_seats,
-        see_ranks=scheduler.see_ranks,
         has_confirmed=MemoryConfirmations(),
         clock=agenda.clock,
     )
-    return WorldPorts(nodes, incidents, waits, operations, jobs, scheduler, guests, commands, messenger, machines, raw)
+    return WorldPorts(nodes, incidents, waits, operations, jobs, scheduler, commands, messenger, machines, raw)
 
 
 def seamed(raw: Ports, hazards: Hazards) -> Ports:
     """The same ports, at each call of which something may happen."""
     seams: dict[str, Any] = {field.name: getattr(raw, field.name) for field in fields(Ports)}
-    for name in sorted(seams.keys() - {*_PLAIN, *_COMMANDS}):
+    for name in sorted(seams.keys() - {*_PLAIN, *_COMMANDS, "schedulers"}):
         seams[name] = Seam(name, seams[name], hazards)
     for name in _COMMANDS:
         seams[name] = through(name, seams[name], hazards)
+    seams["schedulers"] = {
+        kind: Seam("scheduler", one, hazards, plain=_PLAIN_OF_SCHEDULER) for kind, one in raw.schedulers.items()
+    }
     return Ports(**seams)

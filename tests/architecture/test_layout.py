@@ -17,7 +17,7 @@ from tools import reference
 
 STEMS = [spec.stem for spec in FUNCTIONS]
 NOT_FUNCTIONS = {"__init__", "composition", "signatures"}
-PORTS_AT_MOST, METHODS_AT_MOST = 18, 7
+PORTS_AT_MOST, METHODS_AT_MOST = 22, 7
 FUNCTION_LINES, APP_LINES = 25, 30
 
 
@@ -58,8 +58,9 @@ def test_the_app_is_thin() -> None:
 
 
 def test_ports_are_few_and_small() -> None:
-    tree = ast.parse(Path(ports_module.__file__).read_text("utf-8"))
-    found = [c for c in tree.body if isinstance(c, ast.ClassDef) and any(ast.unparse(b) == "Protocol" for b in c.bases)]
+    trees = [ast.parse(path.read_text("utf-8")) for path in Path(ports_module.__file__).parent.glob("*.py")]
+    classes = [one for tree in trees for one in tree.body if isinstance(one, ast.ClassDef)]
+    found = [one for one in classes if any(ast.unparse(base) == "Protocol" for base in one.bases)]
 
     assert 0 < len(found) <= PORTS_AT_MOST
     for port in found:
@@ -75,7 +76,7 @@ def test_generated_files_are_fresh(render: object) -> None:
 def test_the_control_plane_reads_the_clock_in_one_place() -> None:
     told = [
         REPOSITORY / "nodeheal" / part
-        for part in ("contract", "parsers", "domain", "operations", "services", "adapters", "ports.py")
+        for part in ("contract", "parsers", "domain", "operations", "services", "adapters", "ports")
     ]
     files = [
         path for part in [*told, REPOSITORY / "lambdas"] for path in (part.rglob("*.py") if part.is_dir() else [part])

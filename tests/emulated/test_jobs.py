@@ -186,7 +186,7 @@ def is_clean(cloud: Sandbox, ports: Ports) -> bool:
 def test_past_the_commands_everything_is_denied(cloud: Sandbox, ports: Ports, grace: Operator) -> None:
     ecs, steps = grace.client("ecs"), grace.client("stepfunctions")
     node = ports.nodes.in_pool("wired")[0]
-    seat = ports.scheduler.look(node)
+    placement = ports.scheduler_of(node).placement_of(node)
     idle = {"name": "c", "image": "numpy-trainer", "memory": 64, "command": ["true"]}
     registered = cloud.client("ecs").register_task_definition(
         family="nodeheal-other", requiresCompatibilities=["EXTERNAL"], networkMode="host", containerDefinitions=[idle]
@@ -196,7 +196,7 @@ def test_past_the_commands_everything_is_denied(cloud: Sandbox, ports: Ports, gr
     agents = {"Source": names.AGENT_SOURCE, "DetailType": names.NODE_HEALTH_REPORTED, "Detail": "{}"}
 
     assert is_denied(
-        lambda: ecs.start_task(cluster=cloud.cluster, taskDefinition=definition, containerInstances=[seat.placement])
+        lambda: ecs.start_task(cluster=cloud.cluster, taskDefinition=definition, containerInstances=[placement.name])
     )
     assert is_denied(
         lambda: ecs.register_task_definition(family="mine", containerDefinitions=[idle], taskRoleArn=admin)

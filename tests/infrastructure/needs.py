@@ -13,15 +13,13 @@ from botocore.session import Session
 from nodeheal.contract import names
 from stacks.settings import REPOSITORY
 
-ADAPTERS = REPOSITORY / "nodeheal" / "adapters" / "aws"
+ADAPTERS = REPOSITORY / "nodeheal" / "adapters"
 # Each port: its module and class there, and the services whose calls stand in it.
 _CLASSES = {
     "attempts": ("limits", "DynamoAttemptLedger"),
     "commands": ("ssm", "SsmNodeCommands"),
     "enrolment_tags": ("enrolment_tags", "AwsEnrolmentTags"),
     "find_checkpoint": ("ssm", "SsmNodeCommands"),
-    "find_seats": ("ecs", "EcsScheduler"),
-    "guests": ("ecs_guests", "EcsGuests"),
     "has_confirmed": ("owners", "SnsConfirmations"),
     "heartbeats": ("heartbeats", "DynamoHeartbeats"),
     "incidents": ("stores", "DynamoIncidentStore"),
@@ -33,8 +31,7 @@ _CLASSES = {
     "nodes": ("stores", "DynamoNodeStore"),
     "policy_reader": ("policy_reader", "PolicyReader"),
     "pools": ("limits", "DynamoPoolStore"),
-    "scheduler": ("ecs", "EcsScheduler"),
-    "see_ranks": ("ecs", "EcsScheduler"),
+    "scheduler": ("ecs.scheduler", "EcsScheduler"),
     "sign_upload": ("evidence", "S3UploadSigner"),
     "try_way": ("ssm", "SsmNodeCommands"),
     "waits": ("stores", "DynamoWaitStore"),
@@ -44,11 +41,10 @@ _CLASSES = {
     "workflows": ("workflows", "StepFunctionsWorkflows"),
 }
 _SERVICES = {
-    "container_instances": ("ecs",),
     "ec2": ("ec2", "autoscaling"),
     "ec2_owner": ("ec2", "eks"),
-    "ecs": ("ecs",),
-    "ecs_guests": ("ecs",),
+    "ecs.container_instances": ("ecs",),
+    "ecs.scheduler": ("ecs",),
     "enrolment_tags": ("ec2", "ssm"),
     "evidence": ("s3",),
     "heartbeats": ("dynamodb",),
@@ -59,11 +55,12 @@ _SERVICES = {
     "owners": ("sns",),
     "ssm": ("ssm",),
     "stores": ("dynamodb",),
-    "witnesses": ("ecs", "ssm", "ec2"),
+    "witnesses": ("ssm", "ec2"),
     "workflows": ("stepfunctions",),
 }
 # The parts of ours to which an adapter hands a call on, by how it names them.
 _HELPERS = {"_table": ("items", "Table"), "table": ("items", "Table"), "_owners": ("ec2_owner", "Owners")}
+_HELPERS |= {"scheduler": ("ecs.scheduler", "EcsScheduler")}
 _TRANSACTED = {
     "Put": "dynamodb:PutItem",
     "Update": "dynamodb:UpdateItem",
@@ -119,7 +116,9 @@ def needs_of(call: str) -> frozenset[Need]:
 
 @cache
 def _module(name: str) -> ast.Module:
-    return ast.parse((ADAPTERS / f"{name}.py").read_text("utf-8"))
+    """A module of the cloud's adapters by its name, one of a scheduler's with its folder before it."""
+    folder, _, stem = name.rpartition(".")
+    return ast.parse((ADAPTERS / (folder or "aws") / f"{stem}.py").read_text("utf-8"))
 
 
 @cache
@@ -169,9 +168,9 @@ def _next(place: tuple[str, str, str], node: ast.AST) -> list[tuple[str, str, st
 @cache
 def _imported(module: str) -> dict[str, str]:
     """The other adapters' modules that a module takes names from, by name."""
-    package = "nodeheal.adapters.aws."
+    package = "nodeheal.adapters."
     return {
-        alias.name: str(node.module).removeprefix(package)
+        alias.name: str(node.module).removeprefix(package).removeprefix("aws.")
         for node in ast.walk(_module(module))
         if isinstance(node, ast.ImportFrom) and str(node.module).startswith(package)
         for alias in node.names

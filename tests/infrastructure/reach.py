@@ -12,10 +12,9 @@ from pathlib import Path
 from nodeheal.ports import Ports
 from stacks.settings import REPOSITORY
 
-PORTS = frozenset(Ports.__dataclass_fields__) - {"clock", "reading"}
-VERBS = frozenset(
-    {"find_checkpoint", "find_seats", "has_confirmed", "see_ranks", "sign_upload", "try_way"}
-)  # ports that are one call
+PORTS = frozenset(Ports.__dataclass_fields__) - {"clock", "reading", "schedulers"}
+VERBS = frozenset({"find_checkpoint", "has_confirmed", "sign_upload", "try_way"})  # ports that are one call
+OF_WHOSE = ("scheduler_of", "scheduler_for")  # of a node, for a job
 _FOLDERS = ("nodeheal/operations", "nodeheal/services", "nodeheal/domain", "lambdas")
 # They serve every function: what a step's wrapper does with the policy, the step that asks for it refers to itself.
 _NOT_FOLLOWED = frozenset(
@@ -126,6 +125,8 @@ def _calls(name: str) -> Iterator[str]:
         for node in ast.walk(body):
             if isinstance(node, ast.Attribute) and _is_port(node.value):
                 yield f"{node.value.attr}.{node.attr}"  # type: ignore[attr-defined]
+            elif isinstance(node, ast.Attribute) and _is_scheduler(node.value):
+                yield f"scheduler.{node.attr}"
             elif isinstance(node, ast.Attribute) and node.attr in VERBS and _is_port(node):
                 yield node.attr  # called here, or handed on to be called
             elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "Power":
@@ -138,6 +139,13 @@ def _is_port(node: ast.expr) -> bool:
         return False
     of = node.value.func if isinstance(node.value, ast.Call) else node.value
     return isinstance(of, ast.Name) and of.id == "ports"
+
+
+def _is_scheduler(node: ast.expr) -> bool:
+    """Whether it is spelled `ports.scheduler_of(node)`, or is one of all that there are, by its name."""
+    if isinstance(node, ast.Name):
+        return node.id == "scheduler"
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in OF_WHOSE
 
 
 def _dotted(path: Path) -> str:

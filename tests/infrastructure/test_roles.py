@@ -320,7 +320,6 @@ def test_no_person_and_no_node_may_do_what_a_function_may() -> None:
         "dynamodb:UpdateItem": {OPERATOR},
         "dynamodb:DeleteItem": {OPERATOR},
         "ecs:UpdateContainerInstancesState": {OPERATOR},  # `nodes release` brings one back; the tag holds it to ours
-        "ecs:TagResource": {OPERATOR},
         "ecs:UntagResource": {OPERATOR},
         "iam:PassRole": {JOBS},
         "ssm:SendCommand": {OPERATOR},  # on a node: without a document of theirs it is nothing

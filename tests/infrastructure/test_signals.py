@@ -7,8 +7,8 @@ import pytest
 from ministack.services import eventbridge
 
 from lambdas.take_signal import TRANSLATORS
+from nodeheal.adapters.aws.translate.cloudwatch_alarm import METRICS, NAMESPACE
 from nodeheal.contract import names
-from nodeheal.services.translate.cloudwatch_alarm import METRICS, NAMESPACE
 from stacks.signals import signals
 from tests.infrastructure.synthesis import Template
 

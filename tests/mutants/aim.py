@@ -16,7 +16,6 @@ _CORE = (
     "decide",
     "escalation",
     "gang",
-    "guest",
     "heal",
     "incident",
     "job",
@@ -36,6 +35,7 @@ _CORE = (
     "silence",
     "spell",
     "surroundings",
+    "unmanaged_task",
 )
 # The node's own rule, and the conditional writes: their twins in DynamoDB are held to the same by tests/twins.
 _ELSEWHERE = ("nodeheal.agent.order", "nodeheal.adapters.memory.stores", "nodeheal.adapters.memory.world")

@@ -5,11 +5,11 @@ from dataclasses import replace
 
 from nodeheal.adapters.memory.stores import MemoryJobNotes, MemoryPoolStore
 from nodeheal.contract.vocabulary import Provider
-from nodeheal.domain.guest import Guest
 from nodeheal.domain.knobs import Breaker, Budget, Mode, PoolPolicy
 from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.unmanaged_task import UnmanagedTask
 from nodeheal.operations import engine
-from nodeheal.services import guests, isolate_node, job_nodes
+from nodeheal.services import isolate_node, job_nodes, unmanaged_tasks
 from nodeheal.services.ingest import Ingested
 from nodeheal.simulation.cloud import SimWorkflows
 from nodeheal.simulation.faults import Fault, Kind
@@ -126,8 +126,8 @@ def a_node_that_people_have_drained_fails(world: World) -> None:
 
 
 def a_node_with_a_task_of_others_fails(world: World) -> None:
-    guest = Guest("task-of-others", "eval:1", tags=MARK)
-    world.parts.guests.running[guest.task_id] = (_first(world), guest)
+    guest = UnmanagedTask("task-of-others", "eval:1", tags=MARK)
+    world.scheduler.unmanaged[guest.task_id] = (_first(world), guest)
     strike(world, 60)
 
 
@@ -170,19 +170,19 @@ CASES: dict[str, tuple[Break, Callable[[World], None], RecoveryPolicy, Work]] = 
         Work(share=0),
     ),
     "what_people_drained_stays_drained": (
-        cut(isolate_node._switch_off, "node.drained_by_us or seat.is_on", "True"),
+        cut(isolate_node._switch_off, "node.drained_by_us or placement.is_schedulable", "True"),
         a_node_that_people_have_drained_fails,
         ACT,
         Work(share=0),
     ),
     "tasks_of_others_are_left_alone": (
-        cut(guests.set_guests_aside, "policy.pool(node.pool).stops_other_tasks", "True"),
+        cut(unmanaged_tasks.stop_unmanaged_tasks, "policy.pool(node.pool).stops_other_tasks", "True"),
         a_node_with_a_task_of_others_fails,
         ACT,
         Work(share=0),
     ),
     "stopped_tasks_come_back": (
-        set_to((f"{_SERVICES}end_incident.bring_guests_back", lambda *_: "")),
+        set_to((f"{_SERVICES}end_incident.restart_unmanaged_tasks", lambda *_: "")),
         a_node_with_a_task_of_others_fails,
         ACT.model_copy(update={"default_pool": ACT.default_pool.model_copy(update={"stops_other_tasks": True})}),
         Work(share=0),

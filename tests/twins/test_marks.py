@@ -8,9 +8,10 @@ import pytest
 from botocore.exceptions import ClientError
 
 from nodeheal.adapters.aws.marks import AwsMarks
+from nodeheal.adapters.ecs.marks import EcsMarks
 from nodeheal.adapters.memory.marks import MemoryMarks
 from nodeheal.contract import names
-from nodeheal.contract.vocabulary import Provider
+from nodeheal.contract.vocabulary import Provider, SchedulerKind
 from nodeheal.domain.enrolment import Registry
 from nodeheal.domain.node import Node
 from nodeheal.services.enroll_node import Marks
@@ -61,7 +62,7 @@ class Cloud:
 
     def list_container_instances(self, *, cluster: str, filter: str) -> Json:
         name = filter.removeprefix("ec2InstanceId == ").removesuffix(" and agentConnected == true")
-        if f"ECS {name}" in self.unknown:
+        if f"SCHEDULER {name}" in self.unknown:
             return {"containerInstanceArns": []}
         is_listed_first = name in self.left_behind and "agentConnected" not in filter
         older = [f"arn/{cluster}/{name}/older"] if is_listed_first else []
@@ -87,6 +88,10 @@ def drop(tags: dict[str, str], keys: list[str]) -> None:
         tags.pop(key, None)
 
 
+def marks_on(make: Callable[[str], Any]) -> AwsMarks:
+    return AwsMarks(make, {SchedulerKind.ECS: EcsMarks(make)})
+
+
 World = tuple[Marks, Callable[[Registry, Node], None]]
 
 
@@ -97,7 +102,7 @@ def world(request: pytest.FixtureRequest) -> World:
         memory = MemoryMarks()
         return memory, lambda registry, node: memory.unknown.add((registry, node.node_id))
     cloud = Cloud()
-    return AwsMarks(lambda service: cloud), lambda registry, node: cloud.unknown.add(f"{registry.name} {node.node_id}")
+    return marks_on(lambda service: cloud), lambda registry, node: cloud.unknown.add(f"{registry.name} {node.node_id}")
 
 
 def standing(marks: Marks, of: Node) -> dict[Registry, bool]:
@@ -138,14 +143,14 @@ def test_a_cluster_that_nobody_knows_has_nobody_in_it() -> None:
         def list_container_instances(self, *, cluster: str, filter: str) -> Json:
             raise ClientError({"Error": {"Code": "ClusterNotFoundException"}}, "ListContainerInstances")
 
-    assert AwsMarks(lambda service: NoCluster()).of(HYBRID)[1].name == ""
+    assert marks_on(lambda service: NoCluster()).of(HYBRID)[1].name == ""
 
 
 def test_the_registries_are_those_that_ask_for_the_mark(world: World) -> None:
     marks, _ = world
 
-    assert set(standing(marks, HYBRID)) == {Registry.SSM, Registry.ECS}
-    assert set(standing(marks, MACHINE)) == {Registry.EC2, Registry.ECS}
+    assert set(standing(marks, HYBRID)) == {Registry.SSM, Registry.SCHEDULER}
+    assert set(standing(marks, MACHINE)) == {Registry.EC2, Registry.SCHEDULER}
 
 
 @pytest.mark.parametrize("which", NODES, ids=["hybrid", "ec2"])
@@ -162,12 +167,12 @@ def test_a_registry_that_does_not_know_the_node_has_no_name_for_it(world: World,
 def test_a_terminated_instance_is_no_instance() -> None:
     cloud = Cloud(state="terminated")
 
-    assert AwsMarks(lambda service: cloud).of(MACHINE)[0].name == ""
+    assert marks_on(lambda service: cloud).of(MACHINE)[0].name == ""
 
 
 def test_other_tags_are_left_alone_and_another_value_is_no_mark() -> None:
     cloud = Cloud(tags={HYBRID.instance_id: {names.MANAGED_TAG: "false", "Name": "theirs"}})
-    marks = AwsMarks(lambda service: cloud)
+    marks = marks_on(lambda service: cloud)
     [managed, _] = marks.of(HYBRID)
 
     assert not managed.is_set
@@ -179,8 +184,8 @@ def test_other_tags_are_left_alone_and_another_value_is_no_mark() -> None:
 def test_of_two_registrations_of_a_node_the_connected_one_is_marked() -> None:
     """ECS keeps the container instance of an external node that is registered again, ACTIVE and not connected."""
     cloud = Cloud(left_behind={HYBRID.instance_id})
-    marks = AwsMarks(lambda service: cloud)
-    [mark] = [mark for mark in marks.of(HYBRID) if mark.registry is Registry.ECS]
+    marks = marks_on(lambda service: cloud)
+    [mark] = [mark for mark in marks.of(HYBRID) if mark.registry is Registry.SCHEDULER]
 
     marks.put(HYBRID, mark)
 

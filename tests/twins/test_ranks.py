@@ -5,22 +5,31 @@ from typing import Any
 
 import pytest
 
-from nodeheal.adapters.aws.ecs import EcsScheduler
+from nodeheal.adapters.ecs.scheduler import EcsScheduler
 from nodeheal.adapters.memory.world import MemoryScheduler
+from nodeheal.contract.vocabulary import EndCause
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.job import GangTask
-from nodeheal.ports import RankSeen, SeeRanks
+from nodeheal.ports.scheduler import RankRunner, RankStatus
 from tests.twins.test_world import ARN, TASK, Aws, aws, on_ecs  # noqa: F401  # the fixture is used by its name
 from tests.unit.builders import NOW
 
 RANKS = [GangTask("a", rank, "boot-1", f"{ARN}-{rank}", f"{TASK}-{rank}") for rank in range(5)]
 ENDED, RUNS, DARK, FORGOTTEN, LOST = RANKS
 KNOWN = (
-    RankSeen(ENDED.task_id, "STOPPED", True, 1, "EssentialContainerExited: it has exited: OutOfMemoryError", NOW),
-    RankSeen(RUNS.task_id, "RUNNING", True, started_at=NOW),
-    RankSeen(DARK.task_id, "RUNNING", False),
-    RankSeen(FORGOTTEN.task_id, "MISSING", True),
-    RankSeen(LOST.task_id, "MISSING", False),
+    RankStatus(
+        ENDED.task_id,
+        "STOPPED",
+        True,
+        1,
+        "EssentialContainerExited: it has exited: OutOfMemoryError",
+        NOW,
+        end_causes=(EndCause.OUT_OF_MEMORY,),
+    ),
+    RankStatus(RUNS.task_id, "RUNNING", True, started_at=NOW),
+    RankStatus(DARK.task_id, "RUNNING", False),
+    RankStatus(FORGOTTEN.task_id, "MISSING", True),
+    RankStatus(LOST.task_id, "MISSING", False),
 )
 DESCRIBED = [
     {
@@ -56,19 +65,19 @@ def on_aws() -> Aws:
 
 
 @pytest.fixture(params=["memory", "ecs"])
-def see_ranks(request: pytest.FixtureRequest) -> Iterator[SeeRanks]:
+def scheduler(request: pytest.FixtureRequest) -> Iterator[RankRunner]:
     if request.param == "memory":
         unheard = {DARK.placement, LOST.placement}
-        yield MemoryScheduler(seen={one.task_id: one for one in KNOWN}, disconnected=unheard).see_ranks
+        yield MemoryScheduler(seen={one.task_id: one for one in KNOWN}, disconnected=unheard)
         return
     made = on_aws()
     with made.stub:
-        yield EcsScheduler(made, made).see_ranks
+        yield EcsScheduler(made, made)
         made.stub.assert_no_pending_responses()
 
 
-def test_each_rank_is_told_as_the_scheduler_has_it_and_whether_its_machine_is_heard(see_ranks: SeeRanks) -> None:
-    assert list(see_ranks("training", RANKS)) == list(KNOWN)
+def test_each_rank_is_told_as_the_scheduler_has_it_and_whether_its_machine_is_heard(scheduler: RankRunner) -> None:
+    assert list(scheduler.rank_statuses("training", RANKS)) == list(KNOWN)
 
 
 @on_ecs
@@ -79,7 +88,7 @@ def test_a_gang_of_more_than_a_hundred_is_asked_after_in_several_calls(aws: Aws)
         asked = {"cluster": "training", "tasks": [task.task_id for task in some]}
         aws.answers("describe_tasks", {"tasks": runs, "failures": []}, asked)
 
-    seen = EcsScheduler(aws, aws).see_ranks("training", gang)
+    seen = EcsScheduler(aws, aws).rank_statuses("training", gang)
 
     assert [one.status for one in seen] == ["RUNNING"] * 101
 
@@ -89,6 +98,6 @@ def test_a_cluster_that_is_gone_says_nothing_and_a_throttle_is_named(aws: Aws) -
     aws.refuses("describe_tasks", "ClusterNotFoundException").refuses("describe_tasks", "ThrottlingException")
     scheduler = EcsScheduler(aws, aws)
 
-    assert list(scheduler.see_ranks("training", RANKS)) == []
+    assert list(scheduler.rank_statuses("training", RANKS)) == []
     with pytest.raises(NotAccepted, match="DescribeTasks: ThrottlingException"):
-        scheduler.see_ranks("training", RANKS)
+        scheduler.rank_statuses("training", RANKS)

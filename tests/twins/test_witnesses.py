@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from nodeheal.adapters.aws.witnesses import AwsWitnesses
+from nodeheal.adapters.ecs.scheduler import EcsScheduler
 from nodeheal.adapters.memory.watch import MemoryWitnesses
-from nodeheal.contract.vocabulary import Provider
+from nodeheal.contract.vocabulary import Provider, SchedulerKind
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.node import Node
 from nodeheal.domain.silence import STOPPED, TERMINATED, Answer
@@ -29,7 +30,8 @@ class Said:
         stubs = [service.stub for service in (self.ecs, self.ssm, self.ec2)]
         for stub in stubs:
             stub.activate()
-        answers = AwsWitnesses(self.ecs, self.ssm, self.ec2, lambda: NOW).ask(asked)
+        schedulers = {SchedulerKind.ECS: EcsScheduler(self.ecs, self.ecs)}
+        answers = AwsWitnesses(schedulers, self.ssm, self.ec2, lambda: NOW).ask(asked)
         for stub in stubs:
             stub.assert_no_pending_responses()
         return {answer.witness: answer for answer in answers}
@@ -146,3 +148,11 @@ def test_witnesses_in_memory_say_what_they_are_told_and_nothing_else() -> None:
     witnesses = MemoryWitnesses({HYBRID.node_id: (lost,)})
 
     assert (list(witnesses.ask(HYBRID)), list(witnesses.ask(MACHINE))) == ([lost], [])
+
+
+def test_a_scheduler_that_this_deployment_does_not_serve_cannot_tell() -> None:
+    said = Said()
+
+    answer = AwsWitnesses({}, said.ssm, said.ec2, lambda: NOW)._ask_scheduler(HYBRID)
+
+    assert (answer.witness, answer.is_up) == ("ECS", None)

@@ -16,12 +16,12 @@ from botocore.exceptions import ClientError
 from botocore.stub import ANY, Stubber
 
 from nodeheal.adapters.aws import calls
-from nodeheal.adapters.aws.ecs import EcsScheduler
 from nodeheal.adapters.aws.evidence import S3UploadSigner
 from nodeheal.adapters.aws.items import Table
 from nodeheal.adapters.aws.messenger import AwsMessenger, Destinations
 from nodeheal.adapters.aws.ssm import SsmNodeCommands
 from nodeheal.adapters.aws.workflows import StepFunctionsWorkflows
+from nodeheal.adapters.ecs.scheduler import EcsScheduler
 from nodeheal.adapters.memory.evidence import sign_upload
 from nodeheal.adapters.memory.world import MemoryNodeCommands
 from nodeheal.contract import names
@@ -34,7 +34,8 @@ from nodeheal.contract.vocabulary import Check, CheckpointFormat, Escalation, Fa
 from nodeheal.domain.errors import NotAccepted, NotEnrolled, NotFound, PlacementRefused
 from nodeheal.domain.evidence import Diagnosis, EvidenceAsked
 from nodeheal.domain.job import DirectoryLook, GangTask, Job, Run
-from nodeheal.ports import CommandStatus, Delivery, Seat, SignUpload
+from nodeheal.ports import CommandStatus, Delivery, SignUpload
+from nodeheal.ports.scheduler import NodePlacement
 from tests.unit.builders import NOW, FrozenClock, node
 
 ARN = "arn:aws:ecs:us-east-1:111122223333:container-instance/training/0123456789abcdef"
@@ -97,7 +98,7 @@ def test_a_node_that_is_not_registered_is_not_found(aws: Aws) -> None:
         registered(aws, "ACTIVE", [], connected=connected), registered(aws, "", [], connected=connected)
 
     with pytest.raises(NotFound, match=f"{A} is not registered in ECS cluster training"):
-        EcsScheduler(aws, aws).look(node())
+        EcsScheduler(aws, aws).placement_of(node())
 
 
 @on_ecs
@@ -105,16 +106,16 @@ def test_a_node_in_service_is_found_by_one_call_and_one_that_drains_by_two(aws: 
     registered(aws, "ACTIVE", [ARN])
     registered(aws, "ACTIVE", []), registered(aws, "", [ARN])
 
-    seats = [EcsScheduler(aws, aws).look(node()) for _ in range(2)]
+    placements = [EcsScheduler(aws, aws).placement_of(node()) for _ in range(2)]
 
-    assert seats == [Seat(ARN, is_on=True), Seat(ARN, is_on=False)]
+    assert placements == [NodePlacement(ARN, is_schedulable=True), NodePlacement(ARN, is_schedulable=False)]
 
 
 @on_ecs
 def test_a_node_whose_ecs_agent_is_away_is_found_all_the_same(aws: Aws) -> None:
     registered(aws, "ACTIVE", []), registered(aws, "", []), registered(aws, "ACTIVE", [ARN], connected=False)
 
-    assert EcsScheduler(aws, aws).look(node()) == Seat(ARN, is_on=True)
+    assert EcsScheduler(aws, aws).placement_of(node()) == NodePlacement(ARN, is_schedulable=True)
 
 
 @on_ecs
@@ -122,7 +123,7 @@ def test_the_registration_that_a_node_has_left_behind_is_not_taken_for_it(aws: A
     # The old container instance is ACTIVE and not connected; the one in use drains.
     registered(aws, "ACTIVE", []), registered(aws, "", [ARN])
 
-    assert EcsScheduler(aws, aws).look(node()) == Seat(ARN, is_on=False)
+    assert EcsScheduler(aws, aws).placement_of(node()) == NodePlacement(ARN, is_schedulable=False)
 
 
 @on_ecs
@@ -130,7 +131,7 @@ def test_a_node_without_the_operators_tag_is_not_enrolled(aws: Aws) -> None:
     aws.refuses("update_container_instances_state", "AccessDeniedException")
 
     with pytest.raises(NotEnrolled, match=f"nodeheal:managed = true.*nodeheal nodes enroll {A}"):
-        EcsScheduler(aws, aws).switch(node(), Seat(ARN, is_on=True), is_on=False, isolated_by="inc-1")
+        EcsScheduler(aws, aws).drain(node(), NodePlacement(ARN, is_schedulable=True), isolated_by="inc-1")
 
 
 @on_ecs
@@ -144,8 +145,8 @@ def test_a_node_is_switched_off_for_an_incident_that_is_named_there_and_on_again
 
     scheduler = EcsScheduler(aws, aws)
 
-    scheduler.switch(node(), Seat(ARN, is_on=True), is_on=False, isolated_by="inc-1")
-    scheduler.switch(node(), Seat(ARN, is_on=False), is_on=True, isolated_by="")
+    scheduler.drain(node(), NodePlacement(ARN, is_schedulable=True), isolated_by="inc-1")
+    scheduler.undrain(node(), NodePlacement(ARN, is_schedulable=False))
 
 
 @on_ecs
@@ -153,7 +154,7 @@ def test_a_node_that_ecs_knows_no_more_is_not_found_and_not_tagged(aws: Aws) -> 
     aws.answers("update_container_instances_state", {"failures": [{"arn": ARN, "reason": "MISSING"}]})
 
     with pytest.raises(NotFound, match="MISSING"):
-        EcsScheduler(aws, aws).switch(node(), Seat(ARN, is_on=True), is_on=False, isolated_by="inc-1")
+        EcsScheduler(aws, aws).drain(node(), NodePlacement(ARN, is_schedulable=True), isolated_by="inc-1")
 
 
 @on_ecs
@@ -170,8 +171,8 @@ def test_a_rank_is_started_where_it_is_asked_for_marked_as_ours_and_found_by_tha
 
     scheduler = EcsScheduler(aws, aws)
 
-    assert scheduler.start(LLAMA, RUN, RANK, {"RANK": "1"}) == TASK
-    assert scheduler.find(LLAMA, RUN) == {ARN: TASK}
+    assert scheduler.start_rank(LLAMA, RUN, RANK, {"RANK": "1"}) == TASK
+    assert scheduler.find_ranks(LLAMA, RUN) == {ARN: TASK}
 
 
 @on_ecs
@@ -184,7 +185,7 @@ def test_a_job_with_a_command_of_its_own_runs_it_instead_of_the_definitions(aws:
 
     job = replace(LLAMA, command=("python", "train.py"))
 
-    assert EcsScheduler(aws, aws).start(job, RUN, RANK, {"RANK": "1"}) == TASK
+    assert EcsScheduler(aws, aws).start_rank(job, RUN, RANK, {"RANK": "1"}) == TASK
 
 
 @on_ecs
@@ -192,7 +193,7 @@ def test_a_rank_that_ecs_will_not_place_is_refused_in_its_own_words(aws: Aws) ->
     aws.answers("start_task", {"tasks": [], "failures": [{"arn": ARN, "reason": "RESOURCE:GPU"}]})
 
     with pytest.raises(PlacementRefused, match=f"rank 1 on {A}: RESOURCE:GPU"):
-        EcsScheduler(aws, aws).start(LLAMA, RUN, RANK, {})
+        EcsScheduler(aws, aws).start_rank(LLAMA, RUN, RANK, {})
 
 
 @on_ecs
@@ -200,11 +201,11 @@ def test_a_task_that_ecs_has_forgotten_is_stopped_and_any_other_error_is_a_surpr
     aws.refuses("stop_task", "InvalidParameterException").refuses("stop_task", "ClusterNotFoundException")
     aws.refuses("stop_task", "ThrottlingException")
 
-    EcsScheduler(aws, aws).stop(LLAMA.cluster, TASK, "recovery")
+    EcsScheduler(aws, aws).stop_rank(LLAMA.cluster, TASK, "recovery")
     with pytest.raises(ClientError, match="ClusterNotFound"):
-        EcsScheduler(aws, aws).stop(LLAMA.cluster, TASK, "recovery")
+        EcsScheduler(aws, aws).stop_rank(LLAMA.cluster, TASK, "recovery")
     with pytest.raises(NotAccepted, match="StopTask: ThrottlingException"):
-        EcsScheduler(aws, aws).stop(LLAMA.cluster, TASK, "recovery")
+        EcsScheduler(aws, aws).stop_rank(LLAMA.cluster, TASK, "recovery")
 
 
 @on_ecs
@@ -213,7 +214,7 @@ def test_a_task_whose_tag_went_with_its_end_is_stopped_although_iam_denies_it(aw
     aws.refuses("stop_task", "AccessDeniedException")
     aws.answers("describe_tasks", {"tasks": seen}, {"cluster": "training", "tasks": [TASK]})
 
-    EcsScheduler(aws, aws).stop(LLAMA.cluster, TASK, "recovery")
+    EcsScheduler(aws, aws).stop_rank(LLAMA.cluster, TASK, "recovery")
 
 
 @on_ecs
@@ -222,7 +223,7 @@ def test_a_task_that_runs_and_may_not_be_stopped_is_a_surprise(aws: Aws) -> None
     aws.answers("describe_tasks", {"tasks": [{"taskArn": TASK, "desiredStatus": "RUNNING"}]})
 
     with pytest.raises(ClientError, match="AccessDenied"):
-        EcsScheduler(aws, aws).stop(LLAMA.cluster, TASK, "recovery")
+        EcsScheduler(aws, aws).stop_rank(LLAMA.cluster, TASK, "recovery")
 
 
 # SSM -----------------------------------------------------------------------------------------------------------------

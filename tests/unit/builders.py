@@ -103,6 +103,12 @@ def memory_ports(clock: FrozenClock | None = None) -> Ports:
     return ports_of(clock or FrozenClock())
 
 
+def scheduler_in(ports: Ports) -> Any:
+    """The only scheduler of this world; in memory, with all that it remembers."""
+    (only,) = ports.schedulers.values()
+    return only
+
+
 def started_job(job: Job, nodes: Sequence[Node], ports: Ports) -> Run:
     """A job whose first run has been started on these nodes, as run_job does it, and no workflow to watch it."""
     assert ports.jobs.save(job)

@@ -7,7 +7,7 @@ from typing import Any
 from lambdas.take_signal import TRANSLATORS
 from nodeheal.contract.vocabulary import Provider
 from nodeheal.domain.node import Node
-from nodeheal.services.translate.foreign import Draft
+from nodeheal.ports.signals import Draft
 from tests.unit.builders import node
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "foreign"

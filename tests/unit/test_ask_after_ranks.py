@@ -3,22 +3,23 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from nodeheal.contract.vocabulary import JobState, Next
+from nodeheal.adapters.memory.world import MemoryScheduler
+from nodeheal.contract.vocabulary import JobState, Next, SchedulerKind
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.job import GangTask, Run
-from nodeheal.ports import Ports, RankSeen, Wait
+from nodeheal.ports import Ports, Wait
+from nodeheal.ports.scheduler import RankStatus, TaskChange
 from nodeheal.services import ask_after_ranks as ranks
 from nodeheal.services.ask_after_ranks import FORGOTTEN, ask_after_ranks
 from nodeheal.services.start_gang import NEVER_STARTED
 from nodeheal.services.stop_gang import GANG_STOPPED, await_end, stop_key
-from nodeheal.services.translate.ecs_task import TaskChange
 from nodeheal.services.wakeup import on_task_change
 from nodeheal.services.watch_gang import watch_gang
-from tests.unit.builders import NOW, FrozenClock, started_job
+from tests.unit.builders import NOW, FrozenClock, scheduler_in, started_job
 from tests.unit.test_job_steps import (  # noqa: F401  # fixtures are used by their names
     TOKEN,
     A,
@@ -47,12 +48,12 @@ def ask(world: Ports, clock: FrozenClock, after: float = OVERDUE) -> list[str]: 
 
 def scheduler_has(world: Ports, rank: int, status: str, exit_code: int | None = None) -> None:
     task_id = run_of(world).tasks[rank].task_id
-    seen = RankSeen(task_id, status, is_connected=True, exit_code=exit_code)
-    world.scheduler.seen[task_id] = seen  # type: ignore[attr-defined]
+    seen = RankStatus(task_id, status, is_connected=True, exit_code=exit_code)
+    scheduler_in(world).seen[task_id] = seen
 
 
 def asked(world: Ports) -> list[str]:
-    found: list[str] = world.scheduler.asked_after  # type: ignore[attr-defined]
+    found: list[str] = scheduler_in(world).asked_after
     return found
 
 
@@ -100,7 +101,7 @@ def test_a_rank_that_was_started_long_ago_and_is_not_known_to_run_is_asked_after
     ports.jobs.save(replace(job, state=JobState.RUNNING, current_run=0))
     started_job(replace(job, job_id="mistral", version=0), [stored(ports, A), stored(ports, B)], ports)
     task = ports.jobs.get_run("mistral", 1).tasks[0]  # type: ignore[union-attr]
-    ports.scheduler.seen[task.task_id] = RankSeen(task.task_id, "RUNNING", is_connected=True)  # type: ignore[attr-defined]
+    scheduler_in(ports).seen[task.task_id] = RankStatus(task.task_id, "RUNNING", is_connected=True)
 
     told = ask(ports, clock, OVERDUE)
 
@@ -189,14 +190,28 @@ def test_each_cluster_is_asked_after_its_own_ranks(ports: Ports, clock: FrozenCl
     other = started_job(elsewhere, [stored(ports, C)], ports)
     clusters: list[tuple[str, list[str]]] = []
 
-    def sees(cluster: str, tasks: Sequence[GangTask]) -> Sequence[RankSeen]:
+    def sees(cluster: str, tasks: Sequence[GangTask]) -> Sequence[RankStatus]:
         clusters.append((cluster, [task.placement for task in tasks]))
         return []
 
-    ask(replace(ports, see_ranks=sees), clock)
+    scheduler_in(ports).rank_statuses = sees
+    ask(ports, clock)
 
     mine = run_of(ports).tasks[1].placement
     assert clusters == [("elsewhere", [other.tasks[0].placement]), ("training", [mine])]
+
+
+def test_each_scheduler_is_asked_after_its_own_ranks(ports: Ports, clock: FrozenClock) -> None:  # noqa: F811
+    launched(ports)
+    becomes(ports, 0, "STOPPED", 1)
+    job, other = ports.jobs.get("llama"), cast("SchedulerKind", "OTHER")
+    assert job is not None
+    assert ports.jobs.save(replace(job, scheduler=other))
+    theirs = MemoryScheduler()
+
+    ask(replace(ports, schedulers={**ports.schedulers, other: theirs}), clock)
+
+    assert (asked(ports), theirs.asked_after) == ([], [run_of(ports).tasks[1].task_id])
 
 
 def test_what_takes_too_long_to_be_taken_has_its_turn_in_another_minute(
@@ -229,7 +244,7 @@ def test_of_a_machine_that_the_scheduler_does_not_hear_nothing_is_believed_but_a
     run = launched(ports)
     becomes(ports, 0, "STOPPED", 1)
     scheduler_has(ports, 1, status)
-    ports.scheduler.disconnected.add(run.tasks[1].placement)  # type: ignore[attr-defined]
+    scheduler_in(ports).disconnected.add(run.tasks[1].placement)
 
     told = ask(ports, clock, 2 * HOUR)
 
@@ -240,7 +255,7 @@ def test_an_end_that_the_machine_has_told_before_it_fell_silent_is_one(ports: Po
     run = launched(ports)
     becomes(ports, 0, "STOPPED", 1)
     scheduler_has(ports, 1, "STOPPED", 1)
-    ports.scheduler.disconnected.add(run.tasks[1].placement)  # type: ignore[attr-defined]
+    scheduler_in(ports).disconnected.add(run.tasks[1].placement)
 
     ask(ports, clock)
 
@@ -293,12 +308,15 @@ def test_a_scheduler_that_says_not_now_is_asked_by_the_next_sweep(ports: Ports, 
     becomes(ports, 0, "STOPPED", 1)
     scheduler_has(ports, 1, "STOPPED", 134)
 
-    told = ask(replace(ports, see_ranks=_throttled), clock)
+    answers = scheduler_in(ports).rank_statuses
+    scheduler_in(ports).rank_statuses = _throttled
+    told = ask(ports, clock)
+    scheduler_in(ports).rank_statuses = answers
 
     assert (told, len(ask(ports, clock, 60))) == ([], 1)
 
 
-def _throttled(cluster: str, asked_after: Sequence[GangTask]) -> Sequence[RankSeen]:
+def _throttled(cluster: str, asked_after: Sequence[GangTask]) -> Sequence[RankStatus]:
     raise NotAccepted("DescribeTasks: ThrottlingException")
 
 

@@ -7,7 +7,7 @@ import pytest
 from nodeheal.contract.vocabulary import Outcome
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.services.isolate_node import isolate_node
-from tests.unit.builders import ACT
+from tests.unit.builders import ACT, scheduler_in
 from tests.unit.test_steps import A, B, Incident
 
 
@@ -22,10 +22,10 @@ def told(it: Incident) -> list[str]:
 def test_the_whole_gang_is_asked_in_one_command_before_its_tasks_are_stopped() -> None:
     it = Incident()
     stopped_when_asked: list[dict[str, str]] = []
-    ask, scheduler = commands(it).checkpoint, it.ports.scheduler
+    ask, scheduler = commands(it).checkpoint, scheduler_in(it.ports)
 
     def spy(*arguments: Any) -> Any:
-        stopped_when_asked.append(dict(scheduler.stopped))  # type: ignore[attr-defined]
+        stopped_when_asked.append(dict(scheduler.stopped))
         return ask(*arguments)
 
     commands(it).checkpoint = spy

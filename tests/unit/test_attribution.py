@@ -3,6 +3,7 @@
 from dataclasses import replace
 from datetime import timedelta
 
+from nodeheal.adapters.ecs.stop_reasons import causes_of
 from nodeheal.contract.vocabulary import Family
 from nodeheal.domain.attribution import failed_at, how_it_ended, what_nodes_said
 from nodeheal.domain.job import GangTask, Run
@@ -16,7 +17,8 @@ A, B, C, _ = NODES
 
 def rank(number: int, code: int | None, seconds: float, reason: str = "") -> GangTask:
     at = NOW + timedelta(seconds=seconds)
-    return GangTask(NODES[number], number, "boot-1", "p", "t", "STOPPED", code, reason, at)
+    known = GangTask(NODES[number], number, "boot-1", "p", "t", "STOPPED", code, reason, at)
+    return replace(known, end_causes=causes_of(reason))
 
 
 def run(*tasks: GangTask) -> Run:

@@ -10,7 +10,7 @@ import pytest
 from botocore.exceptions import EndpointConnectionError
 from typer.testing import CliRunner
 
-from nodeheal.adapters.memory.recipes import MemoryJobLogs, MemoryRecipes
+from nodeheal.adapters.memory.task_definitions import MemoryJobLogs, MemoryTaskDefinitions
 from nodeheal.cli import connect, job_log, job_wait
 from nodeheal.cli.main import app
 from nodeheal.contract import names
@@ -19,14 +19,16 @@ from nodeheal.domain.job import Job, job_of
 from nodeheal.domain.job_log import LogLine
 from nodeheal.domain.owner import Owner
 from nodeheal.domain.pool import Pool
-from nodeheal.domain.recipe import Container, LogPlace, Recipe
+from nodeheal.domain.task_definition import Container, LogLocation, TaskDefinition
 from nodeheal.ports import Ports
 from nodeheal.services.steps import save_node
 from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node
 from tests.workflows.job_cluster import JobCluster, fails, is_recovered
 
 RUN = CliRunner()
-TRAINER = Recipe("trainer:7", (Container("trainer", 8, LogPlace("/nodeheal/jobs", "llama")), Container("proxy")))
+TRAINER = TaskDefinition(
+    "trainer:7", (Container("trainer", 8, LogLocation("/nodeheal/jobs", "llama")), Container("proxy"))
+)
 FILE = "name: llama\npool: demo\nnodes: 2\ntask_definition: trainer\ncheckpoints: {directory: /fsx/llama}\n"
 IMAGE = FILE.replace("task_definition: trainer", "image: llama:3\ncommand: [python, train.py]\naccelerators: 4") + (
     "mounts: [{source: /fsx, target: /fsx}]\nenvironment: {A: b}\n"
@@ -49,8 +51,8 @@ class World:
 
     def __init__(self, ports: Ports, clock: FrozenClock) -> None:
         self.ports, self.clock = ports, clock
-        self.recipes = MemoryRecipes({"trainer": TRAINER, "trainer:7": TRAINER})
-        self.logs, self.owners = MemoryJobLogs(), Owners()
+        self.definitions = MemoryTaskDefinitions({"trainer": TRAINER, "trainer:7": TRAINER})
+        self.logs, self.owners = MemoryJobLogs(self.definitions), Owners()
         self.stops: list[str] = []
         self.happenings: list[Any] = []  # what happens while a command sleeps, one at a time
 
@@ -90,8 +92,8 @@ def put_in_place(it: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connect, "ports", lambda table: it.ports)
     monkeypatch.setattr(connect, "job_ports", lambda table: it.ports)
     monkeypatch.setattr(connect, "policy", lambda: ACT)
-    monkeypatch.setattr(connect, "recipes", lambda: it.recipes)
-    monkeypatch.setattr(connect, "job_logs", lambda: it.logs)
+    monkeypatch.setattr(connect, "task_definitions", lambda kind: it.definitions)
+    monkeypatch.setattr(connect, "job_logs", lambda kind: it.logs)
     monkeypatch.setattr(connect, "owners", lambda: it.owners)
     monkeypatch.setattr(connect, "put_stop", it.stops.append)
     monkeypatch.setattr(connect, "execution_url", lambda incident: f"https://console.example/{incident}")
@@ -129,7 +131,7 @@ def test_a_job_is_put_on_record_with_the_revision_that_was_checked_and_started(w
 def test_of_an_image_a_task_definition_is_made_that_holds_command_and_environment(world: World, tmp_path: Path) -> None:
     submit(tmp_path, IMAGE)
 
-    [spec] = world.recipes.registered
+    [spec] = world.definitions.registered
     assert spec.command == ("python", "train.py")
     assert world.job.task_definition == "nodeheal-llama:1"
     assert (world.job.command, world.job.environment, world.job.accelerators) == ((), {}, 4)
@@ -142,7 +144,7 @@ def test_a_dry_run_shows_everything_and_touches_nothing(world: World, tmp_path: 
     assert told["task_definition"]["image"] == "llama:3"
     assert told["placement"]["nodes"] == ["mi-a", "mi-b"]
     assert world.ports.jobs.get("llama") is None
-    assert (world.recipes.registered, world.started) == ([], [])
+    assert (world.definitions.registered, world.started) == ([], [])
 
 
 @pytest.mark.parametrize(
@@ -167,7 +169,7 @@ def test_what_no_waiting_can_mend_is_refused_at_once(
 
 
 def test_a_task_definition_of_another_network_is_refused(world: World, tmp_path: Path) -> None:
-    world.recipes.recipes["trainer"] = replace(TRAINER, has_host_network=False)
+    world.definitions.definitions["trainer"] = replace(TRAINER, has_host_network=False)
 
     assert "must have the network mode host" in submit(tmp_path, FILE).output
     assert world.started == []
@@ -194,7 +196,7 @@ def test_a_name_is_taken_once(world: World, tmp_path: Path) -> None:
 
     assert again.exit_code == 1
     assert "name: job llama exists already (SUBMITTED); give another name, or --idempotent returns it" in again.output
-    assert len(world.recipes.registered) == 1
+    assert len(world.definitions.registered) == 1
 
 
 def test_an_idempotent_submission_makes_up_for_a_start_that_a_crash_has_lost(world: World, tmp_path: Path) -> None:
@@ -515,7 +517,7 @@ def test_a_definition_that_logs_elsewhere_is_said_to(world: World, tmp_path: Pat
     submit(tmp_path, FILE.replace("nodes: 2", "nodes: 2\ncontainer: proxy"))
     launched(world, 1)
 
-    assert "trainer:7 does not send the output of proxy to CloudWatch Logs" in run("logs", "llama").output
+    assert "trainer:7 keeps no output of proxy" in run("logs", "llama").output
 
 
 def test_who_follows_sees_what_is_new_once_and_goes_on_with_the_next_run(world: World, tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ from nodeheal.services.look_around import is_running, look_around
 from nodeheal.services.look_once import look_once
 from nodeheal.services.reserve_attempt import why_no_attempt
 from nodeheal.services.wait_for_news import wait_for_news
-from tests.unit.builders import ACT, NOW, memory_ports, node, waiting, xid
+from tests.unit.builders import ACT, NOW, memory_ports, node, scheduler_in, waiting, xid
 from tests.unit.test_decide import SPARE, Story
 from tests.unit.test_regressions import restarted_for_an_application_fault
 from tests.unit.test_replay import fault, replayed, steps
@@ -784,7 +784,7 @@ def test_a_node_that_the_scheduler_has_lost_refuses_the_launch() -> None:
         raise NotFound("no such container instance")
 
     lost: Any = gone
-    it.ports.scheduler.start = lost  # type: ignore[method-assign]
+    scheduler_in(it.ports).start_rank = lost
     launch_gang(request, it.ports, ACT)
 
     assert (it.resumed().outcome, it.resumed().reason) == (Outcome.REFUSED, "no such container instance")
@@ -810,13 +810,13 @@ def test_a_rank_that_a_broken_launch_has_started_is_not_started_again() -> None:
     started = (replace(tasks[0], task_id="task-llama-2-0"), tasks[1])
     it.ports.jobs.save_run(Run("llama", 2, it.clock(), f"{it.id}/{it.turn}", started))
     ranks: list[int] = []
-    start = it.ports.scheduler.start
+    start = scheduler_in(it.ports).start_rank
 
     def watched(job: Any, run: Any, task: Any, environment: Any) -> str:
         ranks.append(task.rank)
-        return start(job, run, task, environment)
+        return str(start(job, run, task, environment))
 
-    it.ports.scheduler.start = watched  # type: ignore[method-assign]
+    scheduler_in(it.ports).start_rank = watched
     launch_gang(request, it.ports, ACT)
 
     assert ranks == [1]
@@ -990,7 +990,7 @@ def test_every_rank_is_told_where_the_first_one_is() -> None:
 
     it.relaunch()
 
-    told = {name: env["MASTER_ADDR"] for name, env in it.ports.scheduler.environments.items()}  # type: ignore[attr-defined]
+    told = {name: env["MASTER_ADDR"] for name, env in scheduler_in(it.ports).environments.items()}
     assert (told["task-llama-2-0"], told["task-llama-2-1"]) == ("127.0.0.1", "127.0.0.1")
 
 
@@ -1007,13 +1007,13 @@ def test_of_a_refused_launch_what_was_started_is_stopped_and_may_still_write() -
         raise PlacementRefused("no room")
 
     no_room: Any = refused
-    it.ports.scheduler.start = no_room  # type: ignore[method-assign]
+    scheduler_in(it.ports).start_rank = no_room
     launch_gang(request, it.ports, ACT)
 
     run = it.ports.jobs.get_run("llama", 2)
     assert run is not None
     assert [(task.status, task.stop_reason) for task in run.tasks] == [("PENDING", ""), ("STOPPED", "never started")]
-    assert "task-llama-2-0" in it.ports.scheduler.stopped  # type: ignore[attr-defined]
+    assert "task-llama-2-0" in scheduler_in(it.ports).stopped
 
 
 # The look at the deadline --------------------------------------------------------------------------------------------

@@ -4,11 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from nodeheal.contract.ecs_task import EcsTaskDetail
+from nodeheal.adapters.ecs.rank_change import task_change
+from nodeheal.adapters.ecs.task import EcsTaskDetail
 from nodeheal.contract.vocabulary import JobState
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.job import Job
-from nodeheal.services.translate.ecs_task import TaskChange, task_change
+from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services.wakeup import on_task_change
 from tests.unit.builders import as_rank
 from tests.unit.test_guards import lost

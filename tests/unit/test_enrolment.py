@@ -28,7 +28,7 @@ from nodeheal.services.wakeup import on_node_booted
 from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node, xid
 
 NODE = node().node_id
-BOTH = {(Registry.SSM, NODE), (Registry.ECS, NODE)}
+BOTH = {(Registry.SSM, NODE), (Registry.SCHEDULER, NODE)}
 SAID = Enrolment("demo", "ada: new rack")
 
 
@@ -69,7 +69,7 @@ def test_an_enrolled_node_carries_the_mark_wherever_it_is_asked_for(ports: Ports
     recorded, done = enroll_node(NODE, SAID, ports, marks)
 
     assert marks.marked == BOTH
-    assert done == (f"marked SSM managed node SSM/{NODE}", f"marked ECS container instance ECS/{NODE}")
+    assert done == (f"marked SSM managed node SSM/{NODE}", f"marked ECS container instance SCHEDULER/{NODE}")
     assert recorded.state_reason == "enrolled by ada: new rack"
 
 
@@ -78,7 +78,7 @@ def test_an_ec2_node_is_marked_as_an_instance(ports: Ports, marks: MemoryMarks) 
 
     enroll_node("i-1", SAID, ports, marks)
 
-    assert marks.marked == {(Registry.EC2, "i-1"), (Registry.ECS, "i-1")}
+    assert marks.marked == {(Registry.EC2, "i-1"), (Registry.SCHEDULER, "i-1")}
 
 
 def test_enrolling_again_changes_nothing(ports: Ports, marks: MemoryMarks) -> None:
@@ -96,16 +96,18 @@ def test_what_a_human_has_said_already_is_left_alone(ports: Ports, marks: Memory
 
     _, done = enroll_node(NODE, SAID, ports, marks)
 
-    assert done == (f"marked ECS container instance ECS/{NODE}",)
+    assert done == (f"marked ECS container instance SCHEDULER/{NODE}",)
 
 
-@pytest.mark.parametrize("registry", [Registry.SSM, Registry.ECS])
+@pytest.mark.parametrize(
+    ("registry", "called"), [(Registry.SSM, "SSM managed node"), (Registry.SCHEDULER, "ECS container instance")]
+)
 def test_a_node_that_a_registry_does_not_know_is_refused_before_anything_is_marked(
-    ports: Ports, marks: MemoryMarks, registry: Registry
+    ports: Ports, marks: MemoryMarks, registry: Registry, called: str
 ) -> None:
     marks.unknown.add((registry, NODE))
 
-    with pytest.raises(NotFound, match=f"{NODE} is no {registry.value} .* nothing was done"):
+    with pytest.raises(NotFound, match=f"{NODE} is no {called} .* nothing was done"):
         enroll_node(NODE, replace(SAID, is_spare=True), ports, marks)
 
     assert marks.marked == set()
@@ -125,7 +127,7 @@ def test_a_node_whose_agent_has_never_reported_is_recorded_and_told_to_be_so(por
 
     assert said.exit_code == 0, said.output
     assert "its agent has not reported yet" in said.output
-    assert marks.marked == {(Registry.SSM, NEW), (Registry.ECS, NEW)}
+    assert marks.marked == {(Registry.SSM, NEW), (Registry.SCHEDULER, NEW)}
     recorded = stored(ports, NEW)
     assert (recorded.state, recorded.cluster, recorded.rack) == (NodeState.ENROLLED, "training", "r7")
     [row] = [row for row in json.loads(run("list", "demo", "--json").output) if row["node"] == NEW]
@@ -205,7 +207,7 @@ def test_a_node_that_never_comes_is_retired(ports: Ports, marks: MemoryMarks) ->
 
 
 def test_a_node_that_nobody_knows_is_refused_by_name(ports: Ports, marks: MemoryMarks) -> None:
-    marks.unknown = {(Registry.SSM, NEW), (Registry.ECS, NEW)}
+    marks.unknown = {(Registry.SSM, NEW), (Registry.SCHEDULER, NEW)}
 
     said = run("enroll", NEW, "--pool", "demo", "--why", "x")
 
@@ -341,7 +343,7 @@ def test_what_cannot_be_is_refused(
 
 
 def test_what_breaks_off_says_how_far_it_came_and_goes_on_from_there(ports: Ports, marks: MemoryMarks) -> None:
-    marks.broken = {Registry.ECS}
+    marks.broken = {Registry.SCHEDULER}
 
     with pytest.raises(HalfDone, match=f"the line is dead; done: marked SSM managed node SSM/{NODE}"):
         enroll_node(NODE, replace(SAID, is_spare=True), ports, marks)
@@ -391,7 +393,7 @@ def test_a_retired_node_carries_no_mark(ports: Ports, marks: MemoryMarks, state:
 
 def test_retiring_that_broke_off_goes_on(ports: Ports, marks: MemoryMarks) -> None:
     enroll_node(NODE, SAID, ports, marks)
-    marks.broken = {Registry.ECS}
+    marks.broken = {Registry.SCHEDULER}
     with pytest.raises(HalfDone, match="took the mark off SSM"):
         retire_node(NODE, "sold", ports, marks)
 

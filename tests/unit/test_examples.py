@@ -19,6 +19,7 @@ import pytest
 from nodeheal.contract.job_spec import JobSpec
 from nodeheal.services.prepare_job import file_doubts
 from stacks.settings import REPOSITORY
+from tests.unit.builders import scheduler_in
 from tests.workflows.job_cluster import JobCluster, finishes
 
 yaml = pytest.importorskip("yaml")
@@ -48,7 +49,7 @@ def told() -> set[str]:
     it.checkpoints = [("/fsx/iter_0000001", 1)]
     it.happenings = [finishes]
     it.submit()
-    [environment, _] = it.ports.scheduler.environments.values()  # type: ignore[attr-defined]
+    [environment, _] = scheduler_in(it.ports).environments.values()
     return set(environment)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from nodeheal.adapters.ecs.stop_reasons import causes_of
 from nodeheal.domain.gang import Standing, breakage, first_end, overdue, standing, words_of_end
 from nodeheal.domain.job import GangTask, Run
 from tests.unit.builders import NOW
@@ -17,7 +18,8 @@ def task(
     """One rank; `after`: seconds until it stopped."""
     stopped_at = NOW + timedelta(seconds=after) if status == "STOPPED" else None
     known = GangTask(f"mi-{rank}", rank, "boot", f"place-{rank}", f"task-{rank}", status, exit_code)
-    return replace(known, stopped_at=stopped_at, **changes)
+    known = replace(known, stopped_at=stopped_at, **changes)
+    return replace(known, end_causes=causes_of(known.stop_reason))
 
 
 def run(*tasks: GangTask) -> Run:

@@ -23,7 +23,7 @@ from nodeheal.services.reserve_attempt import why_no_attempt
 from nodeheal.services.return_to_service import return_to_service
 from nodeheal.services.stop_gang import stop_gang
 from nodeheal.services.submit_job import submit_job
-from tests.unit.builders import ACT, NOW, xid
+from tests.unit.builders import ACT, NOW, scheduler_in, xid
 from tests.unit.test_decide import OBSERVE, SPARE, Story
 from tests.unit.test_steps import LLAMA, A, C, Incident
 
@@ -232,7 +232,7 @@ def test_a_launch_that_loses_its_writes_starts_nothing(store: str, method: str) 
     with pytest.raises(NotAccepted):
         launch_gang(request, it.ports, ACT)
 
-    assert "task-llama-2-0" not in it.ports.scheduler.tasks  # type: ignore[attr-defined]
+    assert "task-llama-2-0" not in scheduler_in(it.ports).tasks
 
 
 @pytest.mark.parametrize("why", ["of another launch", "of this launch"])
@@ -268,4 +268,4 @@ def test_of_two_launches_that_record_their_runs_in_one_moment_the_first_to_point
     with pytest.raises(NotAccepted):
         launch_gang(request, it.ports, ACT)
 
-    assert "task-llama-2-0" not in it.ports.scheduler.tasks  # type: ignore[attr-defined]
+    assert "task-llama-2-0" not in scheduler_in(it.ports).tasks

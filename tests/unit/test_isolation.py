@@ -12,7 +12,7 @@ from nodeheal.services.ingest import ingest
 from nodeheal.services.isolate_node import isolate_node
 from nodeheal.services.return_to_service import return_to_service
 from nodeheal.services.stop_gang import stop_gang
-from tests.unit.builders import ACT, xid
+from tests.unit.builders import ACT, scheduler_in, xid
 from tests.unit.test_steps import A, B, Incident
 
 # More calls than any of these steps makes: what is longer would not be crashed at its end.
@@ -58,8 +58,11 @@ class Calls:
 def crashing(ports: Ports, crash_after: int) -> tuple[Ports, Calls]:
     calls = Calls(crash_after)
     wrapped: dict[str, Any] = {
-        f.name: CrashingPort(getattr(ports, f.name), calls) for f in fields(ports) if f.name != "clock"
+        f.name: CrashingPort(getattr(ports, f.name), calls)
+        for f in fields(ports)
+        if f.name not in ("clock", "schedulers")
     }
+    wrapped["schedulers"] = {kind: CrashingPort(one, calls) for kind, one in ports.schedulers.items()}
     return replace(ports, **wrapped), calls
 
 
@@ -88,7 +91,7 @@ def isolation(it: Incident, ports: Ports) -> None:
 def test_a_node_that_iam_does_not_let_us_drain_is_as_it_was_and_named_to_a_human() -> None:
     it = Incident()
     before = it.node()
-    it.ports.scheduler.not_enrolled.add(A)  # type: ignore[attr-defined]
+    scheduler_in(it.ports).not_enrolled.add(A)
 
     isolate_node(it.request(), it.ports, ACT)
 
@@ -96,12 +99,12 @@ def test_a_node_that_iam_does_not_let_us_drain_is_as_it_was_and_named_to_a_human
     assert "tag" in it.resumed().reason
     assert (it.node().state, it.node().drained_by_us) == (before.state, False)
     assert list(it.ports.pools.holders("demo")) == []
-    assert it.ports.scheduler.stopped == {}  # type: ignore[attr-defined]
+    assert scheduler_in(it.ports).stopped == {}
 
 
 def drained_by_an_operator() -> Incident:
     it = Incident()
-    it.ports.scheduler.draining.add(A)  # type: ignore[attr-defined]
+    scheduler_in(it.ports).draining.add(A)
     return it
 
 
@@ -122,9 +125,9 @@ def test_an_isolation_that_crashes_anywhere_ends_as_if_it_had_not() -> None:
     assert len(worlds) > 10
     for it in worlds:
         assert (it.node().state, it.node().drained_by_us) == (NodeState.ISOLATED, True)
-        assert it.ports.scheduler.isolated_by == {A: it.id}  # type: ignore[attr-defined]
+        assert scheduler_in(it.ports).isolated_by == {A: it.id}
         assert list(it.ports.pools.holders("demo")) == [A]
-        assert set(it.ports.scheduler.stopped) == {"task-llama-1-0", "task-llama-1-1"}  # type: ignore[attr-defined]
+        assert set(scheduler_in(it.ports).stopped) == {"task-llama-1-0", "task-llama-1-1"}
 
 
 def test_an_operators_drain_stays_theirs_wherever_the_isolation_crashes() -> None:
@@ -133,7 +136,7 @@ def test_an_operators_drain_stays_theirs_wherever_the_isolation_crashes() -> Non
     assert len(worlds) > 10
     for it in worlds:
         assert (it.node().state, it.node().drained_by_us) == (NodeState.ISOLATED, False)
-        assert it.ports.scheduler.isolated_by == {}  # type: ignore[attr-defined]
+        assert scheduler_in(it.ports).isolated_by == {}
 
 
 def test_a_return_that_crashes_anywhere_undoes_the_isolation_whole() -> None:
@@ -141,20 +144,20 @@ def test_a_return_that_crashes_anywhere_undoes_the_isolation_whole() -> None:
 
     assert len(worlds) > 5
     for it in worlds:
-        assert it.ports.scheduler.draining == set()  # type: ignore[attr-defined]
-        assert it.ports.scheduler.isolated_by == {}  # type: ignore[attr-defined]
+        assert scheduler_in(it.ports).draining == set()
+        assert scheduler_in(it.ports).isolated_by == {}
         assert (it.node().state, it.node().drained_by_us) == (NodeState.PROBATION, False)
         assert list(it.ports.pools.holders("demo")) == []
 
 
 def test_a_drain_of_our_own_from_an_earlier_incident_is_still_ours() -> None:
     it = Incident()
-    it.ports.scheduler.draining.add(A)  # type: ignore[attr-defined]
+    scheduler_in(it.ports).draining.add(A)
     it.ports.nodes.save(replace(it.node(), drained_by_us=True))
 
     it.isolate(), it.reboot(), it.diagnose(), it.give_back()
 
-    assert it.ports.scheduler.draining == set()  # type: ignore[attr-defined]
+    assert scheduler_in(it.ports).draining == set()
 
 
 def test_an_operators_drain_that_comes_while_the_node_is_written_by_others_is_seen() -> None:
@@ -164,7 +167,7 @@ def test_an_operators_drain_that_comes_while_the_node_is_written_by_others_is_se
 
     def lose_once(node: Any) -> bool:
         it.ports.nodes.save = save  # type: ignore[method-assign]
-        it.ports.scheduler.draining.add(A)  # type: ignore[attr-defined]
+        scheduler_in(it.ports).draining.add(A)
         return False
 
     it.ports.nodes.save = lose_once  # type: ignore[method-assign]

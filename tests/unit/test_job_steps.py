@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from nodeheal.adapters.ecs.stop_reasons import causes_of
 from nodeheal.contract.health_event import DiagnosticsFinished
 from nodeheal.contract.job_spec import Preflight
 from nodeheal.contract.job_steps import JobRequest, JobResult
@@ -15,6 +16,7 @@ from nodeheal.domain.job import CheckAnswer, Job, Run
 from nodeheal.domain.knobs import Fabric
 from nodeheal.domain.node import Node
 from nodeheal.ports import Ports
+from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services import wakeup
 from nodeheal.services.attribute_failure import attribute_failure
 from nodeheal.services.await_nodes import await_nodes
@@ -28,10 +30,9 @@ from nodeheal.services.judge_checks import ROUNDS, judge_checks
 from nodeheal.services.launch_job import launch_job
 from nodeheal.services.steps import save_node
 from nodeheal.services.stop_job import stop_job
-from nodeheal.services.translate.ecs_task import TaskChange
 from nodeheal.services.try_pairs import pairs_or_launch
 from nodeheal.services.watch_gang import at_work, tell_watch, watch_gang, why_held
-from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, named, node, waiting, xid
+from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, named, node, scheduler_in, waiting, xid
 
 A, B, C = "mi-0000000a", "mi-0000000b", "mi-0000000c"
 TOKEN = "token-1"
@@ -114,7 +115,8 @@ def run_of(ports: Ports) -> Run:
 
 def becomes(ports: Ports, rank: int, status: str, exit_code: int | None = None, reason: str = "") -> None:
     task, run = run_of(ports).tasks[rank], run_of(ports)
-    change = TaskChange("llama", run.number, task.task_id, task.placement, status, exit_code, reason, ports.clock())
+    told = (exit_code, reason, ports.clock(), None, causes_of(reason))
+    change = TaskChange("llama", run.number, task.task_id, task.placement, status, *told)
     wakeup.on_task_change(change, ports)
 
 
@@ -264,7 +266,7 @@ def test_a_launch_that_is_asked_twice_starts_one_run(ports: Ports) -> None:
 def test_a_launch_that_is_refused_leaves_no_rank_that_looks_alive(ports: Ports) -> None:
     for name in (A, B):
         save_node(ports, stored(ports, name), claimed_by="llama")
-    ports.scheduler.start = _refuses  # type: ignore[method-assign,assignment]
+    scheduler_in(ports).start_rank = _refuses
 
     launch_job(request(), ports, ACT)
 

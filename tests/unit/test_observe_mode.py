@@ -8,7 +8,7 @@ import pytest
 
 from nodeheal.contract.names import OPERATOR_REQUEST, TRAINING_HANG
 from nodeheal.contract.steps import DecideRequest, StepRequest
-from nodeheal.contract.vocabulary import Family
+from nodeheal.contract.vocabulary import Family, SchedulerKind
 from nodeheal.domain.catalog import catalog
 from nodeheal.domain.incident import incident_id_of
 from nodeheal.domain.knobs import Mode
@@ -46,7 +46,7 @@ def test_nothing_is_mutated_whatever_the_fault(row: Any) -> None:
         event = event.model_copy(update={"component": "llama/1"})  # the run that hangs, and no device
     world = memory_ports()
     world.nodes.save(node(job_id="llama"))
-    ports = replace(world, scheduler=Untouchable(), commands=Untouchable(), pools=Untouchable())
+    ports = replace(world, schedulers={SchedulerKind.ECS: Untouchable()}, commands=Untouchable(), pools=Untouchable())
 
     ingest(event, ports, policy)
     incident_id = incident_id_of(event)

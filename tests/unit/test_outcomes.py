@@ -19,7 +19,7 @@ from nodeheal.services.launch_gang import launch_gang
 from nodeheal.services.look_once import look_once
 from nodeheal.services.steps import node_of, save_node
 from nodeheal.services.stop_gang import may_write, stop_gang
-from tests.unit.builders import ACT, NOW, waiting, xid
+from tests.unit.builders import ACT, NOW, scheduler_in, waiting, xid
 from tests.unit.test_guards import healed, lost
 from tests.unit.test_steps import A, B, C, Incident
 
@@ -196,7 +196,7 @@ def test_a_repeated_launch_goes_on_waiting_for_the_run_that_it_started() -> None
 
 def test_a_refused_launch_leaves_nothing_waiting() -> None:
     it = healed()
-    it.ports.scheduler.start = lambda *_: (_ for _ in ()).throw(PlacementRefused("RESOURCE:GPU"))  # type: ignore
+    scheduler_in(it.ports).start_rank = lambda *_: (_ for _ in ()).throw(PlacementRefused("RESOURCE:GPU"))
 
     launch_gang(it.request(), it.ports, ACT)
 
@@ -208,12 +208,12 @@ def test_a_rank_on_a_node_that_nobody_knows_may_still_write_and_one_without_a_ta
     run = it.ports.jobs.get_run("llama", 1)
     assert run is not None
     it.ports.jobs.save_run(run.with_task(replace(run.tasks[0], task_id="")))
-    del it.ports.scheduler.tasks["task-llama-1-0"]  # type: ignore[attr-defined]
+    del scheduler_in(it.ports).tasks["task-llama-1-0"]
     stop_gang(it.request(), it.ports, ACT)
     it.ports.nodes.nodes.clear()  # type: ignore[attr-defined]
 
     assert may_write(run.tasks[0], it.ports)
-    assert set(it.ports.scheduler.stopped) == {"task-llama-1-1"}  # type: ignore[attr-defined]
+    assert set(scheduler_in(it.ports).stopped) == {"task-llama-1-1"}
 
 
 @pytest.mark.parametrize(("booted_after_seconds", "is_alive"), [(-1, True), (0, False), (60, False)])

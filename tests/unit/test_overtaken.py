@@ -21,7 +21,7 @@ from nodeheal.services.queue import wake_queue
 from nodeheal.services.release_node import release_node
 from nodeheal.services.stop_gang import run_key
 from nodeheal.services.wait_for_news import wait_for_news
-from tests.unit.builders import ACT, NOW, node, under_way, xid
+from tests.unit.builders import ACT, NOW, node, scheduler_in, under_way, xid
 from tests.unit.test_approval import LINKS
 from tests.unit.test_decide_among_others import with_policy
 from tests.unit.test_steps import A, B, C, Incident
@@ -138,7 +138,7 @@ def test_a_node_that_is_isolated_anew_while_it_is_given_back_is_not_switched_on(
     release_node(A, "I looked at it", it.ports)
 
     assert it.node().drained_by_us
-    assert not it.ports.scheduler.look(it.node()).is_on
+    assert not scheduler_in(it.ports).placement_of(it.node()).is_schedulable
 
 
 def test_a_node_that_was_left_drained_and_fails_again_is_not_switched_on_by_hand() -> None:
@@ -149,7 +149,7 @@ def test_a_node_that_was_left_drained_and_fails_again_is_not_switched_on_by_hand
     with pytest.raises(ValueError, match="is at work on"):
         release_node(A, "I looked at it", it.ports)
 
-    assert not it.ports.scheduler.look(it.node()).is_on
+    assert not scheduler_in(it.ports).placement_of(it.node()).is_schedulable
 
 
 def test_who_stands_in_line_is_called_when_a_node_is_given_back() -> None:

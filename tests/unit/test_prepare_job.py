@@ -6,19 +6,19 @@ from typing import Any
 
 import pytest
 
-from nodeheal.adapters.memory.recipes import MemoryRecipes
+from nodeheal.adapters.memory.task_definitions import MemoryTaskDefinitions
 from nodeheal.contract.job_spec import JobSpec
 from nodeheal.contract.vocabulary import IncidentState, NodeState
 from nodeheal.domain.incident import Incident
 from nodeheal.domain.job import Run
-from nodeheal.domain.recipe import Container, Recipe
+from nodeheal.domain.task_definition import Container, TaskDefinition
 from nodeheal.ports import Ports
 from nodeheal.services.brakes import pause_pool
 from nodeheal.services.look_at_job import look_at_job
 from nodeheal.services.prepare_job import Plan, differences, file_doubts, prepare_job, submit_plan
 from tests.unit.builders import ACT, NOW, memory_ports, node, xid
 
-TRAINER = Recipe("trainer:7", (Container("trainer"),))
+TRAINER = TaskDefinition("trainer:7", (Container("trainer"),))
 SAVED = {"checkpoints": {"directory": "/fsx/llama"}}
 IMAGE = {"image": "llama:3", **SAVED, "mounts": [{"source": "/fsx", "target": "/fsx"}]}
 
@@ -29,12 +29,14 @@ def spec(**said: Any) -> JobSpec:
     return JobSpec.model_validate(known if "image" in said else {"task_definition": "trainer", **SAVED, **known})
 
 
-def world(*others: Any) -> tuple[Ports, MemoryRecipes]:
+def world(*others: Any) -> tuple[Ports, MemoryTaskDefinitions]:
     """Three nodes, and some more."""
     ports = memory_ports()
     for each in (*(node(name, accelerators=8) for name in ("mi-a", "mi-b", "mi-c")), *others):
         ports.nodes.save(each)
-    return ports, MemoryRecipes({"trainer": TRAINER, "trainer:7": TRAINER, "other": replace(TRAINER, name="other:1")})
+    return ports, MemoryTaskDefinitions(
+        {"trainer": TRAINER, "trainer:7": TRAINER, "other": replace(TRAINER, name="other:1")}
+    )
 
 
 def prepared(said: JobSpec, *others: Any) -> Plan:

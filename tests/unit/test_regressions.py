@@ -5,21 +5,22 @@ from typing import Any
 
 import pytest
 
-from nodeheal.contract.ecs_task import EcsTaskDetail
+from nodeheal.adapters.ecs.rank_change import task_change
+from nodeheal.adapters.ecs.task import EcsTaskDetail
 from nodeheal.contract.steps import StepRequest
-from nodeheal.contract.vocabulary import Ending, JobState, NodeState, Outcome, Step, Verdict
+from nodeheal.contract.vocabulary import EndCause, Ending, JobState, NodeState, Outcome, Step, Verdict
 from nodeheal.domain.errors import NotAccepted, PlacementRefused
 from nodeheal.domain.incident import incident_id_of
 from nodeheal.operations.steps import run_diagnostics
 from nodeheal.ports import CommandStatus
+from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services import wakeup
 from nodeheal.services.end_incident import end_incident
 from nodeheal.services.ingest import Ingested, ingest
 from nodeheal.services.launch_gang import launch_gang
 from nodeheal.services.look_once import look_once
 from nodeheal.services.stop_gang import may_write, stop_gang
-from nodeheal.services.translate.ecs_task import TaskChange, task_change
-from tests.unit.builders import ACT, as_rank, xid
+from tests.unit.builders import ACT, as_rank, scheduler_in, xid
 from tests.unit.test_steps import A, B, C, Incident
 
 
@@ -124,7 +125,7 @@ def test_one_application_fault_on_two_nodes_is_one_restart() -> None:
     stop_gang(of_b, it.ports, ACT)
     launch_gang(of_b.model_copy(update={"task_token": "b2"}), it.ports, ACT)
 
-    assert "task-llama-2-0" not in it.ports.scheduler.stopped  # type: ignore[attr-defined]
+    assert "task-llama-2-0" not in scheduler_in(it.ports).stopped
     assert it.ports.workflows.resumed["b2"].outcome is Outcome.DONE  # type: ignore[attr-defined]
     assert it.ports.jobs.get_run("llama", 3) is None
 
@@ -152,7 +153,7 @@ def test_a_spare_is_marked_with_its_job_before_a_rank_starts_there() -> None:
     it = Incident(74)
     it.isolate(), it.swap(), it.diagnose(boot_id="boot-1", name=C)
     seen: list[str | None] = []
-    it.ports.scheduler.start = lambda *_: seen.append(it.node(C).job_id) or f"task-{len(seen)}"  # type: ignore
+    scheduler_in(it.ports).start_rank = lambda *_: seen.append(it.node(C).job_id) or f"task-{len(seen)}"  # type: ignore
 
     launch_gang(it.request(), it.ports, ACT)
 
@@ -161,7 +162,7 @@ def test_a_spare_is_marked_with_its_job_before_a_rank_starts_there() -> None:
 
 def test_a_refused_launch_leaves_nothing_that_looks_alive() -> None:
     it = healed()
-    it.ports.scheduler.start = _refused  # type: ignore
+    scheduler_in(it.ports).start_rank = _refused
 
     launch_gang(it.request(), it.ports, ACT)
 
@@ -192,7 +193,8 @@ def test_a_rank_that_answers_our_stop_with_0_has_not_finished_the_job() -> None:
     run = it.ports.jobs.get_run("llama", 1)
     assert run is not None
     for task in run.tasks:
-        stop = TaskChange("llama", 1, task.task_id, task.placement, "STOPPED", 0, "UserInitiated: nodeheal")
+        told = (0, "nodeheal: recovery", None, None, (EndCause.ON_REQUEST,))
+        stop = TaskChange("llama", 1, task.task_id, task.placement, "STOPPED", *told)
         wakeup.on_task_change(stop, it.ports)
 
     job = it.ports.jobs.get("llama")

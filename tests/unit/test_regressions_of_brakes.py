@@ -40,7 +40,7 @@ from nodeheal.services.return_to_service import return_to_service
 from nodeheal.services.steps import save_node
 from nodeheal.services.sweep import sweep
 from nodeheal.services.wait_for_news import wait_for_news
-from tests.unit.builders import ACT, NOW, memory_ports, node, started_job, xid
+from tests.unit.builders import ACT, NOW, memory_ports, node, scheduler_in, started_job, xid
 from tests.unit.test_approval import Asked
 from tests.unit.test_brakes import APPROVE, OPEN, full, waited
 from tests.unit.test_decide import Story
@@ -709,7 +709,7 @@ def test_a_spare_that_a_broken_workflow_had_claimed_is_free_when_a_human_has_tak
 
 def test_a_node_takes_no_work_before_it_is_written_that_it_is_in_service() -> None:
     it = claimed_by(IncidentState.ESCALATED)
-    scheduler: Any = it.ports.scheduler
+    scheduler: Any = scheduler_in(it.ports)
     lost = replace(it.ports, nodes=Deaf(it.ports.nodes))
 
     with pytest.raises(NotAccepted):
@@ -720,12 +720,12 @@ def test_a_node_takes_no_work_before_it_is_written_that_it_is_in_service() -> No
 
 def test_a_release_that_died_before_it_switched_the_node_on_goes_on_when_it_is_called_again() -> None:
     it = claimed_by(IncidentState.ESCALATED)
-    scheduler: Any = it.ports.scheduler
-    switch = scheduler.switch
-    scheduler.switch = lost_call
+    scheduler: Any = scheduler_in(it.ports)
+    undrain = scheduler.undrain
+    scheduler.undrain = lost_call
     with pytest.raises(ConnectionError):
         release_node(A, "repaired", it.ports)
-    scheduler.switch = switch
+    scheduler.undrain = undrain
 
     after = release_node(A, "repaired", it.ports)
 

@@ -12,14 +12,14 @@ from nodeheal.contract.vocabulary import IncidentState, JobState, NodeState
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.job import Job
 from nodeheal.operations.steps import reboot_node
+from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services.ask_after_ranks import ask_after_ranks
 from nodeheal.services.close_incident import close_incident
 from nodeheal.services.release_node import release_node
 from nodeheal.services.retire_node import retire_node
-from nodeheal.services.translate.ecs_task import TaskChange
 from nodeheal.services.wakeup import on_task_change
 from nodeheal.services.watch_gang import watch_gang
-from tests.unit.builders import FrozenClock, memory_ports, node, started_job
+from tests.unit.builders import FrozenClock, memory_ports, node, scheduler_in, started_job
 from tests.unit.test_regressions_of_brakes import lost_call
 from tests.unit.test_steps import A, Incident
 
@@ -35,7 +35,7 @@ def handed_over(state: NodeState) -> Incident:
 
 def left_of(it: Incident) -> tuple[object, ...]:
     """The slots, who takes no work, what the node names, and how the incident stands."""
-    scheduler: Any = it.ports.scheduler
+    scheduler: Any = scheduler_in(it.ports)
     node, incident = it.node(), it.ports.incidents.history(it.id).incident
     return list(it.ports.pools.holders("demo")), scheduler.draining, node.open_incident, incident.state
 
@@ -66,10 +66,10 @@ def test_a_node_in_service_whose_recovery_broke_may_be_released_too() -> None:
     assert left_of(it) == NOTHING
 
 
-@pytest.mark.parametrize("broken", ["release", "switch"])
+@pytest.mark.parametrize("broken", ["release", "undrain"])
 def test_a_release_that_died_leaves_nothing_when_it_is_called_again(broken: str) -> None:
     it = handed_over(NodeState.QUARANTINED)
-    port: Any = it.ports.pools if broken == "release" else it.ports.scheduler
+    port: Any = it.ports.pools if broken == "release" else scheduler_in(it.ports)
     works = getattr(port, broken)
     setattr(port, broken, lost_call)
     with pytest.raises(ConnectionError):

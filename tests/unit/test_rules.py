@@ -6,15 +6,16 @@ from datetime import timedelta
 import pytest
 from pydantic import ValidationError
 
-from nodeheal.contract.ecs_task import EcsTaskDetail
+from nodeheal.adapters.ecs.rank_change import task_change
+from nodeheal.adapters.ecs.task import EcsTaskDetail
 from nodeheal.contract.steps import AttemptLimit
 from nodeheal.contract.vocabulary import Action, NodeState, Step, Verdict
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.node import BootView, moved
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.operations.steps import run_diagnostics
+from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services.launch_gang import launch_gang
-from nodeheal.services.translate.ecs_task import TaskChange, task_change
 from nodeheal.services.wakeup import on_task_change
 from tests.unit.builders import ACT, NOW, as_rank, node, xid
 from tests.unit.test_decide import Story

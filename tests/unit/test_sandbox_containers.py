@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from nodeheal.adapters.ecs.stop_reasons import causes_of
 from nodeheal.domain.gang import breakage
 from nodeheal.domain.job import GangTask, Run
 from sandbox.ecs_agent import NoSuchImage, why_not_started
@@ -21,7 +22,7 @@ def no_such_program() -> OSError:
 @pytest.mark.parametrize("error", [NoSuchImage("nothere is not a folder of examples/"), no_such_program()])
 def test_a_missing_image_or_program_is_the_definitions_fault_and_not_the_programs(error: OSError) -> None:
     reason = f"TaskFailedToStart: {why_not_started(error)}"
-    task = GangTask("mi-a", 0, "boot-1", "place", "task", "STOPPED", stop_reason=reason, stopped_at=NOW)
+    task = GangTask("mi-a", 0, "boot-1", "place", "task", "STOPPED", end_causes=causes_of(reason), stopped_at=NOW)
 
     broke = breakage(Run("llama", 1, NOW, "submitted", (task,)))
 

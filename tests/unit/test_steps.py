@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from nodeheal.adapters.aws.translate.ssm_command import SsmInvocationDetail
 from nodeheal.contract.health_event import DiagnosticsFinished, EvidenceFrozen, NodeBooted
 from nodeheal.contract.results import Isolated, StepResult
 from nodeheal.contract.steps import DecideRequest, StepRequest
@@ -19,6 +20,7 @@ from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.domain.surroundings import Surroundings
 from nodeheal.operations.steps import freeze_evidence, reboot_node, run_diagnostics
 from nodeheal.ports import CommandStatus, Ports
+from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services import wakeup
 from nodeheal.services.decide_next_step import decide_next_step
 from nodeheal.services.end_incident import end_incident
@@ -29,8 +31,6 @@ from nodeheal.services.look_once import look_once
 from nodeheal.services.notify import notify
 from nodeheal.services.replace_node import replace_node
 from nodeheal.services.return_to_service import return_to_service
-from nodeheal.services.translate.ecs_task import TaskChange
-from nodeheal.services.translate.ssm_command import SsmInvocationDetail
 from tests.unit.builders import (
     ACT,
     DIAGNOSTICS,
@@ -40,6 +40,7 @@ from tests.unit.builders import (
     memory_ports,
     named,
     node,
+    scheduler_in,
     started_job,
     waiting,
     xid,
@@ -172,7 +173,7 @@ def test_the_whole_recovery_by_reboot() -> None:
     assert it.node().open_incident is None
     assert list(it.ports.pools.holders("demo")) == []
     assert it.ports.incidents.history(it.id).incident.ending is Ending.RECOVERED
-    assert it.ports.scheduler.draining == set()  # type: ignore[attr-defined]
+    assert scheduler_in(it.ports).draining == set()
     assert [told.subject for _, told in it.ports.messenger.announced] == [  # type: ignore[attr-defined]
         f"[nodeheal] recovered: {A}, llama: XID 79 (GPU has fallen off the bus)"
     ]
@@ -230,7 +231,7 @@ def test_isolation_waits_for_the_last_rank_to_stop() -> None:
     it.task_is("STOPPED", 1, exit_code=134)
 
     assert it.resumed().outcome is Outcome.DONE
-    assert set(it.ports.scheduler.stopped) == {"task-llama-1-0", "task-llama-1-1"}  # type: ignore[attr-defined]
+    assert set(scheduler_in(it.ports).stopped) == {"task-llama-1-0", "task-llama-1-1"}
 
 
 def test_isolation_goes_on_at_once_when_the_gang_is_gone_already() -> None:
@@ -267,8 +268,8 @@ def test_a_full_budget_refuses_and_touches_nothing() -> None:
     assert it.resumed().outcome is Outcome.REFUSED
     assert "1 of 1" in it.resumed().reason
     assert it.node().state is NodeState.HEALTHY
-    assert it.ports.scheduler.draining == set()  # type: ignore[attr-defined]
-    assert it.ports.scheduler.stopped == {}  # type: ignore[attr-defined]
+    assert scheduler_in(it.ports).draining == set()
+    assert scheduler_in(it.ports).stopped == {}
 
 
 def test_a_node_of_another_incident_is_not_isolated() -> None:
@@ -279,12 +280,12 @@ def test_a_node_of_another_incident_is_not_isolated() -> None:
     isolate_node(request, it.ports, ACT)
 
     assert it.resumed().outcome is Outcome.REFUSED
-    assert it.ports.scheduler.draining == set()  # type: ignore[attr-defined]
+    assert scheduler_in(it.ports).draining == set()
 
 
 def test_a_node_that_the_scheduler_does_not_know_is_not_left_isolated() -> None:
     it = Incident()
-    it.ports.scheduler.unknown_nodes.add(A)  # type: ignore[attr-defined]
+    scheduler_in(it.ports).unknown_nodes.add(A)
 
     isolate_node(it.request(), it.ports, ACT)
 
@@ -296,11 +297,11 @@ def test_a_node_that_the_scheduler_does_not_know_is_not_left_isolated() -> None:
 
 def test_what_an_operator_drained_stays_drained() -> None:
     it = Incident()
-    it.ports.scheduler.draining.add(A)  # type: ignore[attr-defined]
+    scheduler_in(it.ports).draining.add(A)
 
     it.isolate(), it.reboot(), it.diagnose(), it.give_back()
 
-    assert it.ports.scheduler.draining == {A}  # type: ignore[attr-defined]
+    assert scheduler_in(it.ports).draining == {A}
 
 
 def test_a_repeated_isolation_still_knows_that_it_was_ours() -> None:
@@ -606,14 +607,14 @@ def test_a_node_takes_work_only_when_it_is_written_that_it_is_in_service() -> No
     it = Incident()
     it.isolate(), it.reboot(), it.diagnose()
     request = it.request()
-    scheduler: Any = it.ports.scheduler
-    switch = scheduler.switch
+    scheduler: Any = scheduler_in(it.ports)
+    undrain = scheduler.undrain
 
     def dies(*_: Any, **__: Any) -> None:
-        scheduler.switch = switch
+        scheduler.undrain = undrain
         raise TimeoutError("it died here")
 
-    scheduler.switch = dies
+    scheduler.undrain = dies
     with pytest.raises(TimeoutError):
         return_to_service(request, it.ports, ACT)
     written = it.node()
@@ -621,7 +622,7 @@ def test_a_node_takes_work_only_when_it_is_written_that_it_is_in_service() -> No
 
     assert (written.state, written.drained_by_us) == (NodeState.PROBATION, True)
     assert (done.outcome, it.node().drained_by_us) == (Outcome.DONE, False)
-    assert scheduler.look(it.node()).is_on
+    assert scheduler.placement_of(it.node()).is_schedulable
 
 
 # Replacement --------------------------------------------------------------------------------------------------------
@@ -749,24 +750,24 @@ def test_a_repeated_launch_starts_no_second_gang() -> None:
     launch_gang(request, it.ports, ACT)
 
     assert it.ports.jobs.get_run("llama", 3) is None
-    assert len(it.ports.scheduler.tasks) == 4  # type: ignore[attr-defined]
+    assert len(scheduler_in(it.ports).tasks) == 4
 
 
 def test_a_rank_that_is_refused_takes_the_others_down_again() -> None:
     it = Incident()
     it.isolate(), it.reboot(), it.diagnose(), it.give_back()
-    start = it.ports.scheduler.start
+    start = scheduler_in(it.ports).start_rank
 
     def refuse_rank_1(job: Job, run: Run, task: GangTask, environment: dict[str, str]) -> str:
         if task.rank == 1:
             raise PlacementRefused("RESOURCE:GPU")
-        return start(job, run, task, environment)
+        return str(start(job, run, task, environment))
 
-    it.ports.scheduler.start = refuse_rank_1  # type: ignore[method-assign]
+    scheduler_in(it.ports).start_rank = refuse_rank_1
     launch_gang(it.request(), it.ports, ACT)
 
     assert it.resumed().outcome is Outcome.REFUSED
-    assert "task-llama-2-0" in it.ports.scheduler.stopped  # type: ignore[attr-defined]
+    assert "task-llama-2-0" in scheduler_in(it.ports).stopped
 
 
 def test_a_rank_that_dies_while_the_gang_starts_fails_the_launch() -> None:
@@ -783,7 +784,7 @@ def test_a_rank_that_dies_while_the_gang_starts_fails_the_launch() -> None:
 def test_ranks_know_who_they_are_and_where_rank_0_is() -> None:
     it = Incident()
 
-    environment = it.ports.scheduler.environments["task-llama-1-1"]  # type: ignore[attr-defined]
+    environment = scheduler_in(it.ports).environments["task-llama-1-1"]
 
     assert environment == {
         "NODEHEAL_JOB": "llama",

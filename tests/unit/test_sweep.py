@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from nodeheal.contract.steps import DecideRequest, Decision
-from nodeheal.contract.vocabulary import JobState, NodeState, Provider, Step, Verdict
+from nodeheal.contract.vocabulary import EndCause, JobState, NodeState, Provider, Step, Verdict
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.incident import Incident, incident_id_of
 from nodeheal.domain.job import GangTask, Job, Run
@@ -237,7 +237,7 @@ def test_a_rank_whose_own_node_is_silent_vouches_for_nobody() -> None:
     assert {incident.root.subcode for incident in it.incidents} == {"confirmed"}
 
 
-@pytest.mark.parametrize("ended", [{"exit_code": 0}, {"exit_code": 137, "stop_reason": "UserInitiated: enough"}])
+@pytest.mark.parametrize("ended", [{"exit_code": 0}, {"exit_code": 137, "end_causes": (EndCause.ON_REQUEST,)}])
 def test_a_rank_that_ended_well_or_was_stopped_speaks_against_nobody(ended: dict[str, Any]) -> None:
     it = Cluster()
     it.add(A)

@@ -30,7 +30,7 @@ from nodeheal.services.replace_node import replace_node
 from nodeheal.services.steps import result_of
 from nodeheal.services.stop_gang import stop_gang
 from nodeheal.services.tell_owner import tell_of_ending, tell_of_step
-from tests.unit.builders import ACT, NOW, xid
+from tests.unit.builders import ACT, NOW, scheduler_in, xid
 from tests.unit.test_decide import Story
 from tests.unit.test_decide_among_others import with_policy
 from tests.unit.test_rung_of_stop_start import broken, stopped
@@ -288,7 +288,7 @@ def test_a_node_that_was_not_isolated_has_stopped_nobody(is_down: bool) -> None:
     request = it.request()
     for rank in (0, 1) if is_down else ():
         it.task_is("STOPPED", rank, exit_code=1)
-    it.ports.scheduler.unknown_nodes.add(A)  # type: ignore[attr-defined]
+    scheduler_in(it.ports).unknown_nodes.add(A)
 
     isolate_node(request, it.ports, ACT)
     assert it.resumed().outcome is Outcome.FAILED

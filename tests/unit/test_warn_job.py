@@ -9,7 +9,7 @@ from nodeheal.domain.catalog import find
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.services.ingest import ingest
 from nodeheal.services.wait_for_news import wait_for_news
-from tests.unit.builders import ACT, xid
+from tests.unit.builders import ACT, scheduler_in, xid
 from tests.unit.test_decide_among_others import with_policy
 from tests.unit.test_steps import A, B, Incident
 
@@ -35,7 +35,7 @@ def test_the_whole_gang_is_asked_and_goes_on() -> None:
     it = waits(Incident(REMAP))
 
     assert asked(it) == [("llama", [A, B])]
-    assert it.ports.scheduler.stopped == {}  # type: ignore[attr-defined]
+    assert scheduler_in(it.ports).stopped == {}
     assert it.is_waiting()
     [told] = lines(it)
     assert told.startswith("llama is asked for a checkpoint now: XID 63")

@@ -14,10 +14,10 @@ from nodeheal.contract.job_steps import JobRequest
 from nodeheal.domain.errors import NotAccepted, Superseded
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.ports import Ports
+from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services import wakeup
 from nodeheal.services.ask_to_stop import ask_to_stop
 from nodeheal.services.sweep_jobs import sweep_jobs
-from nodeheal.services.translate.ecs_task import TaskChange
 from tests.unit.builders import ACT, FrozenClock, memory_ports
 from tests.workflows import invariants
 from tests.workflows.fuse import Blow, Crash, Fuse, LostAnswer, fused
@@ -71,7 +71,7 @@ class BreakingJob(FusedJob):
         self.on_wait = lambda: None  # an incident that waits for a slot of the budget does so until its deadline
 
     def _watch(self, call: str, given: tuple[Any, ...], named: Json) -> None:
-        self.wrong += invariants.watch(call, given, self.plain, self.policy, is_on=named.get("is_on", False))
+        self.wrong += invariants.watch(call, given, self.plain, self.policy)
 
     # How functions are called
 

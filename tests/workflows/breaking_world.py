@@ -21,6 +21,7 @@ from nodeheal.domain.machine import Machine, Power
 from nodeheal.domain.node import OUT_OF_SERVICE
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.ports import Ports
+from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services import new_machine, wakeup
 from nodeheal.services.close_incident import close_incident
 from nodeheal.services.decide_next_step import decide_next_step
@@ -29,9 +30,8 @@ from nodeheal.services.notify import notify
 from nodeheal.services.release_node import release_node
 from nodeheal.services.retire_node import retire_node
 from nodeheal.services.sweep import sweep
-from nodeheal.services.translate.ecs_task import TaskChange
 from nodeheal.services.wakeup import on_machine_stopped
-from tests.unit.builders import ACT, DIAGNOSTICS, FrozenClock, memory_ports, named, request_id_of
+from tests.unit.builders import ACT, DIAGNOSTICS, FrozenClock, memory_ports, named, request_id_of, scheduler_in
 from tests.workflows import invariants
 from tests.workflows.fake_cluster import FakeCluster
 from tests.workflows.fuse import Crash, Fuse, LostAnswer, fused
@@ -94,7 +94,7 @@ class BreakingWorld(FakeCluster):
             self._orders.append((given[0].node_id, given[0].boot_id, named["expires_at"].timestamp()))
         if call == "machines.power" and given[1] is Power.REBOOT:
             self._asks_ec2(given[0])
-        self.wrong += invariants.watch(call, given, self.plain, self.policy, is_on=named.get("is_on", False))
+        self.wrong += invariants.watch(call, given, self.plain, self.policy)
 
     def _asks_ec2(self, machine_id: str) -> None:
         """EC2 knows nothing of boots: whoever asks twice reboots twice."""
@@ -211,7 +211,7 @@ class BreakingWorld(FakeCluster):
 
     def _gang_becomes(self, status: str, exit_code: int = 143) -> None:
         """What was started runs; what runs ends."""
-        tasks = dict(self.plain.scheduler.tasks)  # type: ignore[attr-defined]
+        tasks = dict(scheduler_in(self.plain).tasks)
         for task_id, task in tasks.items():
             number = int(task_id.split("-")[-2])
             if task_id in self._gone or (status == "STOPPED" and task.node_id in self.deaf):
@@ -224,13 +224,13 @@ class BreakingWorld(FakeCluster):
 
     def _gang_stops(self, request: StepRequest) -> None:
         """Who was asked to stop does."""
-        for task_id in list(self.plain.scheduler.stopped):  # type: ignore[attr-defined]
-            task = self.plain.scheduler.tasks[task_id]  # type: ignore[attr-defined]
+        for task_id in list(scheduler_in(self.plain).stopped):
+            task = scheduler_in(self.plain).tasks[task_id]
             if task_id not in self._gone and task.node_id not in self.deaf:
                 self._stops(task_id)
 
     def _stops(self, task_id: str) -> None:
-        task = self.plain.scheduler.tasks[task_id]  # type: ignore[attr-defined]
+        task = scheduler_in(self.plain).tasks[task_id]
         self._gone.add(task_id)
         change = TaskChange("llama", int(task_id.split("-")[-2]), task_id, task.placement, "STOPPED", 143, "")
         self._wakes(wakeup.on_task_change, change)
@@ -262,7 +262,7 @@ class BreakingWorld(FakeCluster):
     def _goes_down_and_comes_up(self, name: str) -> None:
         self.clock.advance(60)
         boot_id = f"boot-{int(self.node(name).boot_id.rpartition('-')[2]) + 1}"
-        self._gone |= {i for i, task in self.plain.scheduler.tasks.items() if task.node_id == name}  # type: ignore[attr-defined]
+        self._gone |= {i for i, task in scheduler_in(self.plain).tasks.items() if task.node_id == name}
         self._comes_up(name, boot_id)
         for event in self.after_reboot:
             self._ingest(event.model_copy(update={"observed_at": self.clock(), "boot_id": boot_id}))

@@ -27,6 +27,7 @@ from nodeheal.domain.job import Job
 from nodeheal.domain.node import Node
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.operations.steps import freeze_evidence, reboot_node, run_diagnostics, wait_for_approval
+from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services import wakeup
 from nodeheal.services.decide_next_step import decide_next_step
 from nodeheal.services.end_incident import end_incident
@@ -37,7 +38,6 @@ from nodeheal.services.launch_gang import launch_gang
 from nodeheal.services.replace_node import replace_node
 from nodeheal.services.return_to_service import return_to_service
 from nodeheal.services.stop_gang import stop_gang
-from nodeheal.services.translate.ecs_task import TaskChange
 from nodeheal.services.wait_for_news import wait_for_news
 from tests.unit.builders import (
     ACT,
@@ -48,6 +48,7 @@ from tests.unit.builders import (
     named,
     node,
     request_id_of,
+    scheduler_in,
     started_job,
     xid,
 )
@@ -205,7 +206,7 @@ class FakeCluster:
     # How the world reacts
 
     def _gang_stops(self, request: StepRequest) -> None:
-        if self.ports.scheduler.stopped:  # type: ignore[attr-defined]  # nobody stops who was not asked to
+        if scheduler_in(self.ports).stopped:  # nobody stops who was not asked to
             self._gang_becomes("STOPPED")
 
     def _gang_becomes(self, status: str, exit_code: int = 143) -> None:

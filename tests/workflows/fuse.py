@@ -14,7 +14,7 @@ from nodeheal.ports import Ports
 from tests.workflows.reads import READS
 
 NOT_PORTS = ("clock", "reading", "sign_upload")
-VERBS = ("find_checkpoint", "try_way", "find_seats", "see_ranks", "has_confirmed")  # ports that are one call
+VERBS = ("find_checkpoint", "try_way", "has_confirmed")  # ports that are one call
 NEVER = 10**9
 
 
@@ -135,8 +135,9 @@ class Fused:
 def fused(plain: Ports, fuse: Fuse) -> Ports:
     """The same ports, with the fuse in all of them."""
     ports: dict[str, Any] = {each.name: getattr(plain, each.name) for each in fields(Ports)}
-    for name in ports.keys() - set(NOT_PORTS):
+    for name in ports.keys() - {*NOT_PORTS, "schedulers"}:
         ports[name] = fuse.around(ports[name], name) if name in VERBS else Fused(ports[name], name, fuse)
+    ports["schedulers"] = {kind: Fused(one, "scheduler", fuse) for kind, one in plain.schedulers.items()}
     return Ports(**ports)
 
 

@@ -11,15 +11,16 @@ from typing import Any
 
 from nodeheal.contract.vocabulary import Action, IncidentState, NodeState
 from nodeheal.domain.budget import in_window
-from nodeheal.domain.guest import Guest
 from nodeheal.domain.incident import Incident
 from nodeheal.domain.job import GangTask, Job, Run
 from nodeheal.domain.knobs import Mode
 from nodeheal.domain.node import OUT_OF_SERVICE, Node
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.domain.surroundings import node_scope
+from nodeheal.domain.unmanaged_task import UnmanagedTask
 from nodeheal.ports import Ports
 from nodeheal.services.late_machine import LATE
+from tests.unit.builders import scheduler_in
 
 Invariant = Callable[[Ports, RecoveryPolicy], Iterator[str]]
 LIVE = (IncidentState.OPEN, IncidentState.WAITING)
@@ -29,27 +30,24 @@ DESTRUCTIVE = {
     "machines.power": (Action.REBOOT, Action.STOP_START),
     "machines.give_back": (Action.REPLACE,),
 }
-ISOLATING = ("scheduler.switch", "scheduler.stop")
+ISOLATING = ("scheduler.drain", "scheduler.undrain", "scheduler.stop_rank")
 
 
 # Right before a call --------------------------------------------------------------------------------------------------
 
 
-def watch(call: str, given: tuple[Any, ...], ports: Ports, policy: RecoveryPolicy, *, is_on: bool = False) -> list[str]:
-    """What is wrong with this call (`commands.reboot`), with these arguments, in a world like this one.
-
-    `is_on`: which way a node is switched.
-    """
+def watch(call: str, given: tuple[Any, ...], ports: Ports, policy: RecoveryPolicy) -> list[str]:
+    """What is wrong with this call (`commands.reboot`), with these arguments, in a world like this one."""
     told: Iterator[str] = iter(())
     if call in DESTRUCTIVE:
         told = chain(_not_reserved(call, given[0], ports, policy), _hands_off(_node_of(given[0], ports), ports, policy))
     if call == "commands.reboot":
         told = chain(told, _of_another_boot(given[0], ports))
-    if call == "scheduler.switch":
-        told = _wrongly_switched(_node_of(given[0], ports), ports, policy, is_on=is_on)
+    if call in ("scheduler.drain", "scheduler.undrain"):
+        told = _wrongly_switched(_node_of(given[0], ports), ports, policy, is_on=call == "scheduler.undrain")
     if call == "pools.release":
         told = _given_back_too_early(_node_of(given[1], ports), given[0])
-    if call == "scheduler.start":
+    if call == "scheduler.start_rank":
         told = _beside_another_run(given[1], given[2], ports)
     return [f"{call}: {why}" for why in told]
 
@@ -226,7 +224,7 @@ def nothing_drains_in_service(ports: Ports, policy: RecoveryPolicy) -> Iterator[
     for node in _nodes(ports):
         if _is_a_humans(node, ports):
             continue
-        is_off = node.node_id in ports.scheduler.draining  # type: ignore[attr-defined]
+        is_off = node.node_id in scheduler_in(ports).draining
         if is_off and node.state not in OUT_OF_SERVICE | {NodeState.RETIRED}:
             yield f"{node.node_id} is {node.state} and takes no work"
         if node.drained_by_us and node.state not in OUT_OF_SERVICE | {NodeState.RETIRED}:
@@ -302,12 +300,12 @@ def nothing_is_left(ports: Ports, policy: RecoveryPolicy) -> Iterator[str]:
 
 def stopped_tasks_of_others_come_back_once(ports: Ports, policy: RecoveryPolicy) -> Iterator[str]:
     """A task of others that we have stopped is started again, or the incident says at its end that it was not."""
-    for task_id, why in ports.guests.ended.items():  # type: ignore[attr-defined]
-        guests = ports.guests.started  # type: ignore[attr-defined]
+    for task_id, why in scheduler_in(ports).unmanaged_ended.items():
+        guests = scheduler_in(ports).unmanaged_started
         count = sum(guest.task_id == task_id for _, guest in guests)
         of = [incident for incident in _incidents(ports) if incident.incident_id in why]
         last = [f"{i.summary} {ports.incidents.history(i.incident_id).timeline[-1].text}" for i in of]
-        if count > 1 or (count == 0 and not any(f"({Guest(task_id, '').short_id})" in text for text in last)):
+        if count > 1 or (count == 0 and not any(f"({UnmanagedTask(task_id, '').short_id})" in text for text in last)):
             yield f"{task_id} was stopped ({why}), and started again {count} times"
 
 

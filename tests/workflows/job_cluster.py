@@ -9,6 +9,7 @@ from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
+from nodeheal.adapters.ecs.stop_reasons import causes_of
 from nodeheal.contract.health_event import CheckpointFound, DiagnosticsFinished, Sight
 from nodeheal.contract.job_spec import JobSpec
 from nodeheal.contract.job_steps import JobRequest
@@ -16,6 +17,7 @@ from nodeheal.contract.vocabulary import CheckpointFormat, FabricRole, JobState,
 from nodeheal.domain.errors import Superseded
 from nodeheal.domain.job import Job, Run, job_of
 from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services import wakeup
 from nodeheal.services.attribute_failure import attribute_failure
 from nodeheal.services.await_nodes import await_nodes
@@ -28,9 +30,8 @@ from nodeheal.services.launch_job import launch_job
 from nodeheal.services.request_ids import wait_for_answer
 from nodeheal.services.stop_job import stop_job
 from nodeheal.services.submit_job import submit_job
-from nodeheal.services.translate.ecs_task import TaskChange
 from nodeheal.services.watch_gang import watch_gang
-from tests.unit.builders import ACT, memory_ports, named, node
+from tests.unit.builders import ACT, memory_ports, named, node, scheduler_in
 from tests.workflows.fake_cluster import FakeCluster, MakePorts
 from tests.workflows.walker import TIMEOUT, Error, Walk
 
@@ -117,9 +118,8 @@ class JobCluster(FakeCluster):
     def becomes(self, rank: int, status: str, exit_code: int | None = None, reason: str = "") -> None:
         """One rank's task changes its state."""
         run, task = self.run, self.run.tasks[rank]
-        change = TaskChange(
-            run.job_id, run.number, task.task_id, task.placement, status, exit_code, reason, self.clock()
-        )
+        told = (exit_code, reason, self.clock(), None, causes_of(reason))
+        change = TaskChange(run.job_id, run.number, task.task_id, task.placement, status, *told)
         self._wakes(wakeup.on_task_change, change)
 
     def all_become(self, status: str, exit_code: int | None = None, reason: str = "") -> None:
@@ -288,7 +288,7 @@ class JobCluster(FakeCluster):
 
     def _ranks_stop(self, request: object) -> None:
         """Who was asked to stop does, and nobody else."""
-        asked = self.ports.scheduler.stopped  # type: ignore[attr-defined]
+        asked = scheduler_in(self.ports).stopped
         for task in self.run.tasks if self.job.current_run else ():
             if task.task_id in asked and not task.has_stopped and task.node_id not in self.deaf:
                 self.becomes(task.rank, "STOPPED", 143, f"UserInitiated: {asked[task.task_id]}")

@@ -11,7 +11,7 @@ from typing import Any
 
 from nodeheal.contract.steps import StepRequest
 from nodeheal.domain.incident import Turn
-from tests.unit.builders import NOW, xid
+from tests.unit.builders import NOW, scheduler_in, xid
 from tests.workflows.breaking_world import ACTS, BreakingWorld
 from tests.workflows.fake_cluster import BROKEN, PEER
 from tests.workflows.fuse import Fuse
@@ -151,8 +151,8 @@ class OrderedWorld(BreakingWorld):
                     self._stops(task_id)
 
     def _stopping(self, name: str) -> list[str]:
-        tasks = self.plain.scheduler.tasks  # type: ignore[attr-defined]
-        asked = self.plain.scheduler.stopped  # type: ignore[attr-defined]
+        tasks = scheduler_in(self.plain).tasks
+        asked = scheduler_in(self.plain).stopped
         return [i for i in asked if tasks[i].node_id == name and i not in self._known_to_stop]
 
     def _is_to_answer(self) -> bool:

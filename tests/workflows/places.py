@@ -13,7 +13,8 @@ from tests.workflows.reads import READS
 
 HOME = Path(nodeheal.__path__[0])
 FOLDERS = (HOME / "operations", HOME / "services")
-PORTS = frozenset(field.name for field in fields(Ports)) - {"reading"}
+PORTS = (frozenset(field.name for field in fields(Ports)) - {"reading", "schedulers"}) | {"scheduler"}
+OF_WHOSE = ("scheduler_of", "scheduler_for")  # of a node, for a job
 IMAGINED = "replay.py"  # writes to a memory of its own
 COMMANDS = ("find_checkpoint", "try_way")  # ports that are one call, and make a node do something
 
@@ -52,6 +53,8 @@ def _written(function: ast.Attribute) -> str:
     """`nodes.save` of `ports.nodes.save`; empty for what writes to no port."""
     owner = function.value
     port = owner.attr if isinstance(owner, ast.Attribute) else owner.id if isinstance(owner, ast.Name) else ""
+    if isinstance(owner, ast.Call) and isinstance(owner.func, ast.Attribute) and owner.func.attr in OF_WHOSE:
+        port = "scheduler"
     if function.attr in COMMANDS and port not in PORTS:
         return function.attr
     is_constant = function.attr.isupper()  # of a module that is named like a port

@@ -18,6 +18,7 @@ from nodeheal.domain.fold import SAME_EVENTS_AT_MOST
 from nodeheal.domain.knobs import NewNodes
 from nodeheal.domain.machine import STOPPED_BY_CALL, Launch
 from nodeheal.ports import Place
+from nodeheal.ports.signals import Draft
 from nodeheal.services.answer_approval import answer_approval
 from nodeheal.services.enroll_node import enroll_node
 from nodeheal.services.hear_node import ASKED_AGAIN_SECONDS
@@ -29,9 +30,8 @@ from nodeheal.services.release_node import release_node
 from nodeheal.services.retire_node import retire_node
 from nodeheal.services.sweep import sweep
 from nodeheal.services.take_signal import take_signal
-from nodeheal.services.translate.foreign import Draft
 from nodeheal.services.wakeup import on_machine_stopped
-from tests.unit.builders import ACT, node, xid
+from tests.unit.builders import ACT, node, scheduler_in, xid
 from tests.workflows.breaking_world import ACTS, BreakingWorld, Story
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE
 from tests.workflows.fuse import Fuse, throttled
@@ -304,7 +304,7 @@ def _is_swept_after_a_storm(it: BreakingWorld) -> None:
 def _is_not_enrolled(fuse: Fuse) -> BreakingWorld:
     """Its container instance does not bear the operator's tag."""
     it = BreakingWorld(fuse)
-    it.plain.scheduler.not_enrolled.add(BROKEN)  # type: ignore[attr-defined]
+    scheduler_in(it.plain).not_enrolled.add(BROKEN)
     return it
 
 

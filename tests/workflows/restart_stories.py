@@ -13,9 +13,9 @@ from nodeheal.domain.errors import NotAccepted, PlacementRefused
 from nodeheal.domain.job import GangTask, Job, Run
 from nodeheal.domain.owner import parse_owner
 from nodeheal.ports import Ports
+from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services import wakeup
-from nodeheal.services.translate.ecs_task import TaskChange
-from tests.unit.builders import xid
+from tests.unit.builders import scheduler_in, xid
 from tests.workflows.breaking_world import BreakingWorld, Story
 from tests.workflows.fake_cluster import BROKEN, PEER
 from tests.workflows.fuse import NEVER, Fuse
@@ -51,8 +51,8 @@ class RestartingWorld(BreakingWorld):
             self._stops_who_was_asked()
 
     def _stops_who_was_asked(self) -> None:
-        for task_id in list(self.plain.scheduler.stopped):  # type: ignore[attr-defined]
-            if task_id in self.plain.scheduler.tasks and task_id not in self._gone:  # type: ignore[attr-defined]
+        for task_id in list(scheduler_in(self.plain).stopped):
+            if task_id in scheduler_in(self.plain).tasks and task_id not in self._gone:
                 self._stops(task_id)
 
 
@@ -77,15 +77,15 @@ def before_call(fuse: Fuse, function: str, call: str, number: int, happens: Call
 
 def refuse(plain: Ports, run: int, times: int) -> None:
     """The scheduler refuses rank 1 of this run, so many times."""
-    start, left = plain.scheduler.start, [times]
+    start, left = scheduler_in(plain).start_rank, [times]
 
     def starts(job: Job, of: Run, task: GangTask, environment: dict[str, str]) -> str:
         if (of.number, task.rank) == (run, 1) and left[0]:
             left[0] -= 1
             raise PlacementRefused("RESOURCE:GPU")
-        return start(job, of, task, environment)
+        return str(start(job, of, task, environment))
 
-    plain.scheduler.start = starts  # type: ignore[method-assign, assignment]
+    scheduler_in(plain).start_rank = starts
 
 
 def _falls_off_the_bus(it: BreakingWorld) -> object:
@@ -120,7 +120,7 @@ def _a_rank_ends_while_the_others_start(fuse: Fuse) -> BreakingWorld:
 
     def ends() -> None:
         task_id = "task-llama-2-0"
-        task = it.plain.scheduler.tasks.get(task_id)  # type: ignore[attr-defined]
+        task = scheduler_in(it.plain).tasks.get(task_id)
         if task is None:
             it.meanwhile["launch_gang"].append(ends)  # nothing is started yet
             return
@@ -129,7 +129,7 @@ def _a_rank_ends_while_the_others_start(fuse: Fuse) -> BreakingWorld:
             change = TaskChange("llama", 2, task_id, task.placement, status, 1, "")
             wakeup.on_task_change(change, it.plain)
 
-    before_call(fuse, "launch_gang", "scheduler.start", 2, _throttled)
+    before_call(fuse, "launch_gang", "scheduler.start_rank", 2, _throttled)
     it.meanwhile["launch_gang"] = [ends]
     return it
 

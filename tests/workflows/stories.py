@@ -11,10 +11,10 @@ from nodeheal.contract.vocabulary import Action, IncidentState, NodeState, Verdi
 from nodeheal.domain.approval import Answer, Question
 from nodeheal.domain.enrolment import Enrolment
 from nodeheal.domain.evidence import Evidence
-from nodeheal.domain.guest import Guest
 from nodeheal.domain.incident import incident_id_of
 from nodeheal.domain.machine import Machine
 from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.unmanaged_task import UnmanagedTask
 from nodeheal.services.answer_approval import answer_approval
 from nodeheal.services.brakes import pause_node, pause_pool, reset_breaker, trip_breaker
 from nodeheal.services.enroll_node import enroll_node
@@ -22,7 +22,7 @@ from nodeheal.services.ingest import ingest
 from nodeheal.services.release_node import release_node
 from nodeheal.services.request_action import request_action
 from nodeheal.services.withdraw_request import withdraw_request
-from tests.unit.builders import node, xid
+from tests.unit.builders import node, scheduler_in, xid
 from tests.unit.test_decide_among_others import with_policy
 from tests.workflows.breaking_world import ACTS, QUIET, BreakingWorld, Story
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE
@@ -75,7 +75,7 @@ def _is_full(fuse: Fuse) -> BreakingWorld:
     it.plain.incidents.finish(replace(handed_over, state=IncidentState.ESCALATED))
     it.paged.add(handed_over.incident_id)
     it.plain.nodes.save(replace(it.node(OTHER), state=NodeState.QUARANTINED, drained_by_us=True))
-    it.plain.scheduler.draining.add(OTHER)  # type: ignore[attr-defined]
+    scheduler_in(it.plain).draining.add(OTHER)
     it.plain.pools.claim("demo", OTHER, 1)
     it.on_wait = lambda: it.does("release_node", lambda: release_node(OTHER, "a new riser card", it.ports))
     return it
@@ -198,8 +198,8 @@ def _has_no_spare(fuse: Fuse) -> BreakingWorld:
 def _has_a_task_of_others(fuse: Fuse) -> BreakingWorld:
     """Its owner lets us stop it, and so does the pool."""
     it = BreakingWorld(fuse, pool(stops_other_tasks=True))
-    guest = Guest("task/1", "eval:1", tags={names.MANAGED_TAG: names.MANAGED_TAG_VALUE})
-    it.plain.guests.running[guest.task_id] = (BROKEN, guest)  # type: ignore[attr-defined]
+    guest = UnmanagedTask("task/1", "eval:1", tags={names.MANAGED_TAG: names.MANAGED_TAG_VALUE})
+    scheduler_in(it.plain).unmanaged[guest.task_id] = (BROKEN, guest)
     return it
 
 

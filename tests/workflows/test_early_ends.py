@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from nodeheal.contract.vocabulary import Ending, Outcome
+from nodeheal.contract.vocabulary import EndCause, Ending, Outcome
 from nodeheal.domain.job import GangTask, Job, Run
+from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services import wakeup
 from nodeheal.services.early_end import early_end
 from nodeheal.services.start_gang import NEVER_STARTED
-from nodeheal.services.translate.ecs_task import TaskChange
 from tests.unit.builders import NOW, xid
 from tests.workflows.fake_cluster import BROKEN, FakeCluster
 from tests.workflows.job_cluster import NODES, JobCluster, fails, finishes, is_recovered
@@ -235,7 +235,7 @@ def test_where_the_event_woke_nobody_the_look_at_the_deadline_says_the_same() ->
 
 def test_a_rank_that_the_scheduler_refused_is_no_early_end() -> None:
     tasks = (
-        GangTask(A, 0, "boot-1", A, "task-0", "STOPPED", 143, "UserInitiated: nodeheal: rank 1 was refused"),
+        GangTask(A, 0, "boot-1", A, "task-0", "STOPPED", 143, "nodeheal: refused", end_causes=(EndCause.ON_REQUEST,)),
         GangTask(B, 1, "boot-1", B, "", "STOPPED", None, NEVER_STARTED),
     )
     run, record = Run("llama", 2, NOW, "inc-1/3", tasks), Job("llama", "demo", "c", "d", "e", 2, submission=1)

@@ -17,7 +17,7 @@ from nodeheal.services.find_checkpoint import find_checkpoint
 from nodeheal.services.ingest import ingest
 from nodeheal.services.steps import save_node
 from nodeheal.services.submit_job import submit_job
-from tests.unit.builders import NOW, waiting, xid
+from tests.unit.builders import NOW, scheduler_in, waiting, xid
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE, FakeCluster
 from tests.workflows.job_cluster import NODES, JobCluster, fails, finishes, is_recovered
 from tests.workflows.walker import Error
@@ -53,7 +53,7 @@ def searches(it: FakeCluster) -> list[str]:
 def told_to_ranks(it: FakeCluster) -> list[tuple[str | None, str | None]]:
     """What the ranks that were started last were told."""
     job = it.ports.jobs.get("llama")
-    environments = list(it.ports.scheduler.environments.values())  # type: ignore[attr-defined]
+    environments = list(scheduler_in(it.ports).environments.values())
     newest = [one for one in environments if job is not None and one["NODEHEAL_RUN"] == str(job.current_run)]
     return [(one.get("NODEHEAL_RESUME_FROM"), one.get("NODEHEAL_RESUME_STEP")) for one in newest]
 

@@ -13,7 +13,7 @@ from nodeheal.ports import Wait
 from nodeheal.services.hangs import HANG
 from nodeheal.services.ingest import Ingested, ingest
 from nodeheal.services.steps import save_node
-from tests.unit.builders import ACT, xid
+from tests.unit.builders import ACT, scheduler_in, xid
 from tests.workflows.job_cluster import NODES, JobCluster, finishes, is_recovered
 
 A, B, C, _ = NODES
@@ -62,7 +62,7 @@ def test_every_rank_is_told_what_to_touch() -> None:
 
     it.submit()
 
-    given = [environment["NODEHEAL_PROGRESS_FILE"] for environment in it.ports.scheduler.environments.values()]  # type: ignore[attr-defined]
+    given = [environment["NODEHEAL_PROGRESS_FILE"] for environment in scheduler_in(it.ports).environments.values()]
     assert given == [f"/run/nodeheal/progress/llama.{run}.600.json" for run in (1, 1, 2, 2)]
 
 
@@ -72,7 +72,7 @@ def test_a_job_that_does_not_ask_for_it_is_told_nothing() -> None:
 
     it.submit()
 
-    assert all("NODEHEAL_PROGRESS_FILE" not in given for given in it.ports.scheduler.environments.values())  # type: ignore[attr-defined]
+    assert all("NODEHEAL_PROGRESS_FILE" not in given for given in scheduler_in(it.ports).environments.values())
 
 
 def test_a_hang_that_every_node_reports_is_one_incident_and_one_restart() -> None:
@@ -220,7 +220,7 @@ def test_one_nodes_word_alone_restarts_a_job_so_often_before_a_human_looks() -> 
 
     assert took == [Ingested.OPENED] * (HANGS_OF_ONE_NODE + 1)
     assert (seen.end, it.run.number) == ("Completed", HANGS_OF_ONE_NODE + 1)
-    assert not {task.task_id for task in it.run.tasks} & set(it.ports.scheduler.stopped)  # type: ignore[attr-defined]
+    assert not {task.task_id for task in it.run.tasks} & set(scheduler_in(it.ports).stopped)
     last = it.ports.incidents.history(incidents(it)[-1]).incident
     assert last.ending is Ending.HANDED_TO_A_HUMAN
     assert f"3 of 3 job restarts of llama for hangs that {A} alone reported" in last.summary

@@ -19,10 +19,10 @@ def _with(state: NodeState) -> Ports:
 def test_a_node_is_switched_on_only_when_it_is_written_that_it_is_in_service() -> None:
     out, back = (_with(state) for state in (NodeState.RECOVERING, NodeState.PROBATION))
 
-    assert watch("scheduler.switch", (BROKEN,), out, ACT, is_on=True) == [
-        f"scheduler.switch: {BROKEN} is RECOVERING, and switched on"
+    assert watch("scheduler.undrain", (BROKEN,), out, ACT) == [
+        f"scheduler.undrain: {BROKEN} is RECOVERING, and switched on"
     ]
-    assert watch("scheduler.switch", (BROKEN,), back, ACT, is_on=True) == []
+    assert watch("scheduler.undrain", (BROKEN,), back, ACT) == []
 
 
 def test_a_slot_is_given_back_only_when_its_node_is_in_service() -> None:

@@ -20,7 +20,7 @@ from nodeheal.domain.job import GangTask, Job, Run
 from nodeheal.domain.knobs import Budget, Mode, PoolPolicy
 from nodeheal.ports import Ports
 from nodeheal.services.steps import save_node
-from tests.unit.builders import ACT, FrozenClock, memory_ports, node, xid
+from tests.unit.builders import ACT, FrozenClock, memory_ports, node, scheduler_in, xid
 from tests.workflows.job_cluster import JobCluster, fails, finishes, is_recovered
 
 JOBS, NODES_A_JOB, SPARE_NODES = 50, 8, 40
@@ -108,11 +108,11 @@ class Floor:
 
     def __init__(self, ports: Ports) -> None:
         self._ports = ports
-        self._start = ports.scheduler.start
+        self._start = scheduler_in(ports).start_rank
         self._there: dict[str, tuple[str, int, int]] = {}
         self.doubled: list[str] = []
 
-    def start(self, job: Job, run: Run, task: GangTask, environment: dict[str, str]) -> str:
+    def start_rank(self, job: Job, run: Run, task: GangTask, environment: dict[str, str]) -> str:
         """As the scheduler's, with a look at who was the last to start there."""
         last = self._there.get(task.node_id)
         there = self._ports.jobs.get_run(*last[:2]) if last else None
@@ -122,7 +122,7 @@ class Floor:
         if is_other and before and node and not before.has_stopped and before.boot_id == node.boot_id:
             self.doubled.append(f"{run.job_id}/{run.number} on {task.node_id}, where {last} still runs")
         self._there[task.node_id] = (run.job_id, run.number, task.rank)
-        return self._start(job, run, task, environment)
+        return str(self._start(job, run, task, environment))
 
 
 class OneOfMany(JobCluster):
@@ -157,10 +157,11 @@ def test_fifty_jobs_of_eight_nodes_lose_and_double_no_rank(seed: int) -> None:
     clock, baton = FrozenClock(), Baton(seed)
     plain = memory_ports(clock)
     floor = Floor(plain)
-    plain.scheduler.start = floor.start  # type: ignore[method-assign]
+    scheduler_in(plain).start_rank = floor.start_rank
     as_they_are = ("clock", "reading", "sign_upload", "find_checkpoint", "has_confirmed")
     wrapped: dict[str, Any] = {f.name: getattr(plain, f.name) for f in fields(Ports)}
     wrapped = {name: port if name in as_they_are else Shared(port, baton) for name, port in wrapped.items()}
+    wrapped["schedulers"] = {kind: Shared(one, baton) for kind, one in plain.schedulers.items()}
     shared = Ports(**wrapped)
     for number in range(JOBS * NODES_A_JOB + SPARE_NODES):
         plain.nodes.save(replace(node(f"mi-{number:08x}"), rack=f"rack-{number // 16}", accelerators=8))

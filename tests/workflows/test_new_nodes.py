@@ -10,16 +10,16 @@ from nodeheal.contract.health_event import HealthEvent, NodeBooted
 from nodeheal.contract.names import NEW_NODE
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Action, Family, IncidentState, NodeState, Step, Verdict
-from nodeheal.domain.guest import Guest
 from nodeheal.domain.knobs import Budget, Mode, NewNodes
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.domain.pool import Pool
+from nodeheal.domain.unmanaged_task import UnmanagedTask
 from nodeheal.services import wakeup
 from nodeheal.services.ingest import Ingested
 from nodeheal.services.ingest import ingest as take
 from nodeheal.services.new_nodes import NEW_SECONDS, diagnose_new_nodes, on_first_boot
 from nodeheal.services.sweep import sweep
-from tests.unit.builders import ACT, NOW, xid
+from tests.unit.builders import ACT, NOW, scheduler_in, xid
 from tests.workflows.fake_cluster import BROKEN, FakeCluster
 from tests.workflows.walker import Walk
 
@@ -156,8 +156,8 @@ def _changes(**changes: object) -> Change:
 
 
 def _task_of_others(fleet: Fleet) -> None:
-    guest = Guest("task/1", "family:1", "service:none")
-    fleet.ports.guests.running["task/1"] = (NEW, guest)  # type: ignore[attr-defined]
+    guest = UnmanagedTask("task/1", "family:1", "service:none")
+    scheduler_in(fleet.ports).unmanaged["task/1"] = (NEW, guest)
 
 
 def _paused(fleet: Fleet) -> Pool:

@@ -12,11 +12,11 @@ from nodeheal.contract.vocabulary import JobState, JobStep, Next, Outcome
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.incident import incident_id_of
 from nodeheal.domain.operation import VerbName
+from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services.end_job import end_job
 from nodeheal.services.stop_gang import stop_gang
-from nodeheal.services.translate.ecs_task import TaskChange
 from nodeheal.services.wakeup import on_task_change
-from tests.unit.builders import NOW, node, started_job, under_way, xid
+from tests.unit.builders import NOW, node, scheduler_in, started_job, under_way, xid
 from tests.unit.test_replacement import A as EC2
 from tests.unit.test_replacement import Pool
 from tests.workflows.breaking_world import ACTS
@@ -87,13 +87,13 @@ def test_who_waits_for_a_gang_is_on_its_list_before_a_rank_is_asked_to_stop() ->
     """A function that dies right after it has asked leaves a wait that the end of the gang resumes."""
     it, mine = opened()
     started_job(JOB, [node(BROKEN)], it.plain)
-    stop = it.plain.scheduler.stop
+    stop = scheduler_in(it.plain).stop_rank
 
     def dies(*asked: str) -> None:
         stop(*asked)
         raise Crash
 
-    it.plain.scheduler.stop = dies  # type: ignore[assignment, method-assign]
+    scheduler_in(it.plain).stop_rank = dies
     with pytest.raises(Crash):
         stop_gang(mine.model_copy(update={"task_token": "token"}), it.plain, ACTS)
     run = it.plain.jobs.get_run("llama", 1)

@@ -14,10 +14,10 @@ from nodeheal.contract import names
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import NodeState, Verdict
 from nodeheal.domain.approval import Answer, Question
-from nodeheal.domain.guest import Guest
 from nodeheal.domain.incident import incident_id_of
 from nodeheal.domain.machine import Machine
 from nodeheal.domain.policy import RecoveryPolicy, parse_policy
+from nodeheal.domain.unmanaged_task import UnmanagedTask
 from nodeheal.services.answer_approval import answer_approval
 from nodeheal.services.brakes import pause_pool, reset_breaker
 from nodeheal.services.release_node import release_node
@@ -25,7 +25,7 @@ from sandbox.report import results_of
 from sandbox.stories import STORIES
 from stacks.settings import REPOSITORY
 from tests.emulated.test_stories import PATHS, RESULTS, SIDE_BY_SIDE, in_its_turn, outcomes
-from tests.unit.builders import node, xid
+from tests.unit.builders import node, scheduler_in, xid
 from tests.workflows.breaking_world import BreakingWorld
 from tests.workflows.fake_cluster import BROKEN, PEER, FakeCluster
 from tests.workflows.fuse import Fuse
@@ -95,8 +95,8 @@ def reports_another(cluster: FakeCluster) -> None:
 
 def guests_move_in(cluster: FakeCluster) -> None:
     for number, tags in enumerate(({names.MANAGED_TAG: names.MANAGED_TAG_VALUE}, {})):
-        guest = Guest(f"task/{number}", "notebook:1", launch_type="EXTERNAL", tags=tags)
-        cluster.ports.guests.running[guest.task_id] = (BROKEN, guest)  # type: ignore[attr-defined]
+        guest = UnmanagedTask(f"task/{number}", "notebook:1", launch_type="EXTERNAL", tags=tags)
+        scheduler_in(cluster.ports).unmanaged[guest.task_id] = (BROKEN, guest)
 
 
 def moves_to_another_host(cluster: BreakingWorld) -> None:

@@ -19,7 +19,7 @@ from nodeheal.services.job_steps import save_job
 from nodeheal.services.steps import save_node
 from nodeheal.services.submit_job import restart_job, submit_job
 from nodeheal.services.sweep_jobs import sweep_jobs
-from tests.unit.builders import ACT, xid
+from tests.unit.builders import ACT, scheduler_in, xid
 from tests.workflows.job_cluster import NODES, Happening, JobCluster, Json, fails, finishes, is_recovered, spec
 from tests.workflows.walker import Error, walk
 
@@ -532,7 +532,7 @@ def test_a_node_that_breaks_between_its_check_and_the_launch_is_exchanged() -> N
 
 def test_a_rank_that_is_refused_takes_the_others_down_and_other_nodes_are_chosen() -> None:
     it = JobCluster()
-    start = it.ports.scheduler.start
+    start = scheduler_in(it.ports).start_rank
     refused: list[str] = []
 
     def once(job, run, task, environment):  # type: ignore[no-untyped-def]
@@ -541,7 +541,7 @@ def test_a_rank_that_is_refused_takes_the_others_down_and_other_nodes_are_chosen
             raise PlacementRefused("RESOURCE:GPU")
         return start(job, run, task, environment)
 
-    it.ports.scheduler.start = once  # type: ignore[method-assign]
+    scheduler_in(it.ports).start_rank = once
     it.before["Choose nodes"] = lambda _: None
 
     def rank_0_stops(cluster: JobCluster) -> None:

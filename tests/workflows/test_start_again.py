@@ -7,7 +7,7 @@ import pytest
 from nodeheal.domain.job import GangTask, job_of
 from nodeheal.services.start_gang import start_ranks
 from nodeheal.services.stop_gang import current_run
-from tests.unit.builders import ACT, FrozenClock, memory_ports, node, started_job
+from tests.unit.builders import ACT, FrozenClock, memory_ports, node, scheduler_in, started_job
 from tests.workflows.job_cluster import NODES, JobCluster
 
 
@@ -30,8 +30,8 @@ def test_a_rank_that_was_started_and_has_ended_since_is_not_started_again(monkey
         asked.append(task.rank)
         return f"again-{task.rank}"
 
-    monkeypatch.setattr(ports.scheduler, "start", start)
-    monkeypatch.setattr(ports.scheduler, "find", lambda job, run: {})  # nothing of it runs
+    monkeypatch.setattr(scheduler_in(ports), "start_rank", start)
+    monkeypatch.setattr(scheduler_in(ports), "find_ranks", lambda job, run: {})  # nothing of it runs
     start_ranks(stored, broke_off, ports, ACT)
 
     assert asked == [1]

@@ -6,7 +6,7 @@ from nodeheal.contract.vocabulary import Action, Confirmation, Escalation, Incid
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.services.ingest import ingest
 from nodeheal.services.release_node import release_node
-from tests.unit.builders import ACT, waiting, xid
+from tests.unit.builders import ACT, scheduler_in, waiting, xid
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE, FakeCluster, without_job
 from tests.workflows.walker import Error, Walk
 
@@ -260,7 +260,7 @@ def test_a_quarantined_node_blocks_its_pool_until_a_human_gives_it_back() -> Non
 
     assert cluster.node().state is NodeState.HEALTHY
     assert list(cluster.ports.pools.holders("demo")) == []
-    assert cluster.ports.scheduler.draining == set()  # type: ignore[attr-defined]
+    assert scheduler_in(cluster.ports).draining == set()
     assert cluster.reports(xid(999, event_id="later")).end == "Handed to a human"
 
 
@@ -272,7 +272,7 @@ def test_a_retired_node_gives_its_slot_back_and_stays_drained() -> None:
 
     assert cluster.node().state is NodeState.RETIRED
     assert list(cluster.ports.pools.holders("demo")) == []
-    assert cluster.ports.scheduler.draining == {BROKEN}  # type: ignore[attr-defined]
+    assert scheduler_in(cluster.ports).draining == {BROKEN}
 
 
 def test_a_node_in_service_is_not_released() -> None:
@@ -290,7 +290,7 @@ def test_a_row_remap_waits_for_the_job_and_then_reboots_a_node_that_nobody_needs
     assert "Wait for news" in walked.path
     assert walked.end == "Recovered"
     assert cluster.commands == [("reboot", BROKEN), ("diagnose", BROKEN)]
-    assert not cluster.ports.scheduler.stopped  # type: ignore[attr-defined]
+    assert not scheduler_in(cluster.ports).stopped
     assert walked.path.count("Stop gang") == 0
 
 

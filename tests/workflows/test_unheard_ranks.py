@@ -1,8 +1,10 @@
 """Ranks whose ends nobody tells: their job is brought back all the same, and no sooner than they have ended."""
 
+from nodeheal.adapters.ecs.stop_reasons import causes_of
 from nodeheal.contract.vocabulary import JobState
-from nodeheal.ports import RankSeen
+from nodeheal.ports.scheduler import RankStatus
 from nodeheal.services.sweep import sweep
+from tests.unit.builders import scheduler_in
 from tests.workflows.job_cluster import NODES, JobCluster, fails, finishes, is_recovered
 
 A = NODES[0]
@@ -21,8 +23,9 @@ class LostEvents(JobCluster):
         """The ranks on deaf nodes have, and four minutes later the sweep has run."""
         for task in self.run.tasks:
             if task.node_id in self.deaf:
-                seen = RankSeen(task.task_id, "STOPPED", True, exit_code, reason, self.clock())
-                self.ports.scheduler.seen[task.task_id] = seen  # type: ignore[attr-defined]
+                told = (exit_code, reason, self.clock(), None, causes_of(reason))
+                seen = RankStatus(task.task_id, "STOPPED", True, *told)
+                scheduler_in(self.ports).seen[task.task_id] = seen
         self.clock.advance(240)
         sweep(self.ports, self.policy)
 
@@ -47,7 +50,7 @@ def test_a_job_whose_ranks_ends_are_lost_is_brought_back_and_ends() -> None:
 def test_a_job_is_not_brought_back_while_the_node_of_a_rank_is_not_heard() -> None:
     it = JobCluster()
     it.deaf.add(A)
-    it.ports.scheduler.disconnected.add(f"placement-of-{A}")  # type: ignore[attr-defined]
+    scheduler_in(it.ports).disconnected.add(f"placement-of-{A}")
     it.happenings = [fails(rank=1), is_recovered]
 
     it.submit()

@@ -12,6 +12,7 @@ from typing import Any
 
 from nodeheal.adapters.aws.calls import code_of
 from nodeheal.adapters.aws.failures import explain
+from nodeheal.adapters.ecs.container_instances import tags_by_machine
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import NodeState, Provider, Verdict
 from nodeheal.domain.beat import Beat, after
@@ -345,7 +346,8 @@ def _nodes(account: Account) -> Iterator[Finding]:
     roles = _roles(account, mute, ssm)
     ours = account.outputs.get("NodeRoleArn", "").rpartition("/")[2]
     for pool, nodes in pools.items():
-        instances = {c: _container_instances(account, c) for c in {node.cluster for node in nodes}}
+        clusters = {node.cluster for node in nodes}
+        instances = {cluster: tags_by_machine(account.make("ecs"), cluster) for cluster in clusters}
         complaints: dict[Complaint, list[str]] = {}
         for node in nodes:
             ecs = instances[node.cluster].get(node.instance_id)
@@ -458,20 +460,6 @@ def _roles(account: Account, nodes: Sequence[Node], ssm: Mapping[str, _Managed])
 def _role_in(account: Account, profile: str) -> str:
     roles = account.make("iam").get_instance_profile(InstanceProfileName=profile)["InstanceProfile"]["Roles"]
     return str(roles[0]["RoleName"]) if roles else ""
-
-
-def _container_instances(account: Account, cluster: str) -> dict[str, dict[str, str]]:
-    """The tags of each container instance of the cluster, by its machine; the connected one where there are two."""
-    ecs = account.make("ecs")
-    pages = ecs.get_paginator("list_container_instances").paginate(cluster=cluster)
-    found: list[Any] = []
-    for page in pages:
-        arns = page["containerInstanceArns"]
-        if arns:
-            asked = ecs.describe_container_instances(cluster=cluster, containerInstances=arns, include=["TAGS"])
-            found += asked["containerInstances"]
-    found.sort(key=lambda one: one["agentConnected"])
-    return {one["ec2InstanceId"]: {tag["key"]: tag["value"] for tag in one.get("tags", ())} for one in found}
 
 
 def _ssm_tier(account: Account) -> Iterator[Finding]:

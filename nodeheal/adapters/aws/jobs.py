@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from nodeheal.adapters.aws.items import Item, Table, fields_of, from_item, plain, to_item, versioned
+from nodeheal.adapters.ecs.stop_reasons import causes_of
 from nodeheal.contract import names
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.job import CheckAnswer, Job, Run
@@ -47,7 +48,7 @@ class DynamoJobStore:
 
     def get_run(self, job_id: str, number: int) -> Run | None:
         item = self._table.get(names.job_pk(job_id), names.run_sk(number))
-        return from_item(Run, item) if item else None
+        return _run(item) if item else None
 
     def save_run(self, run: Run) -> bool:
         keys = {"pk": names.job_pk(run.job_id), "sk": names.run_sk(run.number)}
@@ -56,7 +57,7 @@ class DynamoJobStore:
         return self._table.put(item, condition, values)
 
     def runs(self, job_id: str) -> Sequence[Run]:
-        return [from_item(Run, item) for item in self._table.query(names.job_pk(job_id), names.RUN_PREFIX)]
+        return [_run(item) for item in self._table.query(names.job_pk(job_id), names.RUN_PREFIX)]
 
 
 class DynamoJobNotes:
@@ -127,6 +128,14 @@ class DynamoJobNotes:
             if others:
                 return others[0]
         return ""
+
+
+def _run(item: Item) -> Run:
+    """The run. Earlier versions, which had ECS alone, stored only the words in which it said why a task ended."""
+    run = from_item(Run, item)
+    if all("end_causes" in task["M"] for task in item["tasks"]["L"]):
+        return run
+    return replace(run, tasks=tuple(replace(task, end_causes=causes_of(task.stop_reason)) for task in run.tasks))
 
 
 def _readable(item: Item) -> Job | None:

@@ -1,30 +1,42 @@
-"""Marks as tags: of the SSM managed node or the EC2 instance, and of the ECS container instance."""
+"""Marks as tags: of the SSM managed node or the EC2 instance, and what the node's scheduler asks for."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from nodeheal.adapters.aws.calls import code_of
-from nodeheal.adapters.aws.container_instances import find
 from nodeheal.contract import names
-from nodeheal.contract.vocabulary import Provider
+from nodeheal.contract.vocabulary import Provider, SchedulerKind
 from nodeheal.domain.enrolment import Mark, Registry
 from nodeheal.domain.node import Node
 
 _UNKNOWN_MACHINE = ("InvalidInstanceID.NotFound", "InvalidInstanceID.Malformed")
 _GONE = ("shutting-down", "terminated")
-_UNKNOWN_CLUSTER = "ClusterNotFoundException"
 _OURS = (names.MANAGED_TAG, names.RACK_TAG)
 
 
-class AwsMarks:
-    """Marks. `make`: a client of a service, by name."""
+class SchedulerMarks(Protocol):
+    """Knows the mark of a node in its scheduler's own registry."""
 
-    def __init__(self, make: Callable[[str], Any]) -> None:
-        self._make = make
+    def of(self, node: Node) -> Mark:
+        """The mark as it is now."""
+
+    def put(self, mark: Mark, tags: dict[str, str]) -> None:
+        """Set these tags."""
+
+    def take(self, mark: Mark, keys: list[str]) -> None:
+        """Remove them."""
+
+
+class AwsMarks:
+    """Marks. `make`: a client of a service, by name. A scheduler that asks for no mark is not in `schedulers`."""
+
+    def __init__(self, make: Callable[[str], Any], schedulers: Mapping[SchedulerKind, SchedulerMarks]) -> None:
+        self._make, self._schedulers = make, schedulers
 
     def of(self, node: Node) -> Sequence[Mark]:
         machine = self._instance(node) if node.provider is Provider.ec2 else self._managed_node(node)
-        return (machine, self._container_instance(node))
+        scheduler = self._schedulers.get(node.scheduler)
+        return (machine, scheduler.of(node)) if scheduler is not None else (machine,)
 
     def put(self, node: Node, mark: Mark, rack: str = "") -> None:
         wanted = {names.MANAGED_TAG: names.MANAGED_TAG_VALUE, **({names.RACK_TAG: rack} if rack else {})}
@@ -35,8 +47,7 @@ class AwsMarks:
         elif mark.registry is Registry.EC2:
             self._make("ec2").create_tags(Resources=[mark.name], Tags=upper)
         else:
-            lower = [{"key": key, "value": value} for key, value in wanted.items()]
-            self._make("ecs").tag_resource(resourceArn=mark.name, tags=lower)
+            self._schedulers[node.scheduler].put(mark, wanted)
 
     def take(self, node: Node, mark: Mark) -> None:
         if mark.registry is Registry.SSM:
@@ -45,7 +56,7 @@ class AwsMarks:
         elif mark.registry is Registry.EC2:
             self._make("ec2").delete_tags(Resources=[mark.name], Tags=[{"Key": key} for key in _OURS])
         else:
-            self._make("ecs").untag_resource(resourceArn=mark.name, tagKeys=list(_OURS))
+            self._schedulers[node.scheduler].take(mark, list(_OURS))
 
     def _managed_node(self, node: Node) -> Mark:
         ssm, name = self._make("ssm"), node.instance_id
@@ -69,25 +80,6 @@ class AwsMarks:
             return Mark(Registry.EC2)
         tags = {tag["Key"]: tag["Value"] for tag in machine.get("Tags", [])}
         return _mark(Registry.EC2, node.instance_id, tags)
-
-    def _container_instance(self, node: Node) -> Mark:
-        ecs, arn = self._make("ecs"), self._arn(node)
-        if arn is None:
-            return Mark(Registry.ECS)
-        seen = ecs.describe_container_instances(cluster=node.cluster, containerInstances=[arn], include=["TAGS"])
-        tags = {tag["key"]: tag["value"] for each in seen["containerInstances"] for tag in each.get("tags", [])}
-        return _mark(Registry.ECS, arn, tags)
-
-    def _arn(self, node: Node) -> str | None:
-        """A cluster that nobody knows has nobody in it."""
-        from botocore.exceptions import ClientError
-
-        try:
-            return find(self._make("ecs"), node.cluster, node.instance_id)
-        except ClientError as error:
-            if code_of(error) == _UNKNOWN_CLUSTER:
-                return None
-            raise
 
 
 def _mark(registry: Registry, name: str, tags: Mapping[str, str]) -> Mark:

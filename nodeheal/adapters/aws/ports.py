@@ -7,8 +7,6 @@ from typing import Any
 
 from nodeheal.adapters.aws.calls import client, client_once
 from nodeheal.adapters.aws.ec2 import Ec2Machines
-from nodeheal.adapters.aws.ecs import EcsScheduler
-from nodeheal.adapters.aws.ecs_guests import EcsGuests
 from nodeheal.adapters.aws.enrolment_tags import AwsEnrolmentTags
 from nodeheal.adapters.aws.evidence import S3UploadSigner
 from nodeheal.adapters.aws.heartbeats import DynamoHeartbeats
@@ -22,6 +20,7 @@ from nodeheal.adapters.aws.stores import DynamoIncidentStore, DynamoNodeStore, D
 from nodeheal.adapters.aws.watchlist import DynamoWatchlist
 from nodeheal.adapters.aws.witnesses import AwsWitnesses
 from nodeheal.adapters.aws.workflows import StepFunctionsWorkflows
+from nodeheal.adapters.schedulers import schedulers
 from nodeheal.contract import names
 from nodeheal.domain.reading import Reading
 from nodeheal.ports import Ports
@@ -45,7 +44,7 @@ def aws_ports(
 ) -> Ports:
     """Ports over the AWS clients that `make` and `make_once` return; each is made when its port is first used."""
     rows = Table(make("dynamodb"), table)
-    scheduler = EcsScheduler(partial(make, "ecs"), partial(make_once, "ecs"))
+    served = schedulers(make, make_once)
     commands = SsmNodeCommands(partial(make, "ssm"), partial(make_once, "ssm"), clock)
     return Ports(
         nodes=DynamoNodeStore(rows),
@@ -56,8 +55,7 @@ def aws_ports(
         operations=DynamoOperationStore(rows),
         jobs=DynamoJobStore(rows),
         job_notes=DynamoJobNotes(rows),
-        scheduler=scheduler,
-        guests=EcsGuests(partial(make, "ecs"), partial(make_once, "ecs")),
+        schedulers=served,
         commands=commands,
         machines=Ec2Machines(make, make_once),
         workflows=StepFunctionsWorkflows(partial(make, "stepfunctions"), recover_node_arn, run_job_arn),
@@ -65,13 +63,11 @@ def aws_ports(
         watchlist=DynamoWatchlist(rows),
         heartbeats=DynamoHeartbeats(rows.client, names.HEARTBEATS_TABLE, node_role_ids),
         enrolment_tags=AwsEnrolmentTags(make),
-        witnesses=AwsWitnesses(partial(make, "ecs"), partial(make, "ssm"), partial(make, "ec2"), clock),
+        witnesses=AwsWitnesses(served, partial(make, "ssm"), partial(make, "ec2"), clock),
         has_confirmed=SnsConfirmations(partial(make, "sns"), to.owners_topic_arn),
         sign_upload=S3UploadSigner(partial(make, "s3"), evidence_bucket, clock),
         find_checkpoint=commands.find_checkpoint,
         try_way=commands.try_way,
-        find_seats=scheduler.find_seats,
-        see_ranks=scheduler.see_ranks,
         clock=clock,
         reading=Reading(recover_node_arn, runbooks),
     )

@@ -1,20 +1,19 @@
-"""Witnesses on AWS: the ECS agent's connection, the SSM agent's ping, EC2's own view of the machine."""
+"""Witnesses on AWS: the node's scheduler, the SSM agent's ping, EC2's own view of the machine."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from nodeheal.adapters.aws.calls import code_of, throttles_named
-from nodeheal.adapters.aws.container_instances import listed
-from nodeheal.contract.vocabulary import Provider
+from nodeheal.contract.vocabulary import Provider, SchedulerKind
 from nodeheal.domain.node import Node
 from nodeheal.domain.silence import STOPPED, TERMINATED, Answer
 from nodeheal.ports import Clock
+from nodeheal.ports.scheduler import Scheduler
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from types_boto3_ecs import ECSClient
     from types_boto3_ssm import SSMClient
 
 # SSM's agent pings every five minutes. What it said longer ago says nothing about now.
@@ -41,28 +40,28 @@ class AwsWitnesses:
 
     def __init__(
         self,
-        ecs: "Callable[[], ECSClient]",
+        schedulers: Mapping[SchedulerKind, Scheduler],
         ssm: "Callable[[], SSMClient]",
         ec2: "Callable[[], Any]",
         clock: Clock,
     ) -> None:
-        self._ecs = ecs
+        self._schedulers = schedulers
         self._ssm = ssm
         self._ec2 = ec2
         self._clock = clock
 
     def ask(self, node: Node) -> Sequence[Answer]:
-        said = [_as_far_as_known("ECS", self._ask_ecs, node), _as_far_as_known("SSM", self._ask_ssm, node)]
+        said = [
+            _as_far_as_known(node.scheduler, self._ask_scheduler, node),
+            _as_far_as_known("SSM", self._ask_ssm, node),
+        ]
         if node.provider is Provider.ec2:
             said.append(_as_far_as_known("EC2", self._ask_ec2, node))
         return said
 
-    def _ask_ecs(self, node: Node) -> Answer:
-        if listed(self._ecs(), node.cluster, node.instance_id, connected=True):
-            return Answer("ECS", is_up=True, text="agent connected")
-        if listed(self._ecs(), node.cluster, node.instance_id, connected=False):
-            return Answer("ECS", is_up=False, text="agent not connected")
-        return Answer("ECS", None, f"not registered in cluster {node.cluster}")
+    def _ask_scheduler(self, node: Node) -> Answer:
+        scheduler = self._schedulers.get(node.scheduler)
+        return scheduler.liveness(node) if scheduler else Answer(node.scheduler, None, "not served by this deployment")
 
     def _ask_ssm(self, node: Node) -> Answer:
         of_node = [{"Key": "InstanceIds", "Values": [node.instance_id]}]

@@ -36,6 +36,11 @@ class MemoryMarks:
 
     def _mark(self, registry: Registry, node_id: str) -> Mark:
         if (registry, node_id) in self.unknown:
-            return Mark(registry)
+            return Mark(registry, called=_called(registry))
         key = (registry, node_id)
-        return Mark(registry, f"{registry.name}/{node_id}", key in self.marked, self.racks.get(key, ""))
+        name = f"{registry.name}/{node_id}"
+        return Mark(registry, name, key in self.marked, self.racks.get(key, ""), _called(registry))
+
+
+def _called(registry: Registry) -> str:
+    return "ECS container instance" if registry is Registry.SCHEDULER else ""

@@ -2,7 +2,6 @@
 
 from nodeheal.adapters.memory.enrolment_tags import MemoryEnrolmentTags
 from nodeheal.adapters.memory.evidence import sign_upload
-from nodeheal.adapters.memory.guests import MemoryGuests
 from nodeheal.adapters.memory.heartbeats import MemoryHeartbeats
 from nodeheal.adapters.memory.machines import MemoryMachines
 from nodeheal.adapters.memory.owners import MemoryConfirmations
@@ -18,6 +17,7 @@ from nodeheal.adapters.memory.stores import (
 )
 from nodeheal.adapters.memory.watch import MemoryWatchlist, MemoryWitnesses
 from nodeheal.adapters.memory.world import MemoryMessenger, MemoryNodeCommands, MemoryScheduler, MemoryWorkflows
+from nodeheal.contract.vocabulary import SchedulerKind
 from nodeheal.ports import Clock, Ports
 
 
@@ -26,7 +26,6 @@ def memory_ports(clock: Clock) -> Ports:
     nodes = MemoryNodeStore()
     incidents = MemoryIncidentStore(nodes)
     jobs = MemoryJobStore()
-    scheduler = MemoryScheduler()
     commands = MemoryNodeCommands()
     return Ports(
         nodes=nodes,
@@ -37,8 +36,7 @@ def memory_ports(clock: Clock) -> Ports:
         operations=MemoryOperationStore(),
         jobs=jobs,
         job_notes=MemoryJobNotes(jobs),
-        scheduler=scheduler,
-        guests=MemoryGuests(),
+        schedulers={SchedulerKind.ECS: MemoryScheduler()},
         commands=commands,
         machines=MemoryMachines(),
         workflows=MemoryWorkflows(),
@@ -50,8 +48,6 @@ def memory_ports(clock: Clock) -> Ports:
         sign_upload=sign_upload,
         find_checkpoint=commands.find_checkpoint,
         try_way=commands.try_way,
-        find_seats=scheduler.find_seats,
-        see_ranks=scheduler.see_ranks,
         has_confirmed=MemoryConfirmations(),
         clock=clock,
     )

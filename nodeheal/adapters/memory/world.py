@@ -9,19 +9,24 @@ from nodeheal.contract.fabric import FabricOrder
 from nodeheal.contract.job_steps import JobResult
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.results import StepResult
-from nodeheal.domain.errors import NotEnrolled, NotFound
+from nodeheal.domain.errors import NotEnrolled, NotFound, PlacementRefused
 from nodeheal.domain.evidence import Diagnosis, EvidenceAsked
 from nodeheal.domain.job import DirectoryLook, GangTask, Job, Run
 from nodeheal.domain.node import Node
-from nodeheal.ports import Clock, CommandStatus, Delivery, RankSeen, Seat
+from nodeheal.domain.silence import Answer
+from nodeheal.domain.unmanaged_task import UnmanagedTask
+from nodeheal.ports import Clock, CommandStatus, Delivery
+from nodeheal.ports.scheduler import NodePlacement, RankStatus
 
 
 @dataclass
 class MemoryScheduler:
     """Scheduler. `draining` holds the nodes that take no new work; `tasks` every rank ever started.
 
-    `isolated_by` names the incident for which a node was switched off. `seen` says how ranks are, by task: one that is
-    not there is as it was started. `disconnected` holds the placements that are not heard.
+    `isolated_by` names the incident for which a node was drained. `seen` says how ranks are, by task: one that is not
+    there is as it was started. `disconnected` holds the placements that are not reached. `unmanaged` holds the tasks of
+    others that run, as (node, task) by id; `unmanaged_ended` why each other one ended; `unmanaged_refused`, why none
+    starts.
     """
 
     draining: set[str] = field(default_factory=set)
@@ -31,53 +36,82 @@ class MemoryScheduler:
     environments: dict[str, dict[str, str]] = field(default_factory=dict)
     unknown_nodes: set[str] = field(default_factory=set)
     not_enrolled: set[str] = field(default_factory=set)
-    seen: dict[str, RankSeen] = field(default_factory=dict)
+    seen: dict[str, RankStatus] = field(default_factory=dict)
     disconnected: set[str] = field(default_factory=set)
     asked_after: list[str] = field(default_factory=list)
+    unmanaged: dict[str, tuple[str, UnmanagedTask]] = field(default_factory=dict)
+    unmanaged_ended: dict[str, str] = field(default_factory=dict)
+    unmanaged_started: list[tuple[str, UnmanagedTask]] = field(default_factory=list)
+    unmanaged_refused: str = ""
 
-    def look(self, node: Node) -> Seat:
+    def placement_of(self, node: Node) -> NodePlacement:
         if node.node_id in self.unknown_nodes:
             raise NotFound(f"{node.node_id} is not in cluster {node.cluster}")
-        return Seat(f"placement-of-{node.node_id}", node.node_id not in self.draining)
+        return NodePlacement(f"placement-of-{node.node_id}", node.node_id not in self.draining)
 
-    def switch(self, node: Node, seat: Seat, *, is_on: bool, isolated_by: str) -> None:
-        self.look(node)
+    def placements_of(self, nodes: Sequence[Node]) -> Mapping[str, NodePlacement]:
+        return {node.node_id: self.placement_of(node) for node in nodes}
+
+    def drain(self, node: Node, placement: NodePlacement, isolated_by: str) -> None:
+        self._must_be_ours(node)
+        self.draining.add(node.node_id)
+        self.isolated_by[node.node_id] = isolated_by
+
+    def undrain(self, node: Node, placement: NodePlacement) -> None:
+        self._must_be_ours(node)
+        self.draining.discard(node.node_id)
+        self.isolated_by.pop(node.node_id, None)
+
+    def _must_be_ours(self, node: Node) -> None:
+        self.placement_of(node)
         if node.node_id in self.not_enrolled:
             raise NotEnrolled(f"{node.node_id} does not bear the operator's tag")
-        if is_on:
-            self.draining.discard(node.node_id)
-            self.isolated_by.pop(node.node_id, None)
-        else:
-            self.draining.add(node.node_id)
-            self.isolated_by[node.node_id] = isolated_by
 
-    def start(self, job: Job, run: Run, task: GangTask, environment: dict[str, str]) -> str:
+    def liveness(self, node: Node) -> Answer:
+        if node.node_id in self.unknown_nodes:
+            return Answer(node.scheduler, None, f"not registered in cluster {node.cluster}")
+        is_up = f"placement-of-{node.node_id}" not in self.disconnected
+        return Answer(node.scheduler, is_up=is_up, text="agent connected" if is_up else "agent not connected")
+
+    def start_rank(self, job: Job, run: Run, task: GangTask, environment: dict[str, str]) -> str:
         task_id = f"task-{job.job_id}-{run.number}-{task.rank}"
         self.tasks.setdefault(task_id, task)
         self.environments.setdefault(task_id, environment)
         return task_id
 
-    def find(self, job: Job, run: Run) -> Mapping[str, str]:
+    def find_ranks(self, job: Job, run: Run) -> Mapping[str, str]:
         known = {task.placement: f"task-{job.job_id}-{run.number}-{task.rank}" for task in run.tasks}
         return {where: name for where, name in known.items() if name in self.tasks and name not in self.stopped}
 
-    def find_seats(self, nodes: Sequence[Node]) -> Mapping[str, Seat]:
-        """As FindSeats has it."""
-        return {node.node_id: self.look(node) for node in nodes}
-
-    def stop(self, cluster: str, task_id: str, reason: str) -> None:
+    def stop_rank(self, cluster: str, task_id: str, reason: str) -> None:
         self.stopped.setdefault(task_id, reason)
 
-    def see_ranks(self, cluster: str, ranks: Sequence[GangTask]) -> Sequence[RankSeen]:
-        """As SeeRanks has it."""
+    def rank_statuses(self, cluster: str, ranks: Sequence[GangTask]) -> Sequence[RankStatus]:
         self.asked_after += [task.task_id for task in ranks]
-        return [self._see(task) for task in ranks]
+        return [self._status(task) for task in ranks]
 
-    def _see(self, task: GangTask) -> RankSeen:
+    def _status(self, task: GangTask) -> RankStatus:
         known = self.tasks.get(task.task_id)
-        as_started = RankSeen(task.task_id, known.status if known else "MISSING", is_connected=True)
+        as_started = RankStatus(task.task_id, known.status if known else "MISSING", is_connected=True)
         seen = self.seen.get(task.task_id, as_started)
         return replace(seen, is_connected=task.placement not in self.disconnected)
+
+    def unmanaged_tasks(self, node: Node, placement: NodePlacement) -> Sequence[UnmanagedTask]:
+        return [task for where, task in self.unmanaged.values() if where == node.node_id]
+
+    def stop_unmanaged_task(self, node: Node, task: UnmanagedTask, reason: str) -> bool:
+        if self.unmanaged.pop(task.task_id, None) is not None:
+            self.unmanaged_ended[task.task_id] = reason
+        return self.unmanaged_ended.get(task.task_id) == reason
+
+    def restart_unmanaged_task(self, node: Node, placement: NodePlacement, task: UnmanagedTask) -> str:
+        successor = f"successor-of-{task.short_id}"
+        if any(known.mark == task.mark for _, known in self.unmanaged_started):
+            return successor
+        if self.unmanaged_refused:
+            raise PlacementRefused(self.unmanaged_refused)
+        self.unmanaged_started.append((node.node_id, task))
+        return successor
 
 
 @dataclass

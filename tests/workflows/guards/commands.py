@@ -58,7 +58,7 @@ GUARDS = (
     Guard(
         "that every registry knows a node",
         enroll_node.enroll_node,
-        "[mark.registry.value for mark in found if not mark.name]",
+        "[mark for mark in found if not mark.name]",
         when.a_node_is_enrolled_that_ecs_does_not_know,
         "[]",
     ),

@@ -1,6 +1,6 @@
 """The guards of tests/workflows/scenarios/ends.py: where each stands, and what goes wrong without it."""
 
-from nodeheal.services import decide_next_step, end_incident, guests, ingest
+from nodeheal.services import decide_next_step, end_incident, ingest, unmanaged_tasks
 from tests.workflows.guards.guard import Guard
 from tests.workflows.scenarios import ends as when
 
@@ -66,21 +66,21 @@ GUARDS = (
     ),
     Guard(
         "that no task of others is started on what is out of service",
-        guests._home,
+        unmanaged_tasks._home,
         "node is not None and node.state not in {*OUT_OF_SERVICE, NodeState.RETIRED}",
         when.its_repair_does_not_help_and_a_task_was_stopped,
         "node is not None",
     ),
     Guard(
         "that no task of others is started on what was not proven",
-        guests._home,
+        unmanaged_tasks._home,
         "seen.is_proven",
         when.its_spare_fails_too_and_a_task_was_stopped,
         "True",
     ),
     Guard(
         "that a task of others is stopped once",
-        guests.set_guests_aside,
+        unmanaged_tasks.stop_unmanaged_tasks,
         "by_us is None",
         when.a_task_is_forgotten_while_it_is_stopped,
         "True",

@@ -20,9 +20,9 @@ GUARDS = (
     Guard(
         "that a rank was started, whatever has become of it",
         start_gang.start_ranks,
-        "there.get(task.placement) or ports.scheduler.start(job, run, task, environment)",
+        "there.get(task.placement) or ports.scheduler_for(job).start_rank(job, run, task, environment)",
         when.a_rank_was_started_and_not_noted,
-        "ports.scheduler.start(job, run, task, environment)",
+        "ports.scheduler_for(job).start_rank(job, run, task, environment)",
     ),
     Guard(
         "whose run is on record",

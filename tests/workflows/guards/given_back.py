@@ -111,7 +111,7 @@ GUARDS = (
     Guard(
         "whose drain an isolation remembers",
         isolate_node._switch_off,
-        "node.drained_by_us or seat.is_on",
+        "node.drained_by_us or placement.is_schedulable",
         when.it_was_drained_by_people_and_recovers,
         "True",
     ),

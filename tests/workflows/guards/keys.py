@@ -46,9 +46,9 @@ GUARDS = (
     Guard(
         "that it is looked at again where its mark was lost",
         isolate_node._switch_off,
-        "ports.scheduler.look(node)",
+        "ports.scheduler_of(node).placement_of(node)",
         when.people_drain_it_while_it_is_isolated,
-        "seat",
+        "placement",
     ),
     Guard(
         "that what was sent in one turn was not sent in another",

@@ -1,11 +1,11 @@
 """The guards of tests/workflows/scenarios/outcomes.py: where each stands, and what goes wrong without it."""
 
-from nodeheal.domain import brakes, guest, heal, ladder
-from nodeheal.services import early_end, guests, judge_checks, late_machine
+from nodeheal.domain import brakes, heal, ladder, unmanaged_task
+from nodeheal.services import early_end, judge_checks, late_machine, unmanaged_tasks
 from tests.workflows.guards.guard import Guard
 from tests.workflows.scenarios import outcomes as when
 
-_OWED = guest.Stopped.is_owed.fget  # type: ignore[attr-defined]
+_OWED = unmanaged_task.Stopped.is_owed.fget  # type: ignore[attr-defined]
 
 GUARDS = (
     # Checks of a job
@@ -105,7 +105,7 @@ GUARDS = (
     ),
     Guard(
         "which guests were refused before",
-        guests.bring_guests_back,
+        unmanaged_tasks.restart_unmanaged_tasks,
         "each.successor == ''",
         when.a_guest_was_refused_before_the_end_is_repeated,
     ),

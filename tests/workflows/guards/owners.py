@@ -5,7 +5,6 @@ from nodeheal.services import (
     close_incident,
     decide_next_step,
     end_incident,
-    guests,
     isolate_node,
     job_nodes,
     launch_job,
@@ -15,6 +14,7 @@ from nodeheal.services import (
     retire_node,
     return_to_service,
     stand_in,
+    unmanaged_tasks,
 )
 from tests.workflows.guards.guard import Guard
 from tests.workflows.scenarios import owners as when
@@ -150,14 +150,14 @@ GUARDS = (
     ),
     Guard(
         "whose task may be stopped",
-        guests.set_guests_aside,
-        "guest.may_be_stopped",
+        unmanaged_tasks.stop_unmanaged_tasks,
+        "task.may_be_stopped",
         when.a_task_of_others_is_not_to_be_stopped,
         "True",
     ),
     Guard(
         "which task is to be started again",
-        guests.bring_guests_back,
+        unmanaged_tasks.restart_unmanaged_tasks,
         "each.is_owed",
         when.a_task_of_others_ends_by_itself,
         "True",

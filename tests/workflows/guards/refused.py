@@ -82,7 +82,7 @@ GUARDS = (
     Guard(
         "that a gang which is refused leaves nothing running",
         start_gang.start_ranks,
-        "ports.scheduler.stop(job.cluster, task_id, f'nodeheal: rank {task.rank} of the gang was refused')",
+        "ports.scheduler_for(job).stop_rank(job.cluster, task_id, told)",
         when.its_second_rank_is_refused,
         "None",
     ),

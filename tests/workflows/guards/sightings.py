@@ -54,7 +54,7 @@ GUARDS = (
     # What was started
     Guard(
         "which ranks run",
-        MemoryScheduler.find,
+        MemoryScheduler.find_ranks,
         "name not in self.stopped",
         when.its_rank_was_stopped_before_it_was_noted,
         "True",

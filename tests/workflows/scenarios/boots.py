@@ -304,7 +304,7 @@ def it_comes_up_again_before_it_is_isolated() -> list[str]:
 def it_comes_up_again_once_it_is_isolated() -> list[str]:
     """The call broke, and comes again: what was begun is brought to its end."""
     it = world()
-    it.fuse.meanwhile["isolate_node", "scheduler.stop"] = throttled
+    it.fuse.meanwhile["isolate_node", "scheduler.stop_rank"] = throttled
     it.meanwhile["isolate_node"] = [lambda: None, lambda: it._goes_down_and_comes_up(BROKEN)]
     it.reports(xid(79))
     refused = [turn for turn in it.plain.incidents.history(it.incident_id).turns if turn.is_refused]

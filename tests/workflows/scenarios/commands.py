@@ -75,7 +75,7 @@ def a_node_that_trains_is_enrolled_as_a_spare() -> list[str]:
 
 
 def a_node_is_enrolled_that_ecs_does_not_know() -> list[str]:
-    return _is_enrolled(Moment(), unknown={(Registry.ECS, BROKEN)})
+    return _is_enrolled(Moment(), unknown={(Registry.SCHEDULER, BROKEN)})
 
 
 def _is_enrolled(it: Moment, *, unknown: Any = (), **said: Any) -> list[str]:

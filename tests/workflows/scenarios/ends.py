@@ -9,14 +9,14 @@ from nodeheal.contract import names
 from nodeheal.contract.steps import DecideRequest
 from nodeheal.contract.vocabulary import Action, IncidentState, NodeState, Step, Verdict
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.domain.guest import Guest
+from nodeheal.domain.unmanaged_task import UnmanagedTask
 from nodeheal.services.close_incident import close_incident
 from nodeheal.services.decide_next_step import decide_next_step
 from nodeheal.services.end_incident import end_incident
 from nodeheal.services.ingest import ingest
 from nodeheal.services.release_node import release_node
 from nodeheal.services.request_action import request_action
-from tests.unit.builders import xid
+from tests.unit.builders import scheduler_in, xid
 from tests.workflows.breaking_world import BreakingWorld
 from tests.workflows.fake_cluster import BROKEN, SPARE
 from tests.workflows.scenarios.once import request_of
@@ -127,13 +127,13 @@ def what_is_to_stay_quarantined_reports_again() -> list[str]:
 def _with_a_guest(**said: Any) -> BreakingWorld:
     """Its owner has said that it may be stopped."""
     it = world(pool(stops_other_tasks=True), **said)
-    guest = Guest("task/1", "eval:1", tags={names.MANAGED_TAG: names.MANAGED_TAG_VALUE})
-    it.plain.guests.running["task/1"] = (BROKEN, guest)  # type: ignore[attr-defined]
+    guest = UnmanagedTask("task/1", "eval:1", tags={names.MANAGED_TAG: names.MANAGED_TAG_VALUE})
+    scheduler_in(it.plain).unmanaged["task/1"] = (BROKEN, guest)
     return it
 
 
 def _started_on(it: BreakingWorld) -> list[str]:
-    return [where for where, _ in it.plain.guests.started]  # type: ignore[attr-defined]
+    return [where for where, _ in scheduler_in(it.plain).unmanaged_started]
 
 
 def its_repair_does_not_help_and_a_task_was_stopped() -> list[str]:
@@ -157,7 +157,7 @@ def a_task_is_forgotten_while_it_is_stopped() -> list[str]:
     it = _with_a_guest(spare=False)
 
     def throttled() -> None:
-        it.plain.guests.ended.clear()  # type: ignore[attr-defined]
+        scheduler_in(it.plain).unmanaged_ended.clear()
         raise NotAccepted("too many calls")
 
     it.fuse.meanwhile["isolate_node", "jobs.save_run"] = throttled

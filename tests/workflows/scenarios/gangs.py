@@ -19,7 +19,7 @@ from nodeheal.services.start_gang import abandon
 from nodeheal.services.steps import result_of
 from nodeheal.services.stop_gang import stop_and_resume
 from nodeheal.services.sweep_jobs import sweep_jobs
-from tests.unit.builders import NOW, node, started_job, xid
+from tests.unit.builders import NOW, node, scheduler_in, started_job, xid
 from tests.workflows.breaking_world import ACTS
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE
 from tests.workflows.fuse import Blow
@@ -45,10 +45,12 @@ def _runs_on(it: Moment, name: str, **job: object) -> Run:
 
 
 def a_rank_was_started_and_not_noted() -> list[str]:
-    of = [n for n, made in enumerate(made_of(3)) if (made.function, made.call) == ("launch_gang", "scheduler.start")]
+    of = [
+        n for n, made in enumerate(made_of(3)) if (made.function, made.call) == ("launch_gang", "scheduler.start_rank")
+    ]
     it = world(ACTS, Blow(of[-1], is_after=True, error=NotAccepted))
     it.reports(xid(31))
-    started = [made for made in it.fuse.made if (made.function, made.call) == ("launch_gang", "scheduler.start")]
+    started = [made for made in it.fuse.made if (made.function, made.call) == ("launch_gang", "scheduler.start_rank")]
     return [] if len(started) == 2 else [f"{len(started)} tasks were started for two ranks"]
 
 
@@ -79,7 +81,7 @@ def the_gang_has_left_the_node_that_is_isolated() -> list[str]:
     asks = mine.model_copy(update={"task_token": "token"})
     drained = result_of(mine, it.plain, Outcome.DONE, "drained")
     it.does(lambda: stop_and_resume(asks, it.ports, ACTS, drained))
-    stopped = it.plain.scheduler.stopped  # type: ignore[attr-defined]
+    stopped = scheduler_in(it.plain).stopped
     return [f"{name} was stopped, which has nothing to do with it" for name in stopped]
 
 

@@ -16,7 +16,7 @@ from nodeheal.services.request_action import request_action
 from nodeheal.services.retire_node import retire_node
 from nodeheal.services.start_gang import record_run
 from nodeheal.services.undo_isolation import undo_isolation
-from tests.unit.builders import NOW, node, started_job, xid
+from tests.unit.builders import NOW, node, scheduler_in, started_job, xid
 from tests.workflows.breaking_world import ACTS, BreakingWorld
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE
 from tests.workflows.fuse import Crash, Fuse
@@ -36,7 +36,7 @@ def _quarantined(*, drained_by_people: bool = False) -> BreakingWorld:
 
 
 def _draining(it: BreakingWorld) -> set[str]:
-    draining: set[str] = it.plain.scheduler.draining  # type: ignore[attr-defined]
+    draining: set[str] = scheduler_in(it.plain).draining
     return draining
 
 
@@ -61,7 +61,7 @@ def it_was_drained_by_people_and_recovers() -> list[str]:
     it = world()
     _draining(it).add(BROKEN)
     it.reports(xid(79))
-    isolated_by = it.plain.scheduler.isolated_by  # type: ignore[attr-defined]
+    isolated_by = scheduler_in(it.plain).isolated_by
     marks = [] if BROKEN not in isolated_by else ["it bears the mark of an isolation that was not ours"]
     assert it.ends == RECOVERED
     return [*_stays_off(it), *marks]
@@ -147,7 +147,7 @@ def a_human_releases_what_is_about_to_be_isolated() -> list[str]:
 def a_human_releases_what_is_being_returned() -> list[str]:
     """It is written as in service, and does not take work yet."""
     it = world()
-    it.fuse.meanwhile["return_to_service", "scheduler.switch"] = lambda: _released(it)
+    it.fuse.meanwhile["return_to_service", "scheduler.undrain"] = lambda: _released(it)
     it.reports(xid(79))
     remembers = len(it.node().recoveries) == 1
     return wrong_with(

@@ -9,14 +9,13 @@ from typing import Any
 
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import JobState
-from nodeheal.ports import RankSeen
+from nodeheal.ports.scheduler import RankStatus, TaskChange
 from nodeheal.services import wakeup
 from nodeheal.services.ask_after_ranks import ask_after_ranks
 from nodeheal.services.start_gang import record_run, start_ranks
 from nodeheal.services.stop_gang import current_run
 from nodeheal.services.submit_job import restart_job
-from nodeheal.services.translate.ecs_task import TaskChange
-from tests.unit.builders import xid
+from tests.unit.builders import scheduler_in, xid
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE
 from tests.workflows.job_cluster import JobCluster, finishes
 from tests.workflows.scenarios.setup import RECOVERED, changes, ends_as, rank_ends, world, wrong_with
@@ -90,7 +89,7 @@ def a_rank_runs_after_it_stopped() -> list[str]:
 
 def an_older_task_stops() -> list[str]:
     it = world()
-    task = next(iter(it.plain.scheduler.tasks.values()))  # type: ignore[attr-defined]
+    task = next(iter(scheduler_in(it.plain).tasks.values()))
     it._wakes(wakeup.on_task_change, TaskChange("llama", 1, "task-of-before", task.placement, "STOPPED", 1, ""))
     _, run = current_run("llama", it.plain)
     return [] if run is not None and run.is_running else ["the end of another task was taken for the rank's"]
@@ -113,10 +112,10 @@ def _is_not_known(*, is_heard: bool, seconds: float, boot_id: str = "boot-1") ->
     """One rank has ended, and the scheduler does not know the other one."""
     it = world()
     changes(it, PEER, boot_id=boot_id)()
-    scheduler: Any = it.plain.scheduler
+    scheduler: Any = scheduler_in(it.plain)
     (ended, first), (unknown, other) = scheduler.tasks.items()
     it._wakes(wakeup.on_task_change, TaskChange("llama", 1, ended, first.placement, "STOPPED", 1, ""))
-    scheduler.seen[unknown] = RankSeen(unknown, "MISSING", is_connected=True)
+    scheduler.seen[unknown] = RankStatus(unknown, "MISSING", is_connected=True)
     scheduler.disconnected |= set() if is_heard else {other.placement}
     it.clock.advance(seconds)
     ask_after_ranks(it.plain.watchlist.pools(), it.plain)
@@ -131,7 +130,7 @@ def an_older_task_stops_while_the_rank_runs_on() -> list[str]:
 
     def of_another_task(request: StepRequest) -> None:
         for old in ("before-1", "before-2"):
-            for task in list(it.plain.scheduler.tasks.values()):  # type: ignore[attr-defined]
+            for task in list(scheduler_in(it.plain).tasks.values()):
                 it._wakes(wakeup.on_task_change, TaskChange("llama", 1, old, task.placement, "STOPPED", 1, ""))
         early.append(not it.plain.workflows.resumed)  # type: ignore[attr-defined]
         stops(request)

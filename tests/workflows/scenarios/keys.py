@@ -11,14 +11,14 @@ from nodeheal.domain.approval import Answer, Question
 from nodeheal.domain.job import CheckAnswer
 from nodeheal.domain.machine import Power
 from nodeheal.operations.steps import reboot_node
+from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services.job_nodes import claim
 from nodeheal.services.look_once import look_once
 from nodeheal.services.replace_node import replace_node
 from nodeheal.services.reserve_attempt import refund_attempt, why_no_attempt
 from nodeheal.services.stop_gang import stop_gang
-from nodeheal.services.translate.ecs_task import TaskChange
 from nodeheal.services.wakeup import on_task_change
-from tests.unit.builders import NOW, node, started_job, xid
+from tests.unit.builders import NOW, node, scheduler_in, started_job, xid
 from tests.unit.test_replacement import LIMIT, Pool
 from tests.unit.test_stop_start import START, STOP, of
 from tests.workflows.breaking_world import ACTS, BreakingWorld
@@ -100,11 +100,11 @@ def people_drain_it_while_it_is_isolated() -> list[str]:
 
     def drain() -> None:
         changes(it, last_seen=it.clock())()
-        it.plain.scheduler.draining.add(BROKEN)  # type: ignore[attr-defined]
+        scheduler_in(it.plain).draining.add(BROKEN)
 
     it.fuse.meanwhile["isolate_node", "nodes.save"] = drain
     it.reports(xid(79))
-    draining = it.plain.scheduler.draining  # type: ignore[attr-defined]
+    draining = scheduler_in(it.plain).draining
     return [] if BROKEN in draining else ["people had drained it, and it was switched on"]
 
 

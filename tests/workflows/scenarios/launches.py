@@ -15,6 +15,7 @@ from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.incident import incident_id_of
 from nodeheal.domain.job import FoundCheckpoint, GangTask
 from nodeheal.ports import Wait
+from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services import look_around
 from nodeheal.services.ask_after_ranks import ask_after_ranks
 from nodeheal.services.job_nodes import leave
@@ -22,7 +23,6 @@ from nodeheal.services.launch_gang import GANG_RUNNING
 from nodeheal.services.launch_job import launch_job
 from nodeheal.services.start_gang import record_run
 from nodeheal.services.stop_gang import may_write, run_key
-from nodeheal.services.translate.ecs_task import TaskChange
 from nodeheal.services.wakeup import on_task_change
 from tests.unit.builders import NOW, node, started_job, xid
 from tests.workflows.breaking_world import ACTS, BreakingWorld
@@ -128,7 +128,9 @@ def _not_relaunched(it: BreakingWorld) -> list[str]:
 
 
 def a_rank_dies_before_its_launch_is_called_again() -> list[str]:
-    of = [n for n, made in enumerate(made_of(3)) if (made.function, made.call) == ("launch_gang", "scheduler.start")]
+    of = [
+        n for n, made in enumerate(made_of(3)) if (made.function, made.call) == ("launch_gang", "scheduler.start_rank")
+    ]
     it = world(ACTS, Blow(of[-1], is_after=True, error=NotAccepted))
 
     it.meanwhile["launch_gang"] = [lambda: None, lambda: rank_ends(it, "task-llama-2-0")]

@@ -14,12 +14,12 @@ from nodeheal.domain.beat import Beat
 from nodeheal.domain.incident import incident_id_of
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.domain.silence import STOPPED, TERMINATED, glimpse_of
+from nodeheal.ports.signals import Draft
 from nodeheal.services import hear_silence
 from nodeheal.services.brakes import pause_pool
 from nodeheal.services.hear_beats import BOOTS_A_RUN, note_boots
 from nodeheal.services.ingest import ingest
 from nodeheal.services.take_signal import take_draft
-from nodeheal.services.translate.foreign import Draft
 from tests.unit.builders import ACT, NOW, node, started_job, xid
 from tests.workflows.breaking_world import ACTS, QUIET
 from tests.workflows.fake_cluster import BROKEN, PEER

@@ -130,7 +130,9 @@ def request_of(it: BreakingWorld) -> StepRequest:
 
 
 def a_launch_is_repeated() -> list[str]:
-    of = [n for n, made in enumerate(made_of(3)) if (made.function, made.call) == ("launch_gang", "scheduler.start")]
+    of = [
+        n for n, made in enumerate(made_of(3)) if (made.function, made.call) == ("launch_gang", "scheduler.start_rank")
+    ]
     it = world(ACTS, Blow(of[-1], is_after=True, error=NotAccepted))
     it.reports(xid(31))
     _, run = current_run("llama", it.plain)

@@ -35,10 +35,10 @@ from tests.unit.builders import NOW, node, xid
 from tests.unit.test_brakes import APPROVE, waited
 from tests.unit.test_decide import Story
 from tests.unit.test_decide_among_others import NODE, seen, with_policy
-from tests.unit.test_guests import cluster_with_guests, guests_of
 from tests.unit.test_judge_diagnosis import BUS, diagnosed, rebooted
 from tests.unit.test_move import MOVES
 from tests.unit.test_rung_of_stop_start import POOL
+from tests.unit.test_unmanaged_tasks import cluster_with_guests, guests_of
 from tests.workflows.breaking_world import ACTS
 from tests.workflows.fake_cluster import BROKEN, PEER
 from tests.workflows.scenarios.climbs import next_is
@@ -205,9 +205,9 @@ def a_guest_was_refused_before_the_end_is_repeated() -> list[str]:
 def _ends_twice() -> tuple[list[Any], str]:
     """What was started, and how it ended as the second call has it."""
     it = cluster_with_guests()
-    guests_of(it).refuses = "RESOURCE:GPU"
+    guests_of(it).unmanaged_refused = "RESOURCE:GPU"
     it.reports(xid(79))
     turns = it.ports.incidents.history(it.incident_id).turns
-    guests_of(it).refuses = ""
+    guests_of(it).unmanaged_refused = ""
     asks = StepRequest(incident_id=it.incident_id, turn=len(turns), decision=turns[-1].decision)
-    return guests_of(it).started, end_incident(asks, it.ports, it.policy).reason
+    return guests_of(it).unmanaged_started, end_incident(asks, it.ports, it.policy).reason

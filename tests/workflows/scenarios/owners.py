@@ -12,16 +12,16 @@ from nodeheal.adapters.memory.marks import MemoryMarks
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import NodeState, Verdict
 from nodeheal.domain.evidence import Evidence
-from nodeheal.domain.guest import Guest
 from nodeheal.domain.incident import incident_id_of
 from nodeheal.domain.job import Job, job_of
 from nodeheal.domain.machine import Owner
+from nodeheal.domain.unmanaged_task import UnmanagedTask
 from nodeheal.services.close_incident import close_incident
 from nodeheal.services.job_nodes import claim
 from nodeheal.services.release_node import release_node
 from nodeheal.services.retire_node import retire_node
 from nodeheal.services.stand_in import claim_spare
-from tests.unit.builders import NOW, FrozenClock, memory_ports, node, started_job, xid
+from tests.unit.builders import NOW, FrozenClock, memory_ports, node, scheduler_in, started_job, xid
 from tests.workflows.breaking_world import ACTS, BreakingWorld
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE
 from tests.workflows.fuse import Fuse, fused
@@ -203,22 +203,22 @@ def a_node_whose_incident_waits_is_retired() -> list[str]:
 def a_task_of_others_is_not_to_be_stopped() -> list[str]:
     it = _with_a_guest({})
     it.reports(xid(79))
-    running = it.plain.guests.running  # type: ignore[attr-defined]
+    running = scheduler_in(it.plain).unmanaged
     return [] if "task/1" in running else ["a task was stopped whose owner has not said that it may be"]
 
 
 def a_task_of_others_ends_by_itself() -> list[str]:
     """In the moment in which it is to be stopped: then its owner has what he wanted, and it is not started again."""
     it = _with_a_guest({names.MANAGED_TAG: names.MANAGED_TAG_VALUE})
-    guests: Any = it.plain.guests
-    it.fuse.meanwhile["isolate_node", "guests.stop"] = lambda: guests.running.pop("task/1")
+    scheduler = scheduler_in(it.plain)
+    it.fuse.meanwhile["isolate_node", "scheduler.stop_unmanaged_task"] = lambda: scheduler.unmanaged.pop("task/1")
     it.reports(xid(79))
-    return [] if guests.started == [] else ["a task that had ended by itself was started again"]
+    return [] if scheduler.unmanaged_started == [] else ["a task that had ended by itself was started again"]
 
 
 def _with_a_guest(tags: dict[str, str]) -> BreakingWorld:
     it = world(pool(stops_other_tasks=True), spare=False)
-    it.plain.guests.running["task/1"] = (BROKEN, Guest("task/1", "eval:1", tags=tags))  # type: ignore[attr-defined]
+    scheduler_in(it.plain).unmanaged["task/1"] = (BROKEN, UnmanagedTask("task/1", "eval:1", tags=tags))
     return it
 
 

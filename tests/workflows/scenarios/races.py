@@ -19,6 +19,7 @@ from nodeheal.domain.job import Job, Run
 from nodeheal.domain.operation import VerbName
 from nodeheal.domain.silence import glimpse_of
 from nodeheal.ports import Wait
+from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services import check_nodes
 from nodeheal.services.brakes import trip_breaker
 from nodeheal.services.end_job import end_job
@@ -32,7 +33,6 @@ from nodeheal.services.retire_node import retire_node
 from nodeheal.services.start_gang import record_run
 from nodeheal.services.steps import no_diagnosis_yet
 from nodeheal.services.submit_job import restart_job, submit_job
-from nodeheal.services.translate.ecs_task import TaskChange
 from nodeheal.services.wakeup import on_task_change
 from tests.unit.builders import NOW, FrozenClock, memory_ports, node, started_job, under_way, xid
 from tests.workflows.breaking_world import ACTS

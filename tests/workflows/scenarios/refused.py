@@ -18,7 +18,7 @@ from nodeheal.services.replacement_slots import REPLACEMENT
 from nodeheal.services.reserve_attempt import why_no_attempt
 from nodeheal.services.stand_in import claim_new
 from nodeheal.services.start_gang import record_run, start_ranks
-from tests.unit.builders import node
+from tests.unit.builders import node, scheduler_in
 from tests.unit.test_replacement import N, Pool
 from tests.workflows.breaking_world import ACTS
 from tests.workflows.fake_cluster import BROKEN, PEER
@@ -135,15 +135,15 @@ def its_second_rank_is_refused() -> list[str]:
     job = replace(JOB, nodes=2)
     it.plain.jobs.save(job)
     run = record_run(replace(job, version=1), [node(BROKEN), node(PEER)], "mine", it.plain)
-    starts = it.plain.scheduler.start
+    starts = scheduler_in(it.plain).start_rank
 
     def refuses(job: Any, run: Any, task: Any, environment: Any) -> str:
         if task.rank:
             raise PlacementRefused("RESOURCE:MEMORY")
-        return starts(job, run, task, environment)
+        return str(starts(job, run, task, environment))
 
-    it.plain.scheduler.start = refuses  # type: ignore[method-assign]
+    scheduler_in(it.plain).start_rank = refuses
     with suppress(PlacementRefused):
         start_ranks(replace(job, version=2), run, it.plain, ACTS)
-    stopped = it.plain.scheduler.stopped  # type: ignore[attr-defined]
+    stopped = scheduler_in(it.plain).stopped
     return [] if stopped else ["its first rank holds its accelerators, and waits for the others for ever"]

@@ -9,10 +9,10 @@ from nodeheal.contract.vocabulary import Action, Step
 from nodeheal.domain.approval import Answer, Question
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.domain.surroundings import node_scope
+from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services import wakeup
 from nodeheal.services.answer_approval import answer_approval
-from nodeheal.services.translate.ecs_task import TaskChange
-from tests.unit.builders import NOW, xid
+from tests.unit.builders import NOW, scheduler_in, xid
 from tests.workflows.breaking_world import ACTS, BreakingWorld
 from tests.workflows.fake_cluster import BROKEN, PEER
 from tests.workflows.fuse import Blow, Fuse
@@ -58,7 +58,7 @@ def answers(it: BreakingWorld, question: Question, answer: Answer, *, fused: boo
 
 
 def rank_ends(it: BreakingWorld, task_id: str, status: str = "STOPPED") -> None:
-    task = it.plain.scheduler.tasks[task_id]  # type: ignore[attr-defined]
+    task = scheduler_in(it.plain).tasks[task_id]
     it._gone.add(task_id)
     number = int(task_id.split("-")[-2])
     wakeup.on_task_change(TaskChange("llama", number, task_id, task.placement, status, 143, ""), it.plain)

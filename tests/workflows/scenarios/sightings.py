@@ -22,7 +22,7 @@ from nodeheal.services.job_nodes import unfit_of
 from nodeheal.services.start_gang import find_unnoted, record_run
 from nodeheal.services.steps import no_diagnosis_yet
 from nodeheal.services.sweep_jobs import sweep_jobs
-from tests.unit.builders import NOW, node, under_way, xid
+from tests.unit.builders import NOW, node, scheduler_in, under_way, xid
 from tests.unit.test_decide import Story
 from tests.unit.test_decide_among_others import seen, with_policy
 from tests.workflows.breaking_world import ACTS, QUIET, BreakingWorld
@@ -104,7 +104,9 @@ def its_rank_was_stopped_before_it_was_noted() -> list[str]:
     it = Moment()
     it.plain.jobs.save(JOB)
     run = record_run(replace(JOB, version=1), [node(BROKEN)], "mine", it.plain)
-    it.plain.scheduler.stop("training", it.plain.scheduler.start(JOB, run, run.tasks[0], {}), "by hand")
+    scheduler_in(it.plain).stop_rank(
+        "training", scheduler_in(it.plain).start_rank(JOB, run, run.tasks[0], {}), "by hand"
+    )
     found = it.does(lambda: find_unnoted(JOB, run, it.ports))
     return [] if all(task.has_stopped for task in found.tasks) else ["a rank that was stopped is waited for"]
 

@@ -17,10 +17,10 @@ from nodeheal.domain.silence import TERMINATED
 from nodeheal.operations.engine import begin
 from nodeheal.operations.find_checkpoint import plan
 from nodeheal.operations.handler import World
+from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services import prepare_job, sweep
 from nodeheal.services.ingest import ingest
 from nodeheal.services.take_signal import take_draft
-from nodeheal.services.translate.ecs_task import TaskChange
 from nodeheal.services.wakeup import on_task_change
 from tests.unit.builders import NOW, node, started_job, under_way, xid
 from tests.unit.test_decide import Story

@@ -11,7 +11,7 @@ from nodeheal.contract.job_steps import JobRequest
 from nodeheal.contract.vocabulary import Action
 from nodeheal.services.job_nodes import claim
 from nodeheal.services.request_action import request_action
-from tests.unit.builders import xid
+from tests.unit.builders import scheduler_in, xid
 from tests.workflows.breaking_world import ACTS
 from tests.workflows.fake_cluster import BROKEN, SPARE
 from tests.workflows.job_cluster import JobCluster
@@ -34,7 +34,7 @@ def its_jobs_state_machine_hands_over_no_token() -> list[str]:
 
     it._job_wait = forgets  # type: ignore[method-assign]
     it.submit()
-    started = list(it.ports.scheduler.tasks)  # type: ignore[attr-defined]
+    started = list(scheduler_in(it.ports).tasks)
     return [f"{task} was started, and nobody waits for it" for task in started]
 
 

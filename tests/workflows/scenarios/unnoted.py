@@ -9,7 +9,7 @@ from nodeheal.services.job_nodes import free_nodes, leave
 from nodeheal.services.start_gang import abandon, find_unnoted, record_run, start_ranks
 from nodeheal.services.steps import result_of
 from nodeheal.services.stop_gang import stop_and_resume
-from tests.unit.builders import NOW, node, started_job
+from tests.unit.builders import NOW, node, scheduler_in, started_job
 from tests.workflows.breaking_world import ACTS
 from tests.workflows.fake_cluster import BROKEN
 from tests.workflows.scenarios.races import JOB, Moment
@@ -40,13 +40,13 @@ def _runs_unknown(it: Moment) -> list[str]:
 
 
 def _runs_on(it: Moment) -> list[str]:
-    is_stopped = RANK in it.plain.scheduler.stopped  # type: ignore[attr-defined]
+    is_stopped = RANK in scheduler_in(it.plain).stopped
     return [] if is_stopped else ["it runs on, and nobody ends it"]
 
 
 def a_run_is_given_up_while_a_rank_of_it_is_started() -> list[str]:
     """A person stops the job in the second in which a recovery relaunches it."""
-    it = Moment("scheduler.start", _given_up)
+    it = Moment("scheduler.start_rank", _given_up)
     run = _recorded(it)
     it.does(lambda: start_ranks(KNOWN, run, it.ports, ACTS))
     return _runs_unknown(it)
@@ -57,7 +57,7 @@ def a_run_was_given_up_that_is_there_when_its_launch_is_called_again() -> list[s
     it = Moment()
     run = _recorded(it)
     _given_up(it)
-    it.plain.scheduler.start(KNOWN, run, run.tasks[0], {})
+    scheduler_in(it.plain).start_rank(KNOWN, run, run.tasks[0], {})
     stored = it.plain.jobs.get_run("llama", 1)
     assert stored is not None
     it.does(lambda: start_ranks(KNOWN, stored, it.ports, ACTS))
@@ -102,7 +102,7 @@ def _sent_before_a_boot() -> Moment:
     """The answer to its start was lost, with the function that had asked; its node went down before it could begin."""
     it = Moment()
     run = _recorded(it)
-    it.plain.scheduler.start(KNOWN, run, run.tasks[0], {})
+    scheduler_in(it.plain).start_rank(KNOWN, run, run.tasks[0], {})
     it.is_written(boot_id="boot-2", booted_at=NOW + timedelta(seconds=300))
     return it
 

@@ -13,6 +13,7 @@ from nodeheal.contract.vocabulary import Awaited, FabricRole, JobState, JobStep,
 from nodeheal.domain.gang import breakage
 from nodeheal.domain.incident import decision_entry
 from nodeheal.domain.job import FoundCheckpoint, GangTask, Run
+from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services.ask_to_stop import ask_to_stop
 from nodeheal.services.brakes import pause_pool
 from nodeheal.services.job_steps import job_result
@@ -21,12 +22,11 @@ from nodeheal.services.stop_gang import await_end, may_write
 from nodeheal.services.stop_job import stop_job
 from nodeheal.services.submit_job import submit_job
 from nodeheal.services.sweep_jobs import START_SECONDS, sweep_jobs
-from nodeheal.services.translate.ecs_task import TaskChange
 from nodeheal.services.try_pairs import WAYS, try_pairs
 from nodeheal.services.wait_for_news import wait_for_news, waiting_for_news
 from nodeheal.services.wakeup import on_stop_requested, on_task_change
 from nodeheal.services.watch_gang import at_work, tell_watch, watch_gang
-from tests.unit.builders import NOW, node, started_job, xid
+from tests.unit.builders import NOW, node, scheduler_in, started_job, xid
 from tests.workflows.breaking_world import ACTS
 from tests.workflows.fake_cluster import BROKEN, PEER
 from tests.workflows.job_cluster import JobCluster, finishes
@@ -112,7 +112,7 @@ def an_old_fault_of_its_node_is_heard_when_it_has_been_submitted() -> list[str]:
     """Nobody has restarted it: whoever heals the node stops it first."""
     it = world()
     it.reports(xid(79, observed_at=NOW - timedelta(minutes=1)))
-    stopped = it.plain.scheduler.stopped  # type: ignore[attr-defined]
+    stopped = scheduler_in(it.plain).stopped
     return wrong_with(it, ends_as(it, *RECOVERED), (bool(stopped), "its node was rebooted under it"))
 
 
@@ -173,7 +173,7 @@ def a_node_of_a_job_that_is_stopped_has_rebooted() -> list[str]:
 
 def it_starts_where_nothing_was_saved() -> list[str]:
     it = world()
-    told = it.plain.scheduler.environments["task-llama-1-0"]  # type: ignore[attr-defined]
+    told = scheduler_in(it.plain).environments["task-llama-1-0"]
     return [f"{name}: there is nothing to go on from" for name in told if name.startswith("NODEHEAL_RESUME")]
 
 
@@ -182,7 +182,7 @@ def it_goes_on_from_a_checkpoint_without_a_number() -> list[str]:
     found = FoundCheckpoint("/fsx/llama/final", None, NOW, written_at=NOW)
     job = replace(JOB, checkpoints=Checkpoints(directory="/fsx/llama"), checkpoints_inside="/data", found=found)
     started_job(job, [node(BROKEN, version=1)], it.plain)
-    told = it.plain.scheduler.environments["task-llama-1-0"]  # type: ignore[attr-defined]
+    told = scheduler_in(it.plain).environments["task-llama-1-0"]
     resumes = {name: value for name, value in told.items() if name.startswith("NODEHEAL_RESUME")}
     wrong = [] if resumes == {"NODEHEAL_RESUME_FROM": "/data/final"} else [f"it is told to go on from {resumes}"]
     return wrong if _run(it).resumed_written_at == NOW else [*wrong, "what it loses cannot be told"]

@@ -14,7 +14,7 @@ from nodeheal.services.brakes import pause_node, pause_pool
 from nodeheal.services.ingest import ingest
 from nodeheal.services.notify import notify
 from nodeheal.services.stand_in import claim_spare
-from tests.unit.builders import node, xid
+from tests.unit.builders import node, scheduler_in, xid
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE
 from tests.workflows.scenarios.setup import (
     HANDED_OVER,
@@ -107,7 +107,7 @@ def two_ranks_stop_in_one_moment() -> list[str]:
     stops = it._gang_stops
 
     def together(request: StepRequest) -> None:
-        other = next(i for i, t in it.plain.scheduler.tasks.items() if t.node_id == PEER)  # type: ignore[attr-defined]
+        other = next(i for i, t in scheduler_in(it.plain).tasks.items() if t.node_id == PEER)
         it.fuse.meanwhile["wakeup.on_task_change", "jobs.save_run"] = lambda: rank_ends(it, other)
         stops(request)
 
@@ -129,7 +129,8 @@ def a_job_is_launched_while_it_ends() -> list[str]:
     it.reports(xid(31))
     job = it.plain.jobs.get("llama")
     is_over = job is not None and job.state is JobState.CANCELLED
-    runs = {number for _, number in it.plain.jobs.kept_runs if it.plain.scheduler.tasks.get(f"task-llama-{number}-0")}  # type: ignore[attr-defined]
+    jobs: Any = it.plain.jobs
+    runs = {number for _, number in jobs.kept_runs if scheduler_in(it.plain).tasks.get(f"task-llama-{number}-0")}
     return [] if is_over and runs == {1} else [f"runs {runs} of a job that a person has stopped"]
 
 

@@ -1,0 +1,43 @@
+"""Finds the container instances of nodes in an ECS cluster.
+
+A node that is registered again leaves its old container instance behind, ACTIVE and not connected, with the old tags.
+So one whose agent is connected is preferred.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from nodeheal.adapters.aws.calls import throttles_named
+
+if TYPE_CHECKING:
+    from types_boto3_ecs import ECSClient
+
+CONNECTED = "agentConnected == true"
+
+
+def listed(ecs: "ECSClient", cluster: str, instance_id: str, *, connected: bool, status: str = "") -> list[str]:
+    """ARNs of the machine's container instances, in one call: of all, or of those whose agent is connected."""
+    only: dict[str, Any] = {"status": status} if status else {}
+    expression = f"ec2InstanceId == {instance_id}" + (f" and {CONNECTED}" if connected else "")
+    with throttles_named("ListContainerInstances"):
+        return ecs.list_container_instances(cluster=cluster, filter=expression, **only)["containerInstanceArns"]
+
+
+def find(ecs: "ECSClient", cluster: str, instance_id: str) -> str | None:
+    """The ARN of the machine's container instance, or None if the cluster has none."""
+    for connected in (True, False):
+        found = listed(ecs, cluster, instance_id, connected=connected)
+        if found:
+            return found[0]
+    return None
+
+
+def tags_by_machine(ecs: Any, cluster: str) -> dict[str, dict[str, str]]:
+    """The tags of each container instance of the cluster, by its machine; the connected one where there are two."""
+    found: list[Any] = []
+    for page in ecs.get_paginator("list_container_instances").paginate(cluster=cluster):
+        arns = page["containerInstanceArns"]
+        if arns:
+            asked = ecs.describe_container_instances(cluster=cluster, containerInstances=arns, include=["TAGS"])
+            found += asked["containerInstances"]
+    found.sort(key=lambda one: one["agentConnected"])
+    return {one["ec2InstanceId"]: {tag["key"]: tag["value"] for tag in one.get("tags", ())} for one in found}

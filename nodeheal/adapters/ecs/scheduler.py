@@ -1,0 +1,297 @@
+"""Scheduler on ECS: container instances are nodes, standalone tasks are ranks and the work of others."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from nodeheal.adapters.aws.calls import code_of, throttles_named
+from nodeheal.adapters.ecs.container_instances import listed
+from nodeheal.adapters.ecs.task import EcsTaskDetail
+from nodeheal.contract import names
+from nodeheal.domain.errors import NotEnrolled, NotFound, PlacementRefused
+from nodeheal.domain.job import GangTask, Job, Run
+from nodeheal.domain.node import Node
+from nodeheal.domain.silence import Answer
+from nodeheal.domain.unmanaged_task import UnmanagedTask
+from nodeheal.ports.scheduler import NodePlacement, RankStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from types_boto3_ecs import ECSClient
+    from types_boto3_ecs.literals import ContainerInstanceStatusType
+    from types_boto3_ecs.type_defs import ContainerInstanceTypeDef, TagTypeDef
+
+_DESCRIBED_AT_ONCE = 100  # by DescribeTasks and DescribeContainerInstances alike
+_FILTERED_AT_ONCE = 50  # instances in one expression: nobody says how long one may be
+_MISSING = "MISSING"  # as ECS spells it
+# How ECS spells what belongs to a service, a daemon's included: it looks after those by itself.
+_SERVICE_MARKS = ("ecs-svc/", "service:")
+# The group that a task has by default; ECS gives it again by itself.
+_DEFAULT_GROUP = "family:"
+_RESERVED_TAGS = "aws:"
+
+
+class EcsScheduler:
+    """Scheduler. Clients are made when first needed; `once` sends a call that acts a single time."""
+
+    def __init__(self, client: "Callable[[], ECSClient]", once: "Callable[[], ECSClient]") -> None:
+        self._client = client
+        self._once = once
+
+    def placement_of(self, node: Node) -> NodePlacement:
+        # Asked by status, so that a node in service, which is nearly every one, costs one call and no description.
+        for connected in (True, False):
+            for status in ("ACTIVE", ""):
+                found = listed(self._client(), node.cluster, node.instance_id, connected=connected, status=status)
+                if found:
+                    return NodePlacement(found[0], status == "ACTIVE")
+        raise NotFound(f"{node.instance_id} is not registered in ECS cluster {node.cluster}")
+
+    def drain(self, node: Node, placement: NodePlacement, isolated_by: str) -> None:
+        with _denials_named(node, placement):
+            self._update(node, placement, "DRAINING")
+            tag: TagTypeDef = {"key": names.ISOLATED_TAG, "value": isolated_by}
+            with throttles_named("TagResource"):
+                self._client().tag_resource(resourceArn=placement.name, tags=[tag])
+
+    def undrain(self, node: Node, placement: NodePlacement) -> None:
+        with _denials_named(node, placement):
+            self._update(node, placement, "ACTIVE")
+            with throttles_named("UntagResource"):
+                self._client().untag_resource(resourceArn=placement.name, tagKeys=[names.ISOLATED_TAG])
+
+    def _update(self, node: Node, placement: NodePlacement, status: "ContainerInstanceStatusType") -> None:
+        with throttles_named("UpdateContainerInstancesState"):
+            answer = self._client().update_container_instances_state(
+                cluster=node.cluster, containerInstances=[placement.name], status=status
+            )
+        if answer["failures"]:
+            raise NotFound(f"{node.instance_id} in cluster {node.cluster}: {answer['failures'][0].get('reason')}")
+
+    def liveness(self, node: Node) -> Answer:
+        if listed(self._client(), node.cluster, node.instance_id, connected=True):
+            return Answer("ECS", is_up=True, text="agent connected")
+        if listed(self._client(), node.cluster, node.instance_id, connected=False):
+            return Answer("ECS", is_up=False, text="agent not connected")
+        return Answer("ECS", None, f"not registered in cluster {node.cluster}")
+
+    def placements_of(self, nodes: Sequence[Node]) -> Mapping[str, NodePlacement]:
+        found: dict[str, NodePlacement] = {}
+        for cluster in sorted({node.cluster for node in nodes}):
+            names_of = {node.instance_id: node.node_id for node in nodes if node.cluster == cluster}
+            # A node that was registered again is there twice: it is where its agent is connected, then where it works.
+            for described in sorted(self._described(cluster, sorted(names_of)), key=_is_current):
+                name = names_of.get(described["ec2InstanceId"])
+                if name is not None:
+                    found[name] = NodePlacement(described["containerInstanceArn"], described["status"] == "ACTIVE")
+        missing = [node.instance_id for node in nodes if node.node_id not in found]
+        if missing:
+            raise NotFound(f"not registered in ECS cluster {nodes[0].cluster}: {', '.join(missing)}")
+        return found
+
+    def _described(self, cluster: str, instance_ids: Sequence[str]) -> "Iterator[ContainerInstanceTypeDef]":
+        for first in range(0, len(instance_ids), _FILTERED_AT_ONCE):
+            wanted = ", ".join(f"'{one}'" for one in instance_ids[first : first + _FILTERED_AT_ONCE])
+            with throttles_named("ListContainerInstances"):
+                pages = self._client().get_paginator("list_container_instances")
+                here = pages.paginate(cluster=cluster, filter=f"ec2InstanceId in [{wanted}]")
+                arns = [arn for page in here for arn in page["containerInstanceArns"]]
+            for at in range(0, len(arns), _DESCRIBED_AT_ONCE):
+                with throttles_named("DescribeContainerInstances"):
+                    yield from self._client().describe_container_instances(
+                        cluster=cluster, containerInstances=arns[at : at + _DESCRIBED_AT_ONCE]
+                    )["containerInstances"]
+
+    def start_rank(self, job: Job, run: Run, task: GangTask, environment: dict[str, str]) -> str:
+        with throttles_named("StartTask"):
+            answer = self._once().start_task(
+                cluster=job.cluster,
+                taskDefinition=job.task_definition,
+                containerInstances=[task.placement],
+                startedBy=names.started_by(job.job_id, run.number),
+                overrides={"containerOverrides": [_override(job, environment)]},
+                tags=[{"key": names.MANAGED_TAG, "value": names.MANAGED_TAG_VALUE}],
+            )
+        if answer["failures"]:
+            failure = answer["failures"][0]
+            why = " ".join(filter(None, [failure.get("reason"), failure.get("detail")]))
+            raise PlacementRefused(f"ECS would not start rank {task.rank} on {task.node_id}: {why}")
+        return answer["tasks"][0]["taskArn"]
+
+    def find_ranks(self, job: Job, run: Run) -> Mapping[str, str]:
+        # ListTasks takes no other filter beside this one. StartTask takes no client token: this finds what it started.
+        with throttles_named("ListTasks"):
+            pages = self._client().get_paginator("list_tasks")
+            here = pages.paginate(cluster=job.cluster, startedBy=names.started_by(job.job_id, run.number))
+            tasks = [arn for page in here for arn in page["taskArns"]]
+        found: dict[str, str] = {}
+        for first in range(0, len(tasks), _DESCRIBED_AT_ONCE):
+            with throttles_named("DescribeTasks"):
+                described = self._client().describe_tasks(
+                    cluster=job.cluster, tasks=tasks[first : first + _DESCRIBED_AT_ONCE]
+                )["tasks"]
+            found |= {task["containerInstanceArn"]: task["taskArn"] for task in described}
+        return found
+
+    def stop_rank(self, cluster: str, task_id: str, reason: str) -> None:
+        from botocore.exceptions import ClientError
+
+        try:
+            with throttles_named("StopTask"):
+                self._client().stop_task(cluster=cluster, task=task_id, reason=reason)
+        except ClientError as error:
+            # ECS forgets a stopped task after about an hour, and its tag before that: what IAM asks for is gone then.
+            if code_of(error) == "InvalidParameterException":
+                return
+            if code_of(error) != "AccessDeniedException" or not self._is_stopping(cluster, task_id):
+                raise
+
+    def rank_statuses(self, cluster: str, ranks: Sequence[GangTask]) -> Sequence[RankStatus]:
+        firsts = range(0, len(ranks), _DESCRIBED_AT_ONCE)
+        return [seen for i in firsts for seen in self._see_some(cluster, ranks[i : i + _DESCRIBED_AT_ONCE])]
+
+    def _see_some(self, cluster: str, ranks: Sequence[GangTask]) -> Iterator[RankStatus]:
+        from botocore.exceptions import ClientError
+
+        try:
+            with throttles_named("DescribeTasks"):
+                answer = self._client().describe_tasks(cluster=cluster, tasks=[task.task_id for task in ranks])
+        except ClientError as error:
+            if code_of(error) != "ClusterNotFoundException":
+                raise
+            return
+        yield from (_seen(EcsTaskDetail.model_validate(task)) for task in answer["tasks"])
+        missing = {failure.get("arn") for failure in answer["failures"] if failure.get("reason") == _MISSING}
+        gone = [task for task in ranks if task.task_id in missing]
+        connected = self._connected(cluster, gone) if gone else set()
+        yield from (RankStatus(task.task_id, _MISSING, task.placement in connected) for task in gone)
+
+    def _connected(self, cluster: str, ranks: Sequence[GangTask]) -> set[str]:
+        """Of the machines of these ranks those whose agents ECS hears."""
+        with throttles_named("DescribeContainerInstances"):
+            answer = self._client().describe_container_instances(
+                cluster=cluster, containerInstances=sorted({task.placement for task in ranks})
+            )
+        return {seen["containerInstanceArn"] for seen in answer["containerInstances"] if seen["agentConnected"]}
+
+    def _is_stopping(self, cluster: str, task_id: str) -> bool:
+        with throttles_named("DescribeTasks"):
+            seen = self._client().describe_tasks(cluster=cluster, tasks=[task_id])["tasks"]
+        return not seen or seen[0].get("desiredStatus") == "STOPPED"
+
+    def unmanaged_tasks(self, node: Node, placement: NodePlacement) -> Sequence[UnmanagedTask]:
+        return [_unmanaged_task(task) for task in self._tasks_on(node, placement) if _is_unmanaged(task)]
+
+    def stop_unmanaged_task(self, node: Node, task: UnmanagedTask, reason: str) -> bool:
+        # Looked at first: a stop takes a task's tags away, and without its tag a second stop would be denied.
+        with throttles_named("DescribeTasks"):
+            seen = self._client().describe_tasks(cluster=node.cluster, tasks=[task.task_id])["tasks"]
+        if not seen:  # ECS forgets a stopped task after about an hour
+            return False
+        described = seen[0]
+        if described.get("desiredStatus") != "STOPPED":
+            with throttles_named("StopTask"):
+                described = self._client().stop_task(cluster=node.cluster, task=task.task_id, reason=reason)["task"]
+        # A task that had ended before has its own end's reason, and a call that is repeated finds the first one's.
+        return reason in described.get("stoppedReason", reason)
+
+    def restart_unmanaged_task(self, node: Node, placement: NodePlacement, task: UnmanagedTask) -> str:
+        already = self._successor(node, placement, task)
+        if already:
+            return already
+        group = {} if task.group.startswith(_DEFAULT_GROUP) or not task.group else {"group": task.group}
+        tags = [{"key": k, "value": v} for k, v in sorted(task.tags.items()) if not k.startswith(_RESERVED_TAGS)]
+        request: dict[str, Any] = {"overrides": json.loads(task.overrides or "{}"), "tags": tags, **group}
+        with throttles_named("StartTask"):
+            answer = self._once().start_task(
+                cluster=node.cluster,
+                taskDefinition=task.definition,
+                containerInstances=[placement.name],
+                startedBy=task.mark,
+                **request,
+            )
+        if answer["failures"]:
+            failure = answer["failures"][0]
+            raise PlacementRefused(" ".join(filter(None, [failure.get("reason"), failure.get("detail")])))
+        return answer["tasks"][0]["taskArn"]
+
+    def _successor(self, node: Node, placement: NodePlacement, task: UnmanagedTask) -> str:
+        """What a call before has started, whether it still runs or has ended since. StartTask takes no token.
+
+        ListTasks takes no other filter beside startedBy, and tells then only what is to run.
+        """
+        with throttles_named("ListTasks"):
+            found = self._client().list_tasks(cluster=node.cluster, startedBy=task.mark)["taskArns"]
+        if found:
+            return found[0]
+        ended = self._tasks_on(node, placement, desiredStatus="STOPPED")
+        return next((one["taskArn"] for one in ended if one.get("startedBy") == task.mark), "")
+
+    def _tasks_on(self, node: Node, placement: NodePlacement, **only: Any) -> Iterator[Mapping[str, Any]]:
+        """The tasks on a container instance, with their tags."""
+        with throttles_named("ListTasks"):
+            pages = self._client().get_paginator("list_tasks")
+            here = pages.paginate(cluster=node.cluster, containerInstance=placement.name, **only)
+            tasks = [arn for page in here for arn in page["taskArns"]]
+        for first in range(0, len(tasks), _DESCRIBED_AT_ONCE):
+            with throttles_named("DescribeTasks"):
+                yield from self._client().describe_tasks(
+                    cluster=node.cluster, tasks=tasks[first : first + _DESCRIBED_AT_ONCE], include=["TAGS"]
+                )["tasks"]
+
+
+@contextmanager
+def _denials_named(node: Node, placement: NodePlacement) -> Iterator[None]:
+    """Turn a denial into NotEnrolled: IAM asks for the mark of the operator."""
+    from botocore.exceptions import ClientError
+
+    try:
+        yield
+    except ClientError as error:
+        if code_of(error) != "AccessDeniedException":
+            raise
+        raise NotEnrolled(
+            f"ECS denies it: the container instance {placement.name.rsplit('/', 1)[-1]} does not bear the tag "
+            f"{names.MANAGED_TAG} = {names.MANAGED_TAG_VALUE}. Set it with `nodeheal nodes enroll {node.node_id}`; "
+            "docs/ec2.md says how new machines get it"
+        ) from error
+
+
+def _is_current(described: "ContainerInstanceTypeDef") -> tuple[bool, bool]:
+    """Sorts a container instance that the node uses now behind those that it has left."""
+    return described.get("agentConnected", False), described["status"] == "ACTIVE"
+
+
+def _seen(task: EcsTaskDetail) -> RankStatus:
+    is_connected = task.connectivity != "DISCONNECTED"
+    ended = (task.exit_code, task.stop_reason, task.stopped_at)
+    return RankStatus(
+        task.task_arn, task.status, is_connected, *ended, started_at=task.started_at, end_causes=task.end_causes
+    )
+
+
+def _override(job: Job, environment: dict[str, str]) -> Any:
+    """What this run has besides its definition."""
+    command = {"command": list(job.command)} if job.command else {}
+    variables = [{"name": name, "value": value} for name, value in sorted(environment.items())]
+    return {"name": job.container, "environment": variables, **command}
+
+
+def _is_unmanaged(task: Mapping[str, Any]) -> bool:
+    started_by, group = task.get("startedBy", ""), task.get("group", "")
+    is_of_service = started_by.startswith(_SERVICE_MARKS) or group.startswith(_SERVICE_MARKS)
+    return not is_of_service and not names.is_rank(started_by)
+
+
+def _unmanaged_task(task: Mapping[str, Any]) -> UnmanagedTask:
+    return UnmanagedTask(
+        task_id=task["taskArn"],
+        definition=task["taskDefinitionArn"],
+        started_by=task.get("startedBy", ""),
+        group=task.get("group", ""),
+        launch_type=task.get("launchType", ""),
+        overrides=json.dumps(task.get("overrides", {}), sort_keys=True),
+        tags={tag["key"]: tag["value"] for tag in task.get("tags", [])},
+    )

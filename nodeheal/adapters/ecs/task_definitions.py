@@ -1,0 +1,134 @@
+"""Task definitions on ECS, found or made of a job file."""
+
+from typing import TYPE_CHECKING, Any
+
+from nodeheal.adapters.aws.calls import code_of, throttles_named
+from nodeheal.contract import names
+from nodeheal.contract.job_spec import JobSpec, Mount
+from nodeheal.domain.errors import NotFound
+from nodeheal.domain.task_definition import Container, LogLocation, TaskDefinition
+
+if TYPE_CHECKING:
+    from types_boto3_ecs import ECSClient
+
+_UNKNOWN = ("ClientException", "InvalidParameterException")
+
+
+class EcsTaskDefinitions:
+    """TaskDefinitions. `execution_role`: with which the ECS agent pulls the image and writes the log."""
+
+    def __init__(self, ecs: "ECSClient", execution_role: str) -> None:
+        self._ecs, self._execution_role = ecs, execution_role
+
+    def find(self, name: str) -> TaskDefinition:
+        from botocore.exceptions import ClientError
+
+        try:
+            with throttles_named("DescribeTaskDefinition"):
+                found: Any = self._ecs.describe_task_definition(taskDefinition=name)["taskDefinition"]
+        except ClientError as error:
+            if code_of(error) not in _UNKNOWN:
+                raise
+            raise NotFound(f"task_definition: ECS knows no task definition {name} in this Region") from error
+        if found.get("status", "ACTIVE") != "ACTIVE":
+            raise NotFound(f"task_definition: {name} is {found['status']}: no task can be started from it")
+        return read_definition(found)
+
+    def register(self, spec: JobSpec) -> TaskDefinition:
+        body: Any = self.shown(spec)
+        with throttles_named("RegisterTaskDefinition"):
+            made: Any = self._ecs.register_task_definition(**body)["taskDefinition"]
+        return read_definition(made)
+
+    def shown(self, spec: JobSpec) -> dict[str, object]:
+        return definition_of(spec, self._ecs.meta.region_name, self._execution_role)
+
+
+def execution_role_arn(caller_arn: str, region: str) -> str:
+    """The role for this Region, in the account and partition of the caller, whose ARN this is."""
+    _, partition, _, _, account, *_ = caller_arn.split(":")
+    return f"arn:{partition}:iam::{account}:role/{names.JOB_EXECUTION_ROLE.format(region=region)}"
+
+
+def definition_of(spec: JobSpec, region: str, execution_role: str) -> dict[str, object]:
+    """What RegisterTaskDefinition is asked for."""
+    mounts = _mounts(spec)
+    body: dict[str, object] = {
+        "family": f"{names.JOB_FAMILY_PREFIX}{spec.name}",
+        "requiresCompatibilities": ["EXTERNAL", "EC2"],
+        "networkMode": "host",
+        "executionRoleArn": execution_role,
+        "containerDefinitions": [_container(spec, region)],
+        "volumes": [{"name": name, "host": {"sourcePath": mount.source}} for name, mount in mounts.items()],
+        "tags": [{"key": names.JOB_TAG, "value": spec.name}],
+    }
+    return {**body, "taskRoleArn": spec.task_role} if spec.task_role else body
+
+
+def _container(spec: JobSpec, region: str) -> dict[str, object]:
+    mounts = [
+        {"sourceVolume": name, "containerPath": mount.target, "readOnly": mount.read_only}
+        for name, mount in _mounts(spec).items()
+    ]
+    optional: dict[str, object] = {}
+    # An init process hands SIGTERM on to a program that is not made to be a container's first one.
+    linux: dict[str, object] = {"initProcessEnabled": True, "sharedMemorySize": spec.shared_memory_mib}
+    if spec.devices:
+        linux["devices"] = [
+            {"hostPath": path, "containerPath": path, "permissions": ["read", "write", "mknod"]}
+            for path in spec.devices
+        ]
+    if spec.command:
+        optional["command"] = list(spec.command)
+    if spec.accelerators:
+        optional["resourceRequirements"] = [{"type": "GPU", "value": str(spec.accelerators)}]
+    return {
+        "name": spec.container,
+        "image": spec.image,
+        "essential": True,
+        "memoryReservation": spec.memory_mib,  # reserved, and no bound: a training job may use what is there
+        "stopTimeout": spec.stop_seconds,
+        "environment": [{"name": name, "value": value} for name, value in sorted(spec.environment.items())],
+        "mountPoints": mounts,
+        "linuxParameters": linux,
+        "ulimits": [{"name": "memlock", "softLimit": -1, "hardLimit": -1}],  # RDMA registers memory
+        "logConfiguration": {"logDriver": "awslogs", "options": _log(spec, region)},
+        **optional,
+    }
+
+
+def _log(spec: JobSpec, region: str) -> dict[str, str]:
+    """Options of the log driver."""
+    return {
+        "awslogs-group": names.JOB_LOG_GROUP,
+        "awslogs-region": region,
+        "awslogs-stream-prefix": spec.name,
+        # A program that prints must not stand still because a log cannot be written.
+        "mode": "non-blocking",
+        "max-buffer-size": "4m",
+    }
+
+
+def _mounts(spec: JobSpec) -> dict[str, Mount]:
+    """What the container sees of its node, by the name of the volume."""
+    ours = spec.mounts_of_nodeheal
+    theirs = (mount for mount in spec.mounts if mount not in ours.values())
+    return {**ours, **{f"mount-{number}": mount for number, mount in enumerate(theirs)}}
+
+
+def read_definition(definition: dict[str, Any]) -> TaskDefinition:
+    """What DescribeTaskDefinition answers."""
+    containers = tuple(_container_of(one) for one in definition["containerDefinitions"])
+    return TaskDefinition(definition["taskDefinitionArn"], containers, definition.get("networkMode") == "host")
+
+
+def _container_of(body: dict[str, Any]) -> Container:
+    wants = body.get("resourceRequirements") or []
+    log = body.get("logConfiguration") or {}
+    options = log.get("options") or {}
+    place = None
+    if log.get("logDriver") == "awslogs" and "awslogs-stream-prefix" in options:
+        place = LogLocation(
+            options["awslogs-group"], options["awslogs-stream-prefix"], options.get("awslogs-region", "")
+        )
+    return Container(body["name"], sum(int(want["value"]) for want in wants if want["type"] == "GPU"), place)

@@ -1,0 +1,58 @@
+"""Task definitions and job logs in memory."""
+
+from dataclasses import dataclass, field
+
+from nodeheal.contract import names
+from nodeheal.contract.job_spec import JobSpec
+from nodeheal.domain.errors import NotFound
+from nodeheal.domain.job import GangTask, Job
+from nodeheal.domain.job_log import LogLine, Page
+from nodeheal.domain.task_definition import Container, LogLocation, TaskDefinition
+
+
+@dataclass
+class MemoryTaskDefinitions:
+    """TaskDefinitions. `definitions` holds the known ones, by the name they are asked for; `registered` counts."""
+
+    definitions: dict[str, TaskDefinition] = field(default_factory=dict)
+    registered: list[JobSpec] = field(default_factory=list)
+
+    def find(self, name: str) -> TaskDefinition:
+        if name not in self.definitions:
+            raise NotFound(f"task_definition: there is no {name}")
+        return self.definitions[name]
+
+    def register(self, spec: JobSpec) -> TaskDefinition:
+        self.registered.append(spec)
+        family = f"{names.JOB_FAMILY_PREFIX}{spec.name}"
+        log = LogLocation(names.JOB_LOG_GROUP, spec.name)
+        made = TaskDefinition(f"{family}:{len(self.registered)}", (Container(spec.container, spec.accelerators, log),))
+        self.definitions[made.name] = made
+        return made
+
+    def shown(self, spec: JobSpec) -> dict[str, object]:
+        return {"family": f"{names.JOB_FAMILY_PREFIX}{spec.name}", "image": spec.image}
+
+
+@dataclass
+class MemoryJobLogs:
+    """JobLogs. `streams` holds what was written, by stream."""
+
+    definitions: MemoryTaskDefinitions = field(default_factory=MemoryTaskDefinitions)
+    streams: dict[str, list[LogLine]] = field(default_factory=dict)
+
+    def locate(self, job: Job) -> LogLocation:
+        container = self.definitions.find(job.task_definition).container(job.container)
+        if container is None or container.log is None:
+            raise NotFound(f"{job.task_definition} keeps no output of {job.container} where it can be read")
+        return container.log
+
+    def stream(self, location: LogLocation, job: Job, task: GangTask) -> str:
+        return f"{location.prefix}/{job.container}/{task.task_id.rpartition('/')[2]}"
+
+    def read(self, location: LogLocation, stream: str, token: str = "") -> Page:
+        lines = self.streams.get(stream)
+        if lines is None:
+            return Page((), token)
+        start = int(token or 0)
+        return Page(tuple(lines[start:]), str(len(lines)))

@@ -1,0 +1,74 @@
+"""Every scheduler that a deployment serves. A new scheduler adds its rows to this file.
+
+The tables of events import their models when they are asked for: only the functions that read events pay for them.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, assert_never
+
+from nodeheal.adapters.ecs.job_logs import EcsJobLogs
+from nodeheal.adapters.ecs.marks import EcsMarks
+from nodeheal.adapters.ecs.scheduler import EcsScheduler
+from nodeheal.adapters.ecs.task_definitions import EcsTaskDefinitions, execution_role_arn
+from nodeheal.contract import names
+from nodeheal.contract.vocabulary import SchedulerKind
+from nodeheal.ports.scheduler import JobLogs, Scheduler, TaskChange, TaskDefinitions
+
+if TYPE_CHECKING:
+    from nodeheal.adapters.aws.marks import SchedulerMarks
+    from nodeheal.adapters.aws.translate.foreign import ForeignEvent
+    from nodeheal.ports.signals import Draft
+
+Make = Callable[[str], Any]  # a client of a service, by name
+
+
+def schedulers(make: Make, make_once: Make) -> dict[SchedulerKind, Scheduler]:
+    """The port of each; clients are made when a port is first used."""
+    return {SchedulerKind.ECS: EcsScheduler(lambda: make("ecs"), lambda: make_once("ecs"))}
+
+
+def scheduler_marks(make: Make) -> "dict[SchedulerKind, SchedulerMarks]":
+    """The marks of those that ask for the operator's mark in a registry of their own."""
+    return {SchedulerKind.ECS: EcsMarks(make)}
+
+
+def task_definitions(kind: SchedulerKind, make: Make) -> TaskDefinitions:
+    """The task definitions of a scheduler, in the caller's account and Region."""
+    match kind:
+        case SchedulerKind.ECS:
+            sts = make("sts")
+            role = execution_role_arn(sts.get_caller_identity()["Arn"], sts.meta.region_name)
+            return EcsTaskDefinitions(make("ecs"), role)
+    assert_never(kind)
+
+
+def job_logs(kind: SchedulerKind, make: Make, logs: Make) -> JobLogs:
+    """What the jobs of a scheduler have written. `logs` makes the client of a Region."""
+    match kind:
+        case SchedulerKind.ECS:
+            return EcsJobLogs(task_definitions(kind, make), logs)
+    assert_never(kind)
+
+
+def signals() -> "dict[str, tuple[type[ForeignEvent], Callable[[Any], list[Draft]]]]":
+    """What schedulers report about nodes: each type of event, its model, and what makes drafts of it."""
+    from nodeheal.adapters.ecs.health_event import EcsHealthEvent, from_ecs_health
+    from nodeheal.adapters.ecs.instance_event import EcsInstanceEvent, from_ecs_instance
+    from nodeheal.adapters.ecs.lost_task_event import EcsTaskLostEvent, from_ecs_task_lost
+
+    return {
+        names.ECS_INSTANCE_HEALTH_CHANGE: (EcsHealthEvent, from_ecs_health),
+        names.ECS_INSTANCE_STATE_CHANGE: (EcsInstanceEvent, from_ecs_instance),
+        names.ECS_TASK_STATE_CHANGE: (EcsTaskLostEvent, from_ecs_task_lost),
+    }
+
+
+def rank_changes() -> Mapping[str, Callable[[Any], TaskChange | None]]:
+    """What schedulers report about ranks: each type of event, and what reads its detail.
+
+    None: the task is no rank. A reader raises ValidationError.
+    """
+    from nodeheal.adapters.ecs.rank_change import task_change
+    from nodeheal.adapters.ecs.task import EcsTaskDetail
+
+    return {names.ECS_TASK_STATE_CHANGE: lambda detail: task_change(EcsTaskDetail.model_validate(detail))}

@@ -1,0 +1,151 @@
+"""What the services need of a scheduler, whichever one a node has. Each adapter (`adapters/ecs`) implements all of it.
+
+The services ask `Scheduler`. Operators also read and register task definitions and read logs, with permissions that no
+function has. An adapter hands on its scheduler's events as `TaskChange` and as drafts of health events
+(`ports.signals`).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from nodeheal.contract.job_spec import JobSpec
+from nodeheal.contract.vocabulary import EndCause
+from nodeheal.domain.job import GangTask, Job, Run
+from nodeheal.domain.job_log import Page
+from nodeheal.domain.node import Node
+from nodeheal.domain.silence import Answer
+from nodeheal.domain.task_definition import LogLocation, TaskDefinition
+from nodeheal.domain.unmanaged_task import UnmanagedTask
+
+
+@dataclass(frozen=True)
+class NodePlacement:
+    """A node as its scheduler knows it: under which name, and whether it takes new work."""
+
+    name: str
+    is_schedulable: bool
+
+
+@dataclass(frozen=True)
+class RankStatus:
+    """A rank as its scheduler has it now. MISSING: the scheduler knows no such task, or knows it no longer."""
+
+    task_id: str
+    status: str  # PENDING, RUNNING, STOPPED or MISSING
+    is_connected: bool  # whether the scheduler reaches the machine: if not, only STOPPED is certain
+    exit_code: int | None = None
+    stop_reason: str = ""
+    stopped_at: datetime | None = None
+    started_at: datetime | None = None
+    end_causes: tuple[EndCause, ...] = ()
+
+
+@dataclass(frozen=True)
+class TaskChange:
+    """The scheduler reports that a rank is PENDING, RUNNING or STOPPED now."""
+
+    job_id: str
+    run: int
+    task_id: str
+    placement: str
+    status: str
+    exit_code: int | None
+    stop_reason: str
+    stopped_at: datetime | None = None
+    started_at: datetime | None = None  # when it began to run; None: it has not, or nobody says
+    end_causes: tuple[EndCause, ...] = ()
+
+
+class NodePlacements(Protocol):
+    """Decides whether a node takes new work."""
+
+    def placement_of(self, node: Node) -> NodePlacement:
+        """Where the node is now. Raises NotFound."""
+
+    def placements_of(self, nodes: Sequence[Node]) -> Mapping[str, NodePlacement]:
+        """The same for many nodes, by node id, in few calls. Raises NotFound."""
+
+    def drain(self, node: Node, placement: NodePlacement, isolated_by: str) -> None:
+        """Take no new work on the node, and show people there which incident it is isolated for.
+
+        Repeating it changes nothing. Raises NotFound, and NotEnrolled where the node may not be touched.
+        """
+
+    def undrain(self, node: Node, placement: NodePlacement) -> None:
+        """Take new work on the node again. Repeating it changes nothing. Raises as `drain` does."""
+
+    def liveness(self, node: Node) -> Answer:
+        """Whether the scheduler reaches its own agent on the node."""
+
+
+class RankRunner(Protocol):
+    """Runs the ranks of training jobs."""
+
+    def start_rank(self, job: Job, run: Run, task: GangTask, environment: dict[str, str]) -> str:
+        """Start one rank where `task` says; its id. A caller that repeats this asks `find_ranks` first.
+
+        Raises PlacementRefused.
+        """
+
+    def find_ranks(self, job: Job, run: Run) -> Mapping[str, str]:
+        """The ids of the run's tasks that were started and live, by their placement."""
+
+    def stop_rank(self, cluster: str, task_id: str, reason: str) -> None:
+        """Ask the task to end, with the grace that its definition gives. A task that is gone is fine."""
+
+    def rank_statuses(self, cluster: str, ranks: Sequence[GangTask]) -> Sequence[RankStatus]:
+        """How these ranks of one cluster are, in few calls. A rank that it cannot report on is left out."""
+
+
+class UnmanagedWork(Protocol):
+    """Manages tasks that nodeheal did not start, and that nothing else would start again."""
+
+    def unmanaged_tasks(self, node: Node, placement: NodePlacement) -> Sequence[UnmanagedTask]:
+        """The tasks of others that run on the node."""
+
+    def stop_unmanaged_task(self, node: Node, task: UnmanagedTask, reason: str) -> bool:
+        """Ask it to end, with the grace that its definition gives. False: it had ended otherwise, or is not known.
+
+        Asked again with the same reason, it answers the same.
+        """
+
+    def restart_unmanaged_task(self, node: Node, placement: NodePlacement, task: UnmanagedTask) -> str:
+        """Start its successor on the node; the successor's id. A successor that exists is not started again.
+
+        Raises PlacementRefused.
+        """
+
+
+class Scheduler(NodePlacements, RankRunner, UnmanagedWork, Protocol):
+    """Everything that a recovery needs of the scheduler of a node."""
+
+
+class TaskDefinitions(Protocol):
+    """Knows the definitions that tasks are started from. Only operators use it."""
+
+    def find(self, name: str) -> TaskDefinition:
+        """The definition, with its revision. Raises NotFound."""
+
+    def register(self, spec: JobSpec) -> TaskDefinition:
+        """A new revision for a job that names an image. Repeating it is harmless: nothing is started by that."""
+
+    def shown(self, spec: JobSpec) -> dict[str, object]:
+        """What would be registered, as the scheduler takes it."""
+
+
+class JobLogs(Protocol):
+    """Reads the output of a job's ranks. Only operators use it."""
+
+    def locate(self, job: Job) -> LogLocation:
+        """Where the output of the job is kept. Raises NotFound, and says where to look instead."""
+
+    def stream(self, location: LogLocation, job: Job, task: GangTask) -> str:
+        """The name of one rank's stream."""
+
+    def read(self, location: LogLocation, stream: str, token: str = "") -> Page:
+        """What a stream holds since `token` was given out (empty: all of it), oldest first.
+
+        A stream that is not there yet is empty.
+        """

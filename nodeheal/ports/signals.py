@@ -1,0 +1,33 @@
+"""What an adapter makes of an event of another system: drafts of health events.
+
+A draft names the machine as its cloud does. `take_signal` finds the node, its pool and the boot.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from nodeheal.contract.vocabulary import Family, Verdict
+
+
+@dataclass(frozen=True)
+class Draft:
+    """What a source says about one machine.
+
+    `key` is the same for every delivery of the same fact. A draft that `is_weak` opens no incident by itself. With a
+    `version`, an older one of the same `topic` that comes after a newer one is history. A topic may end in `#` and what
+    its versions count for: only the newest of these is remembered.
+    """
+
+    instance_id: str
+    source: str
+    family: Family
+    code: str
+    key: str
+    observed_at: datetime
+    subcode: str | None = None
+    verdict: Verdict | None = None  # None: as the catalog has it
+    evidence: str = ""
+    is_weak: bool = False
+    takes_node_away: bool = False  # the machine is gone, or about to be: no fault where nodeheal wants it so
+    topic: str = ""
+    version: int | None = None

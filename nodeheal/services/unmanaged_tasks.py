@@ -1,0 +1,115 @@
+"""Tasks on a node that are none of ours: named when the node is isolated, and where the pool says so stopped and
+brought back, once, when there is a node in service again.
+
+The incident's timeline is the record: a line before each stop, one with its answer, one for what was started instead.
+Tasks of services are left alone: the scheduler places them elsewhere by itself once a node drains.
+"""
+
+from nodeheal.contract.steps import StepRequest
+from nodeheal.contract.vocabulary import NodeState
+from nodeheal.domain.errors import NotFound, PlacementRefused
+from nodeheal.domain.incident import History, TimelineEntry
+from nodeheal.domain.node import OUT_OF_SERVICE, Node
+from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.progress import Progress
+from nodeheal.domain.unmanaged_task import (
+    LEFT_TO_RUN,
+    SEEN,
+    STARTED,
+    STOPPED,
+    UnmanagedTask,
+    answered,
+    dumped,
+    stopped_tasks,
+)
+from nodeheal.ports import Ports
+from nodeheal.ports.scheduler import NodePlacement
+
+
+def stop_unmanaged_tasks(
+    request: StepRequest, node: Node, placement: NodePlacement, ports: Ports, policy: RecoveryPolicy
+) -> str:
+    """Stop those that may be stopped, and name all of them; a clause for the result, empty where there are none.
+
+    Safe to repeat: what a call before has stopped is gone from the node, and known from the record.
+    """
+    wants_stop = policy.pool(node.pool).stops_other_tasks
+    there = ports.scheduler_of(node).unmanaged_tasks(node, placement)
+    left = [task for task in there if not (wants_stop and task.may_be_stopped)]
+    for task in there:
+        _note(request, f"{SEEN}{task.short_id}", _first_words(task, task in left), ports, _data(task, left))
+    stopped = []
+    # Only where the pool lets its tasks be stopped: a hundred nodes that fail together would all read their history.
+    timeline = ports.incidents.history(request.incident_id).timeline if wants_stop else ()
+    for known in stopped_tasks(timeline):
+        by_us = known.by_us
+        if by_us is None:
+            by_us = ports.scheduler_of(node).stop_unmanaged_task(node, known.task, reason_of(request))
+            word = "stopped" if by_us else "had ended by itself, or is not known any more"
+            _note(request, f"{STOPPED}{known.task.short_id}", f"task {known.task} {word}", ports, answered(by_us))
+        stopped += [known.task] if by_us else []
+    return _clause("stopped, to be started again", stopped) + _clause("left to run", left)
+
+
+def restart_unmanaged_tasks(request: StepRequest, history: History, seen: Progress, ports: Ports) -> str:
+    """Start each task that was stopped, and no other, once, where there is a node for it; a sentence for the ending.
+
+    A claim is not needed: a start is looked for under the task's own mark before it is made.
+    """
+    known = stopped_tasks(history.timeline)
+    owed = [each.task for each in known if each.is_owed]
+    home = _home(history, seen, ports) if owed else None
+    if owed and home is None:
+        return f" These tasks were stopped, and no node is in service to start them on: {_named(owed)}."
+    refused = [each.task for each in known if each.successor == ""]
+    if home is not None:
+        refused += [task for task in owed if not _start(request, task, home, ports)]
+    told = f" These tasks were stopped and could not be started again: {_named(refused)}." if refused else ""
+    begun = [each.task for each in known if each.by_us is None]
+    return told + (f" Look whether these tasks still run, a stop of them was begun: {_named(begun)}." if begun else "")
+
+
+def reason_of(request: StepRequest) -> str:
+    """Why a task is stopped, as its task's stop reason says."""
+    return f"nodeheal: recovery {request.incident_id}"
+
+
+def _start(request: StepRequest, task: UnmanagedTask, home: Node, ports: Ports) -> bool:
+    try:
+        placement = ports.scheduler_of(home).placement_of(home)
+        successor = ports.scheduler_of(home).restart_unmanaged_task(home, placement, task)
+        text = f"task {task} was started again on {home.node_id}"
+    except (PlacementRefused, NotFound) as refusal:
+        successor, text = "", f"task {task} could not be started again on {home.node_id}: {refusal}"
+    _note(request, f"{STARTED}{task.short_id}", text, ports, successor)
+    return bool(successor)
+
+
+def _home(history: History, seen: Progress, ports: Ports) -> Node | None:
+    """Where the tasks belong now: the node that they were on, else the one that has taken its place."""
+    for name in filter(None, (history.incident.node_id, seen.replacement if seen.is_proven else None)):
+        node = ports.nodes.get(name)
+        if node is not None and node.state not in {*OUT_OF_SERVICE, NodeState.RETIRED}:
+            return node
+    return None
+
+
+def _note(request: StepRequest, entry_id: str, text: str, ports: Ports, data: str) -> None:
+    ports.incidents.append(request.incident_id, TimelineEntry(ports.clock(), "progress", entry_id, text, data))
+
+
+def _first_words(task: UnmanagedTask, is_left: bool) -> str:
+    return f"task {task} {LEFT_TO_RUN if is_left else 'is stopped, to be started again'}"
+
+
+def _data(task: UnmanagedTask, left: list[UnmanagedTask]) -> str:
+    """Only what is to be stopped is on the record with all that its start needs."""
+    return "" if task in left else dumped(task)
+
+
+def _clause(what: str, tasks: list[UnmanagedTask]) -> str:
+    return f"; {what}: {_named(tasks)}" if tasks else ""
+
+
+def _named(tasks: list[UnmanagedTask]) -> str:
+    return ", ".join(map(str, tasks))

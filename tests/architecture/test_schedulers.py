@@ -1,0 +1,81 @@
+"""A scheduler has one home: its words stand in its adapter, and not in the domain or the contract."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from stacks.settings import REPOSITORY
+
+# As identifiers, in strings and in comments alike.
+_WORDS = re.compile(
+    r"(?<![A-Za-z])(?:ecs|ECS)(?![a-z])|Ecs[A-Z]|UserInitiated\b|startedBy|[tT]askDefinition(?=[A-Z\"'])|containerInstance"
+    r"|container[- ]instance",
+)
+# What must remain, a line each, by file; and why.
+REMAINS = {
+    "domain/machine.py": (
+        ["ecs_managed_instances = ", "Owner.ecs_managed_instances: "],
+        "a value of stored policies, and what people are told of it: AWS's own name for who repairs a machine",
+    ),
+    "domain/job.py": (["SchedulerKind.ECS"], "stored jobs do not say which scheduler they have"),
+    "domain/node.py": (["SchedulerKind.ECS"], "stored nodes do not say which scheduler they have"),
+    "contract/health_event.py": (
+        ["SchedulerKind.ECS", "an ECS cluster name"],
+        "reports of nodes do not say which scheduler they have; the text is part of the published schema",
+    ),
+    "contract/vocabulary.py": (['ECS = "ECS"'], "the closed list of schedulers"),
+    "contract/names.py": (
+        ["STATE_CHANGE = ", "HEALTH_CHANGE = ", "# `startedBy` of a task"],
+        "types of events by which the stacks route, and the form of a mark that is in their patterns: "
+        "stacks may not import adapters",
+    ),
+    "contract/job_spec.py": (
+        ["# ECS takes 8,192 characters", "characters together, which ECS does not"],
+        "a limit of job files, which are refused where they are read",
+    ),
+}
+
+
+def _lines(file: Path) -> list[str]:
+    return [line.strip() for line in file.read_text("utf-8").splitlines() if _WORDS.search(line)]
+
+
+def _files() -> dict[str, Path]:
+    root = REPOSITORY / "nodeheal"
+    found = [path for part in ("domain", "contract") for path in (root / part).rglob("*.py")]
+    return {path.relative_to(root).as_posix(): path for path in found}
+
+
+def test_the_words_of_ecs_stand_in_its_adapter_and_what_remains_is_listed() -> None:
+    said = {name: _lines(path) for name, path in _files().items()}
+    unlisted = [
+        f"{name}: {line}"
+        for name, lines in said.items()
+        for line in lines
+        if not any(part in line for part in REMAINS.get(name, ([], ""))[0])
+    ]
+
+    assert unlisted == []
+
+
+@pytest.mark.parametrize("name", REMAINS)
+def test_what_is_listed_is_there(name: str) -> None:
+    lines = _lines(_files()[name])
+
+    assert [part for part in REMAINS[name][0] if not any(part in line for line in lines)] == []
+
+
+@pytest.mark.parametrize("text", ["ECS_TASK", "an ECS task", "ecs", "EcsTask", "UserInitiated", '"containerInstances"'])
+def test_the_words_are_seen(text: str) -> None:
+    assert _WORDS.search(text)
+
+
+@pytest.mark.parametrize("text", ["specs", "TaskDefinition(", "UserInitiatedShutdown", "decsription"])
+def test_other_words_are_not(text: str) -> None:
+    assert not _WORDS.search(text)
+
+
+def test_services_name_no_adapter_of_a_scheduler() -> None:
+    for path in (REPOSITORY / "nodeheal" / "services").rglob("*.py"):
+        assert "adapters.ecs" not in path.read_text("utf-8"), Path(path).name
