@@ -1,6 +1,6 @@
 """One act of a workflow, on record before anything is sent: what was asked, of whom, how far it is, and its result."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 
@@ -68,6 +68,10 @@ class Operation:
     def is_over(self) -> bool:
         """Whether its result is known."""
         return self.state in (OperationState.DONE, OperationState.DELIVERED)
+
+    def delivered(self) -> "Operation":
+        """The workflow has its result. The token is worth nothing any more, and nothing that is kept holds one."""
+        return replace(self, state=OperationState.DELIVERED, token="")
 
     @property
     def request_id(self) -> str:

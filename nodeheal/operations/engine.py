@@ -92,16 +92,18 @@ def conclude(request: StepRequest, ports: Ports) -> StepResult:
     if not operation.is_over:
         operation = _conclude(operation, handler_of(operation.verb), ports)
     elif operation.state is OperationState.DONE:
-        operation = update(operation, ports, lambda one: replace(one, state=OperationState.DELIVERED))
+        operation = update(operation, ports, Operation.delivered)
     assert isinstance(operation.result, StepResult)
     return operation.result
 
 
 def deliver(operation: Operation, ports: Ports) -> bool:
-    """Resume the workflow with the stored result. False: it did not wait with this token any more."""
+    """Resume the workflow with the stored result. False: it has it already, or did not wait with this token any more."""
+    if not operation.token:
+        return False
     was_waiting = ports.workflows.resume(operation.token, operation.result)
     if operation.version:
-        update(operation, ports, lambda one: replace(one, state=OperationState.DELIVERED))
+        update(operation, ports, Operation.delivered)
     return was_waiting
 
 
@@ -168,7 +170,7 @@ def _conclude(operation: Operation, handler: Handler, ports: Ports) -> Operation
     if isinstance(found.facts, CallAgain):
         return _with_result(operation, found)
     done = _done(operation, found, ports) if operation.version else _with_result(operation, found)
-    return update(done, ports, lambda one: replace(one, state=OperationState.DELIVERED)) if done.version else done
+    return update(done, ports, Operation.delivered) if done.version else done
 
 
 def _as_stored(operation: Operation, ports: Ports) -> Operation:

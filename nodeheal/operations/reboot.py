@@ -1,6 +1,7 @@
 """REBOOT: a node boots again. Only a new boot id proves it; acceptance proves nothing."""
 
 from dataclasses import replace
+from hashlib import sha256
 
 from nodeheal.contract.health_event import Frozen
 from nodeheal.contract.results import CallAgain, StepResult
@@ -22,7 +23,7 @@ _BEGINS_LATER_SECONDS = 60
 
 
 class _Record(Frozen):
-    """What the last query said, and the call for which the workflow was asked to wait once more."""
+    """What the last query said, and a digest of the call for which the workflow was asked to wait once more."""
 
     has_script_failed: bool = False
     machine_state: str = ""
@@ -101,7 +102,7 @@ def _final(operation: Operation, record: _Record, facts: Facts) -> StepResult:
 def _is_under_way(operation: Operation, record: _Record, facts: Facts) -> bool:
     """Whether a call broke well before its deadline, and the workflow was not asked before to wait once more."""
     left = (operation.deadline_at - facts.now).total_seconds()
-    is_first = record.awaited_by in ("", operation.token)
+    is_first = record.awaited_by in ("", _digest(operation.token))
     return left > _BEGINS_LATER_SECONDS and is_first and not record.has_script_failed
 
 
@@ -123,12 +124,17 @@ def _refresh(operation: Operation, ports: Ports) -> Operation:
 def _settle(operation: Operation, result: StepResult, ports: Ports) -> None:
     request = operation.step
     if isinstance(result.facts, CallAgain):
-        record = _read_record(operation).model_copy(update={"awaited_by": operation.token})
+        record = _read_record(operation).model_copy(update={"awaited_by": _digest(operation.token)})
         update(operation, ports, lambda one: replace(one, data_json=record.model_dump_json()))
         why = f"the reboot of {operation.node_id} may be under way; waiting for its next boot"
         tell(request, ports, "reboot-awaited", why)
     elif operation.state is OperationState.PLANNED and result.outcome is Outcome.FAILED:
         give_attempt_back(request, ports)
+
+
+def _digest(token: str) -> str:
+    """Tells one call from another: a token is not kept once its call is over."""
+    return sha256(token.encode()).hexdigest()[:16]
 
 
 def _read_record(operation: Operation) -> _Record:

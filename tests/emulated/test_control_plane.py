@@ -359,15 +359,17 @@ def without(cloud: Sandbox) -> Iterator[Callable[[str, str], None]]:
 def test_a_function_without_one_of_its_permissions_is_denied_and_with_all_of_them_is_not(
     cloud: Sandbox, node_id: str, without: Callable[[str, str], None], action: str | None
 ) -> None:
+    put(cloud, fault(node_id))
+    until(lambda: items(cloud, names.node_pk(node_id), names.NODE_SK), "the node's first report")
     limit = AttemptLimit(group=Action.REBOOT, limit=1, window_seconds=3_600)
     reserve = (Reservation(scope=names.node_pk(node_id), limit=limit),)
     decided = Decision(step=Step.REBOOT, reason="a drill", node_id=node_id, action=Action.REBOOT, reserve=reserve)
-    request = StepRequest(incident_id=f"inc-{node_id}", turn=1, decision=decided)
+    request = StepRequest(incident_id=f"inc-{node_id}", turn=1, decision=decided, task_token="nobody-waits")
     if action is not None:
-        without("reserve_attempt", action)
+        without("reboot_node", action)
 
     answer = cloud.client("lambda").invoke(
-        FunctionName="nodeheal-reserve-attempt", Payload=request.model_dump_json().encode()
+        FunctionName="nodeheal-reboot-node", Payload=request.model_dump_json().encode()
     )
 
     said = answer["Payload"].read().decode()

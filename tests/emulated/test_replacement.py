@@ -81,7 +81,8 @@ def told(history: History) -> str:
 
 
 def replacement(history: History) -> tuple[Outcome, str | None]:
-    [turn] = [turn for turn in history.turns if turn.decision.step is Step.REPLACE]
+    """How its replacement went; one that terminates the machine first goes on in a second turn."""
+    *_, turn = [turn for turn in history.turns if turn.decision.step is Step.REPLACE]
     assert turn.result is not None, told(history)
     return turn.result.outcome, turn.result.replacement_node_id
 
