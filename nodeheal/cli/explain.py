@@ -14,6 +14,7 @@ from nodeheal.domain.case import read_case
 from nodeheal.domain.catalog import catalog, find
 from nodeheal.domain.diagnosis import diagnose
 from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.verbs import RUNGS
 
 _NEXT = {
     NextRung.unproven: "when the one before did not help",
@@ -21,7 +22,7 @@ _NEXT = {
     NextRung.other_job: "when the same accelerator shows it under another job",
     NextRung.job_end: "when the job has ended",
 }
-_TRIED = {"reboot": Action.REBOOT, "stop_start": Action.STOP_START, "replace": Action.REPLACE}
+_TRIED = {action.value.lower(): action for action in RUNGS}
 
 
 def explain(

@@ -11,9 +11,9 @@ from nodeheal.contract.vocabulary import Action, Family, Outcome, Provider, Step
 from nodeheal.domain.catalog import find
 from nodeheal.domain.decide import decide
 from nodeheal.domain.incident import History, Incident, Turn
-from nodeheal.domain.ladder import STEP_OF
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.domain.surroundings import Surroundings, node_scope
+from nodeheal.domain.verbs import VERBS
 
 NODE = "mi-imagined"
 JOB = "a-job"
@@ -51,7 +51,7 @@ def history_of(event: HealthEvent, policy: RecoveryPolicy, after: Sequence[Actio
     for number, action in enumerate(after, start=2):
         boot = f"boot-{number}"
         turns += [
-            _turn(STEP_OF[action], event, action=action, boot_id=boot),
+            _turn(VERBS[action].step, event, action=action, boot_id=boot),
             _turn(Step.DIAGNOSE, event, Outcome.FAILED, "diagnostics failed", boot_id=boot),
         ]
         spent[node_scope(NODE), action] = spent.get((node_scope(NODE), action), 0) + 1

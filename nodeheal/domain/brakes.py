@@ -11,20 +11,11 @@ from nodeheal.domain.correlate import CommonCause
 from nodeheal.domain.diagnosis import Fault
 from nodeheal.domain.incident import History, Incident
 from nodeheal.domain.knobs import Mode
-from nodeheal.domain.ladder import WITH_ARTICLE
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.domain.progress import Progress
 from nodeheal.domain.spell import Spell
+from nodeheal.domain.verbs import VERBS
 
-_IN_ACT_MODE = {
-    Action.OBSERVE: "only record it",
-    Action.ESCALATE: "ask a human",
-    Action.RESTART_WORKLOAD: "restart the job",
-    Action.REBOOT: "isolate the node, reboot it and rerun its diagnostics",
-    Action.STOP_START: "isolate the node, stop it and start it on another host",
-    Action.REPLACE: "isolate the node and replace it",
-    Action.ISOLATE: "isolate the node and ask a human",
-}
 AT_JOB_END = "When the job has ended."
 
 
@@ -82,7 +73,7 @@ def held_in_the_middle(say: Spell, seen: Progress, fault: Fault, rung: Action) -
     pool = say.history.incident.pool
     held = why_hands_off(say, fault)
     if not held and mode_of(say, fault, rung) is Mode.observe:
-        held = f"pool {pool} is in observe mode for {WITH_ARTICLE[rung]}"
+        held = f"pool {pool} is in observe mode for {VERBS[rung].announced}"
     if held:
         told = f"{fault.title}: {held}; the node stays isolated and nothing more is done"
         return say.hand_over(Escalation.HELD_IN_THE_MIDDLE, told)
@@ -97,7 +88,7 @@ def why_not_given_up(incident: Incident, paused: str, policy: RecoveryPolicy, no
     held = policy.why_only_observe(incident.node_id, incident.pool, now) or paused
     is_observed = policy.pool(incident.pool).mode_of(Action.REPLACE) is Mode.observe
     return held or (
-        f"pool {incident.pool} is in observe mode for {WITH_ARTICLE[Action.REPLACE]}" if is_observed else ""
+        f"pool {incident.pool} is in observe mode for {VERBS[Action.REPLACE].announced}" if is_observed else ""
     )
 
 
@@ -106,7 +97,7 @@ def approval(say: Spell, seen: Progress, fault: Fault, action: Action) -> Decisi
     pool = say.history.incident.pool
     if mode_of(say, fault, action) is not Mode.approve:
         return None
-    would = _IN_ACT_MODE[action] if seen.isolation is None else f"go on with {WITH_ARTICLE[action]}"
+    would = VERBS[action].proposal if seen.isolation is None else f"go on with {VERBS[action].announced}"
     answer = seen.approvals.get(action)
     if answer is None:
         asked = f"pool {pool} asks for approval first; nodeheal would {would}"
@@ -179,5 +170,5 @@ def _is_stale(say: Spell, last_seen_at: datetime) -> bool:
 
 
 def _would(fault: Fault) -> str:
-    would = _IN_ACT_MODE[fault.action]
+    would = VERBS[fault.action].proposal
     return f"{would} when the job has ended" if fault.note == AT_JOB_END else would

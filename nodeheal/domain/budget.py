@@ -4,14 +4,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 
 from nodeheal.contract.steps import AttemptLimit, Reservation
-from nodeheal.contract.vocabulary import Action
-
-_IN_WORDS = {
-    Action.REBOOT: "reboots",
-    Action.STOP_START: "stops and starts",
-    Action.REPLACE: "replacements",
-    Action.RESTART_WORKLOAD: "job restarts",
-}
+from nodeheal.domain.verbs import VERBS
 
 
 def in_window(attempts: Mapping[str, datetime], limit: AttemptLimit, now: datetime) -> dict[str, datetime]:
@@ -35,7 +28,7 @@ def reserve(
 def spelled(reservation: Reservation, spent: int) -> str:
     """'1 of 1 reboots in 24 h', for reasons and emails; whose, for an accelerator and for a job's own limit."""
     limit, (kind, _, who) = reservation.limit, reservation.scope.partition("#")
-    name = _IN_WORDS[limit.group]
+    name = VERBS[limit.group].plural
     whose = f" of accelerator {who}" if kind == "accelerator" else ""
     when = f"in {limit.window_seconds / 3600:g} h"
     job_id, _, which = who.partition("/")

@@ -9,8 +9,8 @@ from nodeheal.contract.vocabulary import Action, NextRung
 from nodeheal.domain.correlate import climb
 from nodeheal.domain.diagnosis import STATEMENT, Fault, Meaning, diagnose
 from nodeheal.domain.incident import History, outlasts_its_boot
-from nodeheal.domain.knobs import HEIGHT
 from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.verbs import DISRUPTIVENESS
 
 _TIME = attrgetter("observed_at", "event_id")
 
@@ -53,7 +53,7 @@ def read_case(history: History, policy: RecoveryPolicy) -> Case:
     if not faults:
         title = f"{root.family.value.upper()} {root.code}"
         faults = [Fault(root, Meaning(title, "It reports no fault.", (Action.OBSERVE,)))]
-    reached = max([HEIGHT[fault.meaning.ladder[fault.start]] for fault in faults])
+    reached = max([DISRUPTIVENESS[fault.meaning.ladder[fault.start]] for fault in faults])
     faults = [climb(f, history, policy) if _may_rise_above(reached, f) else f for f in faults]
     return _case_of(faults, tuple(events))
 
@@ -61,7 +61,7 @@ def read_case(history: History, policy: RecoveryPolicy) -> Case:
 def _case_of(faults: Sequence[Fault], events: tuple[HealthEvent, ...]) -> Case:
     # Of two that ask for nothing now, the one that asks for something later. What the driver wants done about a fault
     # (XID 154) is no cause of its own.
-    heights = [HEIGHT[fault.meaning.ladder[fault.start]] for fault in faults]
+    heights = [DISRUPTIVENESS[fault.meaning.ladder[fault.start]] for fault in faults]
     highest = max(heights)
     highest_ones = [fault for fault, height in zip(faults, heights, strict=True) if height == highest]
     highest_ones = [fault for fault in faults if fault.keeps_out] or highest_ones
@@ -74,7 +74,7 @@ def _may_rise_above(height: int, fault: Fault) -> bool:
     meaning = fault.meaning
     if meaning.next_rung is NextRung.unproven:
         return False
-    return HEIGHT[meaning.ladder[1] if len(meaning.ladder) > 1 else Action.ESCALATE] > height
+    return DISRUPTIVENESS[meaning.ladder[1] if len(meaning.ladder) > 1 else Action.ESCALATE] > height
 
 
 def _relevant(history: History) -> list[HealthEvent]:

@@ -13,22 +13,13 @@ from typing import TypeVar
 
 from nodeheal.contract.names import NEW_NODE, OPERATOR_REQUEST
 from nodeheal.contract.vocabulary import Action, Family, NextRung, Scope, Verdict
+from nodeheal.domain.verbs import VERBS
 
 _FILE = Path(__file__).with_name("catalog.csv")
 _Known = TypeVar("_Known")
 # The NVSwitch driver itself says how grave an SXID is, and its rows under this code say what follows from that.
 ANY_CODE = "any"
 _STATES_ITS_VERDICT = {Family.sxid: {"fatal": True, "nonfatal": False}}
-# A reboot resets what a GPU reset would: the two spend the same attempts.
-BUDGET_GROUPS = {
-    Action.RESET_GPU: Action.REBOOT,
-    Action.REBOOT: Action.REBOOT,
-    Action.STOP_START: Action.STOP_START,
-    Action.REPLACE: Action.REPLACE,
-    Action.RESTART_WORKLOAD: Action.RESTART_WORKLOAD,
-}
-
-
 # Products of one generation share their codes. One that stands nowhere here is of none that the sources tell apart.
 _GENERATIONS = {
     "A100": ("A100", "A800", "A30"),
@@ -98,8 +89,8 @@ def _row(fields: dict[str, str]) -> CatalogRow:
     if not ladder or ladder[0] is not action:
         raise ValueError(f"the ladder {fields['ladder']!r} does not begin with {action}")
     group = Action(fields["budget_group"]) if fields["budget_group"] else None
-    if group is not BUDGET_GROUPS.get(action):
-        raise ValueError(f"{action} spends attempts of {BUDGET_GROUPS.get(action)}, not of {group}")
+    if group is not VERBS[action].budget_group:
+        raise ValueError(f"{action} spends attempts of {VERBS[action].budget_group}, not of {group}")
     return CatalogRow(
         family=Family(fields["family"]),
         code=fields["code"],

@@ -11,10 +11,10 @@ from nodeheal.contract.vocabulary import Action, NextRung, Scope, Verdict
 from nodeheal.domain.catalog import find
 from nodeheal.domain.diagnosis import Fault, meaning_of
 from nodeheal.domain.incident import History
-from nodeheal.domain.knobs import HEIGHT
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.domain.pool import Pool
 from nodeheal.domain.surroundings import Sighting
+from nodeheal.domain.verbs import DISRUPTIVENESS, VERBS
 
 _RESETS = "breaker-reset/"
 
@@ -114,7 +114,7 @@ def _height(sighting: Sighting, pool: str, policy: RecoveryPolicy) -> int:
     row = find(sighting.family, sighting.code, sighting.subcode)
     verdict = row.verdict if row else Verdict.UNKNOWN
     meaning = meaning_of(sighting.family, sighting.code, sighting.subcode, verdict, None, pool, policy)
-    return HEIGHT[meaning.ladder[0]] if meaning else HEIGHT[Action.OBSERVE]
+    return DISRUPTIVENESS[meaning.ladder[0]] if meaning else DISRUPTIVENESS[Action.OBSERVE]
 
 
 def other_end(fault: Fault, history: History, policy: RecoveryPolicy) -> Sighting | None:
@@ -124,7 +124,7 @@ def other_end(fault: Fault, history: History, policy: RecoveryPolicy) -> Sightin
     job = history.incident.job_id
     for s in _within(history, fault.event.observed_at, policy.correlation.window_seconds):
         row = find(s.family, s.code, s.subcode)
-        is_link = row is not None and row.scope is Scope.link and HEIGHT[row.action] >= HEIGHT[Action.ISOLATE]
+        is_link = row is not None and row.scope is Scope.link and VERBS[row.action].takes_node_out
         is_related = (job is not None and s.job_id == job) or _share_fabric(s, fault.event)
         if is_link and s.node_id != fault.event.node_id and is_related:
             return s
@@ -173,7 +173,7 @@ def common_cause(fault: Fault, history: History, policy: RecoveryPolicy) -> Comm
             continue  # a human has looked at it
         key = f"{s.family.value}/{s.code}"
         is_no_failure = s.code in (NEW_NODE, OPERATOR_REQUEST) or key in policy.breaker.departures
-        if not is_no_failure and _height(s, event.pool, policy) >= HEIGHT[Action.ISOLATE]:
+        if not is_no_failure and _height(s, event.pool, policy) >= DISRUPTIVENESS[Action.ISOLATE]:
             failing.setdefault(s.node_id, (key, dict(s.labels)))
             began = min(began, s.at)
     if len(failing) < limit:

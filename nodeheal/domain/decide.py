@@ -14,11 +14,11 @@ from nodeheal.domain.diagnosis import Fault
 from nodeheal.domain.escalation import why_asked
 from nodeheal.domain.heal import heal
 from nodeheal.domain.incident import History
-from nodeheal.domain.ladder import WITH_ARTICLE
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.domain.progress import Progress, read_progress
 from nodeheal.domain.restarts import is_for_lone_hangs
 from nodeheal.domain.spell import Spell
+from nodeheal.domain.verbs import VERBS
 
 HANG = f"{Family.host.value}/{TRAINING_HANG}"
 
@@ -94,7 +94,7 @@ def _wait_for_job(say: Spell, seen: Progress, fault: Fault) -> Decision:
     if held is not None:
         return held
     waited, seconds = seen.waited.get(Awaited.JOB_END), say.policy.deadlines.job_end_seconds
-    why = f"{fault.title}: {fault.short_why} Waiting for the job to end; then {WITH_ARTICLE[wanted]}."
+    why = f"{fault.title}: {fault.short_why} Waiting for the job to end; then {VERBS[wanted].announced}."
     if waited is None or waited.outcome is not Outcome.TIMED_OUT:
         wait = say.wait_on(seen, Awaited.JOB_END, why, seconds)
         if wait is not None:

@@ -11,10 +11,10 @@ from typing import NamedTuple
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.names import NEW_NODE, OPERATOR_REQUEST
 from nodeheal.contract.vocabulary import Action, Family, NextRung, Scope, Verdict
-from nodeheal.domain.catalog import BUDGET_GROUPS, CatalogRow, find
+from nodeheal.domain.catalog import CatalogRow, find
 from nodeheal.domain.catalog import title as title_of
-from nodeheal.domain.knobs import HEIGHT
 from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.verbs import DISRUPTIVENESS, RUNGS, VERBS
 
 RECOVERY_ACTION_CHANGED = "154"  # the XID in whose text the driver says what it wants done about another one
 STATEMENT = f"xid/{RECOVERY_ACTION_CHANGED}"
@@ -141,7 +141,7 @@ class Fault(NamedTuple):
     @property
     def touches_the_node(self) -> bool:
         """Whether what is to be done takes the node out of service."""
-        return HEIGHT[self.action] >= HEIGHT[Action.ISOLATE]
+        return VERBS[self.action].takes_node_out
 
     def climbed(self, note: str) -> "Fault":
         """The fault on the second rung, for a reason. A ladder that has none goes to a human."""
@@ -185,7 +185,7 @@ def _why_not_sure(row: CatalogRow, verdict: Verdict, product: str | None) -> str
         return "It is reported as UNKNOWN: nobody can tell, which is no reason to act and none to call it healthy."
     if _GRAVITY[verdict] < _GRAVITY[row.verdict]:
         return f"It is reported as {verdict}, where the catalog expects {row.verdict}: too little to act on."
-    is_destructive = any(BUDGET_GROUPS.get(action) in (Action.REBOOT, Action.REPLACE) for action in row.ladder)
+    is_destructive = any(VERBS[action].budget_group in RUNGS for action in row.ladder)
     if is_destructive and not row.applies_to(product):
         return f"The sources name this code for {', '.join(row.products)}, not for {product}: a human must look."
     return ""
@@ -193,7 +193,7 @@ def _why_not_sure(row: CatalogRow, verdict: Verdict, product: str | None) -> str
 
 def _without_resets(ladder: tuple[Action, ...]) -> tuple[Action, ...]:
     """A reboot stands for a GPU reset: resetting one GPU behind an NVSwitch touches all of them."""
-    return tuple(dict.fromkeys(Action.REBOOT if action is Action.RESET_GPU else action for action in ladder))
+    return tuple(dict.fromkeys(VERBS[action].carried_out_as or action for action in ladder))
 
 
 def diagnose(events: Iterable[HealthEvent], policy: RecoveryPolicy, pool: str) -> list[Fault]:
@@ -239,7 +239,7 @@ def _as_secondary(fault: Fault, faults: Sequence[Fault], window: timedelta) -> F
 def _explains(root: Fault, fault: Fault) -> bool:
     """Whether the one, which asks for an action itself, explains the other."""
     rule, is_same = _SECONDARY[fault.key], root.event.component == fault.event.component
-    if HEIGHT[root.ladder[0]] <= HEIGHT[Action.ESCALATE] or (rule.on_same_component and not is_same):
+    if DISRUPTIVENESS[root.ladder[0]] <= DISRUPTIVENESS[Action.ESCALATE] or (rule.on_same_component and not is_same):
         return False
     # What the driver states about the same GPU has already become this fault's own action.
     return not rule.roots.isdisjoint({root.key, root.event.family.value}) and not (root.key == STATEMENT and is_same)

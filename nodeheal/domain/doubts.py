@@ -7,7 +7,7 @@ from difflib import get_close_matches
 
 from nodeheal.contract import words
 from nodeheal.contract.check_seconds import HEALTHY_SECONDS
-from nodeheal.contract.vocabulary import Action, Family
+from nodeheal.contract.vocabulary import Family
 from nodeheal.domain.catalog import catalog, find
 from nodeheal.domain.knobs import Budget, MaintenanceWindow, Mode, PoolPolicy
 from nodeheal.domain.policy import RecoveryPolicy
@@ -113,8 +113,6 @@ def _of_faults(policy: RecoveryPolicy) -> Iterator[str]:
 
 
 def _of_limits(policy: RecoveryPolicy) -> Iterator[str]:
-    stops = any(pool.stop_start for pool in (policy.default_pool, *policy.pools.values()))
-    optional = (Action.STOP_START,) if stops else ()
-    for action in (Action.REBOOT, *optional, Action.REPLACE, Action.RESTART_WORKLOAD):
+    for action in policy.limited_actions():
         if policy.limits[action].limit == 0:
             yield f"limits.{action}.limit: 0 attempts, so that {action} never happens, whatever a mode says"

@@ -3,10 +3,10 @@
 from nodeheal.contract.vocabulary import Escalation, Outcome, Refusal
 from nodeheal.domain.catalog import find
 from nodeheal.domain.diagnosis import Fault
-from nodeheal.domain.knobs import HEIGHT
 from nodeheal.domain.ladder import rungs_of, why_lemon, why_spent
 from nodeheal.domain.progress import Progress
 from nodeheal.domain.spell import Spell
+from nodeheal.domain.verbs import DISRUPTIVENESS
 
 _NOT_SEEN = (Outcome.TIMED_OUT, Outcome.UNKNOWN)
 
@@ -23,8 +23,8 @@ def why_ended(fault: Fault, seen: Progress, say: Spell) -> Escalation:
     rungs = rungs_of(fault, say)
     if not seen.tried and not fault.is_by_hand and why_lemon(say):
         return Escalation.LEMON
-    reached = max((HEIGHT[rung.action] for rung in seen.tried), default=-1)
-    if any(HEIGHT[rung] > reached and why_spent(rung, say) for rung in rungs):
+    reached = max((DISRUPTIVENESS[rung.action] for rung in seen.tried), default=-1)
+    if any(DISRUPTIVENESS[rung] > reached and why_spent(rung, say) for rung in rungs):
         return Escalation.ATTEMPTS_SPENT
     if seen.tried and seen.tried[-1].result.refused_for(Refusal.NO_CAPACITY):
         return Escalation.NO_CAPACITY

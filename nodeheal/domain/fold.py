@@ -11,7 +11,7 @@ from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.names import DRILL_MARK, OPERATOR_REQUEST
 from nodeheal.domain.catalog import find
 from nodeheal.domain.incident import History, TimelineEntry, event_entry, fingerprint
-from nodeheal.domain.knobs import HEIGHT
+from nodeheal.domain.verbs import DISRUPTIVENESS
 
 SAME_EVENTS_AT_MOST = 8  # of one finding of one node on one boot
 EVENTS_AT_MOST = 100  # of one incident, some 10 KiB each
@@ -58,7 +58,7 @@ def _may_go(event: HealthEvent, history: History) -> bool:
 def _weight(one: Told) -> tuple[int, float]:
     """By how much it asks for; of equals, the newest is the lightest."""
     row = find(one[1].family, one[1].code, one[1].subcode)
-    return (HEIGHT[row.action] if row else -1, -one[1].observed_at.timestamp())
+    return (DISRUPTIVENESS[row.action] if row else -1, -one[1].observed_at.timestamp())
 
 
 def _fold(gone: Sequence[Told], target: Told) -> Fold:

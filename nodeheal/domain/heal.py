@@ -10,10 +10,11 @@ from nodeheal.domain.confirmation import ask_node, denial, unconfirmed
 from nodeheal.domain.diagnosis import Fault
 from nodeheal.domain.escalation import why_ended
 from nodeheal.domain.incident import outlasts_its_boot
-from nodeheal.domain.ladder import STEP_OF, WITH_ARTICLE, next_rungs
+from nodeheal.domain.ladder import next_rungs
 from nodeheal.domain.move import move_job, owes_job
 from nodeheal.domain.progress import Progress
 from nodeheal.domain.spell import Spell
+from nodeheal.domain.verbs import VERBS
 
 
 def heal(say: Spell, seen: Progress, case: Case) -> Decision:
@@ -115,8 +116,8 @@ def _climb(say: Spell, seen: Progress, case: Case) -> Decision:
     question = _unconfirmed(say, seen, fault) if rung is Action.REPLACE else None
     if question is not None:
         return question
-    reason = f"{told}; next is {WITH_ARTICLE[rung]}" if told else f"{fault.title}: {fault.short_why}"
-    return say.step(STEP_OF[rung], reason, rung).model_copy(update={"boot_id": _boot_in_question(seen, fault)})
+    reason = f"{told}; next is {VERBS[rung].announced}" if told else f"{fault.title}: {fault.short_why}"
+    return say.step(VERBS[rung].step, reason, rung).model_copy(update={"boot_id": _boot_in_question(seen, fault)})
 
 
 def _unconfirmed(say: Spell, seen: Progress, fault: Fault) -> Decision | None:

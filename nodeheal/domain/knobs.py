@@ -8,8 +8,8 @@ from pydantic import Field, model_validator
 
 from nodeheal.contract.health_event import Frozen, Line
 from nodeheal.contract.vocabulary import Action, Check, Family, NextRung
-from nodeheal.domain.catalog import BUDGET_GROUPS
 from nodeheal.domain.replacement import Replacement
+from nodeheal.domain.verbs import DISRUPTIVENESS, RUNGS, VERBS, VerbSpec
 
 HOUR = 3_600
 DAY = 24 * HOUR
@@ -17,24 +17,6 @@ WEEK = 7 * DAY
 # Faults are kept this long; and a knob beyond it is a slip of the finger that would break the arithmetic of times.
 LONGEST = 90 * DAY
 _FAULT = rf"^({'|'.join(family.value for family in Family)})/([^\s/]+(/[^\s/]+)*)$"
-
-# How much an action does. A ladder goes up; what outweighs what when a node reports several faults.
-HEIGHT = {
-    action: height
-    for height, action in enumerate(
-        (
-            Action.OBSERVE,
-            Action.ESCALATE,
-            Action.RESTART_WORKLOAD,
-            Action.ISOLATE,
-            Action.RESET_GPU,
-            Action.REBOOT,
-            Action.STOP_START,
-            Action.REPLACE,
-        )
-    )
-}
-
 
 Fault = Annotated[str, Field(pattern=_FAULT)]
 
@@ -149,6 +131,11 @@ class Deadlines(Frozen):
         description="for the job to end, where a fault lets it finish; then a human is told",
     )
 
+    def of(self, verb: VerbSpec) -> int:
+        """Seconds that this verb is given."""
+        seconds: int = getattr(self, verb.deadline)
+        return seconds
+
 
 class Fabric(Frozen):
     """What is asked of the ways between the nodes of a pool, before a job of several nodes starts on them."""
@@ -221,7 +208,7 @@ class PoolPolicy(Frozen):
 
     @model_validator(mode="after")
     def _modes_are_of_actions(self) -> Self:
-        known = (Action.REBOOT, Action.STOP_START, Action.REPLACE, Action.ISOLATE, Action.RESTART_WORKLOAD)
+        known = [*RUNGS, *(action for action, verb in VERBS.items() if verb.has_mode and not verb.is_rung)]
         wrong = [action for action in self.modes if action not in known]
         if wrong:
             raise ValueError(f"modes: {wrong[0]} has no mode; give {', '.join(known)}")
@@ -229,7 +216,7 @@ class PoolPolicy(Frozen):
 
     def mode_of(self, action: Action) -> Mode:
         """How far nodeheal may go with this action."""
-        return self.modes.get(BUDGET_GROUPS.get(action, action), self.mode)
+        return self.modes.get(VERBS[action].budget_group or action, self.mode)
 
 
 class Override(Frozen):
@@ -247,9 +234,12 @@ class Override(Frozen):
 
     @model_validator(mode="after")
     def _ladder_goes_up(self) -> Self:
-        if Action.STOP_START in self.ladder:
-            raise ValueError("ladder: STOP_START stands in no ladder; a pool's stop_start puts it after a reboot")
-        heights = [HEIGHT[action] for action in self.ladder]
+        for verb in (VERBS[action] for action in self.ladder):
+            if verb.pool_option:
+                raise ValueError(
+                    f"ladder: {verb.action} stands in no ladder; a pool's {verb.pool_option} puts it after a reboot"
+                )
+        heights = [DISRUPTIVENESS[action] for action in self.ladder]
         if heights != sorted(set(heights)):
             raise ValueError(f"ladder: {' '.join(self.ladder)} does not go up; a later rung must do more")
         return self

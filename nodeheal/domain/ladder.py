@@ -2,23 +2,12 @@
 
 from datetime import timedelta
 
-from nodeheal.contract.vocabulary import Action, Provider, Step
+from nodeheal.contract.vocabulary import Action
 from nodeheal.domain import budget
 from nodeheal.domain.diagnosis import Fault
-from nodeheal.domain.knobs import HEIGHT
 from nodeheal.domain.progress import Progress
 from nodeheal.domain.spell import Spell
-
-RUNGS = (Action.REBOOT, Action.STOP_START, Action.REPLACE)
-# A stop and start is another manner of reboot: the same step of the workflow carries it out.
-STEP_OF = {Action.REBOOT: Step.REBOOT, Action.STOP_START: Step.REBOOT, Action.REPLACE: Step.REPLACE}
-WITH_ARTICLE = {
-    Action.REBOOT: "a reboot",
-    Action.STOP_START: "a stop and start, which moves it to another host",
-    Action.REPLACE: "a replacement",
-    Action.ISOLATE: "an isolation",
-    Action.RESTART_WORKLOAD: "a restart of the job",
-}
+from nodeheal.domain.verbs import DISRUPTIVENESS, RUNGS, VERBS
 
 
 def next_rungs(fault: Fault, seen: Progress, say: Spell) -> tuple[list[Action], list[str]]:
@@ -28,10 +17,10 @@ def next_rungs(fault: Fault, seen: Progress, say: Spell) -> tuple[list[Action], 
     if lemon:
         rungs = [say.policy.lemon.action] if say.policy.lemon.action in RUNGS else []
     notes = [lemon] if lemon and not seen.tried else []
-    reached = max((HEIGHT[rung.action] for rung in seen.tried), default=-1)
+    reached = max((DISRUPTIVENESS[rung.action] for rung in seen.tried), default=-1)
     left = []
     for rung in rungs:
-        if HEIGHT[rung] <= reached:
+        if DISRUPTIVENESS[rung] <= reached:
             continue
         spent = why_spent(rung, say)
         if spent:
@@ -48,7 +37,8 @@ def rungs_of(fault: Fault, say: Spell) -> list[Action]:
     """
     rungs = [action for action in fault.ladder[fault.start :] if action in RUNGS]
     is_wanted = say.policy.pool(say.history.incident.pool).stop_start and not fault.is_by_hand
-    if not is_wanted or say.history.surroundings.provider is not Provider.ec2 or Action.REBOOT not in fault.ladder:
+    providers = VERBS[Action.STOP_START].providers
+    if not is_wanted or say.history.surroundings.provider not in providers or Action.REBOOT not in fault.ladder:
         return rungs
     # A ladder that is climbed at its second rung has had its reboots in earlier incidents.
     place = rungs.index(Action.REBOOT) + 1 if Action.REBOOT in rungs else 0
@@ -63,10 +53,11 @@ def why_spent(rung: Action, say: Spell) -> str:
         if count >= reservation.limit.limit:
             return f"{budget.spelled(reservation, count)} are spent"
     for higher in RUNGS:
-        scopes = [r.scope for r in say.reservations(higher)] if HEIGHT[higher] > HEIGHT[rung] else []
+        scopes = [r.scope for r in say.reservations(higher)] if DISRUPTIVENESS[higher] > DISRUPTIVENESS[rung] else []
         if any(spent.get((scope, higher), 0) for scope in scopes):
             return (
-                f"{WITH_ARTICLE[higher]} was tried in this window already, so {WITH_ARTICLE[rung]} is not tried again"
+                f"{VERBS[higher].announced} was tried in this window already, "
+                f"so {VERBS[rung].announced} is not tried again"
             )
     return ""
 

@@ -13,12 +13,7 @@ from nodeheal.domain.knobs import LONGEST
 from nodeheal.domain.ladder import next_rungs
 from nodeheal.domain.progress import Progress
 from nodeheal.domain.spell import Spell
-
-_WHAT = {
-    Action.REBOOT: "a reboot",
-    Action.STOP_START: "a stop and start",
-    Action.REPLACE: "a replacement",
-}
+from nodeheal.domain.verbs import VERBS
 
 
 @dataclass(frozen=True)
@@ -81,7 +76,7 @@ def _until_healed(say: Spell, seen: Progress, case: Case) -> Expected:
     if not rungs or (seen.proof is not None and seen.proof.outcome is Outcome.UNKNOWN):
         return Expected(LONGEST, "a human has to look at this node first")
     past = say.history.surroundings.recovery_seconds.get(rungs[0], ())
-    return _known(f"{_WHAT[rungs[0]]} here", past, _at_most(say, rungs[0]))
+    return _known(f"{VERBS[rungs[0]].with_article} here", past, _at_most(say, rungs[0]))
 
 
 def _until_proven(say: Spell) -> Expected:
@@ -93,12 +88,9 @@ def _at_most(say: Spell, rung: Action) -> float:
     known = say.policy.deadlines
     if rung is Action.REPLACE and say.history.surroundings.provider is Provider.hybrid:
         return _until_proven(say).seconds  # a spare is swapped in at once, and diagnosed
-    lasts = {
-        Action.REBOOT: known.reboot_seconds + say.policy.stable_seconds,
-        Action.STOP_START: known.stop_start_seconds + say.policy.stable_seconds,
-        Action.REPLACE: known.replace_seconds,
-    }
-    return lasts[rung] + known.diagnose_seconds
+    verb = VERBS[rung]
+    stable = say.policy.stable_seconds if verb.keeps_machine else 0
+    return known.of(verb) + stable + known.diagnose_seconds
 
 
 def _known(what: str, past: tuple[float, ...], at_most: float) -> Expected:

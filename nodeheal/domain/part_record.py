@@ -7,9 +7,10 @@ from datetime import datetime
 from nodeheal.contract.vocabulary import Step, Verdict
 from nodeheal.domain.incident import History
 from nodeheal.domain.review import evidence_of, title_of
+from nodeheal.domain.verbs import verb_of_step
 
 # What is done to a machine, and how it is proven. All else is about the job, or about waiting.
-_REPAIRS = (Step.REBOOT, Step.DIAGNOSE, Step.REPLACE)
+_REPAIRS = {step for step in Step if verb_of_step(step).concerns_hardware}
 _SHOWN = 8  # serials that an error names
 
 

@@ -19,9 +19,7 @@ from nodeheal.contract.steps import AttemptLimit
 from nodeheal.contract.vocabulary import Action
 from nodeheal.domain.evidence import Evidence
 from nodeheal.domain.knobs import (
-    DAY,
     LONGEST,
-    WEEK,
     Breaker,
     Capacity,
     Correlation,
@@ -33,10 +31,11 @@ from nodeheal.domain.knobs import (
     PoolPolicy,
 )
 from nodeheal.domain.silence import Silence
+from nodeheal.domain.verbs import VERBS, Attempts
 
 
-def _limit(action: Action, limit: int, window: int) -> AttemptLimit:
-    return AttemptLimit(group=action, limit=limit, window_seconds=window)
+def _limit(action: Action, default: Attempts) -> AttemptLimit:
+    return AttemptLimit(group=action, limit=default.limit, window_seconds=default.window_seconds)
 
 
 class RecoveryPolicy(Frozen):
@@ -49,18 +48,12 @@ class RecoveryPolicy(Frozen):
     )
     overrides: tuple[Override, ...] = Field(default=(), description="faults treated otherwise than by the catalog")
     limits: dict[Action, AttemptLimit] = Field(
-        default_factory=lambda: {
-            Action.REBOOT: _limit(Action.REBOOT, 1, DAY),
-            Action.STOP_START: _limit(Action.STOP_START, 1, DAY),
-            Action.REPLACE: _limit(Action.REPLACE, 1, DAY),
-            Action.RESTART_WORKLOAD: _limit(Action.RESTART_WORKLOAD, 10, DAY),
-        },
+        default_factory=lambda: {action: _limit(action, verb.limit) for action, verb in VERBS.items() if verb.limit},
         description="attempts per node (restarts: per job) in a sliding window of seconds",
     )
     accelerator_limits: dict[Action, AttemptLimit] = Field(
         default_factory=lambda: {
-            Action.REBOOT: _limit(Action.REBOOT, 2, WEEK),
-            Action.REPLACE: _limit(Action.REPLACE, 1, WEEK),
+            action: _limit(action, verb.accelerator_limit) for action, verb in VERBS.items() if verb.accelerator_limit
         },
         description="attempts per accelerator serial, which outlives the node's name; REBOOT and REPLACE",
     )
@@ -137,18 +130,18 @@ class RecoveryPolicy(Frozen):
 
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:
-        stops = any(pool.stop_start for pool in (self.default_pool, *self.pools.values()))
-        optional = (Action.STOP_START,) if stops else ()
-        for action in (Action.REBOOT, *optional, Action.REPLACE, Action.RESTART_WORKLOAD):
+        for action in self.limited_actions():
             if action not in self.limits:
                 raise ValueError(f"limits: {action} is missing; without a limit there is no attempt to reserve")
         for name, limits in (("limits", self.limits), ("accelerator_limits", self.accelerator_limits)):
             for action, limit in limits.items():
                 if limit.group is not action:
                     raise ValueError(f"{name}: {action} counts in group {limit.group}; it must count in its own")
-        wrong = [action for action in self.accelerator_limits if action not in (Action.REBOOT, Action.REPLACE)]
+        counted = [action for action, verb in VERBS.items() if verb.accelerator_limit]
+        wrong = [action for action in self.accelerator_limits if action not in counted]
         if wrong:
-            raise ValueError(f"accelerator_limits: {wrong[0]} is not counted by accelerator; give REBOOT and REPLACE")
+            given = " and ".join(counted)
+            raise ValueError(f"accelerator_limits: {wrong[0]} is not counted by accelerator; give {given}")
         if "" in self.pools:
             raise ValueError("pools: a pool has no name")
         seen: set[tuple[str, str]] = set()
@@ -158,6 +151,15 @@ class RecoveryPolicy(Frozen):
                 raise ValueError(f"overrides: {override.fault} stands twice for the same pool")
             seen |= keys
         return self
+
+    def limited_actions(self) -> list[Action]:
+        """The actions that need a limit: those of every policy, and those that one of its pools has switched on."""
+        pools = (self.default_pool, *self.pools.values())
+        return [
+            action
+            for action, verb in VERBS.items()
+            if verb.limit and (not verb.pool_option or any(getattr(pool, verb.pool_option) for pool in pools))
+        ]
 
     def pool(self, name: str) -> PoolPolicy:
         """What holds for this pool."""

@@ -9,9 +9,9 @@ from nodeheal.contract.vocabulary import Action, Awaited, Outcome, Refusal, Step
 from nodeheal.domain.diagnosis import diagnose
 from nodeheal.domain.incident import History
 from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.verbs import RUNGS, VERBS, verb_of_step
 
-_NAMES = {Action.REBOOT: "reboot", Action.STOP_START: "stop and start", Action.REPLACE: "replacement"}
-_DONE = {Action.REBOOT: "rebooted", Action.STOP_START: "stopped and started on another host"}
+_RUNG_STEPS = {VERBS[action].step for action in RUNGS}
 
 
 @dataclass
@@ -25,7 +25,7 @@ class Rung:
     @property
     def name(self) -> str:
         """What people call it."""
-        return _NAMES[self.action]
+        return VERBS[self.action].noun
 
     def __str__(self) -> str:
         name = self.name
@@ -35,7 +35,8 @@ class Rung:
             return f"the {name} was not possible ({self.result.reason})"
         if self.disproven:
             return f"the {name} did not help ({self.disproven})"
-        return _DONE.get(self.action, self.result.reason)
+        verb = VERBS[self.action]
+        return self.result.reason if verb.is_told_by_result else verb.done
 
 
 @dataclass
@@ -152,9 +153,10 @@ def _fold(seen: Progress, decision: Decision, result: StepResult) -> None:
         seen.missing, seen.has_waited_for_capacity = result, False
         seen.capacity_tries += result.refused_for(Refusal.NO_CAPACITY) is not None
         seen.slot_tries += result.refused_for(Refusal.REPLACEMENTS_FULL) is not None
-    elif result.step in (Step.REBOOT, Step.REPLACE):
-        is_other_manner = decision.action is Action.STOP_START
-        seen.tried.append(Rung(Action.STOP_START if is_other_manner else Action(result.step.value), result))
+    elif result.step in _RUNG_STEPS:
+        action = verb_of_step(result.step, decision.action).action
+        assert action is not None
+        seen.tried.append(Rung(action, result))
         seen.proof = None
     elif result.step is Step.DIAGNOSE and decision.is_move:
         _fold_stand_in(seen, result)

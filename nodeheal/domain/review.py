@@ -12,21 +12,13 @@ from nodeheal.contract.vocabulary import Ending, IncidentState, Outcome, Step
 from nodeheal.domain.catalog import find, title
 from nodeheal.domain.confirmation import told_in
 from nodeheal.domain.incident import History, Incident
+from nodeheal.domain.verbs import VERBS, verb_of_step
 
 ATTEMPT = "attempt-reserved-"  # how the entries begin that say so
 RELEASED = "released-"
 FAULT_PAGE = "docs/reference/faults.md"
 
-_PHASES = {
-    Step.ISOLATE: "isolated",
-    Step.FREEZE_EVIDENCE: "evidence saved",
-    Step.REBOOT: "rebooted",
-    Step.DIAGNOSE: "diagnosed",
-    Step.REPLACE: "replaced",
-    Step.RETURN: "returned",
-    Step.RESTART_WORKLOAD: "job running again",
-}
-_STOPPING = (Step.ISOLATE, Step.RESTART_WORKLOAD)  # what takes a node, or a whole job, from training
+_STOPPING = {verb.step for verb in VERBS.values() if verb.stops_training}
 _TOUCHED_NOTHING = (Outcome.REFUSED, Outcome.FAILED)  # refused, or found impossible before anything was marked
 _ENDED = {
     Ending.RECOVERED: "recovered",
@@ -219,7 +211,7 @@ def _taken(history: History) -> Iterator[Taken]:
 def _phase_of(decision: Decision) -> str:
     if decision.awaits is not None:
         return f"waited for {decision.awaits.value.lower().replace('_', ' ')}"
-    return _PHASES.get(decision.step, "")
+    return verb_of_step(decision.step).done
 
 
 def _phases(incident: Incident, taken: tuple[Taken, ...]) -> dict[str, float]:

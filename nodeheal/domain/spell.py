@@ -11,6 +11,7 @@ from nodeheal.domain.incident import History
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.domain.progress import Progress
 from nodeheal.domain.surroundings import accelerator_scope, job_scope, node_scope
+from nodeheal.domain.verbs import verb_of_step
 
 
 @dataclass(frozen=True)
@@ -123,13 +124,4 @@ class Spell:
         return self.policy.pool(self.history.incident.pool).diagnostics_level or self.policy.diagnostics_level
 
     def _deadline(self, step: Step, action: Action | None) -> int:
-        known = self.policy.deadlines
-        if action is Action.STOP_START:
-            return known.stop_start_seconds
-        return {
-            Step.ISOLATE: known.isolate_seconds,
-            Step.REBOOT: known.reboot_seconds,
-            Step.DIAGNOSE: known.diagnose_seconds,
-            Step.REPLACE: known.replace_seconds,
-            Step.RESTART_WORKLOAD: known.restart_seconds,
-        }.get(step, known.quick_seconds)
+        return self.policy.deadlines.of(verb_of_step(step, action))

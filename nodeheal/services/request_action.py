@@ -12,8 +12,6 @@ from nodeheal.ports import Ports
 from nodeheal.services.finding_about import finding_about
 from nodeheal.services.steps import node_of
 
-ASKABLE = (Action.ISOLATE, Action.REBOOT, Action.REPLACE)
-
 
 def taken_by(request: HealthEvent, ports: Ports) -> str | None:
     """The incident that has taken the request: its own, or one that came before it. None: it has not arrived yet."""

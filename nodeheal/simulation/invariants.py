@@ -16,6 +16,7 @@ from nodeheal.domain.guest import Guest
 from nodeheal.domain.incident import History, Incident, Turn, incident_id_of, outlasts_its_boot
 from nodeheal.domain.knobs import Mode
 from nodeheal.domain.node import OUT_OF_SERVICE, Node
+from nodeheal.domain.verbs import RUNGS
 from nodeheal.services.stop_gang import current_run
 from nodeheal.simulation.agenda import seconds_of
 from nodeheal.simulation.seen import LIVE, Act, Seen, Violation
@@ -38,9 +39,9 @@ ACTION_OF = {
 }
 # Any of these, where the pool's mode lets nodeheal take it: what is to be rebooted or replaced is isolated before.
 ALLOWED_BY = {verb: (action,) for verb, action in ACTION_OF.items()} | {
-    "isolate": (Action.ISOLATE, Action.REBOOT, Action.STOP_START, Action.REPLACE),
+    "isolate": (Action.ISOLATE, *RUNGS),
     # of a job's ranks, by an incident
-    "end": (Action.ISOLATE, Action.REBOOT, Action.STOP_START, Action.REPLACE, Action.RESTART_WORKLOAD),
+    "end": (Action.ISOLATE, *RUNGS, Action.RESTART_WORKLOAD),
 }
 # Not of a machine, whoever else repairs it, but of the job that has a rank there.
 _OF_JOBS = ("restart", "end")

@@ -16,7 +16,7 @@ GUARDS = (
     Guard(
         "which rungs are behind it",
         ladder.next_rungs,
-        "HEIGHT[rung] <= reached",
+        "DISRUPTIVENESS[rung] <= reached",
         when.its_reboot_is_not_repeated,
     ),
     # Under other jobs

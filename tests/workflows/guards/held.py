@@ -111,7 +111,7 @@ GUARDS = (
     Guard(
         "what can be stopped and started",
         ladder.rungs_of,
-        "say.history.surroundings.provider is not Provider.ec2",
+        "say.history.surroundings.provider not in providers",
         when.a_hybrid_node_cannot_be_stopped,
     ),
     Guard(
