@@ -17,18 +17,17 @@ from nodeheal.contract.notification import Notification
 from nodeheal.contract.results import StepResult
 from nodeheal.contract.steps import AttemptLimit
 from nodeheal.contract.vocabulary import Action, IncidentState, Provider
-from nodeheal.domain.beat import Beat
-from nodeheal.domain.evidence import Diagnosis, EvidenceAsked, Upload
-from nodeheal.domain.fold import Fold
-from nodeheal.domain.guest import Guest
-from nodeheal.domain.incident import History, Incident, TimelineEntry
-from nodeheal.domain.job import CheckAnswer, DirectoryLook, GangTask, Job, Run
-from nodeheal.domain.machine import Alternative, GiveBack, Launch, Machine, Power
-from nodeheal.domain.node import Node
-from nodeheal.domain.pool import Pool
-from nodeheal.domain.reading import NOWHERE, Reading
-from nodeheal.domain.silence import Answer, Glimpse
-from nodeheal.domain.surroundings import Sighting
+from nodeheal.domain.fleet.liveness import Answer, Beat, Glimpse
+from nodeheal.domain.fleet.machine import Alternative, GiveBack, Launch, Machine, Power
+from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.fleet.pool import Pool
+from nodeheal.domain.fleet.unmanaged_tasks import Guest
+from nodeheal.domain.jobs.job import CheckAnswer, DirectoryLook, GangTask, Job, Run
+from nodeheal.domain.recovery.decision_context import Sighting
+from nodeheal.domain.recovery.evidence import Diagnosis, EvidenceAsked, Upload
+from nodeheal.domain.recovery.incident import History, Incident, TimelineEntry
+from nodeheal.domain.recovery.timeline_fold import Fold
+from nodeheal.domain.review.console_links import NOWHERE, Reading
 
 Clock = Callable[[], datetime]
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from nodeheal.contract.vocabulary import JobState, Outcome, Step
-from nodeheal.domain.incident import History
-from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.recovery.incident import History
 from nodeheal.domain.verbs import RUNGS
 from sandbox.story import Story, Told
 

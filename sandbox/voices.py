@@ -14,7 +14,7 @@ from nodeheal.contract import names
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.signature import key_id_of, signed_bytes, signed_text
 from nodeheal.contract.vocabulary import NodeState, Provider
-from nodeheal.domain.node import NEVER_HEARD, Node
+from nodeheal.domain.fleet.node import NEVER_HEARD, Node
 
 if TYPE_CHECKING:
     from sandbox.client import Sandbox

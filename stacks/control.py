@@ -13,7 +13,7 @@ from aws_cdk import aws_stepfunctions as sfn
 
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import Escalation
-from nodeheal.domain.reading import Reading
+from nodeheal.domain.review.console_links import Reading
 from stacks.agent_release import AgentRelease
 from stacks.alarms import Parts, build_alarms
 from stacks.approval_api import ApprovalApi

@@ -5,8 +5,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from nodeheal.contract.vocabulary import Action, Family, NextRung, Scope, Verdict
-from nodeheal.domain.catalog import ANY_CODE, CatalogRow, catalog
-from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.faults.catalog import ANY_CODE, CatalogRow, catalog
+from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.verbs import VERBS
 
 # What a row's text may hold that Markdown, or a table's cell, would read as its own.
@@ -70,7 +70,8 @@ _NEXT_RUNGS = {
 
 _HEAD = """\
 The {count} faults that nodeheal knows, what it does about each, and why. It is the catalog
-(`nodeheal/domain/catalog.csv`) as a page. `nodeheal explain xid 79` says the same about one fault, under your policy.
+(`nodeheal/domain/faults/catalog.csv`) as a page. `nodeheal explain xid 79` says the same about one fault, under your
+policy.
 
 **At 3 a.m.:** search this page for the code in the email (`xid/79` is the row [79](#xid-79) of *Xid*), or put it behind
 the page's address: `faults.md#xid-79`, `faults.md#xid-145-RLW_REMAP-0x00000004`. Then read *what is done* and *why*.

@@ -12,7 +12,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import to_jsonable_python
 
 from nodeheal.contract.vocabulary import Action
-from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.verbs import DISRUPTIVENESS
 
 Places = dict[type[BaseModel], list[str]]

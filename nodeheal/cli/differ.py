@@ -7,9 +7,9 @@ from typing import Any
 from nodeheal.cli.imagined import decided, event_of
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.vocabulary import Action, Family, NextRung
-from nodeheal.domain.catalog import catalog, find
-from nodeheal.domain.diagnosis import diagnose
-from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.faults.catalog import catalog, find
+from nodeheal.domain.faults.diagnosis import diagnose
+from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.verbs import VERBS
 
 

@@ -10,10 +10,10 @@ from pydantic import ValidationError
 from nodeheal.cli.imagined import decided, event_of, history_of
 from nodeheal.cli.say import DEFAULT_POLICY, complaints, read_policy, refuse, say, say_json
 from nodeheal.contract.vocabulary import Action, Family, NextRung
-from nodeheal.domain.case import read_case
-from nodeheal.domain.catalog import catalog, find
-from nodeheal.domain.diagnosis import diagnose
-from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.faults.assessment import read_case
+from nodeheal.domain.faults.catalog import catalog, find
+from nodeheal.domain.faults.diagnosis import diagnose
+from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.verbs import RUNGS
 
 _NEXT = {

@@ -8,11 +8,11 @@ from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.results import Isolated, StepResult
 from nodeheal.contract.steps import Decision
 from nodeheal.contract.vocabulary import Action, Family, Outcome, Provider, Step, Verdict
-from nodeheal.domain.catalog import find
-from nodeheal.domain.decide import decide
-from nodeheal.domain.incident import History, Incident, Turn
-from nodeheal.domain.policy import RecoveryPolicy
-from nodeheal.domain.surroundings import Surroundings, node_scope
+from nodeheal.domain.faults.catalog import find
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.recovery.decide import decide
+from nodeheal.domain.recovery.decision_context import Surroundings, node_scope
+from nodeheal.domain.recovery.incident import History, Incident, Turn
 from nodeheal.domain.verbs import VERBS
 
 NODE = "mi-imagined"

@@ -14,11 +14,11 @@ from nodeheal.cli.report import as_markdown, part_as_markdown
 from nodeheal.cli.say import say, say_json, say_table
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import IncidentState
-from nodeheal.domain.counted import counted
-from nodeheal.domain.incident import Incident
-from nodeheal.domain.part_record import PartRecord
-from nodeheal.domain.review import Review, how_it_stands, title_of
-from nodeheal.domain.tally import Tally, add_up
+from nodeheal.domain.humanize import counted
+from nodeheal.domain.recovery.incident import Incident
+from nodeheal.domain.review.incident_stats import Tally, add_up
+from nodeheal.domain.review.part_record import PartRecord
+from nodeheal.domain.review.review import Review, how_it_stands, title_of
 from nodeheal.ports import Ports
 from nodeheal.services.close_incident import close_incident
 from nodeheal.services.review_incidents import list_incidents, part_of, review_incident

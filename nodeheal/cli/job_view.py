@@ -6,12 +6,12 @@ from itertools import pairwise
 
 from nodeheal.cli.job_list import iso, row_of, standing_json
 from nodeheal.contract.names import started_by
-from nodeheal.domain.counted import counted
-from nodeheal.domain.gang import breakage
-from nodeheal.domain.incident import Incident
-from nodeheal.domain.job import GangTask, Job, Run
-from nodeheal.domain.lost import lost_in_words
-from nodeheal.domain.review import how_it_stands, title_of
+from nodeheal.domain.humanize import counted
+from nodeheal.domain.jobs.gang import breakage
+from nodeheal.domain.jobs.job import GangTask, Job, Run
+from nodeheal.domain.jobs.lost_work import lost_in_words
+from nodeheal.domain.recovery.incident import Incident
+from nodeheal.domain.review.review import how_it_stands, title_of
 from nodeheal.services.job_line import line_in_words
 from nodeheal.services.look_at_job import JobView
 

@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from nodeheal.domain.node import Node
+from nodeheal.domain.fleet.node import Node
 from nodeheal.services.look_at_node import NodeView
 
 

@@ -12,11 +12,11 @@ from nodeheal.cli.node_view import as_json_of, as_text
 from nodeheal.cli.say import refuse, say, say_json, say_table
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import Action, NodeState, Provider
-from nodeheal.domain.beat import after
-from nodeheal.domain.counted import counted
-from nodeheal.domain.enrolment import Enrolment
-from nodeheal.domain.incident import incident_id_of
-from nodeheal.domain.node import Node
+from nodeheal.domain.fleet.enrolment import Enrolment
+from nodeheal.domain.fleet.liveness import after
+from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.humanize import counted
+from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.services.enroll_node import enroll_node
 from nodeheal.services.look_at_node import look_at_node
 from nodeheal.services.release_node import release_node

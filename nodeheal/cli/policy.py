@@ -13,10 +13,10 @@ from nodeheal.adapters.aws.policy_documents import Deployed
 from nodeheal.cli.connect import policy_documents
 from nodeheal.cli.differ import Change, Treatment, changes, knobs
 from nodeheal.cli.say import read_policy, read_text, refuse, say, say_json
-from nodeheal.domain.counted import counted
-from nodeheal.domain.doubts import doubts
 from nodeheal.domain.errors import NodehealError
-from nodeheal.domain.policy import PolicyRefused, parse_policy
+from nodeheal.domain.humanize import counted
+from nodeheal.domain.policy.policy import PolicyRefused, parse_policy
+from nodeheal.domain.policy.policy_lint import doubts
 
 app = typer.Typer(no_args_is_help=True, help="The policy document: what nodeheal may do, where, and how often.")
 

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from nodeheal.contract.results import StepResult
-from nodeheal.domain.approval import Answer, Question
-from nodeheal.domain.incident import TimelineEntry
+from nodeheal.domain.recovery.approval_links import Answer, Question
+from nodeheal.domain.recovery.incident import TimelineEntry
 from nodeheal.ports import Ports
 from nodeheal.services.consequences import why_paused
 from nodeheal.services.recorded_answer import answer_id, answered, recorded_answer

@@ -10,8 +10,8 @@ from datetime import timedelta
 from zlib import crc32
 
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.domain.gang import broke_up_long_ago, overdue
-from nodeheal.domain.job import GangTask, Job, Run
+from nodeheal.domain.jobs.gang import broke_up_long_ago, overdue
+from nodeheal.domain.jobs.job import GangTask, Job, Run
 from nodeheal.ports import Ports, RankSeen
 from nodeheal.services.launch_gang import GANG_RUNNING
 from nodeheal.services.start_gang import find_unnoted

@@ -22,14 +22,14 @@ from nodeheal.contract.vocabulary import (
     Trouble,
     Verdict,
 )
-from nodeheal.domain.attribution import NEAR, failed_at, how_it_ended, what_nodes_said
-from nodeheal.domain.counted import counted
-from nodeheal.domain.gang import Breakage, Standing, breakage, standing
-from nodeheal.domain.incident import Incident, fingerprint
-from nodeheal.domain.job import Job, Run
-from nodeheal.domain.node import Node
-from nodeheal.domain.policy import RecoveryPolicy
-from nodeheal.domain.surroundings import job_scope
+from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.humanize import counted
+from nodeheal.domain.jobs.attribution import NEAR, failed_at, how_it_ended, what_nodes_said
+from nodeheal.domain.jobs.gang import Breakage, Standing, breakage, standing
+from nodeheal.domain.jobs.job import Job, Run
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.recovery.decision_context import job_scope
+from nodeheal.domain.recovery.incident import Incident, fingerprint
 from nodeheal.ports import Ports
 from nodeheal.services.finding_about import finding_about
 from nodeheal.services.ingest import Ingested, ingest

@@ -5,8 +5,8 @@ from datetime import timedelta
 from nodeheal.contract.results import StepResult
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Outcome
-from nodeheal.domain.incident import TimelineEntry
-from nodeheal.domain.node import Node
+from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.recovery.incident import TimelineEntry
 from nodeheal.ports import Ports, Wait
 from nodeheal.services.steps import entry_id, forget, node_of, result_of, resume, token_of, told_line
 

@@ -12,12 +12,12 @@ from nodeheal.contract.job_spec import LEAST_LEVEL
 from nodeheal.contract.job_steps import JobRequest
 from nodeheal.contract.results import Diagnosed, StepResult
 from nodeheal.contract.vocabulary import JobStep, Next, Outcome
-from nodeheal.domain.counted import counted
 from nodeheal.domain.errors import NotFound
-from nodeheal.domain.evidence import Diagnosis
-from nodeheal.domain.job import CheckAnswer, Job
-from nodeheal.domain.node import Node
-from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.humanize import counted
+from nodeheal.domain.jobs.job import CheckAnswer, Job
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.recovery.evidence import Diagnosis
 from nodeheal.ports import Ports, Wait
 from nodeheal.services.job_nodes import job_checks_due
 from nodeheal.services.job_steps import job_of_request, job_result, job_token, request_id_of, save_job

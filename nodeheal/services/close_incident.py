@@ -4,9 +4,9 @@ from dataclasses import replace
 
 from nodeheal.contract.vocabulary import IncidentState
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.domain.guest import not_back
-from nodeheal.domain.incident import Incident, TimelineEntry
-from nodeheal.domain.node import OUT_OF_SERVICE, Node
+from nodeheal.domain.fleet.node import OUT_OF_SERVICE, Node
+from nodeheal.domain.fleet.unmanaged_tasks import not_back
+from nodeheal.domain.recovery.incident import Incident, TimelineEntry
 from nodeheal.ports import Ports
 from nodeheal.services.undo_isolation import undo_isolation
 

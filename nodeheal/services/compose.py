@@ -7,12 +7,12 @@ from nodeheal.contract.notification import SUBJECT_CHARACTERS, Notification
 from nodeheal.contract.results import EvidenceSaved
 from nodeheal.contract.steps import Decision
 from nodeheal.contract.vocabulary import Ending, Escalation, Outcome, Phase
-from nodeheal.domain.confirmation import told_in
-from nodeheal.domain.counted import counted
-from nodeheal.domain.incident import History
-from nodeheal.domain.node import Node
-from nodeheal.domain.progress import Progress
-from nodeheal.domain.reading import NOWHERE, Reading
+from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.humanize import counted
+from nodeheal.domain.recovery.confirmation import told_in
+from nodeheal.domain.recovery.incident import History
+from nodeheal.domain.recovery.progress import Progress
+from nodeheal.domain.review.console_links import NOWHERE, Reading
 from nodeheal.services.compose_guests import fate_of_guests
 from nodeheal.services.compose_needed import needed
 from nodeheal.services.layout import field, link, paragraph, plain, quoted

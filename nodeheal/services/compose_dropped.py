@@ -2,9 +2,9 @@
 
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.steps import Decision
-from nodeheal.domain.incident import History
-from nodeheal.domain.pool import Pool
-from nodeheal.domain.reading import NOWHERE, Reading
+from nodeheal.domain.fleet.pool import Pool
+from nodeheal.domain.recovery.incident import History
+from nodeheal.domain.review.console_links import NOWHERE, Reading
 from nodeheal.services.compose import letter, told_by
 from nodeheal.services.layout import command, field, paragraph
 

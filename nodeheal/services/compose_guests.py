@@ -1,9 +1,9 @@
 """What an email to operators says of the tasks of others on the node: which were left, which ended, which run again."""
 
 from nodeheal.contract.vocabulary import Action, Outcome
-from nodeheal.domain.guest import left_guests, restarts
-from nodeheal.domain.incident import History
-from nodeheal.domain.progress import Progress, Rung
+from nodeheal.domain.fleet.unmanaged_tasks import left_guests, restarts
+from nodeheal.domain.recovery.incident import History
+from nodeheal.domain.recovery.progress import Progress, Rung
 from nodeheal.services.layout import field
 
 # What was begun. A machine that was stopped and could not be started is a failed rung, and ended them all the same.

@@ -6,14 +6,14 @@ from datetime import datetime
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.steps import Decision
 from nodeheal.contract.vocabulary import Action, Family, Outcome, Phase
-from nodeheal.domain.counted import lasting
-from nodeheal.domain.diagnosis import Fault
-from nodeheal.domain.gang import breakage
-from nodeheal.domain.incident import History
-from nodeheal.domain.job import Job, Run
-from nodeheal.domain.lost import lost_in_words
-from nodeheal.domain.owner import Owner
-from nodeheal.domain.progress import Progress
+from nodeheal.domain.faults.diagnosis import Fault
+from nodeheal.domain.humanize import lasting
+from nodeheal.domain.jobs.gang import breakage
+from nodeheal.domain.jobs.job import Job, Run
+from nodeheal.domain.jobs.lost_work import lost_in_words
+from nodeheal.domain.jobs.owner import Owner
+from nodeheal.domain.recovery.incident import History
+from nodeheal.domain.recovery.progress import Progress
 from nodeheal.services.ask_for_checkpoint import ASKED
 from nodeheal.services.compose import fit_subject, heading
 from nodeheal.services.layout import field, paragraph, quoted

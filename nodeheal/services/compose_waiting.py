@@ -7,9 +7,9 @@ from types import MappingProxyType
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.steps import Decision, StepRequest
 from nodeheal.contract.vocabulary import Awaited, Escalation, Phase
-from nodeheal.domain.approval import Answer
-from nodeheal.domain.incident import History
-from nodeheal.domain.reading import NOWHERE, Reading
+from nodeheal.domain.recovery.approval_links import Answer
+from nodeheal.domain.recovery.incident import History
+from nodeheal.domain.review.console_links import NOWHERE, Reading
 from nodeheal.services.compose import facts_of, heading, letter, told_by
 from nodeheal.services.compose_needed import missing
 from nodeheal.services.layout import command, field, link, paragraph

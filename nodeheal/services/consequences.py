@@ -4,11 +4,11 @@ from dataclasses import replace
 
 from nodeheal.contract.steps import Decision
 from nodeheal.contract.vocabulary import Action
-from nodeheal.domain.approval import Answer
-from nodeheal.domain.incident import Incident
-from nodeheal.domain.job import Run
-from nodeheal.domain.node import OUT_OF_SERVICE
-from nodeheal.domain.surroundings import Surroundings
+from nodeheal.domain.fleet.node import OUT_OF_SERVICE
+from nodeheal.domain.jobs.job import Run
+from nodeheal.domain.recovery.approval_links import Answer
+from nodeheal.domain.recovery.decision_context import Surroundings
+from nodeheal.domain.recovery.incident import Incident
 from nodeheal.domain.verbs import VERBS
 from nodeheal.ports import Ports
 from nodeheal.services.stop_gang import current_run, may_write

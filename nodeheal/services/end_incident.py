@@ -7,15 +7,14 @@ from nodeheal.contract.notification import Notification
 from nodeheal.contract.results import StepResult
 from nodeheal.contract.steps import Decision, StepRequest
 from nodeheal.contract.vocabulary import Ending, IncidentState, JobState, NodeState, Outcome, Step
-from nodeheal.domain.correlate import is_dropped_by_reset
-from nodeheal.domain.diagnosis import dealt_with_the_job
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.domain.guest import stopped_guests
-from nodeheal.domain.incident import History, Incident, Turn, fingerprint
-from nodeheal.domain.node import OUT_OF_SERVICE, Node, moved
-from nodeheal.domain.policy import RecoveryPolicy
-from nodeheal.domain.progress import Progress, read_progress
-from nodeheal.domain.surroundings import PastRecovery
+from nodeheal.domain.faults.correlation import is_dropped_by_reset
+from nodeheal.domain.faults.diagnosis import dealt_with_the_job
+from nodeheal.domain.fleet.node import OUT_OF_SERVICE, Node, PastRecovery, moved
+from nodeheal.domain.fleet.unmanaged_tasks import stopped_guests
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.recovery.incident import History, Incident, Turn, fingerprint
+from nodeheal.domain.recovery.progress import Progress, read_progress
 from nodeheal.ports import Ports
 from nodeheal.services.compose import compose
 from nodeheal.services.compose_dropped import compose_dropped

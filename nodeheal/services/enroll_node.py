@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from nodeheal.contract.vocabulary import NodeState
-from nodeheal.domain.enrolment import Enrolment, Mark, Registry, provider_of
 from nodeheal.domain.errors import HalfDone, NotFound
-from nodeheal.domain.node import NEVER_HEARD, Node
+from nodeheal.domain.fleet.enrolment import Enrolment, Mark, Registry, provider_of
+from nodeheal.domain.fleet.node import NEVER_HEARD, Node
 from nodeheal.ports import Ports
 from nodeheal.services.steps import enter_state, node_of, save_node
 

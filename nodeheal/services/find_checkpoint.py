@@ -16,10 +16,10 @@ from nodeheal.contract.results import CheckpointSearch, StepResult
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import JobStep, Next, Outcome
 from nodeheal.domain.errors import NotFound
-from nodeheal.domain.incident import TimelineEntry
-from nodeheal.domain.job import DirectoryLook, FoundCheckpoint, Job
-from nodeheal.domain.node import ABSENT, OUT_OF_SERVICE, Node
-from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.fleet.node import ABSENT, OUT_OF_SERVICE, Node
+from nodeheal.domain.jobs.job import DirectoryLook, FoundCheckpoint, Job
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.recovery.incident import TimelineEntry
 from nodeheal.ports import Ports, Wait
 from nodeheal.services import job_steps, run_diagnostics
 from nodeheal.services.job_nodes import stand_ins

@@ -9,9 +9,9 @@ from nodeheal.contract.results import EvidenceSaved, StepResult
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Confirmation, Outcome
 from nodeheal.domain.errors import NotFound
-from nodeheal.domain.evidence import EvidenceAsked, Upload
-from nodeheal.domain.node import Node
-from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.recovery.evidence import EvidenceAsked, Upload
 from nodeheal.ports import Ports, Wait
 from nodeheal.services.run_diagnostics import request_id_of
 from nodeheal.services.send_command import send_once

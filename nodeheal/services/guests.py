@@ -8,11 +8,20 @@ Services are left alone: ECS places their tasks elsewhere by itself once a node 
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import NodeState
 from nodeheal.domain.errors import NotFound, PlacementRefused
-from nodeheal.domain.guest import LEFT_TO_RUN, SEEN, STARTED, STOPPED, Guest, answered, dumped, stopped_guests
-from nodeheal.domain.incident import History, TimelineEntry
-from nodeheal.domain.node import OUT_OF_SERVICE, Node
-from nodeheal.domain.policy import RecoveryPolicy
-from nodeheal.domain.progress import Progress
+from nodeheal.domain.fleet.node import OUT_OF_SERVICE, Node
+from nodeheal.domain.fleet.unmanaged_tasks import (
+    LEFT_TO_RUN,
+    SEEN,
+    STARTED,
+    STOPPED,
+    Guest,
+    answered,
+    dumped,
+    stopped_guests,
+)
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.recovery.incident import History, TimelineEntry
+from nodeheal.domain.recovery.progress import Progress
 from nodeheal.ports import Ports, Seat
 
 

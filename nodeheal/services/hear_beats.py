@@ -3,10 +3,9 @@
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 
-from nodeheal.domain.beat import Beat, after
-from nodeheal.domain.node import ABSENT
-from nodeheal.domain.policy import RecoveryPolicy
-from nodeheal.domain.silence import Glimpse
+from nodeheal.domain.fleet.liveness import Beat, Glimpse, after
+from nodeheal.domain.fleet.node import ABSENT
+from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.ports import Ports
 from nodeheal.services.boot_wait import prove_boot
 

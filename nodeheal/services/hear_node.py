@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 
 from nodeheal.contract.health_event import NodeBooted, NodeFact
 from nodeheal.contract.vocabulary import NodeState
-from nodeheal.domain.node import Node
+from nodeheal.domain.fleet.node import Node
 from nodeheal.ports import Ports
 
 # How soon the machine's tags are read again: each of its events would cost a call.

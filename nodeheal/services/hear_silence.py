@@ -10,11 +10,10 @@ from nodeheal.contract import names
 from nodeheal.contract.health_event import EVIDENCE_BYTES, HealthEvent
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.vocabulary import Escalation, Family, Phase
-from nodeheal.domain.beat import Beat, after
-from nodeheal.domain.counted import counted
-from nodeheal.domain.node import Node
-from nodeheal.domain.policy import RecoveryPolicy
-from nodeheal.domain.silence import Answer, Glimpse, glimpse_of, is_silent, judge
+from nodeheal.domain.fleet.liveness import Answer, Beat, Glimpse, after, glimpse_of, is_silent, judge
+from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.humanize import counted
+from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.ports import Ports
 from nodeheal.services.compose import fit_subject
 from nodeheal.services.ingest import Ingested, ingest

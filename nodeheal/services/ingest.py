@@ -6,14 +6,14 @@ from enum import StrEnum
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.names import TRAINING_HANG
 from nodeheal.contract.vocabulary import Action, Family, IncidentState, NextRung, NodeState, Verdict
-from nodeheal.domain.catalog import find
-from nodeheal.domain.correlate import episodes
-from nodeheal.domain.diagnosis import meaning_of
 from nodeheal.domain.errors import NotAccepted, NotFound
-from nodeheal.domain.incident import History, Incident, fingerprint, incident_id_of
-from nodeheal.domain.knobs import Mode
-from nodeheal.domain.node import OUT_OF_SERVICE, BootView, Node
-from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.faults.catalog import find
+from nodeheal.domain.faults.correlation import episodes
+from nodeheal.domain.faults.diagnosis import meaning_of
+from nodeheal.domain.fleet.node import OUT_OF_SERVICE, BootView, Node
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.policy.policy_models import Mode
+from nodeheal.domain.recovery.incident import History, Incident, fingerprint, incident_id_of
 from nodeheal.ports import Ports
 from nodeheal.services.add_event import add_event
 from nodeheal.services.hangs import joined, note_first, why_not_of_this_run

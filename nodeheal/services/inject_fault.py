@@ -4,10 +4,10 @@ from typing import Protocol
 
 from nodeheal.contract.names import DRILL_MARK
 from nodeheal.contract.vocabulary import NodeState
-from nodeheal.domain.drill import DcgmDrill
-from nodeheal.domain.incident import fingerprint_of
-from nodeheal.domain.node import Node
-from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.faults.drill import DcgmDrill
+from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.recovery.incident import fingerprint_of
 from nodeheal.parsers.kernel_line import parse_message
 from nodeheal.ports import Ports
 from nodeheal.services.steps import node_of

@@ -7,14 +7,14 @@ from datetime import timedelta
 from nodeheal.contract.results import Refused, StepResult
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import JobState, NextRung, Outcome, Refusal
-from nodeheal.domain.case import read_case
 from nodeheal.domain.errors import NotFound, PlacementRefused
-from nodeheal.domain.incident import JOB_LEFT, TimelineEntry
-from nodeheal.domain.job import Job, Run
-from nodeheal.domain.node import ABSENT, OUT_OF_SERVICE, Node
-from nodeheal.domain.policy import RecoveryPolicy
-from nodeheal.domain.progress import read_progress
-from nodeheal.domain.restarts import why_stuck
+from nodeheal.domain.faults.assessment import read_case
+from nodeheal.domain.fleet.node import ABSENT, OUT_OF_SERVICE, Node
+from nodeheal.domain.jobs.job import Job, Run
+from nodeheal.domain.jobs.restarts import why_stuck
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.recovery.incident import JOB_LEFT, TimelineEntry
+from nodeheal.domain.recovery.progress import read_progress
 from nodeheal.ports import Ports, Wait
 from nodeheal.services.early_end import early_end, ended_early
 from nodeheal.services.job_nodes import claim_stand_ins, free_nodes, job_of_others, release_claims

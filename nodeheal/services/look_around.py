@@ -7,12 +7,12 @@ from typing import Any
 
 from nodeheal.contract.steps import Reservation
 from nodeheal.contract.vocabulary import Action, JobState, Outcome, Step
-from nodeheal.domain.incident import History, Incident
-from nodeheal.domain.job import Job, Run
-from nodeheal.domain.node import OUT_OF_SERVICE, Node
-from nodeheal.domain.policy import RecoveryPolicy
-from nodeheal.domain.restarts import is_for_lone_hangs, own_limits
-from nodeheal.domain.surroundings import PastRecovery, Surroundings, accelerator_scope, job_scope, node_scope
+from nodeheal.domain.fleet.node import OUT_OF_SERVICE, Node, PastRecovery
+from nodeheal.domain.jobs.job import Job, Run
+from nodeheal.domain.jobs.restarts import is_for_lone_hangs, own_limits
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.recovery.decision_context import Surroundings, accelerator_scope, job_scope, node_scope
+from nodeheal.domain.recovery.incident import History, Incident
 from nodeheal.domain.verbs import RUNGS
 from nodeheal.ports import Ports
 from nodeheal.services.hangs import seen_hanging_by

@@ -4,11 +4,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from nodeheal.contract.vocabulary import Action, IncidentState, NodeState
-from nodeheal.domain.beat import after
 from nodeheal.domain.errors import NotFound
-from nodeheal.domain.node import OUT_OF_SERVICE, Node
-from nodeheal.domain.policy import RecoveryPolicy
-from nodeheal.domain.surroundings import node_scope
+from nodeheal.domain.fleet.liveness import after
+from nodeheal.domain.fleet.node import OUT_OF_SERVICE, Node
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.recovery.decision_context import node_scope
 from nodeheal.ports import Ports
 from nodeheal.services.isolate_node import DRAINED
 from nodeheal.services.pool_size import slots_of

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from nodeheal.contract.results import CallAgain, Isolated, StepResult
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Action, Awaited, Confirmation, NodeState, Outcome, Step, Verdict
-from nodeheal.domain.approval import Question
+from nodeheal.domain.recovery.approval_links import Question
 from nodeheal.ports import CommandStatus, Ports, Wait
 from nodeheal.services.boot_wait import BOOT, REBOOTING, noted_boot
 from nodeheal.services.early_end import early_end, ended_early

@@ -11,9 +11,9 @@ from nodeheal.contract.health_event import HealthEvent, NodeBooted
 from nodeheal.contract.names import NEW_NODE, SWEEP_SOURCE, new_nodes_line
 from nodeheal.contract.vocabulary import Action, Family, Verdict
 from nodeheal.domain.errors import NotFound
-from nodeheal.domain.knobs import Mode
-from nodeheal.domain.node import OUT_OF_SERVICE, Node
-from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.fleet.node import OUT_OF_SERVICE, Node
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.policy.policy_models import Mode
 from nodeheal.ports import Ports, Wait
 from nodeheal.services.finding_about import finding_about
 from nodeheal.services.ingest import ingest

@@ -3,8 +3,8 @@
 from datetime import datetime, timedelta
 
 from nodeheal.contract.vocabulary import Ending, Family, IncidentState
-from nodeheal.domain.advice import Beside
-from nodeheal.domain.job import Job, Run
+from nodeheal.domain.jobs.checkpoint_advice import Beside
+from nodeheal.domain.jobs.job import Job, Run
 from nodeheal.ports import Ports
 from nodeheal.services.review_incidents import list_incidents
 

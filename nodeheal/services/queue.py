@@ -4,9 +4,9 @@ from nodeheal.contract.names import pool_line
 from nodeheal.contract.results import StepResult
 from nodeheal.contract.steps import Decision
 from nodeheal.contract.vocabulary import Awaited, IncidentState
-from nodeheal.domain.incident import Incident
-from nodeheal.domain.node import OUT_OF_SERVICE, Node
-from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.fleet.node import OUT_OF_SERVICE, Node
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.recovery.incident import Incident
 from nodeheal.domain.verbs import DISRUPTIVENESS
 from nodeheal.ports import Ports, Wait
 from nodeheal.services.pool_size import slots_of

@@ -5,9 +5,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from nodeheal.domain.errors import NotFound
-from nodeheal.domain.job import GangTask, Job, Run
-from nodeheal.domain.job_log import LogLine, Page
-from nodeheal.domain.recipe import LogPlace
+from nodeheal.domain.jobs.job import GangTask, Job, Run
+from nodeheal.domain.jobs.job_log import LogLine, LogPlace, Page
 from nodeheal.ports import Ports
 from nodeheal.services.look_at_job import find_job
 from nodeheal.services.prepare_job import Recipes

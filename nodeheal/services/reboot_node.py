@@ -3,7 +3,7 @@
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Action, NodeState, Outcome
 from nodeheal.domain.errors import MachineRefused, NotFound
-from nodeheal.domain.node import Node, moved
+from nodeheal.domain.fleet.node import Node, moved
 from nodeheal.ports import Ports
 from nodeheal.services.boot_wait import REBOOTING, note_boot, noted_boot, wait_for_boot
 from nodeheal.services.reserve_attempt import give_attempt_back, why_not_act

@@ -2,8 +2,8 @@
 
 from nodeheal.contract.results import Answered, StepResult
 from nodeheal.contract.vocabulary import Outcome
-from nodeheal.domain.approval import Answer, Question
-from nodeheal.domain.incident import History, TimelineEntry
+from nodeheal.domain.recovery.approval_links import Answer, Question
+from nodeheal.domain.recovery.incident import History, TimelineEntry
 from nodeheal.ports import Ports
 
 

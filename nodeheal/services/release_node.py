@@ -4,9 +4,9 @@ from dataclasses import replace
 
 from nodeheal.contract.results import StepResult
 from nodeheal.contract.vocabulary import IncidentState, NodeState, Outcome
-from nodeheal.domain.approval import Question
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.domain.node import OUT_OF_SERVICE, Node, moved
+from nodeheal.domain.fleet.node import OUT_OF_SERVICE, Node, moved
+from nodeheal.domain.recovery.approval_links import Question
 from nodeheal.ports import Ports
 from nodeheal.services.close_incident import write_closed
 from nodeheal.services.job_nodes import nodes_it_has

@@ -6,8 +6,8 @@ from nodeheal.contract.health_event import EVIDENCE_BYTES, HealthEvent
 from nodeheal.contract.names import OPERATOR_REQUEST
 from nodeheal.contract.vocabulary import Action, Family, NodeState, Provider, Verdict
 from nodeheal.domain.errors import NotFound
-from nodeheal.domain.incident import incident_id_of
-from nodeheal.domain.node import Node
+from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.ports import Ports
 from nodeheal.services.finding_about import finding_about
 from nodeheal.services.steps import node_of

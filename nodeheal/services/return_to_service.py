@@ -7,9 +7,9 @@ from nodeheal.contract.results import Returned, StepResult
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import NodeState, Outcome
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.domain.node import Node, moved
-from nodeheal.domain.policy import RecoveryPolicy
-from nodeheal.domain.progress import read_progress
+from nodeheal.domain.fleet.node import Node, moved
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.recovery.progress import read_progress
 from nodeheal.ports import Ports
 from nodeheal.services.isolate_node import switch_on
 from nodeheal.services.queue import wake_queue

@@ -8,8 +8,8 @@ from nodeheal.contract.results import Diagnosed
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Outcome
 from nodeheal.domain.errors import NotFound
-from nodeheal.domain.evidence import Diagnosis
-from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.recovery.evidence import Diagnosis
 from nodeheal.ports import Ports, Wait
 from nodeheal.services.send_command import send_once
 from nodeheal.services.stand_in import claim_node

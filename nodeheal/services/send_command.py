@@ -7,8 +7,8 @@ from datetime import timedelta
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Outcome, Provider
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.domain.machine import Power
-from nodeheal.domain.node import Node
+from nodeheal.domain.fleet.machine import Power
+from nodeheal.domain.fleet.node import Node
 from nodeheal.ports import Ports, Wait
 from nodeheal.services.request_ids import named_at_random, request_id_of_wait
 from nodeheal.services.steps import result_of, told_line

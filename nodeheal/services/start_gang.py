@@ -6,11 +6,11 @@ from pathlib import PurePosixPath
 
 from nodeheal.contract.names import JOB_VARIABLE, PROGRESS_VARIABLE, RUN_VARIABLE, progress_file
 from nodeheal.contract.vocabulary import JobState
-from nodeheal.domain.diagnosis import dealt_with_the_job
 from nodeheal.domain.errors import NotAccepted, PlacementRefused
-from nodeheal.domain.job import GangTask, Job, Run
-from nodeheal.domain.node import Node
-from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.faults.diagnosis import dealt_with_the_job
+from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.jobs.job import GangTask, Job, Run
+from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.ports import Ports
 from nodeheal.services.steps import SAVE_TRIES, node_of, save_node
 

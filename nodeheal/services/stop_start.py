@@ -11,8 +11,8 @@ from nodeheal.contract.results import CallAgain, Refused, StepResult
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Outcome, Refusal
 from nodeheal.domain.errors import MachineRefused, NoCapacity, NotAccepted
-from nodeheal.domain.machine import NO_ROOM, STOPPED_BY_CALL, Machine, Power, why_not_stop
-from nodeheal.domain.node import Node
+from nodeheal.domain.fleet.machine import NO_ROOM, STOPPED_BY_CALL, Machine, Power, why_not_stop
+from nodeheal.domain.fleet.node import Node
 from nodeheal.ports import Ports, Wait
 from nodeheal.services.boot_wait import (
     BOOT,

@@ -5,10 +5,9 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from nodeheal.contract.vocabulary import IncidentState
-from nodeheal.domain.beat import Beat
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.domain.policy import RecoveryPolicy
-from nodeheal.domain.silence import Glimpse, find_silent
+from nodeheal.domain.fleet.liveness import Beat, Glimpse, find_silent
+from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.ports import Place, Ports
 from nodeheal.services.ask_after_ranks import ask_after_ranks
 from nodeheal.services.hear_beats import ask_for_interval, lay_over, note_boots

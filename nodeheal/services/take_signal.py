@@ -9,11 +9,11 @@ from nodeheal.contract.names import INSTANCE_GONE
 from nodeheal.contract.results import StepResult
 from nodeheal.contract.vocabulary import JobState, NodeState, Outcome, Verdict
 from nodeheal.contract.words import word
-from nodeheal.domain.catalog import find
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.domain.node import OUT_OF_SERVICE, Node, may_move, moved
-from nodeheal.domain.policy import RecoveryPolicy
-from nodeheal.domain.silence import TERMINATED
+from nodeheal.domain.faults.catalog import find
+from nodeheal.domain.fleet.liveness import TERMINATED
+from nodeheal.domain.fleet.node import OUT_OF_SERVICE, Node, may_move, moved
+from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.ports import Ports
 from nodeheal.services.boot_wait import BOOT
 from nodeheal.services.ingest import Ingested, ingest

@@ -11,11 +11,11 @@ from nodeheal.contract.notification import Notification
 from nodeheal.contract.results import StepResult
 from nodeheal.contract.steps import Decision
 from nodeheal.contract.vocabulary import Action, Ending, JobState, NextRung, Outcome, Step
-from nodeheal.domain.case import read_case
-from nodeheal.domain.incident import History, TimelineEntry
-from nodeheal.domain.job import Run
-from nodeheal.domain.policy import RecoveryPolicy
-from nodeheal.domain.progress import Progress, read_progress
+from nodeheal.domain.faults.assessment import read_case
+from nodeheal.domain.jobs.job import Run
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.recovery.incident import History, TimelineEntry
+from nodeheal.domain.recovery.progress import Progress, read_progress
 from nodeheal.ports import Ports
 from nodeheal.services.compose_owner import About, compose_handed_over, compose_runs_again, compose_stopped
 from nodeheal.services.early_end import ended_early

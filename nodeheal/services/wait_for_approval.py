@@ -5,7 +5,7 @@ from datetime import timedelta
 from nodeheal.contract.names import APPROVAL_REQUESTED
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Outcome
-from nodeheal.domain.approval import Answer, Links, Question
+from nodeheal.domain.recovery.approval_links import Answer, Links, Question
 from nodeheal.ports import Ports, Wait
 from nodeheal.services.compose_waiting import compose_question
 from nodeheal.services.consequences import meant_by

@@ -5,7 +5,7 @@ from datetime import timedelta
 from nodeheal.contract.names import INCIDENT_WAITING, pool_line
 from nodeheal.contract.steps import Decision, StepRequest
 from nodeheal.contract.vocabulary import Awaited, Outcome, Refusal
-from nodeheal.domain.incident import History, Incident
+from nodeheal.domain.recovery.incident import History, Incident
 from nodeheal.ports import Ports, Wait
 from nodeheal.services.compose_waiting import compose_waiting
 from nodeheal.services.look_around import is_running

@@ -7,9 +7,9 @@ from nodeheal.contract.job_steps import JobResult
 from nodeheal.contract.results import Diagnosed, StepResult
 from nodeheal.contract.vocabulary import JobState, Next, Outcome, Verdict
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.domain.gang import words_of_end
-from nodeheal.domain.job import GangTask, Job, Run
-from nodeheal.domain.node import BootView, ReportedDiagnosis
+from nodeheal.domain.fleet.node import BootView, ReportedDiagnosis
+from nodeheal.domain.jobs.gang import words_of_end
+from nodeheal.domain.jobs.job import GangTask, Job, Run
 from nodeheal.ports import Ports, Wait
 from nodeheal.services.await_nodes import JOB_NODES
 from nodeheal.services.boot_wait import BOOT, prove_boot, take_reboot_failure

@@ -4,8 +4,8 @@ from datetime import timedelta
 
 from nodeheal.contract.job_steps import JobRequest, JobResult
 from nodeheal.contract.vocabulary import Awaited, JobState, JobStep, Next, Outcome
-from nodeheal.domain.gang import Standing, breakage, first_end, standing, words_of_end
-from nodeheal.domain.job import Job, Run
+from nodeheal.domain.jobs.gang import Standing, breakage, first_end, standing, words_of_end
+from nodeheal.domain.jobs.job import Job, Run
 from nodeheal.ports import Ports, Wait
 from nodeheal.services.job_steps import DEADLINES, job_of_request, job_result, job_token, request_id_of, save_job
 from nodeheal.services.steps import resume

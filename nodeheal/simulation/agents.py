@@ -7,9 +7,9 @@ from typing import Any
 from nodeheal.contract.health_event import DiagnosticsFinished, EvidenceFrozen, HealthEvent, NodeBooted
 from nodeheal.contract.steps import Accusation
 from nodeheal.contract.vocabulary import Confirmation, Family, Verdict
-from nodeheal.domain.beat import Beat
-from nodeheal.domain.catalog import find
-from nodeheal.domain.evidence import EvidenceAsked
+from nodeheal.domain.faults.catalog import find
+from nodeheal.domain.fleet.liveness import Beat
+from nodeheal.domain.recovery.evidence import EvidenceAsked
 from nodeheal.simulation.agenda import EPOCH, Agenda, seconds_of
 from nodeheal.simulation.chance import Chance, lognormal
 from nodeheal.simulation.faults import Kind

@@ -10,10 +10,10 @@ from nodeheal.contract.names import job_execution
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.results import StepResult
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.domain.evidence import Diagnosis, EvidenceAsked
-from nodeheal.domain.job import DirectoryLook, GangTask, Job, Run
-from nodeheal.domain.node import Node
-from nodeheal.domain.silence import Answer
+from nodeheal.domain.fleet.liveness import Answer
+from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.jobs.job import DirectoryLook, GangTask, Job, Run
+from nodeheal.domain.recovery.evidence import Diagnosis, EvidenceAsked
 from nodeheal.ports import CommandStatus, Delivery, RankSeen, Seat
 from nodeheal.simulation.agenda import Agenda
 from nodeheal.simulation.chance import Bucket

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from nodeheal.domain.job import GangTask
+from nodeheal.domain.jobs.job import GangTask
 from nodeheal.ports import RankSeen
 from nodeheal.services.ask_after_ranks import KEPT
 from nodeheal.services.translate.ecs_task import TaskChange

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 
 from nodeheal.adapters.memory.guests import MemoryGuests
-from nodeheal.domain.guest import Guest
-from nodeheal.domain.node import Node
+from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.fleet.unmanaged_tasks import Guest
 from nodeheal.ports import Seat
 from nodeheal.simulation.cloud import Throttles
 from nodeheal.simulation.true_node import TrueNode

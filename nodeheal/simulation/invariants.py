@@ -12,10 +12,10 @@ from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.names import OPERATOR_REQUEST
 from nodeheal.contract.steps import AttemptLimit
 from nodeheal.contract.vocabulary import Action, Awaited, Ending, IncidentState, NodeState, Outcome, Step, Verdict
-from nodeheal.domain.guest import Guest
-from nodeheal.domain.incident import History, Incident, Turn, incident_id_of, outlasts_its_boot
-from nodeheal.domain.knobs import Mode
-from nodeheal.domain.node import OUT_OF_SERVICE, Node
+from nodeheal.domain.fleet.node import OUT_OF_SERVICE, Node
+from nodeheal.domain.fleet.unmanaged_tasks import Guest
+from nodeheal.domain.policy.policy_models import Mode
+from nodeheal.domain.recovery.incident import History, Incident, Turn, incident_id_of, outlasts_its_boot
 from nodeheal.domain.verbs import RUNGS
 from nodeheal.services.stop_gang import current_run
 from nodeheal.simulation.agenda import seconds_of

@@ -7,7 +7,7 @@ the same time are the one thing that must never be.
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from nodeheal.domain.job import STOPPED_BY_REQUEST, GangTask, Job, Run
+from nodeheal.domain.jobs.job import STOPPED_BY_REQUEST, GangTask, Job, Run
 from nodeheal.services.translate.ecs_task import TaskChange
 from nodeheal.simulation.agenda import EPOCH, Agenda
 from nodeheal.simulation.chance import Chance, lognormal

@@ -17,9 +17,9 @@ from random import Random
 from signal import SIG_IGN, SIGINT, signal
 
 from nodeheal.contract.vocabulary import Provider
-from nodeheal.domain.counted import counted
-from nodeheal.domain.knobs import Breaker, Budget, MaintenanceWindow, Mode, PoolPolicy, Weekday
-from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.humanize import counted
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.policy.policy_models import Breaker, Budget, MaintenanceWindow, Mode, PoolPolicy, Weekday
 from nodeheal.domain.verbs import VERBS
 from nodeheal.simulation.agenda import EPOCH
 from nodeheal.simulation.report import Report

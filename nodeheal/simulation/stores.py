@@ -13,12 +13,11 @@ from nodeheal.adapters.memory.stores import (
 from nodeheal.adapters.memory.watch import MemoryWatchlist
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.vocabulary import IncidentState
-from nodeheal.domain.beat import Beat
-from nodeheal.domain.fold import Fold
-from nodeheal.domain.incident import History, Incident
-from nodeheal.domain.node import Node
-from nodeheal.domain.silence import Glimpse, glimpse_of
-from nodeheal.domain.surroundings import Sighting
+from nodeheal.domain.fleet.liveness import Beat, Glimpse, glimpse_of
+from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.recovery.decision_context import Sighting
+from nodeheal.domain.recovery.incident import History, Incident
+from nodeheal.domain.recovery.timeline_fold import Fold
 from nodeheal.ports import Wait
 from nodeheal.simulation.fleet import Fleet
 from nodeheal.simulation.index import Index, Key

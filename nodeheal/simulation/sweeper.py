@@ -8,7 +8,7 @@ and holds that nothing comes out otherwise.
 
 from collections.abc import Callable
 
-from nodeheal.domain.silence import glimpse_of
+from nodeheal.domain.fleet.liveness import glimpse_of
 from nodeheal.ports import JobStore
 from nodeheal.services.ask_after_ranks import LAUNCH_IS_OVER, PATIENCE
 from nodeheal.services.translate.ecs_task import TaskChange

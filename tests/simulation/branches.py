@@ -6,8 +6,8 @@ from typing import Any
 
 from nodeheal.adapters.memory.stores import MemoryPoolStore
 from nodeheal.contract.vocabulary import Action
-from nodeheal.domain.knobs import Mode
-from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.policy.policy_models import Mode
 from nodeheal.services import ingest, isolate_node
 from nodeheal.simulation.world import World
 from tests.simulation.builders import HOUR, NVLINK
@@ -63,7 +63,7 @@ def a_slot_is_promised_and_not_taken(patch: Patch) -> None:
     patch.setattr(MemoryPoolStore, "claim", lambda *_: True)
 
 
-every_action_is_allowed = set_to(("nodeheal.domain.brakes.mode_of", lambda *_: Mode.act))
+every_action_is_allowed = set_to(("nodeheal.domain.recovery.guardrails.mode_of", lambda *_: Mode.act))
 
 
 BRANCHES: dict[str, tuple[str, Break, Callable[[World], None], RecoveryPolicy]] = {

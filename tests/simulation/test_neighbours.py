@@ -7,10 +7,10 @@ from datetime import time
 import pytest
 
 from nodeheal.contract.vocabulary import Ending, Provider
-from nodeheal.domain import brakes
-from nodeheal.domain.knobs import MaintenanceWindow, Weekday
-from nodeheal.domain.policy import RecoveryPolicy
-from nodeheal.domain.surroundings import Surroundings
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.policy.policy_models import MaintenanceWindow, Weekday
+from nodeheal.domain.recovery import guardrails
+from nodeheal.domain.recovery.decision_context import Surroundings
 from nodeheal.services import isolate_node, retire_broken
 from nodeheal.services.brakes import pause_node, pause_pool
 from nodeheal.simulation.neighbours import observing
@@ -95,7 +95,7 @@ CASES: dict[str, tuple[Callable[[], World], Callable[[World], None], Cut, str]] 
     "observed since": (
         crowd,
         a_pool_that_is_observed_by_now,
-        (brakes.held_back, _OBSERVED, "False"),
+        (guardrails.held_back, _OBSERVED, "False"),
         "observe mode",
     ),
 }

@@ -9,8 +9,8 @@ from nodeheal.adapters.aws.ecs_guests import EcsGuests
 from nodeheal.adapters.memory.guests import MemoryGuests
 from nodeheal.contract import names
 from nodeheal.domain.errors import PlacementRefused
-from nodeheal.domain.guest import Guest, dumped, stopped_guests
-from nodeheal.domain.incident import TimelineEntry
+from nodeheal.domain.fleet.unmanaged_tasks import Guest, dumped, stopped_guests
+from nodeheal.domain.recovery.incident import TimelineEntry
 from nodeheal.ports import Seat
 from tests.twins.test_world import ARN, TASK, Aws, aws, on_ecs  # noqa: F401  # the fixture is used by its name
 from tests.unit.builders import NOW, node

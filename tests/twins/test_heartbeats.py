@@ -14,7 +14,7 @@ from nodeheal.adapters.aws.heartbeats import DynamoHeartbeats
 from nodeheal.adapters.memory.heartbeats import MemoryHeartbeats
 from nodeheal.agent import beat as agent
 from nodeheal.contract import names
-from nodeheal.domain.beat import Beat
+from nodeheal.domain.fleet.liveness import Beat
 from nodeheal.ports import Ports
 from tests.twins.test_stores import clock, dynamo_ports, ports
 from tests.unit.agent.fakes import PUBLIC_KEY

@@ -8,7 +8,7 @@ import pytest
 from nodeheal.adapters.aws.ecs import EcsScheduler
 from nodeheal.adapters.memory.world import MemoryScheduler
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.domain.job import GangTask
+from nodeheal.domain.jobs.job import GangTask
 from nodeheal.ports import RankSeen, SeeRanks
 from tests.twins.test_world import ARN, TASK, Aws, aws, on_ecs  # noqa: F401  # the fixture is used by its name
 from tests.unit.builders import NOW

@@ -15,8 +15,7 @@ from nodeheal.adapters.memory.recipes import MemoryJobLogs, MemoryRecipes
 from nodeheal.contract import names
 from nodeheal.contract.job_spec import JobSpec, Mount
 from nodeheal.domain.errors import NotFound
-from nodeheal.domain.job_log import LogLine
-from nodeheal.domain.recipe import LogPlace
+from nodeheal.domain.jobs.job_log import LogLine, LogPlace
 from nodeheal.services.prepare_job import Recipes
 from nodeheal.services.read_job_log import JobLogs
 from tests.unit.builders import NOW

@@ -11,7 +11,7 @@ from nodeheal.adapters.memory import stores as memory_stores
 from nodeheal.contract import names
 from nodeheal.contract.health_event import EVIDENCE_BYTES
 from nodeheal.contract.vocabulary import Family
-from nodeheal.domain.surroundings import Sighting
+from nodeheal.domain.recovery.decision_context import Sighting
 from nodeheal.ports import FAULTS_LOOKED_UP, Ports
 from tests.twins.test_stores import clock, ports
 from tests.unit.builders import NOW, xid

@@ -8,8 +8,8 @@ from moto import mock_aws
 
 from nodeheal.adapters.aws.items import Table, to_item
 from nodeheal.contract.vocabulary import Ending, IncidentState, NodeState
-from nodeheal.domain.incident import Incident, incident_id_of
-from nodeheal.domain.silence import Glimpse
+from nodeheal.domain.fleet.liveness import Glimpse
+from nodeheal.domain.recovery.incident import Incident, incident_id_of
 from nodeheal.ports import Place, Ports
 from nodeheal.services.review_incidents import list_incidents
 from tests.twins.test_stores import clock, dynamo_ports, ports

@@ -10,8 +10,8 @@ from nodeheal.adapters.aws.witnesses import AwsWitnesses
 from nodeheal.adapters.memory.watch import MemoryWitnesses
 from nodeheal.contract.vocabulary import Provider
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.domain.node import Node
-from nodeheal.domain.silence import STOPPED, TERMINATED, Answer
+from nodeheal.domain.fleet.liveness import STOPPED, TERMINATED, Answer
+from nodeheal.domain.fleet.node import Node
 from tests.twins.test_world import ARN, Aws
 from tests.unit.builders import NOW, node
 

@@ -10,11 +10,10 @@ from nodeheal.contract import names
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.results import StepResult
 from nodeheal.contract.vocabulary import Family, Provider, Verdict
-from nodeheal.domain.evidence import Evidence
-from nodeheal.domain.job import Job, Run
-from nodeheal.domain.knobs import Budget, Mode, PoolPolicy
-from nodeheal.domain.node import Node
-from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.jobs.job import Job, Run
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.policy.policy_models import Budget, Evidence, Mode, PoolPolicy
 from nodeheal.ports import Ports
 from nodeheal.services.request_ids import request_id_of_wait
 from nodeheal.services.start_gang import record_run, start_ranks

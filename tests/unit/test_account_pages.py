@@ -13,8 +13,8 @@ import pytest
 from botocore import xform_name
 from botocore.validate import ParamValidator
 
-from nodeheal.domain.doubts import doubts
-from nodeheal.domain.policy import parse_policy
+from nodeheal.domain.policy.policy import parse_policy
+from nodeheal.domain.policy.policy_lint import doubts
 from sandbox.machine_orders import USER_DATA
 from stacks.settings import REPOSITORY
 from tests.unit.test_runbooks import must_parse

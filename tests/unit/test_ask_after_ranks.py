@@ -9,7 +9,7 @@ import pytest
 
 from nodeheal.contract.vocabulary import JobState, Next
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.domain.job import GangTask, Run
+from nodeheal.domain.jobs.job import GangTask, Run
 from nodeheal.ports import Ports, RankSeen, Wait
 from nodeheal.services import ask_after_ranks as ranks
 from nodeheal.services.ask_after_ranks import FORGOTTEN, ask_after_ranks

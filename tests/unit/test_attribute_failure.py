@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from nodeheal.contract.vocabulary import Ending, IncidentState, JobState, Next, NodeState, Trouble
-from nodeheal.domain.incident import Incident, fingerprint
+from nodeheal.domain.recovery.incident import Incident, fingerprint
 from nodeheal.ports import Ports
 from nodeheal.services.attribute_failure import attribute_failure
 from nodeheal.services.ingest import ingest

@@ -4,10 +4,10 @@ from dataclasses import replace
 from datetime import timedelta
 
 from nodeheal.contract.vocabulary import Family
-from nodeheal.domain.attribution import failed_at, how_it_ended, what_nodes_said
-from nodeheal.domain.job import GangTask, Run
-from nodeheal.domain.policy import RecoveryPolicy
-from nodeheal.domain.surroundings import Sighting
+from nodeheal.domain.jobs.attribution import failed_at, how_it_ended, what_nodes_said
+from nodeheal.domain.jobs.job import GangTask, Run
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.recovery.decision_context import Sighting
 from tests.unit.builders import ACT, NOW, xid
 from tests.workflows.job_cluster import NODES, JobCluster, fails, finishes, is_recovered
 

@@ -8,10 +8,10 @@ import pytest
 
 from nodeheal.contract.results import Refused
 from nodeheal.contract.vocabulary import Action, Awaited, Ending, Escalation, Family, Outcome, Refusal, Step
-from nodeheal.domain.confirmation import TO_BE_HEARD_SECONDS
-from nodeheal.domain.evidence import Evidence
-from nodeheal.domain.pool import Pool
-from nodeheal.domain.surroundings import Sighting
+from nodeheal.domain.fleet.pool import Pool
+from nodeheal.domain.policy.policy_models import Evidence
+from nodeheal.domain.recovery.confirmation import TO_BE_HEARD_SECONDS
+from nodeheal.domain.recovery.decision_context import Sighting
 from tests.unit.builders import ACT, NOW, xid
 from tests.unit.test_decide import Story
 from tests.unit.test_decide_among_others import crowd, with_policy

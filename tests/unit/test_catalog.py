@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from nodeheal.contract.vocabulary import Action, Family, NextRung, Verdict
-from nodeheal.domain.catalog import (
+from nodeheal.domain.faults.catalog import (
     ANY_CODE,
     CatalogRow,
     Rows,
@@ -25,7 +25,7 @@ from nodeheal.domain.catalog import (
 from nodeheal.domain.verbs import DISRUPTIVENESS, VERBS
 
 GOLDEN = Path(__file__).parents[1] / "golden"
-CSV = resources.files("nodeheal.domain").joinpath("catalog.csv")
+CSV = resources.files("nodeheal.domain.faults").joinpath("catalog.csv")
 GENERATIONS = {"A100", "H100", "B100", "GB200"}
 DESTRUCTIVE = {Action.RESET_GPU, Action.REBOOT, Action.REPLACE, Action.ISOLATE}
 EVIDENCE = {

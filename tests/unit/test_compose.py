@@ -12,11 +12,11 @@ from nodeheal.contract.notification import Notification
 from nodeheal.contract.results import EvidenceSaved, Refused, StepResult
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Awaited, Ending, Escalation, Family, NodeState, Outcome, Phase, Refusal, Step
-from nodeheal.domain.approval import Answer
-from nodeheal.domain.incident import Turn, event_entry
-from nodeheal.domain.node import Node
-from nodeheal.domain.progress import read_progress
-from nodeheal.domain.reading import Reading, console_host
+from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.recovery.approval_links import Answer
+from nodeheal.domain.recovery.incident import Turn, event_entry
+from nodeheal.domain.recovery.progress import read_progress
+from nodeheal.domain.review.console_links import Reading, console_host
 from nodeheal.services.compose import compose, fit_subject
 from nodeheal.services.compose_waiting import compose_question, compose_waiting
 from nodeheal.services.layout import WIDTH, plain

@@ -8,10 +8,10 @@ from nodeheal.contract.names import OPERATOR_REQUEST
 from nodeheal.contract.results import EvidenceSaved, Isolated, StepResult
 from nodeheal.contract.steps import DecideRequest, StepRequest
 from nodeheal.contract.vocabulary import Action, Confirmation, Ending, Escalation, Family, Outcome, Step
-from nodeheal.domain.catalog import catalog
-from nodeheal.domain.confirmation import told_in
-from nodeheal.domain.evidence import Evidence
-from nodeheal.domain.silence import Answer
+from nodeheal.domain.faults.catalog import catalog
+from nodeheal.domain.fleet.liveness import Answer
+from nodeheal.domain.policy.policy_models import Evidence
+from nodeheal.domain.recovery.confirmation import told_in
 from nodeheal.services.decide_next_step import decide_next_step
 from nodeheal.services.freeze_evidence import freeze_evidence
 from nodeheal.services.look_once import look_once

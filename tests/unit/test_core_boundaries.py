@@ -22,15 +22,15 @@ from nodeheal.contract.vocabulary import (
     Step,
     Verdict,
 )
-from nodeheal.domain.correlate import episodes
 from nodeheal.domain.errors import NotAccepted, NotFound, PlacementRefused
-from nodeheal.domain.incident import fingerprint, incident_id_of
-from nodeheal.domain.job import Run
-from nodeheal.domain.knobs import Breaker, Budget, Lemon, MaintenanceWindow, Mode, Override, Weekday
-from nodeheal.domain.node import may_move, moved
-from nodeheal.domain.policy import RecoveryPolicy
-from nodeheal.domain.progress import read_progress
-from nodeheal.domain.surroundings import PastRecovery, Sighting, accelerator_scope, node_scope, sighting_of
+from nodeheal.domain.faults.correlation import episodes
+from nodeheal.domain.fleet.node import PastRecovery, may_move, moved
+from nodeheal.domain.jobs.job import Run
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.policy.policy_models import Breaker, Budget, Lemon, MaintenanceWindow, Mode, Override, Weekday
+from nodeheal.domain.recovery.decision_context import Sighting, accelerator_scope, node_scope, sighting_of
+from nodeheal.domain.recovery.incident import fingerprint, incident_id_of
+from nodeheal.domain.recovery.progress import read_progress
 from nodeheal.ports import CommandStatus, Wait
 from nodeheal.services.decide_next_step import decide_next_step
 from nodeheal.services.ingest import Ingested, ingest

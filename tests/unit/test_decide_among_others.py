@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.results import Isolated
 from nodeheal.contract.vocabulary import Action, Awaited, Ending, Family, Outcome, Step, Verdict
-from nodeheal.domain.case import read_case
-from nodeheal.domain.correlate import episodes
-from nodeheal.domain.decide import decide
-from nodeheal.domain.knobs import MaintenanceWindow, Mode, Override, PoolPolicy, Weekday
-from nodeheal.domain.policy import RecoveryPolicy
-from nodeheal.domain.surroundings import PastRecovery, Sighting, accelerator_scope, node_scope, sighting_of
+from nodeheal.domain.faults.assessment import read_case
+from nodeheal.domain.faults.correlation import episodes
+from nodeheal.domain.fleet.node import PastRecovery
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.policy.policy_models import MaintenanceWindow, Mode, Override, PoolPolicy, Weekday
+from nodeheal.domain.recovery.decide import decide
+from nodeheal.domain.recovery.decision_context import Sighting, accelerator_scope, node_scope, sighting_of
 from tests.unit.builders import ACT, NOW, xid
 from tests.unit.test_decide import SPARE, Story, steps_of
 

@@ -16,10 +16,10 @@ from nodeheal.cli import connect, drill
 from nodeheal.cli.main import app
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import NodeState
-from nodeheal.domain.drill import DcgmDrill, parse_dcgm_drill
 from nodeheal.domain.errors import NotFound
-from nodeheal.domain.incident import fingerprint
-from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.faults.drill import DcgmDrill, parse_dcgm_drill
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.recovery.incident import fingerprint
 from nodeheal.ports import CommandStatus, Ports
 from nodeheal.services.inject_fault import drill_line, inject_fault
 from nodeheal.services.steps import node_of, save_node

@@ -7,7 +7,7 @@ import pytest
 from nodeheal.contract.ecs_task import EcsTaskDetail
 from nodeheal.contract.vocabulary import JobState
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.domain.job import Job
+from nodeheal.domain.jobs.job import Job
 from nodeheal.services.translate.ecs_task import TaskChange, task_change
 from nodeheal.services.wakeup import on_task_change
 from tests.unit.builders import as_rank

@@ -13,10 +13,10 @@ from nodeheal.cli import connect
 from nodeheal.cli.main import app
 from nodeheal.contract.health_event import HealthEvent, NodeBooted
 from nodeheal.contract.vocabulary import Action, Family, NodeState, Provider, Verdict
-from nodeheal.domain.enrolment import Enrolment, Mark, Registry
 from nodeheal.domain.errors import HalfDone, NotFound
-from nodeheal.domain.node import Node
-from nodeheal.domain.silence import glimpse_of, is_silent
+from nodeheal.domain.fleet.enrolment import Enrolment, Mark, Registry
+from nodeheal.domain.fleet.liveness import glimpse_of, is_silent
+from nodeheal.domain.fleet.node import Node
 from nodeheal.ports import Ports
 from nodeheal.services.enroll_node import enroll_node
 from nodeheal.services.ingest import Ingested, ingest

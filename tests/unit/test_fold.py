@@ -8,9 +8,9 @@ import pytest
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.names import OPERATOR_REQUEST
 from nodeheal.contract.vocabulary import Action, Verdict
-from nodeheal.domain.fold import EVENTS_AT_MOST, SAME_EVENTS_AT_MOST
-from nodeheal.domain.incident import History, event_entry, fingerprint
-from nodeheal.domain.incident import Incident as Head
+from nodeheal.domain.recovery.incident import History, event_entry, fingerprint
+from nodeheal.domain.recovery.incident import Incident as Head
+from nodeheal.domain.recovery.timeline_fold import EVENTS_AT_MOST, SAME_EVENTS_AT_MOST
 from nodeheal.services import node_rates
 from nodeheal.services.ingest import Ingested, ingest
 from tests.unit.builders import NOW, xid

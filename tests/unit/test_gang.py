@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from nodeheal.domain.gang import Standing, breakage, first_end, overdue, standing, words_of_end
-from nodeheal.domain.job import GangTask, Run
+from nodeheal.domain.jobs.gang import Standing, breakage, first_end, overdue, standing, words_of_end
+from nodeheal.domain.jobs.job import GangTask, Run
 from tests.unit.builders import NOW
 
 

@@ -7,10 +7,10 @@ import pytest
 from nodeheal.adapters.memory.guests import MemoryGuests
 from nodeheal.contract.names import MANAGED_TAG, MANAGED_TAG_VALUE
 from nodeheal.contract.vocabulary import IncidentState, Verdict
-from nodeheal.domain.guest import SEEN, STARTED, STOPPED, Guest, answered, dumped, left_guests, not_back
-from nodeheal.domain.incident import TimelineEntry
-from nodeheal.domain.knobs import PoolPolicy
-from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.fleet.unmanaged_tasks import SEEN, STARTED, STOPPED, Guest, answered, dumped, left_guests, not_back
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.policy.policy_models import PoolPolicy
+from nodeheal.domain.recovery.incident import TimelineEntry
 from nodeheal.services.end_incident import end_incident
 from nodeheal.services.isolate_node import isolate_node
 from nodeheal.services.release_node import release_node

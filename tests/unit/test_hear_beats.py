@@ -8,9 +8,8 @@ import pytest
 from nodeheal.contract.health_event import NodeBooted, NodeFact
 from nodeheal.contract.results import StepResult
 from nodeheal.contract.vocabulary import Family, NodeState, Outcome, Step, Verdict
-from nodeheal.domain.beat import LONGEST_SECONDS, Beat
-from nodeheal.domain.node import Node
-from nodeheal.domain.silence import Silence
+from nodeheal.domain.fleet.liveness import LONGEST_SECONDS, Beat, Silence
+from nodeheal.domain.fleet.node import Node
 from nodeheal.ports import Ports, Wait
 from nodeheal.services import hear_beats
 from nodeheal.services.boot_wait import BOOT

@@ -20,12 +20,12 @@ from nodeheal.adapters.memory.stores import MemoryWaitStore
 from nodeheal.contract import names
 from nodeheal.contract.results import StepResult
 from nodeheal.contract.steps import DecideRequest, StepRequest
-from nodeheal.domain.decide import decide
-from nodeheal.domain.incident import History, Incident, TimelineEntry, Turn, read_history
-from nodeheal.domain.job import Job, Run
-from nodeheal.domain.node import Node
-from nodeheal.domain.policy import parse_policy
-from nodeheal.domain.pool import Pool
+from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.fleet.pool import Pool
+from nodeheal.domain.jobs.job import Job, Run
+from nodeheal.domain.policy.policy import parse_policy
+from nodeheal.domain.recovery.decide import decide
+from nodeheal.domain.recovery.incident import History, Incident, TimelineEntry, Turn, read_history
 from nodeheal.ports import Wait
 from nodeheal.services.decide_next_step import decide_next_step
 from stacks.functions import FUNCTIONS

@@ -9,8 +9,8 @@ import pytest
 from nodeheal.contract.health_event import DiagnosticsFinished
 from nodeheal.contract.results import Diagnosed, StepResult
 from nodeheal.contract.vocabulary import Check, Outcome, Verdict
-from nodeheal.domain.evidence import Diagnosis
-from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.recovery.evidence import Diagnosis
 from nodeheal.ports import CommandStatus
 from nodeheal.services import wakeup
 from nodeheal.services.look_once import look_once

@@ -10,11 +10,12 @@ from nodeheal.contract.results import StepResult
 from nodeheal.contract.steps import AttemptLimit, Decision
 from nodeheal.contract.vocabulary import Action, JobState, NodeState, Outcome, Provider, Step
 from nodeheal.domain.errors import NotFound
-from nodeheal.domain.incident import History, Incident, Turn, decision_entry, incident_id_of
-from nodeheal.domain.job import GangTask, Job, Run
-from nodeheal.domain.knobs import DAY, Breaker, Correlation
-from nodeheal.domain.policy import RecoveryPolicy
-from nodeheal.domain.surroundings import PastRecovery, Surroundings, accelerator_scope, job_scope, node_scope
+from nodeheal.domain.fleet.node import PastRecovery
+from nodeheal.domain.jobs.job import GangTask, Job, Run
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.policy.policy_models import DAY, Breaker, Correlation
+from nodeheal.domain.recovery.decision_context import Surroundings, accelerator_scope, job_scope, node_scope
+from nodeheal.domain.recovery.incident import History, Incident, Turn, decision_entry, incident_id_of
 from nodeheal.ports import Ports
 from nodeheal.services.ingest import ingest
 from nodeheal.services.look_around import TIMES_USED, look_around

@@ -5,8 +5,8 @@ from datetime import datetime, timedelta
 import pytest
 
 from nodeheal.contract.vocabulary import Action, NodeState
-from nodeheal.domain.incident import TimelineEntry
-from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.recovery.incident import TimelineEntry
 from nodeheal.ports import Ports
 from nodeheal.services.ingest import ingest
 from nodeheal.services.isolate_node import DRAINED

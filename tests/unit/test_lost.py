@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from nodeheal.contract.job_spec import Checkpoints
-from nodeheal.domain.job import Run
-from nodeheal.domain.lost import lost_in_words, steps_lost
+from nodeheal.domain.jobs.job import Run
+from nodeheal.domain.jobs.lost_work import lost_in_words, steps_lost
 from tests.unit.builders import NOW
 from tests.unit.test_goodput import account, job, run
 

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 from nodeheal.cli import connect
 from nodeheal.cli.main import app
 from nodeheal.contract.vocabulary import NodeState
-from nodeheal.domain.node import SETTLED_REMEMBERED, STATE_REASON_CHARACTERS, STATES_REMEMBERED, moved
+from nodeheal.domain.fleet.node import SETTLED_REMEMBERED, STATE_REASON_CHARACTERS, STATES_REMEMBERED, moved
 from nodeheal.services.release_node import release_node
 from tests.unit.builders import ACT, NOW, node, xid
 from tests.workflows.fake_cluster import BROKEN, FakeCluster

@@ -10,8 +10,8 @@ from nodeheal.contract.names import INCIDENT_CLOSED, INCIDENT_ESCALATED
 from nodeheal.contract.results import Isolated
 from nodeheal.contract.vocabulary import JobState, NodeState, Outcome, Step
 from nodeheal.domain.errors import NotAccepted, PlacementRefused
-from nodeheal.domain.incident import fingerprint, incident_id_of
-from nodeheal.domain.job import Job
+from nodeheal.domain.jobs.job import Job
+from nodeheal.domain.recovery.incident import fingerprint, incident_id_of
 from nodeheal.services.end_incident import end_incident
 from nodeheal.services.isolate_node import isolate_node
 from nodeheal.services.launch_gang import launch_gang

@@ -11,10 +11,10 @@ from nodeheal.agent.checks.own import parse_own
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.results import Isolated
 from nodeheal.contract.vocabulary import Action, Confirmation, Ending, Escalation, Family, Outcome, Step, Verdict
-from nodeheal.domain.confirmation import accusation_of
-from nodeheal.domain.diagnosis import diagnose
-from nodeheal.domain.doubts import doubts
-from nodeheal.domain.policy import RecoveryPolicy, parse_policy
+from nodeheal.domain.faults.diagnosis import diagnose
+from nodeheal.domain.policy.policy import RecoveryPolicy, parse_policy
+from nodeheal.domain.policy.policy_lint import doubts
+from nodeheal.domain.recovery.confirmation import accusation_of
 from tests.unit.builders import ACT, xid
 from tests.unit.test_decide import Story
 

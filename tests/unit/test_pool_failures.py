@@ -6,9 +6,9 @@ from datetime import timedelta
 import pytest
 
 from nodeheal.contract.vocabulary import Ending, Family, IncidentState
-from nodeheal.domain.advice import Beside, advice_of
-from nodeheal.domain.incident import Incident
-from nodeheal.domain.job import GangTask, Job, Run
+from nodeheal.domain.jobs.checkpoint_advice import Beside, advice_of
+from nodeheal.domain.jobs.job import GangTask, Job, Run
+from nodeheal.domain.recovery.incident import Incident
 from nodeheal.ports import Ports
 from nodeheal.services.pool_failures import JOBS_READ, WINDOW, lived_beside
 from tests.unit.builders import NOW, memory_ports, node, xid

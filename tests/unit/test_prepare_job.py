@@ -9,9 +9,9 @@ import pytest
 from nodeheal.adapters.memory.recipes import MemoryRecipes
 from nodeheal.contract.job_spec import JobSpec
 from nodeheal.contract.vocabulary import IncidentState, NodeState
-from nodeheal.domain.incident import Incident
-from nodeheal.domain.job import Run
-from nodeheal.domain.recipe import Container, Recipe
+from nodeheal.domain.jobs.job import Run
+from nodeheal.domain.jobs.task_definition import Container, Recipe
+from nodeheal.domain.recovery.incident import Incident
 from nodeheal.ports import Ports
 from nodeheal.services.brakes import pause_pool
 from nodeheal.services.look_at_job import look_at_job

@@ -9,7 +9,7 @@ from nodeheal.contract.names import pool_line
 from nodeheal.contract.results import StepResult
 from nodeheal.contract.steps import Decision
 from nodeheal.contract.vocabulary import Action, Awaited, NodeState, Outcome, Step
-from nodeheal.domain.incident import Incident
+from nodeheal.domain.recovery.incident import Incident
 from nodeheal.ports import Ports, Wait
 from nodeheal.services.queue import place_of, wake_after_reset, wake_all, wake_for_free_slots, wake_queue
 from tests.unit.builders import ACT, NOW, memory_ports, node, xid

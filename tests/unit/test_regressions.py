@@ -9,7 +9,7 @@ from nodeheal.contract.ecs_task import EcsTaskDetail
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Ending, JobState, NodeState, Outcome, Step, Verdict
 from nodeheal.domain.errors import NotAccepted, PlacementRefused
-from nodeheal.domain.incident import incident_id_of
+from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.ports import CommandStatus
 from nodeheal.services import wakeup
 from nodeheal.services.end_incident import end_incident

@@ -11,11 +11,11 @@ from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.results import Isolated
 from nodeheal.contract.steps import DecideRequest, StepRequest
 from nodeheal.contract.vocabulary import Ending, Escalation, Family, NodeState, Outcome, Step, Verdict
-from nodeheal.domain.decide import decide
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.domain.incident import incident_id_of
-from nodeheal.domain.policy import RecoveryPolicy
-from nodeheal.domain.surroundings import Sighting, sighting_of
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.recovery.decide import decide
+from nodeheal.domain.recovery.decision_context import Sighting, sighting_of
+from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.services.decide_next_step import decide_next_step
 from nodeheal.services.end_incident import end_incident
 from nodeheal.services.ingest import Ingested, ingest

@@ -20,13 +20,13 @@ from nodeheal.contract.vocabulary import (
     Step,
     Verdict,
 )
-from nodeheal.domain.approval import Answer
-from nodeheal.domain.brakes import why_trip
-from nodeheal.domain.correlate import breaker_key, is_dropped_by_reset, reset_key
 from nodeheal.domain.errors import MachineRefused, NotAccepted
-from nodeheal.domain.incident import TimelineEntry, decision_entry, incident_id_of, result_entry
-from nodeheal.domain.job import Job
-from nodeheal.domain.pool import Pool as PoolBrakes
+from nodeheal.domain.faults.correlation import breaker_key, is_dropped_by_reset, reset_key
+from nodeheal.domain.fleet.pool import Pool as PoolBrakes
+from nodeheal.domain.jobs.job import Job
+from nodeheal.domain.recovery.approval_links import Answer
+from nodeheal.domain.recovery.guardrails import why_trip
+from nodeheal.domain.recovery.incident import TimelineEntry, decision_entry, incident_id_of, result_entry
 from nodeheal.services import approval_page
 from nodeheal.services.brakes import pause_node, reset_breaker, trip_breaker
 from nodeheal.services.compose_waiting import compose_question

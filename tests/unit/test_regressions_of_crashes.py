@@ -10,7 +10,7 @@ from nodeheal.contract.job_spec import Checkpoints
 from nodeheal.contract.job_steps import JobRequest
 from nodeheal.contract.vocabulary import IncidentState, JobState, NodeState
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.domain.job import Job
+from nodeheal.domain.jobs.job import Job
 from nodeheal.services.ask_after_ranks import ask_after_ranks
 from nodeheal.services.close_incident import close_incident
 from nodeheal.services.reboot_node import reboot_node

@@ -8,9 +8,9 @@ import pytest
 from nodeheal.contract.job_spec import RestartLimits
 from nodeheal.contract.steps import Reservation
 from nodeheal.contract.vocabulary import Action, Outcome
-from nodeheal.domain.budget import spelled
-from nodeheal.domain.job import FoundCheckpoint, Job, Run
-from nodeheal.domain.restarts import own_limits, why_stuck
+from nodeheal.domain.jobs.job import FoundCheckpoint, Job, Run
+from nodeheal.domain.jobs.restarts import own_limits, why_stuck
+from nodeheal.domain.recovery.attempt_budget import spelled
 from nodeheal.services.launch_gang import launch_gang
 from nodeheal.services.reserve_attempt import reserve_attempt
 from tests.unit.builders import ACT, NOW

@@ -10,7 +10,8 @@ from nodeheal.contract.names import DRILL_MARK
 from nodeheal.contract.results import EvidenceSaved, StepResult
 from nodeheal.contract.steps import Decision
 from nodeheal.contract.vocabulary import Awaited, Ending, IncidentState, Outcome, Step
-from nodeheal.domain.incident import (
+from nodeheal.domain.jobs.job import GangTask, Job, Run
+from nodeheal.domain.recovery.incident import (
     History,
     Incident,
     TimelineEntry,
@@ -19,9 +20,8 @@ from nodeheal.domain.incident import (
     read_history,
     result_entry,
 )
-from nodeheal.domain.job import GangTask, Job, Run
-from nodeheal.domain.review import Accelerators, Review, read_back
-from nodeheal.domain.tally import add_up, spread
+from nodeheal.domain.review.incident_stats import add_up, spread
+from nodeheal.domain.review.review import Accelerators, Review, read_back
 from nodeheal.services.review_incidents import list_incidents, review_incident
 from nodeheal.services.steps import save_node
 from tests.unit.builders import NOW, FrozenClock, memory_ports, node, xid

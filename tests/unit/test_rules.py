@@ -10,8 +10,8 @@ from nodeheal.contract.ecs_task import EcsTaskDetail
 from nodeheal.contract.steps import AttemptLimit
 from nodeheal.contract.vocabulary import Action, NodeState, Step, Verdict
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.domain.node import BootView, moved
-from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.fleet.node import BootView, moved
+from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.services.launch_gang import launch_gang
 from nodeheal.services.run_diagnostics import run_diagnostics
 from nodeheal.services.translate.ecs_task import TaskChange, task_change

@@ -6,7 +6,7 @@ import pytest
 
 from nodeheal.contract.results import Refused
 from nodeheal.contract.vocabulary import Action, Confirmation, Ending, Escalation, Outcome, Provider, Refusal, Step
-from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.verbs import VERBS
 from tests.unit.builders import ACT, xid
 from tests.unit.test_core_boundaries import with_policy

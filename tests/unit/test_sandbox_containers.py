@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from nodeheal.domain.gang import breakage
-from nodeheal.domain.job import GangTask, Run
+from nodeheal.domain.jobs.gang import breakage
+from nodeheal.domain.jobs.job import GangTask, Run
 from sandbox.ecs_agent import NoSuchImage, why_not_started
 from tests.unit.builders import NOW
 

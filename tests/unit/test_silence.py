@@ -6,8 +6,8 @@ import pytest
 
 from nodeheal.agent.config import AgentConfig
 from nodeheal.contract.vocabulary import NodeState, Verdict
-from nodeheal.domain.knobs import Breaker
-from nodeheal.domain.silence import CONFIRMED, UNREACHABLE, Answer, Glimpse, Silence, Silent, find_silent, judge
+from nodeheal.domain.fleet.liveness import CONFIRMED, UNREACHABLE, Answer, Glimpse, Silence, Silent, find_silent, judge
+from nodeheal.domain.policy.policy_models import Breaker
 from tests.unit.builders import NOW
 
 RULES = Silence()

@@ -10,13 +10,13 @@ from nodeheal.contract.health_event import DiagnosticsFinished, EvidenceFrozen, 
 from nodeheal.contract.results import Isolated, StepResult
 from nodeheal.contract.steps import DecideRequest, StepRequest
 from nodeheal.contract.vocabulary import Action, Confirmation, Ending, JobState, NodeState, Outcome, Step, Verdict
-from nodeheal.domain.decide import decide
 from nodeheal.domain.errors import NotAccepted, PlacementRefused
-from nodeheal.domain.incident import incident_id_of
-from nodeheal.domain.job import GangTask, Job, Run
-from nodeheal.domain.node import Node
-from nodeheal.domain.policy import RecoveryPolicy
-from nodeheal.domain.surroundings import Surroundings
+from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.jobs.job import GangTask, Job, Run
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.recovery.decide import decide
+from nodeheal.domain.recovery.decision_context import Surroundings
+from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.ports import CommandStatus, Ports
 from nodeheal.services import wakeup
 from nodeheal.services.decide_next_step import decide_next_step

@@ -9,11 +9,11 @@ import pytest
 from nodeheal.contract.steps import DecideRequest, Decision
 from nodeheal.contract.vocabulary import JobState, NodeState, Provider, Step, Verdict
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.domain.incident import Incident, incident_id_of
-from nodeheal.domain.job import GangTask, Job, Run
-from nodeheal.domain.node import Node
-from nodeheal.domain.policy import RecoveryPolicy
-from nodeheal.domain.silence import STOPPED, TERMINATED, Answer, Silence
+from nodeheal.domain.fleet.liveness import STOPPED, TERMINATED, Answer, Silence
+from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.jobs.job import GangTask, Job, Run
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.recovery.incident import Incident, incident_id_of
 from nodeheal.ports import Place, Ports
 from nodeheal.services import sweep as sweep_module
 from nodeheal.services.decide_next_step import decide_next_step

@@ -9,9 +9,9 @@ import pytest
 from nodeheal.contract.results import StepResult
 from nodeheal.contract.vocabulary import JobState, NodeState, Outcome, Step, Verdict
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.domain.incident import incident_id_of
-from nodeheal.domain.job import GangTask, Job, Run
-from nodeheal.domain.node import Node
+from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.jobs.job import GangTask, Job, Run
+from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.ports import Ports, Wait
 from nodeheal.services.boot_wait import BOOT
 from nodeheal.services.ingest import Ingested, ingest

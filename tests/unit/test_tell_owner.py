@@ -11,12 +11,12 @@ from nodeheal.contract.notification import Notification
 from nodeheal.contract.results import Isolated, StepResult
 from nodeheal.contract.steps import Decision, StepRequest
 from nodeheal.contract.vocabulary import Awaited, Ending, JobState, Outcome, Phase, Step, Verdict
-from nodeheal.domain.case import read_case
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.domain.incident import Turn, incident_id_of
-from nodeheal.domain.owner import Owner, parse_owner
-from nodeheal.domain.policy import RecoveryPolicy
-from nodeheal.domain.progress import read_progress
+from nodeheal.domain.faults.assessment import read_case
+from nodeheal.domain.jobs.owner import Owner, parse_owner
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.recovery.incident import Turn, incident_id_of
+from nodeheal.domain.recovery.progress import read_progress
 from nodeheal.ports import Ports
 from nodeheal.services.compose_owner import About, compose_runs_again
 from nodeheal.services.end_incident import end_incident

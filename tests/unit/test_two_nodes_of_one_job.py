@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from nodeheal.contract.results import Refused
 from nodeheal.contract.vocabulary import Action, Ending, IncidentState, Outcome, Refusal, Step
-from nodeheal.domain.incident import incident_id_of
+from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.services.ingest import ingest
 from nodeheal.services.launch_gang import launch_gang
 from nodeheal.services.reserve_attempt import reserve_attempt

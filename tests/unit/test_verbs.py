@@ -4,8 +4,8 @@ import pytest
 
 from nodeheal.contract.names import OPERATOR_REQUEST
 from nodeheal.contract.vocabulary import Action, Provider, Step
-from nodeheal.domain.catalog import catalog
-from nodeheal.domain.knobs import Deadlines, PoolPolicy
+from nodeheal.domain.faults.catalog import catalog
+from nodeheal.domain.policy.policy_models import Deadlines, PoolPolicy
 from nodeheal.domain.verbs import DISRUPTIVENESS, RUNGS, VERBS, VerbSpec, verb_of_step
 
 ACTING = [action for action, verb in VERBS.items() if verb.has_mode]

@@ -14,8 +14,8 @@ from nodeheal.contract.job_spec import JobSpec
 from nodeheal.contract.job_steps import JobRequest
 from nodeheal.contract.vocabulary import CheckpointFormat, FabricRole, JobState, Verdict
 from nodeheal.domain.errors import Superseded
-from nodeheal.domain.job import Job, Run, job_of
-from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.jobs.job import Job, Run, job_of
+from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.services import wakeup
 from nodeheal.services.attribute_failure import attribute_failure
 from nodeheal.services.await_nodes import await_nodes
@@ -36,7 +36,7 @@ from tests.workflows.walker import TIMEOUT, Error, Walk
 
 if TYPE_CHECKING:
     from nodeheal.contract.fabric import FabricOrder
-    from nodeheal.domain.node import Node
+    from nodeheal.domain.fleet.node import Node
 
 Json = dict[str, Any]
 Happening = Callable[["JobCluster"], object]

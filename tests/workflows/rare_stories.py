@@ -10,13 +10,12 @@ from nodeheal.adapters.memory.marks import MemoryMarks
 from nodeheal.contract.health_event import NodeBooted
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Family, IncidentState, Verdict
-from nodeheal.domain.approval import Answer, Question
-from nodeheal.domain.beat import Beat
-from nodeheal.domain.enrolment import Enrolment
-from nodeheal.domain.evidence import Evidence
-from nodeheal.domain.fold import SAME_EVENTS_AT_MOST
-from nodeheal.domain.knobs import NewNodes
-from nodeheal.domain.machine import STOPPED_BY_CALL, Launch
+from nodeheal.domain.fleet.enrolment import Enrolment
+from nodeheal.domain.fleet.liveness import Beat
+from nodeheal.domain.fleet.machine import STOPPED_BY_CALL, Launch
+from nodeheal.domain.policy.policy_models import Evidence, NewNodes
+from nodeheal.domain.recovery.approval_links import Answer, Question
+from nodeheal.domain.recovery.timeline_fold import SAME_EVENTS_AT_MOST
 from nodeheal.ports import Place
 from nodeheal.services.answer_approval import answer_approval
 from nodeheal.services.enroll_node import enroll_node

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from nodeheal.contract.vocabulary import Ending, Outcome
-from nodeheal.domain.job import GangTask, Job, Run
+from nodeheal.domain.jobs.job import GangTask, Job, Run
 from nodeheal.services import wakeup
 from nodeheal.services.early_end import early_end
 from nodeheal.services.start_gang import NEVER_STARTED

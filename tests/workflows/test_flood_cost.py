@@ -20,9 +20,9 @@ from nodeheal.contract.health_event import (
 )
 from nodeheal.contract.vocabulary import Family, Verdict
 from nodeheal.contract.words import WORD_CHARACTERS
-from nodeheal.domain.fold import EVENTS_AT_MOST
-from nodeheal.domain.incident import fingerprint
-from nodeheal.domain.node import SETTLED_REMEMBERED
+from nodeheal.domain.fleet.node import SETTLED_REMEMBERED
+from nodeheal.domain.recovery.incident import fingerprint
+from nodeheal.domain.recovery.timeline_fold import EVENTS_AT_MOST
 from nodeheal.ports import FAULTS_LOOKED_UP, Ports
 from nodeheal.services.ingest import Ingested, ingest
 from nodeheal.services.node_rates import HEARTBEATS_A_MINUTE, LATE_A_DAY, REPORTS_A_MINUTE

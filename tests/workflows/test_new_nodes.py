@@ -10,10 +10,10 @@ from nodeheal.contract.health_event import HealthEvent, NodeBooted
 from nodeheal.contract.names import NEW_NODE
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Action, Family, IncidentState, NodeState, Step, Verdict
-from nodeheal.domain.guest import Guest
-from nodeheal.domain.knobs import Budget, Mode, NewNodes
-from nodeheal.domain.policy import RecoveryPolicy
-from nodeheal.domain.pool import Pool
+from nodeheal.domain.fleet.pool import Pool
+from nodeheal.domain.fleet.unmanaged_tasks import Guest
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.policy.policy_models import Budget, Mode, NewNodes
 from nodeheal.services import wakeup
 from nodeheal.services.ingest import Ingested
 from nodeheal.services.ingest import ingest as take

@@ -14,12 +14,12 @@ from nodeheal.adapters.aws.calls import code_of
 from nodeheal.adapters.aws.failures import explain
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import NodeState, Provider, Verdict
-from nodeheal.domain.beat import Beat, after
-from nodeheal.domain.counted import counted
 from nodeheal.domain.errors import NodehealError
-from nodeheal.domain.knobs import Mode
-from nodeheal.domain.node import Node
-from nodeheal.domain.policy import RecoveryPolicy, parse_policy
+from nodeheal.domain.fleet.liveness import Beat, after
+from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.humanize import counted
+from nodeheal.domain.policy.policy import RecoveryPolicy, parse_policy
+from nodeheal.domain.policy.policy_models import Mode
 from nodeheal.ports import Ports
 
 GOOD, WARNING, BAD, UNKNOWN = "ok", "warn", "fail", "unknown"

@@ -8,8 +8,8 @@ from nodeheal.adapters.aws.container_instances import listed
 from nodeheal.contract import names
 from nodeheal.contract.ecs_task import EcsTaskDetail
 from nodeheal.domain.errors import NotEnrolled, NotFound, PlacementRefused
-from nodeheal.domain.job import GangTask, Job, Run
-from nodeheal.domain.node import Node
+from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.jobs.job import GangTask, Job, Run
 from nodeheal.ports import RankSeen, Seat
 
 if TYPE_CHECKING:

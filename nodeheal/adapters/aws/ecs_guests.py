@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 from nodeheal.adapters.aws.calls import throttles_named
 from nodeheal.contract import names
 from nodeheal.domain.errors import PlacementRefused
-from nodeheal.domain.guest import Guest
-from nodeheal.domain.node import Node
+from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.fleet.unmanaged_tasks import Guest
 from nodeheal.ports import Seat
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from nodeheal.adapters.aws.calls import code_of, throttles_named
 from nodeheal.contract import names, words
-from nodeheal.domain.beat import Beat
+from nodeheal.domain.fleet.liveness import Beat
 
 if TYPE_CHECKING:
     from types_boto3_dynamodb import DynamoDBClient

@@ -5,8 +5,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from nodeheal.adapters.aws.calls import code_of, throttles_named
-from nodeheal.domain.job_log import LogLine, Page
-from nodeheal.domain.recipe import LogPlace
+from nodeheal.domain.jobs.job_log import LogLine, LogPlace, Page
 
 _LINES = 10_000  # that one call returns at most
 _CALLS = 50  # of one page: a stream that grows faster than it is read must not be read for ever

@@ -7,8 +7,8 @@ from nodeheal.adapters.aws.calls import code_of
 from nodeheal.adapters.aws.container_instances import find
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import Provider
-from nodeheal.domain.enrolment import Mark, Registry
-from nodeheal.domain.node import Node
+from nodeheal.domain.fleet.enrolment import Mark, Registry
+from nodeheal.domain.fleet.node import Node
 
 _UNKNOWN_MACHINE = ("InvalidInstanceID.NotFound", "InvalidInstanceID.Malformed")
 _GONE = ("shutting-down", "terminated")

@@ -23,7 +23,7 @@ from nodeheal.adapters.aws.watchlist import DynamoWatchlist
 from nodeheal.adapters.aws.witnesses import AwsWitnesses
 from nodeheal.adapters.aws.workflows import StepFunctionsWorkflows
 from nodeheal.contract import names
-from nodeheal.domain.reading import Reading
+from nodeheal.domain.review.console_links import Reading
 from nodeheal.ports import Ports
 
 

@@ -12,10 +12,10 @@ from nodeheal.contract import names
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.vocabulary import NodeState
 from nodeheal.domain.errors import NotFound
-from nodeheal.domain.fold import Fold
-from nodeheal.domain.incident import History, Incident, TimelineEntry, event_entry, read_history
-from nodeheal.domain.node import Node
-from nodeheal.domain.surroundings import Sighting, sighting_of
+from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.recovery.decision_context import Sighting, sighting_of
+from nodeheal.domain.recovery.incident import History, Incident, TimelineEntry, event_entry, read_history
+from nodeheal.domain.recovery.timeline_fold import Fold
 from nodeheal.ports import FAULTS_LOOKED_UP, Wait
 
 # How long what is only history is kept: a spool may bring an old event for days, an audit asks for a quarter.

@@ -6,8 +6,8 @@ from datetime import datetime
 from nodeheal.adapters.aws.items import Table, fields_of, from_item, plain, to_item
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import IncidentState
-from nodeheal.domain.incident import Incident
-from nodeheal.domain.silence import Glimpse
+from nodeheal.domain.fleet.liveness import Glimpse
+from nodeheal.domain.recovery.incident import Incident
 from nodeheal.ports import Place
 
 # Sorts before whatever may follow in a key, and after the key itself.

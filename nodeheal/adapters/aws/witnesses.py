@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from nodeheal.adapters.aws.calls import code_of, throttles_named
 from nodeheal.adapters.aws.container_instances import listed
 from nodeheal.contract.vocabulary import Provider
-from nodeheal.domain.node import Node
-from nodeheal.domain.silence import STOPPED, TERMINATED, Answer
+from nodeheal.domain.fleet.liveness import STOPPED, TERMINATED, Answer
+from nodeheal.domain.fleet.node import Node
 from nodeheal.ports import Clock
 
 if TYPE_CHECKING:

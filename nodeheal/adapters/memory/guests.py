@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from nodeheal.domain.errors import PlacementRefused
-from nodeheal.domain.guest import Guest
-from nodeheal.domain.node import Node
+from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.fleet.unmanaged_tasks import Guest
 from nodeheal.ports import Seat
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from nodeheal.domain.beat import Beat
+from nodeheal.domain.fleet.liveness import Beat
 
 
 @dataclass

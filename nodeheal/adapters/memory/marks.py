@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from nodeheal.domain.enrolment import Mark, Registry, registries_of
-from nodeheal.domain.node import Node
+from nodeheal.domain.fleet.enrolment import Mark, Registry, registries_of
+from nodeheal.domain.fleet.node import Node
 
 
 @dataclass

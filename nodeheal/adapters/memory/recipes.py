@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from nodeheal.contract import names
 from nodeheal.contract.job_spec import JobSpec
 from nodeheal.domain.errors import NotFound
-from nodeheal.domain.job_log import LogLine, Page
-from nodeheal.domain.recipe import Container, LogPlace, Recipe
+from nodeheal.domain.jobs.job_log import LogLine, LogPlace, Page
+from nodeheal.domain.jobs.task_definition import Container, Recipe
 
 
 @dataclass

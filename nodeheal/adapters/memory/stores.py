@@ -10,15 +10,15 @@ from operator import attrgetter
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.steps import AttemptLimit
 from nodeheal.contract.vocabulary import Action, NodeState
-from nodeheal.domain import budget
 from nodeheal.domain.errors import NotFound
-from nodeheal.domain.fold import Fold
-from nodeheal.domain.incident import History, Incident, TimelineEntry, event_entry, read_history
-from nodeheal.domain.job import CheckAnswer, Job, Run
-from nodeheal.domain.lease import lease_path, overlap
-from nodeheal.domain.node import Node
-from nodeheal.domain.pool import Pool
-from nodeheal.domain.surroundings import Sighting, sighting_of
+from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.fleet.pool import Pool
+from nodeheal.domain.jobs.directory_lease import lease_path, overlap
+from nodeheal.domain.jobs.job import CheckAnswer, Job, Run
+from nodeheal.domain.recovery import attempt_budget
+from nodeheal.domain.recovery.decision_context import Sighting, sighting_of
+from nodeheal.domain.recovery.incident import History, Incident, TimelineEntry, event_entry, read_history
+from nodeheal.domain.recovery.timeline_fold import Fold
 from nodeheal.ports import FAULTS_LOOKED_UP, Clock, Wait
 
 
@@ -157,7 +157,7 @@ class MemoryAttemptLedger:
 
     def reserve(self, scope: str, attempt_id: str, limit: AttemptLimit) -> tuple[bool, int]:
         key = (scope, limit.group.value)
-        granted, counted = budget.reserve(self.counters.get(key, {}), attempt_id, limit, self.clock())
+        granted, counted = attempt_budget.reserve(self.counters.get(key, {}), attempt_id, limit, self.clock())
         self.counters[key] = counted
         return granted, len(counted)
 
@@ -166,7 +166,7 @@ class MemoryAttemptLedger:
 
     def spent(self, scope: str, *limits: AttemptLimit) -> Mapping[Action, int]:
         known = {limit.group: self.counters.get((scope, limit.group.value), {}) for limit in limits}
-        return {limit.group: len(budget.in_window(known[limit.group], limit, self.clock())) for limit in limits}
+        return {limit.group: len(attempt_budget.in_window(known[limit.group], limit, self.clock())) for limit in limits}
 
 
 @dataclass

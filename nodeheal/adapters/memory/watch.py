@@ -6,9 +6,9 @@ from datetime import datetime
 
 from nodeheal.adapters.memory.stores import MemoryIncidentStore, MemoryNodeStore
 from nodeheal.contract.vocabulary import IncidentState, NodeState
-from nodeheal.domain.incident import Incident
-from nodeheal.domain.node import Node
-from nodeheal.domain.silence import Answer, Glimpse, glimpse_of
+from nodeheal.domain.fleet.liveness import Answer, Glimpse, glimpse_of
+from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.recovery.incident import Incident
 from nodeheal.ports import Place
 
 

@@ -10,9 +10,9 @@ from nodeheal.contract.job_steps import JobResult
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.results import StepResult
 from nodeheal.domain.errors import NotEnrolled, NotFound
-from nodeheal.domain.evidence import Diagnosis, EvidenceAsked
-from nodeheal.domain.job import DirectoryLook, GangTask, Job, Run
-from nodeheal.domain.node import Node
+from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.jobs.job import DirectoryLook, GangTask, Job, Run
+from nodeheal.domain.recovery.evidence import Diagnosis, EvidenceAsked
 from nodeheal.ports import Clock, CommandStatus, Delivery, RankSeen, Seat
 
 

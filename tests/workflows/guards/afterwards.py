@@ -1,6 +1,6 @@
 """The guards of tests/workflows/scenarios/afterwards.py: where each stands, and what goes wrong without it."""
 
-from nodeheal.domain.incident import Incident
+from nodeheal.domain.recovery.incident import Incident
 from nodeheal.services import (
     attribute_failure,
     end_incident,

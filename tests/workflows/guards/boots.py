@@ -1,9 +1,9 @@
 """The guards of tests/workflows/scenarios/boots.py: where each stands, and the scenario that goes wrong without it."""
 
 from nodeheal.agent.order import why_refuse
-from nodeheal.domain import brakes, heal, progress
-from nodeheal.domain.incident import History
-from nodeheal.domain.node import Node
+from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.recovery import guardrails, progress, recover
+from nodeheal.domain.recovery.incident import History
 from nodeheal.services import check_nodes, ingest, isolate_node, reboot_node, replace_node, return_to_service, wakeup
 from nodeheal.services.boot_wait import proves_boot
 from tests.workflows.guards.guard import Guard, taken_for_saved
@@ -75,7 +75,7 @@ GUARDS = (
     ),
     Guard(
         "that it has rebooted while it waited",
-        brakes.out_of_date,
+        guardrails.out_of_date,
         "seen.has_waited or not around.is_job_broken",
         when.it_rebooted_while_it_waited,
     ),
@@ -121,20 +121,20 @@ GUARDS = (
     ),
     Guard(
         "that it has come up again",
-        brakes.out_of_date,
+        guardrails.out_of_date,
         "say.history.has_booted_since(fault.event)",
         when.it_comes_up_again_without_a_job,
     ),
     Guard(
         "that its job is down",
-        brakes.out_of_date,
+        guardrails.out_of_date,
         "not around.is_job_broken",
         when.it_comes_up_again_and_its_job_is_down,
         "True",
     ),
     Guard(
         "that it may have mended itself",
-        heal._diagnose_new_boot,
+        recover._diagnose_new_boot,
         "not boot_id or now_on in ('', boot_id)",
         when.it_comes_up_again_and_its_job_is_down,
         "True",

@@ -1,7 +1,9 @@
 """The guards of tests/workflows/scenarios/climbs.py: where each stands, and what goes wrong without it."""
 
 from nodeheal.adapters.memory.stores import MemoryJobNotes
-from nodeheal.domain import correlate, decide, ladder, node
+from nodeheal.domain.faults import correlation
+from nodeheal.domain.fleet import node
+from nodeheal.domain.recovery import decide, ladder
 from tests.workflows.guards.guard import Guard
 from tests.workflows.scenarios import climbs as when
 
@@ -22,40 +24,40 @@ GUARDS = (
     # Under other jobs
     Guard(
         "under how many jobs it is the hardware",
-        correlate._under_other_jobs,
+        correlation._under_other_jobs,
         "len(jobs) < rules.other_jobs",
         when.its_accelerator_has_shown_it_under_other_jobs,
         "True",
     ),
     Guard(
         "on how many nodes it is the program",
-        correlate._under_other_jobs,
+        correlation._under_other_jobs,
         "len(nodes) >= rules.same_code_nodes",
         when.all_nodes_of_its_job_show_it_too,
     ),
     Guard(
         "which accelerator has shown it",
-        correlate._same_place,
+        correlation._same_place,
         "(s.node_id, s.component) == (event.node_id, event.component)",
         when.its_neighbours_accelerator_has_shown_it_under_other_jobs,
         "True",
     ),
     Guard(
         "what an accelerator has shown",
-        correlate._same_place,
+        correlation._same_place,
         "(s.family, s.code) == (event.family, event.code)",
         when.its_accelerator_has_shown_something_else_under_other_jobs,
         "True",
     ),
     Guard(
         "which run has shown it",
-        correlate.nodes_with,
+        correlation.nodes_with,
         "started is not None and s.at < started <= event.observed_at",
         when.the_last_run_has_shown_it_on_another_node,
     ),
     Guard(
         "that a fabric has a name",
-        correlate._share_fabric,
+        correlation._share_fabric,
         "fabric is not None",
         when.no_fabric_is_told_of,
         "True",

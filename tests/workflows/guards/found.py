@@ -1,7 +1,7 @@
 """The guards of tests/workflows/scenarios/found.py: where each stands, and what goes wrong without it."""
 
 from nodeheal.adapters.memory.stores import MemoryJobStore, MemoryNodeStore
-from nodeheal.domain import ladder
+from nodeheal.domain.recovery import ladder
 from nodeheal.services import (
     ingest,
     look_once,

@@ -1,10 +1,11 @@
 """The guards of tests/workflows/scenarios/humans.py: where each stands, and the scenario that goes wrong without it."""
 
-from nodeheal.domain import brakes, case, heal
-from nodeheal.domain.approval import Links
-from nodeheal.domain.incident import History
-from nodeheal.domain.policy import RecoveryPolicy
-from nodeheal.domain.surroundings import Surroundings
+from nodeheal.domain.faults import assessment
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.recovery import guardrails, recover
+from nodeheal.domain.recovery.approval_links import Links
+from nodeheal.domain.recovery.decision_context import Surroundings
+from nodeheal.domain.recovery.incident import History
 from nodeheal.services import answer_approval, close_incident, retire_broken, wait_for_approval, withdraw_request
 from nodeheal.services import brakes as brakes_by_hand
 from tests.workflows.guards.guard import Guard, taken_for_saved
@@ -12,7 +13,10 @@ from tests.workflows.scenarios import humans as when
 
 GUARDS = (
     Guard(
-        "observe mode", brakes.held_back, "mode_of(say, fault, fault.action) is Mode.observe", when.the_pool_is_observed
+        "observe mode",
+        guardrails.held_back,
+        "mode_of(say, fault, fault.action) is Mode.observe",
+        when.the_pool_is_observed,
     ),
     Guard("an opt-out", RecoveryPolicy.why_opted_out, "node_id in self.opted_out", when.the_node_is_opted_out),
     Guard(
@@ -24,15 +28,19 @@ GUARDS = (
     Guard("a paused pool", Surroundings.why_paused, "self.pool.why_paused(now)", when.the_pool_is_paused, "''"),
     Guard(
         "a pause in the middle",
-        brakes.held_in_the_middle,
+        guardrails.held_in_the_middle,
         "why_hands_off(say, fault)",
         when.it_is_paused_in_the_middle,
         "''",
     ),
     Guard(
-        "the question", brakes.approval, "mode_of(say, fault, action) is not Mode.approve", when.a_human_says_no, "True"
+        "the question",
+        guardrails.approval,
+        "mode_of(say, fault, action) is not Mode.approve",
+        when.a_human_says_no,
+        "True",
     ),
-    Guard("the answer", brakes.approval, "answer.outcome is Outcome.DONE", when.a_human_says_no, "True"),
+    Guard("the answer", guardrails.approval, "answer.outcome is Outcome.DONE", when.a_human_says_no, "True"),
     Guard(
         "the time to answer",
         answer_approval.answer_approval,
@@ -58,7 +66,9 @@ GUARDS = (
         "known.breaker_reset_at != seen.breaker_reset_at",
         when.a_human_resets_the_breaker_meanwhile,
     ),
-    Guard("the breaker", brakes.breaker, "not pool.is_tripped and cause is None", when.many_fail_for_one_cause, "True"),
+    Guard(
+        "the breaker", guardrails.breaker, "not pool.is_tripped and cause is None", when.many_fail_for_one_cause, "True"
+    ),
     Guard(
         "that only what a human has is closed",
         close_incident.close_incident,
@@ -112,19 +122,19 @@ GUARDS = (
     ),
     Guard(
         "that what is asked for is done on any boot",
-        heal._boot_in_question,
+        recover._boot_in_question,
         "outlasts_its_boot(fault.event)",
         when.a_replacement_is_asked_for_and_it_boots,
     ),
     Guard(
         "that it stands beside what comes later",
-        case._relevant,
+        assessment._relevant,
         "outlasts_its_boot(event)",
         when.an_isolation_is_asked_for_and_its_program_fails_on_another_boot,
     ),
     Guard(
         "that an operator wants it out of service",
-        case._case_of,
+        assessment._case_of,
         "fault.keeps_out",
         when.an_isolation_is_asked_for_and_it_fails,
     ),

@@ -1,11 +1,12 @@
 """The guards of tests/workflows/scenarios/outcomes.py: where each stands, and what goes wrong without it."""
 
-from nodeheal.domain import brakes, guest, heal, ladder
+from nodeheal.domain.fleet import unmanaged_tasks
+from nodeheal.domain.recovery import guardrails, ladder, recover
 from nodeheal.services import early_end, guests, judge_checks, judge_diagnosis, late_machine
 from tests.workflows.guards.guard import Guard
 from tests.workflows.scenarios import outcomes as when
 
-_OWED = guest.Stopped.is_owed.fget  # type: ignore[attr-defined]
+_OWED = unmanaged_tasks.Stopped.is_owed.fget  # type: ignore[attr-defined]
 
 GUARDS = (
     # Checks of a job
@@ -63,14 +64,14 @@ GUARDS = (
     # Steps of a recovery
     Guard(
         "what a human has answered, for a pause",
-        brakes.held_back,
+        guardrails.held_back,
         "answer.outcome is Outcome.DONE",
         when.a_no_comes_before_its_node_is_paused,
         "True",
     ),
     Guard(
         "who brings the job back, when a node is given back",
-        heal._taken_away,
+        recover._taken_away,
         "not seen.job_is_left_to",
         when.another_incident_brings_its_job_back_when_it_is_given_back,
         "True",
@@ -84,14 +85,14 @@ GUARDS = (
     ),
     Guard(
         "what a job need not wait for",
-        heal.heal,
+        recover.heal,
         "moved.step is Step.DIAGNOSE",
         when.its_job_goes_on_elsewhere_at_once,
         "True",
     ),
     Guard(
         "whose broken node stays",
-        heal._climb,
+        recover._climb,
         "say.history.surroundings.provider is Provider.hybrid",
         when.its_machine_can_be_replaced_when_its_job_has_moved,
         "True",

@@ -1,6 +1,7 @@
 """The guards of tests/workflows/scenarios/shared.py: where each stands, and what goes wrong without it."""
 
-from nodeheal.domain import brakes, correlate, decide
+from nodeheal.domain.faults import correlation
+from nodeheal.domain.recovery import decide, guardrails
 from nodeheal.services import (
     hear_silence,
     ingest,
@@ -40,42 +41,42 @@ GUARDS = (
     ),
     Guard(
         "that somebody has said yes",
-        brakes.held_back,
+        guardrails.held_back,
         "answer.outcome is Outcome.DONE",
         when.a_yes_comes_before_its_node_is_paused,
     ),
     # One incident of a fabric
     Guard(
         "who has told first of a fabric",
-        correlate.owner_of_fabric,
+        correlation.owner_of_fabric,
         "is_before",
         when.another_node_of_its_fabric_has_told_later,
         "True",
     ),
     Guard(
         "which fabric it is",
-        correlate.owner_of_fabric,
+        correlation.owner_of_fabric,
         "_share_fabric(s, event)",
         when.another_fabric_is_broken_too,
         "True",
     ),
     Guard(
         "that another node owns it",
-        correlate.owner_of_fabric,
+        correlation.owner_of_fabric,
         "s.node_id != event.node_id",
         when.it_has_told_of_its_fabric_before,
         "True",
     ),
     Guard(
         "what is a fault of a fabric",
-        correlate.owner_of_fabric,
+        correlation.owner_of_fabric,
         "is_fabric",
         when.something_else_was_seen_in_its_fabric,
         "True",
     ),
     Guard(
         "that a fabric has one incident",
-        correlate.owner_of_fabric,
+        correlation.owner_of_fabric,
         "is_fabric and is_before and (s.node_id != event.node_id) and _share_fabric(s, event)",
         when.another_node_of_its_fabric_has_told_before,
     ),

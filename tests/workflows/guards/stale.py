@@ -1,6 +1,6 @@
 """The guards of tests/workflows/scenarios/stale.py: where each stands, and what goes wrong without it."""
 
-from nodeheal.domain import decide, heal
+from nodeheal.domain.recovery import decide, recover
 from nodeheal.services import (
     find_checkpoint,
     prepare_job,
@@ -143,7 +143,7 @@ GUARDS = (
     # Evidence
     Guard(
         "that evidence is switched off",
-        heal._evidence_first,
+        recover._evidence_first,
         "not say.policy.evidence.enabled",
         when.no_evidence_is_wanted,
     ),

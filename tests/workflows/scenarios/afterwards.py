@@ -9,9 +9,9 @@ from typing import Any
 from nodeheal.contract.job_steps import JobRequest, JobResult
 from nodeheal.contract.names import NODES_LINE, TRAINING_HANG, pool_line
 from nodeheal.contract.vocabulary import Awaited, Ending, Family, IncidentState, JobState, JobStep, Next, Step
-from nodeheal.domain.incident import History, fingerprint
-from nodeheal.domain.job import GangTask, Run
-from nodeheal.domain.progress import read_progress
+from nodeheal.domain.jobs.job import GangTask, Run
+from nodeheal.domain.recovery.incident import History, fingerprint
+from nodeheal.domain.recovery.progress import read_progress
 from nodeheal.ports import Wait
 from nodeheal.services import end_incident, job_nodes, look_around
 from nodeheal.services.brakes import pause_node, pause_pool

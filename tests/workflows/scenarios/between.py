@@ -8,7 +8,7 @@ from dataclasses import replace
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.vocabulary import NodeState, Outcome, Step, Verdict
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.domain.job import GangTask
+from nodeheal.domain.jobs.job import GangTask
 from nodeheal.services.ask_for_checkpoint import ask_for_checkpoint
 from nodeheal.services.brakes import reset_breaker
 from nodeheal.services.look_once import look_once

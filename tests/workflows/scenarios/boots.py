@@ -12,7 +12,7 @@ from nodeheal.contract.job_steps import JobRequest
 from nodeheal.contract.names import evidence_key
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Step, Verdict
-from nodeheal.domain.evidence import Evidence
+from nodeheal.domain.policy.policy_models import Evidence
 from nodeheal.services import wakeup
 from nodeheal.services.check_nodes import JOB_CHECK
 from nodeheal.services.freeze_evidence import EVIDENCE

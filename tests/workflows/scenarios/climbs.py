@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 from nodeheal.contract.vocabulary import Action, Confirmation, Family, JobState, NodeState, Outcome, Step, Verdict
-from nodeheal.domain.surroundings import Sighting
+from nodeheal.domain.recovery.decision_context import Sighting
 from nodeheal.services.isolate_node import isolate_node
 from nodeheal.services.sweep_jobs import sweep_jobs
 from tests.unit.builders import NOW, xid

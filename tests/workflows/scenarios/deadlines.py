@@ -8,9 +8,9 @@ from dataclasses import replace
 from nodeheal.contract.results import StepResult
 from nodeheal.contract.steps import AttemptLimit, Reservation, StepRequest
 from nodeheal.contract.vocabulary import Action, Awaited, Outcome, Provider, Step
-from nodeheal.domain.approval import Answer, Question
-from nodeheal.domain.incident import TimelineEntry
-from nodeheal.domain.machine import Machine
+from nodeheal.domain.fleet.machine import Machine
+from nodeheal.domain.recovery.approval_links import Answer, Question
+from nodeheal.domain.recovery.incident import TimelineEntry
 from nodeheal.ports import CommandStatus, Wait
 from nodeheal.services.boot_wait import BOOT, REBOOTING, note_boot
 from nodeheal.services.freeze_evidence import EVIDENCE

@@ -9,7 +9,7 @@ from nodeheal.contract.job_spec import Checkpoints
 from nodeheal.contract.names import INSTANCE_GONE, TRAINING_HANG
 from nodeheal.contract.steps import Decision, Reservation
 from nodeheal.contract.vocabulary import Action, Awaited, Family, JobState, NodeState, Outcome, Step, Verdict
-from nodeheal.domain.silence import TERMINATED
+from nodeheal.domain.fleet.liveness import TERMINATED
 from nodeheal.ports import Wait
 from nodeheal.services.ingest import ingest
 from nodeheal.services.isolate_node import DRAINED

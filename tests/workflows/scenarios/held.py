@@ -19,8 +19,8 @@ from nodeheal.contract.vocabulary import (
     Step,
     Verdict,
 )
-from nodeheal.domain.brakes import why_not_given_up
-from nodeheal.domain.surroundings import PastRecovery
+from nodeheal.domain.fleet.node import PastRecovery
+from nodeheal.domain.recovery.guardrails import why_not_given_up
 from nodeheal.services.retire_broken import retire_broken
 from tests.unit.builders import NOW, xid
 from tests.unit.test_brakes import APPROVE, FULL, OPEN, waited

@@ -7,9 +7,9 @@ from datetime import timedelta
 
 from nodeheal.contract.steps import Reservation, StepRequest
 from nodeheal.contract.vocabulary import Action, NodeState, Outcome, Verdict
-from nodeheal.domain.approval import Answer, Question
-from nodeheal.domain.job import CheckAnswer
-from nodeheal.domain.machine import Power
+from nodeheal.domain.fleet.machine import Power
+from nodeheal.domain.jobs.job import CheckAnswer
+from nodeheal.domain.recovery.approval_links import Answer, Question
 from nodeheal.services.job_nodes import claim
 from nodeheal.services.look_once import look_once
 from nodeheal.services.reboot_node import reboot_node

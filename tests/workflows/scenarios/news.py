@@ -10,10 +10,9 @@ from typing import Any
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.names import INSTANCE_GONE, TRAINING_HANG
 from nodeheal.contract.vocabulary import Family, NodeState, Verdict
-from nodeheal.domain.beat import Beat
-from nodeheal.domain.incident import incident_id_of
-from nodeheal.domain.policy import RecoveryPolicy
-from nodeheal.domain.silence import STOPPED, TERMINATED, glimpse_of
+from nodeheal.domain.fleet.liveness import STOPPED, TERMINATED, Beat, glimpse_of
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.services import hear_silence
 from nodeheal.services.brakes import pause_pool
 from nodeheal.services.hear_beats import BOOTS_A_RUN, note_boots

@@ -22,9 +22,9 @@ from nodeheal.contract.vocabulary import (
     Refusal,
     Step,
 )
-from nodeheal.domain.evidence import Evidence
-from nodeheal.domain.incident import Incident
-from nodeheal.domain.job import CheckAnswer, GangTask, Run
+from nodeheal.domain.jobs.job import CheckAnswer, GangTask, Run
+from nodeheal.domain.policy.policy_models import Evidence
+from nodeheal.domain.recovery.incident import Incident
 from nodeheal.ports import Wait
 from nodeheal.services.check_nodes import JOB_CHECK
 from nodeheal.services.early_end import early_end, ended_early

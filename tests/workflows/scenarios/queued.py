@@ -10,8 +10,8 @@ from nodeheal.contract.names import pool_line
 from nodeheal.contract.results import StepResult
 from nodeheal.contract.steps import Decision
 from nodeheal.contract.vocabulary import Action, Awaited, Ending, IncidentState, Outcome, Step
-from nodeheal.domain.incident import Incident
-from nodeheal.domain.job import CheckAnswer
+from nodeheal.domain.jobs.job import CheckAnswer
+from nodeheal.domain.recovery.incident import Incident
 from nodeheal.ports import Wait
 from nodeheal.services.job_nodes import claim
 from nodeheal.services.queue import place_of

@@ -13,10 +13,9 @@ from nodeheal.contract.job_spec import Checkpoints
 from nodeheal.contract.job_steps import JobRequest, JobResult
 from nodeheal.contract.names import pool_line
 from nodeheal.contract.vocabulary import Awaited, JobState, JobStep, Next, NodeState, Outcome, Verdict
-from nodeheal.domain.beat import Beat
 from nodeheal.domain.errors import NodehealError
-from nodeheal.domain.job import Job, Run
-from nodeheal.domain.silence import glimpse_of
+from nodeheal.domain.fleet.liveness import Beat, glimpse_of
+from nodeheal.domain.jobs.job import Job, Run
 from nodeheal.ports import Wait
 from nodeheal.services import check_nodes
 from nodeheal.services.brakes import trip_breaker

@@ -11,7 +11,7 @@ from nodeheal.contract.names import group_line
 from nodeheal.contract.steps import Reservation
 from nodeheal.contract.vocabulary import Action, NodeState, Outcome, Provider
 from nodeheal.domain.errors import MachineRefused, NotAccepted, PlacementRefused
-from nodeheal.domain.machine import GiveBack, Machine, Power
+from nodeheal.domain.fleet.machine import GiveBack, Machine, Power
 from nodeheal.services.boot_wait import BOOT
 from nodeheal.services.new_machine import NEW_MACHINE, settle
 from nodeheal.services.reboot_node import reboot_node

@@ -22,7 +22,7 @@ from nodeheal.contract.vocabulary import (
     Step,
     Verdict,
 )
-from nodeheal.domain.surroundings import Sighting, node_scope
+from nodeheal.domain.recovery.decision_context import Sighting, node_scope
 from nodeheal.services import hear_silence, launch_gang
 from nodeheal.services.ingest import ingest
 from nodeheal.services.isolate_node import DRAINED

@@ -11,9 +11,9 @@ from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.names import OPERATOR_REQUEST
 from nodeheal.contract.steps import Decision
 from nodeheal.contract.vocabulary import Awaited, Family, JobState, Outcome, Step, Verdict
-from nodeheal.domain.incident import fingerprint, incident_id_of
-from nodeheal.domain.job import CheckAnswer
-from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.jobs.job import CheckAnswer
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.recovery.incident import fingerprint, incident_id_of
 from nodeheal.ports import FAULTS_LOOKED_UP, Wait
 from nodeheal.services.brakes import pause_pool
 from nodeheal.services.ingest import Ingested, ingest

@@ -12,7 +12,7 @@ from nodeheal.contract.job_steps import JobRequest
 from nodeheal.contract.names import INSTANCE_GONE, TRAINING_HANG
 from nodeheal.contract.results import Isolated
 from nodeheal.contract.vocabulary import JobState, Outcome, Step, Verdict
-from nodeheal.domain.silence import TERMINATED
+from nodeheal.domain.fleet.liveness import TERMINATED
 from nodeheal.services import find_checkpoint, prepare_job, sweep
 from nodeheal.services.boot_wait import BOOT
 from nodeheal.services.ingest import ingest

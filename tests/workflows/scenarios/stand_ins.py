@@ -10,7 +10,7 @@ from nodeheal.contract.job_spec import Preflight
 from nodeheal.contract.job_steps import JobRequest
 from nodeheal.contract.steps import Decision
 from nodeheal.contract.vocabulary import JobState, NodeState, Outcome, Provider, Step
-from nodeheal.domain.incident import Turn
+from nodeheal.domain.recovery.incident import Turn
 from nodeheal.services import launch_gang, look_around
 from nodeheal.services.ingest import ingest
 from nodeheal.services.job_stand_in import let_go_of_claims, let_go_of_stand_ins

@@ -9,12 +9,12 @@ from datetime import timedelta
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.names import OPERATOR_REQUEST
 from nodeheal.contract.vocabulary import Action, Awaited, Family, Outcome, Provider, Step
-from nodeheal.domain import brakes
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.domain.incident import JOB_LEFT, TimelineEntry, fingerprint
-from nodeheal.domain.knobs import MaintenanceWindow, Mode, PoolPolicy, Weekday
-from nodeheal.domain.policy import RecoveryPolicy
-from nodeheal.domain.progress import read_progress
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.policy.policy_models import MaintenanceWindow, Mode, PoolPolicy, Weekday
+from nodeheal.domain.recovery import guardrails
+from nodeheal.domain.recovery.incident import JOB_LEFT, TimelineEntry, fingerprint
+from nodeheal.domain.recovery.progress import read_progress
 from nodeheal.ports import Wait
 from nodeheal.services import end_incident
 from nodeheal.services.ingest import ingest
@@ -109,7 +109,7 @@ def many_programs_fail_together() -> list[str]:
 
 def _is_open(policy: RecoveryPolicy, fault: HealthEvent) -> list[str]:
     story = _in_a_storm(fault)
-    cause = brakes.why_trip(story.history, policy, NOW)
+    cause = guardrails.why_trip(story.history, policy, NOW)
     return [f"the breaker opens: {cause.text}"] if cause is not None else []
 
 

@@ -10,10 +10,10 @@ from nodeheal.contract.names import group_line
 from nodeheal.contract.results import StepResult
 from nodeheal.contract.steps import Decision, StepRequest
 from nodeheal.contract.vocabulary import Awaited, IncidentState, NodeState, Outcome, Provider, Step
-from nodeheal.domain.approval import Answer, Question
-from nodeheal.domain.beat import Beat
-from nodeheal.domain.incident import TimelineEntry, decision_entry, result_entry
-from nodeheal.domain.replacement import Replacement
+from nodeheal.domain.fleet.liveness import Beat
+from nodeheal.domain.policy.policy_models import Replacement
+from nodeheal.domain.recovery.approval_links import Answer, Question
+from nodeheal.domain.recovery.incident import TimelineEntry, decision_entry, result_entry
 from nodeheal.ports import Wait
 from nodeheal.services import hear_silence
 from nodeheal.services.answer_approval import answer_approval

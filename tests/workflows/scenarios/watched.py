@@ -10,9 +10,9 @@ from nodeheal.contract.job_spec import Checkpoints
 from nodeheal.contract.job_steps import JobRequest
 from nodeheal.contract.steps import Decision, StepRequest
 from nodeheal.contract.vocabulary import Awaited, FabricRole, JobState, JobStep, Next, Outcome, Step
-from nodeheal.domain.gang import breakage
-from nodeheal.domain.incident import decision_entry
-from nodeheal.domain.job import FoundCheckpoint, GangTask, Run
+from nodeheal.domain.jobs.gang import breakage
+from nodeheal.domain.jobs.job import FoundCheckpoint, GangTask, Run
+from nodeheal.domain.recovery.incident import decision_entry
 from nodeheal.services.ask_to_stop import ask_to_stop
 from nodeheal.services.brakes import pause_pool
 from nodeheal.services.job_steps import job_result

@@ -1,0 +1,112 @@
+"""How a run stands, from what is known of its ranks. Pure."""
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import Enum, auto
+
+from nodeheal.domain.jobs.job import GangTask, Run
+
+OUR_STOP = "nodeheal:"  # begins every reason that we give ECS for a stop
+_NEVER = datetime.max.replace(tzinfo=UTC)
+# What no restart mends: the definition itself is wrong. As ECS spells it.
+_CANNOT_START = re.compile(
+    r"CannotPull\w*|CannotCreateContainer\w*|CannotCreateVolume\w*|InvalidParameter\w*|executable file not found"
+    r"|exec format error|ResourceInitializationError"
+)
+_HOST_LOST = re.compile(r"Host EC2 \(instance .*\) (?:terminated|stopped)")
+_OUT_OF_MEMORY = re.compile(r"OutOfMemory|OOM", re.IGNORECASE)
+COMMAND_NOT_RUN = (126, 127)  # the shell's own: what it was to run is not there, or is no program
+KNOWN_CODES = (1, 134, 137, 139)
+
+
+class Standing(Enum):
+    """What a run has come to."""
+
+    UNDER_WAY = auto()
+    SUCCEEDED = auto()
+    FAILED = auto()
+    STOPPED_BY_US = auto()
+    STOPPED_BY_A_PERSON = auto()
+
+
+@dataclass(frozen=True)
+class Breakage:
+    """The rank that broke first. `code`: as the catalog spells it, in family task."""
+
+    task: GangTask
+    code: str
+    words: str
+    is_clear: bool  # the program's own doing, as far as an exit code can say so
+    never_ran: bool = False  # its definition cannot run anywhere
+
+
+def standing(run: Run) -> Standing:
+    """What the run has come to, by the first rank that did not end well."""
+    if run.has_succeeded:
+        return Standing.SUCCEEDED
+    first = first_end(run)
+    if first is None:
+        return Standing.UNDER_WAY
+    if not first.was_stopped:
+        return Standing.FAILED
+    return Standing.STOPPED_BY_US if OUR_STOP in first.stop_reason else Standing.STOPPED_BY_A_PERSON
+
+
+def overdue(run: Run, patience: timedelta, now: datetime) -> list[GangTask]:
+    """The ranks of which something must have been heard by now: the others of one that has ended, those that were
+    asked to end, and who was started so long ago and has never been said to run.
+    """
+    alive = [task for task in run.tasks if task.task_id and not task.has_stopped]
+    if run.end_awaited_by or broke_up_long_ago(run, patience, now):
+        return alive
+    return [task for task in alive if task.status == "PENDING" and (task.asked_at or run.started_at) + patience <= now]
+
+
+def broke_up_long_ago(run: Run, patience: timedelta, now: datetime) -> bool:
+    """Whether the first of its ranks was seen to stop so long ago, or was never started."""
+    return any(task.has_stopped for task in run.tasks) and (run.ended_at or run.started_at) + patience <= now
+
+
+def words_of_end(run: Run) -> str:
+    """How a run came to its end, for the job's summary, before anybody has looked into why."""
+    if run.has_succeeded:
+        return f"every rank of run {run.number} has ended with exit code 0"
+    broke = breakage(run)
+    return f"run {run.number} has ended: {broke.words}" if broke is not None else f"run {run.number} was stopped"
+
+
+def first_end(run: Run) -> GangTask | None:
+    """The rank that was the first to end otherwise than well; None: there is none.
+
+    Who breaks by itself goes before who was stopped at the same moment: the second follows from the first.
+    """
+    ended = [task for task in run.tasks if task.has_stopped and (task.was_stopped or task.exit_code != 0)]
+    return min(ended, key=lambda t: (t.stopped_at or _NEVER, t.was_stopped, t.rank)) if ended else None
+
+
+def breakage(run: Run) -> Breakage | None:
+    """What broke first by itself; None where nothing has."""
+    broke = [task for task in run.tasks if task.has_stopped and not task.was_stopped and task.exit_code != 0]
+    if not broke:
+        return None
+    task = min(broke, key=lambda t: (t.stopped_at or _NEVER, t.rank))
+    where = f"rank {task.rank} on {task.node_id}"
+    echoes = f"; {len(broke) - 1} more after it" if len(broke) > 1 else ""
+    reason = f" ({task.stop_reason[:200]})" if task.stop_reason else ""
+    code, words, is_clear = _read(task)
+    never_ran = bool(_CANNOT_START.search(task.stop_reason)) or task.exit_code in COMMAND_NOT_RUN
+    return Breakage(task, code, f"{where} {words}{reason}{echoes}", is_clear, never_ran)
+
+
+def _read(task: GangTask) -> tuple[str, str, bool]:
+    """(the catalog's code, in words, whether that is the program's own doing)."""
+    if _HOST_LOST.search(task.stop_reason):
+        return "host_lost", "has lost its machine", True
+    if task.exit_code is None:
+        return "no_exit_code", "ended without an exit code", False
+    if task.exit_code == 137 and _OUT_OF_MEMORY.search(task.stop_reason):
+        return "exit_137", "was killed: its container was out of memory", True
+    code = task.exit_code if task.exit_code in KNOWN_CODES else 1
+    # 1 is what programs use for errors of their own; a signal may come from what happens around them.
+    return f"exit_{code}", f"ended with exit code {task.exit_code}", code == 1

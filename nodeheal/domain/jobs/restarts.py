@@ -1,0 +1,66 @@
+"""The limits that a job sets itself: how often it is restarted before a human looks. Pure.
+
+The policy's limit of restarts holds beside them: the stricter one wins.
+"""
+
+from collections.abc import Collection, Sequence
+from itertools import takewhile
+
+from nodeheal.contract.job_spec import LONGEST
+from nodeheal.contract.steps import AttemptLimit, Reservation
+from nodeheal.contract.vocabulary import Action
+from nodeheal.domain.humanize import counted
+from nodeheal.domain.jobs.job import Job, Run
+from nodeheal.domain.recovery.decision_context import job_scope
+
+IN_WINDOW, IN_ALL, BY_ONE = "window", "total", "hangs"
+# One rank may be the only one that shows its steps, so that one node's word restarts a job, but not without end.
+HANGS_OF_ONE_NODE = 3
+
+
+def own_limits(job: Job, hang_seen_by: Collection[str] = ()) -> tuple[Reservation, ...]:
+    """What a restart must reserve for the job's own sake; nothing for one that was not submitted by its file.
+
+    `hang_seen_by`: the nodes that report a hang, where the restart is for one. A single one has a limit of its own.
+    Submitted again, the job begins to count again: a person has looked.
+    """
+    if not job.submission:
+        return ()
+    limits = job.restarts
+    allowed = {
+        IN_WINDOW: AttemptLimit(
+            group=Action.RESTART_WORKLOAD, limit=limits.in_window, window_seconds=limits.window_seconds
+        ),
+        # The ledger remembers so long at most.
+        IN_ALL: AttemptLimit(group=Action.RESTART_WORKLOAD, limit=limits.total, window_seconds=LONGEST),
+    }
+    scope = f"{job_scope(job.job_id)}/{job.submission}"
+    if len(hang_seen_by) == 1:
+        allowed[f"{BY_ONE}/{next(iter(hang_seen_by))}"] = AttemptLimit(
+            group=Action.RESTART_WORKLOAD, limit=HANGS_OF_ONE_NODE, window_seconds=limits.window_seconds
+        )
+    return tuple(Reservation(scope=f"{scope}/{which}", limit=limit) for which, limit in allowed.items())
+
+
+def is_for_lone_hangs(reservation: Reservation) -> bool:
+    """Whether it is the limit of hangs that one node alone reports."""
+    return f"/{BY_ONE}/" in reservation.scope
+
+
+def why_stuck(job: Job, runs: Sequence[Run]) -> str:
+    """Why another run would get no further: its last ones began where it would begin. Empty: nobody can say so.
+
+    A run of which nobody knows where it began does not count, and ends the row.
+    """
+    found, allowed = job.found, job.restarts.without_progress
+    if found is None or not found.path:
+        return ""
+    since = job.submitted_at
+    mine = [run for run in runs if since is None or run.started_at >= since]
+    alike = list(takewhile(lambda run: run.resumed_from == found.path, reversed(mine)))
+    if len(alike) < allowed:
+        return ""
+    last = counted(len(alike), "run has", "runs have")
+    step = "" if found.step is None else f" (step {found.step})"
+    told = f"the last {last} begun at {found.path}{step} and written no newer checkpoint"
+    return f"{job.job_id} gets no further: {told}; no more are started (restarts.without_progress: {allowed})"
