@@ -17,17 +17,17 @@ from nodeheal.contract.notification import Notification
 from nodeheal.contract.results import StepResult
 from nodeheal.contract.steps import AttemptLimit
 from nodeheal.contract.vocabulary import Action, IncidentState, Provider
-from nodeheal.domain.fleet.liveness import Answer, Beat, Glimpse
+from nodeheal.domain.fleet.liveness import Heartbeat, NodeLiveness, ProbeAnswer
 from nodeheal.domain.fleet.machine import Alternative, GiveBack, Launch, Machine, Power
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.fleet.pool import Pool
-from nodeheal.domain.fleet.unmanaged_tasks import Guest
+from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
 from nodeheal.domain.jobs.job import CheckAnswer, DirectoryLook, GangTask, Job, Run
-from nodeheal.domain.recovery.decision_context import Sighting
+from nodeheal.domain.recovery.decision_context import Observation
 from nodeheal.domain.recovery.evidence import Diagnosis, EvidenceAsked, Upload
 from nodeheal.domain.recovery.incident import History, Incident, TimelineEntry
 from nodeheal.domain.recovery.timeline_fold import Fold
-from nodeheal.domain.review.console_links import NOWHERE, Reading
+from nodeheal.domain.review.console_links import NO_LINKS, ConsoleLinks
 
 Clock = Callable[[], datetime]
 
@@ -65,7 +65,7 @@ class NodeStore(Protocol):
     def count_report(self, node_id: str, window: str, until: datetime) -> int:
         """Count one report of the node in this window; how many there are now. Forgotten after `until`."""
 
-    def sightings(self, node_id: str, node_since: datetime, pool: str, pool_since: datetime) -> Sequence[Sighting]:
+    def sightings(self, node_id: str, node_since: datetime, pool: str, pool_since: datetime) -> Sequence[Observation]:
         """The node's own recorded faults (strongly consistent) and its pool's newest ones (eventually), oldest first.
 
         Of each, the newest FAULTS_LOOKED_UP are looked at. What led to no incident is left out: it is history, and
@@ -272,16 +272,16 @@ SeeRanks = Callable[[str, Sequence[GangTask]], Sequence[RankSeen]]
 class Guests(Protocol):
     """Knows the tasks of others on a node: those that nobody else would start again."""
 
-    def on(self, node: Node, seat: Seat) -> Sequence[Guest]:
+    def on(self, node: Node, seat: Seat) -> Sequence[UnmanagedTask]:
         """The guests that run there."""
 
-    def stop(self, node: Node, guest: Guest, reason: str) -> bool:
+    def stop(self, node: Node, guest: UnmanagedTask, reason: str) -> bool:
         """Ask it to end, with the grace that its definition gives. False: it had ended otherwise, or is not known.
 
         Asked again with the same reason, it answers the same.
         """
 
-    def start(self, node: Node, seat: Seat, guest: Guest) -> str:
+    def start(self, node: Node, seat: Seat, guest: UnmanagedTask) -> str:
         """Start its successor there; the successor's id. One that was started before is not started again.
 
         Raises PlacementRefused.
@@ -435,7 +435,7 @@ class Watchlist(Protocol):
     def pools(self) -> Sequence[str]:
         """Every pool that has ever had a node, in order."""
 
-    def glimpses(self, pool: str, after: str, limit: int) -> tuple[Sequence[Glimpse], str]:
+    def glimpses(self, pool: str, after: str, limit: int) -> tuple[Sequence[NodeLiveness], str]:
         """The pool's next nodes (`after` empty: its first ones), and where it goes on (empty: that was its end)."""
 
     def incidents(self, pool: str, state: IncidentState, since: datetime, until: datetime) -> Iterator[Incident]:
@@ -455,13 +455,13 @@ class Watchlist(Protocol):
 class Heartbeats(Protocol):
     """Knows the signs of life that machines write down themselves, each its own and nobody another's."""
 
-    def newest(self) -> Mapping[str, Beat]:
+    def newest(self) -> Mapping[str, Heartbeat]:
         """Every machine's newest one, by its id; eventually consistent. What cannot be read is left out."""
 
-    def of(self, machine_id: str) -> Beat | None:
+    def of(self, machine_id: str) -> Heartbeat | None:
         """One machine's newest one; eventually consistent. Looks through all: for a person, not for a loop."""
 
-    def want(self, beat: Beat, every_seconds: float) -> None:
+    def want(self, beat: Heartbeat, every_seconds: float) -> None:
         """Ask its machine to keep this interval. It hears of it with its next one; one that is gone, never."""
 
 
@@ -475,7 +475,7 @@ class EnrolmentTags(Protocol):
 class Witnesses(Protocol):
     """Others who would know whether a node lives: its scheduler, its command channel, its cloud."""
 
-    def ask(self, node: Node) -> Sequence[Answer]:
+    def ask(self, node: Node) -> Sequence[ProbeAnswer]:
         """What each of them says now. One that knows nothing of the node cannot tell."""
 
 
@@ -507,4 +507,4 @@ class Ports:
     see_ranks: SeeRanks
     has_confirmed: HasConfirmed
     clock: Clock
-    reading: Reading = NOWHERE
+    reading: ConsoleLinks = NO_LINKS

@@ -8,7 +8,7 @@ from typing import Any
 from nodeheal.contract.vocabulary import JobState, Outcome, Step
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.incident import History
-from nodeheal.domain.verbs import RUNGS
+from nodeheal.domain.verbs import ESCALATION_STEPS
 from sandbox.story import Story, Told
 
 # The document that the sandbox stage deploys.
@@ -116,7 +116,7 @@ def _attempts(story: Story) -> dict[str, int]:
     """What the retry counter in DynamoDB holds for the broken node and its job."""
     limits = RecoveryPolicy.model_validate_json(POLICY.read_text("utf-8")).limits
     scope = f"node#{story.told.broken}"
-    spent = story.ports.attempts.spent(scope, *(limits[action] for action in RUNGS))
+    spent = story.ports.attempts.spent(scope, *(limits[action] for action in ESCALATION_STEPS))
     return {action.value: count for action, count in spent.items() if count}
 
 

@@ -11,7 +11,7 @@ from nodeheal.contract.vocabulary import Action, Family, Outcome, Provider, Step
 from nodeheal.domain.faults.catalog import find
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.decide import decide
-from nodeheal.domain.recovery.decision_context import Surroundings, node_scope
+from nodeheal.domain.recovery.decision_context import DecisionContext, node_scope
 from nodeheal.domain.recovery.incident import History, Incident, Turn
 from nodeheal.domain.verbs import VERBS
 
@@ -57,8 +57,8 @@ def history_of(event: HealthEvent, policy: RecoveryPolicy, after: Sequence[Actio
         spent[node_scope(NODE), action] = spent.get((node_scope(NODE), action), 0) + 1
     # Only EC2 machines are stopped and started: where the pool wants that, it is of such.
     provider = Provider.ec2 if policy.pool(event.pool).stop_start else Provider.hybrid
-    around = Surroundings(provider=provider, spent=spent, job_is_running=not after)
-    return History(incident, (event,), tuple(turns), surroundings=around)
+    around = DecisionContext(provider=provider, spent=spent, job_is_running=not after)
+    return History(incident, (event,), tuple(turns), context=around)
 
 
 def _turn(

@@ -44,7 +44,7 @@ class VerbSpec:
 
     # Rules
     touches_nothing: bool = False  # it only records or asks
-    is_rung: bool = False  # a ladder tries it on an isolated node, and diagnostics prove it afterwards
+    is_escalation_step: bool = False  # a ladder tries it on an isolated node, and diagnostics prove it afterwards
     carried_out_as: Action | None = None  # the verb that stands for it in every ladder
     keeps_machine: bool = False  # the same machine comes back, and has to run for a while before it is trusted
     stops_training: bool = False  # it takes a node, or a whole job, from training
@@ -131,7 +131,7 @@ _ROWS = (
         proposal="isolate the node, reboot it and rerun its diagnostics",
         on_yes="rebooted and proven by diagnostics",
         reference="drain, stop the job's tasks, reboot; back only with a new boot id and passed diagnostics",
-        is_rung=True,
+        is_escalation_step=True,
         keeps_machine=True,
         concerns_hardware=True,
         is_askable=True,
@@ -151,7 +151,7 @@ _ROWS = (
         proposal="isolate the node, stop it and start it on another host",
         on_yes="stopped and started on another host, which loses what is on its local disks",
         reference="in no ladder: a pool's `stop_start` puts it after the reboot of EC2 nodes that stand alone",
-        is_rung=True,
+        is_escalation_step=True,
         keeps_machine=True,
         pool_option="stop_start",
         providers=frozenset({Provider.ec2}),
@@ -170,7 +170,7 @@ _ROWS = (
         proposal="isolate the node and replace it",
         on_yes="replaced",
         reference="drain, stop the job's tasks, let a spare take over; the spare is diagnosed first",
-        is_rung=True,
+        is_escalation_step=True,
         concerns_hardware=True,
         is_askable=True,
         deadline="replace_seconds",
@@ -207,7 +207,7 @@ _OF_STEPS = {verb.step: verb for verb in _ROWS if verb.action is None or verb.ac
 DISRUPTIVENESS = {
     action: verb.disruptiveness for action, verb in sorted(VERBS.items(), key=lambda row: row[1].disruptiveness)
 }
-RUNGS = tuple(action for action, verb in VERBS.items() if verb.is_rung)
+ESCALATION_STEPS = tuple(action for action, verb in VERBS.items() if verb.is_escalation_step)
 
 
 def verb_of_step(step: Step, action: Action | None = None) -> VerbSpec:

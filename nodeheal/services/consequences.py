@@ -7,7 +7,7 @@ from nodeheal.contract.vocabulary import Action
 from nodeheal.domain.fleet.node import OUT_OF_SERVICE
 from nodeheal.domain.jobs.job import Run
 from nodeheal.domain.recovery.approval_links import Answer
-from nodeheal.domain.recovery.decision_context import Surroundings
+from nodeheal.domain.recovery.decision_context import DecisionContext
 from nodeheal.domain.recovery.incident import Incident
 from nodeheal.domain.verbs import VERBS
 from nodeheal.ports import Ports
@@ -27,7 +27,7 @@ def meant_by(asked: Decision, incident: Incident, ports: Ports) -> dict[Answer, 
 def why_paused(incident: Incident, ports: Ports) -> str:
     """Which pause keeps a yes from being carried out now, in words; empty: none."""
     node, pool = ports.nodes.get(incident.node_id), ports.pools.get(incident.pool)
-    around = Surroundings(pool=pool)
+    around = DecisionContext(pool=pool)
     if node is not None:
         around = replace(
             around,

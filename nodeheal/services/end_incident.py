@@ -9,9 +9,9 @@ from nodeheal.contract.steps import Decision, StepRequest
 from nodeheal.contract.vocabulary import Ending, IncidentState, JobState, NodeState, Outcome, Step
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.faults.correlation import is_dropped_by_reset
-from nodeheal.domain.faults.diagnosis import dealt_with_the_job
+from nodeheal.domain.faults.diagnosis import was_fault_of_job
 from nodeheal.domain.fleet.node import OUT_OF_SERVICE, Node, PastRecovery, moved
-from nodeheal.domain.fleet.unmanaged_tasks import stopped_guests
+from nodeheal.domain.fleet.unmanaged_tasks import stopped_tasks
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.incident import History, Incident, Turn, fingerprint
 from nodeheal.domain.recovery.progress import Progress, read_progress
@@ -73,7 +73,7 @@ def end_incident(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> 
 def _email(history: History, seen: Progress, decided: Decision, node: Node, ports: Ports) -> Notification:
     if is_dropped_by_reset(decided.page_key):
         return compose_dropped(history, decided, ports.pools.get(node.pool), ports.reading)
-    if stopped_guests(history.timeline):
+    if stopped_tasks(history.timeline):
         history = ports.incidents.history(history.incident.incident_id)  # with what was started again just now
     return compose(history, seen, decided, node, ports.reading)
 
@@ -100,14 +100,14 @@ def _let_go(
         if node.open_incident != incident_id:
             return node
         if node_id == history.incident.node_id and seen.is_isolated and not _is_no_fault(history.incident):
-            node = node.recovered_in(_past(history, seen, decided, ports))
+            node = node.with_recovery(_past(history, seen, decided, ports))
         if node_id != history.incident.node_id and not seen.is_proven:
             after = replace(node, open_incident=None).entered(NodeState.SUSPECT, "no proof as a spare", ports.clock())
         elif node.state in OUT_OF_SERVICE:
             after = moved(node, NodeState.QUARANTINED, node.state_reason, ports.clock())
         else:
             dealt_with = _settled(node, history, seen, decided, policy)
-            after = replace(node.settles(dealt_with), open_incident=None)
+            after = replace(node.with_resolved_faults(dealt_with), open_incident=None)
         if ports.nodes.save(after):
             return after
     raise NotAccepted(f"{node_id} is being written by others; the ending is written later")
@@ -160,6 +160,6 @@ def _settled(node: Node, history: History, seen: Progress, decided: Decision, po
     prints = {fingerprint(event) for event in mine}
     if seen.restart is not None and seen.restart.outcome is Outcome.DONE:
         prints = {
-            fault for fault in prints if not dealt_with_the_job(fault, policy, node.pool)
+            fault for fault in prints if not was_fault_of_job(fault, policy, node.pool)
         }  # the next run's are news
     return dict.fromkeys(prints, history.incident.incident_id)

@@ -14,10 +14,10 @@ from nodeheal.domain.fleet.unmanaged_tasks import (
     SEEN,
     STARTED,
     STOPPED,
-    Guest,
+    UnmanagedTask,
     answered,
     dumped,
-    stopped_guests,
+    stopped_tasks,
 )
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.incident import History, TimelineEntry
@@ -38,13 +38,13 @@ def set_guests_aside(request: StepRequest, node: Node, seat: Seat, ports: Ports,
     stopped = []
     # Only where the pool lets its guests be stopped: a hundred nodes that fail together would all read their history.
     timeline = ports.incidents.history(request.incident_id).timeline if wants_stop else ()
-    for known in stopped_guests(timeline):
+    for known in stopped_tasks(timeline):
         by_us = known.by_us
         if by_us is None:
-            by_us = ports.guests.stop(node, known.guest, reason_of(request))
+            by_us = ports.guests.stop(node, known.task, reason_of(request))
             word = "stopped" if by_us else "had ended by itself, or is not known any more"
-            _note(request, f"{STOPPED}{known.guest.short_id}", f"task {known.guest} {word}", ports, answered(by_us))
-        stopped += [known.guest] if by_us else []
+            _note(request, f"{STOPPED}{known.task.short_id}", f"task {known.task} {word}", ports, answered(by_us))
+        stopped += [known.task] if by_us else []
     return _clause("stopped, to be started again", stopped) + _clause("left to run", left)
 
 
@@ -53,16 +53,16 @@ def bring_guests_back(request: StepRequest, history: History, seen: Progress, po
 
     A claim is not needed: a start is looked for under the guest's own mark before it is made.
     """
-    known = stopped_guests(history.timeline)
-    owed = [each.guest for each in known if each.is_owed]
+    known = stopped_tasks(history.timeline)
+    owed = [each.task for each in known if each.is_owed]
     home = _home(history, seen, ports) if owed else None
     if owed and home is None:
         return f" These tasks were stopped, and no node is in service to start them on: {_named(owed)}."
-    refused = [each.guest for each in known if each.successor == ""]
+    refused = [each.task for each in known if each.successor == ""]
     if home is not None:
         refused += [guest for guest in owed if not _start(request, guest, home, ports)]
     told = f" These tasks were stopped and could not be started again: {_named(refused)}." if refused else ""
-    begun = [each.guest for each in known if each.by_us is None]
+    begun = [each.task for each in known if each.by_us is None]
     return told + (f" Look whether these tasks still run, a stop of them was begun: {_named(begun)}." if begun else "")
 
 
@@ -71,7 +71,7 @@ def reason_of(request: StepRequest) -> str:
     return f"nodeheal: recovery {request.incident_id}"
 
 
-def _start(request: StepRequest, guest: Guest, home: Node, ports: Ports) -> bool:
+def _start(request: StepRequest, guest: UnmanagedTask, home: Node, ports: Ports) -> bool:
     try:
         successor = ports.guests.start(home, ports.scheduler.look(home), guest)
         text = f"task {guest} was started again on {home.node_id}"
@@ -94,18 +94,18 @@ def _note(request: StepRequest, entry_id: str, text: str, ports: Ports, data: st
     ports.incidents.append(request.incident_id, TimelineEntry(ports.clock(), "progress", entry_id, text, data))
 
 
-def _first_words(guest: Guest, is_left: bool) -> str:
+def _first_words(guest: UnmanagedTask, is_left: bool) -> str:
     return f"task {guest} {LEFT_TO_RUN if is_left else 'is stopped, to be started again'}"
 
 
-def _data(guest: Guest, left: list[Guest]) -> str:
+def _data(guest: UnmanagedTask, left: list[UnmanagedTask]) -> str:
     """Only what is to be stopped is on the record with all that its start needs."""
     return "" if guest in left else dumped(guest)
 
 
-def _clause(what: str, guests: list[Guest]) -> str:
+def _clause(what: str, guests: list[UnmanagedTask]) -> str:
     return f"; {what}: {_named(guests)}" if guests else ""
 
 
-def _named(guests: list[Guest]) -> str:
+def _named(guests: list[UnmanagedTask]) -> str:
     return ", ".join(map(str, guests))

@@ -73,4 +73,4 @@ def repeats(node: Node, line: str) -> str | None:
     if finding is None:
         return None
     mark = fingerprint_of(finding.family, finding.code, finding.subcode, finding.component, node.boot_id)
-    return node.settled.get(mark)
+    return node.resolved_faults.get(mark)

@@ -61,7 +61,7 @@ def _not_seen_to(job: Job, failed: Sequence[CheckAnswer], ports: Ports) -> list[
 
 
 def _is_good_since(node: Node | None, at: datetime) -> bool:
-    return node is not None and any(good is not None and good > at for good in (node.passed_at, node.good_since))
+    return node is not None and any(good is not None and good > at for good in (node.passed_at, node.healthy_since))
 
 
 def claim(job: Job, ports: Ports, policy: RecoveryPolicy) -> Placement:

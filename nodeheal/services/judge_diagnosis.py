@@ -19,11 +19,11 @@ def judge(
     outcome, reason = judged(verdict, ", ".join(failed)[:800])
     node = ports.nodes.get(blank.node_id)
     if outcome is Outcome.DONE and node is not None and measured:
-        worse = regressions(measured, node.good_run, _tolerated_percent(blank))
+        worse = regressions(measured, node.diagnostic_baseline, _tolerated_percent(blank))
         if worse:
             outcome, reason = Outcome.UNKNOWN, f"diagnostics passed, but {'; '.join(worse)[:800]}"
         else:
-            save_node(ports, node, good_run=dict(measured))
+            save_node(ports, node, diagnostic_baseline=dict(measured))
     found = Diagnosed(failed_tests=tuple(failed[:TESTS_NAMED])) if failed else None
     return blank.model_copy(update={"outcome": outcome, "reason": reason, "facts": found})
 

@@ -10,7 +10,7 @@ from nodeheal.domain.fleet.node import ABSENT
 from nodeheal.domain.jobs.directory_lease import overlap
 from nodeheal.domain.jobs.job import Job, job_of
 from nodeheal.domain.jobs.placement import Placement, never_fits
-from nodeheal.domain.jobs.task_definition import Recipe, misfits
+from nodeheal.domain.jobs.task_definition import TaskDefinition, misfits
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.ports import Ports
 from nodeheal.services.job_nodes import directory_taken, look_for_nodes
@@ -22,10 +22,10 @@ NOT_YET = "(registered with the job)"
 class Recipes(Protocol):
     """Knows what tasks are started from, and makes one of a job that names an image."""
 
-    def find(self, name: str) -> Recipe:
+    def find(self, name: str) -> TaskDefinition:
         """The recipe, with its revision. Raises NotFound."""
 
-    def register(self, spec: JobSpec) -> Recipe:
+    def register(self, spec: JobSpec) -> TaskDefinition:
         """A new revision for the job. Making one twice is harmless: nothing is started by that."""
 
     def shown(self, spec: JobSpec) -> dict[str, object]:

@@ -42,7 +42,7 @@ def request_action(node_id: str, action: Action, why: str, ports: Ports) -> Heal
         raise ValueError(f"{node_id} is retired")
     if node.state is NodeState.UNENROLLED:
         raise ValueError(f"{node_id} is not enrolled: see `nodeheal nodes enroll --help`")
-    if not node.is_heard:
+    if not node.has_reported:
         raise ValueError(f"{node_id} is enrolled, but its agent has never been heard: nothing it does could be proven")
     if node.open_incident is not None:
         raise ValueError(f"{node_id} has an open incident, {node.open_incident}: see `nodeheal incidents show`")

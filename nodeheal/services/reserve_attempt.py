@@ -53,8 +53,8 @@ def _reserve(request: StepRequest, ports: Ports) -> tuple[bool, str]:
         granted, spent = ports.attempts.reserve(reservation.scope, _attempt_id(request), reservation.limit)
         if not granted:
             refund_attempt(request, ports)
-            return False, attempt_budget.spelled(reservation, spent)
-        told = told or attempt_budget.spelled(reservation, spent)
+            return False, attempt_budget.attempts_text(reservation, spent)
+        told = told or attempt_budget.attempts_text(reservation, spent)
     return True, told
 
 

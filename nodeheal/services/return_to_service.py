@@ -45,7 +45,7 @@ def return_to_service(request: StepRequest, ports: Ports, policy: RecoveryPolicy
 
 def _save_proven(node: Node, passed_at: datetime, ports: Ports) -> None:
     """Over the very node that was read: on a boot that came since, nothing has passed."""
-    if not ports.nodes.save(replace(node, good_since=passed_at, passed_at=passed_at)):
+    if not ports.nodes.save(replace(node, healthy_since=passed_at, passed_at=passed_at)):
         raise NotAccepted(f"{node.node_id} is being written by others; it is given back later")
 
 

@@ -89,11 +89,11 @@ def _is_newest(draft: Draft, node: Node, ports: Ports) -> bool:
     if draft.version is None:
         return True
     for _ in range(SAVE_TRIES):
-        newest = node.heard.get(draft.topic, draft.version)
+        newest = node.signal_versions.get(draft.topic, draft.version)
         if newest > draft.version:
             return False
-        heard = _with(node.heard, draft.topic, draft.version)
-        if heard == node.heard or ports.nodes.save(replace(node, heard=heard)):
+        heard = _with(node.signal_versions, draft.topic, draft.version)
+        if heard == node.signal_versions or ports.nodes.save(replace(node, signal_versions=heard)):
             return True
         node = ports.nodes.get(node.node_id) or node
     raise NotAccepted(f"{node.node_id} is being written by others; version {draft.version} is taken later")

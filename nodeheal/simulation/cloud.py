@@ -10,7 +10,7 @@ from nodeheal.contract.names import job_execution
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.results import StepResult
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.domain.fleet.liveness import Answer
+from nodeheal.domain.fleet.liveness import ProbeAnswer
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.jobs.job import DirectoryLook, GangTask, Job, Run
 from nodeheal.domain.recovery.evidence import Diagnosis, EvidenceAsked
@@ -232,14 +232,14 @@ class SimWitnesses:
     def __init__(self, fleet: Fleet, throttles: Throttles) -> None:
         self._fleet, self._throttles = fleet, throttles
 
-    def ask(self, node: Node) -> Sequence[Answer]:
+    def ask(self, node: Node) -> Sequence[ProbeAnswer]:
         self._throttles.take("ecs_reads", "DescribeContainerInstances")
         known = self._fleet.nodes.get(node.node_id)
         if known is None or known.is_gone:
-            return [Answer("ec2", is_up=False, text="its machine is terminated", gone="terminated")]
+            return [ProbeAnswer("ec2", is_up=False, text="its machine is terminated", gone="terminated")]
         if known.is_up:
-            return [Answer("ecs", is_up=True, text="its agent is connected")]
+            return [ProbeAnswer("ecs", is_up=True, text="its agent is connected")]
         return [
-            Answer("ecs", is_up=False, text="its agent is not connected"),
-            Answer("ssm", is_up=False, text="no ping", is_unreachable=known.rebooting),
+            ProbeAnswer("ecs", is_up=False, text="its agent is not connected"),
+            ProbeAnswer("ssm", is_up=False, text="no ping", is_unreachable=known.rebooting),
         ]

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from nodeheal.adapters.memory.guests import MemoryGuests
 from nodeheal.domain.fleet.node import Node
-from nodeheal.domain.fleet.unmanaged_tasks import Guest
+from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
 from nodeheal.ports import Seat
 from nodeheal.simulation.cloud import Throttles
 from nodeheal.simulation.true_node import TrueNode
@@ -16,28 +16,28 @@ class SimGuests(MemoryGuests):
     def __init__(self, throttles: Throttles) -> None:
         super().__init__()
         self._throttles = throttles
-        self._stopped: dict[str, list[Guest]] = {}
-        self.on_stop: Callable[[Node, Guest], None] = lambda node, guest: None
+        self._stopped: dict[str, list[UnmanagedTask]] = {}
+        self.on_stop: Callable[[Node, UnmanagedTask], None] = lambda node, guest: None
 
-    def on(self, node: Node, seat: Seat) -> Sequence[Guest]:
+    def on(self, node: Node, seat: Seat) -> Sequence[UnmanagedTask]:
         self._throttles.take("ecs_reads", "ListTasks")
         there = super().on(node, seat) if self.running else []
         if there:
             self._throttles.take("ecs_reads", "DescribeTasks")
         return there
 
-    def stop(self, node: Node, guest: Guest, reason: str) -> bool:
+    def stop(self, node: Node, guest: UnmanagedTask, reason: str) -> bool:
         self._throttles.take("ecs_writes", "StopTask")
         if guest.task_id in self.running:
             self.on_stop(node, guest)
             self._stopped.setdefault(reason, []).append(guest)
         return super().stop(node, guest, reason)
 
-    def start(self, node: Node, seat: Seat, guest: Guest) -> str:
+    def start(self, node: Node, seat: Seat, guest: UnmanagedTask) -> str:
         self._throttles.take("ecs_writes", "StartTask")
         return super().start(node, seat, guest)
 
-    def missing(self, reason: str) -> list[Guest]:
+    def missing(self, reason: str) -> list[UnmanagedTask]:
         """Those that were stopped for this reason, and were not started again."""
         begun = {guest.mark for _, guest in self.started}
         return [guest for guest in self._stopped.get(reason, ()) if guest.mark not in begun]

@@ -10,7 +10,7 @@ from nodeheal.contract.vocabulary import Provider
 from nodeheal.domain.errors import NodehealError
 from nodeheal.domain.fleet.machine import Owner
 from nodeheal.domain.fleet.node import Node
-from nodeheal.domain.fleet.unmanaged_tasks import Guest
+from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Mode, PoolPolicy
 from nodeheal.ports import Ports
@@ -103,7 +103,7 @@ class Neighbours:
         self._guests += 1
         node_id = self._stream.choice(list(self._fleet.nodes))
         tags = MARK if self._stream.random() < self._share.stoppable else {}
-        guest = Guest(f"guest-{self._guests:06d}", "eval:1", started_by="cron", tags=tags)
+        guest = UnmanagedTask(f"guest-{self._guests:06d}", "eval:1", started_by="cron", tags=tags)
         guests.running[guest.task_id] = (node_id, guest)
         self._trace.tell("guest", node_id, guest.task_id)
 

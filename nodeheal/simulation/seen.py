@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 from nodeheal.contract.vocabulary import IncidentState
-from nodeheal.domain.fleet.unmanaged_tasks import Guest
+from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.ports import Ports
 from nodeheal.simulation.agenda import Agenda
@@ -46,7 +46,9 @@ class Seen:
     waits: SimWaits
     policy: RecoveryPolicy
     in_force_since: float = float("-inf")  # of this policy
-    missing_guests: Callable[[str], Sequence[Guest]] = lambda reason: ()  # stopped for this reason, and not started
+    missing_guests: Callable[[str], Sequence[UnmanagedTask]] = (
+        lambda reason: ()
+    )  # stopped for this reason, and not started
     drained: Collection[str] = ()  # nodes that people have drained
     struck_at: list[float] = field(default_factory=list)  # when a function died, or a call of one was broken
     runs_since: float = 0.0  # the function that others may be let in beside

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.vocabulary import NodeState, Step
 from nodeheal.domain.fleet.node import OUT_OF_SERVICE, Node
-from nodeheal.domain.fleet.unmanaged_tasks import Guest
+from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
 from nodeheal.domain.jobs.job import Run
 from nodeheal.domain.recovery.incident import Incident
 from nodeheal.simulation.agenda import seconds_of
@@ -130,7 +130,7 @@ class Watch:
         """A node takes work again, by our hand."""
         self._hold(what_people_drained_stays_drained(self.seen, node_id))
 
-    def guest_stopped(self, node: Node, guest: Guest) -> None:
+    def guest_stopped(self, node: Node, guest: UnmanagedTask) -> None:
         """A task of others is stopped by us."""
         self._trace.tell("act", node.node_id, f"stops {guest}")
         self._hold(tasks_of_others_are_left_alone(self.seen, self.seen.nodes.nodes[node.node_id], guest))

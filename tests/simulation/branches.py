@@ -33,8 +33,8 @@ def what_it_saw_before_its_proof_comes_late(world: World) -> None:
     def late() -> None:
         node = next(iter(world.fleet.nodes.values()))
         proven = world.nodes.nodes[node.node_id]
-        assert proven.good_since is not None
-        seen_at = proven.booted_at + (proven.good_since - proven.booted_at) / 2
+        assert proven.healthy_since is not None
+        seen_at = proven.booted_at + (proven.healthy_since - proven.booted_at) / 2
         event = world.fleet._event(node, NVLINK, world.agenda.now)
         world._report(event.model_copy(update={"observed_at": seen_at}))
 

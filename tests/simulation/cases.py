@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from nodeheal.adapters.memory.stores import MemoryJobNotes, MemoryPoolStore
 from nodeheal.contract.vocabulary import Provider
-from nodeheal.domain.fleet.unmanaged_tasks import Guest
+from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Breaker, Budget, Mode, PoolPolicy
 from nodeheal.services import guests, isolate_node, job_nodes
@@ -125,7 +125,7 @@ def a_node_that_people_have_drained_fails(world: World) -> None:
 
 
 def a_node_with_a_task_of_others_fails(world: World) -> None:
-    guest = Guest("task-of-others", "eval:1", tags=MARK)
+    guest = UnmanagedTask("task-of-others", "eval:1", tags=MARK)
     world.parts.guests.running[guest.task_id] = (_first(world), guest)
     strike(world, 60)
 
@@ -188,7 +188,7 @@ CASES: dict[str, tuple[Break, Callable[[World], None], RecoveryPolicy, Work]] = 
     ),
     "nothing_stale_opens_an_incident": (no_boot_is_told_from_another, a_report_of_an_old_boot, ACT, Work(share=0)),
     "no_act_on_stale_news": (
-        set_to(("nodeheal.domain.recovery.guardrails.out_of_date", lambda *_: None)),
+        set_to(("nodeheal.domain.recovery.guardrails.stale", lambda *_: None)),
         it_reboots_by_itself_while_a_human_is_asked,
         APPROVE,
         Work(share=0),

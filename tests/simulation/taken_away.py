@@ -34,7 +34,7 @@ def no_boot_is_told_from_another(patch: Patch) -> None:
 
 
 def every_attempt_is_granted(patch: Patch) -> None:
-    patch.setattr("nodeheal.domain.recovery.ladder.why_spent", lambda rung, say: "")
+    patch.setattr("nodeheal.domain.recovery.ladder.spent_reason", lambda rung, say: "")
     patch.setattr(MemoryAttemptLedger, "reserve", lambda *_: (True, 1))
 
 

@@ -9,7 +9,7 @@ from nodeheal.adapters.aws.ecs_guests import EcsGuests
 from nodeheal.adapters.memory.guests import MemoryGuests
 from nodeheal.contract import names
 from nodeheal.domain.errors import PlacementRefused
-from nodeheal.domain.fleet.unmanaged_tasks import Guest, dumped, stopped_guests
+from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask, dumped, stopped_tasks
 from nodeheal.domain.recovery.incident import TimelineEntry
 from nodeheal.ports import Seat
 from tests.twins.test_world import ARN, TASK, Aws, aws, on_ecs  # noqa: F401  # the fixture is used by its name
@@ -19,7 +19,7 @@ SEAT = Seat(ARN, is_on=True)
 OVERRIDES = {"containerOverrides": [{"name": "main", "command": ["--shard", "7"]}]}
 ASKED_FOR = json.dumps(OVERRIDES, sort_keys=True)
 TAGS = {"team": "eval", names.MANAGED_TAG: names.MANAGED_TAG_VALUE}
-GUEST = Guest(TASK, "arn:aws:ecs:task-definition/eval:3", "cron", "nightly", "EXTERNAL", ASKED_FOR, TAGS)
+GUEST = UnmanagedTask(TASK, "arn:aws:ecs:task-definition/eval:3", "cron", "nightly", "EXTERNAL", ASKED_FOR, TAGS)
 
 
 def described(**changes: Any) -> dict[str, Any]:
@@ -121,7 +121,7 @@ def test_the_twin_stops_and_starts_once_as_well() -> None:
 def test_a_guest_is_read_from_the_record_as_it_was_written() -> None:
     entry = TimelineEntry(NOW, "progress", f"guest-seen-{GUEST.short_id}", "is stopped", dumped(GUEST))
 
-    (known,) = stopped_guests([entry])
+    (known,) = stopped_tasks([entry])
 
-    assert known.guest == GUEST
+    assert known.task == GUEST
     assert (known.by_us, known.is_owed) == (None, False)

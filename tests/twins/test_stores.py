@@ -103,8 +103,8 @@ def _opened(ports: Ports) -> Incident:
 
 def test_a_node_comes_back_as_it_was_saved(ports: Ports) -> None:
     measured = {"pcie_gpu_to_host_gb_per_s": 24.02, "hottest_zone_celsius": 71.25}
-    saved = node(state=NodeState.PROBATION, probation_until=NOW, settled={"a": "b"}, past_boots=("boot-0",))
-    saved = replace(saved, good_run=measured)
+    saved = node(state=NodeState.PROBATION, probation_until=NOW, resolved_faults={"a": "b"}, past_boots=("boot-0",))
+    saved = replace(saved, diagnostic_baseline=measured)
 
     assert ports.nodes.save(saved)
 

@@ -19,14 +19,16 @@ from nodeheal.domain.fleet.pool import Pool
 from nodeheal.domain.jobs.job import Job, job_of
 from nodeheal.domain.jobs.job_log import LogLine, LogPlace
 from nodeheal.domain.jobs.owner import Owner
-from nodeheal.domain.jobs.task_definition import Container, Recipe
+from nodeheal.domain.jobs.task_definition import Container, TaskDefinition
 from nodeheal.ports import Ports
 from nodeheal.services.steps import save_node
 from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node
 from tests.workflows.job_cluster import JobCluster, fails, is_recovered
 
 RUN = CliRunner()
-TRAINER = Recipe("trainer:7", (Container("trainer", 8, LogPlace("/nodeheal/jobs", "llama")), Container("proxy")))
+TRAINER = TaskDefinition(
+    "trainer:7", (Container("trainer", 8, LogPlace("/nodeheal/jobs", "llama")), Container("proxy"))
+)
 FILE = "name: llama\npool: demo\nnodes: 2\ntask_definition: trainer\ncheckpoints: {directory: /fsx/llama}\n"
 IMAGE = FILE.replace("task_definition: trainer", "image: llama:3\ncommand: [python, train.py]\naccelerators: 4") + (
     "mounts: [{source: /fsx, target: /fsx}]\nenvironment: {A: b}\n"

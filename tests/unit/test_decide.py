@@ -32,8 +32,8 @@ class Story:
 
     def amid(self, **changes: object) -> "Story":
         """With these surroundings."""
-        around = replace(self.history.surroundings, **changes)  # type: ignore[arg-type]
-        self.history = replace(self.history, surroundings=around)
+        around = replace(self.history.context, **changes)  # type: ignore[arg-type]
+        self.history = replace(self.history, context=around)
         return self
 
     def next(self) -> Decision:

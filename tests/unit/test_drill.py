@@ -67,7 +67,7 @@ def test_a_fault_that_was_dealt_with_on_this_boot_is_said_to_repeat_that(
     ports: Ports, drills: MemoryDrills, boot_id: str
 ) -> None:
     event = xid(79, component="0000:b9:00.0", boot_id=boot_id)
-    save_node(ports, node_of(NODE, ports), settled={fingerprint(event): "inc-7"})
+    save_node(ports, node_of(NODE, ports), resolved_faults={fingerprint(event): "inc-7"})
 
     said = run(NODE, "--xid", "79", "--why", "once more").output
 

@@ -123,7 +123,7 @@ def test_what_an_operator_has_asked_for_is_not_folded_away(it: Flooded) -> None:
 def test_repeats_of_a_fault_that_is_settled_are_folded_too(it: Flooded) -> None:
     """S8: they joined the closed incident without end."""
     before = it.node()
-    it.ports.nodes.save(replace(before, open_incident=None, settled={fingerprint(it.at(0, xid(63))): it.id}))
+    it.ports.nodes.save(replace(before, open_incident=None, resolved_faults={fingerprint(it.at(0, xid(63))): it.id}))
 
     became = {it.hears(number) for number in range(200)}
 

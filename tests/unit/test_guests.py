@@ -7,7 +7,16 @@ import pytest
 from nodeheal.adapters.memory.guests import MemoryGuests
 from nodeheal.contract.names import MANAGED_TAG, MANAGED_TAG_VALUE
 from nodeheal.contract.vocabulary import IncidentState, Verdict
-from nodeheal.domain.fleet.unmanaged_tasks import SEEN, STARTED, STOPPED, Guest, answered, dumped, left_guests, not_back
+from nodeheal.domain.fleet.unmanaged_tasks import (
+    SEEN,
+    STARTED,
+    STOPPED,
+    UnmanagedTask,
+    answered,
+    dumped,
+    tasks_left_running,
+    tasks_not_restarted,
+)
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import PoolPolicy
 from nodeheal.domain.recovery.incident import TimelineEntry
@@ -20,8 +29,8 @@ from tests.unit.test_steps import Incident
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE, FakeCluster
 
 STOPS = ACT.model_copy(update={"default_pool": ACT.default_pool.model_copy(update={"stops_other_tasks": True})})
-EVALUATION = Guest("arn:task/training/1111", "nightly-eval:3", "cron", tags={MANAGED_TAG: MANAGED_TAG_VALUE})
-STRANGER = Guest("arn:task/training/2222", "notebook:1", "somebody")
+EVALUATION = UnmanagedTask("arn:task/training/1111", "nightly-eval:3", "cron", tags={MANAGED_TAG: MANAGED_TAG_VALUE})
+STRANGER = UnmanagedTask("arn:task/training/2222", "notebook:1", "somebody")
 
 
 def guests_of(it: Incident | FakeCluster) -> MemoryGuests:
@@ -32,7 +41,7 @@ def guests_of(it: Incident | FakeCluster) -> MemoryGuests:
 def cluster_with_guests(policy: RecoveryPolicy = STOPS) -> FakeCluster:
     cluster = FakeCluster(policy)
     guests_of(cluster).running = {guest.task_id: (BROKEN, guest) for guest in (EVALUATION, STRANGER)}
-    guests_of(cluster).running["elsewhere"] = (PEER, Guest("elsewhere", "other:1"))
+    guests_of(cluster).running["elsewhere"] = (PEER, UnmanagedTask("elsewhere", "other:1"))
     return cluster
 
 
@@ -100,13 +109,13 @@ def test_where_the_pool_says_so_a_task_whose_owner_agrees_is_stopped_and_started
     told = cluster.ports.incidents.history(cluster.incident_id)
     assert "stopped, to be started again: nightly-eval:3" in email_of(cluster)
     assert told.incident.summary.endswith("llama restarted from its last checkpoint, as run 2")  # and nothing of guests
-    assert left_guests(told.timeline) == ["notebook:1 (2222, started by somebody)"]
+    assert tasks_left_running(told.timeline) == ["notebook:1 (2222, started by somebody)"]
 
 
 def test_what_people_say_makes_no_guest() -> None:
     said = TimelineEntry(NOW, "answer", "answer-0001", "refused by ada: task nightly-eval:3 is left to run")
 
-    assert left_guests([said]) == []
+    assert tasks_left_running([said]) == []
 
 
 def test_after_a_swap_it_is_started_on_the_spare() -> None:
@@ -230,7 +239,7 @@ def test_what_we_have_stopped_and_nobody_has_started_is_not_back() -> None:
     told += [(STARTED, EVALUATION, ""), (STARTED, started, "arn:task/5555")]
     timeline = [TimelineEntry(NOW, "progress", f"{what}{guest.short_id}", "", data) for what, guest, data in told]
 
-    assert not_back(timeline) == [EVALUATION]
+    assert tasks_not_restarted(timeline) == [EVALUATION]
 
 
 def test_the_same_guest_under_another_mark_would_be_another_successor() -> None:

@@ -189,7 +189,7 @@ def test_what_is_settled_on_this_boot_is_not_news() -> None:
     settled = incident_id_of(xid(999))
     stored = ports.nodes.get(xid().node_id)
     assert stored is not None
-    ports.nodes.save(replace(stored, open_incident=None, settled={fingerprint(xid(999)): settled}))
+    ports.nodes.save(replace(stored, open_incident=None, resolved_faults={fingerprint(xid(999)): settled}))
 
     assert take(ports, xid(999, event_id="again"), xid(999, event_id="again")) == [
         Ingested.REPEATED,

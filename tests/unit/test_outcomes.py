@@ -149,7 +149,7 @@ def test_a_fault_is_settled_for_the_node_that_had_it_and_for_no_other() -> None:
     it.isolate(), it.swap(), it.diagnose(boot_id="boot-1", name=C), it.relaunch()
     end_incident(it.request(), it.ports, ACT)
 
-    assert it.node(C).settled == {}
+    assert it.node(C).resolved_faults == {}
 
 
 def test_an_ending_that_cannot_be_written_or_is_none_is_an_error() -> None:

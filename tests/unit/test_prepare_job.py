@@ -10,7 +10,7 @@ from nodeheal.adapters.memory.recipes import MemoryRecipes
 from nodeheal.contract.job_spec import JobSpec
 from nodeheal.contract.vocabulary import IncidentState, NodeState
 from nodeheal.domain.jobs.job import Run
-from nodeheal.domain.jobs.task_definition import Container, Recipe
+from nodeheal.domain.jobs.task_definition import Container, TaskDefinition
 from nodeheal.domain.recovery.incident import Incident
 from nodeheal.ports import Ports
 from nodeheal.services.brakes import pause_pool
@@ -18,7 +18,7 @@ from nodeheal.services.look_at_job import look_at_job
 from nodeheal.services.prepare_job import Plan, differences, file_doubts, prepare_job, submit_plan
 from tests.unit.builders import ACT, NOW, memory_ports, node, xid
 
-TRAINER = Recipe("trainer:7", (Container("trainer"),))
+TRAINER = TaskDefinition("trainer:7", (Container("trainer"),))
 SAVED = {"checkpoints": {"directory": "/fsx/llama"}}
 IMAGE = {"image": "llama:3", **SAVED, "mounts": [{"source": "/fsx", "target": "/fsx"}]}
 

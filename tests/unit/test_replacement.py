@@ -17,7 +17,7 @@ from nodeheal.domain.fleet.machine import Alternative, GiveBack, Launch, Machine
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Budget, InGroup, Mode, PoolPolicy, Replacement
-from nodeheal.domain.recovery.guardrails import why_not_given_up
+from nodeheal.domain.recovery.guardrails import keep_machine_reason
 from nodeheal.domain.recovery.incident import Incident, decision_entry, incident_id_of
 from nodeheal.services import new_machine, wakeup
 from nodeheal.services.brakes import pause_pool
@@ -806,8 +806,8 @@ def test_what_an_operator_has_asked_for_goes_in_observe_mode_too() -> None:
         pool.ports.incidents.history(asked.incident_id).incident, root=xid(79, code=OPERATOR_REQUEST, family="host")
     )
 
-    assert why_not_given_up(by_hand, "", RecoveryPolicy(), NOW) == ""
-    assert "paused" in why_not_given_up(by_hand, "pool demo is paused", RecoveryPolicy(), NOW)
+    assert keep_machine_reason(by_hand, "", RecoveryPolicy(), NOW) == ""
+    assert "paused" in keep_machine_reason(by_hand, "pool demo is paused", RecoveryPolicy(), NOW)
 
 
 # One owner ----------------------------------------------------------------------------------------------------------

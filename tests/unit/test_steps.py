@@ -15,7 +15,7 @@ from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.jobs.job import GangTask, Job, Run
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.decide import decide
-from nodeheal.domain.recovery.decision_context import Surroundings
+from nodeheal.domain.recovery.decision_context import DecisionContext
 from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.ports import CommandStatus, Ports
 from nodeheal.services import wakeup
@@ -862,8 +862,8 @@ def test_decide_and_the_service_agree() -> None:
     it = Incident()
     decision = it.request().decision
 
-    around = Surroundings(boot_id=it.node().boot_id)
-    history = replace(it.ports.incidents.history(it.id), turns=(), surroundings=around)
+    around = DecisionContext(boot_id=it.node().boot_id)
+    history = replace(it.ports.incidents.history(it.id), turns=(), context=around)
     assert decide(history, ACT, NOW) == decision
 
 

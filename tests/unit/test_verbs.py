@@ -6,7 +6,7 @@ from nodeheal.contract.names import OPERATOR_REQUEST
 from nodeheal.contract.vocabulary import Action, Provider, Step
 from nodeheal.domain.faults.catalog import catalog
 from nodeheal.domain.policy.policy_models import Deadlines, PoolPolicy
-from nodeheal.domain.verbs import DISRUPTIVENESS, RUNGS, VERBS, VerbSpec, verb_of_step
+from nodeheal.domain.verbs import DISRUPTIVENESS, ESCALATION_STEPS, VERBS, VerbSpec, verb_of_step
 
 ACTING = [action for action, verb in VERBS.items() if verb.has_mode]
 
@@ -49,8 +49,8 @@ def test_an_operator_may_ask_for_what_the_catalog_has_a_row_of() -> None:
 
 
 def test_a_verb_that_only_one_provider_has_must_be_switched_on() -> None:
-    assert {action for action in RUNGS if VERBS[action].providers != set(Provider)} == {
-        action for action in RUNGS if VERBS[action].pool_option
+    assert {action for action in ESCALATION_STEPS if VERBS[action].providers != set(Provider)} == {
+        action for action in ESCALATION_STEPS if VERBS[action].pool_option
     }
 
 

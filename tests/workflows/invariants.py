@@ -11,7 +11,7 @@ from typing import Any
 
 from nodeheal.contract.vocabulary import Action, IncidentState, NodeState
 from nodeheal.domain.fleet.node import OUT_OF_SERVICE, Node
-from nodeheal.domain.fleet.unmanaged_tasks import Guest
+from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
 from nodeheal.domain.jobs.job import GangTask, Job, Run
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Mode
@@ -307,7 +307,7 @@ def stopped_tasks_of_others_come_back_once(ports: Ports, policy: RecoveryPolicy)
         count = sum(guest.task_id == task_id for _, guest in guests)
         of = [incident for incident in _incidents(ports) if incident.incident_id in why]
         last = [f"{i.summary} {ports.incidents.history(i.incident_id).timeline[-1].text}" for i in of]
-        if count > 1 or (count == 0 and not any(f"({Guest(task_id, '').short_id})" in text for text in last)):
+        if count > 1 or (count == 0 and not any(f"({UnmanagedTask(task_id, '').short_id})" in text for text in last)):
             yield f"{task_id} was stopped ({why}), and started again {count} times"
 
 

@@ -10,7 +10,7 @@ from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Action, IncidentState, NodeState, Verdict
 from nodeheal.domain.fleet.enrolment import Enrolment
 from nodeheal.domain.fleet.machine import Machine
-from nodeheal.domain.fleet.unmanaged_tasks import Guest
+from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Evidence
 from nodeheal.domain.recovery.approval_links import Answer, Question
@@ -198,7 +198,7 @@ def _has_no_spare(fuse: Fuse) -> BreakingWorld:
 def _has_a_task_of_others(fuse: Fuse) -> BreakingWorld:
     """Its owner lets us stop it, and so does the pool."""
     it = BreakingWorld(fuse, pool(stops_other_tasks=True))
-    guest = Guest("task/1", "eval:1", tags={names.MANAGED_TAG: names.MANAGED_TAG_VALUE})
+    guest = UnmanagedTask("task/1", "eval:1", tags={names.MANAGED_TAG: names.MANAGED_TAG_VALUE})
     it.plain.guests.running[guest.task_id] = (BROKEN, guest)  # type: ignore[attr-defined]
     return it
 

@@ -14,7 +14,7 @@ from nodeheal.contract import names
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import NodeState, Verdict
 from nodeheal.domain.fleet.machine import Machine
-from nodeheal.domain.fleet.unmanaged_tasks import Guest
+from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
 from nodeheal.domain.policy.policy import RecoveryPolicy, parse_policy
 from nodeheal.domain.recovery.approval_links import Answer, Question
 from nodeheal.domain.recovery.incident import incident_id_of
@@ -94,7 +94,7 @@ def reports_another(cluster: FakeCluster) -> None:
 
 def guests_move_in(cluster: FakeCluster) -> None:
     for number, tags in enumerate(({names.MANAGED_TAG: names.MANAGED_TAG_VALUE}, {})):
-        guest = Guest(f"task/{number}", "notebook:1", launch_type="EXTERNAL", tags=tags)
+        guest = UnmanagedTask(f"task/{number}", "notebook:1", launch_type="EXTERNAL", tags=tags)
         cluster.ports.guests.running[guest.task_id] = (BROKEN, guest)  # type: ignore[attr-defined]
 
 

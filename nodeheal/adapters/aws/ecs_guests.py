@@ -7,7 +7,7 @@ from nodeheal.adapters.aws.calls import throttles_named
 from nodeheal.contract import names
 from nodeheal.domain.errors import PlacementRefused
 from nodeheal.domain.fleet.node import Node
-from nodeheal.domain.fleet.unmanaged_tasks import Guest
+from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
 from nodeheal.ports import Seat
 
 if TYPE_CHECKING:
@@ -30,10 +30,10 @@ class EcsGuests:
         self._client = client
         self._once = once
 
-    def on(self, node: Node, seat: Seat) -> "Sequence[Guest]":
+    def on(self, node: Node, seat: Seat) -> "Sequence[UnmanagedTask]":
         return [_guest(task) for task in self._described(node, seat) if _is_guest(task)]
 
-    def stop(self, node: Node, guest: Guest, reason: str) -> bool:
+    def stop(self, node: Node, guest: UnmanagedTask, reason: str) -> bool:
         # Looked at first: a stop takes a task's tags away, and without its tag a second stop would be denied.
         with throttles_named("DescribeTasks"):
             seen = self._client().describe_tasks(cluster=node.cluster, tasks=[guest.task_id])["tasks"]
@@ -46,7 +46,7 @@ class EcsGuests:
         # A task that had ended before has its own end's reason, and a call that is repeated finds the first one's.
         return reason in task.get("stoppedReason", reason)
 
-    def start(self, node: Node, seat: Seat, guest: Guest) -> str:
+    def start(self, node: Node, seat: Seat, guest: UnmanagedTask) -> str:
         already = self._successor(node, seat, guest)
         if already:
             return already
@@ -66,7 +66,7 @@ class EcsGuests:
             raise PlacementRefused(" ".join(filter(None, [failure.get("reason"), failure.get("detail")])))
         return answer["tasks"][0]["taskArn"]
 
-    def _successor(self, node: Node, seat: Seat, guest: Guest) -> str:
+    def _successor(self, node: Node, seat: Seat, guest: UnmanagedTask) -> str:
         """What a call before has started, whether it still runs or has ended since. StartTask takes no token.
 
         ListTasks takes no other filter beside startedBy, and tells then only what is to run.
@@ -97,8 +97,8 @@ def _is_guest(task: "Mapping[str, Any]") -> bool:
     return not is_of_service and not names.is_rank(started_by)
 
 
-def _guest(task: "Mapping[str, Any]") -> Guest:
-    return Guest(
+def _guest(task: "Mapping[str, Any]") -> UnmanagedTask:
+    return UnmanagedTask(
         task_id=task["taskArn"],
         definition=task["taskDefinitionArn"],
         started_by=task.get("startedBy", ""),

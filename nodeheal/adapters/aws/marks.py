@@ -7,7 +7,7 @@ from nodeheal.adapters.aws.calls import code_of
 from nodeheal.adapters.aws.container_instances import find
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import Provider
-from nodeheal.domain.fleet.enrolment import Mark, Registry
+from nodeheal.domain.fleet.enrolment import EnrolmentTag, Registry
 from nodeheal.domain.fleet.node import Node
 
 _UNKNOWN_MACHINE = ("InvalidInstanceID.NotFound", "InvalidInstanceID.Malformed")
@@ -22,11 +22,11 @@ class AwsMarks:
     def __init__(self, make: Callable[[str], Any]) -> None:
         self._make = make
 
-    def of(self, node: Node) -> Sequence[Mark]:
+    def of(self, node: Node) -> Sequence[EnrolmentTag]:
         machine = self._instance(node) if node.provider is Provider.ec2 else self._managed_node(node)
         return (machine, self._container_instance(node))
 
-    def put(self, node: Node, mark: Mark, rack: str = "") -> None:
+    def put(self, node: Node, mark: EnrolmentTag, rack: str = "") -> None:
         wanted = {names.MANAGED_TAG: names.MANAGED_TAG_VALUE, **({names.RACK_TAG: rack} if rack else {})}
         upper = [{"Key": key, "Value": value} for key, value in wanted.items()]
         if mark.registry is Registry.SSM:
@@ -38,7 +38,7 @@ class AwsMarks:
             lower = [{"key": key, "value": value} for key, value in wanted.items()]
             self._make("ecs").tag_resource(resourceArn=mark.name, tags=lower)
 
-    def take(self, node: Node, mark: Mark) -> None:
+    def take(self, node: Node, mark: EnrolmentTag) -> None:
         if mark.registry is Registry.SSM:
             where = {"ResourceType": "ManagedInstance", "ResourceId": mark.name}
             self._make("ssm").remove_tags_from_resource(**where, TagKeys=list(_OURS))
@@ -47,33 +47,33 @@ class AwsMarks:
         else:
             self._make("ecs").untag_resource(resourceArn=mark.name, tagKeys=list(_OURS))
 
-    def _managed_node(self, node: Node) -> Mark:
+    def _managed_node(self, node: Node) -> EnrolmentTag:
         ssm, name = self._make("ssm"), node.instance_id
         known = ssm.describe_instance_information(Filters=[{"Key": "InstanceIds", "Values": [name]}])
         if not known["InstanceInformationList"]:
-            return Mark(Registry.SSM)
+            return EnrolmentTag(Registry.SSM)
         tags = ssm.list_tags_for_resource(ResourceType="ManagedInstance", ResourceId=name)["TagList"]
         return _mark(Registry.SSM, name, {tag["Key"]: tag["Value"] for tag in tags})
 
-    def _instance(self, node: Node) -> Mark:
+    def _instance(self, node: Node) -> EnrolmentTag:
         from botocore.exceptions import ClientError
 
         try:
             found = self._make("ec2").describe_instances(InstanceIds=[node.instance_id])["Reservations"]
         except ClientError as error:
             if code_of(error) in _UNKNOWN_MACHINE:
-                return Mark(Registry.EC2)
+                return EnrolmentTag(Registry.EC2)
             raise
         machine = found[0]["Instances"][0]
         if machine["State"]["Name"] in _GONE:
-            return Mark(Registry.EC2)
+            return EnrolmentTag(Registry.EC2)
         tags = {tag["Key"]: tag["Value"] for tag in machine.get("Tags", [])}
         return _mark(Registry.EC2, node.instance_id, tags)
 
-    def _container_instance(self, node: Node) -> Mark:
+    def _container_instance(self, node: Node) -> EnrolmentTag:
         ecs, arn = self._make("ecs"), self._arn(node)
         if arn is None:
-            return Mark(Registry.ECS)
+            return EnrolmentTag(Registry.ECS)
         seen = ecs.describe_container_instances(cluster=node.cluster, containerInstances=[arn], include=["TAGS"])
         tags = {tag["key"]: tag["value"] for each in seen["containerInstances"] for tag in each.get("tags", [])}
         return _mark(Registry.ECS, arn, tags)
@@ -90,6 +90,6 @@ class AwsMarks:
             raise
 
 
-def _mark(registry: Registry, name: str, tags: Mapping[str, str]) -> Mark:
+def _mark(registry: Registry, name: str, tags: Mapping[str, str]) -> EnrolmentTag:
     is_set = tags.get(names.MANAGED_TAG) == names.MANAGED_TAG_VALUE
-    return Mark(registry, name, is_set, tags.get(names.RACK_TAG, ""))
+    return EnrolmentTag(registry, name, is_set, tags.get(names.RACK_TAG, ""))

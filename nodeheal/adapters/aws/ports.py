@@ -23,7 +23,7 @@ from nodeheal.adapters.aws.watchlist import DynamoWatchlist
 from nodeheal.adapters.aws.witnesses import AwsWitnesses
 from nodeheal.adapters.aws.workflows import StepFunctionsWorkflows
 from nodeheal.contract import names
-from nodeheal.domain.review.console_links import Reading
+from nodeheal.domain.review.console_links import ConsoleLinks
 from nodeheal.ports import Ports
 
 
@@ -72,5 +72,5 @@ def aws_ports(
         find_seats=scheduler.find_seats,
         see_ranks=scheduler.see_ranks,
         clock=clock,
-        reading=Reading(recover_node_arn, runbooks),
+        reading=ConsoleLinks(recover_node_arn, runbooks),
     )

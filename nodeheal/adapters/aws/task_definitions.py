@@ -7,7 +7,7 @@ from nodeheal.contract import names
 from nodeheal.contract.job_spec import JobSpec, Mount
 from nodeheal.domain.errors import NotFound
 from nodeheal.domain.jobs.job_log import LogPlace
-from nodeheal.domain.jobs.task_definition import Container, Recipe
+from nodeheal.domain.jobs.task_definition import Container, TaskDefinition
 
 if TYPE_CHECKING:
     from types_boto3_ecs import ECSClient
@@ -21,7 +21,7 @@ class EcsRecipes:
     def __init__(self, ecs: "ECSClient", execution_role: str) -> None:
         self._ecs, self._execution_role = ecs, execution_role
 
-    def find(self, name: str) -> Recipe:
+    def find(self, name: str) -> TaskDefinition:
         from botocore.exceptions import ClientError
 
         try:
@@ -35,7 +35,7 @@ class EcsRecipes:
             raise NotFound(f"task_definition: {name} is {found['status']}: no task can be started from it")
         return recipe_of(found)
 
-    def register(self, spec: JobSpec) -> Recipe:
+    def register(self, spec: JobSpec) -> TaskDefinition:
         body: Any = self.shown(spec)
         with throttles_named("RegisterTaskDefinition"):
             made: Any = self._ecs.register_task_definition(**body)["taskDefinition"]
@@ -117,10 +117,10 @@ def _mounts(spec: JobSpec) -> dict[str, Mount]:
     return {**ours, **{f"mount-{number}": mount for number, mount in enumerate(theirs)}}
 
 
-def recipe_of(definition: dict[str, Any]) -> Recipe:
+def recipe_of(definition: dict[str, Any]) -> TaskDefinition:
     """What DescribeTaskDefinition answers."""
     containers = tuple(_container_of(one) for one in definition["containerDefinitions"])
-    return Recipe(definition["taskDefinitionArn"], containers, definition.get("networkMode") == "host")
+    return TaskDefinition(definition["taskDefinitionArn"], containers, definition.get("networkMode") == "host")
 
 
 def _container_of(body: dict[str, Any]) -> Container:

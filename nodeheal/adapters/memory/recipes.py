@@ -6,26 +6,26 @@ from nodeheal.contract import names
 from nodeheal.contract.job_spec import JobSpec
 from nodeheal.domain.errors import NotFound
 from nodeheal.domain.jobs.job_log import LogLine, LogPlace, Page
-from nodeheal.domain.jobs.task_definition import Container, Recipe
+from nodeheal.domain.jobs.task_definition import Container, TaskDefinition
 
 
 @dataclass
 class MemoryRecipes:
     """Recipes. `recipes` holds those that there are, by the name they are asked for; `registered` counts."""
 
-    recipes: dict[str, Recipe] = field(default_factory=dict)
+    recipes: dict[str, TaskDefinition] = field(default_factory=dict)
     registered: list[JobSpec] = field(default_factory=list)
 
-    def find(self, name: str) -> Recipe:
+    def find(self, name: str) -> TaskDefinition:
         if name not in self.recipes:
             raise NotFound(f"task_definition: there is no {name}")
         return self.recipes[name]
 
-    def register(self, spec: JobSpec) -> Recipe:
+    def register(self, spec: JobSpec) -> TaskDefinition:
         self.registered.append(spec)
         family = f"{names.JOB_FAMILY_PREFIX}{spec.name}"
         log = LogPlace(names.JOB_LOG_GROUP, spec.name)
-        made = Recipe(f"{family}:{len(self.registered)}", (Container(spec.container, spec.accelerators, log),))
+        made = TaskDefinition(f"{family}:{len(self.registered)}", (Container(spec.container, spec.accelerators, log),))
         self.recipes[made.name] = made
         return made
 

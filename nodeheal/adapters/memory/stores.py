@@ -16,7 +16,7 @@ from nodeheal.domain.fleet.pool import Pool
 from nodeheal.domain.jobs.directory_lease import lease_path, overlap
 from nodeheal.domain.jobs.job import CheckAnswer, Job, Run
 from nodeheal.domain.recovery import attempt_budget
-from nodeheal.domain.recovery.decision_context import Sighting, sighting_of
+from nodeheal.domain.recovery.decision_context import Observation, observation_of
 from nodeheal.domain.recovery.incident import History, Incident, TimelineEntry, event_entry, read_history
 from nodeheal.domain.recovery.timeline_fold import Fold
 from nodeheal.ports import FAULTS_LOOKED_UP, Clock, Wait
@@ -27,10 +27,10 @@ class MemoryNodeStore:
     """NodeStore."""
 
     nodes: dict[str, Node] = field(default_factory=dict)
-    recorded: dict[tuple[str, str, bool], tuple[HealthEvent, Sighting]] = field(default_factory=dict)
+    recorded: dict[tuple[str, str, bool], tuple[HealthEvent, Observation]] = field(default_factory=dict)
     reports: Counter[tuple[str, str]] = field(default_factory=Counter)
-    _by_node: defaultdict[str, list[Sighting]] = field(default_factory=lambda: defaultdict(list))
-    _by_pool: defaultdict[str, list[Sighting]] = field(default_factory=lambda: defaultdict(list))
+    _by_node: defaultdict[str, list[Observation]] = field(default_factory=lambda: defaultdict(list))
+    _by_pool: defaultdict[str, list[Observation]] = field(default_factory=lambda: defaultdict(list))
 
     def get(self, node_id: str) -> Node | None:
         return self.nodes.get(node_id)
@@ -54,7 +54,7 @@ class MemoryNodeStore:
         key = (event.node_id, event.event_id, bool(note))
         if key in self.recorded:
             return
-        sighting = sighting_of(event, job_id, note)
+        sighting = observation_of(event, job_id, note)
         self.recorded[key] = (event, sighting)
         if not note:
             insort(self._by_node[event.node_id], sighting, key=_IN_TIME)
@@ -65,13 +65,13 @@ class MemoryNodeStore:
         self.reports[node_id, window] += 1
         return self.reports[node_id, window]
 
-    def sightings(self, node_id: str, node_since: datetime, pool: str, pool_since: datetime) -> Sequence[Sighting]:
+    def sightings(self, node_id: str, node_since: datetime, pool: str, pool_since: datetime) -> Sequence[Observation]:
         own = _since(self._by_node[node_id], node_since)
         others = self.seen_in_pool(pool, pool_since)
         found = {(s.node_id, s.event_id): s for s in (*own, *others)}
         return sorted(found.values(), key=_IN_TIME)
 
-    def seen_in_pool(self, pool: str, since: datetime) -> Sequence[Sighting]:
+    def seen_in_pool(self, pool: str, since: datetime) -> Sequence[Observation]:
         """What the table reads over its index."""
         return _since(self._by_pool[pool], since)
 
@@ -79,7 +79,7 @@ class MemoryNodeStore:
 _IN_TIME = attrgetter("at", "event_id", "node_id")
 
 
-def _since(in_time: list[Sighting], since: datetime) -> list[Sighting]:
+def _since(in_time: list[Observation], since: datetime) -> list[Observation]:
     """The newest ones, as many as are looked up."""
     return in_time[bisect_left(in_time, since, key=lambda sighting: sighting.at) :][-FAULTS_LOOKED_UP:]
 

@@ -1,4 +1,4 @@
-"""The fault that an incident is about: the gravest that its node reported, read together with everything around it."""
+"""Assesses an incident's faults: which one is the gravest, in the light of everything around it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,46 +6,46 @@ from operator import attrgetter
 
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.vocabulary import Action, NextRung
-from nodeheal.domain.faults.correlation import climb
+from nodeheal.domain.faults.correlation import escalate_if_repeated
 from nodeheal.domain.faults.diagnosis import STATEMENT, Fault, Meaning, diagnose
 from nodeheal.domain.policy.policy import RecoveryPolicy
-from nodeheal.domain.recovery.incident import History, outlasts_its_boot
+from nodeheal.domain.recovery.incident import History, is_boot_independent
 from nodeheal.domain.verbs import DISRUPTIVENESS
 
 _TIME = attrgetter("observed_at", "event_id")
 
 
 @dataclass(frozen=True)
-class Case:
-    """What the incident is about, and what else its node reported: one fault of each kind, in order."""
+class FaultAssessment:
+    """The fault that the incident is about, and the node's other faults, one of each kind, in order."""
 
     fault: Fault
-    beside: tuple[Fault, ...]
+    other_faults: tuple[Fault, ...]
     events: tuple[HealthEvent, ...]  # each once, in order, of this node and boot, since it was last known good
 
     @property
-    def told_beside(self) -> str:
-        """What else was reported with the fault, for the reason."""
-        beside = ", ".join(dict.fromkeys(fault.title for fault in self.beside))
-        return f" (with {beside} beside it)" if beside else ""
+    def others_text(self) -> str:
+        """The other faults, in words, for the reason."""
+        other_faults = ", ".join(dict.fromkeys(fault.title for fault in self.other_faults))
+        return f" (with {other_faults} beside it)" if other_faults else ""
 
     @property
-    def has_riddle(self) -> bool:
-        """Whether something was reported beside the fault that a human must look at."""
-        return any(fault.action is Action.ESCALATE for fault in self.beside)
+    def has_unclassified_fault(self) -> bool:
+        """Whether one of the other faults needs a human."""
+        return any(fault.action is Action.ESCALATE for fault in self.other_faults)
 
 
-def without_gravest(case: Case) -> Case | None:
-    """What is left when the gravest fault is somebody else's, or over; None when that is nothing to act on."""
-    if not any(fault.waits_for_job or fault.action is not Action.OBSERVE for fault in case.beside):
+def without_gravest_fault(assessment: FaultAssessment) -> FaultAssessment | None:
+    """Returns the assessment of the other faults. None: they ask for nothing."""
+    if not any(fault.waits_for_job or fault.action is not Action.OBSERVE for fault in assessment.other_faults):
         return None
-    return _case_of(case.beside, case.events)
+    return _assessment_of(assessment.other_faults, assessment.events)
 
 
-def read_case(history: History, policy: RecoveryPolicy) -> Case:
-    """The gravest fault of the boot that the incident began on; the first of equals, so that order does not matter.
+def assess_faults(history: History, policy: RecoveryPolicy) -> FaultAssessment:
+    """Returns the gravest fault of the boot on which the incident began. Of equals the first wins.
 
-    A harmless event may open an incident that a grave one joins; which of them came first says nothing.
+    A harmless event may open an incident that a grave one joins. The order of their arrival does not matter.
     """
     root = history.incident.root
     events = _relevant(history) or [root]
@@ -54,36 +54,38 @@ def read_case(history: History, policy: RecoveryPolicy) -> Case:
         title = f"{root.family.value.upper()} {root.code}"
         faults = [Fault(root, Meaning(title, "It reports no fault.", (Action.OBSERVE,)))]
     reached = max([DISRUPTIVENESS[fault.meaning.ladder[fault.start]] for fault in faults])
-    faults = [climb(f, history, policy) if _may_rise_above(reached, f) else f for f in faults]
-    return _case_of(faults, tuple(events))
+    faults = [escalate_if_repeated(f, history, policy) if _may_rise_above(reached, f) else f for f in faults]
+    return _assessment_of(faults, tuple(events))
 
 
-def _case_of(faults: Sequence[Fault], events: tuple[HealthEvent, ...]) -> Case:
+def _assessment_of(faults: Sequence[Fault], events: tuple[HealthEvent, ...]) -> FaultAssessment:
     # Of two that ask for nothing now, the one that asks for something later. What the driver wants done about a fault
     # (XID 154) is no cause of its own.
-    heights = [DISRUPTIVENESS[fault.meaning.ladder[fault.start]] for fault in faults]
-    highest = max(heights)
-    highest_ones = [fault for fault, height in zip(faults, heights, strict=True) if height == highest]
-    highest_ones = [fault for fault in faults if fault.keeps_out] or highest_ones
-    gravest = max(highest_ones, key=lambda fault: (fault.waits_for_job, fault.key != STATEMENT))
-    return Case(gravest, tuple(fault for fault in faults if fault is not gravest), events)
+    levels = [DISRUPTIVENESS[fault.meaning.ladder[fault.start]] for fault in faults]
+    highest = max(levels)
+    gravest_ones = [fault for fault, level in zip(faults, levels, strict=True) if level == highest]
+    gravest_ones = [fault for fault in faults if fault.keeps_out] or gravest_ones
+    gravest = max(gravest_ones, key=lambda fault: (fault.waits_for_job, fault.key != STATEMENT))
+    return FaultAssessment(gravest, tuple(fault for fault in faults if fault is not gravest), events)
 
 
-def _may_rise_above(height: int, fault: Fault) -> bool:
-    """Whether its repetition could make it the gravest: only then is it worth looking for."""
+def _may_rise_above(level: int, fault: Fault) -> bool:
+    """Tells whether its repetition could make it the gravest fault. Only then its repetition is looked up."""
     meaning = fault.meaning
     if meaning.next_rung is NextRung.unproven:
         return False
-    return DISRUPTIVENESS[meaning.ladder[1] if len(meaning.ladder) > 1 else Action.ESCALATE] > height
+    return DISRUPTIVENESS[meaning.ladder[1] if len(meaning.ladder) > 1 else Action.ESCALATE] > level
 
 
 def _relevant(history: History) -> list[HealthEvent]:
-    """What the node itself reported on the incident's boot, and has not disproven since by passing diagnostics: each
-    event once, in order of time."""
-    root, good_since = history.incident.root, history.surroundings.good_since
+    """Returns the node's own events of the incident's boot, each once, in order of time.
+
+    Events from before the node last passed its diagnostics are left out.
+    """
+    root, healthy_since = history.incident.root, history.context.healthy_since
     own = [event for event in history.events if event.node_id == root.node_id]
-    once = {event.event_id: event for event in own if event.boot_id == root.boot_id or outlasts_its_boot(event)}
+    once = {event.event_id: event for event in own if event.boot_id == root.boot_id or is_boot_independent(event)}
     in_order = sorted(once.values(), key=_TIME)
-    if good_since is None or good_since >= root.observed_at:  # else it passed them in this very incident
+    if healthy_since is None or healthy_since >= root.observed_at:  # else it passed them in this very incident
         return in_order
-    return [event for event in in_order if event.observed_at >= good_since]
+    return [event for event in in_order if event.observed_at >= healthy_since]

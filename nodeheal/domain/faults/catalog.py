@@ -1,6 +1,6 @@
-"""What each fault means: rows of catalog.csv, the one place where vendors' disagreements are settled.
+"""The fault catalog: rows of catalog.csv, the one place where vendors' disagreements are settled.
 
-Standard library only: the agent may read it too. A fault that has no row is unknown, and an unknown fault goes to a
+Standard library only, because the agent reads it too. A fault without a row is unknown, and an unknown fault goes to a
 human, never to a reboot.
 """
 
@@ -31,7 +31,7 @@ _GENERATIONS = {
 
 @dataclass(frozen=True)
 class CatalogRow:
-    """One fault: what it is, what to do about it, and why."""
+    """One fault: its meaning, its ladder, and the reason."""
 
     family: Family
     code: str
@@ -40,10 +40,10 @@ class CatalogRow:
     meaning: str  # one sentence
     scope: Scope
     verdict: Verdict
-    action: Action  # the first rung
+    action: Action  # the first of the ladder
     ladder: tuple[Action, ...]
     next_rung: NextRung
-    budget_group: Action | None  # which attempts the first rung spends
+    budget_group: Action | None  # which attempts the first action spends
     keep: tuple[str, ...]  # the evidence worth keeping
     products: tuple[str, ...]  # empty: all
     drivers: str  # empty: all
@@ -52,11 +52,14 @@ class CatalogRow:
 
     @property
     def key(self) -> str:
-        """As an operator spells it: xid/79, xid/145/RLW_REMAP/0x00000004."""
+        """The key that operators use: xid/79, xid/145/RLW_REMAP/0x00000004."""
         return "/".join(part for part in (self.family.value, self.code, self.subcode) if part)
 
     def applies_to(self, product: str | None) -> bool:
-        """Whether the sources know this code on the product (`H100`, `NVIDIA H100 80GB HBM3`). Not to know is yes."""
+        """Tells whether the sources know this code on the product (`H100`, `NVIDIA H100 80GB HBM3`).
+
+        Unknown means yes.
+        """
         generation = generation_of(product)
         return not self.products or generation is None or generation in self.products
 
@@ -65,7 +68,7 @@ Rows = dict[tuple[str, str, str], CatalogRow]
 
 
 def parse_catalog(text: str) -> Rows:
-    """Rows by (family, code, subcode). Raises ValueError naming the line that is wrong."""
+    """Returns the rows by (family, code, subcode). Raises ValueError that names the wrong line."""
     rows: Rows = {}
     reader = csv.DictReader(text.splitlines(), strict=True)
     for number, fields in enumerate(reader, start=2):
@@ -112,7 +115,7 @@ def _row(fields: dict[str, str]) -> CatalogRow:
 
 
 def generation_of(product: str | None) -> str | None:
-    """The generation, as the catalog's products are spelled, or None for a product that it does not tell apart."""
+    """Returns the generation as the catalog's products spell it. None: the catalog does not distinguish the product."""
     words = (product or "").upper().replace("-", " ").split()
     for generation, products in _GENERATIONS.items():
         if any(word in products for word in words):
@@ -122,12 +125,12 @@ def generation_of(product: str | None) -> str | None:
 
 @cache
 def catalog() -> Rows:
-    """The catalog that ships with the code."""
+    """Returns the catalog that ships with the code."""
     return parse_catalog(_FILE.read_text("utf-8"))
 
 
 def title(family: Family, code: str, subcode: str | None = None) -> str:
-    """What a fault is called. A sub-code stands there where the name is not the sub-code's own."""
+    """Returns the name of a fault. It contains the sub-code where the row is not the sub-code's own."""
     row = find(family, code, subcode)
     if row is not None and code in (NEW_NODE, OPERATOR_REQUEST):
         return row.name
@@ -137,16 +140,16 @@ def title(family: Family, code: str, subcode: str | None = None) -> str:
 
 
 def find(family: Family, code: str, subcode: str | None = None) -> CatalogRow | None:
-    """The row of a fault, or None for a fault that nobody has described.
+    """Returns the row of a fault, or None for an unknown fault.
 
-    A sub-code without a row of its own falls back to its unit (the part before the last '/'), then to the code. Where
-    the line itself says how grave the fault is, and the row says otherwise or is missing, the line wins.
+    A sub-code without a row falls back to its unit (the part before the last '/'), then to the code. Where the line
+    itself states the severity, and the row differs or is missing, the line wins.
     """
     return _found(catalog(), lambda row: row.verdict, family, code, subcode)
 
 
 def verdict(family: Family, code: str, subcode: str | None = None) -> Verdict | None:
-    """How grave the row of a fault, as `find` finds it, says it is. Of all rows nothing else is kept in memory."""
+    """Returns the severity of the row that `find` would return. It keeps nothing else of the rows in memory."""
     return _found(verdicts(), lambda graveness: graveness, family, code, subcode)
 
 
@@ -174,7 +177,7 @@ def _keys(family: Family, code: str, subcode: str | None) -> Iterator[tuple[str,
 
 @cache
 def verdicts() -> dict[tuple[str, str, str], Verdict]:
-    """By (family, code, subcode). Read once."""
+    """Returns the severities by (family, code, subcode). The file is read once."""
     with _FILE.open(encoding="utf-8", newline="") as file:
         rows = csv.reader(file)
         columns = next(rows)

@@ -1,4 +1,4 @@
-"""What a fault means among others: repeated, under another job, at both ends of a link, on many nodes at once."""
+"""Correlates faults: repeated ones, under other jobs, at both ends of a link, on many nodes at once."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -12,36 +12,38 @@ from nodeheal.domain.faults.catalog import find
 from nodeheal.domain.faults.diagnosis import Fault, meaning_of
 from nodeheal.domain.fleet.pool import Pool
 from nodeheal.domain.policy.policy import RecoveryPolicy
-from nodeheal.domain.recovery.decision_context import Sighting
+from nodeheal.domain.recovery.decision_context import Observation
 from nodeheal.domain.recovery.incident import History
 from nodeheal.domain.verbs import DISRUPTIVENESS, VERBS
 
 _RESETS = "breaker-reset/"
 
 
-def climb(fault: Fault, history: History, policy: RecoveryPolicy) -> Fault:
-    """The fault at the rung that its repetition has brought it to."""
+def escalate_if_repeated(fault: Fault, history: History, policy: RecoveryPolicy) -> Fault:
+    """Returns the fault on the ladder's second step, where its repetition asks for that."""
     if fault.next_rung is NextRung.other_job:
         return _under_other_jobs(fault, history, policy)
     if fault.next_rung is NextRung.repeated:
         return _repeated(fault, history, policy)
-    if fault.next_rung is NextRung.job_end and not history.surroundings.job_is_running:
-        return fault.climbed("No job runs on it now, so nothing has to wait.")
+    if fault.next_rung is NextRung.job_end and not history.context.job_is_running:
+        return fault.on_second_step("No job runs on it now, so nothing has to wait.")
     return fault
 
 
 def _under_other_jobs(fault: Fault, history: History, policy: RecoveryPolicy) -> Fault:
-    """An application's fault that follows the accelerator, and not the application, is hardware."""
+    """Treats an application's fault as hardware when it follows the accelerator under several jobs."""
     rules = policy.correlation
-    nodes = nodes_with(fault, history, rules.window_seconds)
+    nodes = nodes_with_fault(fault, history, rules.window_seconds)
     if len(nodes) >= rules.same_code_nodes:
         return fault  # every node of the job at once: the application, whatever this GPU has seen before
     alike = _same_place(fault, history, rules.other_job_window_seconds)
-    jobs = {sighting.job_id for sighting in alike if sighting.job_id} | ({history.incident.job_id} - {None})
+    jobs = {observation.job_id for observation in alike if observation.job_id} | ({history.incident.job_id} - {None})
     if len(jobs) < rules.other_jobs:
         return fault
-    told = ", ".join(sorted(str(job) for job in jobs))
-    return fault.climbed(f"The same accelerator has shown it under {len(jobs)} jobs ({told}): it is the hardware.")
+    names = ", ".join(sorted(str(job) for job in jobs))
+    return fault.on_second_step(
+        f"The same accelerator has shown it under {len(jobs)} jobs ({names}): it is the hardware."
+    )
 
 
 def _repeated(fault: Fault, history: History, policy: RecoveryPolicy) -> Fault:
@@ -54,11 +56,11 @@ def _repeated(fault: Fault, history: History, policy: RecoveryPolicy) -> Fault:
     if count < rules.repeats:
         return fault
     hours = rules.repeat_window_seconds / 3600
-    return fault.climbed(f"It has come {count} times in {hours:g} h on the same accelerator.")
+    return fault.on_second_step(f"It has come {count} times in {hours:g} h on the same accelerator.")
 
 
 def episodes(times: Iterable[datetime], gap_seconds: int) -> int:
-    """How many times something happened: what comes within the gap of what came before is the same time."""
+    """Counts how often something happened. Times that are closer than the gap count once."""
     count, last = 0, None
     for at in sorted(times):
         count += last is None or (at - last).total_seconds() > gap_seconds
@@ -66,8 +68,8 @@ def episodes(times: Iterable[datetime], gap_seconds: int) -> int:
     return count
 
 
-def _same_place(fault: Fault, history: History, window_seconds: int, at: datetime | None = None) -> list[Sighting]:
-    """Where the same fault was seen on the same accelerator of the same node, in the window around it."""
+def _same_place(fault: Fault, history: History, window_seconds: int, at: datetime | None = None) -> list[Observation]:
+    """Returns where the same fault was observed on the same accelerator in the window."""
     event = fault.event
     return [
         s
@@ -77,17 +79,17 @@ def _same_place(fault: Fault, history: History, window_seconds: int, at: datetim
     ]
 
 
-def _within(history: History, at: datetime, seconds: int) -> list[Sighting]:
+def _within(history: History, at: datetime, seconds: int) -> list[Observation]:
     window = timedelta(seconds=seconds)
     begin, end = at - window, at + window
-    return [s for s in history.surroundings.sightings if begin <= s.at <= end]
+    return [s for s in history.context.observations if begin <= s.at <= end]
 
 
-def nodes_with(fault: Fault, history: History, window_seconds: int) -> dict[str, datetime]:
-    """The nodes of the same job that show the same fault at about the same time, each with its first sighting."""
+def nodes_with_fault(fault: Fault, history: History, window_seconds: int) -> dict[str, datetime]:
+    """Returns the nodes of the job that show the same fault at about the same time, each with its first observation."""
     event, job = fault.alike[-1] if fault.alike else fault.event, history.incident.job_id
     nodes = {event.node_id: event.observed_at}
-    started = history.surroundings.run_started_at
+    started = history.context.run_started_at
     for s in _within(history, event.observed_at, window_seconds):
         if started is not None and s.at < started <= event.observed_at:
             continue  # of the run before
@@ -96,29 +98,35 @@ def nodes_with(fault: Fault, history: History, window_seconds: int) -> dict[str,
     return nodes
 
 
-def root_of_echo(fault: Fault, history: History, policy: RecoveryPolicy) -> Sighting | None:
-    """What an echo (XID 45) answers: the gravest finding of the same job, or node, close to it. None for no echo."""
+def root_of_secondary_fault(fault: Fault, history: History, policy: RecoveryPolicy) -> Observation | None:
+    """Returns the fault that a secondary fault (XID 45) follows from: the gravest one of its job or node near it.
+
+    None: the fault is not a secondary one, or nothing else was observed.
+    """
     event, job = fault.event, history.incident.job_id
     if fault.key not in policy.correlation.echoes:
         return None
     around = [
         s
         for s in _within(history, event.observed_at, policy.correlation.window_seconds)
-        if (s.node_id == event.node_id or (job is not None and s.job_id == job)) and _height(s, event.pool, policy) > 0
+        if (s.node_id == event.node_id or (job is not None and s.job_id == job))
+        and _disruptiveness_of(s, event.pool, policy) > 0
     ]
-    return max(around, key=lambda s: (_height(s, event.pool, policy), -s.at.timestamp(), s.event_id), default=None)
+    return max(
+        around, key=lambda s: (_disruptiveness_of(s, event.pool, policy), -s.at.timestamp(), s.event_id), default=None
+    )
 
 
-def _height(sighting: Sighting, pool: str, policy: RecoveryPolicy) -> int:
-    """How much a fault that was seen elsewhere asks for at first."""
-    row = find(sighting.family, sighting.code, sighting.subcode)
+def _disruptiveness_of(observation: Observation, pool: str, policy: RecoveryPolicy) -> int:
+    """Returns how disruptive the first action on an observed fault is."""
+    row = find(observation.family, observation.code, observation.subcode)
     verdict = row.verdict if row else Verdict.UNKNOWN
-    meaning = meaning_of(sighting.family, sighting.code, sighting.subcode, verdict, None, pool, policy)
+    meaning = meaning_of(observation.family, observation.code, observation.subcode, verdict, None, pool, policy)
     return DISRUPTIVENESS[meaning.ladder[0]] if meaning else DISRUPTIVENESS[Action.OBSERVE]
 
 
-def other_end(fault: Fault, history: History, policy: RecoveryPolicy) -> Sighting | None:
-    """Another node that reports a broken link at about the same time: one of the two ends is the bad one."""
+def other_end(fault: Fault, history: History, policy: RecoveryPolicy) -> Observation | None:
+    """Returns another node that reports a broken link at about the same time. One of the two ends is bad."""
     if fault.scope is not Scope.link:
         return None
     job = history.incident.job_id
@@ -131,13 +139,13 @@ def other_end(fault: Fault, history: History, policy: RecoveryPolicy) -> Sightin
     return None
 
 
-def _share_fabric(sighting: Sighting, event: HealthEvent) -> bool:
+def _share_fabric(observation: Observation, event: HealthEvent) -> bool:
     fabric = event.labels.get("fabric")
-    return fabric is not None and sighting.labels.get("fabric") == fabric
+    return fabric is not None and observation.labels.get("fabric") == fabric
 
 
-def owner_of_fabric(fault: Fault, history: History, policy: RecoveryPolicy) -> Sighting | None:
-    """The node that reported a fault of the same fabric before this one: its incident is the fabric's."""
+def owner_of_fabric(fault: Fault, history: History, policy: RecoveryPolicy) -> Observation | None:
+    """Returns the node that reported a fault of the same fabric first. Its incident handles the fabric."""
     if fault.scope is not Scope.fabric:
         return None
     event = fault.event
@@ -154,18 +162,18 @@ def owner_of_fabric(fault: Fault, history: History, policy: RecoveryPolicy) -> S
 
 @dataclass(frozen=True)
 class CommonCause:
-    """So many nodes fail together that the cause is not in them. `key`: the same for all decisions about it."""
+    """The common cause of many failing nodes. `key`: the same for all decisions about it."""
 
     text: str
     key: str
 
 
 def common_cause(fault: Fault, history: History, policy: RecoveryPolicy) -> CommonCause | None:
-    """What so many failing nodes have in common that the breaker trips; None: it does not."""
+    """Returns what so many failing nodes have in common that the breaker opens. None: it stays closed."""
     if fault.is_by_hand or fault.is_of_new_node or fault.key in policy.breaker.departures:
         return None
-    limit = policy.breaker.limit(history.surroundings.pool_nodes)
-    event, reset_at = fault.event, history.surroundings.pool.breaker_reset_at
+    limit = policy.breaker.limit(history.context.pool_nodes)
+    event, reset_at = fault.event, history.context.pool.breaker_reset_at
     failing: dict[str, tuple[str, dict[str, str]]] = {event.node_id: (fault.key, dict(event.labels))}
     began = event.observed_at
     for s in _within(history, event.observed_at, policy.breaker.window_seconds):
@@ -173,7 +181,7 @@ def common_cause(fault: Fault, history: History, policy: RecoveryPolicy) -> Comm
             continue  # a human has looked at it
         key = f"{s.family.value}/{s.code}"
         is_no_failure = s.code in (NEW_NODE, OPERATOR_REQUEST) or key in policy.breaker.departures
-        if not is_no_failure and _height(s, event.pool, policy) >= DISRUPTIVENESS[Action.ISOLATE]:
+        if not is_no_failure and _disruptiveness_of(s, event.pool, policy) >= DISRUPTIVENESS[Action.ISOLATE]:
             failing.setdefault(s.node_id, (key, dict(s.labels)))
             began = min(began, s.at)
     if len(failing) < limit:
@@ -194,15 +202,15 @@ def common_cause(fault: Fault, history: History, policy: RecoveryPolicy) -> Comm
 
 
 def reset_key(pool: Pool) -> str:
-    """Names what one reset of a pool's breaker drops: all of it is one email."""
+    """Returns the key of the one email about all that a reset of the breaker drops."""
     return f"{_RESETS}{pool.name}/{pool.breaker_reset_at:%Y-%m-%dT%H:%M:%S}"
 
 
 def is_dropped_by_reset(page_key: str | None) -> bool:
-    """Whether a decision's page is about that."""
+    """Tells whether a decision's page is about that."""
     return page_key is not None and page_key.startswith(_RESETS)
 
 
 def breaker_key(pool: Pool) -> str:
-    """Names one opening of a pool's breaker: all that is told about it is one page."""
+    """Returns the key of the one page about this opening of the pool's breaker."""
     return f"breaker/{pool.name}/{pool.breaker_opened_at:%Y-%m-%dT%H:%M:%S}"

@@ -1,4 +1,4 @@
-"""What each event of an incident asks for: the catalog's row, as the policy and the driver's own words change it."""
+"""Reads each event of an incident as a fault: the catalog's row, as the policy and the driver change it."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -14,7 +14,7 @@ from nodeheal.contract.vocabulary import Action, Family, NextRung, Scope, Verdic
 from nodeheal.domain.faults.catalog import CatalogRow, find
 from nodeheal.domain.faults.catalog import title as title_of
 from nodeheal.domain.policy.policy import RecoveryPolicy
-from nodeheal.domain.verbs import DISRUPTIVENESS, RUNGS, VERBS
+from nodeheal.domain.verbs import DISRUPTIVENESS, ESCALATION_STEPS, VERBS
 
 RECOVERY_ACTION_CHANGED = "154"  # the XID in whose text the driver says what it wants done about another one
 STATEMENT = f"xid/{RECOVERY_ACTION_CHANGED}"
@@ -23,7 +23,7 @@ OF_NEW_NODE = f"host/{NEW_NODE}"
 
 
 class _Secondary(NamedTuple):
-    """Faults that explain another one of the same node close to them. A family stands for all of its codes."""
+    """The faults that explain a secondary one of the same node near them. A family stands for all of its codes."""
 
     roots: frozenset[str]
     on_same_component: bool = False
@@ -59,7 +59,7 @@ _KIND = attrgetter("family", "code", "component", "subcode", "verdict", "product
 
 @dataclass(frozen=True)
 class Meaning:
-    """What a kind of event asks for, whenever it comes and from whatever node."""
+    """What a kind of event asks for, at any time and on any node."""
 
     title: str
     why: str
@@ -70,81 +70,87 @@ class Meaning:
 
 
 class Fault(NamedTuple):
-    """One kind of fault of an incident, by its first event. `start`: the rung that its repetition has brought it to."""
+    """One kind of fault of an incident, with its first event.
+
+    `start`: the step of the ladder that repetition has reached.
+    """
 
     event: HealthEvent
     meaning: Meaning
     alike: Sequence[HealthEvent] = ()  # all of this kind, in order of time
     start: int = 0
-    note: str = ""  # why it does not stand on the first rung any more
+    note: str = ""  # why it is not on the first step any more
 
     @property
     def title(self) -> str:
-        """What it is called."""
+        """Its name."""
         return self.meaning.title
 
     @property
     def why(self) -> str:
-        """What is to be said for its action."""
+        """The reason for its action."""
         return f"{self.note} {self.meaning.why}".strip()
 
     @property
     def short_why(self) -> str:
-        """The same without who says otherwise, which stands in brackets at its end."""
+        """The reason without other vendors' opinions, which stand in brackets at its end."""
         return _OTHER_OPINIONS.sub("", self.why)
 
     @property
     def ladder(self) -> tuple[Action, ...]:
-        """What may be tried, in order."""
+        """The actions that may be tried, in order."""
         return self.meaning.ladder
 
     @property
     def next_rung(self) -> NextRung:
-        """What makes the second rung come."""
+        """The condition for the second action."""
         return self.meaning.next_rung
 
     @property
     def scope(self) -> Scope:
-        """How far it reaches."""
+        """How far the fault reaches."""
         return self.meaning.scope
 
     @property
     def key(self) -> str:
-        """family/code, as policy spells it."""
+        """Its family/code, as a policy spells it."""
         return f"{self.event.family.value}/{self.event.code}"
 
     @property
     def action(self) -> Action:
-        """What is to be done now."""
+        """The action that is due now."""
         return self.meaning.ladder[self.start]
 
     @property
     def waits_for_job(self) -> bool:
-        """Whether something is to be done when the job has ended."""
+        """Whether an action is due when the job has ended."""
         return self.meaning.next_rung is NextRung.job_end and self.start == 0 and len(self.meaning.ladder) > 1
 
     @property
     def is_by_hand(self) -> bool:
-        """Whether an operator asks for it: modes and maintenance are not in the way, everything else is."""
+        """Whether an operator requests it. Modes and maintenance do not block it; everything else does."""
         return self.key == BY_HAND
 
     @property
     def is_of_new_node(self) -> bool:
-        """Whether nothing is wrong but that the node has never been diagnosed."""
+        """Whether the only reason is that the node has never been diagnosed."""
         return self.key == OF_NEW_NODE and not self.event.is_from_node
 
     @property
     def keeps_out(self) -> bool:
-        """Whether an operator wants the node out of service and nothing else: they may be at work on it."""
+        """Whether an operator wants the node out of service and nothing else, and may work on it."""
         return self.is_by_hand and self.meaning.ladder[0] is Action.ISOLATE
 
     @property
     def touches_the_node(self) -> bool:
-        """Whether what is to be done takes the node out of service."""
+        """Whether its action takes the node out of service."""
         return VERBS[self.action].takes_node_out
 
-    def climbed(self, note: str) -> "Fault":
-        """The fault on the second rung, for a reason. A ladder that has none goes to a human."""
+    def on_second_step(self, note: str) -> "Fault":
+        """Returns the fault on the second step of its ladder, with the reason.
+
+        Without a second step a human is asked.
+        """
         meaning = self.meaning
         if len(meaning.ladder) < 2:
             meaning = replace(meaning, ladder=(*meaning.ladder, Action.ESCALATE))
@@ -161,7 +167,7 @@ def meaning_of(
     pool: str,
     policy: RecoveryPolicy,
 ) -> Meaning | None:
-    """What such an event asks for by itself; None for one that reports no fault. An unknown fault goes to a human."""
+    """Returns what such an event asks for by itself. None: it reports no fault. An unknown fault goes to a human."""
     if verdict is Verdict.OK and code != RECOVERY_ACTION_CHANGED:
         return None
     row = find(family, code, subcode)
@@ -180,27 +186,26 @@ def meaning_of(
 
 
 def _why_not_sure(row: CatalogRow, verdict: Verdict, product: str | None) -> str:
-    """Why the catalog's action is not to be taken on such an event. Empty: it is."""
+    """Returns why the catalog's action must not be taken on such an event. Empty: it may be taken."""
     if verdict is Verdict.UNKNOWN and row.verdict is not Verdict.UNKNOWN:
         return "It is reported as UNKNOWN: nobody can tell, which is no reason to act and none to call it healthy."
     if _GRAVITY[verdict] < _GRAVITY[row.verdict]:
         return f"It is reported as {verdict}, where the catalog expects {row.verdict}: too little to act on."
-    is_destructive = any(VERBS[action].budget_group in RUNGS for action in row.ladder)
+    is_destructive = any(VERBS[action].budget_group in ESCALATION_STEPS for action in row.ladder)
     if is_destructive and not row.applies_to(product):
         return f"The sources name this code for {', '.join(row.products)}, not for {product}: a human must look."
     return ""
 
 
 def _without_resets(ladder: tuple[Action, ...]) -> tuple[Action, ...]:
-    """A reboot stands for a GPU reset: resetting one GPU behind an NVSwitch touches all of them."""
+    """Replaces a GPU reset by a reboot, because resetting one GPU behind an NVSwitch affects all of them."""
     return tuple(dict.fromkeys(VERBS[action].carried_out_as or action for action in ladder))
 
 
 def diagnose(events: Iterable[HealthEvent], policy: RecoveryPolicy, pool: str) -> list[Fault]:
-    """What the events (in order of time) ask for: one fault of each kind, in the order in which they first came.
+    """Returns one fault for each kind of event, in the order of their first events. `events` are in order of time.
 
-    Where the driver states a recovery action, its word wins over the table. A fault that only accompanies another one
-    asks for nothing.
+    A recovery action that the driver states wins over the catalog. A secondary fault asks for nothing.
     """
     kinds: dict[_Kind, list[HealthEvent]] = {}
     for event in events:
@@ -223,7 +228,7 @@ def diagnose(events: Iterable[HealthEvent], policy: RecoveryPolicy, pool: str) -
 
 
 def _as_secondary(fault: Fault, faults: Sequence[Fault], window: timedelta) -> Fault:
-    """The fault without an action of its own, if every time it came another fault close to it explains it."""
+    """Returns the fault without an action, if another fault near it explains each of its events."""
     if fault.meaning.is_policy or fault.ladder[0] is Action.OBSERVE:
         return fault
     roots = [root for root in faults if _explains(root, fault)]
@@ -237,7 +242,7 @@ def _as_secondary(fault: Fault, faults: Sequence[Fault], window: timedelta) -> F
 
 
 def _explains(root: Fault, fault: Fault) -> bool:
-    """Whether the one, which asks for an action itself, explains the other."""
+    """Tells whether the root asks for an action itself and explains the fault."""
     rule, is_same = _SECONDARY[fault.key], root.event.component == fault.event.component
     if DISRUPTIVENESS[root.ladder[0]] <= DISRUPTIVENESS[Action.ESCALATE] or (rule.on_same_component and not is_same):
         return False
@@ -246,12 +251,12 @@ def _explains(root: Fault, fault: Fault) -> bool:
 
 
 def _states_an_action(event: HealthEvent) -> bool:
-    """Whether it is the driver's own statement of what is to be done; one that says "nothing" counts too."""
+    """Tells whether the driver states a recovery action. The statement "nothing" counts too."""
     return event.family is Family.xid and event.code == RECOVERY_ACTION_CHANGED and event.subcode is not None
 
 
 def _as_stated(fault: Fault, stated: list[Fault], window: timedelta) -> Fault:
-    """The fault as the newest statement about the same GPU close to it says. Echoes stay echoes."""
+    """Returns the fault as the newest statement near it about the same GPU says. Secondary faults stay secondary."""
     if fault.event.family not in (Family.xid, Family.nvrm_other) or fault.ladder == (Action.OBSERVE,):
         return fault
     if fault.meaning.is_policy:
@@ -271,8 +276,8 @@ def _stated_meaning(table: Meaning, said: Meaning, subcode: str) -> Meaning:
     return replace(said, title=table.title, why=why, scope=table.scope)
 
 
-def dealt_with_the_job(print_of_fault: str, policy: RecoveryPolicy, pool: str) -> bool:
-    """Whether a settled fault was one of the job that ran then: under the next run it is news again."""
+def was_fault_of_job(print_of_fault: str, policy: RecoveryPolicy, pool: str) -> bool:
+    """Tells whether a resolved fault belonged to the job that ran then. Under the next run it is a new fault."""
     family, code, subcode, *_ = print_of_fault.split("|")
     row = find(Family(family), code, subcode or None)
     verdict = row.verdict if row else Verdict.UNKNOWN

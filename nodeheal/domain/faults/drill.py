@@ -1,4 +1,4 @@
-"""A drill in DCGM: a value that no GPU has said, in one of the fields that DCGM's clients watch."""
+"""A drill in DCGM: an injected value in one of the fields that DCGM's clients watch."""
 
 import re
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ _NUMBER = re.compile(r"-?[0-9]{1,15}(\.[0-9]{1,6})?")
 
 @dataclass(frozen=True)
 class DcgmDrill:
-    """Which value of which field of which GPU, by DCGM's ids."""
+    """The value, the field and the GPU, by DCGM's ids."""
 
     gpu: int
     field: int
@@ -31,7 +31,7 @@ class DcgmDrill:
 
 
 def parse_dcgm_drill(text: str, gpu: int) -> DcgmDrill:
-    """What `xid=79` or `230=79` means. Raises ValueError, which names the fields that have a name."""
+    """Reads `xid=79` or `230=79`. Raises ValueError that names the known fields."""
     name, _, value = (part.strip() for part in text.partition("="))
     number = FIELDS[name][0] if name in FIELDS else int(name) if name.isascii() and name.isdigit() else 0
     if not 0 < number <= LARGEST_FIELD:

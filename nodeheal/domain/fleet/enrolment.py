@@ -1,4 +1,4 @@
-"""Enrolling a node: what an operator says of it, and where the mark must stand that lets nodeheal act on it."""
+"""Enrolment of a node: what an operator states about it, and where it must be tagged so that nodeheal may act on it."""
 
 import re
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ _PROVIDERS = {"mi": Provider.hybrid, "i": Provider.ec2}
 
 
 class Registry(StrEnum):
-    """Who knows a node by a name of its own, and asks for the mark before it takes an order."""
+    """A service that has its own name for a node, and requires the tag before it accepts a command."""
 
     SSM = "SSM managed node"
     EC2 = "EC2 instance"
@@ -21,8 +21,8 @@ class Registry(StrEnum):
 
 
 @dataclass(frozen=True)
-class Mark:
-    """The mark in one registry, and the rack beside it. No name: the registry does not know the node."""
+class EnrolmentTag:
+    """The tag in one registry, with the rack. No name: the registry does not know the node."""
 
     registry: Registry
     name: str = ""
@@ -35,9 +35,9 @@ class Mark:
 
 @dataclass(frozen=True)
 class Enrolment:
-    """What an operator says of a node. `pool` and `provider` must be what its own agent says.
+    """What an operator states about a node. `pool` and `provider` must equal what the node's agent reports.
 
-    `rack` and `accelerators` None: nothing is said of them. `cluster`: where the node's agent has not said it yet.
+    `rack` and `accelerators` None: not stated. `cluster`: where the node's agent has not reported it yet.
     """
 
     pool: str
@@ -55,7 +55,7 @@ class Enrolment:
 
 
 def provider_of(node_id: str) -> Provider:
-    """Who gives a machine of this id. Raises ValueError, which names it, for what is no such id."""
+    """Returns the provider of a machine by its id. Raises ValueError for another kind of id."""
     found = _MACHINE.fullmatch(node_id)
     if found is None:
         raise ValueError(f"{node_id!r} is no id of a machine: give i-… or mi-…")
@@ -63,5 +63,5 @@ def provider_of(node_id: str) -> Provider:
 
 
 def registries_of(provider: Provider) -> tuple[Registry, Registry]:
-    """Where a node of this provider must carry the mark. SSM sees an EC2 instance's own tags."""
+    """Returns where a node of this provider must be tagged. SSM reads an EC2 instance's own tags."""
     return (Registry.EC2 if provider is Provider.ec2 else Registry.SSM, Registry.ECS)

@@ -1,4 +1,4 @@
-"""A machine as its provider knows it, how it is given back, and who else would repair it."""
+"""A machine as its provider knows it, how it is given back, and who else repairs it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -26,7 +26,7 @@ SWITCH_OFF = {
 
 
 class Power(StrEnum):
-    """What a machine's power switch can be asked for."""
+    """A request to a machine's power switch."""
 
     REBOOT = "REBOOT"
     STOP = "STOP"
@@ -42,7 +42,7 @@ class GiveBack(StrEnum):
 
 @dataclass(frozen=True)
 class Machine:
-    """One machine that exists. What is empty is not so: no group, no placement group, no targeted reservation."""
+    """One machine that exists. An empty field means none: no group, no placement group, no targeted reservation."""
 
     machine_id: str
     state: str = "running"  # EC2's own word
@@ -65,7 +65,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Alternative:
-    """Where and as what a machine may be launched."""
+    """A subnet and a type in which a machine may be launched."""
 
     subnet: str
     instance_type: str
@@ -73,7 +73,7 @@ class Alternative:
 
 @dataclass(frozen=True)
 class Launch:
-    """What a group did to get one more machine. `failed`: why it could not, in its own words."""
+    """A group's launch of one more machine. `failed`: why it failed, in its own words."""
 
     group: str
     at: datetime
@@ -86,7 +86,7 @@ NO_ROOM = "Server.InsufficientInstanceCapacity"  # EC2's code where a start foun
 
 
 def why_not_stop(machine: Machine) -> str:
-    """Why a stop and start of this machine is not to be tried, in words; empty: it may be."""
+    """Returns why this machine must not be stopped and started. Empty: it may be."""
     name = machine.machine_id
     if machine.group:
         return f"{name} is in Auto Scaling group {machine.group}, which would replace it as soon as it is stopped"
@@ -102,7 +102,7 @@ def why_not_stop(machine: Machine) -> str:
 
 
 def alternatives_of(machine: Machine, subnets: tuple[str, ...], types: tuple[str, ...]) -> tuple[Alternative, ...]:
-    """Where to try, in order: every subnet with the machine's own type first, since a gang wants equal nodes."""
+    """Returns where to launch, in order. The machine's own type comes first, because a gang needs equal nodes."""
     places = dict.fromkeys((machine.subnet, *subnets))
     kinds = dict.fromkeys((machine.instance_type, *types))
     return tuple(Alternative(subnet, kind) for kind in kinds for subnet in places)

@@ -1,4 +1,4 @@
-"""A node as the control plane knows it, and the moves that its life allows."""
+"""A node as the control plane knows it, and the state changes that are allowed."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -13,7 +13,7 @@ BOOTS_REMEMBERED = 16
 RECOVERIES_REMEMBERED = 16
 # The node's item is written with each of its incidents' steps, so what it remembers is short.
 STATES_REMEMBERED, STATE_REASON_CHARACTERS = 10, 80
-SETTLED_REMEMBERED = 64  # findings of one boot; of more, the oldest are news again
+RESOLVED_REMEMBERED = 64  # findings of one boot; of more, the oldest are news again
 
 _MOVES: dict[NodeState, frozenset[NodeState]] = {
     NodeState.UNENROLLED: frozenset({NodeState.ENROLLED}),
@@ -32,7 +32,7 @@ _MOVES: dict[NodeState, frozenset[NodeState]] = {
 
 
 # The boot of a node that has never told of one.
-NEVER_HEARD = "never-heard"
+NO_BOOT_REPORTED = "never-heard"
 
 # States in which a node serves nobody, by our hand.
 OUT_OF_SERVICE = frozenset({NodeState.ISOLATED, NodeState.RECOVERING, NodeState.QUARANTINED})
@@ -41,7 +41,7 @@ ABSENT = frozenset({NodeState.UNENROLLED, NodeState.ENROLLED, NodeState.RETIRED}
 
 
 class BootView(Enum):
-    """Which boot of the node an event speaks of."""
+    """Whether an event is of the node's current, a newer, or a past boot."""
 
     CURRENT = auto()
     NEWER = auto()
@@ -50,8 +50,10 @@ class BootView(Enum):
 
 @dataclass(frozen=True)
 class ReportedDiagnosis:
-    """What a node reported of its newest diagnosis, also of one by hand. It is shown to people and proves nothing:
-    only an answer that nodeheal asked for does (`passed_at`)."""
+    """The newest diagnosis that a node has reported, also one by hand.
+
+    It is shown to people and proves nothing: only an answer to nodeheal's own request does (`passed_at`).
+    """
 
     at: datetime
     verdict: Verdict
@@ -65,13 +67,13 @@ class PastRecovery:
     incident_id: str
     opened_at: datetime
     seconds: float | None = None  # until the node was back in service; None: it did not come back by itself
-    rung: Action | None = None  # what brought it back; None: nobody has noted it
+    rung: Action | None = None  # the verb that brought it back; None: not recorded
     proof_seconds: float | None = None  # that its diagnosis took
 
 
 @dataclass(frozen=True)
 class StateChange:
-    """When a node entered a state, and why (the beginning of the reason)."""
+    """When a node entered a state, and the beginning of the reason."""
 
     at: datetime
     state: NodeState
@@ -101,14 +103,14 @@ class Node:
     open_incident: str | None = None
     job_id: str | None = None
     # fingerprint of a fault -> the incident that dealt with it on this boot; what repeats is history, not news
-    settled: dict[str, str] = field(default_factory=dict)
+    resolved_faults: dict[str, str] = field(default_factory=dict)
     agent_version: str = ""
     agent_since: datetime | None = None  # when this version was first heard
     # when it last passed its diagnostics, or was given back by a human; what it reported before is history
-    good_since: datetime | None = None
+    healthy_since: datetime | None = None
     passed_at: datetime | None = None  # when it last passed its diagnostics
     last_diagnosis: ReportedDiagnosis | None = None
-    good_run: dict[str, float] = field(default_factory=dict)  # what its last good diagnosis measured
+    diagnostic_baseline: dict[str, float] = field(default_factory=dict)  # what its last good diagnosis measured
     recoveries: tuple[PastRecovery, ...] = ()  # newest first
     paused_until: datetime | None = None  # a human wants nothing touched until then
     paused_why: str = ""
@@ -117,53 +119,53 @@ class Node:
     claimed_by: str | None = None  # the job that is about to start here, while its nodes are checked
     is_spare: bool = False  # an operator keeps it free, to stand in for another node
     rack: str = ""  # where an operator says that it stands
-    # what others say about it -> the newest version heard; an older one that comes later is history
-    heard: dict[str, int] = field(default_factory=dict)
+    # topic of a foreign signal -> the newest version received; an older one that comes later is history
+    signal_versions: dict[str, int] = field(default_factory=dict)
     version: int = 0
 
     @property
-    def is_heard(self) -> bool:
-        """Whether its agent has ever said anything."""
+    def has_reported(self) -> bool:
+        """Whether its agent has ever reported."""
         return self.state not in (NodeState.UNENROLLED, NodeState.ENROLLED)
 
-    def first_heard(self, told: "Node") -> "Node":
-        """The announced node as its agent's first word describes it (`told`); what the operator said of it stays."""
+    def with_first_report(self, reported: "Node") -> "Node":
+        """Returns the announced node with what its agent has `reported` first. What the operator stated stays."""
         return replace(
-            told,
+            reported,
             pool=self.pool,
             cluster=self.cluster,
             provider=self.provider,
             state_reason=self.state_reason,
-            state_changes=(StateChange(told.last_seen, told.state, "first report"),),
-            accelerators=self.accelerators or told.accelerators,
+            state_changes=(StateChange(reported.last_seen, reported.state, "first report"),),
+            accelerators=self.accelerators or reported.accelerators,
             paused_until=self.paused_until,
             paused_why=self.paused_why,
             is_spare=self.is_spare,
             rack=self.rack,
-            heard=self.heard,
+            signal_versions=self.signal_versions,
             version=self.version,
         )
 
-    def settles(self, found: Mapping[str, str]) -> "Node":
-        """The node after an incident has dealt with these findings. Ids of incidents begin with their time."""
-        newest = sorted({**self.settled, **found}.items(), key=lambda one: one[1])[-SETTLED_REMEMBERED:]
-        return replace(self, settled=dict(newest))
+    def with_resolved_faults(self, found: Mapping[str, str]) -> "Node":
+        """Returns the node after an incident has resolved these findings. Ids of incidents begin with their time."""
+        newest = sorted({**self.resolved_faults, **found}.items(), key=lambda one: one[1])[-RESOLVED_REMEMBERED:]
+        return replace(self, resolved_faults=dict(newest))
 
     def entered(self, state: NodeState, reason: str, at: datetime) -> "Node":
-        """The node in this state, and when it came to it. The state that it has already is no change."""
+        """Returns the node in this state, and records when it came to it. The same state is no change."""
         changes = self.state_changes
         if state is not self.state:
             changes = (StateChange(at, state, reason[:STATE_REASON_CHARACTERS]), *changes)[:STATES_REMEMBERED]
         return replace(self, state=state, state_reason=reason, state_changes=changes)
 
-    def located(self, event: HealthEvent) -> HealthEvent:
-        """The event with the rack that an operator has named, so that what fails in one rack is seen to."""
+    def with_rack(self, event: HealthEvent) -> HealthEvent:
+        """Returns the event with the rack that an operator has stated, so that a rack's common failure is found."""
         if not self.rack or ("rack" not in event.labels and len(event.labels) >= LABELS):
             return event
         return event.model_copy(update={"labels": {**event.labels, "rack": self.rack}})
 
     def view(self, boot_id: str, observed_at: datetime) -> BootView:
-        """Tell an event of this boot from one of an earlier or a later boot. An unknown old boot is PAST."""
+        """Compares an event's boot with the node's. An unknown old boot is PAST."""
         if boot_id == self.boot_id:
             return BootView.CURRENT
         if boot_id in self.past_boots or observed_at <= self.booted_at:
@@ -171,7 +173,7 @@ class Node:
         return BootView.NEWER
 
     def booted(self, boot_id: str, at: datetime, address: str = "", accelerators: int = 0) -> "Node":
-        """The node after it came up as `boot_id`. What was settled on the old boot is open again."""
+        """Returns the node after it came up as `boot_id`. Faults that were resolved on the old boot are open again."""
         if boot_id == self.boot_id:
             return replace(
                 self,
@@ -187,60 +189,65 @@ class Node:
             past_boots=(self.boot_id, *self.past_boots)[:BOOTS_REMEMBERED],
             address=address or self.address,
             accelerators=accelerators or self.accelerators,
-            settled={},
+            resolved_faults={},
         )
 
     def seen(self, at: datetime) -> "Node":
-        """The node after a sign of life."""
+        """Returns the node after a sign of life at this time."""
         return replace(self, last_seen=max(at, self.last_seen))
 
     def says(self, event: HealthEvent) -> HealthEvent:
-        """The event with the node's place as it is on record: no event decides to which pool its node belongs."""
+        """Returns the event with the node's recorded place. No event decides to which pool its node belongs."""
         place = {"cluster": self.cluster, "pool": self.pool, "provider": self.provider}
         return event.model_copy(update=place)
 
     def why_unproven(self) -> str:
-        """Why nothing may be done because of what its agent says; empty where it proves to be this node."""
+        """Returns why its agent's reports must not be acted on. Empty: they are signed."""
         if self.signs is not False:
             return ""
         return f"the agent {self.agent_version} of {self.node_id} does not sign what it reports: install a newer one"
 
-    def speaks_as(self, agent_version: str, at: datetime, *, signs: bool) -> "Node":
-        """The node with the agent version that it speaks with, and since when; whether it signs."""
+    def with_agent_version(self, agent_version: str, at: datetime, *, signs: bool) -> "Node":
+        """Returns the node with its agent's version, since when it runs, and whether it signs."""
         node = self if self.signs else replace(self, signs=signs)
         if agent_version == self.agent_version or (self.agent_since is not None and at < self.agent_since):
             return node
         return replace(node, agent_version=agent_version, agent_since=at)
 
-    def recovered_in(self, past: PastRecovery) -> "Node":
-        """The node with one more recovery to its name. The same incident counts once."""
+    def with_recovery(self, past: PastRecovery) -> "Node":
+        """Returns the node with one more recovery. The same incident counts once."""
         others = tuple(known for known in self.recoveries if known.incident_id != past.incident_id)
         return replace(self, recoveries=(past, *others)[:RECOVERIES_REMEMBERED])
 
     def is_available(self, now: datetime) -> bool:
-        """Whether it could take another node's place: in service, out of probation, no open incident, no job, and no
-        human who wants hands off it."""
+        """Tells whether it could take another node's place.
+
+        It must be in service, out of probation, not paused, and have no open incident and no job.
+        """
         in_service = self.state is NodeState.HEALTHY or self.is_past_probation(now)
         has_work = self.job_id is not None or self.claimed_by is not None
         is_free = self.open_incident is None and not has_work
         return in_service and is_free and not self.is_paused(now) and self.signs is not False
 
     def is_paused(self, now: datetime) -> bool:
-        """Whether a human wants hands off it now."""
+        """Tells whether an operator has paused it now."""
         return self.paused_until is not None and self.paused_until > now
 
     def is_past_probation(self, now: datetime) -> bool:
-        """A returned node counts as healthy again when its probation has run out without a fault."""
+        """Tells whether its probation has ended without a fault. It counts as healthy again then."""
         return self.state is NodeState.PROBATION and self.probation_until is not None and self.probation_until <= now
 
 
 def may_move(current: NodeState, target: NodeState) -> bool:
-    """Whether a node's life allows this move. Staying is always allowed: steps are repeated after a crash."""
+    """Tells whether the state change is allowed.
+
+    Staying is always allowed, because steps are repeated after a crash.
+    """
     return target is current or target in _MOVES[current]
 
 
 def moved(node: Node, target: NodeState, reason: str, at: datetime) -> Node:
-    """The node in its new state. Raises ValueError for a move that a node's life does not allow."""
+    """Returns the node in its new state. Raises ValueError for a state change that is not allowed."""
     if not may_move(node.state, target):
         raise ValueError(f"{node.node_id} cannot go from {node.state} to {target}")
     return node.entered(target, reason, at)

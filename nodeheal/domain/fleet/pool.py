@@ -1,4 +1,4 @@
-"""What holds nodeheal back in a whole pool: a breaker that only a human resets, and a pause."""
+"""A pool's breaker, which only a human resets, and its pause."""
 
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -6,7 +6,10 @@ from datetime import datetime
 
 @dataclass(frozen=True)
 class Pool:
-    """A pool's brakes. `version` counts writes: a save succeeds only over the version that was read."""
+    """The breaker and the pause of a pool.
+
+    `version` counts writes: a save succeeds only over the version that was read.
+    """
 
     name: str
     breaker_opened_at: datetime | None = None  # None: closed
@@ -25,21 +28,21 @@ class Pool:
         return self.breaker_opened_at is not None
 
     def tripped(self, why: str, now: datetime) -> "Pool":
-        """The pool with its breaker open. An open one stays as it is: it was paged for that."""
+        """Returns the pool with its breaker open. An open breaker keeps its reason, because it was paged for that."""
         return self if self.is_tripped else replace(self, breaker_opened_at=now, breaker_why=why)
 
     def reset(self, why: str, now: datetime) -> "Pool":
-        """The pool with its breaker closed by a human, for a reason."""
+        """Returns the pool with its breaker closed by a human, with the reason."""
         return replace(self, breaker_opened_at=None, breaker_why="", breaker_reset_at=now, breaker_reset_why=why)
 
     @property
     def breaker_reset(self) -> tuple[str, str]:
-        """Who has reset the breaker last, and why. An operator's reason begins with a name; empty: not said."""
+        """Who has reset the breaker last, and why. An operator's reason begins with a name; empty: it names nobody."""
         who, _, why = self.breaker_reset_why.partition(": ")
         return (who, why) if why else ("", who)
 
     def why_paused(self, now: datetime) -> str:
-        """Why nothing is to be touched now, in words; empty: it is not paused."""
+        """Returns why nothing may be touched now, in words. Empty: there is no pause."""
         if self.paused_until is None or self.paused_until <= now:
             return ""
         return f"pool {self.name} is paused until {self.paused_until:%Y-%m-%d %H:%M} UTC ({self.paused_why})"

@@ -1,4 +1,4 @@
-"""A guest: a task on a node that nodeheal did not start, and that nobody else would start again."""
+"""Unmanaged tasks: tasks on a node that nodeheal did not start, and that no service would start again."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -8,15 +8,15 @@ from pydantic import TypeAdapter
 from nodeheal.contract import names
 from nodeheal.domain.recovery.incident import TimelineEntry
 
-# How the lines of a timeline about guests are named; the task's id follows.
+# How timeline entries about unmanaged tasks are named; the task's id follows.
 SEEN, STOPPED, STARTED = "guest-seen-", "guest-stopped-", "guest-started-"
 LEFT_TO_RUN = "is left to run"
 _YES = "yes"
 
 
 @dataclass(frozen=True)
-class Guest:
-    """What is needed to start the task again. `overrides` is JSON, as the scheduler gave it and takes it."""
+class UnmanagedTask:
+    """What is needed to start the task again. `overrides` is JSON in the scheduler's own form."""
 
     task_id: str
     definition: str
@@ -28,12 +28,12 @@ class Guest:
 
     @property
     def may_be_stopped(self) -> bool:
-        """Whether who started it has said so, by the tag that says "nodeheal may act on this"."""
+        """Whether its owner allows nodeheal to stop it, by the tag that says so."""
         return self.tags.get(names.MANAGED_TAG) == names.MANAGED_TAG_VALUE
 
     @property
     def mark(self) -> str:
-        """How its successor is known: there is one, whatever is repeated."""
+        """The name under which its one successor is started, however often the call is repeated."""
         return names.successor_of(self.task_id)
 
     @property
@@ -47,56 +47,56 @@ class Guest:
 
 
 @dataclass(frozen=True)
-class Stopped:
-    """What a timeline tells of one guest that was to be stopped."""
+class StoppedTask:
+    """What a timeline says of one task that was to be stopped."""
 
-    guest: Guest
+    task: UnmanagedTask
     by_us: bool | None  # None: the stop was not answered yet
     successor: str | None  # the task that was started in its place; empty: its start was refused
 
     @property
     def is_owed(self) -> bool:
-        """Whether it is still to be started again. One that ended by itself is not."""
+        """Whether it must still be started again. A task that ended by itself must not."""
         return self.by_us is True and self.successor is None
 
 
-def stopped_guests(timeline: Iterable[TimelineEntry]) -> list[Stopped]:
-    """The guests that an incident set out to stop, in order."""
-    told = {entry.entry_id: entry.data for entry in timeline}
-    guests = [_LOADED.validate_json(data) for name, data in told.items() if name.startswith(SEEN) and data]
-    return [_read(guest, told) for guest in guests]
+def stopped_tasks(timeline: Iterable[TimelineEntry]) -> list[StoppedTask]:
+    """Returns the tasks that an incident began to stop, in order."""
+    entries = {entry.entry_id: entry.data for entry in timeline}
+    tasks = [_LOADED.validate_json(data) for name, data in entries.items() if name.startswith(SEEN) and data]
+    return [_read(task, entries) for task in tasks]
 
 
-def not_back(timeline: Iterable[TimelineEntry]) -> list[Guest]:
-    """The guests that an incident has stopped, for all that is known, and for which nothing was started."""
-    return [one.guest for one in stopped_guests(timeline) if one.by_us is not False and not one.successor]
+def tasks_not_restarted(timeline: Iterable[TimelineEntry]) -> list[UnmanagedTask]:
+    """Returns the tasks that an incident has stopped, or may have stopped, and that were not started again."""
+    return [one.task for one in stopped_tasks(timeline) if one.by_us is not False and not one.successor]
 
 
-def left_guests(timeline: Iterable[TimelineEntry]) -> list[str]:
-    """The guests that an incident has left to run, as people know them, in order."""
+def tasks_left_running(timeline: Iterable[TimelineEntry]) -> list[str]:
+    """Returns the tasks that an incident has left running, in words, in order."""
     left = [entry.text for entry in timeline if entry.entry_id.startswith(SEEN) and entry.text.endswith(LEFT_TO_RUN)]
     return [text.removeprefix("task ").removesuffix(LEFT_TO_RUN).strip() for text in left]
 
 
-def restarts(timeline: Iterable[TimelineEntry]) -> list[str]:
-    """What became of each guest that was to be started again, in words."""
+def restart_reports(timeline: Iterable[TimelineEntry]) -> list[str]:
+    """Returns the result of each start of a stopped task, in words."""
     return [entry.text for entry in timeline if entry.entry_id.startswith(STARTED)]
 
 
-def dumped(guest: Guest) -> str:
-    """The guest as a timeline keeps it."""
-    return _LOADED.dump_json(guest).decode()
+def dumped(task: UnmanagedTask) -> str:
+    """Returns the task as a timeline stores it."""
+    return _LOADED.dump_json(task).decode()
 
 
 def answered(by_us: bool) -> str:
-    """The answer to a stop as a timeline keeps it."""
+    """Returns the answer to a stop as a timeline stores it."""
     return _YES if by_us else "no"
 
 
-def _read(guest: Guest, told: Mapping[str, str]) -> Stopped:
-    answer = told.get(f"{STOPPED}{guest.short_id}")
+def _read(task: UnmanagedTask, entries: Mapping[str, str]) -> StoppedTask:
+    answer = entries.get(f"{STOPPED}{task.short_id}")
     by_us = None if answer is None else answer == _YES
-    return Stopped(guest, by_us, told.get(f"{STARTED}{guest.short_id}"))
+    return StoppedTask(task, by_us, entries.get(f"{STARTED}{task.short_id}"))
 
 
-_LOADED: TypeAdapter[Guest] = TypeAdapter(Guest)
+_LOADED: TypeAdapter[UnmanagedTask] = TypeAdapter(UnmanagedTask)

@@ -31,20 +31,20 @@ _HALVINGS = 60  # to the last digit that a float has
 
 
 @dataclass(frozen=True)
-class Beside:
-    """What other jobs of the pool have lived through, on nodes like these. Nothing: nobody knows."""
+class PoolExperience:
+    """The failures and running times of other jobs on nodes of the same pool. The default: none are known."""
 
     jobs: int = 0
     failures: int = 0
     node_seconds: float = 0.0  # of running
 
 
-NOTHING_BESIDE = Beside()
+NO_EXPERIENCE = PoolExperience()
 
 
 @dataclass(frozen=True)
 class Mtbf:
-    """Mean time between failures of the whole gang, and where it lies with 90 % confidence."""
+    """Mean time between failures of the whole gang, with its 90 % confidence interval."""
 
     failures: int
     running_seconds: float
@@ -54,13 +54,13 @@ class Mtbf:
 
     @property
     def careful_seconds(self) -> float:
-        """What to reckon with: the mean, or while there was no failure, the low end."""
+        """The value to calculate with: the mean or, before the first failure, the low end."""
         return self.seconds if self.seconds is not None else self.low_seconds
 
 
 @dataclass(frozen=True)
 class Advice:
-    """What the measured times come to. `lines` says it to people."""
+    """The advice that the measured times lead to. `lines` contains it for people."""
 
     mtbf: Mtbf | None
     write_seconds: float | None
@@ -75,16 +75,19 @@ class Advice:
     account: Goodput  # what it rests on; `account.lines` says that to people
 
     def as_json(self) -> dict[str, object]:
-        """For programs."""
+        """Returns the advice for programs."""
         ratios = {"ettr": self.account.ettr, "goodput": self.account.goodput, "failures": self.account.failures}
         return {**asdict(self), "account": {**asdict(self.account), **ratios}}
 
 
 def advice_of(
-    job: Job, runs: Sequence[Run], incidents: Sequence[Incident], now: datetime, beside: Beside = NOTHING_BESIDE
+    job: Job, runs: Sequence[Run], incidents: Sequence[Incident], now: datetime, beside: PoolExperience = NO_EXPERIENCE
 ) -> Advice:
-    """Advice on the job's checkpoint interval, from what it has lived through since it was submitted, and what others
-    have on the nodes of its pool: the more nodes a gang has, the oftener one of them fails."""
+    """Returns advice on the job's checkpoint interval.
+
+    It rests on the job's own runs since its submission and on those of other jobs on the pool's nodes. The more nodes a
+    gang has, the more often one of them fails.
+    """
     known = goodput_of(job, runs, incidents, now)
     where = job.checkpoints
     write, every = (where.write_seconds, where.every_seconds) if where is not None else (None, None)
@@ -110,13 +113,15 @@ def _why_none(mtbf: Mtbf | None, write: float | None) -> str:
 
 
 def young_seconds(write_seconds: float, mtbf_seconds: float) -> float:
-    """Young's interval. Both must be positive."""
+    """Returns Young's interval. Both must be positive."""
     return math.sqrt(2 * write_seconds * mtbf_seconds)
 
 
 def daly_seconds(write_seconds: float, mtbf_seconds: float) -> float:
-    """Daly's interval, equation 37 of the paper: the mean time between failures itself, where a write takes twice as
-    long or longer. Both must be positive."""
+    """Returns Daly's interval, equation 37 of the paper. Both must be positive.
+
+    It is the mean time between failures itself, where a write takes at least twice as long.
+    """
     if write_seconds >= 2 * mtbf_seconds:
         return mtbf_seconds
     share = write_seconds / (2 * mtbf_seconds)
@@ -125,8 +130,10 @@ def daly_seconds(write_seconds: float, mtbf_seconds: float) -> float:
 
 
 def loss_share(every_seconds: float, write_seconds: float, mtbf_seconds: float, restart_seconds: float = 0.0) -> float:
-    """The share of all time, 0 to 1, that writes, restarts and lost work are expected to cost at this interval: from
-    Daly's complete model, M exp(R/M) (exp((interval + write)/M) - 1) of time for each interval of training."""
+    """Returns the share of all time, 0 to 1, that writes, restarts and lost work are expected to cost at this interval.
+
+    Daly's complete model: M exp(R/M) (exp((interval + write)/M) - 1) of time for each interval of training.
+    """
     exponent = (every_seconds + write_seconds) / mtbf_seconds
     if max(exponent, restart_seconds / mtbf_seconds) > _LARGEST_EXPONENT:
         return 1.0
@@ -135,7 +142,7 @@ def loss_share(every_seconds: float, write_seconds: float, mtbf_seconds: float, 
 
 
 def mtbf_of(failures: int, running_seconds: float) -> Mtbf:
-    """From so many failures in so much running time, which must be positive."""
+    """Returns the mean time between failures. The running time must be positive."""
     tail = (1 - CONFIDENCE) / 2
     # As few as that, or fewer, must not be too unlikely; and as many, or more.
     most = _solve(lambda mean: _poisson_at_most(failures, mean) - tail)
@@ -181,7 +188,7 @@ def _advise(
     )
 
 
-def _told_of(mtbf: Mtbf | None, beside: Beside) -> tuple[str, ...]:
+def _told_of(mtbf: Mtbf | None, beside: PoolExperience) -> tuple[str, ...]:
     if mtbf is None:
         return ()
     others = f", {counted(beside.jobs, 'other job')} of the pool reckoned in" if beside.jobs else ""
@@ -201,21 +208,21 @@ def _told_of_current(every: int, share: float, best: float, saved: float) -> str
 
 
 def _restart_seconds(known: Goodput) -> float | None:
-    """From the end of a run that failed until the next one runs; None: that has not happened yet."""
+    """Returns the mean time from a failed run's end until the next one runs. None: no run was restarted yet."""
     pairs = zip(known.runs, known.runs[1:], strict=False)
     took = [run.down_seconds + following.restart_seconds for run, following in pairs if run.has_failed]
     return fmean(took) if took else None
 
 
 def _poisson_at_most(count: int, mean: float) -> float:
-    """The probability of so many events or fewer, where `mean` are expected."""
+    """Returns the probability of at most this many events, where `mean` are expected."""
     if mean <= 0 or count < 0:
         return 1.0 if count >= 0 else 0.0
     return math.fsum(math.exp(k * math.log(mean) - mean - math.lgamma(k + 1)) for k in range(count + 1))
 
 
 def _solve(falling: Callable[[float], float]) -> float:
-    """Where a function that falls becomes zero, for a mean above zero."""
+    """Returns where a falling function becomes zero, for a mean above zero."""
     low, high = 0.0, 1.0
     while falling(high) > 0:
         high *= 2

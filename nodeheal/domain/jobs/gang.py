@@ -1,4 +1,4 @@
-"""How a run stands, from what is known of its ranks. Pure."""
+"""The status of a run, from what is known of its ranks. Pure."""
 
 import re
 from dataclasses import dataclass
@@ -20,8 +20,8 @@ COMMAND_NOT_RUN = (126, 127)  # the shell's own: what it was to run is not there
 KNOWN_CODES = (1, 134, 137, 139)
 
 
-class Standing(Enum):
-    """What a run has come to."""
+class RunStatus(Enum):
+    """The status of a run."""
 
     UNDER_WAY = auto()
     SUCCEEDED = auto()
@@ -31,8 +31,8 @@ class Standing(Enum):
 
 
 @dataclass(frozen=True)
-class Breakage:
-    """The rank that broke first. `code`: as the catalog spells it, in family task."""
+class RankFailure:
+    """The rank that failed first. `code`: its code in the catalog's family task."""
 
     task: GangTask
     code: str
@@ -41,21 +41,22 @@ class Breakage:
     never_ran: bool = False  # its definition cannot run anywhere
 
 
-def standing(run: Run) -> Standing:
-    """What the run has come to, by the first rank that did not end well."""
+def run_status(run: Run) -> RunStatus:
+    """Returns the status of the run, by the first rank that ended badly."""
     if run.has_succeeded:
-        return Standing.SUCCEEDED
+        return RunStatus.SUCCEEDED
     first = first_end(run)
     if first is None:
-        return Standing.UNDER_WAY
+        return RunStatus.UNDER_WAY
     if not first.was_stopped:
-        return Standing.FAILED
-    return Standing.STOPPED_BY_US if OUR_STOP in first.stop_reason else Standing.STOPPED_BY_A_PERSON
+        return RunStatus.FAILED
+    return RunStatus.STOPPED_BY_US if OUR_STOP in first.stop_reason else RunStatus.STOPPED_BY_A_PERSON
 
 
 def overdue(run: Run, patience: timedelta, now: datetime) -> list[GangTask]:
-    """The ranks of which something must have been heard by now: the others of one that has ended, those that were
-    asked to end, and who was started so long ago and has never been said to run.
+    """Returns the ranks whose end or start should have been reported by now.
+
+    These are the other ranks of a run that has ended, those that were asked to end, and those that never started.
     """
     alive = [task for task in run.tasks if task.task_id and not task.has_stopped]
     if run.end_awaited_by or broke_up_long_ago(run, patience, now):
@@ -64,29 +65,30 @@ def overdue(run: Run, patience: timedelta, now: datetime) -> list[GangTask]:
 
 
 def broke_up_long_ago(run: Run, patience: timedelta, now: datetime) -> bool:
-    """Whether the first of its ranks was seen to stop so long ago, or was never started."""
+    """Tells whether its first rank stopped at least `patience` ago, or was never started."""
     return any(task.has_stopped for task in run.tasks) and (run.ended_at or run.started_at) + patience <= now
 
 
-def words_of_end(run: Run) -> str:
-    """How a run came to its end, for the job's summary, before anybody has looked into why."""
+def ending_text(run: Run) -> str:
+    """Returns how a run ended, for the job's summary, before the cause is known."""
     if run.has_succeeded:
         return f"every rank of run {run.number} has ended with exit code 0"
-    broke = breakage(run)
+    broke = first_failure(run)
     return f"run {run.number} has ended: {broke.words}" if broke is not None else f"run {run.number} was stopped"
 
 
 def first_end(run: Run) -> GangTask | None:
-    """The rank that was the first to end otherwise than well; None: there is none.
+    """Returns the rank that ended badly first. None: there is none.
 
-    Who breaks by itself goes before who was stopped at the same moment: the second follows from the first.
+    A rank that failed by itself comes before one that was stopped at the same moment, because that stop follows from
+    it.
     """
     ended = [task for task in run.tasks if task.has_stopped and (task.was_stopped or task.exit_code != 0)]
     return min(ended, key=lambda t: (t.stopped_at or _NEVER, t.was_stopped, t.rank)) if ended else None
 
 
-def breakage(run: Run) -> Breakage | None:
-    """What broke first by itself; None where nothing has."""
+def first_failure(run: Run) -> RankFailure | None:
+    """Returns the first rank that failed by itself. None: none has."""
     broke = [task for task in run.tasks if task.has_stopped and not task.was_stopped and task.exit_code != 0]
     if not broke:
         return None
@@ -96,11 +98,11 @@ def breakage(run: Run) -> Breakage | None:
     reason = f" ({task.stop_reason[:200]})" if task.stop_reason else ""
     code, words, is_clear = _read(task)
     never_ran = bool(_CANNOT_START.search(task.stop_reason)) or task.exit_code in COMMAND_NOT_RUN
-    return Breakage(task, code, f"{where} {words}{reason}{echoes}", is_clear, never_ran)
+    return RankFailure(task, code, f"{where} {words}{reason}{echoes}", is_clear, never_ran)
 
 
 def _read(task: GangTask) -> tuple[str, str, bool]:
-    """(the catalog's code, in words, whether that is the program's own doing)."""
+    """Returns the catalog's code, a text, and whether the program itself is the cause."""
     if _HOST_LOST.search(task.stop_reason):
         return "host_lost", "has lost its machine", True
     if task.exit_code is None:

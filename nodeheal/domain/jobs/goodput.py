@@ -21,7 +21,7 @@ from nodeheal.domain.recovery.incident import Incident
 
 @dataclass(frozen=True)
 class Losses:
-    """Seconds that were no training, by cause."""
+    """Seconds without training, by cause."""
 
     waiting_seconds: float = 0.0  # for nodes, before the first run
     preflight_seconds: float = 0.0  # from the choice of the nodes to the first launch
@@ -31,7 +31,7 @@ class Losses:
 
     @property
     def total_seconds(self) -> float:
-        """All of them."""
+        """The sum of all."""
         return sum(
             (
                 self.waiting_seconds,
@@ -64,7 +64,7 @@ class RunTimes:
 
 @dataclass(frozen=True)
 class Goodput:
-    """A job's time since it was submitted, all of it accounted for."""
+    """All of a job's time since its submission, by use."""
 
     wall_seconds: float
     productive_seconds: float
@@ -73,12 +73,12 @@ class Goodput:
 
     @property
     def ettr(self) -> float | None:
-        """Productive time over all time, 0 to 1; None: no time has passed."""
+        """Productive time over all time, 0 to 1. None: no time has passed."""
         return _share(self.productive_seconds, self.wall_seconds)
 
     @property
     def goodput(self) -> float | None:
-        """Productive time over the time with nodes, 0 to 1; None: it has had none."""
+        """Productive time over the time with nodes, 0 to 1. None: it has had no nodes."""
         return _share(self.productive_seconds, self.wall_seconds - self.losses.waiting_seconds)
 
     @property
@@ -93,12 +93,12 @@ class Goodput:
 
     @property
     def mtbf_seconds(self) -> float | None:
-        """Running time for each failure; None: there was none."""
+        """Running time for each failure. None: there was no failure."""
         return self.running_seconds / self.failures if self.failures else None
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """The same for people: the ratios, and what was lost, the most first."""
+        """The ratios and the losses for people, the greatest loss first."""
         if self.ettr is None:
             return ()
         goodput = "" if self.goodput is None else f", goodput {self.goodput:.1%}"
@@ -109,7 +109,7 @@ class Goodput:
 
 
 def goodput_of(job: Job, runs: Sequence[Run], incidents: Sequence[Incident], now: datetime) -> Goodput:
-    """The account of the newest submission, until it ended, or until now."""
+    """Returns the account of the newest submission, until it ended, or until now."""
     mine = sorted((run for run in runs if _is_of(run, job)), key=lambda run: run.number)
     begin = job.submitted_at or (mine[0].started_at if mine else now)
     end = max(begin, _end(job, mine, now))
@@ -153,7 +153,7 @@ def _times(
 
 
 def _lost(job: Job, run: Run, following: Run, running: float, pace: float | None) -> float:
-    """What the run after it had to compute again; see above."""
+    """Returns the seconds that the next run had to compute again; see above."""
     steps, shown = _steps(run, following), steps_lost(run, following)
     if steps is not None and shown is not None and steps + shown > 0:
         return running * min(1.0, shown / (steps + shown))
@@ -164,14 +164,14 @@ def _lost(job: Job, run: Run, following: Run, running: float, pace: float | None
 
 
 def _steps(run: Run, following: Run) -> int | None:
-    """The steps of this run that counted; None: nobody has said."""
+    """Returns the steps of this run that counted. None: they are not known."""
     if following.resumed_step is None or (run.resumed_step is None and run.resumed_from):
         return None
     return following.resumed_step - (run.resumed_step or 0)
 
 
 def _seconds_a_step(runs: Sequence[Run], end: datetime) -> float | None:
-    """At most: the pace of the run that has brought the most steps for its time. None: no run's steps are known."""
+    """Returns the pace of the fastest run. None: no run's steps are known."""
     paces = []
     for run, following in _with_next(runs):
         steps = _steps(run, following) if following is not None else None
@@ -181,7 +181,7 @@ def _seconds_a_step(runs: Sequence[Run], end: datetime) -> float | None:
 
 
 def _has_failed(job: Job, run: Run, following: Run | None) -> bool:
-    """Whether it had to be restarted. One that a person stopped, or that ended well, has not failed."""
+    """Tells whether the run had to be restarted. One that a person stopped, or that ended well, has not failed."""
     if following is not None:
         return "/" in following.why
     return run.ended_at is not None and not job.is_over
@@ -192,7 +192,7 @@ def _is_of(run: Run, job: Job) -> bool:
 
 
 def _end(job: Job, runs: Sequence[Run], now: datetime) -> datetime:
-    """When the account ends: with the last run of a job that is over."""
+    """Returns when the account ends: with the last run of a job that is over."""
     last = runs[-1].ended_at if runs else None
     return min(last, now) if job.is_over and last is not None else now
 
@@ -202,7 +202,10 @@ def _with_next(runs: Sequence[Run]) -> list[tuple[Run, Run | None]]:
 
 
 def _share(productive: float, of: float) -> float | None:
-    """0 to 1; None: of no time. Sums of seconds that were rounded apart may differ in the last digit."""
+    """Returns the share, 0 to 1.
+
+    None: no time has passed. Sums that were rounded apart may differ in the last digit.
+    """
     return min(1.0, productive / of) if of > 0 else None
 
 
@@ -211,7 +214,7 @@ def _seconds(begin: datetime, end: datetime) -> float:
 
 
 def lasting(seconds: float) -> str:
-    """`40 s`, `12 min`, `3.5 h` or `6.2 d`."""
+    """Returns `40 s`, `12 min`, `3.5 h` or `6.2 d`."""
     if seconds < 90:
         return f"{seconds:.3g} s"
     if seconds < 90 * 60:

@@ -1,4 +1,4 @@
-"""A training job and its runs: who works on what, and how it ended."""
+"""A training job, its runs and its ranks."""
 
 import json
 from dataclasses import dataclass, field, replace
@@ -33,17 +33,17 @@ class GangTask:
 
     @property
     def has_stopped(self) -> bool:
-        """Whether the scheduler has told that this task is over."""
+        """Whether the scheduler has reported its end."""
         return self.status == "STOPPED"
 
     @property
     def was_stopped(self) -> bool:
-        """Whether it ended because somebody asked for it, us included."""
+        """Whether it ended because nodeheal or a person asked for it."""
         return self.stop_reason.startswith(STOPPED_BY_REQUEST)
 
     @property
     def has_succeeded(self) -> bool:
-        """Whether it ended by itself with exit code 0. One that was stopped may say 0, and is not done."""
+        """Whether it ended by itself with exit code 0. A stopped task may exit with 0 and is not done."""
         return self.has_stopped and self.exit_code == 0 and not self.was_stopped
 
 
@@ -67,7 +67,7 @@ class Run:
 
     @property
     def is_running(self) -> bool:
-        """Whether every rank has been seen running and none has stopped."""
+        """Whether every rank was seen running and none has stopped."""
         return all(task.status == "RUNNING" for task in self.tasks)
 
     @property
@@ -81,13 +81,13 @@ class Run:
         return all(task.has_succeeded for task in self.tasks)
 
     def with_task(self, changed: GangTask) -> "Run":
-        """The run with one rank's task replaced."""
+        """Returns the run with one rank's task replaced."""
         return replace(self, tasks=tuple(changed if t.rank == changed.rank else t for t in self.tasks))
 
 
 @dataclass(frozen=True)
 class CheckAnswer:
-    """What one node's diagnosis before (or after) a run came to."""
+    """The result of one node's diagnosis before (or after) a run."""
 
     request_id: str
     node_id: str
@@ -110,7 +110,7 @@ class FoundCheckpoint:
 
 @dataclass(frozen=True)
 class DirectoryLook:
-    """What a node is to look for in a job's checkpoint directory: its newest whole checkpoint."""
+    """What a node is to find in a job's checkpoint directory: its newest whole checkpoint."""
 
     where: Checkpoints
     progress: str = ""  # the name of the file in which its last run may have written its steps
@@ -119,7 +119,7 @@ class DirectoryLook:
 
 @dataclass(frozen=True)
 class Job:
-    """What to run, on how many nodes, and where it is now."""
+    """What to run, on how many nodes, and its present state."""
 
     job_id: str
     pool: str
@@ -154,13 +154,14 @@ class Job:
 
     @property
     def is_over(self) -> bool:
-        """Whether nobody brings it back by himself."""
+        """Whether nodeheal will not start it again by itself."""
         return self.state in ENDED
 
 
 def _inside(spec: JobSpec) -> str:
-    """Where the container sees the checkpoints: by the innermost mount that has them. Of a task definition of the
-    user's nobody here knows the mounts.
+    """Returns the checkpoint directory as the container sees it, by the innermost mount that contains it.
+
+    The mounts of a user's own task definition are not known here.
     """
     if spec.checkpoints is None:
         return ""
@@ -171,7 +172,7 @@ def _inside(spec: JobSpec) -> str:
 
 
 def job_of(spec: JobSpec, cluster: str, task_definition: str, at: datetime) -> Job:
-    """The job that the file describes, submitted for the first time. Raises ValueError for an owner who is none."""
+    """Returns the job of a file, submitted for the first time. Raises ValueError for an invalid owner."""
     # A definition that is made of the file has its command and environment already: ECS takes little beside it.
     is_made_of_it = spec.image is not None
     return Job(
@@ -201,6 +202,6 @@ def job_of(spec: JobSpec, cluster: str, task_definition: str, at: datetime) -> J
 
 
 def _digests(spec: JobSpec) -> dict[str, str]:
-    """Of each field a digest of its value, spelled in one way: with all defaults, and keys in order."""
+    """Returns a digest of each field's value, spelled in one way: with all defaults, and keys in order."""
     values = {name: json.dumps(value, sort_keys=True) for name, value in spec.model_dump(mode="json").items()}
     return {name: sha256(value.encode()).hexdigest()[:16] for name, value in values.items()}

@@ -1,4 +1,4 @@
-"""The output of a job's ranks: where it is kept, and how it is read back."""
+"""The output of a job's ranks: where it is kept, and its lines."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -6,20 +6,20 @@ from datetime import datetime
 
 @dataclass(frozen=True)
 class LogPlace:
-    """Where the output of a container is kept: a group, and the beginning of its streams' names."""
+    """Where the output of a container is kept: a log group, and the prefix of its streams."""
 
     group: str
     prefix: str
     region: str = ""
 
     def stream(self, container: str, task_id: str) -> str:
-        """The stream of one task, as ECS names it."""
+        """Returns the stream of one task, as ECS names it."""
         return f"{self.prefix}/{container}/{task_id.rpartition('/')[2]}"
 
 
 @dataclass(frozen=True)
 class LogLine:
-    """What a rank has written, and when the log had it."""
+    """A line of a rank's output, and when the log received it."""
 
     at: datetime
     text: str
@@ -27,7 +27,7 @@ class LogLine:
 
 @dataclass(frozen=True)
 class Page:
-    """Lines in order, and from where to read on. A stream that is not there yet has none."""
+    """Lines in order, and the token to read on. A stream that does not exist yet has no lines."""
 
     lines: tuple[LogLine, ...]
     token: str

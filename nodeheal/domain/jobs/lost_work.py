@@ -1,4 +1,4 @@
-"""What a job loses by a restart, as exactly as it is known: in steps, in minutes, or not at all. Pure."""
+"""The work that a job loses by a restart: in steps, in minutes, or unknown. Pure."""
 
 from nodeheal.domain.humanize import counted, lasting
 from nodeheal.domain.jobs.job import Job, Run
@@ -7,14 +7,14 @@ _UNKNOWN = "what it had computed after that checkpoint"
 
 
 def steps_lost(run: Run, following: Run) -> int | None:
-    """The steps that a run has shown and the next one takes again; None: nobody has said how far it had come."""
+    """Returns the steps that the next run takes again. None: the last step is not known."""
     if run.last_step is None or following.resumed_step is None:
         return None
     return max(0, run.last_step - following.resumed_step)
 
 
-def lost_in_words(job: Job, run: Run | None, following: Run) -> str:
-    """The same for people. Where no steps are known, by when that checkpoint was written; at last by the job's file."""
+def lost_work_text(job: Job, run: Run | None, following: Run) -> str:
+    """Returns the lost work in words, from the steps, the checkpoint's time, or the job's file."""
     if run is None:
         return _UNKNOWN
     steps = steps_lost(run, following)

@@ -1,4 +1,4 @@
-"""Which nodes of a gang test the way between them."""
+"""Pairs of nodes for node-to-node network tests."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Pair:
-    """Two nodes. `is_shared`: one of them tests another way at the same time, so speed tells nothing."""
+    """Two nodes. `is_shared`: one of them takes part in another test at the same time, so its speed does not count."""
 
     number: int
     serves: str
@@ -15,13 +15,14 @@ class Pair:
 
     @property
     def nodes(self) -> tuple[str, str]:
-        """Both, the one that serves first."""
+        """Both nodes, the serving one first."""
         return self.serves, self.connects
 
 
 def pairs_of(nodes: Sequence[str]) -> list[Pair]:
-    """Neighbours by rank, each node once: all pairs test at the same time. One that is left over takes the last
-    neighbour a second time.
+    """Returns pairs of neighbours by rank. All of them test at the same time.
+
+    An odd node out tests with the last neighbour a second time.
     """
     even = len(nodes) - len(nodes) % 2
     pairs = [Pair(first // 2, nodes[first], nodes[first + 1]) for first in range(0, even, 2)]
@@ -33,7 +34,10 @@ def pairs_of(nodes: Sequence[str]) -> list[Pair]:
 
 
 def suspects(failed: Sequence[Pair]) -> tuple[str, ...]:
-    """The nodes that every failed way has: both of a single one, the shared one of several. None: look elsewhere."""
+    """Returns the nodes that all failed pairs contain: both of a single pair, the shared one of several.
+
+    None: no node.
+    """
     if not failed:
         return ()
     return tuple(name for name in failed[0].nodes if all(name in pair.nodes for pair in failed))

@@ -1,4 +1,4 @@
-"""Who a job belongs to: whom to tell what becomes of it."""
+"""The owner of a job, who is notified about it."""
 
 import re
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ LONGEST_ADDRESS, LONGEST_NAME = 254, 80
 
 @dataclass(frozen=True)
 class Owner:
-    """An address in lower case, by which subscriptions are matched to the letter, and a name to be greeted by."""
+    """An address in lower case, by which subscriptions are matched exactly, and a name."""
 
     address: str
     name: str = ""
@@ -21,7 +21,7 @@ class Owner:
 
 
 def parse_owner(text: str) -> Owner:
-    """`ada@example.com`, or `Ada Lovelace <ada@example.com>`. Raises ValueError that names what was given."""
+    """Reads `ada@example.com`, or `Ada Lovelace <ada@example.com>`. Raises ValueError that names the text."""
     found = _NAMED.fullmatch(text.strip())
     name, address = (found["name"], found["address"]) if found else ("", text)
     name, address = " ".join(name.split()).strip('"'), address.strip().lower()

@@ -1,4 +1,4 @@
-"""Which nodes of a pool a job gets. Pure: what is chosen is claimed elsewhere, on what is stored."""
+"""Chooses the nodes of a job. Pure: a service claims them afterwards with conditional writes."""
 
 from collections import defaultdict
 from collections.abc import Collection, Sequence
@@ -26,10 +26,10 @@ class Placement:
 def choose(
     job: Job, pool: Pool, known: Sequence[Node], unfit: Collection[str], opted_out: Collection[str], now: datetime
 ) -> Placement:
-    """Nodes for every rank, as near to one another as there are, and never the ones that are `unfit` (by their id).
+    """Returns nodes for every rank, as near to one another as possible, and none that is `unfit` (by its id).
 
-    `known`: all nodes of the pool. Nodes that nodeheal must not touch are no worse for training, and are chosen last:
-    what breaks there is not mended.
+    `known`: all nodes of the pool. Nodes that nodeheal must not touch are chosen last, because nobody would repair
+    them.
     """
     paused = pool.why_paused(now)
     if paused:
@@ -45,9 +45,9 @@ def choose(
 
 
 def never_fits(job: Job, known: Sequence[Node]) -> str:
-    """Why the job would wait for ever in the pool as it is, and all that stand in line behind it; empty: it would not.
+    """Returns why the job would wait for ever in the pool as it is, and all jobs queued behind it. Empty: it fits.
 
-    For who submits it. One that has waited since before the pool became smaller goes on waiting: new nodes may come.
+    It is asked at submission. A job that is queued already goes on waiting, because new nodes may come.
     """
     able = [node for node in known if node.state not in ABSENT and node.accelerators >= job.accelerators]
     usual = [node for node in able if not node.is_spare]
@@ -58,7 +58,7 @@ def never_fits(job: Job, known: Sequence[Node]) -> str:
 
 
 def _why_not(node: Node, unfit: Collection[str], now: datetime) -> str:
-    """What keeps a job from starting here now; empty: nothing."""
+    """Returns why no job can start on the node now. Empty: it can."""
     if node.node_id in unfit:
         return "did not pass a check before this job"
     if node.is_spare:
@@ -77,7 +77,7 @@ def _why_not(node: Node, unfit: Collection[str], now: datetime) -> str:
 
 
 def _nearest(wanted: int, free: Sequence[Node], opted_out: Collection[str]) -> list[Node]:
-    """From the rack that is just large enough; where none is, from as few racks as possible."""
+    """Takes the rack that is just large enough; where there is none, as few racks as possible."""
     racks: dict[str, list[Node]] = defaultdict(list)
     for node in sorted(free, key=lambda node: (node.node_id in opted_out, node.node_id)):
         racks[node.rack].append(node)

@@ -1,6 +1,6 @@
-"""The limits that a job sets itself: how often it is restarted before a human looks. Pure.
+"""The restart limits of a job itself. Pure.
 
-The policy's limit of restarts holds beside them: the stricter one wins.
+The policy's limit of restarts applies too: the stricter one wins.
 """
 
 from collections.abc import Collection, Sequence
@@ -19,10 +19,10 @@ HANGS_OF_ONE_NODE = 3
 
 
 def own_limits(job: Job, hang_seen_by: Collection[str] = ()) -> tuple[Reservation, ...]:
-    """What a restart must reserve for the job's own sake; nothing for one that was not submitted by its file.
+    """Returns what a restart must reserve by the job's own limits. A job that was not submitted by a file has none.
 
-    `hang_seen_by`: the nodes that report a hang, where the restart is for one. A single one has a limit of its own.
-    Submitted again, the job begins to count again: a person has looked.
+    `hang_seen_by`: the nodes that report a hang, where the restart is for one. A single node has a limit of its own.
+    Each submission starts counting again, because a person has looked.
     """
     if not job.submission:
         return ()
@@ -42,15 +42,15 @@ def own_limits(job: Job, hang_seen_by: Collection[str] = ()) -> tuple[Reservatio
     return tuple(Reservation(scope=f"{scope}/{which}", limit=limit) for which, limit in allowed.items())
 
 
-def is_for_lone_hangs(reservation: Reservation) -> bool:
-    """Whether it is the limit of hangs that one node alone reports."""
+def is_limit_of_lone_hangs(reservation: Reservation) -> bool:
+    """Tells whether it is the limit of hangs that only one node reports."""
     return f"/{BY_ONE}/" in reservation.scope
 
 
-def why_stuck(job: Job, runs: Sequence[Run]) -> str:
-    """Why another run would get no further: its last ones began where it would begin. Empty: nobody can say so.
+def no_progress_reason(job: Job, runs: Sequence[Run]) -> str:
+    """Returns why another run would make no progress: the last ones began at the same checkpoint. Empty: it may.
 
-    A run of which nobody knows where it began does not count, and ends the row.
+    A run whose beginning is not known does not count, and ends the series.
     """
     found, allowed = job.found, job.restarts.without_progress
     if found is None or not found.path:

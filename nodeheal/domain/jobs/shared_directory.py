@@ -1,7 +1,7 @@
-"""Whether the nodes of a job see one directory, by what each of them sees there. Pure.
+"""Decides whether the nodes of a job share one checkpoint directory, by what each of them sees there. Pure.
 
-A disk of the machine's own is shared by nobody else. The server of a network file system numbers its folders, so that
-two of its clients who see the same number see the same folder. Of others nobody can tell.
+A local disk is shared with nobody. The server of a network file system numbers its folders, so two clients that see the
+same number see the same folder. Other file systems leave it unknown.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,8 +26,8 @@ _IN_DOUBT = "not known whether"
 
 
 @dataclass(frozen=True)
-class Shared:
-    """OK: they see one. FAILED: they do not, and who stands out from those that agree. UNKNOWN: nobody can tell."""
+class SharedDirectory:
+    """OK: they share it. FAILED: they do not; `accused` differ from the others. UNKNOWN: it cannot be decided."""
 
     verdict: Verdict
     told: str
@@ -35,12 +35,12 @@ class Shared:
 
 
 def is_in_doubt(job: Job) -> bool:
-    """Whether its nodes were asked, and nobody can tell."""
+    """Tells whether the nodes were asked, and it could not be decided."""
     return job.directory_seen.startswith(_IN_DOUBT)
 
 
-def is_shared(directory: str, sights: Mapping[str, Sight | str]) -> Shared:
-    """Judge what each node has seen there, by its name; or why it could not say."""
+def is_shared(directory: str, sights: Mapping[str, Sight | str]) -> SharedDirectory:
+    """Compares what each node has seen there, by its name, or why it could not say."""
     seen = {name: sight for name, sight in sights.items() if isinstance(sight, Sight)}
     groups = _grouped(seen)
     first = [seen[names[0]] for names in groups]
@@ -49,18 +49,19 @@ def is_shared(directory: str, sights: Mapping[str, Sight | str]) -> Shared:
     silent = {name: str(said) for name, said in sights.items() if name not in seen}
     if silent:
         why = "; ".join(f"{name}: {said}" for name, said in list(silent.items())[:_NAMED])
-        return Shared(Verdict.UNKNOWN, f"{_IN_DOUBT} all nodes share {directory}: {why}")
+        return SharedDirectory(Verdict.UNKNOWN, f"{_IN_DOUBT} all nodes share {directory}: {why}")
     if len(groups) > 1:
         told = "; ".join(f"{_listed(names)}: {_shown(seen[names[0]])}" for names in groups)
-        return Shared(Verdict.UNKNOWN, f"{_IN_DOUBT} all nodes share {directory}: {told}")
+        return SharedDirectory(Verdict.UNKNOWN, f"{_IN_DOUBT} all nodes share {directory}: {told}")
     one = next(iter(seen.values()))
     where = f"they run on one machine: {one.file_system} {one.source}" if _is_local(one) else _shown(one)
-    return Shared(Verdict.OK, f"all {len(seen)} nodes share {directory} ({where})")
+    return SharedDirectory(Verdict.OK, f"all {len(seen)} nodes share {directory} ({where})")
 
 
-def _not_shared(directory: str, seen: Mapping[str, Sight], groups: Sequence[Sequence[str]]) -> Shared:
-    """Who is accused: those few who cannot see what most of the others agree on. A tie accuses nobody, but for nodes
-    that have only their own disks where the others have a network file system: it is not mounted there.
+def _not_shared(directory: str, seen: Mapping[str, Sight], groups: Sequence[Sequence[str]]) -> SharedDirectory:
+    """Accuses the few nodes that cannot see what most others agree on. A tie accuses nobody.
+
+    The exception: nodes with only local disks, where the others have a network file system. It is not mounted there.
     """
     told = "; ".join(f"{_listed(names)}: {_shown(seen[names[0]])}" for names in groups[:_NAMED])
     told = f"{directory} is not one directory on all nodes: {told}"
@@ -68,12 +69,15 @@ def _not_shared(directory: str, seen: Mapping[str, Sight], groups: Sequence[Sequ
     others = [name for name in seen if _cannot_be_one(seen[name], theirs)]
     is_not_mounted = not _is_local(theirs) and all(_is_local(seen[name]) for name in others)
     if len(agreeing) < len(others) + (0 if is_not_mounted else 1):
-        return Shared(Verdict.FAILED, told)
-    return Shared(Verdict.FAILED, told, tuple(others))
+        return SharedDirectory(Verdict.FAILED, told)
+    return SharedDirectory(Verdict.FAILED, told, tuple(others))
 
 
 def _grouped(seen: Mapping[str, Sight]) -> list[list[str]]:
-    """Who sees the same, the largest group first; of two alike the one that is on a network."""
+    """Groups the nodes that see the same, the largest group first.
+
+    Of two equal ones the one on a network comes first.
+    """
     groups: dict[tuple[object, ...], list[str]] = {}
     for name, sight in seen.items():
         groups.setdefault(_place(sight), []).append(name)
@@ -81,7 +85,7 @@ def _grouped(seen: Mapping[str, Sight]) -> list[list[str]]:
 
 
 def _place(sight: Sight) -> tuple[object, ...]:
-    """What is the same for two nodes exactly if they see one folder, as far as anybody can tell."""
+    """Returns a value that is equal for two nodes if they see one folder, as far as that can be known."""
     if _is_local(sight):
         return ("local", sight.machine, sight.device, sight.inode, sight.missing)
     if _family(sight):
@@ -90,7 +94,7 @@ def _place(sight: Sight) -> tuple[object, ...]:
 
 
 def _cannot_be_one(one: Sight, other: Sight) -> bool:
-    """Whether it is certain that these are two directories."""
+    """Tells whether these are certainly two directories."""
     if _place(one) == _place(other):
         return False
     return _is_local(one) or _is_local(other) or _family(one) == _family(other) != ""

@@ -1,6 +1,6 @@
-"""The policy document: every knob that an operator may turn, with its unit, default and meaning.
+"""The policy document: every setting of an operator, with its unit, default and meaning.
 
-Pure data. What is decided from it lives in `decide.py`. docs/reference/policy.md is generated from here.
+Pure data. `decide.py` decides from it. docs/reference/policy.md is generated from it.
 """
 
 import hashlib
@@ -153,7 +153,7 @@ class RecoveryPolicy(Frozen):
         return self
 
     def limited_actions(self) -> list[Action]:
-        """The actions that need a limit: those of every policy, and those that one of its pools has switched on."""
+        """Returns the actions that need a limit. An optional one needs it where a pool has switched it on."""
         pools = (self.default_pool, *self.pools.values())
         return [
             action
@@ -162,20 +162,20 @@ class RecoveryPolicy(Frozen):
         ]
 
     def pool(self, name: str) -> PoolPolicy:
-        """What holds for this pool."""
+        """Returns the policy of this pool."""
         return self.pools.get(name, self.default_pool)
 
     def override(self, fault: str, pool: str) -> Override | None:
-        """The override that names the fault (`family/code/subcode`) most exactly, or None."""
+        """Returns the override that names the fault (`family/code/subcode`) most exactly, or None."""
         found = [(exact, o) for o in self.overrides if (exact := o.exactness(fault, pool))]
         return max(found, key=lambda pair: pair[0])[1] if found else None
 
     def why_opted_out(self, node_id: str) -> str:
-        """Why the node is only observed, always; empty: it is not opted out."""
+        """Returns why the node is always only observed. Empty: it is not opted out."""
         return f"{node_id} is opted out ({self.opted_out[node_id]})" if node_id in self.opted_out else ""
 
     def why_only_observe(self, node_id: str, pool: str, now: datetime) -> str:
-        """What keeps nodeheal from touching this node now, whatever the fault; empty: nothing."""
+        """Returns why this node must not be touched now, whatever the fault is. Empty: it may be touched."""
         opted_out = self.why_opted_out(node_id)
         if opted_out:
             return opted_out
@@ -185,7 +185,7 @@ class RecoveryPolicy(Frozen):
         return ""
 
     def acting(self) -> "RecoveryPolicy":
-        """The same document with every pool in act mode, at all times: what it would do if it were let."""
+        """Returns the document with every pool in act mode at all times: what it would do if it were allowed."""
         freed = {"mode": Mode.act, "modes": {}, "maintenance": ()}
         pools = {name: pool.model_copy(update=freed) for name, pool in self.pools.items()}
         default = self.default_pool.model_copy(update=freed)
@@ -196,13 +196,13 @@ class RecoveryPolicy(Frozen):
 
     @cached_property
     def version(self) -> str:
-        """A content hash: two documents that say the same have the same version."""
+        """A content hash: equal documents have equal versions."""
         document = json.dumps(self.model_dump(mode="json"), sort_keys=True)
         return hashlib.sha256(document.encode()).hexdigest()[:12]
 
 
 class PolicyRefused(ValueError):
-    """A document that may not come into force. `complaints`: one for each field that is wrong, the field first."""
+    """The document is invalid. `complaints`: one for each wrong field, the field first."""
 
     def __init__(self, complaints: tuple[str, ...]) -> None:
         super().__init__("; ".join(complaints))
@@ -210,7 +210,7 @@ class PolicyRefused(ValueError):
 
 
 def parse_policy(text: str) -> RecoveryPolicy:
-    """The document, for whoever reads one: operator, validator or function. Raises PolicyRefused."""
+    """Reads the document. Raises PolicyRefused for an invalid one."""
     try:
         policy = RecoveryPolicy.model_validate_json(text)
         json.loads(text, object_pairs_hook=_each_once)
@@ -222,7 +222,7 @@ def parse_policy(text: str) -> RecoveryPolicy:
 
 
 def complaints_of(error: ValidationError) -> tuple[str, ...]:
-    """What is wrong with a document, the field first."""
+    """Returns what is wrong with a document, the field first."""
     told = (
         (".".join(map(str, e["loc"])) or "document", e["msg"].removeprefix("Value error, ") + perhaps(e))
         for e in error.errors()
@@ -231,7 +231,7 @@ def complaints_of(error: ValidationError) -> tuple[str, ...]:
 
 
 def perhaps(error: ErrorDetails) -> str:
-    """What may have been meant, where one of a few words was asked for."""
+    """Returns the word that was probably meant, where one of a few words was expected."""
     expected = re.findall(r"'([^']*)'", str(error.get("ctx", {}).get("expected", "")))
     given = error["input"]
     if not isinstance(given, str):

@@ -1,4 +1,4 @@
-"""What a valid policy document says that its author can hardly have meant. A doubt refuses nothing."""
+"""Finds settings in a valid policy document that were probably not intended. They refuse nothing."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -28,8 +28,8 @@ _A_MONDAY = datetime(2024, 1, 1, tzinfo=UTC)
 _LOOK_EVERY_MINUTES = 10
 
 
-def doubts(policy: RecoveryPolicy) -> Iterator[str]:
-    """One sentence for each, the field first."""
+def lint_policy(policy: RecoveryPolicy) -> Iterator[str]:
+    """Yields one sentence for each, the field first."""
     pools = {"default_pool": policy.default_pool, **{f"pools.{name}": pool for name, pool in policy.pools.items()}}
     named = [*((f"pools.{name}", name) for name in policy.pools)]
     named += [(f"overrides.{i}.pools", name) for i, one in enumerate(policy.overrides) for name in one.pools]
@@ -70,7 +70,7 @@ def _of_a_pool(field: str, pool: PoolPolicy) -> Iterator[str]:
 
 
 def _most_slots(budget: Budget) -> int:
-    """How many slots the largest of pools has."""
+    """Returns how many slots the largest possible pool has."""
     return budget.slots(1_000_000)
 
 

@@ -1,4 +1,4 @@
-"""Links with which a human answers: signed, for one question, until a time. Single use is the timeline's business."""
+"""Signed links with which a human answers one question until a time. The timeline ensures single use."""
 
 import hashlib
 import hmac
@@ -9,19 +9,19 @@ from urllib.parse import urlencode
 
 
 class Answer(StrEnum):
-    """What a human says to what nodeheal would do."""
+    """A human's answer to a proposal of nodeheal."""
 
     approve = "approve"
     refuse = "refuse"
 
 
 class LinkRefused(ValueError):
-    """A link that answers nothing; says why."""
+    """The link answers nothing. Says why."""
 
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked: the decision of one turn of one incident."""
+    """The decision of one turn of one incident, as a human is asked about it."""
 
     incident_id: str
     turn: int
@@ -29,19 +29,22 @@ class Question:
 
 @dataclass(frozen=True)
 class Links:
-    """Makes and reads links. `key`: a secret that only nodeheal's own functions can read."""
+    """Makes and reads links. `key`: a secret that only nodeheal's functions can read."""
 
     base_url: str
     key: bytes
 
     def link(self, question: Question, answer: Answer, expires_at: datetime) -> str:
-        """The address of the page on which this answer is given."""
+        """Returns the address of the page on which this answer is given."""
         expires = int(expires_at.timestamp())
         query = {"incident": question.incident_id, "turn": question.turn, "answer": answer.value, "expires": expires}
         return f"{self.base_url}?{urlencode({**query, 'signature': self._sign(question, answer, expires)})}"
 
     def read(self, query: dict[str, str], now: datetime) -> tuple[Question, Answer]:
-        """What a link asks and answers. Raises LinkRefused for one that is forged, cut short, or late."""
+        """Returns the question and the answer of a link.
+
+        Raises LinkRefused for one that is forged, cut short, or late.
+        """
         try:
             question = Question(query["incident"], int(query["turn"]))
             answer, expires = Answer(query["answer"]), int(query["expires"])

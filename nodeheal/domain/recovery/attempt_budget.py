@@ -1,4 +1,4 @@
-"""The arithmetic of attempts: a sliding window that counts what was spent."""
+"""The arithmetic of attempts: a sliding window counts what was spent."""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -8,7 +8,7 @@ from nodeheal.domain.verbs import VERBS
 
 
 def in_window(attempts: Mapping[str, datetime], limit: AttemptLimit, now: datetime) -> dict[str, datetime]:
-    """The attempts that still count: those younger than the window."""
+    """Returns the attempts that still count: those younger than the window."""
     oldest = now - timedelta(seconds=limit.window_seconds)
     return {attempt_id: at for attempt_id, at in attempts.items() if at > oldest}
 
@@ -16,7 +16,10 @@ def in_window(attempts: Mapping[str, datetime], limit: AttemptLimit, now: dateti
 def reserve(
     attempts: Mapping[str, datetime], attempt_id: str, limit: AttemptLimit, now: datetime
 ) -> tuple[bool, dict[str, datetime]]:
-    """(granted, attempts that count afterwards). An id that is there already is granted and spends nothing more."""
+    """Returns whether the attempt is granted, and the attempts that count afterwards.
+
+    An attempt that is reserved already is granted again and spends nothing more.
+    """
     counted = in_window(attempts, limit, now)
     if attempt_id in counted:
         return True, counted
@@ -25,16 +28,16 @@ def reserve(
     return True, {**counted, attempt_id: now}
 
 
-def spelled(reservation: Reservation, spent: int) -> str:
-    """'1 of 1 reboots in 24 h', for reasons and emails; whose, for an accelerator and for a job's own limit."""
+def attempts_text(reservation: Reservation, spent: int) -> str:
+    """Returns '1 of 1 reboots in 24 h', for reasons and emails. It names the accelerator or the job's own limit."""
     limit, (kind, _, who) = reservation.limit, reservation.scope.partition("#")
     name = VERBS[limit.group].plural
     whose = f" of accelerator {who}" if kind == "accelerator" else ""
     when = f"in {limit.window_seconds / 3600:g} h"
     job_id, _, which = who.partition("/")
-    _, is_hang, seen_by = which.partition("/hangs/")
+    _, is_hang, trusted_time = which.partition("/hangs/")
     if kind == "job" and is_hang:
-        return f"{spent} of {limit.limit} {name} of {job_id} for hangs that {seen_by} alone reported {when}"
+        return f"{spent} of {limit.limit} {name} of {job_id} for hangs that {trusted_time} alone reported {when}"
     if kind == "job" and which:
         setting = "restarts.total" if which.endswith("/total") else "restarts.in_window"
         when = f"{'since it was submitted' if which.endswith('/total') else when} (the job's own {setting})"

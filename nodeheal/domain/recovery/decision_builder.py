@@ -1,4 +1,4 @@
-"""Spells decisions: fills in what every one of them carries."""
+"""Builds decisions: fills in the fields that every decision carries."""
 
 import math
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from nodeheal.contract.steps import Decision, Reservation
 from nodeheal.contract.vocabulary import Action, Awaited, Ending, Escalation, Step
-from nodeheal.domain.faults.assessment import Case
+from nodeheal.domain.faults.assessment import FaultAssessment
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.decision_context import accelerator_scope, job_scope, node_scope
 from nodeheal.domain.recovery.incident import History
@@ -15,12 +15,12 @@ from nodeheal.domain.verbs import verb_of_step
 
 
 @dataclass(frozen=True)
-class Spell:
-    """What a decision is taken from, and how it is put into words."""
+class DecisionBuilder:
+    """Holds what a decision is made from, and builds decisions with their reasons."""
 
     history: History
     policy: RecoveryPolicy
-    case: Case
+    assessment: FaultAssessment
     now: datetime
 
     @property
@@ -37,7 +37,7 @@ class Spell:
         deadline_seconds: int | None = None,
         is_move: bool = False,
     ) -> Decision:
-        """Carry out `step`. `action`: the rung that it climbs, whose attempts are reserved first."""
+        """Builds the decision to carry out `step`. `action`: the verb whose attempts are reserved first."""
         return self._decision(
             step=step,
             reason=reason,
@@ -50,13 +50,19 @@ class Spell:
         )
 
     def wait_on(
-        self, seen: Progress, awaits: Awaited, reason: str, seconds: int, action: Action | None = None, key: str = ""
+        self,
+        progress: Progress,
+        awaits: Awaited,
+        reason: str,
+        seconds: int,
+        action: Action | None = None,
+        key: str = "",
     ) -> Decision | None:
-        """Wait, or go on waiting: what wakes it meanwhile gives it no new time. None: the time is over.
+        """Builds a wait with one deadline for all its wake-ups. Returns None when the deadline has passed.
 
-        `key`: its page's. Under another one it is another wait.
+        `key`: the key of its page. A wait under another key is another wait.
         """
-        until = seen.due.get((awaits, key)) or self.now + timedelta(seconds=max(1, seconds))
+        until = progress.due.get((awaits, key)) or self.now + timedelta(seconds=max(1, seconds))
         left = math.ceil((until - self.now).total_seconds())
         return self.wait(awaits, reason, left, action, key or None, until) if left > 0 else None
 
@@ -69,7 +75,7 @@ class Spell:
         page_key: str | None = None,
         due_at: datetime | None = None,
     ) -> Decision:
-        """Wait until something has happened, for so long at most. `action`: what is to come after it."""
+        """Builds a wait with a time limit. `action`: the verb that follows it."""
         return self._decision(
             step=Step.WAIT,
             awaits=awaits,
@@ -81,44 +87,44 @@ class Spell:
         )
 
     def close(self, ending: Ending, reason: str, is_held_back: bool = False, page_key: str | None = None) -> Decision:
-        """End it without a human."""
+        """Builds the decision to end the incident without a human."""
         return self._decision(
             step=Step.CLOSE, ending=ending, reason=reason, is_held_back=is_held_back, page_key=page_key
         )
 
-    def hand_over(self, code: Escalation, reason: str, page_key: str | None = None) -> Decision:
-        """End it with a human. `code` names the runbook."""
+    def escalate(self, code: Escalation, reason: str, page_key: str | None = None) -> Decision:
+        """Builds the decision to end the incident with a human. `code` names the runbook."""
         return self._decision(
             step=Step.ESCALATE, ending=Ending.HANDED_TO_A_HUMAN, escalation=code, reason=reason, page_key=page_key
         )
 
     def reservations(self, action: Action) -> tuple[Reservation, ...]:
-        """What an attempt of this action is counted for: the job, or the node and the accelerator that is broken."""
+        """Returns the limits that an attempt counts against: those of the job, or of the node and its accelerator."""
         if action is Action.RESTART_WORKLOAD:
             scope = job_scope(str(self.job_id))
             ours = Reservation(scope=scope, limit=self.policy.limits[action])
-            return (ours, *self.history.surroundings.job_limits)
+            return (ours, *self.history.context.job_limits)
         if action not in self.policy.limits:
-            return ()  # a rung that the policy does not know: no pool has it
+            return ()  # the policy has no limit for it: no pool uses it
         found = [Reservation(scope=node_scope(self.history.incident.node_id), limit=self.policy.limits[action])]
-        serial, limit = self.case.fault.event.component_serial, self.policy.accelerator_limits.get(action)
+        serial, limit = self.assessment.fault.event.component_serial, self.policy.accelerator_limits.get(action)
         if serial and limit:
             found.append(Reservation(scope=accelerator_scope(serial), limit=limit))
         return tuple(found)
 
-    def _decision(self, **said: object) -> Decision:
+    def _decision(self, **fields: object) -> Decision:
         known: dict[str, object] = {
             "node_id": self.history.incident.node_id,
             "job_id": self.job_id,
             "pool": self.history.incident.pool,
             "events_seen": self.history.event_count,
             "deadline_seconds": self.policy.deadlines.quick_seconds,
-            "fault": self.case.fault.title,
-            "why": self.case.fault.why,
-            "fault_at": self.case.fault.alike[-1].observed_at if self.case.fault.alike else None,
+            "fault": self.assessment.fault.title,
+            "why": self.assessment.fault.why,
+            "fault_at": self.assessment.fault.alike[-1].observed_at if self.assessment.fault.alike else None,
             "policy_version": self.policy.version,
         }
-        return Decision.model_validate({**known, **said})
+        return Decision.model_validate({**known, **fields})
 
     def _diagnostics_level(self) -> int:
         return self.policy.pool(self.history.incident.pool).diagnostics_level or self.policy.diagnostics_level

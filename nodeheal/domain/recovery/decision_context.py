@@ -1,4 +1,4 @@
-"""What a decision must know of the world outside its incident: other nodes, other jobs, and the node's own past."""
+"""The context of a decision: other nodes, other jobs, the pool, and the node's own past."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,8 +12,8 @@ from nodeheal.domain.fleet.pool import Pool
 
 
 @dataclass(frozen=True)
-class Sighting:
-    """One fault, seen somewhere in the pool: what others need to know of an event, and the job that ran there."""
+class Observation:
+    """One fault that was seen somewhere in the pool, and the job that ran there."""
 
     event_id: str
     node_id: str
@@ -29,22 +29,22 @@ class Sighting:
 
 
 @dataclass(frozen=True)
-class Surroundings:
-    """Everything beside the incident's own story. The defaults are those of a node that nobody knows more about."""
+class DecisionContext:
+    """Everything that a decision needs beside the incident's own history. The defaults describe an unknown node."""
 
     provider: Provider = Provider.hybrid
     pool_nodes: int = 0
     boot_id: str = ""  # the boot that the node runs now; empty: as when the incident began
     booted_at: datetime | None = None
     agent_since: datetime | None = None  # when the agent's current version was first heard
-    good_since: datetime | None = None  # when the node last passed its diagnostics
+    healthy_since: datetime | None = None  # when the node last passed its diagnostics
     job_is_running: bool = False
     is_job_broken: bool = False  # a rank of its run has failed, or was on an earlier boot of this node
     run_started_at: datetime | None = None  # of the job's newest run
     recoveries: tuple[PastRecovery, ...] = ()
     spent: Mapping[tuple[str, Action], int] = field(default_factory=dict)  # by (scope, group), in the policy's windows
-    sightings: tuple[Sighting, ...] = ()  # of the whole pool, this node included
-    is_taken_away: bool = False  # the node is no longer this incident's: a human has given it back, or up
+    observations: tuple[Observation, ...] = ()  # of the whole pool, this node included
+    is_released_or_retired: bool = False  # the node is no longer this incident's: a human has given it back, or up
     pool: Pool = field(default_factory=lambda: Pool(""))  # its breaker and its pause
     job_limits: tuple[Reservation, ...] = ()  # what the job itself allows: reserved beside what the policy does
     free_nodes: int = 0  # on which the job could go on at once; asked for only where it was stopped
@@ -57,7 +57,10 @@ class Surroundings:
     why_unproven: str = ""  # why nothing may be done because of what the node's agent says; empty: it proves to be it
 
     def why_paused(self, node_id: str, now: datetime) -> str:
-        """Why nothing may be touched here now, in words; empty: it may. A human wants that, or the agent is too old."""
+        """Returns why nothing may be touched now, in words.
+
+        Empty: there is no pause, and the agent signs its reports.
+        """
         if self.why_unproven:
             return self.why_unproven
         if self.node_paused_until is not None and self.node_paused_until > now:
@@ -65,9 +68,9 @@ class Surroundings:
         return self.pool.why_paused(now)
 
 
-def sighting_of(event: HealthEvent, job_id: str | None, note: str = "") -> Sighting:
-    """What others need to know of an event."""
-    return Sighting(
+def observation_of(event: HealthEvent, job_id: str | None, note: str = "") -> Observation:
+    """Returns what other incidents need to know of an event."""
+    return Observation(
         event_id=event.event_id,
         node_id=event.node_id,
         at=event.observed_at,
@@ -83,15 +86,15 @@ def sighting_of(event: HealthEvent, job_id: str | None, note: str = "") -> Sight
 
 
 def node_scope(node_id: str) -> str:
-    """The scope of the attempts ledger that counts for a node."""
+    """The scope of the attempts ledger for a node."""
     return f"node#{node_id}"
 
 
 def accelerator_scope(serial: str) -> str:
-    """The scope that counts for an accelerator, whatever node it sits in."""
+    """The scope for an accelerator, in whatever node it is."""
     return f"accelerator#{serial}"
 
 
 def job_scope(job_id: str) -> str:
-    """The scope that counts for a training job."""
+    """The scope for a training job."""
     return f"job#{job_id}"

@@ -1,4 +1,4 @@
-"""What a node is asked before and after it is touched: its evidence, and its diagnostics."""
+"""What a node is asked for: its evidence before it is touched, and its diagnostics."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from nodeheal.contract.vocabulary import Check
 
 @dataclass(frozen=True)
 class Upload:
-    """Leave to write one object for whoever holds the ticket: this key only, at most so big, until it expires."""
+    """A permission to write one object: this key only, up to this size, until it expires."""
 
     key: str
     link: str  # s3://…
@@ -19,7 +19,10 @@ class Upload:
 
 @dataclass(frozen=True)
 class EvidenceAsked:
-    """What a node is asked before anything is done to it. No upload: nothing is saved; `accused`: to be confirmed."""
+    """What a node is asked for before anything is done to it.
+
+    No upload: nothing is saved. `accused`: it is to confirm that.
+    """
 
     upload: Upload | None
     bug_report: bool = False
@@ -28,7 +31,7 @@ class EvidenceAsked:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What a diagnosis is made of: how deep, which checks, and the tests that failed before, to be rerun first."""
+    """A diagnosis: its level, its checks, and the tests that failed before, which are rerun first."""
 
     level: int = 1
     checks: tuple[Check, ...] = (Check.dcgm,)

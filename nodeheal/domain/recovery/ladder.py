@@ -1,6 +1,6 @@
-"""The ladder: which rungs are left for a fault, and why a human is needed where none is.
+"""The escalation ladder: which verbs are left for a fault, and why a human is needed where none is.
 
-It has memory, and it never goes down within a window.
+It remembers what was tried, and never goes down within a window.
 """
 
 from datetime import timedelta
@@ -9,72 +9,74 @@ from nodeheal.contract.vocabulary import Action, Escalation, Outcome, Refusal
 from nodeheal.domain.faults.catalog import find
 from nodeheal.domain.faults.diagnosis import Fault
 from nodeheal.domain.recovery import attempt_budget
-from nodeheal.domain.recovery.decision_builder import Spell
+from nodeheal.domain.recovery.decision_builder import DecisionBuilder
 from nodeheal.domain.recovery.progress import Progress
-from nodeheal.domain.verbs import DISRUPTIVENESS, RUNGS, VERBS
+from nodeheal.domain.verbs import DISRUPTIVENESS, ESCALATION_STEPS, VERBS
 
 _NOT_SEEN = (Outcome.TIMED_OUT, Outcome.UNKNOWN)
 
 
-def next_rungs(fault: Fault, seen: Progress, say: Spell) -> tuple[list[Action], list[str]]:
-    """(the destructive rungs that are left, in order; why others are left out, in words)."""
-    lemon = "" if fault.is_by_hand else why_lemon(say)
-    rungs = rungs_of(fault, say)
+def remaining_steps(fault: Fault, progress: Progress, builder: DecisionBuilder) -> tuple[list[Action], list[str]]:
+    """Returns the verbs that are left, in order, and why others are left out, in words."""
+    lemon = "" if fault.is_by_hand else lemon_reason(builder)
+    actions = escalation_steps(fault, builder)
     if lemon:
-        rungs = [say.policy.lemon.action] if say.policy.lemon.action in RUNGS else []
-    notes = [lemon] if lemon and not seen.tried else []
-    reached = max((DISRUPTIVENESS[rung.action] for rung in seen.tried), default=-1)
+        actions = [builder.policy.lemon.action] if builder.policy.lemon.action in ESCALATION_STEPS else []
+    notes = [lemon] if lemon and not progress.tried else []
+    reached = max((DISRUPTIVENESS[step.action] for step in progress.tried), default=-1)
     left = []
-    for rung in rungs:
-        if DISRUPTIVENESS[rung] <= reached:
+    for action in actions:
+        if DISRUPTIVENESS[action] <= reached:
             continue
-        spent = why_spent(rung, say)
+        spent = spent_reason(action, builder)
         if spent:
             notes.append(spent)
         else:
-            left.append(rung)
+            left.append(action)
     return left, notes
 
 
-def rungs_of(fault: Fault, say: Spell) -> list[Action]:
-    """The destructive rungs of the fault, in order. A pool may put a stop and start after the reboot, on EC2 only.
+def escalation_steps(fault: Fault, builder: DecisionBuilder) -> list[Action]:
+    """Returns the fault's destructive verbs, in order. A pool may add a stop and start after the reboot, on EC2.
 
-    Not where an operator has asked for a reboot: that one is all he asked for.
+    An operator's request for a reboot gets nothing added.
     """
-    rungs = [action for action in fault.ladder[fault.start :] if action in RUNGS]
-    is_wanted = say.policy.pool(say.history.incident.pool).stop_start and not fault.is_by_hand
+    actions = [action for action in fault.ladder[fault.start :] if action in ESCALATION_STEPS]
+    is_wanted = builder.policy.pool(builder.history.incident.pool).stop_start and not fault.is_by_hand
     providers = VERBS[Action.STOP_START].providers
-    if not is_wanted or say.history.surroundings.provider not in providers or Action.REBOOT not in fault.ladder:
-        return rungs
-    # A ladder that is climbed at its second rung has had its reboots in earlier incidents.
-    place = rungs.index(Action.REBOOT) + 1 if Action.REBOOT in rungs else 0
-    return [*rungs[:place], Action.STOP_START, *rungs[place:]]
+    if not is_wanted or builder.history.context.provider not in providers or Action.REBOOT not in fault.ladder:
+        return actions
+    # A fault that begins on the second step has had its reboots in earlier incidents.
+    place = actions.index(Action.REBOOT) + 1 if Action.REBOOT in actions else 0
+    return [*actions[:place], Action.STOP_START, *actions[place:]]
 
 
-def why_spent(rung: Action, say: Spell) -> str:
-    """Why the ledger has no attempt left for this rung, or has been higher already; empty: it may be tried."""
-    spent = say.history.surroundings.spent
-    for reservation in say.reservations(rung):
-        count = spent.get((reservation.scope, rung), 0)
+def spent_reason(action: Action, builder: DecisionBuilder) -> str:
+    """Returns why this verb may not be tried: no attempt is left, or a higher one was tried before. Empty: it may."""
+    spent = builder.history.context.spent
+    for reservation in builder.reservations(action):
+        count = spent.get((reservation.scope, action), 0)
         if count >= reservation.limit.limit:
-            return f"{attempt_budget.spelled(reservation, count)} are spent"
-    for higher in RUNGS:
-        scopes = [r.scope for r in say.reservations(higher)] if DISRUPTIVENESS[higher] > DISRUPTIVENESS[rung] else []
+            return f"{attempt_budget.attempts_text(reservation, count)} are spent"
+    for higher in ESCALATION_STEPS:
+        scopes = (
+            [r.scope for r in builder.reservations(higher)] if DISRUPTIVENESS[higher] > DISRUPTIVENESS[action] else []
+        )
         if any(spent.get((scope, higher), 0) for scope in scopes):
             return (
                 f"{VERBS[higher].announced} was tried in this window already, "
-                f"so {VERBS[rung].announced} is not tried again"
+                f"so {VERBS[action].announced} is not tried again"
             )
     return ""
 
 
-def why_lemon(say: Spell) -> str:
-    """Whether the node was recovered so often that it is a lemon, in words; empty: it was not."""
-    rules, incident = say.policy.lemon, say.history.incident
-    oldest = say.now - timedelta(seconds=rules.window_seconds)
+def lemon_reason(builder: DecisionBuilder) -> str:
+    """Returns why the node is a lemon: it was recovered too often. Empty: it is none."""
+    rules, incident = builder.policy.lemon, builder.history.incident
+    oldest = builder.now - timedelta(seconds=rules.window_seconds)
     others = {
         past.incident_id
-        for past in say.history.surroundings.recoveries
+        for past in builder.history.context.recoveries
         if past.opened_at > oldest and past.incident_id != incident.incident_id
     }
     if len(others) + 1 < rules.incidents:
@@ -83,25 +85,25 @@ def why_lemon(say: Spell) -> str:
     return f"{incident.node_id} is a lemon: {len(others) + 1} incidents in {days:g} days"
 
 
-def why_asked(fault: Fault) -> Escalation:
-    """Why a fault asks for a human by itself: nobody knows it, or somebody who knows it wants one."""
+def escalation_of_fault(fault: Fault) -> Escalation:
+    """Returns why a fault goes to a human by itself: it is unknown, or the catalog or the policy asks for one."""
     event = fault.event
     is_known = fault.meaning.is_policy or find(event.family, event.code, event.subcode) is not None
     return Escalation.ASKS_FOR_A_HUMAN if is_known else Escalation.UNKNOWN_FAULT
 
 
-def why_ended(fault: Fault, seen: Progress, say: Spell) -> Escalation:
-    """Why no rung of the ladder is left: the first that is true of what is asked, what was spent, what was tried."""
-    rungs = rungs_of(fault, say)
-    if not seen.tried and not fault.is_by_hand and why_lemon(say):
+def escalation_of_ladder(fault: Fault, progress: Progress, builder: DecisionBuilder) -> Escalation:
+    """Returns why no verb of the ladder is left. The first reason that applies wins."""
+    actions = escalation_steps(fault, builder)
+    if not progress.tried and not fault.is_by_hand and lemon_reason(builder):
         return Escalation.LEMON
-    reached = max((DISRUPTIVENESS[rung.action] for rung in seen.tried), default=-1)
-    if any(DISRUPTIVENESS[rung] > reached and why_spent(rung, say) for rung in rungs):
+    reached = max((DISRUPTIVENESS[step.action] for step in progress.tried), default=-1)
+    if any(DISRUPTIVENESS[action] > reached and spent_reason(action, builder) for action in actions):
         return Escalation.ATTEMPTS_SPENT
-    if seen.tried and seen.tried[-1].result.refused_for(Refusal.NO_CAPACITY):
+    if progress.tried and progress.tried[-1].result.refused_for(Refusal.NO_CAPACITY):
         return Escalation.NO_CAPACITY
-    if seen.tried and seen.tried[-1].result.outcome in _NOT_SEEN:
+    if progress.tried and progress.tried[-1].result.outcome in _NOT_SEEN:
         return Escalation.NEVER_RETURNED
-    if seen.proof is not None and seen.proof.outcome is not Outcome.DONE:
+    if progress.proof is not None and progress.proof.outcome is not Outcome.DONE:
         return Escalation.DIAGNOSTICS_FAILED
-    return Escalation.LADDER_ENDED if seen.tried else Escalation.ISOLATED_AS_ASKED
+    return Escalation.LADDER_ENDED if progress.tried else Escalation.ISOLATED_AS_ASKED

@@ -1,7 +1,7 @@
-"""Bounds an incident's timeline: repeated events are counted in an entry that stays, and the rest are removed.
+"""Limits the length of an incident's timeline: repeated events are counted in one entry, and the rest are removed.
 
-Every step of a recovery reads the whole timeline, so a node that reports without end must not make it longer without
-end. What stays: the first events of each finding and the newest one; of too many findings, those that ask for most.
+Every step of a recovery reads the whole timeline, so a node that reports without end must not make it endless. The
+first events of each finding stay, and the newest one. Of too many findings, the most disruptive ones stay.
 """
 
 from collections.abc import Sequence
@@ -17,12 +17,12 @@ SAME_EVENTS_AT_MOST = 8  # of one finding of one node on one boot
 EVENTS_AT_MOST = 100  # of one incident, some 10 KiB each
 FOLDED_AT_ONCE = 50  # DynamoDB takes 100 writes in one transaction
 
-Told = tuple[TimelineEntry, HealthEvent]
+ReportedEvent = tuple[TimelineEntry, HealthEvent]
 
 
 @dataclass(frozen=True)
 class Fold:
-    """One write: `gone` are removed, and `into` takes the place of `before`, counting them, too."""
+    """One write: `gone` are removed, and `into` replaces `before` and counts them, too."""
 
     gone: Sequence[TimelineEntry]
     before: TimelineEntry
@@ -30,7 +30,7 @@ class Fold:
 
 
 def fold_of(event: HealthEvent, history: History) -> Fold | None:
-    """What to fold now that this event is in the timeline; None: the timeline is within its bounds."""
+    """Returns what to fold after this event has joined the timeline. None: the timeline is within its limits."""
     entries = [entry for entry in history.timeline if entry.kind == "event"]
     told = list(zip(entries, history.events, strict=True))
     same = [one for one in told if _kind(one[1]) == _kind(event)]
@@ -46,22 +46,25 @@ def fold_of(event: HealthEvent, history: History) -> Fold | None:
 
 
 def _kind(event: HealthEvent) -> tuple[str, str, str, bool]:
-    """What a drill injects is another kind: a real fault is not to be counted among its lines."""
+    """Returns what makes two events equal. An injected event is never equal to a real one."""
     return (event.node_id, fingerprint(event), event.verdict.value, DRILL_MARK in event.evidence)
 
 
 def _may_go(event: HealthEvent, history: History) -> bool:
-    """What began the incident and what an operator asked for stay: others look them up by their ids."""
+    """Tells whether the entry may be removed.
+
+    The first event and operators' requests stay, because others look them up.
+    """
     return event.event_id != history.incident.root.event_id and event.code != OPERATOR_REQUEST
 
 
-def _weight(one: Told) -> tuple[int, float]:
-    """By how much it asks for; of equals, the newest is the lightest."""
+def _weight(one: ReportedEvent) -> tuple[int, float]:
+    """Orders events by how much they ask for. Of equals, the newest is the lightest."""
     row = find(one[1].family, one[1].code, one[1].subcode)
     return (DISRUPTIVENESS[row.action] if row else -1, -one[1].observed_at.timestamp())
 
 
-def _fold(gone: Sequence[Told], target: Told) -> Fold:
+def _fold(gone: Sequence[ReportedEvent], target: ReportedEvent) -> Fold:
     entries = [entry for entry, _ in gone[:FOLDED_AT_ONCE]]
     before, event = target
     times = before.times + sum(entry.times for entry in entries)

@@ -1,4 +1,4 @@
-"""Where people read more about an incident: its execution in the console, and the runbook of what it asks for."""
+"""Links to more about an incident: its execution in the console, and its runbook."""
 
 from dataclasses import dataclass
 
@@ -8,38 +8,38 @@ _CONSOLES = {"aws-cn": "console.amazonaws.cn", "aws-us-gov": "console.amazonaws-
 
 
 def console_host(partition: str, region: str) -> str:
-    """The Region's own console."""
+    """Returns the Region's own console."""
     return f"{region}.{_CONSOLES.get(partition, 'console.aws.amazon.com')}"
 
 
 def execution_url(arn: str) -> str:
-    """Where the console shows this execution."""
+    """Returns the address of this execution in the console."""
     _, partition, _, region, *_ = arn.split(":")
     return f"https://{console_host(partition, region)}/states/home?region={region}#/v2/executions/details/{arn}"
 
 
 def runbook_file(code: Escalation) -> str:
-    """The file in docs/runbooks that says what to do about it."""
+    """Returns the runbook's file in docs/runbooks."""
     return f"{code.value.lower().replace('_', '-')}.md"
 
 
 @dataclass(frozen=True)
-class Reading:
-    """What is empty is not known, and then not told."""
+class ConsoleLinks:
+    """What the links are made of. An empty field is unknown, and its link is left out."""
 
     workflow_arn: str = ""  # of recover_node
     runbooks: str = ""  # where docs/runbooks stands: a path, or an address
 
     def runbook(self, code: Escalation) -> str:
-        """Where the runbook is; its file's name, where nobody has said where the files stand."""
+        """Returns the runbook's address. Where that is not known, its file name."""
         base = self.runbooks.rstrip("/")
         return f"{base}/{runbook_file(code)}" if base else runbook_file(code)
 
     def execution(self, incident_id: str) -> str:
-        """The address of the incident's execution in the Step Functions console; empty: it is not known."""
+        """Returns the address of the incident's execution in the Step Functions console. Empty: it is not known."""
         if not self.workflow_arn:
             return ""
         return execution_url(f"{self.workflow_arn.replace(':stateMachine:', ':execution:')}:{incident_id}")
 
 
-NOWHERE = Reading()
+NO_LINKS = ConsoleLinks()

@@ -1,4 +1,4 @@
-"""What many incidents add up to: how fast, why, how they ended, and who comes again and again."""
+"""Statistics of many incidents: recovery times, causes, endings, and repeat offenders."""
 
 import math
 from collections import Counter
@@ -22,8 +22,8 @@ class Spread:
 
 
 @dataclass(frozen=True)
-class Tally:
-    """Drills are counted apart, and are in none of the other numbers."""
+class IncidentStats:
+    """The statistics. Drills are counted separately, and are in none of the other numbers."""
 
     incidents: int
     drills: int
@@ -35,11 +35,11 @@ class Tally:
     lost_accelerator_hours: float
 
 
-def add_up(reviews: Sequence[Review]) -> Tally:
-    """The tally of these incidents."""
+def summarize(reviews: Sequence[Review]) -> IncidentStats:
+    """Returns the statistics of these incidents."""
     real = [review for review in reviews if not review.is_drill]
     took = [seconds for review in real if (seconds := review.seconds_to_recover) is not None]
-    return Tally(
+    return IncidentStats(
         incidents=len(real),
         drills=len(reviews) - len(real),
         time_to_recover=spread(took) if took else None,
@@ -52,7 +52,7 @@ def add_up(reviews: Sequence[Review]) -> Tally:
 
 
 def spread(seconds: Sequence[float]) -> Spread:
-    """Mean, median and 90th percentile. Raises ValueError for nothing."""
+    """Returns mean, median and 90th percentile. Raises ValueError for an empty sequence."""
     if not seconds:
         raise ValueError("there is nothing to spread")
     in_order = sorted(seconds)

@@ -1,4 +1,4 @@
-"""What is worth measuring of a fault, a decision, an ending: pure arithmetic, from values to measures."""
+"""Measures of faults, decisions and endings: pure arithmetic, from values to metrics."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -18,7 +18,7 @@ OTHER = "other"  # of a family: codes without a row in the catalog
 
 @dataclass(frozen=True)
 class Measure:
-    """One value of one metric, at one value of each of its dimensions."""
+    """One value of one metric, with one value for each dimension."""
 
     metric: Metric
     value: float = 1
@@ -35,9 +35,9 @@ class Measure:
 
 
 def of_fault(family: Family, code: str, verdict: Verdict, pool: str) -> list[Measure]:
-    """A fault that was reported; a heartbeat and a fault that is over are none. `pool`: the node's, as it is on record.
+    """Measures a reported fault. A heartbeat, or a fault that is over, is none. `pool`: the recorded pool of the node.
 
-    A code that the catalog does not know counts as `other`: each name costs money, and a node could invent thousands.
+    An unknown code counts as `other`: each name costs money, and a node could invent thousands.
     """
     if verdict is Verdict.OK:
         return []
@@ -52,7 +52,7 @@ def of_fault(family: Family, code: str, verdict: Verdict, pool: str) -> list[Mea
 
 
 def of_decision(request: DecideRequest, decision: Decision) -> list[Measure]:
-    """A decision, and the step before it, where its answer came in time. The first one opens the incident."""
+    """Measures a decision, and the step before it if its result came in time. The first decision opens the incident."""
     measures = [Measure(metrics.DECISIONS_TAKEN, at=(decision.step.value,))]
     if request.turn == 0:
         measures.append(Measure(metrics.INCIDENTS_OPENED, at=(decision.pool,)))
@@ -69,7 +69,7 @@ def of_decision(request: DecideRequest, decision: Decision) -> list[Measure]:
 
 
 def of_reservation(request: StepRequest, result: StepResult) -> list[Measure]:
-    """Attempts that were spent, or refused."""
+    """Measures attempts that were spent, or refused."""
     is_spent = result.outcome is Outcome.DONE
     metric = metrics.ATTEMPTS_SPENT if is_spent else metrics.ATTEMPTS_REFUSED
     groups = dict.fromkeys(reservation.limit.group.value for reservation in request.decision.reserve)
@@ -77,7 +77,7 @@ def of_reservation(request: StepRequest, result: StepResult) -> list[Measure]:
 
 
 def of_ending(history: History, decision: Decision) -> list[Measure]:
-    """How an incident ended, and how long its phases took."""
+    """Measures how an incident ended, and the duration of its phases."""
     pool, ending = history.incident.pool, decision.ending or Ending.HANDED_TO_A_HUMAN
     measures = [Measure(metrics.INCIDENTS_ENDED, at=(pool, ending.value))]
     if decision.escalation is not None:
@@ -88,7 +88,7 @@ def of_ending(history: History, decision: Decision) -> list[Measure]:
 
 
 def of_notification(notification: Notification, *, is_sent: bool) -> list[Measure]:
-    """An email that went out, or was folded into one that had."""
+    """Measures an email that was sent, or folded into an earlier one."""
     if not is_sent:
         return [Measure(metrics.NOTIFICATIONS_FOLDED)]
     return [Measure(metrics.NOTIFICATIONS_SENT, at=(notification.severity,))]

@@ -1,4 +1,4 @@
-"""What a vendor asks about a part that is sent back (RMA): its faults, repairs and proofs, by its serial."""
+"""The record of one part by its serial, for its vendor (RMA): its faults, repairs and proofs."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ _SHOWN = 8  # serials that an error names
 
 @dataclass(frozen=True)
 class PartFault:
-    """One fault that the part reported; `times`: how many equal reports the entry stands for."""
+    """One fault that the part reported. `times`: how many equal reports the entry stands for."""
 
     at: datetime
     node_id: str
@@ -30,7 +30,7 @@ class PartFault:
 
 @dataclass(frozen=True)
 class PartRepair:
-    """One thing that was done to the node that the part was in, and how it went."""
+    """One repair or diagnosis of the node that contained the part, and its result."""
 
     at: datetime
     node_id: str
@@ -42,7 +42,7 @@ class PartRepair:
 
 @dataclass(frozen=True)
 class PartRecord:
-    """All of it, oldest first. Drills are left out."""
+    """The whole record, oldest first. Drills are left out."""
 
     serial: str
     product: str
@@ -55,7 +55,7 @@ class PartRecord:
 
 
 def part_record(serial: str, histories: Iterable[History]) -> PartRecord:
-    """The record of one part from the incidents that name it. Raises ValueError if none does."""
+    """Returns the record of one part from the incidents that name it. Raises ValueError if none does."""
     real = sorted((h for h in histories if not h.is_drill), key=lambda h: h.incident.opened_at)
     named = [history for history in real if serial in _serials(history)]
     if not named:
@@ -103,7 +103,7 @@ def _faults(serial: str, history: History) -> Iterator[PartFault]:
 
 
 def _repairs(history: History) -> Iterator[PartRepair]:
-    """What was done to the incident's own node: a spare's diagnosis proves nothing about the part."""
+    """Yields what was done to the incident's own node. A replacement's diagnosis proves nothing about the part."""
     node_id = history.incident.node_id
     for turn in history.turns:
         result = turn.result

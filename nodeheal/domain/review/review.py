@@ -1,4 +1,4 @@
-"""An incident read back, for whoever reviews it: what happened when, how long each part took, what it cost."""
+"""The review of an incident: its timeline, the duration of its phases, and its cost."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from nodeheal.contract.results import EvidenceSaved
 from nodeheal.contract.steps import Decision
 from nodeheal.contract.vocabulary import Ending, IncidentState, Outcome, Step
 from nodeheal.domain.faults.catalog import find, title
-from nodeheal.domain.recovery.confirmation import told_in
+from nodeheal.domain.recovery.confirmation import confirmations_in
 from nodeheal.domain.recovery.incident import History, Incident
 from nodeheal.domain.verbs import VERBS, verb_of_step
 
@@ -29,15 +29,15 @@ _ENDED = {
 
 @dataclass(frozen=True)
 class Accelerators:
-    """How many the incident takes from training while it lasts. 0: nobody has said how many there are."""
+    """How many accelerators the incident takes from training. 0: it is not known."""
 
     node: int = 0
     others: int = 0  # of the other nodes of its job, which stand still while the job is stopped
 
 
 @dataclass(frozen=True)
-class Taken:
-    """One decision, by which policy, and how it went. No outcome: it is under way, or was the last one."""
+class DecisionTaken:
+    """One decision, its policy version and its result. No outcome: it is under way, or was the last one."""
 
     at: datetime
     step: str
@@ -59,8 +59,8 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Told:
-    """What the timeline says, sorted by what a reviewer asks."""
+class TimelineSummary:
+    """The timeline, sorted by a reviewer's questions."""
 
     answers: tuple[str, ...]  # of humans
     attempts: tuple[str, ...]  # that were reserved
@@ -90,26 +90,26 @@ class Review:
     fault_at: datetime
     opened_at: datetime
     closed_at: datetime | None
-    decisions: tuple[Taken, ...]
+    decisions: tuple[DecisionTaken, ...]
     phase_seconds: dict[str, float]
     lost_accelerator_hours: float
-    told: Told
+    told: TimelineSummary
 
     @property
     def seconds_to_recover(self) -> float | None:
-        """From the fault to the end of the incident, where nodeheal brought everything back by itself."""
+        """From the fault to the end of the incident, where nodeheal recovered everything by itself."""
         is_over = self.ending is Ending.RECOVERED and self.closed_at is not None
         return (self.closed_at - self.fault_at).total_seconds() if is_over and self.closed_at else None
 
 
-def read_back(history: History, accelerators: Accelerators, now: datetime) -> Review:
-    """The review of an incident. `now`: until when what is not over yet is counted."""
+def review_of(history: History, accelerators: Accelerators, now: datetime) -> Review:
+    """Returns the review of an incident. `now`: until when unfinished phases are counted."""
     incident, root = history.incident, history.incident.root
     taken = tuple(_taken(history))
     fault = next((turn.decision.fault for turn in reversed(history.turns) if turn.decision.fault), title_of(root))
     return Review(
         incident_id=incident.incident_id,
-        subject=f"{how_it_stands(incident)}: {incident.node_id}, {incident.job_id or 'no job of ours'}: {fault}",
+        subject=f"{status_text(incident)}: {incident.node_id}, {incident.job_id or 'no job of ours'}: {fault}",
         state=incident.state,
         ending=incident.ending,
         summary=incident.summary,
@@ -132,19 +132,19 @@ def read_back(history: History, accelerators: Accelerators, now: datetime) -> Re
     )
 
 
-def _told(history: History) -> Told:
+def _told(history: History) -> TimelineSummary:
     entries, fault_at = history.timeline, history.incident.root.observed_at
-    return Told(
+    return TimelineSummary(
         answers=tuple(entry.text for entry in entries if entry.kind == "answer"),
         attempts=tuple(entry.text for entry in entries if entry.entry_id.startswith(ATTEMPT)),
-        confirmed=tuple(told_in(history)),
+        confirmed=tuple(confirmations_in(history)),
         evidence=tuple(evidence_of(history)),
         timeline=tuple(Line((e.at - fault_at).total_seconds(), e.kind, e.text) for e in entries),
     )
 
 
-def how_it_stands(incident: Incident) -> str:
-    """The incident's ending in words, and whether a human has closed what was theirs; where it has none, its state."""
+def status_text(incident: Incident) -> str:
+    """Returns the incident's ending in words, and whether a human has closed it; before its end, its state."""
     if incident.ending is None:
         return incident.state.value.lower()
     is_theirs, is_closed = incident.ending is Ending.HANDED_TO_A_HUMAN, incident.state is IncidentState.CLOSED
@@ -152,11 +152,11 @@ def how_it_stands(incident: Incident) -> str:
 
 
 def title_of(event: HealthEvent) -> str:
-    """The fault by its number and its name."""
+    """Returns the fault's number and name."""
     return title(event.family, event.code, event.subcode)
 
 
-def lost_hours(history: History, taken: tuple[Taken, ...], accelerators: Accelerators, now: datetime) -> float:
+def lost_hours(history: History, taken: tuple[DecisionTaken, ...], accelerators: Accelerators, now: datetime) -> float:
     """Accelerator-hours that the incident took from training:
 
         accelerators of the node x hours from the decision to isolate it to its return (or its stand-in's)
@@ -182,7 +182,7 @@ def _hours(start: datetime, end: datetime) -> float:
     return max(0.0, (end - start).total_seconds()) / 3_600
 
 
-def _done_at(taken: tuple[Taken, ...], step: Step) -> datetime | None:
+def _done_at(taken: tuple[DecisionTaken, ...], step: Step) -> datetime | None:
     done = [one.ended_at for one in taken if one.step == step and one.outcome == Outcome.DONE]
     return done[-1] if done else None
 
@@ -191,12 +191,12 @@ def _released_at(history: History) -> datetime | None:
     return next((entry.at for entry in history.timeline if entry.entry_id.startswith(RELEASED)), None)
 
 
-def _taken(history: History) -> Iterator[Taken]:
-    """The decisions, each with when it was taken: the timeline knows."""
+def _taken(history: History) -> Iterator[DecisionTaken]:
+    """Yields the decisions, each with its time from the timeline."""
     at = [entry.at for entry in sorted(history.timeline, key=lambda e: e.entry_id) if entry.kind == "decision"]
     for moment, turn in zip(at, history.turns, strict=True):
         decision, result = turn.decision, turn.result
-        yield Taken(
+        yield DecisionTaken(
             at=moment,
             step=decision.step.value,
             reason=decision.reason,
@@ -214,8 +214,8 @@ def _phase_of(decision: Decision) -> str:
     return verb_of_step(decision.step).done
 
 
-def _phases(incident: Incident, taken: tuple[Taken, ...]) -> dict[str, float]:
-    """Seconds that each part took, from its decision to its result; one that came more than once, all of them."""
+def _phases(incident: Incident, taken: tuple[DecisionTaken, ...]) -> dict[str, float]:
+    """Returns the seconds of each phase, from its decision to its result. A repeated phase is summed up."""
     found = {"detected": (incident.opened_at - incident.root.observed_at).total_seconds()}
     for one in taken:
         if one.phase and one.ended_at is not None:
@@ -224,7 +224,7 @@ def _phases(incident: Incident, taken: tuple[Taken, ...]) -> dict[str, float]:
 
 
 def evidence_of(history: History) -> Iterator[str]:
-    """Where the state that the node has saved lies: its object, and its page in the console."""
+    """Yields where the saved state of the node is: its object, and its page in the console."""
     for turn in history.turns:
         if turn.result is not None and turn.decision.step is Step.FREEZE_EVIDENCE:
             saved = turn.result.facts

@@ -27,7 +27,7 @@ GUARDS = (
     Guard(
         "an event from before the proof",
         ingest._why_stale,
-        "node.good_since is not None and event.observed_at < node.good_since",
+        "node.healthy_since is not None and event.observed_at < node.healthy_since",
         when.a_fault_from_before_the_proof_comes_late,
     ),
     Guard(
@@ -75,8 +75,8 @@ GUARDS = (
     ),
     Guard(
         "that it has rebooted while it waited",
-        guardrails.out_of_date,
-        "seen.has_waited or not around.is_job_broken",
+        guardrails.stale,
+        "progress.has_waited or not context.is_job_broken",
         when.it_rebooted_while_it_waited,
     ),
     Guard(
@@ -121,14 +121,14 @@ GUARDS = (
     ),
     Guard(
         "that it has come up again",
-        guardrails.out_of_date,
-        "say.history.has_booted_since(fault.event)",
+        guardrails.stale,
+        "builder.history.has_booted_since(fault.event)",
         when.it_comes_up_again_without_a_job,
     ),
     Guard(
         "that its job is down",
-        guardrails.out_of_date,
-        "not around.is_job_broken",
+        guardrails.stale,
+        "not context.is_job_broken",
         when.it_comes_up_again_and_its_job_is_down,
         "True",
     ),
@@ -141,7 +141,7 @@ GUARDS = (
     ),
     Guard(
         "what it shows on a boot of its own",
-        History.begun_anew,
+        History.rebased_on_latest_boot,
         "not later",
         when.it_fails_again_on_a_boot_of_its_own,
         "True",
@@ -193,7 +193,7 @@ GUARDS = (
     ),
     Guard(
         "that it was not isolated yet",
-        History.begun_anew,
+        History.rebased_on_latest_boot,
         "not turn.is_refused",
         when.it_fails_again_while_it_stands_in_line,
         "True",

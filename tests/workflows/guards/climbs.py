@@ -11,14 +11,14 @@ GUARDS = (
     # Rungs
     Guard(
         "that attempts are spent",
-        ladder.why_spent,
+        ladder.spent_reason,
         "count >= reservation.limit.limit",
         when.its_reboots_are_spent,
     ),
     Guard(
         "which rungs are behind it",
-        ladder.next_rungs,
-        "DISRUPTIVENESS[rung] <= reached",
+        ladder.remaining_steps,
+        "DISRUPTIVENESS[action] <= reached",
         when.its_reboot_is_not_repeated,
     ),
     # Under other jobs
@@ -51,7 +51,7 @@ GUARDS = (
     ),
     Guard(
         "which run has shown it",
-        correlation.nodes_with,
+        correlation.nodes_with_fault,
         "started is not None and s.at < started <= event.observed_at",
         when.the_last_run_has_shown_it_on_another_node,
     ),
@@ -65,46 +65,46 @@ GUARDS = (
     # While it comes up
     Guard(
         "that a node has time to come up",
-        decide._settle,
-        "say.now < settled_at",
+        decide._wait_for_startup,
+        "builder.now < settled_at",
         when.its_accelerators_are_missing_when_it_comes_up,
     ),
     Guard(
         "that something is still missing",
-        decide._settle,
+        decide._wait_for_startup,
         "last is not None and last.verdict is not Verdict.UNKNOWN",
         when.its_accelerators_are_missing_when_it_is_up,
     ),
     Guard(
         "that nothing is missing any more",
-        decide._settle,
+        decide._wait_for_startup,
         "last is not None and last.verdict is Verdict.OK",
         when.its_accelerators_are_there_when_it_is_up,
     ),
     Guard(
         "that nobody can tell",
-        decide._settle,
+        decide._wait_for_startup,
         "last.verdict is not Verdict.UNKNOWN",
         when.nobody_can_tell_when_it_is_up,
         "True",
     ),
     Guard(
         "what was said when it was up",
-        decide._settle,
+        decide._wait_for_startup,
         "e.observed_at >= settled_at",
         when.its_accelerators_are_missing_when_it_comes_up,
         "True",
     ),
     Guard(
         "who has come up",
-        decide._settle,
+        decide._wait_for_startup,
         "e.node_id == event.node_id",
         when.its_peers_accelerators_are_there,
         "True",
     ),
     Guard(
         "what was missing",
-        decide._settle,
+        decide._wait_for_startup,
         "(e.family, e.code, e.component, e.boot_id) == kind",
         when.something_else_of_it_is_there,
         "True",

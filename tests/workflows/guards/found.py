@@ -72,8 +72,8 @@ GUARDS = (
     ),
     Guard(
         "what is done with a lemon",
-        ladder.next_rungs,
-        "say.policy.lemon.action in RUNGS",
+        ladder.remaining_steps,
+        "builder.policy.lemon.action in ESCALATION_STEPS",
         when.a_lemon_is_replaced,
     ),
     # Whose it is

@@ -4,7 +4,7 @@ from nodeheal.domain.faults import assessment
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery import guardrails, recover
 from nodeheal.domain.recovery.approval_links import Links
-from nodeheal.domain.recovery.decision_context import Surroundings
+from nodeheal.domain.recovery.decision_context import DecisionContext
 from nodeheal.domain.recovery.incident import History
 from nodeheal.services import answer_approval, close_incident, retire_broken, wait_for_approval, withdraw_request
 from nodeheal.services import brakes as brakes_by_hand
@@ -14,29 +14,29 @@ from tests.workflows.scenarios import humans as when
 GUARDS = (
     Guard(
         "observe mode",
-        guardrails.held_back,
-        "mode_of(say, fault, fault.action) is Mode.observe",
+        guardrails.blocked_before_start,
+        "mode_of(builder, fault, fault.action) is Mode.observe",
         when.the_pool_is_observed,
     ),
     Guard("an opt-out", RecoveryPolicy.why_opted_out, "node_id in self.opted_out", when.the_node_is_opted_out),
     Guard(
         "a paused node",
-        Surroundings.why_paused,
+        DecisionContext.why_paused,
         "self.node_paused_until is not None and self.node_paused_until > now",
         when.the_node_is_paused,
     ),
-    Guard("a paused pool", Surroundings.why_paused, "self.pool.why_paused(now)", when.the_pool_is_paused, "''"),
+    Guard("a paused pool", DecisionContext.why_paused, "self.pool.why_paused(now)", when.the_pool_is_paused, "''"),
     Guard(
         "a pause in the middle",
-        guardrails.held_in_the_middle,
-        "why_hands_off(say, fault)",
+        guardrails.blocked_mid_recovery,
+        "hands_off_reason(builder, fault)",
         when.it_is_paused_in_the_middle,
         "''",
     ),
     Guard(
         "the question",
         guardrails.approval,
-        "mode_of(say, fault, action) is not Mode.approve",
+        "mode_of(builder, fault, action) is not Mode.approve",
         when.a_human_says_no,
         "True",
     ),
@@ -116,25 +116,25 @@ GUARDS = (
     Guard(
         "that what is asked for is of no boot",
         History.has_booted_since,
-        "not outlasts_its_boot(event)",
+        "not is_boot_independent(event)",
         when.an_isolation_of_an_idle_node_is_asked_for_and_it_boots,
         "True",
     ),
     Guard(
         "that what is asked for is done on any boot",
-        recover._boot_in_question,
-        "outlasts_its_boot(fault.event)",
+        recover._boot_concerned,
+        "is_boot_independent(fault.event)",
         when.a_replacement_is_asked_for_and_it_boots,
     ),
     Guard(
         "that it stands beside what comes later",
         assessment._relevant,
-        "outlasts_its_boot(event)",
+        "is_boot_independent(event)",
         when.an_isolation_is_asked_for_and_its_program_fails_on_another_boot,
     ),
     Guard(
         "that an operator wants it out of service",
-        assessment._case_of,
+        assessment._assessment_of,
         "fault.keeps_out",
         when.an_isolation_is_asked_for_and_it_fails,
     ),

@@ -6,7 +6,7 @@ from nodeheal.services import early_end, guests, judge_checks, judge_diagnosis, 
 from tests.workflows.guards.guard import Guard
 from tests.workflows.scenarios import outcomes as when
 
-_OWED = unmanaged_tasks.Stopped.is_owed.fget  # type: ignore[attr-defined]
+_OWED = unmanaged_tasks.StoppedTask.is_owed.fget  # type: ignore[attr-defined]
 
 GUARDS = (
     # Checks of a job
@@ -64,36 +64,36 @@ GUARDS = (
     # Steps of a recovery
     Guard(
         "what a human has answered, for a pause",
-        guardrails.held_back,
+        guardrails.blocked_before_start,
         "answer.outcome is Outcome.DONE",
         when.a_no_comes_before_its_node_is_paused,
         "True",
     ),
     Guard(
         "who brings the job back, when a node is given back",
-        recover._taken_away,
-        "not seen.job_is_left_to",
+        recover._after_manual_release,
+        "not progress.job_is_left_to",
         when.another_incident_brings_its_job_back_when_it_is_given_back,
         "True",
     ),
     Guard(
         "that a reboot is above the rung",
-        ladder.rungs_of,
-        "Action.REBOOT in rungs",
+        ladder.escalation_steps,
+        "Action.REBOOT in actions",
         when.its_reboots_were_in_earlier_incidents,
         "True",
     ),
     Guard(
         "what a job need not wait for",
-        recover.heal,
+        recover.recover,
         "moved.step is Step.DIAGNOSE",
         when.its_job_goes_on_elsewhere_at_once,
         "True",
     ),
     Guard(
         "whose broken node stays",
-        recover._climb,
-        "say.history.surroundings.provider is Provider.hybrid",
+        recover._next_step,
+        "builder.history.context.provider is Provider.hybrid",
         when.its_machine_can_be_replaced_when_its_job_has_moved,
         "True",
     ),

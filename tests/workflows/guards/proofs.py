@@ -44,7 +44,7 @@ GUARDS = (
     Guard(
         "what a node could do before",
         judge_diagnosis.judge,
-        "regressions(measured, node.good_run, _tolerated_percent(blank))",
+        "regressions(measured, node.diagnostic_baseline, _tolerated_percent(blank))",
         when.it_has_become_slower,
         "[]",
     ),

@@ -22,26 +22,26 @@ GUARDS = (
     # One restart of a job
     Guard(
         "whose restart it is",
-        decide._restart_only,
+        decide._restart_job_only,
         "first != fault.event.node_id",
         when.another_node_of_the_job_has_shown_it_first,
     ),
     Guard(
         "that the next run has failed",
-        decide._restart_only,
-        "seen.restart is not None and fault.alike[-1].observed_at > seen.restart.finished_at",
+        decide._restart_job_only,
+        "progress.restart is not None and fault.alike[-1].observed_at > progress.restart.finished_at",
         when.its_next_run_fails_alike,
     ),
     Guard(
         "that there is a next run",
-        decide._restart_only,
-        "seen.restart.outcome is Outcome.DONE",
+        decide._restart_job_only,
+        "progress.restart.outcome is Outcome.DONE",
         when.its_job_could_not_be_restarted,
         "True",
     ),
     Guard(
         "that somebody has said yes",
-        guardrails.held_back,
+        guardrails.blocked_before_start,
         "answer.outcome is Outcome.DONE",
         when.a_yes_comes_before_its_node_is_paused,
     ),
@@ -125,7 +125,7 @@ GUARDS = (
     Guard(
         "that a peer is good again",
         launch_gang._why_unfit,
-        "node.good_since is not None and node.good_since >= fault.alike[-1].observed_at",
+        "node.healthy_since is not None and node.healthy_since >= fault.alike[-1].observed_at",
         when.its_peer_is_back_when_it_is_launched,
     ),
     Guard(

@@ -144,13 +144,13 @@ GUARDS = (
     Guard(
         "that evidence is switched off",
         recover._evidence_first,
-        "not say.policy.evidence.enabled",
+        "not builder.policy.evidence.enabled",
         when.no_evidence_is_wanted,
     ),
     Guard(
         "that evidence of a hang is switched off",
-        decide._stacks_first,
-        "not say.policy.evidence.enabled",
+        decide._save_stacks_first,
+        "not builder.policy.evidence.enabled",
         when.no_stacks_are_wanted,
     ),
 )

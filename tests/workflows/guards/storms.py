@@ -22,7 +22,7 @@ GUARDS = (
     ),
     Guard(
         "that an operator asks, in maintenance",
-        guardrails.why_hands_off,
+        guardrails.hands_off_reason,
         "fault.is_by_hand",
         when.an_operator_asks_for_a_reboot_in_maintenance,
     ),
@@ -36,8 +36,8 @@ GUARDS = (
     ),
     Guard(
         "who has waited for a breaker",
-        guardrails.out_of_date,
-        "Awaited.BREAKER in seen.waited",
+        guardrails.stale,
+        "Awaited.BREAKER in progress.waited",
         when.a_breaker_was_reset_for_which_it_has_not_waited,
         "True",
     ),
@@ -56,26 +56,27 @@ GUARDS = (
     ),
     Guard(
         "that a storm opens the breaker",
-        guardrails.why_trip,
-        "pool.is_tripped or is_observed or (not case.fault.touches_the_node) or why_hands_off(say, case.fault)",
+        guardrails.breaker_cause,
+        "pool.is_tripped or is_observed or (not assessment.fault.touches_the_node)"
+        " or hands_off_reason(builder, assessment.fault)",
         when.its_neighbours_fail_while_it_is_rebooted,
         "True",
     ),
     Guard(
         "that a pool is only observed, for its breaker",
-        guardrails.why_trip,
+        guardrails.breaker_cause,
         "is_observed",
         when.what_fails_together_is_only_observed,
     ),
     Guard(
         "which faults open a breaker",
-        guardrails.why_trip,
-        "not case.fault.touches_the_node",
+        guardrails.breaker_cause,
+        "not assessment.fault.touches_the_node",
         when.many_programs_fail_together,
     ),
     Guard(
         "how long a node must run",
-        recover._until_stable,
+        recover._wait_until_stable,
         "last is None",
         when.it_has_just_passed_after_its_reboot,
         "True",
@@ -83,21 +84,21 @@ GUARDS = (
     # Whose it is
     Guard(
         "which run others speak of",
-        correlation.nodes_with,
+        correlation.nodes_with_fault,
         "s.at < started <= event.observed_at",
         when.another_node_of_its_run_has_just_shown_it,
         "True",
     ),
     Guard(
         "what can be withdrawn",
-        guardrails.withdrawn,
+        guardrails.cancelled_by_operator,
         "not is_asked_for",
         when.it_was_given_back_before_it_was_touched,
     ),
     Guard(
         "that a job runs, whoever brought it back",
-        decide._with_the_job_in_mind,
-        "not say.history.surroundings.job_is_running",
+        decide._escalate_if_job_stays_down,
+        "not builder.history.context.job_is_running",
         when.the_job_that_was_left_to_it_runs,
         "True",
     ),
@@ -124,13 +125,13 @@ GUARDS = (
     Guard(
         "which faults were the job's",
         end_incident._settled,
-        "not dealt_with_the_job(fault, policy, node.pool)",
+        "not was_fault_of_job(fault, policy, node.pool)",
         when.its_job_is_restarted_when_it_is_healed,
     ),
     Guard(
         "what waits for machines",
-        recover._no_capacity,
-        "rung is not Action.REPLACE",
+        recover._wait_for_capacity,
+        "action is not Action.REPLACE",
         when.no_machine_was_to_be_had_at_first,
     ),
 )

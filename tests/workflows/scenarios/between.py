@@ -122,7 +122,7 @@ def something_older_is_said_while_something_newer_is_written() -> list[str]:
     it.does(lambda: take_draft(older, it.ports, ACTS))
     kept = it.plain.nodes.get(BROKEN)
     started = it.plain.workflows.started  # type: ignore[attr-defined]
-    is_newest = kept is not None and kept.heard == {"agent": 2} and not started
+    is_newest = kept is not None and kept.signal_versions == {"agent": 2} and not started
     return [] if is_newest else ["what was said before is taken for the newest word"]
 
 

@@ -262,7 +262,7 @@ def it_fails_again_on_a_boot_of_its_own() -> list[str]:
 
     it.meanwhile["launch_gang"] = [fails]
     it.reports(xid(31))
-    is_seen_to = it.node().good_since is not None or it.node().open_incident is not None
+    is_seen_to = it.node().healthy_since is not None or it.node().open_incident is not None
     return wrong_with(it, (is_seen_to, "what it showed on its new boot was lost"))
 
 

@@ -9,7 +9,7 @@ from nodeheal.contract import names
 from nodeheal.contract.steps import DecideRequest
 from nodeheal.contract.vocabulary import Action, IncidentState, NodeState, Step, Verdict
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.domain.fleet.unmanaged_tasks import Guest
+from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
 from nodeheal.services.close_incident import close_incident
 from nodeheal.services.decide_next_step import decide_next_step
 from nodeheal.services.end_incident import end_incident
@@ -127,7 +127,7 @@ def what_is_to_stay_quarantined_reports_again() -> list[str]:
 def _with_a_guest(**said: Any) -> BreakingWorld:
     """Its owner has said that it may be stopped."""
     it = world(pool(stops_other_tasks=True), **said)
-    guest = Guest("task/1", "eval:1", tags={names.MANAGED_TAG: names.MANAGED_TAG_VALUE})
+    guest = UnmanagedTask("task/1", "eval:1", tags={names.MANAGED_TAG: names.MANAGED_TAG_VALUE})
     it.plain.guests.running["task/1"] = (BROKEN, guest)  # type: ignore[attr-defined]
     return it
 

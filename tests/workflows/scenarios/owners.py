@@ -12,7 +12,7 @@ from nodeheal.adapters.memory.marks import MemoryMarks
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import NodeState, Verdict
 from nodeheal.domain.fleet.machine import Owner
-from nodeheal.domain.fleet.unmanaged_tasks import Guest
+from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
 from nodeheal.domain.jobs.job import Job, job_of
 from nodeheal.domain.policy.policy_models import Evidence
 from nodeheal.domain.recovery.incident import incident_id_of
@@ -218,7 +218,7 @@ def a_task_of_others_ends_by_itself() -> list[str]:
 
 def _with_a_guest(tags: dict[str, str]) -> BreakingWorld:
     it = world(pool(stops_other_tasks=True), spare=False)
-    it.plain.guests.running["task/1"] = (BROKEN, Guest("task/1", "eval:1", tags=tags))  # type: ignore[attr-defined]
+    it.plain.guests.running["task/1"] = (BROKEN, UnmanagedTask("task/1", "eval:1", tags=tags))  # type: ignore[attr-defined]
     return it
 
 

@@ -85,7 +85,7 @@ def its_spare_is_listed_as_a_free_node_still() -> list[str]:
 def its_peer_has_failed_since_it_was_good() -> list[str]:
     it, mine = opened()
     ingest(xid(79, node_id=PEER, instance_id=PEER, event_id="peer"), it.plain, ACTS)
-    it.is_written(PEER, good_since=it.plain.nodes.get(PEER).booted_at)  # type: ignore[union-attr]
+    it.is_written(PEER, healthy_since=it.plain.nodes.get(PEER).booted_at)  # type: ignore[union-attr]
     peer = it.plain.nodes.get(PEER)
     assert peer is not None
     why = launch_gang._why_unfit(peer, mine, it.plain, ACTS)
