@@ -7,8 +7,8 @@ from datetime import timedelta
 
 from bench.kernel_log import measure_kernel_log
 from nodeheal.contract.health_event import HealthEvent
-from nodeheal.domain.decide import decide
-from nodeheal.domain.incident import History, Incident, incident_id_of
+from nodeheal.domain.recovery.decide import decide
+from nodeheal.domain.recovery.incident import History, Incident, incident_id_of
 from nodeheal.parsers.kernel_line import parse_message
 from tests.unit.builders import ACT, NOW, xid
 

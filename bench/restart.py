@@ -14,7 +14,7 @@ from pathlib import Path
 
 from bench.recovery import say
 from nodeheal.adapters.aws.policy_documents import PolicyDocuments, deployed_place
-from nodeheal.domain.job import Run
+from nodeheal.domain.jobs.job import Run
 from nodeheal.services.steps import save_node
 from nodeheal.simulation.latency import LATENCIES
 from sandbox.client import Sandbox

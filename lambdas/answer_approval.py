@@ -6,8 +6,8 @@ A GET only shows a page, since mail scanners follow links. What a person sends f
 from aws_lambda_powertools.utilities.data_classes import APIGatewayProxyEventV2
 
 from lambdas.composition import Event, links, logger, ports
-from nodeheal.domain.approval import LinkRefused
 from nodeheal.domain.errors import NotFound
+from nodeheal.domain.recovery.approval_links import LinkRefused
 from nodeheal.services import approval_page
 from nodeheal.services.answer_approval import answer_approval
 

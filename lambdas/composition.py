@@ -17,9 +17,9 @@ from nodeheal.adapters.aws.policy_reader import PolicyReader
 from nodeheal.adapters.aws.ports import aws_ports
 from nodeheal.contract import metrics, names
 from nodeheal.contract.vocabulary import Family, Verdict
-from nodeheal.domain.approval import Links
-from nodeheal.domain.measures import Measure, of_fault
-from nodeheal.domain.policy import RecoveryPolicy, complaints_of
+from nodeheal.domain.policy.policy import RecoveryPolicy, complaints_of
+from nodeheal.domain.recovery.approval_links import Links
+from nodeheal.domain.review.measures import Measure, of_fault
 from nodeheal.ports import Ports
 
 Event = dict[str, Any]

@@ -2,7 +2,7 @@
 
 from lambdas.composition import policy, ports, step
 from nodeheal.contract.steps import DecideRequest
-from nodeheal.domain.measures import of_decision
+from nodeheal.domain.review.measures import of_decision
 from nodeheal.services.decide_next_step import decide_next_step
 
 handler = step(

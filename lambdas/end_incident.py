@@ -2,7 +2,7 @@
 
 from lambdas.composition import policy, ports, step
 from nodeheal.contract.steps import StepRequest
-from nodeheal.domain.measures import of_ending
+from nodeheal.domain.review.measures import of_ending
 from nodeheal.services.end_incident import end_incident
 
 handler = step(

@@ -2,7 +2,7 @@
 
 from lambdas.composition import Event, emit, logger, ports
 from nodeheal.contract.notification import Notification
-from nodeheal.domain.measures import of_notification
+from nodeheal.domain.review.measures import of_notification
 from nodeheal.services.notify import notify
 
 

@@ -3,7 +3,7 @@
 from lambdas.composition import links, ports, step
 from nodeheal.contract import metrics
 from nodeheal.contract.steps import StepRequest
-from nodeheal.domain.measures import Measure
+from nodeheal.domain.review.measures import Measure
 from nodeheal.operations.steps import wait_for_approval
 
 handler = step(

@@ -24,7 +24,7 @@ from botocore.config import Config
 
 from nodeheal.adapters.aws.owners import SnsOwners, filter_for
 from nodeheal.contract import names
-from nodeheal.domain.owner import Owner
+from nodeheal.domain.jobs.owner import Owner
 from sandbox import deployment, processes
 from sandbox.machine_orders import MachineOrders
 from sandbox.mailbox import OWNERS, Mailbox

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from nodeheal.domain.owner import Owner
+from nodeheal.domain.jobs.owner import Owner
 from sandbox.client import free_port
 from sandbox.script import GANG_NODES, Script
 

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nodeheal.contract.vocabulary import Action, JobState, Outcome, Step
-from nodeheal.domain.incident import History
-from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.contract.vocabulary import JobState, Outcome, Step
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.recovery.incident import History
+from nodeheal.domain.verbs import ESCALATION_STEPS
 from sandbox.story import Story, Told
 
 # The document that the sandbox stage deploys.
@@ -114,8 +115,8 @@ def _control_plane_seconds(story: Story, history: History | None, recovered: flo
 def _attempts(story: Story) -> dict[str, int]:
     """What the retry counter in DynamoDB holds for the broken node and its job."""
     limits = RecoveryPolicy.model_validate_json(POLICY.read_text("utf-8")).limits
-    scope, rungs = f"node#{story.told.broken}", (Action.REBOOT, Action.STOP_START, Action.REPLACE)
-    spent = story.ports.attempts.spent(scope, *(limits[action] for action in rungs))
+    scope = f"node#{story.told.broken}"
+    spent = story.ports.attempts.spent(scope, *(limits[action] for action in ESCALATION_STEPS))
     return {action.value: count for action, count in spent.items() if count}
 
 

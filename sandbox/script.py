@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from nodeheal.contract.vocabulary import Action, CheckpointFormat, Ending, Family, NextRung
-from nodeheal.domain.catalog import find
+from nodeheal.domain.faults.catalog import find
 
 if TYPE_CHECKING:
     from sandbox.story import Story

@@ -10,8 +10,8 @@ from functools import partial
 from nodeheal.contract import names
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.vocabulary import Awaited, Ending, Family, NodeState, Provider, Verdict
-from nodeheal.domain.counted import counted
-from nodeheal.domain.node import Node
+from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.humanize import counted
 from nodeheal.services.brakes import pause_pool, reset_breaker
 from nodeheal.services.release_node import release_node
 from sandbox.guests import guests_are_looked_for, guests_move_in

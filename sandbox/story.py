@@ -17,10 +17,10 @@ from nodeheal.adapters.aws.messenger import Destinations
 from nodeheal.adapters.aws.ports import aws_ports
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import JobState
-from nodeheal.domain.counted import counted
-from nodeheal.domain.incident import History, Incident, TimelineEntry
-from nodeheal.domain.node import Node
-from nodeheal.domain.owner import Owner
+from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.humanize import counted
+from nodeheal.domain.jobs.owner import Owner
+from nodeheal.domain.recovery.incident import History, Incident, TimelineEntry
 from sandbox.client import NodeHandle, Sandbox
 from sandbox.job_file import NotSubmitted, submit, typed, write_job_file
 from sandbox.script import GANG_NODES, Move, Script

@@ -14,7 +14,7 @@ from nodeheal.contract import names
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.signature import key_id_of, signed_bytes, signed_text
 from nodeheal.contract.vocabulary import NodeState, Provider
-from nodeheal.domain.node import NEVER_HEARD, Node
+from nodeheal.domain.fleet.node import NO_BOOT_REPORTED, Node
 
 if TYPE_CHECKING:
     from sandbox.client import Sandbox
@@ -37,7 +37,7 @@ class Voices:
             pool=pool,
             provider=Provider.hybrid,
             instance_id=node_id,
-            boot_id=NEVER_HEARD,
+            boot_id=NO_BOOT_REPORTED,
             booted_at=now - timedelta(days=1),
             last_seen=now,
             state=NodeState.ENROLLED,

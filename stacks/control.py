@@ -12,7 +12,7 @@ from aws_cdk import aws_stepfunctions as sfn
 
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import Escalation
-from nodeheal.domain.reading import Reading
+from nodeheal.domain.review.console_links import ConsoleLinks
 from stacks.agent_release import AgentRelease
 from stacks.alarms import Parts, build_alarms
 from stacks.approval_api import ApprovalApi
@@ -243,7 +243,7 @@ class Control:
         connect_routes(self._stack, self.functions, self._state.bus, dead, CLUSTER.format_map(self._places))
         keep_warm(self._stack, self.functions, dead)
         sweep_regularly(self._stack, self.functions["sweep"], dead)
-        reading = Reading(runbooks=self._settings.runbook_base_url)
+        reading = ConsoleLinks(runbooks=self._settings.runbook_base_url)
         broken = (
             BrokenWorkflow(
                 "RecoveryBroke",

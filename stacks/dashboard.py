@@ -9,7 +9,8 @@ from constructs import Construct
 
 from nodeheal.contract import metrics, names
 from nodeheal.contract.metrics import Metric
-from nodeheal.contract.vocabulary import Action, Ending, Escalation, Family, Outcome, Step
+from nodeheal.contract.vocabulary import Ending, Escalation, Family, Outcome, Step
+from nodeheal.domain.verbs import VERBS
 from stacks.alarms import FIVE_MINUTES, MINUTE, Parts, aws, ours
 
 DASHBOARD = "nodeheal-{region}"  # an account has one list of dashboards for all Regions
@@ -172,7 +173,7 @@ def _durations() -> list[cloudwatch.IWidget]:
 
 
 def _done() -> list[cloudwatch.IWidget]:
-    rungs = [Action.REBOOT.value, Action.STOP_START.value, Action.REPLACE.value, Action.RESTART_WORKLOAD.value]
+    rungs = [action.value for action, verb in VERBS.items() if verb.limit]
     acted = (Step.ISOLATE, Step.REBOOT, Step.DIAGNOSE, Step.REPLACE, Step.RETURN, Step.RESTART_WORKLOAD)
     not_done = [
         ours(metrics.STEPS_ENDED, {"Step": step.value, "Outcome": outcome.value}, label=f"{step} {outcome}")

@@ -23,7 +23,7 @@ from nodeheal.agent.checks.progress import limit_of
 from nodeheal.agent.shown_step import step_in
 from nodeheal.cli.job_file import JobFileRefused, parse_job_file
 from nodeheal.contract.health_event import NodeFact
-from nodeheal.domain.policy import PolicyRefused, parse_policy
+from nodeheal.domain.policy.policy import PolicyRefused, parse_policy
 from nodeheal.parsers.all_reduce import parse_all_reduce
 from nodeheal.parsers.dcgm_diag import parse_diagnostic
 from nodeheal.parsers.dcgm_health import parse_health

@@ -12,8 +12,8 @@ from pydantic.fields import FieldInfo
 from pydantic_core import to_jsonable_python
 
 from nodeheal.contract.vocabulary import Action
-from nodeheal.domain.knobs import HEIGHT
-from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.verbs import DISRUPTIVENESS
 
 Places = dict[type[BaseModel], list[str]]
 
@@ -139,7 +139,7 @@ An override treats a fault otherwise than [the catalog](faults.md) does, and eve
   `nvml/*` for a family. A code that the catalog does not know may be named too.
 - The most exact one wins: a sub-code before its unit, the unit before the code, the code before the family. Between two
   that name the same, the one that names the pool wins.
-- The ladder must go up: {", ".join(HEIGHT)}.
+- The ladder must go up: {", ".join(DISRUPTIVENESS)}.
   RESET_GPU is done by a reboot. `next_rung` says what makes the second rung come.
 - To treat what the driver itself asks for otherwise, name its statement: `xid/154/NODE_REBOOT`.
 - An event that reports no fault (verdict OK) asks for nothing, whatever an override says.

@@ -9,7 +9,7 @@ passes diagnostics is mended for good; what only warns never ends a job, and peo
 from dataclasses import dataclass, field
 
 from nodeheal.contract.health_event import HealthEvent
-from nodeheal.domain.job import GangTask, Job, Run
+from nodeheal.domain.jobs.job import GangTask, Job, Run
 from nodeheal.ports.scheduler import TaskChange
 from nodeheal.simulation.agenda import Agenda
 from nodeheal.simulation.chance import Chance, lognormal

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from nodeheal.contract.job_steps import GANG_AT_MOST
-from nodeheal.domain.knobs import Budget, Mode, PoolPolicy
-from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.policy.policy_models import Budget, Mode, PoolPolicy
 from nodeheal.simulation.faults import kinds
 from nodeheal.simulation.latency import AWS, NONE
 from nodeheal.simulation.setting import CALM, DAY, Cloud, Setting, Work

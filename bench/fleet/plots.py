@@ -16,7 +16,7 @@ from bench.fleet.plan import (
     WRITE_SECONDS,
     mtbf_seconds,
 )
-from nodeheal.domain.advice import daly_seconds
+from nodeheal.domain.jobs.checkpoint_advice import daly_seconds
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

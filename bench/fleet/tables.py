@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.fleet.plan import AT_AWS, BY_HAND, GPUS_A_NODE, KEEPERS, NODEHEAL, POLL, RATES, WRITE_SECONDS, mtbf_seconds
-from nodeheal.domain.advice import daly_seconds, young_seconds
+from nodeheal.domain.jobs.checkpoint_advice import daly_seconds, young_seconds
 
 BEGIN, END = "<!-- written by: make fleet -->", "<!-- /written -->"
 Row = dict[str, Any]

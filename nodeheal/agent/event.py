@@ -17,7 +17,7 @@ from nodeheal.contract import names
 from nodeheal.contract.measures import MEASURES
 from nodeheal.contract.vocabulary import Action, Check, CheckpointFormat, Confirmation, Family, Provider, Verdict
 from nodeheal.contract.words import ADDRESS, word
-from nodeheal.domain.catalog import verdict
+from nodeheal.domain.faults.catalog import verdict
 from nodeheal.parsers.finding import Finding, Report
 
 SCHEMA_VERSION = 1

@@ -49,7 +49,7 @@ def _watch(config: AgentConfig, looks: Looks, stop: Bell) -> int:
     from nodeheal.agent.loop import STOP_PATIENCE_SECONDS, Agent
     from nodeheal.agent.sender import Sender
     from nodeheal.agent.sole import claim
-    from nodeheal.domain.catalog import verdicts
+    from nodeheal.domain.faults.catalog import verdicts
 
     claim(Path(config.state_dir))
     verdicts()  # now: the disk may be dead when one is wanted

@@ -9,7 +9,7 @@ from nodeheal.cli import connect
 from nodeheal.cli.connect import FAILED, Table, Why, clearly
 from nodeheal.cli.say import say
 from nodeheal.contract import names
-from nodeheal.domain.approval import Answer
+from nodeheal.domain.recovery.approval_links import Answer
 from nodeheal.services.answer_approval import answer_approval, open_question
 
 IncidentId = Annotated[str, typer.Argument(help="the incident, as the email and `nodeheal incidents list` name it")]

@@ -10,8 +10,8 @@ from nodeheal.cli.connect import AsJson, Table, Why, clearly
 from nodeheal.cli.say import refuse, say, say_json
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import Awaited
-from nodeheal.domain.counted import counted
-from nodeheal.domain.knobs import LONGEST
+from nodeheal.domain.humanize import counted
+from nodeheal.domain.policy.policy_models import LONGEST
 from nodeheal.ports import Ports
 from nodeheal.services.brakes import pause_node, pause_pool, reset_breaker
 from nodeheal.services.steps import node_of

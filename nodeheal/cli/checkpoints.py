@@ -10,7 +10,7 @@ from nodeheal.checkpoints.found import Listing
 from nodeheal.cli.connect import FAILED, AsJson
 from nodeheal.cli.say import say, say_json, say_table
 from nodeheal.contract.vocabulary import CheckpointFormat
-from nodeheal.domain.counted import counted
+from nodeheal.domain.humanize import counted
 
 app = typer.Typer(no_args_is_help=True, help="Checkpoints in a directory: which are whole, and the newest of those.")
 

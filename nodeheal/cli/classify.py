@@ -13,8 +13,8 @@ import typer
 from nodeheal.cli.decompressed import BROKEN, decompressed
 from nodeheal.cli.say import say
 from nodeheal.contract.vocabulary import Action, Family, Verdict
-from nodeheal.domain.catalog import find
-from nodeheal.domain.counted import counted
+from nodeheal.domain.faults.catalog import find
+from nodeheal.domain.humanize import counted
 from nodeheal.parsers.finding import Finding
 from nodeheal.parsers.kernel_filter import Readable
 from nodeheal.parsers.kernel_log import LogFormat, Tally, read_findings

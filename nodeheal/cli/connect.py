@@ -30,7 +30,7 @@ from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.job_steps import JobStopRequested
 from nodeheal.contract.vocabulary import SchedulerKind
 from nodeheal.domain.errors import NodehealError
-from nodeheal.domain.policy import RecoveryPolicy, parse_policy
+from nodeheal.domain.policy.policy import RecoveryPolicy, parse_policy
 from nodeheal.ports import Ports
 from nodeheal.ports.scheduler import JobLogs, TaskDefinitions
 

@@ -7,11 +7,10 @@ from typing import Any
 from nodeheal.cli.imagined import decided, event_of
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.vocabulary import Action, Family, NextRung
-from nodeheal.domain.catalog import catalog, find
-from nodeheal.domain.diagnosis import diagnose
-from nodeheal.domain.policy import RecoveryPolicy
-
-_TOUCHES_NOTHING = (Action.OBSERVE, Action.ESCALATE)
+from nodeheal.domain.faults.catalog import catalog, find
+from nodeheal.domain.faults.diagnosis import diagnose
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.verbs import VERBS
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,7 @@ def treatment(event: HealthEvent, policy: RecoveryPolicy) -> Treatment:
     """How the policy treats this fault."""
     fault = next(iter(diagnose([event], policy, event.pool)), None)
     ladder = fault.ladder if fault else (Action.OBSERVE,)
-    modes = [policy.pool(event.pool).mode_of(action).value for action in ladder if action not in _TOUCHES_NOTHING]
+    modes = [policy.pool(event.pool).mode_of(action).value for action in ladder if not VERBS[action].touches_nothing]
     return Treatment(
         first_step=decided(event, policy).step.value,
         ladder=tuple(rung.value for rung in ladder),

@@ -12,9 +12,9 @@ from nodeheal.cli.nodes import NodeName
 from nodeheal.cli.say import say
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import Family
-from nodeheal.domain.catalog import find
-from nodeheal.domain.drill import LARGEST_GPU, DcgmDrill, parse_dcgm_drill
-from nodeheal.domain.node import Node
+from nodeheal.domain.faults.catalog import find
+from nodeheal.domain.faults.drill import LARGEST_GPU, DcgmDrill, parse_dcgm_drill
+from nodeheal.domain.fleet.node import Node
 from nodeheal.parsers.dcgm_injected import XID_FIELD, health_code
 from nodeheal.ports import CommandStatus, Ports
 from nodeheal.services.inject_fault import DRILL_SECONDS, drill_line, inject_fault, repeats

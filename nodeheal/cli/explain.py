@@ -10,10 +10,11 @@ from pydantic import ValidationError
 from nodeheal.cli.imagined import decided, event_of, history_of
 from nodeheal.cli.say import DEFAULT_POLICY, complaints, read_policy, refuse, say, say_json
 from nodeheal.contract.vocabulary import Action, Family, NextRung
-from nodeheal.domain.case import read_case
-from nodeheal.domain.catalog import catalog, find
-from nodeheal.domain.diagnosis import diagnose
-from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.faults.assessment import assess_faults
+from nodeheal.domain.faults.catalog import catalog, find
+from nodeheal.domain.faults.diagnosis import diagnose
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.verbs import ESCALATION_STEPS
 
 _NEXT = {
     NextRung.unproven: "when the one before did not help",
@@ -21,7 +22,7 @@ _NEXT = {
     NextRung.other_job: "when the same accelerator shows it under another job",
     NextRung.job_end: "when the job has ended",
 }
-_TRIED = {"reboot": Action.REBOOT, "stop_start": Action.STOP_START, "replace": Action.REPLACE}
+_TRIED = {action.value.lower(): action for action in ESCALATION_STEPS}
 
 
 def explain(
@@ -69,7 +70,7 @@ def _answer(
     policy: RecoveryPolicy,
 ) -> dict[str, Any]:
     event, row = event_of(family, code, subcode, pool, product), find(family, code, subcode)
-    fault = next(iter(diagnose([event], policy, pool)), None) or read_case(history_of(event, policy), policy).fault
+    fault = next(iter(diagnose([event], policy, pool)), None) or assess_faults(history_of(event, policy), policy).fault
     next_step, in_act_mode = decided(event, policy, after), decided(event, policy.acting(), after)
     return {
         "fault": fault.title,

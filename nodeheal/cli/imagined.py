@@ -8,12 +8,12 @@ from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.results import Isolated, StepResult
 from nodeheal.contract.steps import Decision
 from nodeheal.contract.vocabulary import Action, Family, Outcome, Provider, Step, Verdict
-from nodeheal.domain.catalog import find
-from nodeheal.domain.decide import decide
-from nodeheal.domain.incident import History, Incident, Turn
-from nodeheal.domain.ladder import STEP_OF
-from nodeheal.domain.policy import RecoveryPolicy
-from nodeheal.domain.surroundings import Surroundings, node_scope
+from nodeheal.domain.faults.catalog import find
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.recovery.decide import decide
+from nodeheal.domain.recovery.decision_context import DecisionContext, node_scope
+from nodeheal.domain.recovery.incident import History, Incident, Turn
+from nodeheal.domain.verbs import VERBS
 
 NODE = "mi-imagined"
 JOB = "a-job"
@@ -51,14 +51,14 @@ def history_of(event: HealthEvent, policy: RecoveryPolicy, after: Sequence[Actio
     for number, action in enumerate(after, start=2):
         boot = f"boot-{number}"
         turns += [
-            _turn(STEP_OF[action], event, action=action, boot_id=boot),
+            _turn(VERBS[action].step, event, action=action, boot_id=boot),
             _turn(Step.DIAGNOSE, event, Outcome.FAILED, "diagnostics failed", boot_id=boot),
         ]
         spent[node_scope(NODE), action] = spent.get((node_scope(NODE), action), 0) + 1
     # Only EC2 machines are stopped and started: where the pool wants that, it is of such.
     provider = Provider.ec2 if policy.pool(event.pool).stop_start else Provider.hybrid
-    around = Surroundings(provider=provider, spent=spent, job_is_running=not after)
-    return History(incident, (event,), tuple(turns), surroundings=around)
+    around = DecisionContext(provider=provider, spent=spent, job_is_running=not after)
+    return History(incident, (event,), tuple(turns), context=around)
 
 
 def _turn(

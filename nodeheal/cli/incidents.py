@@ -14,11 +14,11 @@ from nodeheal.cli.report import as_markdown, part_as_markdown
 from nodeheal.cli.say import say, say_json, say_table
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import IncidentState
-from nodeheal.domain.counted import counted
-from nodeheal.domain.incident import Incident
-from nodeheal.domain.part_record import PartRecord
-from nodeheal.domain.review import Review, how_it_stands, title_of
-from nodeheal.domain.tally import Tally, add_up
+from nodeheal.domain.humanize import counted
+from nodeheal.domain.recovery.incident import Incident
+from nodeheal.domain.review.incident_stats import IncidentStats, summarize
+from nodeheal.domain.review.part_record import PartRecord
+from nodeheal.domain.review.review import Review, status_text, title_of
 from nodeheal.ports import Ports
 from nodeheal.services.close_incident import close_incident
 from nodeheal.services.review_incidents import list_incidents, part_of, review_incident
@@ -28,7 +28,7 @@ app = typer.Typer(no_args_is_help=True, help="Incidents: what happened, why, and
 PoolOption = Annotated[str | None, typer.Option(help="one pool; without it, every pool that ever had a node")]
 Since = Annotated[str, typer.Option(help="opened within: 90s, 30m, 2h or 7d")]
 _reviews: TypeAdapter[Review] = TypeAdapter(Review)
-_tallies: TypeAdapter[Tally] = TypeAdapter(Tally)
+_tallies: TypeAdapter[IncidentStats] = TypeAdapter(IncidentStats)
 _parts_on_record: TypeAdapter[PartRecord] = TypeAdapter(PartRecord)
 
 
@@ -93,7 +93,7 @@ def export(
     with clearly():
         world = connect.ports(table)
         reviews = [review_incident(found.incident_id, world) for found in _found(world, pool, since, None)]
-    tally = add_up(reviews)
+    tally = summarize(reviews)
     if form is Format.json:
         told = [_reviews.dump_python(review, mode="json") for review in reviews]
         say_json({"since": since, "pool": pool, "tally": _tallies.dump_python(tally, mode="json"), "incidents": told})
@@ -145,7 +145,7 @@ def _row(incident: Incident) -> dict[str, str | None]:
 def _cells(incident: Incident) -> tuple[str, ...]:
     opened = f"{incident.opened_at:%Y-%m-%d %H:%M:%S}"
     where = (incident.node_id, incident.pool, incident.job_id or "-")
-    return (incident.incident_id, opened, *where, how_it_stands(incident), title_of(incident.root))
+    return (incident.incident_id, opened, *where, status_text(incident), title_of(incident.root))
 
 
 def _story(review: Review, console: str) -> list[str]:

@@ -14,8 +14,8 @@ from pydantic_core import ErrorDetails
 from nodeheal.cli.say import refuse
 from nodeheal.cli.yaml_tree import Tree, YamlRefused, read_tree
 from nodeheal.contract.job_spec import JobSpec
-from nodeheal.domain.owner import parse_owner
-from nodeheal.domain.policy import perhaps
+from nodeheal.domain.jobs.owner import parse_owner
+from nodeheal.domain.policy.policy import perhaps
 
 # What else people call them.
 _ALIASES = {

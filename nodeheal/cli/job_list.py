@@ -5,8 +5,8 @@ from datetime import datetime
 from typing import TypedDict
 
 from nodeheal.cli.say import say, say_table
-from nodeheal.domain.counted import counted
-from nodeheal.domain.job import Job
+from nodeheal.domain.humanize import counted
+from nodeheal.domain.jobs.job import Job
 from nodeheal.services.job_line import Standing
 from nodeheal.services.prepare_job import Plan
 

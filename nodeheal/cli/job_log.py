@@ -12,7 +12,7 @@ from nodeheal.cli.connect import Table, clearly
 from nodeheal.cli.job_wait import LOOK_EVERY_SECONDS, patiently
 from nodeheal.cli.say import say
 from nodeheal.contract import names
-from nodeheal.domain.job_log import LogLine
+from nodeheal.domain.jobs.job_log import LogLine
 from nodeheal.ports import Ports
 from nodeheal.ports.scheduler import JobLogs
 from nodeheal.services.look_at_job import find_job

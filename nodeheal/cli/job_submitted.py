@@ -7,7 +7,7 @@ from nodeheal.cli.connect import clearly
 from nodeheal.cli.job_list import placement_of, row_of, standing_json
 from nodeheal.cli.say import say, say_json
 from nodeheal.contract.job_spec import JobSpec
-from nodeheal.domain.job import Job
+from nodeheal.domain.jobs.job import Job
 from nodeheal.services.job_line import Standing, line_in_words
 from nodeheal.services.prepare_job import Plan, differences
 

@@ -6,12 +6,12 @@ from itertools import pairwise
 
 from nodeheal.cli.job_list import iso, row_of, standing_json
 from nodeheal.contract.names import started_by
-from nodeheal.domain.counted import counted
-from nodeheal.domain.gang import breakage
-from nodeheal.domain.incident import Incident
-from nodeheal.domain.job import GangTask, Job, Run
-from nodeheal.domain.lost import lost_in_words
-from nodeheal.domain.review import how_it_stands, title_of
+from nodeheal.domain.humanize import counted
+from nodeheal.domain.jobs.gang import first_failure
+from nodeheal.domain.jobs.job import GangTask, Job, Run
+from nodeheal.domain.jobs.lost_work import lost_work_text
+from nodeheal.domain.recovery.incident import Incident
+from nodeheal.domain.review.review import status_text, title_of
 from nodeheal.services.job_line import line_in_words
 from nodeheal.services.look_at_job import JobView
 
@@ -87,7 +87,7 @@ def waits_for(view: JobView) -> str:
     if job.is_over:
         return "-"
     if incident is not None:
-        return f"incident {incident.incident_id} on {incident.node_id}: {how_it_stands(incident)}"
+        return f"incident {incident.incident_id} on {incident.node_id}: {status_text(incident)}"
     if run is not None and run.is_running:
         return "-"
     late = [f"rank {task.rank} on {task.node_id}" for task in run.tasks if task.status == "PENDING"] if run else []
@@ -185,7 +185,7 @@ def _runs(view: JobView) -> list[str]:
     told = []
     after = {run.number: following for run, following in pairwise(view.runs)}
     for run in reversed(view.runs):
-        broke = breakage(run)
+        broke = first_failure(run)
         ended = f"; {broke.words}" if broke else "; every rank ended well" if run.has_succeeded else ""
         resumed = f", from {run.resumed_from}" if run.resumed_from else ""
         told.append(f"  {run.number:4d}  {_at(run.started_at)}{resumed}: {run.why}{ended}{_lost(view.job, run, after)}")
@@ -195,12 +195,12 @@ def _runs(view: JobView) -> list[str]:
 
 def _lost(job: Job, run: Run, after: Mapping[int, Run]) -> str:
     following = after.get(run.number)
-    return f"; lost: {lost_in_words(job, run, following)}" if following is not None else ""
+    return f"; lost: {lost_work_text(job, run, following)}" if following is not None else ""
 
 
 def _incidents(incidents: Sequence[Incident], links: Mapping[str, str]) -> list[str]:
     told = [
-        f"  {one.incident_id}  {one.node_id}  {title_of(one.root)}: {how_it_stands(one)}"
+        f"  {one.incident_id}  {one.node_id}  {title_of(one.root)}: {status_text(one)}"
         f"\n      {links.get(one.incident_id, '')}"
         for one in incidents
     ]

@@ -13,7 +13,7 @@ from nodeheal.cli.connect import clearly
 from nodeheal.cli.say import say
 from nodeheal.contract.vocabulary import JobState
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.domain.job import Job
+from nodeheal.domain.jobs.job import Job
 from nodeheal.ports import Ports
 from nodeheal.services.look_at_job import find_job
 

@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from nodeheal.domain.node import Node
+from nodeheal.domain.fleet.node import Node
 from nodeheal.services.look_at_node import NodeView
 
 
@@ -40,7 +40,7 @@ def _states(node: Node) -> list[str]:
 
 def _heard(node: Node) -> list[str]:
     """What its agent has told."""
-    if not node.is_heard:
+    if not node.has_reported:
         return ["Boot         -", "Agent        has never reported"]
     return [
         f"Boot         {node.boot_id} since {_at(node.booted_at)}",
@@ -77,19 +77,19 @@ def as_json_of(view: NodeView) -> dict[str, object]:
 def _life(node: Node) -> dict[str, object]:
     """What it is, and what became of it."""
     return {
-        "boot": node.boot_id if node.is_heard else None,
-        "booted_at": _iso(node.booted_at) if node.is_heard else None,
+        "boot": node.boot_id if node.has_reported else None,
+        "booted_at": _iso(node.booted_at) if node.has_reported else None,
         "agent": node.agent_version,
         "signs": node.signs,
-        "last_seen": _iso(node.last_seen) if node.is_heard else None,
+        "last_seen": _iso(node.last_seen) if node.has_reported else None,
         "accelerators": node.accelerators,
         "probation_until": _iso(node.probation_until),
         "paused_until": _iso(node.paused_until),
         "paused_why": node.paused_why,
-        "good_since": _iso(node.good_since),
+        "good_since": _iso(node.healthy_since),
         "passed_at": _iso(node.passed_at),
         "last_diagnosis": _reported(node),
-        "good_run": node.good_run,
+        "good_run": node.diagnostic_baseline,
         "states": [{"at": _iso(one.at), "state": one.state.value, "reason": one.reason} for one in node.state_changes],
         "recoveries": [{"incident": past.incident_id, "opened_at": _iso(past.opened_at)} for past in node.recoveries],
     }
@@ -105,7 +105,7 @@ def _diagnostics(node: Node) -> str:
         found = node.last_diagnosis
         told = f"; {found.verdict} at {_at(found.at)}{f' ({found.reason})' if found.reason else ''}" if found else ""
         return f"none passed that nodeheal asked for{told}"
-    measured = ", ".join(f"{name} {value:g}" for name, value in sorted(node.good_run.items()))
+    measured = ", ".join(f"{name} {value:g}" for name, value in sorted(node.diagnostic_baseline.items()))
     return f"passed {_at(node.passed_at)}" + (f": {measured}" if measured else "")
 
 

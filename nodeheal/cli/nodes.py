@@ -12,11 +12,11 @@ from nodeheal.cli.node_view import as_json_of, as_text
 from nodeheal.cli.say import refuse, say, say_json, say_table
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import Action, NodeState, Provider
-from nodeheal.domain.beat import after
-from nodeheal.domain.counted import counted
-from nodeheal.domain.enrolment import Enrolment
-from nodeheal.domain.incident import incident_id_of
-from nodeheal.domain.node import Node
+from nodeheal.domain.fleet.enrolment import Enrolment
+from nodeheal.domain.fleet.liveness import apply_heartbeat
+from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.humanize import counted
+from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.services.enroll_node import enroll_node
 from nodeheal.services.look_at_node import look_at_node
 from nodeheal.services.release_node import release_node
@@ -47,7 +47,7 @@ def list_nodes(
         nodes = world.nodes.in_pool(pool) or world.nodes.in_pool(connect.known_pool(pool, world))
         beats = world.heartbeats.newest()
         paused, now = world.pools.get(pool).why_paused(world.clock()), world.clock()
-    heard = [after(node, beats.get(node.instance_id), now) for node in nodes]
+    heard = [apply_heartbeat(node, beats.get(node.instance_id), now) for node in nodes]
     rows = [_row(node, now) for node in heard if not state or node.state in state]
     if as_json:
         say_json(rows)
@@ -87,11 +87,11 @@ def _row(node: Node, now: datetime) -> dict[str, str | bool | None]:
         "spare": node.is_spare,
         "job": node.job_id,
         "incident": node.open_incident,
-        "last_seen": node.last_seen.isoformat(timespec="seconds") if node.is_heard else None,
+        "last_seen": node.last_seen.isoformat(timespec="seconds") if node.has_reported else None,
         "rack": node.rack or None,
         "paused_until": until.isoformat(timespec="seconds") if until else None,
         "paused_why": node.paused_why if until else None,
-        "reason": node.state_reason if node.is_heard else f"its agent has never reported; {node.state_reason}",
+        "reason": node.state_reason if node.has_reported else f"its agent has never reported; {node.state_reason}",
     }
 
 
@@ -147,7 +147,7 @@ def enroll(
         say(line)
     what = "a spare" if recorded.is_spare else "a node"
     say(f"{node} is enrolled as {what} of pool {pool}" + ("" if done else "; it was so already"))
-    if not recorded.is_heard:
+    if not recorded.has_reported:
         say("its agent has not reported yet: nodeheal looks after it from its first word on")
 
 

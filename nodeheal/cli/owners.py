@@ -7,7 +7,7 @@ import typer
 from nodeheal.cli import connect
 from nodeheal.cli.connect import clearly
 from nodeheal.cli.say import say
-from nodeheal.domain.owner import parse_owner
+from nodeheal.domain.jobs.owner import parse_owner
 
 app = typer.Typer(no_args_is_help=True, help="The owners of jobs: they hear when theirs stop, run again, or stay down.")
 

@@ -12,7 +12,7 @@ import typer
 
 from nodeheal.cli.say import say
 from nodeheal.contract.vocabulary import Action, Verdict
-from nodeheal.domain.catalog import find
+from nodeheal.domain.faults.catalog import find
 from nodeheal.parsers.dcgm_diag import parse_diagnostic
 from nodeheal.parsers.dcgm_health import parse_health
 from nodeheal.parsers.efa_tools import parse_efa, parse_efa_tree

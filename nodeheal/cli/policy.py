@@ -13,10 +13,10 @@ from nodeheal.adapters.aws.policy_documents import Deployed
 from nodeheal.cli.connect import policy_documents
 from nodeheal.cli.differ import Change, Treatment, changes, knobs
 from nodeheal.cli.say import read_policy, read_text, refuse, say, say_json
-from nodeheal.domain.counted import counted
-from nodeheal.domain.doubts import doubts
 from nodeheal.domain.errors import NodehealError
-from nodeheal.domain.policy import PolicyRefused, parse_policy
+from nodeheal.domain.humanize import counted
+from nodeheal.domain.policy.policy import PolicyRefused, parse_policy
+from nodeheal.domain.policy.policy_lint import lint_policy
 
 app = typer.Typer(no_args_is_help=True, help="The policy document: what nodeheal may do, where, and how often.")
 
@@ -35,7 +35,7 @@ def check(
 ) -> None:
     """Say whether a policy document is valid; if not, name the field. Warn of what it can hardly mean."""
     document = read_policy(file)
-    warnings = list(doubts(document))
+    warnings = list(lint_policy(document))
     if as_json:
         say_json({"file": str(file), "is_valid": True, "version": document.version, "warnings": warnings})
     else:
@@ -116,7 +116,7 @@ def show(as_json: AsJson = False) -> None:
 @app.command()
 def apply(file: File, why: Why, as_json: AsJson = False) -> None:
     """Put a document into force, for every function, within a minute."""
-    warnings = list(doubts(read_policy(file)))
+    warnings = list(lint_policy(read_policy(file)))
     if not as_json:
         _warn(warnings)
     with _clearly():

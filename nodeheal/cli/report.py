@@ -4,9 +4,9 @@ import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from nodeheal.domain.part_record import PartRecord
-from nodeheal.domain.review import Review
-from nodeheal.domain.tally import Tally
+from nodeheal.domain.review.incident_stats import IncidentStats
+from nodeheal.domain.review.part_record import PartRecord
+from nodeheal.domain.review.review import Review
 
 # Whatever gives text a meaning in GitHub's Markdown, where it does: an underscore within a word is none, nor is a
 # round bracket but behind a square one. `://`, '@' and 'www.' would make links, '#7' one to an issue, '&lt;' a tag.
@@ -19,7 +19,7 @@ def plain(text: str) -> str:
     return _MEANS_SOMETHING.sub(r"\\\1", " ".join(visible.split())).replace("www.", "www\\.")
 
 
-def as_markdown(reviews: Sequence[Review], tally: Tally, title: str) -> list[str]:
+def as_markdown(reviews: Sequence[Review], tally: IncidentStats, title: str) -> list[str]:
     """The page, line by line."""
     took = tally.time_to_recover
     numbers = [

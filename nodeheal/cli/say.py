@@ -9,7 +9,7 @@ from typing import Never
 import typer
 from pydantic import ValidationError
 
-from nodeheal.domain.policy import PolicyRefused, RecoveryPolicy, complaints_of, parse_policy
+from nodeheal.domain.policy.policy import PolicyRefused, RecoveryPolicy, complaints_of, parse_policy
 
 DEFAULT_POLICY = Path(__file__).resolve().parent.parent / "policies" / "default.json"
 BAD_INPUT = 2

@@ -14,12 +14,12 @@ from rich.progress import Progress
 
 from nodeheal.cli.say import read_policy, refuse, say
 from nodeheal.cli.simulated import tell, tell_mass_failure
-from nodeheal.domain.counted import counted
+from nodeheal.domain.humanize import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from nodeheal.domain.policy import RecoveryPolicy
+    from nodeheal.domain.policy.policy import RecoveryPolicy
     from nodeheal.simulation.report import Report
     from nodeheal.simulation.setting import Setting
 

@@ -6,9 +6,9 @@ from nodeheal.contract.names import APPROVAL_REQUESTED
 from nodeheal.contract.results import Answered, StepResult
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Outcome
-from nodeheal.domain.approval import Answer, Question
-from nodeheal.domain.incident import History, TimelineEntry
 from nodeheal.domain.operation import Operation, OperationState, VerbName, incident_owner
+from nodeheal.domain.recovery.approval_links import Answer, Question
+from nodeheal.domain.recovery.incident import History, TimelineEntry
 from nodeheal.operations.handler import Facts, Handler, World, step_result
 from nodeheal.operations.record import mark_sending, plan_step, start_waiting
 from nodeheal.ports import Ports

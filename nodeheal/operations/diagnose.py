@@ -14,8 +14,8 @@ from nodeheal.contract.results import TESTS_NAMED, Diagnosed, StepResult
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Outcome, Verdict
 from nodeheal.domain.errors import NotFound
-from nodeheal.domain.evidence import Diagnosis
 from nodeheal.domain.operation import Operation, OperationState, VerbName, node_owner
+from nodeheal.domain.recovery.evidence import Diagnosis
 from nodeheal.operations.handler import Facts, Handler, World, read_node, step_result
 from nodeheal.operations.record import plan_step, send, update
 from nodeheal.ports import Ports
@@ -112,7 +112,7 @@ def _observe(operation: Operation, facts: Facts) -> StepResult | None:
 
 def _judged(operation: Operation, facts: Facts) -> StepResult:
     answer = DiagnosisAnswer.model_validate_json(operation.answer_json)
-    good_run = facts.node.good_run if facts.node is not None else {}
+    good_run = facts.node.diagnostic_baseline if facts.node is not None else {}
     outcome, reason = judge(answer, good_run, _Record.model_validate_json(operation.data_json).tolerated_percent)
     return step_result(operation, facts.now, outcome, reason, boot_id=operation.boot_id, facts=found(answer))
 
@@ -179,7 +179,7 @@ def note_good_run(node_id: str, answer: DiagnosisAnswer, ports: Ports) -> None:
     """Later runs of the node are compared with this one."""
     node = ports.nodes.get(node_id)
     if node is not None and answer.measured:
-        save_node(ports, node, good_run=dict(answer.measured))
+        save_node(ports, node, diagnostic_baseline=dict(answer.measured))
 
 
 HANDLER = Handler(_start, _observe, read_node, _refresh, _settle)

@@ -98,7 +98,7 @@ def conclude(request: StepRequest, ports: Ports) -> StepResult:
 
 
 def deliver(operation: Operation, ports: Ports) -> bool:
-    """Resume the workflow with the stored result. False: it has it already, or did not wait with this token any more."""
+    """Resume the workflow with the stored result. False: it has it already, or no longer waits with this token."""
     if not operation.token:
         return False
     was_waiting = ports.workflows.resume(operation.token, operation.result)

@@ -14,10 +14,10 @@ from nodeheal.contract.results import CheckpointSearch, StepResult
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import JobStep, Next, Outcome
 from nodeheal.domain.errors import NotFound
-from nodeheal.domain.incident import TimelineEntry
-from nodeheal.domain.job import DirectoryLook, FoundCheckpoint, Job
-from nodeheal.domain.node import Node
+from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.jobs.job import DirectoryLook, FoundCheckpoint, Job
 from nodeheal.domain.operation import Operation, VerbName, node_owner
+from nodeheal.domain.recovery.incident import TimelineEntry
 from nodeheal.operations.handler import Facts, Handler, Result, World, read_time, step_result
 from nodeheal.operations.record import plan_job_step, plan_step, send
 from nodeheal.ports import Ports

@@ -10,10 +10,10 @@ from nodeheal.contract.results import EvidenceSaved, StepResult
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Confirmation, Outcome
 from nodeheal.domain.errors import NotFound
-from nodeheal.domain.evidence import EvidenceAsked
-from nodeheal.domain.node import Node
+from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.operation import Operation, OperationState, VerbName, node_owner
-from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.recovery.evidence import EvidenceAsked
 from nodeheal.operations.handler import Facts, Handler, World, read_time, step_result
 from nodeheal.operations.record import plan_step, send, update
 from nodeheal.ports import Ports

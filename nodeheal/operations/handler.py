@@ -9,10 +9,10 @@ from nodeheal.contract.job_steps import JobResult
 from nodeheal.contract.results import Facts as ResultFacts
 from nodeheal.contract.results import StepResult
 from nodeheal.contract.vocabulary import Outcome
-from nodeheal.domain.approval import Links
-from nodeheal.domain.node import Node
+from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.operation import Operation
-from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.recovery.approval_links import Links
 from nodeheal.ports import Ports
 
 Result = StepResult | JobResult

@@ -2,8 +2,8 @@
 
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Action
-from nodeheal.domain.approval import Links
-from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.recovery.approval_links import Links
 from nodeheal.operations import approve, diagnose, reboot, stop_start
 from nodeheal.operations import freeze_evidence as evidence
 from nodeheal.operations.engine import begin

@@ -7,8 +7,8 @@ from nodeheal.contract.names import INCIDENT_WAITING, pool_line
 from nodeheal.contract.results import StepResult
 from nodeheal.contract.steps import Decision, StepRequest
 from nodeheal.contract.vocabulary import Awaited, Outcome
-from nodeheal.domain.incident import History
 from nodeheal.domain.operation import Operation, VerbName, incident_owner
+from nodeheal.domain.recovery.incident import History
 from nodeheal.operations.handler import Facts, Handler, World, read_time, step_result
 from nodeheal.operations.record import mark_sending, plan_step, start_waiting
 from nodeheal.ports import Ports

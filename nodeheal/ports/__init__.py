@@ -17,19 +17,18 @@ from nodeheal.contract.notification import Notification
 from nodeheal.contract.results import StepResult
 from nodeheal.contract.steps import AttemptLimit
 from nodeheal.contract.vocabulary import Action, IncidentState, Provider, SchedulerKind
-from nodeheal.domain.beat import Beat
 from nodeheal.domain.errors import NotFound
-from nodeheal.domain.evidence import Diagnosis, EvidenceAsked, Upload
-from nodeheal.domain.fold import Fold
-from nodeheal.domain.incident import History, Incident, TimelineEntry
-from nodeheal.domain.job import CheckAnswer, DirectoryLook, Job, Run
-from nodeheal.domain.machine import Alternative, GiveBack, Launch, Machine, Power
-from nodeheal.domain.node import Node
+from nodeheal.domain.fleet.liveness import Heartbeat, NodeLiveness, ProbeAnswer
+from nodeheal.domain.fleet.machine import Alternative, GiveBack, Launch, Machine, Power
+from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.fleet.pool import Pool
+from nodeheal.domain.jobs.job import CheckAnswer, DirectoryLook, Job, Run
 from nodeheal.domain.operation import Operation
-from nodeheal.domain.pool import Pool
-from nodeheal.domain.reading import NOWHERE, Reading
-from nodeheal.domain.silence import Answer, Glimpse
-from nodeheal.domain.surroundings import Sighting
+from nodeheal.domain.recovery.decision_context import Observation
+from nodeheal.domain.recovery.evidence import Diagnosis, EvidenceAsked, Upload
+from nodeheal.domain.recovery.incident import History, Incident, TimelineEntry
+from nodeheal.domain.recovery.timeline_fold import Fold
+from nodeheal.domain.review.console_links import NO_LINKS, ConsoleLinks
 from nodeheal.ports.scheduler import Scheduler
 
 Clock = Callable[[], datetime]
@@ -68,7 +67,7 @@ class NodeStore(Protocol):
     def count_report(self, node_id: str, window: str, until: datetime) -> int:
         """Count one report of the node in this window; how many there are now. Forgotten after `until`."""
 
-    def sightings(self, node_id: str, node_since: datetime, pool: str, pool_since: datetime) -> Sequence[Sighting]:
+    def sightings(self, node_id: str, node_since: datetime, pool: str, pool_since: datetime) -> Sequence[Observation]:
         """The node's own recorded faults (strongly consistent) and its pool's newest ones (eventually), oldest first.
 
         Of each, the newest FAULTS_LOOKED_UP are looked at. What led to no incident is left out: it is history, and
@@ -385,7 +384,7 @@ class Watchlist(Protocol):
     def pools(self) -> Sequence[str]:
         """Every pool that has ever had a node, in order."""
 
-    def glimpses(self, pool: str, after: str, limit: int) -> tuple[Sequence[Glimpse], str]:
+    def glimpses(self, pool: str, after: str, limit: int) -> tuple[Sequence[NodeLiveness], str]:
         """The pool's next nodes (`after` empty: its first ones), and where it goes on (empty: that was its end)."""
 
     def incidents(self, pool: str, state: IncidentState, since: datetime, until: datetime) -> Iterator[Incident]:
@@ -405,13 +404,13 @@ class Watchlist(Protocol):
 class Heartbeats(Protocol):
     """Knows the signs of life that machines write down themselves, each its own and nobody another's."""
 
-    def newest(self) -> Mapping[str, Beat]:
+    def newest(self) -> Mapping[str, Heartbeat]:
         """Every machine's newest one, by its id; eventually consistent. What cannot be read is left out."""
 
-    def of(self, machine_id: str) -> Beat | None:
+    def of(self, machine_id: str) -> Heartbeat | None:
         """One machine's newest one; eventually consistent. Looks through all: for a person, not for a loop."""
 
-    def want(self, beat: Beat, every_seconds: float) -> None:
+    def want(self, beat: Heartbeat, every_seconds: float) -> None:
         """Ask its machine to keep this interval. It hears of it with its next one; one that is gone, never."""
 
 
@@ -425,7 +424,7 @@ class EnrolmentTags(Protocol):
 class Witnesses(Protocol):
     """Others who would know whether a node lives: its scheduler, its command channel, its cloud."""
 
-    def ask(self, node: Node) -> Sequence[Answer]:
+    def ask(self, node: Node) -> Sequence[ProbeAnswer]:
         """What each of them says now. One that knows nothing of the node cannot tell."""
 
 
@@ -455,7 +454,7 @@ class Ports:
     try_way: TryWay
     has_confirmed: HasConfirmed
     clock: Clock
-    reading: Reading = NOWHERE
+    reading: ConsoleLinks = NO_LINKS
 
     def scheduler_of(self, node: Node) -> Scheduler:
         """The scheduler that the node has. Raises NotFound where this deployment does not serve it."""

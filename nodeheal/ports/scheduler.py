@@ -12,12 +12,12 @@ from typing import Protocol
 
 from nodeheal.contract.job_spec import JobSpec
 from nodeheal.contract.vocabulary import EndCause
-from nodeheal.domain.job import GangTask, Job, Run
-from nodeheal.domain.job_log import Page
-from nodeheal.domain.node import Node
-from nodeheal.domain.silence import Answer
-from nodeheal.domain.task_definition import LogLocation, TaskDefinition
-from nodeheal.domain.unmanaged_task import UnmanagedTask
+from nodeheal.domain.fleet.liveness import ProbeAnswer
+from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
+from nodeheal.domain.jobs.job import GangTask, Job, Run
+from nodeheal.domain.jobs.job_log import LogLocation, Page
+from nodeheal.domain.jobs.task_definition import TaskDefinition
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class NodePlacements(Protocol):
     def undrain(self, node: Node, placement: NodePlacement) -> None:
         """Take new work on the node again. Repeating it changes nothing. Raises as `drain` does."""
 
-    def liveness(self, node: Node) -> Answer:
+    def liveness(self, node: Node) -> ProbeAnswer:
         """Whether the scheduler reaches its own agent on the node."""
 
 

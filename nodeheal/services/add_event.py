@@ -4,8 +4,8 @@ import logging
 
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.domain.fold import fold_of
-from nodeheal.domain.incident import History, event_entry
+from nodeheal.domain.recovery.incident import History, event_entry
+from nodeheal.domain.recovery.timeline_fold import fold_of
 from nodeheal.ports import Ports
 
 logger = logging.getLogger(__name__)

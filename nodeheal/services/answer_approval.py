@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from nodeheal.domain.approval import Answer, Question
-from nodeheal.domain.incident import TimelineEntry
+from nodeheal.domain.recovery.approval_links import Answer, Question
+from nodeheal.domain.recovery.incident import TimelineEntry
 from nodeheal.operations.approve import answer_id, find_question, recorded_answer
 from nodeheal.operations.engine import reconcile
 from nodeheal.ports import Ports

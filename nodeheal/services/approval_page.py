@@ -5,8 +5,8 @@ from base64 import b64decode
 from html import escape
 from urllib.parse import parse_qs
 
-from nodeheal.domain.approval import Answer
-from nodeheal.domain.incident import History
+from nodeheal.domain.recovery.approval_links import Answer
+from nodeheal.domain.recovery.incident import History
 from nodeheal.ports import Ports
 from nodeheal.services.answer_approval import Answered
 from nodeheal.services.consequences import meant_by

@@ -11,8 +11,8 @@ from zlib import crc32
 
 from nodeheal.contract.vocabulary import SchedulerKind
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.domain.gang import broke_up_long_ago, overdue
-from nodeheal.domain.job import GangTask, Job, Run
+from nodeheal.domain.jobs.gang import broke_up_long_ago, overdue
+from nodeheal.domain.jobs.job import GangTask, Job, Run
 from nodeheal.ports import Ports
 from nodeheal.ports.scheduler import RankStatus, TaskChange
 from nodeheal.services.launch_gang import GANG_RUNNING

@@ -5,9 +5,9 @@ from datetime import timedelta
 
 from nodeheal.contract.steps import StepRequest
 from nodeheal.domain.errors import NotFound
-from nodeheal.domain.job import GangTask, Job
-from nodeheal.domain.node import Node
-from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.jobs.job import GangTask, Job
+from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.ports import Ports
 from nodeheal.services.steps import tell
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.domain.job import Job
+from nodeheal.domain.jobs.job import Job
 from nodeheal.ports import Ports
 from nodeheal.services.look_at_job import find_job
 from nodeheal.services.steps import SAVE_TRIES

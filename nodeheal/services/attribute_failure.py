@@ -22,14 +22,14 @@ from nodeheal.contract.vocabulary import (
     Trouble,
     Verdict,
 )
-from nodeheal.domain.attribution import NEAR, failed_at, how_it_ended, what_nodes_said
-from nodeheal.domain.counted import counted
-from nodeheal.domain.gang import Breakage, Standing, breakage, standing
-from nodeheal.domain.incident import Incident, fingerprint
-from nodeheal.domain.job import Job, Run
-from nodeheal.domain.node import Node
-from nodeheal.domain.policy import RecoveryPolicy
-from nodeheal.domain.surroundings import job_scope
+from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.humanize import counted
+from nodeheal.domain.jobs.attribution import NEAR, failed_at, findings_on_nodes, rank_endings
+from nodeheal.domain.jobs.gang import RankFailure, RunStatus, first_failure, run_status
+from nodeheal.domain.jobs.job import Job, Run
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.recovery.decision_context import job_scope
+from nodeheal.domain.recovery.incident import Incident, fingerprint
 from nodeheal.ports import Ports
 from nodeheal.services.finding_about import finding_about
 from nodeheal.services.ingest import Ingested, ingest
@@ -71,15 +71,15 @@ def _attribute(request: JobRequest, job: Job, run: Run, ports: Ports, policy: Re
             ports.workflows.start(incident_id, incident.node_id)
         told = f"run {run.number} is brought back by {incident_id}"
         return _watch(request, told, ports).model_copy(update={"incident_id": incident_id})
-    match standing(run):
-        case Standing.SUCCEEDED:
+    match run_status(run):
+        case RunStatus.SUCCEEDED:
             done = job_result(request, JobStep.ATTRIBUTE, Next.END, f"run {run.number} has ended well", ports)
             return done.model_copy(update={"ending": JobState.COMPLETED})
-        case Standing.STOPPED_BY_A_PERSON:
+        case RunStatus.STOPPED_BY_A_PERSON:
             return _ends(request, stopped_by_a_person(run), ports, JobState.CANCELLED)
-        case Standing.UNDER_WAY if run.is_running:
+        case RunStatus.UNDER_WAY if run.is_running:
             return _watch(request, f"run {run.number} is under way", ports)
-        case Standing.UNDER_WAY:
+        case RunStatus.UNDER_WAY:
             late = [f"rank {task.rank} on {task.node_id}" for task in run.tasks if task.status == "PENDING"]
             told = f"{', '.join(late)} of run {run.number} did not start in time"
             return _over(request, Trouble.RANK_LATE, told, ports)
@@ -93,7 +93,7 @@ def _explain(request: JobRequest, job: Job, run: Run, ports: Ports, policy: Reco
         told = f"{given_up.incident_id} was handed to a human: {given_up.summary}"
         found = _over(request, Trouble.RECOVERY_ENDED, told, ports)
         return found.model_copy(update={"incident_id": given_up.incident_id})
-    broke = breakage(run)
+    broke = first_failure(run)
     if broke is not None and broke.never_ran:
         told = f"{broke.words}: it cannot start as it is defined; nothing is tried again"
         return _over(request, Trouble.CANNOT_START, told, ports)
@@ -109,7 +109,7 @@ def _explain(request: JobRequest, job: Job, run: Run, ports: Ports, policy: Reco
 
 
 def _open_incident(
-    request: JobRequest, job: Job, run: Run, broke: Breakage, ports: Ports, policy: RecoveryPolicy
+    request: JobRequest, job: Job, run: Run, broke: RankFailure, ports: Ports, policy: RecoveryPolicy
 ) -> JobResult:
     """The program's own failure: an incident of the job, on the node where it began, which is not touched."""
     limits = job.restarts
@@ -132,9 +132,9 @@ def _open_incident(
     return _watch(request, told, ports).model_copy(update={"incident_id": incident_id})
 
 
-def _not_brought_back(request: JobRequest, event: HealthEvent, broke: Breakage, ports: Ports) -> JobResult:
+def _not_brought_back(request: JobRequest, event: HealthEvent, broke: RankFailure, ports: Ports) -> JobResult:
     """The incident of this very failure has ended, and left the job where it is: its pool is only observed, mostly."""
-    settled = node_of(event.node_id, ports).settled.get(fingerprint(event))
+    settled = node_of(event.node_id, ports).resolved_faults.get(fingerprint(event))
     incident = ports.incidents.incident(settled) if settled else None
     ended = f"{settled} did not bring it back: {incident.summary}" if incident else "no incident was opened for it"
     is_observed = incident is not None and incident.ending is Ending.OBSERVED_ONLY
@@ -144,20 +144,24 @@ def _not_brought_back(request: JobRequest, event: HealthEvent, broke: Breakage, 
     return found.model_copy(update={"incident_id": settled})
 
 
-def _evidence(job: Job, run: Run, broke: Breakage, node: Node, ports: Ports, policy: RecoveryPolicy) -> str:
+def _evidence(job: Job, run: Run, broke: RankFailure, node: Node, ports: Ports, policy: RecoveryPolicy) -> str:
     """What speaks for this cause, and what was seen around it that might speak for another."""
     since = (failed_at(run) or ports.clock()) - NEAR
     seen = ports.nodes.sightings(node.node_id, since, node.pool, since)
     return " ".join(
         filter(
             None,
-            [f"{job.job_id}, run {run.number}: {broke.words}.", how_it_ended(run), what_nodes_said(run, seen, policy)],
+            [
+                f"{job.job_id}, run {run.number}: {broke.words}.",
+                rank_endings(run),
+                findings_on_nodes(run, seen, policy),
+            ],
         )
     )
 
 
 def _event(
-    request: JobRequest, job: Job, run: Run, broke: Breakage, ports: Ports, policy: RecoveryPolicy
+    request: JobRequest, job: Job, run: Run, broke: RankFailure, ports: Ports, policy: RecoveryPolicy
 ) -> HealthEvent:
     node = node_of(broke.task.node_id, ports)
     held = f"|{job.held_at.isoformat()}" if job.held_at is not None else ""  # news, when the pause that held it is over

@@ -5,7 +5,7 @@ from datetime import timedelta
 from nodeheal.contract.job_steps import JobRequest
 from nodeheal.contract.names import NODES_LINE, pool_line
 from nodeheal.contract.vocabulary import JobStep, Next
-from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.ports import Ports, Wait
 from nodeheal.services.job_nodes import look_for_nodes, place_of, waits_before
 from nodeheal.services.job_steps import DEADLINES, job_of_request, job_result, job_token, request_id_of

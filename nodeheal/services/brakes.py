@@ -6,8 +6,8 @@ from datetime import timedelta
 
 from nodeheal.contract.vocabulary import Awaited
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.domain.node import Node
-from nodeheal.domain.pool import Pool
+from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.fleet.pool import Pool
 from nodeheal.ports import Ports
 from nodeheal.services.queue import wake_all
 from nodeheal.services.steps import SAVE_TRIES, node_of, save_node

@@ -12,12 +12,12 @@ from nodeheal.contract.job_spec import LEAST_LEVEL
 from nodeheal.contract.job_steps import JobRequest
 from nodeheal.contract.results import Diagnosed, StepResult
 from nodeheal.contract.vocabulary import JobStep, Next, Outcome
-from nodeheal.domain.counted import counted
 from nodeheal.domain.errors import NotFound
-from nodeheal.domain.evidence import Diagnosis
-from nodeheal.domain.job import CheckAnswer, Job
-from nodeheal.domain.node import Node
-from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.humanize import counted
+from nodeheal.domain.jobs.job import CheckAnswer, Job
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.recovery.evidence import Diagnosis
 from nodeheal.operations.diagnose import DiagnosisAnswer, judge, note_good_run
 from nodeheal.ports import Ports, Wait
 from nodeheal.services.job_nodes import job_checks_due
@@ -72,7 +72,7 @@ def take_answer(event: DiagnosticsFinished, ports: Ports) -> bool:
         return False
     known, answer = StepResult.model_validate_json(sent.result_json).facts, DiagnosisAnswer.of(event)
     tolerated = known.tolerated_percent if isinstance(known, Diagnosed) else None
-    good_run = node_of(event.node_id, ports).good_run
+    good_run = node_of(event.node_id, ports).diagnostic_baseline
     outcome, reason = judge(answer, good_run, 100.0 if tolerated is None else tolerated)
     if outcome is Outcome.DONE:
         note_good_run(event.node_id, answer, ports)

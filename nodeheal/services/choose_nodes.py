@@ -5,10 +5,10 @@ from dataclasses import replace
 
 from nodeheal.contract.job_steps import JobRequest, JobResult
 from nodeheal.contract.vocabulary import JobState, JobStep, Next, Outcome, Trouble
-from nodeheal.domain.job import Job
-from nodeheal.domain.node import Node
-from nodeheal.domain.placement import Placement
-from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.jobs.job import Job
+from nodeheal.domain.jobs.placement import Placement
+from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.ports import Ports
 from nodeheal.services.job_nodes import call_next_job, claim, directory_taken, free_nodes, job_checks_due, waits_before
 from nodeheal.services.job_steps import end_of_job, job_of_request, job_result, save_job, stop_if_wanted

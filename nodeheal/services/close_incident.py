@@ -4,9 +4,9 @@ from dataclasses import replace
 
 from nodeheal.contract.vocabulary import IncidentState
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.domain.incident import Incident, TimelineEntry
-from nodeheal.domain.node import OUT_OF_SERVICE, Node
-from nodeheal.domain.unmanaged_task import not_back
+from nodeheal.domain.fleet.node import OUT_OF_SERVICE, Node
+from nodeheal.domain.fleet.unmanaged_tasks import tasks_not_restarted
+from nodeheal.domain.recovery.incident import Incident, TimelineEntry
 from nodeheal.ports import Ports
 from nodeheal.services.undo_isolation import undo_isolation
 
@@ -47,7 +47,7 @@ def _what_stays_down(incident: Incident, ports: Ports) -> str:
     """Tasks of others that were stopped for it: its workflow would have started them again, and comes back no more."""
     if incident.state is not IncidentState.ESCALATED:
         return ""
-    down = not_back(ports.incidents.history(incident.incident_id).timeline)
+    down = tasks_not_restarted(ports.incidents.history(incident.incident_id).timeline)
     return f"; stopped for it, and not started again: {', '.join(map(str, down))}" if down else ""
 
 

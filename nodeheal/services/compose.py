@@ -7,12 +7,12 @@ from nodeheal.contract.notification import SUBJECT_CHARACTERS, Notification
 from nodeheal.contract.results import EvidenceSaved
 from nodeheal.contract.steps import Decision
 from nodeheal.contract.vocabulary import Ending, Escalation, Outcome, Phase
-from nodeheal.domain.confirmation import told_in
-from nodeheal.domain.counted import counted
-from nodeheal.domain.incident import History
-from nodeheal.domain.node import Node
-from nodeheal.domain.progress import Progress
-from nodeheal.domain.reading import NOWHERE, Reading
+from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.humanize import counted
+from nodeheal.domain.recovery.confirmation import confirmations_in
+from nodeheal.domain.recovery.incident import History
+from nodeheal.domain.recovery.progress import Progress
+from nodeheal.domain.review.console_links import NO_LINKS, ConsoleLinks
 from nodeheal.services.compose_guests import fate_of_guests
 from nodeheal.services.compose_needed import needed
 from nodeheal.services.layout import field, link, paragraph, plain, quoted
@@ -27,7 +27,7 @@ _FIRST_LINES, _LAST_LINES = 10, 30
 
 
 def compose(
-    history: History, seen: Progress, decided: Decision, node: Node, reading: Reading = NOWHERE
+    history: History, seen: Progress, decided: Decision, node: Node, reading: ConsoleLinks = NO_LINKS
 ) -> Notification:
     """One email for one ending of one incident. Sending it twice is folded by its key."""
     incident, ending = history.incident, decided.ending or Ending.HANDED_TO_A_HUMAN
@@ -119,7 +119,7 @@ def fit_subject(subject: str) -> str:
 
 
 def _head(history: History, seen: Progress, decided: Decision) -> list[str]:
-    tried = "; ".join(filter(None, [seen.told(), _tried_in_vain(seen), seen.restart.reason if seen.restart else ""]))
+    tried = "; ".join(filter(None, [seen.summary(), _tried_in_vain(seen), seen.restart.reason if seen.restart else ""]))
     answers = [line for answer in seen.approvals.values() for line in field("Answered", answer.reason)]
     facts = facts_of(history, decided)
     is_news = _is_back(seen) and decided.ending is not Ending.RECOVERED
@@ -153,7 +153,7 @@ def facts_of(history: History, decided: Decision) -> list[str]:
         *field("Fault", f"{decided.fault}{on}"),
         *quoted("Evidence", incident.root.evidence),
         *(field("Drill", "an operator has injected this fault. What is done about it is real.") if drill else []),
-        *(line for told in told_in(history) for line in quoted("Confirmed", told)),
+        *(line for told in confirmations_in(history) for line in quoted("Confirmed", told)),
         *_saved(history),
         *field("Job", incident.job_id or "none of ours"),
         *field("Why", decided.why),
@@ -171,7 +171,7 @@ def _saved(history: History) -> list[str]:
     return told
 
 
-def told_by(history: History, decided: Decision, reading: Reading, code: Escalation | None = None) -> list[str]:
+def told_by(history: History, decided: Decision, reading: ConsoleLinks, code: Escalation | None = None) -> list[str]:
     """Where to read more."""
     incident, code = history.incident, code or decided.escalation
     execution = reading.execution(incident.incident_id)

@@ -2,14 +2,14 @@
 
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.steps import Decision
-from nodeheal.domain.incident import History
-from nodeheal.domain.pool import Pool
-from nodeheal.domain.reading import NOWHERE, Reading
+from nodeheal.domain.fleet.pool import Pool
+from nodeheal.domain.recovery.incident import History
+from nodeheal.domain.review.console_links import NO_LINKS, ConsoleLinks
 from nodeheal.services.compose import letter, told_by
 from nodeheal.services.layout import command, field, paragraph
 
 
-def compose_dropped(history: History, decided: Decision, pool: Pool, reading: Reading = NOWHERE) -> Notification:
+def compose_dropped(history: History, decided: Decision, pool: Pool, reading: ConsoleLinks = NO_LINKS) -> Notification:
     """The first that is dropped tells of all: the others are folded into this one."""
     incident = history.incident
     job = f" ({incident.job_id})" if incident.job_id else ""

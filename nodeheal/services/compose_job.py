@@ -7,12 +7,12 @@ from datetime import datetime, timedelta
 
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.vocabulary import Escalation, Phase, Trouble
-from nodeheal.domain.advice import NOTHING_BESIDE, Beside, advice_of
-from nodeheal.domain.counted import counted, lasting
-from nodeheal.domain.job import Job, Run
-from nodeheal.domain.one_directory import is_in_doubt
-from nodeheal.domain.owner import Owner
-from nodeheal.domain.reading import NOWHERE, Reading
+from nodeheal.domain.humanize import counted, lasting
+from nodeheal.domain.jobs.checkpoint_advice import NO_EXPERIENCE, PoolExperience, advice_of
+from nodeheal.domain.jobs.job import Job, Run
+from nodeheal.domain.jobs.owner import Owner
+from nodeheal.domain.jobs.shared_directory import is_in_doubt
+from nodeheal.domain.review.console_links import NO_LINKS, ConsoleLinks
 from nodeheal.services.compose import fit_subject
 from nodeheal.services.compose_owner import nodes_in_words
 from nodeheal.services.job_troubles import OF_THE_CLUSTER, needed
@@ -30,8 +30,8 @@ class JobStory:
     reason: str = ""
     trouble: Trouble | None = None
     incident_id: str | None = None
-    reading: Reading = field(default=NOWHERE)
-    beside: Beside = NOTHING_BESIDE
+    reading: ConsoleLinks = field(default=NO_LINKS)
+    beside: PoolExperience = NO_EXPERIENCE
 
     @property
     def why(self) -> str:

@@ -2,9 +2,9 @@
 
 from nodeheal.contract.steps import Decision
 from nodeheal.contract.vocabulary import Ending, Escalation, NodeState, Refusal
-from nodeheal.domain.incident import History, Incident
-from nodeheal.domain.node import OUT_OF_SERVICE, Node
-from nodeheal.domain.progress import Progress
+from nodeheal.domain.fleet.node import OUT_OF_SERVICE, Node
+from nodeheal.domain.recovery.incident import History, Incident
+from nodeheal.domain.recovery.progress import Progress
 from nodeheal.services.compose_guests import needed_for_guests
 from nodeheal.services.layout import command, field
 

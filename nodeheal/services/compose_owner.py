@@ -6,14 +6,14 @@ from datetime import datetime
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.steps import Decision
 from nodeheal.contract.vocabulary import Action, Family, Outcome, Phase
-from nodeheal.domain.counted import lasting
-from nodeheal.domain.diagnosis import Fault
-from nodeheal.domain.gang import breakage
-from nodeheal.domain.incident import History
-from nodeheal.domain.job import Job, Run
-from nodeheal.domain.lost import lost_in_words
-from nodeheal.domain.owner import Owner
-from nodeheal.domain.progress import Progress
+from nodeheal.domain.faults.diagnosis import Fault
+from nodeheal.domain.humanize import lasting
+from nodeheal.domain.jobs.gang import first_failure
+from nodeheal.domain.jobs.job import Job, Run
+from nodeheal.domain.jobs.lost_work import lost_work_text
+from nodeheal.domain.jobs.owner import Owner
+from nodeheal.domain.recovery.incident import History
+from nodeheal.domain.recovery.progress import Progress
 from nodeheal.services.ask_for_checkpoint import ASKED
 from nodeheal.services.compose import fit_subject, heading
 from nodeheal.services.layout import field, paragraph, quoted
@@ -65,7 +65,7 @@ def compose_runs_again(about: About) -> Notification:
     broke_at = about.history.incident.root.observed_at
     down = lasting(since - min(broke_at, about.first_end_at or broke_at))
     where = nodes_in_words(about.run)
-    lost = f"{lost_in_words(about.job, about.before, about.run)}."
+    lost = f"{lost_work_text(about.job, about.before, about.run)}."
     lost += " Its log says at which step it goes on." if about.run.resumed_step is None else ""
     told = f"your job {about.job.job_id} runs again since {since:%Y-%m-%d %H:%M:%S} UTC. It stood still for {down}. "
     body = [
@@ -128,7 +128,9 @@ def _what_broke(about: About) -> str:
     if about.fault.is_by_hand:
         return f"At {at} an operator took its node {root.node_id} in hand."
     if about.is_the_programs:
-        broke = next((one for run in (about.run, about.before) if run is not None and (one := breakage(run))), None)
+        broke = next(
+            (one for run in (about.run, about.before) if run is not None and (one := first_failure(run))), None
+        )
         is_that = root.family is Family.task and broke is not None and broke.task.node_id == root.node_id
         return (
             f"At {at} its {broke.words}."

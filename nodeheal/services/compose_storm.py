@@ -4,7 +4,7 @@ from datetime import datetime
 
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.vocabulary import Phase
-from nodeheal.domain.counted import counted
+from nodeheal.domain.humanize import counted
 from nodeheal.services.layout import command, field, paragraph
 
 _KEY = "storm/"

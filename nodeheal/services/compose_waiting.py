@@ -7,9 +7,9 @@ from types import MappingProxyType
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.steps import Decision, StepRequest
 from nodeheal.contract.vocabulary import Awaited, Escalation, Phase
-from nodeheal.domain.approval import Answer
-from nodeheal.domain.incident import History
-from nodeheal.domain.reading import NOWHERE, Reading
+from nodeheal.domain.recovery.approval_links import Answer
+from nodeheal.domain.recovery.incident import History
+from nodeheal.domain.review.console_links import NO_LINKS, ConsoleLinks
 from nodeheal.services.compose import facts_of, heading, letter, told_by
 from nodeheal.services.compose_needed import missing
 from nodeheal.services.layout import command, field, link, paragraph
@@ -22,7 +22,7 @@ def compose_question(
     request: StepRequest,
     addresses: Mapping[Answer, str],
     due: datetime,
-    reading: Reading = NOWHERE,
+    reading: ConsoleLinks = NO_LINKS,
     meant: Mapping[Answer, str] = MappingProxyType({}),
 ) -> Notification:
     """The question, with a link for each answer, and what each is meant to do.
@@ -51,7 +51,7 @@ def compose_question(
 
 
 def compose_waiting(
-    history: History, decision: Decision, due: datetime, reading: Reading = NOWHERE
+    history: History, decision: Decision, due: datetime, reading: ConsoleLinks = NO_LINKS
 ) -> Notification | None:
     """What people must know of a wait that ends at `due`. None where it is nothing to them."""
     match decision.awaits:
@@ -65,7 +65,7 @@ def compose_waiting(
             return None
 
 
-def _compose_capacity(history: History, decision: Decision, due: datetime, reading: Reading) -> Notification:
+def _compose_capacity(history: History, decision: Decision, due: datetime, reading: ConsoleLinks) -> Notification:
     """The page about a machine that is not to be had: what is missing, who can help, and when it is tried again."""
     incident, code = history.incident, Escalation.NO_CAPACITY
     again = f"nodeheal tries again by itself at {due:%Y-%m-%d %H:%M:%S} UTC. It helps to free or buy a machine of that"
@@ -88,7 +88,7 @@ def _compose_capacity(history: History, decision: Decision, due: datetime, readi
     )
 
 
-def _compose_turn(history: History, decision: Decision, due: datetime, reading: Reading) -> Notification:
+def _compose_turn(history: History, decision: Decision, due: datetime, reading: ConsoleLinks) -> Notification:
     """An incident that waits for others to be done: nothing is missing, so nobody is paged."""
     incident = history.incident
     needed = f"nothing; it is tried again at {due:%Y-%m-%d %H:%M:%S} UTC. How many nodes of pool {incident.pool} may be"
@@ -112,7 +112,7 @@ def _without_fault(decision: Decision) -> list[str]:
     return paragraph(f"{said[:1].upper()}{said[1:]}.")
 
 
-def _compose_breaker(history: History, decision: Decision, reading: Reading) -> Notification:
+def _compose_breaker(history: History, decision: Decision, reading: ConsoleLinks) -> Notification:
     """The one page of a storm. It is about the pool: what one of its nodes would need by itself is bad advice now."""
     pool, code = history.incident.pool, Escalation.BREAKER_OPEN
     cause = decision.reason.removeprefix(f"{decision.fault}: ").partition(". ")[0]

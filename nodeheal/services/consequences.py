@@ -4,21 +4,16 @@ from dataclasses import replace
 
 from nodeheal.contract.steps import Decision
 from nodeheal.contract.vocabulary import Action
-from nodeheal.domain.approval import Answer
-from nodeheal.domain.incident import Incident
-from nodeheal.domain.job import Run
-from nodeheal.domain.node import OUT_OF_SERVICE
-from nodeheal.domain.surroundings import Surroundings
+from nodeheal.domain.fleet.node import OUT_OF_SERVICE
+from nodeheal.domain.jobs.job import Run
+from nodeheal.domain.recovery.approval_links import Answer
+from nodeheal.domain.recovery.decision_context import DecisionContext
+from nodeheal.domain.recovery.incident import Incident
+from nodeheal.domain.verbs import VERBS
 from nodeheal.ports import Ports
 from nodeheal.services.stop_gang import current_run, may_write
 
 NODES_NAMED = 8
-_TO_THE_NODE = {
-    Action.REBOOT: "rebooted and proven by diagnostics",
-    Action.STOP_START: "stopped and started on another host, which loses what is on its local disks",
-    Action.REPLACE: "replaced",
-    Action.ISOLATE: "left to a human",
-}
 _LOST = "What it has computed since its last checkpoint is lost;"
 
 
@@ -32,7 +27,7 @@ def meant_by(asked: Decision, incident: Incident, ports: Ports) -> dict[Answer, 
 def why_paused(incident: Incident, ports: Ports) -> str:
     """Which pause keeps a yes from being carried out now, in words; empty: none."""
     node, pool = ports.nodes.get(incident.node_id), ports.pools.get(incident.pool)
-    around = Surroundings(pool=pool)
+    around = DecisionContext(pool=pool)
     if node is not None:
         around = replace(
             around,
@@ -47,7 +42,7 @@ def _of_yes(asked: Decision, incident: Incident, ports: Ports) -> str:
     """What is done to the node, and to the gang that runs there now."""
     _, run = current_run(incident.job_id, ports)
     alive = [task.node_id for task in run.tasks if may_write(task, ports)] if run else []
-    does = _TO_THE_NODE.get(asked.action, "healed") if asked.action else "healed"
+    does = VERBS[asked.action].on_yes if asked.action else "healed"
     first = "" if _is_isolated(incident, ports) else "isolated, then "
     is_jobs = asked.action is Action.RESTART_WORKLOAD
     node = "No node is touched." if is_jobs else f"{incident.node_id} is {first}{does}."

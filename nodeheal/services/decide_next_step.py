@@ -5,13 +5,13 @@ from dataclasses import replace
 from nodeheal.contract.names import INCIDENT_WAITING
 from nodeheal.contract.steps import DecideRequest, Decision, StepRequest
 from nodeheal.contract.vocabulary import IncidentState, Step
-from nodeheal.domain.brakes import why_trip
-from nodeheal.domain.confirmation import is_unclear
-from nodeheal.domain.decide import decide
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.domain.incident import History, TimelineEntry, Turn, decision_entry, result_entry
-from nodeheal.domain.policy import RecoveryPolicy
-from nodeheal.domain.progress import read_progress
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.recovery.confirmation import is_unclear
+from nodeheal.domain.recovery.decide import decide
+from nodeheal.domain.recovery.guardrails import breaker_cause
+from nodeheal.domain.recovery.incident import History, TimelineEntry, Turn, decision_entry, result_entry
+from nodeheal.domain.recovery.progress import read_progress
 from nodeheal.ports import Ports
 from nodeheal.services.brakes import trip_breaker
 from nodeheal.services.compose_waiting import compose_waiting
@@ -59,11 +59,11 @@ def _decide(history: History, ports: Ports, policy: RecoveryPolicy) -> tuple[Dec
     Where so many nodes fail for one cause that the breaker must open, it is open before anything is decided.
     """
     seen = look_around(history, ports, policy)
-    cause = why_trip(seen, policy, ports.clock())
+    cause = breaker_cause(seen, policy, ports.clock())
     if cause is not None:
-        found = seen.surroundings.pool
+        found = seen.context.pool
         now = trip_breaker(found.name, cause.text, ports, found)
-        seen = replace(seen, surroundings=replace(seen.surroundings, pool=now))
+        seen = replace(seen, context=replace(seen.context, pool=now))
     return decide(seen, policy, ports.clock()), cause is not None
 
 

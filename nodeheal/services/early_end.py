@@ -5,7 +5,7 @@ it finds the first cause, counts it, and restarts the job or hands it over. The 
 """
 
 from nodeheal.contract.vocabulary import Outcome
-from nodeheal.domain.job import GangTask, Job, Run
+from nodeheal.domain.jobs.job import GangTask, Job, Run
 from nodeheal.services.start_gang import was_refused
 
 

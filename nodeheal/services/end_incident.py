@@ -7,15 +7,14 @@ from nodeheal.contract.notification import Notification
 from nodeheal.contract.results import StepResult
 from nodeheal.contract.steps import Decision, StepRequest
 from nodeheal.contract.vocabulary import Ending, IncidentState, JobState, NodeState, Outcome, Step
-from nodeheal.domain.correlate import is_dropped_by_reset
-from nodeheal.domain.diagnosis import dealt_with_the_job
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.domain.incident import History, Incident, Turn, fingerprint
-from nodeheal.domain.node import OUT_OF_SERVICE, Node, moved
-from nodeheal.domain.policy import RecoveryPolicy
-from nodeheal.domain.progress import Progress, read_progress
-from nodeheal.domain.surroundings import PastRecovery
-from nodeheal.domain.unmanaged_task import stopped_tasks
+from nodeheal.domain.faults.correlation import is_dropped_by_reset
+from nodeheal.domain.faults.diagnosis import was_fault_of_job
+from nodeheal.domain.fleet.node import OUT_OF_SERVICE, Node, PastRecovery, moved
+from nodeheal.domain.fleet.unmanaged_tasks import stopped_tasks
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.recovery.incident import History, Incident, Turn, fingerprint
+from nodeheal.domain.recovery.progress import Progress, read_progress
 from nodeheal.ports import Ports
 from nodeheal.services.compose import compose
 from nodeheal.services.compose_dropped import compose_dropped
@@ -102,14 +101,14 @@ def _let_go(
         if node.open_incident != incident_id:
             return node
         if node_id == history.incident.node_id and seen.is_isolated and not _is_no_fault(history.incident):
-            node = node.recovered_in(_past(history, seen, decided, ports))
+            node = node.with_recovery(_past(history, seen, decided, ports))
         if node_id != history.incident.node_id and not seen.is_proven:
             after = replace(node, open_incident=None).entered(NodeState.SUSPECT, "no proof as a spare", ports.clock())
         elif node.state in OUT_OF_SERVICE:
             after = moved(node, NodeState.QUARANTINED, node.state_reason, ports.clock())
         else:
             dealt_with = _settled(node, history, seen, decided, policy)
-            after = replace(node.settles(dealt_with), open_incident=None)
+            after = replace(node.with_resolved_faults(dealt_with), open_incident=None)
         if ports.nodes.save(after):
             return after
     raise NotAccepted(f"{node_id} is being written by others; the ending is written later")
@@ -162,6 +161,6 @@ def _settled(node: Node, history: History, seen: Progress, decided: Decision, po
     prints = {fingerprint(event) for event in mine}
     if seen.restart is not None and seen.restart.outcome is Outcome.DONE:
         prints = {
-            fault for fault in prints if not dealt_with_the_job(fault, policy, node.pool)
+            fault for fault in prints if not was_fault_of_job(fault, policy, node.pool)
         }  # the next run's are news
     return dict.fromkeys(prints, history.incident.incident_id)

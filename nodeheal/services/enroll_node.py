@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from nodeheal.contract.vocabulary import NodeState, SchedulerKind
-from nodeheal.domain.enrolment import Enrolment, Mark, Registry, provider_of
 from nodeheal.domain.errors import HalfDone, NotFound
-from nodeheal.domain.node import NEVER_HEARD, Node
+from nodeheal.domain.fleet.enrolment import Enrolment, EnrolmentTag, Registry, provider_of
+from nodeheal.domain.fleet.node import NO_BOOT_REPORTED, Node
 from nodeheal.ports import Ports
 from nodeheal.services.steps import enter_state, node_of, save_node
 
@@ -14,13 +14,13 @@ from nodeheal.services.steps import enter_state, node_of, save_node
 class Marks(Protocol):
     """Knows where a node carries the mark. Only operators change it: no function is handed this port."""
 
-    def of(self, node: Node) -> Sequence[Mark]:
+    def of(self, node: Node) -> Sequence[EnrolmentTag]:
         """The mark in every registry that must carry it, as it is now."""
 
-    def put(self, node: Node, mark: Mark, rack: str = "") -> None:
+    def put(self, node: Node, mark: EnrolmentTag, rack: str = "") -> None:
         """Set it, and name the rack where one is given. Setting it again changes nothing."""
 
-    def take(self, node: Node, mark: Mark) -> None:
+    def take(self, node: Node, mark: EnrolmentTag) -> None:
         """Take it away, and the rack's name with it. Taking it again changes nothing."""
 
 
@@ -46,7 +46,7 @@ def enroll_node(node_id: str, said: Enrolment, ports: Ports, marks: Marks) -> tu
     changes = _changes(node, said)
     if changes:
         node = save_node(ports, node, **changes)
-    if node.agent_version and not node.is_heard:  # its agent has reported already
+    if node.agent_version and not node.has_reported:  # its agent has reported already
         node = enter_state(ports, node, NodeState.HEALTHY, said.why)
     told = [f"recorded {name.removeprefix('is_').replace('_', ' ')}" for name in changes if name != "state_reason"]
     return node, (*done, *told)
@@ -70,7 +70,7 @@ def _announced(node_id: str, said: Enrolment, ports: Ports) -> Node:
         pool=said.pool,
         provider=said.provider or provider,
         instance_id=node_id,
-        boot_id=NEVER_HEARD,
+        boot_id=NO_BOOT_REPORTED,
         booted_at=now,
         last_seen=now,
         state=NodeState.ENROLLED,
@@ -78,14 +78,14 @@ def _announced(node_id: str, said: Enrolment, ports: Ports) -> Node:
     )
 
 
-def _nobody_knows(node: Node, unknown: Sequence[Mark]) -> str:
+def _nobody_knows(node: Node, unknown: Sequence[EnrolmentTag]) -> str:
     where = f" (cluster {node.cluster})" if any(mark.registry is Registry.SCHEDULER for mark in unknown) else ""
-    never = "" if node.is_heard else "; its agent has never reported either"
+    never = "" if node.has_reported else "; its agent has never reported either"
     kinds = " and no ".join(mark.kind for mark in unknown)
     return f"{node.node_id} is no {kinds}{where} that this account and Region know{never}; nothing was done"
 
 
-def change_marks(wanted: Iterable[Mark], change: Callable[[Mark], None], verb: str) -> list[str]:
+def change_marks(wanted: Iterable[EnrolmentTag], change: Callable[[EnrolmentTag], None], verb: str) -> list[str]:
     """Change them one by one; what was done, in words. Raises HalfDone, which says how far it came."""
     done: list[str] = []
     for mark in wanted:
@@ -101,7 +101,7 @@ def change_marks(wanted: Iterable[Mark], change: Callable[[Mark], None], verb: s
 def _must_fit(node: Node, said: Enrolment) -> None:
     if node.state is NodeState.RETIRED:
         raise ValueError(f"{node.node_id} is retired; a machine that comes back registers anew, under another id")
-    if not node.is_heard:
+    if not node.has_reported:
         return
     if said.cluster not in (None, node.cluster):
         raise ValueError(f"{node.node_id} says that it is of cluster {node.cluster}, not {said.cluster}")
@@ -116,7 +116,7 @@ def _must_fit(node: Node, said: Enrolment) -> None:
 def _changes(node: Node, said: Enrolment) -> dict[str, object]:
     """What the record does not say yet."""
     wanted: dict[str, object] = {"is_spare": said.is_spare}
-    if not node.is_heard:  # so written once: the store makes the pool known before its node is in it
+    if not node.has_reported:  # so written once: the store makes the pool known before its node is in it
         wanted |= {"pool": said.pool, "cluster": said.cluster or node.cluster, "state": NodeState.ENROLLED}
     if said.rack is not None:
         wanted["rack"] = said.rack

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from nodeheal.contract.job_steps import JobRequest, JobResult
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import JobStep, Next, Outcome
-from nodeheal.domain.job import Job
-from nodeheal.domain.node import ABSENT, OUT_OF_SERVICE, Node
-from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.fleet.node import ABSENT, OUT_OF_SERVICE, Node
+from nodeheal.domain.jobs.job import Job
+from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.operations import find_checkpoint as verb
 from nodeheal.operations.engine import begin
 from nodeheal.operations.handler import World

@@ -3,7 +3,7 @@
 from datetime import datetime
 
 from nodeheal.contract.health_event import HealthEvent
-from nodeheal.domain.node import Node
+from nodeheal.domain.fleet.node import Node
 
 _NO_AGENT = "none"
 

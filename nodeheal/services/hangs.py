@@ -5,8 +5,8 @@ from datetime import timedelta
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.names import TRAINING_HANG
 from nodeheal.contract.vocabulary import Ending, Family, IncidentState
-from nodeheal.domain.incident import History
-from nodeheal.domain.node import Node
+from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.recovery.incident import History
 from nodeheal.ports import Ports, Wait
 from nodeheal.services.add_event import add_event
 

@@ -3,11 +3,10 @@
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 
-from nodeheal.domain.beat import Beat, after
-from nodeheal.domain.node import ABSENT
+from nodeheal.domain.fleet.liveness import Heartbeat, NodeLiveness, apply_heartbeat
+from nodeheal.domain.fleet.node import ABSENT
 from nodeheal.domain.operation import node_owner
-from nodeheal.domain.policy import RecoveryPolicy
-from nodeheal.domain.silence import Glimpse
+from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.operations.engine import reconcile_all
 from nodeheal.ports import Ports
 
@@ -16,12 +15,12 @@ BOOTS_A_RUN = 100
 MACHINES_TOLD_A_RUN = 500
 
 
-def lay_over(glimpses: Iterable[Glimpse], beats: Mapping[str, Beat], now: datetime) -> list[Glimpse]:
+def lay_over(glimpses: Iterable[NodeLiveness], beats: Mapping[str, Heartbeat], now: datetime) -> list[NodeLiveness]:
     """The nodes with their machines' own signs of life; the record has those that came over the bus."""
-    return [glimpse.heard(beats.get(glimpse.instance_id), now) for glimpse in glimpses]
+    return [glimpse.with_heartbeat(beats.get(glimpse.instance_id), now) for glimpse in glimpses]
 
 
-def note_boots(glimpses: Iterable[Glimpse], beats: Mapping[str, Beat], ports: Ports) -> list[str]:
+def note_boots(glimpses: Iterable[NodeLiveness], beats: Mapping[str, Heartbeat], ports: Ports) -> list[str]:
     """Record the boots that nobody has announced, and end the waits for them; the nodes that have booted.
 
     The announcement is what tells of a boot. This makes up for one that was lost.
@@ -40,20 +39,20 @@ def note_boots(glimpses: Iterable[Glimpse], beats: Mapping[str, Beat], ports: Po
     return booted
 
 
-def _note_boot(node_id: str, beat: Beat, ports: Ports) -> bool:
+def _note_boot(node_id: str, beat: Heartbeat, ports: Ports) -> bool:
     """False: it is known, or past, or somebody else is just writing the node, and the next run looks again."""
     node = ports.nodes.get(node_id)
-    known = after(node, beat, ports.clock()) if node is not None else None
+    known = apply_heartbeat(node, beat, ports.clock()) if node is not None else None
     if node is None or known is None or known.boot_id == node.boot_id or not ports.nodes.save(known):
         return False
     reconcile_all(node_owner(node_id), ports)
     return True
 
 
-def ask_for_interval(beats: Mapping[str, Beat], ports: Ports, policy: RecoveryPolicy) -> int:
+def ask_for_interval(beats: Mapping[str, Heartbeat], ports: Ports, policy: RecoveryPolicy) -> int:
     """Ask machines for the policy's interval; how many were asked. Each hears of it in the answer to its next beat."""
     every = policy.silence.heartbeat_seconds
-    late = [beat for beat in beats.values() if beat.must_hear_of(every)][:MACHINES_TOLD_A_RUN]
+    late = [beat for beat in beats.values() if beat.needs_interval(every)][:MACHINES_TOLD_A_RUN]
     for beat in late:
         ports.heartbeats.want(beat, every)
     return len(late)

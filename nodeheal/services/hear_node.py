@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 
 from nodeheal.contract.health_event import NodeBooted, NodeFact
 from nodeheal.contract.vocabulary import NodeState
-from nodeheal.domain.node import Node
+from nodeheal.domain.fleet.node import Node
 from nodeheal.ports import Ports
 
 # How soon the machine's tags are read again: each of its events would cost a call.
@@ -20,7 +20,7 @@ def enrolled_node(fact: NodeFact, ports: Ports) -> Node | None:
     node = ports.nodes.get(fact.node_id)
     if node is None or node.state is NodeState.UNENROLLED:
         return _enrolled_by_tag(fact, node, ports)
-    return node if node.is_heard else node.first_heard(as_told(fact, ports.clock()))
+    return node if node.has_reported else node.with_first_report(as_told(fact, ports.clock()))
 
 
 def _enrolled_by_tag(fact: NodeFact, known: Node | None, ports: Ports) -> Node | None:
@@ -39,7 +39,7 @@ def _enrolled_by_tag(fact: NodeFact, known: Node | None, ports: Ports) -> Node |
     # Written as not heard yet, so that the store makes the pool known before its node is in it.
     ports.nodes.save(replace(told, state=NodeState.ENROLLED))
     saved = ports.nodes.get(fact.node_id)
-    return saved.first_heard(told) if saved is not None else None
+    return saved.with_first_report(told) if saved is not None else None
 
 
 def as_told(fact: NodeFact, now: datetime) -> Node:

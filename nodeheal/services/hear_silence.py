@@ -10,11 +10,18 @@ from nodeheal.contract import names
 from nodeheal.contract.health_event import EVIDENCE_BYTES, HealthEvent
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.vocabulary import Escalation, Family, Phase
-from nodeheal.domain.beat import Beat, after
-from nodeheal.domain.counted import counted
-from nodeheal.domain.node import Node
-from nodeheal.domain.policy import RecoveryPolicy
-from nodeheal.domain.silence import Answer, Glimpse, glimpse_of, is_silent, judge
+from nodeheal.domain.fleet.liveness import (
+    Heartbeat,
+    NodeLiveness,
+    ProbeAnswer,
+    apply_heartbeat,
+    is_silent,
+    judge,
+    liveness_of,
+)
+from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.humanize import counted
+from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.ports import Ports
 from nodeheal.ports.signals import Draft
 from nodeheal.services.compose import fit_subject
@@ -36,7 +43,7 @@ class Heard:
 
 
 def hear(
-    node_ids: Iterable[str], looks: int, beats: Mapping[str, Beat], ports: Ports, policy: RecoveryPolicy
+    node_ids: Iterable[str], looks: int, beats: Mapping[str, Heartbeat], ports: Ports, policy: RecoveryPolicy
 ) -> list[Heard]:
     """Look at the first of these nodes that are silent still, at most so many, and report what is found.
 
@@ -53,11 +60,11 @@ def hear(
         else:
             found.append((node, _silence_event(node, said, policy)))
     for node, event in found:
-        ports.nodes.record(node.located(event), node.job_id)
+        ports.nodes.record(node.with_rack(event), node.job_id)
     return heard + [Heard(event.node_id, event.evidence, ingest(event, ports, policy)) for _, event in found]
 
 
-def tell_of_many(pool: str, company: Sequence[Glimpse], ports: Ports) -> bool:
+def tell_of_many(pool: str, company: Sequence[NodeLiveness], ports: Ports) -> bool:
     """Tell once that so many fell silent together. False: it has been told. Nobody is touched for it."""
     began = min(one.last_seen for one in company)
     nodes = sorted(one.node_id for one in company)
@@ -89,7 +96,7 @@ def tell_of_many(pool: str, company: Sequence[Glimpse], ports: Ports) -> bool:
 
 
 def _still_silent(
-    node_ids: Iterable[str], beats: Mapping[str, Beat], ports: Ports, policy: RecoveryPolicy
+    node_ids: Iterable[str], beats: Mapping[str, Heartbeat], ports: Ports, policy: RecoveryPolicy
 ) -> Iterator[Node]:
     """The nodes as they are written now: one may have been heard since the list was made, or be out of service."""
     now = ports.clock()
@@ -98,14 +105,14 @@ def _still_silent(
         if node is None:
             continue
         beat = beats.get(node.instance_id)
-        known = after(node, beat, now)
+        known = apply_heartbeat(node, beat, now)
         # The item of a silent machine goes in time, and the record keeps what it said: one silence stays one event.
         is_written = known == node or ports.nodes.save(known)
-        if is_written and is_silent(glimpse_of(known).heard(beat, now), policy.silence, now):
+        if is_written and is_silent(liveness_of(known).with_heartbeat(beat, now), policy.silence, now):
             yield known
 
 
-def _ask_gang(node: Node, beats: Mapping[str, Beat], ports: Ports, policy: RecoveryPolicy) -> list[Answer]:
+def _ask_gang(node: Node, beats: Mapping[str, Heartbeat], ports: Ports, policy: RecoveryPolicy) -> list[ProbeAnswer]:
     """The other ranks of its job: while they run, the job goes on, and with it this node's rank."""
     _, run = current_run(node.job_id, ports)
     if run is None or all(task.node_id != node.node_id or task.has_stopped for task in run.tasks):
@@ -113,23 +120,23 @@ def _ask_gang(node: Node, beats: Mapping[str, Beat], ports: Ports, policy: Recov
     others = [task for task in run.tasks if task.node_id != node.node_id]
     broken = [task for task in others if task.has_stopped and not task.was_stopped and task.exit_code != 0]
     if broken:
-        return [Answer("gang", is_up=False, text=f"rank {broken[0].rank} of its job has ended")]
+        return [ProbeAnswer("gang", is_up=False, text=f"rank {broken[0].rank} of its job has ended")]
     # A record of a rank says that it runs until its node tells otherwise: one of those nodes at least must be heard.
     run_on = all(task.status == "RUNNING" for task in others)
     if run_on and any(_is_heard(task.node_id, beats, ports, policy) for task in others):
         told = counted(len(others), "other rank of its job runs", "other ranks of its job run")
-        return [Answer("gang", is_up=True, text=told)]
+        return [ProbeAnswer("gang", is_up=True, text=told)]
     return []
 
 
-def _is_heard(node_id: str, beats: Mapping[str, Beat], ports: Ports, policy: RecoveryPolicy) -> bool:
+def _is_heard(node_id: str, beats: Mapping[str, Heartbeat], ports: Ports, policy: RecoveryPolicy) -> bool:
     node, now = ports.nodes.get(node_id), ports.clock()
     if node is None:
         return False
-    return not policy.silence.is_quiet(glimpse_of(node).heard(beats.get(node.instance_id), now), now)
+    return not policy.silence.is_quiet(liveness_of(node).with_heartbeat(beats.get(node.instance_id), now), now)
 
 
-def _departed(node: Node, gone: Answer, policy: RecoveryPolicy) -> Draft:
+def _departed(node: Node, gone: ProbeAnswer, policy: RecoveryPolicy) -> Draft:
     return Draft(
         instance_id=node.node_id,
         source=names.SWEEP_SOURCE,
@@ -143,7 +150,7 @@ def _departed(node: Node, gone: Answer, policy: RecoveryPolicy) -> Draft:
     )
 
 
-def _silence_event(node: Node, said: Sequence[Answer], policy: RecoveryPolicy) -> HealthEvent:
+def _silence_event(node: Node, said: Sequence[ProbeAnswer], policy: RecoveryPolicy) -> HealthEvent:
     """The same silence, found again with the same outcome, is the same event."""
     verdict, subcode, told = judge(said)
     last = f"{node.last_seen:%Y-%m-%d %H:%M:%S} UTC"

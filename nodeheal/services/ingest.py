@@ -6,14 +6,14 @@ from enum import StrEnum
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.names import TRAINING_HANG
 from nodeheal.contract.vocabulary import Action, Family, IncidentState, NextRung, NodeState, Verdict
-from nodeheal.domain.catalog import find
-from nodeheal.domain.correlate import episodes
-from nodeheal.domain.diagnosis import meaning_of
 from nodeheal.domain.errors import NotAccepted, NotFound
-from nodeheal.domain.incident import History, Incident, fingerprint, incident_id_of
-from nodeheal.domain.knobs import Mode
-from nodeheal.domain.node import OUT_OF_SERVICE, BootView, Node
-from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.faults.catalog import find
+from nodeheal.domain.faults.correlation import episodes
+from nodeheal.domain.faults.diagnosis import meaning_of
+from nodeheal.domain.fleet.node import OUT_OF_SERVICE, BootView, Node
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.policy.policy_models import Mode
+from nodeheal.domain.recovery.incident import History, Incident, fingerprint, incident_id_of
 from nodeheal.ports import Ports
 from nodeheal.services.add_event import add_event
 from nodeheal.services.hangs import joined, note_first, why_not_of_this_run
@@ -75,7 +75,7 @@ def ingest(event: HealthEvent, ports: Ports, policy: RecoveryPolicy, *, is_prove
         if event.is_from_node:
             seen_at = min(event.observed_at, ports.clock())  # what is of the future would have it never missed
             node = node.booted(event.boot_id, seen_at) if is_proven else node
-            node = node.speaks_as(event.agent_version, event.observed_at, signs=is_proven)
+            node = node.with_agent_version(event.agent_version, event.observed_at, signs=is_proven)
         if event.is_heartbeat or event.verdict is Verdict.OK:
             return _take_good_news(event, node, ports)
         stale = _why_stale(event, node) or why_not_of_this_run(event, node, ports)
@@ -84,7 +84,7 @@ def ingest(event: HealthEvent, ports: Ports, policy: RecoveryPolicy, *, is_prove
         if stale:
             ports.nodes.record(event, node.job_id, stale)
             return Ingested.HISTORY
-        event = node.located(event)
+        event = node.with_rack(event)
         # What is not proven is no sighting: it makes no cause that others have in common with it.
         is_shown = rate is None or rate.is_shown_to_pool
         ports.nodes.record(event, node.job_id, "" if is_proven else node.why_unproven(), in_pool=is_shown)
@@ -107,7 +107,7 @@ def _node_of(event: HealthEvent, ports: Ports, *, is_proven: bool) -> Node | Non
         return enrolled_node(event, ports)
     node = ports.nodes.get(event.node_id)
     is_known = node is not None and node.state is not NodeState.UNENROLLED
-    return node if is_known and (is_proven or node is None or node.is_heard) else None
+    return node if is_known and (is_proven or node is None or node.has_reported) else None
 
 
 def _why_past(event: HealthEvent, node: Node) -> str:
@@ -121,7 +121,7 @@ def _why_stale(event: HealthEvent, node: Node) -> str:
     """Why there is nothing to recover from a fault; empty where there may be."""
     if node.state in _LIFELESS:
         return _LIFELESS[node.state]
-    is_outlived = node.good_since is not None and event.observed_at < node.good_since
+    is_outlived = node.healthy_since is not None and event.observed_at < node.healthy_since
     return "from before the node last passed its diagnostics" if is_outlived else ""
 
 
@@ -141,7 +141,7 @@ def _take_fault(event: HealthEvent, node: Node, ports: Ports, policy: RecoveryPo
     """None: the node has changed under us; read it again."""
     if node.open_incident and not _is_abandoned(node, ports):
         return _join(event, node.open_incident, ports)
-    settled = node.settled.get(fingerprint(event))
+    settled = node.resolved_faults.get(fingerprint(event))
     if settled and not _is_open_again(event, node, settled, ports, policy):
         is_new, _ = add_event(event, settled, ports)
         return Ingested.REPEATED if is_new else Ingested.DUPLICATE

@@ -4,10 +4,10 @@ from typing import Protocol
 
 from nodeheal.contract.names import DRILL_MARK
 from nodeheal.contract.vocabulary import NodeState
-from nodeheal.domain.drill import DcgmDrill
-from nodeheal.domain.incident import fingerprint_of
-from nodeheal.domain.node import Node
-from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.faults.drill import DcgmDrill
+from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.recovery.incident import fingerprint_of
 from nodeheal.parsers.kernel_line import parse_message
 from nodeheal.ports import Ports
 from nodeheal.services.steps import node_of
@@ -73,4 +73,4 @@ def repeats(node: Node, line: str) -> str | None:
     if finding is None:
         return None
     mark = fingerprint_of(finding.family, finding.code, finding.subcode, finding.component, node.boot_id)
-    return node.settled.get(mark)
+    return node.resolved_faults.get(mark)

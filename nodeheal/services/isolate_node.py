@@ -5,11 +5,11 @@ from dataclasses import replace
 from nodeheal.contract.results import Isolated, Refused
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import NodeState, Outcome, Provider, Refusal
-from nodeheal.domain.counted import counted
 from nodeheal.domain.errors import NotAccepted, NotEnrolled, NotFound
-from nodeheal.domain.machine import SWITCH_OFF, Owner
-from nodeheal.domain.node import Node, moved
-from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.fleet.machine import SWITCH_OFF, Owner
+from nodeheal.domain.fleet.node import Node, moved
+from nodeheal.domain.humanize import counted
+from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.ports import Ports
 from nodeheal.ports.scheduler import NodePlacement
 from nodeheal.services.new_node_places import has_place

@@ -6,8 +6,8 @@ from datetime import datetime
 
 from nodeheal.contract.names import NODES_LINE, pool_line
 from nodeheal.contract.vocabulary import JobState
-from nodeheal.domain.counted import counted
-from nodeheal.domain.job import Job
+from nodeheal.domain.humanize import counted
+from nodeheal.domain.jobs.job import Job
 from nodeheal.ports import Ports
 from nodeheal.services.job_nodes import place_of
 

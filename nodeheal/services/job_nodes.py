@@ -8,10 +8,10 @@ from datetime import datetime, timedelta
 from nodeheal.contract.job_steps import JobResult
 from nodeheal.contract.names import NODES_LINE, pool_line
 from nodeheal.contract.vocabulary import Ending, IncidentState, JobState, Outcome
-from nodeheal.domain.job import CheckAnswer, GangTask, Job, Run
-from nodeheal.domain.node import Node
-from nodeheal.domain.placement import Placement, choose
-from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.jobs.job import CheckAnswer, GangTask, Job, Run
+from nodeheal.domain.jobs.placement import Placement, choose
+from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.ports import Ports
 from nodeheal.services.steps import let_go, resume
 from nodeheal.services.stop_gang import may_write, nodes_of_gang
@@ -61,7 +61,7 @@ def _not_seen_to(job: Job, failed: Sequence[CheckAnswer], ports: Ports) -> list[
 
 
 def _is_good_since(node: Node | None, at: datetime) -> bool:
-    return node is not None and any(good is not None and good > at for good in (node.passed_at, node.good_since))
+    return node is not None and any(good is not None and good > at for good in (node.passed_at, node.healthy_since))
 
 
 def claim(job: Job, ports: Ports, policy: RecoveryPolicy) -> Placement:

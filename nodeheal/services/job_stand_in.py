@@ -4,10 +4,10 @@ from functools import partial
 
 from nodeheal.contract.results import StepResult
 from nodeheal.contract.vocabulary import JobState, NodeState, Step
-from nodeheal.domain.incident import History
-from nodeheal.domain.node import Node
-from nodeheal.domain.policy import RecoveryPolicy
-from nodeheal.domain.progress import read_progress
+from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.recovery.incident import History
+from nodeheal.domain.recovery.progress import read_progress
 from nodeheal.ports import Ports
 from nodeheal.services.job_nodes import release_claims
 from nodeheal.services.steps import let_go

@@ -5,7 +5,7 @@ from dataclasses import replace
 from nodeheal.contract.job_steps import JobRequest, JobResult
 from nodeheal.contract.vocabulary import JobState, JobStep, Next, Outcome, Trouble
 from nodeheal.domain.errors import NotAccepted, NotFound, Superseded
-from nodeheal.domain.job import Job
+from nodeheal.domain.jobs.job import Job
 from nodeheal.ports import Ports
 from nodeheal.services.steps import SAVE_TRIES, where_to_look
 

@@ -7,11 +7,11 @@ from nodeheal.contract.health_event import EVIDENCE_BYTES
 from nodeheal.contract.job_steps import JobRequest, JobResult
 from nodeheal.contract.names import JOB_SOURCE
 from nodeheal.contract.vocabulary import Family, JobState, JobStep, Next, Outcome, Trouble, Verdict
-from nodeheal.domain.counted import counted
-from nodeheal.domain.job import CheckAnswer, Job
-from nodeheal.domain.node import Node
-from nodeheal.domain.pairs import suspects
-from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.humanize import counted
+from nodeheal.domain.jobs.job import CheckAnswer, Job
+from nodeheal.domain.jobs.node_pairs import suspects
+from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.ports import Ports
 from nodeheal.services.check_nodes import JOB_CHECK, answers_of, due_nodes
 from nodeheal.services.finding_about import finding_about

@@ -6,8 +6,8 @@ from datetime import timedelta
 from nodeheal.contract import names
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.vocabulary import Awaited, Phase
-from nodeheal.domain.incident import History, TimelineEntry
-from nodeheal.domain.node import Node
+from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.recovery.incident import History, TimelineEntry
 from nodeheal.ports import Ports, Wait
 from nodeheal.services.compose import fit_subject, heading
 from nodeheal.services.layout import command, field, link, paragraph

@@ -7,14 +7,14 @@ from datetime import timedelta
 from nodeheal.contract.results import Refused, StepResult
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import JobState, NextRung, Outcome, Refusal
-from nodeheal.domain.case import read_case
 from nodeheal.domain.errors import NotFound, PlacementRefused
-from nodeheal.domain.incident import JOB_LEFT, TimelineEntry
-from nodeheal.domain.job import Job, Run
-from nodeheal.domain.node import ABSENT, OUT_OF_SERVICE, Node
-from nodeheal.domain.policy import RecoveryPolicy
-from nodeheal.domain.progress import read_progress
-from nodeheal.domain.restarts import why_stuck
+from nodeheal.domain.faults.assessment import assess_faults
+from nodeheal.domain.fleet.node import ABSENT, OUT_OF_SERVICE, Node
+from nodeheal.domain.jobs.job import Job, Run
+from nodeheal.domain.jobs.restarts import no_progress_reason
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.recovery.incident import JOB_LEFT, TimelineEntry
+from nodeheal.domain.recovery.progress import read_progress
 from nodeheal.ports import Ports, Wait
 from nodeheal.services.early_end import early_end, ended_early
 from nodeheal.services.job_nodes import claim_stand_ins, free_nodes, job_of_others, release_claims
@@ -57,7 +57,7 @@ def launch_gang(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> N
         if alive:
             _refuse(request, ports, f"{', '.join(alive)} of run {last.number} may still be writing checkpoints")
             return
-        stuck = why_stuck(job, ports.jobs.runs(job.job_id))
+        stuck = no_progress_reason(job, ports.jobs.runs(job.job_id))
         if stuck:
             _refuse(request, ports, stuck)
             return
@@ -123,8 +123,8 @@ def _why_unfit(node: Node, request: StepRequest, ports: Ports, policy: RecoveryP
         return f"{node.node_id} has {other}"
     if node.open_incident in (None, request.incident_id):
         return ""
-    fault = read_case(ports.incidents.history(str(node.open_incident)), policy).fault
-    if node.good_since is not None and node.good_since >= fault.alike[-1].observed_at:
+    fault = assess_faults(ports.incidents.history(str(node.open_incident)), policy).fault
+    if node.healthy_since is not None and node.healthy_since >= fault.alike[-1].observed_at:
         return ""  # it has passed its diagnostics since, and is back already
     # What lets a job finish first lets it start again first, too.
     is_in_the_way = fault.touches_the_node and fault.next_rung is not NextRung.job_end

@@ -6,9 +6,9 @@ from datetime import timedelta
 from nodeheal.contract.job_steps import JobRequest, JobResult
 from nodeheal.contract.vocabulary import JobState, JobStep, Next, Outcome, Trouble
 from nodeheal.domain.errors import NotFound, PlacementRefused
-from nodeheal.domain.job import Job, Run
-from nodeheal.domain.node import OUT_OF_SERVICE, Node
-from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.fleet.node import OUT_OF_SERVICE, Node
+from nodeheal.domain.jobs.job import Job, Run
+from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.ports import Ports, Wait
 from nodeheal.services.job_nodes import free_nodes, release_claims
 from nodeheal.services.job_steps import (

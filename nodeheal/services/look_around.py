@@ -7,13 +7,13 @@ from typing import Any
 
 from nodeheal.contract.steps import Reservation
 from nodeheal.contract.vocabulary import Action, JobState, Outcome, Step
-from nodeheal.domain.incident import History, Incident
-from nodeheal.domain.job import Job, Run
-from nodeheal.domain.ladder import RUNGS
-from nodeheal.domain.node import OUT_OF_SERVICE, Node
-from nodeheal.domain.policy import RecoveryPolicy
-from nodeheal.domain.restarts import is_for_lone_hangs, own_limits
-from nodeheal.domain.surroundings import PastRecovery, Surroundings, accelerator_scope, job_scope, node_scope
+from nodeheal.domain.fleet.node import OUT_OF_SERVICE, Node, PastRecovery
+from nodeheal.domain.jobs.job import Job, Run
+from nodeheal.domain.jobs.restarts import is_limit_of_lone_hangs, own_limits
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.recovery.decision_context import DecisionContext, accelerator_scope, job_scope, node_scope
+from nodeheal.domain.recovery.incident import History, Incident
+from nodeheal.domain.verbs import ESCALATION_STEPS
 from nodeheal.ports import Ports
 from nodeheal.services.hangs import seen_hanging_by
 from nodeheal.services.job_nodes import stand_ins, unproven_stand_ins
@@ -36,21 +36,21 @@ def look_around(history: History, ports: Ports, policy: RecoveryPolicy) -> Histo
     is_crowd = len({sighting.node_id for sighting in sightings}) >= policy.breaker.min_nodes
     pool = ports.pools.get(node.pool)
     limits = own_limits(job, seen_hanging_by(history)) if job else ()
-    surroundings = Surroundings(
+    surroundings = DecisionContext(
         provider=node.provider,
         # Asked for only where it can matter: where nobody has counted, listing 10,000 nodes takes a second.
         pool_nodes=size_of(pool, ports) if is_crowd else 0,
         boot_id=node.boot_id,
         booted_at=node.booted_at,
         agent_since=node.agent_since,
-        good_since=node.good_since,
+        healthy_since=node.healthy_since,
         job_is_running=_runs(job, run, incident, ports),
         is_job_broken=_is_broken(job, run, node),
         run_started_at=run.started_at if run else None,
         recoveries=node.recoveries,
         spent=_spent(history, node, limits, ports, policy),
-        sightings=sightings,
-        is_taken_away=node.open_incident != incident.incident_id,
+        observations=sightings,
+        is_released_or_retired=node.open_incident != incident.incident_id,
         pool=pool,
         job_limits=limits,
         **_ways_out(history, job, run, ports, policy),
@@ -58,7 +58,7 @@ def look_around(history: History, ports: Ports, policy: RecoveryPolicy) -> Histo
         node_paused_why=node.paused_why,
         why_unproven=node.why_unproven(),
     )
-    return replace(history, surroundings=surroundings)
+    return replace(history, context=surroundings)
 
 
 def _ways_out(
@@ -87,7 +87,10 @@ def _ways_out(
 def _times(past: Sequence[PastRecovery]) -> dict[str, Any]:
     """What the newest recoveries took, by what brought the node back, and their diagnoses."""
     newest = sorted(past, key=lambda one: one.opened_at, reverse=True)
-    took = {rung: [one.seconds for one in newest if one.rung is rung and one.seconds is not None] for rung in RUNGS}
+    took = {
+        rung: [one.seconds for one in newest if one.rung is rung and one.seconds is not None]
+        for rung in ESCALATION_STEPS
+    }
     proofs = [one.proof_seconds for one in newest if one.proof_seconds is not None]
     return {
         "recovery_seconds": {rung: tuple(seconds[:TIMES_USED]) for rung, seconds in took.items()},
@@ -145,13 +148,15 @@ def _spent(
     """What the ledger holds for the node, for each accelerator that was named, for the job, and for lone hangs."""
     serials = sorted({event.component_serial for event in history.events if event.component_serial})
     has_stop_start = policy.pool(node.pool).stop_start
-    rungs = [rung for rung in RUNGS if rung is not Action.STOP_START or has_stop_start]
+    rungs = [rung for rung in ESCALATION_STEPS if rung is not Action.STOP_START or has_stop_start]
     limits = {node_scope(node.node_id): [policy.limits[rung] for rung in rungs]}
-    of_accelerators = [policy.accelerator_limits[rung] for rung in RUNGS if rung in policy.accelerator_limits]
+    of_accelerators = [
+        policy.accelerator_limits[rung] for rung in ESCALATION_STEPS if rung in policy.accelerator_limits
+    ]
     if of_accelerators:
         limits |= {accelerator_scope(serial): of_accelerators for serial in serials}
     if history.incident.job_id:
         limits[job_scope(history.incident.job_id)] = [policy.limits[Action.RESTART_WORKLOAD]]
-    limits |= {one.scope: [one.limit] for one in own if is_for_lone_hangs(one)}
+    limits |= {one.scope: [one.limit] for one in own if is_limit_of_lone_hangs(one)}
     spent = {scope: ports.attempts.spent(scope, *which) for scope, which in limits.items()}
     return {(scope, group): count for scope, counts in spent.items() for group, count in counts.items()}

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from nodeheal.contract.vocabulary import IncidentState
-from nodeheal.domain.advice import Advice, advice_of
 from nodeheal.domain.errors import NotFound
-from nodeheal.domain.incident import Incident
-from nodeheal.domain.job import Job, Run
+from nodeheal.domain.jobs.checkpoint_advice import Advice, advice_of
+from nodeheal.domain.jobs.job import Job, Run
+from nodeheal.domain.recovery.incident import Incident
 from nodeheal.ports import Ports
 from nodeheal.services.job_line import Standing, stands_before
 from nodeheal.services.pool_failures import lived_beside

@@ -4,11 +4,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from nodeheal.contract.vocabulary import Action, IncidentState, NodeState
-from nodeheal.domain.beat import after
 from nodeheal.domain.errors import NotFound
-from nodeheal.domain.node import OUT_OF_SERVICE, Node
-from nodeheal.domain.policy import RecoveryPolicy
-from nodeheal.domain.surroundings import node_scope
+from nodeheal.domain.fleet.liveness import apply_heartbeat
+from nodeheal.domain.fleet.node import OUT_OF_SERVICE, Node
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.recovery.decision_context import node_scope
 from nodeheal.ports import Ports
 from nodeheal.services.isolate_node import DRAINED
 from nodeheal.services.pool_size import slots_of
@@ -37,7 +37,7 @@ class NodeView:
 def look_at_node(node_id: str, ports: Ports, policy: RecoveryPolicy) -> NodeView:
     """The node as it is now, measured by this policy. Raises NotFound."""
     node = node_of(node_id, ports)
-    node = after(node, ports.heartbeats.of(node.instance_id), ports.clock())
+    node = apply_heartbeat(node, ports.heartbeats.of(node.instance_id), ports.clock())
     holders = ports.pools.holders(node.pool)
     not_its = {Action.RESTART_WORKLOAD}  # counted for the job, not for the node
     if not policy.pool(node.pool).stop_start:
@@ -58,7 +58,7 @@ def _handed_over(node: Node, ports: Ports) -> tuple[str, ...]:
 def _since(node: Node, ports: Ports) -> datetime | None:
     """When the state began. The incident that isolated a node knows; a proven node has its proof."""
     if node.state in (NodeState.HEALTHY, NodeState.PROBATION):
-        return node.good_since
+        return node.healthy_since
     if node.open_incident is None:
         return None
     try:

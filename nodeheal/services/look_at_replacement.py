@@ -4,7 +4,7 @@ from nodeheal.contract.results import Replaced, StepResult
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Outcome
 from nodeheal.domain.errors import MachineRefused
-from nodeheal.domain.machine import Launch
+from nodeheal.domain.fleet.machine import Launch
 from nodeheal.ports import Ports, Wait
 from nodeheal.services.late_machine import expect_late
 from nodeheal.services.machine_record import replacing_since

@@ -5,8 +5,8 @@ from datetime import datetime
 from pydantic import TypeAdapter
 
 from nodeheal.contract.steps import StepRequest
-from nodeheal.domain.incident import TimelineEntry
-from nodeheal.domain.machine import Machine
+from nodeheal.domain.fleet.machine import Machine
+from nodeheal.domain.recovery.incident import TimelineEntry
 from nodeheal.ports import Ports
 
 _machines: TypeAdapter[Machine] = TypeAdapter(Machine)

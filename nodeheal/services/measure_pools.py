@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from nodeheal.contract import metrics
 from nodeheal.contract.names import pool_line
 from nodeheal.contract.vocabulary import Awaited
-from nodeheal.domain.measures import Measure
-from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.review.measures import Measure
 from nodeheal.ports import Ports
 from nodeheal.services.pool_size import slots_of
 

@@ -10,8 +10,8 @@ from nodeheal.contract.names import group_line
 from nodeheal.contract.results import CallAgain, Refused, Replaced, StepResult
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Outcome, Provider, Refusal
-from nodeheal.domain.machine import Launch, Machine
-from nodeheal.domain.node import Node
+from nodeheal.domain.fleet.machine import Launch, Machine
+from nodeheal.domain.fleet.node import Node
 from nodeheal.ports import Ports, Wait
 from nodeheal.services.late_machine import expect_late, forget_late, owed_by, tell_of_late
 from nodeheal.services.machine_record import replacing_since

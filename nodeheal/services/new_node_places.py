@@ -1,7 +1,7 @@
 """How many new nodes of a pool are diagnosed at once: places of their own, apart from the disruption budget."""
 
-from nodeheal.domain.incident import Incident
-from nodeheal.domain.node import Node
+from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.recovery.incident import Incident
 from nodeheal.ports import Ports
 
 

@@ -11,9 +11,9 @@ from nodeheal.contract.health_event import HealthEvent, NodeBooted
 from nodeheal.contract.names import NEW_NODE, SWEEP_SOURCE, new_nodes_line
 from nodeheal.contract.vocabulary import Action, Family, Verdict
 from nodeheal.domain.errors import NotFound
-from nodeheal.domain.knobs import Mode
-from nodeheal.domain.node import OUT_OF_SERVICE, Node
-from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.fleet.node import OUT_OF_SERVICE, Node
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.policy.policy_models import Mode
 from nodeheal.ports import Ports, Wait
 from nodeheal.services.finding_about import finding_about
 from nodeheal.services.ingest import ingest
@@ -68,7 +68,7 @@ def diagnose_new_nodes(pool: str, ports: Ports, policy: RecoveryPolicy) -> list[
 
 def _has_served(node: Node) -> bool:
     """Whether it has booted before, has been diagnosed, or somebody has it by now."""
-    was_proven = node.passed_at is not None or node.good_since is not None
+    was_proven = node.passed_at is not None or node.healthy_since is not None
     is_busy = node.open_incident is not None or node.job_id is not None or node.claimed_by is not None
     return bool(node.past_boots) or was_proven or is_busy or node.state in OUT_OF_SERVICE
 

@@ -3,8 +3,8 @@
 from datetime import datetime, timedelta
 
 from nodeheal.contract.vocabulary import Ending, Family, IncidentState
-from nodeheal.domain.advice import Beside
-from nodeheal.domain.job import Job, Run
+from nodeheal.domain.jobs.checkpoint_advice import PoolExperience
+from nodeheal.domain.jobs.job import Job, Run
 from nodeheal.ports import Ports
 from nodeheal.services.review_incidents import list_incidents
 
@@ -12,7 +12,7 @@ WINDOW = timedelta(days=30)
 JOBS_READ = 20  # the newest: each is one query
 
 
-def lived_beside(job: Job, ports: Ports) -> Beside:
+def lived_beside(job: Job, ports: Ports) -> PoolExperience:
     """The running time of the newest other jobs in the last thirty days, and the incidents that were not their own."""
     now = ports.clock()
     begin = now - WINDOW
@@ -22,7 +22,7 @@ def lived_beside(job: Job, ports: Ports) -> Beside:
     for one in others:
         node_seconds += sum(_running_seconds(run, begin, now) * len(run.tasks) for run in ports.jobs.runs(one.job_id))
     if not node_seconds:
-        return Beside()
+        return PoolExperience()
     names = {one.job_id for one in others}
     broken = [
         incident
@@ -31,7 +31,7 @@ def lived_beside(job: Job, ports: Ports) -> Beside:
         and incident.root.family is not Family.task  # a program's own failure says nothing of the nodes
         and incident.ending is not Ending.OBSERVED_ONLY
     ]
-    return Beside(len(others), len(broken), node_seconds)
+    return PoolExperience(len(others), len(broken), node_seconds)
 
 
 def _running_seconds(run: Run, begin: datetime, now: datetime) -> float:

@@ -5,9 +5,9 @@ from dataclasses import replace
 from datetime import timedelta
 
 from nodeheal.contract.vocabulary import NodeState
-from nodeheal.domain.node import ABSENT
-from nodeheal.domain.policy import RecoveryPolicy
-from nodeheal.domain.pool import Pool
+from nodeheal.domain.fleet.node import ABSENT
+from nodeheal.domain.fleet.pool import Pool
+from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.ports import Ports
 
 # A sweep runs every minute. A count that none has renewed for so long says that it does not run.

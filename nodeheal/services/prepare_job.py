@@ -6,12 +6,12 @@ from pathlib import PurePosixPath
 
 from nodeheal.contract.job_spec import JobSpec
 from nodeheal.contract.vocabulary import SchedulerKind
-from nodeheal.domain.job import Job, job_of
-from nodeheal.domain.lease import overlap
-from nodeheal.domain.node import ABSENT
-from nodeheal.domain.placement import Placement, never_fits
-from nodeheal.domain.policy import RecoveryPolicy
-from nodeheal.domain.task_definition import misfits
+from nodeheal.domain.fleet.node import ABSENT
+from nodeheal.domain.jobs.directory_lease import overlap
+from nodeheal.domain.jobs.job import Job, job_of
+from nodeheal.domain.jobs.placement import Placement, never_fits
+from nodeheal.domain.jobs.task_definition import misfits
+from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.ports import Ports
 from nodeheal.ports.scheduler import TaskDefinitions
 from nodeheal.services.job_nodes import directory_taken, look_for_nodes

@@ -3,11 +3,11 @@
 from nodeheal.contract.names import pool_line
 from nodeheal.contract.steps import Decision
 from nodeheal.contract.vocabulary import Awaited, IncidentState
-from nodeheal.domain.incident import Incident
-from nodeheal.domain.knobs import HEIGHT
-from nodeheal.domain.node import OUT_OF_SERVICE, Node
+from nodeheal.domain.fleet.node import OUT_OF_SERVICE, Node
 from nodeheal.domain.operation import Operation
-from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.recovery.incident import Incident
+from nodeheal.domain.verbs import DISRUPTIVENESS
 from nodeheal.operations.engine import signal
 from nodeheal.ports import Ports
 from nodeheal.services.pool_size import slots_of
@@ -19,7 +19,7 @@ CALLED = "called"  # the answer that ends a wait in line
 
 def place_of(decision: Decision, incident: Incident) -> str:
     """Where an incident stands: those that hold a job up first, then by what is to be done, then by age."""
-    harm = (10 if incident.job_id else 0) + (HEIGHT[decision.action] if decision.action else 0)
+    harm = (10 if incident.job_id else 0) + (DISRUPTIVENESS[decision.action] if decision.action else 0)
     return f"{_MOST_HARM - harm:02d}#{incident.opened_at:%Y-%m-%dT%H:%M:%SZ}#{incident.incident_id}"
 
 

@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from nodeheal.domain.errors import NotFound
-from nodeheal.domain.job import GangTask, Job, Run
-from nodeheal.domain.job_log import LogLine
-from nodeheal.domain.task_definition import LogLocation
+from nodeheal.domain.jobs.job import GangTask, Job, Run
+from nodeheal.domain.jobs.job_log import LogLine, LogLocation
 from nodeheal.ports import Ports
 from nodeheal.ports.scheduler import JobLogs
 from nodeheal.services.look_at_job import find_job

@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 from nodeheal.contract.vocabulary import IncidentState, NodeState
-from nodeheal.domain.approval import Question
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.domain.node import OUT_OF_SERVICE, Node, moved
+from nodeheal.domain.fleet.node import OUT_OF_SERVICE, Node, moved
+from nodeheal.domain.recovery.approval_links import Question
 from nodeheal.operations.approve import find_question
 from nodeheal.operations.engine import reconcile
 from nodeheal.ports import Ports
@@ -32,7 +32,7 @@ def release_node(node_id: str, why: str, ports: Ports, *, retire: bool = False) 
         node = node_of(node_id, ports)
         freed = _freed(node, why, retire, ports)  # may raise: before anything is undone
         named = node.open_incident if is_a_humans(node, ports) else None  # what lives finds its node gone
-        if ports.nodes.save(replace(freed, open_incident=named, good_since=ports.clock())):
+        if ports.nodes.save(replace(freed, open_incident=named, healthy_since=ports.clock())):
             return _finish(node, why, ports)
     raise NotAccepted(f"{node_id} is being written by others; it is out of service still, try again")
 

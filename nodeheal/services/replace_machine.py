@@ -16,9 +16,9 @@ from nodeheal.contract.results import Refused
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import NodeState, Outcome, Refusal
 from nodeheal.domain.errors import MachineRefused, NoCapacity, NotAccepted
-from nodeheal.domain.machine import GiveBack, Machine, alternatives_of
-from nodeheal.domain.node import Node
-from nodeheal.domain.replacement import InGroup, Replacement
+from nodeheal.domain.fleet.machine import GiveBack, Machine, alternatives_of
+from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.policy.policy_models import InGroup, Replacement
 from nodeheal.ports import Ports, Wait
 from nodeheal.services.machine_record import record_machine, recorded_machine
 from nodeheal.services.new_machine import ASKED, NEW_MACHINE, TERMINATED, TERMINATING, find_new_node, group_of, settled

@@ -3,8 +3,8 @@
 from nodeheal.contract.results import Refused
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import NodeState, Outcome, Provider, Refusal
-from nodeheal.domain.node import Node
-from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.ports import Ports
 from nodeheal.services.replace_machine import give_up, is_under_way, replace_machine
 from nodeheal.services.reserve_attempt import give_attempt_back, why_not_act

@@ -1,6 +1,6 @@
 """How many machines of a pool are replaced at once: numbered slots, as the disruption budget has them."""
 
-from nodeheal.domain.node import Node
+from nodeheal.domain.fleet.node import Node
 from nodeheal.ports import Ports
 
 REPLACEMENT = "replacement"  # the kind of the wait for a new machine; its key is the broken node

@@ -13,9 +13,9 @@ from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.results import EvidenceSaved, Isolated, Refused, StepResult
 from nodeheal.contract.steps import DecideRequest, Decision, StepRequest
 from nodeheal.contract.vocabulary import Confirmation, NodeState, Outcome, Refusal, Step
-from nodeheal.domain.job import GangTask, Job, Run
-from nodeheal.domain.node import OUT_OF_SERVICE, Node
-from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.fleet.node import OUT_OF_SERVICE, Node
+from nodeheal.domain.jobs.job import GangTask, Job, Run
+from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.ports import Ports
 from nodeheal.services.decide_next_step import decide_next_step
 from nodeheal.services.end_incident import end_incident

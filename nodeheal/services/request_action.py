@@ -6,13 +6,11 @@ from nodeheal.contract.health_event import EVIDENCE_BYTES, HealthEvent
 from nodeheal.contract.names import OPERATOR_REQUEST
 from nodeheal.contract.vocabulary import Action, Family, NodeState, Provider, Verdict
 from nodeheal.domain.errors import NotFound
-from nodeheal.domain.incident import incident_id_of
-from nodeheal.domain.node import Node
+from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.ports import Ports
 from nodeheal.services.finding_about import finding_about
 from nodeheal.services.steps import node_of
-
-ASKABLE = (Action.ISOLATE, Action.REBOOT, Action.REPLACE)
 
 
 def taken_by(request: HealthEvent, ports: Ports) -> str | None:
@@ -44,7 +42,7 @@ def request_action(node_id: str, action: Action, why: str, ports: Ports) -> Heal
         raise ValueError(f"{node_id} is retired")
     if node.state is NodeState.UNENROLLED:
         raise ValueError(f"{node_id} is not enrolled: see `nodeheal nodes enroll --help`")
-    if not node.is_heard:
+    if not node.has_reported:
         raise ValueError(f"{node_id} is enrolled, but its agent has never been heard: nothing it does could be proven")
     if node.open_incident is not None:
         raise ValueError(f"{node_id} has an open incident, {node.open_incident}: see `nodeheal incidents show`")

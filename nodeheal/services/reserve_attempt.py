@@ -2,8 +2,8 @@
 
 from nodeheal.contract.steps import Reservation, StepRequest
 from nodeheal.contract.vocabulary import NodeState
-from nodeheal.domain import budget
-from nodeheal.domain.node import Node
+from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.recovery import attempt_budget
 from nodeheal.ports import Ports
 from nodeheal.services.new_node_places import has_place
 from nodeheal.services.steps import tell
@@ -50,8 +50,8 @@ def _reserve(request: StepRequest, ports: Ports) -> tuple[bool, str]:
         granted, spent = ports.attempts.reserve(reservation.scope, _attempt_id(request), reservation.limit)
         if not granted:
             refund_attempt(request, ports)
-            return False, budget.spelled(reservation, spent)
-        told = told or budget.spelled(reservation, spent)
+            return False, attempt_budget.attempts_text(reservation, spent)
+        told = told or attempt_budget.attempts_text(reservation, spent)
     return True, told
 
 

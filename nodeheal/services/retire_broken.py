@@ -2,11 +2,11 @@
 
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import NodeState, Provider
-from nodeheal.domain.brakes import why_not_given_up
 from nodeheal.domain.errors import MachineRefused
-from nodeheal.domain.machine import GiveBack
-from nodeheal.domain.node import Node, moved
-from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.fleet.machine import GiveBack
+from nodeheal.domain.fleet.node import Node, moved
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.recovery.guardrails import keep_machine_reason
 from nodeheal.ports import Ports
 from nodeheal.services.consequences import why_paused
 from nodeheal.services.steps import node_of, save_node, tell
@@ -40,7 +40,7 @@ def retire_broken(broken_id: str, request: StepRequest, ports: Ports, policy: Re
 
 def _held(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> str:
     incident = ports.incidents.incident(request.incident_id)
-    return why_not_given_up(incident, why_paused(incident, ports), policy, ports.clock())
+    return keep_machine_reason(incident, why_paused(incident, ports), policy, ports.clock())
 
 
 def _give_back(node: Node, request: StepRequest, ports: Ports) -> str:

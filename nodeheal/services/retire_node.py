@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from nodeheal.contract.vocabulary import NodeState
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.domain.node import OUT_OF_SERVICE, Node, moved
+from nodeheal.domain.fleet.node import OUT_OF_SERVICE, Node, moved
 from nodeheal.ports import Ports
 from nodeheal.services.enroll_node import Marks, change_marks
 from nodeheal.services.release_node import release_node

@@ -7,9 +7,9 @@ from nodeheal.contract.results import Returned, StepResult
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import NodeState, Outcome
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.domain.node import Node, moved
-from nodeheal.domain.policy import RecoveryPolicy
-from nodeheal.domain.progress import read_progress
+from nodeheal.domain.fleet.node import Node, moved
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.recovery.progress import read_progress
 from nodeheal.ports import Ports
 from nodeheal.services.isolate_node import switch_on
 from nodeheal.services.queue import wake_queue
@@ -45,7 +45,7 @@ def return_to_service(request: StepRequest, ports: Ports, policy: RecoveryPolicy
 
 def _save_proven(node: Node, passed_at: datetime, ports: Ports) -> None:
     """Over the very node that was read: on a boot that came since, nothing has passed."""
-    if not ports.nodes.save(replace(node, good_since=passed_at, passed_at=passed_at)):
+    if not ports.nodes.save(replace(node, healthy_since=passed_at, passed_at=passed_at)):
         raise NotAccepted(f"{node.node_id} is being written by others; it is given back later")
 
 

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from nodeheal.contract.vocabulary import IncidentState
-from nodeheal.domain.incident import History, Incident
-from nodeheal.domain.job import Run
-from nodeheal.domain.part_record import PartRecord, part_record
-from nodeheal.domain.review import Accelerators, Review, read_back
+from nodeheal.domain.jobs.job import Run
+from nodeheal.domain.recovery.incident import History, Incident
+from nodeheal.domain.review.part_record import PartRecord, part_record
+from nodeheal.domain.review.review import Accelerators, Review, review_of
 from nodeheal.ports import Ports
 
 # Clocks differ a little: one that was opened by another machine just now is listed as well.
@@ -38,7 +38,7 @@ def list_incidents(
 def review_incident(incident_id: str, ports: Ports) -> Review:
     """The story of one incident. Raises NotFound."""
     history = ports.incidents.history(incident_id)
-    return read_back(history, _accelerators(history, ports), ports.clock())
+    return review_of(history, _accelerators(history, ports), ports.clock())
 
 
 def part_of(serial: str, found: Sequence[Incident], ports: Ports) -> PartRecord:

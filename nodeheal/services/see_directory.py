@@ -10,10 +10,10 @@ from datetime import timedelta
 from nodeheal.contract.health_event import CheckpointFound, Sight
 from nodeheal.contract.job_steps import JobRequest, JobResult
 from nodeheal.contract.vocabulary import JobState, JobStep, Next, Outcome, Trouble, Verdict
-from nodeheal.domain.job import CheckAnswer, DirectoryLook, Job
-from nodeheal.domain.node import Node
-from nodeheal.domain.one_directory import Shared, is_shared
-from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.jobs.job import CheckAnswer, DirectoryLook, Job
+from nodeheal.domain.jobs.shared_directory import SharedDirectory, is_shared
+from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.ports import Ports, Wait
 from nodeheal.services.job_steps import end_of_job, job_result, job_token, request_id_of, save_job, stop_if_wanted
 from nodeheal.services.judge_checks import DIRECTORY, choose_others, open_incident
@@ -114,7 +114,7 @@ def _sights(request: JobRequest, ports: Ports) -> dict[str, Sight | str]:
     return told
 
 
-def _refused(request: JobRequest, job: Job, found: Shared, ports: Ports, policy: RecoveryPolicy) -> JobResult:
+def _refused(request: JobRequest, job: Job, found: SharedDirectory, ports: Ports, policy: RecoveryPolicy) -> JobResult:
     """Who stands out becomes a human's, and others are chosen. Where nobody does, the job's file is wrong."""
     save_job(ports, job.job_id, summary=found.told)
     if not found.accused:

@@ -7,9 +7,9 @@ from nodeheal.contract.results import StepResult
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import NodeState, Outcome
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.domain.incident import TimelineEntry
-from nodeheal.domain.node import Node, moved
-from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.fleet.node import Node, moved
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.recovery.incident import TimelineEntry
 from nodeheal.ports import Ports
 from nodeheal.services.steps import SAVE_TRIES, entry_id, let_go, node_of, result_of, save_node, tell
 

@@ -6,11 +6,11 @@ from pathlib import PurePosixPath
 
 from nodeheal.contract.names import JOB_VARIABLE, PROGRESS_VARIABLE, RUN_VARIABLE, progress_file
 from nodeheal.contract.vocabulary import JobState
-from nodeheal.domain.diagnosis import dealt_with_the_job
 from nodeheal.domain.errors import NotAccepted, PlacementRefused
-from nodeheal.domain.job import GangTask, Job, Run
-from nodeheal.domain.node import Node
-from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.faults.diagnosis import was_fault_of_job
+from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.jobs.job import GangTask, Job, Run
+from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.ports import Ports
 from nodeheal.services.steps import SAVE_TRIES, node_of, save_node
 
@@ -72,8 +72,10 @@ def start_ranks(job: Job, run: Run, ports: Ports, policy: RecoveryPolicy) -> Non
     for task in run.tasks:
         node = node_of(task.node_id, ports)
         # What the last run's faults settled is settled for that run: the next one's are news.
-        settled = {fault: by for fault, by in node.settled.items() if not dealt_with_the_job(fault, policy, node.pool)}
-        save_node(ports, node, job_id=job.job_id, settled=settled)
+        settled = {
+            fault: by for fault, by in node.resolved_faults.items() if not was_fault_of_job(fault, policy, node.pool)
+        }
+        save_node(ports, node, job_id=job.job_id, resolved_faults=settled)
     master = node_of(run.tasks[0].node_id, ports)
     started: list[str] = []
     # A call that is repeated after a crash must find what the first one started: the scheduler starts a rank twice.

@@ -10,9 +10,9 @@ from nodeheal.contract.results import CheckpointSearch, Diagnosed, Facts, StepRe
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import NodeState, Outcome, Step
 from nodeheal.domain.errors import NotAccepted, NotFound
-from nodeheal.domain.incident import TimelineEntry
-from nodeheal.domain.job import Job
-from nodeheal.domain.node import Node
+from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.jobs.job import Job
+from nodeheal.domain.recovery.incident import TimelineEntry
 from nodeheal.ports import Ports, Wait
 
 # A save that loses a race is read and tried again. Two writers of one node are the rule in a storm, five are not.

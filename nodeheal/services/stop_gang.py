@@ -7,9 +7,9 @@ from nodeheal.contract.results import StepResult
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import NodeState, Outcome
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.domain.job import GangTask, Job, Run
-from nodeheal.domain.node import Node
-from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.jobs.job import GangTask, Job, Run
+from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.ports import Ports, Wait
 from nodeheal.services.ask_for_checkpoint import ask_for_checkpoint
 from nodeheal.services.start_gang import note_started

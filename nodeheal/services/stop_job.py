@@ -4,7 +4,7 @@ from datetime import timedelta
 
 from nodeheal.contract.job_steps import JobRequest
 from nodeheal.contract.vocabulary import JobStep, Next
-from nodeheal.domain.job import GangTask, Job, Run
+from nodeheal.domain.jobs.job import GangTask, Job, Run
 from nodeheal.ports import Ports, Wait
 from nodeheal.services.job_steps import DEADLINES, job_of_request, job_result, job_token, request_id_of
 from nodeheal.services.start_gang import find_unnoted

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Never
 
 from nodeheal.contract.vocabulary import JobState
-from nodeheal.domain.job import Job
+from nodeheal.domain.jobs.job import Job
 from nodeheal.ports import Ports
 
 

@@ -5,10 +5,9 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from nodeheal.contract.vocabulary import IncidentState
-from nodeheal.domain.beat import Beat
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.domain.policy import RecoveryPolicy
-from nodeheal.domain.silence import Glimpse, find_silent
+from nodeheal.domain.fleet.liveness import Heartbeat, NodeLiveness, find_silent
+from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.ports import Place, Ports
 from nodeheal.services.ask_after_ranks import ask_after_ranks
 from nodeheal.services.hear_beats import ask_for_interval, lay_over, note_boots
@@ -102,7 +101,7 @@ def _see_to_pools(pools: list[str], stop_at: datetime, done: Swept, ports: Ports
 
 def _look_over(
     pools: list[str],
-    beats: Mapping[str, Beat],
+    beats: Mapping[str, Heartbeat],
     stop_at: datetime,
     done: Swept,
     ports: Ports,
@@ -132,7 +131,7 @@ def _start_what_was_lost(pool: str, ports: Ports) -> list[str]:
     return [incident.incident_id for incident in lost]
 
 
-def _portions(pools: list[str], ports: Ports) -> Iterator[tuple[str, list[Glimpse], Place]]:
+def _portions(pools: list[str], ports: Ports) -> Iterator[tuple[str, list[NodeLiveness], Place]]:
     """(pool, its nodes or as many as a run may take, where to go on), from where the last run ended, each pool once."""
     place = ports.watchlist.place()
     order = _from(place.pool, pools)
@@ -150,8 +149,8 @@ def _from(pool: str, pools: list[str]) -> list[str]:
     return pools[first:] + pools[:first]
 
 
-def _some_of(pool: str, after: str, ports: Ports) -> tuple[list[Glimpse], str]:
-    found: list[Glimpse] = []
+def _some_of(pool: str, after: str, ports: Ports) -> tuple[list[NodeLiveness], str]:
+    found: list[NodeLiveness] = []
     while len(found) < NODES_A_RUN:
         page, after = ports.watchlist.glimpses(pool, after, NODES_A_PAGE)
         found += page
@@ -162,8 +161,8 @@ def _some_of(pool: str, after: str, ports: Ports) -> tuple[list[Glimpse], str]:
 
 def _listen(
     pool: str,
-    glimpses: list[Glimpse],
-    beats: Mapping[str, Beat],
+    glimpses: list[NodeLiveness],
+    beats: Mapping[str, Heartbeat],
     done: Swept,
     ports: Ports,
     policy: RecoveryPolicy,

@@ -4,8 +4,8 @@ from datetime import timedelta
 
 from nodeheal.contract.names import NODES_LINE, pool_line
 from nodeheal.contract.vocabulary import JobState
-from nodeheal.domain.job import Job
-from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.jobs.job import Job
+from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.ports import Ports
 from nodeheal.services.job_nodes import call_next_job, leave, look_for_nodes
 from nodeheal.services.job_steps import save_job

@@ -8,11 +8,11 @@ from nodeheal.contract.health_event import EVIDENCE_BYTES, HealthEvent
 from nodeheal.contract.names import INSTANCE_GONE
 from nodeheal.contract.vocabulary import JobState, NodeState, Verdict
 from nodeheal.contract.words import word
-from nodeheal.domain.catalog import find
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.domain.node import OUT_OF_SERVICE, Node, may_move, moved
-from nodeheal.domain.policy import RecoveryPolicy
-from nodeheal.domain.silence import TERMINATED
+from nodeheal.domain.faults.catalog import find
+from nodeheal.domain.fleet.liveness import TERMINATED
+from nodeheal.domain.fleet.node import OUT_OF_SERVICE, Node, may_move, moved
+from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.operations.engine import machine_gone
 from nodeheal.ports import Ports
 from nodeheal.ports.signals import Draft
@@ -88,11 +88,11 @@ def _is_newest(draft: Draft, node: Node, ports: Ports) -> bool:
     if draft.version is None:
         return True
     for _ in range(SAVE_TRIES):
-        newest = node.heard.get(draft.topic, draft.version)
+        newest = node.signal_versions.get(draft.topic, draft.version)
         if newest > draft.version:
             return False
-        heard = _with(node.heard, draft.topic, draft.version)
-        if heard == node.heard or ports.nodes.save(replace(node, heard=heard)):
+        heard = _with(node.signal_versions, draft.topic, draft.version)
+        if heard == node.signal_versions or ports.nodes.save(replace(node, signal_versions=heard)):
             return True
         node = ports.nodes.get(node.node_id) or node
     raise NotAccepted(f"{node.node_id} is being written by others; version {draft.version} is taken later")

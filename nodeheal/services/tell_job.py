@@ -10,8 +10,8 @@ from nodeheal.contract.job_steps import JobRequest
 from nodeheal.contract.names import JOB_NEWS
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.vocabulary import JobState
-from nodeheal.domain.job import Job, Run
-from nodeheal.domain.owner import Owner
+from nodeheal.domain.jobs.job import Job, Run
+from nodeheal.domain.jobs.owner import Owner
 from nodeheal.ports import Ports
 from nodeheal.services.compose_job import (
     JobStory,

@@ -11,11 +11,11 @@ from nodeheal.contract.notification import Notification
 from nodeheal.contract.results import StepResult
 from nodeheal.contract.steps import Decision
 from nodeheal.contract.vocabulary import Action, Ending, JobState, NextRung, Outcome, Step
-from nodeheal.domain.case import read_case
-from nodeheal.domain.incident import History, TimelineEntry
-from nodeheal.domain.job import Run
-from nodeheal.domain.policy import RecoveryPolicy
-from nodeheal.domain.progress import Progress, read_progress
+from nodeheal.domain.faults.assessment import assess_faults
+from nodeheal.domain.jobs.job import Run
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.recovery.incident import History, TimelineEntry
+from nodeheal.domain.recovery.progress import Progress, read_progress
 from nodeheal.ports import Ports
 from nodeheal.services.compose_owner import About, compose_handed_over, compose_runs_again, compose_stopped
 from nodeheal.services.early_end import ended_early
@@ -91,7 +91,7 @@ def _about(history: History, seen: Progress, ports: Ports, policy: RecoveryPolic
         return None
     before = _run_before(run, ports)
     first_end = before.ended_at if before else None
-    return About(job.owner, job, run, history, seen, read_case(history, policy).fault, before, first_end)
+    return About(job.owner, job, run, history, seen, assess_faults(history, policy).fault, before, first_end)
 
 
 def _run_before(run: Run, ports: Ports) -> Run | None:

@@ -10,12 +10,12 @@ from nodeheal.contract.fabric import SECONDS, FabricAnswer, FabricOrder, PairVer
 from nodeheal.contract.health_event import DiagnosticsFinished
 from nodeheal.contract.job_steps import JobRequest, JobResult
 from nodeheal.contract.vocabulary import FabricRole, JobStep, Next, Outcome, Verdict
-from nodeheal.domain.counted import counted
-from nodeheal.domain.job import CheckAnswer, Job
-from nodeheal.domain.knobs import Fabric
-from nodeheal.domain.node import Node
-from nodeheal.domain.pairs import Pair, pairs_of
-from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.humanize import counted
+from nodeheal.domain.jobs.job import CheckAnswer, Job
+from nodeheal.domain.jobs.node_pairs import Pair, pairs_of
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.policy.policy_models import Fabric
 from nodeheal.ports import Ports, Wait
 from nodeheal.services.job_steps import job_result, job_token, request_id_of, save_job, to_launch
 from nodeheal.services.orders import Orders

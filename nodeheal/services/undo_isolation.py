@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from nodeheal.contract.vocabulary import IncidentState, NodeState
 from nodeheal.domain.errors import NotAccepted, NotFound
-from nodeheal.domain.incident import Incident
-from nodeheal.domain.node import OUT_OF_SERVICE, Node
+from nodeheal.domain.fleet.node import OUT_OF_SERVICE, Node
+from nodeheal.domain.recovery.incident import Incident
 from nodeheal.ports import Ports
 from nodeheal.services.isolate_node import switch_on
 from nodeheal.services.queue import wake_queue

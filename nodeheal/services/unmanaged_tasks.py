@@ -8,11 +8,8 @@ Tasks of services are left alone: the scheduler places them elsewhere by itself 
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import NodeState
 from nodeheal.domain.errors import NotFound, PlacementRefused
-from nodeheal.domain.incident import History, TimelineEntry
-from nodeheal.domain.node import OUT_OF_SERVICE, Node
-from nodeheal.domain.policy import RecoveryPolicy
-from nodeheal.domain.progress import Progress
-from nodeheal.domain.unmanaged_task import (
+from nodeheal.domain.fleet.node import OUT_OF_SERVICE, Node
+from nodeheal.domain.fleet.unmanaged_tasks import (
     LEFT_TO_RUN,
     SEEN,
     STARTED,
@@ -22,6 +19,9 @@ from nodeheal.domain.unmanaged_task import (
     dumped,
     stopped_tasks,
 )
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.recovery.incident import History, TimelineEntry
+from nodeheal.domain.recovery.progress import Progress
 from nodeheal.ports import Ports
 from nodeheal.ports.scheduler import NodePlacement
 

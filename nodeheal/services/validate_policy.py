@@ -1,6 +1,6 @@
 """Say whether a policy document may come into force."""
 
-from nodeheal.domain.policy import PolicyRefused, RecoveryPolicy, parse_policy
+from nodeheal.domain.policy.policy import PolicyRefused, RecoveryPolicy, parse_policy
 
 _COMPLAINTS = 5
 

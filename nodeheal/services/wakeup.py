@@ -6,9 +6,9 @@ from nodeheal.contract.health_event import CheckpointFound, DiagnosticsFinished,
 from nodeheal.contract.job_steps import JobResult
 from nodeheal.contract.vocabulary import JobState, Next, Outcome, Verdict
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.domain.gang import words_of_end
-from nodeheal.domain.job import GangTask, Job, Run
-from nodeheal.domain.node import BootView, ReportedDiagnosis
+from nodeheal.domain.fleet.node import BootView, ReportedDiagnosis
+from nodeheal.domain.jobs.gang import ending_text
+from nodeheal.domain.jobs.job import GangTask, Job, Run
 from nodeheal.domain.operation import VerbName, node_owner
 from nodeheal.operations import stop_start
 from nodeheal.operations.diagnose import DiagnosisAnswer
@@ -45,7 +45,9 @@ def on_node_booted(event: NodeBooted, ports: Ports) -> None:
             return
         now = ports.clock()  # a clock that is ahead, or says so, would have its node never missed
         booted = node.booted(event.boot_id, min(event.booted_at, now), event.address, event.accelerators)
-        booted = booted.seen(min(event.observed_at, now)).speaks_as(event.agent_version, event.observed_at, signs=True)
+        booted = booted.seen(min(event.observed_at, now)).with_agent_version(
+            event.agent_version, event.observed_at, signs=True
+        )
         if ports.nodes.save(booted):
             break
     else:
@@ -71,7 +73,7 @@ def on_diagnostics_finished(event: DiagnosticsFinished, ports: Ports) -> None:
 def _record_diagnosis(event: DiagnosticsFinished, ports: Ports) -> None:
     """Keep it with the node. Lost to another writer it is only not shown: nothing is decided by it."""
     node = ports.nodes.get(event.node_id) if event.checks else None  # without checks: a test between two nodes
-    if node is None or not node.is_heard or node.view(event.boot_id, event.observed_at) is not BootView.CURRENT:
+    if node is None or not node.has_reported or node.view(event.boot_id, event.observed_at) is not BootView.CURRENT:
         return
     failed = ", ".join(event.failed_tests)
     unproven = [f"{one.check}: {one.reason or one.verdict}" for one in event.checks if one.verdict is not Verdict.OK]
@@ -252,6 +254,6 @@ def _settle_job(run: Run, ports: Ports) -> None:
 def _settled(job: Job, run: Run) -> Job:
     """The job after its run. Whoever has said more of it than that it runs, or starts, is not written over."""
     if run.has_succeeded:
-        return replace(job, state=JobState.COMPLETED, summary=words_of_end(run))
+        return replace(job, state=JobState.COMPLETED, summary=ending_text(run))
     says_it_runs = job.summary.startswith((f"run {run.number} is under way", f"run {run.number} is starting"))
-    return replace(job, state=JobState.STOPPED, summary=words_of_end(run) if says_it_runs else job.summary)
+    return replace(job, state=JobState.STOPPED, summary=ending_text(run) if says_it_runs else job.summary)

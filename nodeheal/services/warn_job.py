@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 from nodeheal.contract.steps import StepRequest
-from nodeheal.domain.incident import TimelineEntry
+from nodeheal.domain.recovery.incident import TimelineEntry
 from nodeheal.ports import Ports
 from nodeheal.services.stop_gang import current_run
 

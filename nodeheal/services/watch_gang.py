@@ -4,8 +4,8 @@ from datetime import timedelta
 
 from nodeheal.contract.job_steps import JobRequest, JobResult
 from nodeheal.contract.vocabulary import Awaited, JobState, JobStep, Next, Outcome
-from nodeheal.domain.gang import Standing, breakage, first_end, standing, words_of_end
-from nodeheal.domain.job import Job, Run
+from nodeheal.domain.jobs.gang import RunStatus, ending_text, first_end, first_failure, run_status
+from nodeheal.domain.jobs.job import Job, Run
 from nodeheal.ports import Ports, Wait
 from nodeheal.services.job_steps import DEADLINES, job_of_request, job_result, job_token, request_id_of, save_job
 from nodeheal.services.steps import resume
@@ -52,7 +52,7 @@ def tell_watch(job_id: str | None, ports: Ports) -> None:
 
 def why_held(job: Job, run: Run | None, ports: Ports) -> str:
     """Why a failure is not seen to yet: a human has asked for hands off, for a time. Empty: nothing holds it."""
-    broke = breakage(run) if run is not None and standing(run) is Standing.FAILED else None
+    broke = first_failure(run) if run is not None and run_status(run) is RunStatus.FAILED else None
     if broke is None or broke.never_ran:
         return ""
     now, node = ports.clock(), ports.nodes.get(broke.task.node_id)
@@ -77,13 +77,13 @@ def what_became(job: Job, run: Run | None, blank: JobResult, ports: Ports) -> Jo
         return blank.model_copy(update={**known, "then": Next.STOP, "ending": JobState.CANCELLED, "reason": told})
     if run is None:
         return None
-    match standing(run):
-        case Standing.UNDER_WAY:
+    match run_status(run):
+        case RunStatus.UNDER_WAY:
             return None
-        case Standing.SUCCEEDED:
-            done = {"then": Next.END, "ending": JobState.COMPLETED, "reason": words_of_end(run)}
+        case RunStatus.SUCCEEDED:
+            done = {"then": Next.END, "ending": JobState.COMPLETED, "reason": ending_text(run)}
             return blank.model_copy(update={**known, **done})
-        case Standing.STOPPED_BY_A_PERSON:
+        case RunStatus.STOPPED_BY_A_PERSON:
             told = stopped_by_a_person(run)
             return blank.model_copy(update={**known, "then": Next.STOP, "ending": JobState.CANCELLED, "reason": told})
         case _ if at_work(job, run, ports):

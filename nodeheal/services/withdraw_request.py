@@ -6,9 +6,9 @@ from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.names import OPERATOR_REQUEST
 from nodeheal.contract.vocabulary import IncidentState, Verdict
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.domain.incident import Incident, TimelineEntry
-from nodeheal.domain.node import OUT_OF_SERVICE, Node
-from nodeheal.domain.review import title_of
+from nodeheal.domain.fleet.node import OUT_OF_SERVICE, Node
+from nodeheal.domain.recovery.incident import Incident, TimelineEntry
+from nodeheal.domain.review.review import title_of
 from nodeheal.ports import Ports
 from nodeheal.services.queue import wake_queue
 from nodeheal.services.release_node import wake_its_workflow

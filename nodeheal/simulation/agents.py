@@ -7,9 +7,9 @@ from typing import Any
 from nodeheal.contract.health_event import DiagnosticsFinished, EvidenceFrozen, HealthEvent, NodeBooted
 from nodeheal.contract.steps import Accusation
 from nodeheal.contract.vocabulary import Confirmation, Family, Verdict
-from nodeheal.domain.beat import Beat
-from nodeheal.domain.catalog import find
-from nodeheal.domain.evidence import EvidenceAsked
+from nodeheal.domain.faults.catalog import find
+from nodeheal.domain.fleet.liveness import Heartbeat
+from nodeheal.domain.recovery.evidence import EvidenceAsked
 from nodeheal.simulation.agenda import EPOCH, Agenda, seconds_of
 from nodeheal.simulation.chance import Chance, lognormal
 from nodeheal.simulation.faults import Kind
@@ -162,11 +162,11 @@ class Agents:
 
     # Signs of life
 
-    def beat_of(self, node: TrueNode) -> Beat:
+    def beat_of(self, node: TrueNode) -> Heartbeat:
         """The newest one that stands in the table now."""
         until = self._agenda.now if node.is_up else node.went_at
         last = max(until - (until - node.beat_offset) % BEAT_SECONDS, node.booted_at)
-        return Beat(f"role:{node.node_id}", node.boot_id, self._moment(last), BEAT_SECONDS)
+        return Heartbeat(f"role:{node.node_id}", node.boot_id, self._moment(last), BEAT_SECONDS)
 
     def silent(self) -> Iterator[TrueNode]:
         """Those who give no sign of life."""

@@ -10,11 +10,11 @@ from nodeheal.contract.names import job_execution
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.results import StepResult
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.domain.evidence import Diagnosis, EvidenceAsked
-from nodeheal.domain.job import DirectoryLook, GangTask, Job, Run
-from nodeheal.domain.node import Node
-from nodeheal.domain.silence import Answer
-from nodeheal.domain.unmanaged_task import UnmanagedTask
+from nodeheal.domain.fleet.liveness import ProbeAnswer
+from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
+from nodeheal.domain.jobs.job import DirectoryLook, GangTask, Job, Run
+from nodeheal.domain.recovery.evidence import Diagnosis, EvidenceAsked
 from nodeheal.ports import CommandStatus, Delivery
 from nodeheal.ports.scheduler import NodePlacement, RankStatus
 from nodeheal.simulation.agenda import Agenda
@@ -270,14 +270,14 @@ class SimWitnesses:
     def __init__(self, fleet: Fleet, throttles: Throttles) -> None:
         self._fleet, self._throttles = fleet, throttles
 
-    def ask(self, node: Node) -> Sequence[Answer]:
+    def ask(self, node: Node) -> Sequence[ProbeAnswer]:
         self._throttles.take("ecs_reads", "DescribeContainerInstances")
         known = self._fleet.nodes.get(node.node_id)
         if known is None or known.is_gone:
-            return [Answer("ec2", is_up=False, text="its machine is terminated", gone="terminated")]
+            return [ProbeAnswer("ec2", is_up=False, text="its machine is terminated", gone="terminated")]
         if known.is_up:
-            return [Answer("ecs", is_up=True, text="its agent is connected")]
+            return [ProbeAnswer("ecs", is_up=True, text="its agent is connected")]
         return [
-            Answer("ecs", is_up=False, text="its agent is not connected"),
-            Answer("ssm", is_up=False, text="no ping", is_unreachable=known.rebooting),
+            ProbeAnswer("ecs", is_up=False, text="its agent is not connected"),
+            ProbeAnswer("ssm", is_up=False, text="no ping", is_unreachable=known.rebooting),
         ]

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from nodeheal.domain.job import GangTask
+from nodeheal.domain.jobs.job import GangTask
 from nodeheal.ports.scheduler import RankStatus, TaskChange
 from nodeheal.services.ask_after_ranks import KEPT
 from nodeheal.simulation.agenda import Agenda

@@ -2,9 +2,9 @@
 
 from datetime import timedelta
 
-from nodeheal.domain.drill import DcgmDrill
 from nodeheal.domain.errors import NotFound
-from nodeheal.domain.node import Node
+from nodeheal.domain.faults.drill import DcgmDrill
+from nodeheal.domain.fleet.node import Node
 from nodeheal.parsers.kernel_line import parse_message
 from nodeheal.simulation.agenda import Agenda
 from nodeheal.simulation.faults import kinds

@@ -11,7 +11,7 @@ from zlib import crc32
 
 from nodeheal.contract.health_event import NodeBooted
 from nodeheal.contract.vocabulary import Provider
-from nodeheal.domain.node import Node
+from nodeheal.domain.fleet.node import Node
 from nodeheal.simulation.agenda import EPOCH, Agenda
 from nodeheal.simulation.agents import ACCELERATORS, AGENT, BEAT_SECONDS, Agents
 from nodeheal.simulation.chance import Chance, lognormal

@@ -12,8 +12,8 @@ from pydantic import BaseModel
 
 from nodeheal.contract.job_steps import JobRequest
 from nodeheal.contract.steps import DecideRequest, StepRequest
-from nodeheal.domain.approval import Links
-from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.recovery.approval_links import Links
 from nodeheal.operations.steps import freeze_evidence, reboot_node, run_diagnostics, wait_for_approval
 from nodeheal.ports import Ports
 from nodeheal.services.attribute_failure import attribute_failure

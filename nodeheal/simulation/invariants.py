@@ -12,11 +12,12 @@ from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.names import OPERATOR_REQUEST
 from nodeheal.contract.steps import AttemptLimit
 from nodeheal.contract.vocabulary import Action, Awaited, Ending, IncidentState, NodeState, Outcome, Step, Verdict
-from nodeheal.domain.incident import History, Incident, Turn, incident_id_of, outlasts_its_boot
-from nodeheal.domain.knobs import Mode
-from nodeheal.domain.node import OUT_OF_SERVICE, Node
+from nodeheal.domain.fleet.node import OUT_OF_SERVICE, Node
+from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
 from nodeheal.domain.operation import VerbName
-from nodeheal.domain.unmanaged_task import UnmanagedTask
+from nodeheal.domain.policy.policy_models import Mode
+from nodeheal.domain.recovery.incident import History, Incident, Turn, incident_id_of, is_boot_independent
+from nodeheal.domain.verbs import ESCALATION_STEPS
 from nodeheal.services.stop_gang import current_run
 from nodeheal.simulation.agenda import seconds_of
 from nodeheal.simulation.seen import LIVE, Act, Seen, Violation
@@ -39,9 +40,9 @@ ACTION_OF = {
 }
 # Any of these, where the pool's mode lets nodeheal take it: what is to be rebooted or replaced is isolated before.
 ALLOWED_BY = {verb: (action,) for verb, action in ACTION_OF.items()} | {
-    "isolate": (Action.ISOLATE, Action.REBOOT, Action.STOP_START, Action.REPLACE),
+    "isolate": (Action.ISOLATE, *ESCALATION_STEPS),
     # of a job's ranks, by an incident
-    "end": (Action.ISOLATE, Action.REBOOT, Action.STOP_START, Action.REPLACE, Action.RESTART_WORKLOAD),
+    "end": (Action.ISOLATE, *ESCALATION_STEPS, Action.RESTART_WORKLOAD),
 }
 # Not of a machine, whoever else repairs it, but of the job that has a rank there.
 _OF_JOBS = ("restart", "end")
@@ -204,9 +205,9 @@ def nothing_stale_opens_an_incident(seen: Seen, incident: Incident) -> Iterator[
     name = nothing_stale_opens_an_incident.__name__
     if root.boot_id != node.boot_id:
         yield Violation(seen.agenda.now, name, incident.incident_id, f"of boot {root.boot_id}, it is on {node.boot_id}")
-    if node.good_since is not None and root.observed_at < node.good_since:
+    if node.healthy_since is not None and root.observed_at < node.healthy_since:
         yield Violation(
-            seen.agenda.now, name, incident.incident_id, f"seen before it was proven well at {node.good_since}"
+            seen.agenda.now, name, incident.incident_id, f"seen before it was proven well at {node.healthy_since}"
         )
 
 
@@ -234,7 +235,7 @@ def no_act_on_stale_news(seen: Seen, act: Act) -> Iterator[Violation]:
 def _may_be_given_up(history: History) -> bool:
     """Whether another node serves in its place, or an operator has asked for its replacement."""
     has_stand_in = any(turn.result and turn.result.replacement_node_id for turn in history.turns)
-    return has_stand_in or any(outlasts_its_boot(event) for event in history.events)
+    return has_stand_in or any(is_boot_independent(event) for event in history.events)
 
 
 def _is_down(seen: Seen, job_id: str | None) -> bool:
@@ -304,7 +305,11 @@ def every_fault_is_accounted_for(seen: Seen, event: HealthEvent) -> Iterator[Vio
     if event.verdict is Verdict.OK or (event.node_id, event.event_id, True) in seen.nodes.recorded:
         return
     node = seen.nodes.nodes.get(event.node_id)
-    named = {incident_id_of(event), *(node.settled.values() if node else ()), node.open_incident if node else None}
+    named = {
+        incident_id_of(event),
+        *(node.resolved_faults.values() if node else ()),
+        node.open_incident if node else None,
+    }
     entry = f"event-{event.event_id}"
     if any(entry in seen.incidents.entries.get(name or "", ()) for name in named):
         return

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 
 from nodeheal.adapters.memory.stores import MemoryJobNotes, MemoryJobStore
-from nodeheal.domain.job import CheckAnswer, Job, Run
+from nodeheal.domain.jobs.job import CheckAnswer, Job, Run
 from nodeheal.simulation.index import Index
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from nodeheal.contract.vocabulary import Action
-from nodeheal.domain.job import Run
+from nodeheal.domain.jobs.job import Run
 from nodeheal.simulation.invariants import (
     PAUSE_SECONDS,
     hands_off_where_told,

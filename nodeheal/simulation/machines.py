@@ -6,8 +6,8 @@ from dataclasses import replace
 from nodeheal.adapters.memory.machines import MemoryMachines
 from nodeheal.contract import names
 from nodeheal.domain.errors import MachineRefused, NoCapacity
-from nodeheal.domain.machine import Alternative, GiveBack, Machine, Power
-from nodeheal.domain.node import Node
+from nodeheal.domain.fleet.machine import Alternative, GiveBack, Machine, Power
+from nodeheal.domain.fleet.node import Node
 from nodeheal.simulation.agenda import Agenda
 from nodeheal.simulation.chance import Chance, lognormal
 from nodeheal.simulation.cloud import Acts, Throttles

@@ -4,8 +4,8 @@ at its defaults."""
 from collections.abc import Callable
 from dataclasses import replace
 
-from nodeheal.domain.knobs import Breaker, Budget, Mode, PoolPolicy
-from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.policy.policy_models import Breaker, Budget, Mode, PoolPolicy
 from nodeheal.simulation.report import Report, report_of
 from nodeheal.simulation.setting import CALM, People, Setting, Work
 from nodeheal.simulation.world import MASS_FAILURE_AT, World

@@ -8,11 +8,11 @@ from dataclasses import replace
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import Provider
 from nodeheal.domain.errors import NodehealError
-from nodeheal.domain.knobs import Mode, PoolPolicy
-from nodeheal.domain.machine import Owner
-from nodeheal.domain.node import Node
-from nodeheal.domain.policy import RecoveryPolicy
-from nodeheal.domain.unmanaged_task import UnmanagedTask
+from nodeheal.domain.fleet.machine import Owner
+from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.policy.policy_models import Mode, PoolPolicy
 from nodeheal.ports import Ports
 from nodeheal.services.inject_fault import drill_line, inject_fault
 from nodeheal.simulation.agenda import Agenda

@@ -5,9 +5,9 @@ from random import Random
 
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.vocabulary import IncidentState, NodeState, Phase, Provider
-from nodeheal.domain.approval import Answer
 from nodeheal.domain.errors import NodehealError, NotAccepted
-from nodeheal.domain.node import OUT_OF_SERVICE
+from nodeheal.domain.fleet.node import OUT_OF_SERVICE
+from nodeheal.domain.recovery.approval_links import Answer
 from nodeheal.ports import Ports
 from nodeheal.services.answer_approval import answer_approval, open_question
 from nodeheal.services.brakes import pause_node, pause_pool, reset_breaker

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from nodeheal.adapters.ecs.stop_reasons import STOPPED_BY_REQUEST, causes_of
-from nodeheal.domain.job import GangTask, Job, Run
+from nodeheal.domain.jobs.job import GangTask, Job, Run
 from nodeheal.ports.scheduler import TaskChange
 from nodeheal.simulation.agenda import EPOCH, Agenda
 from nodeheal.simulation.chance import Chance, lognormal

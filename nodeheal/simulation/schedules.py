@@ -16,10 +16,11 @@ from itertools import count, islice
 from random import Random
 from signal import SIG_IGN, SIGINT, signal
 
-from nodeheal.contract.vocabulary import Action, Provider
-from nodeheal.domain.counted import counted
-from nodeheal.domain.knobs import Breaker, Budget, MaintenanceWindow, Mode, PoolPolicy, Weekday
-from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.contract.vocabulary import Provider
+from nodeheal.domain.humanize import counted
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.policy.policy_models import Breaker, Budget, MaintenanceWindow, Mode, PoolPolicy, Weekday
+from nodeheal.domain.verbs import VERBS
 from nodeheal.simulation.agenda import EPOCH
 from nodeheal.simulation.report import Report
 from nodeheal.simulation.runner import run_pool
@@ -33,7 +34,7 @@ AT_ONCE = 50
 PROCESSES = 1_024  # no machine has more cores, and each of them is given its numbers before it begins
 BROKEN_OFF = 130  # by Ctrl-C, as shells have it
 POOL = "pool"
-_ACTIONS = (Action.ISOLATE, Action.REBOOT, Action.STOP_START, Action.REPLACE, Action.RESTART_WORKLOAD)
+_ACTIONS = tuple(action for action, verb in VERBS.items() if verb.has_mode)
 _MODES = (Mode.act,) * 7 + (Mode.approve,) * 2 + (Mode.observe,)
 
 

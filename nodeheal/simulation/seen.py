@@ -4,8 +4,8 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 from nodeheal.contract.vocabulary import IncidentState
-from nodeheal.domain.policy import RecoveryPolicy
-from nodeheal.domain.unmanaged_task import UnmanagedTask
+from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
+from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.ports import Ports
 from nodeheal.simulation.agenda import Agenda
 from nodeheal.simulation.stores import SimIncidents, SimNodes, SimOperations, SimWaits

@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 
 from nodeheal.contract.vocabulary import Provider
-from nodeheal.domain.knobs import Budget, Mode, PoolPolicy
-from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.policy.policy_models import Budget, Mode, PoolPolicy
 from nodeheal.simulation.blows import Blow
 from nodeheal.simulation.latency import NONE, Latency
 

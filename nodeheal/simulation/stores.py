@@ -14,13 +14,12 @@ from nodeheal.adapters.memory.stores import (
 from nodeheal.adapters.memory.watch import MemoryWatchlist
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.vocabulary import IncidentState
-from nodeheal.domain.beat import Beat
-from nodeheal.domain.fold import Fold
-from nodeheal.domain.incident import History, Incident
-from nodeheal.domain.node import Node
+from nodeheal.domain.fleet.liveness import Heartbeat, NodeLiveness, liveness_of
+from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.operation import Operation, OperationState
-from nodeheal.domain.silence import Glimpse, glimpse_of
-from nodeheal.domain.surroundings import Sighting
+from nodeheal.domain.recovery.decision_context import Observation
+from nodeheal.domain.recovery.incident import History, Incident
+from nodeheal.domain.recovery.timeline_fold import Fold
 from nodeheal.ports import Wait
 from nodeheal.simulation.agenda import Agenda
 from nodeheal.simulation.fleet import Fleet
@@ -74,7 +73,7 @@ class SimNodes(MemoryNodeStore):
         if is_new:
             self._index.wrote(("sighting", event.node_id, event.event_id), None)
 
-    def seen_in_pool(self, pool: str, since: datetime) -> Sequence[Sighting]:
+    def seen_in_pool(self, pool: str, since: datetime) -> Sequence[Observation]:
         shown, found = self._index.shown, super().seen_in_pool(pool, since)
         return [one for one in found if shown(("sighting", one.node_id, one.event_id), one) is not None]
 
@@ -237,10 +236,10 @@ class SimWatchlist(MemoryWatchlist):
         super().__init__(nodes, incidents)
         self._sim_nodes, self._incidents, self._index = nodes, incidents, index
 
-    def glimpses(self, pool: str, after: str, limit: int) -> tuple[Sequence[Glimpse], str]:
+    def glimpses(self, pool: str, after: str, limit: int) -> tuple[Sequence[NodeLiveness], str]:
         here = {f"node#{n.state}#{n.node_id}": n for n in self._sim_nodes.in_pool(pool)}
         keys = sorted(key for key in here if key > after)[:limit]
-        return [glimpse_of(here[key]) for key in keys], keys[-1] if len(keys) == limit else ""
+        return [liveness_of(here[key]) for key in keys], keys[-1] if len(keys) == limit else ""
 
     def pools(self) -> Sequence[str]:
         return sorted(self._sim_nodes._listed)
@@ -263,8 +262,8 @@ class SimHeartbeats(MemoryHeartbeats):
         super().__init__()
         self._fleet = fleet
 
-    def newest(self) -> Mapping[str, Beat]:
+    def newest(self) -> Mapping[str, Heartbeat]:
         return {node.node_id: self._fleet.beat_of(node) for node in self._fleet.nodes.values() if not node.is_gone}
 
-    def want(self, beat: Beat, every_seconds: float) -> None:
+    def want(self, beat: Heartbeat, every_seconds: float) -> None:
         """They keep it already."""

@@ -8,7 +8,7 @@ and holds that nothing comes out otherwise.
 
 from collections.abc import Callable
 
-from nodeheal.domain.silence import glimpse_of
+from nodeheal.domain.fleet.liveness import liveness_of
 from nodeheal.ports import JobStore
 from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services.ask_after_ranks import LAUNCH_IS_OVER, PATIENCE
@@ -63,7 +63,7 @@ class Sweeper:
 
         def look() -> None:
             record = self._nodes.nodes.get(node.node_id)
-            if node.is_up or node.is_gone or record is None or not glimpse_of(record).is_watched:
+            if node.is_up or node.is_gone or record is None or not liveness_of(record).is_watched:
                 return
             self.want()
             self.fell_silent(node, looks + 1)

@@ -5,10 +5,10 @@ from collections.abc import Callable, Collection, Iterator
 
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.vocabulary import NodeState, Step
-from nodeheal.domain.incident import Incident
-from nodeheal.domain.job import Run
-from nodeheal.domain.node import OUT_OF_SERVICE, Node
-from nodeheal.domain.unmanaged_task import UnmanagedTask
+from nodeheal.domain.fleet.node import OUT_OF_SERVICE, Node
+from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
+from nodeheal.domain.jobs.job import Run
+from nodeheal.domain.recovery.incident import Incident
 from nodeheal.simulation.agenda import seconds_of
 from nodeheal.simulation.invariants import (
     budget_is_never_exceeded,

@@ -10,7 +10,7 @@ from nodeheal.contract.health_event import CheckpointFound, Sight
 from nodeheal.contract.job_spec import Checkpoints, Preflight
 from nodeheal.contract.vocabulary import CheckpointFormat, JobState
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.domain.job import Job
+from nodeheal.domain.jobs.job import Job
 from nodeheal.ports import Ports
 from nodeheal.services.submit_job import restart_job, submit_job
 from nodeheal.simulation.agenda import Agenda

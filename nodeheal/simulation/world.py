@@ -8,9 +8,9 @@ from typing import Any
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.vocabulary import Provider
-from nodeheal.domain.approval import Links
 from nodeheal.domain.errors import NotAccepted, Superseded
-from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.recovery.approval_links import Links
 from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services import new_machine, wakeup
 from nodeheal.services.ingest import ingest

@@ -28,7 +28,7 @@ from nodeheal.contract.job_spec import Preflight
 from nodeheal.contract.job_steps import GANG_AT_MOST
 from nodeheal.contract.signature import KEPT_SECONDS
 from nodeheal.contract.vocabulary import Action, Check, CheckpointFormat
-from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.services.ask_after_ranks import ROUND_MINUTES
 from nodeheal.services.find_checkpoint import NODES_ASKED
 from nodeheal.services.node_rates import ANSWERS_A_MINUTE, LATE_A_DAY, REPORTS_A_MINUTE

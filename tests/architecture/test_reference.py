@@ -7,9 +7,9 @@ from collections import Counter
 import pytest
 
 from nodeheal.contract.vocabulary import Action, Family, NextRung, Scope, Verdict
-from nodeheal.domain.catalog import catalog
-from nodeheal.domain.knobs import Mode
-from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.faults.catalog import catalog
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.policy.policy_models import Mode
 from tools import fault_reference, policy_reference, reference, threshold_reference
 
 FAULTS = fault_reference.faults()

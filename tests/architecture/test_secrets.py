@@ -35,7 +35,7 @@ def test_signatures_are_compared_in_constant_time() -> None:
     found = {path.name: list(comparisons(path)) for path in sources()}
 
     assert {path: texts for path, texts in found.items() if texts} == {}
-    approval = (REPOSITORY / "nodeheal" / "domain" / "approval.py").read_text("utf-8")
+    approval = (REPOSITORY / "nodeheal" / "domain" / "recovery" / "approval_links.py").read_text("utf-8")
     assert approval.count("hmac.compare_digest(self._sign(") == 1
     assert approval.count("self._sign(") == 2  # the other one writes the link: a signature is kept under no name
 

@@ -18,7 +18,7 @@ from botocore.exceptions import ClientError
 from nodeheal.adapters.aws.ec2 import Ec2Machines
 from nodeheal.contract import names
 from nodeheal.domain.errors import MachineRefused, NoCapacity
-from nodeheal.domain.machine import GiveBack, Machine, Power, alternatives_of
+from nodeheal.domain.fleet.machine import GiveBack, Machine, Power, alternatives_of
 from sandbox.client import NodeHandle, Sandbox, SandboxError
 from tests.emulated.test_cloud_iam import CLUSTER, IDLE, MANAGED, TAGGED_REQUEST, TAGGED_RESOURCE, Lab, allow, hello
 

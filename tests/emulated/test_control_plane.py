@@ -30,7 +30,7 @@ from nodeheal.contract import names
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.steps import AttemptLimit, Decision, Reservation, StepRequest
 from nodeheal.contract.vocabulary import Action, Step, Verdict
-from nodeheal.domain.owner import Owner
+from nodeheal.domain.jobs.owner import Owner
 from sandbox.client import Sandbox
 from sandbox.deployment import ASSET_BUCKET
 from tests.emulated.until import until

@@ -22,8 +22,8 @@ from nodeheal.contract import names
 from nodeheal.contract.results import EvidenceSaved, StepResult
 from nodeheal.contract.steps import Decision, StepRequest
 from nodeheal.contract.vocabulary import Outcome, Step
-from nodeheal.domain.incident import Incident
-from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.recovery.incident import Incident
 from nodeheal.ports import Ports
 from nodeheal.services.steps import node_of, save_node
 from sandbox.client import NodeHandle, Sandbox

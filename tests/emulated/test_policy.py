@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from nodeheal.adapters.aws.policy_documents import PolicyDocuments, deployed_place
 from nodeheal.cli.main import app
-from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.policy.policy import RecoveryPolicy
 from sandbox.client import Sandbox
 from tests.unit.builders import xid
 

@@ -11,8 +11,8 @@ import pytest
 from nodeheal.contract import names
 from nodeheal.contract.results import Refused, StepResult
 from nodeheal.contract.vocabulary import Ending, NodeState, Outcome, Step
-from nodeheal.domain.incident import History
-from nodeheal.domain.node import Node
+from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.recovery.incident import History
 from nodeheal.ports import Ports
 from sandbox.client import NodeHandle, Sandbox
 from tests.emulated.operators import deployed

@@ -10,7 +10,7 @@ from nodeheal.agent.metrics import PUBLISHED
 from nodeheal.contract import metrics, names
 from nodeheal.contract.metrics import METRICS
 from nodeheal.contract.vocabulary import Escalation, Family
-from nodeheal.domain.catalog import catalog
+from nodeheal.domain.faults.catalog import catalog
 from stacks.alarms import ALARM_PREFIX, ours
 from stacks.dashboard import DASHBOARD, NODES_DASHBOARD
 from stacks.functions import FUNCTIONS

@@ -36,7 +36,7 @@ def test_the_bundle_holds_every_handler_and_its_packages(bundle: Path) -> None:
     for spec in FUNCTIONS:
         assert (bundle / "lambdas" / f"{spec.stem}.py").is_file()
     assert (bundle / "pydantic").is_dir()
-    assert (bundle / "nodeheal" / "domain" / "catalog.csv").is_file()
+    assert (bundle / "nodeheal" / "domain" / "faults" / "catalog.csv").is_file()
 
 
 def test_the_bundle_is_built_for_lambda_whatever_builds_it(bundle: Path) -> None:

@@ -4,8 +4,8 @@ import json
 from typing import Any
 
 from nodeheal.contract import metrics, names
-from nodeheal.domain.knobs import Mode
-from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.policy.policy_models import Mode
 from stacks.policy_store import FIRST_POLICY
 from stacks.settings import REPOSITORY, SANDBOX_POLICY
 from tests.infrastructure.synthesis import Template

@@ -113,5 +113,5 @@ def test_the_wheel_holds_every_file_of_the_package(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         held = set(archive.namelist())
 
-    assert "nodeheal/domain/catalog.csv" in tracked
+    assert "nodeheal/domain/faults/catalog.csv" in tracked
     assert sorted(set(tracked) - held) == []

@@ -17,7 +17,7 @@ from typing import Any
 from tests.mutants.sites import Site, find_sites
 
 _ASK = "_is_it"
-_ASK_NOBODY = {"nodeheal.domain.catalog"}  # what it remembers stands in a file
+_ASK_NOBODY = {"nodeheal.domain.faults.catalog"}  # what it remembers stands in a file
 
 
 class Switch(MetaPathFinder):

@@ -6,8 +6,8 @@ from typing import Any
 
 from nodeheal.adapters.memory.stores import MemoryPoolStore
 from nodeheal.contract.vocabulary import Action
-from nodeheal.domain.knobs import Mode
-from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.policy.policy_models import Mode
 from nodeheal.services import ingest, isolate_node
 from nodeheal.simulation.world import World
 from tests.simulation.builders import HOUR, NVLINK
@@ -33,8 +33,8 @@ def what_it_saw_before_its_proof_comes_late(world: World) -> None:
     def late() -> None:
         node = next(iter(world.fleet.nodes.values()))
         proven = world.nodes.nodes[node.node_id]
-        assert proven.good_since is not None
-        seen_at = proven.booted_at + (proven.good_since - proven.booted_at) / 2
+        assert proven.healthy_since is not None
+        seen_at = proven.booted_at + (proven.healthy_since - proven.booted_at) / 2
         event = world.fleet._event(node, NVLINK, world.agenda.now)
         world._report(event.model_copy(update={"observed_at": seen_at}))
 
@@ -63,7 +63,7 @@ def a_slot_is_promised_and_not_taken(patch: Patch) -> None:
     patch.setattr(MemoryPoolStore, "claim", lambda *_: True)
 
 
-every_action_is_allowed = set_to(("nodeheal.domain.brakes.mode_of", lambda *_: Mode.act))
+every_action_is_allowed = set_to(("nodeheal.domain.recovery.guardrails.mode_of", lambda *_: Mode.act))
 
 
 BRANCHES: dict[str, tuple[str, Break, Callable[[World], None], RecoveryPolicy]] = {

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 from nodeheal.adapters.memory.stores import MemoryJobNotes, MemoryPoolStore
 from nodeheal.contract.vocabulary import Provider
-from nodeheal.domain.knobs import Breaker, Budget, Mode, PoolPolicy
-from nodeheal.domain.policy import RecoveryPolicy
-from nodeheal.domain.unmanaged_task import UnmanagedTask
+from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.policy.policy_models import Breaker, Budget, Mode, PoolPolicy
 from nodeheal.operations import engine
 from nodeheal.services import isolate_node, job_nodes, unmanaged_tasks
 from nodeheal.services.ingest import Ingested
@@ -164,7 +164,7 @@ CASES: dict[str, tuple[Break, Callable[[World], None], RecoveryPolicy, Work]] = 
         Work(share=0),
     ),
     "nothing_is_done_without_a_yes": (
-        set_to(("nodeheal.domain.brakes.approval", lambda *_: None)),
+        set_to(("nodeheal.domain.recovery.guardrails.approval", lambda *_: None)),
         one_fault,
         APPROVE,
         Work(share=0),
@@ -189,7 +189,7 @@ CASES: dict[str, tuple[Break, Callable[[World], None], RecoveryPolicy, Work]] = 
     ),
     "nothing_stale_opens_an_incident": (no_boot_is_told_from_another, a_report_of_an_old_boot, ACT, Work(share=0)),
     "no_act_on_stale_news": (
-        set_to(("nodeheal.domain.brakes.out_of_date", lambda *_: None)),
+        set_to(("nodeheal.domain.recovery.guardrails.stale", lambda *_: None)),
         it_reboots_by_itself_while_a_human_is_asked,
         APPROVE,
         Work(share=0),

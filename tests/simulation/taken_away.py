@@ -8,7 +8,7 @@ import pytest
 
 from nodeheal.adapters.memory.stores import MemoryAttemptLedger, MemoryPoolStore
 from nodeheal.contract.vocabulary import IncidentState
-from nodeheal.domain.node import BootView, Node
+from nodeheal.domain.fleet.node import BootView, Node
 from nodeheal.domain.operation import Operation
 from nodeheal.simulation.stores import SimIncidents
 from tests.without import without
@@ -35,7 +35,7 @@ def no_boot_is_told_from_another(patch: Patch) -> None:
 
 
 def every_attempt_is_granted(patch: Patch) -> None:
-    patch.setattr("nodeheal.domain.ladder.why_spent", lambda rung, say: "")
+    patch.setattr("nodeheal.domain.recovery.ladder.spent_reason", lambda rung, say: "")
     patch.setattr(MemoryAttemptLedger, "reserve", lambda *_: (True, 1))
 
 

@@ -6,8 +6,8 @@ from datetime import timedelta
 import pytest
 
 from nodeheal.contract.vocabulary import IncidentState, JobState, NodeState
-from nodeheal.domain.incident import Incident, incident_id_of
-from nodeheal.domain.job import Job
+from nodeheal.domain.jobs.job import Job
+from nodeheal.domain.recovery.incident import Incident, incident_id_of
 from nodeheal.ports import Wait
 from nodeheal.simulation.agenda import Agenda
 from nodeheal.simulation.chance import Chance

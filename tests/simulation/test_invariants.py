@@ -7,8 +7,8 @@ import pytest
 
 from nodeheal.contract.steps import AttemptLimit
 from nodeheal.contract.vocabulary import Action, Ending, Provider
-from nodeheal.domain.knobs import Mode
-from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.policy.policy_models import Mode
 from nodeheal.simulation import invariants
 from nodeheal.simulation.faults import kinds
 from nodeheal.simulation.hazards import Died

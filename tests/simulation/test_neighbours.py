@@ -7,10 +7,10 @@ from datetime import time
 import pytest
 
 from nodeheal.contract.vocabulary import Ending, Provider
-from nodeheal.domain import brakes
-from nodeheal.domain.knobs import MaintenanceWindow, Weekday
-from nodeheal.domain.policy import RecoveryPolicy
-from nodeheal.domain.surroundings import Surroundings
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.policy.policy_models import MaintenanceWindow, Weekday
+from nodeheal.domain.recovery import guardrails
+from nodeheal.domain.recovery.decision_context import DecisionContext
 from nodeheal.services import isolate_node, retire_broken
 from nodeheal.services.brakes import pause_node, pause_pool
 from nodeheal.simulation.neighbours import observing
@@ -65,7 +65,7 @@ def nothing_else(world: World) -> None:
 
 _PAUSED = "self.node_paused_until is not None and self.node_paused_until > now"
 _OTHER = "machine is None or machine.other_owner in (None, *policy.pool(node.pool).replacement.accept_owners)"
-_OBSERVED = "mode_of(say, fault, fault.action) is Mode.observe"
+_OBSERVED = "mode_of(builder, fault, fault.action) is Mode.observe"
 CASES: dict[str, tuple[Callable[[], World], Callable[[World], None], Cut, str]] = {
     "opted out": (
         lambda: crowd(opted_out=1.0),
@@ -85,17 +85,17 @@ CASES: dict[str, tuple[Callable[[], World], Callable[[World], None], Cut, str]] 
         (RecoveryPolicy.why_only_observe, "window.holds(now)", "False"),
         "maintenance",
     ),
-    "a paused node": (crowd, a_paused_node, (Surroundings.why_paused, _PAUSED, "False"), "paused node"),
+    "a paused node": (crowd, a_paused_node, (DecisionContext.why_paused, _PAUSED, "False"), "paused node"),
     "a paused pool": (
         crowd,
         a_paused_pool,
-        (Surroundings.why_paused, "self.pool.why_paused(now)", "''"),
+        (DecisionContext.why_paused, "self.pool.why_paused(now)", "''"),
         "paused pool",
     ),
     "observed since": (
         crowd,
         a_pool_that_is_observed_by_now,
-        (brakes.held_back, _OBSERVED, "False"),
+        (guardrails.blocked_before_start, _OBSERVED, "False"),
         "observe mode",
     ),
 }

@@ -14,7 +14,7 @@ from nodeheal.adapters.aws.heartbeats import DynamoHeartbeats
 from nodeheal.adapters.memory.heartbeats import MemoryHeartbeats
 from nodeheal.agent import beat as agent
 from nodeheal.contract import names
-from nodeheal.domain.beat import Beat
+from nodeheal.domain.fleet.liveness import Heartbeat
 from nodeheal.ports import Ports
 from tests.twins.test_stores import clock, dynamo_ports, ports
 from tests.unit.agent.fakes import PUBLIC_KEY
@@ -25,9 +25,11 @@ __all__ = ["clock", "ports"]  # fixtures
 A, B = "mi-0000000000000000a", "i-0000000000000000b"
 
 
-def beats(ports: Ports, machine_id: str = A, role: str = "AROA1", seconds: float = 0, boot: str = "boot-1") -> Beat:
+def beats(
+    ports: Ports, machine_id: str = A, role: str = "AROA1", seconds: float = 0, boot: str = "boot-1"
+) -> Heartbeat:
     """The machine gives a sign of life; how it is to be read."""
-    given = Beat(f"{role}:{machine_id}", boot, NOW + timedelta(seconds=seconds), 60.0)
+    given = Heartbeat(f"{role}:{machine_id}", boot, NOW + timedelta(seconds=seconds), 60.0)
     store = ports.heartbeats
     if isinstance(store, MemoryHeartbeats):
         known = store.beats.get(given.who)
@@ -92,7 +94,7 @@ def test_an_interval_that_is_asked_for_outlives_the_next_sign_of_life(ports: Por
 
 
 def test_asking_a_machine_that_is_gone_brings_nothing_back(ports: Ports) -> None:
-    ports.heartbeats.want(Beat(f"AROA1:{A}", "boot-1", NOW, 60.0), 300)
+    ports.heartbeats.want(Heartbeat(f"AROA1:{A}", "boot-1", NOW, 60.0), 300)
 
     assert ports.heartbeats.newest() == {}
     client = getattr(ports.heartbeats, "_client", None)  # of DynamoDB: half an item would expire never

@@ -13,8 +13,8 @@ from moto import mock_aws
 from nodeheal.adapters.aws.items import Item
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import IncidentState
-from nodeheal.domain.incident import Incident, incident_id_of
-from nodeheal.domain.job import Job
+from nodeheal.domain.jobs.job import Job
+from nodeheal.domain.recovery.incident import Incident, incident_id_of
 from nodeheal.ports import Ports, Wait
 from nodeheal.services.ask_after_ranks import ask_after_ranks
 from nodeheal.services.sweep_jobs import sweep_jobs

@@ -9,7 +9,7 @@ import pytest
 from nodeheal.adapters.memory.stores import MemoryJobNotes
 from nodeheal.contract.job_spec import PARTS_AT_MOST
 from nodeheal.contract.vocabulary import JobState, Outcome
-from nodeheal.domain.job import CheckAnswer, GangTask, Job, Run
+from nodeheal.domain.jobs.job import CheckAnswer, GangTask, Job, Run
 from nodeheal.ports import Ports
 from tests.twins.test_stores import clock, ports
 from tests.unit.builders import NOW

@@ -15,7 +15,7 @@ from nodeheal.adapters.aws.ec2 import Ec2Machines
 from nodeheal.adapters.memory.machines import MemoryMachines
 from nodeheal.contract import names
 from nodeheal.domain.errors import MachineRefused, NoCapacity, NotAccepted
-from nodeheal.domain.machine import (
+from nodeheal.domain.fleet.machine import (
     STOPPED_BY_CALL,
     Alternative,
     GiveBack,

@@ -12,8 +12,8 @@ from nodeheal.adapters.ecs.marks import EcsMarks
 from nodeheal.adapters.memory.marks import MemoryMarks
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import Provider, SchedulerKind
-from nodeheal.domain.enrolment import Registry
-from nodeheal.domain.node import Node
+from nodeheal.domain.fleet.enrolment import Registry
+from nodeheal.domain.fleet.node import Node
 from nodeheal.services.enroll_node import Marks
 from tests.unit.builders import node
 

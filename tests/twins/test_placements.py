@@ -13,9 +13,9 @@ from nodeheal.adapters.ecs.scheduler import EcsScheduler
 from nodeheal.adapters.memory.world import MemoryScheduler
 from nodeheal.contract.vocabulary import SchedulerKind
 from nodeheal.domain.errors import NotFound
-from nodeheal.domain.job import Job, Run
-from nodeheal.domain.node import Node
-from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.jobs.job import Job, Run
+from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.ports import Ports
 from nodeheal.services.start_gang import find_unnoted, record_run, start_ranks
 from tests.unit.builders import memory_ports, node, scheduler_in

@@ -17,8 +17,8 @@ from nodeheal.adapters.aws.items import Item, Table
 from nodeheal.adapters.aws.policy_reader import KEPT_SECONDS, PolicyReader
 from nodeheal.contract import names
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.domain.knobs import Mode
-from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.policy.policy_models import Mode
 from tests.twins.test_stores import dynamo_ports
 from tests.unit.builders import FrozenClock
 

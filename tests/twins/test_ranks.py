@@ -9,7 +9,7 @@ from nodeheal.adapters.ecs.scheduler import EcsScheduler
 from nodeheal.adapters.memory.world import MemoryScheduler
 from nodeheal.contract.vocabulary import EndCause
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.domain.job import GangTask
+from nodeheal.domain.jobs.job import GangTask
 from nodeheal.ports.scheduler import RankRunner, RankStatus
 from tests.twins.test_world import ARN, TASK, Aws, aws, on_ecs  # noqa: F401  # the fixture is used by its name
 from tests.unit.builders import NOW

@@ -11,7 +11,7 @@ from nodeheal.adapters.memory import stores as memory_stores
 from nodeheal.contract import names
 from nodeheal.contract.health_event import EVIDENCE_BYTES
 from nodeheal.contract.vocabulary import Family
-from nodeheal.domain.surroundings import Sighting
+from nodeheal.domain.recovery.decision_context import Observation
 from nodeheal.ports import FAULTS_LOOKED_UP, Ports
 from tests.twins.test_stores import clock, ports
 from tests.unit.builders import NOW, xid
@@ -41,7 +41,7 @@ def test_a_fault_is_seen_as_it_was_reported(ports: Ports) -> None:
     report(ports, "e", B, subcode="ROW", component="0000:ba:00.0", boot_id="boot-7", labels={"rack": "r1"})
 
     assert list(ports.nodes.sightings(A, NOW, "demo", NOW)) == [
-        Sighting("e", B, NOW, Family.xid, "31", "ROW", "0000:ba:00.0", "boot-7", "llama", {"rack": "r1"})
+        Observation("e", B, NOW, Family.xid, "31", "ROW", "0000:ba:00.0", "boot-7", "llama", {"rack": "r1"})
     ]
 
 

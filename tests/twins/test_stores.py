@@ -19,11 +19,11 @@ from nodeheal.contract import names
 from nodeheal.contract.steps import AttemptLimit, Decision
 from nodeheal.contract.vocabulary import Action, Ending, IncidentState, JobState, NodeState, Step
 from nodeheal.domain.errors import NotFound
-from nodeheal.domain.fold import Fold
-from nodeheal.domain.incident import Incident, decision_entry, event_entry, incident_id_of
-from nodeheal.domain.job import GangTask, Job, Run
-from nodeheal.domain.owner import Owner
-from nodeheal.domain.pool import Pool
+from nodeheal.domain.fleet.pool import Pool
+from nodeheal.domain.jobs.job import GangTask, Job, Run
+from nodeheal.domain.jobs.owner import Owner
+from nodeheal.domain.recovery.incident import Incident, decision_entry, event_entry, incident_id_of
+from nodeheal.domain.recovery.timeline_fold import Fold
 from nodeheal.ports import Ports, Wait
 from tests.unit.builders import NOW, FrozenClock, memory_ports, node, xid
 from tests.workflows.walker import load
@@ -103,8 +103,8 @@ def _opened(ports: Ports) -> Incident:
 
 def test_a_node_comes_back_as_it_was_saved(ports: Ports) -> None:
     measured = {"pcie_gpu_to_host_gb_per_s": 24.02, "hottest_zone_celsius": 71.25}
-    saved = node(state=NodeState.PROBATION, probation_until=NOW, settled={"a": "b"}, past_boots=("boot-0",))
-    saved = replace(saved, good_run=measured)
+    saved = node(state=NodeState.PROBATION, probation_until=NOW, resolved_faults={"a": "b"}, past_boots=("boot-0",))
+    saved = replace(saved, diagnostic_baseline=measured)
 
     assert ports.nodes.save(saved)
 

@@ -15,9 +15,8 @@ from nodeheal.adapters.memory.task_definitions import MemoryJobLogs, MemoryTaskD
 from nodeheal.contract import names
 from nodeheal.contract.job_spec import JobSpec, Mount
 from nodeheal.domain.errors import NotFound
-from nodeheal.domain.job import GangTask, job_of
-from nodeheal.domain.job_log import LogLine
-from nodeheal.domain.task_definition import LogLocation
+from nodeheal.domain.jobs.job import GangTask, job_of
+from nodeheal.domain.jobs.job_log import LogLine, LogLocation
 from nodeheal.ports.scheduler import JobLogs, TaskDefinitions
 from tests.unit.builders import NOW
 

@@ -9,8 +9,8 @@ from nodeheal.adapters.ecs.scheduler import EcsScheduler
 from nodeheal.adapters.memory.world import MemoryScheduler
 from nodeheal.contract import names
 from nodeheal.domain.errors import PlacementRefused
-from nodeheal.domain.incident import TimelineEntry
-from nodeheal.domain.unmanaged_task import UnmanagedTask, dumped, stopped_tasks
+from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask, dumped, stopped_tasks
+from nodeheal.domain.recovery.incident import TimelineEntry
 from nodeheal.ports.scheduler import NodePlacement
 from tests.twins.test_world import ARN, TASK, Aws, aws, on_ecs  # noqa: F401  # the fixture is used by its name
 from tests.unit.builders import NOW, node

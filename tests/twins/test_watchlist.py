@@ -8,8 +8,8 @@ from moto import mock_aws
 
 from nodeheal.adapters.aws.items import Table, to_item
 from nodeheal.contract.vocabulary import Ending, IncidentState, NodeState
-from nodeheal.domain.incident import Incident, incident_id_of
-from nodeheal.domain.silence import Glimpse
+from nodeheal.domain.fleet.liveness import NodeLiveness
+from nodeheal.domain.recovery.incident import Incident, incident_id_of
 from nodeheal.ports import Place, Ports
 from nodeheal.services.review_incidents import list_incidents
 from tests.twins.test_stores import clock, dynamo_ports, ports
@@ -81,7 +81,7 @@ def test_a_glimpse_shows_when_the_node_was_last_heard_and_where_it_is_in_its_lif
     ports.nodes.save(node("mi-1", state=NodeState.PROBATION, last_seen=NOW))
 
     assert ports.watchlist.glimpses("demo", "", 10) == (
-        [Glimpse("mi-1", NOW, NodeState.PROBATION, "mi-1", "boot-1")],
+        [NodeLiveness("mi-1", NOW, NodeState.PROBATION, "mi-1", "boot-1")],
         "",
     )
 
@@ -175,9 +175,9 @@ def test_a_look_begins_at_the_beginning_and_goes_on_where_the_last_one_ended(por
 
 
 def test_what_others_said_is_remembered_with_the_node(ports: Ports) -> None:
-    ports.nodes.save(node(heard={"ecs/instance": 14_801}))
+    ports.nodes.save(node(signal_versions={"ecs/instance": 14_801}))
 
     stored = ports.nodes.get(node().node_id)
 
     assert stored is not None
-    assert stored.heard == {"ecs/instance": 14_801}
+    assert stored.signal_versions == {"ecs/instance": 14_801}

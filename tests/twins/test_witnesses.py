@@ -11,8 +11,8 @@ from nodeheal.adapters.ecs.scheduler import EcsScheduler
 from nodeheal.adapters.memory.watch import MemoryWitnesses
 from nodeheal.contract.vocabulary import Provider, SchedulerKind
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.domain.node import Node
-from nodeheal.domain.silence import STOPPED, TERMINATED, Answer
+from nodeheal.domain.fleet.liveness import STOPPED, TERMINATED, ProbeAnswer
+from nodeheal.domain.fleet.node import Node
 from tests.twins.test_world import ARN, Aws
 from tests.unit.builders import NOW, node
 
@@ -26,7 +26,7 @@ class Said:
     def __init__(self) -> None:
         self.ecs, self.ssm, self.ec2 = Aws("ecs"), Aws("ssm"), Aws("ec2")
 
-    def about(self, asked: Node) -> dict[str, Answer]:
+    def about(self, asked: Node) -> dict[str, ProbeAnswer]:
         stubs = [service.stub for service in (self.ecs, self.ssm, self.ec2)]
         for stub in stubs:
             stub.activate()
@@ -144,7 +144,7 @@ def test_a_throttle_is_no_answer(said: Said) -> None:
 
 
 def test_witnesses_in_memory_say_what_they_are_told_and_nothing_else() -> None:
-    lost = Answer("ECS", is_up=False, text="agent not connected")
+    lost = ProbeAnswer("ECS", is_up=False, text="agent not connected")
     witnesses = MemoryWitnesses({HYBRID.node_id: (lost,)})
 
     assert (list(witnesses.ask(HYBRID)), list(witnesses.ask(MACHINE))) == ([lost], [])

@@ -32,8 +32,8 @@ from nodeheal.contract.results import StepResult
 from nodeheal.contract.steps import Accusation
 from nodeheal.contract.vocabulary import Check, CheckpointFormat, Escalation, FabricRole, Family, Outcome, Phase, Step
 from nodeheal.domain.errors import NotAccepted, NotEnrolled, NotFound, PlacementRefused
-from nodeheal.domain.evidence import Diagnosis, EvidenceAsked
-from nodeheal.domain.job import DirectoryLook, GangTask, Job, Run
+from nodeheal.domain.jobs.job import DirectoryLook, GangTask, Job, Run
+from nodeheal.domain.recovery.evidence import Diagnosis, EvidenceAsked
 from nodeheal.ports import CommandStatus, Delivery, SignUpload
 from nodeheal.ports.scheduler import NodePlacement
 from tests.unit.builders import NOW, FrozenClock, node

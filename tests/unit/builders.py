@@ -11,12 +11,11 @@ from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.results import StepResult
 from nodeheal.contract.steps import Decision, StepRequest
 from nodeheal.contract.vocabulary import Family, Provider, Step, Verdict
-from nodeheal.domain.evidence import Evidence
-from nodeheal.domain.job import Job, Run
-from nodeheal.domain.knobs import Budget, Mode, PoolPolicy
-from nodeheal.domain.node import Node
+from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.jobs.job import Job, Run
 from nodeheal.domain.operation import Operation, OperationState, VerbName, incident_owner, node_owner
-from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.policy.policy_models import Budget, Evidence, Mode, PoolPolicy
 from nodeheal.ports import Ports
 from nodeheal.services.request_ids import request_id_of_wait
 from nodeheal.services.start_gang import record_run, start_ranks

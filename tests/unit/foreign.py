@@ -6,7 +6,7 @@ from typing import Any
 
 from lambdas.take_signal import TRANSLATORS
 from nodeheal.contract.vocabulary import Provider
-from nodeheal.domain.node import Node
+from nodeheal.domain.fleet.node import Node
 from nodeheal.ports.signals import Draft
 from tests.unit.builders import node
 

@@ -13,8 +13,8 @@ import pytest
 from botocore import xform_name
 from botocore.validate import ParamValidator
 
-from nodeheal.domain.doubts import doubts
-from nodeheal.domain.policy import parse_policy
+from nodeheal.domain.policy.policy import parse_policy
+from nodeheal.domain.policy.policy_lint import lint_policy
 from sandbox.machine_orders import USER_DATA
 from stacks.settings import REPOSITORY
 from tests.unit.test_runbooks import must_parse
@@ -82,7 +82,7 @@ def test_no_policy_in_a_page_is_in_doubt() -> None:
     policies = [block for block in blocks if block.startswith('{ "pools": ')]
 
     assert len(policies) >= 3
-    assert [doubt for policy in policies for doubt in doubts(parse_policy(policy))] == []
+    assert [doubt for policy in policies for doubt in lint_policy(parse_policy(policy))] == []
 
 
 @EACH_PAGE

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nodeheal.contract.job_spec import Checkpoints
-from nodeheal.domain.advice import advice_of, daly_seconds, loss_share, mtbf_of, young_seconds
+from nodeheal.domain.jobs.checkpoint_advice import advice_of, daly_seconds, loss_share, mtbf_of, young_seconds
 from tests.unit.builders import NOW
 from tests.unit.test_goodput import THREE_RUNS, at, job, run
 

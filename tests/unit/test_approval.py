@@ -9,8 +9,8 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 import pytest
 
 from nodeheal.contract.vocabulary import Action, Escalation, NodeState, Outcome, Step
-from nodeheal.domain.approval import Answer, LinkRefused, Links, Question
-from nodeheal.domain.incident import TimelineEntry
+from nodeheal.domain.recovery.approval_links import Answer, LinkRefused, Links, Question
+from nodeheal.domain.recovery.incident import TimelineEntry
 from nodeheal.operations.approve import find_question
 from nodeheal.operations.steps import wait_for_approval
 from nodeheal.services import approval_page

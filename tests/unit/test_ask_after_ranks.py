@@ -10,7 +10,7 @@ import pytest
 from nodeheal.adapters.memory.world import MemoryScheduler
 from nodeheal.contract.vocabulary import JobState, Next, SchedulerKind
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.domain.job import GangTask, Run
+from nodeheal.domain.jobs.job import GangTask, Run
 from nodeheal.ports import Ports, Wait
 from nodeheal.ports.scheduler import RankStatus, TaskChange
 from nodeheal.services import ask_after_ranks as ranks

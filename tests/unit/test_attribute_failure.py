@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from nodeheal.contract.vocabulary import Ending, IncidentState, JobState, Next, NodeState, Trouble
-from nodeheal.domain.incident import Incident, fingerprint
+from nodeheal.domain.recovery.incident import Incident, fingerprint
 from nodeheal.ports import Ports
 from nodeheal.services.attribute_failure import attribute_failure
 from nodeheal.services.ingest import ingest
@@ -108,7 +108,7 @@ def test_a_failure_whose_incident_is_over_is_left_to_its_owner_only_where_it_was
     opened = incident_of(ports, attributed(ports).incident_id)
     ports.incidents.finish(replace(opened, state=IncidentState.CLOSED, ending=ending, summary="it is over"))
     settled = {fingerprint(opened.root): opened.incident_id}
-    save_node(ports, stored(ports, B), open_incident=None, settled=settled)
+    save_node(ports, stored(ports, B), open_incident=None, resolved_faults=settled)
 
     found = attributed(ports)
 

@@ -5,10 +5,10 @@ from datetime import timedelta
 
 from nodeheal.adapters.ecs.stop_reasons import causes_of
 from nodeheal.contract.vocabulary import Family
-from nodeheal.domain.attribution import failed_at, how_it_ended, what_nodes_said
-from nodeheal.domain.job import GangTask, Run
-from nodeheal.domain.policy import RecoveryPolicy
-from nodeheal.domain.surroundings import Sighting
+from nodeheal.domain.jobs.attribution import failed_at, findings_on_nodes, rank_endings
+from nodeheal.domain.jobs.job import GangTask, Run
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.recovery.decision_context import Observation
 from tests.unit.builders import ACT, NOW, xid
 from tests.workflows.job_cluster import NODES, JobCluster, fails, finishes, is_recovered
 
@@ -25,25 +25,25 @@ def run(*tasks: GangTask) -> Run:
     return Run("llama", 1, NOW, "why", tasks)
 
 
-def seen(code: str, node_id: str, seconds: float, family: Family = Family.xid) -> Sighting:
-    return Sighting(f"{code}-{node_id}", node_id, NOW + timedelta(seconds=seconds), family, code)
+def seen(code: str, node_id: str, seconds: float, family: Family = Family.xid) -> Observation:
+    return Observation(f"{code}-{node_id}", node_id, NOW + timedelta(seconds=seconds), family, code)
 
 
 FAILED = run(rank(0, 134, 2.1), rank(1, 137, 0), replace(rank(2, 0, 0), status="RUNNING", stopped_at=None))
 
 
-def said(*sightings: Sighting, of: Run = FAILED, policy: RecoveryPolicy = ACT) -> str:
-    return what_nodes_said(of, sightings, policy)
+def said(*sightings: Observation, of: Run = FAILED, policy: RecoveryPolicy = ACT) -> str:
+    return findings_on_nodes(of, sightings, policy)
 
 
 def test_ranks_are_told_in_the_order_of_their_ends() -> None:
-    assert how_it_ended(FAILED) == (
+    assert rank_endings(FAILED) == (
         "Ranks in order of their ends: rank 1 with 137 at 03:00:00 UTC, rank 0 with 134 2.1 s later; 1 of 3 still ran."
     )
 
 
 def test_a_rank_that_was_asked_to_end_and_one_without_a_code_are_told_as_such() -> None:
-    told = how_it_ended(run(rank(0, None, 0), rank(1, 143, 1, "UserInitiated: nodeheal: recovery inc-1")))
+    told = rank_endings(run(rank(0, None, 0), rank(1, 143, 1, "UserInitiated: nodeheal: recovery inc-1")))
 
     assert (
         told
@@ -54,7 +54,7 @@ def test_a_rank_that_was_asked_to_end_and_one_without_a_code_are_told_as_such() 
 def test_of_what_has_not_ended_nothing_is_told() -> None:
     running = run(replace(rank(0, None, 0), status="RUNNING", stopped_at=None))
 
-    assert (how_it_ended(running), said(of=running), failed_at(running)) == ("", "", None)
+    assert (rank_endings(running), said(of=running), failed_at(running)) == ("", "", None)
 
 
 def test_findings_around_the_failure_are_told_by_time_and_echoes_apart_from_causes() -> None:

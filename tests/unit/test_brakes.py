@@ -8,10 +8,10 @@ import pytest
 
 from nodeheal.contract.results import Refused
 from nodeheal.contract.vocabulary import Action, Awaited, Ending, Escalation, Family, Outcome, Refusal, Step
-from nodeheal.domain.confirmation import TO_BE_HEARD_SECONDS
-from nodeheal.domain.evidence import Evidence
-from nodeheal.domain.pool import Pool
-from nodeheal.domain.surroundings import Sighting
+from nodeheal.domain.fleet.pool import Pool
+from nodeheal.domain.policy.policy_models import Evidence
+from nodeheal.domain.recovery.confirmation import ANSWER_MARGIN_SECONDS
+from nodeheal.domain.recovery.decision_context import Observation
 from tests.unit.builders import ACT, NOW, xid
 from tests.unit.test_decide import Story
 from tests.unit.test_decide_among_others import crowd, with_policy
@@ -72,7 +72,7 @@ def test_a_restart_of_the_job_is_asked_for_too() -> None:
 
 
 def test_nobody_is_asked_about_a_node_that_is_not_to_blame() -> None:
-    story = Story(xid(79), policy=APPROVE).amid(sightings=crowd(5), pool_nodes=10)
+    story = Story(xid(79), policy=APPROVE).amid(observations=crowd(5), pool_nodes=10)
 
     assert story.next().awaits is Awaited.BREAKER
 
@@ -130,7 +130,7 @@ def test_a_fault_that_is_on_an_old_boot_when_its_turn_comes_is_dropped() -> None
 
 
 def test_a_fault_from_before_passed_diagnostics_is_dropped_when_its_turn_comes() -> None:
-    story = waited(full(Story(xid(79))), Outcome.DONE).amid(good_since=NOW + timedelta(seconds=1))
+    story = waited(full(Story(xid(79))), Outcome.DONE).amid(healthy_since=NOW + timedelta(seconds=1))
 
     assert story.next().ending is Ending.OBSERVED_ONLY
     assert "passed its diagnostics since" in story.next().reason
@@ -173,7 +173,7 @@ def test_what_is_old_when_the_breaker_is_reset_is_dropped_and_not_run(after_seco
 
 def test_what_failed_before_the_reset_does_not_trip_it_again() -> None:
     story = Story(xid(79)).amid(
-        pool=OPEN.reset("looked at", NOW + timedelta(seconds=60)), sightings=crowd(5), pool_nodes=10
+        pool=OPEN.reset("looked at", NOW + timedelta(seconds=60)), observations=crowd(5), pool_nodes=10
     )
 
     assert story.next().step is Step.ISOLATE
@@ -195,7 +195,7 @@ def test_a_breaker_that_nobody_resets_leaves_each_incident_to_a_human_with_one_p
 def test_a_storm_that_is_only_observed_is_one_email() -> None:
     policy = with_policy(default_pool={"mode": "observe"})
 
-    decision = Story(xid(79), policy=policy).amid(sightings=crowd(5), pool_nodes=10).next()
+    decision = Story(xid(79), policy=policy).amid(observations=crowd(5), pool_nodes=10).next()
 
     assert decision.ending is Ending.OBSERVED_ONLY
     assert decision.page_key is not None
@@ -311,7 +311,7 @@ def test_what_a_node_can_tell_is_saved_once_before_it_is_touched() -> None:
 
     decision = story.next()
 
-    assert (decision.step, decision.deadline_seconds) == (Step.FREEZE_EVIDENCE, 77 + TO_BE_HEARD_SECONDS)
+    assert (decision.step, decision.deadline_seconds) == (Step.FREEZE_EVIDENCE, 77 + ANSWER_MARGIN_SECONDS)
     assert story.then(Outcome.DONE, "9 files saved").next().step is Step.REBOOT
 
 
@@ -341,22 +341,22 @@ def test_a_node_that_nobody_may_go_on_with_is_not_asked_either() -> None:
 # What trips no breaker -----------------------------------------------------------------------------------------------
 
 
-def gone(name: str, code: str) -> Sighting:
-    return Sighting(f"e-{name}", name, NOW, Family.host, code)
+def gone(name: str, code: str) -> Observation:
+    return Observation(f"e-{name}", name, NOW, Family.host, code)
 
 
 def test_spot_nodes_that_are_taken_back_together_trip_nothing() -> None:
     others = tuple(gone(f"mi-spot-{n}", "spot_interruption") for n in range(12))
     spot = xid(79, family=Family.host, code="spot_interruption", source="aws.ec2")
 
-    assert Story(spot).amid(sightings=others, pool_nodes=12).next().step is Step.ISOLATE
-    assert Story(xid(79)).amid(sightings=others, pool_nodes=12).next().step is Step.ISOLATE
+    assert Story(spot).amid(observations=others, pool_nodes=12).next().step is Step.ISOLATE
+    assert Story(xid(79)).amid(observations=others, pool_nodes=12).next().step is Step.ISOLATE
 
 
 def test_nodes_that_operators_ask_about_trip_nothing() -> None:
     others = tuple(gone(f"mi-hand-{n}", "operator_request") for n in range(12))
 
-    assert Story(xid(79)).amid(sightings=others, pool_nodes=12).next().step is Step.ISOLATE
+    assert Story(xid(79)).amid(observations=others, pool_nodes=12).next().step is Step.ISOLATE
 
 
 # Time that passes while something else wakes a wait -------------------------------------------------------------------

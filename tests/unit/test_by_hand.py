@@ -5,8 +5,8 @@ import pytest
 from nodeheal.contract.results import Refused
 from nodeheal.contract.vocabulary import Action, Awaited, Ending, NodeState, Outcome, Provider, Refusal, Step
 from nodeheal.domain.errors import NotFound
-from nodeheal.domain.incident import incident_id_of
-from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.services.ingest import ingest
 from nodeheal.services.request_action import request_action
 from nodeheal.services.steps import save_node

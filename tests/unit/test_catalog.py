@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 
 from nodeheal.contract.vocabulary import Action, Family, NextRung, Verdict
-from nodeheal.domain.catalog import (
+from nodeheal.domain.faults.catalog import (
     ANY_CODE,
-    BUDGET_GROUPS,
     CatalogRow,
     Rows,
     catalog,
@@ -23,10 +22,10 @@ from nodeheal.domain.catalog import (
     parse_catalog,
     verdict,
 )
-from nodeheal.domain.knobs import HEIGHT
+from nodeheal.domain.verbs import DISRUPTIVENESS, VERBS
 
 GOLDEN = Path(__file__).parents[1] / "golden"
-CSV = resources.files("nodeheal.domain").joinpath("catalog.csv")
+CSV = resources.files("nodeheal.domain.faults").joinpath("catalog.csv")
 GENERATIONS = {"A100", "H100", "B100", "GB200"}
 DESTRUCTIVE = {Action.RESET_GPU, Action.REBOOT, Action.REPLACE, Action.ISOLATE}
 EVIDENCE = {
@@ -167,14 +166,14 @@ def test_no_text_of_a_row_is_empty(text: str) -> None:
 
 
 def test_a_ladder_goes_up_from_its_first_action() -> None:
-    heights = {row.key: [HEIGHT[rung] for rung in row.ladder] for row in rows()}
+    heights = {row.key: [DISRUPTIVENESS[rung] for rung in row.ladder] for row in rows()}
 
     assert not wrong({key: height != sorted(set(height)) for key, height in heights.items()})
     assert not wrong({row.key: row.ladder[0] is not row.action for row in rows()})
 
 
 def test_the_budget_group_is_the_one_that_the_first_action_spends() -> None:
-    groups = {action: group for action, group in BUDGET_GROUPS.items() if group}
+    groups = {action: verb.budget_group for action, verb in VERBS.items() if verb.budget_group}
 
     assert groups == {
         Action.RESET_GPU: Action.REBOOT,

@@ -13,7 +13,7 @@ from nodeheal.adapters.memory.marks import MemoryMarks
 from nodeheal.cli import connect
 from nodeheal.cli.main import app
 from nodeheal.contract.vocabulary import Family, NodeState
-from nodeheal.domain.catalog import find
+from nodeheal.domain.faults.catalog import find
 from nodeheal.ports import Ports
 from nodeheal.services.brakes import pause_node, pause_pool
 from tests.unit.builders import memory_ports, node

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from nodeheal.cli import connect, nodes
 from nodeheal.cli.main import app
 from nodeheal.contract.vocabulary import Action
-from nodeheal.domain.incident import incident_id_of
+from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.ports import Ports
 from nodeheal.services.brakes import trip_breaker
 from nodeheal.services.ingest import ingest

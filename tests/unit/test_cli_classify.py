@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from nodeheal.cli.classify import classify
 from nodeheal.contract.vocabulary import Family
-from nodeheal.domain.catalog import find
+from nodeheal.domain.faults.catalog import find
 
 app = typer.Typer()
 app.command()(classify)

@@ -23,7 +23,7 @@ from nodeheal.cli import connect, doctor
 from nodeheal.cli.main import app
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import NodeState, Provider, Verdict
-from nodeheal.domain.node import Node, ReportedDiagnosis
+from nodeheal.domain.fleet.node import Node, ReportedDiagnosis
 from tests.unit.builders import ACT, NOW, FrozenClock, node
 
 

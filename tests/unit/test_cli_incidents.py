@@ -12,7 +12,7 @@ from nodeheal.cli.main import app
 from nodeheal.cli.report import plain
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import Action
-from nodeheal.domain.incident import incident_id_of
+from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.services.request_action import request_action
 from nodeheal.services.steps import save_node
 from stacks.workflows import JOB, PARENT, Workflow

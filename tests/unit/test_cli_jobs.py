@@ -15,11 +15,11 @@ from nodeheal.cli import connect, job_log, job_wait
 from nodeheal.cli.main import app
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import JobState, NodeState
-from nodeheal.domain.job import Job, job_of
-from nodeheal.domain.job_log import LogLine
-from nodeheal.domain.owner import Owner
-from nodeheal.domain.pool import Pool
-from nodeheal.domain.task_definition import Container, LogLocation, TaskDefinition
+from nodeheal.domain.fleet.pool import Pool
+from nodeheal.domain.jobs.job import Job, job_of
+from nodeheal.domain.jobs.job_log import LogLine, LogLocation
+from nodeheal.domain.jobs.owner import Owner
+from nodeheal.domain.jobs.task_definition import Container, TaskDefinition
 from nodeheal.ports import Ports
 from nodeheal.services.steps import save_node
 from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node

@@ -10,7 +10,7 @@ import pytest
 from nodeheal.contract.job_steps import JobResult
 from nodeheal.contract.names import NODES_LINE, pool_line
 from nodeheal.contract.vocabulary import JobState, JobStep, Next, Outcome
-from nodeheal.domain.job import Job
+from nodeheal.domain.jobs.job import Job
 from nodeheal.ports import Wait
 from nodeheal.services.await_nodes import JOB_NODES
 from nodeheal.services.job_line import NAMED

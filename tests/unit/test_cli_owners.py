@@ -15,7 +15,7 @@ from nodeheal.cli import connect
 from nodeheal.cli.main import app
 from nodeheal.contract.names import ALERTS_TOPIC, OWNER_ATTRIBUTE, OWNERS_TOPIC
 from nodeheal.contract.notification import Notification
-from nodeheal.domain.owner import Owner
+from nodeheal.domain.jobs.owner import Owner
 
 ADA = Owner("ada@example.com")
 

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from nodeheal.cli.parse import app
 from nodeheal.contract.vocabulary import Family
-from nodeheal.domain.catalog import find
+from nodeheal.domain.faults.catalog import find
 from nodeheal.parsers import dcgm_diag, dcgm_health, efa_tools, neuron_tools, nvidia_smi
 from nodeheal.parsers.dcgm_errors import NAMES
 from tests.unit.parsers.goldens import DIRECTORY, golden, names

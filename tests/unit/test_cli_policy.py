@@ -15,8 +15,8 @@ from nodeheal.cli.differ import changes
 from nodeheal.cli.main import app
 from nodeheal.cli.say import DEFAULT_POLICY
 from nodeheal.contract import names
-from nodeheal.domain.knobs import Weekday
-from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.policy.policy_models import Weekday
 from nodeheal.services.validate_policy import validate_policy
 from tests.unit.test_policy_documents import PLACE, FakeAppConfig, FakeStacks
 from tools.policy_reference import EXAMPLE

@@ -6,7 +6,7 @@ import pytest
 
 from nodeheal.contract.vocabulary import IncidentState, NodeState
 from nodeheal.domain.errors import NotAccepted, NotFound
-from nodeheal.domain.node import Node
+from nodeheal.domain.fleet.node import Node
 from nodeheal.services.close_incident import close_incident
 from nodeheal.services.end_incident import end_incident
 from nodeheal.services.ingest import Ingested, ingest

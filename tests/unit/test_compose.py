@@ -12,11 +12,11 @@ from nodeheal.contract.notification import Notification
 from nodeheal.contract.results import EvidenceSaved, Refused, StepResult
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Awaited, Ending, Escalation, Family, NodeState, Outcome, Phase, Refusal, Step
-from nodeheal.domain.approval import Answer
-from nodeheal.domain.incident import Turn, event_entry
-from nodeheal.domain.node import Node
-from nodeheal.domain.progress import read_progress
-from nodeheal.domain.reading import Reading, console_host
+from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.recovery.approval_links import Answer
+from nodeheal.domain.recovery.incident import Turn, event_entry
+from nodeheal.domain.recovery.progress import read_progress
+from nodeheal.domain.review.console_links import ConsoleLinks, console_host
 from nodeheal.services.compose import compose, fit_subject
 from nodeheal.services.compose_waiting import compose_question, compose_waiting
 from nodeheal.services.layout import WIDTH, plain
@@ -27,7 +27,7 @@ from tests.unit.test_runbooks import must_parse
 
 HUMAN = Ending.HANDED_TO_A_HUMAN
 ARN = "arn:aws:states:eu-west-1:111122223333:stateMachine:nodeheal-recover-node"
-READING = Reading(ARN, "https://wiki.example/runbooks/")
+READING = ConsoleLinks(ARN, "https://wiki.example/runbooks/")
 LINKS = {answer: f"https://approve.example/{answer}?{'x' * 200}" for answer in Answer}
 
 
@@ -244,7 +244,9 @@ def test_what_is_not_known_is_not_told() -> None:
 def test_every_partition_has_a_console_of_its_own(partition: str, host: str) -> None:
     assert f"https://{console_host(partition, 'r')}" == host
     assert (
-        Reading(ARN.replace("arn:aws:", f"arn:{partition}:").replace("eu-west-1", "r")).execution("i").startswith(host)
+        ConsoleLinks(ARN.replace("arn:aws:", f"arn:{partition}:").replace("eu-west-1", "r"))
+        .execution("i")
+        .startswith(host)
     )
 
 

@@ -8,10 +8,10 @@ from nodeheal.contract.names import OPERATOR_REQUEST
 from nodeheal.contract.results import EvidenceSaved, Isolated, StepResult
 from nodeheal.contract.steps import DecideRequest, StepRequest
 from nodeheal.contract.vocabulary import Action, Confirmation, Ending, Escalation, Family, Outcome, Step
-from nodeheal.domain.catalog import catalog
-from nodeheal.domain.confirmation import told_in
-from nodeheal.domain.evidence import Evidence
-from nodeheal.domain.silence import Answer
+from nodeheal.domain.faults.catalog import catalog
+from nodeheal.domain.fleet.liveness import ProbeAnswer
+from nodeheal.domain.policy.policy_models import Evidence
+from nodeheal.domain.recovery.confirmation import confirmations_in
 from nodeheal.operations.steps import freeze_evidence
 from nodeheal.services.decide_next_step import decide_next_step
 from nodeheal.services.look_once import look_once
@@ -143,8 +143,8 @@ def test_of_a_node_that_has_booted_since_its_diagnostics_are_asked_and_not_its_l
 def test_the_answer_is_told_in_one_line() -> None:
     unheard = isolated().answers(Confirmation.UNKNOWN, witness=DOWN)
 
-    assert told_in(isolated().history) == []
-    assert told_in(unheard.history) == [f"UNKNOWN: xid/74 on 0000:b9:00.0 ({DOWN})"]
+    assert confirmations_in(isolated().history) == []
+    assert confirmations_in(unheard.history) == [f"UNKNOWN: xid/74 on 0000:b9:00.0 ({DOWN})"]
 
 
 # The witnesses
@@ -168,18 +168,21 @@ def decided_after(it: Incident, result: StepResult) -> Any:
 @pytest.mark.parametrize(
     ("said", "next_step"),
     [
-        ((Answer("ECS", is_up=False, text="agent not connected"),), Step.REPLACE),
+        ((ProbeAnswer("ECS", is_up=False, text="agent not connected"),), Step.REPLACE),
         (
-            (Answer("EC2", is_up=False, text="system check impaired"), Answer("SSM", is_up=True, text="Online")),
+            (
+                ProbeAnswer("EC2", is_up=False, text="system check impaired"),
+                ProbeAnswer("SSM", is_up=True, text="Online"),
+            ),
             Step.REPLACE,
         ),
-        ((Answer("SSM", is_up=False, text="connection lost"),), Step.REPLACE),
-        ((Answer("ECS", is_up=True, text="agent connected"),), Step.ESCALATE),
-        ((Answer("EC2", is_up=None, text="cannot tell"),), Step.ESCALATE),
+        ((ProbeAnswer("SSM", is_up=False, text="connection lost"),), Step.REPLACE),
+        ((ProbeAnswer("ECS", is_up=True, text="agent connected"),), Step.ESCALATE),
+        ((ProbeAnswer("EC2", is_up=None, text="cannot tell"),), Step.ESCALATE),
         ((), Step.ESCALATE),
     ],
 )
-def test_who_says_that_a_silent_node_is_down_is_asked_and_kept(said: tuple[Answer, ...], next_step: Step) -> None:
+def test_who_says_that_a_silent_node_is_down_is_asked_and_kept(said: tuple[ProbeAnswer, ...], next_step: Step) -> None:
     it = Incident(74)
     request = asked(it)
     it.ports.witnesses.says[A] = said  # type: ignore[attr-defined]

@@ -22,15 +22,15 @@ from nodeheal.contract.vocabulary import (
     Step,
     Verdict,
 )
-from nodeheal.domain.correlate import episodes
 from nodeheal.domain.errors import NotAccepted, NotFound, PlacementRefused
-from nodeheal.domain.incident import fingerprint, incident_id_of
-from nodeheal.domain.job import Run
-from nodeheal.domain.knobs import Breaker, Budget, Lemon, MaintenanceWindow, Mode, Override, Weekday
-from nodeheal.domain.node import may_move, moved
-from nodeheal.domain.policy import RecoveryPolicy
-from nodeheal.domain.progress import read_progress
-from nodeheal.domain.surroundings import PastRecovery, Sighting, accelerator_scope, node_scope, sighting_of
+from nodeheal.domain.faults.correlation import episodes
+from nodeheal.domain.fleet.node import PastRecovery, may_move, moved
+from nodeheal.domain.jobs.job import Run
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.policy.policy_models import Breaker, Budget, Lemon, MaintenanceWindow, Mode, Override, Weekday
+from nodeheal.domain.recovery.decision_context import Observation, accelerator_scope, node_scope, observation_of
+from nodeheal.domain.recovery.incident import fingerprint, incident_id_of
+from nodeheal.domain.recovery.progress import read_progress
 from nodeheal.operations.diagnose import DiagnosisAnswer, judge
 from nodeheal.operations.steps import reboot_node, run_diagnostics
 from nodeheal.ports import CommandStatus
@@ -60,10 +60,10 @@ def later(seconds: float) -> Any:
     return NOW + timedelta(seconds=seconds)
 
 
-def seen(code: int = 31, /, node_id: str = OTHER, job: str | None = "llama", **changes: Any) -> Sighting:
+def seen(code: int = 31, /, node_id: str = OTHER, job: str | None = "llama", **changes: Any) -> Observation:
     """A fault that was seen somewhere in the pool."""
     event_id = f"{node_id}-{code}-{job}-{changes.get('observed_at', NOW)}"
-    return sighting_of(xid(code, **{"node_id": node_id, "event_id": event_id, **changes}), job)
+    return observation_of(xid(code, **{"node_id": node_id, "event_id": event_id, **changes}), job)
 
 
 def with_policy(**changes: Any) -> RecoveryPolicy:
@@ -71,9 +71,9 @@ def with_policy(**changes: Any) -> RecoveryPolicy:
     return RecoveryPolicy.model_validate({**ACT.model_dump(mode="json"), **changes})
 
 
-def amid(event: HealthEvent, *sightings: Sighting, job: str | None = "llama") -> Decision:
+def amid(event: HealthEvent, *sightings: Observation, job: str | None = "llama") -> Decision:
     """The first decision about the event, with these faults around it."""
-    return Story(event, job=job).amid(sightings=sightings, pool_nodes=10).next()
+    return Story(event, job=job).amid(observations=sightings, pool_nodes=10).next()
 
 
 def take(it: Incident, event: HealthEvent) -> Ingested:
@@ -100,7 +100,7 @@ def test_an_incident_that_was_opened_by_good_news_is_closed_and_not_a_surprise()
 
 def test_what_was_reported_in_the_moment_of_the_passed_diagnostics_counts() -> None:
     good_since = NOW - timedelta(hours=1)
-    story = Story(xid(79)).amid(good_since=good_since).reports(xid(74, observed_at=good_since))
+    story = Story(xid(79)).amid(healthy_since=good_since).reports(xid(74, observed_at=good_since))
 
     assert story.isolated().next().step is Step.REPLACE
 
@@ -128,7 +128,7 @@ def test_a_sighting_that_names_no_job_is_no_other_job() -> None:
     ids=["another job", "another code", "this job and code"],
 )
 def test_only_nodes_of_this_job_with_this_code_make_it_the_application(
-    others: tuple[Sighting, ...], step: Step
+    others: tuple[Observation, ...], step: Step
 ) -> None:
     before = seen(31, NODE, "bert", observed_at=later(-2 * DAY))
 
@@ -180,7 +180,7 @@ def test_what_is_no_echo_belongs_to_nothing() -> None:
     ],
     ids=["its own node", "a node that has as little to do with a job"],
 )
-def test_without_a_job_an_echo_answers_its_own_node_only(root: Sighting, told: str) -> None:
+def test_without_a_job_an_echo_answers_its_own_node_only(root: Observation, told: str) -> None:
     reason = amid(xid(45), root, job=None).reason
 
     assert told in reason
@@ -227,9 +227,9 @@ def _link(**changes: Any) -> HealthEvent:
     ],
 )
 def test_the_other_end_of_a_link_is_a_broken_link_of_the_same_job_or_fabric(
-    fault: HealthEvent, around: Sighting, step: Step
+    fault: HealthEvent, around: Observation, step: Step
 ) -> None:
-    story = Story(fault).amid(sightings=(around,)).isolated()
+    story = Story(fault).amid(observations=(around,)).isolated()
 
     assert story.next().step is step
 
@@ -239,9 +239,9 @@ def _switch(**changes: Any) -> HealthEvent:
     return xid(79, **{**known, "labels": {"fabric": "f1"}, **changes})
 
 
-def _switch_seen(node_id: str, seconds: float, **changes: Any) -> Sighting:
+def _switch_seen(node_id: str, seconds: float, **changes: Any) -> Observation:
     event = _switch(node_id=node_id, observed_at=later(seconds), event_id=f"{node_id}-{seconds}", **changes)
-    return sighting_of(event, "llama")
+    return observation_of(event, "llama")
 
 
 def test_a_fault_that_is_no_fabrics_stays_with_its_node() -> None:
@@ -258,7 +258,7 @@ def test_a_fault_that_is_no_fabrics_stays_with_its_node() -> None:
     ],
     ids=["its own report", "an unknown fault", "a fault of no fabric", "a node that comes after it in the same moment"],
 )
-def test_what_owns_no_fabric_takes_no_fault_away(around: Sighting) -> None:
+def test_what_owns_no_fabric_takes_no_fault_away(around: Observation) -> None:
     assert amid(_switch(), around).step is Step.ISOLATE
 
 
@@ -270,7 +270,7 @@ def test_the_fabric_belongs_to_the_first_of_those_that_reported_it() -> None:
     around = (_switch_seen("mi-00", -3), _switch_seen("mi-zz", -5))
     together = (_switch_seen("mi-04", -5), _switch_seen("mi-02", -5))
 
-    reasons = [Story(_switch()).amid(sightings=near, pool_nodes=100).next().reason for near in (around, together)]
+    reasons = [Story(_switch()).amid(observations=near, pool_nodes=100).next().reason for near in (around, together)]
 
     assert "it belongs to SXID 12020 on mi-zz" in reasons[0]
     assert "it belongs to SXID 12020 on mi-02" in reasons[1]
@@ -279,7 +279,7 @@ def test_the_fabric_belongs_to_the_first_of_those_that_reported_it() -> None:
 # The breaker ---------------------------------------------------------------------------------------------------------
 
 
-def _wave(count: int, code: int = 79, /, began: float = 0, **labels: str) -> tuple[Sighting, ...]:
+def _wave(count: int, code: int = 79, /, began: float = 0, **labels: str) -> tuple[Observation, ...]:
     return tuple(
         seen(code, f"mi-{code}-{n:02}", None, observed_at=later(began + n), labels=labels) for n in range(count)
     )
@@ -427,7 +427,7 @@ def test_a_heartbeat_is_a_sign_of_life_whatever_its_verdict() -> None:
 
 def test_a_fault_from_before_the_passed_diagnostics_is_kept_as_history_and_opens_nothing() -> None:
     ports = memory_ports()
-    ports.nodes.save(node(good_since=later(1)))
+    ports.nodes.save(node(healthy_since=later(1)))
 
     assert ingest(xid(79), ports, ACT) is Ingested.HISTORY
 
@@ -546,9 +546,9 @@ def test_a_nodes_own_past_reaches_as_far_as_the_longer_of_the_two_windows() -> N
     days = ACT.correlation.other_job_window_seconds // DAY
     it.ports.nodes.record(xid(31, event_id="old", observed_at=later(-days * DAY)), "bert")
 
-    around = look_around(it.ports.incidents.history(it.id), it.ports, ACT).surroundings
+    around = look_around(it.ports.incidents.history(it.id), it.ports, ACT).context
 
-    assert "old" in [sighting.event_id for sighting in around.sightings]
+    assert "old" in [sighting.event_id for sighting in around.observations]
 
 
 def _crashed(*events: HealthEvent) -> Incident:
@@ -749,7 +749,7 @@ def test_a_node_that_is_given_back_says_since_when_and_until_when_and_why() -> N
     result = it.give_back()
 
     back, until = it.node(), it.clock() + timedelta(seconds=ACT.probation_seconds)
-    assert (back.probation_until, back.good_since, back.passed_at, back.drained_by_us) == (
+    assert (back.probation_until, back.healthy_since, back.passed_at, back.drained_by_us) == (
         until,
         proven_at,
         proven_at,
@@ -921,7 +921,7 @@ def test_a_swap_restarts_the_job_in_the_spares_place() -> None:
 def _bad_link() -> Story:
     """A link fault whose first rung is a reboot, and whose other end is reported too."""
     event = xid(145, subcode="RLW_REMAP/0x00000040")
-    return Story(event).amid(sightings=(seen(74, observed_at=later(1)),)).isolated()
+    return Story(event).amid(observations=(seen(74, observed_at=later(1)),)).isolated()
 
 
 def test_a_reboot_needs_no_diagnosis_of_the_two_ends_before_it() -> None:
@@ -935,7 +935,7 @@ def test_after_another_rung_the_two_ends_are_not_told_apart_any_more() -> None:
 
 
 def test_a_node_that_only_passed_its_diagnostics_is_given_back_for_that() -> None:
-    story = Story(xid(74)).amid(sightings=(seen(74, observed_at=later(1)),)).isolated().passed()
+    story = Story(xid(74)).amid(observations=(seen(74, observed_at=later(1)),)).isolated().passed()
 
     assert story.next().reason.startswith("it passed its diagnostics")
 
@@ -949,13 +949,13 @@ def test_what_holds_a_recovery_back_in_the_middle_is_told() -> None:
     assert "opted out (lab machine); the node stays isolated" in story.next().reason
 
     story.policy = ACT
-    story.amid(sightings=_wave(4), pool_nodes=10)
+    story.amid(observations=_wave(4), pool_nodes=10)
     assert "5 nodes of the pool fail together" in story.next().reason
 
 
 def test_a_job_that_was_stopped_for_hardware_under_two_jobs_is_brought_back() -> None:
     before = seen(31, NODE, "bert", observed_at=later(-2 * DAY))
-    story = Story(xid(31)).amid(sightings=(before,)).isolated().rebooted().passed().then(Outcome.DONE)
+    story = Story(xid(31)).amid(observations=(before,)).isolated().rebooted().passed().then(Outcome.DONE)
 
     assert story.next().step is Step.RESTART_WORKLOAD
 
@@ -977,11 +977,11 @@ def test_a_launch_settles_the_last_runs_faults_for_the_last_run_only() -> None:
     it = _healed()
     of_the_job, of_the_node = xid(31, node_id=B), xid(74, node_id=B)
     settled = {fingerprint(event): "inc-1" for event in (of_the_job, of_the_node)}
-    it.ports.nodes.save(replace(it.node(B), settled=settled))
+    it.ports.nodes.save(replace(it.node(B), resolved_faults=settled))
 
     it.relaunch()
 
-    assert it.node(B).settled == {fingerprint(of_the_node): "inc-1"}
+    assert it.node(B).resolved_faults == {fingerprint(of_the_node): "inc-1"}
 
 
 def test_every_rank_is_told_where_the_first_one_is() -> None:
@@ -1178,7 +1178,7 @@ def test_good_news_asks_for_nothing() -> None:
 
 def test_an_override_leaves_a_link_a_link() -> None:
     rule = {"fault": "xid/74", "ladder": ["REPLACE"], "why": "our boards never come back"}
-    story = Story(xid(74), policy=with_policy(overrides=[rule])).amid(sightings=(seen(74),)).isolated()
+    story = Story(xid(74), policy=with_policy(overrides=[rule])).amid(observations=(seen(74),)).isolated()
 
     assert story.next().step is Step.DIAGNOSE
 
@@ -1284,7 +1284,7 @@ def test_a_statement_wins_over_the_table_and_not_over_itself() -> None:
 
 
 def test_a_link_stays_a_link_whatever_the_driver_wants_done_about_it() -> None:
-    story = Story(xid(74)).reports(_said("NODE_REBOOT")).amid(sightings=(seen(74),))
+    story = Story(xid(74)).reports(_said("NODE_REBOOT")).amid(observations=(seen(74),))
     story.amid(spent={(node_scope(NODE), Action.REBOOT): 1}).isolated()
 
     assert story.next().step is Step.DIAGNOSE
@@ -1336,11 +1336,11 @@ def test_a_node_that_is_out_of_service_keeps_its_incident_although_that_has_brok
 
 
 def test_a_new_boot_forgets_what_was_settled_and_remembers_when_it_came() -> None:
-    before = node(settled={"xid/79/-/boot-1": "inc-1"})
+    before = node(resolved_faults={"xid/79/-/boot-1": "inc-1"})
 
     after = before.booted("boot-2", later(60))
 
-    assert (after.settled, after.booted_at, after.last_seen) == ({}, later(60), later(60))
+    assert (after.resolved_faults, after.booted_at, after.last_seen) == ({}, later(60), later(60))
 
 
 def test_an_event_that_comes_late_does_not_make_the_node_look_older() -> None:
@@ -1363,16 +1363,16 @@ def test_an_event_that_comes_late_does_not_make_the_node_look_older() -> None:
 def test_an_agents_version_is_known_since_it_was_first_heard(
     version: str, seconds: float, expected: tuple[str, float]
 ) -> None:
-    after = node(agent_version="0.1.0", agent_since=NOW).speaks_as(version, later(seconds), signs=True)
+    after = node(agent_version="0.1.0", agent_since=NOW).with_agent_version(version, later(seconds), signs=True)
 
     assert (after.agent_version, after.agent_since) == (expected[0], later(expected[1]))
-    assert node().speaks_as("0.1.0", NOW, signs=True).agent_since == NOW
+    assert node().with_agent_version("0.1.0", NOW, signs=True).agent_since == NOW
 
 
 def test_an_incident_counts_as_one_recovery_however_often_its_ending_is_written() -> None:
     first, then = PastRecovery("inc-1", NOW), PastRecovery("inc-2", later(60))
 
-    after = node().recovered_in(first).recovered_in(then).recovered_in(then)
+    after = node().with_recovery(first).with_recovery(then).with_recovery(then)
 
     assert after.recoveries == (then, first)
 

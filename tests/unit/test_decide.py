@@ -10,11 +10,11 @@ from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.results import EvidenceSaved, Isolated, Replaced, StepResult
 from nodeheal.contract.steps import Decision
 from nodeheal.contract.vocabulary import Action, Confirmation, Ending, Family, Outcome, Step
-from nodeheal.domain.catalog import catalog
-from nodeheal.domain.decide import decide
-from nodeheal.domain.incident import History, Incident, Turn, incident_id_of
-from nodeheal.domain.knobs import Mode, PoolPolicy
-from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.faults.catalog import catalog
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.policy.policy_models import Mode, PoolPolicy
+from nodeheal.domain.recovery.decide import decide
+from nodeheal.domain.recovery.incident import History, Incident, Turn, incident_id_of
 from tests.unit.builders import ACT, NOW, xid
 
 SPARE = "mi-0spare"
@@ -32,8 +32,8 @@ class Story:
 
     def amid(self, **changes: object) -> "Story":
         """With these surroundings."""
-        around = replace(self.history.surroundings, **changes)  # type: ignore[arg-type]
-        self.history = replace(self.history, surroundings=around)
+        around = replace(self.history.context, **changes)  # type: ignore[arg-type]
+        self.history = replace(self.history, context=around)
         return self
 
     def next(self) -> Decision:

@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.results import Isolated
 from nodeheal.contract.vocabulary import Action, Awaited, Ending, Family, Outcome, Step, Verdict
-from nodeheal.domain.case import read_case
-from nodeheal.domain.correlate import episodes
-from nodeheal.domain.decide import decide
-from nodeheal.domain.knobs import MaintenanceWindow, Mode, Override, PoolPolicy, Weekday
-from nodeheal.domain.policy import RecoveryPolicy
-from nodeheal.domain.surroundings import PastRecovery, Sighting, accelerator_scope, node_scope, sighting_of
+from nodeheal.domain.faults.assessment import assess_faults
+from nodeheal.domain.faults.correlation import episodes
+from nodeheal.domain.fleet.node import PastRecovery
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.policy.policy_models import MaintenanceWindow, Mode, Override, PoolPolicy, Weekday
+from nodeheal.domain.recovery.decide import decide
+from nodeheal.domain.recovery.decision_context import Observation, accelerator_scope, node_scope, observation_of
 from tests.unit.builders import ACT, NOW, xid
 from tests.unit.test_decide import SPARE, Story, steps_of
 
@@ -25,10 +26,10 @@ NODE = xid().node_id
 OTHER, THIRD = "mi-0bbbbbbbbbbbbbbbb", "mi-0cccccccccccccccc"
 
 
-def seen(code: int = 31, /, node_id: str = OTHER, job: str | None = "llama", **changes: Any) -> Sighting:
+def seen(code: int = 31, /, node_id: str = OTHER, job: str | None = "llama", **changes: Any) -> Observation:
     """A fault that was seen somewhere in the pool."""
     event_id = f"{node_id}-{code}-{job}-{changes.get('observed_at', NOW)}"
-    return sighting_of(xid(code, node_id=node_id, event_id=event_id, **changes), job)
+    return observation_of(xid(code, node_id=node_id, event_id=event_id, **changes), job)
 
 
 def later(seconds: float) -> Any:
@@ -154,8 +155,8 @@ def test_a_graver_fault_ends_the_wait_for_the_job() -> None:
 def test_a_contained_error_restarts_the_job_until_the_gpu_repeats_it() -> None:
     before = [seen(94, NODE, job, observed_at=NOW - timedelta(hours=n)) for n, job in ((2, "a"), (5, "b"))]
 
-    assert Story(xid(94)).amid(sightings=tuple(before[:1])).next().step is Step.RESTART_WORKLOAD
-    repeated = Story(xid(94)).amid(sightings=tuple(before)).next()
+    assert Story(xid(94)).amid(observations=tuple(before[:1])).next().step is Step.RESTART_WORKLOAD
+    repeated = Story(xid(94)).amid(observations=tuple(before)).next()
     assert repeated.step is Step.ISOLATE
     assert "3 times in 24 h on the same accelerator" in repeated.reason
 
@@ -164,8 +165,8 @@ def test_repeats_are_counted_for_each_gpu_and_in_their_window() -> None:
     elsewhere = tuple(seen(94, NODE, component="0000:ba:00.0", observed_at=NOW - timedelta(hours=n)) for n in (1, 2))
     long_ago = tuple(seen(94, NODE, observed_at=NOW - timedelta(days=n)) for n in (2, 3))
 
-    assert Story(xid(94)).amid(sightings=elsewhere).next().step is Step.RESTART_WORKLOAD
-    assert Story(xid(94)).amid(sightings=long_ago).next().step is Step.RESTART_WORKLOAD
+    assert Story(xid(94)).amid(observations=elsewhere).next().step is Step.RESTART_WORKLOAD
+    assert Story(xid(94)).amid(observations=long_ago).next().step is Step.RESTART_WORKLOAD
 
 
 def test_a_storm_is_one_time() -> None:
@@ -178,7 +179,7 @@ def test_a_storm_is_one_time() -> None:
 def test_a_context_switch_timeout_reboots_when_it_is_repeated(times: int) -> None:
     before = tuple(seen(109, NODE, observed_at=NOW - timedelta(hours=n)) for n in range(1, times))
 
-    decision = Story(xid(109)).amid(sightings=before).next()
+    decision = Story(xid(109)).amid(observations=before).next()
 
     assert decision.step is (Step.RESTART_WORKLOAD if times == 1 else Step.ISOLATE)
 
@@ -190,7 +191,7 @@ def test_a_context_switch_timeout_reboots_when_it_is_repeated(times: int) -> Non
 def test_an_application_fault_under_another_job_on_the_same_gpu_is_hardware(code: int) -> None:
     before = seen(code, NODE, "bert", observed_at=NOW - timedelta(days=2))
 
-    story = Story(xid(code)).amid(sightings=(before,))
+    story = Story(xid(code)).amid(observations=(before,))
 
     assert story.next().step is Step.ISOLATE
     assert "under 2 jobs (bert, llama): it is the hardware" in story.next().reason
@@ -208,15 +209,15 @@ def test_an_application_fault_under_another_job_on_the_same_gpu_is_hardware(code
     ],
     ids=["another gpu", "another node", "another code", "too long ago", "the same job"],
 )
-def test_only_the_same_code_on_the_same_gpu_under_another_job_counts(elsewhere: Sighting) -> None:
-    assert Story(xid(31)).amid(sightings=(elsewhere,)).next().step is Step.RESTART_WORKLOAD
+def test_only_the_same_code_on_the_same_gpu_under_another_job_counts(elsewhere: Observation) -> None:
+    assert Story(xid(31)).amid(observations=(elsewhere,)).next().step is Step.RESTART_WORKLOAD
 
 
 def test_the_same_code_on_many_nodes_of_one_job_is_the_application_and_no_node_is_touched() -> None:
     many = (seen(31, OTHER, observed_at=later(2)), seen(31, THIRD, observed_at=later(3)))
     before = seen(31, NODE, "bert", observed_at=NOW - timedelta(days=2))
 
-    decision = Story(xid(31)).amid(sightings=(*many, before)).next()
+    decision = Story(xid(31)).amid(observations=(*many, before)).next()
 
     assert decision.step is Step.RESTART_WORKLOAD
     assert "3 nodes of the job show it at once: it is the application" in decision.reason
@@ -225,7 +226,7 @@ def test_the_same_code_on_many_nodes_of_one_job_is_the_application_and_no_node_i
 def test_one_job_is_restarted_once_however_many_of_its_nodes_report() -> None:
     first = seen(31, OTHER, observed_at=NOW - timedelta(seconds=1))
 
-    decision = Story(xid(31)).amid(sightings=(first,)).next()
+    decision = Story(xid(31)).amid(observations=(first,)).next()
 
     assert decision.ending is Ending.OBSERVED_ONLY
     assert f"the job's restart belongs to the one on {OTHER}" in decision.reason
@@ -244,7 +245,7 @@ def test_a_riddle_beside_an_application_fault_goes_to_a_human_after_the_restart(
 def test_an_echo_names_the_fault_on_another_node_of_the_same_job() -> None:
     root = seen(79, OTHER, observed_at=NOW - timedelta(seconds=5))
 
-    decision = Story(xid(45)).amid(sightings=(root,)).next()
+    decision = Story(xid(45)).amid(observations=(root,)).next()
 
     assert decision.ending is Ending.OBSERVED_ONLY
     assert f"it belongs to XID 79 on {OTHER}" in decision.reason
@@ -255,8 +256,8 @@ def test_an_echo_names_the_fault_on_another_node_of_the_same_job() -> None:
     [seen(79, OTHER, "bert"), seen(79, OTHER, observed_at=NOW - timedelta(hours=1)), seen(45, OTHER)],
     ids=["another job", "long ago", "an echo itself"],
 )
-def test_an_echo_without_a_root_is_only_recorded(unrelated: Sighting) -> None:
-    decision = Story(xid(45)).amid(sightings=(unrelated,)).next()
+def test_an_echo_without_a_root_is_only_recorded(unrelated: Observation) -> None:
+    decision = Story(xid(45)).amid(observations=(unrelated,)).next()
 
     assert decision.ending is Ending.OBSERVED_ONLY
     assert "it belongs to XID" not in decision.reason
@@ -266,8 +267,8 @@ def test_an_echo_on_a_node_without_a_job_names_what_its_own_node_has_shown_and_n
     own = seen(79, NODE, None, observed_at=NOW - timedelta(seconds=5))
     elsewhere = seen(119, OTHER, None, observed_at=NOW - timedelta(seconds=9))
 
-    assert f"it belongs to XID 79 on {NODE}" in Story(xid(45), None).amid(sightings=(own, elsewhere)).next().reason
-    assert "it belongs to XID" not in Story(xid(45), None).amid(sightings=(elsewhere,)).next().reason
+    assert f"it belongs to XID 79 on {NODE}" in Story(xid(45), None).amid(observations=(own, elsewhere)).next().reason
+    assert "it belongs to XID" not in Story(xid(45), None).amid(observations=(elsewhere,)).next().reason
 
 
 # Links and fabrics ---------------------------------------------------------------------------------------------------
@@ -275,7 +276,7 @@ def test_an_echo_on_a_node_without_a_job_names_what_its_own_node_has_shown_and_n
 
 def at_both_ends() -> Story:
     """Another node of the same job reports the other end."""
-    return Story(xid(74)).amid(sightings=(seen(74, OTHER, observed_at=later(1)),))
+    return Story(xid(74)).amid(observations=(seen(74, OTHER, observed_at=later(1)),))
 
 
 def test_a_link_that_fails_at_both_ends_is_diagnosed_before_a_node_is_replaced() -> None:
@@ -293,7 +294,7 @@ def test_the_good_end_of_a_link_goes_back_to_work_unreplaced() -> None:
 
 
 def test_a_broken_link_of_another_job_is_another_link() -> None:
-    story = Story(xid(74)).amid(sightings=(seen(74, OTHER, "bert"),)).isolated()
+    story = Story(xid(74)).amid(observations=(seen(74, OTHER, "bert"),)).isolated()
 
     assert story.next().step is Step.REPLACE
 
@@ -380,14 +381,14 @@ def test_what_says_where_an_error_lies_stands_aside_for_that_error_and_alone_ask
 
     assert Story(xid(code)).next().step is Step.ESCALATE
     assert Story(xid(48)).reports(xid(code)).isolated().next().step is Step.REBOOT
-    assert [fault.action for fault in read_case(beside.history, ACT).beside] == [Action.OBSERVE]
-    assert [fault.action for fault in read_case(elsewhere.history, ACT).beside] == [Action.ESCALATE]
+    assert [fault.action for fault in assess_faults(beside.history, ACT).other_faults] == [Action.OBSERVE]
+    assert [fault.action for fault in assess_faults(elsewhere.history, ACT).other_faults] == [Action.ESCALATE]
 
 
 def test_a_fabric_that_another_node_reported_first_has_its_incident_there() -> None:
-    first = sighting_of(sxid(node_id=OTHER, observed_at=NOW - timedelta(seconds=3)), "llama")
+    first = observation_of(sxid(node_id=OTHER, observed_at=NOW - timedelta(seconds=3)), "llama")
 
-    decision = Story(sxid()).amid(sightings=(first,)).next()
+    decision = Story(sxid()).amid(observations=(first,)).next()
 
     assert decision.ending is Ending.OBSERVED_ONLY
     assert f"one fabric, one incident: it belongs to SXID 12020 on {OTHER}" in decision.reason
@@ -395,9 +396,9 @@ def test_a_fabric_that_another_node_reported_first_has_its_incident_there() -> N
 
 @pytest.mark.parametrize("changes", [{"labels": {"fabric": "f2"}}, {"labels": {}}, {"observed_at": later(3)}])
 def test_another_fabric_or_a_later_report_takes_nothing_away(changes: dict[str, Any]) -> None:
-    other = sighting_of(sxid(node_id=OTHER, **changes), "llama")
+    other = observation_of(sxid(node_id=OTHER, **changes), "llama")
 
-    assert Story(sxid()).amid(sightings=(other,)).next().step is Step.ISOLATE
+    assert Story(sxid()).amid(observations=(other,)).next().step is Step.ISOLATE
 
 
 @pytest.mark.parametrize("code", ["19049", "20035"])  # the guide calls the first one non-fatal, and lacks the second
@@ -428,15 +429,15 @@ def test_a_pcie_error_that_the_kernel_recovers_touches_nothing_and_one_that_it_c
 # Many at once --------------------------------------------------------------------------------------------------------
 
 
-def crowd(nodes: int, code: int = 79, **changes: Any) -> tuple[Sighting, ...]:
+def crowd(nodes: int, code: int = 79, **changes: Any) -> tuple[Observation, ...]:
     """So many other nodes that fail within a minute."""
     return tuple(seen(code, f"mi-{n:017d}", None, observed_at=later(n % 60), **changes) for n in range(nodes))
 
 
 def test_many_nodes_at_once_with_one_cause_trip_the_breaker_and_page_once() -> None:
     racks = crowd(5, labels={"rack": "r7"})
-    one = Story(xid(74, labels={"rack": "r7"})).amid(sightings=racks, pool_nodes=40).next()
-    other = Story(xid(119, node_id=OTHER, labels={"rack": "r7"})).amid(sightings=racks, pool_nodes=40).next()
+    one = Story(xid(74, labels={"rack": "r7"})).amid(observations=racks, pool_nodes=40).next()
+    other = Story(xid(119, node_id=OTHER, labels={"rack": "r7"})).amid(observations=racks, pool_nodes=40).next()
 
     assert (one.awaits, other.awaits) == (Awaited.BREAKER, Awaited.BREAKER)
     assert "6 nodes of the pool fail together" in one.reason
@@ -447,7 +448,7 @@ def test_many_nodes_at_once_with_one_cause_trip_the_breaker_and_page_once() -> N
 
 
 def test_the_same_fault_on_many_nodes_is_a_common_cause_too() -> None:
-    decision = Story(xid(79)).amid(sightings=crowd(2), pool_nodes=10).next()
+    decision = Story(xid(79)).amid(observations=crowd(2), pool_nodes=10).next()
 
     assert decision.awaits is Awaited.BREAKER
     assert "3 of them with fault xid/79" in decision.reason
@@ -462,19 +463,19 @@ def test_the_same_fault_on_many_nodes_is_a_common_cause_too() -> None:
     ],
     ids=["two nodes", "a small part of a large pool", "applications"],
 )
-def test_a_few_nodes_or_other_troubles_do_not_trip_it(others: tuple[Sighting, ...], pool_nodes: int) -> None:
-    assert Story(xid(79)).amid(sightings=others, pool_nodes=pool_nodes).next().step is Step.ISOLATE
+def test_a_few_nodes_or_other_troubles_do_not_trip_it(others: tuple[Observation, ...], pool_nodes: int) -> None:
+    assert Story(xid(79)).amid(observations=others, pool_nodes=pool_nodes).next().step is Step.ISOLATE
 
 
 def test_different_troubles_without_anything_in_common_do_not_trip_it() -> None:
     others = tuple(crowd(1, code)[0] for code in (74, 119))
     apart = tuple(replace(s, node_id=f"mi-apart-{n}") for n, s in enumerate(others))
 
-    assert Story(xid(79)).amid(sightings=apart, pool_nodes=10).next().step is Step.ISOLATE
+    assert Story(xid(79)).amid(observations=apart, pool_nodes=10).next().step is Step.ISOLATE
 
 
 def test_a_breaker_that_trips_in_the_middle_leaves_the_node_isolated_and_reboots_nothing() -> None:
-    story = Story(xid(79)).isolated().amid(sightings=crowd(9), pool_nodes=10)
+    story = Story(xid(79)).isolated().amid(observations=crowd(9), pool_nodes=10)
 
     assert story.next().awaits is Awaited.BREAKER
     assert "stays isolated" in story.next().reason
@@ -550,7 +551,7 @@ def test_flapping_between_codes_climbs_one_ladder() -> None:
 def test_what_the_node_reported_before_it_last_passed_its_diagnostics_says_nothing() -> None:
     stale = xid(74, event_id="stale", observed_at=NOW - timedelta(hours=2))
 
-    story = Story(xid(79)).amid(good_since=NOW - timedelta(hours=1)).reports(stale).isolated()
+    story = Story(xid(79)).amid(healthy_since=NOW - timedelta(hours=1)).reports(stale).isolated()
 
     assert story.next().step is Step.REBOOT
 
@@ -764,9 +765,9 @@ def test_the_ladder_only_goes_up_and_no_attempt_exceeds_its_limit(
         if decision.ending is not None:
             break
         for held in decision.reserve:
-            count = story.history.surroundings.spent.get((held.scope, held.limit.group), 0)
+            count = story.history.context.spent.get((held.scope, held.limit.group), 0)
             assert count < held.limit.limit or held.limit.group is Action.RESTART_WORKLOAD
-            grown = {**story.history.surroundings.spent, (held.scope, held.limit.group): count + 1}
+            grown = {**story.history.context.spent, (held.scope, held.limit.group): count + 1}
             story.amid(spent=grown)
         story.then(outcome, boot_id=f"boot-{len(story.history.turns)}", facts=Isolated(is_drained=True))
 

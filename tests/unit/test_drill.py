@@ -16,10 +16,10 @@ from nodeheal.cli import connect, drill
 from nodeheal.cli.main import app
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import NodeState
-from nodeheal.domain.drill import DcgmDrill, parse_dcgm_drill
 from nodeheal.domain.errors import NotFound
-from nodeheal.domain.incident import fingerprint
-from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.faults.drill import DcgmDrill, parse_dcgm_drill
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.recovery.incident import fingerprint
 from nodeheal.ports import CommandStatus, Ports
 from nodeheal.services.inject_fault import drill_line, inject_fault
 from nodeheal.services.steps import node_of, save_node
@@ -67,7 +67,7 @@ def test_a_fault_that_was_dealt_with_on_this_boot_is_said_to_repeat_that(
     ports: Ports, drills: MemoryDrills, boot_id: str
 ) -> None:
     event = xid(79, component="0000:b9:00.0", boot_id=boot_id)
-    save_node(ports, node_of(NODE, ports), settled={fingerprint(event): "inc-7"})
+    save_node(ports, node_of(NODE, ports), resolved_faults={fingerprint(event): "inc-7"})
 
     said = run(NODE, "--xid", "79", "--why", "once more").output
 

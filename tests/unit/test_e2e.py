@@ -9,7 +9,7 @@ import pytest
 from botocore.exceptions import NoCredentialsError
 
 from nodeheal.contract import names
-from nodeheal.domain.policy import parse_policy
+from nodeheal.domain.policy.policy import parse_policy
 from tools import e2e
 from tools.e2e import E2e, E2eFailed, confirm, dry_run, has_recovered, refuse_where_it_is_deployed
 

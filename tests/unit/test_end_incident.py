@@ -9,9 +9,9 @@ from nodeheal.contract.names import DRILL_MARK
 from nodeheal.contract.results import StepResult
 from nodeheal.contract.steps import Decision, StepRequest
 from nodeheal.contract.vocabulary import Action, Ending, JobState, Outcome, Step, Verdict
-from nodeheal.domain.incident import History, Incident, Turn, decision_entry
-from nodeheal.domain.progress import read_progress
-from nodeheal.domain.surroundings import PastRecovery
+from nodeheal.domain.fleet.node import PastRecovery
+from nodeheal.domain.recovery.incident import History, Incident, Turn, decision_entry
+from nodeheal.domain.recovery.progress import read_progress
 from nodeheal.services import end_incident
 from tests.unit.builders import ACT, NOW, memory_ports, xid
 from tests.unit.test_regressions_of_brakes import left_to_an_incident_that_asks

@@ -8,7 +8,7 @@ from nodeheal.adapters.ecs.rank_change import task_change
 from nodeheal.adapters.ecs.task import EcsTaskDetail
 from nodeheal.contract.vocabulary import JobState
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.domain.job import Job
+from nodeheal.domain.jobs.job import Job
 from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services.wakeup import on_task_change
 from tests.unit.builders import as_rank

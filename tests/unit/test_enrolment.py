@@ -13,10 +13,10 @@ from nodeheal.cli import connect
 from nodeheal.cli.main import app
 from nodeheal.contract.health_event import HealthEvent, NodeBooted
 from nodeheal.contract.vocabulary import Action, Family, NodeState, Provider, Verdict
-from nodeheal.domain.enrolment import Enrolment, Mark, Registry
 from nodeheal.domain.errors import HalfDone, NotFound
-from nodeheal.domain.node import Node
-from nodeheal.domain.silence import glimpse_of, is_silent
+from nodeheal.domain.fleet.enrolment import Enrolment, EnrolmentTag, Registry
+from nodeheal.domain.fleet.liveness import is_silent, liveness_of
+from nodeheal.domain.fleet.node import Node
 from nodeheal.ports import Ports
 from nodeheal.services.enroll_node import enroll_node
 from nodeheal.services.ingest import Ingested, ingest
@@ -192,7 +192,7 @@ def test_one_that_never_spoke_is_not_silent_no_spare_and_takes_no_order(
 
     new = stored(ports, NEW)
 
-    assert not is_silent(glimpse_of(new), ACT.silence, clock())
+    assert not is_silent(liveness_of(new), ACT.silence, clock())
     assert claim_spare(stored(ports), "inc-1", ports, ACT) is None
     with pytest.raises(ValueError, match="never been heard"):
         request_action(NEW, Action.REBOOT, "ada: x", ports)
@@ -243,7 +243,7 @@ def test_an_enrolment_that_was_a_slip_is_said_again(ports: Ports, marks: MemoryM
 
 def test_an_agent_that_reports_while_it_is_enrolled_has_the_word(ports: Ports, marks: MemoryMarks) -> None:
     class Busy(MemoryMarks):
-        def put(self, node: Node, mark: Mark, rack: str = "") -> None:
+        def put(self, node: Node, mark: EnrolmentTag, rack: str = "") -> None:
             super().put(node, mark, rack)
             ingest(heartbeat(), ports, ACT)
 
@@ -256,7 +256,7 @@ def test_an_agent_that_reports_from_another_pool_while_it_is_enrolled_is_told_to
     ports: Ports, marks: MemoryMarks
 ) -> None:
     class Busy(MemoryMarks):
-        def put(self, node: Node, mark: Mark, rack: str = "") -> None:
+        def put(self, node: Node, mark: EnrolmentTag, rack: str = "") -> None:
             super().put(node, mark, rack)
             ingest(heartbeat().model_copy(update={"pool": "other"}), ports, ACT)
 
@@ -306,10 +306,10 @@ def test_a_full_set_of_labels_is_left_as_it_is(ports: Ports) -> None:
     labels = {f"label-{number}": "x" for number in range(16)}
     full, named = xid(79, labels=labels), xid(79, labels={"rack": "r1"})
 
-    assert node(rack="r7").located(full) == full
-    assert node(rack="r7").located(named).labels == {"rack": "r7"}
+    assert node(rack="r7").with_rack(full) == full
+    assert node(rack="r7").with_rack(named).labels == {"rack": "r7"}
     full_with_a_rack = xid(79, labels={**dict(list(labels.items())[1:]), "rack": "r1"})
-    assert node(rack="r7").located(full_with_a_rack).labels["rack"] == "r7"
+    assert node(rack="r7").with_rack(full_with_a_rack).labels["rack"] == "r7"
 
 
 def test_a_node_that_works_keeps_its_job_and_one_that_was_put_aside_the_reason_why(
@@ -445,7 +445,7 @@ def test_a_node_is_shown_with_what_may_still_be_done(ports: Ports, clock: Frozen
     ports.pools.claim("demo", NODE, 1)
     [limit] = [ACT.limits[action] for action in ACT.limits if action == "REBOOT"]
     ports.attempts.reserve(f"node#{NODE}", "inc-1/2", limit)
-    save_node(ports, stored(ports), paused_until=NOW + timedelta(hours=1), paused_why="ada: fans", good_since=NOW)
+    save_node(ports, stored(ports), paused_until=NOW + timedelta(hours=1), paused_why="ada: fans", healthy_since=NOW)
 
     said = run("show", NODE).output
 
@@ -458,7 +458,7 @@ def test_a_node_is_shown_with_what_may_still_be_done(ports: Ports, clock: Frozen
 
 
 def test_only_a_diagnosis_counts_as_passed_diagnostics(ports: Ports) -> None:
-    save_node(ports, stored(ports), good_since=NOW)  # given back by a human
+    save_node(ports, stored(ports), healthy_since=NOW)  # given back by a human
     given_back = run("show", NODE).output
     save_node(ports, stored(ports), passed_at=NOW)
 

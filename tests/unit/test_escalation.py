@@ -22,8 +22,9 @@ from nodeheal.contract.vocabulary import (
     Refusal,
     Verdict,
 )
-from nodeheal.domain.pool import Pool
-from nodeheal.domain.surroundings import PastRecovery, node_scope
+from nodeheal.domain.fleet.node import PastRecovery
+from nodeheal.domain.fleet.pool import Pool
+from nodeheal.domain.recovery.decision_context import node_scope
 from tests.unit.builders import ACT, NOW, xid
 from tests.unit.test_brakes import APPROVE, FULL, OPEN, no_capacity, waited
 from tests.unit.test_decide import SPARE, Story
@@ -83,11 +84,11 @@ def a_lemon() -> Story:
 
 def a_lemon_that_was_asked_for() -> Story:
     by_hand = xid(0, family=Family.host, code=OPERATOR_REQUEST, subcode=Action.ISOLATE)
-    return Story(by_hand).amid(recoveries=a_lemon().history.surroundings.recoveries).isolated()
+    return Story(by_hand).amid(recoveries=a_lemon().history.context.recoveries).isolated()
 
 
 def a_lemon_that_could_not_be_replaced() -> Story:
-    past = a_lemon().history.surroundings.recoveries
+    past = a_lemon().history.context.recoveries
     return Story(xid(79)).amid(recoveries=past).isolated().then(Outcome.REFUSED, "no spare")
 
 
@@ -193,15 +194,15 @@ def test_every_word_that_an_incident_may_end_with_has_its_story() -> None:
 def test_every_hand_over_of_the_core_says_its_word() -> None:
     said = [
         ast.unparse(call.args[0])
-        for path in Path(domain.__path__[0]).glob("*.py")
+        for path in Path(domain.__path__[0]).rglob("*.py")
         for call in ast.walk(ast.parse(path.read_text("utf-8")))
-        if isinstance(call, ast.Call) and ast.unparse(call.func) == "say.hand_over"
+        if isinstance(call, ast.Call) and ast.unparse(call.func) == "builder.escalate"
     ]
 
     assert len(said) > 20
     assert {word.split("(")[0] for word in said if not word.startswith("Escalation.")} == {
-        "why_asked",
-        "why_ended",
+        "escalation_of_fault",
+        "escalation_of_ladder",
         "code",
     }
 

@@ -8,9 +8,9 @@ import pytest
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.names import OPERATOR_REQUEST
 from nodeheal.contract.vocabulary import Action, Verdict
-from nodeheal.domain.fold import EVENTS_AT_MOST, SAME_EVENTS_AT_MOST
-from nodeheal.domain.incident import History, event_entry, fingerprint
-from nodeheal.domain.incident import Incident as Head
+from nodeheal.domain.recovery.incident import History, event_entry, fingerprint
+from nodeheal.domain.recovery.incident import Incident as Head
+from nodeheal.domain.recovery.timeline_fold import EVENTS_AT_MOST, SAME_EVENTS_AT_MOST
 from nodeheal.services import node_rates
 from nodeheal.services.ingest import Ingested, ingest
 from tests.unit.builders import NOW, xid
@@ -123,7 +123,7 @@ def test_what_an_operator_has_asked_for_is_not_folded_away(it: Flooded) -> None:
 def test_repeats_of_a_fault_that_is_settled_are_folded_too(it: Flooded) -> None:
     """S8: they joined the closed incident without end."""
     before = it.node()
-    it.ports.nodes.save(replace(before, open_incident=None, settled={fingerprint(it.at(0, xid(63))): it.id}))
+    it.ports.nodes.save(replace(before, open_incident=None, resolved_faults={fingerprint(it.at(0, xid(63))): it.id}))
 
     became = {it.hears(number) for number in range(200)}
 

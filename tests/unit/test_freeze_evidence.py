@@ -12,8 +12,8 @@ from nodeheal.contract.results import EvidenceSaved, StepResult
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Outcome, Step
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.domain.evidence import Evidence
-from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.policy.policy_models import Evidence
 from nodeheal.operations.steps import freeze_evidence
 from nodeheal.ports import CommandStatus
 from nodeheal.services import wakeup

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from nodeheal.adapters.ecs.stop_reasons import causes_of
-from nodeheal.domain.gang import Standing, breakage, first_end, overdue, standing, words_of_end
-from nodeheal.domain.job import GangTask, Run
+from nodeheal.domain.jobs.gang import RunStatus, ending_text, first_end, first_failure, overdue, run_status
+from nodeheal.domain.jobs.job import GangTask, Run
 from tests.unit.builders import NOW
 
 
@@ -34,23 +34,23 @@ THEIRS = {"stop_reason": "UserInitiated: Task stopped by user"}
 @pytest.mark.parametrize(
     ("ranks", "expected"),
     [
-        ([task(0), task(1)], Standing.UNDER_WAY),
-        ([task(0, "PENDING"), task(1)], Standing.UNDER_WAY),
-        ([task(0, exit_code=0), task(1, exit_code=0)], Standing.UNDER_WAY),  # on their way down: they may write
-        ([task(0, "STOPPED", 0), task(1)], Standing.UNDER_WAY),
-        ([task(0, "STOPPED", 0), task(1, "STOPPED", 0)], Standing.SUCCEEDED),
-        ([task(0), task(1, "STOPPED", 1)], Standing.FAILED),
-        ([task(0), task(1, "STOPPED", None)], Standing.FAILED),
-        ([task(0, "STOPPED", 143, 9, **OURS), task(1, "STOPPED", 1, 3)], Standing.FAILED),
-        ([task(0, "STOPPED", 143, 3, **OURS), task(1, "STOPPED", 1, 9)], Standing.STOPPED_BY_US),
-        ([task(0, "STOPPED", 143, 3, **OURS), task(1, "STOPPED", 1, 3)], Standing.FAILED),
-        ([task(0), task(1, "STOPPED", 143, 3, **THEIRS)], Standing.STOPPED_BY_A_PERSON),
-        ([task(0, "STOPPED", 0, 3, **THEIRS), task(1)], Standing.STOPPED_BY_A_PERSON),
-        ([task(0, "STOPPED", 0, 3, **OURS), task(1, "STOPPED", 0, 4, **OURS)], Standing.STOPPED_BY_US),
+        ([task(0), task(1)], RunStatus.UNDER_WAY),
+        ([task(0, "PENDING"), task(1)], RunStatus.UNDER_WAY),
+        ([task(0, exit_code=0), task(1, exit_code=0)], RunStatus.UNDER_WAY),  # on their way down: they may write
+        ([task(0, "STOPPED", 0), task(1)], RunStatus.UNDER_WAY),
+        ([task(0, "STOPPED", 0), task(1, "STOPPED", 0)], RunStatus.SUCCEEDED),
+        ([task(0), task(1, "STOPPED", 1)], RunStatus.FAILED),
+        ([task(0), task(1, "STOPPED", None)], RunStatus.FAILED),
+        ([task(0, "STOPPED", 143, 9, **OURS), task(1, "STOPPED", 1, 3)], RunStatus.FAILED),
+        ([task(0, "STOPPED", 143, 3, **OURS), task(1, "STOPPED", 1, 9)], RunStatus.STOPPED_BY_US),
+        ([task(0, "STOPPED", 143, 3, **OURS), task(1, "STOPPED", 1, 3)], RunStatus.FAILED),
+        ([task(0), task(1, "STOPPED", 143, 3, **THEIRS)], RunStatus.STOPPED_BY_A_PERSON),
+        ([task(0, "STOPPED", 0, 3, **THEIRS), task(1)], RunStatus.STOPPED_BY_A_PERSON),
+        ([task(0, "STOPPED", 0, 3, **OURS), task(1, "STOPPED", 0, 4, **OURS)], RunStatus.STOPPED_BY_US),
     ],
 )
-def test_a_run_is_what_its_first_end_makes_of_it(ranks: list[GangTask], expected: Standing) -> None:
-    assert standing(run(*ranks)) is expected
+def test_a_run_is_what_its_first_end_makes_of_it(ranks: list[GangTask], expected: RunStatus) -> None:
+    assert run_status(run(*ranks)) is expected
 
 
 def test_the_first_to_end_is_the_cause_and_an_unknown_time_is_the_last() -> None:
@@ -82,7 +82,7 @@ def test_the_first_to_end_is_the_cause_and_an_unknown_time_is_the_last() -> None
 def test_every_end_is_understood(
     exit_code: int | None, reason: str, code: str, is_clear: bool, never_ran: bool
 ) -> None:
-    found = breakage(run(task(0), task(1, "STOPPED", exit_code, 1, stop_reason=reason)))
+    found = first_failure(run(task(0), task(1, "STOPPED", exit_code, 1, stop_reason=reason)))
 
     assert found is not None
     assert (found.code, found.is_clear, found.never_ran) == (code, is_clear, never_ran)
@@ -91,7 +91,7 @@ def test_every_end_is_understood(
 
 
 def test_echoes_are_counted_and_who_was_stopped_has_not_broken() -> None:
-    broke = breakage(
+    broke = first_failure(
         run(
             task(0, "STOPPED", 1, 5),
             task(1, "STOPPED", 139, 1),
@@ -102,7 +102,7 @@ def test_echoes_are_counted_and_who_was_stopped_has_not_broken() -> None:
 
     assert broke is not None
     assert broke.words == "rank 1 on mi-1 ended with exit code 139; 1 more after it"
-    assert breakage(run(task(0), task(1, "STOPPED", 143, 0, **OURS))) is None
+    assert first_failure(run(task(0), task(1, "STOPPED", 143, 0, **OURS))) is None
 
 
 def test_a_rank_that_was_asked_to_start_a_moment_ago_is_not_overdue() -> None:
@@ -112,6 +112,6 @@ def test_a_rank_that_was_asked_to_start_a_moment_ago_is_not_overdue() -> None:
 
 
 def test_the_end_of_a_run_is_told_as_it_was() -> None:
-    assert words_of_end(run(task(0, "STOPPED", 0))) == "every rank of run 1 has ended with exit code 0"
-    assert words_of_end(run(task(0, "STOPPED", 1))) == "run 1 has ended: rank 0 on mi-0 ended with exit code 1"
-    assert words_of_end(run(task(0, "STOPPED", 143, 0, **OURS))) == "run 1 was stopped"
+    assert ending_text(run(task(0, "STOPPED", 0))) == "every rank of run 1 has ended with exit code 0"
+    assert ending_text(run(task(0, "STOPPED", 1))) == "run 1 has ended: rank 0 on mi-0 ended with exit code 1"
+    assert ending_text(run(task(0, "STOPPED", 143, 0, **OURS))) == "run 1 was stopped"

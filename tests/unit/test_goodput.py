@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from nodeheal.contract.job_spec import Checkpoints
 from nodeheal.contract.vocabulary import JobState
-from nodeheal.domain.goodput import Goodput, goodput_of, lasting
-from nodeheal.domain.incident import Incident
-from nodeheal.domain.job import Job, Run
+from nodeheal.domain.jobs.goodput import Goodput, goodput_of, lasting
+from nodeheal.domain.jobs.job import Job, Run
+from nodeheal.domain.recovery.incident import Incident
 from tests.unit.builders import NOW, xid
 
 # Incident names hold no "/": what a run was launched for is INCIDENT/TURN.

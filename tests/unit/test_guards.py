@@ -9,8 +9,8 @@ import pytest
 from nodeheal.contract.steps import DecideRequest
 from nodeheal.contract.vocabulary import Action, Ending, NodeState, Outcome, Provider, Step
 from nodeheal.domain.errors import NotAccepted, NotFound
-from nodeheal.domain.job import Job, Run
-from nodeheal.domain.knobs import Override
+from nodeheal.domain.jobs.job import Job, Run
+from nodeheal.domain.policy.policy_models import Override
 from nodeheal.operations.steps import reboot_node, run_diagnostics
 from nodeheal.ports import Wait
 from nodeheal.services.decide_next_step import decide_next_step

@@ -8,10 +8,9 @@ import pytest
 
 from nodeheal.contract.health_event import NodeBooted, NodeFact
 from nodeheal.contract.vocabulary import Family, NodeState, Outcome, Verdict
-from nodeheal.domain.beat import LONGEST_SECONDS, Beat
-from nodeheal.domain.node import Node
+from nodeheal.domain.fleet.liveness import LONGEST_INTERVAL_SECONDS, Heartbeat, Silence
+from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.operation import VerbName
-from nodeheal.domain.silence import Silence
 from nodeheal.services import hear_beats
 from nodeheal.services.ingest import ingest
 from nodeheal.services.sweep import Swept, sweep
@@ -40,8 +39,8 @@ class World:
         values = {"last_seen": LONG_AGO, "booted_at": LONG_AGO, **changes}
         assert self.ports.nodes.save(node(node_id, **values))
 
-    def beats(self, machine: str = A, seconds_ago: float = 10, boot: str = "boot-1", **changes: object) -> Beat:
-        beat = Beat(f"AROA:{machine}", boot, self.clock() - timedelta(seconds=seconds_ago), 60.0)
+    def beats(self, machine: str = A, seconds_ago: float = 10, boot: str = "boot-1", **changes: object) -> Heartbeat:
+        beat = Heartbeat(f"AROA:{machine}", boot, self.clock() - timedelta(seconds=seconds_ago), 60.0)
         beat = replace(beat, **changes)  # type: ignore[arg-type]
         self.ports.heartbeats.beats[beat.who] = beat  # type: ignore[attr-defined]
         return beat
@@ -123,7 +122,7 @@ def test_a_node_that_keeps_a_shorter_interval_is_not_missed_sooner(it: World) ->
 
 
 def test_nobody_can_make_itself_never_missed(it: World) -> None:
-    it.beats(A, seconds_ago=5 * LONGEST_SECONDS, every_seconds=1e9)
+    it.beats(A, seconds_ago=5 * LONGEST_INTERVAL_SECONDS, every_seconds=1e9)
 
     it.sweep()
 

@@ -14,8 +14,8 @@ from nodeheal.contract import names
 from nodeheal.contract.health_event import HealthEvent, NodeBooted
 from nodeheal.contract.steps import DecideRequest
 from nodeheal.contract.vocabulary import Action, Family, NodeState, Verdict
-from nodeheal.domain.incident import incident_id_of
-from nodeheal.domain.node import Node
+from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.ports import Ports
 from nodeheal.services.decide_next_step import decide_next_step
 from nodeheal.services.enroll_node import enroll_node

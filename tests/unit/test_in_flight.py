@@ -9,6 +9,7 @@ tests/golden/in_flight holds what each release left behind. At a release, and at
 
 import json
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,12 +21,12 @@ from nodeheal.adapters.memory.stores import MemoryWaitStore
 from nodeheal.contract import names
 from nodeheal.contract.results import StepResult
 from nodeheal.contract.steps import DecideRequest, StepRequest
-from nodeheal.domain.decide import decide
-from nodeheal.domain.incident import History, Incident, TimelineEntry, Turn, read_history
-from nodeheal.domain.job import Job, Run
-from nodeheal.domain.node import Node
-from nodeheal.domain.policy import parse_policy
-from nodeheal.domain.pool import Pool
+from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.fleet.pool import Pool
+from nodeheal.domain.jobs.job import Job, Run
+from nodeheal.domain.policy.policy import parse_policy
+from nodeheal.domain.recovery.decide import decide
+from nodeheal.domain.recovery.incident import History, Incident, TimelineEntry, Turn, read_history
 from nodeheal.ports import Wait
 from nodeheal.services.decide_next_step import decide_next_step
 from stacks.functions import FUNCTIONS
@@ -202,6 +203,25 @@ def test_what_was_decided_before_the_upgrade_is_answered_the_same_after_it(relea
     for number, turn in enumerate(history.turns):
         request = DecideRequest(incident_id=history.incident.incident_id, turn=number)
         assert decide_next_step(request, ports, policy) == turn.decision
+
+
+def test_a_renamed_field_of_a_node_keeps_its_stored_name(release: Json) -> None:
+    renamed = {
+        "settled": {"xid|79": "inc-1"},
+        "good_since": "2026-03-01T03:00:00Z",
+        "good_run": {"gpu0": 1.5},
+        "heard": {"ecs/instance": 7},
+    }
+    [known] = release["items"]["node"]
+
+    found = from_item(Node, to_item({**known, **renamed}))
+
+    assert (found.resolved_faults, found.signal_versions) == (renamed["settled"], renamed["heard"])
+    assert (found.diagnostic_baseline, found.healthy_since) == (
+        renamed["good_run"],
+        datetime(2026, 3, 1, 3, tzinfo=UTC),
+    )
+    assert renamed.items() <= fields_of(found).items()
 
 
 def test_no_name_that_others_hold_on_to_is_gone(release: Json) -> None:

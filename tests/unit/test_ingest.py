@@ -8,7 +8,7 @@ import pytest
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.names import DRILL_MARK, INSTANCE_GONE
 from nodeheal.contract.vocabulary import Family, IncidentState, NodeState, Verdict
-from nodeheal.domain.incident import History, Incident, event_entry, fingerprint, incident_id_of
+from nodeheal.domain.recovery.incident import History, Incident, event_entry, fingerprint, incident_id_of
 from nodeheal.ports import Ports
 from nodeheal.services.ingest import Ingested, ingest
 from nodeheal.services.node_rates import HEARTBEATS_A_MINUTE, LATE_A_DAY, LATE_SECONDS, REPORTS_A_MINUTE
@@ -189,7 +189,7 @@ def test_what_is_settled_on_this_boot_is_not_news() -> None:
     settled = incident_id_of(xid(999))
     stored = ports.nodes.get(xid().node_id)
     assert stored is not None
-    ports.nodes.save(replace(stored, open_incident=None, settled={fingerprint(xid(999)): settled}))
+    ports.nodes.save(replace(stored, open_incident=None, resolved_faults={fingerprint(xid(999)): settled}))
 
     assert take(ports, xid(999, event_id="again"), xid(999, event_id="again")) == [
         Ingested.REPEATED,

@@ -6,7 +6,7 @@ from typing import Any
 
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import NodeState, Outcome
-from nodeheal.domain.incident import incident_id_of
+from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.ports import Ports
 from nodeheal.services.ingest import ingest
 from nodeheal.services.isolate_node import isolate_node

@@ -12,9 +12,9 @@ from nodeheal.contract.job_spec import Preflight
 from nodeheal.contract.job_steps import JobRequest, JobResult
 from nodeheal.contract.vocabulary import Ending, IncidentState, JobState, JobStep, Next, NodeState, Outcome, Verdict
 from nodeheal.domain.errors import NotAccepted, NotFound, Superseded
-from nodeheal.domain.job import CheckAnswer, Job, Run
-from nodeheal.domain.knobs import Fabric
-from nodeheal.domain.node import Node
+from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.jobs.job import CheckAnswer, Job, Run
+from nodeheal.domain.policy.policy_models import Fabric
 from nodeheal.ports import Ports
 from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services import wakeup

@@ -9,8 +9,8 @@ import pytest
 from nodeheal.contract.health_event import DiagnosticsFinished
 from nodeheal.contract.results import Diagnosed, StepResult
 from nodeheal.contract.vocabulary import Check, Outcome, Verdict
-from nodeheal.domain.evidence import Diagnosis
-from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.recovery.evidence import Diagnosis
 from nodeheal.operations.steps import run_diagnostics
 from nodeheal.ports import CommandStatus
 from nodeheal.services import wakeup
@@ -85,24 +85,24 @@ def test_a_good_run_is_kept_for_the_next_one() -> None:
     result = diagnosed(it, {BUS: 40.7})
 
     assert result.outcome is Outcome.DONE
-    assert it.node().good_run == {BUS: 40.7}
+    assert it.node().diagnostic_baseline == {BUS: 40.7}
 
 
 def test_a_node_that_passes_but_has_become_worse_is_for_a_human() -> None:
     it = rebooted()
-    it.ports.nodes.save(replace(it.node(), good_run={BUS: 40.0}))
+    it.ports.nodes.save(replace(it.node(), diagnostic_baseline={BUS: 40.0}))
 
     result = diagnosed(it, {BUS: 30.0})
 
     assert result.outcome is Outcome.UNKNOWN
     assert result.reason == f"diagnostics passed, but {BUS} is 30, 25 % worse than 40 in its last good run"
-    assert it.node().good_run == {BUS: 40.0}
+    assert it.node().diagnostic_baseline == {BUS: 40.0}
 
 
 @pytest.mark.parametrize("measured", [{BUS: 33.0}, {"another_celsius": 99.0}, {}])
 def test_noise_and_what_cannot_be_compared_hold_nobody_up(measured: dict[str, float]) -> None:
     it = rebooted()
-    it.ports.nodes.save(replace(it.node(), good_run={BUS: 40.0}))
+    it.ports.nodes.save(replace(it.node(), diagnostic_baseline={BUS: 40.0}))
 
     assert diagnosed(it, measured).outcome is Outcome.DONE
 
@@ -113,7 +113,7 @@ def test_a_run_that_was_not_good_is_not_what_the_next_one_is_measured_by(verdict
 
     diagnosed(it, {BUS: 1.0}, verdict=verdict)
 
-    assert it.node().good_run == {}
+    assert it.node().diagnostic_baseline == {}
 
 
 def test_the_tests_that_failed_are_in_the_result() -> None:
@@ -143,7 +143,7 @@ def test_another_nodes_answer_is_none() -> None:
 
 def test_an_answer_whose_event_was_lost_is_compared_as_well() -> None:
     it = rebooted()
-    it.ports.nodes.save(replace(it.node(), good_run={BUS: 40.0}))
+    it.ports.nodes.save(replace(it.node(), diagnostic_baseline={BUS: 40.0}))
     request = it.request()
     run_diagnostics(request, it.ports, ACT)
     printed = json.dumps({"verdict": "OK", "failed_tests": [], "measured": {BUS: 30.0}})

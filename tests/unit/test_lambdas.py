@@ -25,10 +25,10 @@ from nodeheal.contract.job_spec import Checkpoints
 from nodeheal.contract.job_steps import JobRequest
 from nodeheal.contract.results import Diagnosed, EvidenceSaved
 from nodeheal.contract.vocabulary import Action, Family, JobStep, Outcome, Step, Verdict
-from nodeheal.domain.approval import Answer
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.domain.incident import incident_id_of
-from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.recovery.approval_links import Answer
+from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.operations.steps import freeze_evidence, reboot_node, run_diagnostics
 from nodeheal.ports import CommandStatus, Ports
 from nodeheal.services import new_machine, wakeup

@@ -10,11 +10,12 @@ from nodeheal.contract.results import StepResult
 from nodeheal.contract.steps import AttemptLimit, Decision
 from nodeheal.contract.vocabulary import Action, JobState, NodeState, Outcome, Provider, Step
 from nodeheal.domain.errors import NotFound
-from nodeheal.domain.incident import History, Incident, Turn, decision_entry, incident_id_of
-from nodeheal.domain.job import GangTask, Job, Run
-from nodeheal.domain.knobs import DAY, Breaker, Correlation
-from nodeheal.domain.policy import RecoveryPolicy
-from nodeheal.domain.surroundings import PastRecovery, Surroundings, accelerator_scope, job_scope, node_scope
+from nodeheal.domain.fleet.node import PastRecovery
+from nodeheal.domain.jobs.job import GangTask, Job, Run
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.policy.policy_models import DAY, Breaker, Correlation
+from nodeheal.domain.recovery.decision_context import DecisionContext, accelerator_scope, job_scope, node_scope
+from nodeheal.domain.recovery.incident import History, Incident, Turn, decision_entry, incident_id_of
 from nodeheal.ports import Ports
 from nodeheal.services.ingest import ingest
 from nodeheal.services.look_around import TIMES_USED, look_around
@@ -43,8 +44,8 @@ def world(**changes: Any) -> Ports:
     return ports
 
 
-def around(ports: Ports, history: History | None = None, policy: RecoveryPolicy = POLICY) -> Surroundings:
-    return look_around(history or story(), ports, policy).surroundings
+def around(ports: Ports, history: History | None = None, policy: RecoveryPolicy = POLICY) -> DecisionContext:
+    return look_around(history or story(), ports, policy).context
 
 
 def seen(ports: Ports, name: str, node_id: str, seconds_before: float, **changes: Any) -> None:
@@ -52,19 +53,19 @@ def seen(ports: Ports, name: str, node_id: str, seconds_before: float, **changes
     ports.nodes.record(xid(31, event_id=name, node_id=node_id, observed_at=at, **changes), "llama")
 
 
-def names(found: Surroundings) -> list[str]:
-    return [sighting.event_id for sighting in found.sightings]
+def names(found: DecisionContext) -> list[str]:
+    return [sighting.event_id for sighting in found.observations]
 
 
 def test_what_is_known_of_the_node_is_told() -> None:
     past = PastRecovery("inc-1", NOW - timedelta(days=1))
     known = {"booted_at": NOW - timedelta(hours=2), "agent_since": NOW - timedelta(hours=1), "recoveries": (past,)}
 
-    found = around(world(provider=Provider.ec2, good_since=NOW - timedelta(minutes=5), **known))
+    found = around(world(provider=Provider.ec2, healthy_since=NOW - timedelta(minutes=5), **known))
 
     assert found.provider is Provider.ec2
     assert (found.booted_at, found.agent_since, found.recoveries) == tuple(known.values())
-    assert found.good_since == NOW - timedelta(minutes=5)
+    assert found.healthy_since == NOW - timedelta(minutes=5)
 
 
 def test_a_node_that_nobody_knows_is_not_decided_about() -> None:
@@ -322,4 +323,4 @@ def test_of_what_recoveries_took_the_newest_count_each_by_its_rung() -> None:
 def test_the_story_itself_stays_as_it_was() -> None:
     history = story()
 
-    assert replace(look_around(history, world(), POLICY), surroundings=Surroundings()) == history
+    assert replace(look_around(history, world(), POLICY), context=DecisionContext()) == history

@@ -5,8 +5,8 @@ from datetime import datetime, timedelta
 import pytest
 
 from nodeheal.contract.vocabulary import Action, NodeState
-from nodeheal.domain.incident import TimelineEntry
-from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.recovery.incident import TimelineEntry
 from nodeheal.ports import Ports
 from nodeheal.services.ingest import ingest
 from nodeheal.services.isolate_node import DRAINED
@@ -23,7 +23,7 @@ def world(*, is_broken: bool, is_drained: bool = False, **changes: object) -> Po
     """A node that was good two hours ago, with an incident or without."""
     clock = FrozenClock()
     ports = memory_ports(clock)
-    ports.nodes.save(node(good_since=EARLIER))
+    ports.nodes.save(node(healthy_since=EARLIER))
     if is_broken:
         ingest(xid(79), ports, ACT)
     found = ports.nodes.get(NODE)

@@ -7,8 +7,8 @@ import pytest
 
 from nodeheal.contract.steps import Decision, StepRequest
 from nodeheal.contract.vocabulary import Action, IncidentState, NodeState, Step
-from nodeheal.domain.incident import Incident
-from nodeheal.domain.job import Job, Run
+from nodeheal.domain.jobs.job import Job, Run
+from nodeheal.domain.recovery.incident import Incident
 from nodeheal.ports import Ports, Wait
 from nodeheal.services.close_incident import close_incident
 from nodeheal.services.launch_gang import GANG_RUNNING

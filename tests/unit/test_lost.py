@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from nodeheal.contract.job_spec import Checkpoints
-from nodeheal.domain.job import Run
-from nodeheal.domain.lost import lost_in_words, steps_lost
+from nodeheal.domain.jobs.job import Run
+from nodeheal.domain.jobs.lost_work import lost_work_text, steps_lost
 from tests.unit.builders import NOW
 from tests.unit.test_goodput import account, job, run
 
@@ -17,7 +17,7 @@ AFTER = run(2, 1_200, 1_300, None, resumed_from="/c/30", resumed_step=30)
 
 
 def said(first: Run, after: Run, **of_job: Any) -> str:
-    return lost_in_words(job(**of_job), first, after)
+    return lost_work_text(job(**of_job), first, after)
 
 
 def test_where_the_program_shows_its_steps_they_are_counted() -> None:

@@ -18,11 +18,11 @@ from nodeheal.contract.metrics import METRICS, SECONDS
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.steps import DecideRequest, StepRequest
 from nodeheal.contract.vocabulary import Awaited, Escalation, Family, NodeState, Outcome, Verdict
-from nodeheal.domain.approval import Answer
-from nodeheal.domain.catalog import ANY_CODE, catalog
-from nodeheal.domain.incident import History
-from nodeheal.domain.measures import Measure, of_decision, of_ending, of_fault, of_notification, of_reservation
+from nodeheal.domain.faults.catalog import ANY_CODE, catalog
 from nodeheal.domain.operation import VerbName
+from nodeheal.domain.recovery.approval_links import Answer
+from nodeheal.domain.recovery.incident import History
+from nodeheal.domain.review.measures import Measure, of_decision, of_ending, of_fault, of_notification, of_reservation
 from nodeheal.services.decide_next_step import decide_next_step
 from nodeheal.services.measure_pools import measure_pools
 from nodeheal.services.sweep import sweep

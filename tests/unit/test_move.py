@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from nodeheal.contract.vocabulary import Action, Confirmation, Outcome, Provider, Step
-from nodeheal.domain.knobs import Mode, Override, PoolPolicy
-from nodeheal.domain.surroundings import node_scope
+from nodeheal.domain.policy.policy_models import Mode, Override, PoolPolicy
+from nodeheal.domain.recovery.decision_context import node_scope
 from tests.unit.builders import ACT, xid
 from tests.unit.test_decide import SPARE, Story
 

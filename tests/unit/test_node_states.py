@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 from nodeheal.cli import connect
 from nodeheal.cli.main import app
 from nodeheal.contract.vocabulary import NodeState
-from nodeheal.domain.node import SETTLED_REMEMBERED, STATE_REASON_CHARACTERS, STATES_REMEMBERED, moved
+from nodeheal.domain.fleet.node import RESOLVED_REMEMBERED, STATE_REASON_CHARACTERS, STATES_REMEMBERED, moved
 from nodeheal.services.release_node import release_node
 from tests.unit.builders import ACT, NOW, node, xid
 from tests.workflows.fake_cluster import BROKEN, FakeCluster
@@ -65,9 +65,9 @@ def test_what_is_remembered_is_bounded() -> None:
 
 def test_a_node_with_ever_new_findings_does_not_outgrow_its_item() -> None:
     one = node()
-    for number in range(2 * SETTLED_REMEMBERED):
-        one = one.settles({f"xid|92|{number}": f"inc-20260301T{number:06}-mi-1"})
+    for number in range(2 * RESOLVED_REMEMBERED):
+        one = one.with_resolved_faults({f"xid|92|{number}": f"inc-20260301T{number:06}-mi-1"})
 
-    assert len(one.settled) == SETTLED_REMEMBERED
-    assert f"xid|92|{2 * SETTLED_REMEMBERED - 1}" in one.settled
-    assert "xid|92|0" not in one.settled
+    assert len(one.resolved_faults) == RESOLVED_REMEMBERED
+    assert f"xid|92|{2 * RESOLVED_REMEMBERED - 1}" in one.resolved_faults
+    assert "xid|92|0" not in one.resolved_faults

@@ -9,11 +9,11 @@ import pytest
 from nodeheal.contract.names import OPERATOR_REQUEST, TRAINING_HANG
 from nodeheal.contract.steps import DecideRequest, StepRequest
 from nodeheal.contract.vocabulary import Family, SchedulerKind
-from nodeheal.domain.catalog import catalog
-from nodeheal.domain.incident import incident_id_of
-from nodeheal.domain.knobs import Mode
-from nodeheal.domain.policy import RecoveryPolicy
-from nodeheal.domain.pool import Pool
+from nodeheal.domain.faults.catalog import catalog
+from nodeheal.domain.fleet.pool import Pool
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.policy.policy_models import Mode
+from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.services.decide_next_step import decide_next_step
 from nodeheal.services.end_incident import end_incident
 from nodeheal.services.ingest import ingest

@@ -4,7 +4,7 @@ import pytest
 
 from nodeheal.contract.health_event import Sight
 from nodeheal.contract.vocabulary import Verdict
-from nodeheal.domain.one_directory import LOCAL, is_shared
+from nodeheal.domain.jobs.shared_directory import LOCAL, is_shared
 
 A, B, C, D = "mi-a", "mi-b", "mi-c", "mi-d"
 FSX = Sight(file_system="lustre", source="10.0.0.1@tcp:/fsx", inode=144115188193296385, device=51)

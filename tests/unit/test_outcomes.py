@@ -10,8 +10,8 @@ from nodeheal.contract.names import INCIDENT_CLOSED, INCIDENT_ESCALATED
 from nodeheal.contract.results import Isolated
 from nodeheal.contract.vocabulary import JobState, NodeState, Outcome, Step
 from nodeheal.domain.errors import NotAccepted, PlacementRefused
-from nodeheal.domain.incident import fingerprint, incident_id_of
-from nodeheal.domain.job import Job
+from nodeheal.domain.jobs.job import Job
+from nodeheal.domain.recovery.incident import fingerprint, incident_id_of
 from nodeheal.operations.steps import reboot_node, run_diagnostics
 from nodeheal.services.end_incident import end_incident
 from nodeheal.services.isolate_node import isolate_node
@@ -148,7 +148,7 @@ def test_a_fault_is_settled_for_the_node_that_had_it_and_for_no_other() -> None:
     it.isolate(), it.swap(), it.diagnose(boot_id="boot-1", name=C), it.relaunch()
     end_incident(it.request(), it.ports, ACT)
 
-    assert it.node(C).settled == {}
+    assert it.node(C).resolved_faults == {}
 
 
 def test_an_ending_that_cannot_be_written_or_is_none_is_an_error() -> None:

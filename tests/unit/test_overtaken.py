@@ -7,10 +7,10 @@ import pytest
 
 from nodeheal.contract.names import pool_line
 from nodeheal.contract.vocabulary import Awaited, Ending, Escalation, IncidentState, NodeState, Outcome, Step, Verdict
-from nodeheal.domain.incident import incident_id_of
+from nodeheal.domain.fleet.pool import Pool
 from nodeheal.domain.operation import VerbName
-from nodeheal.domain.policy import RecoveryPolicy
-from nodeheal.domain.pool import Pool
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.operations.steps import wait_for_approval
 from nodeheal.services.brakes import reset_breaker, trip_breaker
 from nodeheal.services.end_incident import end_incident

@@ -11,10 +11,10 @@ from nodeheal.agent.checks.own import parse_own
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.results import Isolated
 from nodeheal.contract.vocabulary import Action, Confirmation, Ending, Escalation, Family, Outcome, Step, Verdict
-from nodeheal.domain.confirmation import accusation_of
-from nodeheal.domain.diagnosis import diagnose
-from nodeheal.domain.doubts import doubts
-from nodeheal.domain.policy import RecoveryPolicy, parse_policy
+from nodeheal.domain.faults.diagnosis import diagnose
+from nodeheal.domain.policy.policy import RecoveryPolicy, parse_policy
+from nodeheal.domain.policy.policy_lint import lint_policy
+from nodeheal.domain.recovery.confirmation import accusation_of
 from tests.unit.builders import ACT, xid
 from tests.unit.test_decide import Story
 
@@ -91,14 +91,14 @@ def test_only_a_check_that_still_finds_it_lets_the_replacement_go_on(
 
 
 def test_nobody_doubts_a_policy_that_names_a_fault_which_no_catalog_can_know() -> None:
-    assert [one for one in doubts(with_ladder("REBOOT")) if "own/" in one] == []
+    assert [one for one in lint_policy(with_ladder("REBOOT")) if "own/" in one] == []
     for fault in ("own/mount", "own/*"):
-        assert [one for one in doubts(with_ladder("REBOOT", fault=fault)) if "own/" in one] == []
+        assert [one for one in lint_policy(with_ladder("REBOOT", fault=fault)) if "own/" in one] == []
 
 
 @pytest.mark.parametrize("fault", ["own/Mount", "own/mount/stale/data", "own/*/stale", "own/mount.sh"])
 def test_a_policy_that_names_what_no_check_of_ones_own_can_report_is_doubted(fault: str) -> None:
-    (doubt,) = (one for one in doubts(with_ladder("REBOOT", fault=fault)) if "own/" in one)
+    (doubt,) = (one for one in lint_policy(with_ladder("REBOOT", fault=fault)) if "own/" in one)
 
     assert doubt.startswith(f"overrides.0.fault: no check can report {fault}:")
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from nodeheal.contract.vocabulary import NodeState
-from nodeheal.domain.job import Job
-from nodeheal.domain.node import Node
-from nodeheal.domain.placement import Placement, choose, never_fits
-from nodeheal.domain.pool import Pool
+from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.fleet.pool import Pool
+from nodeheal.domain.jobs.job import Job
+from nodeheal.domain.jobs.placement import Placement, choose, never_fits
 from tests.unit.builders import NOW, node
 
 JOB = Job("llama", "demo", "training", "trainer:1", "trainer", 2, accelerators=8)

@@ -6,9 +6,9 @@ from datetime import timedelta
 import pytest
 
 from nodeheal.contract.vocabulary import Ending, Family, IncidentState
-from nodeheal.domain.advice import Beside, advice_of
-from nodeheal.domain.incident import Incident
-from nodeheal.domain.job import GangTask, Job, Run
+from nodeheal.domain.jobs.checkpoint_advice import PoolExperience, advice_of
+from nodeheal.domain.jobs.job import GangTask, Job, Run
+from nodeheal.domain.recovery.incident import Incident
 from nodeheal.ports import Ports
 from nodeheal.services.pool_failures import JOBS_READ, WINDOW, lived_beside
 from tests.unit.builders import NOW, memory_ports, node, xid
@@ -52,7 +52,7 @@ def test_the_running_time_of_others_is_counted_by_node_and_so_are_the_faults_of_
     has_run("gpt", 5, ports, nodes=4)
     breaks_under("bert", ports)
 
-    assert lived_beside(Job("llama", "demo", "c", "t:1", "trainer", 8), ports) == Beside(2, 1, 40 * 3_600)
+    assert lived_beside(Job("llama", "demo", "c", "t:1", "trainer", 8), ports) == PoolExperience(2, 1, 40 * 3_600)
 
 
 @pytest.mark.parametrize(("family", "ending"), [(Family.task, Ending.RECOVERED), (Family.xid, Ending.OBSERVED_ONLY)])
@@ -69,7 +69,7 @@ def test_its_own_time_and_what_is_long_ago_are_not_counted(ports: Ports) -> None
     has_run("llama", 10, ports)
     has_run("old", 10, ports, began=int(WINDOW / HOUR) + 20)
 
-    assert lived_beside(Job("llama", "demo", "c", "t:1", "trainer", 8), ports) == Beside()
+    assert lived_beside(Job("llama", "demo", "c", "t:1", "trainer", 8), ports) == PoolExperience()
 
 
 def test_a_job_that_never_ran_and_one_that_nobody_submitted_are_not_counted(ports: Ports) -> None:
@@ -81,7 +81,7 @@ def test_a_job_that_never_ran_and_one_that_nobody_submitted_are_not_counted(port
     ports.jobs.save(replace(gpt, job_id="gpt", submitted_at=None, version=0))
     ports.jobs.save_run(replace(run, job_id="gpt", version=0))
 
-    assert lived_beside(Job("llama", "demo", "c", "t:1", "trainer", 8), ports) == Beside()
+    assert lived_beside(Job("llama", "demo", "c", "t:1", "trainer", 8), ports) == PoolExperience()
 
 
 def test_what_breaks_where_none_of_those_jobs_ran_is_not_counted(ports: Ports) -> None:
@@ -99,7 +99,7 @@ def test_only_the_newest_jobs_are_read(ports: Ports) -> None:
 
 
 def test_a_young_job_is_advised_by_what_its_pool_has_lived_through() -> None:
-    beside = Beside(3, 2, 8 * 9_000)
+    beside = PoolExperience(3, 2, 8 * 9_000)
 
     advice = advice_of(young(checkpoints=where()), [run(1, 0, 0, None)], (), at(1), beside)
 

@@ -9,9 +9,9 @@ import pytest
 from nodeheal.adapters.memory.task_definitions import MemoryTaskDefinitions
 from nodeheal.contract.job_spec import JobSpec
 from nodeheal.contract.vocabulary import IncidentState, NodeState
-from nodeheal.domain.incident import Incident
-from nodeheal.domain.job import Run
-from nodeheal.domain.task_definition import Container, TaskDefinition
+from nodeheal.domain.jobs.job import Run
+from nodeheal.domain.jobs.task_definition import Container, TaskDefinition
+from nodeheal.domain.recovery.incident import Incident
 from nodeheal.ports import Ports
 from nodeheal.services.brakes import pause_pool
 from nodeheal.services.look_at_job import look_at_job

@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeheal.contract.vocabulary import NodeState
-from nodeheal.domain.incident import incident_id_of
-from nodeheal.domain.knobs import Budget, Mode, PoolPolicy
-from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.policy.policy_models import Budget, Mode, PoolPolicy
+from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.ports import Ports
 from nodeheal.services.end_incident import end_incident
 from nodeheal.services.pool_size import slots_of

@@ -8,8 +8,8 @@ import pytest
 from nodeheal.contract.names import pool_line
 from nodeheal.contract.steps import Decision
 from nodeheal.contract.vocabulary import Action, Awaited, NodeState, Step
-from nodeheal.domain.incident import Incident
 from nodeheal.domain.operation import VerbName
+from nodeheal.domain.recovery.incident import Incident
 from nodeheal.ports import Ports
 from nodeheal.services.queue import place_of, wake_after_reset, wake_all, wake_for_free_slots, wake_queue
 from tests.unit.builders import ACT, NOW, memory_ports, node, under_way, xid

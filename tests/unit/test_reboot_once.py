@@ -9,7 +9,7 @@ from nodeheal.contract.results import CallAgain
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Action, NodeState, Outcome, Provider
 from nodeheal.domain.errors import NotAccepted, NotFound
-from nodeheal.domain.machine import Machine
+from nodeheal.domain.fleet.machine import Machine
 from nodeheal.operations.steps import reboot_node
 from nodeheal.ports import CommandStatus
 from nodeheal.services.look_once import look_once

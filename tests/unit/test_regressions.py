@@ -10,7 +10,7 @@ from nodeheal.adapters.ecs.task import EcsTaskDetail
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import EndCause, Ending, JobState, NodeState, Outcome, Step, Verdict
 from nodeheal.domain.errors import NotAccepted, PlacementRefused
-from nodeheal.domain.incident import incident_id_of
+from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.operations.steps import run_diagnostics
 from nodeheal.ports import CommandStatus
 from nodeheal.ports.scheduler import TaskChange

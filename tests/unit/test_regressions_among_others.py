@@ -11,11 +11,11 @@ from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.results import Isolated
 from nodeheal.contract.steps import DecideRequest, StepRequest
 from nodeheal.contract.vocabulary import Ending, Escalation, Family, NodeState, Outcome, Step, Verdict
-from nodeheal.domain.decide import decide
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.domain.incident import incident_id_of
-from nodeheal.domain.policy import RecoveryPolicy
-from nodeheal.domain.surroundings import Sighting, sighting_of
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.recovery.decide import decide
+from nodeheal.domain.recovery.decision_context import Observation, observation_of
+from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.services.decide_next_step import decide_next_step
 from nodeheal.services.end_incident import end_incident
 from nodeheal.services.ingest import Ingested, ingest
@@ -39,10 +39,10 @@ def later(seconds: float) -> Any:
     return NOW + timedelta(seconds=seconds)
 
 
-def seen(code: int = 31, /, node_id: str = OTHER, job: str | None = "llama", **changes: Any) -> Sighting:
+def seen(code: int = 31, /, node_id: str = OTHER, job: str | None = "llama", **changes: Any) -> Observation:
     """A fault that was seen somewhere in the pool."""
     event_id = f"{node_id}-{code}-{changes.get('observed_at', NOW)}"
-    return sighting_of(xid(code, node_id=node_id, event_id=event_id, **changes), job)
+    return observation_of(xid(code, node_id=node_id, event_id=event_id, **changes), job)
 
 
 def with_policy(**changes: Any) -> RecoveryPolicy:
@@ -133,7 +133,7 @@ def test_a_one_rung_ladder_that_climbs_when_repeated_goes_to_a_human() -> None:
     rule = {"fault": "xid/92", "ladder": ["OBSERVE"], "next_rung": "repeated", "why": "three are too many"}
     hours_ago = tuple(seen(92, A, None, observed_at=later(-n * HOUR)) for n in (1, 2, 3))
 
-    story = Story(xid(92), job=None, policy=with_policy(overrides=[rule])).amid(sightings=hours_ago)
+    story = Story(xid(92), job=None, policy=with_policy(overrides=[rule])).amid(observations=hours_ago)
 
     assert story.next().step is Step.ESCALATE
 
@@ -239,7 +239,7 @@ def test_a_node_whose_fabric_is_anothers_incident_is_still_healed_of_its_own_fau
         "component": "0000:01:00.0",
     }
     owner = seen(0, OTHER, observed_at=later(-5), **fabric)
-    story = Story(xid(0, event_id="sxid", **fabric)).amid(sightings=(owner,))
+    story = Story(xid(0, event_id="sxid", **fabric)).amid(observations=(owner,))
     story.reports(xid(79, observed_at=later(1)))
 
     assert story.next().step is Step.ISOLATE
@@ -253,7 +253,7 @@ def test_a_node_whose_fabric_is_anothers_incident_is_still_healed_of_its_own_fau
 def test_a_restart_that_is_not_ours_does_not_close_what_was_reported_beside_it(
     code: int, job: str | None, step: Step
 ) -> None:
-    story = Story(xid(31), job=job).amid(job_is_running=True, sightings=(seen(31, observed_at=later(-1)),))
+    story = Story(xid(31), job=job).amid(job_is_running=True, observations=(seen(31, observed_at=later(-1)),))
 
     assert story.reports(xid(code, observed_at=later(1))).next().step is step
 
@@ -393,19 +393,19 @@ def test_a_retired_node_that_still_speaks_breaks_no_workflow() -> None:
 
 
 def test_two_nodes_without_a_job_are_not_taken_for_the_two_ends_of_a_link() -> None:
-    story = Story(xid(74), job=None).amid(sightings=(seen(74, job=None),)).isolated()
+    story = Story(xid(74), job=None).amid(observations=(seen(74, job=None),)).isolated()
 
     assert story.next().step is Step.REPLACE
 
 
 def test_a_label_that_the_whole_fleet_has_is_no_common_cause() -> None:
-    def apart(code: int, node_id: str, rack: str) -> Sighting:
+    def apart(code: int, node_id: str, rack: str) -> Observation:
         return seen(code, node_id, None, labels={"driver_version": "580.95.05", "rack": rack})
 
     around = (apart(74, OTHER, "r2"), apart(119, THIRD, "r3"))
     story = Story(xid(79, labels={"driver_version": "580.95.05", "rack": "r1"}), job=None)
 
-    assert story.amid(sightings=around, pool_nodes=10).next().step is Step.ISOLATE
+    assert story.amid(observations=around, pool_nodes=10).next().step is Step.ISOLATE
 
 
 def test_what_the_policy_only_observes_does_not_trip_the_breaker() -> None:
@@ -413,7 +413,7 @@ def test_what_the_policy_only_observes_does_not_trip_the_breaker() -> None:
     around = tuple(seen(74, f"mi-{n:02}", None, labels={"rack": "r7"}) for n in range(3))
     story = Story(xid(79, labels={"rack": "r7"}), job=None, policy=policy)
 
-    assert story.amid(sightings=around, pool_nodes=10).next().step is Step.ISOLATE
+    assert story.amid(observations=around, pool_nodes=10).next().step is Step.ISOLATE
 
 
 # Time ----------------------------------------------------------------------------------------------------------------

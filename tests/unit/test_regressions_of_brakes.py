@@ -20,13 +20,13 @@ from nodeheal.contract.vocabulary import (
     Step,
     Verdict,
 )
-from nodeheal.domain.approval import Answer
-from nodeheal.domain.brakes import why_trip
-from nodeheal.domain.correlate import breaker_key, is_dropped_by_reset, reset_key
 from nodeheal.domain.errors import MachineRefused, NotAccepted
-from nodeheal.domain.incident import TimelineEntry, decision_entry, incident_id_of, result_entry
-from nodeheal.domain.job import Job
-from nodeheal.domain.pool import Pool as PoolBrakes
+from nodeheal.domain.faults.correlation import breaker_key, is_dropped_by_reset, reset_key
+from nodeheal.domain.fleet.pool import Pool as PoolBrakes
+from nodeheal.domain.jobs.job import Job
+from nodeheal.domain.recovery.approval_links import Answer
+from nodeheal.domain.recovery.guardrails import breaker_cause
+from nodeheal.domain.recovery.incident import TimelineEntry, decision_entry, incident_id_of, result_entry
 from nodeheal.services import approval_page
 from nodeheal.services.brakes import pause_node, reset_breaker, trip_breaker
 from nodeheal.services.compose_waiting import compose_question
@@ -201,7 +201,7 @@ def test_what_wakes_a_wait_while_the_breaker_is_open_lets_it_wait_on() -> None:
 
 def test_all_that_an_open_breaker_holds_is_one_page_whatever_else_fails_beside_it() -> None:
     alone = Story(xid(79)).amid(pool=OPEN).next()
-    among_many = Story(xid(79)).amid(pool=OPEN, sightings=crowd(5), pool_nodes=10).next()
+    among_many = Story(xid(79)).amid(pool=OPEN, observations=crowd(5), pool_nodes=10).next()
 
     assert alone.page_key == among_many.page_key
 
@@ -215,9 +215,9 @@ def test_a_breaker_that_opens_in_the_middle_says_that_the_node_stays_isolated() 
 
 @pytest.mark.parametrize(("mode", "trips"), [("act", True), ("approve", True), ("observe", False)])
 def test_the_breaker_opens_wherever_nodeheal_may_act_be_it_after_a_yes(mode: str, trips: bool) -> None:
-    story = Story(xid(79)).amid(sightings=crowd(5), pool_nodes=10)
+    story = Story(xid(79)).amid(observations=crowd(5), pool_nodes=10)
 
-    assert (why_trip(story.history, with_policy(default_pool={"mode": mode}), NOW) is not None) is trips
+    assert (breaker_cause(story.history, with_policy(default_pool={"mode": mode}), NOW) is not None) is trips
 
 
 @pytest.mark.parametrize(
@@ -226,16 +226,16 @@ def test_the_breaker_opens_wherever_nodeheal_may_act_be_it_after_a_yes(mode: str
     ids=["a fault of the job's", "on a node that is opted out"],
 )
 def test_what_would_touch_no_node_opens_no_breaker(code: int, changes: dict[str, object]) -> None:
-    story = Story(xid(code)).amid(sightings=crowd(5), pool_nodes=10)
+    story = Story(xid(code)).amid(observations=crowd(5), pool_nodes=10)
 
-    assert why_trip(story.history, with_policy(**changes), NOW) is None
+    assert breaker_cause(story.history, with_policy(**changes), NOW) is None
 
 
 def test_only_what_has_waited_is_dropped_for_passed_diagnostics_and_not_if_it_came_again_after_them() -> None:
     passed = NOW + timedelta(seconds=60)
-    assert Story(xid(79)).amid(good_since=passed).next().step is Step.ISOLATE
+    assert Story(xid(79)).amid(healthy_since=passed).next().step is Step.ISOLATE
 
-    story = waited(full(Story(xid(79))), Outcome.DONE).amid(good_since=passed)
+    story = waited(full(Story(xid(79))), Outcome.DONE).amid(healthy_since=passed)
 
     assert story.reports(xid(79, event_id="again", observed_at=LATER)).next().step is Step.ISOLATE
 
@@ -602,7 +602,7 @@ def test_a_reset_is_written_once() -> None:
 def test_a_job_that_could_not_be_restarted_is_told_although_its_node_is_given_back_by_then() -> None:
     story = Story(xid(74)).isolated().swapped().passed().then(Outcome.FAILED, "its image is gone")
 
-    decision = story.amid(is_taken_away=True).next()
+    decision = story.amid(is_released_or_retired=True).next()
 
     assert decision.escalation is Escalation.JOB_NOT_RESTARTED
     assert "llama is down" in decision.reason
@@ -626,7 +626,7 @@ def test_a_node_that_is_back_has_nothing_of_the_isolation_left_and_lets_the_next
 
     it.give_back()
 
-    assert (it.node().drained_by_us, it.node().good_since) == (False, proven_at)
+    assert (it.node().drained_by_us, it.node().healthy_since) == (False, proven_at)
     assert "token-next-in-line" in it.ports.workflows.resumed  # type: ignore[attr-defined]
 
 
@@ -642,7 +642,7 @@ def test_a_fault_after_the_return_goes_to_a_human_and_to_no_further_rung() -> No
 def test_only_a_replacement_waits_for_the_diagnosis_of_a_link_and_only_before_anything_was_tried() -> None:
     policy = with_policy(overrides=[{"fault": "xid/74", "ladder": ["REBOOT", "REPLACE"], "why": "so we want it"}])
     other_end = (seen(74, B, observed_at=NOW + timedelta(seconds=1)),)
-    story = Story(xid(74), policy=policy).amid(sightings=other_end).isolated()
+    story = Story(xid(74), policy=policy).amid(observations=other_end).isolated()
 
     assert story.next().step is Step.REBOOT
     assert story.then(Outcome.TIMED_OUT, "no new boot id").next().step is Step.REPLACE

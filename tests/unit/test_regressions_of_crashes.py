@@ -10,7 +10,7 @@ from nodeheal.contract.job_spec import Checkpoints
 from nodeheal.contract.job_steps import JobRequest
 from nodeheal.contract.vocabulary import IncidentState, JobState, NodeState
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.domain.job import Job
+from nodeheal.domain.jobs.job import Job
 from nodeheal.operations.steps import reboot_node
 from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services.ask_after_ranks import ask_after_ranks

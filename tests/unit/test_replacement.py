@@ -12,14 +12,13 @@ from nodeheal.contract.names import OPERATOR_REQUEST
 from nodeheal.contract.results import CallAgain, Refused, Replaced, StepResult
 from nodeheal.contract.steps import Decision, Reservation, StepRequest
 from nodeheal.contract.vocabulary import Action, Awaited, NodeState, Outcome, Provider, Refusal, Step
-from nodeheal.domain.brakes import why_not_given_up
 from nodeheal.domain.errors import MachineRefused, NotAccepted
-from nodeheal.domain.incident import Incident, decision_entry, incident_id_of
-from nodeheal.domain.knobs import Budget, Mode, PoolPolicy
-from nodeheal.domain.machine import Alternative, GiveBack, Launch, Machine, Owner
-from nodeheal.domain.node import Node
-from nodeheal.domain.policy import RecoveryPolicy
-from nodeheal.domain.replacement import InGroup, Replacement
+from nodeheal.domain.fleet.machine import Alternative, GiveBack, Launch, Machine, Owner
+from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.policy.policy_models import Budget, InGroup, Mode, PoolPolicy, Replacement
+from nodeheal.domain.recovery.guardrails import keep_machine_reason
+from nodeheal.domain.recovery.incident import Incident, decision_entry, incident_id_of
 from nodeheal.services import new_machine, wakeup
 from nodeheal.services.brakes import pause_pool
 from nodeheal.services.isolate_node import isolate_node
@@ -805,8 +804,8 @@ def test_what_an_operator_has_asked_for_goes_in_observe_mode_too() -> None:
         pool.ports.incidents.history(asked.incident_id).incident, root=xid(79, code=OPERATOR_REQUEST, family="host")
     )
 
-    assert why_not_given_up(by_hand, "", RecoveryPolicy(), NOW) == ""
-    assert "paused" in why_not_given_up(by_hand, "pool demo is paused", RecoveryPolicy(), NOW)
+    assert keep_machine_reason(by_hand, "", RecoveryPolicy(), NOW) == ""
+    assert "paused" in keep_machine_reason(by_hand, "pool demo is paused", RecoveryPolicy(), NOW)
 
 
 # One owner ----------------------------------------------------------------------------------------------------------

@@ -17,8 +17,8 @@ from nodeheal.cli.main import app
 from nodeheal.contract import names
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.vocabulary import Family, NodeState, Verdict
-from nodeheal.domain.knobs import Budget, Mode, PoolPolicy
-from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.policy.policy_models import Budget, Mode, PoolPolicy
 from nodeheal.services.replay import Clock, Pace, Past, Replay, Replayed, in_order
 from tests.unit.builders import ACT, NOW, xid
 

@@ -8,9 +8,9 @@ import pytest
 from nodeheal.contract.job_spec import RestartLimits
 from nodeheal.contract.steps import Reservation
 from nodeheal.contract.vocabulary import Action, Outcome
-from nodeheal.domain.budget import spelled
-from nodeheal.domain.job import FoundCheckpoint, Job, Run
-from nodeheal.domain.restarts import own_limits, why_stuck
+from nodeheal.domain.jobs.job import FoundCheckpoint, Job, Run
+from nodeheal.domain.jobs.restarts import no_progress_reason, own_limits
+from nodeheal.domain.recovery.attempt_budget import attempts_text
 from nodeheal.services.launch_gang import launch_gang
 from nodeheal.services.reserve_attempt import why_no_attempt
 from tests.unit.builders import ACT, NOW
@@ -46,13 +46,16 @@ def test_whose_limit_it_is_is_told() -> None:
     window, total = own_limits(JOB)
     policys = Reservation(scope="job#llama", limit=ACT.limits[Action.RESTART_WORKLOAD])
 
-    assert spelled(policys, 10) == "10 of 10 job restarts in 24 h"
-    assert spelled(window, 10) == "10 of 10 job restarts of llama in 24 h (the job's own restarts.in_window)"
-    assert spelled(total, 3) == "3 of 100 job restarts of llama since it was submitted (the job's own restarts.total)"
+    assert attempts_text(policys, 10) == "10 of 10 job restarts in 24 h"
+    assert attempts_text(window, 10) == "10 of 10 job restarts of llama in 24 h (the job's own restarts.in_window)"
+    assert (
+        attempts_text(total, 3)
+        == "3 of 100 job restarts of llama since it was submitted (the job's own restarts.total)"
+    )
 
 
 def test_runs_that_begin_at_one_checkpoint_again_and_again_are_stuck() -> None:
-    told = why_stuck(stopped_at(HERE, without_progress=3), begun_at("", HERE, HERE, HERE))
+    told = no_progress_reason(stopped_at(HERE, without_progress=3), begun_at("", HERE, HERE, HERE))
 
     assert told == (
         f"llama gets no further: the last 3 runs have begun at {HERE} (step 100) and written no newer checkpoint; "
@@ -70,20 +73,20 @@ def test_runs_that_begin_at_one_checkpoint_again_and_again_are_stuck() -> None:
     ],
 )
 def test_who_may_get_further_is_not_stuck(paths: list[str], why: str) -> None:
-    assert why_stuck(stopped_at(HERE, without_progress=3), begun_at(*paths)) == "", why
+    assert no_progress_reason(stopped_at(HERE, without_progress=3), begun_at(*paths)) == "", why
 
 
 def test_where_nobody_knows_its_checkpoints_nobody_calls_it_stuck() -> None:
     runs = begun_at("", "", "", "")
 
-    assert why_stuck(replace(JOB, found=None), runs) == ""
-    assert why_stuck(stopped_at("", without_progress=1), runs) == ""
+    assert no_progress_reason(replace(JOB, found=None), runs) == ""
+    assert no_progress_reason(stopped_at("", without_progress=1), runs) == ""
 
 
 def test_runs_of_an_earlier_submission_do_not_count() -> None:
     before = begun_at(HERE, HERE, HERE, since=-timedelta(minutes=1))
 
-    assert why_stuck(stopped_at(HERE, without_progress=3), before) == ""
+    assert no_progress_reason(stopped_at(HERE, without_progress=3), before) == ""
 
 
 # In a recovery

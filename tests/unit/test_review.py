@@ -10,7 +10,8 @@ from nodeheal.contract.names import DRILL_MARK
 from nodeheal.contract.results import EvidenceSaved, StepResult
 from nodeheal.contract.steps import Decision
 from nodeheal.contract.vocabulary import Awaited, Ending, IncidentState, Outcome, Step
-from nodeheal.domain.incident import (
+from nodeheal.domain.jobs.job import GangTask, Job, Run
+from nodeheal.domain.recovery.incident import (
     History,
     Incident,
     TimelineEntry,
@@ -19,9 +20,8 @@ from nodeheal.domain.incident import (
     read_history,
     result_entry,
 )
-from nodeheal.domain.job import GangTask, Job, Run
-from nodeheal.domain.review import Accelerators, Review, read_back
-from nodeheal.domain.tally import add_up, spread
+from nodeheal.domain.review.incident_stats import spread, summarize
+from nodeheal.domain.review.review import Accelerators, Review, review_of
 from nodeheal.services.review_incidents import list_incidents, review_incident
 from nodeheal.services.steps import save_node
 from tests.unit.builders import NOW, FrozenClock, memory_ports, node, xid
@@ -68,7 +68,7 @@ class Told:
         return read_history(self.incident, self.entries)
 
     def review(self, accelerators: Accelerators = EIGHT) -> Review:
-        return read_back(self.history, accelerators, END)
+        return review_of(self.history, accelerators, END)
 
 
 def at(seconds: float) -> datetime:
@@ -182,7 +182,7 @@ def test_a_tally_counts_causes_endings_and_who_comes_again() -> None:
     second = replace(first, incident_id="inc-2", closed_at=at(10))
     third = replace(first, incident_id="inc-3", node_id="mi-other", ending=Ending.HANDED_TO_A_HUMAN, serial="2")
 
-    tally = add_up([first, second, third])
+    tally = summarize([first, second, third])
 
     assert (tally.incidents, tally.drills) == (3, 0)
     assert tally.time_to_recover is not None
@@ -196,7 +196,7 @@ def test_a_tally_counts_causes_endings_and_who_comes_again() -> None:
 def test_a_drill_is_counted_as_one_and_in_nothing_else() -> None:
     drill = Told(evidence=f"NVRM: Xid 79 {DRILL_MARK}").ended(5).review()
 
-    tally = add_up([drill])
+    tally = summarize([drill])
 
     assert drill.is_drill
     assert (tally.incidents, tally.drills, tally.time_to_recover, tally.by_cause) == (0, 1, None, {})

@@ -11,8 +11,8 @@ from nodeheal.adapters.ecs.task import EcsTaskDetail
 from nodeheal.contract.steps import AttemptLimit
 from nodeheal.contract.vocabulary import Action, NodeState, Step, Verdict
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.domain.node import BootView, moved
-from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.fleet.node import BootView, moved
+from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.operations.steps import run_diagnostics
 from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services.launch_gang import launch_gang

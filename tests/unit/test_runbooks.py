@@ -11,7 +11,7 @@ from botocore import xform_name
 
 from nodeheal.cli.main import app
 from nodeheal.contract.vocabulary import Escalation
-from nodeheal.domain.reading import runbook_file
+from nodeheal.domain.review.console_links import runbook_file
 from stacks.settings import REPOSITORY
 
 RUNBOOKS = REPOSITORY / "docs" / "runbooks"

@@ -6,8 +6,8 @@ import pytest
 
 from nodeheal.contract.results import Refused
 from nodeheal.contract.vocabulary import Action, Confirmation, Ending, Escalation, Outcome, Provider, Refusal, Step
-from nodeheal.domain.ladder import WITH_ARTICLE
-from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.verbs import VERBS
 from tests.unit.builders import ACT, xid
 from tests.unit.test_core_boundaries import with_policy
 from tests.unit.test_decide import Story, steps_of
@@ -41,7 +41,7 @@ def test_where_a_reboot_did_not_help_the_machine_is_stopped_and_started_before_i
     ]
     assert decision.deadline_seconds == MOVES.deadlines.stop_start_seconds
     assert "the reboot did not help" in decision.reason
-    assert WITH_ARTICLE[Action.STOP_START] in decision.reason
+    assert VERBS[Action.STOP_START].announced in decision.reason
     assert next_rung(stopped(story, boot_id="boot-3").failed()) is Action.REPLACE
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from nodeheal.adapters.ecs.stop_reasons import causes_of
-from nodeheal.domain.gang import breakage
-from nodeheal.domain.job import GangTask, Run
+from nodeheal.domain.jobs.gang import first_failure
+from nodeheal.domain.jobs.job import GangTask, Run
 from sandbox.ecs_agent import NoSuchImage, why_not_started
 from tests.unit.builders import NOW
 
@@ -24,7 +24,7 @@ def test_a_missing_image_or_program_is_the_definitions_fault_and_not_the_program
     reason = f"TaskFailedToStart: {why_not_started(error)}"
     task = GangTask("mi-a", 0, "boot-1", "place", "task", "STOPPED", end_causes=causes_of(reason), stopped_at=NOW)
 
-    broke = breakage(Run("llama", 1, NOW, "submitted", (task,)))
+    broke = first_failure(Run("llama", 1, NOW, "submitted", (task,)))
 
     assert broke is not None
     assert broke.never_ran

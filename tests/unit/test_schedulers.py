@@ -10,10 +10,10 @@ from nodeheal.adapters.aws.jobs import DynamoJobStore
 from nodeheal.adapters.memory.marks import MemoryMarks
 from nodeheal.adapters.memory.world import MemoryScheduler
 from nodeheal.contract.vocabulary import EndCause, NodeState, SchedulerKind
-from nodeheal.domain.enrolment import Enrolment
 from nodeheal.domain.errors import NotFound
-from nodeheal.domain.job import GangTask, Job, Run
-from nodeheal.domain.node import Node
+from nodeheal.domain.fleet.enrolment import Enrolment
+from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.jobs.job import GangTask, Job, Run
 from nodeheal.services.enroll_node import enroll_node
 from nodeheal.services.prepare_job import scheduler_of_pool
 from tests.unit.builders import NOW, memory_ports, node, scheduler_in

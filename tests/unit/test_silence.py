@@ -6,30 +6,39 @@ import pytest
 
 from nodeheal.agent.config import AgentConfig
 from nodeheal.contract.vocabulary import NodeState, Verdict
-from nodeheal.domain.knobs import Breaker
-from nodeheal.domain.silence import CONFIRMED, UNREACHABLE, Answer, Glimpse, Silence, Silent, find_silent, judge
+from nodeheal.domain.fleet.liveness import (
+    CONFIRMED,
+    UNREACHABLE,
+    NodeLiveness,
+    ProbeAnswer,
+    Silence,
+    SilentNodes,
+    find_silent,
+    judge,
+)
+from nodeheal.domain.policy.policy_models import Breaker
 from tests.unit.builders import NOW
 
 RULES = Silence()
-SSM_LOST = Answer("SSM", is_up=False, text="connection lost")
-UNREACHED = Answer("SSM", is_up=False, text="connection lost", is_unreachable=True)
-ECS_UP = Answer("ECS", is_up=True, text="agent connected")
-ECS_BLIND = Answer("ECS", is_up=None, text="not registered")
+SSM_LOST = ProbeAnswer("SSM", is_up=False, text="connection lost")
+UNREACHED = ProbeAnswer("SSM", is_up=False, text="connection lost", is_unreachable=True)
+ECS_UP = ProbeAnswer("ECS", is_up=True, text="agent connected")
+ECS_BLIND = ProbeAnswer("ECS", is_up=None, text="not registered")
 
 
-def seen(number: int, seconds_ago: float, state: NodeState = NodeState.HEALTHY) -> Glimpse:
-    return Glimpse(f"mi-{number:03}", NOW - timedelta(seconds=seconds_ago), state)
+def seen(number: int, seconds_ago: float, state: NodeState = NodeState.HEALTHY) -> NodeLiveness:
+    return NodeLiveness(f"mi-{number:03}", NOW - timedelta(seconds=seconds_ago), state)
 
 
-def found(*glimpses: Glimpse) -> Silent:
+def found(*glimpses: NodeLiveness) -> SilentNodes:
     return find_silent(glimpses, RULES, Breaker(), NOW)
 
 
-def numbers(glimpses: tuple[Glimpse, ...]) -> list[int]:
+def numbers(glimpses: tuple[NodeLiveness, ...]) -> list[int]:
     return [int(one.node_id.removeprefix("mi-")) for one in glimpses]
 
 
-def heard(count: int) -> list[Glimpse]:
+def heard(count: int) -> list[NodeLiveness]:
     return [seen(100 + number, 10) for number in range(count)]
 
 
@@ -115,7 +124,7 @@ def test_all_of_a_small_pool_at_once_are_too_many_and_its_only_node_is_not() -> 
     ],
 )
 def test_a_node_is_down_when_somebody_misses_it_and_nobody_hears_it(
-    said: tuple[Answer, ...], verdict: Verdict, subcode: str
+    said: tuple[ProbeAnswer, ...], verdict: Verdict, subcode: str
 ) -> None:
     assert judge(said)[:2] == (verdict, subcode)
 

@@ -11,13 +11,13 @@ from nodeheal.contract.health_event import DiagnosticsFinished, EvidenceFrozen, 
 from nodeheal.contract.results import Isolated, StepResult
 from nodeheal.contract.steps import DecideRequest, StepRequest
 from nodeheal.contract.vocabulary import Action, Confirmation, Ending, JobState, NodeState, Outcome, Step, Verdict
-from nodeheal.domain.decide import decide
 from nodeheal.domain.errors import NotAccepted, PlacementRefused
-from nodeheal.domain.incident import incident_id_of
-from nodeheal.domain.job import GangTask, Job, Run
-from nodeheal.domain.node import Node
-from nodeheal.domain.policy import RecoveryPolicy
-from nodeheal.domain.surroundings import Surroundings
+from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.jobs.job import GangTask, Job, Run
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.recovery.decide import decide
+from nodeheal.domain.recovery.decision_context import DecisionContext
+from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.operations.steps import freeze_evidence, reboot_node, run_diagnostics
 from nodeheal.ports import CommandStatus, Ports
 from nodeheal.ports.scheduler import TaskChange
@@ -868,8 +868,8 @@ def test_decide_and_the_service_agree() -> None:
     it = Incident()
     decision = it.request().decision
 
-    around = Surroundings(boot_id=it.node().boot_id)
-    history = replace(it.ports.incidents.history(it.id), turns=(), surroundings=around)
+    around = DecisionContext(boot_id=it.node().boot_id)
+    history = replace(it.ports.incidents.history(it.id), turns=(), context=around)
     assert decide(history, ACT, NOW) == decision
 
 

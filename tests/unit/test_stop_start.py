@@ -11,7 +11,7 @@ from nodeheal.contract.results import CallAgain, StepResult
 from nodeheal.contract.steps import Reservation, StepRequest
 from nodeheal.contract.vocabulary import Action, NodeState, Outcome, Provider, Refusal
 from nodeheal.domain.errors import MachineRefused, NotAccepted
-from nodeheal.domain.machine import Machine, Power
+from nodeheal.domain.fleet.machine import Machine, Power
 from nodeheal.operations.steps import reboot_node
 from nodeheal.services.look_once import look_once
 from nodeheal.services.wakeup import on_machine_stopped, on_node_booted

@@ -9,11 +9,11 @@ import pytest
 from nodeheal.contract.steps import DecideRequest, Decision
 from nodeheal.contract.vocabulary import EndCause, JobState, NodeState, Provider, Step, Verdict
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.domain.incident import Incident, incident_id_of
-from nodeheal.domain.job import GangTask, Job, Run
-from nodeheal.domain.node import Node
-from nodeheal.domain.policy import RecoveryPolicy
-from nodeheal.domain.silence import STOPPED, TERMINATED, Answer, Silence
+from nodeheal.domain.fleet.liveness import STOPPED, TERMINATED, ProbeAnswer, Silence
+from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.jobs.job import GangTask, Job, Run
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.recovery.incident import Incident, incident_id_of
 from nodeheal.ports import Place, Ports
 from nodeheal.services import sweep as sweep_module
 from nodeheal.services.decide_next_step import decide_next_step
@@ -22,8 +22,8 @@ from nodeheal.services.ingest import Ingested, ingest
 from nodeheal.services.sweep import Swept, sweep
 from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node, xid
 
-LOST = Answer("ECS", is_up=False, text="agent not connected")
-HEARD = Answer("ECS", is_up=True, text="agent connected")
+LOST = ProbeAnswer("ECS", is_up=False, text="agent not connected")
+HEARD = ProbeAnswer("ECS", is_up=True, text="agent connected")
 A = "mi-0000000000000000a"
 
 
@@ -42,7 +42,7 @@ class Cluster:
         assert self.ports.nodes.save(added)
         return added
 
-    def says(self, node_id: str, *said: Answer) -> None:
+    def says(self, node_id: str, *said: ProbeAnswer) -> None:
         self.ports.witnesses.says[node_id] = said  # type: ignore[attr-defined]
 
     def sweep(self, policy: RecoveryPolicy = ACT) -> Swept:
@@ -332,7 +332,7 @@ def test_all_are_recorded_before_the_first_is_acted_on() -> None:
 def test_a_machine_that_is_gone_without_a_job_is_no_fault(gone: str, state: NodeState) -> None:
     it = Cluster()
     it.add(A, provider=Provider.ec2)
-    it.says(A, LOST, Answer("EC2", is_up=False, text=f"the machine is {gone}", gone=gone))
+    it.says(A, LOST, ProbeAnswer("EC2", is_up=False, text=f"the machine is {gone}", gone=gone))
 
     it.sweep()
 
@@ -342,7 +342,7 @@ def test_a_machine_that_is_gone_without_a_job_is_no_fault(gone: str, state: Node
 def test_a_machine_that_is_gone_with_a_job_is_a_fault() -> None:
     it = Cluster()
     it.add(A, provider=Provider.ec2)
-    it.says(A, Answer("EC2", is_up=False, text="the machine is terminated", gone=TERMINATED))
+    it.says(A, ProbeAnswer("EC2", is_up=False, text="the machine is terminated", gone=TERMINATED))
     it.runs_job(mi_0000000000000000a="RUNNING", mi_speaking01="RUNNING")
 
     it.sweep()

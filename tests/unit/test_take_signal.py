@@ -8,10 +8,10 @@ import pytest
 
 from nodeheal.contract.vocabulary import JobState, NodeState, Outcome, Verdict
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.domain.incident import incident_id_of
-from nodeheal.domain.job import GangTask, Job, Run
-from nodeheal.domain.node import Node
+from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.jobs.job import GangTask, Job, Run
 from nodeheal.domain.operation import VerbName
+from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.ports import Ports
 from nodeheal.services.ingest import Ingested, ingest
 from nodeheal.services.take_signal import health_event, take_signal
@@ -133,7 +133,7 @@ def test_an_older_version_after_a_newer_one_is_history() -> None:
 
 
 def test_the_same_version_again_makes_up_for_what_a_crash_lost() -> None:
-    ports = world(heard={"ecs/CONTAINER_RUNTIME": drafts(recorded("ecs_health_runtime"))[0].version})
+    ports = world(signal_versions={"ecs/CONTAINER_RUNTIME": drafts(recorded("ecs_health_runtime"))[0].version})
 
     assert take(ports, recorded("ecs_health_runtime")) == [Ingested.OPENED]
 
@@ -154,21 +154,21 @@ def test_an_older_version_never_replaces_a_newer_one_written_meanwhile() -> None
 
     def race(node: Node) -> bool:
         if not lost:
-            lost.append(save(replace(known(ports), heard={REGISTRATION: 14802})))
+            lost.append(save(replace(known(ports), signal_versions={REGISTRATION: 14802})))
         return save(node)
 
     ports.nodes.save = race  # type: ignore[method-assign]
 
     assert take(ports, recorded("ecs_instance_disconnected")) == [Ingested.HISTORY]
-    assert known(ports).heard == {REGISTRATION: 14802}
+    assert known(ports).signal_versions == {REGISTRATION: 14802}
 
 
 def test_a_node_that_registers_anew_begins_to_count_anew() -> None:
-    ports = world(heard={"alarm/status": 7, "ecs/instance#of-the-registration-before": 90_000})
+    ports = world(signal_versions={"alarm/status": 7, "ecs/instance#of-the-registration-before": 90_000})
     take(ports, recorded("ec2_spot_warning"))
 
     assert take(ports, recorded("ecs_instance_disconnected")) == [Ingested.JOINED]
-    assert known(ports).heard == {"alarm/status": 7, REGISTRATION: 14801}
+    assert known(ports).signal_versions == {"alarm/status": 7, REGISTRATION: 14801}
 
 
 def test_a_version_that_cannot_be_written_comes_back_later() -> None:

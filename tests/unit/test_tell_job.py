@@ -10,8 +10,8 @@ from nodeheal.contract.job_steps import JobRequest, JobResult
 from nodeheal.contract.notification import SUBJECT_CHARACTERS, Notification
 from nodeheal.contract.vocabulary import JobState, JobStep, Next, Outcome, Phase, Trouble
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.domain.job import FoundCheckpoint, GangTask, Job, Run, job_of
-from nodeheal.domain.owner import Owner
+from nodeheal.domain.jobs.job import FoundCheckpoint, GangTask, Job, Run, job_of
+from nodeheal.domain.jobs.owner import Owner
 from nodeheal.ports import Ports
 from nodeheal.services.compose_job import (
     JobStory,

@@ -11,12 +11,12 @@ from nodeheal.contract.notification import Notification
 from nodeheal.contract.results import Isolated, StepResult
 from nodeheal.contract.steps import Decision, StepRequest
 from nodeheal.contract.vocabulary import Awaited, Ending, JobState, Outcome, Phase, Step, Verdict
-from nodeheal.domain.case import read_case
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.domain.incident import Turn, incident_id_of
-from nodeheal.domain.owner import Owner, parse_owner
-from nodeheal.domain.policy import RecoveryPolicy
-from nodeheal.domain.progress import read_progress
+from nodeheal.domain.faults.assessment import assess_faults
+from nodeheal.domain.jobs.owner import Owner, parse_owner
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.recovery.incident import Turn, incident_id_of
+from nodeheal.domain.recovery.progress import read_progress
 from nodeheal.ports import Ports
 from nodeheal.services.compose_owner import About, compose_runs_again
 from nodeheal.services.end_incident import end_incident
@@ -167,7 +167,7 @@ def runs_again(story: Story, **run_of: Any) -> str:
     assert job is not None
     assert run is not None
     seen = read_progress(story.history, story.policy)
-    fault = read_case(story.history, story.policy).fault
+    fault = assess_faults(story.history, story.policy).fault
     return words(compose_runs_again(About(ADA, job, replace(run, **run_of), story.history, seen, fault)))
 
 
@@ -197,7 +197,7 @@ def test_an_owner_hears_that_it_was_a_drill() -> None:
     job, run = it.ports.jobs.get("llama"), it.ports.jobs.get_run("llama", 1)
     assert job is not None
     assert run is not None
-    fault = read_case(drill.history, drill.policy).fault
+    fault = assess_faults(drill.history, drill.policy).fault
 
     letter = compose_runs_again(About(ADA, job, run, drill.history, read_progress(drill.history, drill.policy), fault))
 

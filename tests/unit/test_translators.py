@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from lambdas.take_signal import TRANSLATORS
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import Verdict
-from nodeheal.domain.catalog import find
+from nodeheal.domain.faults.catalog import find
 from tests.unit.foreign import EVERY, MACHINE, drafts, recorded
 
 # file: what it says, and whether it may open an incident by itself.

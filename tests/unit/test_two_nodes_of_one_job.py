@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from nodeheal.contract.results import Refused
 from nodeheal.contract.vocabulary import Action, Ending, IncidentState, Outcome, Refusal, Step
-from nodeheal.domain.incident import incident_id_of
+from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.services.ingest import ingest
 from nodeheal.services.launch_gang import launch_gang
 from tests.unit.builders import ACT, xid
@@ -54,7 +54,7 @@ def test_what_leaves_the_job_to_another_has_recovered_and_says_who_brings_it_bac
 
 def test_a_node_that_has_passed_its_diagnostics_since_is_fit_for_the_gang() -> None:
     it = healed()
-    it.ports.nodes.save(replace(it.node(B), good_since=it.clock()))
+    it.ports.nodes.save(replace(it.node(B), healthy_since=it.clock()))
 
     launch_gang(it.request(), it.ports, ACT)
 

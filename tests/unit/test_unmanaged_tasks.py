@@ -7,10 +7,19 @@ import pytest
 from nodeheal.adapters.memory.world import MemoryScheduler
 from nodeheal.contract.names import MANAGED_TAG, MANAGED_TAG_VALUE
 from nodeheal.contract.vocabulary import IncidentState, Verdict
-from nodeheal.domain.incident import TimelineEntry
-from nodeheal.domain.knobs import PoolPolicy
-from nodeheal.domain.policy import RecoveryPolicy
-from nodeheal.domain.unmanaged_task import SEEN, STARTED, STOPPED, UnmanagedTask, answered, dumped, left_tasks, not_back
+from nodeheal.domain.fleet.unmanaged_tasks import (
+    SEEN,
+    STARTED,
+    STOPPED,
+    UnmanagedTask,
+    answered,
+    dumped,
+    tasks_left_running,
+    tasks_not_restarted,
+)
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.policy.policy_models import PoolPolicy
+from nodeheal.domain.recovery.incident import TimelineEntry
 from nodeheal.services.end_incident import end_incident
 from nodeheal.services.isolate_node import isolate_node
 from nodeheal.services.release_node import release_node
@@ -101,13 +110,13 @@ def test_where_the_pool_says_so_a_task_whose_owner_agrees_is_stopped_and_started
     told = cluster.ports.incidents.history(cluster.incident_id)
     assert "stopped, to be started again: nightly-eval:3" in email_of(cluster)
     assert told.incident.summary.endswith("llama restarted from its last checkpoint, as run 2")  # and nothing of guests
-    assert left_tasks(told.timeline) == ["notebook:1 (2222, started by somebody)"]
+    assert tasks_left_running(told.timeline) == ["notebook:1 (2222, started by somebody)"]
 
 
 def test_what_people_say_makes_no_guest() -> None:
     said = TimelineEntry(NOW, "answer", "answer-0001", "refused by ada: task nightly-eval:3 is left to run")
 
-    assert left_tasks([said]) == []
+    assert tasks_left_running([said]) == []
 
 
 def test_after_a_swap_it_is_started_on_the_spare() -> None:
@@ -231,7 +240,7 @@ def test_what_we_have_stopped_and_nobody_has_started_is_not_back() -> None:
     told += [(STARTED, EVALUATION, ""), (STARTED, started, "arn:task/5555")]
     timeline = [TimelineEntry(NOW, "progress", f"{what}{guest.short_id}", "", data) for what, guest, data in told]
 
-    assert not_back(timeline) == [EVALUATION]
+    assert tasks_not_restarted(timeline) == [EVALUATION]
 
 
 def test_the_same_guest_under_another_mark_would_be_another_successor() -> None:

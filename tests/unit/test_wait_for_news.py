@@ -9,7 +9,7 @@ import pytest
 
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.vocabulary import Family, Outcome, Step, Verdict
-from nodeheal.domain.incident import incident_id_of
+from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.operations.engine import signal
 from nodeheal.ports import OperationStore, Ports
 from nodeheal.services.ingest import Ingested, ingest

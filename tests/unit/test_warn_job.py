@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from nodeheal.contract.vocabulary import Awaited, Family, Step
-from nodeheal.domain.catalog import find
-from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.faults.catalog import find
+from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.services.ingest import ingest
 from nodeheal.services.wait_for_news import wait_for_news
 from tests.unit.builders import ACT, scheduler_in, xid

@@ -9,7 +9,7 @@ from nodeheal.cli import connect
 from nodeheal.cli.main import app
 from nodeheal.contract.names import pool_line
 from nodeheal.contract.vocabulary import Action, Awaited, Ending, Escalation, IncidentState, NodeState, Outcome
-from nodeheal.domain.incident import event_entry, incident_id_of
+from nodeheal.domain.recovery.incident import event_entry, incident_id_of
 from nodeheal.services.brakes import trip_breaker
 from nodeheal.services.end_incident import end_incident
 from nodeheal.services.ingest import ingest

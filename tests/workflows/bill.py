@@ -13,9 +13,9 @@ from moto import mock_aws
 
 from nodeheal.agent.beat import Beat, request
 from nodeheal.contract.vocabulary import Family, Verdict
-from nodeheal.domain.evidence import Evidence
-from nodeheal.domain.owner import parse_owner
-from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.jobs.owner import parse_owner
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.policy.policy_models import Evidence
 from nodeheal.ports import Ports
 from nodeheal.services.ingest import ingest
 from nodeheal.simulation.prices import cost

@@ -12,7 +12,7 @@ from typing import Any
 
 from nodeheal.contract.job_steps import JobRequest
 from nodeheal.domain.errors import NotAccepted, Superseded
-from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.ports import Ports
 from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services import wakeup

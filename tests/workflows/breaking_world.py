@@ -17,9 +17,9 @@ from nodeheal.contract.health_event import DiagnosticsFinished, HealthEvent
 from nodeheal.contract.steps import DecideRequest, StepRequest
 from nodeheal.contract.vocabulary import IncidentState, Provider, Verdict
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.domain.machine import Machine, Power
-from nodeheal.domain.node import OUT_OF_SERVICE
-from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.fleet.machine import Machine, Power
+from nodeheal.domain.fleet.node import OUT_OF_SERVICE
+from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.ports import Ports
 from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services import new_machine, wakeup

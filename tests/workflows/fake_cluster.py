@@ -21,11 +21,11 @@ from nodeheal.contract.health_event import (
 from nodeheal.contract.names import evidence_key
 from nodeheal.contract.steps import DecideRequest, StepRequest
 from nodeheal.contract.vocabulary import Check, CheckpointFormat, Confirmation, IncidentState, JobState, Verdict
-from nodeheal.domain.approval import Links
-from nodeheal.domain.incident import incident_id_of
-from nodeheal.domain.job import Job
-from nodeheal.domain.node import Node
-from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.jobs.job import Job
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.recovery.approval_links import Links
+from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.operations.steps import freeze_evidence, reboot_node, run_diagnostics, wait_for_approval
 from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services import wakeup

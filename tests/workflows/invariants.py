@@ -10,14 +10,14 @@ from itertools import chain
 from typing import Any
 
 from nodeheal.contract.vocabulary import Action, IncidentState, NodeState
-from nodeheal.domain.budget import in_window
-from nodeheal.domain.incident import Incident
-from nodeheal.domain.job import GangTask, Job, Run
-from nodeheal.domain.knobs import Mode
-from nodeheal.domain.node import OUT_OF_SERVICE, Node
-from nodeheal.domain.policy import RecoveryPolicy
-from nodeheal.domain.surroundings import node_scope
-from nodeheal.domain.unmanaged_task import UnmanagedTask
+from nodeheal.domain.fleet.node import OUT_OF_SERVICE, Node
+from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
+from nodeheal.domain.jobs.job import GangTask, Job, Run
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.policy.policy_models import Mode
+from nodeheal.domain.recovery.attempt_budget import in_window
+from nodeheal.domain.recovery.decision_context import node_scope
+from nodeheal.domain.recovery.incident import Incident
 from nodeheal.ports import Ports
 from nodeheal.services.late_machine import LATE
 from tests.unit.builders import scheduler_in

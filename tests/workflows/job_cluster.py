@@ -15,8 +15,8 @@ from nodeheal.contract.job_spec import JobSpec
 from nodeheal.contract.job_steps import JobRequest
 from nodeheal.contract.vocabulary import CheckpointFormat, FabricRole, JobState, Verdict
 from nodeheal.domain.errors import Superseded
-from nodeheal.domain.job import Job, Run, job_of
-from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.jobs.job import Job, Run, job_of
+from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services import wakeup
 from nodeheal.services.attribute_failure import attribute_failure
@@ -37,7 +37,7 @@ from tests.workflows.walker import TIMEOUT, Error, Walk
 
 if TYPE_CHECKING:
     from nodeheal.contract.fabric import FabricOrder
-    from nodeheal.domain.node import Node
+    from nodeheal.domain.fleet.node import Node
 
 Json = dict[str, Any]
 Happening = Callable[["JobCluster"], object]

@@ -10,7 +10,7 @@ from itertools import combinations, permutations
 from typing import Any
 
 from nodeheal.contract.steps import StepRequest
-from nodeheal.domain.incident import Turn
+from nodeheal.domain.recovery.incident import Turn
 from tests.unit.builders import NOW, scheduler_in, xid
 from tests.workflows.breaking_world import ACTS, BreakingWorld
 from tests.workflows.fake_cluster import BROKEN, PEER

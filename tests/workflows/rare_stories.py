@@ -10,13 +10,12 @@ from nodeheal.adapters.memory.marks import MemoryMarks
 from nodeheal.contract.health_event import NodeBooted
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Family, IncidentState, Verdict
-from nodeheal.domain.approval import Answer, Question
-from nodeheal.domain.beat import Beat
-from nodeheal.domain.enrolment import Enrolment
-from nodeheal.domain.evidence import Evidence
-from nodeheal.domain.fold import SAME_EVENTS_AT_MOST
-from nodeheal.domain.knobs import NewNodes
-from nodeheal.domain.machine import STOPPED_BY_CALL, Launch
+from nodeheal.domain.fleet.enrolment import Enrolment
+from nodeheal.domain.fleet.liveness import Heartbeat
+from nodeheal.domain.fleet.machine import STOPPED_BY_CALL, Launch
+from nodeheal.domain.policy.policy_models import Evidence, NewNodes
+from nodeheal.domain.recovery.approval_links import Answer, Question
+from nodeheal.domain.recovery.timeline_fold import SAME_EVENTS_AT_MOST
 from nodeheal.ports import Place
 from nodeheal.ports.signals import Draft
 from nodeheal.services.answer_approval import answer_approval
@@ -80,7 +79,7 @@ def _hears(fuse: Fuse) -> BreakingWorld:
     """Agents keep an interval that the policy does not want any more."""
     it = BreakingWorld(fuse, ACT)
     for name in (BROKEN, PEER, SPARE):
-        beat = Beat(f"AROA:{name}", "boot-1", it.clock(), every_seconds=300.0)
+        beat = Heartbeat(f"AROA:{name}", "boot-1", it.clock(), every_seconds=300.0)
         it.plain.heartbeats.beats[beat.who] = beat  # type: ignore[attr-defined]
     return it
 
@@ -329,7 +328,7 @@ def _new_nodes_come(it: BreakingWorld) -> None:
     it._begun.append(first.incident_id)
     it.plain.incidents.finish(replace(first, state=IncidentState.ESCALATED))
     it.paged.add(first.incident_id)
-    it.plain.nodes.save(replace(it.node(names[1]), good_since=it.clock()))
+    it.plain.nodes.save(replace(it.node(names[1]), healthy_since=it.clock()))
     it.does("sweep", lambda: sweep(it.ports, it.policy))
     it.walk_what_was_started()
 

@@ -10,8 +10,8 @@ from nodeheal.contract.job_spec import Checkpoints
 from nodeheal.contract.names import TRAINING_HANG
 from nodeheal.contract.vocabulary import CheckpointFormat, Family
 from nodeheal.domain.errors import NotAccepted, PlacementRefused
-from nodeheal.domain.job import GangTask, Job, Run
-from nodeheal.domain.owner import parse_owner
+from nodeheal.domain.jobs.job import GangTask, Job, Run
+from nodeheal.domain.jobs.owner import parse_owner
 from nodeheal.ports import Ports
 from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services import wakeup

@@ -8,13 +8,13 @@ from nodeheal.adapters.memory.marks import MemoryMarks
 from nodeheal.contract import names
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Action, IncidentState, NodeState, Verdict
-from nodeheal.domain.approval import Answer, Question
-from nodeheal.domain.enrolment import Enrolment
-from nodeheal.domain.evidence import Evidence
-from nodeheal.domain.incident import incident_id_of
-from nodeheal.domain.machine import Machine
-from nodeheal.domain.policy import RecoveryPolicy
-from nodeheal.domain.unmanaged_task import UnmanagedTask
+from nodeheal.domain.fleet.enrolment import Enrolment
+from nodeheal.domain.fleet.machine import Machine
+from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.policy.policy_models import Evidence
+from nodeheal.domain.recovery.approval_links import Answer, Question
+from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.services.answer_approval import answer_approval
 from nodeheal.services.brakes import pause_node, pause_pool, reset_breaker, trip_breaker
 from nodeheal.services.enroll_node import enroll_node

@@ -5,8 +5,8 @@ import pytest
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import IncidentState, NodeState
-from nodeheal.domain.approval import Answer, Question
-from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.recovery.approval_links import Answer, Question
 from nodeheal.services.answer_approval import answer_approval
 from nodeheal.services.brakes import pause_node, pause_pool, reset_breaker
 from nodeheal.services.ingest import ingest

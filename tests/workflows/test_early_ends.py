@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from nodeheal.contract.vocabulary import EndCause, Ending, Outcome
-from nodeheal.domain.job import GangTask, Job, Run
+from nodeheal.domain.jobs.job import GangTask, Job, Run
 from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services import wakeup
 from nodeheal.services.early_end import early_end

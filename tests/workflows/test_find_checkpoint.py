@@ -11,7 +11,7 @@ from nodeheal.contract.job_spec import Checkpoints
 from nodeheal.contract.job_steps import JobRequest
 from nodeheal.contract.steps import Decision, StepRequest
 from nodeheal.contract.vocabulary import CheckpointFormat, JobState, NodeState, Step
-from nodeheal.domain.job import FoundCheckpoint, job_of
+from nodeheal.domain.jobs.job import FoundCheckpoint, job_of
 from nodeheal.services import wakeup
 from nodeheal.services.find_checkpoint import find_checkpoint
 from nodeheal.services.ingest import ingest

@@ -20,9 +20,9 @@ from nodeheal.contract.health_event import (
 )
 from nodeheal.contract.vocabulary import Family, Verdict
 from nodeheal.contract.words import WORD_CHARACTERS
-from nodeheal.domain.fold import EVENTS_AT_MOST
-from nodeheal.domain.incident import fingerprint
-from nodeheal.domain.node import SETTLED_REMEMBERED
+from nodeheal.domain.fleet.node import RESOLVED_REMEMBERED
+from nodeheal.domain.recovery.incident import fingerprint
+from nodeheal.domain.recovery.timeline_fold import EVENTS_AT_MOST
 from nodeheal.ports import FAULTS_LOOKED_UP, Ports
 from nodeheal.services.ingest import Ingested, ingest
 from nodeheal.services.node_rates import HEARTBEATS_A_MINUTE, LATE_A_DAY, REPORTS_A_MINUTE
@@ -53,7 +53,7 @@ def crowded() -> dict[str, str]:
     words = ("w" * WORD_CHARACTERS,) * 2
     return {
         "|".join((Family.nvrm_other, f"{n:0{WORD_CHARACTERS}}", *words, "b" * 64)): f"2026-{n:059}"
-        for n in range(SETTLED_REMEMBERED)
+        for n in range(RESOLVED_REMEMBERED)
     }
 
 
@@ -64,7 +64,7 @@ def dearest_incident() -> dict[str, float]:
         cluster = FakeCluster(DEFAULTS, make_ports=make_ports)
         known = cluster.ports.nodes.get(BROKEN)
         assert known is not None
-        cluster.ports.nodes.save(replace(known, settled=crowded()))
+        cluster.ports.nodes.save(replace(known, resolved_faults=crowded()))
         for number in range(FAULTS_LOOKED_UP):
             before = {"node_id": BROKEN, "observed_at": NOW - timedelta(seconds=number)}
             cluster.ports.nodes.record(largest(number, OBSERVED).model_copy(update=before), "llama")
@@ -81,13 +81,13 @@ def dearest_report() -> Units:
     units, clock = Units(), FrozenClock()
     with metered_table(units) as make_ports:
         ports = make_ports(clock)
-        ports.nodes.save(node(settled=crowded()))
+        ports.nodes.save(node(resolved_faults=crowded()))
         for number in range(EVENTS_AT_MOST + 20):
             clock.now = NOW + timedelta(seconds=number)
             ingest(largest(number, REPEATS if number == 0 else str(1 + number)), ports, DEFAULTS)
         known = ports.nodes.get(node().node_id)
         assert known is not None
-        settled = replace(known, open_incident=None).settles(
+        settled = replace(known, open_incident=None).with_resolved_faults(
             {fingerprint(largest(0, REPEATS)): str(known.open_incident)}
         )
         ports.nodes.save(settled)
@@ -132,7 +132,7 @@ def sent_by_crowded(event: HealthEvent, times: int) -> tuple[Ingested, Units]:
     units, clock = Units(), FrozenClock()
     with metered_table(units) as make_ports:
         ports = make_ports(clock)
-        ports.nodes.save(node(settled=crowded()))
+        ports.nodes.save(node(resolved_faults=crowded()))
         for number in range(times):
             units.forget()
             became = ingest(event.model_copy(update={"event_id": f"e{number}"}), ports, DEFAULTS)
@@ -187,7 +187,7 @@ def test_a_boot_or_an_answer_costs_less_than_the_dearest_report(
     units, clock = Units(), FrozenClock()
     with metered_table(units) as make_ports:
         ports = make_ports(clock)
-        ports.nodes.save(node(settled=crowded()))
+        ports.nodes.save(node(resolved_faults=crowded()))
         units.forget()
         take(dearest_fact(kind, clock), ports)
 

@@ -5,10 +5,9 @@ import pytest
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.vocabulary import Ending, Family, Verdict
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.domain.evidence import Evidence
-from nodeheal.domain.knobs import Mode
-from nodeheal.domain.policy import RecoveryPolicy
-from nodeheal.domain.restarts import HANGS_OF_ONE_NODE
+from nodeheal.domain.jobs.restarts import HANGS_OF_ONE_NODE
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.policy.policy_models import Evidence, Mode
 from nodeheal.ports import Wait
 from nodeheal.services.hangs import HANG
 from nodeheal.services.ingest import Ingested, ingest

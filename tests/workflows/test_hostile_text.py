@@ -19,8 +19,8 @@ from nodeheal.cli import connect
 from nodeheal.cli.main import app
 from nodeheal.contract.health_event import NodeFact
 from nodeheal.contract.vocabulary import Action, Verdict
-from nodeheal.domain.approval import Answer
-from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.recovery.approval_links import Answer
 from nodeheal.services import approval_page
 from nodeheal.services.brakes import pause_node, pause_pool
 from nodeheal.services.request_action import request_action

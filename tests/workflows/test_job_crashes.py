@@ -10,7 +10,7 @@ import pytest
 
 from nodeheal.contract.vocabulary import Verdict
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.domain.job import job_of
+from nodeheal.domain.jobs.job import job_of
 from nodeheal.services.submit_job import restart_job, submit_job
 from nodeheal.services.sweep_jobs import sweep_jobs
 from tests.unit.builders import node

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from nodeheal.contract.vocabulary import Ending, JobState
-from nodeheal.domain.job import FoundCheckpoint
+from nodeheal.domain.jobs.job import FoundCheckpoint
 from nodeheal.services.submit_job import restart_job
 from tests.workflows.job_cluster import JobCluster, fails, finishes, is_recovered
 

@@ -9,8 +9,8 @@ import pytest
 from nodeheal.contract import names
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Action, Ending, NodeState, Outcome, Provider, Step, Verdict
-from nodeheal.domain.machine import Alternative, GiveBack, Machine, Power
-from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.fleet.machine import Alternative, GiveBack, Machine, Power
+from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.ports import Wait
 from nodeheal.services import new_machine
 from nodeheal.services.replacement_slots import REPLACEMENT, claim_slot

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from nodeheal.contract.vocabulary import JobState, Verdict
-from nodeheal.domain.job import GangTask, Job, Run
-from nodeheal.domain.knobs import Budget, Mode, PoolPolicy
+from nodeheal.domain.jobs.job import GangTask, Job, Run
+from nodeheal.domain.policy.policy_models import Budget, Mode, PoolPolicy
 from nodeheal.ports import Ports
 from nodeheal.services.steps import save_node
 from tests.unit.builders import ACT, FrozenClock, memory_ports, node, scheduler_in, xid

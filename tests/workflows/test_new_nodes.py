@@ -10,10 +10,10 @@ from nodeheal.contract.health_event import HealthEvent, NodeBooted
 from nodeheal.contract.names import NEW_NODE
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Action, Family, IncidentState, NodeState, Step, Verdict
-from nodeheal.domain.knobs import Budget, Mode, NewNodes
-from nodeheal.domain.policy import RecoveryPolicy
-from nodeheal.domain.pool import Pool
-from nodeheal.domain.unmanaged_task import UnmanagedTask
+from nodeheal.domain.fleet.pool import Pool
+from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.policy.policy_models import Budget, Mode, NewNodes
 from nodeheal.services import wakeup
 from nodeheal.services.ingest import Ingested
 from nodeheal.services.ingest import ingest as take
@@ -179,7 +179,7 @@ LEFT_ALONE: dict[str, tuple[RecoveryPolicy, Change]] = {
     "a job runs there": (ACT, _changes(job_id="llama")),
     "a job is about to start there": (ACT, _changes(claimed_by="llama")),
     "a replacement has it": (ACT, _changes(open_incident="inc-1")),
-    "a human gave it back": (ACT, _changes(good_since=NOW)),
+    "a human gave it back": (ACT, _changes(healthy_since=NOW)),
     "tasks of others run there": (ACT, _task_of_others),
 }
 

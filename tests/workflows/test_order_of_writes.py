@@ -10,8 +10,8 @@ from nodeheal.contract.names import pool_line
 from nodeheal.contract.results import StepResult
 from nodeheal.contract.vocabulary import JobState, JobStep, Next, Outcome
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.domain.incident import incident_id_of
 from nodeheal.domain.operation import VerbName
+from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services.end_job import end_job
 from nodeheal.services.stop_gang import stop_gang

@@ -13,11 +13,11 @@ import pytest
 from nodeheal.contract import names
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import NodeState, Verdict
-from nodeheal.domain.approval import Answer, Question
-from nodeheal.domain.incident import incident_id_of
-from nodeheal.domain.machine import Machine
-from nodeheal.domain.policy import RecoveryPolicy, parse_policy
-from nodeheal.domain.unmanaged_task import UnmanagedTask
+from nodeheal.domain.fleet.machine import Machine
+from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
+from nodeheal.domain.policy.policy import RecoveryPolicy, parse_policy
+from nodeheal.domain.recovery.approval_links import Answer, Question
+from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.services.answer_approval import answer_approval
 from nodeheal.services.brakes import pause_pool, reset_breaker
 from nodeheal.services.release_node import release_node

@@ -8,10 +8,10 @@ import pytest
 from nodeheal.contract.job_steps import JobRequest
 from nodeheal.contract.vocabulary import Action, Ending, JobState, NodeState, Outcome, Phase, Verdict
 from nodeheal.domain.errors import PlacementRefused
-from nodeheal.domain.job import job_of
-from nodeheal.domain.knobs import Budget, Mode, PoolPolicy
-from nodeheal.domain.policy import RecoveryPolicy
-from nodeheal.domain.surroundings import PastRecovery
+from nodeheal.domain.fleet.node import PastRecovery
+from nodeheal.domain.jobs.job import job_of
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.policy.policy_models import Budget, Mode, PoolPolicy
 from nodeheal.services import wakeup
 from nodeheal.services.brakes import pause_node, pause_pool
 from nodeheal.services.end_job import end_job

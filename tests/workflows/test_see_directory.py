@@ -7,7 +7,7 @@ import pytest
 from nodeheal.contract.health_event import Sight
 from nodeheal.contract.job_steps import JobRequest
 from nodeheal.contract.vocabulary import JobState, NodeState
-from nodeheal.domain.job import job_of
+from nodeheal.domain.jobs.job import job_of
 from nodeheal.services.find_checkpoint import find_checkpoint
 from nodeheal.services.job_steps import save_job
 from nodeheal.services.see_directory import AGAIN_SECONDS

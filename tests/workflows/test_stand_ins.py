@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING
 
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Ending, NodeState, Step
-from nodeheal.domain.evidence import Evidence
-from nodeheal.domain.job import Job, job_of
-from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.jobs.job import Job, job_of
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.policy.policy_models import Evidence
 from nodeheal.services.brakes import pause_pool
 from nodeheal.services.job_nodes import claim_stand_ins
 from nodeheal.services.steps import save_node

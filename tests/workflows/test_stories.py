@@ -3,7 +3,7 @@
 import pytest
 
 from nodeheal.contract.vocabulary import Action, Confirmation, Escalation, IncidentState, NodeState, Verdict
-from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.services.ingest import ingest
 from nodeheal.services.release_node import release_node
 from tests.unit.builders import ACT, scheduler_in, waiting, xid

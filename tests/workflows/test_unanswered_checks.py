@@ -7,8 +7,8 @@ import pytest
 
 from nodeheal.contract.health_event import DiagnosticsFinished
 from nodeheal.contract.vocabulary import IncidentState, NodeState, Outcome, Verdict
-from nodeheal.domain.incident import Incident
-from nodeheal.domain.job import CheckAnswer
+from nodeheal.domain.jobs.job import CheckAnswer
+from nodeheal.domain.recovery.incident import Incident
 from nodeheal.services import wakeup
 from nodeheal.services.check_nodes import JOB_CHECK
 from nodeheal.services.close_incident import close_incident

@@ -8,9 +8,9 @@ import pytest
 from nodeheal.contract.health_event import DiagnosticsFinished
 from nodeheal.contract.vocabulary import FabricRole, JobState, Verdict
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.domain.knobs import Fabric
-from nodeheal.domain.pairs import pairs_of, suspects
-from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.jobs.node_pairs import pairs_of, suspects
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.policy.policy_models import Fabric
 from nodeheal.ports import Wait
 from nodeheal.services import wakeup
 from nodeheal.services.steps import save_node

@@ -15,12 +15,12 @@ from nodeheal.adapters.aws.failures import explain
 from nodeheal.adapters.ecs.container_instances import tags_by_machine
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import NodeState, Provider, Verdict
-from nodeheal.domain.beat import Beat, after
-from nodeheal.domain.counted import counted
 from nodeheal.domain.errors import NodehealError
-from nodeheal.domain.knobs import Mode
-from nodeheal.domain.node import Node
-from nodeheal.domain.policy import RecoveryPolicy, parse_policy
+from nodeheal.domain.fleet.liveness import Heartbeat, apply_heartbeat
+from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.humanize import counted
+from nodeheal.domain.policy.policy import RecoveryPolicy, parse_policy
+from nodeheal.domain.policy.policy_models import Mode
 from nodeheal.ports import Ports
 
 GOOD, WARNING, BAD, UNKNOWN = "ok", "warn", "fail", "unknown"
@@ -341,7 +341,10 @@ def _nodes(account: Account) -> Iterator[Finding]:
     beats, now = ports.heartbeats.newest(), ports.clock()
     ssm = _managed_nodes(account)
     pools = {pool: [n for n in nodes if n.state is not NodeState.RETIRED] for pool, nodes in account.pools.items()}
-    pools = {pool: [after(node, beats.get(node.instance_id), now) for node in nodes] for pool, nodes in pools.items()}
+    pools = {
+        pool: [apply_heartbeat(node, beats.get(node.instance_id), now) for node in nodes]
+        for pool, nodes in pools.items()
+    }
     mute = [node for nodes in pools.values() for node in nodes if _is_mute(node, account, now)]
     roles = _roles(account, mute, ssm)
     ours = account.outputs.get("NodeRoleArn", "").rpartition("/")[2]
@@ -355,7 +358,7 @@ def _nodes(account: Account) -> Iterator[Finding]:
                 *_not_reporting(node, node in mute, roles.get(node.instance_id), ours),
                 *_not_believed(node, beats.get(node.instance_id), account),
                 *_not_registered(ssm.get(node.instance_id), ecs),
-                _not_passed(node) if node.is_heard else None,
+                _not_passed(node) if node.has_reported else None,
             ]
             for complaint in filter(None, wrong):
                 complaints.setdefault(complaint, []).append(node.node_id)
@@ -379,21 +382,21 @@ def _nodes(account: Account) -> Iterator[Finding]:
 
 def _is_mute(node: Node, account: Account, now: datetime) -> bool:
     silent_after = timedelta(seconds=account.policy.silence.silent_seconds)
-    return not node.is_heard or now - node.last_seen > silent_after
+    return not node.has_reported or now - node.last_seen > silent_after
 
 
 def _not_reporting(node: Node, is_mute: bool, role: str | None, ours: str) -> Iterator[Complaint]:
     """A node that reports has a role that lets it, so that only the role of a mute node is of interest."""
     if not is_mute:
         return
-    yield SILENT if node.is_heard else NEVER_REPORTED
+    yield SILENT if node.has_reported else NEVER_REPORTED
     if role == "":
         yield NO_ROLE
     elif role is not None and role != ours:
         yield _other_role(role, ours)
 
 
-def _not_believed(node: Node, beat: Beat | None, account: Account) -> Iterator[Complaint]:
+def _not_believed(node: Node, beat: Heartbeat | None, account: Account) -> Iterator[Complaint]:
     trusted = account.outputs.get("NodeRoleIds", "")
     if beat is not None and trusted and beat.role_id not in trusted.split(","):
         yield _unknown_role(beat.role_id)

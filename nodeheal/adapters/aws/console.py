@@ -1,6 +1,6 @@
 """Links into the AWS console, in whichever partition the account is."""
 
-from nodeheal.domain.reading import console_host, execution_url
+from nodeheal.domain.review.console_links import console_host, execution_url
 
 __all__ = ["console_host", "execution_arn", "execution_url", "workflow_arn"]
 

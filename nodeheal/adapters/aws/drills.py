@@ -7,9 +7,9 @@ from typing import Any
 
 from nodeheal.adapters.aws.calls import code_of
 from nodeheal.contract import names
-from nodeheal.domain.drill import DcgmDrill
 from nodeheal.domain.errors import NotFound
-from nodeheal.domain.node import Node
+from nodeheal.domain.faults.drill import DcgmDrill
+from nodeheal.domain.fleet.node import Node
 from nodeheal.ports import Clock
 
 # SSM accepts no shorter delivery timeout.

@@ -10,7 +10,7 @@ from nodeheal.adapters.aws.calls import code_of, is_throttle, throttles_named
 from nodeheal.adapters.aws.ec2_owner import Owners
 from nodeheal.contract import names
 from nodeheal.domain.errors import MachineRefused, NoCapacity, NotAccepted
-from nodeheal.domain.machine import Alternative, GiveBack, Launch, Machine, Power
+from nodeheal.domain.fleet.machine import Alternative, GiveBack, Launch, Machine, Power
 
 if TYPE_CHECKING:
     from botocore.exceptions import ClientError

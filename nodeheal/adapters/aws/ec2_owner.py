@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from nodeheal.adapters.aws.calls import throttles_named
-from nodeheal.domain.machine import Owner
+from nodeheal.domain.fleet.machine import Owner
 
 Found = tuple[Owner | None, str]
 

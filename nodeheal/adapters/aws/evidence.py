@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from nodeheal.adapters.aws.console import console_host
 from nodeheal.contract import names
-from nodeheal.domain.evidence import Upload
+from nodeheal.domain.recovery.evidence import Upload
 from nodeheal.ports import Clock
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from nodeheal.adapters.aws.calls import code_of, throttles_named
 from nodeheal.contract import names, words
-from nodeheal.domain.beat import Beat
+from nodeheal.domain.fleet.liveness import Heartbeat
 
 if TYPE_CHECKING:
     from types_boto3_dynamodb import DynamoDBClient
@@ -33,17 +33,17 @@ class DynamoHeartbeats:
         self._table = table
         self._roles = frozenset(roles)
 
-    def newest(self) -> Mapping[str, Beat]:
+    def newest(self) -> Mapping[str, Heartbeat]:
         return self._newest(self._scan())
 
-    def of(self, machine_id: str) -> Beat | None:
+    def of(self, machine_id: str) -> Heartbeat | None:
         # The key begins with the id of a role, which nobody here knows: DynamoDB looks through all, and sends one.
         found = self._scan(
             FilterExpression="contains(#who, :machine)", ExpressionAttributeValues={":machine": {"S": machine_id}}
         )
         return self._newest(found).get(machine_id)
 
-    def want(self, beat: Beat, every_seconds: float) -> None:
+    def want(self, beat: Heartbeat, every_seconds: float) -> None:
         from botocore.exceptions import ClientError
 
         try:
@@ -71,9 +71,9 @@ class DynamoHeartbeats:
             for page in pages:
                 yield from page["Items"]
 
-    def _newest(self, items: Iterator[Item]) -> dict[str, Beat]:
+    def _newest(self, items: Iterator[Item]) -> dict[str, Heartbeat]:
         """By machine. One that has been given another role has an item under each."""
-        found: dict[str, Beat] = {}
+        found: dict[str, Heartbeat] = {}
         for item in items:
             beat = _read(item)
             if beat is None or (self._roles and beat.role_id not in self._roles):
@@ -83,7 +83,7 @@ class DynamoHeartbeats:
         return found
 
 
-def _read(item: Item) -> Beat | None:
+def _read(item: Item) -> Heartbeat | None:
     """The beat, or None for what is none: a machine may write anything into its item, to nobody's harm but its own."""
     try:
         boot = item[names.BEAT_BOOT]["S"]
@@ -94,4 +94,4 @@ def _read(item: Item) -> Beat | None:
         return None
     if not re.fullmatch(words.BOOT_ID, boot) or not math.isfinite(every):
         return None
-    return Beat(item[names.BEAT_KEY]["S"], boot, at, every, wanted)
+    return Heartbeat(item[names.BEAT_KEY]["S"], boot, at, every, wanted)

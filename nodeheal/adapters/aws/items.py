@@ -20,6 +20,13 @@ _NOT_NOW = {"TransactionConflict", "ThrottlingError", "ProvisionedThroughputExce
 T = TypeVar("T")
 
 
+# Fields of a node that are stored under the names that they had in version 0.1.
+_STORED_AS = {
+    "resolved_faults": "settled",
+    "healthy_since": "good_since",
+    "diagnostic_baseline": "good_run",
+    "signal_versions": "heard",
+}
 _adapters: dict[type, TypeAdapter[Any]] = {}
 
 
@@ -33,7 +40,7 @@ def _adapter(kind: type) -> TypeAdapter[Any]:
 def fields_of(value: object) -> dict[str, Any]:
     """A value's fields as plain JSON types; what is None is left out."""
     dumped = _adapter(type(value)).dump_python(value, mode="json")
-    return {name: field for name, field in dumped.items() if field is not None}
+    return {_STORED_AS.get(name, name): field for name, field in dumped.items() if field is not None}
 
 
 def to_item(values: Mapping[str, Any]) -> Item:
@@ -55,8 +62,8 @@ def _exact(value: Any) -> Any:
 
 def from_item(kind: type[T], item: Item) -> T:
     """The value that an item holds. Keys and index attributes that the value does not have are left aside."""
-    known = frozenset(getattr(kind, "__dataclass_fields__", ()))
-    loaded: T = _adapter(kind).validate_python(plain({name: item[name] for name in item.keys() & known}))
+    known = {_STORED_AS.get(name, name): name for name in getattr(kind, "__dataclass_fields__", ())}
+    loaded: T = _adapter(kind).validate_python(plain({known[name]: item[name] for name in item.keys() & known.keys()}))
     return loaded
 
 

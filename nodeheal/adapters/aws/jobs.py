@@ -13,8 +13,8 @@ from nodeheal.adapters.aws.items import Item, Table, fields_of, from_item, plain
 from nodeheal.adapters.ecs.stop_reasons import causes_of
 from nodeheal.contract import names
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.domain.job import CheckAnswer, Job, Run
-from nodeheal.domain.lease import lease_ancestors, lease_path
+from nodeheal.domain.jobs.directory_lease import lease_ancestors, lease_path
+from nodeheal.domain.jobs.job import CheckAnswer, Job, Run
 
 ANSWER_DAYS = 90  # what a check has found is for whoever asks later why a node was not taken
 _HOLD_TRIES = 3  # the job that was in the way may have left a moment before it was looked for

@@ -9,9 +9,9 @@ from nodeheal.adapters.aws.items import Item, Table, fields_of, from_item, to_it
 from nodeheal.contract import names
 from nodeheal.contract.steps import AttemptLimit
 from nodeheal.contract.vocabulary import Action
-from nodeheal.domain import budget
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.domain.pool import Pool
+from nodeheal.domain.fleet.pool import Pool
+from nodeheal.domain.recovery import attempt_budget
 from nodeheal.ports import Clock
 
 # Two incidents can reach for one counter at once; eight in a row that all lose are a bug or an outage.
@@ -28,7 +28,7 @@ class DynamoAttemptLedger:
     def reserve(self, scope: str, attempt_id: str, limit: AttemptLimit) -> tuple[bool, int]:
         for _ in range(_WRITE_TRIES):
             attempts, version = self._read(scope, limit)
-            granted, counted = budget.reserve(attempts, attempt_id, limit, self._clock())
+            granted, counted = attempt_budget.reserve(attempts, attempt_id, limit, self._clock())
             if not granted or attempt_id in attempts or self._write(scope, limit, counted, version):
                 return granted, len(counted)
         raise NotAccepted(f"the attempts of {scope} are being written by others; nothing was spent")
@@ -44,7 +44,9 @@ class DynamoAttemptLedger:
     def spent(self, scope: str, *limits: AttemptLimit) -> Mapping[Action, int]:
         counters = {item["sk"]["S"]: item for item in self._table.query(scope, names.ATTEMPTS_PREFIX)}
         known = {limit.group: _attempts(counters.get(names.attempts_sk(limit.group.value), {})) for limit in limits}
-        return {limit.group: len(budget.in_window(known[limit.group], limit, self._clock())) for limit in limits}
+        return {
+            limit.group: len(attempt_budget.in_window(known[limit.group], limit, self._clock())) for limit in limits
+        }
 
     def _read(self, scope: str, limit: AttemptLimit) -> tuple[dict[str, datetime], int]:
         item = self._table.get(scope, names.attempts_sk(limit.group.value)) or {}

@@ -6,8 +6,8 @@ from typing import Any, Protocol
 from nodeheal.adapters.aws.calls import code_of
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import Provider, SchedulerKind
-from nodeheal.domain.enrolment import Mark, Registry
-from nodeheal.domain.node import Node
+from nodeheal.domain.fleet.enrolment import EnrolmentTag, Registry
+from nodeheal.domain.fleet.node import Node
 
 _UNKNOWN_MACHINE = ("InvalidInstanceID.NotFound", "InvalidInstanceID.Malformed")
 _GONE = ("shutting-down", "terminated")
@@ -17,13 +17,13 @@ _OURS = (names.MANAGED_TAG, names.RACK_TAG)
 class SchedulerMarks(Protocol):
     """Knows the mark of a node in its scheduler's own registry."""
 
-    def of(self, node: Node) -> Mark:
+    def of(self, node: Node) -> EnrolmentTag:
         """The mark as it is now."""
 
-    def put(self, mark: Mark, tags: dict[str, str]) -> None:
+    def put(self, mark: EnrolmentTag, tags: dict[str, str]) -> None:
         """Set these tags."""
 
-    def take(self, mark: Mark, keys: list[str]) -> None:
+    def take(self, mark: EnrolmentTag, keys: list[str]) -> None:
         """Remove them."""
 
 
@@ -33,12 +33,12 @@ class AwsMarks:
     def __init__(self, make: Callable[[str], Any], schedulers: Mapping[SchedulerKind, SchedulerMarks]) -> None:
         self._make, self._schedulers = make, schedulers
 
-    def of(self, node: Node) -> Sequence[Mark]:
+    def of(self, node: Node) -> Sequence[EnrolmentTag]:
         machine = self._instance(node) if node.provider is Provider.ec2 else self._managed_node(node)
         scheduler = self._schedulers.get(node.scheduler)
         return (machine, scheduler.of(node)) if scheduler is not None else (machine,)
 
-    def put(self, node: Node, mark: Mark, rack: str = "") -> None:
+    def put(self, node: Node, mark: EnrolmentTag, rack: str = "") -> None:
         wanted = {names.MANAGED_TAG: names.MANAGED_TAG_VALUE, **({names.RACK_TAG: rack} if rack else {})}
         upper = [{"Key": key, "Value": value} for key, value in wanted.items()]
         if mark.registry is Registry.SSM:
@@ -49,7 +49,7 @@ class AwsMarks:
         else:
             self._schedulers[node.scheduler].put(mark, wanted)
 
-    def take(self, node: Node, mark: Mark) -> None:
+    def take(self, node: Node, mark: EnrolmentTag) -> None:
         if mark.registry is Registry.SSM:
             where = {"ResourceType": "ManagedInstance", "ResourceId": mark.name}
             self._make("ssm").remove_tags_from_resource(**where, TagKeys=list(_OURS))
@@ -58,30 +58,30 @@ class AwsMarks:
         else:
             self._schedulers[node.scheduler].take(mark, list(_OURS))
 
-    def _managed_node(self, node: Node) -> Mark:
+    def _managed_node(self, node: Node) -> EnrolmentTag:
         ssm, name = self._make("ssm"), node.instance_id
         known = ssm.describe_instance_information(Filters=[{"Key": "InstanceIds", "Values": [name]}])
         if not known["InstanceInformationList"]:
-            return Mark(Registry.SSM)
+            return EnrolmentTag(Registry.SSM)
         tags = ssm.list_tags_for_resource(ResourceType="ManagedInstance", ResourceId=name)["TagList"]
         return _mark(Registry.SSM, name, {tag["Key"]: tag["Value"] for tag in tags})
 
-    def _instance(self, node: Node) -> Mark:
+    def _instance(self, node: Node) -> EnrolmentTag:
         from botocore.exceptions import ClientError
 
         try:
             found = self._make("ec2").describe_instances(InstanceIds=[node.instance_id])["Reservations"]
         except ClientError as error:
             if code_of(error) in _UNKNOWN_MACHINE:
-                return Mark(Registry.EC2)
+                return EnrolmentTag(Registry.EC2)
             raise
         machine = found[0]["Instances"][0]
         if machine["State"]["Name"] in _GONE:
-            return Mark(Registry.EC2)
+            return EnrolmentTag(Registry.EC2)
         tags = {tag["Key"]: tag["Value"] for tag in machine.get("Tags", [])}
         return _mark(Registry.EC2, node.instance_id, tags)
 
 
-def _mark(registry: Registry, name: str, tags: Mapping[str, str]) -> Mark:
+def _mark(registry: Registry, name: str, tags: Mapping[str, str]) -> EnrolmentTag:
     is_set = tags.get(names.MANAGED_TAG) == names.MANAGED_TAG_VALUE
-    return Mark(registry, name, is_set, tags.get(names.RACK_TAG, ""))
+    return EnrolmentTag(registry, name, is_set, tags.get(names.RACK_TAG, ""))

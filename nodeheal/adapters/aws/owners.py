@@ -6,7 +6,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from nodeheal.adapters.aws.calls import code_of, throttles_named
 from nodeheal.contract import names
-from nodeheal.domain.owner import Owner
+from nodeheal.domain.jobs.owner import Owner
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection

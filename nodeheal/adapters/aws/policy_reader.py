@@ -11,7 +11,7 @@ from typing import Protocol
 from nodeheal.adapters.aws.items import Table, to_item
 from nodeheal.contract import names
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.domain.policy import PolicyRefused, RecoveryPolicy, parse_policy
+from nodeheal.domain.policy.policy import PolicyRefused, RecoveryPolicy, parse_policy
 
 KEPT_SECONDS = 60
 

@@ -22,7 +22,7 @@ from nodeheal.adapters.aws.witnesses import AwsWitnesses
 from nodeheal.adapters.aws.workflows import StepFunctionsWorkflows
 from nodeheal.adapters.schedulers import schedulers
 from nodeheal.contract import names
-from nodeheal.domain.reading import Reading
+from nodeheal.domain.review.console_links import ConsoleLinks
 from nodeheal.ports import Ports
 
 
@@ -69,5 +69,5 @@ def aws_ports(
         find_checkpoint=commands.find_checkpoint,
         try_way=commands.try_way,
         clock=clock,
-        reading=Reading(recover_node_arn, runbooks),
+        reading=ConsoleLinks(recover_node_arn, runbooks),
     )

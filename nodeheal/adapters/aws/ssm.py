@@ -12,9 +12,9 @@ from nodeheal.adapters.aws.calls import code_of, throttles_named
 from nodeheal.contract import names
 from nodeheal.contract.fabric import FabricOrder
 from nodeheal.domain.errors import NotFound
-from nodeheal.domain.evidence import Diagnosis, EvidenceAsked
-from nodeheal.domain.job import DirectoryLook
-from nodeheal.domain.node import Node
+from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.jobs.job import DirectoryLook
+from nodeheal.domain.recovery.evidence import Diagnosis, EvidenceAsked
 from nodeheal.ports import Clock, CommandStatus
 
 if TYPE_CHECKING:

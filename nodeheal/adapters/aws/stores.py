@@ -12,11 +12,11 @@ from nodeheal.contract import names
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.vocabulary import NodeState
 from nodeheal.domain.errors import NotFound
-from nodeheal.domain.fold import Fold
-from nodeheal.domain.incident import History, Incident, TimelineEntry, event_entry, read_history
-from nodeheal.domain.node import Node
+from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.operation import Operation, OperationState
-from nodeheal.domain.surroundings import Sighting, sighting_of
+from nodeheal.domain.recovery.decision_context import Observation, observation_of
+from nodeheal.domain.recovery.incident import History, Incident, TimelineEntry, event_entry, read_history
+from nodeheal.domain.recovery.timeline_fold import Fold
 from nodeheal.ports import FAULTS_LOOKED_UP, Wait
 
 # How long what is only history is kept: a spool may bring an old event for days, an audit asks for a quarter.
@@ -27,7 +27,7 @@ UNENROLLED_SECONDS = 7 * 86_400
 WAIT_GRACE_DAYS = 2
 # A hundred nodes that fail together read each other's faults: what they need is one attribute, without the evidence.
 _SEEN = "seen"
-_SIGHTING = TypeAdapter(Sighting)
+_SIGHTING = TypeAdapter(Observation)
 
 
 def _sortable(at: datetime) -> str:
@@ -61,7 +61,7 @@ def _know_pool(table: Table, node: Node) -> None:
     """A pool is known before its first node is: a crash between leaves a pool without nodes, which nobody minds."""
     if node.state is NodeState.UNENROLLED:
         return
-    if node.version == 0 or not node.is_heard:
+    if node.version == 0 or not node.has_reported:
         table.put(to_item({"pk": names.POOLS_PK, "sk": names.pool_pk(node.pool), "pool": node.pool}))
 
 
@@ -95,7 +95,7 @@ class DynamoNodeStore:
         at = f"{_sortable(event.observed_at)}#{event.event_id}"
         item = {
             "pk": names.node_pk(event.node_id),
-            _SEEN: _SIGHTING.dump_json(sighting_of(event, job_id, note)).decode(),
+            _SEEN: _SIGHTING.dump_json(observation_of(event, job_id, note)).decode(),
             names.TTL_ATTRIBUTE: int(expires.timestamp()),
         }
         if note:
@@ -115,7 +115,7 @@ class DynamoNodeStore:
         sk = f"{names.REPORTS_PREFIX}{window}"
         return self._table.count(names.node_pk(node_id), sk, "reports", int(until.timestamp()))
 
-    def sightings(self, node_id: str, node_since: datetime, pool: str, pool_since: datetime) -> Sequence[Sighting]:
+    def sightings(self, node_id: str, node_since: datetime, pool: str, pool_since: datetime) -> Sequence[Observation]:
         own = self._table.query_from(
             names.node_pk(node_id),
             names.FAULT_PREFIX,

@@ -6,8 +6,8 @@ from datetime import datetime
 from nodeheal.adapters.aws.items import Table, fields_of, from_item, plain, to_item
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import IncidentState
-from nodeheal.domain.incident import Incident
-from nodeheal.domain.silence import Glimpse
+from nodeheal.domain.fleet.liveness import NodeLiveness
+from nodeheal.domain.recovery.incident import Incident
 from nodeheal.ports import Place
 
 # Sorts before whatever may follow in a key, and after the key itself.
@@ -24,14 +24,16 @@ class DynamoWatchlist:
     def pools(self) -> Sequence[str]:
         return sorted(plain(item)["pool"] for item in self._table.query(names.POOLS_PK, names.pool_pk("")))
 
-    def glimpses(self, pool: str, after: str, limit: int) -> tuple[Sequence[Glimpse], str]:
+    def glimpses(self, pool: str, after: str, limit: int) -> tuple[Sequence[NodeLiveness], str]:
         between = (f"{after}{_NEXT}" if after else "node#", f"node#{_END}")
         fields = ("node_id", "last_seen", "state", "instance_id", "boot_id", names.INDEX_SORT_KEY)
         items = self._table.page_index(
             names.INDEX, names.pool_pk(pool), between, kind=names.node_pk(""), limit=limit, fields=fields
         )
         is_end = len(items) < limit
-        return [from_item(Glimpse, item) for item in items], "" if is_end else plain(items[-1])[names.INDEX_SORT_KEY]
+        return [from_item(NodeLiveness, item) for item in items], "" if is_end else plain(items[-1])[
+            names.INDEX_SORT_KEY
+        ]
 
     def incidents(self, pool: str, state: IncidentState, since: datetime, until: datetime) -> Iterator[Incident]:
         prefix = f"incident#{state}#"

@@ -6,9 +6,8 @@ from typing import Any
 
 from nodeheal.adapters.aws.calls import code_of, throttles_named
 from nodeheal.domain.errors import NotFound
-from nodeheal.domain.job import GangTask, Job
-from nodeheal.domain.job_log import LogLine, Page
-from nodeheal.domain.task_definition import LogLocation
+from nodeheal.domain.jobs.job import GangTask, Job
+from nodeheal.domain.jobs.job_log import LogLine, LogLocation, Page
 from nodeheal.ports.scheduler import TaskDefinitions
 
 _LINES = 10_000  # that one call returns at most

@@ -6,8 +6,8 @@ from typing import Any
 from nodeheal.adapters.aws.calls import code_of
 from nodeheal.adapters.ecs.container_instances import find
 from nodeheal.contract import names
-from nodeheal.domain.enrolment import Mark, Registry
-from nodeheal.domain.node import Node
+from nodeheal.domain.fleet.enrolment import EnrolmentTag, Registry
+from nodeheal.domain.fleet.node import Node
 
 CONTAINER_INSTANCE = "ECS container instance"
 _UNKNOWN_CLUSTER = "ClusterNotFoundException"
@@ -19,20 +19,20 @@ class EcsMarks:
     def __init__(self, make: Callable[[str], Any]) -> None:
         self._make = make
 
-    def of(self, node: Node) -> Mark:
+    def of(self, node: Node) -> EnrolmentTag:
         ecs, arn = self._make("ecs"), self._arn(node)
         if arn is None:
-            return Mark(Registry.SCHEDULER, called=CONTAINER_INSTANCE)
+            return EnrolmentTag(Registry.SCHEDULER, called=CONTAINER_INSTANCE)
         seen = ecs.describe_container_instances(cluster=node.cluster, containerInstances=[arn], include=["TAGS"])
         tags = {tag["key"]: tag["value"] for each in seen["containerInstances"] for tag in each.get("tags", [])}
         is_set = tags.get(names.MANAGED_TAG) == names.MANAGED_TAG_VALUE
-        return Mark(Registry.SCHEDULER, arn, is_set, tags.get(names.RACK_TAG, ""), CONTAINER_INSTANCE)
+        return EnrolmentTag(Registry.SCHEDULER, arn, is_set, tags.get(names.RACK_TAG, ""), CONTAINER_INSTANCE)
 
-    def put(self, mark: Mark, tags: dict[str, str]) -> None:
+    def put(self, mark: EnrolmentTag, tags: dict[str, str]) -> None:
         lower = [{"key": key, "value": value} for key, value in tags.items()]
         self._make("ecs").tag_resource(resourceArn=mark.name, tags=lower)
 
-    def take(self, mark: Mark, keys: list[str]) -> None:
+    def take(self, mark: EnrolmentTag, keys: list[str]) -> None:
         self._make("ecs").untag_resource(resourceArn=mark.name, tagKeys=keys)
 
     def _arn(self, node: Node) -> str | None:

@@ -10,10 +10,10 @@ from nodeheal.adapters.ecs.container_instances import listed
 from nodeheal.adapters.ecs.task import EcsTaskDetail
 from nodeheal.contract import names
 from nodeheal.domain.errors import NotEnrolled, NotFound, PlacementRefused
-from nodeheal.domain.job import GangTask, Job, Run
-from nodeheal.domain.node import Node
-from nodeheal.domain.silence import Answer
-from nodeheal.domain.unmanaged_task import UnmanagedTask
+from nodeheal.domain.fleet.liveness import ProbeAnswer
+from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
+from nodeheal.domain.jobs.job import GangTask, Job, Run
 from nodeheal.ports.scheduler import NodePlacement, RankStatus
 
 if TYPE_CHECKING:
@@ -70,12 +70,12 @@ class EcsScheduler:
         if answer["failures"]:
             raise NotFound(f"{node.instance_id} in cluster {node.cluster}: {answer['failures'][0].get('reason')}")
 
-    def liveness(self, node: Node) -> Answer:
+    def liveness(self, node: Node) -> ProbeAnswer:
         if listed(self._client(), node.cluster, node.instance_id, connected=True):
-            return Answer("ECS", is_up=True, text="agent connected")
+            return ProbeAnswer("ECS", is_up=True, text="agent connected")
         if listed(self._client(), node.cluster, node.instance_id, connected=False):
-            return Answer("ECS", is_up=False, text="agent not connected")
-        return Answer("ECS", None, f"not registered in cluster {node.cluster}")
+            return ProbeAnswer("ECS", is_up=False, text="agent not connected")
+        return ProbeAnswer("ECS", None, f"not registered in cluster {node.cluster}")
 
     def placements_of(self, nodes: Sequence[Node]) -> Mapping[str, NodePlacement]:
         found: dict[str, NodePlacement] = {}

@@ -6,7 +6,8 @@ from nodeheal.adapters.aws.calls import code_of, throttles_named
 from nodeheal.contract import names
 from nodeheal.contract.job_spec import JobSpec, Mount
 from nodeheal.domain.errors import NotFound
-from nodeheal.domain.task_definition import Container, LogLocation, TaskDefinition
+from nodeheal.domain.jobs.job_log import LogLocation
+from nodeheal.domain.jobs.task_definition import Container, TaskDefinition
 
 if TYPE_CHECKING:
     from types_boto3_ecs import ECSClient

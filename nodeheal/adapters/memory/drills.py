@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass, field
 
-from nodeheal.domain.drill import DcgmDrill
 from nodeheal.domain.errors import NotFound
-from nodeheal.domain.node import Node
+from nodeheal.domain.faults.drill import DcgmDrill
+from nodeheal.domain.fleet.node import Node
 
 
 @dataclass

@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from nodeheal.domain.evidence import Upload
+from nodeheal.domain.recovery.evidence import Upload
 
 BUCKET = "evidence"
 

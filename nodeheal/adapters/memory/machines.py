@@ -6,7 +6,7 @@ from datetime import datetime
 
 from nodeheal.contract import names
 from nodeheal.domain.errors import MachineRefused, NoCapacity, NotAccepted
-from nodeheal.domain.machine import STOPPED_BY_CALL, Alternative, GiveBack, Launch, Machine, Power
+from nodeheal.domain.fleet.machine import STOPPED_BY_CALL, Alternative, GiveBack, Launch, Machine, Power
 
 
 @dataclass

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from nodeheal.domain.enrolment import Mark, Registry, registries_of
-from nodeheal.domain.node import Node
+from nodeheal.domain.fleet.enrolment import EnrolmentTag, Registry, registries_of
+from nodeheal.domain.fleet.node import Node
 
 
 @dataclass
@@ -16,30 +16,30 @@ class MemoryMarks:
     unknown: set[tuple[Registry, str]] = field(default_factory=set)
     broken: set[Registry] = field(default_factory=set)
 
-    def of(self, node: Node) -> Sequence[Mark]:
+    def of(self, node: Node) -> Sequence[EnrolmentTag]:
         return [self._mark(registry, node.node_id) for registry in registries_of(node.provider)]
 
-    def put(self, node: Node, mark: Mark, rack: str = "") -> None:
+    def put(self, node: Node, mark: EnrolmentTag, rack: str = "") -> None:
         self._must_work(mark)
         self.marked.add((mark.registry, node.node_id))
         if rack:
             self.racks[mark.registry, node.node_id] = rack
 
-    def take(self, node: Node, mark: Mark) -> None:
+    def take(self, node: Node, mark: EnrolmentTag) -> None:
         self._must_work(mark)
         self.marked.discard((mark.registry, node.node_id))
         self.racks.pop((mark.registry, node.node_id), None)
 
-    def _must_work(self, mark: Mark) -> None:
+    def _must_work(self, mark: EnrolmentTag) -> None:
         if mark.registry in self.broken:
             raise OSError("the line is dead")
 
-    def _mark(self, registry: Registry, node_id: str) -> Mark:
+    def _mark(self, registry: Registry, node_id: str) -> EnrolmentTag:
         if (registry, node_id) in self.unknown:
-            return Mark(registry, called=_called(registry))
+            return EnrolmentTag(registry, called=_called(registry))
         key = (registry, node_id)
         name = f"{registry.name}/{node_id}"
-        return Mark(registry, name, key in self.marked, self.racks.get(key, ""), _called(registry))
+        return EnrolmentTag(registry, name, key in self.marked, self.racks.get(key, ""), _called(registry))
 
 
 def _called(registry: Registry) -> str:

@@ -10,16 +10,16 @@ from operator import attrgetter
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.steps import AttemptLimit
 from nodeheal.contract.vocabulary import Action, NodeState
-from nodeheal.domain import budget
 from nodeheal.domain.errors import NotFound
-from nodeheal.domain.fold import Fold
-from nodeheal.domain.incident import History, Incident, TimelineEntry, event_entry, read_history
-from nodeheal.domain.job import CheckAnswer, Job, Run
-from nodeheal.domain.lease import lease_path, overlap
-from nodeheal.domain.node import Node
+from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.fleet.pool import Pool
+from nodeheal.domain.jobs.directory_lease import lease_path, overlap
+from nodeheal.domain.jobs.job import CheckAnswer, Job, Run
 from nodeheal.domain.operation import Operation, OperationState
-from nodeheal.domain.pool import Pool
-from nodeheal.domain.surroundings import Sighting, sighting_of
+from nodeheal.domain.recovery import attempt_budget
+from nodeheal.domain.recovery.decision_context import Observation, observation_of
+from nodeheal.domain.recovery.incident import History, Incident, TimelineEntry, event_entry, read_history
+from nodeheal.domain.recovery.timeline_fold import Fold
 from nodeheal.ports import FAULTS_LOOKED_UP, Clock, Wait
 
 
@@ -28,10 +28,10 @@ class MemoryNodeStore:
     """NodeStore."""
 
     nodes: dict[str, Node] = field(default_factory=dict)
-    recorded: dict[tuple[str, str, bool], tuple[HealthEvent, Sighting]] = field(default_factory=dict)
+    recorded: dict[tuple[str, str, bool], tuple[HealthEvent, Observation]] = field(default_factory=dict)
     reports: Counter[tuple[str, str]] = field(default_factory=Counter)
-    _by_node: defaultdict[str, list[Sighting]] = field(default_factory=lambda: defaultdict(list))
-    _by_pool: defaultdict[str, list[Sighting]] = field(default_factory=lambda: defaultdict(list))
+    _by_node: defaultdict[str, list[Observation]] = field(default_factory=lambda: defaultdict(list))
+    _by_pool: defaultdict[str, list[Observation]] = field(default_factory=lambda: defaultdict(list))
 
     def get(self, node_id: str) -> Node | None:
         return self.nodes.get(node_id)
@@ -55,7 +55,7 @@ class MemoryNodeStore:
         key = (event.node_id, event.event_id, bool(note))
         if key in self.recorded:
             return
-        sighting = sighting_of(event, job_id, note)
+        sighting = observation_of(event, job_id, note)
         self.recorded[key] = (event, sighting)
         if not note:
             insort(self._by_node[event.node_id], sighting, key=_IN_TIME)
@@ -66,13 +66,13 @@ class MemoryNodeStore:
         self.reports[node_id, window] += 1
         return self.reports[node_id, window]
 
-    def sightings(self, node_id: str, node_since: datetime, pool: str, pool_since: datetime) -> Sequence[Sighting]:
+    def sightings(self, node_id: str, node_since: datetime, pool: str, pool_since: datetime) -> Sequence[Observation]:
         own = _since(self._by_node[node_id], node_since)
         others = self.seen_in_pool(pool, pool_since)
         found = {(s.node_id, s.event_id): s for s in (*own, *others)}
         return sorted(found.values(), key=_IN_TIME)
 
-    def seen_in_pool(self, pool: str, since: datetime) -> Sequence[Sighting]:
+    def seen_in_pool(self, pool: str, since: datetime) -> Sequence[Observation]:
         """What the table reads over its index."""
         return _since(self._by_pool[pool], since)
 
@@ -80,7 +80,7 @@ class MemoryNodeStore:
 _IN_TIME = attrgetter("at", "event_id", "node_id")
 
 
-def _since(in_time: list[Sighting], since: datetime) -> list[Sighting]:
+def _since(in_time: list[Observation], since: datetime) -> list[Observation]:
     """The newest ones, as many as are looked up."""
     return in_time[bisect_left(in_time, since, key=lambda sighting: sighting.at) :][-FAULTS_LOOKED_UP:]
 
@@ -158,7 +158,7 @@ class MemoryAttemptLedger:
 
     def reserve(self, scope: str, attempt_id: str, limit: AttemptLimit) -> tuple[bool, int]:
         key = (scope, limit.group.value)
-        granted, counted = budget.reserve(self.counters.get(key, {}), attempt_id, limit, self.clock())
+        granted, counted = attempt_budget.reserve(self.counters.get(key, {}), attempt_id, limit, self.clock())
         self.counters[key] = counted
         return granted, len(counted)
 
@@ -167,7 +167,7 @@ class MemoryAttemptLedger:
 
     def spent(self, scope: str, *limits: AttemptLimit) -> Mapping[Action, int]:
         known = {limit.group: self.counters.get((scope, limit.group.value), {}) for limit in limits}
-        return {limit.group: len(budget.in_window(known[limit.group], limit, self.clock())) for limit in limits}
+        return {limit.group: len(attempt_budget.in_window(known[limit.group], limit, self.clock())) for limit in limits}
 
 
 @dataclass

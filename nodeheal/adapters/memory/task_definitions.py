@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from nodeheal.contract import names
 from nodeheal.contract.job_spec import JobSpec
 from nodeheal.domain.errors import NotFound
-from nodeheal.domain.job import GangTask, Job
-from nodeheal.domain.job_log import LogLine, Page
-from nodeheal.domain.task_definition import Container, LogLocation, TaskDefinition
+from nodeheal.domain.jobs.job import GangTask, Job
+from nodeheal.domain.jobs.job_log import LogLine, LogLocation, Page
+from nodeheal.domain.jobs.task_definition import Container, TaskDefinition
 
 
 @dataclass

@@ -6,9 +6,9 @@ from datetime import datetime
 
 from nodeheal.adapters.memory.stores import MemoryIncidentStore, MemoryNodeStore
 from nodeheal.contract.vocabulary import IncidentState, NodeState
-from nodeheal.domain.incident import Incident
-from nodeheal.domain.node import Node
-from nodeheal.domain.silence import Answer, Glimpse, glimpse_of
+from nodeheal.domain.fleet.liveness import NodeLiveness, ProbeAnswer, liveness_of
+from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.recovery.incident import Incident
 from nodeheal.ports import Place
 
 
@@ -23,10 +23,10 @@ class MemoryWatchlist:
     def pools(self) -> Sequence[str]:
         return sorted({node.pool for node in self._enrolled()})
 
-    def glimpses(self, pool: str, after: str, limit: int) -> tuple[Sequence[Glimpse], str]:
+    def glimpses(self, pool: str, after: str, limit: int) -> tuple[Sequence[NodeLiveness], str]:
         here = {f"node#{n.state}#{n.node_id}": n for n in self._enrolled() if n.pool == pool}
         keys = sorted(key for key in here if key > after)[:limit]
-        found = [glimpse_of(here[key]) for key in keys]
+        found = [liveness_of(here[key]) for key in keys]
         return found, keys[-1] if len(keys) == limit else ""
 
     def _enrolled(self) -> list[Node]:
@@ -48,9 +48,9 @@ class MemoryWatchlist:
 class MemoryWitnesses:
     """Witnesses. `says` holds what is said of each node; `asked` who was asked about, in order."""
 
-    says: dict[str, tuple[Answer, ...]] = field(default_factory=dict)
+    says: dict[str, tuple[ProbeAnswer, ...]] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
 
-    def ask(self, node: Node) -> Sequence[Answer]:
+    def ask(self, node: Node) -> Sequence[ProbeAnswer]:
         self.asked.append(node.node_id)
         return self.says.get(node.node_id, ())

@@ -10,11 +10,11 @@ from nodeheal.contract.job_steps import JobResult
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.results import StepResult
 from nodeheal.domain.errors import NotEnrolled, NotFound, PlacementRefused
-from nodeheal.domain.evidence import Diagnosis, EvidenceAsked
-from nodeheal.domain.job import DirectoryLook, GangTask, Job, Run
-from nodeheal.domain.node import Node
-from nodeheal.domain.silence import Answer
-from nodeheal.domain.unmanaged_task import UnmanagedTask
+from nodeheal.domain.fleet.liveness import ProbeAnswer
+from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
+from nodeheal.domain.jobs.job import DirectoryLook, GangTask, Job, Run
+from nodeheal.domain.recovery.evidence import Diagnosis, EvidenceAsked
 from nodeheal.ports import Clock, CommandStatus, Delivery
 from nodeheal.ports.scheduler import NodePlacement, RankStatus
 
@@ -67,11 +67,11 @@ class MemoryScheduler:
         if node.node_id in self.not_enrolled:
             raise NotEnrolled(f"{node.node_id} does not bear the operator's tag")
 
-    def liveness(self, node: Node) -> Answer:
+    def liveness(self, node: Node) -> ProbeAnswer:
         if node.node_id in self.unknown_nodes:
-            return Answer(node.scheduler, None, f"not registered in cluster {node.cluster}")
+            return ProbeAnswer(node.scheduler, None, f"not registered in cluster {node.cluster}")
         is_up = f"placement-of-{node.node_id}" not in self.disconnected
-        return Answer(node.scheduler, is_up=is_up, text="agent connected" if is_up else "agent not connected")
+        return ProbeAnswer(node.scheduler, is_up=is_up, text="agent connected" if is_up else "agent not connected")
 
     def start_rank(self, job: Job, run: Run, task: GangTask, environment: dict[str, str]) -> str:
         task_id = f"task-{job.job_id}-{run.number}-{task.rank}"

@@ -28,7 +28,7 @@ from nodeheal.agent.upload import BadTicket, NotUploaded, Ticket, read_ticket, u
 from nodeheal.contract.health_event import EvidenceFrozen
 from nodeheal.contract.steps import Accusation
 from nodeheal.contract.vocabulary import Confirmation
-from nodeheal.domain.evidence import Evidence
+from nodeheal.domain.policy.policy_models import Evidence
 from tests.unit.agent.fakes import PATIENCE_SECONDS, XID_79, FakeEventBridge, NodeFolder, kernel_line
 
 REPOSITORY = Path(__file__).parents[3]

@@ -24,7 +24,7 @@ from nodeheal.agent.thresholds import RAM_CORRECTED as RAM_CORRECTED_LIMIT
 from nodeheal.agent.thresholds import RDMA_ERRORS
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import Family
-from nodeheal.domain.catalog import find
+from nodeheal.domain.faults.catalog import find
 from tests.unit.agent.fakes import CONFIG
 
 RAM_CORRECTED, RDMA_MANY = int(RAM_CORRECTED_LIMIT.default), int(RDMA_ERRORS.default)

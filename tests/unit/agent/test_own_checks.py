@@ -29,7 +29,7 @@ from nodeheal.agent.event import Speaker, verdict_of
 from nodeheal.agent.main import main
 from nodeheal.contract import health_event as contract
 from nodeheal.contract.vocabulary import Confirmation, Family, Verdict
-from nodeheal.domain.catalog import catalog
+from nodeheal.domain.faults.catalog import catalog
 from sandbox.toml import toml
 from tests.unit.agent.fakes import CONFIG, IDENTITY, FakeEventBridge, NodeFolder, eventually
 from tests.unit.agent.test_agent_process import AgentProcess

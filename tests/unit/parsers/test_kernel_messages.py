@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from nodeheal.contract.vocabulary import Action, Family
-from nodeheal.domain.catalog import find
+from nodeheal.domain.faults.catalog import find
 from nodeheal.parsers.finding import Finding
 from nodeheal.parsers.kernel_line import parse_message
 from nodeheal.parsers.kernel_log import LogFormat, read_findings

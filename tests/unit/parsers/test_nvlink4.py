@@ -3,7 +3,7 @@
 import pytest
 
 from nodeheal.contract.vocabulary import Action, Family
-from nodeheal.domain.catalog import find
+from nodeheal.domain.faults.catalog import find
 from nodeheal.parsers.kernel_line import parse_message
 
 # Register (from 1) and bits, as WORKFLOW_NVLINK_ERR of the vendor's XID catalog lists them, by what it says of them.

@@ -1,6 +1,6 @@
 """The guards of tests/workflows/scenarios/afterwards.py: where each stands, and what goes wrong without it."""
 
-from nodeheal.domain.incident import Incident
+from nodeheal.domain.recovery.incident import Incident
 from nodeheal.services import (
     attribute_failure,
     end_incident,
@@ -43,14 +43,14 @@ GUARDS = (
     Guard(
         "which faults a restart has dealt with",
         end_incident._settled,
-        "not dealt_with_the_job(fault, policy, node.pool)",
+        "not was_fault_of_job(fault, policy, node.pool)",
         ends.the_next_run_fails_alike,
         "True",
     ),
     Guard(
         "which faults were settled for the last run",
         start_gang.start_ranks,
-        "not dealt_with_the_job(fault, policy, node.pool)",
+        "not was_fault_of_job(fault, policy, node.pool)",
         when.its_last_run_has_failed_alike,
         "True",
     ),

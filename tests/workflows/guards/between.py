@@ -16,7 +16,7 @@ from tests.workflows.scenarios import limits
 
 _NOTED = "ports.incidents.append(request.incident_id, line)"
 _WARNED = "ports.incidents.append(request.incident_id, entry)"
-_HEARD = "heard == node.heard or ports.nodes.save(replace(node, heard=heard))"
+_HEARD = "heard == node.signal_versions or ports.nodes.save(replace(node, signal_versions=heard))"
 
 GUARDS = (
     # Before the wait is stored

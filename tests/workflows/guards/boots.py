@@ -1,9 +1,9 @@
 """The guards of tests/workflows/scenarios/boots.py: where each stands, and the scenario that goes wrong without it."""
 
 from nodeheal.agent.order import why_refuse
-from nodeheal.domain import brakes, heal, progress
-from nodeheal.domain.incident import History
-from nodeheal.domain.node import Node
+from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.recovery import guardrails, progress, recover
+from nodeheal.domain.recovery.incident import History
 from nodeheal.operations import engine
 from nodeheal.services import check_nodes, ingest, isolate_node, replace_node, return_to_service, wakeup
 from tests.workflows.guards.guard import Guard, taken_for_saved
@@ -26,7 +26,7 @@ GUARDS = (
     Guard(
         "an event from before the proof",
         ingest._why_stale,
-        "node.good_since is not None and event.observed_at < node.good_since",
+        "node.healthy_since is not None and event.observed_at < node.healthy_since",
         when.a_fault_from_before_the_proof_comes_late,
     ),
     Guard(
@@ -63,8 +63,8 @@ GUARDS = (
     ),
     Guard(
         "that it has rebooted while it waited",
-        brakes.out_of_date,
-        "seen.has_waited or not around.is_job_broken",
+        guardrails.stale,
+        "progress.has_waited or not context.is_job_broken",
         when.it_rebooted_while_it_waited,
     ),
     Guard(
@@ -89,27 +89,27 @@ GUARDS = (
     ),
     Guard(
         "that it has come up again",
-        brakes.out_of_date,
-        "say.history.has_booted_since(fault.event)",
+        guardrails.stale,
+        "builder.history.has_booted_since(fault.event)",
         when.it_comes_up_again_without_a_job,
     ),
     Guard(
         "that its job is down",
-        brakes.out_of_date,
-        "not around.is_job_broken",
+        guardrails.stale,
+        "not context.is_job_broken",
         when.it_comes_up_again_and_its_job_is_down,
         "True",
     ),
     Guard(
         "that it may have mended itself",
-        heal._diagnose_new_boot,
+        recover._diagnose_new_boot,
         "not boot_id or now_on in ('', boot_id)",
         when.it_comes_up_again_and_its_job_is_down,
         "True",
     ),
     Guard(
         "what it shows on a boot of its own",
-        History.begun_anew,
+        History.rebased_on_latest_boot,
         "not later",
         when.it_fails_again_on_a_boot_of_its_own,
         "True",
@@ -161,7 +161,7 @@ GUARDS = (
     ),
     Guard(
         "that it was not isolated yet",
-        History.begun_anew,
+        History.rebased_on_latest_boot,
         "not turn.is_refused",
         when.it_fails_again_while_it_stands_in_line,
         "True",

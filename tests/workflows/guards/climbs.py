@@ -1,7 +1,9 @@
 """The guards of tests/workflows/scenarios/climbs.py: where each stands, and what goes wrong without it."""
 
 from nodeheal.adapters.memory.stores import MemoryJobNotes
-from nodeheal.domain import correlate, decide, ladder, node
+from nodeheal.domain.faults import correlation
+from nodeheal.domain.fleet import node
+from nodeheal.domain.recovery import decide, ladder
 from tests.workflows.guards.guard import Guard
 from tests.workflows.scenarios import climbs as when
 
@@ -9,53 +11,53 @@ GUARDS = (
     # Rungs
     Guard(
         "that attempts are spent",
-        ladder.why_spent,
+        ladder.spent_reason,
         "count >= reservation.limit.limit",
         when.its_reboots_are_spent,
     ),
     Guard(
         "which rungs are behind it",
-        ladder.next_rungs,
-        "HEIGHT[rung] <= reached",
+        ladder.remaining_steps,
+        "DISRUPTIVENESS[action] <= reached",
         when.its_reboot_is_not_repeated,
     ),
     # Under other jobs
     Guard(
         "under how many jobs it is the hardware",
-        correlate._under_other_jobs,
+        correlation._under_other_jobs,
         "len(jobs) < rules.other_jobs",
         when.its_accelerator_has_shown_it_under_other_jobs,
         "True",
     ),
     Guard(
         "on how many nodes it is the program",
-        correlate._under_other_jobs,
+        correlation._under_other_jobs,
         "len(nodes) >= rules.same_code_nodes",
         when.all_nodes_of_its_job_show_it_too,
     ),
     Guard(
         "which accelerator has shown it",
-        correlate._same_place,
+        correlation._same_place,
         "(s.node_id, s.component) == (event.node_id, event.component)",
         when.its_neighbours_accelerator_has_shown_it_under_other_jobs,
         "True",
     ),
     Guard(
         "what an accelerator has shown",
-        correlate._same_place,
+        correlation._same_place,
         "(s.family, s.code) == (event.family, event.code)",
         when.its_accelerator_has_shown_something_else_under_other_jobs,
         "True",
     ),
     Guard(
         "which run has shown it",
-        correlate.nodes_with,
+        correlation.nodes_with_fault,
         "started is not None and s.at < started <= event.observed_at",
         when.the_last_run_has_shown_it_on_another_node,
     ),
     Guard(
         "that a fabric has a name",
-        correlate._share_fabric,
+        correlation._share_fabric,
         "fabric is not None",
         when.no_fabric_is_told_of,
         "True",
@@ -63,46 +65,46 @@ GUARDS = (
     # While it comes up
     Guard(
         "that a node has time to come up",
-        decide._settle,
-        "say.now < settled_at",
+        decide._wait_for_startup,
+        "builder.now < settled_at",
         when.its_accelerators_are_missing_when_it_comes_up,
     ),
     Guard(
         "that something is still missing",
-        decide._settle,
+        decide._wait_for_startup,
         "last is not None and last.verdict is not Verdict.UNKNOWN",
         when.its_accelerators_are_missing_when_it_is_up,
     ),
     Guard(
         "that nothing is missing any more",
-        decide._settle,
+        decide._wait_for_startup,
         "last is not None and last.verdict is Verdict.OK",
         when.its_accelerators_are_there_when_it_is_up,
     ),
     Guard(
         "that nobody can tell",
-        decide._settle,
+        decide._wait_for_startup,
         "last.verdict is not Verdict.UNKNOWN",
         when.nobody_can_tell_when_it_is_up,
         "True",
     ),
     Guard(
         "what was said when it was up",
-        decide._settle,
+        decide._wait_for_startup,
         "e.observed_at >= settled_at",
         when.its_accelerators_are_missing_when_it_comes_up,
         "True",
     ),
     Guard(
         "who has come up",
-        decide._settle,
+        decide._wait_for_startup,
         "e.node_id == event.node_id",
         when.its_peers_accelerators_are_there,
         "True",
     ),
     Guard(
         "what was missing",
-        decide._settle,
+        decide._wait_for_startup,
         "(e.family, e.code, e.component, e.boot_id) == kind",
         when.something_else_of_it_is_there,
         "True",

@@ -1,7 +1,7 @@
 """The guards of tests/workflows/scenarios/found.py: where each stands, and what goes wrong without it."""
 
 from nodeheal.adapters.memory.stores import MemoryJobStore, MemoryNodeStore
-from nodeheal.domain import ladder
+from nodeheal.domain.recovery import ladder
 from nodeheal.services import (
     ingest,
     look_once,
@@ -65,8 +65,8 @@ GUARDS = (
     ),
     Guard(
         "what is done with a lemon",
-        ladder.next_rungs,
-        "say.policy.lemon.action in RUNGS",
+        ladder.remaining_steps,
+        "builder.policy.lemon.action in ESCALATION_STEPS",
         when.a_lemon_is_replaced,
     ),
     # Whose it is

@@ -157,7 +157,7 @@ GUARDS = (
     Guard(
         "that nothing is asked of a node that never spoke",
         request_action.request_action,
-        "not node.is_heard",
+        "not node.has_reported",
         when.something_is_asked_of_a_node_that_never_spoke,
     ),
     Guard(

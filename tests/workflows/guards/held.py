@@ -1,6 +1,7 @@
 """The guards of tests/workflows/scenarios/held.py: where each stands, and what goes wrong without it."""
 
-from nodeheal.domain import brakes, heal, ladder, machine
+from nodeheal.domain.fleet import machine
+from nodeheal.domain.recovery import guardrails, ladder, recover
 from nodeheal.services import replace_node, retire_broken
 from tests.workflows.guards.guard import Guard
 from tests.workflows.scenarios import held as when
@@ -9,66 +10,66 @@ GUARDS = (
     # In the middle of a recovery
     Guard(
         "the mode of the next rung",
-        brakes.held_in_the_middle,
-        "not held and mode_of(say, fault, rung) is Mode.observe",
+        guardrails.blocked_mid_recovery,
+        "not blocked and mode_of(builder, fault, action) is Mode.observe",
         when.its_next_rung_is_only_observed,
     ),
     Guard(
         "the breaker, for a node that is isolated",
-        brakes.held_in_the_middle,
-        "breaker(say, seen, fault)",
+        guardrails.blocked_mid_recovery,
+        "breaker(builder, progress, fault)",
         when.the_breaker_opens_when_it_is_isolated,
         "None",
     ),
     Guard(
         "that each rung is asked for",
-        brakes.held_in_the_middle,
-        "approval(say, seen, fault, rung)",
+        guardrails.blocked_mid_recovery,
+        "approval(builder, progress, fault, action)",
         when.its_reboot_was_approved_and_did_not_help,
         "None",
     ),
     Guard(
         "that a breaker is not waited for again and again",
-        brakes.breaker,
+        guardrails.breaker,
         "waited is None or waited.outcome is not Outcome.TIMED_OUT",
         when.nobody_resets_the_breaker_in_time,
         "True",
     ),
     Guard(
         "that a job was restarted before hands were held off",
-        brakes.held_back,
-        "seen.restart is not None",
+        guardrails.blocked_before_start,
+        "progress.restart is not None",
         when.its_pool_is_paused_when_its_job_fails_again,
     ),
     Guard(
         "that a node is taken away",
-        heal.heal,
-        "seen.returned is None and say.history.surroundings.is_taken_away",
+        recover.recover,
+        "progress.returned is None and builder.history.context.is_released_or_retired",
         when.it_is_given_back_when_it_is_isolated,
     ),
     Guard(
         "that a job runs again",
-        heal._taken_away,
-        "not say.history.surroundings.job_is_running",
+        recover._after_manual_release,
+        "not builder.history.context.job_is_running",
         when.its_job_runs_again_when_it_is_given_back,
         "True",
     ),
     Guard(
         "that a node fails after its return",
-        heal.heal,
-        "seen.returned is not None and seen.contradiction",
+        recover.recover,
+        "progress.returned is not None and progress.contradiction",
         when.it_fails_again_when_it_is_back,
     ),
     # What is old by the time that its turn has come
     Guard(
         "that a node has passed since",
-        brakes.out_of_date,
-        "seen.has_waited and around.good_since is not None and (around.good_since > last_seen_at)",
+        guardrails.stale,
+        "progress.has_waited and context.healthy_since is not None and (context.healthy_since > last_seen_at)",
         when.it_has_passed_while_it_stood_in_line,
     ),
     Guard(
         "what speaks against a node",
-        brakes.out_of_date,
+        guardrails.stale,
         "event.verdict is not Verdict.OK",
         when.it_has_passed_and_said_so_while_it_stood_in_line,
         "True",
@@ -76,33 +77,33 @@ GUARDS = (
     # What was asked for by hand
     Guard(
         "that nothing was touched when it was withdrawn",
-        brakes.withdrawn,
+        guardrails.cancelled_by_operator,
         "is_touched",
         when.a_request_is_withdrawn_when_it_is_isolated,
     ),
     Guard(
         "what is not of the one who withdraws",
-        brakes.withdrawn,
+        guardrails.cancelled_by_operator,
         "others",
         when.a_request_is_withdrawn_and_the_node_has_failed,
         nth=1,
     ),
     Guard(
         "what needs nobody when a request is withdrawn",
-        brakes.withdrawn,
+        guardrails.cancelled_by_operator,
         "f.action is not Action.OBSERVE",
         when.a_request_is_withdrawn_and_something_harmless_was_seen,
         "True",
     ),
     Guard(
         "that a human has asked for a replacement",
-        brakes.why_not_given_up,
+        guardrails.keep_machine_reason,
         "incident.root.code == OPERATOR_REQUEST",
         when.a_request_is_carried_out_in_a_pool_that_is_observed,
     ),
     Guard(
         "that a human has asked for no more than a reboot",
-        ladder.rungs_of,
+        ladder.escalation_steps,
         "not fault.is_by_hand",
         when.a_reboot_by_hand_has_not_helped,
         "True",
@@ -110,46 +111,46 @@ GUARDS = (
     # The ladder
     Guard(
         "what can be stopped and started",
-        ladder.rungs_of,
-        "say.history.surroundings.provider is not Provider.ec2",
+        ladder.escalation_steps,
+        "builder.history.context.provider not in providers",
         when.a_hybrid_node_cannot_be_stopped,
     ),
     Guard(
         "that a stop and start comes after a reboot",
-        ladder.rungs_of,
+        ladder.escalation_steps,
         "Action.REBOOT not in fault.ladder",
         when.its_ladder_has_no_reboot,
     ),
     Guard(
         "that a ladder never goes down",
-        ladder.why_spent,
+        ladder.spent_reason,
         "any((spent.get((scope, higher), 0) for scope in scopes))",
         when.it_was_replaced_in_this_window,
     ),
     Guard(
         "that a node is a lemon",
-        ladder.next_rungs,
-        "'' if fault.is_by_hand else why_lemon(say)",
+        ladder.remaining_steps,
+        "'' if fault.is_by_hand else lemon_reason(builder)",
         when.it_was_recovered_twice_this_week,
         "''",
     ),
     Guard(
         "which recoveries make a lemon",
-        ladder.why_lemon,
+        ladder.lemon_reason,
         "past.opened_at > oldest",
         when.it_was_recovered_long_ago,
         "True",
     ),
     Guard(
         "that its own incident makes a lemon once",
-        ladder.why_lemon,
+        ladder.lemon_reason,
         "past.incident_id != incident.incident_id",
         when.it_was_recovered_once_and_is_in_its_second_recovery,
         "True",
     ),
     Guard(
         "how many recoveries make a lemon",
-        ladder.why_lemon,
+        ladder.lemon_reason,
         "len(others) + 1 < rules.incidents",
         when.it_was_recovered_once,
     ),

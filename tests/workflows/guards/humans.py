@@ -1,10 +1,11 @@
 """The guards of tests/workflows/scenarios/humans.py: where each stands, and the scenario that goes wrong without it."""
 
-from nodeheal.domain import brakes, case, heal
-from nodeheal.domain.approval import Links
-from nodeheal.domain.incident import History
-from nodeheal.domain.policy import RecoveryPolicy
-from nodeheal.domain.surroundings import Surroundings
+from nodeheal.domain.faults import assessment
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.recovery import guardrails, recover
+from nodeheal.domain.recovery.approval_links import Links
+from nodeheal.domain.recovery.decision_context import DecisionContext
+from nodeheal.domain.recovery.incident import History
 from nodeheal.services import answer_approval, close_incident, retire_broken, withdraw_request
 from nodeheal.services import brakes as brakes_by_hand
 from tests.workflows.guards.guard import Guard, taken_for_saved
@@ -12,27 +13,34 @@ from tests.workflows.scenarios import humans as when
 
 GUARDS = (
     Guard(
-        "observe mode", brakes.held_back, "mode_of(say, fault, fault.action) is Mode.observe", when.the_pool_is_observed
+        "observe mode",
+        guardrails.blocked_before_start,
+        "mode_of(builder, fault, fault.action) is Mode.observe",
+        when.the_pool_is_observed,
     ),
     Guard("an opt-out", RecoveryPolicy.why_opted_out, "node_id in self.opted_out", when.the_node_is_opted_out),
     Guard(
         "a paused node",
-        Surroundings.why_paused,
+        DecisionContext.why_paused,
         "self.node_paused_until is not None and self.node_paused_until > now",
         when.the_node_is_paused,
     ),
-    Guard("a paused pool", Surroundings.why_paused, "self.pool.why_paused(now)", when.the_pool_is_paused, "''"),
+    Guard("a paused pool", DecisionContext.why_paused, "self.pool.why_paused(now)", when.the_pool_is_paused, "''"),
     Guard(
         "a pause in the middle",
-        brakes.held_in_the_middle,
-        "why_hands_off(say, fault)",
+        guardrails.blocked_mid_recovery,
+        "hands_off_reason(builder, fault)",
         when.it_is_paused_in_the_middle,
         "''",
     ),
     Guard(
-        "the question", brakes.approval, "mode_of(say, fault, action) is not Mode.approve", when.a_human_says_no, "True"
+        "the question",
+        guardrails.approval,
+        "mode_of(builder, fault, action) is not Mode.approve",
+        when.a_human_says_no,
+        "True",
     ),
-    Guard("the answer", brakes.approval, "answer.outcome is Outcome.DONE", when.a_human_says_no, "True"),
+    Guard("the answer", guardrails.approval, "answer.outcome is Outcome.DONE", when.a_human_says_no, "True"),
     Guard(
         "the time to answer",
         answer_approval.answer_approval,
@@ -52,7 +60,9 @@ GUARDS = (
         "known.breaker_reset_at != seen.breaker_reset_at",
         when.a_human_resets_the_breaker_meanwhile,
     ),
-    Guard("the breaker", brakes.breaker, "not pool.is_tripped and cause is None", when.many_fail_for_one_cause, "True"),
+    Guard(
+        "the breaker", guardrails.breaker, "not pool.is_tripped and cause is None", when.many_fail_for_one_cause, "True"
+    ),
     Guard(
         "that only what a human has is closed",
         close_incident.close_incident,
@@ -100,25 +110,25 @@ GUARDS = (
     Guard(
         "that what is asked for is of no boot",
         History.has_booted_since,
-        "not outlasts_its_boot(event)",
+        "not is_boot_independent(event)",
         when.an_isolation_of_an_idle_node_is_asked_for_and_it_boots,
         "True",
     ),
     Guard(
         "that what is asked for is done on any boot",
-        heal._boot_in_question,
-        "outlasts_its_boot(fault.event)",
+        recover._boot_concerned,
+        "is_boot_independent(fault.event)",
         when.a_replacement_is_asked_for_and_it_boots,
     ),
     Guard(
         "that it stands beside what comes later",
-        case._relevant,
-        "outlasts_its_boot(event)",
+        assessment._relevant,
+        "is_boot_independent(event)",
         when.an_isolation_is_asked_for_and_its_program_fails_on_another_boot,
     ),
     Guard(
         "that an operator wants it out of service",
-        case._case_of,
+        assessment._assessment_of,
         "fault.keeps_out",
         when.an_isolation_is_asked_for_and_it_fails,
     ),

@@ -1,6 +1,6 @@
 """The guards of tests/workflows/scenarios/jobs.py: where each stands, and the scenario that goes wrong without it."""
 
-from nodeheal.domain.spell import Spell
+from nodeheal.domain.recovery.decision_builder import DecisionBuilder
 from nodeheal.services import ask_after_ranks, launch_gang, start_gang, stop_gang, submit_job, wakeup
 from tests.workflows.guards.guard import Guard, not_saved, taken_for_saved
 from tests.workflows.scenarios import jobs as when
@@ -87,15 +87,15 @@ GUARDS = (
     ),
     Guard(
         "that a restart is of what its fault was last seen on",
-        Spell._decision,
-        "self.case.fault.alike[-1].observed_at",
+        DecisionBuilder._decision,
+        "self.assessment.fault.alike[-1].observed_at",
         when.its_next_run_shows_the_fault_again,
-        "self.case.fault.alike[0].observed_at",
+        "self.assessment.fault.alike[0].observed_at",
     ),
     Guard(
         "that a restart knows when its fault was seen",
-        Spell._decision,
-        "self.case.fault.alike[-1].observed_at if self.case.fault.alike else None",
+        DecisionBuilder._decision,
+        "self.assessment.fault.alike[-1].observed_at if self.assessment.fault.alike else None",
         when.its_next_run_shows_the_fault_again,
         "None",
     ),

@@ -28,7 +28,7 @@ GUARDS = (
     Guard(
         "that a job which gets no further is not launched",
         launch_gang.launch_gang,
-        "why_stuck(job, ports.jobs.runs(job.job_id))",
+        "no_progress_reason(job, ports.jobs.runs(job.job_id))",
         when.a_job_gets_no_further,
         "''",
     ),

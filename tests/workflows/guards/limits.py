@@ -1,7 +1,7 @@
 """The guards of tests/workflows/scenarios/limits.py: where each stands, and the scenario that goes wrong without it."""
 
 from nodeheal.adapters.memory.stores import MemoryJobNotes, MemoryPoolStore
-from nodeheal.domain import budget
+from nodeheal.domain.recovery import attempt_budget
 from nodeheal.services import choose_nodes, isolate_node, queue, reserve_attempt
 from tests.workflows.guards.guard import Guard
 from tests.workflows.scenarios import limits as when
@@ -79,7 +79,10 @@ GUARDS = (
     ),
     # Attempts
     Guard(
-        "the limit of attempts", budget.reserve, "len(counted) >= limit.limit", when.the_last_attempt_goes_to_another
+        "the limit of attempts",
+        attempt_budget.reserve,
+        "len(counted) >= limit.limit",
+        when.the_last_attempt_goes_to_another,
     ),
     Guard(
         "an attempt before anything is done",

@@ -29,7 +29,7 @@ GUARDS = (
     Guard(
         "that a node is silent still",
         hear_silence._still_silent,
-        "is_silent(glimpse_of(known).heard(beat, now), policy.silence, now)",
+        "is_silent(liveness_of(known).with_heartbeat(beat, now), policy.silence, now)",
         when.a_node_is_heard_while_the_silent_are_looked_at,
         "True",
     ),

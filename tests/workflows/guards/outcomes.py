@@ -1,11 +1,12 @@
 """The guards of tests/workflows/scenarios/outcomes.py: where each stands, and what goes wrong without it."""
 
-from nodeheal.domain import brakes, heal, ladder, unmanaged_task
+from nodeheal.domain.fleet.unmanaged_tasks import StoppedTask
+from nodeheal.domain.recovery import guardrails, ladder, recover
 from nodeheal.services import early_end, judge_checks, late_machine, unmanaged_tasks
 from tests.workflows.guards.guard import Guard
 from tests.workflows.scenarios import outcomes as when
 
-_OWED = unmanaged_task.Stopped.is_owed.fget  # type: ignore[attr-defined]
+_OWED = StoppedTask.is_owed.fget  # type: ignore[attr-defined]
 
 GUARDS = (
     # Checks of a job
@@ -55,36 +56,36 @@ GUARDS = (
     # Steps of a recovery
     Guard(
         "what a human has answered, for a pause",
-        brakes.held_back,
+        guardrails.blocked_before_start,
         "answer.outcome is Outcome.DONE",
         when.a_no_comes_before_its_node_is_paused,
         "True",
     ),
     Guard(
         "who brings the job back, when a node is given back",
-        heal._taken_away,
-        "not seen.job_is_left_to",
+        recover._after_manual_release,
+        "not progress.job_is_left_to",
         when.another_incident_brings_its_job_back_when_it_is_given_back,
         "True",
     ),
     Guard(
         "that a reboot is above the rung",
-        ladder.rungs_of,
-        "Action.REBOOT in rungs",
+        ladder.escalation_steps,
+        "Action.REBOOT in actions",
         when.its_reboots_were_in_earlier_incidents,
         "True",
     ),
     Guard(
         "what a job need not wait for",
-        heal.heal,
+        recover.recover,
         "moved.step is Step.DIAGNOSE",
         when.its_job_goes_on_elsewhere_at_once,
         "True",
     ),
     Guard(
         "whose broken node stays",
-        heal._climb,
-        "say.history.surroundings.provider is Provider.hybrid",
+        recover._next_step,
+        "builder.history.context.provider is Provider.hybrid",
         when.its_machine_can_be_replaced_when_its_job_has_moved,
         "True",
     ),

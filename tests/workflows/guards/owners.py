@@ -1,6 +1,6 @@
 """The guards of tests/workflows/scenarios/owners.py: where each stands, and the scenario that goes wrong without it."""
 
-from nodeheal.domain.node import Node
+from nodeheal.domain.fleet.node import Node
 from nodeheal.services import (
     close_incident,
     decide_next_step,

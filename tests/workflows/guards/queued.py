@@ -20,7 +20,7 @@ GUARDS = (
     Guard(
         "that the graver fault goes first",
         queue.place_of,
-        "HEIGHT[decision.action] if decision.action else 0",
+        "DISRUPTIVENESS[decision.action] if decision.action else 0",
         when.one_with_less_to_do_came_first,
         "0",
     ),

@@ -14,7 +14,7 @@ from tests.workflows.guards.guard import Guard, taken_for_saved
 from tests.workflows.scenarios import saves as when
 
 _NOTED = "ports.jobs.save_run(stored.with_task(replace(task, task_id=task_id, status='PENDING', stop_reason='')))"
-_RETURNS = "ports.nodes.save(replace(node, good_since=passed_at, passed_at=passed_at))"
+_RETURNS = "ports.nodes.save(replace(node, healthy_since=passed_at, passed_at=passed_at))"
 
 GUARDS = (
     Guard(
@@ -55,9 +55,9 @@ GUARDS = (
     Guard(
         "that a node is freed by hand",
         release_node.release_node,
-        "ports.nodes.save(replace(freed, open_incident=named, good_since=ports.clock()))",
+        "ports.nodes.save(replace(freed, open_incident=named, healthy_since=ports.clock()))",
         when.a_node_is_heard_while_it_is_given_back,
-        taken_for_saved("ports.nodes.save(replace(freed, open_incident=named, good_since=ports.clock()))"),
+        taken_for_saved("ports.nodes.save(replace(freed, open_incident=named, healthy_since=ports.clock()))"),
     ),
     Guard(
         "that what our isolation has left is forgotten",

@@ -1,6 +1,7 @@
 """The guards of tests/workflows/scenarios/shared.py: where each stands, and what goes wrong without it."""
 
-from nodeheal.domain import brakes, correlate, decide
+from nodeheal.domain.faults import correlation
+from nodeheal.domain.recovery import decide, guardrails
 from nodeheal.services import (
     hear_silence,
     ingest,
@@ -21,61 +22,61 @@ GUARDS = (
     # One restart of a job
     Guard(
         "whose restart it is",
-        decide._restart_only,
+        decide._restart_job_only,
         "first != fault.event.node_id",
         when.another_node_of_the_job_has_shown_it_first,
     ),
     Guard(
         "that the next run has failed",
-        decide._restart_only,
-        "seen.restart is not None and fault.alike[-1].observed_at > seen.restart.finished_at",
+        decide._restart_job_only,
+        "progress.restart is not None and fault.alike[-1].observed_at > progress.restart.finished_at",
         when.its_next_run_fails_alike,
     ),
     Guard(
         "that there is a next run",
-        decide._restart_only,
-        "seen.restart.outcome is Outcome.DONE",
+        decide._restart_job_only,
+        "progress.restart.outcome is Outcome.DONE",
         when.its_job_could_not_be_restarted,
         "True",
     ),
     Guard(
         "that somebody has said yes",
-        brakes.held_back,
+        guardrails.blocked_before_start,
         "answer.outcome is Outcome.DONE",
         when.a_yes_comes_before_its_node_is_paused,
     ),
     # One incident of a fabric
     Guard(
         "who has told first of a fabric",
-        correlate.owner_of_fabric,
+        correlation.owner_of_fabric,
         "is_before",
         when.another_node_of_its_fabric_has_told_later,
         "True",
     ),
     Guard(
         "which fabric it is",
-        correlate.owner_of_fabric,
+        correlation.owner_of_fabric,
         "_share_fabric(s, event)",
         when.another_fabric_is_broken_too,
         "True",
     ),
     Guard(
         "that another node owns it",
-        correlate.owner_of_fabric,
+        correlation.owner_of_fabric,
         "s.node_id != event.node_id",
         when.it_has_told_of_its_fabric_before,
         "True",
     ),
     Guard(
         "what is a fault of a fabric",
-        correlate.owner_of_fabric,
+        correlation.owner_of_fabric,
         "is_fabric",
         when.something_else_was_seen_in_its_fabric,
         "True",
     ),
     Guard(
         "that a fabric has one incident",
-        correlate.owner_of_fabric,
+        correlation.owner_of_fabric,
         "is_fabric and is_before and (s.node_id != event.node_id) and _share_fabric(s, event)",
         when.another_node_of_its_fabric_has_told_before,
     ),
@@ -124,7 +125,7 @@ GUARDS = (
     Guard(
         "that a peer is good again",
         launch_gang._why_unfit,
-        "node.good_since is not None and node.good_since >= fault.alike[-1].observed_at",
+        "node.healthy_since is not None and node.healthy_since >= fault.alike[-1].observed_at",
         when.its_peer_is_back_when_it_is_launched,
     ),
     Guard(

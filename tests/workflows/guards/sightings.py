@@ -2,7 +2,7 @@
 
 from nodeheal.adapters.memory.stores import MemoryJobNotes, MemoryNodeStore
 from nodeheal.adapters.memory.world import MemoryScheduler, MemoryWorkflows
-from nodeheal.domain import correlate
+from nodeheal.domain.faults import correlation
 from nodeheal.services import ingest
 from tests.workflows.guards.guard import Guard
 from tests.workflows.scenarios import sightings as when
@@ -39,7 +39,7 @@ GUARDS = (
     ),
     Guard(
         "which reboots were asked for",
-        correlate.common_cause,
+        correlation.common_cause,
         "s.code in (NEW_NODE, OPERATOR_REQUEST)",
         when.operators_ask_for_many_reboots,
     ),

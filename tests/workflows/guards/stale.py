@@ -1,6 +1,6 @@
 """The guards of tests/workflows/scenarios/stale.py: where each stands, and what goes wrong without it."""
 
-from nodeheal.domain import decide, heal
+from nodeheal.domain.recovery import decide, recover
 from nodeheal.services import (
     prepare_job,
     sweep,
@@ -128,14 +128,14 @@ GUARDS = (
     # Evidence
     Guard(
         "that evidence is switched off",
-        heal._evidence_first,
-        "not say.policy.evidence.enabled",
+        recover._evidence_first,
+        "not builder.policy.evidence.enabled",
         when.no_evidence_is_wanted,
     ),
     Guard(
         "that evidence of a hang is switched off",
-        decide._stacks_first,
-        "not say.policy.evidence.enabled",
+        decide._save_stacks_first,
+        "not builder.policy.evidence.enabled",
         when.no_stacks_are_wanted,
     ),
 )

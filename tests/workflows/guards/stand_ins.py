@@ -46,7 +46,7 @@ GUARDS = (
     Guard(
         "that a peer is good since its fault",
         launch_gang._why_unfit,
-        "node.good_since >= fault.alike[-1].observed_at",
+        "node.healthy_since >= fault.alike[-1].observed_at",
         when.its_peer_has_failed_since_it_was_good,
         "True",
     ),

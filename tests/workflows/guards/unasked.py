@@ -1,6 +1,7 @@
 """The guards of tests/workflows/scenarios/unasked.py: where each stands, and what goes wrong without it."""
 
-from nodeheal.domain import case, placement
+from nodeheal.domain.faults import assessment
+from nodeheal.domain.jobs import placement
 from nodeheal.services import job_steps
 from tests.workflows.guards.guard import Guard
 from tests.workflows.scenarios import unasked as when
@@ -14,7 +15,7 @@ GUARDS = (
     ),
     Guard(
         "which boot an incident is about",
-        case._relevant,
+        assessment._relevant,
         "event.boot_id == root.boot_id",
         when.a_reboot_was_asked_for_and_the_next_boot_fails,
         "True",

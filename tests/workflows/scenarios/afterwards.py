@@ -9,10 +9,10 @@ from typing import Any
 from nodeheal.contract.job_steps import JobRequest, JobResult
 from nodeheal.contract.names import NODES_LINE, TRAINING_HANG, pool_line
 from nodeheal.contract.vocabulary import Awaited, Ending, Family, IncidentState, JobState, JobStep, Next, Step
-from nodeheal.domain.incident import History, fingerprint
-from nodeheal.domain.job import GangTask, Run
+from nodeheal.domain.jobs.job import GangTask, Run
 from nodeheal.domain.operation import VerbName
-from nodeheal.domain.progress import read_progress
+from nodeheal.domain.recovery.incident import History, fingerprint
+from nodeheal.domain.recovery.progress import read_progress
 from nodeheal.ports import Wait
 from nodeheal.services import end_incident, job_nodes, look_around
 from nodeheal.services.brakes import pause_node, pause_pool
@@ -62,11 +62,11 @@ def its_last_run_has_failed_alike() -> list[str]:
     """That was settled for that run; and now the next one starts."""
     it = Moment()
     it.plain.jobs.save(JOB)
-    it.is_written(settled={fingerprint(xid(31)): "inc-of-before", fingerprint(xid(79)): "inc-of-before"})
+    it.is_written(resolved_faults={fingerprint(xid(31)): "inc-of-before", fingerprint(xid(79)): "inc-of-before"})
     run = record_run(replace(JOB, version=1), [node(BROKEN)], "mine", it.plain)
     it.does(lambda: start_ranks(JOB, run, it.ports, ACTS))
     known = it.plain.nodes.get(BROKEN)
-    is_news = known is not None and list(known.settled) == [fingerprint(xid(79))]
+    is_news = known is not None and list(known.resolved_faults) == [fingerprint(xid(79))]
     return [] if is_news else ["what the next run's program does wrong is taken for a repeat"]
 
 

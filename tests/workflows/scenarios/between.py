@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.vocabulary import NodeState, Step, Verdict
-from nodeheal.domain.job import GangTask
+from nodeheal.domain.jobs.job import GangTask
 from nodeheal.operations.steps import reboot_node
 from nodeheal.services.ask_for_checkpoint import ask_for_checkpoint
 from nodeheal.services.brakes import reset_breaker
@@ -99,7 +99,7 @@ def something_older_is_said_while_something_newer_is_written() -> list[str]:
     it.does(lambda: take_draft(older, it.ports, ACTS))
     kept = it.plain.nodes.get(BROKEN)
     started = it.plain.workflows.started  # type: ignore[attr-defined]
-    is_newest = kept is not None and kept.heard == {"agent": 2} and not started
+    is_newest = kept is not None and kept.signal_versions == {"agent": 2} and not started
     return [] if is_newest else ["what was said before is taken for the newest word"]
 
 

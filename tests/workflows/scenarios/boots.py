@@ -12,7 +12,7 @@ from nodeheal.contract.job_steps import JobRequest
 from nodeheal.contract.names import evidence_key
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Step, Verdict
-from nodeheal.domain.evidence import Evidence
+from nodeheal.domain.policy.policy_models import Evidence
 from nodeheal.services import wakeup
 from nodeheal.services.check_nodes import JOB_CHECK
 from tests.unit.builders import DIAGNOSTICS, EVIDENCE, NOW, named, request_id_of, xid
@@ -252,7 +252,7 @@ def it_fails_again_on_a_boot_of_its_own() -> list[str]:
 
     it.meanwhile["launch_gang"] = [fails]
     it.reports(xid(31))
-    is_seen_to = it.node().good_since is not None or it.node().open_incident is not None
+    is_seen_to = it.node().healthy_since is not None or it.node().open_incident is not None
     return wrong_with(it, (is_seen_to, "what it showed on its new boot was lost"))
 
 

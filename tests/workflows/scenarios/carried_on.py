@@ -10,8 +10,8 @@ from nodeheal.contract.names import group_line, pool_line
 from nodeheal.contract.results import StepResult
 from nodeheal.contract.steps import Decision, StepRequest
 from nodeheal.contract.vocabulary import Action, Awaited, NodeState, Outcome, Step
-from nodeheal.domain.incident import decision_entry, result_entry
 from nodeheal.domain.operation import VerbName
+from nodeheal.domain.recovery.incident import decision_entry, result_entry
 from nodeheal.operations.steps import run_diagnostics
 from nodeheal.ports import Place
 from nodeheal.services import sweep as sweeping

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 from nodeheal.contract.vocabulary import Action, Confirmation, Family, JobState, NodeState, Outcome, Step, Verdict
-from nodeheal.domain.surroundings import Sighting
+from nodeheal.domain.recovery.decision_context import Observation
 from nodeheal.services.isolate_node import isolate_node
 from nodeheal.services.sweep_jobs import sweep_jobs
 from tests.unit.builders import NOW, xid
@@ -46,33 +46,35 @@ def its_reboot_is_not_repeated() -> list[str]:
 
 def its_accelerator_has_shown_it_under_other_jobs() -> list[str]:
     others = tuple(_here(job=job) for job in ("bert", "gpt"))
-    return next_is(Story(xid(31)).amid(sightings=others), Step.ISOLATE)
+    return next_is(Story(xid(31)).amid(observations=others), Step.ISOLATE)
 
 
 def all_nodes_of_its_job_show_it_too() -> list[str]:
     """However often that accelerator has shown it: this time it is the program."""
     others = tuple(_here(job=job) for job in ("bert", "gpt"))
     peers = tuple(seen(31, f"mi-{number}", observed_at=NOW + timedelta(seconds=1)) for number in range(8))
-    return next_is(Story(xid(31)).amid(sightings=(*others, *peers)), Step.RESTART_WORKLOAD)
+    return next_is(Story(xid(31)).amid(observations=(*others, *peers)), Step.RESTART_WORKLOAD)
 
 
 def its_neighbours_accelerator_has_shown_it_under_other_jobs() -> list[str]:
     others = tuple(_here(job=job, component="0000:01:00.0") for job in ("bert", "gpt"))
-    return next_is(Story(xid(31)).amid(sightings=others), Step.RESTART_WORKLOAD)
+    return next_is(Story(xid(31)).amid(observations=others), Step.RESTART_WORKLOAD)
 
 
 def its_accelerator_has_shown_something_else_under_other_jobs() -> list[str]:
     others = tuple(_here(code=43, job=job) for job in ("bert", "gpt"))
-    return next_is(Story(xid(31)).amid(sightings=others), Step.RESTART_WORKLOAD)
+    return next_is(Story(xid(31)).amid(observations=others), Step.RESTART_WORKLOAD)
 
 
-def _here(code: int = 31, job: str = "llama", hours: float = 1, **changes: Any) -> Sighting:
+def _here(code: int = 31, job: str = "llama", hours: float = 1, **changes: Any) -> Observation:
     return seen(code, NODE, job, observed_at=NOW - timedelta(hours=hours), **changes)
 
 
 def the_last_run_has_shown_it_on_another_node() -> list[str]:
     """Seconds before: that run is over, and nobody else restarts this one."""
-    story = Story(xid(31)).amid(sightings=(seen(31, observed_at=EARLIER),), run_started_at=NOW - timedelta(seconds=5))
+    story = Story(xid(31)).amid(
+        observations=(seen(31, observed_at=EARLIER),), run_started_at=NOW - timedelta(seconds=5)
+    )
     return next_is(story, Step.RESTART_WORKLOAD)
 
 
@@ -80,7 +82,7 @@ def no_fabric_is_told_of() -> list[str]:
     """Two nodes without that label share nothing."""
     fault = xid(10003, family=Family.sxid)
     return next_is(
-        Story(fault).amid(sightings=(seen(10003, OTHER, family=Family.sxid, observed_at=EARLIER),)), Step.ISOLATE
+        Story(fault).amid(observations=(seen(10003, OTHER, family=Family.sxid, observed_at=EARLIER),)), Step.ISOLATE
     )
 
 

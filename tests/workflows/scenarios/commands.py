@@ -8,8 +8,8 @@ from typing import Any
 from nodeheal.adapters.memory.drills import MemoryDrills
 from nodeheal.adapters.memory.marks import MemoryMarks
 from nodeheal.contract.vocabulary import NodeState, Provider
-from nodeheal.domain.enrolment import Enrolment, Registry
-from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.fleet.enrolment import Enrolment, Registry
+from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.services.brakes import pause_pool, trip_breaker
 from nodeheal.services.enroll_node import enroll_node
 from nodeheal.services.ingest import ingest

@@ -8,8 +8,8 @@ from dataclasses import replace
 from nodeheal.contract.results import StepResult
 from nodeheal.contract.steps import AttemptLimit, Reservation, StepRequest
 from nodeheal.contract.vocabulary import Action, Awaited, Outcome, Step
-from nodeheal.domain.approval import Answer, Question
-from nodeheal.domain.incident import TimelineEntry
+from nodeheal.domain.recovery.approval_links import Answer, Question
+from nodeheal.domain.recovery.incident import TimelineEntry
 from nodeheal.operations.approve import answer_id
 from nodeheal.ports import Wait
 from nodeheal.services.look_once import look_once

@@ -9,7 +9,7 @@ from nodeheal.contract import names
 from nodeheal.contract.steps import DecideRequest
 from nodeheal.contract.vocabulary import Action, IncidentState, NodeState, Step, Verdict
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.domain.unmanaged_task import UnmanagedTask
+from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
 from nodeheal.services.close_incident import close_incident
 from nodeheal.services.decide_next_step import decide_next_step
 from nodeheal.services.end_incident import end_incident

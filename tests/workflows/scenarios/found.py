@@ -9,8 +9,8 @@ from nodeheal.contract.job_spec import Checkpoints
 from nodeheal.contract.names import INSTANCE_GONE, TRAINING_HANG
 from nodeheal.contract.steps import Decision, Reservation
 from nodeheal.contract.vocabulary import Action, Awaited, Family, JobState, NodeState, Outcome, Step, Verdict
+from nodeheal.domain.fleet.liveness import TERMINATED
 from nodeheal.domain.operation import VerbName
-from nodeheal.domain.silence import TERMINATED
 from nodeheal.operations.steps import reboot_node
 from nodeheal.ports import Wait
 from nodeheal.services.ingest import ingest

@@ -8,7 +8,7 @@ from dataclasses import replace
 from nodeheal.contract.job_steps import JobRequest
 from nodeheal.contract.vocabulary import Ending, IncidentState, JobState, JobStep, Next, Outcome
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.domain.job import CheckAnswer, Run
+from nodeheal.domain.jobs.job import CheckAnswer, Run
 from nodeheal.services import launch_gang
 from nodeheal.services.brakes import pause_node
 from nodeheal.services.ingest import ingest

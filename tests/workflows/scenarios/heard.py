@@ -12,8 +12,8 @@ from nodeheal.contract.job_steps import JobRequest
 from nodeheal.contract.results import Diagnosed
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import CheckpointFormat, Outcome, Step
-from nodeheal.domain.evidence import Evidence
-from nodeheal.domain.job import CheckAnswer, FoundCheckpoint
+from nodeheal.domain.jobs.job import CheckAnswer, FoundCheckpoint
+from nodeheal.domain.policy.policy_models import Evidence
 from nodeheal.operations.steps import run_diagnostics
 from nodeheal.ports import Wait
 from nodeheal.services import check_nodes, wakeup

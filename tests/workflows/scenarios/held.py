@@ -19,8 +19,8 @@ from nodeheal.contract.vocabulary import (
     Step,
     Verdict,
 )
-from nodeheal.domain.brakes import why_not_given_up
-from nodeheal.domain.surroundings import PastRecovery
+from nodeheal.domain.fleet.node import PastRecovery
+from nodeheal.domain.recovery.guardrails import keep_machine_reason
 from nodeheal.services.retire_broken import retire_broken
 from tests.unit.builders import NOW, xid
 from tests.unit.test_brakes import APPROVE, FULL, OPEN, waited
@@ -79,16 +79,16 @@ def its_pool_is_paused_when_its_job_fails_again() -> list[str]:
     story = Story(xid(31)).then(Outcome.DONE, "llama runs again")
     story.now = LATER
     again = xid(79, event_id="again", observed_at=LATER)
-    paused = replace(story.history.surroundings.pool, paused_until=LATER + timedelta(days=1), paused_why="ours")
+    paused = replace(story.history.context.pool, paused_until=LATER + timedelta(days=1), paused_why="ours")
     return _ends(story.reports(again).amid(pool=paused), Ending.HANDED_TO_A_HUMAN)
 
 
 def it_is_given_back_when_it_is_isolated() -> list[str]:
-    return _ends(Story(xid(79), job=None).isolated().amid(is_taken_away=True), Ending.OBSERVED_ONLY)
+    return _ends(Story(xid(79), job=None).isolated().amid(is_released_or_retired=True), Ending.OBSERVED_ONLY)
 
 
 def its_job_runs_again_when_it_is_given_back() -> list[str]:
-    story = Story(xid(79)).isolated().amid(is_taken_away=True, job_is_running=True)
+    story = Story(xid(79)).isolated().amid(is_released_or_retired=True, job_is_running=True)
     return _ends(story, Ending.OBSERVED_ONLY)
 
 
@@ -101,12 +101,12 @@ def it_fails_again_when_it_is_back() -> list[str]:
 
 
 def it_has_passed_while_it_stood_in_line() -> list[str]:
-    return _ends(_in_line().amid(good_since=LATER), Ending.OBSERVED_ONLY)
+    return _ends(_in_line().amid(healthy_since=LATER), Ending.OBSERVED_ONLY)
 
 
 def it_has_passed_and_said_so_while_it_stood_in_line() -> list[str]:
     well = xid(79, event_id="well", verdict=Verdict.OK, observed_at=LATER + timedelta(minutes=1))
-    return _ends(_in_line().reports(well).amid(good_since=LATER), Ending.OBSERVED_ONLY)
+    return _ends(_in_line().reports(well).amid(healthy_since=LATER), Ending.OBSERVED_ONLY)
 
 
 def _in_line() -> Story:
@@ -121,22 +121,22 @@ def _in_line() -> Story:
 
 def a_request_is_withdrawn_when_it_is_isolated() -> list[str]:
     """Its job was stopped for it, and is down."""
-    return _ends(_asked().isolated().amid(is_taken_away=True), Ending.HANDED_TO_A_HUMAN)
+    return _ends(_asked().isolated().amid(is_released_or_retired=True), Ending.HANDED_TO_A_HUMAN)
 
 
 def a_request_is_withdrawn_and_the_node_has_failed() -> list[str]:
-    story = _asked().reports(xid(79)).amid(is_taken_away=True)
+    story = _asked().reports(xid(79)).amid(is_released_or_retired=True)
     return _ends(story, Ending.HANDED_TO_A_HUMAN)
 
 
 def a_request_is_withdrawn_and_something_harmless_was_seen() -> list[str]:
-    story = _asked().reports(xid(92, verdict=Verdict.DEGRADED)).amid(is_taken_away=True)
+    story = _asked().reports(xid(92, verdict=Verdict.DEGRADED)).amid(is_released_or_retired=True)
     return _ends(story, Ending.OBSERVED_ONLY)
 
 
 def a_request_is_carried_out_in_a_pool_that_is_observed() -> list[str]:
     incident = _asked(Action.REPLACE).history.incident
-    why = why_not_given_up(incident, "", OBSERVE, NOW)
+    why = keep_machine_reason(incident, "", OBSERVE, NOW)
     return [f"what a human has asked to replace stays: {why}"] if why else []
 
 

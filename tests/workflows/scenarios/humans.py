@@ -10,10 +10,10 @@ from datetime import timedelta
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Action, Step
-from nodeheal.domain.approval import Answer, LinkRefused, Question
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.domain.incident import incident_id_of
-from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.recovery.approval_links import Answer, LinkRefused, Question
+from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.services.brakes import pause_node, pause_pool, reset_breaker, trip_breaker
 from nodeheal.services.close_incident import close_incident
 from nodeheal.services.ingest import ingest

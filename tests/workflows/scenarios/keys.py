@@ -7,9 +7,9 @@ from datetime import timedelta
 
 from nodeheal.contract.steps import Reservation, StepRequest
 from nodeheal.contract.vocabulary import Action, NodeState, Outcome, Verdict
-from nodeheal.domain.approval import Answer, Question
-from nodeheal.domain.job import CheckAnswer
-from nodeheal.domain.machine import Power
+from nodeheal.domain.fleet.machine import Power
+from nodeheal.domain.jobs.job import CheckAnswer
+from nodeheal.domain.recovery.approval_links import Answer, Question
 from nodeheal.operations.steps import reboot_node
 from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services.job_nodes import claim

@@ -12,8 +12,8 @@ from nodeheal.contract.job_steps import JobRequest
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import JobState, NodeState
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.domain.incident import incident_id_of
-from nodeheal.domain.job import FoundCheckpoint, GangTask
+from nodeheal.domain.jobs.job import FoundCheckpoint, GangTask
+from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.ports import Wait
 from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services import look_around

@@ -9,9 +9,9 @@ from nodeheal.contract.names import pool_line
 from nodeheal.contract.results import StepResult
 from nodeheal.contract.vocabulary import Action, Outcome, Step
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.domain.incident import incident_id_of
-from nodeheal.domain.job import job_of
+from nodeheal.domain.jobs.job import job_of
 from nodeheal.domain.operation import OperationState, VerbName
+from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.services.queue import wake_for_free_slots
 from nodeheal.services.submit_job import submit_job
 from tests.unit.builders import under_way, xid

@@ -11,7 +11,7 @@ from typing import Any
 from nodeheal.contract.health_event import NodeBooted
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Provider, Step
-from nodeheal.domain.machine import Launch
+from nodeheal.domain.fleet.machine import Launch
 from nodeheal.services import new_machine, wakeup
 from tests.unit.builders import NOW, xid
 from tests.workflows.breaking_world import BreakingWorld

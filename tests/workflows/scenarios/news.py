@@ -10,10 +10,9 @@ from typing import Any
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.names import INSTANCE_GONE, TRAINING_HANG
 from nodeheal.contract.vocabulary import Family, NodeState, Verdict
-from nodeheal.domain.beat import Beat
-from nodeheal.domain.incident import incident_id_of
-from nodeheal.domain.policy import RecoveryPolicy
-from nodeheal.domain.silence import STOPPED, TERMINATED, glimpse_of
+from nodeheal.domain.fleet.liveness import STOPPED, TERMINATED, Heartbeat, liveness_of
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.ports.signals import Draft
 from nodeheal.services import hear_silence
 from nodeheal.services.brakes import pause_pool
@@ -32,13 +31,13 @@ HOURS_LATER = NOW + timedelta(hours=3)
 # Beats and silence
 
 
-def _beat(name: str, boot_id: str = "boot-2", at: Any = NOW) -> Beat:
-    return Beat(f"role:{name}", boot_id, at, 30.0)
+def _beat(name: str, boot_id: str = "boot-2", at: Any = NOW) -> Heartbeat:
+    return Heartbeat(f"role:{name}", boot_id, at, 30.0)
 
 
-def _boots_told(it: Moment, beats: dict[str, Beat]) -> list[str]:
+def _boots_told(it: Moment, beats: dict[str, Heartbeat]) -> list[str]:
     """Which boots one run notes, of the nodes as the sweep sees them."""
-    seen = [glimpse_of(one) for one in it.plain.nodes.in_pool("demo")]
+    seen = [liveness_of(one) for one in it.plain.nodes.in_pool("demo")]
     told: list[str] = it.does(lambda: note_boots(seen, beats, it.ports))
     return told
 
@@ -63,7 +62,7 @@ def _many_beat(boot_id: str, **known: Any) -> list[str]:
 
 def a_boot_is_announced_while_the_sweep_looks() -> list[str]:
     it = Moment()
-    seen = [glimpse_of(one) for one in it.plain.nodes.in_pool("demo")]
+    seen = [liveness_of(one) for one in it.plain.nodes.in_pool("demo")]
     it.is_written(boot_id="boot-2", past_boots=("boot-1",), booted_at=NOW)
     told = it.does(lambda: note_boots(seen, {BROKEN: _beat(BROKEN, at=NOW + timedelta(seconds=1))}, it.ports))
     return [f"{name} is said to have booted, which is known" for name in told]

@@ -22,9 +22,9 @@ from nodeheal.contract.vocabulary import (
     Refusal,
     Step,
 )
-from nodeheal.domain.evidence import Evidence
-from nodeheal.domain.incident import Incident
-from nodeheal.domain.job import CheckAnswer, GangTask, Run
+from nodeheal.domain.jobs.job import CheckAnswer, GangTask, Run
+from nodeheal.domain.policy.policy_models import Evidence
+from nodeheal.domain.recovery.incident import Incident
 from nodeheal.ports import Wait
 from nodeheal.services.check_nodes import JOB_CHECK
 from nodeheal.services.early_end import early_end, ended_early
@@ -114,9 +114,9 @@ def _opened(it: Moment) -> list[Incident]:
 
 def it_passes_and_measures_nothing() -> list[str]:
     it = rebooted()
-    it.ports.nodes.save(replace(it.node(), good_run={BUS: 400.0}))
+    it.ports.nodes.save(replace(it.node(), diagnostic_baseline={BUS: 400.0}))
     diagnosed(it, {})
-    return [] if it.node().good_run == {BUS: 400.0} else ["nobody knows any more what it could do before"]
+    return [] if it.node().diagnostic_baseline == {BUS: 400.0} else ["nobody knows any more what it could do before"]
 
 
 # Ranks
@@ -154,7 +154,7 @@ def another_incident_brings_its_job_back_when_it_is_given_back() -> list[str]:
         .passed()
         .then(Outcome.REFUSED, "another fails", facts=Refused(code=Refusal.LEFT_TO_INCIDENT, incident_id="b"))
     )
-    return next_is(story.amid(is_taken_away=True), Step.CLOSE)
+    return next_is(story.amid(is_released_or_retired=True), Step.CLOSE)
 
 
 def its_reboots_were_in_earlier_incidents() -> list[str]:
@@ -163,7 +163,9 @@ def its_reboots_were_in_earlier_incidents() -> list[str]:
     story = Story(xid(79), policy=with_policy(default_pool=POOL, overrides=[climbs]))
     before = tuple(seen(79, NODE, observed_at=NOW.replace(hour=hour)) for hour in (0, 1))
     try:
-        return next_is(story.amid(provider=Provider.ec2, sightings=before).isolated(), Step.REBOOT, Action.STOP_START)
+        return next_is(
+            story.amid(provider=Provider.ec2, observations=before).isolated(), Step.REBOOT, Action.STOP_START
+        )
     except ValueError as surprise:
         return [f"nothing is decided: {surprise}"]
 

@@ -11,11 +11,11 @@ from typing import Any
 from nodeheal.adapters.memory.marks import MemoryMarks
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import NodeState, Verdict
-from nodeheal.domain.evidence import Evidence
-from nodeheal.domain.incident import incident_id_of
-from nodeheal.domain.job import Job, job_of
-from nodeheal.domain.machine import Owner
-from nodeheal.domain.unmanaged_task import UnmanagedTask
+from nodeheal.domain.fleet.machine import Owner
+from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
+from nodeheal.domain.jobs.job import Job, job_of
+from nodeheal.domain.policy.policy_models import Evidence
+from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.services.close_incident import close_incident
 from nodeheal.services.job_nodes import claim
 from nodeheal.services.release_node import release_node

@@ -65,7 +65,7 @@ def another_job_runs_where_this_one_was() -> list[str]:
 def it_has_become_slower() -> list[str]:
     """It passes, with half of what it could before."""
     it = rebooted()
-    it.ports.nodes.save(replace(it.node(), good_run={BUS: 400.0}))
+    it.ports.nodes.save(replace(it.node(), diagnostic_baseline={BUS: 400.0}))
     found = diagnosed(it, {BUS: 200.0})
     return [] if found.outcome is Outcome.UNKNOWN else ["a node that has lost half of its bandwidth is proven"]
 

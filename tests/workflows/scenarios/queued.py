@@ -9,9 +9,9 @@ from datetime import datetime, timedelta
 from nodeheal.contract.names import pool_line
 from nodeheal.contract.steps import Decision
 from nodeheal.contract.vocabulary import Action, Awaited, Ending, IncidentState, Outcome, Step
-from nodeheal.domain.incident import Incident
-from nodeheal.domain.job import CheckAnswer
+from nodeheal.domain.jobs.job import CheckAnswer
 from nodeheal.domain.operation import VerbName
+from nodeheal.domain.recovery.incident import Incident
 from nodeheal.services.job_nodes import claim
 from nodeheal.services.queue import place_of
 from tests.unit.builders import NOW, under_way, xid

@@ -13,11 +13,10 @@ from nodeheal.contract.job_spec import Checkpoints
 from nodeheal.contract.job_steps import JobRequest, JobResult
 from nodeheal.contract.names import pool_line
 from nodeheal.contract.vocabulary import Awaited, JobState, JobStep, Next, NodeState, Outcome, Verdict
-from nodeheal.domain.beat import Beat
 from nodeheal.domain.errors import NodehealError
-from nodeheal.domain.job import Job, Run
+from nodeheal.domain.fleet.liveness import Heartbeat, liveness_of
+from nodeheal.domain.jobs.job import Job, Run
 from nodeheal.domain.operation import VerbName
-from nodeheal.domain.silence import glimpse_of
 from nodeheal.ports import Wait
 from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services import check_nodes
@@ -184,8 +183,8 @@ def a_node_is_written_while_its_beat_tells_of_a_boot() -> list[str]:
     it = Moment("nodes.save", lambda it: it.is_written(last_seen=NOW))
     stored = it.plain.nodes.get(BROKEN)
     assert stored is not None
-    beats = {BROKEN: Beat(f"role:{BROKEN}", "boot-2", NOW + timedelta(seconds=5), 30.0)}
-    told = it.does(lambda: note_boots([glimpse_of(stored)], beats, it.ports))
+    beats = {BROKEN: Heartbeat(f"role:{BROKEN}", "boot-2", NOW + timedelta(seconds=5), 30.0)}
+    told = it.does(lambda: note_boots([liveness_of(stored)], beats, it.ports))
     after = it.plain.nodes.get(BROKEN)
     assert after is not None
     return [] if after.boot_id == "boot-2" or not told else ["a boot counts that is not on record"]

@@ -11,7 +11,7 @@ from nodeheal.contract.names import group_line
 from nodeheal.contract.steps import Reservation
 from nodeheal.contract.vocabulary import Action, NodeState, Provider
 from nodeheal.domain.errors import MachineRefused, PlacementRefused
-from nodeheal.domain.machine import GiveBack, Machine
+from nodeheal.domain.fleet.machine import GiveBack, Machine
 from nodeheal.operations.steps import reboot_node
 from nodeheal.services.new_machine import NEW_MACHINE, settle
 from nodeheal.services.replacement_slots import REPLACEMENT

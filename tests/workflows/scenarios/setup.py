@@ -6,9 +6,9 @@ from datetime import timedelta
 from typing import Any
 
 from nodeheal.contract.vocabulary import Action, Step
-from nodeheal.domain.approval import Answer, Question
-from nodeheal.domain.policy import RecoveryPolicy
-from nodeheal.domain.surroundings import node_scope
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.recovery.approval_links import Answer, Question
+from nodeheal.domain.recovery.decision_context import node_scope
 from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services import wakeup
 from nodeheal.services.answer_approval import answer_approval

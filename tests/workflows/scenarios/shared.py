@@ -22,7 +22,7 @@ from nodeheal.contract.vocabulary import (
     Step,
     Verdict,
 )
-from nodeheal.domain.surroundings import Sighting, node_scope
+from nodeheal.domain.recovery.decision_context import Observation, node_scope
 from nodeheal.services import hear_silence, launch_gang
 from nodeheal.services.ingest import ingest
 from nodeheal.services.isolate_node import DRAINED
@@ -55,7 +55,7 @@ def _next(story: Story, *steps: Step) -> list[str]:
 
 
 def another_node_of_the_job_has_shown_it_first() -> list[str]:
-    return _next(Story(xid(31)).amid(sightings=(seen(31, observed_at=EARLIER),)), Step.CLOSE)
+    return _next(Story(xid(31)).amid(observations=(seen(31, observed_at=EARLIER),)), Step.CLOSE)
 
 
 def its_next_run_fails_alike() -> list[str]:
@@ -89,9 +89,9 @@ def a_yes_comes_before_its_node_is_paused() -> list[str]:
 _SWITCH: dict[str, Any] = {"family": Family.sxid, "labels": {"fabric": "clique-1"}}
 
 
-def _is_its_own(other: Sighting) -> list[str]:
+def _is_its_own(other: Observation) -> list[str]:
     """A switch is broken, and beside it something was seen that is no reason to leave it to somebody else."""
-    return _next(Story(_fabric_fault()).amid(sightings=(other,)), Step.ISOLATE)
+    return _next(Story(_fabric_fault()).amid(observations=(other,)), Step.ISOLATE)
 
 
 def another_node_of_its_fabric_has_told_later() -> list[str]:
@@ -113,7 +113,7 @@ def something_else_was_seen_in_its_fabric() -> list[str]:
 
 def another_node_of_its_fabric_has_told_before() -> list[str]:
     """One incident for one fabric."""
-    story = Story(_fabric_fault()).amid(sightings=(_seen_fabric(observed_at=EARLIER),))
+    story = Story(_fabric_fault()).amid(observations=(_seen_fabric(observed_at=EARLIER),))
     return _next(story, Step.CLOSE)
 
 
@@ -121,7 +121,7 @@ def _fabric_fault() -> HealthEvent:
     return xid(10003, **_SWITCH)
 
 
-def _seen_fabric(node_id: str = OTHER, **changes: Any) -> Sighting:
+def _seen_fabric(node_id: str = OTHER, **changes: Any) -> Observation:
     return seen(10003, node_id, **{**_SWITCH, **changes})
 
 
@@ -206,7 +206,7 @@ def _is_drained(**known: Any) -> list[str]:
 
 def its_peer_is_back_when_it_is_launched() -> list[str]:
     """It has passed, and its incident has not ended yet."""
-    return _is_in_the_way(79, good_since=NOW)
+    return _is_in_the_way(79, healthy_since=NOW)
 
 
 def its_peer_has_a_fault_of_its_program() -> list[str]:

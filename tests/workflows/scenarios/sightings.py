@@ -11,10 +11,10 @@ from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.names import OPERATOR_REQUEST
 from nodeheal.contract.steps import Decision
 from nodeheal.contract.vocabulary import Awaited, Family, JobState, Outcome, Step, Verdict
-from nodeheal.domain.incident import fingerprint, incident_id_of
-from nodeheal.domain.job import CheckAnswer
+from nodeheal.domain.jobs.job import CheckAnswer
 from nodeheal.domain.operation import VerbName
-from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.recovery.incident import fingerprint, incident_id_of
 from nodeheal.ports import FAULTS_LOOKED_UP
 from nodeheal.services.brakes import pause_pool
 from nodeheal.services.ingest import Ingested, ingest
@@ -82,7 +82,7 @@ def operators_ask_for_many_reboots() -> list[str]:
         seen(0, f"mi-hand-{number}", family=Family.host, code=OPERATOR_REQUEST, subcode="REBOOT")
         for number in range(12)
     )
-    return next_is(Story(xid(79)).amid(sightings=asked, pool_nodes=12), Step.ISOLATE)
+    return next_is(Story(xid(79)).amid(observations=asked, pool_nodes=12), Step.ISOLATE)
 
 
 # What a check has found
@@ -217,7 +217,7 @@ def _comes_again(
     known = {"verdict": Verdict.DEGRADED if code == 159 else Verdict.FAILED}
     ingest(xid(code, **known), it.plain, policy)
     dealt_with = {fingerprint(xid(code, **known)): incident_id_of(xid(code, **known))}
-    it.is_written(open_incident=None, settled=dealt_with)
+    it.is_written(open_incident=None, resolved_faults=dealt_with)
     for hour in others:
         it.plain.nodes.record(xid(31, event_id=f"other-{hour}", observed_at=NOW + timedelta(hours=hour)), None)
     again = (xid(code, event_id=f"at-{h}", observed_at=NOW + timedelta(hours=h), **known) for h in hours)

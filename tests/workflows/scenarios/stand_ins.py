@@ -10,7 +10,7 @@ from nodeheal.contract.job_spec import Preflight
 from nodeheal.contract.job_steps import JobRequest
 from nodeheal.contract.steps import Decision
 from nodeheal.contract.vocabulary import JobState, NodeState, Outcome, Provider, Step
-from nodeheal.domain.incident import Turn
+from nodeheal.domain.recovery.incident import Turn
 from nodeheal.services import launch_gang, look_around
 from nodeheal.services.ingest import ingest
 from nodeheal.services.job_stand_in import let_go_of_claims, let_go_of_stand_ins
@@ -85,7 +85,7 @@ def its_spare_is_listed_as_a_free_node_still() -> list[str]:
 def its_peer_has_failed_since_it_was_good() -> list[str]:
     it, mine = opened()
     ingest(xid(79, node_id=PEER, instance_id=PEER, event_id="peer"), it.plain, ACTS)
-    it.is_written(PEER, good_since=it.plain.nodes.get(PEER).booted_at)  # type: ignore[union-attr]
+    it.is_written(PEER, healthy_since=it.plain.nodes.get(PEER).booted_at)  # type: ignore[union-attr]
     peer = it.plain.nodes.get(PEER)
     assert peer is not None
     why = launch_gang._why_unfit(peer, mine, it.plain, ACTS)

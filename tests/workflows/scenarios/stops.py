@@ -11,7 +11,7 @@ from nodeheal.contract.health_event import NodeBooted
 from nodeheal.contract.results import StepResult
 from nodeheal.contract.vocabulary import Action, NodeState, Outcome
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.domain.machine import Power
+from nodeheal.domain.fleet.machine import Power
 from nodeheal.operations.steps import reboot_node
 from nodeheal.services.look_once import look_once
 from nodeheal.services.wakeup import on_node_booted

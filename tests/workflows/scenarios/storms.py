@@ -9,13 +9,13 @@ from datetime import timedelta
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.names import OPERATOR_REQUEST
 from nodeheal.contract.vocabulary import Action, Awaited, Family, Outcome, Provider, Step
-from nodeheal.domain import brakes
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.domain.incident import JOB_LEFT, TimelineEntry, fingerprint
-from nodeheal.domain.knobs import MaintenanceWindow, Mode, PoolPolicy, Weekday
 from nodeheal.domain.operation import VerbName
-from nodeheal.domain.policy import RecoveryPolicy
-from nodeheal.domain.progress import read_progress
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.policy.policy_models import MaintenanceWindow, Mode, PoolPolicy, Weekday
+from nodeheal.domain.recovery import guardrails
+from nodeheal.domain.recovery.incident import JOB_LEFT, TimelineEntry, fingerprint
+from nodeheal.domain.recovery.progress import read_progress
 from nodeheal.services import end_incident
 from nodeheal.services.ingest import ingest
 from nodeheal.services.isolate_node import isolate_node
@@ -57,7 +57,7 @@ def _asked() -> HealthEvent:
 
 
 def _in_a_storm(fault: HealthEvent) -> Story:
-    return Story(fault).amid(sightings=crowd(5), pool_nodes=10)
+    return Story(fault).amid(observations=crowd(5), pool_nodes=10)
 
 
 # Breakers
@@ -75,7 +75,7 @@ def a_breaker_was_reset_for_which_it_has_not_waited() -> list[str]:
 
 def its_storm_is_over_before_the_breaker_opened() -> list[str]:
     """So nobody had one to reset."""
-    story = waited(_in_a_storm(xid(79)), Outcome.DONE).amid(sightings=())
+    story = waited(_in_a_storm(xid(79)), Outcome.DONE).amid(observations=())
     try:
         return next_is(story, Step.ISOLATE)
     except TypeError as surprise:
@@ -107,7 +107,7 @@ def many_programs_fail_together() -> list[str]:
 
 def _is_open(policy: RecoveryPolicy, fault: HealthEvent) -> list[str]:
     story = _in_a_storm(fault)
-    cause = brakes.why_trip(story.history, policy, NOW)
+    cause = guardrails.breaker_cause(story.history, policy, NOW)
     return [f"the breaker opens: {cause.text}"] if cause is not None else []
 
 
@@ -123,12 +123,12 @@ def it_has_just_passed_after_its_reboot() -> list[str]:
 def another_node_of_its_run_has_just_shown_it() -> list[str]:
     """One of them restarts the job."""
     others = (seen(31, observed_at=EARLIER),)
-    return next_is(Story(xid(31)).amid(sightings=others, run_started_at=NOW - HOUR), Step.CLOSE)
+    return next_is(Story(xid(31)).amid(observations=others, run_started_at=NOW - HOUR), Step.CLOSE)
 
 
 def it_was_given_back_before_it_was_touched() -> list[str]:
     """Whoever isolates it finds that out, and a human hears of it: nobody has withdrawn a fault."""
-    return next_is(Story(xid(79)).amid(is_taken_away=True), Step.ISOLATE)
+    return next_is(Story(xid(79)).amid(is_released_or_retired=True), Step.ISOLATE)
 
 
 def the_job_that_was_left_to_it_runs() -> list[str]:

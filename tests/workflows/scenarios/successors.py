@@ -10,7 +10,7 @@ from typing import Any
 
 from nodeheal.contract.vocabulary import Provider
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.domain.machine import GiveBack, Machine
+from nodeheal.domain.fleet.machine import GiveBack, Machine
 from nodeheal.services.look_once import look_once
 from nodeheal.services.new_machine import on_machine_gone
 from nodeheal.services.retire_broken import retire_broken

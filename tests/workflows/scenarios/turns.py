@@ -10,9 +10,9 @@ from nodeheal.contract.names import group_line
 from nodeheal.contract.results import StepResult
 from nodeheal.contract.steps import Decision, StepRequest
 from nodeheal.contract.vocabulary import Awaited, IncidentState, NodeState, Provider, Step
-from nodeheal.domain.beat import Beat
-from nodeheal.domain.incident import decision_entry, result_entry
-from nodeheal.domain.replacement import Replacement
+from nodeheal.domain.fleet.liveness import Heartbeat
+from nodeheal.domain.policy.policy_models import Replacement
+from nodeheal.domain.recovery.incident import decision_entry, result_entry
 from nodeheal.ports import Wait
 from nodeheal.services import hear_silence
 from nodeheal.services.ingest import ingest
@@ -106,7 +106,7 @@ def turned(it: Moment, mine: StepRequest, decision: Decision, result: StepResult
 
 def a_silent_node_is_written_while_it_is_looked_at() -> list[str]:
     it = Moment("nodes.save", lambda it: it.is_written(last_seen=NOW + timedelta(hours=3)))
-    beats = {BROKEN: Beat(f"role:{BROKEN}", "boot-1", NOW + timedelta(seconds=90), 30.0)}
+    beats = {BROKEN: Heartbeat(f"role:{BROKEN}", "boot-1", NOW + timedelta(seconds=90), 30.0)}
     it.plain.clock.advance(3 * 3_600)  # type: ignore[attr-defined]
     silent = it.does(lambda: list(hear_silence._still_silent([BROKEN], beats, it.ports, ACT)))
     return [f"{one.node_id} has just been heard" for one in silent]

@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from nodeheal.contract.vocabulary import JobState, Outcome
-from nodeheal.domain.job import Run
+from nodeheal.domain.jobs.job import Run
 from nodeheal.services.job_nodes import free_nodes, leave
 from nodeheal.services.start_gang import abandon, find_unnoted, record_run, start_ranks
 from nodeheal.services.steps import result_of

@@ -10,9 +10,9 @@ from nodeheal.contract.job_spec import Checkpoints
 from nodeheal.contract.job_steps import JobRequest
 from nodeheal.contract.steps import Decision, StepRequest
 from nodeheal.contract.vocabulary import Awaited, FabricRole, JobState, JobStep, Next, Outcome, Step
-from nodeheal.domain.gang import breakage
-from nodeheal.domain.incident import decision_entry
-from nodeheal.domain.job import FoundCheckpoint, GangTask, Run
+from nodeheal.domain.jobs.gang import first_failure
+from nodeheal.domain.jobs.job import FoundCheckpoint, GangTask, Run
+from nodeheal.domain.recovery.incident import decision_entry
 from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services.ask_to_stop import ask_to_stop
 from nodeheal.services.brakes import pause_pool
@@ -79,7 +79,7 @@ def the_first_of_two_ranks_to_break_is_told_last() -> list[str]:
     _runs_on(it, BROKEN, PEER)
     _becomes(it, BROKEN, "STOPPED", 139, seconds=20)
     _becomes(it, PEER, "STOPPED", 139)
-    broke = breakage(_run(it))
+    broke = first_failure(_run(it))
     return [] if broke is not None and broke.task.node_id == PEER else ["who broke second is taken for the cause"]
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import JobState
-from nodeheal.domain.approval import Answer, Question
-from nodeheal.domain.incident import incident_id_of
+from nodeheal.domain.recovery.approval_links import Answer, Question
+from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.services.brakes import pause_node, pause_pool
 from nodeheal.services.ingest import ingest
 from nodeheal.services.notify import notify

@@ -8,7 +8,7 @@ from pydantic import Field
 from nodeheal.adapters.aws.translate.foreign import Foreign, ForeignEvent
 from nodeheal.contract.names import INSTANCE_GONE
 from nodeheal.contract.vocabulary import Family
-from nodeheal.domain.silence import STOPPED, TERMINATED
+from nodeheal.domain.fleet.liveness import STOPPED, TERMINATED
 from nodeheal.ports.signals import Draft
 
 # On its way down is as good as down: what ran there has ended.

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
-from nodeheal.domain.machine import Launch
+from nodeheal.domain.fleet.machine import Launch
 
 
 class GroupLaunchDetail(BaseModel):

@@ -10,7 +10,7 @@ from nodeheal.agent.checks.check import State
 from nodeheal.agent.checks.gpu_judgement import gauges, judge
 from nodeheal.agent.checks.gpu_reading import GpuReading
 from nodeheal.agent.thresholds import GPU_FABRIC, GPU_LASTING
-from nodeheal.domain.catalog import catalog
+from nodeheal.domain.faults.catalog import catalog
 
 GPU = "0000:10:00.0"
 LASTING_SECONDS, FABRIC_SECONDS = GPU_LASTING.default, GPU_FABRIC.default

@@ -1,0 +1,108 @@
+"""A machine as its provider knows it, how it is given back, and who else repairs it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+
+class Owner(StrEnum):
+    """Who else repairs machines of this kind by itself. Two repairers on one node undo each other's work."""
+
+    ec2_auto_recovery = "ec2_auto_recovery"
+    eks_node_repair = "eks_node_repair"
+    ecs_managed_instances = "ecs_managed_instances"
+    sagemaker_hyperpod = "sagemaker_hyperpod"
+    another_service = "another_service"
+
+
+SWITCH_OFF = {
+    Owner.ec2_auto_recovery: "aws ec2 modify-instance-maintenance-options --auto-recovery disabled, on the instance",
+    Owner.eks_node_repair: "set the node group's nodeRepairConfig.enabled to false, in EKS",
+    Owner.ecs_managed_instances: "it cannot be switched off: ECS owns these instances; leave them to it",
+    Owner.sagemaker_hyperpod: "set the cluster's NodeRecovery to None, in SageMaker",
+    Owner.another_service: "another AWS service owns the instance; leave it to that service",
+}
+
+
+class Power(StrEnum):
+    """A request to a machine's power switch."""
+
+    REBOOT = "REBOOT"
+    STOP = "STOP"
+    START = "START"
+
+
+class GiveBack(StrEnum):
+    """How a broken machine is given up."""
+
+    TERMINATE = "TERMINATE"
+    MARK_UNHEALTHY = "MARK_UNHEALTHY"  # its group then replaces it by its own rules: hooks, grace, capacity first
+
+
+@dataclass(frozen=True)
+class Machine:
+    """One machine that exists. An empty field means none: no group, no placement group, no targeted reservation."""
+
+    machine_id: str
+    state: str = "running"  # EC2's own word
+    instance_type: str = ""
+    group: str = ""  # the Auto Scaling group that keeps it
+    launch_template: str = ""
+    launch_template_version: str = ""
+    subnet: str = ""
+    placement_group: str = ""
+    reservation: str = ""  # id of the capacity reservation that it targets, or ARN of a group of them
+    launched_at: datetime | None = None
+    tags: Mapping[str, str] = field(default_factory=dict)
+    other_owner: Owner | None = None
+    owner_detail: str = ""  # how that is known
+    root_device: str = "ebs"  # or "instance-store", which a stop would lose
+    lifecycle: str = ""  # "spot", "capacity-block", …: what was bought otherwise than on demand
+    tenancy: str = "default"
+    state_reason: str = ""  # why it is in its state, in EC2's words: code and message
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """A subnet and a type in which a machine may be launched."""
+
+    subnet: str
+    instance_type: str
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A group's launch of one more machine. `failed`: why it failed, in its own words."""
+
+    group: str
+    at: datetime
+    machine_id: str = ""
+    failed: str = ""
+
+
+STOPPED_BY_CALL = "Client.UserInitiatedShutdown"  # EC2's code for a stop that somebody asked for
+NO_ROOM = "Server.InsufficientInstanceCapacity"  # EC2's code where a start found no capacity, and it stopped again
+
+
+def why_not_stop(machine: Machine) -> str:
+    """Returns why this machine must not be stopped and started. Empty: it may be."""
+    name = machine.machine_id
+    if machine.group:
+        return f"{name} is in Auto Scaling group {machine.group}, which would replace it as soon as it is stopped"
+    if machine.root_device != "ebs":
+        return f"{name} has its root on {machine.root_device}, which a stop would lose"
+    if machine.lifecycle:
+        return f"{name} was bought as {machine.lifecycle}: whether it may be started again is not ours to say"
+    if machine.tenancy == "host":
+        return f"{name} is tied to a dedicated host: a start would not move it"
+    if machine.state != "running":
+        return f"{name} is {machine.state}, and not by us: it is left to whoever did that"
+    return ""
+
+
+def alternatives_of(machine: Machine, subnets: tuple[str, ...], types: tuple[str, ...]) -> tuple[Alternative, ...]:
+    """Returns where to launch, in order. The machine's own type comes first, because a gang needs equal nodes."""
+    places = dict.fromkeys((machine.subnet, *subnets))
+    kinds = dict.fromkeys((machine.instance_type, *types))
+    return tuple(Alternative(subnet, kind) for kind in kinds for subnet in places)

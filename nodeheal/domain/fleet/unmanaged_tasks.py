@@ -1,0 +1,102 @@
+"""Unmanaged tasks: tasks on a node that nodeheal did not start, and that no service would start again."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from pydantic import TypeAdapter
+
+from nodeheal.contract import names
+from nodeheal.domain.recovery.incident import TimelineEntry
+
+# How timeline entries about unmanaged tasks are named; the task's id follows. Stored timelines have these ids.
+SEEN, STOPPED, STARTED = "guest-seen-", "guest-stopped-", "guest-started-"
+LEFT_TO_RUN = "is left to run"
+_YES = "yes"
+
+
+@dataclass(frozen=True)
+class UnmanagedTask:
+    """What is needed to start the task again. `overrides` is JSON in the scheduler's own form."""
+
+    task_id: str
+    definition: str
+    started_by: str = ""
+    group: str = ""
+    launch_type: str = ""
+    overrides: str = ""
+    tags: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def may_be_stopped(self) -> bool:
+        """Whether its owner allows nodeheal to stop it, by the tag that says so."""
+        return self.tags.get(names.MANAGED_TAG) == names.MANAGED_TAG_VALUE
+
+    @property
+    def mark(self) -> str:
+        """The name under which its one successor is started, however often the call is repeated."""
+        return names.successor_of(self.task_id)
+
+    @property
+    def short_id(self) -> str:
+        """The end of the task's id, which is unique by itself."""
+        return self.task_id.rsplit("/", 1)[-1]
+
+    def __str__(self) -> str:
+        by = f", started by {self.started_by}" if self.started_by else ""
+        return f"{self.definition.rsplit('/', 1)[-1]} ({self.short_id}{by})"
+
+
+@dataclass(frozen=True)
+class StoppedTask:
+    """What a timeline says of one task that was to be stopped."""
+
+    task: UnmanagedTask
+    by_us: bool | None  # None: the stop was not answered yet
+    successor: str | None  # the task that was started in its place; empty: its start was refused
+
+    @property
+    def is_owed(self) -> bool:
+        """Whether it must still be started again. A task that ended by itself must not."""
+        return self.by_us is True and self.successor is None
+
+
+def stopped_tasks(timeline: Iterable[TimelineEntry]) -> list[StoppedTask]:
+    """Returns the tasks that an incident began to stop, in order."""
+    entries = {entry.entry_id: entry.data for entry in timeline}
+    tasks = [_LOADED.validate_json(data) for name, data in entries.items() if name.startswith(SEEN) and data]
+    return [_read(task, entries) for task in tasks]
+
+
+def tasks_not_restarted(timeline: Iterable[TimelineEntry]) -> list[UnmanagedTask]:
+    """Returns the tasks that an incident has stopped, or may have stopped, and that were not started again."""
+    return [one.task for one in stopped_tasks(timeline) if one.by_us is not False and not one.successor]
+
+
+def tasks_left_running(timeline: Iterable[TimelineEntry]) -> list[str]:
+    """Returns the tasks that an incident has left running, in words, in order."""
+    left = [entry.text for entry in timeline if entry.entry_id.startswith(SEEN) and entry.text.endswith(LEFT_TO_RUN)]
+    return [text.removeprefix("task ").removesuffix(LEFT_TO_RUN).strip() for text in left]
+
+
+def restart_reports(timeline: Iterable[TimelineEntry]) -> list[str]:
+    """Returns the result of each start of a stopped task, in words."""
+    return [entry.text for entry in timeline if entry.entry_id.startswith(STARTED)]
+
+
+def dumped(task: UnmanagedTask) -> str:
+    """Returns the task as a timeline stores it."""
+    return _LOADED.dump_json(task).decode()
+
+
+def answered(by_us: bool) -> str:
+    """Returns the answer to a stop as a timeline stores it."""
+    return _YES if by_us else "no"
+
+
+def _read(task: UnmanagedTask, entries: Mapping[str, str]) -> StoppedTask:
+    answer = entries.get(f"{STOPPED}{task.short_id}")
+    by_us = None if answer is None else answer == _YES
+    return StoppedTask(task, by_us, entries.get(f"{STARTED}{task.short_id}"))
+
+
+_LOADED: TypeAdapter[UnmanagedTask] = TypeAdapter(UnmanagedTask)

@@ -1,0 +1,1 @@
+"""Training jobs: their runs, their nodes, their checkpoints, and what a restart costs."""

@@ -1,0 +1,210 @@
+"""A training job, its runs and its ranks."""
+
+import json
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from hashlib import sha256
+from pathlib import PurePosixPath
+
+from nodeheal.contract.job_spec import Checkpoints, JobSpec, Preflight, RestartLimits
+from nodeheal.contract.vocabulary import EndCause, JobState, Outcome, SchedulerKind
+from nodeheal.domain.jobs.owner import Owner, parse_owner
+
+ENDED = frozenset({JobState.COMPLETED, JobState.CANCELLED, JobState.FAILED})
+
+
+@dataclass(frozen=True)
+class GangTask:
+    """One rank of a run, on one node."""
+
+    node_id: str
+    rank: int
+    boot_id: str  # of the node at launch: what runs does not outlive its node's boot
+    placement: str  # the scheduler's name of the node
+    task_id: str = ""  # the scheduler's name of the task; empty until it has said so
+    status: str = "PENDING"  # PENDING, RUNNING or STOPPED
+    exit_code: int | None = None
+    stop_reason: str = ""
+    stopped_at: datetime | None = None  # as the scheduler has it; None: it has not stopped, or was never started
+    asked_at: datetime | None = None  # when the scheduler was to start it; None: of an earlier version
+    started_at: datetime | None = None  # when it began to run, as the scheduler has it; None: nobody has said so
+    end_causes: tuple[EndCause, ...] = ()  # why it ended, as far as the scheduler says
+
+    @property
+    def has_stopped(self) -> bool:
+        """Whether the scheduler has reported its end."""
+        return self.status == "STOPPED"
+
+    @property
+    def was_stopped(self) -> bool:
+        """Whether it ended because nodeheal or a person asked for it."""
+        return EndCause.ON_REQUEST in self.end_causes
+
+    @property
+    def has_succeeded(self) -> bool:
+        """Whether it ended by itself with exit code 0. A stopped task may exit with 0 and is not done."""
+        return self.has_stopped and self.exit_code == 0 and not self.was_stopped
+
+
+@dataclass(frozen=True)
+class Run:
+    """One launch of the whole gang."""
+
+    job_id: str
+    number: int
+    started_at: datetime
+    why: str
+    tasks: tuple[GangTask, ...]
+    end_awaited_by: tuple[str, ...] = ()  # incidents whose workflows wait until every rank has stopped
+    resumed_from: str = ""  # the checkpoint that it was told to resume from; empty: its own search, or the beginning
+    resumed_step: int | None = None
+    resumed_written_at: datetime | None = None  # when that checkpoint was written
+    last_step: int | None = None  # the last one that it has said to have taken
+    running_since: datetime | None = None  # when the last of its ranks was seen running
+    ended_at: datetime | None = None  # when the first of its ranks was seen to stop
+    version: int = 0
+
+    @property
+    def is_running(self) -> bool:
+        """Whether every rank was seen running and none has stopped."""
+        return all(task.status == "RUNNING" for task in self.tasks)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether every rank has stopped."""
+        return all(task.has_stopped for task in self.tasks)
+
+    @property
+    def has_succeeded(self) -> bool:
+        """Whether every rank is done."""
+        return all(task.has_succeeded for task in self.tasks)
+
+    def with_task(self, changed: GangTask) -> "Run":
+        """Returns the run with one rank's task replaced."""
+        return replace(self, tasks=tuple(changed if t.rank == changed.rank else t for t in self.tasks))
+
+
+@dataclass(frozen=True)
+class CheckAnswer:
+    """The result of one node's diagnosis before (or after) a run."""
+
+    request_id: str
+    node_id: str
+    boot_id: str
+    outcome: Outcome  # DONE: it has passed
+    reason: str
+    at: datetime
+
+
+@dataclass(frozen=True)
+class FoundCheckpoint:
+    """The newest valid checkpoint of a job, as one of its nodes has found it."""
+
+    path: str
+    step: int | None
+    looked_at: datetime
+    skipped: tuple[str, ...] = ()  # newer ones that are torn or partial, each with its reason
+    written_at: datetime | None = None  # by the clock of its file system
+
+
+@dataclass(frozen=True)
+class DirectoryLook:
+    """What a node is to find in a job's checkpoint directory: its newest whole checkpoint."""
+
+    where: Checkpoints
+    progress: str = ""  # the name of the file in which its last run may have written its steps
+    sight_after: int | None = None  # instead: only what is seen there, so many seconds from now
+
+
+@dataclass(frozen=True)
+class Job:
+    """What to run, on how many nodes, and its present state."""
+
+    job_id: str
+    pool: str
+    cluster: str
+    task_definition: str
+    container: str
+    nodes: int
+    environment: dict[str, str] = field(default_factory=dict)
+    command: tuple[str, ...] = ()  # instead of the definition's own; empty: as it is there
+    master_port: int = 29500
+    state: JobState = JobState.RUNNING
+    current_run: int = 0
+    owner: Owner | None = None  # who is told what becomes of it, beside the operators
+    accelerators: int = 0  # that its task needs on each node
+    checkpoints: Checkpoints | None = None
+    checkpoints_inside: str = ""  # their directory as the container sees it; empty: as nodes do
+    preflight: Preflight = field(default_factory=Preflight)
+    restarts: RestartLimits = field(default_factory=RestartLimits)
+    hang_seconds: int | None = None
+    spares: int = 0
+    priority: int = 0
+    submission: int = 0  # how often it has been submitted; each has an execution of run_job of its own
+    submitted_at: datetime | None = None
+    chosen_at: datetime | None = None  # when its nodes were last chosen; after that they are checked, and it starts
+    made_of: dict[str, str] = field(default_factory=dict)  # its file: of each field what tells it from another value
+    held_at: datetime | None = None  # since when a failure of its run waits for the end of a pause
+    stop_wanted: str = ""  # who wants it stopped, and why
+    summary: str = ""  # how it stands, or ended, in words
+    found: FoundCheckpoint | None = None  # what its next run resumes from
+    directory_seen: str = ""  # whether its nodes share the checkpoint directory, in words
+    scheduler: SchedulerKind = SchedulerKind.ECS  # that of its pool's nodes
+    version: int = 0
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nodeheal will not start it again by itself."""
+        return self.state in ENDED
+
+
+def _inside(spec: JobSpec) -> str:
+    """Returns the checkpoint directory as the container sees it, by the innermost mount that contains it.
+
+    The mounts of a user's own task definition are not known here.
+    """
+    if spec.checkpoints is None:
+        return ""
+    directory = PurePosixPath(spec.checkpoints.directory)
+    having = [mount for mount in spec.mounts if directory.is_relative_to(mount.source)]
+    innermost = max(having, key=lambda mount: len(PurePosixPath(mount.source).parts), default=None)
+    return str(PurePosixPath(innermost.target) / directory.relative_to(innermost.source)) if innermost else ""
+
+
+def job_of(
+    spec: JobSpec, cluster: str, task_definition: str, at: datetime, scheduler: SchedulerKind = SchedulerKind.ECS
+) -> Job:
+    """Returns the job of a file, submitted for the first time. Raises ValueError for an invalid owner."""
+    # A definition that is made of the file has its command and environment already: a scheduler takes little beside it.
+    is_made_of_it = spec.image is not None
+    return Job(
+        job_id=spec.name,
+        pool=spec.pool,
+        cluster=cluster,
+        task_definition=task_definition,
+        container=spec.container,
+        nodes=spec.nodes,
+        environment={} if is_made_of_it else dict(spec.environment),
+        command=() if is_made_of_it else spec.command,
+        master_port=spec.master_port,
+        state=JobState.SUBMITTED,
+        owner=parse_owner(spec.owner) if spec.owner else None,
+        accelerators=spec.accelerators,
+        checkpoints=spec.checkpoints,
+        checkpoints_inside=_inside(spec),
+        preflight=spec.preflight,
+        restarts=spec.restarts,
+        hang_seconds=spec.hang_seconds,
+        spares=spec.spares,
+        priority=spec.priority,
+        submission=1,
+        submitted_at=at,
+        made_of=_digests(spec),
+        scheduler=scheduler,
+    )
+
+
+def _digests(spec: JobSpec) -> dict[str, str]:
+    """Returns a digest of each field's value, spelled in one way: with all defaults, and keys in order."""
+    values = {name: json.dumps(value, sort_keys=True) for name, value in spec.model_dump(mode="json").items()}
+    return {name: sha256(value.encode()).hexdigest()[:16] for name, value in values.items()}

@@ -1,0 +1,34 @@
+"""The work that a job loses by a restart: in steps, in minutes, or unknown. Pure."""
+
+from nodeheal.domain.humanize import counted, lasting
+from nodeheal.domain.jobs.job import Job, Run
+
+_UNKNOWN = "what it had computed after that checkpoint"
+
+
+def steps_lost(run: Run, following: Run) -> int | None:
+    """Returns the steps that the next run takes again. None: the last step is not known."""
+    if run.last_step is None or following.resumed_step is None:
+        return None
+    return max(0, run.last_step - following.resumed_step)
+
+
+def lost_work_text(job: Job, run: Run | None, following: Run) -> str:
+    """Returns the lost work in words, from the steps, the checkpoint's time, or the job's file."""
+    if run is None:
+        return _UNKNOWN
+    steps = steps_lost(run, following)
+    if steps is not None:
+        where = f"it had taken step {run.last_step}, and goes on from step {following.resumed_step}"
+        return f"{counted(steps, 'step')}: {where}"
+    written_at = following.resumed_written_at
+    if written_at is not None and run.ended_at is not None and written_at <= run.ended_at:
+        if written_at < run.started_at:
+            return f"all that its run {run.number} had computed: no checkpoint of that run is whole"
+        return f"what it had computed in {lasting(run.ended_at - written_at)}, since that checkpoint was written"
+    every = job.checkpoints.every_seconds if job.checkpoints is not None else None
+    return (
+        _UNKNOWN
+        if every is None
+        else f"{_UNKNOWN}: {every / 60:g} min of it at most, if it writes one as often as its file says"
+    )

@@ -1,0 +1,1 @@
+"""The policy document: its parts, its rules, and what is probably not meant."""

@@ -1,0 +1,100 @@
+"""The context of a decision: other nodes, other jobs, the pool, and the node's own past."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from nodeheal.contract.health_event import HealthEvent
+from nodeheal.contract.steps import Reservation
+from nodeheal.contract.vocabulary import Action, Family, Provider
+from nodeheal.domain.fleet.node import PastRecovery
+from nodeheal.domain.fleet.pool import Pool
+
+
+@dataclass(frozen=True)
+class Observation:
+    """One fault that was seen somewhere in the pool, and the job that ran there."""
+
+    event_id: str
+    node_id: str
+    at: datetime
+    family: Family
+    code: str
+    subcode: str | None = None
+    component: str | None = None
+    boot_id: str = ""
+    job_id: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    note: str = ""  # why it led to no incident, where it did not
+
+
+@dataclass(frozen=True)
+class DecisionContext:
+    """Everything that a decision needs beside the incident's own history. The defaults describe an unknown node."""
+
+    provider: Provider = Provider.hybrid
+    pool_nodes: int = 0
+    boot_id: str = ""  # the boot that the node runs now; empty: as when the incident began
+    booted_at: datetime | None = None
+    agent_since: datetime | None = None  # when the agent's current version was first heard
+    healthy_since: datetime | None = None  # when the node last passed its diagnostics
+    job_is_running: bool = False
+    is_job_broken: bool = False  # a rank of its run has failed, or was on an earlier boot of this node
+    run_started_at: datetime | None = None  # of the job's newest run
+    recoveries: tuple[PastRecovery, ...] = ()
+    spent: Mapping[tuple[str, Action], int] = field(default_factory=dict)  # by (scope, group), in the policy's windows
+    observations: tuple[Observation, ...] = ()  # of the whole pool, this node included
+    is_released_or_retired: bool = False  # the node is no longer this incident's: a human has given it back, or up
+    pool: Pool = field(default_factory=lambda: Pool(""))  # its breaker and its pause
+    job_limits: tuple[Reservation, ...] = ()  # what the job itself allows: reserved beside what the policy does
+    free_nodes: int = 0  # on which the job could go on at once; asked for only where it was stopped
+    stand_in: str = ""  # where there are none: a free node on which it could, once it has passed its diagnostics
+    # What recoveries of the pool's nodes took, by what brought them back, and what their diagnoses took: the newest.
+    recovery_seconds: Mapping[Action, tuple[float, ...]] = field(default_factory=dict)
+    proof_seconds: tuple[float, ...] = ()
+    node_paused_until: datetime | None = None
+    node_paused_why: str = ""
+    why_unproven: str = ""  # why nothing may be done because of what the node's agent says; empty: it proves to be it
+
+    def why_paused(self, node_id: str, now: datetime) -> str:
+        """Returns why nothing may be touched now, in words.
+
+        Empty: there is no pause, and the agent signs its reports.
+        """
+        if self.why_unproven:
+            return self.why_unproven
+        if self.node_paused_until is not None and self.node_paused_until > now:
+            return f"{node_id} is paused until {self.node_paused_until:%Y-%m-%d %H:%M} UTC ({self.node_paused_why})"
+        return self.pool.why_paused(now)
+
+
+def observation_of(event: HealthEvent, job_id: str | None, note: str = "") -> Observation:
+    """Returns what other incidents need to know of an event."""
+    return Observation(
+        event_id=event.event_id,
+        node_id=event.node_id,
+        at=event.observed_at,
+        family=event.family,
+        code=event.code,
+        subcode=event.subcode,
+        component=event.component,
+        boot_id=event.boot_id,
+        job_id=job_id,
+        labels=dict(event.labels),
+        note=note,
+    )
+
+
+def node_scope(node_id: str) -> str:
+    """The scope of the attempts ledger for a node."""
+    return f"node#{node_id}"
+
+
+def accelerator_scope(serial: str) -> str:
+    """The scope for an accelerator, in whatever node it is."""
+    return f"accelerator#{serial}"
+
+
+def job_scope(job_id: str) -> str:
+    """The scope for a training job."""
+    return f"job#{job_id}"

@@ -1,0 +1,204 @@
+"""Guardrails: modes, opt-outs, maintenance, pauses, approvals, the breaker, and stale faults."""
+
+from datetime import datetime, timedelta
+
+from nodeheal.contract.names import OPERATOR_REQUEST
+from nodeheal.contract.steps import Decision
+from nodeheal.contract.vocabulary import Action, Awaited, Ending, Escalation, Outcome, Verdict
+from nodeheal.domain.faults import correlation
+from nodeheal.domain.faults.assessment import FaultAssessment, assess_faults
+from nodeheal.domain.faults.correlation import CommonCause
+from nodeheal.domain.faults.diagnosis import Fault
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.policy.policy_models import Mode
+from nodeheal.domain.recovery.decision_builder import DecisionBuilder
+from nodeheal.domain.recovery.incident import History, Incident
+from nodeheal.domain.recovery.progress import Progress
+from nodeheal.domain.verbs import VERBS
+
+AT_JOB_END = "When the job has ended."
+
+
+def hands_off_reason(builder: DecisionBuilder, fault: Fault) -> str:
+    """Returns why the node must not be touched now. Empty: it may be touched.
+
+    An operator's request is allowed during maintenance, because operators work by hand then.
+    """
+    node_id, pool = builder.history.incident.node_id, builder.history.incident.pool
+    paused = builder.history.context.why_paused(node_id, builder.now)
+    if fault.is_by_hand:
+        return builder.policy.why_opted_out(node_id) or paused
+    return builder.policy.why_only_observe(node_id, pool, builder.now) or paused
+
+
+def mode_of(builder: DecisionBuilder, fault: Fault, action: Action) -> Mode:
+    """Returns how far nodeheal may go by itself. An operator's request needs no further permission."""
+    return Mode.act if fault.is_by_hand else builder.policy.pool(builder.history.incident.pool).mode_of(action)
+
+
+def blocked_before_start(builder: DecisionBuilder, progress: Progress, fault: Fault) -> Decision | None:
+    """Ends the incident before anything is touched: the pool is only observed, or the node must not be touched."""
+    pool, would = builder.history.incident.pool, _proposal(fault)
+    blocked = hands_off_reason(builder, fault)
+    if not blocked and mode_of(builder, fault, fault.action) is Mode.observe:
+        blocked = f"pool {pool} is in observe mode"
+    if not blocked:
+        return None
+    if progress.restart is not None:
+        return builder.escalate(
+            Escalation.HELD_IN_THE_MIDDLE, f"{fault.title}: {blocked} since the recovery began; nothing more is done"
+        )
+    if (answer := progress.approvals.get(fault.action)) is not None and answer.outcome is Outcome.DONE:
+        message = f"{fault.title}: {answer.reason}, but {blocked}; nothing was done, although nodeheal would {would}"
+        return builder.escalate(
+            Escalation.HELD_IN_THE_MIDDLE, message
+        )  # like a no: the fault is there, and somebody asked
+    message = f"{fault.title}: {blocked}; in act mode nodeheal would {would}"
+    cause = correlation.common_cause(
+        fault, builder.history, builder.policy
+    )  # a storm that is only observed is one email, too
+    return builder.close(Ending.OBSERVED_ONLY, message, is_held_back=True, page_key=cause.key if cause else None)
+
+
+def cancelled_by_operator(builder: DecisionBuilder, progress: Progress, assessment: FaultAssessment) -> Decision | None:
+    """Ends a recovery that an operator has requested and withdrawn before anything was touched.
+
+    Other faults that the node has reported since go to a human.
+    """
+    incident, is_gone = builder.history.incident, builder.history.context.is_released_or_retired
+    is_touched = progress.isolation is not None and progress.isolation.outcome is not Outcome.REFUSED
+    is_asked_for = any(event.code == OPERATOR_REQUEST for event in builder.history.events)
+    if not is_asked_for or not is_gone or is_touched:
+        return None
+    others = [
+        f.title
+        for f in (assessment.fault, *assessment.other_faults)
+        if not f.is_by_hand and f.action is not Action.OBSERVE
+    ]
+    if others:
+        about = ", ".join(others)
+        message = f"what was asked for by hand was withdrawn, but {incident.node_id} has reported {about} since"
+        return builder.escalate(Escalation.NOT_ISOLATED, message)
+    return builder.close(
+        Ending.OBSERVED_ONLY, f"{assessment.fault.title}: it was withdrawn by hand before anything was touched"
+    )
+
+
+def blocked_mid_recovery(builder: DecisionBuilder, progress: Progress, fault: Fault, action: Action) -> Decision | None:
+    """Escalates when a guardrail blocks the next verb on an isolated node. The node stays isolated."""
+    pool = builder.history.incident.pool
+    blocked = hands_off_reason(builder, fault)
+    if not blocked and mode_of(builder, fault, action) is Mode.observe:
+        blocked = f"pool {pool} is in observe mode for {VERBS[action].announced}"
+    if blocked:
+        message = f"{fault.title}: {blocked}; the node stays isolated and nothing more is done"
+        return builder.escalate(Escalation.HELD_IN_THE_MIDDLE, message)
+    return breaker(builder, progress, fault) or approval(builder, progress, fault, action)
+
+
+def keep_machine_reason(incident: Incident, paused: str, policy: RecoveryPolicy, now: datetime) -> str:
+    """Returns why the broken machine must be kept after another one has taken its place. Empty: it may be given up.
+
+    It is asked again minutes after the decision, because an operator may have begun to work on the machine.
+    """
+    if incident.root.code == OPERATOR_REQUEST:
+        return policy.why_opted_out(incident.node_id) or paused
+    blocked = policy.why_only_observe(incident.node_id, incident.pool, now) or paused
+    is_observed = policy.pool(incident.pool).mode_of(Action.REPLACE) is Mode.observe
+    return blocked or (
+        f"pool {incident.pool} is in observe mode for {VERBS[Action.REPLACE].announced}" if is_observed else ""
+    )
+
+
+def approval(builder: DecisionBuilder, progress: Progress, fault: Fault, action: Action) -> Decision | None:
+    """Asks a human first, where the pool requires it.
+
+    Returns None when nobody has to be asked or the answer was yes.
+    """
+    pool = builder.history.incident.pool
+    if mode_of(builder, fault, action) is not Mode.approve:
+        return None
+    would = VERBS[action].proposal if progress.isolation is None else f"go on with {VERBS[action].announced}"
+    answer = progress.approvals.get(action)
+    if answer is None:
+        asked = f"pool {pool} asks for approval first; nodeheal would {would}"
+        seconds = builder.policy.deadlines.approval_seconds
+        return builder.wait(Awaited.APPROVAL, f"{fault.title}: {asked}. {fault.short_why}", seconds, action)
+    if answer.outcome is Outcome.DONE:
+        return None
+    if answer.outcome is Outcome.REFUSED:
+        return builder.escalate(
+            Escalation.APPROVAL_REFUSED, f"{fault.title}: nodeheal would {would}, but {answer.reason}"
+        )
+    ignored = f"{fault.title}: nodeheal would {would}, but nobody has approved it; silence is no yes"
+    return builder.escalate(Escalation.APPROVAL_IGNORED, ignored)
+
+
+def breaker(builder: DecisionBuilder, progress: Progress, fault: Fault) -> Decision | None:
+    """Waits for a human while so many nodes fail that the cause is not in them."""
+    pool = builder.history.context.pool
+    cause = None if pool.is_tripped else correlation.common_cause(fault, builder.history, builder.policy)
+    if not pool.is_tripped and cause is None:
+        return None
+    text = cause.text if cause else pool.breaker_why
+    key = cause.key if cause else correlation.breaker_key(pool)
+    isolated = "; this one stays isolated" if progress.is_isolated else ""
+    message = f"{fault.title}: {text}. The cause is not in the nodes: none is touched until a human resets the breaker"
+    seconds, waited = builder.policy.deadlines.breaker_seconds, progress.waited.get(Awaited.BREAKER)
+    if waited is None or waited.outcome is not Outcome.TIMED_OUT:
+        wait = builder.wait_on(progress, Awaited.BREAKER, f"{message}{isolated}", seconds, fault.action, key)
+        if wait is not None:
+            return wait
+    late = f"{fault.title}: {text}; nobody has reset the breaker in time, so this is a human's"
+    return builder.escalate(Escalation.BREAKER_OVERDUE, late, page_key=f"{key}/overdue")
+
+
+def breaker_cause(history: History, policy: RecoveryPolicy, now: datetime) -> CommonCause | None:
+    """Returns the common cause that opens the pool's breaker now. None: it stays as it is."""
+    assessment = assess_faults(history, policy)
+    builder = DecisionBuilder(history, policy, assessment, now)
+    pool = history.context.pool
+    is_observed = mode_of(builder, assessment.fault, assessment.fault.action) is Mode.observe
+    if (
+        pool.is_tripped
+        or is_observed
+        or not assessment.fault.touches_the_node
+        or hands_off_reason(builder, assessment.fault)
+    ):
+        return None
+    return correlation.common_cause(assessment.fault, history, policy)
+
+
+def stale(builder: DecisionBuilder, progress: Progress, assessment: FaultAssessment) -> Decision | None:
+    """Drops a fault that is no longer true: the node has rebooted, passed its diagnostics, or waited too long."""
+    context, root = builder.history.context, builder.history.incident.root
+    bad = [event.observed_at for event in assessment.events if event.verdict is not Verdict.OK]
+    fault, last_seen_at = assessment.fault, max(bad, default=root.observed_at)
+    message, key = "", None
+    # A job that is short of a rank needs the node, or another one: it is isolated, and diagnosed.
+    if builder.history.has_booted_since(fault.event) and (progress.has_waited or not context.is_job_broken):
+        message = f"the node has rebooted since (boot {context.boot_id[:8]})"
+    elif progress.has_waited and context.healthy_since is not None and context.healthy_since > last_seen_at:
+        message = "the node has passed its diagnostics since"
+    elif Awaited.BREAKER in progress.waited and _is_stale(builder, last_seen_at):
+        allowed = builder.policy.breaker.stale_seconds
+        message = f"it came {f'more than {allowed} s ' if allowed else ''}before the breaker was reset"
+        key = correlation.reset_key(context.pool)
+    if not message:
+        return None
+    # Held back, not dealt with: if the node shows it again, that is news.
+    return builder.close(
+        Ending.OBSERVED_ONLY, f"{fault.title}: {message}; it is dropped", is_held_back=True, page_key=key
+    )
+
+
+def _is_stale(builder: DecisionBuilder, last_seen_at: datetime) -> bool:
+    pool = builder.history.context.pool
+    if pool.breaker_reset_at is None or pool.is_tripped:
+        return False
+    return pool.breaker_reset_at - last_seen_at > timedelta(seconds=builder.policy.breaker.stale_seconds)
+
+
+def _proposal(fault: Fault) -> str:
+    would = VERBS[fault.action].proposal
+    return f"{would} when the job has ended" if fault.note == AT_JOB_END else would

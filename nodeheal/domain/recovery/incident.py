@@ -1,0 +1,198 @@
+"""An incident: one fault on one node, from its first event to its end."""
+
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from hashlib import sha256
+
+from nodeheal.contract.health_event import HealthEvent
+from nodeheal.contract.names import DRILL_MARK, INSTANCE_GONE, NEW_NODE, OPERATOR_REQUEST
+from nodeheal.contract.results import StepResult
+from nodeheal.contract.steps import Decision
+from nodeheal.contract.vocabulary import Action, Ending, Family, IncidentState, Outcome, Step, Verdict
+from nodeheal.domain.recovery.decision_context import DecisionContext
+
+# How the entries begin that say that another incident has left its job to this one.
+JOB_LEFT = "job-left-"
+
+
+@dataclass(frozen=True)
+class TimelineEntry:
+    """One line of the incident's story. `entry_id` makes writing it twice harmless.
+
+    `kind` is one of: event, decision, result, progress. `data` holds the typed value as JSON for the first three.
+    `times`: how many events it stands for, itself included.
+    """
+
+    at: datetime
+    kind: str
+    entry_id: str
+    text: str
+    data: str = ""
+    times: int = 1
+
+
+@dataclass(frozen=True)
+class Incident:
+    """The head of an incident. Its story is in the timeline."""
+
+    incident_id: str
+    node_id: str
+    pool: str
+    root: HealthEvent
+    opened_at: datetime
+    policy_version: str
+    state: IncidentState = IncidentState.OPEN
+    turn: int = 0
+    job_id: str | None = None
+    ending: Ending | None = None
+    summary: str = ""
+    closed_at: datetime | None = None
+
+    @property
+    def is_of_new_node(self) -> bool:
+        """Whether it began because its node had never been diagnosed."""
+        return self.root.code == NEW_NODE and not self.root.is_from_node
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether a workflow works on it. One that has broken off is for a human."""
+        return self.state in (IncidentState.OPEN, IncidentState.WAITING)
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One decision and its result, once that is known."""
+
+    decision: Decision
+    result: StepResult | None = None
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether the step was refused, so that nothing was done."""
+        return self.result is not None and self.result.outcome is Outcome.REFUSED
+
+
+@dataclass(frozen=True)
+class History:
+    """Everything known of an incident, in order. Decisions are made from it."""
+
+    incident: Incident
+    events: tuple[HealthEvent, ...]
+    turns: tuple[Turn, ...]
+    timeline: tuple[TimelineEntry, ...] = ()
+    context: DecisionContext = field(default_factory=DecisionContext)
+
+    @property
+    def event_count(self) -> int:
+        """How many events have joined it, including those that folded entries stand for."""
+        return len(self.events) + sum(entry.times - 1 for entry in self.timeline)
+
+    @property
+    def must_restart_job_for_others(self) -> bool:
+        """Whether another incident relies on this one to restart their job."""
+        return any(entry.entry_id.startswith(JOB_LEFT) for entry in self.timeline)
+
+    def rebased_on_latest_boot(self) -> "History":
+        """Returns the history as if it had begun on the newest boot on which the node failed before its isolation.
+
+        A fault that comes again after a reboot has joined the incident. It must not be dropped with those of the old
+        boot.
+        """
+        root = self.incident.root
+        steps = [turn for turn in self.turns if turn.decision.step is Step.ISOLATE]
+        counts = [turn.decision.events_seen for turn in steps if not turn.is_refused]
+        known = self._first_events(counts[-1]) if counts else self.events
+        bad = [event for event in known if event.node_id == root.node_id and event.verdict is not Verdict.OK]
+        later = [event for event in bad if event.boot_id != root.boot_id and event.observed_at > root.observed_at]
+        if not later:
+            return self
+        first = next(event for event in later if event.boot_id == later[-1].boot_id)
+        return replace(self, incident=replace(self.incident, root=first))
+
+    def _first_events(self, count: int) -> tuple[HealthEvent, ...]:
+        """Returns the first `count` events. A folded entry counts for as many as it stands for."""
+        folded = {entry.entry_id: entry.times for entry in self.timeline if entry.times > 1}
+        known = []
+        for event in self.events:
+            count -= folded.get(_event_entry_id(event), 1)
+            if count < 0:
+                break
+            known.append(event)
+        return tuple(known)
+
+    def has_booted_since(self, event: HealthEvent) -> bool:
+        """Tells whether the node runs another boot than the one that the event is about."""
+        return not is_boot_independent(event) and self.context.boot_id not in ("", event.boot_id)
+
+    @property
+    def is_drill(self) -> bool:
+        """Whether every fault was injected. One fault that nobody injected makes it a real incident."""
+        wrong = [event for event in self.events if event.verdict is not Verdict.OK]
+        return all(DRILL_MARK in event.evidence for event in (self.incident.root, *wrong))
+
+
+def incident_id_of(event: HealthEvent) -> str:
+    """Returns the incident that this event would open. The same event always names the same incident.
+
+    The id has at most 80 characters of [A-Za-z0-9-_], because the execution has the same name.
+    """
+    digest = sha256(f"{event.node_id}/{event.event_id}".encode()).hexdigest()[:10]
+    node = "".join(c if c.isalnum() else "-" for c in event.node_id)[-24:]
+    return f"inc-{event.observed_at:%Y%m%dT%H%M%S}-{node}-{digest}"
+
+
+def is_boot_independent(event: HealthEvent) -> bool:
+    """Tells whether the event holds for later boots of the node, too.
+
+    That the node is new does, and what an operator has requested, unless it is a reboot.
+    """
+    return event.code == NEW_NODE or (event.code == OPERATOR_REQUEST and event.subcode != Action.REBOOT)
+
+
+def fingerprint(event: HealthEvent) -> str:
+    """Returns what makes two findings the same fault on one boot."""
+    return fingerprint_of(event.family, event.code, event.subcode, event.component, event.boot_id)
+
+
+def fingerprint_of(family: Family, code: str, subcode: str | None, component: str | None, boot_id: str) -> str:
+    """Returns the fingerprint of a finding that is not reported yet."""
+    return "|".join((family.value, code, subcode or "", component or "-", boot_id))
+
+
+def _event_entry_id(event: HealthEvent) -> str:
+    return f"event-{event.event_id}"
+
+
+def event_entry(event: HealthEvent) -> TimelineEntry:
+    """Returns the timeline entry of an event. The same event always makes the same entry."""
+    if event.code == INSTANCE_GONE and event.verdict is Verdict.OK:
+        text = f"{event.node_id}: its machine is {event.subcode}, as it may be: the node is out of service"
+        return TimelineEntry(event.observed_at, "event", _event_entry_id(event), text, event.model_dump_json())
+    component = f" on {event.component}" if event.component else ""
+    text = f"{event.node_id} reports {event.family.value.upper()} {event.code}{component}: {event.verdict}"
+    return TimelineEntry(event.observed_at, "event", _event_entry_id(event), text, event.model_dump_json())
+
+
+def decision_entry(turn: int, decision: Decision, at: datetime) -> TimelineEntry:
+    """Returns the timeline entry of a turn's decision."""
+    text = f"{decision.step}: {decision.reason}"
+    return TimelineEntry(at, "decision", f"decision-{turn:04d}", text, decision.model_dump_json())
+
+
+def result_entry(turn: int, result: StepResult) -> TimelineEntry:
+    """Returns the timeline entry of a turn's result."""
+    text = f"{result.step} {result.outcome}: {result.reason}"
+    return TimelineEntry(result.finished_at, "result", f"result-{turn:04d}", text, result.model_dump_json())
+
+
+def read_history(incident: Incident, entries: list[TimelineEntry]) -> History:
+    """Reads a timeline into a history: events by time, turns by number."""
+    ordered = sorted(entries, key=lambda e: (e.at, e.entry_id))
+    results = {e.entry_id[-4:]: StepResult.model_validate_json(e.data) for e in ordered if e.kind == "result"}
+    decisions = sorted((e for e in ordered if e.kind == "decision"), key=lambda e: e.entry_id)
+    return History(
+        incident,
+        events=tuple(HealthEvent.model_validate_json(e.data) for e in ordered if e.kind == "event"),
+        turns=tuple(Turn(Decision.model_validate_json(e.data), results.get(e.entry_id[-4:])) for e in decisions),
+        timeline=tuple(ordered),
+    )

@@ -1,0 +1,249 @@
+"""What an incident has done so far, read from its history each time. That is the ladder's memory."""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from nodeheal.contract.results import CallAgain, Isolated, Refused, Replaced, Returned, StepResult
+from nodeheal.contract.steps import Decision
+from nodeheal.contract.vocabulary import Action, Awaited, Outcome, Refusal, Step, Verdict
+from nodeheal.domain.faults.diagnosis import diagnose
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.recovery.incident import History
+from nodeheal.domain.verbs import ESCALATION_STEPS, VERBS, verb_of_step
+
+_RUNG_STEPS = {VERBS[action].step for action in ESCALATION_STEPS}
+
+
+@dataclass
+class TriedStep:
+    """One destructive verb that was tried, and its result."""
+
+    action: Action
+    result: StepResult
+    failure: str = ""  # why it did not help, once that is known
+
+    @property
+    def name(self) -> str:
+        """The noun that people use for it."""
+        return VERBS[self.action].noun
+
+    def __str__(self) -> str:
+        name = self.name
+        if self.result.outcome is Outcome.TIMED_OUT:
+            return f"the {name} was begun and not seen to end ({self.result.reason})"
+        if self.result.outcome is not Outcome.DONE:
+            return f"the {name} was not possible ({self.result.reason})"
+        if self.failure:
+            return f"the {name} did not help ({self.failure})"
+        verb = VERBS[self.action]
+        return self.result.reason if verb.is_told_by_result else verb.done
+
+
+@dataclass
+class Progress:
+    """The state of the recovery. `None` means: not done yet."""
+
+    isolation: StepResult | None = None
+    tried: list[TriedStep] = field(default_factory=list)
+    proof: StepResult | None = None  # of the node that is to carry the job
+    evidence: StepResult | None = None  # of what the node could tell before it was touched
+    answers: dict[str, StepResult] = field(default_factory=dict)  # about each fault that the node was asked about
+    contradiction: str = ""  # a fault on the boot that the reboot led to
+    returned: StepResult | None = None
+    restart: StepResult | None = None
+    move: StepResult | None = None  # of the job, to free nodes, before this one was healed
+    stand_in: StepResult | None = None  # the proof of the free node on which the job is to go on
+    stand_in_failed: str = ""  # in words, where that node proved nothing
+    waited: dict[Awaited, StepResult] = field(default_factory=dict)  # by what for, the last time
+    due: dict[tuple[Awaited, str], datetime] = field(default_factory=dict)  # when a wait is over, by its page's key
+    approvals: dict[Action, StepResult] = field(default_factory=dict)  # a human's answers, by what was asked
+    missing: StepResult | None = None  # the last try of a replacement for which there was no capacity
+    capacity_tries: int = 0
+    slot_tries: int = 0  # of a replacement while as many as may be were under way
+    queued_since: datetime | None = None  # when the budget was first found full
+    has_waited_for_capacity: bool = False  # since that try
+    job_is_over: bool = False  # finished by itself: nobody misses it
+    job_is_down: bool = False  # it does not run, and no other incident brings it back: one may have left it to this one
+
+    @property
+    def is_isolated(self) -> bool:
+        """Whether the node is drained.
+
+        Tasks that did not stop in time do not undo that; the restart proves their end.
+        """
+        found = self.isolation
+        is_drained = found is not None and isinstance(found.facts, Isolated) and found.facts.is_drained
+        return found is not None and (found.outcome is Outcome.DONE or is_drained)
+
+    @property
+    def has_waited(self) -> bool:
+        """Whether anything was waited for before the node was touched. The situation may have changed since."""
+        return bool(self.waited or self.approvals)
+
+    @property
+    def replacement(self) -> str | None:
+        """The node that takes the place of the broken one."""
+        return self.tried[-1].result.replacement_node_id if self.tried else None
+
+    @property
+    def has_new_machine(self) -> bool:
+        """Whether the replacement is a new machine of the provider, and not a spare of the pool."""
+        facts = self.tried[-1].result.facts if self.tried else None
+        return isinstance(facts, Replaced) and facts.is_new_machine
+
+    @property
+    def is_broken_one_left(self) -> bool:
+        """Whether the broken machine could not be given back after another one took its place."""
+        facts = self.returned.facts if self.returned is not None else None
+        return isinstance(facts, Returned) and facts.is_broken_left
+
+    @property
+    def awaits_proof(self) -> bool:
+        """Whether the last verb was carried out and no diagnosis has checked its effect yet."""
+        went = bool(self.tried) and self.tried[-1].result.outcome is Outcome.DONE
+        return went and self.proof is None and not self.contradiction
+
+    @property
+    def is_proven(self) -> bool:
+        """Whether diagnostics show that the last verb helped. An unclear result is no proof."""
+        return self.proof is not None and self.proof.outcome is Outcome.DONE and not self.contradiction
+
+    @property
+    def has_moved_job(self) -> bool:
+        """Whether the job continues on other nodes. This node is then healed for its own sake."""
+        return self.move is not None and self.move.outcome is Outcome.DONE
+
+    @property
+    def job_is_left_to(self) -> str:
+        """The incident that restarts the job instead of this one. Empty: this one does."""
+        left = self.restart.refused_for(Refusal.LEFT_TO_INCIDENT) if self.restart is not None else None
+        return left.incident_id if left is not None else ""
+
+    @property
+    def has_stopped_job(self) -> bool:
+        """Whether the job was stopped for this recovery, or left to it, and is not restarted yet."""
+        is_back = self.restart is not None and (self.restart.outcome is Outcome.DONE or bool(self.job_is_left_to))
+        is_ours = self.is_isolated or self.restart is not None or self.job_is_down
+        return is_ours and not is_back and not self.job_is_over
+
+    def summary(self) -> str:
+        """What was tried, in words."""
+        return "; ".join([*map(str, self.tried), *filter(None, [self.stand_in_failed])])
+
+
+def read_progress(history: History, policy: RecoveryPolicy) -> Progress:
+    """Reads the turns in order, then applies the faults that the node has reported since."""
+    progress = Progress()
+    for turn in history.turns:
+        if turn.result is not None:
+            _fold(progress, turn.decision, turn.result)
+    _apply_new_faults(progress, history, policy)
+    _apply_new_faults_of_candidate(progress, history, policy)
+    return progress
+
+
+def _fold(progress: Progress, decision: Decision, result: StepResult) -> None:
+    if result.refused_for(Refusal.NEW_BOOT) or isinstance(result.facts, CallAgain):
+        return  # nothing was done: it is decided anew
+    if result.step is Step.WAIT:
+        _fold_wait(progress, decision, result)
+    elif result.step is Step.ISOLATE:
+        progress.isolation = result
+        progress.restart = None  # what it stopped has to be brought back again
+        if result.refused_for(Refusal.BUDGET_FULL):
+            progress.queued_since = progress.queued_since or result.finished_at
+    elif result.step is Step.REPLACE and _is_without_machine(result):
+        progress.missing, progress.has_waited_for_capacity = result, False
+        progress.capacity_tries += result.refused_for(Refusal.NO_CAPACITY) is not None
+        progress.slot_tries += result.refused_for(Refusal.REPLACEMENTS_FULL) is not None
+    elif result.step in _RUNG_STEPS:
+        action = verb_of_step(result.step, decision.action).action
+        assert action is not None
+        progress.tried.append(TriedStep(action, result))
+        progress.proof = None
+    elif result.step is Step.DIAGNOSE and decision.is_move:
+        _fold_candidate(progress, result)
+    elif result.step is Step.DIAGNOSE:
+        progress.proof = result
+        if result.outcome is not Outcome.DONE and progress.tried:
+            progress.tried[-1].failure = result.reason
+    elif result.step is Step.FREEZE_EVIDENCE:
+        progress.evidence = result
+        if decision.accused is not None:
+            progress.answers[decision.accused.about] = result
+    elif result.step is Step.RETURN:
+        progress.returned = result
+    elif result.step is Step.RESTART_WORKLOAD:
+        _fold_restart(progress, decision, result)
+
+
+def _is_without_machine(result: StepResult) -> bool:
+    return isinstance(result.facts, Refused) and result.facts.code in (Refusal.NO_CAPACITY, Refusal.REPLACEMENTS_FULL)
+
+
+def _fold_restart(progress: Progress, decision: Decision, result: StepResult) -> None:
+    progress.move = result if decision.is_move else progress.move
+    if decision.is_move and result.outcome is not Outcome.DONE:
+        return  # it stays where it is, and is brought back when its node is healed
+    progress.restart = result
+    progress.approvals.pop(Action.RESTART_WORKLOAD, None)  # that yes is used up: the next restart is another
+
+
+def _fold_candidate(progress: Progress, result: StepResult) -> None:
+    """Records the diagnosis of another node. It proves nothing about the broken one."""
+    if result.outcome is Outcome.DONE:
+        progress.stand_in = result
+        return
+    progress.move = result  # the job waits for its node
+    progress.stand_in_failed = f"{result.node_id} could not stand in for it: {result.reason}"
+
+
+def _fold_wait(progress: Progress, decision: Decision, result: StepResult) -> None:
+    if decision.awaits is Awaited.APPROVAL and decision.action is not None:
+        progress.approvals[decision.action] = result
+    elif decision.awaits is not None:
+        progress.waited[decision.awaits] = result
+    if decision.awaits is not None and decision.due_at is not None:
+        progress.due.setdefault((decision.awaits, decision.page_key or ""), decision.due_at)
+    if decision.awaits in (Awaited.CAPACITY, Awaited.REPLACEMENT):
+        progress.has_waited_for_capacity = True
+    if decision.awaits is Awaited.BUDGET and result.outcome is Outcome.DONE:
+        progress.isolation = None  # its turn has come: it may try again
+
+
+def _apply_new_faults(progress: Progress, history: History, policy: RecoveryPolicy) -> None:
+    """Marks the last verb as failed when the node reports a fault on the boot that it led to."""
+    last = progress.tried[-1] if progress.tried else None
+    if last is None or last.result.boot_id is None:
+        return
+    led_to = (last.result.replacement_node_id or last.result.node_id, last.result.boot_id)
+    first = _first_fault(led_to, history, policy)
+    if first:
+        progress.contradiction = last.failure = f"{first} after it"
+
+
+def _apply_new_faults_of_candidate(progress: Progress, history: History, policy: RecoveryPolicy) -> None:
+    """Does the same for the free node on which the job is to continue. This incident holds that node."""
+    passed = progress.stand_in
+    if passed is None or passed.node_id == progress.replacement:
+        return
+    first = _first_fault((passed.node_id, str(passed.boot_id)), history, policy)
+    if first:
+        failed = passed.model_copy(update={"outcome": Outcome.FAILED, "reason": first})
+        progress.stand_in = None
+        if progress.move is None:
+            _fold_candidate(progress, failed)
+
+
+def _first_fault(where: tuple[str, str], history: History, policy: RecoveryPolicy) -> str:
+    """Returns the first fault of the node itself on this boot, in words. Empty: there is none."""
+    once = {event.event_id: event for event in history.events}
+    in_order = sorted(once.values(), key=lambda event: (event.observed_at, event.event_id))
+    there = [event for event in in_order if (event.node_id, event.boot_id) == where and event.verdict is Verdict.FAILED]
+    against = [
+        fault
+        for fault in diagnose(there, policy, history.incident.pool)
+        if fault.action not in (Action.OBSERVE, Action.RESTART_WORKLOAD)
+    ]
+    first = min(against, key=lambda fault: (fault.event.observed_at, fault.event.event_id), default=None)
+    return f"{first.title} on {first.event.node_id}" if first is not None else ""

@@ -1,0 +1,72 @@
+"""Limits the length of an incident's timeline: repeated events are counted in one entry, and the rest are removed.
+
+Every step of a recovery reads the whole timeline, so a node that reports without end must not make it endless. The
+first events of each finding stay, and the newest one. Of too many findings, the most disruptive ones stay.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from nodeheal.contract.health_event import HealthEvent
+from nodeheal.contract.names import DRILL_MARK, OPERATOR_REQUEST
+from nodeheal.domain.faults.catalog import find
+from nodeheal.domain.recovery.incident import History, TimelineEntry, event_entry, fingerprint
+from nodeheal.domain.verbs import DISRUPTIVENESS
+
+SAME_EVENTS_AT_MOST = 8  # of one finding of one node on one boot
+EVENTS_AT_MOST = 100  # of one incident, some 10 KiB each
+FOLDED_AT_ONCE = 50  # DynamoDB takes 100 writes in one transaction
+
+ReportedEvent = tuple[TimelineEntry, HealthEvent]
+
+
+@dataclass(frozen=True)
+class Fold:
+    """One write: `gone` are removed, and `into` replaces `before` and counts them, too."""
+
+    gone: Sequence[TimelineEntry]
+    before: TimelineEntry
+    into: TimelineEntry
+
+
+def fold_of(event: HealthEvent, history: History) -> Fold | None:
+    """Returns what to fold after this event has joined the timeline. None: the timeline is within its limits."""
+    entries = [entry for entry in history.timeline if entry.kind == "event"]
+    told = list(zip(entries, history.events, strict=True))
+    same = [one for one in told if _kind(one[1]) == _kind(event)]
+    if len(same) > SAME_EVENTS_AT_MOST:
+        gone = [one for one in same[SAME_EVENTS_AT_MOST - 1 : -1] if _may_go(one[1], history)]
+        return _fold(gone, same[-1]) if gone else None
+    if len(told) > EVENTS_AT_MOST:
+        movable = sorted((one for one in told if _may_go(one[1], history)), key=_weight)
+        gone = movable[: len(told) - EVENTS_AT_MOST]
+        left = [one for one in told if one not in gone[:FOLDED_AT_ONCE]]
+        return _fold(gone, left[-1]) if gone else None
+    return None
+
+
+def _kind(event: HealthEvent) -> tuple[str, str, str, bool]:
+    """Returns what makes two events equal. An injected event is never equal to a real one."""
+    return (event.node_id, fingerprint(event), event.verdict.value, DRILL_MARK in event.evidence)
+
+
+def _may_go(event: HealthEvent, history: History) -> bool:
+    """Tells whether the entry may be removed.
+
+    The first event and operators' requests stay, because others look them up.
+    """
+    return event.event_id != history.incident.root.event_id and event.code != OPERATOR_REQUEST
+
+
+def _weight(one: ReportedEvent) -> tuple[int, float]:
+    """Orders events by how much they ask for. Of equals, the newest is the lightest."""
+    row = find(one[1].family, one[1].code, one[1].subcode)
+    return (DISRUPTIVENESS[row.action] if row else -1, -one[1].observed_at.timestamp())
+
+
+def _fold(gone: Sequence[ReportedEvent], target: ReportedEvent) -> Fold:
+    entries = [entry for entry, _ in gone[:FOLDED_AT_ONCE]]
+    before, event = target
+    times = before.times + sum(entry.times for entry in entries)
+    text = f"{event_entry(event).text} (stands for {times} events)"
+    return Fold(entries, before, replace(before, times=times, text=text))

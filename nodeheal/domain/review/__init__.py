@@ -1,0 +1,1 @@
+"""Incidents read back: reviews, statistics, measures, and where people read more."""

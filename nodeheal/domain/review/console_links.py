@@ -1,0 +1,45 @@
+"""Links to more about an incident: its execution in the console, and its runbook."""
+
+from dataclasses import dataclass
+
+from nodeheal.contract.vocabulary import Escalation
+
+_CONSOLES = {"aws-cn": "console.amazonaws.cn", "aws-us-gov": "console.amazonaws-us-gov.com"}
+
+
+def console_host(partition: str, region: str) -> str:
+    """Returns the Region's own console."""
+    return f"{region}.{_CONSOLES.get(partition, 'console.aws.amazon.com')}"
+
+
+def execution_url(arn: str) -> str:
+    """Returns the address of this execution in the console."""
+    _, partition, _, region, *_ = arn.split(":")
+    return f"https://{console_host(partition, region)}/states/home?region={region}#/v2/executions/details/{arn}"
+
+
+def runbook_file(code: Escalation) -> str:
+    """Returns the runbook's file in docs/runbooks."""
+    return f"{code.value.lower().replace('_', '-')}.md"
+
+
+@dataclass(frozen=True)
+class ConsoleLinks:
+    """What the links are made of. An empty field is unknown, and its link is left out."""
+
+    workflow_arn: str = ""  # of recover_node
+    runbooks: str = ""  # where docs/runbooks stands: a path, or an address
+
+    def runbook(self, code: Escalation) -> str:
+        """Returns the runbook's address. Where that is not known, its file name."""
+        base = self.runbooks.rstrip("/")
+        return f"{base}/{runbook_file(code)}" if base else runbook_file(code)
+
+    def execution(self, incident_id: str) -> str:
+        """Returns the address of the incident's execution in the Step Functions console. Empty: it is not known."""
+        if not self.workflow_arn:
+            return ""
+        return execution_url(f"{self.workflow_arn.replace(':stateMachine:', ':execution:')}:{incident_id}")
+
+
+NO_LINKS = ConsoleLinks()

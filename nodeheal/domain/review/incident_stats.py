@@ -1,0 +1,68 @@
+"""Statistics of many incidents: recovery times, causes, endings, and repeat offenders."""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean, median
+
+from nodeheal.domain.review.review import Review
+
+OFTEN = 2  # incidents that make a repeat offender
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Times to recovery, in seconds."""
+
+    incidents: int
+    mean: float
+    median: float
+    p90: float  # nearest rank: so many took this long or less
+
+
+@dataclass(frozen=True)
+class IncidentStats:
+    """The statistics. Drills are counted separately, and are in none of the other numbers."""
+
+    incidents: int
+    drills: int
+    time_to_recover: Spread | None  # of those that ended RECOVERED; None: none did
+    by_cause: dict[str, int]
+    by_ending: dict[str, int]
+    accelerators_again: dict[str, int]  # serial -> incidents
+    nodes_again: dict[str, int]
+    lost_accelerator_hours: float
+
+
+def summarize(reviews: Sequence[Review]) -> IncidentStats:
+    """Returns the statistics of these incidents."""
+    real = [review for review in reviews if not review.is_drill]
+    took = [seconds for review in real if (seconds := review.seconds_to_recover) is not None]
+    return IncidentStats(
+        incidents=len(real),
+        drills=len(reviews) - len(real),
+        time_to_recover=spread(took) if took else None,
+        by_cause=_most_first(Counter(review.fault for review in real)),
+        by_ending=_most_first(Counter((review.ending or review.state).value for review in real)),
+        accelerators_again=_again(Counter(review.serial for review in real if review.serial)),
+        nodes_again=_again(Counter(review.node_id for review in real)),
+        lost_accelerator_hours=round(sum(review.lost_accelerator_hours for review in real), 3),
+    )
+
+
+def spread(seconds: Sequence[float]) -> Spread:
+    """Returns mean, median and 90th percentile. Raises ValueError for an empty sequence."""
+    if not seconds:
+        raise ValueError("there is nothing to spread")
+    in_order = sorted(seconds)
+    p90 = in_order[math.ceil(0.9 * len(in_order)) - 1]
+    return Spread(len(in_order), round(fmean(in_order), 1), round(median(in_order), 1), round(p90, 1))
+
+
+def _most_first(counts: "Counter[str]") -> dict[str, int]:
+    return dict(sorted(counts.items(), key=lambda pair: (-pair[1], pair[0])))
+
+
+def _again(counts: "Counter[str]") -> dict[str, int]:
+    return {name: count for name, count in _most_first(counts).items() if count >= OFTEN}

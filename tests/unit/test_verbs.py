@@ -1,0 +1,68 @@
+"""The row of each verb is whole, and names only what exists elsewhere."""
+
+import pytest
+
+from nodeheal.contract.names import OPERATOR_REQUEST
+from nodeheal.contract.vocabulary import Action, Provider, Step
+from nodeheal.domain.faults.catalog import catalog
+from nodeheal.domain.policy.policy_models import Deadlines, PoolPolicy
+from nodeheal.domain.verbs import DISRUPTIVENESS, ESCALATION_STEPS, VERBS, VerbSpec, verb_of_step
+
+ACTING = [action for action, verb in VERBS.items() if verb.has_mode]
+
+
+def test_every_action_and_every_step_has_a_row() -> None:
+    assert set(VERBS) == set(Action)
+    assert {verb_of_step(step).step for step in Step} == set(Step)
+
+
+def test_no_two_verbs_are_equally_disruptive() -> None:
+    assert list(DISRUPTIVENESS.values()) == list(range(len(Action)))
+
+
+@pytest.mark.parametrize("action", ACTING)
+def test_a_verb_that_acts_has_its_words(action: Action) -> None:
+    verb = VERBS[action]
+
+    assert all((verb.noun, verb.done, verb.proposal, verb.reference, verb.announced.startswith(verb.with_article)))
+    assert bool(verb.plural) == (verb.budget_group is not None)
+
+
+@pytest.mark.parametrize("action", ACTING)
+def test_a_verb_spends_attempts_of_a_group_that_has_a_limit(action: Action) -> None:
+    verb = VERBS[action]
+
+    assert (verb.limit is not None) == (verb.budget_group is action)
+    assert verb.budget_group is None or VERBS[verb.budget_group].limit is not None
+
+
+@pytest.mark.parametrize("verb", [*VERBS.values(), *map(verb_of_step, Step)], ids=lambda verb: verb.step)
+def test_its_deadline_and_its_switch_are_fields_of_the_policy(verb: VerbSpec) -> None:
+    assert verb.deadline in Deadlines.model_fields
+    assert verb.pool_option in ("", *PoolPolicy.model_fields)
+
+
+def test_an_operator_may_ask_for_what_the_catalog_has_a_row_of() -> None:
+    asked = {row.subcode for row in catalog().values() if row.code == OPERATOR_REQUEST and row.subcode}
+
+    assert asked == {action.value for action, verb in VERBS.items() if verb.is_askable}
+
+
+def test_a_verb_that_only_one_provider_has_must_be_switched_on() -> None:
+    assert {action for action in ESCALATION_STEPS if VERBS[action].providers != set(Provider)} == {
+        action for action in ESCALATION_STEPS if VERBS[action].pool_option
+    }
+
+
+@pytest.mark.parametrize(
+    ("step", "action", "deadline"),
+    [
+        (Step.REBOOT, None, "reboot_seconds"),
+        (Step.REBOOT, Action.REBOOT, "reboot_seconds"),
+        (Step.REBOOT, Action.STOP_START, "stop_start_seconds"),
+        (Step.WAIT, Action.REBOOT, "quick_seconds"),
+        (Step.DIAGNOSE, None, "diagnose_seconds"),
+    ],
+)
+def test_a_step_is_the_verb_that_its_decision_names(step: Step, action: Action | None, deadline: str) -> None:
+    assert verb_of_step(step, action).deadline == deadline
