@@ -14,12 +14,12 @@ _WORDS = re.compile(
 )
 # What must remain, a line each, by file; and why.
 REMAINS = {
-    "domain/machine.py": (
+    "domain/fleet/machine.py": (
         ["ecs_managed_instances = ", "Owner.ecs_managed_instances: "],
         "a value of stored policies, and what people are told of it: AWS's own name for who repairs a machine",
     ),
-    "domain/job.py": (["SchedulerKind.ECS"], "stored jobs do not say which scheduler they have"),
-    "domain/node.py": (["SchedulerKind.ECS"], "stored nodes do not say which scheduler they have"),
+    "domain/jobs/job.py": (["SchedulerKind.ECS"], "stored jobs do not say which scheduler they have"),
+    "domain/fleet/node.py": (["SchedulerKind.ECS"], "stored nodes do not say which scheduler they have"),
     "contract/health_event.py": (
         ["SchedulerKind.ECS", "an ECS cluster name"],
         "reports of nodes do not say which scheduler they have; the text is part of the published schema",
@@ -77,5 +77,6 @@ def test_other_words_are_not(text: str) -> None:
 
 
 def test_services_name_no_adapter_of_a_scheduler() -> None:
-    for path in (REPOSITORY / "nodeheal" / "services").rglob("*.py"):
+    folders = [REPOSITORY / "nodeheal" / name for name in ("services", "operations")]
+    for path in (file for folder in folders for file in folder.rglob("*.py")):
         assert "adapters.ecs" not in path.read_text("utf-8"), Path(path).name
