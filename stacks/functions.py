@@ -182,7 +182,6 @@ FUNCTIONS = (
     FunctionSpec(
         "isolate_node",
         (
-            CHANGE,
             FIND_NODE,
             *SEE_MACHINES,
             *DRAIN_NODE,
@@ -231,8 +230,8 @@ FUNCTIONS = (
     FunctionSpec("answer_approval", (READ_APPROVAL_KEY, RESUME), state=(KEEP, LIST)),
     FunctionSpec(
         "stop_gang",
-        (CHANGE, *_ASK_FOR_CHECKPOINT, STOP_TASK, SEE_TASKS, LIST_TASKS, READ_POLICY, RESUME),
-        state=(KEEP, FORGET),
+        (*_ASK_FOR_CHECKPOINT, STOP_TASK, SEE_TASKS, LIST_TASKS, READ_POLICY, RESUME),
+        state=(KEEP,),
     ),
     FunctionSpec(
         "find_checkpoint",
@@ -247,7 +246,8 @@ FUNCTIONS = (
     ),
     FunctionSpec(
         "launch_gang",
-        (CHANGE, FIND_NODE, SEE_NODE, *START_TASK, STOP_TASK, SEE_TASKS, READ_POLICY, RESUME),
+        (FIND_NODE, SEE_NODE, *START_TASK, STOP_TASK, SEE_TASKS, READ_POLICY, RESUME),
+        state=(KEEP, LIST),
         keep_warm=True,
     ),
     FunctionSpec("end_incident", (CHANGE, FIND_NODE, *START_TASK, SEE_TASKS, ANNOUNCE, READ_POLICY, RESUME)),
@@ -266,12 +266,13 @@ FUNCTIONS = (
     FunctionSpec("judge_checks", (START_RECOVERY, READ_POLICY, RESUME)),
     FunctionSpec(
         "launch_job",
-        (CHANGE, FIND_NODE, SEE_NODE, *START_TASK, STOP_TASK, SEE_TASKS, READ_POLICY, RESUME),
+        (FIND_NODE, SEE_NODE, *START_TASK, STOP_TASK, SEE_TASKS, READ_POLICY, RESUME),
+        state=(KEEP, LIST),
         timeout_seconds=55,  # one task a node, and a job may have hundreds
     ),
     FunctionSpec("watch_gang", (ANNOUNCE, RESUME)),
     FunctionSpec("attribute_failure", (START_RECOVERY, READ_POLICY, RESUME)),
-    FunctionSpec("stop_job", (CHANGE, STOP_TASK, SEE_TASKS, LIST_TASKS, RESUME), timeout_seconds=55),
+    FunctionSpec("stop_job", (STOP_TASK, SEE_TASKS, LIST_TASKS, RESUME), state=(KEEP, LIST), timeout_seconds=55),
     FunctionSpec("end_job", (CHANGE, ANNOUNCE, RESUME)),
     FunctionSpec("validate_policy", state=()),
     FunctionSpec(

@@ -27,6 +27,11 @@ class OperationState(StrEnum):
 class VerbName(StrEnum):
     """What an operation does. Each has one file in nodeheal/operations."""
 
+    ISOLATE = "ISOLATE"
+    STOP_GANG = "STOP_GANG"
+    LAUNCH_GANG = "LAUNCH_GANG"
+    STOP_JOB = "STOP_JOB"
+    LAUNCH_JOB = "LAUNCH_JOB"
     DIAGNOSE = "DIAGNOSE"
     FREEZE_EVIDENCE = "FREEZE_EVIDENCE"
     FIND_CHECKPOINT = "FIND_CHECKPOINT"

@@ -89,12 +89,16 @@ def conclude(request: StepRequest, ports: Ports) -> StepResult:
             finished_at=ports.clock(),
         )
     operation = ports.operations.get(planned.owner, planned.operation_id) or planned
+    handler = handler_of(operation.verb)
     if not operation.is_over:
-        operation = _conclude(operation, handler_of(operation.verb), ports)
+        operation = _conclude(operation, handler, ports)
     elif operation.state is OperationState.DONE:
         operation = update(operation, ports, Operation.delivered)
-    assert isinstance(operation.result, StepResult)
-    return operation.result
+    result = operation.result
+    assert isinstance(result, StepResult)
+    if handler.is_half_of_step and result.outcome is Outcome.DONE:
+        return result.model_copy(update={"outcome": Outcome.UNKNOWN, "facts": CallAgain()})
+    return result
 
 
 def deliver(operation: Operation, ports: Ports) -> bool:

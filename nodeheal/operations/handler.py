@@ -65,7 +65,7 @@ class Handler:
     authority (SSM, EC2, ECS) and records what it says. `settle` writes what the result means for others, before the
     workflow has it; it may be repeated. `may_repeat`: a start that broke off is made again, for it sends nothing to a
     node, and people get the same message once. `refreshes_when_repeated`: a call that is repeated goes on from what the
-    authority says.
+    authority says. `is_half_of_step`: another operation of the same step follows, so that its end is not the step's.
     """
 
     start: Callable[[Operation, World], Operation | Result]
@@ -75,6 +75,7 @@ class Handler:
     settle: Callable[[Operation, Any, Ports], None] = lambda operation, result, ports: None
     may_repeat: bool = False
     refreshes_when_repeated: bool = False
+    is_half_of_step: bool = False
 
 
 def read_node(operation: Operation, ports: Ports) -> Facts:

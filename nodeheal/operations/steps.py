@@ -1,14 +1,47 @@
-"""The steps of a recovery that are operations, as the state machine's functions call them."""
+"""The steps that are operations, as the functions of the state machines call them."""
 
+from nodeheal.contract.job_steps import JobRequest
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Action
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.approval_links import Links
-from nodeheal.operations import approve, diagnose, reboot, stop_start
+from nodeheal.operations import approve, diagnose, isolate, reboot, stop_start
 from nodeheal.operations import freeze_evidence as evidence
+from nodeheal.operations import launch_gang as gang_launch
+from nodeheal.operations import launch_job as job_launch
+from nodeheal.operations import stop_gang as gang_stop
+from nodeheal.operations import stop_job as job_stop
 from nodeheal.operations.engine import begin
 from nodeheal.operations.handler import World
 from nodeheal.ports import Ports
+from nodeheal.services.job_steps import job_of_request
+
+
+def isolate_node(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> None:
+    """Take the node out of service. The workflow resumes when it is drained and its gang has stopped."""
+    begin(isolate.plan(request, ports), World(ports, policy))
+
+
+def stop_gang(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> None:
+    """Ask all ranks to end, each with its own grace. The workflow resumes when all have stopped."""
+    begin(gang_stop.plan(request, ports), World(ports, policy))
+
+
+def launch_gang(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> None:
+    """Start the job's next run. The workflow resumes when all ranks run."""
+    begin(gang_launch.plan(request, ports), World(ports, policy))
+
+
+def stop_job(request: JobRequest, ports: Ports) -> None:
+    """Stop what still runs of the job. Its workflow resumes when all ranks have stopped."""
+    job_of_request(request, ports)  # raises Superseded for a submission that is not the newest
+    begin(job_stop.plan(request, ports), World(ports))
+
+
+def launch_job(request: JobRequest, ports: Ports, policy: RecoveryPolicy) -> None:
+    """Start every rank, or none. The job's workflow resumes when all run."""
+    job_of_request(request, ports)
+    begin(job_launch.plan(request, ports), World(ports, policy))
 
 
 def reboot_node(request: StepRequest, ports: Ports) -> None:

@@ -3,7 +3,20 @@
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Action, Awaited, Step
 from nodeheal.domain.operation import Operation, VerbName
-from nodeheal.operations import approve, diagnose, find_checkpoint, freeze_evidence, reboot, stop_start, wait
+from nodeheal.operations import (
+    approve,
+    diagnose,
+    find_checkpoint,
+    freeze_evidence,
+    isolate,
+    launch_gang,
+    launch_job,
+    reboot,
+    stop_gang,
+    stop_job,
+    stop_start,
+    wait,
+)
 from nodeheal.operations.handler import Handler
 from nodeheal.ports import Ports
 
@@ -12,6 +25,11 @@ HANDLERS: dict[VerbName, Handler] = {
     VerbName.DIAGNOSE: diagnose.HANDLER,
     VerbName.FIND_CHECKPOINT: find_checkpoint.HANDLER,
     VerbName.FREEZE_EVIDENCE: freeze_evidence.HANDLER,
+    VerbName.ISOLATE: isolate.HANDLER,
+    VerbName.LAUNCH_GANG: launch_gang.HANDLER,
+    VerbName.LAUNCH_JOB: launch_job.HANDLER,
+    VerbName.STOP_GANG: stop_gang.HANDLER,
+    VerbName.STOP_JOB: stop_job.HANDLER,
     VerbName.REBOOT: reboot.HANDLER,
     VerbName.STOP_START: stop_start.HANDLER,
     VerbName.WAIT: wait.HANDLER,
@@ -21,6 +39,10 @@ HANDLERS: dict[VerbName, Handler] = {
 def operation_of(request: StepRequest, ports: Ports) -> Operation | None:
     """The operation that carries out this step, not stored; None: the step answers at once."""
     match request.decision.step:
+        case Step.ISOLATE:
+            return isolate.plan(request, ports)
+        case Step.RESTART_WORKLOAD:
+            return _half_of_restart(request, ports)
         case Step.DIAGNOSE:
             return diagnose.plan(request, ports)
         case Step.FREEZE_EVIDENCE:
@@ -35,3 +57,10 @@ def operation_of(request: StepRequest, ports: Ports) -> Operation | None:
             return wait.plan(request, ports)
         case _:
             return None
+
+
+def _half_of_restart(request: StepRequest, ports: Ports) -> Operation:
+    """The stop of the gang while that is not over, else its launch."""
+    stop = stop_gang.plan(request, ports)
+    known = ports.operations.get(stop.owner, stop.operation_id)
+    return known if known is not None and stop_gang.is_open(known) else launch_gang.plan(request, ports)

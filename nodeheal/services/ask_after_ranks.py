@@ -13,11 +13,11 @@ from nodeheal.contract.vocabulary import SchedulerKind
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.jobs.gang import broke_up_long_ago, overdue
 from nodeheal.domain.jobs.job import GangTask, Job, Run
+from nodeheal.domain.operation import VerbName, job_owner
+from nodeheal.operations.gang import record_of
 from nodeheal.ports import Ports
 from nodeheal.ports.scheduler import RankStatus, TaskChange
-from nodeheal.services.launch_gang import GANG_RUNNING
 from nodeheal.services.start_gang import find_unnoted
-from nodeheal.services.stop_gang import run_key
 from nodeheal.services.wakeup import on_task_change, tell_ends_again
 
 # A task that is asked to end has two minutes at most, unless its agent is set to more, and events come within seconds.
@@ -34,6 +34,9 @@ KEPT = timedelta(hours=1)
 # A launch that broke is tried again for a quarter of an hour, and its wait says how long it may take beyond that.
 LAUNCH_IS_OVER = timedelta(hours=1)
 FORGOTTEN = "nobody has told of its end, and the scheduler does not know it any more"
+
+
+_LAUNCHES = (VerbName.LAUNCH_GANG, VerbName.LAUNCH_JOB)
 
 
 @dataclass(frozen=True)
@@ -79,8 +82,9 @@ def _is_left_unstarted(run: Run, ports: Ports) -> bool:
     """Whether some of its ranks have no task yet, and nobody starts them any more."""
     if run.started_at + LAUNCH_IS_OVER > ports.clock() or all(task.task_id or task.has_stopped for task in run.tasks):
         return False
-    wait = ports.waits.get(GANG_RUNNING, run_key(run.job_id, run.number))
-    return wait is None or wait.deadline_at <= ports.clock()
+    launches = [one for one in ports.operations.open_of(job_owner(run.job_id)) if one.verb in _LAUNCHES]
+    mine = [one for one in launches if record_of(one).run == run.number]
+    return all(one.deadline_at <= ports.clock() for one in mine)
 
 
 def _tasks_due(job: Job, run: Run, ports: Ports) -> Sequence[GangTask]:

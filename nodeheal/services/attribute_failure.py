@@ -34,8 +34,8 @@ from nodeheal.ports import Ports
 from nodeheal.services.finding_about import finding_about
 from nodeheal.services.ingest import Ingested, ingest
 from nodeheal.services.job_steps import job_of_request, job_result, save_job, stop_if_wanted
+from nodeheal.services.runs import current_run
 from nodeheal.services.steps import node_of
-from nodeheal.services.stop_gang import current_run
 from nodeheal.services.watch_gang import at_work, stopped_by_a_person
 
 _OPENED = (Ingested.OPENED, Ingested.JOINED)

@@ -11,7 +11,7 @@ from nodeheal.domain.recovery.decision_context import DecisionContext
 from nodeheal.domain.recovery.incident import Incident
 from nodeheal.domain.verbs import VERBS
 from nodeheal.ports import Ports
-from nodeheal.services.stop_gang import current_run, may_write
+from nodeheal.services.runs import current_run, may_write
 
 NODES_NAMED = 8
 _LOST = "What it has computed since its last checkpoint is lost;"

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from nodeheal.contract.names import INCIDENT_WAITING
+from nodeheal.contract.results import StepResult
 from nodeheal.contract.steps import DecideRequest, Decision, StepRequest
 from nodeheal.contract.vocabulary import IncidentState, Step
 from nodeheal.domain.errors import NotAccepted
@@ -12,12 +13,13 @@ from nodeheal.domain.recovery.decide import decide
 from nodeheal.domain.recovery.guardrails import breaker_cause
 from nodeheal.domain.recovery.incident import History, TimelineEntry, Turn, decision_entry, result_entry
 from nodeheal.domain.recovery.progress import read_progress
+from nodeheal.operations.engine import conclude
 from nodeheal.ports import Ports
 from nodeheal.services.brakes import trip_breaker
 from nodeheal.services.compose_waiting import compose_waiting
 from nodeheal.services.job_stand_in import let_go_of_stand_ins
 from nodeheal.services.look_around import look_around
-from nodeheal.services.look_once import look_once
+from nodeheal.services.look_at_replacement import look_at_replacement
 from nodeheal.services.steps import node_of
 from nodeheal.services.tell_owner import tell_of_step
 
@@ -72,7 +74,14 @@ def _looked(request: DecideRequest, history: History, ports: Ports) -> DecideReq
     if request.result is not None or not history.turns:
         return request
     asked = StepRequest(incident_id=request.incident_id, turn=request.turn, decision=history.turns[-1].decision)
-    return request.model_copy(update={"result": look_once(asked, ports)})
+    return request.model_copy(update={"result": observe_outcome(asked, ports)})
+
+
+def observe_outcome(request: StepRequest, ports: Ports) -> StepResult:
+    """What has become of a step whose answer did not come. UNKNOWN where nothing can be told."""
+    if request.decision.step is Step.REPLACE:
+        return look_at_replacement(request, ports)
+    return conclude(request, ports)
 
 
 def _witnessed(request: DecideRequest, history: History, ports: Ports) -> DecideRequest:

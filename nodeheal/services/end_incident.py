@@ -23,8 +23,8 @@ from nodeheal.services.job_stand_in import let_go_of_claims, let_go_of_stand_ins
 from nodeheal.services.look_around import is_running
 from nodeheal.services.new_node_places import free_place
 from nodeheal.services.queue import wake_for_free_slots
+from nodeheal.services.runs import current_run
 from nodeheal.services.steps import SAVE_TRIES, node_of, result_of
-from nodeheal.services.stop_gang import current_run
 from nodeheal.services.tell_owner import tell_of_ending
 from nodeheal.services.unmanaged_tasks import restart_unmanaged_tasks
 from nodeheal.services.wait_for_news import bring_news

@@ -19,9 +19,9 @@ from nodeheal.operations.handler import World
 from nodeheal.ports import Ports
 from nodeheal.services.job_nodes import stand_ins
 from nodeheal.services.job_steps import job_of_request, job_result, job_token, save_job
+from nodeheal.services.runs import current_run, is_newer_than_fault
 from nodeheal.services.see_directory import looks_before, see_directory
 from nodeheal.services.steps import result_of, token_of
-from nodeheal.services.stop_gang import current_run, is_newer_than_fault
 
 if TYPE_CHECKING:
     from nodeheal.contract.results import StepResult

@@ -27,7 +27,7 @@ from nodeheal.ports.signals import Draft
 from nodeheal.services.compose import fit_subject
 from nodeheal.services.ingest import Ingested, ingest
 from nodeheal.services.layout import link
-from nodeheal.services.stop_gang import current_run
+from nodeheal.services.runs import current_run
 from nodeheal.services.take_signal import take_draft
 
 _NODES_TOLD = 50

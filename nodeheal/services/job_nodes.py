@@ -13,8 +13,8 @@ from nodeheal.domain.jobs.job import CheckAnswer, GangTask, Job, Run
 from nodeheal.domain.jobs.placement import Placement, choose
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.ports import Ports
+from nodeheal.services.runs import may_write, nodes_of_gang
 from nodeheal.services.steps import let_go, resume
-from nodeheal.services.stop_gang import may_write, nodes_of_gang
 
 # An SSM agent that could not reach its service sleeps for up to an hour before it tries again.
 ASKED_AGAIN_SECONDS = 3_600

@@ -18,8 +18,8 @@ from nodeheal.ports import Ports
 from nodeheal.services.hangs import seen_hanging_by
 from nodeheal.services.job_nodes import stand_ins, unproven_stand_ins
 from nodeheal.services.pool_size import size_of
+from nodeheal.services.runs import current_run, has_rebooted_since
 from nodeheal.services.steps import node_of
-from nodeheal.services.stop_gang import current_run, has_rebooted_since
 
 TIMES_USED = 5  # of the newest: what took long last year says little of today
 

@@ -9,8 +9,8 @@ from nodeheal.domain.fleet.liveness import apply_heartbeat
 from nodeheal.domain.fleet.node import OUT_OF_SERVICE, Node
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.decision_context import node_scope
+from nodeheal.operations.isolate import DRAINED
 from nodeheal.ports import Ports
-from nodeheal.services.isolate_node import DRAINED
 from nodeheal.services.pool_size import slots_of
 from nodeheal.services.review_incidents import list_incidents
 from nodeheal.services.steps import node_of

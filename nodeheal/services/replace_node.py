@@ -8,9 +8,9 @@ from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.ports import Ports
 from nodeheal.services.replace_machine import give_up, is_under_way, replace_machine
 from nodeheal.services.reserve_attempt import give_attempt_back, why_not_act
+from nodeheal.services.runs import nodes_of_gang
 from nodeheal.services.stand_in import claim_spare, claimed_spare, put_in_place
 from nodeheal.services.steps import node_of, result_of, token_of
-from nodeheal.services.stop_gang import nodes_of_gang
 
 
 def replace_node(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> None:

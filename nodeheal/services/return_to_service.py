@@ -10,8 +10,8 @@ from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.fleet.node import Node, moved
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.progress import read_progress
+from nodeheal.operations.isolate import switch_on
 from nodeheal.ports import Ports
-from nodeheal.services.isolate_node import switch_on
 from nodeheal.services.queue import wake_queue
 from nodeheal.services.retire_broken import retire_broken
 from nodeheal.services.steps import node_of, result_of, save_node, tell

@@ -9,12 +9,11 @@ from nodeheal.contract.vocabulary import JobState
 from nodeheal.domain.errors import NotAccepted, PlacementRefused
 from nodeheal.domain.faults.diagnosis import was_fault_of_job
 from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.jobs.early_end import NEVER_STARTED
 from nodeheal.domain.jobs.job import GangTask, Job, Run
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.ports import Ports
 from nodeheal.services.steps import SAVE_TRIES, node_of, save_node
-
-NEVER_STARTED = "never started"
 
 
 def record_run(job: Job, nodes: Sequence[Node], why: str, ports: Ports) -> Run:
@@ -148,11 +147,6 @@ def _write_off(job_id: str, number: int, ports: Ports) -> None:
         run = ports.jobs.get_run(job_id, number)
         if run is None or written_off(run) == run or ports.jobs.save_run(written_off(run)):
             return
-
-
-def was_refused(run: Run) -> bool:
-    """Whether one of its ranks was never started, and none is started any more."""
-    return any(task.stop_reason == NEVER_STARTED for task in run.tasks)
 
 
 def find_unnoted(job: Job, run: Run, ports: Ports) -> Run:

@@ -17,8 +17,8 @@ from nodeheal.operations.engine import machine_gone
 from nodeheal.ports import Ports
 from nodeheal.ports.signals import Draft
 from nodeheal.services.ingest import Ingested, ingest
+from nodeheal.services.runs import current_run
 from nodeheal.services.steps import SAVE_TRIES
-from nodeheal.services.stop_gang import current_run
 
 _BOOT_ID = 64
 _UNKNOWN_AGENT = "unknown"

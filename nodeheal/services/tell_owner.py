@@ -12,13 +12,13 @@ from nodeheal.contract.results import StepResult
 from nodeheal.contract.steps import Decision
 from nodeheal.contract.vocabulary import Action, Ending, JobState, NextRung, Outcome, Step
 from nodeheal.domain.faults.assessment import assess_faults
+from nodeheal.domain.jobs.early_end import ended_early
 from nodeheal.domain.jobs.job import Run
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.incident import History, TimelineEntry
 from nodeheal.domain.recovery.progress import Progress, read_progress
 from nodeheal.ports import Ports
 from nodeheal.services.compose_owner import About, compose_handed_over, compose_runs_again, compose_stopped
-from nodeheal.services.early_end import ended_early
 
 _WORDS = 300  # of a surprise
 _LAUNCHES = 3  # so many are looked at, for those that broke off

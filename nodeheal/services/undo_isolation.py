@@ -6,8 +6,8 @@ from nodeheal.contract.vocabulary import IncidentState, NodeState
 from nodeheal.domain.errors import NotAccepted, NotFound
 from nodeheal.domain.fleet.node import OUT_OF_SERVICE, Node
 from nodeheal.domain.recovery.incident import Incident
+from nodeheal.operations.isolate import switch_on
 from nodeheal.ports import Ports
-from nodeheal.services.isolate_node import switch_on
 from nodeheal.services.queue import wake_queue
 from nodeheal.services.steps import SAVE_TRIES, node_of
 

@@ -3,31 +3,27 @@
 from dataclasses import replace
 
 from nodeheal.contract.health_event import CheckpointFound, DiagnosticsFinished, EvidenceFrozen, NodeBooted
-from nodeheal.contract.job_steps import JobResult
-from nodeheal.contract.vocabulary import JobState, Next, Outcome, Verdict
+from nodeheal.contract.vocabulary import JobState, Verdict
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.fleet.node import BootView, ReportedDiagnosis
 from nodeheal.domain.jobs.gang import ending_text
 from nodeheal.domain.jobs.job import GangTask, Job, Run
-from nodeheal.domain.operation import VerbName, node_owner
+from nodeheal.domain.operation import VerbName, job_owner, node_owner
 from nodeheal.operations import stop_start
 from nodeheal.operations.diagnose import DiagnosisAnswer
 from nodeheal.operations.engine import answered, command_failed, reconcile, reconcile_all
 from nodeheal.operations.freeze_evidence import EvidenceAnswer
-from nodeheal.ports import Ports, Wait
+from nodeheal.ports import Ports
 from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services.await_nodes import JOB_NODES
 from nodeheal.services.check_nodes import take_answer, take_refusal
-from nodeheal.services.early_end import early_end, words_of
 from nodeheal.services.hear_node import enrolled_node
 from nodeheal.services.job_nodes import free_nodes, leave
 from nodeheal.services.job_steps import save_job
-from nodeheal.services.launch_gang import GANG_RUNNING
 from nodeheal.services.new_machine import welcome
 from nodeheal.services.node_rates import limited
 from nodeheal.services.see_directory import take_sight, take_sight_refusal
-from nodeheal.services.steps import SAVE_TRIES, read_result, resume, resume_if_complete
-from nodeheal.services.stop_gang import GANG_STOPPED, run_key, stop_key, strike_stopped
+from nodeheal.services.steps import SAVE_TRIES, resume_if_complete
 from nodeheal.services.try_pairs import WAYS, take_pair_answer
 from nodeheal.services.wait_for_news import bring_news
 from nodeheal.services.watch_gang import tell_watch
@@ -125,22 +121,13 @@ def on_stop_requested(job_id: str, ports: Ports) -> None:
 def on_task_change(change: TaskChange, ports: Ports) -> None:
     """Record where a rank is; resume what waits for the gang to run or to stop."""
     run = _record(change, ports)
-    known = next((t for t in run.tasks if t.placement == change.placement), None) if run else None
-    # The record decides, not the event: it may be late, or of a task that is not the rank's.
-    if run is None or known is None or (known.task_id, known.status) != (change.task_id, change.status):
+    if run is None:
         return
-    key = run_key(change.job_id, change.run)
+    # The record decides, not the event: it may be late, or of a task that is not the rank's.
     if change.status == "RUNNING":
         _note_that_it_runs(run, ports)
-        resume_if_complete(ports, ports.waits.strike(GANG_RUNNING, key, change.placement))
+    reconcile_all(job_owner(change.job_id), ports)
     if change.status == "STOPPED":
-        if known.has_succeeded:  # it was quickly done: it has run
-            resume_if_complete(ports, ports.waits.strike(GANG_RUNNING, key, change.placement))
-        else:
-            _tell_launch_of_a_death(run, known, key, ports)
-        for incident_id in run.end_awaited_by:
-            stopping = stop_key(change.job_id, change.run, incident_id)
-            resume_if_complete(ports, ports.waits.strike(GANG_STOPPED, stopping, change.placement))
         _settle_job(run, ports)
         _tell_who_waits_for_the_end(run, ports)
         tell_watch(change.job_id, ports)
@@ -148,10 +135,7 @@ def on_task_change(change: TaskChange, ports: Ports) -> None:
 
 def tell_ends_again(job: Job, run: Run, ports: Ports) -> None:
     """Make up for a crash between the record of a rank's end and the telling of it. Told again, it changes nothing."""
-    for incident_id in run.end_awaited_by:
-        wait = ports.waits.get(GANG_STOPPED, stop_key(run.job_id, run.number, incident_id))
-        if wait is not None:
-            strike_stopped(wait, job, run.number, ports)
+    reconcile_all(job_owner(job.job_id), ports)
     if job.state is JobState.RUNNING:  # else it is settled, or was submitted again
         _settle_job(run, ports)
     _tell_who_waits_for_the_end(run, ports)
@@ -203,20 +187,6 @@ def _note_that_it_runs(run: Run, ports: Ports) -> None:
         return
     if not job.summary.startswith(told):
         save_job(ports, job.job_id, summary=told)
-
-
-def _tell_launch_of_a_death(run: Run, task: GangTask, key: str, ports: Ports) -> None:
-    """A rank that dies while the others still start will never make the gang complete."""
-    wait: Wait | None = ports.waits.get(GANG_RUNNING, key)
-    if wait is None:
-        return
-    blank, now = read_result(wait), {"finished_at": ports.clock()}
-    if isinstance(blank, JobResult):
-        died = {"outcome": Outcome.FAILED, "then": Next.ATTRIBUTE, "reason": words_of(task)}
-        resume(ports, wait, blank.model_copy(update={**now, **died}))
-        return
-    outcome, told = early_end(ports.jobs.get(run.job_id), run, task)
-    resume(ports, wait, blank.model_copy(update={**now, "outcome": outcome, "reason": told}))
 
 
 def _tell_who_waits_for_the_end(run: Run, ports: Ports) -> None:

@@ -5,7 +5,7 @@ from datetime import timedelta
 from nodeheal.contract.steps import StepRequest
 from nodeheal.domain.recovery.incident import TimelineEntry
 from nodeheal.ports import Ports
-from nodeheal.services.stop_gang import current_run
+from nodeheal.services.runs import current_run
 
 WARNED = "checkpoint-early"
 

@@ -8,8 +8,8 @@ from nodeheal.domain.jobs.gang import RunStatus, ending_text, first_end, first_f
 from nodeheal.domain.jobs.job import Job, Run
 from nodeheal.ports import Ports, Wait
 from nodeheal.services.job_steps import DEADLINES, job_of_request, job_result, job_token, request_id_of, save_job
+from nodeheal.services.runs import current_run
 from nodeheal.services.steps import resume
-from nodeheal.services.stop_gang import current_run
 from nodeheal.services.tell_job import tell_of_start
 
 JOB_WATCH = "job_watch"

@@ -14,7 +14,17 @@ from nodeheal.contract.job_steps import JobRequest
 from nodeheal.contract.steps import DecideRequest, StepRequest
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.approval_links import Links
-from nodeheal.operations.steps import freeze_evidence, reboot_node, run_diagnostics, wait_for_approval
+from nodeheal.operations.steps import (
+    freeze_evidence,
+    isolate_node,
+    launch_gang,
+    launch_job,
+    reboot_node,
+    run_diagnostics,
+    stop_gang,
+    stop_job,
+    wait_for_approval,
+)
 from nodeheal.ports import Ports
 from nodeheal.services.attribute_failure import attribute_failure
 from nodeheal.services.await_nodes import await_nodes
@@ -24,14 +34,9 @@ from nodeheal.services.decide_next_step import decide_next_step
 from nodeheal.services.end_incident import end_incident
 from nodeheal.services.end_job import end_job
 from nodeheal.services.find_checkpoint import find_checkpoint
-from nodeheal.services.isolate_node import isolate_node
 from nodeheal.services.judge_checks import judge_checks
-from nodeheal.services.launch_gang import launch_gang
-from nodeheal.services.launch_job import launch_job
 from nodeheal.services.replace_node import replace_node
 from nodeheal.services.return_to_service import return_to_service
-from nodeheal.services.stop_gang import stop_gang
-from nodeheal.services.stop_job import stop_job
 from nodeheal.services.wait_for_news import wait_for_news
 from nodeheal.services.watch_gang import watch_gang
 

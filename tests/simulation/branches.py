@@ -8,7 +8,8 @@ from nodeheal.adapters.memory.stores import MemoryPoolStore
 from nodeheal.contract.vocabulary import Action
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Mode
-from nodeheal.services import ingest, isolate_node
+from nodeheal.operations import isolate
+from nodeheal.services import ingest
 from nodeheal.simulation.world import World
 from tests.simulation.builders import HOUR, NVLINK
 from tests.simulation.cases import ACT, one_fault, strike
@@ -83,7 +84,7 @@ BRANCHES: dict[str, tuple[str, Break, Callable[[World], None], RecoveryPolicy]] 
     ),
     "isolated for no incident": (
         "no_act_on_stale_news",
-        cut(isolate_node.isolate_node, "node.open_incident != request.incident_id"),
+        cut(isolate._start, "node.open_incident != request.incident_id"),
         it_is_let_go_before_it_is_isolated,
         ACT,
     ),

@@ -8,8 +8,8 @@ from nodeheal.contract.vocabulary import Provider
 from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Breaker, Budget, Mode, PoolPolicy
-from nodeheal.operations import engine
-from nodeheal.services import isolate_node, job_nodes, unmanaged_tasks
+from nodeheal.operations import engine, isolate
+from nodeheal.services import job_nodes, unmanaged_tasks
 from nodeheal.services.ingest import Ingested
 from nodeheal.simulation.cloud import SimWorkflows
 from nodeheal.simulation.faults import Fault, Kind
@@ -170,7 +170,7 @@ CASES: dict[str, tuple[Break, Callable[[World], None], RecoveryPolicy, Work]] = 
         Work(share=0),
     ),
     "what_people_drained_stays_drained": (
-        cut(isolate_node._switch_off, "node.drained_by_us or placement.is_schedulable", "True"),
+        cut(isolate._switch_off, "node.drained_by_us or placement.is_schedulable", "True"),
         a_node_that_people_have_drained_fails,
         ACT,
         Work(share=0),
@@ -232,7 +232,7 @@ CASES: dict[str, tuple[Break, Callable[[World], None], RecoveryPolicy, Work]] = 
     ),
     "two_runs_never_write_at_once": (
         set_to(
-            (f"{_SERVICES}stop_gang.may_write", lambda *_: False),
+            (f"{_SERVICES}runs.may_write", lambda *_: False),
             ("nodeheal.simulation.ranks.HANG_SECONDS", 2 * HOUR),  # the other ranks do not give up by themselves before
         ),
         a_gang_loses_a_node,

@@ -11,7 +11,8 @@ from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import MaintenanceWindow, Weekday
 from nodeheal.domain.recovery import guardrails
 from nodeheal.domain.recovery.decision_context import DecisionContext
-from nodeheal.services import isolate_node, retire_broken
+from nodeheal.operations import isolate
+from nodeheal.services import retire_broken
 from nodeheal.services.brakes import pause_node, pause_pool
 from nodeheal.simulation.neighbours import observing
 from nodeheal.simulation.schedules import schedule
@@ -76,7 +77,7 @@ CASES: dict[str, tuple[Callable[[], World], Callable[[World], None], Cut, str]] 
     "repaired by another": (
         lambda: crowd(provider=Provider.ec2, repaired=1.0),
         nothing_else,
-        (isolate_node._other_owner, _OTHER, "True"),
+        (isolate._other_owner, _OTHER, "True"),
         "repairs",
     ),
     "in maintenance": (

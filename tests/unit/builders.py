@@ -13,9 +13,10 @@ from nodeheal.contract.steps import Decision, StepRequest
 from nodeheal.contract.vocabulary import Family, Provider, Step, Verdict
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.jobs.job import Job, Run
-from nodeheal.domain.operation import Operation, OperationState, VerbName, incident_owner, node_owner
+from nodeheal.domain.operation import Operation, OperationState, VerbName, incident_owner, job_owner, node_owner
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Budget, Evidence, Mode, PoolPolicy
+from nodeheal.operations.gang import GangRecord
 from nodeheal.ports import Ports
 from nodeheal.services.request_ids import request_id_of_wait
 from nodeheal.services.start_gang import record_run, start_ranks
@@ -142,14 +143,25 @@ def facts_of(result: StepResult, kind: type[T]) -> T:
     return result.facts
 
 
-STEP_OF = {VerbName.REBOOT: Step.REBOOT, VerbName.WAIT: Step.WAIT, VerbName.DIAGNOSE: Step.DIAGNOSE}
+STEP_OF = {
+    VerbName.REBOOT: Step.REBOOT,
+    VerbName.WAIT: Step.WAIT,
+    VerbName.DIAGNOSE: Step.DIAGNOSE,
+    VerbName.ISOLATE: Step.ISOLATE,
+    VerbName.STOP_GANG: Step.RESTART_WORKLOAD,
+    VerbName.LAUNCH_GANG: Step.RESTART_WORKLOAD,
+}
 
 
 def under_way(ports: Ports, verb: VerbName, **changes: Any) -> Operation:
     """An operation of turn 1 of an incident, that was sent and has no result yet."""
     node_id, incident_id = changes.get("node_id", xid().node_id), changes.get("incident_id", "inc-1")
     decision = Decision(
-        step=STEP_OF[verb], reason="as the test wants it", node_id=node_id, awaits=changes.pop("awaits", None)
+        step=STEP_OF[verb],
+        reason="as the test wants it",
+        node_id=node_id,
+        awaits=changes.pop("awaits", None),
+        job_id=changes.pop("job_id", None),
     )
     request = StepRequest(incident_id=incident_id, turn=1, decision=decision)
     is_wait = verb is VerbName.WAIT
@@ -168,3 +180,11 @@ def under_way(ports: Ports, verb: VerbName, **changes: Any) -> Operation:
     made = Operation(**{**known, **changes})
     assert ports.operations.save(made)
     return replace(made, version=made.version + 1)
+
+
+def gang_under_way(ports: Ports, verb: VerbName, run: Run, *, incident_id: str = "inc-1", **changes: Any) -> Operation:
+    """The same for all ranks of a run: they were asked to stop, or are being started."""
+    record = GangRecord(run=run.number, is_asked=True, outstanding=tuple(task.placement for task in run.tasks))
+    known = {"owner": job_owner(run.job_id), "data_json": record.model_dump_json()}
+    known["operation_id"] = f"{incident_id}-1{'-stop' if verb is VerbName.STOP_GANG else ''}"
+    return under_way(ports, verb, incident_id=incident_id, **{**known, **changes}, job_id=run.job_id)

@@ -10,16 +10,17 @@ import pytest
 from nodeheal.adapters.memory.world import MemoryScheduler
 from nodeheal.contract.vocabulary import JobState, Next, SchedulerKind
 from nodeheal.domain.errors import NotAccepted
+from nodeheal.domain.jobs.early_end import NEVER_STARTED
 from nodeheal.domain.jobs.job import GangTask, Run
-from nodeheal.ports import Ports, Wait
+from nodeheal.domain.operation import VerbName
+from nodeheal.ports import Ports
 from nodeheal.ports.scheduler import RankStatus, TaskChange
 from nodeheal.services import ask_after_ranks as ranks
 from nodeheal.services.ask_after_ranks import FORGOTTEN, ask_after_ranks
-from nodeheal.services.start_gang import NEVER_STARTED
-from nodeheal.services.stop_gang import GANG_STOPPED, await_end, stop_key
+from nodeheal.services.runs import await_end
 from nodeheal.services.wakeup import on_task_change
 from nodeheal.services.watch_gang import watch_gang
-from tests.unit.builders import NOW, FrozenClock, scheduler_in, started_job
+from tests.unit.builders import NOW, FrozenClock, gang_under_way, scheduler_in, started_job
 from tests.unit.test_job_steps import (  # noqa: F401  # fixtures are used by their names
     TOKEN,
     A,
@@ -81,8 +82,8 @@ def test_where_a_rank_has_ended_long_ago_the_others_are_asked_after_and_their_en
 
 def test_a_rank_that_was_asked_to_end_is_asked_after_at_once(ports: Ports, clock: FrozenClock) -> None:  # noqa: F811
     run = launched(ports)
-    wait = Wait(GANG_STOPPED, stop_key("llama", 1, "inc-1"), "stop", "inc-1", NOW, frozenset([run.tasks[0].placement]))
-    ports.waits.save(replace(wait, result_json=resumed(ports).model_dump_json()))
+    asked = replace(run, tasks=run.tasks[:1])
+    gang_under_way(ports, VerbName.STOP_GANG, asked, token="stop")
     await_end(run, "inc-1", ports)
     scheduler_has(ports, 0, "STOPPED", 143)
 
@@ -359,15 +360,15 @@ def test_a_run_that_was_recorded_and_never_started_is_over_when_nobody_starts_it
     job = ports.jobs.get("llama")
     assert job is not None
     tasks = tuple(GangTask(name, rank, "boot-1", f"at-{name}") for rank, name in enumerate((A, B)))
-    ports.jobs.save_run(Run("llama", 1, NOW, "inc-1/5", tasks))
+    run = Run("llama", 1, NOW, "inc-1/5", tasks)
+    ports.jobs.save_run(run)
     ports.jobs.save(replace(job, state=JobState.RUNNING, current_run=1))
-    launching = Wait("gang_running", "llama/1", TOKEN, "inc-1", NOW + timedelta(seconds=2 * HOUR))
-    ports.waits.save(launching)
+    launching = gang_under_way(ports, VerbName.LAUNCH_GANG, run, deadline_at=NOW + timedelta(seconds=2 * HOUR))
 
     ask(ports, clock, HOUR)
     while_it_is_launched = statuses(ports)
     if is_dropped:
-        ports.waits.drop(launching)
+        assert ports.operations.save(launching.delivered())
     ask(ports, clock, 60 if is_dropped else HOUR)
 
     assert while_it_is_launched == ["PENDING", "PENDING"]

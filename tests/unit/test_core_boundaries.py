@@ -26,20 +26,18 @@ from nodeheal.domain.errors import NotAccepted, NotFound, PlacementRefused
 from nodeheal.domain.faults.correlation import episodes
 from nodeheal.domain.fleet.node import PastRecovery, may_move, moved
 from nodeheal.domain.jobs.job import Run
+from nodeheal.domain.operation import job_owner
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Breaker, Budget, Lemon, MaintenanceWindow, Mode, Override, Weekday
 from nodeheal.domain.recovery.decision_context import Observation, accelerator_scope, node_scope, observation_of
 from nodeheal.domain.recovery.incident import fingerprint, incident_id_of
 from nodeheal.domain.recovery.progress import read_progress
 from nodeheal.operations.diagnose import DiagnosisAnswer, judge
-from nodeheal.operations.steps import reboot_node, run_diagnostics
+from nodeheal.operations.steps import isolate_node, launch_gang, reboot_node, run_diagnostics
 from nodeheal.ports import CommandStatus
-from nodeheal.services.decide_next_step import decide_next_step
+from nodeheal.services.decide_next_step import decide_next_step, observe_outcome
 from nodeheal.services.ingest import Ingested, ingest
-from nodeheal.services.isolate_node import isolate_node
-from nodeheal.services.launch_gang import launch_gang
 from nodeheal.services.look_around import is_running, look_around
-from nodeheal.services.look_once import look_once
 from nodeheal.services.reserve_attempt import why_no_attempt
 from nodeheal.services.wait_for_news import wait_for_news
 from tests.unit.builders import ACT, NOW, memory_ports, node, scheduler_in, waiting, xid
@@ -969,8 +967,8 @@ def test_a_launch_waits_for_as_long_as_its_decision_says() -> None:
 
     launch_gang(request, it.ports, ACT)
 
-    [wait] = it.ports.waits.waits.values()  # type: ignore[attr-defined]
-    assert wait.deadline_at == it.clock() + timedelta(seconds=ACT.deadlines.restart_seconds)
+    [launch] = it.ports.operations.open_of(job_owner("llama"))
+    assert launch.deadline_at == it.clock() + timedelta(seconds=ACT.deadlines.restart_seconds)
 
 
 def test_a_launch_settles_the_last_runs_faults_for_the_last_run_only() -> None:
@@ -1027,7 +1025,7 @@ def test_a_node_without_a_job_is_seen_to_be_isolated() -> None:
     request = it.request()
     isolate_node(request, it.ports, ACT)
 
-    assert look_once(request, it.ports).outcome is Outcome.DONE
+    assert observe_outcome(request, it.ports).outcome is Outcome.DONE
 
 
 def test_an_isolation_that_broke_before_the_drain_says_so() -> None:
@@ -1035,7 +1033,7 @@ def test_an_isolation_that_broke_before_the_drain_says_so() -> None:
     request = it.request()
     it.ports.nodes.save(replace(it.node(), state=NodeState.ISOLATED))
 
-    result = look_once(request, it.ports)
+    result = observe_outcome(request, it.ports)
 
     assert (result.outcome, result.reason) == (Outcome.FAILED, "it could not be drained")
 
@@ -1047,7 +1045,7 @@ def test_a_boot_that_nobody_told_of_is_seen_and_its_wait_forgotten() -> None:
     reboot_node(request, it.ports)
     it.ports.nodes.save(replace(it.node(), boot_id="boot-2"))
 
-    result = look_once(request, it.ports)
+    result = observe_outcome(request, it.ports)
 
     assert (result.outcome, result.boot_id) == (Outcome.DONE, "boot-2")
     assert waiting(it.ports) == []
@@ -1061,7 +1059,7 @@ def _diagnosing(status: CommandStatus) -> StepResult:
     run_diagnostics(request, it.ports, ACT)
     statuses = it.ports.commands.statuses  # type: ignore[attr-defined]
     statuses.update(dict.fromkeys(statuses, status))
-    return look_once(request, it.ports)
+    return observe_outcome(request, it.ports)
 
 
 @pytest.mark.parametrize(
@@ -1093,7 +1091,7 @@ def test_a_diagnosis_without_a_result_names_the_tests_that_it_knows_of(failed: s
 def test_a_restart_that_was_not_seen_says_where_its_ranks_are() -> None:
     it = _healed()
 
-    result = look_once(it.request(), it.ports)
+    result = observe_outcome(it.request(), it.ports)
 
     assert result.outcome is Outcome.TIMED_OUT
     assert result.reason.endswith("rank 0 is STOPPED, rank 1 is STOPPED")

@@ -17,7 +17,7 @@ from nodeheal.domain.policy.policy_models import Evidence
 from nodeheal.operations.steps import freeze_evidence
 from nodeheal.ports import CommandStatus
 from nodeheal.services import wakeup
-from nodeheal.services.look_once import look_once
+from nodeheal.services.decide_next_step import observe_outcome
 from tests.unit import builders
 from tests.unit.builders import EVIDENCE, facts_of, waiting
 from tests.unit.test_steps import A, B, Incident
@@ -203,7 +203,7 @@ def test_what_may_not_be_asked_is_refused_and_nothing_is_sent(why: str) -> None:
 
 def look(it: Freezing, request: StepRequest, state: str, output: str = "") -> StepResult:
     it.commands.statuses[COMMAND] = CommandStatus(state, output)
-    return look_once(request, it.ports)
+    return observe_outcome(request, it.ports)
 
 
 def printed(it: Freezing, **changes: Any) -> str:
@@ -244,4 +244,4 @@ def test_what_a_command_has_printed_that_did_not_succeed_is_not_believed() -> No
 def test_what_was_never_asked_is_unknown() -> None:
     it = Freezing()
 
-    assert look_once(it.asked, it.ports).outcome is Outcome.UNKNOWN
+    assert observe_outcome(it.asked, it.ports).outcome is Outcome.UNKNOWN

@@ -11,17 +11,13 @@ from nodeheal.contract.vocabulary import Action, Ending, NodeState, Outcome, Pro
 from nodeheal.domain.errors import NotAccepted, NotFound
 from nodeheal.domain.jobs.job import Job, Run
 from nodeheal.domain.policy.policy_models import Override
-from nodeheal.operations.steps import reboot_node, run_diagnostics
+from nodeheal.operations.steps import isolate_node, launch_gang, reboot_node, run_diagnostics, stop_gang
 from nodeheal.ports import Wait
-from nodeheal.services.decide_next_step import decide_next_step
+from nodeheal.services.decide_next_step import decide_next_step, observe_outcome
 from nodeheal.services.ingest import ingest
-from nodeheal.services.isolate_node import isolate_node
-from nodeheal.services.launch_gang import launch_gang
-from nodeheal.services.look_once import look_once
 from nodeheal.services.replace_node import replace_node
 from nodeheal.services.reserve_attempt import why_no_attempt
 from nodeheal.services.return_to_service import return_to_service
-from nodeheal.services.stop_gang import stop_gang
 from nodeheal.services.submit_job import submit_job
 from tests.unit.builders import ACT, NOW, scheduler_in, xid
 from tests.unit.test_decide import OBSERVE, SPARE, Story
@@ -183,7 +179,7 @@ def test_a_wait_that_another_incident_left_is_not_taken_for_a_sent_reboot() -> N
     request = it.request()
     it.ports.waits.save(Wait("boot", A, "old", "inc-other", NOW, boot_id="boot-1", command_id="old"))
 
-    assert look_once(request, it.ports).reason == "the reboot was not sent"
+    assert observe_outcome(request, it.ports).reason == "the reboot was not sent"
     reboot_node(request, it.ports)
 
     assert len(it.ports.commands.sent) == 1  # type: ignore[attr-defined]

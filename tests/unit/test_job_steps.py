@@ -15,6 +15,7 @@ from nodeheal.domain.errors import NotAccepted, NotFound, Superseded
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.jobs.job import CheckAnswer, Job, Run
 from nodeheal.domain.policy.policy_models import Fabric
+from nodeheal.operations.steps import launch_job, stop_job
 from nodeheal.ports import Ports
 from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services import wakeup
@@ -27,9 +28,7 @@ from nodeheal.services.end_job import end_job
 from nodeheal.services.ingest import ingest
 from nodeheal.services.job_steps import job_of_request, save_job
 from nodeheal.services.judge_checks import ROUNDS, judge_checks
-from nodeheal.services.launch_job import launch_job
 from nodeheal.services.steps import save_node
-from nodeheal.services.stop_job import stop_job
 from nodeheal.services.try_pairs import pairs_or_launch
 from nodeheal.services.watch_gang import at_work, tell_watch, watch_gang, why_held
 from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, named, node, scheduler_in, waiting, xid

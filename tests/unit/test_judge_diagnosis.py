@@ -14,7 +14,7 @@ from nodeheal.domain.recovery.evidence import Diagnosis
 from nodeheal.operations.steps import run_diagnostics
 from nodeheal.ports import CommandStatus
 from nodeheal.services import wakeup
-from nodeheal.services.look_once import look_once
+from nodeheal.services.decide_next_step import observe_outcome
 from tests.unit.builders import ACT, DIAGNOSTICS, facts_of, named
 from tests.unit.test_steps import A, B, Incident
 
@@ -149,7 +149,7 @@ def test_an_answer_whose_event_was_lost_is_compared_as_well() -> None:
     printed = json.dumps({"verdict": "OK", "failed_tests": [], "measured": {BUS: 30.0}})
     it.ports.commands.statuses["command-2"] = CommandStatus("SUCCEEDED", printed)  # type: ignore[attr-defined]
 
-    result = look_once(request, it.ports)
+    result = observe_outcome(request, it.ports)
 
     assert (result.outcome, "25 % worse" in result.reason) == (Outcome.UNKNOWN, True)
 

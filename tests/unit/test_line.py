@@ -2,7 +2,7 @@
 
 from nodeheal.contract.results import Refused
 from nodeheal.contract.vocabulary import Outcome, Refusal, Step
-from nodeheal.services.isolate_node import isolate_node
+from nodeheal.operations.steps import isolate_node
 from nodeheal.services.queue import wake_queue
 from nodeheal.services.wait_for_news import wait_for_news
 from tests.unit.builders import ACT

@@ -7,14 +7,13 @@ import pytest
 
 from nodeheal.contract.steps import Decision, StepRequest
 from nodeheal.contract.vocabulary import Action, IncidentState, NodeState, Step
-from nodeheal.domain.jobs.job import Job, Run
+from nodeheal.domain.jobs.job import Job
+from nodeheal.domain.operation import VerbName, job_owner
 from nodeheal.domain.recovery.incident import Incident
-from nodeheal.ports import Ports, Wait
+from nodeheal.ports import Ports
 from nodeheal.services.close_incident import close_incident
-from nodeheal.services.launch_gang import GANG_RUNNING
-from nodeheal.services.look_once import look_once
-from nodeheal.services.stop_gang import GANG_STOPPED, run_key, stop_key
-from tests.unit.builders import NOW, memory_ports, node, started_job, xid
+from nodeheal.services.decide_next_step import observe_outcome
+from tests.unit.builders import NOW, gang_under_way, memory_ports, node, started_job, xid
 
 
 def request(step: Step, action: Action | None = None, job_id: str | None = None) -> StepRequest:
@@ -36,29 +35,18 @@ def ports() -> Ports:
     return made
 
 
-@pytest.mark.parametrize("step", [Step.ISOLATE, Step.RESTART_WORKLOAD])
-def test_a_gang_that_did_not_stop_in_time_is_not_waited_for_any_more(step: Step, ports: Ports) -> None:
-    ports.waits.save(Wait(GANG_STOPPED, stop_key("llama", 1, "inc-1"), "token", "inc-1", LATER))
-    ports.waits.save(Wait(GANG_STOPPED, stop_key("llama", 1, "inc-2"), "another's", "inc-2", LATER))
-    ports.waits.save(Wait(GANG_RUNNING, run_key("llama", 1), "token", "inc-1", LATER))
+@pytest.mark.parametrize(
+    ("step", "verb"), [(Step.ISOLATE, VerbName.ISOLATE), (Step.RESTART_WORKLOAD, VerbName.LAUNCH_GANG)]
+)
+def test_a_gang_that_was_not_in_time_is_not_waited_for_any_more(step: Step, verb: VerbName, ports: Ports) -> None:
+    run = ports.jobs.get_run("llama", 1)
+    assert run is not None
+    gang_under_way(ports, verb, run)
+    other = gang_under_way(ports, VerbName.STOP_GANG, run, incident_id="inc-2")
 
-    look_once(request(step, job_id="llama"), ports)
+    observe_outcome(request(step, job_id="llama"), ports)
 
-    assert ports.waits.get(GANG_STOPPED, stop_key("llama", 1, "inc-1")) is None
-    assert ports.waits.get(GANG_RUNNING, run_key("llama", 1)) is None
-    assert ports.waits.get(GANG_STOPPED, stop_key("llama", 1, "inc-2")) is not None
-
-
-def test_nor_is_a_gang_whose_job_was_submitted_again_meanwhile(ports: Ports) -> None:
-    ports.waits.save(Wait(GANG_STOPPED, stop_key("llama", 1, "inc-1"), "token", "inc-1", LATER))
-    job = ports.jobs.get("llama")
-    assert job is not None
-    ports.jobs.save_run(Run("llama", 2, LATER, "people", ()))
-    ports.jobs.save(replace(job, current_run=2))
-
-    look_once(request(Step.RESTART_WORKLOAD, job_id="llama"), ports)
-
-    assert ports.waits.get(GANG_STOPPED, stop_key("llama", 1, "inc-1")) is None
+    assert ports.operations.open_of(job_owner("llama")) == [other]
 
 
 def test_who_closes_an_incident_by_hand_frees_the_slot_that_its_broken_workflow_took(ports: Ports) -> None:

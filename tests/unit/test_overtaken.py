@@ -8,18 +8,15 @@ import pytest
 from nodeheal.contract.names import pool_line
 from nodeheal.contract.vocabulary import Awaited, Ending, Escalation, IncidentState, NodeState, Outcome, Step, Verdict
 from nodeheal.domain.fleet.pool import Pool
-from nodeheal.domain.operation import VerbName
+from nodeheal.domain.operation import VerbName, job_owner
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.incident import incident_id_of
-from nodeheal.operations.steps import wait_for_approval
+from nodeheal.operations.steps import isolate_node, launch_gang, wait_for_approval
 from nodeheal.services.brakes import reset_breaker, trip_breaker
 from nodeheal.services.end_incident import end_incident
 from nodeheal.services.ingest import ingest
-from nodeheal.services.isolate_node import isolate_node
-from nodeheal.services.launch_gang import GANG_RUNNING, launch_gang
 from nodeheal.services.queue import wake_queue
 from nodeheal.services.release_node import release_node
-from nodeheal.services.stop_gang import run_key
 from nodeheal.services.wait_for_news import wait_for_news
 from tests.unit.builders import ACT, NOW, node, scheduler_in, under_way, xid
 from tests.unit.test_approval import LINKS
@@ -254,28 +251,27 @@ def test_a_run_has_one_launcher_and_wakes_nobody_else() -> None:
     it = Incident()
     it.isolate(), it.reboot(), it.diagnose(), it.give_back()
     launch_gang(it.request(), it.ports, ACT)
-    wait = it.ports.waits.get(GANG_RUNNING, run_key("llama", 2))
-    assert wait is not None
+    [launch] = it.ports.operations.open_of(job_owner("llama"))
     other = theirs(it, before_the_run=True)
 
     launch_gang(other, it.ports, ACT)
 
     done = it.ports.workflows.resumed["theirs"]  # type: ignore[attr-defined]
     assert (done.outcome, done.reason) == (Outcome.DONE, "llama was relaunched since, as run 2")
-    assert it.ports.waits.get(GANG_RUNNING, run_key("llama", 2)) == wait
+    assert it.ports.operations.open_of(job_owner("llama")) == [launch]
 
 
 def test_an_incident_after_the_launch_does_not_take_the_launchers_wait_away() -> None:
     it = Incident()
     it.isolate(), it.reboot(), it.diagnose(), it.give_back()
     launch_gang(it.request(), it.ports, ACT)
-    wait = it.ports.waits.get(GANG_RUNNING, run_key("llama", 2))
+    [launch] = it.ports.operations.open_of(job_owner("llama"))
 
     launch_gang(theirs(it, before_the_run=False), it.ports, ACT)
 
     refused = it.ports.workflows.resumed["theirs"]  # type: ignore[attr-defined]
     assert refused.outcome is Outcome.REFUSED
-    assert it.ports.waits.get(GANG_RUNNING, run_key("llama", 2)) == wait
+    assert it.ports.operations.open_of(job_owner("llama")) == [launch]
 
 
 def theirs(it: Incident, *, before_the_run: bool) -> Any:

@@ -16,12 +16,11 @@ from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.decide import decide
 from nodeheal.domain.recovery.decision_context import Observation, observation_of
 from nodeheal.domain.recovery.incident import incident_id_of
+from nodeheal.operations.steps import launch_gang, stop_gang
 from nodeheal.services.decide_next_step import decide_next_step
 from nodeheal.services.end_incident import end_incident
 from nodeheal.services.ingest import Ingested, ingest
-from nodeheal.services.launch_gang import launch_gang
 from nodeheal.services.release_node import release_node
-from nodeheal.services.stop_gang import stop_gang
 from nodeheal.services.wait_for_news import wait_for_news
 from tests.unit.builders import ACT, NOW, xid
 from tests.unit.test_decide import Story, steps_of

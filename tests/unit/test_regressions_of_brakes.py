@@ -27,14 +27,13 @@ from nodeheal.domain.jobs.job import Job
 from nodeheal.domain.recovery.approval_links import Answer
 from nodeheal.domain.recovery.guardrails import breaker_cause
 from nodeheal.domain.recovery.incident import TimelineEntry, decision_entry, incident_id_of, result_entry
+from nodeheal.operations.steps import isolate_node, launch_gang
 from nodeheal.services import approval_page
 from nodeheal.services.brakes import pause_node, reset_breaker, trip_breaker
 from nodeheal.services.compose_waiting import compose_question
 from nodeheal.services.decide_next_step import decide_next_step
 from nodeheal.services.end_incident import end_incident
 from nodeheal.services.ingest import Ingested, ingest
-from nodeheal.services.isolate_node import isolate_node
-from nodeheal.services.launch_gang import launch_gang
 from nodeheal.services.release_node import release_node
 from nodeheal.services.return_to_service import return_to_service
 from nodeheal.services.steps import save_node

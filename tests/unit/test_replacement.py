@@ -19,10 +19,10 @@ from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Budget, InGroup, Mode, PoolPolicy, Replacement
 from nodeheal.domain.recovery.guardrails import keep_machine_reason
 from nodeheal.domain.recovery.incident import Incident, decision_entry, incident_id_of
+from nodeheal.operations.steps import isolate_node
 from nodeheal.services import new_machine, wakeup
 from nodeheal.services.brakes import pause_pool
-from nodeheal.services.isolate_node import isolate_node
-from nodeheal.services.look_once import look_once
+from nodeheal.services.decide_next_step import observe_outcome
 from nodeheal.services.replace_node import replace_node
 from nodeheal.services.replacement_slots import REPLACEMENT
 from nodeheal.services.retire_broken import retire_broken
@@ -243,7 +243,7 @@ def test_an_idle_sibling_that_the_group_made_before_is_not_taken() -> None:
     pool.told_of_launch(N)
 
     assert pool.answer() is None
-    assert look_once(asked, pool.ports).outcome is Outcome.TIMED_OUT
+    assert observe_outcome(asked, pool.ports).outcome is Outcome.TIMED_OUT
 
 
 def test_a_group_without_capacity_says_so_and_the_attempt_is_there_again() -> None:
@@ -550,7 +550,7 @@ def test_at_the_deadline_a_new_node_is_found_whose_events_were_lost() -> None:
     pool.boots()  # EC2 does not know it yet, and the launch event never comes
     pool.group_makes()
 
-    seen = look_once(asked, pool.ports)
+    seen = observe_outcome(asked, pool.ports)
 
     assert (seen.outcome, seen.replacement_node_id) == (Outcome.DONE, N)
 
@@ -568,7 +568,7 @@ def test_at_the_deadline_the_group_is_asked_what_it_did(launch: Launch | None, e
     asked = pool.replaces()
     pool.machines.launched_by = [launch] if launch else []
 
-    seen = look_once(asked, pool.ports)
+    seen = observe_outcome(asked, pool.ports)
 
     assert seen.outcome is expected
     assert told in seen.reason
@@ -592,7 +592,7 @@ def test_a_machine_that_the_group_makes_too_late_is_named_to_a_human_once(failed
     if failed:
         pool.told_of_launch("", failed=failed)
     else:
-        look_once(asked, pool.ports)
+        observe_outcome(asked, pool.ports)
 
     pool.clock.advance(86_400)
     pool.group_makes()
@@ -610,12 +610,12 @@ def test_a_machine_that_the_group_makes_too_late_is_named_to_a_human_once(failed
 
 def test_a_late_machine_that_has_a_job_already_is_nobodys_successor() -> None:
     pool = Pool()
-    look_once(pool.replaces(), pool.ports)
+    observe_outcome(pool.replaces(), pool.ports)
     pool.clock.advance(60)
     pool.group_makes()
     pool.boots()
     pool.ports.messenger.announced.clear()  # type: ignore[attr-defined]
-    look_once(pool.replaces(B), pool.ports)
+    observe_outcome(pool.replaces(B), pool.ports)
     pool.ports.nodes.save(replace(pool.node(N), job_id="llama"))
 
     pool.clock.advance(60)
@@ -628,7 +628,7 @@ def test_a_late_machine_that_has_a_job_already_is_nobodys_successor() -> None:
 def test_of_two_late_machines_each_is_told_to_one_incident() -> None:
     pool = Pool()
     for asked in (pool.replaces(A), pool.replaces(B)):
-        look_once(asked, pool.ports)
+        observe_outcome(asked, pool.ports)
     pool.clock.advance(60)
 
     for name in (N, M):
@@ -642,7 +642,7 @@ def test_of_two_late_machines_each_is_told_to_one_incident() -> None:
 
 def test_what_the_group_makes_for_a_node_that_a_human_has_given_up_is_nobodys_news() -> None:
     pool = Pool()
-    look_once(pool.replaces(), pool.ports)
+    observe_outcome(pool.replaces(), pool.ports)
     pool.ports.nodes.save(replace(pool.node(), open_incident=None))
 
     pool.group_makes()
@@ -670,7 +670,7 @@ def test_a_machine_that_the_group_had_before_is_not_late() -> None:
     pool = Pool()
     pool.group_makes()
     pool.clock.advance(60)
-    look_once(pool.replaces(), pool.ports)
+    observe_outcome(pool.replaces(), pool.ports)
 
     pool.boots()
 
@@ -699,7 +699,7 @@ def test_at_the_deadline_a_machine_that_was_to_go_first_is_no_successor(is_gone:
     if is_gone:
         new_machine.on_machine_gone(A, pool.ports)
 
-    seen = look_once(asked, pool.ports)
+    seen = observe_outcome(asked, pool.ports)
 
     assert seen.outcome is Outcome.TIMED_OUT
     assert seen.reason == f"{A} was to be terminated first; its successor was not launched in time"
@@ -711,7 +711,7 @@ def test_at_the_deadline_a_machine_that_was_launched_is_named() -> None:
     [new] = pool.machines.tokens.values()
     assert pool.waits.waits[REPLACEMENT, A].line is None  # of a group that there is not
 
-    seen = look_once(asked, pool.ports)
+    seen = observe_outcome(asked, pool.ports)
 
     assert (seen.outcome, seen.facts) == (Outcome.TIMED_OUT, Replaced(launched=new))
 

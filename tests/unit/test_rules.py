@@ -13,9 +13,8 @@ from nodeheal.contract.vocabulary import Action, NodeState, Step, Verdict
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.fleet.node import BootView, moved
 from nodeheal.domain.policy.policy import RecoveryPolicy
-from nodeheal.operations.steps import run_diagnostics
+from nodeheal.operations.steps import launch_gang, run_diagnostics
 from nodeheal.ports.scheduler import TaskChange
-from nodeheal.services.launch_gang import launch_gang
 from nodeheal.services.wakeup import on_task_change
 from tests.unit.builders import ACT, NOW, as_rank, node, xid
 from tests.unit.test_decide import Story

@@ -14,20 +14,19 @@ from nodeheal.contract.vocabulary import Action, Confirmation, Ending, JobState,
 from nodeheal.domain.errors import NotAccepted, PlacementRefused
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.jobs.job import GangTask, Job, Run
+from nodeheal.domain.operation import Operation
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.decide import decide
 from nodeheal.domain.recovery.decision_context import DecisionContext
 from nodeheal.domain.recovery.incident import incident_id_of
-from nodeheal.operations.steps import freeze_evidence, reboot_node, run_diagnostics
+from nodeheal.operations.gang import record_of
+from nodeheal.operations.steps import freeze_evidence, isolate_node, launch_gang, reboot_node, run_diagnostics
 from nodeheal.ports import CommandStatus, Ports
 from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services import wakeup
-from nodeheal.services.decide_next_step import decide_next_step
+from nodeheal.services.decide_next_step import decide_next_step, observe_outcome
 from nodeheal.services.end_incident import end_incident
 from nodeheal.services.ingest import ingest
-from nodeheal.services.isolate_node import isolate_node
-from nodeheal.services.launch_gang import launch_gang
-from nodeheal.services.look_once import look_once
 from nodeheal.services.notify import notify
 from nodeheal.services.replace_node import replace_node
 from nodeheal.services.return_to_service import return_to_service
@@ -244,14 +243,16 @@ def test_isolation_goes_on_at_once_when_the_gang_is_gone_already() -> None:
     assert it.resumed().outcome is Outcome.DONE
 
 
-def test_a_rank_that_stops_while_the_wait_is_being_stored_is_not_waited_for() -> None:
+def test_a_rank_that_stops_while_the_operation_is_being_stored_is_not_waited_for() -> None:
     it = Incident()
-    store, save = it.ports.waits, it.ports.waits.save
+    store, save = it.ports.operations, it.ports.operations.save
 
-    def save_late(wait: Any, *, renews: bool = False) -> bool:
-        for rank in (0, 1):
-            it.task_is("STOPPED", rank, exit_code=143)
-        return save(wait, renews=renews)
+    def save_late(operation: Operation) -> bool:
+        if record_of(operation).is_asked:
+            store.save = save  # type: ignore[method-assign]
+            for rank in (0, 1):
+                it.task_is("STOPPED", rank, exit_code=143)
+        return save(operation)
 
     store.save = save_late  # type: ignore[method-assign]
     isolate_node(it.request(), it.ports, ACT)
@@ -468,7 +469,7 @@ def test_a_reboot_command_that_has_succeeded_ends_no_wait_before_the_boot() -> N
     assert not SsmInvocationDetail.model_validate(succeeded).has_failed
     assert it.is_waiting()
     it.clock.advance(request.decision.deadline_seconds)
-    assert look_once(request, it.ports).outcome is Outcome.TIMED_OUT
+    assert observe_outcome(request, it.ports).outcome is Outcome.TIMED_OUT
 
 
 @pytest.mark.parametrize(
@@ -488,14 +489,14 @@ def test_at_the_deadline_of_a_reboot_the_boot_id_decides(boot_id: str, state: st
     it.ports.commands.statuses["command-1"] = CommandStatus(state)  # type: ignore[attr-defined]
     it.clock.advance(request.decision.deadline_seconds)
 
-    assert look_once(request, it.ports).outcome is outcome
+    assert observe_outcome(request, it.ports).outcome is outcome
 
 
 def test_a_reboot_that_was_never_sent_is_a_failure_and_not_a_timeout() -> None:
     it = Incident()
     it.isolate()
 
-    assert look_once(it.request(), it.ports).outcome is Outcome.FAILED
+    assert observe_outcome(it.request(), it.ports).outcome is Outcome.FAILED
 
 
 def test_a_reboot_that_may_have_been_sent_is_unknown() -> None:
@@ -506,7 +507,7 @@ def test_a_reboot_that_may_have_been_sent_is_unknown() -> None:
     with pytest.raises(TimeoutError):
         reboot_node(request, it.ports)
 
-    assert look_once(request, it.ports).outcome is Outcome.UNKNOWN
+    assert observe_outcome(request, it.ports).outcome is Outcome.UNKNOWN
 
 
 # Diagnostics --------------------------------------------------------------------------------------------------------
@@ -568,7 +569,7 @@ def test_at_the_deadline_of_a_diagnosis_its_output_decides(state: str, output: s
     run_diagnostics(request, it.ports, ACT)
     it.ports.commands.statuses["command-2"] = CommandStatus(state, output)  # type: ignore[attr-defined]
 
-    assert look_once(request, it.ports).outcome is outcome
+    assert observe_outcome(request, it.ports).outcome is outcome
 
 
 def test_a_node_that_is_not_ours_is_not_diagnosed() -> None:
@@ -673,7 +674,7 @@ def test_a_repeated_swap_finds_the_spare_that_it_claimed() -> None:
 
     again = it.ports.workflows.resumed["token-again"]  # type: ignore[attr-defined]
     assert it.resumed().replacement_node_id == again.replacement_node_id == C
-    assert look_once(request, it.ports).replacement_node_id == C
+    assert observe_outcome(request, it.ports).replacement_node_id == C
 
 
 def test_a_swap_that_is_told_again_leaves_a_node_retired() -> None:
@@ -683,7 +684,7 @@ def test_a_swap_that_is_told_again_leaves_a_node_retired() -> None:
     replace_node(request, it.ports, ACT)
     it.ports.nodes.save(replace(it.node(), state=NodeState.RETIRED))  # its machine was given back since
 
-    told = look_once(request, it.ports)
+    told = observe_outcome(request, it.ports)
 
     assert (told.outcome, told.replacement_node_id, it.node().state) == (Outcome.DONE, C, NodeState.RETIRED)
 

@@ -17,18 +17,16 @@ from nodeheal.domain.jobs.owner import Owner, parse_owner
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.incident import Turn, incident_id_of
 from nodeheal.domain.recovery.progress import read_progress
+from nodeheal.operations.steps import isolate_node, launch_gang, stop_gang
 from nodeheal.ports import Ports
 from nodeheal.services.compose_owner import About, compose_runs_again
+from nodeheal.services.decide_next_step import observe_outcome
 from nodeheal.services.end_incident import end_incident
 from nodeheal.services.ingest import ingest
-from nodeheal.services.isolate_node import isolate_node
-from nodeheal.services.launch_gang import launch_gang
 from nodeheal.services.layout import WIDTH
-from nodeheal.services.look_once import look_once
 from nodeheal.services.notify import notify
 from nodeheal.services.replace_node import replace_node
 from nodeheal.services.steps import result_of
-from nodeheal.services.stop_gang import stop_gang
 from nodeheal.services.tell_owner import tell_of_ending, tell_of_step
 from tests.unit.builders import ACT, NOW, scheduler_in, xid
 from tests.unit.test_decide import Story
@@ -371,7 +369,7 @@ def test_a_job_that_does_not_stop_when_it_is_told_to_is_said_to_be_down() -> Non
     it = Owned(spare=False)
     request = it.request()
     isolate_node(request, it.ports, ACT)
-    it.last = look_once(request, it.ports)
+    it.last = observe_outcome(request, it.ports)
     assert it.last.outcome is Outcome.TIMED_OUT
     it.reboot(), it.diagnose(Verdict.FAILED)
     request = it.request()

@@ -12,8 +12,8 @@ from nodeheal.contract.vocabulary import Family, Outcome, Step, Verdict
 from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.operations.engine import signal
 from nodeheal.ports import OperationStore, Ports
+from nodeheal.services.decide_next_step import observe_outcome
 from nodeheal.services.ingest import Ingested, ingest
-from nodeheal.services.look_once import look_once
 from nodeheal.services.wait_for_news import bring_news, wait_for_news, waiting_for_news
 from tests.unit.builders import ACT, NOW, node, xid
 from tests.unit.test_steps import C, Incident
@@ -244,7 +244,7 @@ def test_a_deadline_without_news_says_so_and_forgets_the_wait() -> None:
     request = it.request()
     wait_for_news(request, it.ports)
 
-    result = look_once(request, it.ports)
+    result = observe_outcome(request, it.ports)
 
     assert (result.outcome, result.reason) == (Outcome.TIMED_OUT, "no news within 604800 s")
     assert waiting_for_news(it.id, it.ports) is None
@@ -253,7 +253,7 @@ def test_a_deadline_without_news_says_so_and_forgets_the_wait() -> None:
 def test_a_wait_that_was_never_stored_times_out_all_the_same() -> None:
     it = Incident(REMAP)
 
-    assert look_once(it.request(), it.ports).outcome is Outcome.TIMED_OUT
+    assert observe_outcome(it.request(), it.ports).outcome is Outcome.TIMED_OUT
 
 
 def test_waiting_without_a_token_is_refused() -> None:

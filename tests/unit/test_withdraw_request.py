@@ -10,10 +10,10 @@ from nodeheal.cli.main import app
 from nodeheal.contract.names import pool_line
 from nodeheal.contract.vocabulary import Action, Awaited, Ending, Escalation, IncidentState, NodeState, Outcome
 from nodeheal.domain.recovery.incident import event_entry, incident_id_of
+from nodeheal.operations.steps import isolate_node
 from nodeheal.services.brakes import trip_breaker
 from nodeheal.services.end_incident import end_incident
 from nodeheal.services.ingest import ingest
-from nodeheal.services.isolate_node import isolate_node
 from nodeheal.services.request_action import request_action
 from nodeheal.services.wait_for_news import wait_for_news
 from nodeheal.services.withdraw_request import withdraw_request

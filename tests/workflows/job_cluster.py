@@ -17,6 +17,7 @@ from nodeheal.contract.vocabulary import CheckpointFormat, FabricRole, JobState,
 from nodeheal.domain.errors import Superseded
 from nodeheal.domain.jobs.job import Job, Run, job_of
 from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.operations.steps import launch_job, stop_job
 from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services import wakeup
 from nodeheal.services.attribute_failure import attribute_failure
@@ -26,9 +27,7 @@ from nodeheal.services.choose_nodes import choose_nodes
 from nodeheal.services.end_job import end_job
 from nodeheal.services.find_checkpoint import find_checkpoint
 from nodeheal.services.judge_checks import judge_checks
-from nodeheal.services.launch_job import launch_job
 from nodeheal.services.request_ids import wait_for_answer
-from nodeheal.services.stop_job import stop_job
 from nodeheal.services.submit_job import submit_job
 from nodeheal.services.watch_gang import watch_gang
 from tests.unit.builders import ACT, memory_ports, named, node, scheduler_in

@@ -9,7 +9,7 @@ from tests.workflows.job_cluster import finishes
 from tests.workflows.job_stories import a_rank_of_the_job_is_refused
 from tests.workflows.restart_stories import a_rank_of_the_restart_is_refused
 
-MOMENTS = ["scheduler.stop_rank", "waits.drop", "jobs.save"]
+MOMENTS = ["scheduler.stop_rank", "operations.save", "jobs.save"]
 
 
 def _throttled() -> None:

@@ -1,6 +1,7 @@
 """The guards of tests/workflows/scenarios/afterwards.py: where each stands, and what goes wrong without it."""
 
 from nodeheal.domain.recovery.incident import Incident
+from nodeheal.operations import launch_gang
 from nodeheal.services import (
     attribute_failure,
     end_incident,
@@ -8,11 +9,10 @@ from nodeheal.services import (
     ingest,
     job_nodes,
     judge_checks,
-    launch_gang,
     look_around,
     queue,
+    runs,
     start_gang,
-    stop_gang,
     sweep_jobs,
     watch_gang,
 )
@@ -120,7 +120,7 @@ GUARDS = (
     ),
     Guard(
         "that a job may move",
-        launch_gang.launch_gang,
+        launch_gang._places,
         "request.decision.is_move",
         launches.a_free_node_could_take_the_place_of_one_that_fails,
         "True",
@@ -134,7 +134,7 @@ GUARDS = (
     ),
     Guard(
         "that who has stopped writes no more",
-        stop_gang.may_write,
+        runs.may_write,
         "task.has_stopped or node is None",
         jobs.a_gpu_is_lost,
         "node is None",

@@ -4,8 +4,8 @@ from nodeheal.agent.order import why_refuse
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.recovery import guardrails, progress, recover
 from nodeheal.domain.recovery.incident import History
-from nodeheal.operations import engine
-from nodeheal.services import check_nodes, ingest, isolate_node, replace_node, return_to_service, wakeup
+from nodeheal.operations import engine, isolate
+from nodeheal.services import check_nodes, ingest, replace_node, return_to_service, wakeup
 from tests.workflows.guards.guard import Guard, taken_for_saved
 from tests.workflows.scenarios import boots as when
 
@@ -148,13 +148,13 @@ GUARDS = (
     ),
     Guard(
         "of which boot it is isolated",
-        isolate_node.isolate_node,
+        isolate._start,
         "request.decision.boot_id not in ('', node.boot_id)",
         when.it_comes_up_again_before_it_is_isolated,
     ),
     Guard(
         "that it was isolated before it booted",
-        isolate_node.isolate_node,
+        isolate._start,
         "node.state is not NodeState.ISOLATED",
         when.it_comes_up_again_once_it_is_isolated,
         "True",

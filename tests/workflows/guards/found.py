@@ -2,15 +2,8 @@
 
 from nodeheal.adapters.memory.stores import MemoryJobStore, MemoryNodeStore
 from nodeheal.domain.recovery import ladder
-from nodeheal.services import (
-    ingest,
-    look_once,
-    new_machine,
-    release_node,
-    replace_node,
-    stop_gang,
-    take_signal,
-)
+from nodeheal.operations import gang, isolate
+from nodeheal.services import ingest, new_machine, release_node, replace_node, take_signal
 from tests.workflows.guards.guard import Guard
 from tests.workflows.scenarios import found as when
 
@@ -44,15 +37,16 @@ GUARDS = (
     # What was lost
     Guard(
         "that a node is drained, and nothing runs there",
-        look_once._at_isolation,
-        "drained and (not alive)",
+        isolate._observe,
+        "record.is_asked and (not left)",
         when.it_is_drained_at_the_deadline,
     ),
     Guard(
         "that a rank had stopped before",
-        stop_gang.strike_stopped,
-        "task.placement in wait.outstanding and task.has_stopped",
+        gang.ranks_left,
+        "not task.has_stopped",
         when.a_rank_stops_before_its_end_is_waited_for,
+        "True",
     ),
     # Attempts
     Guard(

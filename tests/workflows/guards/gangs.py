@@ -1,16 +1,7 @@
 """The guards of tests/workflows/scenarios/gangs.py: where each stands, and what goes wrong without it."""
 
-from nodeheal.services import (
-    attribute_failure,
-    job_nodes,
-    launch_gang,
-    launch_job,
-    look_around,
-    start_gang,
-    stop_gang,
-    wakeup,
-    watch_gang,
-)
+from nodeheal.operations import launch_gang, launch_job, stop_gang
+from nodeheal.services import attribute_failure, job_nodes, look_around, start_gang, wakeup, watch_gang
 from tests.workflows.guards.guard import Guard
 from tests.workflows.scenarios import gangs as when
 from tests.workflows.scenarios import jobs
@@ -39,19 +30,19 @@ GUARDS = (
     ),
     Guard(
         "that the gang is elsewhere",
-        stop_gang.stop_and_resume,
-        "_is_elsewhere(run, request)",
+        stop_gang.stop_ranks,
+        "is_elsewhere(run, request)",
         when.the_gang_has_left_the_node_that_is_isolated,
     ),
     Guard(
         "that a relaunch is left alone",
-        stop_gang.stop_gang,
+        stop_gang._start,
         "is_newer_than_fault(run, request, ports)",
         jobs.another_incident_has_restarted_it,
     ),
     Guard(
         "that a relaunch is not repeated",
-        launch_gang.launch_gang,
+        launch_gang._start,
         "is_newer_than_fault(last, request, ports)",
         jobs.another_incident_has_restarted_it,
     ),

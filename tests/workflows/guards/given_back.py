@@ -1,13 +1,7 @@
 """The guards of tests/workflows/scenarios/given_back.py: where each stands, and what goes wrong without it."""
 
-from nodeheal.services import (
-    isolate_node,
-    release_node,
-    request_action,
-    retire_node,
-    return_to_service,
-    undo_isolation,
-)
+from nodeheal.operations import isolate
+from nodeheal.services import release_node, request_action, retire_node, return_to_service, undo_isolation
 from tests.workflows.guards.guard import Guard
 from tests.workflows.scenarios import given_back as when
 
@@ -110,20 +104,20 @@ GUARDS = (
     ),
     Guard(
         "whose drain an isolation remembers",
-        isolate_node._switch_off,
+        isolate._switch_off,
         "node.drained_by_us or placement.is_schedulable",
         when.it_was_drained_by_people_and_recovers,
         "True",
     ),
     Guard(
         "that an isolation which is repeated remembers its drain",
-        isolate_node._switch_off,
+        isolate._switch_off,
         "node.drained_by_us",
         when.its_isolation_is_repeated_after_its_drain,
     ),
     Guard(
         "what people have drained is not drained again",
-        isolate_node._switch_off,
+        isolate._switch_off,
         "marked.drained_by_us",
         when.it_was_drained_by_people_and_recovers,
         "True",

@@ -1,6 +1,7 @@
 """The guards of tests/workflows/scenarios/heard.py: where each stands, and what goes wrong without it."""
 
-from nodeheal.services import check_nodes, find_checkpoint, steps
+from nodeheal.operations import isolate
+from nodeheal.services import check_nodes, find_checkpoint
 from nodeheal.services.orders import Orders
 from nodeheal.services.request_ids import wait_for_answer
 from tests.workflows.guards.guard import Guard
@@ -50,9 +51,9 @@ GUARDS = (
     # Of one node
     Guard(
         "that all have answered",
-        steps.resume_if_complete,
-        "not wait.outstanding",
+        isolate._observe,
+        "not left",
         when.the_first_of_two_ranks_stops,
-        "True",
+        "len(left) < 2",
     ),
 )

@@ -1,7 +1,8 @@
 """The guards of tests/workflows/scenarios/jobs.py: where each stands, and the scenario that goes wrong without it."""
 
 from nodeheal.domain.recovery.decision_builder import DecisionBuilder
-from nodeheal.services import ask_after_ranks, launch_gang, start_gang, stop_gang, submit_job, wakeup
+from nodeheal.operations import launch_gang
+from nodeheal.services import ask_after_ranks, runs, start_gang, submit_job, wakeup
 from tests.workflows.guards.guard import Guard, not_saved, taken_for_saved
 from tests.workflows.scenarios import jobs as when
 from tests.workflows.scenarios import writes
@@ -9,16 +10,16 @@ from tests.workflows.scenarios import writes
 GUARDS = (
     Guard(
         "that no rank may still write",
-        launch_gang.launch_gang,
+        launch_gang._places,
         "left_of(job, last, ports)",
         when.a_person_has_restarted_it_elsewhere,
         "()",
     ),
-    Guard("which ranks are to be stopped", stop_gang.left_of, "may_write(task, ports)", when.a_gpu_is_lost),
+    Guard("which ranks are to be stopped", runs.left_of, "may_write(task, ports)", when.a_gpu_is_lost),
     Guard(
         "that a relaunch is newer than the fault",
-        stop_gang.is_newer_than_fault,
-        "is_restart and (run.started_at > fault_at or _is_elsewhere(run, request))",
+        runs.is_newer_than_fault,
+        "is_restart and (run.started_at > fault_at or is_elsewhere(run, request))",
         when.another_incident_has_restarted_it,
     ),
     Guard(
@@ -58,12 +59,6 @@ GUARDS = (
         "not ports.jobs.save(replace(job, current_run=number, state=JobState.RUNNING, held_at=None))",
         writes.a_job_is_launched_while_it_ends,
         not_saved("ports.jobs.save(replace(job, current_run=number, state=JobState.RUNNING, held_at=None))"),
-    ),
-    Guard(
-        "that the record decides, and not the event",
-        wakeup.on_task_change,
-        "(known.task_id, known.status) != (change.task_id, change.status)",
-        when.an_older_task_stops_while_the_rank_runs_on,
     ),
     Guard(
         "whose end settles a job",

@@ -1,24 +1,17 @@
 """The guards of tests/workflows/scenarios/keys.py: where each stands, and what goes wrong without it."""
 
-from nodeheal.operations import record
-from nodeheal.services import (
-    isolate_node,
-    job_nodes,
-    replace_machine,
-    reserve_attempt,
-    return_to_service,
-    stop_gang,
-)
+from nodeheal.operations import isolate, record
+from nodeheal.services import job_nodes, replace_machine, reserve_attempt, return_to_service
 from tests.workflows.guards.guard import Guard
 from tests.workflows.scenarios import keys as when
 
 GUARDS = (
     Guard(
         "that each incident waits for a gang by itself",
-        stop_gang.stop_key,
-        "f'{run_key(job_id, run)}/{incident_id}'",
+        record.plan_step,
+        "f'{request.incident_id}-{request.operation_turn}{suffix}'",
         when.two_incidents_wait_for_one_gang,
-        "run_key(job_id, run)",
+        "f'{request.operation_turn}{suffix}'",
     ),
     Guard(
         "that a node is good since its proof, and not since its return",
@@ -45,7 +38,7 @@ GUARDS = (
     ),
     Guard(
         "that it is looked at again where its mark was lost",
-        isolate_node._switch_off,
+        isolate._switch_off,
         "ports.scheduler_of(node).placement_of(node)",
         when.people_drain_it_while_it_is_isolated,
         "placement",

@@ -1,33 +1,27 @@
 """The guards of tests/workflows/scenarios/launches.py: where each stands, and what goes wrong without it."""
 
-from nodeheal.services import ask_after_ranks, job_nodes, launch_gang, launch_job, look_around, stop_gang, wakeup
+from nodeheal.operations import launch_gang
+from nodeheal.services import ask_after_ranks, job_nodes, look_around, runs, wakeup
 from tests.workflows.guards.guard import Guard
 from tests.workflows.scenarios import launches as when
 
 GUARDS = (
     Guard(
-        "that this round has launched its job",
-        launch_job.launch_job,
-        "run.why != _why(request)",
-        when.a_jobs_launch_is_called_again,
-        "True",
-    ),
-    Guard(
         "that a job which is over is not launched",
-        launch_gang.launch_gang,
+        launch_gang._start,
         "whose is not None",
         when.a_person_stops_the_job_before_its_launch,
     ),
     Guard(
         "that a job which was submitted again is not launched",
-        launch_gang.launch_gang,
+        launch_gang._start,
         "_NOT_OURS.get(job.state)",
         when.a_person_submits_the_job_again_before_its_launch,
         "_NOT_OURS.get(job.state) if job.is_over else None",
     ),
     Guard(
         "that a job which gets no further is not launched",
-        launch_gang.launch_gang,
+        launch_gang._places,
         "no_progress_reason(job, ports.jobs.runs(job.job_id))",
         when.a_job_gets_no_further,
         "''",
@@ -45,13 +39,6 @@ GUARDS = (
         when.a_node_of_the_gang_fails_before_its_launch,
     ),
     Guard(
-        "that a rank of this launch is dead",
-        launch_gang.launch_gang,
-        "ended_early(last)",
-        when.a_rank_dies_before_its_launch_is_called_again,
-        "[]",
-    ),
-    Guard(
         "that a run has only begun",
         ask_after_ranks._is_left_unstarted,
         "run.started_at + LAUNCH_IS_OVER > ports.clock()",
@@ -60,7 +47,7 @@ GUARDS = (
     Guard(
         "that somebody waits for a run to begin",
         ask_after_ranks._is_left_unstarted,
-        "wait is None or wait.deadline_at <= ports.clock()",
+        "all((one.deadline_at <= ports.clock() for one in mine))",
         when.the_sweep_asks_after_ranks_that_take_long_to_start,
         "True",
     ),
@@ -72,35 +59,35 @@ GUARDS = (
     ),
     Guard(
         "which boot has ended a rank",
-        stop_gang.has_rebooted_since,
+        runs.has_rebooted_since,
         "not was_up_before",
         when.a_boot_that_a_rank_was_started_on_is_heard_late,
         "True",
     ),
     Guard(
         "that a rank which is not begun outlives a boot",
-        stop_gang.has_rebooted_since,
+        runs.has_rebooted_since,
         "not is_to_begin",
         when.a_rank_that_was_never_handed_over_outlives_a_boot,
         "True",
     ),
     Guard(
         "that the scheduler has the rank",
-        stop_gang.has_rebooted_since,
+        runs.has_rebooted_since,
         "task.task_id != ''",
         when.a_rank_of_which_the_scheduler_has_said_nothing_is_of_a_boot_before,
         "True",
     ),
     Guard(
         "that a rank has begun",
-        stop_gang.has_rebooted_since,
+        runs.has_rebooted_since,
         "task.status == 'PENDING'",
         when.a_rank_began_before_the_boot,
         "True",
     ),
     Guard(
         "on which boot a rank has begun",
-        stop_gang.has_rebooted_since,
+        runs.has_rebooted_since,
         "task.started_at or task.asked_at",
         when.a_rank_began_after_the_boot,
         "task.asked_at",
@@ -114,14 +101,14 @@ GUARDS = (
     ),
     Guard(
         "that a reboot has ended a rank",
-        stop_gang.may_write,
+        runs.may_write,
         "not has_rebooted_since(task, node)",
         when.a_rank_does_not_stop_and_its_node_reboots,
         "True",
     ),
     Guard(
         "that a rank is gone with its machine",
-        stop_gang.may_write,
+        runs.may_write,
         "node.state is not NodeState.RETIRED",
         when.a_rank_does_not_stop_and_its_machine_is_given_up,
         "True",

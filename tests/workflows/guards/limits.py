@@ -2,7 +2,8 @@
 
 from nodeheal.adapters.memory.stores import MemoryJobNotes, MemoryPoolStore
 from nodeheal.domain.recovery import attempt_budget
-from nodeheal.services import choose_nodes, isolate_node, queue, reserve_attempt
+from nodeheal.operations import isolate
+from nodeheal.services import choose_nodes, queue, reserve_attempt
 from tests.workflows.guards.guard import Guard
 from tests.workflows.scenarios import limits as when
 
@@ -33,14 +34,14 @@ GUARDS = (
     Guard("one slot a node", MemoryPoolStore.claim, "node_id in held", when.an_isolation_is_repeated),
     Guard(
         "the claim of a slot",
-        isolate_node._why_no_slot,
+        isolate._why_no_slot,
         "ports.pools.claim(node.pool, node.node_id, slots)",
         when.the_budget_is_full,
         "True",
     ),
     Guard(
         "the line for a slot",
-        isolate_node._why_no_slot,
+        isolate._why_no_slot,
         "ahead and node.node_id not in ports.pools.holders(node.pool)",
         when.somebody_stands_in_line,
     ),

@@ -1,7 +1,7 @@
 """The guards of tests/workflows/scenarios/once.py: where each stands, and the scenario that goes wrong without it."""
 
-from nodeheal.operations import wait
-from nodeheal.services import decide_next_step, ingest, launch_gang, sweep
+from nodeheal.operations import launch_gang, wait
+from nodeheal.services import decide_next_step, ingest, sweep
 from tests.workflows.guards.guard import Guard
 from tests.workflows.scenarios import once as when
 
@@ -48,7 +48,7 @@ GUARDS = (
     ),
     Guard(
         "that this turn has launched it",
-        launch_gang.launch_gang,
+        launch_gang._start,
         "last.why != launch_id(request)",
         when.a_launch_is_repeated,
         "True",

@@ -1,8 +1,9 @@
 """The guards of tests/workflows/scenarios/outcomes.py: where each stands, and what goes wrong without it."""
 
 from nodeheal.domain.fleet.unmanaged_tasks import StoppedTask
+from nodeheal.domain.jobs import early_end
 from nodeheal.domain.recovery import guardrails, ladder, recover
-from nodeheal.services import early_end, judge_checks, late_machine, unmanaged_tasks
+from nodeheal.services import judge_checks, late_machine, unmanaged_tasks
 from tests.workflows.guards.guard import Guard
 from tests.workflows.scenarios import outcomes as when
 

@@ -1,13 +1,12 @@
 """The guards of tests/workflows/scenarios/owners.py: where each stands, and the scenario that goes wrong without it."""
 
 from nodeheal.domain.fleet.node import Node
+from nodeheal.operations import isolate, launch_job
 from nodeheal.services import (
     close_incident,
     decide_next_step,
     end_incident,
-    isolate_node,
     job_nodes,
-    launch_job,
     release_node,
     reserve_attempt,
     retire_broken,
@@ -28,7 +27,7 @@ GUARDS = (
     ),
     Guard(
         "whose node is isolated",
-        isolate_node.isolate_node,
+        isolate._start,
         "node.open_incident != request.incident_id",
         when.the_node_is_anothers,
     ),
@@ -52,14 +51,14 @@ GUARDS = (
     ),
     Guard(
         "another owner",
-        isolate_node._other_owner,
+        isolate._other_owner,
         "machine is None or machine.other_owner in (None, *policy.pool(node.pool).replacement.accept_owners)",
         when.another_repairs_it,
         "True",
     ),
     Guard(
         "another job on the node",
-        isolate_node._other_job,
+        isolate._other_job,
         "run is not None and (not run.has_ended)",
         when.another_job_has_come,
     ),

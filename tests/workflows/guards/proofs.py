@@ -1,14 +1,7 @@
 """The guards of tests/workflows/scenarios/proofs.py: where each stands, and what goes wrong without it."""
 
-from nodeheal.services import (
-    ingest,
-    job_nodes,
-    launch_gang,
-    look_once,
-    see_directory,
-    steps,
-    stop_gang,
-)
+from nodeheal.operations import gang, isolate
+from nodeheal.services import ingest, job_nodes, see_directory, steps
 from tests.workflows.guards.guard import Guard
 from tests.workflows.scenarios import proofs as when
 
@@ -56,28 +49,27 @@ GUARDS = (
     # Of steps
     Guard(
         "that a drain has held",
-        look_once._at_isolation,
-        "entry_id(request, DRAINED) in told",
+        isolate._observe,
+        "record.is_drained",
         when.its_drain_breaks_off,
         "True",
     ),
     Guard(
         "that all ranks have stopped by the deadline",
-        look_once._at_isolation,
-        "not alive",
+        isolate._observe,
+        "not left",
         when.its_gang_has_not_stopped_by_the_deadline,
         "True",
     ),
     Guard(
         "that a rank has stopped",
-        stop_gang.strike_stopped,
-        "task.has_stopped",
+        gang.ranks_left,
+        "not task.has_stopped",
         when.no_rank_has_stopped_yet,
-        "True",
     ),
     Guard(
         "that a rank runs",
-        launch_gang.strike_what_runs_already,
+        gang.has_started,
         "task.status == 'RUNNING' or task.has_succeeded",
         when.no_rank_runs_yet,
         "True",

@@ -1,10 +1,6 @@
 """The guards of tests/workflows/scenarios/queued.py: where each stands, and what goes wrong without it."""
 
-from nodeheal.services import (
-    job_nodes,
-    queue,
-    return_to_service,
-)
+from nodeheal.services import job_nodes, queue, return_to_service
 from tests.workflows.guards.guard import Guard
 from tests.workflows.scenarios import queued as when
 

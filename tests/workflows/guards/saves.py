@@ -1,14 +1,7 @@
 """The guards of tests/workflows/scenarios/saves.py: where each stands, and what goes wrong without it."""
 
-from nodeheal.services import (
-    end_incident,
-    isolate_node,
-    release_node,
-    return_to_service,
-    start_gang,
-    stop_gang,
-    undo_isolation,
-)
+from nodeheal.operations import isolate
+from nodeheal.services import end_incident, release_node, return_to_service, start_gang, undo_isolation
 from nodeheal.services import steps as service_steps
 from tests.workflows.guards.guard import Guard, taken_for_saved
 from tests.workflows.scenarios import saves as when
@@ -19,7 +12,7 @@ _RETURNS = "ports.nodes.save(replace(node, healthy_since=passed_at, passed_at=pa
 GUARDS = (
     Guard(
         "that a node is marked before it is switched off",
-        isolate_node._switch_off,
+        isolate._switch_off,
         "ports.nodes.save(marked)",
         when.a_node_is_heard_while_it_is_isolated,
         taken_for_saved("ports.nodes.save(marked)"),
@@ -65,13 +58,6 @@ GUARDS = (
         "ports.nodes.save(after)",
         when.a_node_is_heard_while_it_is_switched_on,
         taken_for_saved("ports.nodes.save(after)"),
-    ),
-    Guard(
-        "that who awaits an end is listed",
-        stop_gang.await_end,
-        "ports.jobs.save_run(listed)",
-        when.a_rank_is_told_of_while_its_end_is_awaited,
-        taken_for_saved("ports.jobs.save_run(listed)"),
     ),
     Guard(
         "that a rank that was started is on record",

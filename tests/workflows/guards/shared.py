@@ -2,17 +2,8 @@
 
 from nodeheal.domain.faults import correlation
 from nodeheal.domain.recovery import decide, guardrails
-from nodeheal.services import (
-    hear_silence,
-    ingest,
-    job_nodes,
-    launch_gang,
-    look_once,
-    new_machine,
-    stand_in,
-    stop_gang,
-    withdraw_request,
-)
+from nodeheal.operations import isolate, launch_gang
+from nodeheal.services import hear_silence, ingest, job_nodes, new_machine, runs, stand_in, withdraw_request
 from tests.workflows.guards.guard import Guard, taken_for_saved
 from tests.workflows.scenarios import shared as when
 
@@ -110,15 +101,15 @@ GUARDS = (
     # Who is looked at
     Guard(
         "that a node is isolated still",
-        look_once._at_isolation,
+        isolate._observe,
         "node.state is NodeState.ISOLATED",
         when.it_was_given_back_at_the_deadline_of_its_isolation,
         "True",
     ),
     Guard(
         "whose isolation it is, at the deadline",
-        look_once._at_isolation,
-        "node.open_incident == request.incident_id",
+        isolate._observe,
+        "node.open_incident == operation.incident_id",
         when.it_was_anothers_at_the_deadline_of_its_isolation,
         "True",
     ),
@@ -165,7 +156,7 @@ GUARDS = (
     ),
     Guard(
         "whether the gang goes on",
-        stop_gang.nodes_of_gang,
+        runs.nodes_of_gang,
         "job.is_over",
         when.a_member_of_a_gang_that_is_over_is_a_spare,
     ),

@@ -1,12 +1,7 @@
 """The guards of tests/workflows/scenarios/stale.py: where each stands, and what goes wrong without it."""
 
 from nodeheal.domain.recovery import decide, recover
-from nodeheal.services import (
-    prepare_job,
-    sweep,
-    take_signal,
-    wakeup,
-)
+from nodeheal.services import prepare_job, sweep, take_signal, wakeup
 from tests.workflows.guards.guard import Guard
 from tests.workflows.scenarios import news
 from tests.workflows.scenarios import stale as when

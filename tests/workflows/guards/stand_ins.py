@@ -1,6 +1,7 @@
 """The guards of tests/workflows/scenarios/stand_ins.py: where each stands, and what goes wrong without it."""
 
-from nodeheal.services import job_stand_in, launch_gang, look_around, new_machine
+from nodeheal.operations import gang, launch_gang
+from nodeheal.services import job_stand_in, look_around, new_machine
 from tests.workflows.guards.guard import Guard
 from tests.workflows.scenarios import stand_ins as when
 
@@ -58,7 +59,7 @@ GUARDS = (
     ),
     Guard(
         "that a rank is done already",
-        launch_gang.strike_what_runs_already,
+        gang.has_started,
         "task.has_succeeded",
         when.a_rank_is_done_before_its_launch_is_called_again,
     ),

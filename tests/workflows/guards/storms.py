@@ -2,7 +2,8 @@
 
 from nodeheal.domain.faults import correlation
 from nodeheal.domain.recovery import attempt_budget, decide, guardrails, recover
-from nodeheal.services import decide_next_step, end_incident, isolate_node
+from nodeheal.operations import isolate
+from nodeheal.services import decide_next_step, end_incident
 from tests.workflows.guards.guard import Guard
 from tests.workflows.scenarios import storms as when
 
@@ -110,7 +111,7 @@ GUARDS = (
     ),
     Guard(
         "whose machines EC2 knows",
-        isolate_node._other_owner,
+        isolate._other_owner,
         "node.provider is Provider.hybrid",
         when.ec2_does_not_answer_when_a_node_of_ours_is_isolated,
     ),

@@ -1,5 +1,6 @@
 """The guards of tests/workflows/scenarios/submissions.py: where each stands, and what goes wrong without it."""
 
+from nodeheal.operations import launch_job
 from nodeheal.services import (
     ask_to_stop,
     attribute_failure,
@@ -9,7 +10,6 @@ from nodeheal.services import (
     job_stand_in,
     job_steps,
     judge_checks,
-    launch_job,
     start_gang,
     steps,
     watch_gang,
@@ -43,7 +43,7 @@ GUARDS = (
     ),
     Guard(
         "that a person wants it stopped, at its launch",
-        launch_job.launch_job,
+        launch_job._start,
         "stopped is not None",
         when.a_person_stops_it_before_its_launch,
     ),

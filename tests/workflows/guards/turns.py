@@ -1,12 +1,6 @@
 """The guards of tests/workflows/scenarios/turns.py: where each stands, and what goes wrong without it."""
 
-from nodeheal.services import (
-    hear_silence,
-    late_machine,
-    look_once,
-    new_machine,
-    replace_machine,
-)
+from nodeheal.services import hear_silence, late_machine, new_machine, replace_machine
 from tests.workflows.guards.guard import Guard, taken_for_saved
 from tests.workflows.scenarios import turns as when
 
@@ -15,13 +9,6 @@ _TURN = "StepRequest.model_validate_json(wait.request_json).operation_turn == re
 _HEARD = "known == node or ports.nodes.save(known)"
 
 GUARDS = (
-    Guard(
-        "whose wait for a gang is forgotten",
-        look_once._forget_gang,
-        "wait.incident_id == request.incident_id",
-        when.another_incident_waits_for_the_gang,
-        "True",
-    ),
     Guard("whose replacement is under way", replace_machine.wait_of, _INCIDENT, when.another_incident_replaces_it),
     Guard(
         "of which turn a replacement is", replace_machine.wait_of, _TURN, when.an_earlier_turn_has_replaced_it, "True"

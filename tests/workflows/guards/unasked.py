@@ -2,17 +2,10 @@
 
 from nodeheal.domain.faults import assessment
 from nodeheal.domain.jobs import placement
-from nodeheal.services import job_steps
 from tests.workflows.guards.guard import Guard
 from tests.workflows.scenarios import unasked as when
 
 GUARDS = (
-    Guard(
-        "that somebody waits for a step of a job",
-        job_steps.job_token,
-        "not request.task_token",
-        when.its_jobs_state_machine_hands_over_no_token,
-    ),
     Guard(
         "which boot an incident is about",
         assessment._relevant,

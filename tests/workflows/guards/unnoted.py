@@ -1,6 +1,6 @@
 """The guards of tests/workflows/scenarios/unnoted.py: where each stands, and what goes wrong without it."""
 
-from nodeheal.services import job_nodes, start_gang, stop_gang
+from nodeheal.services import job_nodes, runs, start_gang
 from tests.workflows.guards.guard import Guard
 from tests.workflows.scenarios import unnoted as when
 
@@ -40,7 +40,7 @@ GUARDS = (
     ),
     Guard(
         "that a rank may have been started without a note of it",
-        stop_gang.left_of,
+        runs.left_of,
         "note_started(job, run, ports)",
         when.a_rank_that_was_never_noted_outlives_a_boot,
         "run",

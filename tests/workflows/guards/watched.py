@@ -1,28 +1,13 @@
 """The guards of tests/workflows/scenarios/watched.py: where each stands, and what goes wrong without it."""
 
-from nodeheal.services import (
-    start_gang,
-    stop_gang,
-    stop_job,
-    submit_job,
-    sweep_jobs,
-    tell_owner,
-    try_pairs,
-    wakeup,
-    watch_gang,
-)
+from nodeheal.operations import stop_job
+from nodeheal.services import runs, start_gang, submit_job, sweep_jobs, tell_owner, try_pairs, wakeup, watch_gang
 from tests.workflows.guards.guard import Guard
-from tests.workflows.scenarios import afterwards, gangs, launches
+from tests.workflows.scenarios import afterwards, gangs
 from tests.workflows.scenarios import watched as when
 
 GUARDS = (
     # Ranks that end
-    Guard(
-        "that a rank which is quickly done has run",
-        wakeup.on_task_change,
-        "known.has_succeeded",
-        when.a_rank_is_quickly_done_while_the_other_one_starts,
-    ),
     Guard(
         "when a rank has ended",
         wakeup._advanced,
@@ -43,50 +28,36 @@ GUARDS = (
         when.a_rank_breaks_and_the_job_is_to_be_restarted,
         "True",
     ),
-    Guard(
-        "who waits still for what is on record",
-        wakeup.tell_ends_again,
-        "wait is not None",
-        launches.ends_are_on_record_and_nobody_was_told,
-    ),
     # Ranks that are stopped, and started
     Guard(
         "that a first run is no restart",
-        stop_gang.is_newer_than_fault,
+        runs.is_newer_than_fault,
         "'/' in run.why",
         when.an_old_fault_of_its_node_is_heard_when_it_has_been_submitted,
         "True",
     ),
     Guard(
         "that a relaunch has moved it away",
-        stop_gang.is_newer_than_fault,
-        "_is_elsewhere(run, request)",
+        runs.is_newer_than_fault,
+        "is_elsewhere(run, request)",
         when.it_was_moved_away_before_its_node_failed,
     ),
     Guard(
         "that a node has another boot than its rank",
-        stop_gang.has_rebooted_since,
+        runs.has_rebooted_since,
         "node.boot_id != task.boot_id",
         when.the_clock_of_a_node_is_ahead,
         "True",
     ),
     Guard(
-        "which ranks have stopped before they were waited for",
-        stop_gang.strike_stopped,
-        "run",
-        when.its_ranks_stop_before_anybody_waits_for_it,
-        "None",
-        nth=1,
-    ),
-    Guard(
         "who waits for an end already",
-        stop_gang.await_end,
+        runs.await_end,
         "incident_id in stored.end_awaited_by",
         when.a_stop_is_asked_for_twice,
     ),
     Guard(
         "which ranks of a job are to be stopped",
-        stop_job.stop_job,
+        stop_job._start,
         "may_write(task, ports)",
         when.a_node_of_a_job_that_is_stopped_has_rebooted,
         "True",

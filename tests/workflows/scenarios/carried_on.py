@@ -15,9 +15,9 @@ from nodeheal.domain.recovery.incident import decision_entry, result_entry
 from nodeheal.operations.steps import run_diagnostics
 from nodeheal.ports import Place
 from nodeheal.services import sweep as sweeping
+from nodeheal.services.decide_next_step import observe_outcome
 from nodeheal.services.ingest import Ingested, ingest
 from nodeheal.services.late_machine import LATE
-from nodeheal.services.look_once import look_once
 from nodeheal.services.queue import in_line_before
 from nodeheal.services.replacement_slots import REPLACEMENT
 from nodeheal.services.request_action import request_action, taken_by
@@ -80,7 +80,7 @@ def its_time_is_over_and_nothing_was_asked_of_its_group() -> list[str]:
     it, mine = opened()
     it.plain.waits.save(waiting(REPLACEMENT, mine, command_id="", line=(group_line("asg"), "1")))
     replaces = mine.decision.model_copy(update={"step": Step.REPLACE})
-    it.does(lambda: look_once(mine.model_copy(update={"decision": replaces}), it.ports))
+    it.does(lambda: observe_outcome(mine.model_copy(update={"decision": replaces}), it.ports))
     return ["a machine is missed that nobody has asked for"] if it.plain.waits.get(LATE, BROKEN) else []
 
 
@@ -105,7 +105,7 @@ def it_is_back_at_its_deadline_and_seems_to_be_stopped() -> list[str]:
     it = started()
     it.ports.nodes.save(replace(it.it.node(), boot_id="boot-2", booted_at=it.it.clock()))
     it.becomes("stopped", BY_ITSELF)
-    seen = look_once(it.request, it.ports)
+    seen = observe_outcome(it.request, it.ports)
     return [] if seen.outcome is Outcome.DONE else [f"it is back: {seen.reason}"]
 
 

@@ -10,19 +10,18 @@ from nodeheal.contract.names import INSTANCE_GONE, TRAINING_HANG
 from nodeheal.contract.steps import Decision, Reservation
 from nodeheal.contract.vocabulary import Action, Awaited, Family, JobState, NodeState, Outcome, Step, Verdict
 from nodeheal.domain.fleet.liveness import TERMINATED
-from nodeheal.domain.operation import VerbName
+from nodeheal.domain.operation import VerbName, incident_owner
+from nodeheal.operations.engine import reconcile
+from nodeheal.operations.gang import GangRecord
 from nodeheal.operations.steps import reboot_node
-from nodeheal.ports import Wait
+from nodeheal.services.decide_next_step import observe_outcome
 from nodeheal.services.ingest import ingest
-from nodeheal.services.isolate_node import DRAINED
 from nodeheal.services.job_nodes import leave
-from nodeheal.services.look_once import look_once
 from nodeheal.services.release_node import release_node
 from nodeheal.services.stand_in import claim_spare
-from nodeheal.services.steps import no_diagnosis_yet, tell
-from nodeheal.services.stop_gang import strike_stopped
+from nodeheal.services.steps import no_diagnosis_yet
 from nodeheal.services.take_signal import take_draft
-from tests.unit.builders import NOW, node, started_job, under_way, xid
+from tests.unit.builders import gang_under_way, node, started_job, under_way, xid
 from tests.unit.test_replacement import A, B, Pool
 from tests.workflows.breaking_world import ACTS
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE
@@ -79,7 +78,7 @@ def its_group_cannot_make_another() -> list[str]:
 def one_machine_comes_late_for_two() -> list[str]:
     it = Pool()
     for name in (A, B):
-        look_once(it.replaces(name), it.ports)
+        observe_outcome(it.replaces(name), it.ports)
     it.group_makes()
     it.boots()
     told = it.ports.messenger.announced  # type: ignore[attr-defined]
@@ -93,8 +92,15 @@ def it_is_drained_at_the_deadline() -> list[str]:
     it, mine = opened()
     it.is_written(state=NodeState.ISOLATED)
     asks = mine.model_copy(update={"decision": mine.decision.model_copy(update={"step": Step.ISOLATE, "job_id": None})})
-    tell(asks, it.plain, DRAINED, "drained")
-    seen = it.does(lambda: look_once(asks, it.ports))
+    drained = GangRecord(is_asked=True, is_drained=True).model_dump_json()
+    under_way(
+        it.plain,
+        VerbName.ISOLATE,
+        owner=incident_owner(mine.incident_id),
+        incident_id=mine.incident_id,
+        data_json=drained,
+    )
+    seen = it.does(lambda: observe_outcome(asks, it.ports))
     return [] if seen.outcome is Outcome.DONE else [f"it is drained, and nothing runs there: {seen.reason}"]
 
 
@@ -104,11 +110,8 @@ def a_rank_stops_before_its_end_is_waited_for() -> list[str]:
     run = it.plain.jobs.get_run("llama", 1)
     assert run is not None
     it.plain.jobs.save_run(run.with_task(replace(run.tasks[0], status="STOPPED")))
-    blank = no_diagnosis_yet(node(BROKEN), it.plain).model_dump_json()
-    placements = frozenset({run.tasks[0].placement})
-    wait = Wait("gang_stopped", "llama/1/inc", "token", "inc", NOW, outstanding=placements, result_json=blank)
-    it.plain.waits.save(wait)
-    it.does(lambda: strike_stopped(wait, JOB, 1, it.ports))
+    stop = gang_under_way(it.plain, VerbName.STOP_GANG, run)
+    it.does(lambda: reconcile(stop, it.ports))
     resumed = it.plain.workflows.resumed  # type: ignore[attr-defined]
     return [] if "token" in resumed else ["all ranks have stopped, and it waits to its deadline"]
 

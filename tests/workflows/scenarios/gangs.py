@@ -9,15 +9,13 @@ from nodeheal.contract.job_steps import JobRequest
 from nodeheal.contract.vocabulary import Ending, IncidentState, JobState, JobStep, Next, Outcome
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.jobs.job import CheckAnswer, Run
-from nodeheal.services import launch_gang
+from nodeheal.operations import launch_gang
+from nodeheal.operations.steps import launch_job, stop_gang
 from nodeheal.services.brakes import pause_node
 from nodeheal.services.ingest import ingest
 from nodeheal.services.job_nodes import ASKED_AGAIN_SECONDS, claim, stand_ins
 from nodeheal.services.job_steps import job_result
-from nodeheal.services.launch_job import launch_job
 from nodeheal.services.start_gang import abandon
-from nodeheal.services.steps import result_of
-from nodeheal.services.stop_gang import stop_and_resume
 from nodeheal.services.sweep_jobs import sweep_jobs
 from tests.unit.builders import NOW, node, scheduler_in, started_job, xid
 from tests.workflows.breaking_world import ACTS
@@ -79,8 +77,7 @@ def the_gang_has_left_the_node_that_is_isolated() -> list[str]:
     it, mine = opened()
     _runs_on(it, PEER)
     asks = mine.model_copy(update={"task_token": "token"})
-    drained = result_of(mine, it.plain, Outcome.DONE, "drained")
-    it.does(lambda: stop_and_resume(asks, it.ports, ACTS, drained))
+    it.does(lambda: stop_gang(asks, it.ports, ACTS))
     stopped = scheduler_in(it.plain).stopped
     return [f"{name} was stopped, which has nothing to do with it" for name in stopped]
 

@@ -12,8 +12,8 @@ from nodeheal.contract.vocabulary import JobState
 from nodeheal.ports.scheduler import RankStatus, TaskChange
 from nodeheal.services import wakeup
 from nodeheal.services.ask_after_ranks import ask_after_ranks
+from nodeheal.services.runs import current_run
 from nodeheal.services.start_gang import record_run, start_ranks
-from nodeheal.services.stop_gang import current_run
 from nodeheal.services.submit_job import restart_job
 from tests.unit.builders import scheduler_in, xid
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE
@@ -121,24 +121,6 @@ def _is_not_known(*, is_heard: bool, seconds: float, boot_id: str = "boot-1") ->
     ask_after_ranks(it.plain.watchlist.pools(), it.plain)
     _, run = current_run("llama", it.plain)
     return ["a rank that may still write was taken for ended"] if run is None or run.has_ended else []
-
-
-def an_older_task_stops_while_the_rank_runs_on() -> list[str]:
-    """The gang was asked to stop, and one rank takes its time. What is told of a task of before is not its end."""
-    it = world()
-    stops = it._gang_stops
-
-    def of_another_task(request: StepRequest) -> None:
-        for old in ("before-1", "before-2"):
-            for task in list(scheduler_in(it.plain).tasks.values()):
-                it._wakes(wakeup.on_task_change, TaskChange("llama", 1, old, task.placement, "STOPPED", 1, ""))
-        early.append(not it.plain.workflows.resumed)  # type: ignore[attr-defined]
-        stops(request)
-
-    early: list[bool] = []
-    it._gang_stops = of_another_task  # type: ignore[method-assign]
-    it.reports(xid(79))
-    return wrong_with(it, ends_as(it, *RECOVERED), (early[:1] == [True], "it went on while ranks may still write"))
 
 
 def an_older_run_ends_late() -> list[str]:

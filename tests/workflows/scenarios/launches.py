@@ -8,33 +8,27 @@ from datetime import timedelta
 from typing import Any
 
 from nodeheal.contract.job_spec import RestartLimits
-from nodeheal.contract.job_steps import JobRequest
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import JobState, NodeState
-from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.jobs.job import FoundCheckpoint, GangTask
+from nodeheal.domain.operation import VerbName
 from nodeheal.domain.recovery.incident import incident_id_of
-from nodeheal.ports import Wait
 from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services import look_around
 from nodeheal.services.ask_after_ranks import ask_after_ranks
 from nodeheal.services.job_nodes import leave
-from nodeheal.services.launch_gang import GANG_RUNNING
-from nodeheal.services.launch_job import launch_job
+from nodeheal.services.runs import may_write
 from nodeheal.services.start_gang import record_run
-from nodeheal.services.stop_gang import may_write, run_key
 from nodeheal.services.wakeup import on_task_change
-from tests.unit.builders import NOW, node, started_job, xid
-from tests.workflows.breaking_world import ACTS, BreakingWorld
+from tests.unit.builders import NOW, gang_under_way, node, started_job, xid
+from tests.workflows.breaking_world import BreakingWorld
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE
-from tests.workflows.fuse import Blow, Fuse
-from tests.workflows.job_cluster import JobCluster, finishes
+from tests.workflows.fuse import Fuse
 from tests.workflows.scenarios.races import JOB, Moment
 from tests.workflows.scenarios.setup import (
     RECOVERED,
     changes,
     ends_as,
-    made_of,
     peers_fault,
     rank_ends,
     world,
@@ -43,23 +37,6 @@ from tests.workflows.scenarios.setup import (
 from tests.workflows.stories import STORIES
 
 HOUR = 3_600
-
-
-def a_jobs_launch_is_called_again() -> list[str]:
-    """What it had answered was lost; its ranks are there."""
-    it = JobCluster()
-    launches = it._job_answers()["Launch job"]
-
-    def twice(arguments: dict[str, Any]) -> Any:
-        first = JobRequest.model_validate(arguments["Payload"]).model_copy(update={"task_token": "lost"})
-        launch_job(first, it.ports, it.policy)
-        return launches(arguments)
-
-    it.job_breaks["Launch job"] = twice
-    it.happenings = [finishes]
-    it.submit()
-    is_done = it.job.state is JobState.COMPLETED and it.run.number == 1
-    return [] if is_done else [f"run {it.run.number} of a job that is {it.job.state}"]
 
 
 def a_person_stops_the_job_before_its_launch() -> list[str]:
@@ -127,21 +104,10 @@ def _not_relaunched(it: BreakingWorld) -> list[str]:
     return [] if it.plain.jobs.get_run("llama", 2) is None else ["it was launched once more"]
 
 
-def a_rank_dies_before_its_launch_is_called_again() -> list[str]:
-    of = [
-        n for n, made in enumerate(made_of(3)) if (made.function, made.call) == ("launch_gang", "scheduler.start_rank")
-    ]
-    it = world(ACTS, Blow(of[-1], is_after=True, error=NotAccepted))
-
-    it.meanwhile["launch_gang"] = [lambda: None, lambda: rank_ends(it, "task-llama-2-0")]
-    it.reports(xid(31))
-    return [] if it.clock() - NOW < timedelta(minutes=5) else ["it waits for a rank that is dead"]
-
-
 def the_sweep_asks_after_ranks_that_are_being_started() -> list[str]:
     """Their run is on record, and nobody waits for them yet."""
     it = world()
-    it.fuse.meanwhile["launch_gang", "waits.save"] = lambda: ask_after_ranks(["demo"], it.plain)
+    it.fuse.meanwhile["launch_gang", "operations.save"] = lambda: ask_after_ranks(["demo"], it.plain)
     it.reports(xid(31))
     return wrong_with(it, ends_as(it, *RECOVERED))
 
@@ -150,12 +116,12 @@ def the_sweep_asks_after_ranks_that_take_long_to_start() -> list[str]:
     """Longer than most; and their workflow waits still."""
     it = Moment()
     it.plain.jobs.save(JOB)
-    record_run(replace(JOB, version=1), [node(BROKEN)], "mine", it.plain)
-    it.plain.waits.save(Wait(GANG_RUNNING, run_key("llama", 1), "token", "inc", NOW + timedelta(hours=3)))
+    run = record_run(replace(JOB, version=1), [node(BROKEN)], "mine", it.plain)
+    gang_under_way(it.plain, VerbName.LAUNCH_GANG, run, deadline_at=NOW + timedelta(hours=3))
     it.plain.clock.advance(2 * HOUR)  # type: ignore[attr-defined]
     it.does(lambda: ask_after_ranks(["demo"], it.ports))
-    run = it.plain.jobs.get_run("llama", 1)
-    return [] if run is not None and not run.has_ended else ["a rank that is about to start was given up"]
+    known = it.plain.jobs.get_run("llama", 1)
+    return [] if known is not None and not known.has_ended else ["a rank that is about to start was given up"]
 
 
 def ends_are_on_record_and_nobody_was_told() -> list[str]:

@@ -79,14 +79,6 @@ def _is_heard_while_given_back(saves: int) -> list[str]:
     return [*it.faults(), *([] if is_free else ["it was given back, and is not free"])]
 
 
-def a_rank_is_told_of_while_its_end_is_awaited() -> list[str]:
-    """Who waits for the end of a run is told of it, whoever else writes the run."""
-    it = world()
-    it.fuse.meanwhile["isolate_node", "jobs.save_run"] = lambda: _run_is_written(it, 1)
-    it.reports(xid(79))
-    return wrong_with(it, ends_as(it, *RECOVERED), (it.clock() - NOW < timedelta(seconds=150), "it was not told"))
-
-
 def a_rank_is_told_of_while_another_starts() -> list[str]:
     """What was started is on record, whoever else writes the run."""
     it, when = world(), ("launch_gang", "jobs.save_run")

@@ -22,18 +22,19 @@ from nodeheal.contract.vocabulary import (
     Step,
     Verdict,
 )
+from nodeheal.domain.operation import VerbName, incident_owner
 from nodeheal.domain.recovery.decision_context import Observation, node_scope
-from nodeheal.services import hear_silence, launch_gang
+from nodeheal.operations import launch_gang
+from nodeheal.operations.gang import GangRecord
+from nodeheal.services import hear_silence
+from nodeheal.services.decide_next_step import observe_outcome
 from nodeheal.services.ingest import ingest
-from nodeheal.services.isolate_node import DRAINED
 from nodeheal.services.job_nodes import stand_ins
-from nodeheal.services.look_once import look_once
 from nodeheal.services.new_machine import find_new_node
 from nodeheal.services.replace_node import replace_node
 from nodeheal.services.replacement_slots import REPLACEMENT
-from nodeheal.services.steps import tell
 from nodeheal.services.withdraw_request import withdraw_request
-from tests.unit.builders import ACT, NOW, node, started_job, xid
+from tests.unit.builders import ACT, NOW, node, started_job, under_way, xid
 from tests.unit.test_brakes import APPROVE, waited
 from tests.unit.test_decide import Story
 from tests.unit.test_decide_among_others import OTHER, seen
@@ -198,9 +199,11 @@ def it_was_anothers_at_the_deadline_of_its_isolation() -> list[str]:
 def _is_drained(**known: Any) -> list[str]:
     it, mine = opened()
     asks = mine.model_copy(update={"decision": mine.decision.model_copy(update={"step": Step.ISOLATE, "job_id": None})})
-    tell(asks, it.plain, DRAINED, "drained")
+    drained = GangRecord(is_asked=True, is_drained=True).model_dump_json()
+    of = {"owner": incident_owner(mine.incident_id), "incident_id": mine.incident_id}
+    under_way(it.plain, VerbName.ISOLATE, data_json=drained, **of)
     it.is_written(**known)
-    found = it.does(lambda: look_once(asks, it.ports))
+    found = it.does(lambda: observe_outcome(asks, it.ports))
     return ["a node that may work is taken for drained"] if found.outcome is Outcome.DONE else []
 
 

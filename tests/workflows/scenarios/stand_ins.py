@@ -11,11 +11,12 @@ from nodeheal.contract.job_steps import JobRequest
 from nodeheal.contract.steps import Decision
 from nodeheal.contract.vocabulary import JobState, NodeState, Outcome, Provider, Step
 from nodeheal.domain.recovery.incident import Turn
-from nodeheal.services import launch_gang, look_around
+from nodeheal.operations import launch_gang
+from nodeheal.operations.steps import launch_job
+from nodeheal.services import look_around
+from nodeheal.services.decide_next_step import observe_outcome
 from nodeheal.services.ingest import ingest
 from nodeheal.services.job_stand_in import let_go_of_claims, let_go_of_stand_ins
-from nodeheal.services.launch_job import launch_job
-from nodeheal.services.look_once import look_once
 from nodeheal.services.steps import result_of
 from tests.unit.builders import NOW, node, started_job, xid
 from tests.unit.test_replacement import A, B, M, N, Pool
@@ -196,13 +197,17 @@ def its_launched_machine_is_not_told_of() -> list[str]:
     """Its events are lost; it serves, and is known by its name."""
     it = _launched()
     it.ports.nodes.save(node(_name(it), provider=Provider.ec2))
-    return [] if look_once(it.request(), it.ports).replacement_node_id else ["it is not found, and another is tried"]
+    return (
+        [] if observe_outcome(it.request(), it.ports).replacement_node_id else ["it is not found, and another is tried"]
+    )
 
 
 def its_launched_machine_has_rebooted_before_it_is_looked_for() -> list[str]:
     it = _launched()
     it.ports.nodes.save(node(_name(it), provider=Provider.ec2, boot_id="boot-2", past_boots=("boot-1",)))
-    return [] if look_once(it.request(), it.ports).replacement_node_id else ["it is not found, and another is tried"]
+    return (
+        [] if observe_outcome(it.request(), it.ports).replacement_node_id else ["it is not found, and another is tried"]
+    )
 
 
 def _launched() -> Pool:
@@ -222,5 +227,5 @@ def somebody_launches_another_while_it_is_terminated() -> list[str]:
     it.replaces()
     it.machines.machines[M] = replace(it.kind, machine_id=M, launched_at=it.clock())
     it.ports.nodes.save(node(M, provider=Provider.ec2, booted_at=NOW))
-    look_once(it.request(), it.ports)
+    observe_outcome(it.request(), it.ports)
     return [] if it.node(M).open_incident is None else ["a machine that somebody made for himself is taken"]

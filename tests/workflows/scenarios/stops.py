@@ -13,7 +13,7 @@ from nodeheal.contract.vocabulary import Action, NodeState, Outcome
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.fleet.machine import Power
 from nodeheal.operations.steps import reboot_node
-from nodeheal.services.look_once import look_once
+from nodeheal.services.decide_next_step import observe_outcome
 from nodeheal.services.wakeup import on_node_booted
 from tests.unit.test_stop_start import START, STOP, Stopping, of
 from tests.workflows.fake_cluster import BROKEN
@@ -46,7 +46,7 @@ def _throttled() -> Stopping:
 
 def _looks(it: Stopping) -> StepResult:
     """At the deadline."""
-    return look_once(it.request, it.ports)
+    return observe_outcome(it.request, it.ports)
 
 
 def _asked(it: Stopping, *orders: tuple[str, Power]) -> list[str]:

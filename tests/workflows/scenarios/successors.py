@@ -11,7 +11,7 @@ from typing import Any
 from nodeheal.contract.vocabulary import Provider
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.fleet.machine import GiveBack, Machine
-from nodeheal.services.look_once import look_once
+from nodeheal.services.decide_next_step import observe_outcome
 from nodeheal.services.new_machine import on_machine_gone
 from nodeheal.services.retire_broken import retire_broken
 from tests.unit.builders import node, xid
@@ -120,7 +120,7 @@ def its_successor_is_proven() -> list[str]:
 
 def its_successor_comes_after_the_deadline() -> list[str]:
     it = Pool()
-    look_once(it.replaces(), it.ports)
+    observe_outcome(it.replaces(), it.ports)
     it.group_makes()
     it.boots()
     return [] if _told(it) else ["a human has the incident, and is not told that its successor is there"]
@@ -129,7 +129,7 @@ def its_successor_comes_after_the_deadline() -> list[str]:
 def an_idle_sibling_comes_up_after_the_deadline() -> list[str]:
     it = Pool()
     it.clock.advance(60)
-    look_once(it.replaces(), it.ports)
+    observe_outcome(it.replaces(), it.ports)
     it.machines.machines[N] = replace(it.kind, machine_id=N, launched_at=it.clock() - timedelta(days=1))
     it.boots()
     return ["a human is told of a successor that is none"] if _told(it) else []

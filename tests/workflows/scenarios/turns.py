@@ -17,16 +17,13 @@ from nodeheal.ports import Wait
 from nodeheal.services import hear_silence
 from nodeheal.services.ingest import ingest
 from nodeheal.services.late_machine import LATE, tell_of_late
-from nodeheal.services.launch_gang import GANG_RUNNING
-from nodeheal.services.look_once import look_once
 from nodeheal.services.new_machine import ASKED, NEW_MACHINE, TERMINATED, welcome
 from nodeheal.services.replace_machine import is_under_way, replace_machine
 from nodeheal.services.replacement_slots import REPLACEMENT
-from nodeheal.services.stop_gang import run_key
-from tests.unit.builders import ACT, NOW, node, started_job, xid
+from tests.unit.builders import ACT, NOW, node, xid
 from tests.workflows.breaking_world import ACTS
-from tests.workflows.fake_cluster import BROKEN, SPARE
-from tests.workflows.scenarios.races import JOB, Moment
+from tests.workflows.fake_cluster import BROKEN
+from tests.workflows.scenarios.races import Moment
 from tests.workflows.stories import NEW, TEMPLATE
 
 
@@ -44,16 +41,6 @@ def opened() -> tuple[Moment, StepRequest]:
 def waiting(kind: str, mine: StepRequest, **said: object) -> Wait:
     known = {"command_id": ASKED, "request_json": mine.model_dump_json(), **said}
     return replace(Wait(kind, BROKEN, "token", mine.incident_id, NOW), **known)  # type: ignore[arg-type]
-
-
-def another_incident_waits_for_the_gang() -> list[str]:
-    it, mine = opened()
-    started_job(JOB, [node(SPARE, version=1)], it.plain)
-    key = run_key("llama", 1)
-    it.plain.waits.save(waiting(GANG_RUNNING, mine, key=key, incident_id="inc-of-another"))
-    again = mine.model_copy(update={"decision": mine.decision.model_copy(update={"step": Step.RESTART_WORKLOAD})})
-    it.does(lambda: look_once(again, it.ports))
-    return [] if it.plain.waits.get(GANG_RUNNING, key) is not None else ["what another waits for is forgotten"]
 
 
 def another_incident_replaces_it() -> list[str]:

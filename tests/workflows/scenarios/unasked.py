@@ -7,35 +7,17 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from nodeheal.contract.job_steps import JobRequest
 from nodeheal.contract.vocabulary import Action
 from nodeheal.services.job_nodes import claim
 from nodeheal.services.request_action import request_action
-from tests.unit.builders import scheduler_in, xid
+from tests.unit.builders import xid
 from tests.workflows.breaking_world import ACTS
 from tests.workflows.fake_cluster import BROKEN, SPARE
-from tests.workflows.job_cluster import JobCluster
 from tests.workflows.scenarios.races import JOB, Moment
 from tests.workflows.scenarios.setup import HANDED_OVER, ends_as, world, wrong_with
 from tests.workflows.walker import TIMEOUT, Error
 
 Json = dict[str, Any]
-
-
-def its_jobs_state_machine_hands_over_no_token() -> list[str]:
-    """The same of the one that runs jobs: what is started is watched by nobody."""
-    it = JobCluster()
-    waits = it._job_wait
-
-    def forgets(state: str, serve: Callable[[JobRequest], None], react: Callable[[JobRequest], object]) -> Any:
-        if state != "Launch job":
-            return waits(state, serve, react)
-        return lambda arguments: _called(serve, JobRequest.model_validate(_dropped(arguments)))
-
-    it._job_wait = forgets  # type: ignore[method-assign]
-    it.submit()
-    started = list(scheduler_in(it.ports).tasks)
-    return [f"{task} was started, and nobody waits for it" for task in started]
 
 
 def _dropped(arguments: Json) -> Json:

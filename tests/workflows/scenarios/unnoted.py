@@ -3,12 +3,12 @@
 from dataclasses import replace
 from datetime import timedelta
 
-from nodeheal.contract.vocabulary import JobState, Outcome
+from nodeheal.contract.vocabulary import JobState
 from nodeheal.domain.jobs.job import Run
+from nodeheal.operations.handler import World
+from nodeheal.operations.stop_gang import plan, stop_ranks
 from nodeheal.services.job_nodes import free_nodes, leave
 from nodeheal.services.start_gang import abandon, find_unnoted, record_run, start_ranks
-from nodeheal.services.steps import result_of
-from nodeheal.services.stop_gang import stop_and_resume
 from tests.unit.builders import NOW, node, scheduler_in, started_job
 from tests.workflows.breaking_world import ACTS
 from tests.workflows.fake_cluster import BROKEN
@@ -110,5 +110,5 @@ def _sent_before_a_boot() -> Moment:
 def a_rank_that_was_never_noted_outlives_a_boot() -> list[str]:
     it, (_, mine) = _sent_before_a_boot(), opened()
     asks = mine.model_copy(update={"task_token": "token"})
-    it.does(lambda: stop_and_resume(asks, it.ports, ACTS, result_of(mine, it.plain, Outcome.DONE, "drained")))
+    it.does(lambda: stop_ranks(plan(asks, it.ports), World(it.ports, ACTS)))
     return _runs_on(it)

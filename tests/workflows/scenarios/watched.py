@@ -13,13 +13,12 @@ from nodeheal.contract.vocabulary import Awaited, FabricRole, JobState, JobStep,
 from nodeheal.domain.jobs.gang import first_failure
 from nodeheal.domain.jobs.job import FoundCheckpoint, GangTask, Run
 from nodeheal.domain.recovery.incident import decision_entry
+from nodeheal.operations.steps import launch_gang, stop_job
 from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services.ask_to_stop import ask_to_stop
 from nodeheal.services.brakes import pause_pool
 from nodeheal.services.job_steps import job_result
-from nodeheal.services.launch_gang import launch_gang
-from nodeheal.services.stop_gang import await_end, may_write
-from nodeheal.services.stop_job import stop_job
+from nodeheal.services.runs import await_end, may_write
 from nodeheal.services.submit_job import submit_job
 from nodeheal.services.sweep_jobs import START_SECONDS, sweep_jobs
 from nodeheal.services.try_pairs import WAYS, try_pairs

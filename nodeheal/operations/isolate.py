@@ -1,67 +1,100 @@
-"""Take a node out of service: no new work, and the gang that it holds up is stopped."""
+"""ISOLATE: a node gets no new work, and the gang that it holds up is stopped."""
 
 from dataclasses import replace
 
-from nodeheal.contract.results import Isolated, Refused
+from nodeheal.contract.results import Isolated, Refused, StepResult
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import NodeState, Outcome, Provider, Refusal
 from nodeheal.domain.errors import NotAccepted, NotEnrolled, NotFound
 from nodeheal.domain.fleet.machine import SWITCH_OFF, Owner
 from nodeheal.domain.fleet.node import Node, moved
 from nodeheal.domain.humanize import counted
+from nodeheal.domain.operation import Operation, VerbName
 from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.operations.gang import (
+    GangFacts,
+    note,
+    owner_of,
+    ranks_left,
+    read_gang,
+    record_of,
+    refresh_ranks,
+    where_they_are,
+)
+from nodeheal.operations.handler import Handler, World, step_result
+from nodeheal.operations.record import plan_step
+from nodeheal.operations.stop_gang import stop_ranks
 from nodeheal.ports import Ports
 from nodeheal.ports.scheduler import NodePlacement
 from nodeheal.services.new_node_places import has_place
 from nodeheal.services.pool_size import slots_of
 from nodeheal.services.queue import in_line_before, wake_queue
-from nodeheal.services.steps import SAVE_TRIES, node_of, result_of, save_node, tell, token_of
-from nodeheal.services.stop_gang import current_run, stop_and_resume
+from nodeheal.services.runs import current_run
+from nodeheal.services.steps import SAVE_TRIES, node_of, save_node, tell
 from nodeheal.services.unmanaged_tasks import stop_unmanaged_tasks
 
 DRAINED = "isolated"
 HOLDERS_TOLD = 5
 
 
-def isolate_node(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> None:
-    """Claim a budget slot, drain the node, stop its gang. The workflow resumes when the gang has stopped."""
+def plan(request: StepRequest, ports: Ports) -> Operation:
+    """The operation of this turn."""
+    return plan_step(request, ports, VerbName.ISOLATE, owner_of(request))
+
+
+def _start(operation: Operation, world: World) -> Operation | StepResult:
+    """Claim a budget slot, drain the node, stop its gang."""
+    ports, policy, request, now = world.ports, world.policy, operation.step, world.ports.clock()
     node = node_of(request.decision.node_id, ports)
     if node.open_incident != request.incident_id:
-        _answer(request, ports, Outcome.REFUSED, f"it belongs to incident {node.open_incident or 'nobody'}")
-        return
+        why = f"it belongs to incident {node.open_incident or 'nobody'}"
+        return step_result(operation, now, Outcome.REFUSED, why)
     if request.decision.boot_id not in ("", node.boot_id) and node.state is not NodeState.ISOLATED:
         told = f"it has booted since that was decided (boot {node.boot_id[:8]})"
-        _answer(request, ports, Outcome.REFUSED, told, Refused(code=Refusal.NEW_BOOT, boot_id=node.boot_id))
-        return
+        refused = Refused(code=Refusal.NEW_BOOT, boot_id=node.boot_id)
+        return step_result(operation, now, Outcome.REFUSED, told, facts=refused)
     theirs = _other_owner(node, ports, policy)
     why_not = theirs or _other_job(node, request, ports)
     if why_not:
-        _answer(request, ports, Outcome.REFUSED, why_not, Refused(code=Refusal.EXTERNAL_REMEDIATOR) if theirs else None)
-        return
+        facts = Refused(code=Refusal.EXTERNAL_REMEDIATOR) if theirs else None
+        return step_result(operation, now, Outcome.REFUSED, why_not, facts=facts)
     try:
         placement = ports.scheduler_of(node).placement_of(node)
     except NotFound as gone:  # found out before anything is marked, so that nothing stays isolated by accident
-        _answer(request, ports, Outcome.FAILED, str(gone))
-        return
-    moved(node, NodeState.ISOLATED, request.decision.reason, ports.clock())  # may raise: before anything is taken
+        return step_result(operation, now, Outcome.FAILED, str(gone))
+    moved(node, NodeState.ISOLATED, request.decision.reason, now)  # may raise: before anything is taken
     slots, why_not = 0, ""
     if not (request.decision.is_of_new_node and has_place(node, ports)):
         slots = slots_of(node.pool, ports, policy)
         why_not = _why_no_slot(node, slots, request, ports)
     if why_not:
-        _answer(request, ports, Outcome.REFUSED, why_not, Refused(code=Refusal.BUDGET_FULL, slots=slots))
-        return
+        full = Refused(code=Refusal.BUDGET_FULL, slots=slots)
+        return step_result(operation, now, Outcome.REFUSED, why_not, facts=full)
+    operation = note(operation, ports)
     try:
         _switch_off(node, placement, request, ports)
     except NotEnrolled as denied:
         _undo(node, ports)
-        _answer(request, ports, Outcome.FAILED, str(denied))
-        return
+        return step_result(operation, now, Outcome.FAILED, str(denied))
     tell(request, ports, DRAINED, f"{node.node_id} takes no new work (draining)")
-    guests = stop_unmanaged_tasks(request, node, placement, ports, policy)
-    why = f"drained, and its gang has stopped{guests}"
-    done = result_of(request, ports, Outcome.DONE, why, facts=Isolated(is_drained=True))
-    stop_and_resume(request, ports, policy, done)
+    aside = stop_unmanaged_tasks(request, node, placement, ports, policy)
+    return stop_ranks(note(operation, ports, is_drained=True, aside=aside), world)
+
+
+def _observe(operation: Operation, facts: GangFacts) -> StepResult | None:
+    record, node = record_of(operation), facts.node
+    left = ranks_left(record, facts.run)
+    is_ours = node is not None and node.state is NodeState.ISOLATED and node.open_incident == operation.incident_id
+    if facts.is_final and not (record.is_drained and is_ours):
+        why = "it could not be drained"
+        return step_result(operation, facts.now, Outcome.FAILED, why, facts=Isolated(is_drained=False))
+    if record.is_asked and not left:
+        why = f"drained, and its gang has stopped{record.aside}"
+        return step_result(operation, facts.now, Outcome.DONE, why, facts=Isolated(is_drained=True))
+    if not facts.is_final:
+        return None
+    why = f"not seen to stop within {operation.step.decision.deadline_seconds} s: {where_they_are(left)}"
+    return step_result(operation, facts.now, Outcome.TIMED_OUT, why, facts=Isolated(is_drained=True))
 
 
 def _why_no_slot(node: Node, slots: int, request: StepRequest, ports: Ports) -> str:
@@ -95,10 +128,6 @@ def _other_job(node: Node, request: StepRequest, ports: Ports) -> str:
         return ""
     _, run = current_run(node.job_id, ports)
     return f"{node.job_id} has been started on it since" if run is not None and not run.has_ended else ""
-
-
-def _answer(request: StepRequest, ports: Ports, outcome: Outcome, why: str, facts: Refused | None = None) -> None:
-    ports.workflows.resume(token_of(request), result_of(request, ports, outcome, why, facts=facts))
 
 
 def _switch_off(node: Node, placement: NodePlacement, request: StepRequest, ports: Ports) -> None:
@@ -137,3 +166,6 @@ def switch_on(node: Node, ports: Ports) -> None:
         if not placement.is_schedulable:
             raise
         # A call that died before its drain was denied has left a record, and nothing else: there is nothing to undo.
+
+
+HANDLER = Handler(_start, _observe, read_gang, refresh_ranks, may_repeat=True)

@@ -1,70 +1,15 @@
-"""Stop every task of a job's run, and resume the workflow when the last one is gone."""
+"""The newest run of a job, and which of its ranks may still write."""
 
 from dataclasses import replace
-from datetime import timedelta
 
-from nodeheal.contract.results import StepResult
 from nodeheal.contract.steps import StepRequest
-from nodeheal.contract.vocabulary import NodeState, Outcome
+from nodeheal.contract.vocabulary import NodeState
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.jobs.job import GangTask, Job, Run
-from nodeheal.domain.policy.policy import RecoveryPolicy
-from nodeheal.ports import Ports, Wait
-from nodeheal.services.ask_for_checkpoint import ask_for_checkpoint
+from nodeheal.ports import Ports
 from nodeheal.services.start_gang import note_started
-from nodeheal.services.steps import SAVE_TRIES, result_of, resume_if_complete, tell, token_of, where_to_look
-
-GANG_STOPPED = "gang_stopped"
-
-
-def run_key(job_id: str, run: int) -> str:
-    """How a wait names one run of a job."""
-    return f"{job_id}/{run}"
-
-
-def stop_key(job_id: str, run: int, incident_id: str) -> str:
-    """How the wait of one incident for a run's end is named: two incidents on one gang wait side by side."""
-    return f"{run_key(job_id, run)}/{incident_id}"
-
-
-def stop_gang(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> None:
-    """Ask all ranks to end, each with its own grace. The workflow resumes with DONE when all have stopped."""
-    job, run = current_run(request.decision.job_id, ports)
-    if run is not None and is_newer_than_fault(run, request, ports):
-        done = result_of(request, ports, Outcome.DONE, f"run {run.number} was launched after the fault")
-        ports.workflows.resume(token_of(request), done)
-        return
-    stopped = result_of(request, ports, Outcome.DONE, "the gang has stopped", facts=where_to_look(job))
-    stop_and_resume(request, ports, policy, stopped)
-
-
-def stop_and_resume(request: StepRequest, ports: Ports, policy: RecoveryPolicy, result: StepResult) -> None:
-    """Stop the gang of the decision's job, then resume with `result`. Safe to repeat."""
-    token = token_of(request)
-    job, run = current_run(request.decision.job_id, ports)
-    alive = left_of(job, run, ports) if job and run else []
-    if job is None or run is None or not alive or _is_elsewhere(run, request):
-        ports.workflows.resume(token, result)
-        return
-    wait = Wait(
-        kind=GANG_STOPPED,
-        key=stop_key(job.job_id, run.number, request.incident_id),
-        token=token,
-        incident_id=request.incident_id,
-        deadline_at=ports.clock() + timedelta(seconds=request.decision.deadline_seconds),
-        outstanding=frozenset(task.placement for task in alive),
-        result_json=result.model_dump_json(),
-    )
-    ports.waits.save(wait)
-    await_end(run, request.incident_id, ports)
-    ask_for_checkpoint(job, alive, request, ports, policy)
-    names = ", ".join(f"rank {task.rank} on {task.node_id}" for task in alive)
-    tell(request, ports, "gang-stopping", f"stopping {job.job_id}, with its grace: {names}")
-    for task in alive:
-        if task.task_id:
-            ports.scheduler_for(job).stop_rank(job.cluster, task.task_id, f"nodeheal: recovery {request.incident_id}")
-    strike_stopped(wait, job, run.number, ports)
+from nodeheal.services.steps import SAVE_TRIES
 
 
 def is_newer_than_fault(run: Run, request: StepRequest, ports: Ports) -> bool:
@@ -74,10 +19,10 @@ def is_newer_than_fault(run: Run, request: StepRequest, ports: Ports) -> bool:
     """
     is_restart = "/" in run.why and not run.why.startswith(f"{request.incident_id}/")
     fault_at = request.decision.fault_at or ports.incidents.incident(request.incident_id).root.observed_at
-    return is_restart and (run.started_at > fault_at or _is_elsewhere(run, request))
+    return is_restart and (run.started_at > fault_at or is_elsewhere(run, request))
 
 
-def _is_elsewhere(run: Run, request: StepRequest) -> bool:
+def is_elsewhere(run: Run, request: StepRequest) -> bool:
     """Whether the gang has left the node that the step is about: what is done there does not concern it."""
     return all(task.node_id != request.decision.node_id for task in run.tasks)
 
@@ -135,13 +80,3 @@ def await_end(run: Run, incident_id: str, ports: Ports) -> None:
         if incident_id in stored.end_awaited_by or ports.jobs.save_run(listed):
             return
     raise NotAccepted(f"run {run.number} of {run.job_id} is being written by others; it is stopped later")
-
-
-def strike_stopped(wait: Wait, job: Job, number: int, ports: Ports) -> None:
-    """A rank that stopped after it was read and before the wait was stored has struck nothing: do it now."""
-    run = ports.jobs.get_run(job.job_id, number)
-    left: Wait | None = wait
-    for task in run.tasks if run else ():
-        if task.placement in wait.outstanding and task.has_stopped:
-            left = ports.waits.strike(wait.kind, wait.key, task.placement)
-    resume_if_complete(ports, left)

@@ -1,8 +1,8 @@
-"""Start every rank of a training job, on nodes that are named, and know when all of them run."""
+"""LAUNCH_GANG: a job's next run is started, and ends the operation when all of its ranks run, or one has died."""
 
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime
 
 from nodeheal.contract.results import Refused, StepResult
 from nodeheal.contract.steps import StepRequest
@@ -10,21 +10,24 @@ from nodeheal.contract.vocabulary import JobState, NextRung, Outcome, Refusal
 from nodeheal.domain.errors import NotFound, PlacementRefused
 from nodeheal.domain.faults.assessment import assess_faults
 from nodeheal.domain.fleet.node import ABSENT, OUT_OF_SERVICE, Node
+from nodeheal.domain.jobs.early_end import early_end, ended_early, was_refused
 from nodeheal.domain.jobs.job import Job, Run
 from nodeheal.domain.jobs.restarts import no_progress_reason
+from nodeheal.domain.operation import Operation, VerbName
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.incident import JOB_LEFT, TimelineEntry
 from nodeheal.domain.recovery.progress import read_progress
-from nodeheal.ports import Ports, Wait
-from nodeheal.services.early_end import early_end, ended_early
+from nodeheal.operations.gang import GangFacts, has_started, note, owner_of, read_gang, where_they_are
+from nodeheal.operations.handler import Handler, World, step_result
+from nodeheal.operations.record import plan_step, start_waiting
+from nodeheal.ports import Ports
 from nodeheal.services.job_nodes import claim_stand_ins, free_nodes, job_of_others, release_claims
 from nodeheal.services.job_stand_in import let_go_of_stand_ins
 from nodeheal.services.reserve_attempt import why_no_attempt
-from nodeheal.services.start_gang import abandon, record_run, start_ranks, was_refused
-from nodeheal.services.steps import node_of, result_of, resume_if_complete, tell, token_of
-from nodeheal.services.stop_gang import current_run, is_newer_than_fault, left_of, run_key
+from nodeheal.services.runs import current_run, is_newer_than_fault, left_of
+from nodeheal.services.start_gang import abandon, record_run, start_ranks
+from nodeheal.services.steps import node_of, tell
 
-GANG_RUNNING = "gang_running"
 _NOT_OURS = {
     JobState.COMPLETED: "has finished",
     JobState.CANCELLED: "was stopped by a person",
@@ -33,63 +36,79 @@ _NOT_OURS = {
 }
 
 
-def launch_gang(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> None:
-    """Start the job's next run, the broken node's place taken by its spare. Resumes when all ranks run.
+def plan(request: StepRequest, ports: Ports) -> Operation:
+    """The operation of this turn."""
+    return plan_step(request, ports, VerbName.LAUNCH_GANG, owner_of(request))
+
+
+def _start(operation: Operation, world: World) -> Operation | StepResult:
+    """Start the job's next run, the broken node's place taken by its spare.
 
     Nothing starts while a rank of the last run may still be writing checkpoints.
     """
-    token = token_of(request)
+    ports, policy, request, now = world.ports, world.policy, operation.step, world.ports.clock()
     job, last = current_run(request.decision.job_id, ports)
     if job is None or last is None:
-        _refuse(request, ports, f"no record of job {request.decision.job_id}")
-        return
+        return _refused(operation, now, f"no record of job {request.decision.job_id}")
     whose = _NOT_OURS.get(job.state)
     if whose is not None:
-        done = result_of(request, ports, Outcome.DONE, f"{job.job_id} {whose}; there is nothing to restart")
-        ports.workflows.resume(token, done)
-        return
+        return step_result(operation, now, Outcome.DONE, f"{job.job_id} {whose}; there is nothing to restart")
     if is_newer_than_fault(last, request, ports):
-        done = result_of(request, ports, Outcome.DONE, f"{job.job_id} was relaunched since, as run {last.number}")
-        ports.workflows.resume(token, done)
-        return
+        why = f"{job.job_id} was relaunched since, as run {last.number}"
+        return step_result(operation, now, Outcome.DONE, why)
     if last.why != launch_id(request):  # else this very step has launched it before: carry on with that run
-        alive = [f"rank {task.rank} on {task.node_id}" for task in left_of(job, last, ports)]
-        if alive:
-            _refuse(request, ports, f"{', '.join(alive)} of run {last.number} may still be writing checkpoints")
-            return
-        stuck = no_progress_reason(job, ports.jobs.runs(job.job_id))
-        if stuck:
-            _refuse(request, ports, stuck)
-            return
-        nodes = _nodes_for(request, last, ports, policy)
-        nodes = _without_the_unfit(request, job, nodes, ports, policy) if request.decision.is_move else nodes
-        unfit = [(node, why) for node in nodes if (why := _why_unfit(node, request, ports, policy))]
-        if unfit:
-            why = "; ".join(why for _, why in unfit)
-            _refuse(request, ports, why, _left_to(request, [node for node, _ in unfit], ports))
-            return
-        spent = why_no_attempt(request, ports)
-        if spent:
-            _refuse(request, ports, spent)
-            return
+        nodes, refused = _places(operation, job, last, world)
+        if refused is not None:
+            return refused
         last = record_run(job, nodes, launch_id(request), ports)
         job = replace(job, current_run=last.number)
-    dead = ended_early(last)
-    if dead and not was_refused(last):  # else the others are to be taken down first
-        ports.workflows.resume(token, result_of(request, ports, *early_end(job, last, dead[0])))
-        return
-    wait = _store_wait(request, job, last, token, ports)
-    where = ", ".join(f"rank {task.rank} on {task.node_id}" for task in last.tasks)
-    tell(request, ports, "launched", f"launching {job.job_id} as run {last.number}: {where}")
+    operation = note(operation, ports, run=last.number)
+    if ended_early(last) and not was_refused(last):  # else the others are to be taken down first
+        return start_waiting(operation, ports)
+    tell(request, ports, "launched", f"launching {job.job_id} as run {last.number}: {where_they_are(last.tasks)}")
     try:
         start_ranks(job, last, ports, policy)
     except (PlacementRefused, NotFound) as refusal:
-        ports.waits.drop(wait)
         abandon(job, last.number, ports)
-        _refuse(request, ports, str(refusal))
-        return
+        return _refused(operation, ports.clock(), str(refusal))
     _let_go_of_who_was_left(request, job, last, ports)
-    strike_what_runs_already(wait, job, last.number, ports)
+    return start_waiting(operation, ports)
+
+
+def _places(operation: Operation, job: Job, last: Run, world: World) -> tuple[list[Node], StepResult | None]:
+    """The nodes of the next run, with its attempt reserved; or why there is none."""
+    ports, policy, request, now = world.ports, world.policy, operation.step, world.ports.clock()
+    alive = left_of(job, last, ports)
+    if alive:
+        why = f"{where_they_are(alive)} of run {last.number} may still be writing checkpoints"
+        return [], _refused(operation, now, why)
+    stuck = no_progress_reason(job, ports.jobs.runs(job.job_id))
+    if stuck:
+        return [], _refused(operation, now, stuck)
+    nodes = _nodes_for(request, last, ports, policy)
+    nodes = _without_the_unfit(request, job, nodes, ports, policy) if request.decision.is_move else nodes
+    unfit = [(node, why) for node in nodes if (why := _why_unfit(node, request, ports, policy))]
+    if unfit:
+        left_to = _left_to(request, [node for node, _ in unfit], ports)
+        return [], _refused(operation, now, "; ".join(why for _, why in unfit), left_to)
+    spent = why_no_attempt(request, ports)
+    return nodes, _refused(operation, now, spent) if spent else None
+
+
+def _observe(operation: Operation, facts: GangFacts) -> StepResult | None:
+    run = facts.run if facts.run is not None and facts.run.why == launch_id(operation.step) else None
+    dead = ended_early(run) if run is not None else []
+    if run is not None and dead:
+        return step_result(operation, facts.now, *early_end(facts.job, run, dead[0]))
+    if run is not None and has_started(run):
+        why = f"{run.job_id} restarted from its last checkpoint, as run {run.number}"
+        return step_result(operation, facts.now, Outcome.DONE, why)
+    if not facts.is_final:
+        return None
+    tasks = facts.run.tasks if facts.run is not None else ()
+    ranks = ", ".join(f"rank {task.rank} is {task.status}" for task in tasks) or "no run is recorded"
+    why = f"not all ranks run after {operation.step.decision.deadline_seconds} s: {ranks}"
+    return step_result(operation, facts.now, Outcome.TIMED_OUT, why)
 
 
 def launch_id(request: StepRequest) -> str:
@@ -97,8 +116,8 @@ def launch_id(request: StepRequest) -> str:
     return f"{request.incident_id}/{request.operation_turn}"
 
 
-def _refuse(request: StepRequest, ports: Ports, why: str, facts: Refused | None = None) -> None:
-    ports.workflows.resume(token_of(request), result_of(request, ports, Outcome.REFUSED, why, facts=facts))
+def _refused(operation: Operation, now: datetime, why: str, facts: Refused | None = None) -> StepResult:
+    return step_result(operation, now, Outcome.REFUSED, why, facts=facts)
 
 
 def _left_to(request: StepRequest, unfit: Sequence[Node], ports: Ports) -> Refused | None:
@@ -164,27 +183,4 @@ def _let_go_of_who_was_left(request: StepRequest, job: Job, run: Run, ports: Por
     free_nodes(job, earlier, ports)
 
 
-def _store_wait(request: StepRequest, job: Job, run: Run, token: str, ports: Ports) -> Wait:
-    reason = f"{job.job_id} restarted from its last checkpoint, as run {run.number}"
-    done: StepResult = result_of(request, ports, Outcome.DONE, reason)
-    wait = Wait(
-        kind=GANG_RUNNING,
-        key=run_key(job.job_id, run.number),
-        token=token,
-        incident_id=request.incident_id,
-        deadline_at=ports.clock() + timedelta(seconds=request.decision.deadline_seconds),
-        outstanding=frozenset(task.placement for task in run.tasks),
-        result_json=done.model_dump_json(),
-    )
-    ports.waits.save(wait)
-    return wait
-
-
-def strike_what_runs_already(wait: Wait, job: Job, number: int, ports: Ports) -> None:
-    """A rank that ran before the wait was stored has struck nothing: do it now."""
-    run = ports.jobs.get_run(job.job_id, number)
-    left: Wait | None = wait
-    for task in run.tasks if run else ():
-        if task.status == "RUNNING" or task.has_succeeded:
-            left = ports.waits.strike(wait.kind, wait.key, task.placement)
-    resume_if_complete(ports, left)
+HANDLER = Handler(_start, _observe, read_gang, may_repeat=True)

@@ -6,7 +6,8 @@ it finds the first cause, counts it, and restarts the job or hands it over. The 
 
 from nodeheal.contract.vocabulary import Outcome
 from nodeheal.domain.jobs.job import GangTask, Job, Run
-from nodeheal.services.start_gang import was_refused
+
+NEVER_STARTED = "never started"
 
 
 def ended_early(run: Run) -> list[GangTask]:
@@ -29,3 +30,8 @@ def words_of(task: GangTask) -> str:
     code = "without an exit code" if task.exit_code is None else f"with exit code {task.exit_code}"
     why = f" ({task.stop_reason[:200]})" if task.stop_reason else ""
     return f"rank {task.rank} on {task.node_id} ended {code} while the gang was starting{why}"
+
+
+def was_refused(run: Run) -> bool:
+    """Whether one of its ranks was never started, and none is started any more."""
+    return any(task.stop_reason == NEVER_STARTED for task in run.tasks)

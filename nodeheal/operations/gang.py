@@ -1,0 +1,122 @@
+"""What the verbs have in common that wait for the ranks of a run to stop, or to run."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from nodeheal.contract.health_event import Frozen
+from nodeheal.contract.job_steps import JobRequest, JobResult
+from nodeheal.contract.steps import StepRequest
+from nodeheal.contract.vocabulary import JobStep, Next, Outcome
+from nodeheal.domain.jobs.job import GangTask, Job, Run
+from nodeheal.domain.operation import Operation, OperationState, incident_owner, job_owner
+from nodeheal.operations.handler import Facts
+from nodeheal.operations.record import update
+from nodeheal.ports import Ports
+from nodeheal.services.job_steps import DEADLINES, QUICK_SECONDS
+from nodeheal.services.runs import may_write
+
+
+class GangRecord(Frozen):
+    """Which run the operation waits for, and how far it is.
+
+    `outstanding`: placements of the ranks that were to stop. `is_asked`: they were, or there was none. `is_drained`
+    and `aside` are of an isolation: whether the node takes no new work, and what else it has to report.
+    """
+
+    run: int = 0
+    outstanding: tuple[str, ...] = ()
+    is_asked: bool = False
+    is_drained: bool = False
+    aside: str = ""
+
+
+@dataclass(frozen=True)
+class GangFacts(Facts):
+    """The job, and the run that the operation waits for; the job's newest one while it waits for none."""
+
+    job: Job | None = None
+    run: Run | None = None
+
+
+def owner_of(request: StepRequest | JobRequest) -> str:
+    """The job, whose ranks are the facts; the incident where there is no job."""
+    if isinstance(request, JobRequest):
+        return job_owner(request.job_id)
+    job_id = request.decision.job_id
+    return job_owner(job_id) if job_id else incident_owner(request.incident_id)
+
+
+def read_gang(operation: Operation, ports: Ports) -> GangFacts:
+    """The facts of a verb that waits for ranks. The node is read only where the record has one."""
+    request = operation.request
+    job_id = request.job_id if isinstance(request, JobRequest) else request.decision.job_id
+    job = ports.jobs.get(job_id) if job_id else None
+    number = record_of(operation).run or (job.current_run if job else 0)
+    run = ports.jobs.get_run(job.job_id, number) if job and number else None
+    node = ports.nodes.get(operation.node_id) if operation.node_id else None
+    return GangFacts(ports.clock(), node=node, job=job, run=run)
+
+
+def record_of(operation: Operation) -> GangRecord:
+    """The verb's own record."""
+    return GangRecord.model_validate_json(operation.data_json) if operation.data_json else GangRecord()
+
+
+def note(operation: Operation, ports: Ports, **changes: Any) -> Operation:
+    """Write the record over whatever is stored, before the next thing is asked of anybody."""
+
+    def noted(one: Operation) -> Operation:
+        known = record_of(one).model_copy(update=changes).model_dump_json()
+        return replace(one, state=one.state if one.is_over else OperationState.SENDING, data_json=known)
+
+    return update(operation, ports, noted)
+
+
+def ranks_left(record: GangRecord, run: Run | None) -> list[GangTask]:
+    """The ranks that were to stop, and have not been seen to."""
+    return [task for task in run.tasks if task.placement in record.outstanding and not task.has_stopped] if run else []
+
+
+def refresh_ranks(operation: Operation, ports: Ports) -> Operation:
+    """A rank whose node has rebooted since, or is gone, writes nothing any more, whoever reports its end."""
+    facts, record = read_gang(operation, ports), record_of(operation)
+    left = tuple(task.placement for task in ranks_left(record, facts.run) if may_write(task, ports))
+    if not operation.version or left == record.outstanding:
+        return operation
+    kept = record.model_copy(update={"outstanding": left}).model_dump_json()
+    return update(operation, ports, lambda one: replace(one, data_json=kept))
+
+
+def has_started(run: Run) -> bool:
+    """Whether each rank runs, or has run and was quickly done."""
+    return all(task.status == "RUNNING" or task.has_succeeded for task in run.tasks)
+
+
+def where_they_are(tasks: Sequence[GangTask]) -> str:
+    """The ranks, in words."""
+    return ", ".join(f"rank {task.rank} on {task.node_id}" for task in tasks)
+
+
+def job_step_result(
+    request: JobRequest,
+    now: datetime,
+    step: JobStep,
+    then: Next,
+    reason: str,
+    outcome: Outcome = Outcome.DONE,
+    **fields: Any,
+) -> JobResult:
+    """How a job's step went, and where the job goes from here."""
+    result = JobResult(
+        step=step,
+        job_id=request.job_id,
+        outcome=outcome,
+        then=then,
+        reason=reason,
+        finished_at=now,
+        nodes=request.nodes,
+        deadline_seconds=DEADLINES.get(then, QUICK_SECONDS),
+    )
+    return result.model_copy(update=fields)

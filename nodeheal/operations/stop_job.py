@@ -1,0 +1,69 @@
+"""STOP_JOB: what still runs of a job is stopped: a person wants it, it cannot go on, or its nodes are to be checked."""
+
+from typing import Any
+
+from nodeheal.contract.job_steps import JobRequest, JobResult
+from nodeheal.contract.vocabulary import JobStep, Next
+from nodeheal.domain.jobs.job import GangTask, Job, Run
+from nodeheal.domain.operation import Operation, VerbName
+from nodeheal.operations.gang import GangFacts, job_step_result, note, owner_of, ranks_left, read_gang, record_of
+from nodeheal.operations.handler import Handler, World
+from nodeheal.operations.record import plan_job_step, start_waiting
+from nodeheal.ports import Ports
+from nodeheal.services.job_steps import DEADLINES, job_of_request, request_id_of
+from nodeheal.services.runs import await_end, may_write
+from nodeheal.services.start_gang import find_unnoted
+
+STOP_REASON = 255  # characters that ECS keeps of one
+
+
+def plan(request: JobRequest, ports: Ports) -> Operation:
+    """The operation of this round."""
+    seconds = DEADLINES[Next.STOP]
+    return plan_job_step(request, ports, VerbName.STOP_JOB, owner_of(request), suffix="-stop", seconds=seconds)
+
+
+def _start(operation: Operation, world: World) -> Operation:
+    ports, request = world.ports, _request(operation)
+    job = job_of_request(request, ports)
+    runs = [find_unnoted(job, run, ports) for run in ports.jobs.runs(job.job_id)]
+    run = next((run for run in runs if run.number == job.current_run), None)
+    alive = [task for task in run.tasks if may_write(task, ports)] if run else []
+    outstanding = tuple(task.placement for task in alive)
+    operation = note(operation, ports, is_asked=True, run=run.number if run else 0, outstanding=outstanding)
+    if run is not None and alive:
+        await_end(run, request_id_of(request), ports)
+        for task in alive:
+            _stop(job, run, task, request, ports)
+    return start_waiting(operation, ports)
+
+
+def _stop(job: Job, run: Run, task: GangTask, request: JobRequest, ports: Ports) -> None:
+    why = request.reason or f"run {run.number} is over"
+    ports.scheduler_for(job).stop_rank(job.cluster, task.task_id, f"nodeheal: {why}"[:STOP_REASON])
+
+
+def _observe(operation: Operation, facts: GangFacts) -> JobResult | None:
+    """END, or CHECK where the job has not ended."""
+    request, record = _request(operation), record_of(operation)
+    if not record.is_asked or ranks_left(record, facts.run):
+        return None
+    run = facts.run if record.run else None
+    then = Next.END if request.ending is not None else Next.CHECK
+    fields: dict[str, Any] = {"nodes": tuple(task.node_id for task in run.tasks) if run else request.nodes}
+    fields["run"] = run.number if run else None
+    if then is Next.CHECK and facts.job is not None:
+        fields["deadline_seconds"] = facts.job.preflight.seconds
+    last = request.last
+    if last is not None:  # what the end must know of why it ends
+        fields |= {"ending": last.ending, "trouble": last.trouble, "incident_id": last.incident_id}
+    return job_step_result(request, facts.now, JobStep.STOP, then, request.reason or "the gang has stopped", **fields)
+
+
+def _request(operation: Operation) -> JobRequest:
+    request = operation.request
+    assert isinstance(request, JobRequest)
+    return request
+
+
+HANDLER = Handler(_start, _observe, read_gang, may_repeat=True)
