@@ -39,7 +39,7 @@ MAY_HAVE_ACTED = {
 }
 HARMLESS_TWICE = {
     "Open incident",
-    "Hand incident over",
+    "Mark escalated",
     "Decide next step",
     "Return to service",
     "End incident",
@@ -47,7 +47,7 @@ HARMLESS_TWICE = {
     "Judge checks",
     "Attribute failure",
     "End job",
-    "Hand job over",
+    "Mark job escalated",
 }
 PAGE = "Page operators"
 COMMANDS = {
@@ -59,10 +59,10 @@ COMMANDS = {
     "End",
     "Find",
     "Freeze",
-    "Hand",
     "Isolate",
     "Judge",
     "Launch",
+    "Mark",
     "Open",
     "Page",
     "Reboot",

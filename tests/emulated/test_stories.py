@@ -155,7 +155,7 @@ PATHS = {
         "Replace node",
         "Run diagnostics",
         *HEALED[5:9],
-        "Handed to a human",
+        "Escalated",
     ],
     "fixed-by-stop-start": [*HEALED[:4], *HEALED[2:]],
     "replaced-by-group": [*SWAPPED, *HEALED[5:]],
@@ -165,12 +165,12 @@ PATHS = {
         "Wait for news",
         "Replace node",
         *HEALED[7:9],
-        "Handed to a human",
+        "Escalated",
     ],
-    "never-returns": [*HEALED[:3], "Replace node", "Run diagnostics", *HEALED[5:9], "Handed to a human"],
+    "never-returns": [*HEALED[:3], "Replace node", "Run diagnostics", *HEALED[5:9], "Escalated"],
     "approval-given": ["Wait for approval", *HEALED],
-    "approval-refused": ["Wait for approval", *HEALED[7:9], "Handed to a human"],
-    "approval-ignored": ["Wait for approval", *HEALED[7:9], "Handed to a human"],
+    "approval-refused": ["Wait for approval", *HEALED[7:9], "Escalated"],
+    "approval-ignored": ["Wait for approval", *HEALED[7:9], "Escalated"],
     "budget-full": ["Isolate node", "Wait for news", *HEALED],
     "breaker-open": ["Wait for news", *HEALED[7:9], "Observed only"],
     "two-faults": HEALED,
@@ -317,7 +317,7 @@ def test_a_row_remap_lets_the_job_finish_and_then_reboots_the_node(stage: Stage)
     assert report["finished"] is True
 
 
-UNASKED = {"early-warning": (XID_92, "Observed only"), "unknown": (XID_999, "Handed to a human")}
+UNASKED = {"early-warning": (XID_92, "Observed only"), "unknown": (XID_999, "Escalated")}
 
 
 @pytest.mark.parametrize("name", UNASKED)

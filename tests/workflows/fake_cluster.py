@@ -147,7 +147,7 @@ class FakeCluster:
             "Return to service": self._answers_at_once(return_to_service, self.policy),
             "End incident": self._answers_at_once(end_incident, self.policy),
             "Page operators": {"MessageId": "m"},
-            "Hand incident over": self._left_to_a_human,
+            "Mark escalated": self._left_to_a_human,
             "Reboot node": self._waits(reboot_node, self._boots),
             "Run diagnostics": self._waits(run_diagnostics, self._diagnosed, self.policy),
             "Replace node": self._waits(replace_node, lambda request: self.on_replace(request), self.policy),

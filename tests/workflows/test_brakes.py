@@ -49,7 +49,7 @@ def test_approved_it_recovers_as_if_nobody_had_been_asked() -> None:
 def test_refused_or_ignored_nothing_is_touched_and_a_human_has_it(answers: list[Answer]) -> None:
     cluster, walked = asked(APPROVE, *answers)
 
-    assert steps(walked) == ["Wait for approval", "End incident", "How did it end?", "Handed to a human"]
+    assert steps(walked) == ["Wait for approval", "End incident", "How did it end?", "Escalated"]
     assert cluster.commands == []
     assert cluster.job_nodes == [BROKEN, PEER]
     assert cluster.node().state is NodeState.HEALTHY

@@ -159,7 +159,7 @@ def test_without_any_room_a_human_hears_that_it_is_stopped() -> None:
     walked = cluster.fault()
 
     incident = cluster.ports.incidents.history(cluster.incident_id).incident
-    assert walked.end == "Handed to a human"
+    assert walked.end == "Escalated"
     assert f"{BROKEN} is stopped, and there is no capacity to start it" in incident.summary
     assert any(subject.startswith("[nodeheal] no capacity") for subject in cluster.told)
     # By each wait, which knows until when, and not by the decision before it as well: the first of a key is sent.

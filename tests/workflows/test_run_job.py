@@ -24,7 +24,15 @@ from tests.workflows.job_cluster import NODES, Happening, JobCluster, Json, fail
 from tests.workflows.walker import Error, walk
 
 A, B, C, D = NODES
-TO_THE_LAUNCH = ["Begin", "Choose nodes", "What next?", "Check nodes", "Judge checks", "What next?", "Launch job"]
+TO_THE_LAUNCH = [
+    "Begin",
+    "Choose nodes",
+    "What next?",
+    "Check nodes",
+    "Judge checks",
+    "What next?",
+    "Launch job",
+]
 
 
 def wants_it_stopped(it: JobCluster) -> None:
@@ -189,7 +197,7 @@ def test_a_job_that_the_pool_can_never_hold_is_refused_at_once() -> None:
 
     seen = it.submit()
 
-    assert seen.end == "Handed to a human"
+    assert seen.end == "Escalated"
     assert it.job.summary == (
         "llama wants 2 nodes with 16 accelerators, and pool demo has 0 nodes with 16 accelerators (of 4 in all)"
     )
@@ -295,7 +303,7 @@ def test_what_no_pause_mends_waits_for_none() -> None:
     it = JobCluster()
     it.happenings = [is_paused, fails(exit_code=127)]
 
-    assert it.submit().end == "Handed to a human"
+    assert it.submit().end == "Escalated"
 
 
 def test_a_failure_in_a_pool_that_is_only_observed_ends_the_job_and_says_so() -> None:
@@ -305,7 +313,7 @@ def test_a_failure_in_a_pool_that_is_only_observed_ends_the_job_and_says_so() ->
     seen = it.submit()
 
     [incident_id] = it.ports.workflows.started  # type: ignore[attr-defined]
-    assert seen.end == "Handed to a human"
+    assert seen.end == "Escalated"
     assert f"{incident_id} did not bring it back: " in it.job.summary
     assert "observe mode; in act mode nodeheal would restart the job; so the job is left to its owner" in it.job.summary
     [told] = [m.body for _, m in it.ports.messenger.announced if m.phase is Phase.HANDED_OVER]  # type: ignore[attr-defined]
@@ -381,7 +389,7 @@ def test_where_the_exit_code_says_nothing_all_nodes_are_diagnosed() -> None:
     assert after[:11] == [
         "Attribute failure",
         "What next?",
-        "Let findings settle",
+        "Wait for late findings",
         "Attribute failure",
         "What next?",
         "Stop job",
@@ -450,7 +458,7 @@ def test_a_job_whose_recovery_is_handed_to_a_human_is_one_too_and_leaves_nothing
 
     seen = it.submit()
 
-    assert seen.end == "Handed to a human"
+    assert seen.end == "Escalated"
     assert it.job.state is JobState.FAILED
     assert "was handed to a human" in it.job.summary
     assert it.is_clean
@@ -474,7 +482,7 @@ def test_failures_of_the_program_have_a_limit_of_their_own() -> None:
 
     seen = it.submit()
 
-    assert seen.end == "Handed to a human"
+    assert seen.end == "Escalated"
     assert "restarts.of_application" in it.job.summary
     assert len(it.ports.workflows.started) == 1  # type: ignore[attr-defined]
     assert it.is_clean
@@ -501,7 +509,7 @@ def test_what_cannot_start_anywhere_is_not_tried_again(exit_code: int | None, re
 
     seen = it.submit()
 
-    assert seen.end == "Handed to a human"
+    assert seen.end == "Escalated"
     assert "nothing is tried again" in it.job.summary
     assert it.ports.workflows.started == []  # type: ignore[attr-defined]
     assert it.is_clean
@@ -513,7 +521,7 @@ def test_a_rank_that_never_starts_takes_the_others_down() -> None:
 
     seen = it.submit()
 
-    assert seen.end == "Handed to a human"
+    assert seen.end == "Escalated"
     assert it.job.summary == f"rank 1 on {B} of run 1 did not start in time"
     assert it.is_clean
 
@@ -565,7 +573,7 @@ def test_two_jobs_never_write_to_one_directory() -> None:
 
     seen = it.submit()
 
-    assert seen.end == "Handed to a human"
+    assert seen.end == "Escalated"
     assert it.job.summary.startswith("checkpoints.directory: job another writes its checkpoints to /fsx/shared")
     assert it.ports.job_notes.hold("/fsx/shared", "llama") == "another"
 
@@ -596,7 +604,15 @@ def test_nodes_are_left_free_for_spares() -> None:
 
 @pytest.mark.parametrize(
     "state",
-    ["Choose nodes", "Await nodes", "Judge checks", "Watch gang", "Attribute failure", "Stop job", "End job"],
+    [
+        "Choose nodes",
+        "Await nodes",
+        "Judge checks",
+        "Watch gang",
+        "Attribute failure",
+        "Stop job",
+        "End job",
+    ],
 )
 def test_a_function_that_breaks_pages_and_hands_the_job_over(state: str) -> None:
     it = JobCluster()
@@ -608,7 +624,7 @@ def test_a_function_that_breaks_pages_and_hands_the_job_over(state: str) -> None
 
     seen = it.submit()
 
-    assert seen.path[-3:] == ["Page operators", "Hand job over", "Job broke"]
+    assert seen.path[-3:] == ["Page operators", "Mark job escalated", "Job workflow failed"]
     assert seen.error == "HumanPaged"
     assert it.job.state is JobState.FAILED
 
@@ -651,7 +667,7 @@ def test_an_end_that_was_reached_is_not_taken_back_by_what_breaks_after_it() -> 
 
     seen = it.submit()
 
-    assert seen.end == "Job broke"
+    assert seen.end == "Job workflow failed"
     assert it.job.state is JobState.COMPLETED
 
 
@@ -668,7 +684,7 @@ def test_what_may_have_acted_is_looked_at(state: str) -> None:
 
 
 def test_a_page_goes_out_although_the_execution_was_started_with_nothing() -> None:
-    seen = walk("run_job", {}, {"Choose nodes": Error("Boom"), "Page operators": {}, "Hand job over": {}})
+    seen = walk("run_job", {}, {"Choose nodes": Error("Boom"), "Page operators": {}, "Mark job escalated": {}})
 
     [asked] = seen.arguments_of("Page operators")
     assert all(value["StringValue"] for value in asked["MessageAttributes"].values())
@@ -942,7 +958,7 @@ def test_no_second_run_starts_beside_one_that_still_runs() -> None:
 
     seen = it.walk_job(restart_job("llama", it.ports).submission)
 
-    assert seen.end == "Handed to a human"
+    assert seen.end == "Escalated"
     assert "may still be writing checkpoints" in it.job.summary
     assert [run.number for run in it.ports.jobs.runs("llama")] == [1]
     assert it.is_clean, "what still ran was stopped"
