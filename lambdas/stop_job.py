@@ -1,7 +1,7 @@
-"""stop_job: see nodeheal/services/stop_job.py."""
+"""stop_job: see nodeheal/services/jobs/stop_job.py."""
 
 from lambdas.composition import ports, step
 from nodeheal.contract.job_steps import JobRequest
-from nodeheal.services.stop_job import stop_job
+from nodeheal.services.jobs.stop_job import stop_job
 
 handler = step(JobRequest, lambda request: stop_job(request, ports()))

@@ -12,8 +12,8 @@ from nodeheal.domain.recovery.incident import History, TimelineEntry
 from nodeheal.operations.handler import Facts, Handler, World, step_result
 from nodeheal.operations.record import mark_sending, plan_step, start_waiting
 from nodeheal.ports import Ports
-from nodeheal.services.compose_waiting import compose_question
-from nodeheal.services.consequences import meant_by
+from nodeheal.services.notify.compose_waiting import compose_question
+from nodeheal.services.operators.consequences import meant_by
 from nodeheal.services.steps import tell
 
 

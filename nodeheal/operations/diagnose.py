@@ -19,7 +19,7 @@ from nodeheal.domain.recovery.evidence import Diagnosis
 from nodeheal.operations.handler import Facts, Handler, World, read_node, step_result
 from nodeheal.operations.record import plan_step, send, update
 from nodeheal.ports import Ports
-from nodeheal.services.stand_in import claim_node
+from nodeheal.services.recovery.stand_in import claim_node
 from nodeheal.services.steps import node_of, save_node, tell
 
 FIRST_TESTS = 5

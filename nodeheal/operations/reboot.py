@@ -14,7 +14,7 @@ from nodeheal.domain.operation import Operation, OperationState, VerbName, node_
 from nodeheal.operations.handler import Facts, Handler, World, read_node, step_result
 from nodeheal.operations.record import plan_step, send, update
 from nodeheal.ports import Ports
-from nodeheal.services.reserve_attempt import give_attempt_back, why_not_act
+from nodeheal.services.recovery.reserve_attempt import give_attempt_back, why_not_act
 from nodeheal.services.steps import enter_state, node_of, tell
 
 _BY_EC2 = "EC2 RebootInstances"  # EC2 gives no id that could be looked at

@@ -19,7 +19,7 @@ from nodeheal.domain.operation import Operation, OperationState, VerbName, node_
 from nodeheal.operations.handler import Act, Facts, Handler, World, read_node, step_result
 from nodeheal.operations.record import plan_step, update
 from nodeheal.ports import Ports
-from nodeheal.services.reserve_attempt import give_attempt_back, why_not_act
+from nodeheal.services.recovery.reserve_attempt import give_attempt_back, why_not_act
 from nodeheal.services.steps import enter_state, node_of, tell
 
 # A node's clock and ours. A machine that stops takes longer than this, so a boot before the stop is told apart.

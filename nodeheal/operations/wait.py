@@ -12,11 +12,11 @@ from nodeheal.domain.recovery.incident import History
 from nodeheal.operations.handler import Facts, Handler, World, read_time, step_result
 from nodeheal.operations.record import mark_sending, plan_step, start_waiting
 from nodeheal.ports import Ports
-from nodeheal.services.compose_waiting import compose_waiting
-from nodeheal.services.look_around import is_running
-from nodeheal.services.queue import IN_LINE, place_of
+from nodeheal.services.notify.compose_waiting import compose_waiting
+from nodeheal.services.notify.warn_job import warn_job
+from nodeheal.services.recovery.look_around import is_running
+from nodeheal.services.recovery.queue import IN_LINE, place_of
 from nodeheal.services.steps import node_of, tell
-from nodeheal.services.warn_job import warn_job
 
 NEWS = "news"  # the answer that ends a wait: who brings it has recorded elsewhere what is new
 _NEWS: Mapping[Awaited | None, str] = {

@@ -9,14 +9,14 @@ from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.fleet.liveness import Heartbeat, NodeLiveness, find_silent
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.ports import Place, Ports
-from nodeheal.services.ask_after_ranks import ask_after_ranks
-from nodeheal.services.hear_beats import ask_for_interval, lay_over, note_boots
-from nodeheal.services.hear_silence import Heard, hear, tell_of_many
-from nodeheal.services.new_nodes import diagnose_new_nodes
-from nodeheal.services.notify import report_storm
-from nodeheal.services.pool_size import count, note_size
-from nodeheal.services.queue import wake_after_reset, wake_for_free_slots
-from nodeheal.services.sweep_jobs import sweep_jobs
+from nodeheal.services.intake.hear_beats import ask_for_interval, lay_over, note_boots
+from nodeheal.services.intake.hear_silence import Heard, hear, tell_of_many
+from nodeheal.services.intake.new_nodes import diagnose_new_nodes
+from nodeheal.services.jobs.ask_after_ranks import ask_after_ranks
+from nodeheal.services.jobs.sweep_jobs import sweep_jobs
+from nodeheal.services.notify.deliver_notification import report_storm
+from nodeheal.services.recovery.pool_size import count, note_size
+from nodeheal.services.recovery.queue import wake_after_reset, wake_for_free_slots
 
 # What one run may do. A page of nodes costs one read of a megabyte, a node that is looked at some calls of ECS, SSM and
 # EC2, whose limits all of us share. What is left over, the next run goes on with.

@@ -13,11 +13,11 @@ from nodeheal.domain.recovery.approval_links import Answer, LinkRefused, Links, 
 from nodeheal.domain.recovery.incident import TimelineEntry
 from nodeheal.operations.approve import find_question
 from nodeheal.operations.steps import wait_for_approval
-from nodeheal.services import approval_page
-from nodeheal.services.answer_approval import _at_the_last_moment, answer_approval, open_question
-from nodeheal.services.brakes import pause_node, pause_pool
-from nodeheal.services.consequences import meant_by
-from nodeheal.services.look_once import look_once
+from nodeheal.services.operators import approval_page
+from nodeheal.services.operators.answer_approval import _at_the_last_moment, answer_approval, open_question
+from nodeheal.services.operators.brakes import pause_node, pause_pool
+from nodeheal.services.operators.consequences import meant_by
+from nodeheal.services.recovery.look_once import look_once
 from tests.unit.builders import NOW
 from tests.unit.test_decide_among_others import with_policy
 from tests.unit.test_steps import A, B, Incident

@@ -13,12 +13,12 @@ from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.jobs.job import GangTask, Run
 from nodeheal.ports import Ports, Wait
 from nodeheal.ports.scheduler import RankStatus, TaskChange
-from nodeheal.services import ask_after_ranks as ranks
-from nodeheal.services.ask_after_ranks import FORGOTTEN, ask_after_ranks
-from nodeheal.services.start_gang import NEVER_STARTED
-from nodeheal.services.stop_gang import GANG_STOPPED, await_end, stop_key
-from nodeheal.services.wakeup import on_task_change
-from nodeheal.services.watch_gang import watch_gang
+from nodeheal.services.intake.wakeup import on_task_change
+from nodeheal.services.jobs import ask_after_ranks as ranks
+from nodeheal.services.jobs.ask_after_ranks import FORGOTTEN, ask_after_ranks
+from nodeheal.services.jobs.start_gang import NEVER_STARTED
+from nodeheal.services.jobs.stop_gang import GANG_STOPPED, await_end, stop_key
+from nodeheal.services.jobs.watch_gang import watch_gang
 from tests.unit.builders import NOW, FrozenClock, scheduler_in, started_job
 from tests.unit.test_job_steps import (  # noqa: F401  # fixtures are used by their names
     TOKEN,

@@ -6,7 +6,7 @@ import pytest
 
 from nodeheal.contract.vocabulary import Outcome
 from nodeheal.domain.policy.policy import RecoveryPolicy
-from nodeheal.services.isolate_node import isolate_node
+from nodeheal.services.recovery.isolate_node import isolate_node
 from tests.unit.builders import ACT, scheduler_in
 from tests.unit.test_steps import A, B, Incident
 

@@ -13,8 +13,8 @@ from nodeheal.domain.fleet.liveness import ProbeAnswer
 from nodeheal.domain.policy.policy_models import Evidence
 from nodeheal.domain.recovery.confirmation import confirmations_in
 from nodeheal.operations.steps import freeze_evidence
-from nodeheal.services.decide_next_step import decide_next_step
-from nodeheal.services.look_once import look_once
+from nodeheal.services.recovery.decide_next_step import decide_next_step
+from nodeheal.services.recovery.look_once import look_once
 from tests.unit.builders import ACT, xid
 from tests.unit.test_decide import Story, steps_of
 from tests.unit.test_steps import A, Incident

@@ -34,14 +34,14 @@ from nodeheal.domain.recovery.progress import read_progress
 from nodeheal.operations.diagnose import DiagnosisAnswer, judge
 from nodeheal.operations.steps import reboot_node, run_diagnostics
 from nodeheal.ports import CommandStatus
-from nodeheal.services.decide_next_step import decide_next_step
-from nodeheal.services.ingest import Ingested, ingest
-from nodeheal.services.isolate_node import isolate_node
-from nodeheal.services.launch_gang import launch_gang
-from nodeheal.services.look_around import is_running, look_around
-from nodeheal.services.look_once import look_once
-from nodeheal.services.reserve_attempt import why_no_attempt
-from nodeheal.services.wait_for_news import wait_for_news
+from nodeheal.services.intake.ingest import Ingested, ingest
+from nodeheal.services.jobs.launch_gang import launch_gang
+from nodeheal.services.recovery.decide_next_step import decide_next_step
+from nodeheal.services.recovery.isolate_node import isolate_node
+from nodeheal.services.recovery.look_around import is_running, look_around
+from nodeheal.services.recovery.look_once import look_once
+from nodeheal.services.recovery.reserve_attempt import why_no_attempt
+from nodeheal.services.recovery.wait_for_news import wait_for_news
 from tests.unit.builders import ACT, NOW, memory_ports, node, scheduler_in, waiting, xid
 from tests.unit.test_decide import SPARE, Story
 from tests.unit.test_regressions import restarted_for_an_application_fault

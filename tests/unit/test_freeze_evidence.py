@@ -16,8 +16,8 @@ from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Evidence
 from nodeheal.operations.steps import freeze_evidence
 from nodeheal.ports import CommandStatus
-from nodeheal.services import wakeup
-from nodeheal.services.look_once import look_once
+from nodeheal.services.intake import wakeup
+from nodeheal.services.recovery.look_once import look_once
 from tests.unit import builders
 from tests.unit.builders import EVIDENCE, facts_of, waiting
 from tests.unit.test_steps import A, B, Incident

@@ -13,16 +13,16 @@ from nodeheal.domain.jobs.job import Job, Run
 from nodeheal.domain.policy.policy_models import Override
 from nodeheal.operations.steps import reboot_node, run_diagnostics
 from nodeheal.ports import Wait
-from nodeheal.services.decide_next_step import decide_next_step
-from nodeheal.services.ingest import ingest
-from nodeheal.services.isolate_node import isolate_node
-from nodeheal.services.launch_gang import launch_gang
-from nodeheal.services.look_once import look_once
-from nodeheal.services.replace_node import replace_node
-from nodeheal.services.reserve_attempt import why_no_attempt
-from nodeheal.services.return_to_service import return_to_service
-from nodeheal.services.stop_gang import stop_gang
-from nodeheal.services.submit_job import submit_job
+from nodeheal.services.intake.ingest import ingest
+from nodeheal.services.jobs.launch_gang import launch_gang
+from nodeheal.services.jobs.stop_gang import stop_gang
+from nodeheal.services.jobs.submit_job import submit_job
+from nodeheal.services.recovery.decide_next_step import decide_next_step
+from nodeheal.services.recovery.isolate_node import isolate_node
+from nodeheal.services.recovery.look_once import look_once
+from nodeheal.services.recovery.replace_node import replace_node
+from nodeheal.services.recovery.reserve_attempt import why_no_attempt
+from nodeheal.services.recovery.return_to_service import return_to_service
 from tests.unit.builders import ACT, NOW, scheduler_in, xid
 from tests.unit.test_decide import OBSERVE, SPARE, Story
 from tests.unit.test_steps import LLAMA, A, C, Incident

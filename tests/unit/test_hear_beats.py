@@ -11,10 +11,10 @@ from nodeheal.contract.vocabulary import Family, NodeState, Outcome, Verdict
 from nodeheal.domain.fleet.liveness import LONGEST_INTERVAL_SECONDS, Heartbeat, Silence
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.operation import VerbName
-from nodeheal.services import hear_beats
-from nodeheal.services.ingest import ingest
+from nodeheal.services.intake import hear_beats
+from nodeheal.services.intake.ingest import ingest
+from nodeheal.services.intake.wakeup import on_node_booted
 from nodeheal.services.sweep import Swept, sweep
-from nodeheal.services.wakeup import on_node_booted
 from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node, under_way, waiting, xid
 
 if TYPE_CHECKING:

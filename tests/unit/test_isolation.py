@@ -8,10 +8,10 @@ from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import NodeState, Outcome
 from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.ports import Ports
-from nodeheal.services.ingest import ingest
-from nodeheal.services.isolate_node import isolate_node
-from nodeheal.services.return_to_service import return_to_service
-from nodeheal.services.stop_gang import stop_gang
+from nodeheal.services.intake.ingest import ingest
+from nodeheal.services.jobs.stop_gang import stop_gang
+from nodeheal.services.recovery.isolate_node import isolate_node
+from nodeheal.services.recovery.return_to_service import return_to_service
 from tests.unit.builders import ACT, scheduler_in, xid
 from tests.unit.test_steps import A, B, Incident
 

@@ -13,8 +13,8 @@ from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.evidence import Diagnosis
 from nodeheal.operations.steps import run_diagnostics
 from nodeheal.ports import CommandStatus
-from nodeheal.services import wakeup
-from nodeheal.services.look_once import look_once
+from nodeheal.services.intake import wakeup
+from nodeheal.services.recovery.look_once import look_once
 from tests.unit.builders import ACT, DIAGNOSTICS, facts_of, named
 from tests.unit.test_steps import A, B, Incident
 

@@ -17,8 +17,8 @@ from nodeheal.domain.policy.policy_models import DAY, Breaker, Correlation
 from nodeheal.domain.recovery.decision_context import DecisionContext, accelerator_scope, job_scope, node_scope
 from nodeheal.domain.recovery.incident import History, Incident, Turn, decision_entry, incident_id_of
 from nodeheal.ports import Ports
-from nodeheal.services.ingest import ingest
-from nodeheal.services.look_around import TIMES_USED, look_around
+from nodeheal.services.intake.ingest import ingest
+from nodeheal.services.recovery.look_around import TIMES_USED, look_around
 from nodeheal.services.steps import save_node
 from tests.unit.builders import ACT, NOW, memory_ports, node, xid
 

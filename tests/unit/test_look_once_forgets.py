@@ -10,10 +10,10 @@ from nodeheal.contract.vocabulary import Action, IncidentState, NodeState, Step
 from nodeheal.domain.jobs.job import Job, Run
 from nodeheal.domain.recovery.incident import Incident
 from nodeheal.ports import Ports, Wait
-from nodeheal.services.close_incident import close_incident
-from nodeheal.services.launch_gang import GANG_RUNNING
-from nodeheal.services.look_once import look_once
-from nodeheal.services.stop_gang import GANG_STOPPED, run_key, stop_key
+from nodeheal.services.jobs.launch_gang import GANG_RUNNING
+from nodeheal.services.jobs.stop_gang import GANG_STOPPED, run_key, stop_key
+from nodeheal.services.operators.close_incident import close_incident
+from nodeheal.services.recovery.look_once import look_once
 from tests.unit.builders import NOW, memory_ports, node, started_job, xid
 
 

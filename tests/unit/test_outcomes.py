@@ -13,12 +13,12 @@ from nodeheal.domain.errors import NotAccepted, PlacementRefused
 from nodeheal.domain.jobs.job import Job
 from nodeheal.domain.recovery.incident import fingerprint, incident_id_of
 from nodeheal.operations.steps import reboot_node, run_diagnostics
-from nodeheal.services.end_incident import end_incident
-from nodeheal.services.isolate_node import isolate_node
-from nodeheal.services.launch_gang import launch_gang
-from nodeheal.services.look_once import look_once
+from nodeheal.services.jobs.launch_gang import launch_gang
+from nodeheal.services.jobs.stop_gang import may_write, stop_gang
+from nodeheal.services.recovery.end_incident import end_incident
+from nodeheal.services.recovery.isolate_node import isolate_node
+from nodeheal.services.recovery.look_once import look_once
 from nodeheal.services.steps import node_of, save_node
-from nodeheal.services.stop_gang import may_write, stop_gang
 from tests.unit.builders import ACT, NOW, scheduler_in, waiting, xid
 from tests.unit.test_guards import healed, lost
 from tests.unit.test_steps import A, B, C, Incident

@@ -14,12 +14,12 @@ from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.operations.steps import run_diagnostics
 from nodeheal.ports import CommandStatus
 from nodeheal.ports.scheduler import TaskChange
-from nodeheal.services import wakeup
-from nodeheal.services.end_incident import end_incident
-from nodeheal.services.ingest import Ingested, ingest
-from nodeheal.services.launch_gang import launch_gang
-from nodeheal.services.look_once import look_once
-from nodeheal.services.stop_gang import may_write, stop_gang
+from nodeheal.services.intake import wakeup
+from nodeheal.services.intake.ingest import Ingested, ingest
+from nodeheal.services.jobs.launch_gang import launch_gang
+from nodeheal.services.jobs.stop_gang import may_write, stop_gang
+from nodeheal.services.recovery.end_incident import end_incident
+from nodeheal.services.recovery.look_once import look_once
 from tests.unit.builders import ACT, as_rank, scheduler_in, xid
 from tests.unit.test_steps import A, B, C, Incident
 

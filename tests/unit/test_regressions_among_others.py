@@ -16,13 +16,13 @@ from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.decide import decide
 from nodeheal.domain.recovery.decision_context import Observation, observation_of
 from nodeheal.domain.recovery.incident import incident_id_of
-from nodeheal.services.decide_next_step import decide_next_step
-from nodeheal.services.end_incident import end_incident
-from nodeheal.services.ingest import Ingested, ingest
-from nodeheal.services.launch_gang import launch_gang
-from nodeheal.services.release_node import release_node
-from nodeheal.services.stop_gang import stop_gang
-from nodeheal.services.wait_for_news import wait_for_news
+from nodeheal.services.intake.ingest import Ingested, ingest
+from nodeheal.services.jobs.launch_gang import launch_gang
+from nodeheal.services.jobs.stop_gang import stop_gang
+from nodeheal.services.operators.release_node import release_node
+from nodeheal.services.recovery.decide_next_step import decide_next_step
+from nodeheal.services.recovery.end_incident import end_incident
+from nodeheal.services.recovery.wait_for_news import wait_for_news
 from tests.unit.builders import ACT, NOW, xid
 from tests.unit.test_decide import Story, steps_of
 from tests.unit.test_regressions import healed

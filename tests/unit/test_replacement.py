@@ -19,13 +19,14 @@ from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Budget, InGroup, Mode, PoolPolicy, Replacement
 from nodeheal.domain.recovery.guardrails import keep_machine_reason
 from nodeheal.domain.recovery.incident import Incident, decision_entry, incident_id_of
-from nodeheal.services import new_machine, wakeup
-from nodeheal.services.brakes import pause_pool
-from nodeheal.services.isolate_node import isolate_node
-from nodeheal.services.look_once import look_once
-from nodeheal.services.replace_node import replace_node
-from nodeheal.services.replacement_slots import REPLACEMENT
-from nodeheal.services.retire_broken import retire_broken
+from nodeheal.services.intake import wakeup
+from nodeheal.services.operators.brakes import pause_pool
+from nodeheal.services.recovery import new_machine
+from nodeheal.services.recovery.isolate_node import isolate_node
+from nodeheal.services.recovery.look_once import look_once
+from nodeheal.services.recovery.replace_node import replace_node
+from nodeheal.services.recovery.replacement_slots import REPLACEMENT
+from nodeheal.services.recovery.retire_broken import retire_broken
 from tests.unit.builders import ACT, NOW, FrozenClock, facts_of, memory_ports, node, waiting, xid
 
 A, B = "i-0aaaaaaaaaaaaaaaa", "i-0bbbbbbbbbbbbbbbb"

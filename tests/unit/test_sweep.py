@@ -16,9 +16,9 @@ from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.incident import Incident, incident_id_of
 from nodeheal.ports import Place, Ports
 from nodeheal.services import sweep as sweep_module
-from nodeheal.services.decide_next_step import decide_next_step
-from nodeheal.services.hear_silence import hear
-from nodeheal.services.ingest import Ingested, ingest
+from nodeheal.services.intake.hear_silence import hear
+from nodeheal.services.intake.ingest import Ingested, ingest
+from nodeheal.services.recovery.decide_next_step import decide_next_step
 from nodeheal.services.sweep import Swept, sweep
 from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node, xid
 

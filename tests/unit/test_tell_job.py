@@ -13,7 +13,9 @@ from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.jobs.job import FoundCheckpoint, GangTask, Job, Run, job_of
 from nodeheal.domain.jobs.owner import Owner
 from nodeheal.ports import Ports
-from nodeheal.services.compose_job import (
+from nodeheal.services.jobs.end_job import end_job
+from nodeheal.services.jobs.job_troubles import OF_THE_CLUSTER, needed
+from nodeheal.services.notify.compose_job import (
     JobStory,
     compose_cancelled,
     compose_down,
@@ -21,11 +23,9 @@ from nodeheal.services.compose_job import (
     compose_for_operators,
     compose_started,
 )
-from nodeheal.services.end_job import end_job
-from nodeheal.services.job_troubles import OF_THE_CLUSTER, needed
-from nodeheal.services.layout import WIDTH
-from nodeheal.services.notify import notify
-from nodeheal.services.tell_job import tell_of_start
+from nodeheal.services.notify.deliver_notification import notify
+from nodeheal.services.notify.layout import WIDTH
+from nodeheal.services.notify.tell_job import tell_of_start
 from tests.unit.builders import NOW, FrozenClock, memory_ports
 from tests.workflows.job_cluster import NODES, spec
 

@@ -18,18 +18,18 @@ from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.incident import Turn, incident_id_of
 from nodeheal.domain.recovery.progress import read_progress
 from nodeheal.ports import Ports
-from nodeheal.services.compose_owner import About, compose_runs_again
-from nodeheal.services.end_incident import end_incident
-from nodeheal.services.ingest import ingest
-from nodeheal.services.isolate_node import isolate_node
-from nodeheal.services.launch_gang import launch_gang
-from nodeheal.services.layout import WIDTH
-from nodeheal.services.look_once import look_once
-from nodeheal.services.notify import notify
-from nodeheal.services.replace_node import replace_node
+from nodeheal.services.intake.ingest import ingest
+from nodeheal.services.jobs.launch_gang import launch_gang
+from nodeheal.services.jobs.stop_gang import stop_gang
+from nodeheal.services.notify.compose_owner import About, compose_runs_again
+from nodeheal.services.notify.deliver_notification import notify
+from nodeheal.services.notify.layout import WIDTH
+from nodeheal.services.notify.tell_owner import tell_of_ending, tell_of_step
+from nodeheal.services.recovery.end_incident import end_incident
+from nodeheal.services.recovery.isolate_node import isolate_node
+from nodeheal.services.recovery.look_once import look_once
+from nodeheal.services.recovery.replace_node import replace_node
 from nodeheal.services.steps import result_of
-from nodeheal.services.stop_gang import stop_gang
-from nodeheal.services.tell_owner import tell_of_ending, tell_of_step
 from tests.unit.builders import ACT, NOW, scheduler_in, xid
 from tests.unit.test_decide import Story
 from tests.unit.test_decide_among_others import with_policy

@@ -5,8 +5,8 @@ from dataclasses import replace
 from nodeheal.contract.results import Refused
 from nodeheal.contract.vocabulary import Action, Ending, IncidentState, Outcome, Refusal, Step
 from nodeheal.domain.recovery.incident import incident_id_of
-from nodeheal.services.ingest import ingest
-from nodeheal.services.launch_gang import launch_gang
+from nodeheal.services.intake.ingest import ingest
+from nodeheal.services.jobs.launch_gang import launch_gang
 from tests.unit.builders import ACT, xid
 from tests.unit.test_decide import Story
 from tests.unit.test_steps import B, Incident

@@ -8,9 +8,9 @@ import pytest
 from nodeheal.contract.vocabulary import EndCause, Ending, Outcome
 from nodeheal.domain.jobs.job import GangTask, Job, Run
 from nodeheal.ports.scheduler import TaskChange
-from nodeheal.services import wakeup
-from nodeheal.services.early_end import early_end
-from nodeheal.services.start_gang import NEVER_STARTED
+from nodeheal.services.intake import wakeup
+from nodeheal.services.jobs.early_end import early_end
+from nodeheal.services.jobs.start_gang import NEVER_STARTED
 from tests.unit.builders import NOW, xid
 from tests.workflows.fake_cluster import BROKEN, FakeCluster
 from tests.workflows.job_cluster import NODES, JobCluster, fails, finishes, is_recovered

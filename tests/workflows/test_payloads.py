@@ -10,7 +10,7 @@ from nodeheal.contract.health_event import EVIDENCE_BYTES
 from nodeheal.contract.results import EVIDENCE_CHARACTERS, REASON_CHARACTERS, EvidenceSaved, StepResult
 from nodeheal.contract.steps import Decision
 from nodeheal.contract.vocabulary import Ending, Outcome, Step
-from nodeheal.services.isolate_node import isolate_node
+from nodeheal.services.recovery.isolate_node import isolate_node
 from tests.unit.builders import ACT, xid
 from tests.unit.test_decide import Story
 from tests.unit.test_steps import Incident

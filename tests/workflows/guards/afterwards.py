@@ -1,21 +1,18 @@
 """The guards of tests/workflows/scenarios/afterwards.py: where each stands, and what goes wrong without it."""
 
 from nodeheal.domain.recovery.incident import Incident
-from nodeheal.services import (
+from nodeheal.services.intake import hangs, ingest
+from nodeheal.services.jobs import (
     attribute_failure,
-    end_incident,
-    hangs,
-    ingest,
     job_nodes,
     judge_checks,
     launch_gang,
-    look_around,
-    queue,
     start_gang,
     stop_gang,
     sweep_jobs,
     watch_gang,
 )
+from nodeheal.services.recovery import end_incident, look_around, queue
 from tests.workflows.guards.guard import Guard, taken_for_saved
 from tests.workflows.scenarios import afterwards as when
 from tests.workflows.scenarios import ends, jobs, launches, news, writes

@@ -1,6 +1,7 @@
 """The guards of tests/workflows/scenarios/commands.py: where each stands, and what goes wrong without it."""
 
-from nodeheal.services import brakes, enroll_node, inject_fault
+from nodeheal.services.intake import enroll_node
+from nodeheal.services.operators import brakes, inject_fault
 from tests.workflows.guards.guard import Guard, taken_for_saved
 from tests.workflows.scenarios import commands as when
 

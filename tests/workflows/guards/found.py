@@ -2,15 +2,10 @@
 
 from nodeheal.adapters.memory.stores import MemoryJobStore, MemoryNodeStore
 from nodeheal.domain.recovery import ladder
-from nodeheal.services import (
-    ingest,
-    look_once,
-    new_machine,
-    release_node,
-    replace_node,
-    stop_gang,
-    take_signal,
-)
+from nodeheal.services.intake import ingest, take_signal
+from nodeheal.services.jobs import stop_gang
+from nodeheal.services.operators import release_node
+from nodeheal.services.recovery import look_once, new_machine, replace_node
 from tests.workflows.guards.guard import Guard
 from tests.workflows.scenarios import found as when
 

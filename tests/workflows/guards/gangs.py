@@ -1,16 +1,16 @@
 """The guards of tests/workflows/scenarios/gangs.py: where each stands, and what goes wrong without it."""
 
-from nodeheal.services import (
+from nodeheal.services.intake import wakeup
+from nodeheal.services.jobs import (
     attribute_failure,
     job_nodes,
     launch_gang,
     launch_job,
-    look_around,
     start_gang,
     stop_gang,
-    wakeup,
     watch_gang,
 )
+from nodeheal.services.recovery import look_around
 from tests.workflows.guards.guard import Guard
 from tests.workflows.scenarios import gangs as when
 from tests.workflows.scenarios import jobs

@@ -1,13 +1,7 @@
 """The guards of tests/workflows/scenarios/given_back.py: where each stands, and what goes wrong without it."""
 
-from nodeheal.services import (
-    isolate_node,
-    release_node,
-    request_action,
-    retire_node,
-    return_to_service,
-    undo_isolation,
-)
+from nodeheal.services.operators import release_node, request_action, retire_node
+from nodeheal.services.recovery import isolate_node, return_to_service, undo_isolation
 from tests.workflows.guards.guard import Guard
 from tests.workflows.scenarios import given_back as when
 

@@ -1,6 +1,7 @@
 """The guards of tests/workflows/scenarios/heard.py: where each stands, and what goes wrong without it."""
 
-from nodeheal.services import check_nodes, find_checkpoint, steps
+from nodeheal.services import steps
+from nodeheal.services.jobs import check_nodes, find_checkpoint
 from nodeheal.services.orders import Orders
 from nodeheal.services.request_ids import wait_for_answer
 from tests.workflows.guards.guard import Guard

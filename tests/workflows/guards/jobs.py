@@ -1,7 +1,8 @@
 """The guards of tests/workflows/scenarios/jobs.py: where each stands, and the scenario that goes wrong without it."""
 
 from nodeheal.domain.recovery.decision_builder import DecisionBuilder
-from nodeheal.services import ask_after_ranks, launch_gang, start_gang, stop_gang, submit_job, wakeup
+from nodeheal.services.intake import wakeup
+from nodeheal.services.jobs import ask_after_ranks, launch_gang, start_gang, stop_gang, submit_job
 from tests.workflows.guards.guard import Guard, not_saved, taken_for_saved
 from tests.workflows.scenarios import jobs as when
 from tests.workflows.scenarios import writes

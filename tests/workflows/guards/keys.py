@@ -1,14 +1,8 @@
 """The guards of tests/workflows/scenarios/keys.py: where each stands, and what goes wrong without it."""
 
 from nodeheal.operations import record
-from nodeheal.services import (
-    isolate_node,
-    job_nodes,
-    replace_machine,
-    reserve_attempt,
-    return_to_service,
-    stop_gang,
-)
+from nodeheal.services.jobs import job_nodes, stop_gang
+from nodeheal.services.recovery import isolate_node, replace_machine, reserve_attempt, return_to_service
 from tests.workflows.guards.guard import Guard
 from tests.workflows.scenarios import keys as when
 

@@ -1,6 +1,8 @@
 """The guards of tests/workflows/scenarios/launches.py: where each stands, and what goes wrong without it."""
 
-from nodeheal.services import ask_after_ranks, job_nodes, launch_gang, launch_job, look_around, stop_gang, wakeup
+from nodeheal.services.intake import wakeup
+from nodeheal.services.jobs import ask_after_ranks, job_nodes, launch_gang, launch_job, stop_gang
+from nodeheal.services.recovery import look_around
 from tests.workflows.guards.guard import Guard
 from tests.workflows.scenarios import launches as when
 

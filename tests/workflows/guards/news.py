@@ -1,6 +1,6 @@
 """The guards of tests/workflows/scenarios/news.py: where each stands, and what goes wrong without it."""
 
-from nodeheal.services import hangs, hear_beats, hear_silence, ingest, take_signal
+from nodeheal.services.intake import hangs, hear_beats, hear_silence, ingest, take_signal
 from tests.workflows.guards.guard import Guard, taken_for_saved
 from tests.workflows.scenarios import news as when
 

@@ -1,17 +1,14 @@
 """The guards of tests/workflows/scenarios/owners.py: where each stands, and the scenario that goes wrong without it."""
 
 from nodeheal.domain.fleet.node import Node
-from nodeheal.services import (
-    close_incident,
+from nodeheal.services.jobs import job_nodes, launch_job
+from nodeheal.services.operators import close_incident, release_node, retire_node
+from nodeheal.services.recovery import (
     decide_next_step,
     end_incident,
     isolate_node,
-    job_nodes,
-    launch_job,
-    release_node,
     reserve_attempt,
     retire_broken,
-    retire_node,
     return_to_service,
     stand_in,
     unmanaged_tasks,

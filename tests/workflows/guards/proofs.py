@@ -1,14 +1,9 @@
 """The guards of tests/workflows/scenarios/proofs.py: where each stands, and what goes wrong without it."""
 
-from nodeheal.services import (
-    ingest,
-    job_nodes,
-    launch_gang,
-    look_once,
-    see_directory,
-    steps,
-    stop_gang,
-)
+from nodeheal.services import steps
+from nodeheal.services.intake import ingest
+from nodeheal.services.jobs import job_nodes, launch_gang, see_directory, stop_gang
+from nodeheal.services.recovery import look_once
 from tests.workflows.guards.guard import Guard
 from tests.workflows.scenarios import proofs as when
 

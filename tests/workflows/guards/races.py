@@ -1,18 +1,10 @@
 """The guards of tests/workflows/scenarios/races.py: where each stands, and what goes wrong without it."""
 
-from nodeheal.services import (
-    check_nodes,
-    hear_beats,
-    ingest,
-    job_nodes,
-    job_steps,
-    queue,
-    retire_node,
-    start_gang,
-    steps,
-    submit_job,
-    wakeup,
-)
+from nodeheal.services import steps
+from nodeheal.services.intake import hear_beats, ingest, wakeup
+from nodeheal.services.jobs import check_nodes, job_nodes, job_steps, start_gang, submit_job
+from nodeheal.services.operators import retire_node
+from nodeheal.services.recovery import queue
 from tests.workflows.guards.guard import Guard, not_saved, taken_for_saved
 from tests.workflows.scenarios import races as when
 

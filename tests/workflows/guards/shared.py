@@ -2,17 +2,10 @@
 
 from nodeheal.domain.faults import correlation
 from nodeheal.domain.recovery import decide, guardrails
-from nodeheal.services import (
-    hear_silence,
-    ingest,
-    job_nodes,
-    launch_gang,
-    look_once,
-    new_machine,
-    stand_in,
-    stop_gang,
-    withdraw_request,
-)
+from nodeheal.services.intake import hear_silence, ingest
+from nodeheal.services.jobs import job_nodes, launch_gang, stop_gang
+from nodeheal.services.operators import withdraw_request
+from nodeheal.services.recovery import look_once, new_machine, stand_in
 from tests.workflows.guards.guard import Guard, taken_for_saved
 from tests.workflows.scenarios import shared as when
 

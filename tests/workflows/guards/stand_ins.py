@@ -1,6 +1,7 @@
 """The guards of tests/workflows/scenarios/stand_ins.py: where each stands, and what goes wrong without it."""
 
-from nodeheal.services import job_stand_in, launch_gang, look_around, new_machine
+from nodeheal.services.jobs import job_stand_in, launch_gang
+from nodeheal.services.recovery import look_around, new_machine
 from tests.workflows.guards.guard import Guard
 from tests.workflows.scenarios import stand_ins as when
 

@@ -2,7 +2,7 @@
 
 from nodeheal.domain.faults import correlation
 from nodeheal.domain.recovery import attempt_budget, decide, guardrails, recover
-from nodeheal.services import decide_next_step, end_incident, isolate_node
+from nodeheal.services.recovery import decide_next_step, end_incident, isolate_node
 from tests.workflows.guards.guard import Guard
 from tests.workflows.scenarios import storms as when
 

@@ -1,7 +1,7 @@
 """The guards of tests/workflows/scenarios/submissions.py: where each stands, and what goes wrong without it."""
 
-from nodeheal.services import (
-    ask_to_stop,
+from nodeheal.services import steps
+from nodeheal.services.jobs import (
     attribute_failure,
     await_nodes,
     choose_nodes,
@@ -11,9 +11,9 @@ from nodeheal.services import (
     judge_checks,
     launch_job,
     start_gang,
-    steps,
     watch_gang,
 )
+from nodeheal.services.operators import ask_to_stop
 from tests.workflows.guards.guard import Guard, taken_for_saved
 from tests.workflows.scenarios import submissions as when
 

@@ -1,12 +1,7 @@
 """The guards of tests/workflows/scenarios/turns.py: where each stands, and what goes wrong without it."""
 
-from nodeheal.services import (
-    hear_silence,
-    late_machine,
-    look_once,
-    new_machine,
-    replace_machine,
-)
+from nodeheal.services.intake import hear_silence
+from nodeheal.services.recovery import late_machine, look_once, new_machine, replace_machine
 from tests.workflows.guards.guard import Guard, taken_for_saved
 from tests.workflows.scenarios import turns as when
 

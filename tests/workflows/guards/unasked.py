@@ -2,7 +2,7 @@
 
 from nodeheal.domain.faults import assessment
 from nodeheal.domain.jobs import placement
-from nodeheal.services import job_steps
+from nodeheal.services.jobs import job_steps
 from tests.workflows.guards.guard import Guard
 from tests.workflows.scenarios import unasked as when
 

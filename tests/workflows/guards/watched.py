@@ -1,16 +1,8 @@
 """The guards of tests/workflows/scenarios/watched.py: where each stands, and what goes wrong without it."""
 
-from nodeheal.services import (
-    start_gang,
-    stop_gang,
-    stop_job,
-    submit_job,
-    sweep_jobs,
-    tell_owner,
-    try_pairs,
-    wakeup,
-    watch_gang,
-)
+from nodeheal.services.intake import wakeup
+from nodeheal.services.jobs import start_gang, stop_gang, stop_job, submit_job, sweep_jobs, try_pairs, watch_gang
+from nodeheal.services.notify import tell_owner
 from tests.workflows.guards.guard import Guard
 from tests.workflows.scenarios import afterwards, gangs, launches
 from tests.workflows.scenarios import watched as when

@@ -13,15 +13,15 @@ from nodeheal.domain.fleet.liveness import TERMINATED
 from nodeheal.domain.operation import VerbName
 from nodeheal.operations.steps import reboot_node
 from nodeheal.ports import Wait
-from nodeheal.services.ingest import ingest
-from nodeheal.services.isolate_node import DRAINED
-from nodeheal.services.job_nodes import leave
-from nodeheal.services.look_once import look_once
-from nodeheal.services.release_node import release_node
-from nodeheal.services.stand_in import claim_spare
+from nodeheal.services.intake.ingest import ingest
+from nodeheal.services.intake.take_signal import take_draft
+from nodeheal.services.jobs.job_nodes import leave
+from nodeheal.services.jobs.stop_gang import strike_stopped
+from nodeheal.services.operators.release_node import release_node
+from nodeheal.services.recovery.isolate_node import DRAINED
+from nodeheal.services.recovery.look_once import look_once
+from nodeheal.services.recovery.stand_in import claim_spare
 from nodeheal.services.steps import no_diagnosis_yet, tell
-from nodeheal.services.stop_gang import strike_stopped
-from nodeheal.services.take_signal import take_draft
 from tests.unit.builders import NOW, node, started_job, under_way, xid
 from tests.unit.test_replacement import A, B, Pool
 from tests.workflows.breaking_world import ACTS

@@ -9,16 +9,16 @@ from nodeheal.contract.job_steps import JobRequest
 from nodeheal.contract.vocabulary import Ending, IncidentState, JobState, JobStep, Next, Outcome
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.jobs.job import CheckAnswer, Run
-from nodeheal.services import launch_gang
-from nodeheal.services.brakes import pause_node
-from nodeheal.services.ingest import ingest
-from nodeheal.services.job_nodes import ASKED_AGAIN_SECONDS, claim, stand_ins
-from nodeheal.services.job_steps import job_result
-from nodeheal.services.launch_job import launch_job
-from nodeheal.services.start_gang import abandon
+from nodeheal.services.intake.ingest import ingest
+from nodeheal.services.jobs import launch_gang
+from nodeheal.services.jobs.job_nodes import ASKED_AGAIN_SECONDS, claim, stand_ins
+from nodeheal.services.jobs.job_steps import job_result
+from nodeheal.services.jobs.launch_job import launch_job
+from nodeheal.services.jobs.start_gang import abandon
+from nodeheal.services.jobs.stop_gang import stop_and_resume
+from nodeheal.services.jobs.sweep_jobs import sweep_jobs
+from nodeheal.services.operators.brakes import pause_node
 from nodeheal.services.steps import result_of
-from nodeheal.services.stop_gang import stop_and_resume
-from nodeheal.services.sweep_jobs import sweep_jobs
 from tests.unit.builders import NOW, node, scheduler_in, started_job, xid
 from tests.workflows.breaking_world import ACTS
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE

@@ -16,14 +16,14 @@ from nodeheal.domain.jobs.job import FoundCheckpoint, GangTask
 from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.ports import Wait
 from nodeheal.ports.scheduler import TaskChange
-from nodeheal.services import look_around
-from nodeheal.services.ask_after_ranks import ask_after_ranks
-from nodeheal.services.job_nodes import leave
-from nodeheal.services.launch_gang import GANG_RUNNING
-from nodeheal.services.launch_job import launch_job
-from nodeheal.services.start_gang import record_run
-from nodeheal.services.stop_gang import may_write, run_key
-from nodeheal.services.wakeup import on_task_change
+from nodeheal.services.intake.wakeup import on_task_change
+from nodeheal.services.jobs.ask_after_ranks import ask_after_ranks
+from nodeheal.services.jobs.job_nodes import leave
+from nodeheal.services.jobs.launch_gang import GANG_RUNNING
+from nodeheal.services.jobs.launch_job import launch_job
+from nodeheal.services.jobs.start_gang import record_run
+from nodeheal.services.jobs.stop_gang import may_write, run_key
+from nodeheal.services.recovery import look_around
 from tests.unit.builders import NOW, node, started_job, xid
 from tests.workflows.breaking_world import ACTS, BreakingWorld
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE

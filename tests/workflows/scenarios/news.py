@@ -14,11 +14,11 @@ from nodeheal.domain.fleet.liveness import STOPPED, TERMINATED, Heartbeat, liven
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.ports.signals import Draft
-from nodeheal.services import hear_silence
-from nodeheal.services.brakes import pause_pool
-from nodeheal.services.hear_beats import BOOTS_A_RUN, note_boots
-from nodeheal.services.ingest import ingest
-from nodeheal.services.take_signal import take_draft
+from nodeheal.services.intake import hear_silence
+from nodeheal.services.intake.hear_beats import BOOTS_A_RUN, note_boots
+from nodeheal.services.intake.ingest import ingest
+from nodeheal.services.intake.take_signal import take_draft
+from nodeheal.services.operators.brakes import pause_pool
 from tests.unit.builders import ACT, NOW, node, started_job, xid
 from tests.workflows.breaking_world import ACTS, QUIET
 from tests.workflows.fake_cluster import BROKEN, PEER

@@ -9,9 +9,9 @@ from typing import Any
 from nodeheal.contract.health_event import Sight
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import NodeState, Outcome, Step
-from nodeheal.services.isolate_node import DRAINED
-from nodeheal.services.job_nodes import claim_stand_ins, free_nodes, stand_ins
-from nodeheal.services.look_once import look_once
+from nodeheal.services.jobs.job_nodes import claim_stand_ins, free_nodes, stand_ins
+from nodeheal.services.recovery.isolate_node import DRAINED
+from nodeheal.services.recovery.look_once import look_once
 from nodeheal.services.steps import tell
 from tests.unit.builders import node, started_job, xid
 from tests.unit.test_judge_diagnosis import BUS, diagnosed, rebooted

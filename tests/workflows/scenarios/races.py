@@ -19,20 +19,20 @@ from nodeheal.domain.jobs.job import Job, Run
 from nodeheal.domain.operation import VerbName
 from nodeheal.ports import Wait
 from nodeheal.ports.scheduler import TaskChange
-from nodeheal.services import check_nodes
-from nodeheal.services.brakes import trip_breaker
-from nodeheal.services.end_job import end_job
-from nodeheal.services.hear_beats import note_boots
-from nodeheal.services.ingest import ingest
-from nodeheal.services.job_nodes import claim, claim_stand_ins, leave
-from nodeheal.services.job_steps import save_job
-from nodeheal.services.queue import wake_after_reset
-from nodeheal.services.release_node import release_node
-from nodeheal.services.retire_node import retire_node
-from nodeheal.services.start_gang import record_run
+from nodeheal.services.intake.hear_beats import note_boots
+from nodeheal.services.intake.ingest import ingest
+from nodeheal.services.intake.wakeup import on_task_change
+from nodeheal.services.jobs import check_nodes
+from nodeheal.services.jobs.end_job import end_job
+from nodeheal.services.jobs.job_nodes import claim, claim_stand_ins, leave
+from nodeheal.services.jobs.job_steps import save_job
+from nodeheal.services.jobs.start_gang import record_run
+from nodeheal.services.jobs.submit_job import restart_job, submit_job
+from nodeheal.services.operators.brakes import trip_breaker
+from nodeheal.services.operators.release_node import release_node
+from nodeheal.services.operators.retire_node import retire_node
+from nodeheal.services.recovery.queue import wake_after_reset
 from nodeheal.services.steps import no_diagnosis_yet
-from nodeheal.services.submit_job import restart_job, submit_job
-from nodeheal.services.wakeup import on_task_change
 from tests.unit.builders import NOW, FrozenClock, memory_ports, node, started_job, under_way, xid
 from tests.workflows.breaking_world import ACTS
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE

@@ -23,16 +23,17 @@ from nodeheal.contract.vocabulary import (
     Verdict,
 )
 from nodeheal.domain.recovery.decision_context import Observation, node_scope
-from nodeheal.services import hear_silence, launch_gang
-from nodeheal.services.ingest import ingest
-from nodeheal.services.isolate_node import DRAINED
-from nodeheal.services.job_nodes import stand_ins
-from nodeheal.services.look_once import look_once
-from nodeheal.services.new_machine import find_new_node
-from nodeheal.services.replace_node import replace_node
-from nodeheal.services.replacement_slots import REPLACEMENT
+from nodeheal.services.intake import hear_silence
+from nodeheal.services.intake.ingest import ingest
+from nodeheal.services.jobs import launch_gang
+from nodeheal.services.jobs.job_nodes import stand_ins
+from nodeheal.services.operators.withdraw_request import withdraw_request
+from nodeheal.services.recovery.isolate_node import DRAINED
+from nodeheal.services.recovery.look_once import look_once
+from nodeheal.services.recovery.new_machine import find_new_node
+from nodeheal.services.recovery.replace_node import replace_node
+from nodeheal.services.recovery.replacement_slots import REPLACEMENT
 from nodeheal.services.steps import tell
-from nodeheal.services.withdraw_request import withdraw_request
 from tests.unit.builders import ACT, NOW, node, started_job, xid
 from tests.unit.test_brakes import APPROVE, waited
 from tests.unit.test_decide import Story

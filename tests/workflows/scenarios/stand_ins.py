@@ -11,11 +11,12 @@ from nodeheal.contract.job_steps import JobRequest
 from nodeheal.contract.steps import Decision
 from nodeheal.contract.vocabulary import JobState, NodeState, Outcome, Provider, Step
 from nodeheal.domain.recovery.incident import Turn
-from nodeheal.services import launch_gang, look_around
-from nodeheal.services.ingest import ingest
-from nodeheal.services.job_stand_in import let_go_of_claims, let_go_of_stand_ins
-from nodeheal.services.launch_job import launch_job
-from nodeheal.services.look_once import look_once
+from nodeheal.services.intake.ingest import ingest
+from nodeheal.services.jobs import launch_gang
+from nodeheal.services.jobs.job_stand_in import let_go_of_claims, let_go_of_stand_ins
+from nodeheal.services.jobs.launch_job import launch_job
+from nodeheal.services.recovery import look_around
+from nodeheal.services.recovery.look_once import look_once
 from nodeheal.services.steps import result_of
 from tests.unit.builders import NOW, node, started_job, xid
 from tests.unit.test_replacement import A, B, M, N, Pool

@@ -14,15 +14,15 @@ from nodeheal.domain.fleet.liveness import Heartbeat
 from nodeheal.domain.policy.policy_models import Replacement
 from nodeheal.domain.recovery.incident import decision_entry, result_entry
 from nodeheal.ports import Wait
-from nodeheal.services import hear_silence
-from nodeheal.services.ingest import ingest
-from nodeheal.services.late_machine import LATE, tell_of_late
-from nodeheal.services.launch_gang import GANG_RUNNING
-from nodeheal.services.look_once import look_once
-from nodeheal.services.new_machine import ASKED, NEW_MACHINE, TERMINATED, welcome
-from nodeheal.services.replace_machine import is_under_way, replace_machine
-from nodeheal.services.replacement_slots import REPLACEMENT
-from nodeheal.services.stop_gang import run_key
+from nodeheal.services.intake import hear_silence
+from nodeheal.services.intake.ingest import ingest
+from nodeheal.services.jobs.launch_gang import GANG_RUNNING
+from nodeheal.services.jobs.stop_gang import run_key
+from nodeheal.services.recovery.late_machine import LATE, tell_of_late
+from nodeheal.services.recovery.look_once import look_once
+from nodeheal.services.recovery.new_machine import ASKED, NEW_MACHINE, TERMINATED, welcome
+from nodeheal.services.recovery.replace_machine import is_under_way, replace_machine
+from nodeheal.services.recovery.replacement_slots import REPLACEMENT
 from tests.unit.builders import ACT, NOW, node, started_job, xid
 from tests.workflows.breaking_world import ACTS
 from tests.workflows.fake_cluster import BROKEN, SPARE

@@ -9,8 +9,8 @@ from typing import Any
 
 from nodeheal.contract.job_steps import JobRequest
 from nodeheal.contract.vocabulary import Action
-from nodeheal.services.job_nodes import claim
-from nodeheal.services.request_action import request_action
+from nodeheal.services.jobs.job_nodes import claim
+from nodeheal.services.operators.request_action import request_action
 from tests.unit.builders import scheduler_in, xid
 from tests.workflows.breaking_world import ACTS
 from tests.workflows.fake_cluster import BROKEN, SPARE

@@ -5,10 +5,10 @@ from datetime import timedelta
 
 from nodeheal.contract.vocabulary import JobState, Outcome
 from nodeheal.domain.jobs.job import Run
-from nodeheal.services.job_nodes import free_nodes, leave
-from nodeheal.services.start_gang import abandon, find_unnoted, record_run, start_ranks
+from nodeheal.services.jobs.job_nodes import free_nodes, leave
+from nodeheal.services.jobs.start_gang import abandon, find_unnoted, record_run, start_ranks
+from nodeheal.services.jobs.stop_gang import stop_and_resume
 from nodeheal.services.steps import result_of
-from nodeheal.services.stop_gang import stop_and_resume
 from tests.unit.builders import NOW, node, scheduler_in, started_job
 from tests.workflows.breaking_world import ACTS
 from tests.workflows.fake_cluster import BROKEN

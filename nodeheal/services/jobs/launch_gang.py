@@ -1,0 +1,190 @@
+"""Start every rank of a training job, on nodes that are named, and know when all of them run."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+
+from nodeheal.contract.results import Refused, StepResult
+from nodeheal.contract.steps import StepRequest
+from nodeheal.contract.vocabulary import JobState, NextRung, Outcome, Refusal
+from nodeheal.domain.errors import NotFound, PlacementRefused
+from nodeheal.domain.faults.assessment import assess_faults
+from nodeheal.domain.fleet.node import ABSENT, OUT_OF_SERVICE, Node
+from nodeheal.domain.jobs.job import Job, Run
+from nodeheal.domain.jobs.restarts import no_progress_reason
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.recovery.incident import JOB_LEFT, TimelineEntry
+from nodeheal.domain.recovery.progress import read_progress
+from nodeheal.ports import Ports, Wait
+from nodeheal.services.jobs.early_end import early_end, ended_early
+from nodeheal.services.jobs.job_nodes import claim_stand_ins, free_nodes, job_of_others, release_claims
+from nodeheal.services.jobs.job_stand_in import let_go_of_stand_ins
+from nodeheal.services.jobs.start_gang import abandon, record_run, start_ranks, was_refused
+from nodeheal.services.jobs.stop_gang import current_run, is_newer_than_fault, left_of, run_key
+from nodeheal.services.recovery.reserve_attempt import why_no_attempt
+from nodeheal.services.steps import node_of, result_of, resume_if_complete, tell, token_of
+
+GANG_RUNNING = "gang_running"
+_NOT_OURS = {
+    JobState.COMPLETED: "has finished",
+    JobState.CANCELLED: "was stopped by a person",
+    JobState.FAILED: "is in a human's hands",
+    JobState.SUBMITTED: "was submitted again, and its own workflow starts it",
+}
+
+
+def launch_gang(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> None:
+    """Start the job's next run, the broken node's place taken by its spare. Resumes when all ranks run.
+
+    Nothing starts while a rank of the last run may still be writing checkpoints.
+    """
+    token = token_of(request)
+    job, last = current_run(request.decision.job_id, ports)
+    if job is None or last is None:
+        _refuse(request, ports, f"no record of job {request.decision.job_id}")
+        return
+    whose = _NOT_OURS.get(job.state)
+    if whose is not None:
+        done = result_of(request, ports, Outcome.DONE, f"{job.job_id} {whose}; there is nothing to restart")
+        ports.workflows.resume(token, done)
+        return
+    if is_newer_than_fault(last, request, ports):
+        done = result_of(request, ports, Outcome.DONE, f"{job.job_id} was relaunched since, as run {last.number}")
+        ports.workflows.resume(token, done)
+        return
+    if last.why != launch_id(request):  # else this very step has launched it before: carry on with that run
+        alive = [f"rank {task.rank} on {task.node_id}" for task in left_of(job, last, ports)]
+        if alive:
+            _refuse(request, ports, f"{', '.join(alive)} of run {last.number} may still be writing checkpoints")
+            return
+        stuck = no_progress_reason(job, ports.jobs.runs(job.job_id))
+        if stuck:
+            _refuse(request, ports, stuck)
+            return
+        nodes = _nodes_for(request, last, ports, policy)
+        nodes = _without_the_unfit(request, job, nodes, ports, policy) if request.decision.is_move else nodes
+        unfit = [(node, why) for node in nodes if (why := _why_unfit(node, request, ports, policy))]
+        if unfit:
+            why = "; ".join(why for _, why in unfit)
+            _refuse(request, ports, why, _left_to(request, [node for node, _ in unfit], ports))
+            return
+        spent = why_no_attempt(request, ports)
+        if spent:
+            _refuse(request, ports, spent)
+            return
+        last = record_run(job, nodes, launch_id(request), ports)
+        job = replace(job, current_run=last.number)
+    dead = ended_early(last)
+    if dead and not was_refused(last):  # else the others are to be taken down first
+        ports.workflows.resume(token, result_of(request, ports, *early_end(job, last, dead[0])))
+        return
+    wait = _store_wait(request, job, last, token, ports)
+    where = ", ".join(f"rank {task.rank} on {task.node_id}" for task in last.tasks)
+    tell(request, ports, "launched", f"launching {job.job_id} as run {last.number}: {where}")
+    try:
+        start_ranks(job, last, ports, policy)
+    except (PlacementRefused, NotFound) as refusal:
+        ports.waits.drop(wait)
+        abandon(job, last.number, ports)
+        _refuse(request, ports, str(refusal))
+        return
+    _let_go_of_who_was_left(request, job, last, ports)
+    strike_what_runs_already(wait, job, last.number, ports)
+
+
+def launch_id(request: StepRequest) -> str:
+    """Names the launch of this turn: the run that it made is known by it."""
+    return f"{request.incident_id}/{request.operation_turn}"
+
+
+def _refuse(request: StepRequest, ports: Ports, why: str, facts: Refused | None = None) -> None:
+    ports.workflows.resume(token_of(request), result_of(request, ports, Outcome.REFUSED, why, facts=facts))
+
+
+def _left_to(request: StepRequest, unfit: Sequence[Node], ports: Ports) -> Refused | None:
+    """Who brings the job back instead: the last of its nodes to be healed. Nothing, where one of them has nobody."""
+    incidents = [node.open_incident for node in unfit]
+    heads = [ports.incidents.incident(name) for name in incidents if name is not None]
+    if len(heads) < len(unfit) or any(not head.is_under_way or head.job_id is None for head in heads):
+        return None
+    heir, job = heads[-1].incident_id, request.decision.job_id
+    told = f"{job} is left to this incident by {request.incident_id}: it is down until this one brings it back"
+    left = TimelineEntry(ports.clock(), "progress", f"{JOB_LEFT}{request.incident_id}", told)
+    ports.incidents.append(heir, left)
+    return Refused(code=Refusal.LEFT_TO_INCIDENT, incident_id=heir)
+
+
+def _why_unfit(node: Node, request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> str:
+    """What speaks against placing a rank here: the node is out of service, or has a fault of its own to be healed."""
+    if node.state in OUT_OF_SERVICE | ABSENT:
+        return f"{node.node_id} is {node.state}"
+    other = job_of_others(node, str(request.decision.job_id), ports)
+    if other:
+        return f"{node.node_id} has {other}"
+    if node.open_incident in (None, request.incident_id):
+        return ""
+    fault = assess_faults(ports.incidents.history(str(node.open_incident)), policy).fault
+    if node.healthy_since is not None and node.healthy_since >= fault.alike[-1].observed_at:
+        return ""  # it has passed its diagnostics since, and is back already
+    # What lets a job finish first lets it start again first, too.
+    is_in_the_way = fault.touches_the_node and fault.next_rung is not NextRung.job_end
+    return f"{node.node_id} has {fault.title}" if is_in_the_way else ""
+
+
+def _nodes_for(request: StepRequest, last: Run, ports: Ports, policy: RecoveryPolicy) -> list[Node]:
+    """The nodes of the last run, in rank order, with the spare in the broken node's place."""
+    history = ports.incidents.history(request.incident_id)
+    spare, broken = read_progress(history, policy).replacement, history.incident.node_id
+    names = [spare if spare and task.node_id == broken else task.node_id for task in last.tasks]
+    return [node_of(name, ports) for name in names]
+
+
+def _without_the_unfit(
+    request: StepRequest, job: Job, nodes: list[Node], ports: Ports, policy: RecoveryPolicy
+) -> list[Node]:
+    """The same ranks, with free nodes in the places of those that cannot run one now. Too few: as they were."""
+    unfit = [node.node_id for node in nodes if _why_unfit(node, request, ports, policy)]
+    let_go_of_stand_ins(ports.incidents.history(request.incident_id), ports, policy)
+    others = claim_stand_ins(job, len(unfit), ports)
+    if others is None:
+        return nodes
+    places = dict(zip(unfit, others, strict=True))
+    told = ", ".join(f"{other.node_id} takes the place of {name}" for name, other in places.items())
+    tell(request, ports, "moved", f"{job.job_id}: {told}")
+    return [places.get(node.node_id, node) for node in nodes]
+
+
+def _let_go_of_who_was_left(request: StepRequest, job: Job, run: Run, ports: Ports) -> None:
+    """The nodes that were claimed carry the job now; those that it has left are nobody's."""
+    if not request.decision.is_move:
+        return
+    release_claims(job, ports, also=[task.node_id for task in run.tasks])
+    # Not only of the run before: that may be one that was recorded by a launch that broke off.
+    earlier = [task.node_id for known in ports.jobs.runs(job.job_id) for task in known.tasks]
+    free_nodes(job, earlier, ports)
+
+
+def _store_wait(request: StepRequest, job: Job, run: Run, token: str, ports: Ports) -> Wait:
+    reason = f"{job.job_id} restarted from its last checkpoint, as run {run.number}"
+    done: StepResult = result_of(request, ports, Outcome.DONE, reason)
+    wait = Wait(
+        kind=GANG_RUNNING,
+        key=run_key(job.job_id, run.number),
+        token=token,
+        incident_id=request.incident_id,
+        deadline_at=ports.clock() + timedelta(seconds=request.decision.deadline_seconds),
+        outstanding=frozenset(task.placement for task in run.tasks),
+        result_json=done.model_dump_json(),
+    )
+    ports.waits.save(wait)
+    return wait
+
+
+def strike_what_runs_already(wait: Wait, job: Job, number: int, ports: Ports) -> None:
+    """A rank that ran before the wait was stored has struck nothing: do it now."""
+    run = ports.jobs.get_run(job.job_id, number)
+    left: Wait | None = wait
+    for task in run.tasks if run else ():
+        if task.status == "RUNNING" or task.has_succeeded:
+            left = ports.waits.strike(wait.kind, wait.key, task.placement)
+    resume_if_complete(ports, left)
