@@ -10,8 +10,8 @@ from nodeheal.domain.fleet.node import OUT_OF_SERVICE
 from nodeheal.domain.recovery.approval_links import Answer
 from nodeheal.ports import Ports
 from nodeheal.services.operators.answer_approval import answer_approval, open_question
-from nodeheal.services.operators.brakes import pause_node, pause_pool, reset_breaker
 from nodeheal.services.operators.close_incident import close_incident
+from nodeheal.services.operators.operator_guardrails import pause_node, pause_pool, reset_breaker
 from nodeheal.services.operators.release_node import release_node
 from nodeheal.simulation.agenda import Agenda
 from nodeheal.simulation.chance import Chance, lognormal

@@ -11,7 +11,7 @@ from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import MaintenanceWindow, Weekday
 from nodeheal.domain.recovery import guardrails
 from nodeheal.domain.recovery.decision_context import DecisionContext
-from nodeheal.services.operators.brakes import pause_node, pause_pool
+from nodeheal.services.operators.operator_guardrails import pause_node, pause_pool
 from nodeheal.services.recovery import isolate_node, retire_broken
 from nodeheal.simulation.neighbours import observing
 from nodeheal.simulation.schedules import schedule

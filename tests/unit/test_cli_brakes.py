@@ -14,7 +14,7 @@ from nodeheal.contract.vocabulary import Action
 from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.ports import Ports
 from nodeheal.services.intake.ingest import ingest
-from nodeheal.services.operators.brakes import trip_breaker
+from nodeheal.services.operators.operator_guardrails import trip_breaker
 from nodeheal.services.operators.request_action import request_action
 from tests.unit.builders import ACT, NOW, memory_ports, node
 from tests.unit.test_approval import Asked

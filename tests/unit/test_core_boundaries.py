@@ -36,9 +36,9 @@ from nodeheal.operations.steps import reboot_node, run_diagnostics
 from nodeheal.ports import CommandStatus
 from nodeheal.services.intake.ingest import Ingested, ingest
 from nodeheal.services.jobs.launch_gang import launch_gang
+from nodeheal.services.recovery.build_decision_context import build_decision_context, is_running
 from nodeheal.services.recovery.decide_next_step import decide_next_step
 from nodeheal.services.recovery.isolate_node import isolate_node
-from nodeheal.services.recovery.look_around import is_running, look_around
 from nodeheal.services.recovery.look_once import look_once
 from nodeheal.services.recovery.reserve_attempt import why_no_attempt
 from nodeheal.services.recovery.wait_for_news import wait_for_news
@@ -546,7 +546,7 @@ def test_a_nodes_own_past_reaches_as_far_as_the_longer_of_the_two_windows() -> N
     days = ACT.correlation.other_job_window_seconds // DAY
     it.ports.nodes.record(xid(31, event_id="old", observed_at=later(-days * DAY)), "bert")
 
-    around = look_around(it.ports.incidents.history(it.id), it.ports, ACT).context
+    around = build_decision_context(it.ports.incidents.history(it.id), it.ports, ACT).context
 
     assert "old" in [sighting.event_id for sighting in around.observations]
 

@@ -18,8 +18,8 @@ from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.ports import Ports
 from nodeheal.services.intake.enroll_node import enroll_node
-from nodeheal.services.intake.hear_node import ASKED_AGAIN_SECONDS
 from nodeheal.services.intake.ingest import Ingested, ingest
+from nodeheal.services.intake.upsert_node import ASKED_AGAIN_SECONDS
 from nodeheal.services.intake.wakeup import on_node_booted
 from nodeheal.services.operators.request_action import request_action
 from nodeheal.services.recovery.decide_next_step import decide_next_step

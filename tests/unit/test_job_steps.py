@@ -30,7 +30,7 @@ from nodeheal.services.jobs.launch_job import launch_job
 from nodeheal.services.jobs.stop_job import stop_job
 from nodeheal.services.jobs.try_pairs import pairs_or_launch
 from nodeheal.services.jobs.watch_gang import at_work, tell_watch, watch_gang, why_held
-from nodeheal.services.operators.brakes import pause_node, pause_pool
+from nodeheal.services.operators.operator_guardrails import pause_node, pause_pool
 from nodeheal.services.steps import save_node
 from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, named, node, scheduler_in, waiting, xid
 

@@ -15,7 +15,7 @@ from nodeheal.operations.steps import wait_for_approval
 from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.jobs.launch_gang import GANG_RUNNING, launch_gang
 from nodeheal.services.jobs.stop_gang import run_key
-from nodeheal.services.operators.brakes import reset_breaker, trip_breaker
+from nodeheal.services.operators.operator_guardrails import reset_breaker, trip_breaker
 from nodeheal.services.operators.release_node import release_node
 from nodeheal.services.recovery.end_incident import end_incident
 from nodeheal.services.recovery.isolate_node import isolate_node

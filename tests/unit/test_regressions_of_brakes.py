@@ -31,7 +31,7 @@ from nodeheal.services.intake.ingest import Ingested, ingest
 from nodeheal.services.jobs.launch_gang import launch_gang
 from nodeheal.services.notify.compose_waiting import compose_question
 from nodeheal.services.operators import approval_page
-from nodeheal.services.operators.brakes import pause_node, reset_breaker, trip_breaker
+from nodeheal.services.operators.operator_guardrails import pause_node, reset_breaker, trip_breaker
 from nodeheal.services.operators.release_node import release_node
 from nodeheal.services.recovery.decide_next_step import decide_next_step
 from nodeheal.services.recovery.end_incident import end_incident

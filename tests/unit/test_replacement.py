@@ -20,7 +20,7 @@ from nodeheal.domain.policy.policy_models import Budget, InGroup, Mode, PoolPoli
 from nodeheal.domain.recovery.guardrails import keep_machine_reason
 from nodeheal.domain.recovery.incident import Incident, decision_entry, incident_id_of
 from nodeheal.services.intake import wakeup
-from nodeheal.services.operators.brakes import pause_pool
+from nodeheal.services.operators.operator_guardrails import pause_pool
 from nodeheal.services.recovery import new_machine
 from nodeheal.services.recovery.isolate_node import isolate_node
 from nodeheal.services.recovery.look_once import look_once

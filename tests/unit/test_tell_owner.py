@@ -24,7 +24,7 @@ from nodeheal.services.jobs.stop_gang import stop_gang
 from nodeheal.services.notify.compose_owner import About, compose_runs_again
 from nodeheal.services.notify.deliver_notification import notify
 from nodeheal.services.notify.layout import WIDTH
-from nodeheal.services.notify.tell_owner import tell_of_ending, tell_of_step
+from nodeheal.services.notify.notify_job_owner import notify_owner_of_ending, notify_owner_of_step
 from nodeheal.services.recovery.end_incident import end_incident
 from nodeheal.services.recovery.isolate_node import isolate_node
 from nodeheal.services.recovery.look_once import look_once
@@ -551,7 +551,7 @@ def test_only_a_step_that_stops_or_starts_a_job_is_told() -> None:
 
     for step in Step:
         told = isolated.model_copy(update={"step": step})
-        tell_of_step(it.ports.incidents.history(it.id), told, it.ports, ACT)
+        notify_owner_of_step(it.ports.incidents.history(it.id), told, it.ports, ACT)
         assert it.phases == [Phase.STOPPED] * (step is Step.ISOLATE), step
         it.ports.messenger.announced.clear()  # type: ignore[attr-defined]
 
@@ -564,7 +564,7 @@ def test_only_what_is_handed_over_is_told_to_stay_down(ending: Ending) -> None:
     it.ports.messenger.announced.clear()  # type: ignore[attr-defined]
     history = it.ports.incidents.history(it.id)
 
-    tell_of_ending(history, read_progress(history, ACT), decided, it.ports, ACT)
+    notify_owner_of_ending(history, read_progress(history, ACT), decided, it.ports, ACT)
 
     assert it.phases == [Phase.HANDED_OVER] * (ending is Ending.HANDED_TO_A_HUMAN)
 
@@ -577,7 +577,7 @@ def test_only_a_start_that_has_worked_is_told(outcome: Outcome) -> None:
     it.ports.messenger.announced.clear()  # type: ignore[attr-defined]
 
     told = launched.model_copy(update={"outcome": outcome})
-    tell_of_step(it.ports.incidents.history(it.id), told, it.ports, ACT)
+    notify_owner_of_step(it.ports.incidents.history(it.id), told, it.ports, ACT)
 
     assert it.phases == [Phase.RUNS_AGAIN] * (outcome is Outcome.DONE)
 
@@ -607,7 +607,7 @@ def test_a_job_that_is_down_already_comes_back_where_its_fault_does_not_wait_for
     history = it.ports.incidents.history(it.id)
     decided = Decision(step=Step.ISOLATE, reason="it failed", node_id=A)
     told = replace(history, turns=(Turn(decided, it.last),))
-    tell_of_step(told, it.last, it.ports, ACT)
+    notify_owner_of_step(told, it.last, it.ports, ACT)
 
     assert it.phases == [Phase.STOPPED] * is_told
 
@@ -623,6 +623,6 @@ def test_what_was_down_and_stays_down_is_told_though_nobody_has_waited_for_its_e
     history = it.ports.incidents.history(it.id)
     decided = Decision(step=Step.ESCALATE, reason="it is a human's", node_id=A, ending=Ending.HANDED_TO_A_HUMAN)
 
-    tell_of_ending(history, read_progress(history, ACT), decided, it.ports, ACT)
+    notify_owner_of_ending(history, read_progress(history, ACT), decided, it.ports, ACT)
 
     assert it.phases == [Phase.HANDED_OVER]

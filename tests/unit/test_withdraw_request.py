@@ -11,7 +11,7 @@ from nodeheal.contract.names import pool_line
 from nodeheal.contract.vocabulary import Action, Awaited, Ending, Escalation, IncidentState, NodeState, Outcome
 from nodeheal.domain.recovery.incident import event_entry, incident_id_of
 from nodeheal.services.intake.ingest import ingest
-from nodeheal.services.operators.brakes import trip_breaker
+from nodeheal.services.operators.operator_guardrails import trip_breaker
 from nodeheal.services.operators.request_action import request_action
 from nodeheal.services.operators.withdraw_request import withdraw_request
 from nodeheal.services.recovery.end_incident import end_incident

@@ -19,11 +19,11 @@ from nodeheal.domain.recovery.timeline_fold import SAME_EVENTS_AT_MOST
 from nodeheal.ports import Place
 from nodeheal.ports.signals import Draft
 from nodeheal.services.intake.enroll_node import enroll_node
-from nodeheal.services.intake.hear_node import ASKED_AGAIN_SECONDS
 from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.intake.new_nodes import on_first_boot
 from nodeheal.services.intake.node_rates import REPORTS_A_MINUTE
 from nodeheal.services.intake.take_signal import take_signal
+from nodeheal.services.intake.upsert_node import ASKED_AGAIN_SECONDS
 from nodeheal.services.intake.wakeup import on_machine_stopped
 from nodeheal.services.operators.answer_approval import answer_approval
 from nodeheal.services.operators.release_node import release_node

@@ -18,7 +18,7 @@ from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.services.intake.enroll_node import enroll_node
 from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.operators.answer_approval import answer_approval
-from nodeheal.services.operators.brakes import pause_node, pause_pool, reset_breaker, trip_breaker
+from nodeheal.services.operators.operator_guardrails import pause_node, pause_pool, reset_breaker, trip_breaker
 from nodeheal.services.operators.release_node import release_node
 from nodeheal.services.operators.request_action import request_action
 from nodeheal.services.operators.withdraw_request import withdraw_request

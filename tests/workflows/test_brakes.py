@@ -9,7 +9,7 @@ from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.approval_links import Answer, Question
 from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.operators.answer_approval import answer_approval
-from nodeheal.services.operators.brakes import pause_node, pause_pool, reset_breaker
+from nodeheal.services.operators.operator_guardrails import pause_node, pause_pool, reset_breaker
 from nodeheal.services.operators.release_node import release_node
 from tests.unit.builders import node, xid
 from tests.unit.test_decide_among_others import with_policy

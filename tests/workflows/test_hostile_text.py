@@ -22,7 +22,7 @@ from nodeheal.contract.vocabulary import Action, Verdict
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.approval_links import Answer
 from nodeheal.services.operators import approval_page
-from nodeheal.services.operators.brakes import pause_node, pause_pool
+from nodeheal.services.operators.operator_guardrails import pause_node, pause_pool
 from nodeheal.services.operators.request_action import request_action
 from tests.unit.builders import ACT, xid
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE, FakeCluster

@@ -17,7 +17,7 @@ from nodeheal.services.jobs.end_job import end_job
 from nodeheal.services.jobs.job_steps import save_job
 from nodeheal.services.jobs.submit_job import restart_job, submit_job
 from nodeheal.services.jobs.sweep_jobs import sweep_jobs
-from nodeheal.services.operators.brakes import pause_node, pause_pool
+from nodeheal.services.operators.operator_guardrails import pause_node, pause_pool
 from nodeheal.services.steps import save_node
 from tests.unit.builders import ACT, scheduler_in, xid
 from tests.workflows.job_cluster import NODES, Happening, JobCluster, Json, fails, finishes, is_recovered, spec

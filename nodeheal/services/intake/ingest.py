@@ -17,8 +17,8 @@ from nodeheal.domain.recovery.incident import History, Incident, fingerprint, in
 from nodeheal.ports import Ports
 from nodeheal.services.intake.add_event import add_event
 from nodeheal.services.intake.hangs import joined, note_first, why_not_of_this_run
-from nodeheal.services.intake.hear_node import enrolled_node
 from nodeheal.services.intake.node_rates import Rate, rate_of
+from nodeheal.services.intake.upsert_node import enrolled_node
 from nodeheal.services.recovery.queue import IN_LINE
 from nodeheal.services.recovery.wait_for_news import bring_news
 from nodeheal.services.steps import SAVE_TRIES

@@ -16,8 +16,8 @@ from nodeheal.operations.engine import answered, command_failed, reconcile, reco
 from nodeheal.operations.freeze_evidence import EvidenceAnswer
 from nodeheal.ports import Ports, Wait
 from nodeheal.ports.scheduler import TaskChange
-from nodeheal.services.intake.hear_node import enrolled_node
 from nodeheal.services.intake.node_rates import limited
+from nodeheal.services.intake.upsert_node import enrolled_node
 from nodeheal.services.jobs.await_nodes import JOB_NODES
 from nodeheal.services.jobs.check_nodes import take_answer, take_refusal
 from nodeheal.services.jobs.early_end import early_end, words_of

@@ -9,7 +9,7 @@ from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.jobs.job import GangTask, Job
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.ports import Ports
-from nodeheal.services.steps import tell
+from nodeheal.services.steps import add_timeline_entry
 
 ASKED = "checkpoint-asked"
 
@@ -29,9 +29,11 @@ def ask_for_checkpoint(
     try:
         _ask(nodes, peers, job, ports, policy)
     except Exception as error:  # a surprise here costs some steps of training; stopping here would cost the recovery
-        tell(request, ports, "checkpoint-not-asked", f"{job.job_id} could not be asked for a checkpoint: {error}"[:500])
+        add_timeline_entry(
+            request, ports, "checkpoint-not-asked", f"{job.job_id} could not be asked for a checkpoint: {error}"[:500]
+        )
         return
-    tell(request, ports, ASKED, f"{job.job_id} is asked for a checkpoint before it is stopped")
+    add_timeline_entry(request, ports, ASKED, f"{job.job_id} is asked for a checkpoint before it is stopped")
 
 
 def _ask(nodes: Sequence[Node], peers: Sequence[Node], job: Job, ports: Ports, policy: RecoveryPolicy) -> None:

@@ -8,7 +8,7 @@ from nodeheal.ports import Ports
 from nodeheal.services.jobs.job_nodes import call_next_job, leave, release_claims
 from nodeheal.services.jobs.job_steps import end_of_job, job_of_request, save_job
 from nodeheal.services.jobs.start_gang import written_off
-from nodeheal.services.notify.tell_job import tell_of_end
+from nodeheal.services.notify.notify_job_lifecycle import notify_of_end
 
 
 def end_job(request: JobRequest, ports: Ports) -> JobResult:
@@ -24,5 +24,5 @@ def end_job(request: JobRequest, ports: Ports) -> JobResult:
     # Last: from now on no sweep looks after what is left.
     job = save_job(ports, job.job_id, state=request.ending, summary=request.reason, stop_wanted="")
     call_next_job(job.pool, ports)
-    lost = tell_of_end(job, request, ports)
+    lost = notify_of_end(job, request, ports)
     return end_of_job(request, JobStep.END, request.ending, f"{request.reason}{lost}", ports)

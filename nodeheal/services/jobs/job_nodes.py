@@ -14,7 +14,7 @@ from nodeheal.domain.jobs.placement import Placement, choose
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.ports import Ports
 from nodeheal.services.jobs.stop_gang import may_write, nodes_of_gang
-from nodeheal.services.steps import let_go, resume
+from nodeheal.services.steps import clear_if_owner, resume
 
 # An SSM agent that could not reach its service sleeps for up to an hour before it tries again.
 ASKED_AGAIN_SECONDS = 3_600
@@ -92,7 +92,7 @@ def release_claims(job: Job, ports: Ports, also: Collection[str] = (), but: Coll
     listed = [node.node_id for node in ports.nodes.in_pool(job.pool) if node.claimed_by == job.job_id]
     for name in dict.fromkeys([*listed, *also]):
         if name not in but:
-            let_go(ports, name, claimed_by=job.job_id)
+            clear_if_owner(ports, name, claimed_by=job.job_id)
 
 
 def job_checks_due(job: Job, nodes: Sequence[Node], now: datetime) -> list[Node]:
@@ -145,7 +145,7 @@ def claim_stand_ins(job: Job, count: int, ports: Ports) -> list[Node] | None:
     if len(found) == count:
         return found
     for node in new:
-        let_go(ports, node.node_id, claimed_by=job.job_id)
+        clear_if_owner(ports, node.node_id, claimed_by=job.job_id)
     return None
 
 
@@ -163,7 +163,7 @@ def free_nodes(job: Job, names: Iterable[str], ports: Ports) -> None:
     kept = nodes_it_has(job, ports)
     for name in dict.fromkeys(names):
         if name not in kept:
-            let_go(ports, name, job_id=job.job_id)
+            clear_if_owner(ports, name, job_id=job.job_id)
 
 
 def nodes_it_has(job: Job, ports: Ports) -> frozenset[str]:

@@ -10,7 +10,7 @@ from nodeheal.domain.recovery.incident import History
 from nodeheal.domain.recovery.progress import read_progress
 from nodeheal.ports import Ports
 from nodeheal.services.jobs.job_nodes import release_claims
-from nodeheal.services.steps import let_go
+from nodeheal.services.steps import clear_if_owner
 
 
 def let_go_of_stand_ins(history: History, ports: Ports, policy: RecoveryPolicy) -> None:
@@ -21,7 +21,7 @@ def let_go_of_stand_ins(history: History, ports: Ports, policy: RecoveryPolicy) 
         if turn.decision.step is not Step.DIAGNOSE or not turn.decision.is_move:
             continue
         proven = partial(_proven, passed=passed)
-        let_go(ports, turn.decision.node_id, also=proven, open_incident=history.incident.incident_id)
+        clear_if_owner(ports, turn.decision.node_id, also=proven, open_incident=history.incident.incident_id)
 
 
 def let_go_of_claims(history: History, ports: Ports) -> None:

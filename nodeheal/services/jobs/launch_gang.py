@@ -22,7 +22,7 @@ from nodeheal.services.jobs.job_stand_in import let_go_of_stand_ins
 from nodeheal.services.jobs.start_gang import abandon, record_run, start_ranks, was_refused
 from nodeheal.services.jobs.stop_gang import current_run, is_newer_than_fault, left_of, run_key
 from nodeheal.services.recovery.reserve_attempt import why_no_attempt
-from nodeheal.services.steps import node_of, result_of, resume_if_complete, tell, token_of
+from nodeheal.services.steps import add_timeline_entry, node_of, result_of, resume_if_complete, token_of
 
 GANG_RUNNING = "gang_running"
 _NOT_OURS = {
@@ -80,7 +80,7 @@ def launch_gang(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> N
         return
     wait = _store_wait(request, job, last, token, ports)
     where = ", ".join(f"rank {task.rank} on {task.node_id}" for task in last.tasks)
-    tell(request, ports, "launched", f"launching {job.job_id} as run {last.number}: {where}")
+    add_timeline_entry(request, ports, "launched", f"launching {job.job_id} as run {last.number}: {where}")
     try:
         start_ranks(job, last, ports, policy)
     except (PlacementRefused, NotFound) as refusal:
@@ -150,7 +150,7 @@ def _without_the_unfit(
         return nodes
     places = dict(zip(unfit, others, strict=True))
     told = ", ".join(f"{other.node_id} takes the place of {name}" for name, other in places.items())
-    tell(request, ports, "moved", f"{job.job_id}: {told}")
+    add_timeline_entry(request, ports, "moved", f"{job.job_id}: {told}")
     return [places.get(node.node_id, node) for node in nodes]
 
 

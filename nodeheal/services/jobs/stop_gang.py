@@ -13,7 +13,14 @@ from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.ports import Ports, Wait
 from nodeheal.services.jobs.ask_for_checkpoint import ask_for_checkpoint
 from nodeheal.services.jobs.start_gang import note_started
-from nodeheal.services.steps import SAVE_TRIES, result_of, resume_if_complete, tell, token_of, where_to_look
+from nodeheal.services.steps import (
+    SAVE_TRIES,
+    add_timeline_entry,
+    result_of,
+    resume_if_complete,
+    token_of,
+    where_to_look,
+)
 
 GANG_STOPPED = "gang_stopped"
 
@@ -60,7 +67,7 @@ def stop_and_resume(request: StepRequest, ports: Ports, policy: RecoveryPolicy, 
     await_end(run, request.incident_id, ports)
     ask_for_checkpoint(job, alive, request, ports, policy)
     names = ", ".join(f"rank {task.rank} on {task.node_id}" for task in alive)
-    tell(request, ports, "gang-stopping", f"stopping {job.job_id}, with its grace: {names}")
+    add_timeline_entry(request, ports, "gang-stopping", f"stopping {job.job_id}, with its grace: {names}")
     for task in alive:
         if task.task_id:
             ports.scheduler_for(job).stop_rank(job.cluster, task.task_id, f"nodeheal: recovery {request.incident_id}")

@@ -9,7 +9,7 @@ from nodeheal.domain.jobs.job import Job, Run
 from nodeheal.ports import Ports, Wait
 from nodeheal.services.jobs.job_steps import DEADLINES, job_of_request, job_result, job_token, request_id_of, save_job
 from nodeheal.services.jobs.stop_gang import current_run
-from nodeheal.services.notify.tell_job import tell_of_start
+from nodeheal.services.notify.notify_job_lifecycle import notify_of_start
 from nodeheal.services.steps import resume
 
 JOB_WATCH = "job_watch"
@@ -30,7 +30,7 @@ def watch_gang(request: JobRequest, ports: Ports) -> None:
         )
     )
     if job.state is JobState.RUNNING:
-        lost = tell_of_start(job, ports)
+        lost = notify_of_start(job, ports)
         save_job(ports, job.job_id, summary=f"run {job.current_run} is under way{lost}")
     tell_watch(job.job_id, ports)  # what happened before the wait was stored has told nobody
 

@@ -7,7 +7,7 @@ from nodeheal.domain.recovery.incident import TimelineEntry
 from nodeheal.operations.approve import answer_id, find_question, recorded_answer
 from nodeheal.operations.engine import reconcile
 from nodeheal.ports import Ports
-from nodeheal.services.operators.consequences import why_paused
+from nodeheal.services.operators.describe_answer import why_paused
 
 _SAID = {Answer.approve: "approved", Answer.refuse: "refused"}
 

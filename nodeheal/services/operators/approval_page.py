@@ -9,7 +9,7 @@ from nodeheal.domain.recovery.approval_links import Answer
 from nodeheal.domain.recovery.incident import History
 from nodeheal.ports import Ports
 from nodeheal.services.operators.answer_approval import Answered
-from nodeheal.services.operators.consequences import meant_by
+from nodeheal.services.operators.describe_answer import describe_answer
 
 LONGEST_NAME, LONGEST_WHY = 80, 300
 # Both fields in an alphabet of which each character takes twelve in a form, and room for another page's habits.
@@ -32,7 +32,7 @@ def question(history: History, turn: int, answer: Answer, ports: Ports) -> str:
     incident = history.incident
     asked = history.turns[turn - 1].decision if 0 < turn <= len(history.turns) else None
     word, style = _ASKED[answer]
-    does = meant_by(asked, incident, ports)[answer] if asked else ""
+    does = describe_answer(asked, incident, ports)[answer] if asked else ""
     facts = {
         "Node": f"{incident.node_id} (pool {incident.pool})",
         "Job": incident.job_id or "none of ours",

@@ -13,7 +13,7 @@ from nodeheal.services.jobs.job_nodes import nodes_it_has
 from nodeheal.services.operators.close_incident import write_closed
 from nodeheal.services.recovery.undo_isolation import incident_of, is_a_humans, is_left_isolated, undo_isolation
 from nodeheal.services.recovery.wait_for_news import bring_news
-from nodeheal.services.steps import SAVE_TRIES, let_go, node_of
+from nodeheal.services.steps import SAVE_TRIES, clear_if_owner, node_of
 
 
 def release_node(node_id: str, why: str, ports: Ports, *, retire: bool = False) -> Node:
@@ -76,7 +76,7 @@ def _let_go_of_stand_ins(node: Node, ports: Ports) -> None:
     for other in ports.nodes.in_pool(node.pool):
         if other.node_id == node.node_id or other.open_incident != node.open_incident:
             continue
-        let_go(ports, other.node_id, open_incident=node.open_incident)
+        clear_if_owner(ports, other.node_id, open_incident=node.open_incident)
 
 
 def _close(node: Node, why: str, ports: Ports) -> None:

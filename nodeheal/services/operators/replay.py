@@ -17,8 +17,8 @@ from nodeheal.domain.fleet.node import OUT_OF_SERVICE, Node
 from nodeheal.domain.jobs.job import GangTask, Job, Run
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.ports import Ports
-from nodeheal.services.intake.hear_node import as_told
 from nodeheal.services.intake.ingest import Ingested, ingest
+from nodeheal.services.intake.upsert_node import node_from_report
 from nodeheal.services.recovery.decide_next_step import decide_next_step
 from nodeheal.services.recovery.end_incident import end_incident
 from nodeheal.services.recovery.pool_size import slots_of
@@ -164,7 +164,7 @@ class Replay:
             task = GangTask(event.node_id, 0, event.boot_id, "", status="RUNNING")
             self._ports.jobs.save_run(Run(one.job_id, 1, event.observed_at, "replayed", (task,)))
         if node is None:
-            self._ports.nodes.save(replace(as_told(event, event.observed_at), job_id=one.job_id))
+            self._ports.nodes.save(replace(node_from_report(event, event.observed_at), job_id=one.job_id))
         elif one.job_id is not None and node.job_id != one.job_id:
             self._end_job(node.job_id)
             save_node(self._ports, node, job_id=one.job_id)

@@ -15,9 +15,9 @@ from nodeheal.domain.recovery.progress import read_progress
 from nodeheal.ports import Ports
 from nodeheal.services.jobs.job_stand_in import let_go_of_stand_ins
 from nodeheal.services.notify.compose_waiting import compose_waiting
-from nodeheal.services.notify.tell_owner import tell_of_step
-from nodeheal.services.operators.brakes import trip_breaker
-from nodeheal.services.recovery.look_around import look_around
+from nodeheal.services.notify.notify_job_owner import notify_owner_of_step
+from nodeheal.services.operators.operator_guardrails import trip_breaker
+from nodeheal.services.recovery.build_decision_context import build_decision_context
 from nodeheal.services.recovery.look_once import look_once
 from nodeheal.services.steps import node_of
 
@@ -29,7 +29,7 @@ def decide_next_step(request: DecideRequest, ports: Ports, policy: RecoveryPolic
         return history.turns[request.turn].decision
     request = _witnessed(_looked(request, history, ports), history, ports)
     entries, history = _with_result(request, history)
-    tell_of_step(history, request.result, ports, policy)
+    notify_owner_of_step(history, request.result, ports, policy)
     if read_progress(history, policy).stand_in_failed:
         let_go_of_stand_ins(history, ports, policy)  # before it could be taken for a spare of this incident
     decision, has_tripped = _decide(history, ports, policy)
@@ -58,7 +58,7 @@ def _decide(history: History, ports: Ports, policy: RecoveryPolicy) -> tuple[Dec
 
     Where so many nodes fail for one cause that the breaker must open, it is open before anything is decided.
     """
-    seen = look_around(history, ports, policy)
+    seen = build_decision_context(history, ports, policy)
     cause = breaker_cause(seen, policy, ports.clock())
     if cause is not None:
         found = seen.context.pool

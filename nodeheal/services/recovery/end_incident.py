@@ -22,8 +22,8 @@ from nodeheal.services.jobs.stop_gang import current_run
 from nodeheal.services.jobs.watch_gang import tell_watch
 from nodeheal.services.notify.compose import compose
 from nodeheal.services.notify.compose_dropped import compose_dropped
-from nodeheal.services.notify.tell_owner import tell_of_ending
-from nodeheal.services.recovery.look_around import is_running
+from nodeheal.services.notify.notify_job_owner import notify_owner_of_ending
+from nodeheal.services.recovery.build_decision_context import is_running
 from nodeheal.services.recovery.new_node_places import free_place
 from nodeheal.services.recovery.queue import wake_for_free_slots
 from nodeheal.services.recovery.unmanaged_tasks import restart_unmanaged_tasks
@@ -67,7 +67,7 @@ def end_incident(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> 
     detail_type = INCIDENT_ESCALATED if is_handed_over else INCIDENT_CLOSED
     if is_handed_over or not closed.is_of_new_node:  # a new node that passes is no news
         ports.messenger.announce(detail_type, _email(history, seen, decided, node, ports))
-    tell_of_ending(history, seen, decided, ports, policy)
+    notify_owner_of_ending(history, seen, decided, ports, policy)
     return result_of(request, ports, Outcome.DONE, decided.reason)
 
 

@@ -17,7 +17,7 @@ from nodeheal.services.recovery.new_node_places import has_place
 from nodeheal.services.recovery.pool_size import slots_of
 from nodeheal.services.recovery.queue import in_line_before, wake_queue
 from nodeheal.services.recovery.unmanaged_tasks import stop_unmanaged_tasks
-from nodeheal.services.steps import SAVE_TRIES, node_of, result_of, save_node, tell, token_of
+from nodeheal.services.steps import SAVE_TRIES, add_timeline_entry, node_of, result_of, save_node, token_of
 
 DRAINED = "isolated"
 HOLDERS_TOLD = 5
@@ -57,7 +57,7 @@ def isolate_node(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> 
         _undo(node, ports)
         _answer(request, ports, Outcome.FAILED, str(denied))
         return
-    tell(request, ports, DRAINED, f"{node.node_id} takes no new work (draining)")
+    add_timeline_entry(request, ports, DRAINED, f"{node.node_id} takes no new work (draining)")
     guests = stop_unmanaged_tasks(request, node, placement, ports, policy)
     why = f"drained, and its gang has stopped{guests}"
     done = result_of(request, ports, Outcome.DONE, why, facts=Isolated(is_drained=True))

@@ -33,7 +33,15 @@ from nodeheal.services.recovery.new_machine import (
 from nodeheal.services.recovery.replacement_slots import REPLACEMENT, claim_slot, free_slot
 from nodeheal.services.recovery.reserve_attempt import give_attempt_back
 from nodeheal.services.recovery.stand_in import stand_in_of
-from nodeheal.services.steps import enter_state, forget, node_of, result_of, tell, token_of, told_line
+from nodeheal.services.steps import (
+    add_timeline_entry,
+    enter_state,
+    find_timeline_entry,
+    forget,
+    node_of,
+    result_of,
+    token_of,
+)
 
 _GIVEN_UP = "given-up"  # the line of the timeline that says that EC2 was asked to take the broken one away
 
@@ -75,7 +83,7 @@ def replace_machine(request: StepRequest, node: Node, ports: Ports, knobs: Repla
 
 def give_up(request: StepRequest, ports: Ports, why: str, facts: Refused | None = None) -> None:
     """Resume with a refusal. Nothing was replaced, so nothing is spent: the attempt is there again later."""
-    is_given_up = told_line(request, ports, _GIVEN_UP) is not None
+    is_given_up = find_timeline_entry(request, ports, _GIVEN_UP) is not None
     give_attempt_back(request, ports, "no machine was to be had in its place" if is_given_up else "")
     ports.workflows.resume(token_of(request), result_of(request, ports, Outcome.REFUSED, why, facts=facts))
 
@@ -141,14 +149,14 @@ def _leave_to_group(request: StepRequest, wait: Wait, alive: Machine | None, por
         if not _given_back(request, wait, alive, how, ports):
             return
         done = "terminated in" if how is GiveBack.TERMINATE else "marked unhealthy in"
-        tell(request, ports, _GIVEN_UP, f"{wait.key} {done} group {group_of(wait)}, which makes another")
+        add_timeline_entry(request, ports, _GIVEN_UP, f"{wait.key} {done} group {group_of(wait)}, which makes another")
     find_new_node(asked, ports)  # a group that had no capacity for an earlier attempt may have had it since
 
 
 def _terminate_first(request: StepRequest, wait: Wait, alive: Machine, ports: Ports) -> None:
     ports.waits.save(replace(wait, command_id=TERMINATING))
     if _given_back(request, wait, alive, GiveBack.TERMINATE, ports):
-        tell(request, ports, _GIVEN_UP, f"{wait.key} terminated, to make room for its successor")
+        add_timeline_entry(request, ports, _GIVEN_UP, f"{wait.key} terminated, to make room for its successor")
 
 
 def _given_back(request: StepRequest, wait: Wait, machine: Machine, how: GiveBack, ports: Ports) -> bool:
@@ -177,7 +185,9 @@ def _launch(request: StepRequest, wait: Wait, machine: Machine, ports: Ports, kn
         return
     launched = replace(wait, command_id=new, twin=(NEW_MACHINE, new))
     _save_with_twin(launched, ports)
-    tell(request, ports, "launched", f"{new} launched from {machine.launch_template}, to take {wait.key}'s place")
+    add_timeline_entry(
+        request, ports, "launched", f"{new} launched from {machine.launch_template}, to take {wait.key}'s place"
+    )
     find_new_node(launched, ports)
 
 

@@ -6,7 +6,7 @@ from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.recovery import attempt_budget
 from nodeheal.ports import Ports
 from nodeheal.services.recovery.new_node_places import has_place
-from nodeheal.services.steps import tell
+from nodeheal.services.steps import add_timeline_entry
 
 
 def why_not_act(node: Node, request: StepRequest, ports: Ports, *more_states: NodeState) -> str:
@@ -27,7 +27,7 @@ def why_no_attempt(request: StepRequest, ports: Ports) -> str:
     granted, told = _reserve(request, ports)
     if not granted:
         return f"{told} are spent"
-    tell(request, ports, "attempt-reserved", f"attempt reserved: {told}")
+    add_timeline_entry(request, ports, "attempt-reserved", f"attempt reserved: {told}")
     return ""
 
 
@@ -40,7 +40,7 @@ def refund_attempt(request: StepRequest, ports: Ports) -> None:
 def give_attempt_back(request: StepRequest, ports: Ports, why: str = "") -> None:
     """The same, and say so in the incident. `why`: where it is not that nothing was touched."""
     refund_attempt(request, ports)
-    tell(request, ports, "attempt-refunded", f"attempt given back: {why or 'nothing was touched'}")
+    add_timeline_entry(request, ports, "attempt-refunded", f"attempt given back: {why or 'nothing was touched'}")
 
 
 def _reserve(request: StepRequest, ports: Ports) -> tuple[bool, str]:

@@ -8,8 +8,8 @@ from nodeheal.domain.fleet.node import Node, moved
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.guardrails import keep_machine_reason
 from nodeheal.ports import Ports
-from nodeheal.services.operators.consequences import why_paused
-from nodeheal.services.steps import node_of, save_node, tell
+from nodeheal.services.operators.describe_answer import why_paused
+from nodeheal.services.steps import add_timeline_entry, node_of, save_node
 
 
 def retire_broken(broken_id: str, request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> str:
@@ -30,7 +30,7 @@ def retire_broken(broken_id: str, request: StepRequest, ports: Ports, policy: Re
     )  # may raise: before anything is touched
     kept = _held(request, ports, policy) or _give_back(node, request, ports)
     if kept:
-        tell(request, ports, "not-given-back", f"{broken_id} could not be given back: {kept}")
+        add_timeline_entry(request, ports, "not-given-back", f"{broken_id} could not be given back: {kept}")
         return kept
     retired = moved(quarantined, NodeState.RETIRED, "replaced by a proven node", ports.clock())
     save_node(ports, node, state=retired.state, state_reason=retired.state_reason, job_id=None)
@@ -52,5 +52,7 @@ def _give_back(node: Node, request: StepRequest, ports: Ports) -> str:
         ports.machines.give_back(machine, GiveBack.TERMINATE)
     except MachineRefused as refusal:
         return str(refusal)
-    tell(request, ports, "given-back", f"{node.node_id} terminated, now that another node is proven in its place")
+    add_timeline_entry(
+        request, ports, "given-back", f"{node.node_id} terminated, now that another node is proven in its place"
+    )
     return ""

@@ -14,7 +14,7 @@ from nodeheal.ports import Ports
 from nodeheal.services.recovery.isolate_node import switch_on
 from nodeheal.services.recovery.queue import wake_queue
 from nodeheal.services.recovery.retire_broken import retire_broken
-from nodeheal.services.steps import node_of, result_of, save_node, tell
+from nodeheal.services.steps import add_timeline_entry, node_of, result_of, save_node
 
 
 def return_to_service(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> StepResult:
@@ -39,7 +39,7 @@ def return_to_service(request: StepRequest, ports: Ports, policy: RecoveryPolicy
     ports.pools.release(node.pool, node.node_id)
     wake_queue(node.pool, ports)
     where = "in service" if is_new else f"back in service, on probation until {until:%H:%M:%S} UTC"
-    tell(request, ports, "returned", f"{node.node_id} is {where}")
+    add_timeline_entry(request, ports, "returned", f"{node.node_id} is {where}")
     return result_of(request, ports, Outcome.DONE, where.split(",")[0], boot_id=node.boot_id)
 
 
@@ -65,7 +65,7 @@ def _join(
     _let_work(new, ports)
     kept = retire_broken(broken_id, request, ports, policy)
     wake_queue(new.pool, ports)
-    tell(request, ports, "returned", f"{new.node_id} serves in the place of {broken_id}")
+    add_timeline_entry(request, ports, "returned", f"{new.node_id} serves in the place of {broken_id}")
     left = f"; {broken_id} could not be given back and stays for a human: {kept}" if kept else ""
     told = f"{new.node_id} is in service{left}"
     return result_of(request, ports, Outcome.DONE, told, boot_id=new.boot_id, facts=Returned(is_broken_left=bool(kept)))

@@ -11,7 +11,15 @@ from nodeheal.domain.fleet.node import Node, moved
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.incident import TimelineEntry
 from nodeheal.ports import Ports
-from nodeheal.services.steps import SAVE_TRIES, entry_id, let_go, node_of, result_of, save_node, tell
+from nodeheal.services.steps import (
+    SAVE_TRIES,
+    add_timeline_entry,
+    clear_if_owner,
+    entry_id,
+    node_of,
+    result_of,
+    save_node,
+)
 
 # Names the line of the timeline that says which new node is this turn's. The first one that is written holds.
 _STAND_IN = "stand-in"
@@ -52,7 +60,7 @@ def claim_new(request: StepRequest, new: Node, ports: Ports) -> bool:
     ports.incidents.append(request.incident_id, line)
     if stand_in_of(request, ports) == new.node_id:
         return True
-    let_go(ports, new.node_id, open_incident=request.incident_id)
+    clear_if_owner(ports, new.node_id, open_incident=request.incident_id)
     return False
 
 
@@ -67,7 +75,9 @@ def put_in_place(request: StepRequest, broken: Node, spare: Node, ports: Ports, 
     if broken.state is not NodeState.RETIRED:  # by a recovery that has gone on; what is told late changes nothing
         quarantined = moved(broken, NodeState.QUARANTINED, request.decision.reason, ports.clock())
         save_node(ports, broken, state=quarantined.state, state_reason=quarantined.state_reason, job_id=None)
-    tell(request, ports, "swapped", f"{what} {spare.node_id} stands in for {broken.node_id}, which is quarantined")
+    add_timeline_entry(
+        request, ports, "swapped", f"{what} {spare.node_id} stands in for {broken.node_id}, which is quarantined"
+    )
     reason = f"swapped for {what} {spare.node_id}"
     return result_of(request, ports, Outcome.DONE, reason, boot_id=spare.boot_id, replacement_node_id=spare.node_id)
 

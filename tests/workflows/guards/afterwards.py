@@ -12,7 +12,7 @@ from nodeheal.services.jobs import (
     sweep_jobs,
     watch_gang,
 )
-from nodeheal.services.recovery import end_incident, look_around, queue
+from nodeheal.services.recovery import build_decision_context, end_incident, queue
 from tests.workflows.guards.guard import Guard, taken_for_saved
 from tests.workflows.scenarios import afterwards as when
 from tests.workflows.scenarios import ends, jobs, launches, news, writes
@@ -158,7 +158,7 @@ GUARDS = (
     ),
     Guard(
         "that an incident is over, for who waits for the job",
-        look_around._may_relaunch,
+        build_decision_context._may_relaunch,
         "history.incident.is_under_way",
         when.the_incident_on_its_node_has_ended,
         "True",

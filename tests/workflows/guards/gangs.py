@@ -10,7 +10,7 @@ from nodeheal.services.jobs import (
     stop_gang,
     watch_gang,
 )
-from nodeheal.services.recovery import look_around
+from nodeheal.services.recovery import build_decision_context
 from tests.workflows.guards.guard import Guard
 from tests.workflows.scenarios import gangs as when
 from tests.workflows.scenarios import jobs
@@ -118,7 +118,7 @@ GUARDS = (
     ),
     Guard(
         "that a stand-in is not opted out",
-        look_around._ways_out,
+        build_decision_context._ways_out,
         "not policy.why_opted_out(node.node_id)",
         when.the_only_free_node_is_opted_out_when_it_could_move,
         "True",

@@ -2,7 +2,7 @@
 
 from nodeheal.services.intake import wakeup
 from nodeheal.services.jobs import ask_after_ranks, job_nodes, launch_gang, launch_job, stop_gang
-from nodeheal.services.recovery import look_around
+from nodeheal.services.recovery import build_decision_context
 from tests.workflows.guards.guard import Guard
 from tests.workflows.scenarios import launches as when
 
@@ -109,7 +109,7 @@ GUARDS = (
     ),
     Guard(
         "that a job is whole after a boot",
-        look_around._is_broken,
+        build_decision_context._is_broken,
         "has_rebooted_since(task, node)",
         when.a_rank_runs_on_the_boot_after_the_one_it_was_sent_on,
         "task.boot_id != node.boot_id",

@@ -31,7 +31,7 @@ GUARDS = (
     ),
     Guard(
         "whose node is freed",
-        steps.let_go,
+        steps.clear_if_owner,
         "any((getattr(node, name) != whose for name, whose in held.items()))",
         when.another_job_runs_where_this_one_was,
     ),

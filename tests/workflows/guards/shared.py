@@ -2,7 +2,7 @@
 
 from nodeheal.domain.faults import correlation
 from nodeheal.domain.recovery import decide, guardrails
-from nodeheal.services.intake import hear_silence, ingest
+from nodeheal.services.intake import ingest, liveness
 from nodeheal.services.jobs import job_nodes, launch_gang, stop_gang
 from nodeheal.services.operators import withdraw_request
 from nodeheal.services.recovery import look_once, new_machine, stand_in
@@ -137,7 +137,7 @@ GUARDS = (
     ),
     Guard(
         "that a gang runs",
-        hear_silence._ask_gang,
+        liveness._ask_gang,
         "run_on",
         when.the_gang_of_a_silent_node_has_ended,
         "True",

@@ -82,7 +82,7 @@ GUARDS = (
     ),
     Guard(
         "whose claim is let go",
-        steps.let_go,
+        steps.clear_if_owner,
         "any((getattr(node, name) != whose for name, whose in held.items()))",
         when.another_job_has_a_node_that_is_let_go,
     ),
@@ -135,7 +135,7 @@ GUARDS = (
     # Where it went on meanwhile
     Guard(
         "whose stand-in is let go at the end",
-        steps.let_go,
+        steps.clear_if_owner,
         "any((getattr(node, name) != whose for name, whose in held.items()))",
         when.its_stand_in_is_anothers_by_the_end,
     ),

@@ -2,7 +2,7 @@
 
 from nodeheal.services.intake import wakeup
 from nodeheal.services.jobs import start_gang, stop_gang, stop_job, submit_job, sweep_jobs, try_pairs, watch_gang
-from nodeheal.services.notify import tell_owner
+from nodeheal.services.notify import notify_job_owner
 from tests.workflows.guards.guard import Guard
 from tests.workflows.scenarios import afterwards, gangs, launches
 from tests.workflows.scenarios import watched as when
@@ -113,13 +113,13 @@ GUARDS = (
     # Watched
     Guard(
         "that a job has an owner",
-        tell_owner._about,
+        notify_job_owner._about,
         "job.owner is None",
         when.a_job_of_nobody_is_brought_back,
     ),
     Guard(
         "that there is nobody to tell",
-        tell_owner._of_step,
+        notify_job_owner._of_step,
         "about is None",
         when.a_job_of_nobody_is_brought_back,
     ),

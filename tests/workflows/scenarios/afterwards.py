@@ -21,8 +21,8 @@ from nodeheal.services.jobs.judge_checks import ROUNDS, choose_others
 from nodeheal.services.jobs.start_gang import record_run, start_ranks
 from nodeheal.services.jobs.sweep_jobs import sweep_jobs
 from nodeheal.services.jobs.watch_gang import at_work
-from nodeheal.services.operators.brakes import pause_node, pause_pool
-from nodeheal.services.recovery import end_incident, look_around
+from nodeheal.services.operators.operator_guardrails import pause_node, pause_pool
+from nodeheal.services.recovery import build_decision_context, end_incident
 from nodeheal.services.recovery.queue import wake_queue
 from nodeheal.services.steps import no_diagnosis_yet
 from tests.unit.builders import NOW, node, under_way, xid
@@ -188,7 +188,7 @@ def the_incident_on_its_node_waits_for_its_end() -> list[str]:
 def the_incident_on_its_node_has_ended() -> list[str]:
     it, mine = opened()
     _is_of_the_job(it, mine.incident_id, state=IncidentState.ESCALATED, ending=Ending.HANDED_TO_A_HUMAN)
-    waits = look_around._may_relaunch(mine.incident_id, it.plain)
+    waits = build_decision_context._may_relaunch(mine.incident_id, it.plain)
     return [*_is_waited_for(it), *(["who waits for the job's end waits for one that has ended"] if waits else [])]
 
 

@@ -13,7 +13,7 @@ from nodeheal.services.intake.take_signal import take_draft
 from nodeheal.services.jobs.ask_for_checkpoint import ask_for_checkpoint
 from nodeheal.services.notify.deliver_notification import notify
 from nodeheal.services.notify.warn_job import warn_job
-from nodeheal.services.operators.brakes import reset_breaker
+from nodeheal.services.operators.operator_guardrails import reset_breaker
 from nodeheal.services.operators.release_node import release_node
 from tests.unit.builders import node, started_job, xid
 from tests.workflows.breaking_world import ACTS, BreakingWorld

@@ -21,7 +21,7 @@ from nodeheal.services.operators.release_node import release_node
 from nodeheal.services.recovery.isolate_node import DRAINED
 from nodeheal.services.recovery.look_once import look_once
 from nodeheal.services.recovery.stand_in import claim_spare
-from nodeheal.services.steps import no_diagnosis_yet, tell
+from nodeheal.services.steps import add_timeline_entry, no_diagnosis_yet
 from tests.unit.builders import NOW, node, started_job, under_way, xid
 from tests.unit.test_replacement import A, B, Pool
 from tests.workflows.breaking_world import ACTS
@@ -93,7 +93,7 @@ def it_is_drained_at_the_deadline() -> list[str]:
     it, mine = opened()
     it.is_written(state=NodeState.ISOLATED)
     asks = mine.model_copy(update={"decision": mine.decision.model_copy(update={"step": Step.ISOLATE, "job_id": None})})
-    tell(asks, it.plain, DRAINED, "drained")
+    add_timeline_entry(asks, it.plain, DRAINED, "drained")
     seen = it.does(lambda: look_once(asks, it.ports))
     return [] if seen.outcome is Outcome.DONE else [f"it is drained, and nothing runs there: {seen.reason}"]
 

@@ -17,7 +17,7 @@ from nodeheal.services.jobs.launch_job import launch_job
 from nodeheal.services.jobs.start_gang import abandon
 from nodeheal.services.jobs.stop_gang import stop_and_resume
 from nodeheal.services.jobs.sweep_jobs import sweep_jobs
-from nodeheal.services.operators.brakes import pause_node
+from nodeheal.services.operators.operator_guardrails import pause_node
 from nodeheal.services.steps import result_of
 from tests.unit.builders import NOW, node, scheduler_in, started_job, xid
 from tests.workflows.breaking_world import ACTS

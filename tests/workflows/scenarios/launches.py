@@ -23,7 +23,7 @@ from nodeheal.services.jobs.launch_gang import GANG_RUNNING
 from nodeheal.services.jobs.launch_job import launch_job
 from nodeheal.services.jobs.start_gang import record_run
 from nodeheal.services.jobs.stop_gang import may_write, run_key
-from nodeheal.services.recovery import look_around
+from nodeheal.services.recovery import build_decision_context
 from tests.unit.builders import NOW, node, started_job, xid
 from tests.workflows.breaking_world import ACTS, BreakingWorld
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE
@@ -268,5 +268,5 @@ def a_rank_runs_on_the_boot_after_the_one_it_was_sent_on() -> list[str]:
     [task] = run.tasks
     began = replace(task, task_id="task", status="RUNNING", started_at=BOOTED_AT + timedelta(seconds=30))
     up_again = node(BROKEN, boot_id="boot-2", booted_at=BOOTED_AT)
-    is_broken = look_around._is_broken(JOB, run.with_task(began), up_again)
+    is_broken = build_decision_context._is_broken(JOB, run.with_task(began), up_again)
     return ["a node whose job runs is to be isolated for what was before its boot"] if is_broken else []

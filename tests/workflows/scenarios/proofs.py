@@ -12,7 +12,7 @@ from nodeheal.contract.vocabulary import NodeState, Outcome, Step
 from nodeheal.services.jobs.job_nodes import claim_stand_ins, free_nodes, stand_ins
 from nodeheal.services.recovery.isolate_node import DRAINED
 from nodeheal.services.recovery.look_once import look_once
-from nodeheal.services.steps import tell
+from nodeheal.services.steps import add_timeline_entry
 from tests.unit.builders import node, started_job, xid
 from tests.unit.test_judge_diagnosis import BUS, diagnosed, rebooted
 from tests.workflows.fake_cluster import BROKEN, PEER
@@ -107,7 +107,7 @@ def its_gang_has_not_stopped_by_the_deadline() -> list[str]:
     started_job(JOB, [node(PEER, version=1)], it.plain)
     it.is_written(state=NodeState.ISOLATED)
     asks = mine.model_copy(update={"decision": mine.decision.model_copy(update={"step": Step.ISOLATE})})
-    tell(asks, it.plain, DRAINED, "drained")
+    add_timeline_entry(asks, it.plain, DRAINED, "drained")
     seen = it.does(lambda: look_once(asks, it.ports))
     return [] if seen.outcome is Outcome.TIMED_OUT else [f"a rank writes still: {seen.reason}"]
 

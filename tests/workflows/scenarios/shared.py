@@ -23,7 +23,7 @@ from nodeheal.contract.vocabulary import (
     Verdict,
 )
 from nodeheal.domain.recovery.decision_context import Observation, node_scope
-from nodeheal.services.intake import hear_silence
+from nodeheal.services.intake import liveness
 from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.jobs import launch_gang
 from nodeheal.services.jobs.job_nodes import stand_ins
@@ -33,7 +33,7 @@ from nodeheal.services.recovery.look_once import look_once
 from nodeheal.services.recovery.new_machine import find_new_node
 from nodeheal.services.recovery.replace_node import replace_node
 from nodeheal.services.recovery.replacement_slots import REPLACEMENT
-from nodeheal.services.steps import tell
+from nodeheal.services.steps import add_timeline_entry
 from tests.unit.builders import ACT, NOW, node, started_job, xid
 from tests.unit.test_brakes import APPROVE, waited
 from tests.unit.test_decide import Story
@@ -199,7 +199,7 @@ def it_was_anothers_at_the_deadline_of_its_isolation() -> list[str]:
 def _is_drained(**known: Any) -> list[str]:
     it, mine = opened()
     asks = mine.model_copy(update={"decision": mine.decision.model_copy(update={"step": Step.ISOLATE, "job_id": None})})
-    tell(asks, it.plain, DRAINED, "drained")
+    add_timeline_entry(asks, it.plain, DRAINED, "drained")
     it.is_written(**known)
     found = it.does(lambda: look_once(asks, it.ports))
     return ["a node that may work is taken for drained"] if found.outcome is Outcome.DONE else []
@@ -242,7 +242,7 @@ def the_gang_of_a_silent_node_has_ended() -> list[str]:
     it.is_written(job_id="llama")
     silent = it.plain.nodes.get(BROKEN)
     assert silent is not None
-    said = it.does(lambda: hear_silence._ask_gang(silent, {}, it.ports, ACT))
+    said = it.does(lambda: liveness._ask_gang(silent, {}, it.ports, ACT))
     return [f"a silent node is taken for alive: {one.text}" for one in said if one.is_up]
 
 

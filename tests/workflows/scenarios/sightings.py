@@ -20,7 +20,7 @@ from nodeheal.services.intake.ingest import Ingested, ingest
 from nodeheal.services.jobs.job_nodes import unfit_of
 from nodeheal.services.jobs.start_gang import find_unnoted, record_run
 from nodeheal.services.jobs.sweep_jobs import sweep_jobs
-from nodeheal.services.operators.brakes import pause_pool
+from nodeheal.services.operators.operator_guardrails import pause_pool
 from nodeheal.services.steps import no_diagnosis_yet
 from tests.unit.builders import NOW, node, scheduler_in, under_way, xid
 from tests.unit.test_decide import Story

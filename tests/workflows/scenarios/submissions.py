@@ -18,7 +18,7 @@ from nodeheal.services.jobs.job_steps import job_result, save_job
 from nodeheal.services.jobs.start_gang import abandon, find_unnoted, record_run
 from nodeheal.services.jobs.sweep_jobs import sweep_jobs
 from nodeheal.services.operators.ask_to_stop import ask_to_stop
-from nodeheal.services.operators.brakes import pause_pool
+from nodeheal.services.operators.operator_guardrails import pause_pool
 from tests.unit.builders import NOW, node, xid
 from tests.workflows.breaking_world import ACTS, BreakingWorld
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE

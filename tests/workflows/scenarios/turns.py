@@ -14,7 +14,7 @@ from nodeheal.domain.fleet.liveness import Heartbeat
 from nodeheal.domain.policy.policy_models import Replacement
 from nodeheal.domain.recovery.incident import decision_entry, result_entry
 from nodeheal.ports import Wait
-from nodeheal.services.intake import hear_silence
+from nodeheal.services.intake import liveness
 from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.jobs.launch_gang import GANG_RUNNING
 from nodeheal.services.jobs.stop_gang import run_key
@@ -108,7 +108,7 @@ def a_silent_node_is_written_while_it_is_looked_at() -> list[str]:
     it = Moment("nodes.save", lambda it: it.is_written(last_seen=NOW + timedelta(hours=3)))
     beats = {BROKEN: Heartbeat(f"role:{BROKEN}", "boot-1", NOW + timedelta(seconds=90), 30.0)}
     it.plain.clock.advance(3 * 3_600)  # type: ignore[attr-defined]
-    silent = it.does(lambda: list(hear_silence._still_silent([BROKEN], beats, it.ports, ACT)))
+    silent = it.does(lambda: list(liveness._still_silent([BROKEN], beats, it.ports, ACT)))
     return [f"{one.node_id} has just been heard" for one in silent]
 
 

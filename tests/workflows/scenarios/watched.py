@@ -24,7 +24,7 @@ from nodeheal.services.jobs.sweep_jobs import START_SECONDS, sweep_jobs
 from nodeheal.services.jobs.try_pairs import WAYS, try_pairs
 from nodeheal.services.jobs.watch_gang import at_work, tell_watch, watch_gang
 from nodeheal.services.operators.ask_to_stop import ask_to_stop
-from nodeheal.services.operators.brakes import pause_pool
+from nodeheal.services.operators.operator_guardrails import pause_pool
 from nodeheal.services.recovery.wait_for_news import wait_for_news, waiting_for_news
 from tests.unit.builders import NOW, node, scheduler_in, started_job, xid
 from tests.workflows.breaking_world import ACTS

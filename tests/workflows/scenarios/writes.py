@@ -12,7 +12,7 @@ from nodeheal.domain.recovery.approval_links import Answer, Question
 from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.notify.deliver_notification import notify
-from nodeheal.services.operators.brakes import pause_node, pause_pool
+from nodeheal.services.operators.operator_guardrails import pause_node, pause_pool
 from nodeheal.services.recovery.stand_in import claim_spare
 from tests.unit.builders import node, scheduler_in, xid
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE

@@ -1,4 +1,4 @@
-"""A node is silent: ask those who would know, and report what they say together."""
+"""Probes nodes that stopped reporting, and reports what the probes and the node's gang say."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,42 +30,42 @@ from nodeheal.services.jobs.stop_gang import current_run
 from nodeheal.services.notify.compose import fit_subject
 from nodeheal.services.notify.layout import link
 
-_NODES_TOLD = 50
+_NODES_LISTED = 50
 
 
 @dataclass(frozen=True)
-class Heard:
-    """A silent node, what its witnesses say, and what became of that."""
+class LivenessResult:
+    """What the probes say about one silent node, and how that was ingested."""
 
     node_id: str
     told: str
     became: Ingested | None
 
 
-def hear(
+def probe_silent_nodes(
     node_ids: Iterable[str], looks: int, beats: Mapping[str, Heartbeat], ports: Ports, policy: RecoveryPolicy
-) -> list[Heard]:
-    """Look at the first of these nodes that are silent still, at most so many, and report what is found.
+) -> list[LivenessResult]:
+    """Probes at most `looks` of the nodes that are still silent, and ingests one event for each.
 
-    All is recorded before any is acted on, so that none is decided on as if it were the only one.
+    Records every event before it ingests the first one: a decision then sees that several nodes are silent.
     """
     found: list[tuple[Node, HealthEvent]] = []
-    heard: list[Heard] = []
+    heard: list[LivenessResult] = []
     for node in islice(_still_silent(node_ids, beats, ports, policy), max(looks, 0)):
         said = [*ports.witnesses.ask(node), *_ask_gang(node, beats, ports, policy)]
         gone = next((one for one in said if one.gone), None)
         if gone is not None:
             became = take_draft(_departed(node, gone, policy), ports, policy)
-            heard.append(Heard(node.node_id, gone.text, became))
+            heard.append(LivenessResult(node.node_id, gone.text, became))
         else:
             found.append((node, _silence_event(node, said, policy)))
     for node, event in found:
         ports.nodes.record(node.with_rack(event), node.job_id)
-    return heard + [Heard(event.node_id, event.evidence, ingest(event, ports, policy)) for _, event in found]
+    return heard + [LivenessResult(event.node_id, event.evidence, ingest(event, ports, policy)) for _, event in found]
 
 
-def tell_of_many(pool: str, company: Sequence[NodeLiveness], ports: Ports) -> bool:
-    """Tell once that so many fell silent together. False: it has been told. Nobody is touched for it."""
+def page_mass_silence(pool: str, company: Sequence[NodeLiveness], ports: Ports) -> bool:
+    """Pages operators once that many nodes of a pool fell silent together. Touches no node. False: already paged."""
     began = min(one.last_seen for one in company)
     nodes = sorted(one.node_id for one in company)
     many = f"{len(nodes)} nodes of pool {pool} fell silent together"
@@ -74,8 +74,8 @@ def tell_of_many(pool: str, company: Sequence[NodeLiveness], ports: Ports) -> bo
         "The cause is hardly in the nodes: look at their network, their role, and the way to DynamoDB.",
         "None of them is touched.",
         "",
-        *nodes[:_NODES_TOLD],
-        *([f"and {len(nodes) - _NODES_TOLD} more"] if len(nodes) > _NODES_TOLD else []),
+        *nodes[:_NODES_LISTED],
+        *([f"and {len(nodes) - _NODES_LISTED} more"] if len(nodes) > _NODES_LISTED else []),
         "",
         link("Runbook", ports.reading.runbook(Escalation.NODES_SILENT)),
     ]

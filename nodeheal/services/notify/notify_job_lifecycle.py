@@ -1,7 +1,7 @@
-"""Tell the owner of a job that it has started or ended, and the operators that it is a human's.
+"""Notifies the owner of a job when it starts or ends, and operators when it needs a human.
 
-Nothing here may hold a job up: a surprise is answered in words, for the job's own record. What a recovery does to the
-job is told by tell_owner, under the same keys: no one thing is told twice.
+A failure here never delays a job: it is returned as text, for the job's record. `notify_job_owner` reports what a
+recovery does to the job. Both use the same keys, so nothing is sent twice.
 """
 
 from collections.abc import Callable
@@ -31,8 +31,11 @@ _TO_OWNERS: dict[JobState, Callable[[JobStory, Owner], Notification]] = {
 }
 
 
-def tell_of_start(job: Job, ports: Ports) -> str:
-    """When all ranks of a submission's first run are up; asked again, the same email. What went wrong, in words."""
+def notify_of_start(job: Job, ports: Ports) -> str:
+    """Notifies the owner once all ranks of the first run are up. Returns a failure as text.
+
+    A repeat sends the same email under the same key.
+    """
 
     def compose() -> list[Notification | None]:
         runs = runs_of_submission(job, ports)
@@ -41,13 +44,13 @@ def tell_of_start(job: Job, ports: Ports) -> str:
             return []
         return [compose_started(JobStory(job, runs, ports.clock()), job.owner)]
 
-    return _tell(compose, ports)
+    return _notify(compose, ports)
 
 
-def tell_of_end(job: Job, request: JobRequest, ports: Ports) -> str:
-    """How it ended: its owner always, the operators where a human has it and no incident has told them.
+def notify_of_end(job: Job, request: JobRequest, ports: Ports) -> str:
+    """Notifies the owner how the job ended, and operators where a human has it and no incident has notified them.
 
-    What went wrong with that, in words; empty: nothing.
+    Returns a failure as text, empty if there was none.
     """
 
     def compose() -> list[Notification | None]:
@@ -66,7 +69,7 @@ def tell_of_end(job: Job, request: JobRequest, ports: Ports) -> str:
         is_news = job.state is JobState.FAILED and story.incident_id is None
         return [compose_for_operators(story) if is_news else None, to_owner]
 
-    return _tell(compose, ports)
+    return _notify(compose, ports)
 
 
 def runs_of_submission(job: Job, ports: Ports) -> list[Run]:
@@ -75,7 +78,7 @@ def runs_of_submission(job: Job, ports: Ports) -> list[Run]:
     return [run for run in ports.jobs.runs(job.job_id) if since is None or run.started_at >= since]
 
 
-def _tell(compose: Callable[[], list[Notification | None]], ports: Ports) -> str:
+def _notify(compose: Callable[[], list[Notification | None]], ports: Ports) -> str:
     try:
         for told in compose():
             if told is not None:

@@ -1,4 +1,4 @@
-"""Gather what a decision must know of the world outside its incident."""
+"""Gathers the facts that a decision needs from outside its incident."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -24,8 +24,8 @@ from nodeheal.services.steps import node_of
 TIMES_USED = 5  # of the newest: what took long last year says little of today
 
 
-def look_around(history: History, ports: Ports, policy: RecoveryPolicy) -> History:
-    """The history with its surroundings as they are now."""
+def build_decision_context(history: History, ports: Ports, policy: RecoveryPolicy) -> History:
+    """Returns the history with the decision context as it is now."""
     incident = history.incident
     node = node_of(incident.node_id, ports)
     rules, at = policy.correlation, incident.root.observed_at
@@ -36,7 +36,7 @@ def look_around(history: History, ports: Ports, policy: RecoveryPolicy) -> Histo
     is_crowd = len({sighting.node_id for sighting in sightings}) >= policy.breaker.min_nodes
     pool = ports.pools.get(node.pool)
     limits = own_limits(job, seen_hanging_by(history)) if job else ()
-    surroundings = DecisionContext(
+    context = DecisionContext(
         provider=node.provider,
         # Asked for only where it can matter: where nobody has counted, listing 10,000 nodes takes a second.
         pool_nodes=size_of(pool, ports) if is_crowd else 0,
@@ -58,7 +58,7 @@ def look_around(history: History, ports: Ports, policy: RecoveryPolicy) -> Histo
         node_paused_why=node.paused_why,
         why_unproven=node.why_unproven(),
     )
-    return replace(history, context=surroundings)
+    return replace(history, context=context)
 
 
 def _ways_out(

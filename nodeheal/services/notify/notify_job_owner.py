@@ -1,7 +1,7 @@
-"""Tell the owner of a job what a recovery does to it: when it has stopped, when it runs again, when it stays down.
+"""Notifies the owner of a job when a recovery stops it, restarts it or leaves it down.
 
-Nothing here may hold a recovery up: a surprise is written into the incident, and the recovery goes on. Each is told
-before the turn that it belongs to is written, so that a call that died in between tells it again; the key folds that.
+A failure here never delays a recovery: it is written into the incident. Emails are sent before their turn is stored.
+A call that crashed in between sends again, and the key removes the duplicate.
 """
 
 from collections.abc import Callable
@@ -24,15 +24,17 @@ _WORDS = 300  # of a surprise
 _LAUNCHES = 3  # so many are looked at, for those that broke off
 
 
-def tell_of_step(history: History, result: StepResult | None, ports: Ports, policy: RecoveryPolicy) -> None:
-    """After a step that may have stopped the job, or brought it back."""
+def notify_owner_of_step(history: History, result: StepResult | None, ports: Ports, policy: RecoveryPolicy) -> None:
+    """Notifies the owner after a step that stopped or restarted the job."""
     if result is None or result.step not in (Step.ISOLATE, Step.RESTART_WORKLOAD):
         return
-    _tell(history, ports, lambda: _of_step(history, result, ports, policy))
+    _notify(history, ports, lambda: _of_step(history, result, ports, policy))
 
 
-def tell_of_ending(history: History, seen: Progress, decided: Decision, ports: Ports, policy: RecoveryPolicy) -> None:
-    """At the end of an incident that leaves the job down."""
+def notify_owner_of_ending(
+    history: History, seen: Progress, decided: Decision, ports: Ports, policy: RecoveryPolicy
+) -> None:
+    """Notifies the owner at the end of an incident that leaves the job down."""
     if decided.ending is not Ending.HANDED_TO_A_HUMAN or not seen.has_stopped_job:
         return
 
@@ -40,10 +42,10 @@ def tell_of_ending(history: History, seen: Progress, decided: Decision, ports: P
         about = _about(history, seen, ports, policy)
         return compose_handed_over(about, decided) if about is not None and _is_down(about) else None
 
-    _tell(history, ports, compose)
+    _notify(history, ports, compose)
 
 
-def _tell(history: History, ports: Ports, compose: Callable[[], Notification | None]) -> None:
+def _notify(history: History, ports: Ports, compose: Callable[[], Notification | None]) -> None:
     if history.incident.job_id is None:
         return
     try:

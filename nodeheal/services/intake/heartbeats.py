@@ -1,4 +1,4 @@
-"""Signs of life that machines have written down themselves: what they say about the nodes, and what they are told."""
+"""Merges heartbeats into node records and requests interval changes."""
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
@@ -12,18 +12,20 @@ from nodeheal.ports import Ports
 
 # What one run may do. What is left over, the next run does: nothing of it is urgent.
 BOOTS_A_RUN = 100
-MACHINES_TOLD_A_RUN = 500
+MACHINES_ASKED_A_RUN = 500
 
 
-def lay_over(glimpses: Iterable[NodeLiveness], beats: Mapping[str, Heartbeat], now: datetime) -> list[NodeLiveness]:
-    """The nodes with their machines' own signs of life; the record has those that came over the bus."""
+def merge_heartbeats(
+    glimpses: Iterable[NodeLiveness], beats: Mapping[str, Heartbeat], now: datetime
+) -> list[NodeLiveness]:
+    """Returns the nodes with the heartbeats of their machines. Node records have only what came over the bus."""
     return [glimpse.with_heartbeat(beats.get(glimpse.instance_id), now) for glimpse in glimpses]
 
 
-def note_boots(glimpses: Iterable[NodeLiveness], beats: Mapping[str, Heartbeat], ports: Ports) -> list[str]:
-    """Record the boots that nobody has announced, and end the waits for them; the nodes that have booted.
+def record_missed_boots(glimpses: Iterable[NodeLiveness], beats: Mapping[str, Heartbeat], ports: Ports) -> list[str]:
+    """Records boots that no event has announced, and reconciles the operations that wait for them.
 
-    The announcement is what tells of a boot. This makes up for one that was lost.
+    Returns the nodes that have booted. A boot is normally reported by an event; this makes up for a lost one.
     """
     booted: list[str] = []
     looked = 0
@@ -34,13 +36,13 @@ def note_boots(glimpses: Iterable[NodeLiveness], beats: Mapping[str, Heartbeat],
         looked += 1
         if looked > BOOTS_A_RUN:
             break
-        if _note_boot(glimpse.node_id, beat, ports):
+        if _record_boot(glimpse.node_id, beat, ports):
             booted.append(glimpse.node_id)
     return booted
 
 
-def _note_boot(node_id: str, beat: Heartbeat, ports: Ports) -> bool:
-    """False: it is known, or past, or somebody else is just writing the node, and the next run looks again."""
+def _record_boot(node_id: str, beat: Heartbeat, ports: Ports) -> bool:
+    """Records one boot. False: the boot is known or past, or another writer won; the next run checks again."""
     node = ports.nodes.get(node_id)
     known = apply_heartbeat(node, beat, ports.clock()) if node is not None else None
     if node is None or known is None or known.boot_id == node.boot_id or not ports.nodes.save(known):
@@ -49,10 +51,13 @@ def _note_boot(node_id: str, beat: Heartbeat, ports: Ports) -> bool:
     return True
 
 
-def ask_for_interval(beats: Mapping[str, Heartbeat], ports: Ports, policy: RecoveryPolicy) -> int:
-    """Ask machines for the policy's interval; how many were asked. Each hears of it in the answer to its next beat."""
+def request_interval(beats: Mapping[str, Heartbeat], ports: Ports, policy: RecoveryPolicy) -> int:
+    """Requests the policy's interval from machines that use another one. Returns how many.
+
+    A machine gets the request with the answer to its next heartbeat.
+    """
     every = policy.silence.heartbeat_seconds
-    late = [beat for beat in beats.values() if beat.needs_interval(every)][:MACHINES_TOLD_A_RUN]
+    late = [beat for beat in beats.values() if beat.needs_interval(every)][:MACHINES_ASKED_A_RUN]
     for beat in late:
         ports.heartbeats.want(beat, every)
     return len(late)

@@ -1,4 +1,4 @@
-"""Whose fact this is: a node that is enrolled, or one that nobody has enrolled, which counts for nothing."""
+"""Finds or creates the record of the node that reports a fact. Facts of unenrolled nodes do not count."""
 
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -13,19 +13,19 @@ ASKED_AGAIN_SECONDS = 300
 
 
 def enrolled_node(fact: NodeFact, ports: Ports) -> Node | None:
-    """The enrolled node that says this itself, still to be saved. One that was only announced is HEALTHY from now on.
+    """Returns the enrolled node that reports this fact. The caller saves it. An announced node becomes HEALTHY.
 
-    None: nobody has enrolled it, by command or by the tag of its machine. It is kept for operators to see.
+    None: nobody has enrolled the node, by command or by a tag. Its record is kept, so that operators can list it.
     """
     node = ports.nodes.get(fact.node_id)
     if node is None or node.state is NodeState.UNENROLLED:
         return _enrolled_by_tag(fact, node, ports)
-    return node if node.has_reported else node.with_first_report(as_told(fact, ports.clock()))
+    return node if node.has_reported else node.with_first_report(node_from_report(fact, ports.clock()))
 
 
 def _enrolled_by_tag(fact: NodeFact, known: Node | None, ports: Ports) -> Node | None:
     now = ports.clock()
-    told = as_told(fact, now)
+    told = node_from_report(fact, now)
     if known is not None and now - known.last_seen < timedelta(seconds=ASKED_AGAIN_SECONDS):
         return None
     pool = ports.enrolment_tags.pool_of(fact.node_id, fact.provider)
@@ -42,8 +42,8 @@ def _enrolled_by_tag(fact: NodeFact, known: Node | None, ports: Ports) -> Node |
     return saved.with_first_report(told) if saved is not None else None
 
 
-def as_told(fact: NodeFact, now: datetime) -> Node:
-    """A node that has not been heard of before, as its first event describes it; its clock may be ahead."""
+def node_from_report(fact: NodeFact, now: datetime) -> Node:
+    """Builds the record of a node from its first report. Times are at most `now`: its clock may be ahead."""
     seen_at = min(fact.observed_at, now)
     address, accelerators = (fact.address, fact.accelerators) if isinstance(fact, NodeBooted) else ("", 0)
     return Node(

@@ -1,4 +1,4 @@
-"""What a human's yes and no do, in words: who answers at night must know whose work it stops."""
+"""Describes what an approval and a refusal do, for the person who answers: above all which work stops."""
 
 from dataclasses import replace
 
@@ -17,8 +17,8 @@ NODES_NAMED = 8
 _LOST = "What it has computed since its last checkpoint is lost;"
 
 
-def meant_by(asked: Decision, incident: Incident, ports: Ports) -> dict[Answer, str]:
-    """What each answer does, as things are now."""
+def describe_answer(asked: Decision, incident: Incident, ports: Ports) -> dict[Answer, str]:
+    """Describes the effect of each answer in the present state of node and job."""
     paused = why_paused(incident, ports)
     held = f"Nothing while it lasts: {paused}. Else: " if paused else ""
     return {Answer.approve: f"{held}{_of_yes(asked, incident, ports)}", Answer.refuse: _of_no(incident, ports)}

@@ -1,4 +1,4 @@
-"""What a human holds in hand: the breaker, and pauses."""
+"""Guardrails that operators set and reset: the breaker of a pool, pauses of pools and nodes."""
 
 from collections.abc import Callable
 from dataclasses import replace
