@@ -13,7 +13,8 @@ from nodeheal.domain.errors import NotAccepted, NotFound
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.jobs.job import Job
 from nodeheal.domain.recovery.incident import TimelineEntry
-from nodeheal.ports import Ports, Wait
+from nodeheal.ports import Ports
+from nodeheal.ports.storage import Wait
 
 # A save that loses a race is read and tried again. Two writers of one node are the rule in a storm, five are not.
 SAVE_TRIES = 5

@@ -8,7 +8,8 @@ from nodeheal.contract.vocabulary import IncidentState
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.fleet.liveness import Heartbeat, NodeLiveness, find_silent
 from nodeheal.domain.policy.policy import RecoveryPolicy
-from nodeheal.ports import Place, Ports
+from nodeheal.ports import Ports
+from nodeheal.ports.storage import Place
 from nodeheal.services.intake.heartbeats import merge_heartbeats, record_missed_boots, request_interval
 from nodeheal.services.intake.liveness import LivenessResult, page_mass_silence, probe_silent_nodes
 from nodeheal.services.intake.new_nodes import diagnose_new_nodes

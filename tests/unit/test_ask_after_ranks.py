@@ -11,8 +11,9 @@ from nodeheal.adapters.memory.world import MemoryScheduler
 from nodeheal.contract.vocabulary import JobState, Next, SchedulerKind
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.jobs.job import GangTask, Run
-from nodeheal.ports import Ports, Wait
+from nodeheal.ports import Ports
 from nodeheal.ports.scheduler import RankStatus, TaskChange
+from nodeheal.ports.storage import Wait
 from nodeheal.services.intake.wakeup import on_task_change
 from nodeheal.services.jobs import ask_after_ranks as ranks
 from nodeheal.services.jobs.ask_after_ranks import FORGOTTEN, ask_after_ranks

@@ -33,7 +33,7 @@ from nodeheal.domain.recovery.incident import fingerprint, incident_id_of
 from nodeheal.domain.recovery.progress import read_progress
 from nodeheal.operations.diagnose import DiagnosisAnswer, judge
 from nodeheal.operations.steps import reboot_node, run_diagnostics
-from nodeheal.ports import CommandStatus
+from nodeheal.ports.commands import CommandStatus
 from nodeheal.services.intake.ingest import Ingested, ingest
 from nodeheal.services.jobs.launch_gang import launch_gang
 from nodeheal.services.recovery.build_decision_context import build_decision_context, is_running

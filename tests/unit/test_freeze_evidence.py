@@ -15,7 +15,7 @@ from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Evidence
 from nodeheal.operations.steps import freeze_evidence
-from nodeheal.ports import CommandStatus
+from nodeheal.ports.commands import CommandStatus
 from nodeheal.services.intake import wakeup
 from nodeheal.services.recovery.look_once import look_once
 from tests.unit import builders

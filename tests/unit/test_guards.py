@@ -12,7 +12,7 @@ from nodeheal.domain.errors import NotAccepted, NotFound
 from nodeheal.domain.jobs.job import Job, Run
 from nodeheal.domain.policy.policy_models import Override
 from nodeheal.operations.steps import reboot_node, run_diagnostics
-from nodeheal.ports import Wait
+from nodeheal.ports.storage import Wait
 from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.jobs.launch_gang import launch_gang
 from nodeheal.services.jobs.stop_gang import stop_gang

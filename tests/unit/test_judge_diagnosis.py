@@ -12,7 +12,7 @@ from nodeheal.contract.vocabulary import Check, Outcome, Verdict
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.evidence import Diagnosis
 from nodeheal.operations.steps import run_diagnostics
-from nodeheal.ports import CommandStatus
+from nodeheal.ports.commands import CommandStatus
 from nodeheal.services.intake import wakeup
 from nodeheal.services.recovery.look_once import look_once
 from tests.unit.builders import ACT, DIAGNOSTICS, facts_of, named

@@ -30,7 +30,8 @@ from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.approval_links import Answer
 from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.operations.steps import freeze_evidence, reboot_node, run_diagnostics
-from nodeheal.ports import CommandStatus, Ports
+from nodeheal.ports import Ports
+from nodeheal.ports.commands import CommandStatus
 from nodeheal.services.intake import wakeup
 from nodeheal.services.operators.request_action import request_action
 from nodeheal.services.recovery import new_machine

@@ -9,7 +9,8 @@ from nodeheal.contract.steps import Decision, StepRequest
 from nodeheal.contract.vocabulary import Action, IncidentState, NodeState, Step
 from nodeheal.domain.jobs.job import Job, Run
 from nodeheal.domain.recovery.incident import Incident
-from nodeheal.ports import Ports, Wait
+from nodeheal.ports import Ports
+from nodeheal.ports.storage import Wait
 from nodeheal.services.jobs.launch_gang import GANG_RUNNING
 from nodeheal.services.jobs.stop_gang import GANG_STOPPED, run_key, stop_key
 from nodeheal.services.operators.close_incident import close_incident

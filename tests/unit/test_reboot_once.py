@@ -11,7 +11,7 @@ from nodeheal.contract.vocabulary import Action, NodeState, Outcome, Provider
 from nodeheal.domain.errors import NotAccepted, NotFound
 from nodeheal.domain.fleet.machine import Machine
 from nodeheal.operations.steps import reboot_node
-from nodeheal.ports import CommandStatus
+from nodeheal.ports.commands import CommandStatus
 from nodeheal.services.recovery.look_once import look_once
 from tests.unit.builders import waiting
 from tests.unit.test_steps import A, Incident

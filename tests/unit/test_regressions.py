@@ -12,7 +12,7 @@ from nodeheal.contract.vocabulary import EndCause, Ending, JobState, NodeState, 
 from nodeheal.domain.errors import NotAccepted, PlacementRefused
 from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.operations.steps import run_diagnostics
-from nodeheal.ports import CommandStatus
+from nodeheal.ports.commands import CommandStatus
 from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services.intake import wakeup
 from nodeheal.services.intake.ingest import Ingested, ingest

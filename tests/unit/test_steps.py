@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -19,7 +19,7 @@ from nodeheal.domain.recovery.decide import decide
 from nodeheal.domain.recovery.decision_context import DecisionContext
 from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.operations.steps import freeze_evidence, reboot_node, run_diagnostics
-from nodeheal.ports import CommandStatus, Ports
+from nodeheal.ports.commands import CommandStatus
 from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services.intake import wakeup
 from nodeheal.services.intake.ingest import ingest
@@ -45,6 +45,9 @@ from tests.unit.builders import (
     waiting,
     xid,
 )
+
+if TYPE_CHECKING:
+    from nodeheal.ports import Ports
 
 A, B, C = "mi-0a1b2c3d4e5f60718", "mi-0bbbbbbbbbbbbbbbb", "mi-0cccccccccccccccc"
 LLAMA = Job("llama", "demo", "training", "trainer:1", "trainer", 2)

@@ -14,7 +14,8 @@ from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.jobs.job import GangTask, Job, Run
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.incident import Incident, incident_id_of
-from nodeheal.ports import Place, Ports
+from nodeheal.ports import Ports
+from nodeheal.ports.storage import Place
 from nodeheal.services import sweep as sweep_module
 from nodeheal.services.intake.ingest import Ingested, ingest
 from nodeheal.services.intake.liveness import probe_silent_nodes

@@ -11,7 +11,8 @@ from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.vocabulary import Family, Outcome, Step, Verdict
 from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.operations.engine import signal
-from nodeheal.ports import OperationStore, Ports
+from nodeheal.ports import Ports
+from nodeheal.ports.storage import OperationStore
 from nodeheal.services.intake.ingest import Ingested, ingest
 from nodeheal.services.recovery.look_once import look_once
 from nodeheal.services.recovery.wait_for_news import bring_news, wait_for_news, waiting_for_news

@@ -16,8 +16,8 @@ from nodeheal.domain.fleet.machine import STOPPED_BY_CALL, Launch
 from nodeheal.domain.policy.policy_models import Evidence, NewNodes
 from nodeheal.domain.recovery.approval_links import Answer, Question
 from nodeheal.domain.recovery.timeline_fold import SAME_EVENTS_AT_MOST
-from nodeheal.ports import Place
 from nodeheal.ports.signals import Draft
+from nodeheal.ports.storage import Place
 from nodeheal.services.intake.enroll_node import enroll_node
 from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.intake.new_nodes import on_first_boot

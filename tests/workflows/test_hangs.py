@@ -8,7 +8,7 @@ from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.jobs.restarts import HANGS_OF_ONE_NODE
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Evidence, Mode
-from nodeheal.ports import Wait
+from nodeheal.ports.storage import Wait
 from nodeheal.services.intake.hangs import HANG
 from nodeheal.services.intake.ingest import Ingested, ingest
 from nodeheal.services.steps import save_node

@@ -7,7 +7,8 @@ from nodeheal.contract.names import TRAINING_HANG
 from nodeheal.contract.vocabulary import Ending, Family, IncidentState
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.recovery.incident import History
-from nodeheal.ports import Ports, Wait
+from nodeheal.ports import Ports
+from nodeheal.ports.storage import Wait
 from nodeheal.services.intake.add_event import add_event
 
 HANG = "hang"  # names the incident of a run that hangs: nobody is resumed by it

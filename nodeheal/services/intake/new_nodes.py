@@ -14,7 +14,8 @@ from nodeheal.domain.errors import NotFound
 from nodeheal.domain.fleet.node import OUT_OF_SERVICE, Node
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Mode
-from nodeheal.ports import Ports, Wait
+from nodeheal.ports import Ports
+from nodeheal.ports.storage import Wait
 from nodeheal.services.intake.finding_about import finding_about
 from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.recovery.new_node_places import claim_place

@@ -1,6 +1,7 @@
 """The world answers: an event resumes the workflow that waits for it. Late and repeated events change nothing."""
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from nodeheal.contract.health_event import CheckpointFound, DiagnosticsFinished, EvidenceFrozen, NodeBooted
 from nodeheal.contract.job_steps import JobResult
@@ -14,7 +15,7 @@ from nodeheal.operations import stop_start
 from nodeheal.operations.diagnose import DiagnosisAnswer
 from nodeheal.operations.engine import answered, command_failed, reconcile, reconcile_all
 from nodeheal.operations.freeze_evidence import EvidenceAnswer
-from nodeheal.ports import Ports, Wait
+from nodeheal.ports import Ports
 from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services.intake.node_rates import limited
 from nodeheal.services.intake.upsert_node import enrolled_node
@@ -31,6 +32,9 @@ from nodeheal.services.jobs.watch_gang import tell_watch
 from nodeheal.services.recovery.new_machine import welcome
 from nodeheal.services.recovery.wait_for_news import bring_news
 from nodeheal.services.steps import SAVE_TRIES, read_result, resume, resume_if_complete
+
+if TYPE_CHECKING:
+    from nodeheal.ports.storage import Wait
 
 REASON_CHARACTERS = 300  # of a diagnosis, as people read it
 _ORDER = {"PENDING": 0, "RUNNING": 1, "STOPPED": 2}

@@ -6,7 +6,8 @@ from nodeheal.contract.job_steps import JobRequest
 from nodeheal.contract.names import NODES_LINE, pool_line
 from nodeheal.contract.vocabulary import JobStep, Next
 from nodeheal.domain.policy.policy import RecoveryPolicy
-from nodeheal.ports import Ports, Wait
+from nodeheal.ports import Ports
+from nodeheal.ports.storage import Wait
 from nodeheal.services.jobs.job_nodes import look_for_nodes, place_of, waits_before
 from nodeheal.services.jobs.job_steps import DEADLINES, job_of_request, job_result, job_token, request_id_of
 from nodeheal.services.steps import resume_if_complete

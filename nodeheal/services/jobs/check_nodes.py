@@ -19,7 +19,8 @@ from nodeheal.domain.jobs.job import CheckAnswer, Job
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.evidence import Diagnosis
 from nodeheal.operations.diagnose import DiagnosisAnswer, judge, note_good_run
-from nodeheal.ports import Ports, Wait
+from nodeheal.ports import Ports
+from nodeheal.ports.storage import Wait
 from nodeheal.services.jobs.job_nodes import job_checks_due
 from nodeheal.services.jobs.job_steps import job_of_request, job_result, job_token, request_id_of, save_job
 from nodeheal.services.jobs.try_pairs import try_pairs

@@ -15,7 +15,8 @@ from nodeheal.domain.jobs.restarts import no_progress_reason
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.incident import JOB_LEFT, TimelineEntry
 from nodeheal.domain.recovery.progress import read_progress
-from nodeheal.ports import Ports, Wait
+from nodeheal.ports import Ports
+from nodeheal.ports.storage import Wait
 from nodeheal.services.jobs.early_end import early_end, ended_early
 from nodeheal.services.jobs.job_nodes import claim_stand_ins, free_nodes, job_of_others, release_claims
 from nodeheal.services.jobs.job_stand_in import let_go_of_stand_ins

@@ -9,7 +9,8 @@ from nodeheal.domain.errors import NotFound, PlacementRefused
 from nodeheal.domain.fleet.node import OUT_OF_SERVICE, Node
 from nodeheal.domain.jobs.job import Job, Run
 from nodeheal.domain.policy.policy import RecoveryPolicy
-from nodeheal.ports import Ports, Wait
+from nodeheal.ports import Ports
+from nodeheal.ports.storage import Wait
 from nodeheal.services.jobs.job_nodes import free_nodes, release_claims
 from nodeheal.services.jobs.job_steps import (
     DEADLINES,

@@ -14,7 +14,8 @@ from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.jobs.job import CheckAnswer, DirectoryLook, Job
 from nodeheal.domain.jobs.shared_directory import SharedDirectory, is_shared
 from nodeheal.domain.policy.policy import RecoveryPolicy
-from nodeheal.ports import Ports, Wait
+from nodeheal.ports import Ports
+from nodeheal.ports.storage import Wait
 from nodeheal.services.jobs.job_steps import end_of_job, job_result, job_token, request_id_of, save_job, stop_if_wanted
 from nodeheal.services.jobs.judge_checks import DIRECTORY, choose_others, open_incident
 from nodeheal.services.orders import REFUSED, Orders

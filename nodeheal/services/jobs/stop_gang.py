@@ -10,7 +10,8 @@ from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.jobs.job import GangTask, Job, Run
 from nodeheal.domain.policy.policy import RecoveryPolicy
-from nodeheal.ports import Ports, Wait
+from nodeheal.ports import Ports
+from nodeheal.ports.storage import Wait
 from nodeheal.services.jobs.ask_for_checkpoint import ask_for_checkpoint
 from nodeheal.services.jobs.start_gang import note_started
 from nodeheal.services.steps import (

@@ -5,7 +5,8 @@ from datetime import timedelta
 from nodeheal.contract.job_steps import JobRequest
 from nodeheal.contract.vocabulary import JobStep, Next
 from nodeheal.domain.jobs.job import GangTask, Job, Run
-from nodeheal.ports import Ports, Wait
+from nodeheal.ports import Ports
+from nodeheal.ports.storage import Wait
 from nodeheal.services.jobs.job_steps import DEADLINES, job_of_request, job_result, job_token, request_id_of
 from nodeheal.services.jobs.start_gang import find_unnoted
 from nodeheal.services.jobs.stop_gang import GANG_STOPPED, await_end, may_write, stop_key, strike_stopped

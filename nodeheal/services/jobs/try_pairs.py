@@ -16,7 +16,8 @@ from nodeheal.domain.jobs.job import CheckAnswer, Job
 from nodeheal.domain.jobs.node_pairs import Pair, pairs_of
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Fabric
-from nodeheal.ports import Ports, Wait
+from nodeheal.ports import Ports
+from nodeheal.ports.storage import Wait
 from nodeheal.services.jobs.job_steps import job_result, job_token, request_id_of, save_job, to_launch
 from nodeheal.services.orders import Orders
 from nodeheal.services.steps import node_of

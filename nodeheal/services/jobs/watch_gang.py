@@ -6,7 +6,8 @@ from nodeheal.contract.job_steps import JobRequest, JobResult
 from nodeheal.contract.vocabulary import Awaited, JobState, JobStep, Next, Outcome
 from nodeheal.domain.jobs.gang import RunStatus, ending_text, first_end, first_failure, run_status
 from nodeheal.domain.jobs.job import Job, Run
-from nodeheal.ports import Ports, Wait
+from nodeheal.ports import Ports
+from nodeheal.ports.storage import Wait
 from nodeheal.services.jobs.job_steps import DEADLINES, job_of_request, job_result, job_token, request_id_of, save_job
 from nodeheal.services.jobs.stop_gang import current_run
 from nodeheal.services.notify.notify_job_lifecycle import notify_of_start

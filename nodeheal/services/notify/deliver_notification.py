@@ -4,7 +4,8 @@ from datetime import timedelta
 
 from nodeheal.contract.names import INCIDENT_ESCALATED
 from nodeheal.contract.notification import Notification
-from nodeheal.ports import Delivery, Ports
+from nodeheal.ports import Ports
+from nodeheal.ports.messaging import Delivery
 from nodeheal.services.notify.compose_storm import compose_storm, tells_of_storm
 from nodeheal.services.notify.compose_unconfirmed import compose_unconfirmed
 

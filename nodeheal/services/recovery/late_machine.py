@@ -8,7 +8,8 @@ from nodeheal.contract.notification import Notification
 from nodeheal.contract.vocabulary import Awaited, Phase
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.recovery.incident import History, TimelineEntry
-from nodeheal.ports import Ports, Wait
+from nodeheal.ports import Ports
+from nodeheal.ports.storage import Wait
 from nodeheal.services.notify.compose import fit_subject, heading
 from nodeheal.services.notify.layout import command, field, link, paragraph
 

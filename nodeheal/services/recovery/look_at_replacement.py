@@ -5,7 +5,8 @@ from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Outcome
 from nodeheal.domain.errors import MachineRefused
 from nodeheal.domain.fleet.machine import Launch
-from nodeheal.ports import Ports, Wait
+from nodeheal.ports import Ports
+from nodeheal.ports.storage import Wait
 from nodeheal.services.recovery.late_machine import expect_late
 from nodeheal.services.recovery.machine_record import replacing_since
 from nodeheal.services.recovery.new_machine import (

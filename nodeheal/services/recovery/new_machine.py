@@ -12,7 +12,8 @@ from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Outcome, Provider, Refusal
 from nodeheal.domain.fleet.machine import Launch, Machine
 from nodeheal.domain.fleet.node import Node
-from nodeheal.ports import Ports, Wait
+from nodeheal.ports import Ports
+from nodeheal.ports.storage import Wait
 from nodeheal.services.recovery.late_machine import expect_late, forget_late, owed_by, tell_of_late
 from nodeheal.services.recovery.machine_record import replacing_since
 from nodeheal.services.recovery.replacement_slots import REPLACEMENT, free_slot

@@ -19,7 +19,8 @@ from nodeheal.domain.errors import MachineRefused, NoCapacity, NotAccepted
 from nodeheal.domain.fleet.machine import GiveBack, Machine, alternatives_of
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.policy.policy_models import InGroup, Replacement
-from nodeheal.ports import Ports, Wait
+from nodeheal.ports import Ports
+from nodeheal.ports.storage import Wait
 from nodeheal.services.recovery.machine_record import record_machine, recorded_machine
 from nodeheal.services.recovery.new_machine import (
     ASKED,

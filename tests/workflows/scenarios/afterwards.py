@@ -13,7 +13,7 @@ from nodeheal.domain.jobs.job import GangTask, Run
 from nodeheal.domain.operation import VerbName
 from nodeheal.domain.recovery.incident import History, fingerprint
 from nodeheal.domain.recovery.progress import read_progress
-from nodeheal.ports import Wait
+from nodeheal.ports.storage import Wait
 from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.jobs import job_nodes
 from nodeheal.services.jobs.job_steps import job_result

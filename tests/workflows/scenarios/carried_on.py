@@ -13,7 +13,7 @@ from nodeheal.contract.vocabulary import Action, Awaited, NodeState, Outcome, St
 from nodeheal.domain.operation import VerbName
 from nodeheal.domain.recovery.incident import decision_entry, result_entry
 from nodeheal.operations.steps import run_diagnostics
-from nodeheal.ports import Place
+from nodeheal.ports.storage import Place
 from nodeheal.services import sweep as sweeping
 from nodeheal.services.intake.ingest import Ingested, ingest
 from nodeheal.services.intake.take_signal import take_draft

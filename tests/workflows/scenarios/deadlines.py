@@ -11,7 +11,7 @@ from nodeheal.contract.vocabulary import Action, Awaited, Outcome, Step
 from nodeheal.domain.recovery.approval_links import Answer, Question
 from nodeheal.domain.recovery.incident import TimelineEntry
 from nodeheal.operations.approve import answer_id
-from nodeheal.ports import Wait
+from nodeheal.ports.storage import Wait
 from nodeheal.services.recovery.look_once import look_once
 from nodeheal.services.steps import no_diagnosis_yet
 from tests.unit.builders import NOW, FrozenClock, memory_ports, node, request_id_of

@@ -12,7 +12,7 @@ from nodeheal.contract.vocabulary import Action, Awaited, Family, JobState, Node
 from nodeheal.domain.fleet.liveness import TERMINATED
 from nodeheal.domain.operation import VerbName
 from nodeheal.operations.steps import reboot_node
-from nodeheal.ports import Wait
+from nodeheal.ports.storage import Wait
 from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.intake.take_signal import take_draft
 from nodeheal.services.jobs.job_nodes import leave

@@ -15,7 +15,7 @@ from nodeheal.contract.vocabulary import CheckpointFormat, Outcome, Step
 from nodeheal.domain.jobs.job import CheckAnswer, FoundCheckpoint
 from nodeheal.domain.policy.policy_models import Evidence
 from nodeheal.operations.steps import run_diagnostics
-from nodeheal.ports import Wait
+from nodeheal.ports.storage import Wait
 from nodeheal.services.intake import wakeup
 from nodeheal.services.jobs import check_nodes
 from nodeheal.services.jobs.find_checkpoint import find_checkpoint

@@ -14,8 +14,8 @@ from nodeheal.contract.vocabulary import JobState, NodeState
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.jobs.job import FoundCheckpoint, GangTask
 from nodeheal.domain.recovery.incident import incident_id_of
-from nodeheal.ports import Wait
 from nodeheal.ports.scheduler import TaskChange
+from nodeheal.ports.storage import Wait
 from nodeheal.services.intake.wakeup import on_task_change
 from nodeheal.services.jobs.ask_after_ranks import ask_after_ranks
 from nodeheal.services.jobs.job_nodes import leave

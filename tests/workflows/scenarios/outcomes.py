@@ -25,7 +25,7 @@ from nodeheal.contract.vocabulary import (
 from nodeheal.domain.jobs.job import CheckAnswer, GangTask, Run
 from nodeheal.domain.policy.policy_models import Evidence
 from nodeheal.domain.recovery.incident import Incident
-from nodeheal.ports import Wait
+from nodeheal.ports.storage import Wait
 from nodeheal.services.jobs.check_nodes import JOB_CHECK
 from nodeheal.services.jobs.early_end import early_end, ended_early
 from nodeheal.services.jobs.judge_checks import UNANSWERED, judge_checks

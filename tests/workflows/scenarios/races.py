@@ -17,8 +17,8 @@ from nodeheal.domain.errors import NodehealError
 from nodeheal.domain.fleet.liveness import Heartbeat, liveness_of
 from nodeheal.domain.jobs.job import Job, Run
 from nodeheal.domain.operation import VerbName
-from nodeheal.ports import Wait
 from nodeheal.ports.scheduler import TaskChange
+from nodeheal.ports.storage import Wait
 from nodeheal.services.intake.heartbeats import record_missed_boots
 from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.intake.wakeup import on_task_change

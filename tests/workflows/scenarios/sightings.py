@@ -15,7 +15,7 @@ from nodeheal.domain.jobs.job import CheckAnswer
 from nodeheal.domain.operation import VerbName
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.incident import fingerprint, incident_id_of
-from nodeheal.ports import FAULTS_LOOKED_UP
+from nodeheal.ports.storage import FAULTS_LOOKED_UP
 from nodeheal.services.intake.ingest import Ingested, ingest
 from nodeheal.services.jobs.job_nodes import unfit_of
 from nodeheal.services.jobs.start_gang import find_unnoted, record_run

@@ -10,7 +10,7 @@ from datetime import timedelta
 from nodeheal.contract.job_steps import JobRequest
 from nodeheal.contract.names import NODES_LINE, pool_line
 from nodeheal.contract.vocabulary import JobState, JobStep, Next
-from nodeheal.ports import Wait
+from nodeheal.ports.storage import Wait
 from nodeheal.services.jobs.await_nodes import JOB_NODES
 from nodeheal.services.jobs.choose_nodes import choose_nodes
 from nodeheal.services.jobs.job_nodes import claim, job_checks_due, release_claims

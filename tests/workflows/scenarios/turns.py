@@ -13,7 +13,7 @@ from nodeheal.contract.vocabulary import Awaited, IncidentState, NodeState, Prov
 from nodeheal.domain.fleet.liveness import Heartbeat
 from nodeheal.domain.policy.policy_models import Replacement
 from nodeheal.domain.recovery.incident import decision_entry, result_entry
-from nodeheal.ports import Wait
+from nodeheal.ports.storage import Wait
 from nodeheal.services.intake import liveness
 from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.jobs.launch_gang import GANG_RUNNING
