@@ -66,7 +66,7 @@ crashes: setup ## functions break at every place that writes to a port (ARGS="--
 fuzz: setup ## a minute of mutated inputs for every parser and reader (ARGS="--seconds 3600 --seed 7 --only policy")
 	@$(PYTHON) -m tests.fuzz $(ARGS)
 
-mutants: setup ## every guard is taken out, one by one: who notices? (an hour or more; ARGS="--only nodeheal.services.wakeup")
+mutants: setup ## every guard is taken out, one by one: who notices? (an hour or more; ARGS="--only nodeheal.services.intake.wakeup")
 	@$(PYTHON) -m tests.mutants --json build/mutants.json $(ARGS)
 
 synth: setup ## the templates that `cdk deploy` would send, checked by cdk-nag and cfn-lint

@@ -1,4 +1,4 @@
-"""answer_approval: the page behind the links of an approval email. See nodeheal/services/answer_approval.py.
+"""answer_approval: the page behind the links of an approval email. See nodeheal/services/operators/answer_approval.py.
 
 A GET only shows a page, since mail scanners follow links. What a person sends from that page, a POST, decides.
 """
@@ -8,8 +8,8 @@ from aws_lambda_powertools.utilities.data_classes import APIGatewayProxyEventV2
 from lambdas.composition import Event, links, logger, ports
 from nodeheal.domain.errors import NotFound
 from nodeheal.domain.recovery.approval_links import LinkRefused
-from nodeheal.services import approval_page
-from nodeheal.services.answer_approval import answer_approval
+from nodeheal.services.operators import approval_page
+from nodeheal.services.operators.answer_approval import answer_approval
 
 _HEADERS = {
     "Content-Type": "text/html; charset=utf-8",

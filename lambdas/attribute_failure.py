@@ -1,7 +1,7 @@
-"""attribute_failure: see nodeheal/services/attribute_failure.py."""
+"""attribute_failure: see nodeheal/services/jobs/attribute_failure.py."""
 
 from lambdas.composition import policy, ports, step
 from nodeheal.contract.job_steps import JobRequest
-from nodeheal.services.attribute_failure import attribute_failure
+from nodeheal.services.jobs.attribute_failure import attribute_failure
 
 handler = step(JobRequest, lambda request: attribute_failure(request, ports(), policy()), reads_policy=True)

@@ -1,9 +1,9 @@
-"""end_incident: see nodeheal/services/end_incident.py."""
+"""end_incident: see nodeheal/services/recovery/end_incident.py."""
 
 from lambdas.composition import policy, ports, step
 from nodeheal.contract.steps import StepRequest
 from nodeheal.domain.review.measures import of_ending
-from nodeheal.services.end_incident import end_incident
+from nodeheal.services.recovery.end_incident import end_incident
 
 handler = step(
     StepRequest,

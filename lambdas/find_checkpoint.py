@@ -1,9 +1,9 @@
-"""find_checkpoint: see nodeheal/services/find_checkpoint.py."""
+"""find_checkpoint: see nodeheal/services/jobs/find_checkpoint.py."""
 
 from lambdas.composition import Event, policy, ports, step
 from nodeheal.contract.job_steps import JobRequest
 from nodeheal.contract.steps import StepRequest
-from nodeheal.services.find_checkpoint import find_checkpoint
+from nodeheal.services.jobs.find_checkpoint import find_checkpoint
 
 _for_job = step(JobRequest, lambda request: find_checkpoint(request, ports(), policy()), reads_policy=True)
 _for_recovery = step(StepRequest, lambda request: find_checkpoint(request, ports(), policy()), reads_policy=True)

@@ -1,4 +1,4 @@
-"""ingest: health events from the queue, in batches. See nodeheal/services/ingest.py."""
+"""ingest: health events from the queue, in batches. See nodeheal/services/intake/ingest.py."""
 
 from typing import Any
 
@@ -10,8 +10,8 @@ from lambdas.composition import Event, emit_fault, explain, logger, policy, port
 from lambdas.signatures import is_signed, proven, read_fact
 from nodeheal.contract import names
 from nodeheal.contract.health_event import HealthEvent
-from nodeheal.services.ingest import Ingested, ingest
-from nodeheal.services.verify_event import Forged
+from nodeheal.services.intake.ingest import Ingested, ingest
+from nodeheal.services.intake.verify_event import Forged
 
 
 class Envelope(BaseModel):

@@ -1,7 +1,7 @@
-"""judge_checks: see nodeheal/services/judge_checks.py."""
+"""judge_checks: see nodeheal/services/jobs/judge_checks.py."""
 
 from lambdas.composition import policy, ports, step
 from nodeheal.contract.job_steps import JobRequest
-from nodeheal.services.judge_checks import judge_checks
+from nodeheal.services.jobs.judge_checks import judge_checks
 
 handler = step(JobRequest, lambda request: judge_checks(request, ports(), policy()), reads_policy=True)

@@ -1,9 +1,9 @@
-"""notify: an announced notification, from the bus to the people. See nodeheal/services/notify.py."""
+"""notify: sends one announced notification. See nodeheal/services/notify/deliver_notification.py."""
 
 from lambdas.composition import Event, emit, logger, ports
 from nodeheal.contract.notification import Notification
 from nodeheal.domain.review.measures import of_notification
-from nodeheal.services.notify import notify
+from nodeheal.services.notify.deliver_notification import notify
 
 
 def handler(event: Event, context: object) -> None:

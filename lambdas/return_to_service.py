@@ -1,7 +1,7 @@
-"""return_to_service: see nodeheal/services/return_to_service.py."""
+"""return_to_service: see nodeheal/services/recovery/return_to_service.py."""
 
 from lambdas.composition import policy, ports, step
 from nodeheal.contract.steps import StepRequest
-from nodeheal.services.return_to_service import return_to_service
+from nodeheal.services.recovery.return_to_service import return_to_service
 
 handler = step(StepRequest, lambda request: return_to_service(request, ports(), policy()))

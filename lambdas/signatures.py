@@ -1,4 +1,4 @@
-"""What an agent's event says, once the node has proven that it is the node. See nodeheal/services/verify_event.py."""
+"""Verifies which node has sent an event. See nodeheal/services/intake/verify_event.py."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -11,7 +11,7 @@ from nodeheal.contract import names
 from nodeheal.contract.health_event import NodeFact
 from nodeheal.contract.signature import EARLY_SECONDS
 from nodeheal.contract.signed_event import SignedEvent
-from nodeheal.services.verify_event import Forged, verify
+from nodeheal.services.intake.verify_event import Forged, verify
 
 _SIGNED = "signed"
 

@@ -1,4 +1,4 @@
-"""take_signal: what AWS says about nodes, from the default bus. See nodeheal/services/take_signal.py."""
+"""take_signal: what AWS says about nodes, from the default bus. See nodeheal/services/intake/take_signal.py."""
 
 import json
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from nodeheal.adapters.schedulers import signals
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import Verdict
 from nodeheal.ports.signals import Draft
-from nodeheal.services.take_signal import take_signal
+from nodeheal.services.intake.take_signal import take_signal
 
 # What reads which event: of the cloud, and of the schedulers.
 TRANSLATORS: dict[str, tuple[type[ForeignEvent], Callable[[Any], list[Draft]]]] = {

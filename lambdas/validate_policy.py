@@ -1,9 +1,9 @@
-"""validate_policy: AppConfig asks before a document comes into force. See nodeheal/services/validate_policy.py."""
+"""validate_policy: called by AppConfig before a deployment. See nodeheal/services/operators/validate_policy.py."""
 
 import base64
 
 from lambdas.composition import Event, logger
-from nodeheal.services.validate_policy import validate_policy
+from nodeheal.services.operators.validate_policy import validate_policy
 
 
 def handler(event: Event, context: object) -> None:

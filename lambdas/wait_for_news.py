@@ -1,7 +1,7 @@
-"""wait_for_news: see nodeheal/services/wait_for_news.py."""
+"""wait_for_news: see nodeheal/services/recovery/wait_for_news.py."""
 
 from lambdas.composition import ports, step
 from nodeheal.contract.steps import StepRequest
-from nodeheal.services.wait_for_news import wait_for_news
+from nodeheal.services.recovery.wait_for_news import wait_for_news
 
 handler = step(StepRequest, lambda request: wait_for_news(request, ports()))

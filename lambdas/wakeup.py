@@ -1,4 +1,4 @@
-"""wakeup: what the world answers, from the buses. See nodeheal/services/wakeup.py."""
+"""wakeup: what the world answers, from the buses. See nodeheal/services/intake/wakeup.py."""
 
 import json
 from collections.abc import Callable
@@ -16,9 +16,10 @@ from nodeheal.contract import names
 from nodeheal.contract.health_event import CheckpointFound, DiagnosticsFinished, EvidenceFrozen, NodeBooted
 from nodeheal.contract.job_steps import JobStopRequested
 from nodeheal.ports import Ports
-from nodeheal.services import new_machine, wakeup
-from nodeheal.services.new_nodes import on_first_boot
-from nodeheal.services.verify_event import Forged
+from nodeheal.services.intake import wakeup
+from nodeheal.services.intake.new_nodes import on_first_boot
+from nodeheal.services.intake.verify_event import Forged
+from nodeheal.services.recovery import new_machine
 
 RANK_CHANGES = rank_changes()
 

@@ -12,8 +12,8 @@ from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.vocabulary import Awaited, Ending, Family, NodeState, Provider, Verdict
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.humanize import counted
-from nodeheal.services.brakes import pause_pool, reset_breaker
-from nodeheal.services.release_node import release_node
+from nodeheal.services.operators.operator_guardrails import pause_pool, reset_breaker
+from nodeheal.services.operators.release_node import release_node
 from sandbox.guests import guests_are_looked_for, guests_move_in
 from sandbox.script import SUBJECTS, Expected, Move, Script
 from sandbox.story import Story, StoryError

@@ -47,7 +47,7 @@ from stacks.permission import (
 
 @dataclass(frozen=True)
 class FunctionSpec:
-    """One function. Its handler is lambdas.<stem>.handler, its service nodeheal.services.<stem>."""
+    """One function: its handler is lambdas.<stem>.handler. Its service has the same name."""
 
     stem: str
     permissions: tuple[Permission, ...] = ()

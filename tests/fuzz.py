@@ -34,7 +34,7 @@ from nodeheal.parsers.kernel_log import LogFormat, read_findings
 from nodeheal.parsers.measures import collective_bandwidth, dcgm_bandwidths, heat
 from nodeheal.parsers.neuron_tools import parse_neuron
 from nodeheal.parsers.nvidia_smi import parse_nvidia_smi
-from nodeheal.services.layout import plain
+from nodeheal.services.notify.layout import plain
 
 ROOT = Path(__file__).parents[1]
 GOLDEN = ROOT / "tests" / "golden"

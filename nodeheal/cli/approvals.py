@@ -10,7 +10,7 @@ from nodeheal.cli.connect import FAILED, Table, Why, clearly
 from nodeheal.cli.say import say
 from nodeheal.contract import names
 from nodeheal.domain.recovery.approval_links import Answer
-from nodeheal.services.answer_approval import answer_approval, open_question
+from nodeheal.services.operators.answer_approval import answer_approval, open_question
 
 IncidentId = Annotated[str, typer.Argument(help="the incident, as the email and `nodeheal incidents list` name it")]
 

@@ -16,8 +16,9 @@ from nodeheal.domain.faults.catalog import find
 from nodeheal.domain.faults.drill import LARGEST_GPU, DcgmDrill, parse_dcgm_drill
 from nodeheal.domain.fleet.node import Node
 from nodeheal.parsers.dcgm_injected import XID_FIELD, health_code
-from nodeheal.ports import CommandStatus, Ports
-from nodeheal.services.inject_fault import DRILL_SECONDS, drill_line, inject_fault, repeats
+from nodeheal.ports import Ports
+from nodeheal.ports.commands import CommandStatus
+from nodeheal.services.operators.inject_fault import DRILL_SECONDS, drill_line, inject_fault, repeats
 
 LOOK_EVERY_SECONDS = 1.0
 

@@ -20,8 +20,8 @@ from nodeheal.domain.review.incident_stats import IncidentStats, summarize
 from nodeheal.domain.review.part_record import PartRecord
 from nodeheal.domain.review.review import Review, status_text, title_of
 from nodeheal.ports import Ports
-from nodeheal.services.close_incident import close_incident
-from nodeheal.services.review_incidents import list_incidents, part_of, review_incident
+from nodeheal.services.operators.close_incident import close_incident
+from nodeheal.services.operators.review_incidents import list_incidents, part_of, review_incident
 
 app = typer.Typer(no_args_is_help=True, help="Incidents: what happened, why, and how it ended.")
 

@@ -7,8 +7,8 @@ from typing import TypedDict
 from nodeheal.cli.say import say, say_table
 from nodeheal.domain.humanize import counted
 from nodeheal.domain.jobs.job import Job
-from nodeheal.services.job_line import Standing
-from nodeheal.services.prepare_job import Plan
+from nodeheal.services.jobs.job_line import Standing
+from nodeheal.services.jobs.prepare_job import Plan
 
 
 class Where(TypedDict):

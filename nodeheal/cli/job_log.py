@@ -15,8 +15,8 @@ from nodeheal.contract import names
 from nodeheal.domain.jobs.job_log import LogLine
 from nodeheal.ports import Ports
 from nodeheal.ports.scheduler import JobLogs
-from nodeheal.services.look_at_job import find_job
-from nodeheal.services.read_job_log import RunLog, open_log
+from nodeheal.services.operators.look_at_job import find_job
+from nodeheal.services.operators.read_job_log import RunLog, open_log
 
 QUIET_LOOKS = 3  # a container's last lines come a moment after its end
 

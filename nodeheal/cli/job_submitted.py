@@ -8,8 +8,8 @@ from nodeheal.cli.job_list import placement_of, row_of, standing_json
 from nodeheal.cli.say import say, say_json
 from nodeheal.contract.job_spec import JobSpec
 from nodeheal.domain.jobs.job import Job
-from nodeheal.services.job_line import Standing, line_in_words
-from nodeheal.services.prepare_job import Plan, differences
+from nodeheal.services.jobs.job_line import Standing, line_in_words
+from nodeheal.services.jobs.prepare_job import Plan, differences
 
 
 @dataclass(frozen=True)

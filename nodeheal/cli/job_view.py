@@ -12,8 +12,8 @@ from nodeheal.domain.jobs.job import GangTask, Job, Run
 from nodeheal.domain.jobs.lost_work import lost_work_text
 from nodeheal.domain.recovery.incident import Incident
 from nodeheal.domain.review.review import status_text, title_of
-from nodeheal.services.job_line import line_in_words
-from nodeheal.services.look_at_job import JobView
+from nodeheal.services.jobs.job_line import line_in_words
+from nodeheal.services.operators.look_at_job import JobView
 
 
 def as_text(view: JobView, link: str, links: Mapping[str, str], is_confirmed: bool | None) -> list[str]:

@@ -15,7 +15,7 @@ from nodeheal.contract.vocabulary import JobState
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.jobs.job import Job
 from nodeheal.ports import Ports
-from nodeheal.services.look_at_job import find_job
+from nodeheal.services.operators.look_at_job import find_job
 
 Answer = TypeVar("Answer")
 LOOK_EVERY_SECONDS = 2.0

@@ -15,11 +15,11 @@ from nodeheal.cli.job_wait import follow, seconds_or_none
 from nodeheal.cli.say import BAD_INPUT, refuse, say, say_json
 from nodeheal.contract import names
 from nodeheal.contract.schemas import FOLDER
-from nodeheal.services.ask_to_stop import ask_to_stop
-from nodeheal.services.job_line import stands_before
-from nodeheal.services.look_at_job import list_jobs, look_at_job
-from nodeheal.services.prepare_job import file_doubts, prepare_job, scheduler_of_pool, submit_plan
-from nodeheal.services.submit_job import restart_job
+from nodeheal.services.jobs.job_line import stands_before
+from nodeheal.services.jobs.prepare_job import file_doubts, prepare_job, scheduler_of_pool, submit_plan
+from nodeheal.services.jobs.submit_job import restart_job
+from nodeheal.services.operators.ask_to_stop import ask_to_stop
+from nodeheal.services.operators.look_at_job import list_jobs, look_at_job
 
 app = typer.Typer(no_args_is_help=True, help="Training jobs: submitted once, kept running.")
 

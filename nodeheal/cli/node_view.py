@@ -3,7 +3,7 @@
 from datetime import datetime
 
 from nodeheal.domain.fleet.node import Node
-from nodeheal.services.look_at_node import NodeView
+from nodeheal.services.operators.look_at_node import NodeView
 
 
 def as_text(view: NodeView, now: datetime) -> list[str]:

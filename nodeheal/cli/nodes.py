@@ -17,12 +17,12 @@ from nodeheal.domain.fleet.liveness import apply_heartbeat
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.humanize import counted
 from nodeheal.domain.recovery.incident import incident_id_of
-from nodeheal.services.enroll_node import enroll_node
-from nodeheal.services.look_at_node import look_at_node
-from nodeheal.services.release_node import release_node
-from nodeheal.services.request_action import request_action, taken_by
-from nodeheal.services.retire_node import retire_node
-from nodeheal.services.withdraw_request import withdraw_request
+from nodeheal.services.intake.enroll_node import enroll_node
+from nodeheal.services.operators.look_at_node import look_at_node
+from nodeheal.services.operators.release_node import release_node
+from nodeheal.services.operators.request_action import request_action, taken_by
+from nodeheal.services.operators.retire_node import retire_node
+from nodeheal.services.operators.withdraw_request import withdraw_request
 
 app = typer.Typer(
     no_args_is_help=True, help="The nodes, in your AWS account (credentials and Region as for the AWS CLI)."

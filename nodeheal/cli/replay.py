@@ -15,7 +15,7 @@ from nodeheal.cli.say import complaints, read_policy, refuse, say, say_json
 from nodeheal.contract import names
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.domain.humanize import counted
-from nodeheal.services.replay import Clock, Decided, Past, Replay, Replayed, in_order
+from nodeheal.services.operators.replay import Clock, Decided, Past, Replay, Replayed, in_order
 
 _ENVELOPES = ("detail", "event")  # EventBridge's, and ours with the job beside the event
 SHOWN = 40

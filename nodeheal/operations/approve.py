@@ -12,9 +12,9 @@ from nodeheal.domain.recovery.incident import History, TimelineEntry
 from nodeheal.operations.handler import Facts, Handler, World, step_result
 from nodeheal.operations.record import mark_sending, plan_step, start_waiting
 from nodeheal.ports import Ports
-from nodeheal.services.compose_waiting import compose_question
-from nodeheal.services.consequences import meant_by
-from nodeheal.services.steps import tell
+from nodeheal.services.notify.compose_waiting import compose_question
+from nodeheal.services.operators.describe_answer import describe_answer
+from nodeheal.services.steps import add_timeline_entry
 
 
 @dataclass(frozen=True)
@@ -52,12 +52,14 @@ def recorded_answer(question: Question, history: History) -> TimelineEntry | Non
 def _start(operation: Operation, world: World) -> Operation:
     ports, request, deadline = world.ports, operation.step, operation.deadline_at
     operation = mark_sending(operation, ports)  # an answer may be quicker than this function
-    tell(request, ports, "asked", f"a human is asked; the answer is due by {deadline:%Y-%m-%d %H:%M:%S} UTC")
+    add_timeline_entry(
+        request, ports, "asked", f"a human is asked; the answer is due by {deadline:%Y-%m-%d %H:%M:%S} UTC"
+    )
     question = Question(request.incident_id, request.turn)
     history = ports.incidents.history(request.incident_id)
     if recorded_answer(question, history) is None:
         addresses = {answer: world.links.link(question, answer, deadline) for answer in Answer}
-        consequences = meant_by(request.decision, history.incident, ports)
+        consequences = describe_answer(request.decision, history.incident, ports)
         told = compose_question(history, request, addresses, deadline, ports.reading, consequences)
         ports.messenger.announce(APPROVAL_REQUESTED, told)
     return start_waiting(operation, ports)

@@ -19,8 +19,8 @@ from nodeheal.domain.recovery.evidence import Diagnosis
 from nodeheal.operations.handler import Facts, Handler, World, read_node, step_result
 from nodeheal.operations.record import plan_step, send, update
 from nodeheal.ports import Ports
-from nodeheal.services.stand_in import claim_node
-from nodeheal.services.steps import node_of, save_node, tell
+from nodeheal.services.recovery.stand_in import claim_node
+from nodeheal.services.steps import add_timeline_entry, node_of, save_node
 
 FIRST_TESTS = 5
 _TEST = re.compile(r"[a-z][a-z0-9_]{0,39}")
@@ -79,7 +79,7 @@ def _start(operation: Operation, world: World) -> Operation | StepResult:
         return step_result(operation, now, Outcome.UNKNOWN, f"the diagnostics were not started: {gone}")
     again = f", {', '.join(first)} first" if first else ""
     text = f"diagnostics at level {ask.level} ({', '.join(ask.checks)}) started on {node.node_id}{again}"
-    tell(request, ports, "diagnostics-sent", text)
+    add_timeline_entry(request, ports, "diagnostics-sent", text)
     return operation
 
 

@@ -21,7 +21,7 @@ from nodeheal.domain.recovery.incident import TimelineEntry
 from nodeheal.operations.handler import Facts, Handler, Result, World, read_time, step_result
 from nodeheal.operations.record import plan_job_step, plan_step, send
 from nodeheal.ports import Ports
-from nodeheal.services.job_steps import DEADLINES, QUICK_SECONDS, save_job
+from nodeheal.services.jobs.job_steps import DEADLINES, QUICK_SECONDS, save_job
 from nodeheal.services.steps import node_of
 
 ANSWER_SECONDS = 55  # the state machines wait 60; a node that still looks then says so itself

@@ -17,7 +17,7 @@ from nodeheal.domain.recovery.evidence import EvidenceAsked
 from nodeheal.operations.handler import Facts, Handler, World, read_time, step_result
 from nodeheal.operations.record import plan_step, send, update
 from nodeheal.ports import Ports
-from nodeheal.services.steps import node_of, tell
+from nodeheal.services.steps import add_timeline_entry, node_of
 
 FAILURES_TOLD = 5
 _ANSWERS = {
@@ -78,7 +78,7 @@ def _start(operation: Operation, world: World) -> Operation | StepResult:
         return step_result(operation, now, Outcome.FAILED, f"nothing could be saved: {gone}")
     asked = ["saves its state first"] if policy.evidence.enabled else []
     asked += [f"is asked whether it shows {accused.about}"] if accused is not None else []
-    tell(request, ports, "evidence-asked", f"{node.node_id} {' and '.join(asked)}, within {seconds} s")
+    add_timeline_entry(request, ports, "evidence-asked", f"{node.node_id} {' and '.join(asked)}, within {seconds} s")
     return operation
 
 

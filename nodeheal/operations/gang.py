@@ -14,8 +14,8 @@ from nodeheal.domain.operation import Operation, OperationState, incident_owner,
 from nodeheal.operations.handler import Facts
 from nodeheal.operations.record import update
 from nodeheal.ports import Ports
-from nodeheal.services.job_steps import DEADLINES, QUICK_SECONDS
-from nodeheal.services.runs import may_write
+from nodeheal.services.jobs.job_steps import DEADLINES, QUICK_SECONDS
+from nodeheal.services.jobs.runs import may_write
 
 
 class GangRecord(Frozen):

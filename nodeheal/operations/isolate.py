@@ -26,12 +26,12 @@ from nodeheal.operations.record import plan_step
 from nodeheal.operations.stop_gang import stop_ranks
 from nodeheal.ports import Ports
 from nodeheal.ports.scheduler import NodePlacement
-from nodeheal.services.new_node_places import has_place
-from nodeheal.services.pool_size import slots_of
-from nodeheal.services.queue import in_line_before, wake_queue
-from nodeheal.services.runs import current_run
-from nodeheal.services.steps import SAVE_TRIES, node_of, save_node, tell
-from nodeheal.services.unmanaged_tasks import stop_unmanaged_tasks
+from nodeheal.services.jobs.runs import current_run
+from nodeheal.services.recovery.new_node_places import has_place
+from nodeheal.services.recovery.pool_size import slots_of
+from nodeheal.services.recovery.queue import in_line_before, wake_queue
+from nodeheal.services.recovery.unmanaged_tasks import stop_unmanaged_tasks
+from nodeheal.services.steps import SAVE_TRIES, add_timeline_entry, node_of, save_node
 
 DRAINED = "isolated"
 HOLDERS_TOLD = 5
@@ -76,7 +76,7 @@ def _start(operation: Operation, world: World) -> Operation | StepResult:
     except NotEnrolled as denied:
         _undo(node, ports)
         return step_result(operation, now, Outcome.FAILED, str(denied))
-    tell(request, ports, DRAINED, f"{node.node_id} takes no new work (draining)")
+    add_timeline_entry(request, ports, DRAINED, f"{node.node_id} takes no new work (draining)")
     aside = stop_unmanaged_tasks(request, node, placement, ports, policy)
     return stop_ranks(note(operation, ports, is_drained=True, aside=aside), world)
 

@@ -21,12 +21,12 @@ from nodeheal.operations.gang import GangFacts, has_started, note, owner_of, rea
 from nodeheal.operations.handler import Handler, World, step_result
 from nodeheal.operations.record import plan_step, start_waiting
 from nodeheal.ports import Ports
-from nodeheal.services.job_nodes import claim_stand_ins, free_nodes, job_of_others, release_claims
-from nodeheal.services.job_stand_in import let_go_of_stand_ins
-from nodeheal.services.reserve_attempt import why_no_attempt
-from nodeheal.services.runs import current_run, is_newer_than_fault, left_of
-from nodeheal.services.start_gang import abandon, record_run, start_ranks
-from nodeheal.services.steps import node_of, tell
+from nodeheal.services.jobs.job_nodes import claim_stand_ins, free_nodes, job_of_others, release_claims
+from nodeheal.services.jobs.job_stand_in import let_go_of_stand_ins
+from nodeheal.services.jobs.runs import current_run, is_newer_than_fault, left_of
+from nodeheal.services.jobs.start_gang import abandon, record_run, start_ranks
+from nodeheal.services.recovery.reserve_attempt import why_no_attempt
+from nodeheal.services.steps import add_timeline_entry, node_of
 
 _NOT_OURS = {
     JobState.COMPLETED: "has finished",
@@ -65,7 +65,9 @@ def _start(operation: Operation, world: World) -> Operation | StepResult:
     operation = note(operation, ports, run=last.number)
     if ended_early(last) and not was_refused(last):  # else the others are to be taken down first
         return start_waiting(operation, ports)
-    tell(request, ports, "launched", f"launching {job.job_id} as run {last.number}: {where_they_are(last.tasks)}")
+    add_timeline_entry(
+        request, ports, "launched", f"launching {job.job_id} as run {last.number}: {where_they_are(last.tasks)}"
+    )
     try:
         start_ranks(job, last, ports, policy)
     except (PlacementRefused, NotFound) as refusal:
@@ -169,7 +171,7 @@ def _without_the_unfit(
         return nodes
     places = dict(zip(unfit, others, strict=True))
     told = ", ".join(f"{other.node_id} takes the place of {name}" for name, other in places.items())
-    tell(request, ports, "moved", f"{job.job_id}: {told}")
+    add_timeline_entry(request, ports, "moved", f"{job.job_id}: {told}")
     return [places.get(node.node_id, node) for node in nodes]
 
 

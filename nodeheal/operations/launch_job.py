@@ -14,10 +14,10 @@ from nodeheal.operations.gang import GangFacts, has_started, job_step_result, no
 from nodeheal.operations.handler import Handler, World
 from nodeheal.operations.record import plan_job_step, start_waiting
 from nodeheal.ports import Ports
-from nodeheal.services.job_nodes import free_nodes, release_claims
-from nodeheal.services.job_steps import DEADLINES, job_of_request, request_id_of, save_job, stop_if_wanted
-from nodeheal.services.runs import current_run, left_of
-from nodeheal.services.start_gang import abandon, record_run, start_ranks
+from nodeheal.services.jobs.job_nodes import free_nodes, release_claims
+from nodeheal.services.jobs.job_steps import DEADLINES, job_of_request, request_id_of, save_job, stop_if_wanted
+from nodeheal.services.jobs.runs import current_run, left_of
+from nodeheal.services.jobs.start_gang import abandon, record_run, start_ranks
 from nodeheal.services.steps import node_of
 
 

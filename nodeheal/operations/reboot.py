@@ -14,8 +14,8 @@ from nodeheal.domain.operation import Operation, OperationState, VerbName, node_
 from nodeheal.operations.handler import Facts, Handler, World, read_node, step_result
 from nodeheal.operations.record import plan_step, send, update
 from nodeheal.ports import Ports
-from nodeheal.services.reserve_attempt import give_attempt_back, why_not_act
-from nodeheal.services.steps import enter_state, node_of, tell
+from nodeheal.services.recovery.reserve_attempt import give_attempt_back, why_not_act
+from nodeheal.services.steps import add_timeline_entry, enter_state, node_of
 
 _BY_EC2 = "EC2 RebootInstances"  # EC2 gives no id that could be looked at
 # A workflow's deadline begins before the function that stores the operation, which may take so long.
@@ -56,7 +56,9 @@ def _start(operation: Operation, world: World) -> Operation | StepResult:
         give_attempt_back(request, ports)
         return step_result(operation, now, Outcome.FAILED, str(refusal))
     by = operation.reference if operation.reference == _BY_EC2 else f"SSM command {operation.reference}"
-    tell(request, ports, "reboot-sent", f"reboot sent to {node.node_id}, for boot {node.boot_id[:8]} only ({by})")
+    add_timeline_entry(
+        request, ports, "reboot-sent", f"reboot sent to {node.node_id}, for boot {node.boot_id[:8]} only ({by})"
+    )
     return operation
 
 
@@ -127,7 +129,7 @@ def _settle(operation: Operation, result: StepResult, ports: Ports) -> None:
         record = _read_record(operation).model_copy(update={"awaited_by": _digest(operation.token)})
         update(operation, ports, lambda one: replace(one, data_json=record.model_dump_json()))
         why = f"the reboot of {operation.node_id} may be under way; waiting for its next boot"
-        tell(request, ports, "reboot-awaited", why)
+        add_timeline_entry(request, ports, "reboot-awaited", why)
     elif operation.state is OperationState.PLANNED and result.outcome is Outcome.FAILED:
         give_attempt_back(request, ports)
 

@@ -14,7 +14,7 @@ from nodeheal.operations import stop_job as job_stop
 from nodeheal.operations.engine import begin
 from nodeheal.operations.handler import World
 from nodeheal.ports import Ports
-from nodeheal.services.job_steps import job_of_request
+from nodeheal.services.jobs.job_steps import job_of_request
 
 
 def isolate_node(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> None:

@@ -17,9 +17,9 @@ from nodeheal.operations.gang import (
 from nodeheal.operations.handler import Handler, World, step_result
 from nodeheal.operations.record import plan_step, start_waiting
 from nodeheal.ports import Ports
-from nodeheal.services.ask_for_checkpoint import ask_for_checkpoint
-from nodeheal.services.runs import await_end, current_run, is_elsewhere, is_newer_than_fault, left_of
-from nodeheal.services.steps import tell, where_to_look
+from nodeheal.services.jobs.ask_for_checkpoint import ask_for_checkpoint
+from nodeheal.services.jobs.runs import await_end, current_run, is_elsewhere, is_newer_than_fault, left_of
+from nodeheal.services.steps import add_timeline_entry, where_to_look
 
 
 def plan(request: StepRequest, ports: Ports) -> Operation:
@@ -46,7 +46,9 @@ def stop_ranks(operation: Operation, world: World) -> Operation:
     operation = note(operation, ports, is_asked=True, run=run.number, outstanding=outstanding)
     await_end(run, request.incident_id, ports)
     ask_for_checkpoint(job, alive, request, ports, world.policy)
-    tell(request, ports, "gang-stopping", f"stopping {job.job_id}, with its grace: {where_they_are(alive)}")
+    add_timeline_entry(
+        request, ports, "gang-stopping", f"stopping {job.job_id}, with its grace: {where_they_are(alive)}"
+    )
     for task in alive:
         if task.task_id:
             ports.scheduler_for(job).stop_rank(job.cluster, task.task_id, f"nodeheal: recovery {request.incident_id}")

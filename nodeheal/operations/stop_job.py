@@ -10,9 +10,9 @@ from nodeheal.operations.gang import GangFacts, job_step_result, note, owner_of,
 from nodeheal.operations.handler import Handler, World
 from nodeheal.operations.record import plan_job_step, start_waiting
 from nodeheal.ports import Ports
-from nodeheal.services.job_steps import DEADLINES, job_of_request, request_id_of
-from nodeheal.services.runs import await_end, may_write
-from nodeheal.services.start_gang import find_unnoted
+from nodeheal.services.jobs.job_steps import DEADLINES, job_of_request, request_id_of
+from nodeheal.services.jobs.runs import await_end, may_write
+from nodeheal.services.jobs.start_gang import find_unnoted
 
 STOP_REASON = 255  # characters that ECS keeps of one
 

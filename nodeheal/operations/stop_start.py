@@ -19,8 +19,8 @@ from nodeheal.domain.operation import Operation, OperationState, VerbName, node_
 from nodeheal.operations.handler import Act, Facts, Handler, World, read_node, step_result
 from nodeheal.operations.record import plan_step, update
 from nodeheal.ports import Ports
-from nodeheal.services.reserve_attempt import give_attempt_back, why_not_act
-from nodeheal.services.steps import enter_state, node_of, tell
+from nodeheal.services.recovery.reserve_attempt import give_attempt_back, why_not_act
+from nodeheal.services.steps import add_timeline_entry, enter_state, node_of
 
 # A node's clock and ours. A machine that stops takes longer than this, so a boot before the stop is told apart.
 _CLOCKS_DIFFER = timedelta(seconds=15)
@@ -98,7 +98,7 @@ def _stop(operation: Operation, machine: Machine, ports: Ports) -> Operation | S
         back = update(asked, ports, lambda one: replace(operation, version=one.version))
         return _refused(back, ports.clock(), str(refusal), ports)
     what = f"{operation.node_id} is being stopped; it is started again when it has"
-    tell(operation.step, ports, "stop-sent", what)
+    add_timeline_entry(operation.step, ports, "stop-sent", what)
     return update(asked, ports, lambda one: _with(one, read_record(one), is_stop_taken=True))
 
 
@@ -123,7 +123,7 @@ def _start_machine(operation: Operation, node: Node, ports: Ports) -> Operation 
     except MachineRefused as refusal:
         why = f"{operation.node_id} is stopped, and EC2 will not start it: {refusal}"
         return step_result(operation, now, Outcome.FAILED, why)
-    tell(operation.step, ports, "start-sent", f"{operation.node_id} has stopped, and is being started")
+    add_timeline_entry(operation.step, ports, "start-sent", f"{operation.node_id} has stopped, and is being started")
     return update(asked, ports, lambda one: _moved_on(one, Phase.STARTING, is_start_taken=True))
 
 
@@ -221,7 +221,7 @@ def _settle(operation: Operation, result: StepResult, ports: Ports) -> None:
     request = operation.step
     if isinstance(result.facts, CallAgain):
         update(operation, ports, lambda one: _moved_on(one, Phase.STOPPED, is_started_again=True))
-        tell(request, ports, "start-again", f"{operation.node_id} is stopped; starting it")
+        add_timeline_entry(request, ports, "start-again", f"{operation.node_id} is stopped; starting it")
     elif operation.state is OperationState.PLANNED and result.outcome is Outcome.FAILED:
         give_attempt_back(request, ports)
 

@@ -12,11 +12,11 @@ from nodeheal.domain.recovery.incident import History
 from nodeheal.operations.handler import Facts, Handler, World, read_time, step_result
 from nodeheal.operations.record import mark_sending, plan_step, start_waiting
 from nodeheal.ports import Ports
-from nodeheal.services.compose_waiting import compose_waiting
-from nodeheal.services.look_around import is_running
-from nodeheal.services.queue import IN_LINE, place_of
-from nodeheal.services.steps import node_of, tell
-from nodeheal.services.warn_job import warn_job
+from nodeheal.services.notify.compose_waiting import compose_waiting
+from nodeheal.services.notify.warn_job import warn_job
+from nodeheal.services.recovery.build_decision_context import is_running
+from nodeheal.services.recovery.queue import IN_LINE, place_of
+from nodeheal.services.steps import add_timeline_entry, node_of
 
 NEWS = "news"  # the answer that ends a wait: who brings it has recorded elsewhere what is new
 _NEWS: Mapping[Awaited | None, str] = {
@@ -46,7 +46,7 @@ def _start(operation: Operation, world: World) -> Operation:
         operation = replace(operation, line=line)
     operation = mark_sending(operation, ports)
     deadline = operation.deadline_at
-    tell(request, ports, "waiting", f"waiting until {deadline:%Y-%m-%d %H:%M:%S} UTC at most")
+    add_timeline_entry(request, ports, "waiting", f"waiting until {deadline:%Y-%m-%d %H:%M:%S} UTC at most")
     warn_job(request, ports)
     history = ports.incidents.history(request.incident_id)
     told = compose_waiting(history, request.decision, deadline, ports.reading)

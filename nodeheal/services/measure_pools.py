@@ -8,7 +8,7 @@ from nodeheal.contract.vocabulary import Awaited
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.review.measures import Measure
 from nodeheal.ports import Ports
-from nodeheal.services.pool_size import slots_of
+from nodeheal.services.recovery.pool_size import slots_of
 
 
 def measure_pools(counted: Mapping[str, int], ports: Ports, policy: RecoveryPolicy) -> list[Measure]:

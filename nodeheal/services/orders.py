@@ -12,7 +12,8 @@ from nodeheal.contract.vocabulary import Outcome
 from nodeheal.domain.errors import NotFound
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.jobs.job import CheckAnswer
-from nodeheal.ports import Ports, Wait
+from nodeheal.ports import Ports
+from nodeheal.ports.storage import Wait
 from nodeheal.services.request_ids import named_at_random, request_id_of_wait, wait_for_answer
 from nodeheal.services.steps import forget, no_diagnosis_yet, resume_if_complete
 

@@ -8,7 +8,8 @@ import re
 from dataclasses import replace
 from uuid import uuid4
 
-from nodeheal.ports import Ports, Wait
+from nodeheal.ports import Ports
+from nodeheal.ports.storage import Wait
 
 _RANDOM_PART = re.compile(r"\.[0-9a-f]{32}")
 _CHARACTERS = 33

@@ -1,4 +1,4 @@
-"""Small things that every step does the same way: spell its result, tell its progress, resume a wait."""
+"""What every step does the same way: build its result, add timeline entries, save nodes, resume waits."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -13,7 +13,8 @@ from nodeheal.domain.errors import NotAccepted, NotFound
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.jobs.job import Job
 from nodeheal.domain.recovery.incident import TimelineEntry
-from nodeheal.ports import Ports, Wait
+from nodeheal.ports import Ports
+from nodeheal.ports.storage import Wait
 
 # A save that loses a race is read and tried again. Two writers of one node are the rule in a storm, five are not.
 SAVE_TRIES = 5
@@ -43,14 +44,14 @@ def result_of(
     )
 
 
-def tell(request: StepRequest, ports: Ports, what: str, text: str) -> None:
-    """Add a line of progress to the incident's timeline; `what` names it, once a turn."""
+def add_timeline_entry(request: StepRequest, ports: Ports, what: str, text: str) -> None:
+    """Adds a progress entry to the incident's timeline. `what` names it; a turn has at most one of a name."""
     entry = TimelineEntry(ports.clock(), "progress", entry_id(request, what), text)
     ports.incidents.append(request.incident_id, entry)
 
 
-def told_line(request: StepRequest, ports: Ports, what: str) -> TimelineEntry | None:
-    """The line of progress of this turn that `what` names, or None."""
+def find_timeline_entry(request: StepRequest, ports: Ports, what: str) -> TimelineEntry | None:
+    """Returns the progress entry of this turn with the name `what`, or None."""
     timeline = ports.incidents.history(request.incident_id).timeline
     return next((entry for entry in timeline if entry.entry_id == entry_id(request, what)), None)
 
@@ -85,11 +86,14 @@ def _save_changed(ports: Ports, node: Node, change: Callable[[Node], Node]) -> N
     raise NotAccepted(f"{node.node_id} is being written by others; nothing was changed")
 
 
-def let_go(
+def clear_if_owner(
     ports: Ports, node_id: str, also: Callable[[Node], Mapping[str, object]] = lambda _: {}, **held: str | None
 ) -> None:
-    """Take a name off a node (`open_incident`, `claimed_by` or `job_id`) that still bears it: whoever has read so may
-    have read it in a list that lags, and the node may be another's by now. `also`: what changes with that."""
+    """Clears `open_incident`, `claimed_by` or `job_id` of a node if it still has the given value.
+
+    The caller may have read the owner from an index that lags: a node that has another owner is not changed.
+    `also` returns further changes of the same write. Raises NotAccepted when every try lost a race.
+    """
     for _ in range(SAVE_TRIES):
         node = ports.nodes.get(node_id)
         if node is None or any(getattr(node, name) != whose for name, whose in held.items()):

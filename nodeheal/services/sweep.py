@@ -8,15 +8,16 @@ from nodeheal.contract.vocabulary import IncidentState
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.fleet.liveness import Heartbeat, NodeLiveness, find_silent
 from nodeheal.domain.policy.policy import RecoveryPolicy
-from nodeheal.ports import Place, Ports
-from nodeheal.services.ask_after_ranks import ask_after_ranks
-from nodeheal.services.hear_beats import ask_for_interval, lay_over, note_boots
-from nodeheal.services.hear_silence import Heard, hear, tell_of_many
-from nodeheal.services.new_nodes import diagnose_new_nodes
-from nodeheal.services.notify import report_storm
-from nodeheal.services.pool_size import count, note_size
-from nodeheal.services.queue import wake_after_reset, wake_for_free_slots
-from nodeheal.services.sweep_jobs import sweep_jobs
+from nodeheal.ports import Ports
+from nodeheal.ports.storage import Place
+from nodeheal.services.intake.heartbeats import merge_heartbeats, record_missed_boots, request_interval
+from nodeheal.services.intake.liveness import LivenessResult, page_mass_silence, probe_silent_nodes
+from nodeheal.services.intake.new_nodes import diagnose_new_nodes
+from nodeheal.services.jobs.ask_after_ranks import ask_after_ranks
+from nodeheal.services.jobs.sweep_jobs import sweep_jobs
+from nodeheal.services.notify.deliver_notification import report_storm
+from nodeheal.services.recovery.pool_size import count, note_size
+from nodeheal.services.recovery.queue import wake_after_reset, wake_for_free_slots
 
 # What one run may do. A page of nodes costs one read of a megabyte, a node that is looked at some calls of ECS, SSM and
 # EC2, whose limits all of us share. What is left over, the next run goes on with.
@@ -41,7 +42,7 @@ class Swept:
 
     nodes: int = 0
     silent: int = 0
-    heard: list[Heard] = field(default_factory=list)
+    heard: list[LivenessResult] = field(default_factory=list)
     told_of_many: list[str] = field(default_factory=list)
     booted: list[str] = field(default_factory=list)  # nodes whose boot nobody has announced
     asked_for_interval: int = 0
@@ -66,7 +67,7 @@ def sweep(ports: Ports, policy: RecoveryPolicy) -> Swept:
         try:
             beats = ports.heartbeats.newest()
             _look_over(pools, beats, begun_at + timedelta(seconds=RUN_SECONDS), done, ports, policy)
-            done.asked_for_interval = ask_for_interval(beats, ports, policy)
+            done.asked_for_interval = request_interval(beats, ports, policy)
         except NotAccepted as error:
             done.unfinished = str(error)  # "not now" from a service: the next run asks again
     try:
@@ -110,8 +111,8 @@ def _look_over(
     """Look at as many nodes as one run may, from where the last one ended."""
     begun = ports.watchlist.place()
     for pool, glimpses, place in _portions(pools, ports):
-        done.booted += note_boots(glimpses, beats, ports)
-        _listen(pool, lay_over(glimpses, beats, ports.clock()), beats, done, ports, policy)
+        done.booted += record_missed_boots(glimpses, beats, ports)
+        _listen(pool, merge_heartbeats(glimpses, beats, ports.clock()), beats, done, ports, policy)
         ports.watchlist.mark(place)  # after the look: a run that breaks off here looks at the same nodes again
         done.nodes += len(glimpses)
         if not place.after and (pool != begun.pool or not begun.after):
@@ -170,6 +171,6 @@ def _listen(
     """Look at those who are silent; where many fell silent together, at nobody."""
     silent = find_silent(glimpses, policy.silence, policy.breaker, ports.clock())
     done.silent += len(silent.alone) + sum(map(len, silent.waves))
-    done.told_of_many += [pool for wave in silent.waves if tell_of_many(pool, wave, ports)]
+    done.told_of_many += [pool for wave in silent.waves if page_mass_silence(pool, wave, ports)]
     looks = LOOKS_A_RUN - len(done.heard)
-    done.heard += hear([one.node_id for one in silent.alone], looks, beats, ports, policy)
+    done.heard += probe_silent_nodes([one.node_id for one in silent.alone], looks, beats, ports, policy)

@@ -15,7 +15,8 @@ from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
 from nodeheal.domain.jobs.job import DirectoryLook, GangTask, Job, Run
 from nodeheal.domain.recovery.evidence import Diagnosis, EvidenceAsked
-from nodeheal.ports import CommandStatus, Delivery
+from nodeheal.ports.commands import CommandStatus
+from nodeheal.ports.messaging import Delivery
 from nodeheal.ports.scheduler import NodePlacement, RankStatus
 from nodeheal.simulation.agenda import Agenda
 from nodeheal.simulation.chance import Bucket

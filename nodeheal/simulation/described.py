@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from nodeheal.domain.jobs.job import GangTask
 from nodeheal.ports.scheduler import RankStatus, TaskChange
-from nodeheal.services.ask_after_ranks import KEPT
+from nodeheal.services.jobs.ask_after_ranks import KEPT
 from nodeheal.simulation.agenda import Agenda
 from nodeheal.simulation.true_node import TrueNode
 

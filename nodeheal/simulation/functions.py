@@ -26,19 +26,19 @@ from nodeheal.operations.steps import (
     wait_for_approval,
 )
 from nodeheal.ports import Ports
-from nodeheal.services.attribute_failure import attribute_failure
-from nodeheal.services.await_nodes import await_nodes
-from nodeheal.services.check_nodes import check_nodes
-from nodeheal.services.choose_nodes import choose_nodes
-from nodeheal.services.decide_next_step import decide_next_step
-from nodeheal.services.end_incident import end_incident
-from nodeheal.services.end_job import end_job
-from nodeheal.services.find_checkpoint import find_checkpoint
-from nodeheal.services.judge_checks import judge_checks
-from nodeheal.services.replace_node import replace_node
-from nodeheal.services.return_to_service import return_to_service
-from nodeheal.services.wait_for_news import wait_for_news
-from nodeheal.services.watch_gang import watch_gang
+from nodeheal.services.jobs.attribute_failure import attribute_failure
+from nodeheal.services.jobs.await_nodes import await_nodes
+from nodeheal.services.jobs.check_nodes import check_nodes
+from nodeheal.services.jobs.choose_nodes import choose_nodes
+from nodeheal.services.jobs.end_job import end_job
+from nodeheal.services.jobs.find_checkpoint import find_checkpoint
+from nodeheal.services.jobs.judge_checks import judge_checks
+from nodeheal.services.jobs.watch_gang import watch_gang
+from nodeheal.services.recovery.decide_next_step import decide_next_step
+from nodeheal.services.recovery.end_incident import end_incident
+from nodeheal.services.recovery.replace_node import replace_node
+from nodeheal.services.recovery.return_to_service import return_to_service
+from nodeheal.services.recovery.wait_for_news import wait_for_news
 
 Json = Any
 

@@ -18,7 +18,7 @@ from nodeheal.domain.operation import VerbName
 from nodeheal.domain.policy.policy_models import Mode
 from nodeheal.domain.recovery.incident import History, Incident, Turn, incident_id_of, is_boot_independent
 from nodeheal.domain.verbs import ESCALATION_STEPS
-from nodeheal.services.runs import current_run
+from nodeheal.services.jobs.runs import current_run
 from nodeheal.simulation.agenda import seconds_of
 from nodeheal.simulation.seen import LIVE, Act, Seen, Violation
 

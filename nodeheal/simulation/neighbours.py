@@ -14,7 +14,7 @@ from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Mode, PoolPolicy
 from nodeheal.ports import Ports
-from nodeheal.services.inject_fault import drill_line, inject_fault
+from nodeheal.services.operators.inject_fault import drill_line, inject_fault
 from nodeheal.simulation.agenda import Agenda
 from nodeheal.simulation.chance import Chance, lognormal
 from nodeheal.simulation.cloud import SimScheduler

@@ -9,10 +9,10 @@ from nodeheal.domain.errors import NodehealError, NotAccepted
 from nodeheal.domain.fleet.node import OUT_OF_SERVICE
 from nodeheal.domain.recovery.approval_links import Answer
 from nodeheal.ports import Ports
-from nodeheal.services.answer_approval import answer_approval, open_question
-from nodeheal.services.brakes import pause_node, pause_pool, reset_breaker
-from nodeheal.services.close_incident import close_incident
-from nodeheal.services.release_node import release_node
+from nodeheal.services.operators.answer_approval import answer_approval, open_question
+from nodeheal.services.operators.close_incident import close_incident
+from nodeheal.services.operators.operator_guardrails import pause_node, pause_pool, reset_breaker
+from nodeheal.services.operators.release_node import release_node
 from nodeheal.simulation.agenda import Agenda
 from nodeheal.simulation.chance import Chance, lognormal
 from nodeheal.simulation.fleet import Fleet

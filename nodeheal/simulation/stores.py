@@ -20,7 +20,7 @@ from nodeheal.domain.operation import Operation, OperationState
 from nodeheal.domain.recovery.decision_context import Observation
 from nodeheal.domain.recovery.incident import History, Incident
 from nodeheal.domain.recovery.timeline_fold import Fold
-from nodeheal.ports import Wait
+from nodeheal.ports.storage import Wait
 from nodeheal.simulation.agenda import Agenda
 from nodeheal.simulation.fleet import Fleet
 from nodeheal.simulation.index import Index, Key

@@ -9,9 +9,9 @@ and holds that nothing comes out otherwise.
 from collections.abc import Callable
 
 from nodeheal.domain.fleet.liveness import liveness_of
-from nodeheal.ports import JobStore
 from nodeheal.ports.scheduler import TaskChange
-from nodeheal.services.ask_after_ranks import LAUNCH_IS_OVER, PATIENCE
+from nodeheal.ports.storage import JobStore
+from nodeheal.services.jobs.ask_after_ranks import LAUNCH_IS_OVER, PATIENCE
 from nodeheal.simulation.agenda import Agenda
 from nodeheal.simulation.hazards import Died
 from nodeheal.simulation.setting import DAY

@@ -12,7 +12,7 @@ from nodeheal.contract.vocabulary import CheckpointFormat, JobState
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.jobs.job import Job
 from nodeheal.ports import Ports
-from nodeheal.services.submit_job import restart_job, submit_job
+from nodeheal.services.jobs.submit_job import restart_job, submit_job
 from nodeheal.simulation.agenda import Agenda
 from nodeheal.simulation.chance import Chance, lognormal
 from nodeheal.simulation.fleet import Fleet

@@ -12,9 +12,10 @@ from nodeheal.domain.errors import NotAccepted, Superseded
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.approval_links import Links
 from nodeheal.ports.scheduler import TaskChange
-from nodeheal.services import new_machine, wakeup
-from nodeheal.services.ingest import ingest
-from nodeheal.services.notify import notify
+from nodeheal.services.intake import wakeup
+from nodeheal.services.intake.ingest import ingest
+from nodeheal.services.notify.deliver_notification import notify
+from nodeheal.services.recovery import new_machine
 from nodeheal.services.sweep import sweep
 from nodeheal.simulation.agenda import Agenda
 from nodeheal.simulation.bus import QUEUE, Bus

@@ -29,10 +29,10 @@ from nodeheal.contract.job_steps import GANG_AT_MOST
 from nodeheal.contract.signature import KEPT_SECONDS
 from nodeheal.contract.vocabulary import Action, Check, CheckpointFormat
 from nodeheal.domain.policy.policy import RecoveryPolicy
-from nodeheal.services.ask_after_ranks import ROUND_MINUTES
-from nodeheal.services.find_checkpoint import NODES_ASKED
-from nodeheal.services.node_rates import ANSWERS_A_MINUTE, LATE_A_DAY, REPORTS_A_MINUTE
-from nodeheal.services.notify import EMAILS_A_MINUTE
+from nodeheal.services.intake.node_rates import ANSWERS_A_MINUTE, LATE_A_DAY, REPORTS_A_MINUTE
+from nodeheal.services.jobs.ask_after_ranks import ROUND_MINUTES
+from nodeheal.services.jobs.find_checkpoint import NODES_ASKED
+from nodeheal.services.notify.deliver_notification import EMAILS_A_MINUTE
 from sandbox.demo import MOST_NODES
 from sandbox.script import GANG_NODES
 from sandbox.stories import STORIES

@@ -42,8 +42,12 @@ _ELSEWHERE = ("nodeheal.agent.order", "nodeheal.adapters.memory.stores", "nodehe
 
 def modules() -> dict[str, Path]:
     """By their dotted names, and where each is."""
-    services = sorted(path.stem for path in (ROOT / "nodeheal/services").glob("[a-z]*.py"))
-    acting = (f"nodeheal.services.{name}" for name in services if not name.startswith(WORDS_ONLY))
+    services = sorted((ROOT / "nodeheal/services").rglob("[a-z]*.py"))
+    acting = (
+        ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        for path in services
+        if not path.stem.startswith(WORDS_ONLY)
+    )
     verbs = sorted(path.stem for path in (ROOT / "nodeheal/operations").glob("[a-z]*.py"))
     names = [
         *acting,

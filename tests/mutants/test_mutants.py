@@ -187,7 +187,7 @@ def test_whose_file_is_named_after_the_module_is_asked_first_and_one_of_each_fun
         "tests/unit/test_ingest.py::test_z": {"mattered": [1, 2, 3, 4]},
     }
 
-    asked = nearest("nodeheal.services.ingest", recorded, recorded)
+    asked = nearest("nodeheal.services.intake.ingest", recorded, recorded)
 
     assert [test.partition("::test_")[2] for test in asked] == ["z", "x[1]", "y", "x[2]"]
 

@@ -9,7 +9,7 @@ from nodeheal.contract.vocabulary import Action
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Mode
 from nodeheal.operations import isolate
-from nodeheal.services import ingest
+from nodeheal.services.intake import ingest
 from nodeheal.simulation.world import World
 from tests.simulation.builders import HOUR, NVLINK
 from tests.simulation.cases import ACT, one_fault, strike
@@ -78,7 +78,7 @@ BRANCHES: dict[str, tuple[str, Break, Callable[[World], None], RecoveryPolicy]] 
     "a slot for": ("nothing_is_left_behind", no_slot_is_given_back, one_fault, ACT),
     "names it still": (
         "nothing_is_left_behind",
-        set_to(("nodeheal.services.end_incident._let_go", nothing_is_let_go)),
+        set_to(("nodeheal.services.recovery.end_incident._let_go", nothing_is_let_go)),
         one_fault,
         ACT,
     ),

@@ -9,8 +9,9 @@ from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Breaker, Budget, Mode, PoolPolicy
 from nodeheal.operations import engine, isolate
-from nodeheal.services import job_nodes, unmanaged_tasks
-from nodeheal.services.ingest import Ingested
+from nodeheal.services.intake.ingest import Ingested
+from nodeheal.services.jobs import job_nodes
+from nodeheal.services.recovery import unmanaged_tasks
 from nodeheal.simulation.cloud import SimWorkflows
 from nodeheal.simulation.faults import Fault, Kind
 from nodeheal.simulation.neighbours import MARK
@@ -139,7 +140,7 @@ TRAINS = Work(share=0.7, gang_nodes=4, days=5)
 _SERVICES = "nodeheal.services."
 CASES: dict[str, tuple[Break, Callable[[World], None], RecoveryPolicy, Work]] = {
     "one_open_incident_a_node": (
-        set_to((f"{_SERVICES}ingest._is_abandoned", lambda node, ports: True)),
+        set_to((f"{_SERVICES}intake.ingest._is_abandoned", lambda node, ports: True)),
         two_faults_at_once,
         ACT,
         Work(share=0),
@@ -182,7 +183,7 @@ CASES: dict[str, tuple[Break, Callable[[World], None], RecoveryPolicy, Work]] = 
         Work(share=0),
     ),
     "stopped_tasks_come_back": (
-        set_to((f"{_SERVICES}end_incident.restart_unmanaged_tasks", lambda *_: "")),
+        set_to((f"{_SERVICES}recovery.end_incident.restart_unmanaged_tasks", lambda *_: "")),
         a_node_with_a_task_of_others_fails,
         ACT.model_copy(update={"default_pool": ACT.default_pool.model_copy(update={"stops_other_tasks": True})}),
         Work(share=0),
@@ -219,7 +220,7 @@ CASES: dict[str, tuple[Break, Callable[[World], None], RecoveryPolicy, Work]] = 
         Work(share=0),
     ),
     "every_fault_is_accounted_for": (
-        set_to((f"{_SERVICES}ingest._join", lambda *_: Ingested.JOINED)),
+        set_to((f"{_SERVICES}intake.ingest._join", lambda *_: Ingested.JOINED)),
         two_faults_at_once,
         ACT,
         Work(share=0),
@@ -232,7 +233,7 @@ CASES: dict[str, tuple[Break, Callable[[World], None], RecoveryPolicy, Work]] = 
     ),
     "two_runs_never_write_at_once": (
         set_to(
-            (f"{_SERVICES}runs.may_write", lambda *_: False),
+            (f"{_SERVICES}jobs.runs.may_write", lambda *_: False),
             ("nodeheal.simulation.ranks.HANG_SECONDS", 2 * HOUR),  # the other ranks do not give up by themselves before
         ),
         a_gang_loses_a_node,

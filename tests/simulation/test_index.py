@@ -8,7 +8,7 @@ import pytest
 from nodeheal.contract.vocabulary import IncidentState, JobState, NodeState
 from nodeheal.domain.jobs.job import Job
 from nodeheal.domain.recovery.incident import Incident, incident_id_of
-from nodeheal.ports import Wait
+from nodeheal.ports.storage import Wait
 from nodeheal.simulation.agenda import Agenda
 from nodeheal.simulation.chance import Chance
 from nodeheal.simulation.index import Index

@@ -12,8 +12,8 @@ from nodeheal.domain.policy.policy_models import MaintenanceWindow, Weekday
 from nodeheal.domain.recovery import guardrails
 from nodeheal.domain.recovery.decision_context import DecisionContext
 from nodeheal.operations import isolate
-from nodeheal.services import retire_broken
-from nodeheal.services.brakes import pause_node, pause_pool
+from nodeheal.services.operators.operator_guardrails import pause_node, pause_pool
+from nodeheal.services.recovery import retire_broken
 from nodeheal.simulation.neighbours import observing
 from nodeheal.simulation.schedules import schedule
 from nodeheal.simulation.setting import CALM, DAY, NOBODY, Others, People, Setting, Work

@@ -8,7 +8,7 @@ from botocore.stub import Stubber
 
 from nodeheal.adapters.aws.owners import SnsConfirmations
 from nodeheal.adapters.memory.owners import MemoryConfirmations
-from nodeheal.ports import HasConfirmed
+from nodeheal.ports.messaging import HasConfirmed
 
 TOPIC = "arn:aws:sns:us-east-1:111122223333:nodeheal-job-owners"
 ADA, BOB, EVE = "ada@example.com", "bob@example.com", "eve@example.com"

@@ -15,9 +15,10 @@ from nodeheal.contract import names
 from nodeheal.contract.vocabulary import IncidentState
 from nodeheal.domain.jobs.job import Job
 from nodeheal.domain.recovery.incident import Incident, incident_id_of
-from nodeheal.ports import Ports, Wait
-from nodeheal.services.ask_after_ranks import ask_after_ranks
-from nodeheal.services.sweep_jobs import sweep_jobs
+from nodeheal.ports import Ports
+from nodeheal.ports.storage import Wait
+from nodeheal.services.jobs.ask_after_ranks import ask_after_ranks
+from nodeheal.services.jobs.sweep_jobs import sweep_jobs
 from tests.twins.test_stores import dynamo_ports
 from tests.unit.builders import ACT, NOW, FrozenClock, node, xid
 

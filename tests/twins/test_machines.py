@@ -25,7 +25,7 @@ from nodeheal.domain.fleet.machine import (
     Power,
     alternatives_of,
 )
-from nodeheal.ports import Machines
+from nodeheal.ports.compute import Machines
 from tests.unit.builders import NOW
 
 TYPE = "p5.48xlarge"

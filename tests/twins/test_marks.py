@@ -14,7 +14,7 @@ from nodeheal.contract import names
 from nodeheal.contract.vocabulary import Provider, SchedulerKind
 from nodeheal.domain.fleet.enrolment import Registry
 from nodeheal.domain.fleet.node import Node
-from nodeheal.services.enroll_node import Marks
+from nodeheal.services.intake.enroll_node import Marks
 from tests.unit.builders import node
 
 HYBRID, MACHINE = node(), node("i-0123456789abcdef0", provider=Provider.ec2)

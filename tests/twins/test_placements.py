@@ -17,7 +17,7 @@ from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.jobs.job import Job, Run
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.ports import Ports
-from nodeheal.services.start_gang import find_unnoted, record_run, start_ranks
+from nodeheal.services.jobs.start_gang import find_unnoted, record_run, start_ranks
 from tests.unit.builders import memory_ports, node, scheduler_in
 
 JOB = Job("llama", "demo", "training", "trainer:1", "trainer", 256)

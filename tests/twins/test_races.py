@@ -20,7 +20,8 @@ from nodeheal.contract.notification import Notification
 from nodeheal.contract.steps import AttemptLimit
 from nodeheal.contract.vocabulary import Action, Ending, IncidentState
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.ports import Delivery, Wait
+from nodeheal.ports.messaging import Delivery
+from nodeheal.ports.storage import Wait
 from tests.twins.test_stores import _incident, dynamo_ports
 from tests.unit.builders import NOW, FrozenClock, node, xid
 

@@ -12,7 +12,8 @@ from nodeheal.contract import names
 from nodeheal.contract.health_event import EVIDENCE_BYTES
 from nodeheal.contract.vocabulary import Family
 from nodeheal.domain.recovery.decision_context import Observation
-from nodeheal.ports import FAULTS_LOOKED_UP, Ports
+from nodeheal.ports import Ports
+from nodeheal.ports.storage import FAULTS_LOOKED_UP
 from tests.twins.test_stores import clock, ports
 from tests.unit.builders import NOW, xid
 

@@ -24,7 +24,8 @@ from nodeheal.domain.jobs.job import GangTask, Job, Run
 from nodeheal.domain.jobs.owner import Owner
 from nodeheal.domain.recovery.incident import Incident, decision_entry, event_entry, incident_id_of
 from nodeheal.domain.recovery.timeline_fold import Fold
-from nodeheal.ports import Ports, Wait
+from nodeheal.ports import Ports
+from nodeheal.ports.storage import Wait
 from tests.unit.builders import NOW, FrozenClock, memory_ports, node, xid
 from tests.workflows.walker import load
 

@@ -10,8 +10,9 @@ from nodeheal.adapters.aws.items import Table, to_item
 from nodeheal.contract.vocabulary import Ending, IncidentState, NodeState
 from nodeheal.domain.fleet.liveness import NodeLiveness
 from nodeheal.domain.recovery.incident import Incident, incident_id_of
-from nodeheal.ports import Place, Ports
-from nodeheal.services.review_incidents import list_incidents
+from nodeheal.ports import Ports
+from nodeheal.ports.storage import Place
+from nodeheal.services.operators.review_incidents import list_incidents
 from tests.twins.test_stores import clock, dynamo_ports, ports
 from tests.unit.builders import NOW, FrozenClock, node, xid
 

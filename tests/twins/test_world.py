@@ -34,7 +34,8 @@ from nodeheal.contract.vocabulary import Check, CheckpointFormat, Escalation, Fa
 from nodeheal.domain.errors import NotAccepted, NotEnrolled, NotFound, PlacementRefused
 from nodeheal.domain.jobs.job import DirectoryLook, GangTask, Job, Run
 from nodeheal.domain.recovery.evidence import Diagnosis, EvidenceAsked
-from nodeheal.ports import CommandStatus, Delivery, SignUpload
+from nodeheal.ports.commands import CommandStatus, SignUpload
+from nodeheal.ports.messaging import Delivery
 from nodeheal.ports.scheduler import NodePlacement
 from tests.unit.builders import NOW, FrozenClock, node
 

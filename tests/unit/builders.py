@@ -18,8 +18,8 @@ from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Budget, Evidence, Mode, PoolPolicy
 from nodeheal.operations.gang import GangRecord
 from nodeheal.ports import Ports
+from nodeheal.services.jobs.start_gang import record_run, start_ranks
 from nodeheal.services.request_ids import request_id_of_wait
-from nodeheal.services.start_gang import record_run, start_ranks
 
 NOW = datetime(2026, 3, 1, 3, 0, 0, tzinfo=UTC)
 T = TypeVar("T")

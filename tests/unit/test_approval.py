@@ -13,11 +13,11 @@ from nodeheal.domain.recovery.approval_links import Answer, LinkRefused, Links, 
 from nodeheal.domain.recovery.incident import TimelineEntry
 from nodeheal.operations.approve import find_question
 from nodeheal.operations.steps import wait_for_approval
-from nodeheal.services import approval_page
-from nodeheal.services.answer_approval import _at_the_last_moment, answer_approval, open_question
-from nodeheal.services.brakes import pause_node, pause_pool
-from nodeheal.services.consequences import meant_by
-from nodeheal.services.decide_next_step import observe_outcome
+from nodeheal.services.operators import approval_page
+from nodeheal.services.operators.answer_approval import _at_the_last_moment, answer_approval, open_question
+from nodeheal.services.operators.describe_answer import describe_answer
+from nodeheal.services.operators.operator_guardrails import pause_node, pause_pool
+from nodeheal.services.recovery.decide_next_step import observe_outcome
 from tests.unit.builders import NOW
 from tests.unit.test_decide_among_others import with_policy
 from tests.unit.test_steps import A, B, Incident
@@ -443,7 +443,7 @@ def test_who_is_asked_for_a_stop_and_start_is_told_what_it_loses() -> None:
     it = Asked()
     incident = it.ports.incidents.history(it.id).incident
 
-    does = meant_by(it.asked.decision.model_copy(update={"action": Action.STOP_START}), incident, it.ports)
+    does = describe_answer(it.asked.decision.model_copy(update={"action": Action.STOP_START}), incident, it.ports)
 
     assert "then stopped and started on another host, which loses what is on its local disks." in does[Answer.approve]
 
@@ -453,7 +453,7 @@ def test_who_is_asked_in_the_middle_is_not_told_that_the_node_is_isolated_first(
     it.ports.nodes.save(replace(it.node(), state=NodeState.ISOLATED))
     incident = it.ports.incidents.history(it.id).incident
 
-    does = meant_by(it.asked.decision, incident, it.ports)
+    does = describe_answer(it.asked.decision, incident, it.ports)
 
     assert does[Answer.approve].startswith(f"{A} is rebooted and proven by diagnostics.")
     assert does[Answer.refuse].startswith(f"{A} stays isolated")

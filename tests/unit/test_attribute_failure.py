@@ -8,8 +8,8 @@ import pytest
 from nodeheal.contract.vocabulary import Ending, IncidentState, JobState, Next, NodeState, Trouble
 from nodeheal.domain.recovery.incident import Incident, fingerprint
 from nodeheal.ports import Ports
-from nodeheal.services.attribute_failure import attribute_failure
-from nodeheal.services.ingest import ingest
+from nodeheal.services.intake.ingest import ingest
+from nodeheal.services.jobs.attribute_failure import attribute_failure
 from nodeheal.services.steps import save_node
 from tests.unit.builders import ACT, xid
 from tests.unit.test_job_steps import (  # noqa: F401  # fixtures are used by their names

@@ -7,8 +7,8 @@ from nodeheal.contract.vocabulary import Action, Awaited, Ending, NodeState, Out
 from nodeheal.domain.errors import NotFound
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.incident import incident_id_of
-from nodeheal.services.ingest import ingest
-from nodeheal.services.request_action import request_action
+from nodeheal.services.intake.ingest import ingest
+from nodeheal.services.operators.request_action import request_action
 from nodeheal.services.steps import save_node
 from tests.unit.builders import ACT, memory_ports, node
 from tests.unit.test_brakes import OPEN, PAUSED

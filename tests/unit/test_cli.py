@@ -15,7 +15,7 @@ from nodeheal.cli.main import app
 from nodeheal.contract.vocabulary import Family, NodeState
 from nodeheal.domain.faults.catalog import find
 from nodeheal.ports import Ports
-from nodeheal.services.brakes import pause_node, pause_pool
+from nodeheal.services.operators.operator_guardrails import pause_node, pause_pool
 from tests.unit.builders import memory_ports, node
 
 RUN = CliRunner()

@@ -13,9 +13,9 @@ from nodeheal.cli.main import app
 from nodeheal.contract.vocabulary import Action
 from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.ports import Ports
-from nodeheal.services.brakes import trip_breaker
-from nodeheal.services.ingest import ingest
-from nodeheal.services.request_action import request_action
+from nodeheal.services.intake.ingest import ingest
+from nodeheal.services.operators.operator_guardrails import trip_breaker
+from nodeheal.services.operators.request_action import request_action
 from tests.unit.builders import ACT, NOW, memory_ports, node
 from tests.unit.test_approval import Asked
 from tests.unit.test_queue import WAITS, stands

@@ -13,7 +13,7 @@ from nodeheal.cli.report import plain
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import Action
 from nodeheal.domain.recovery.incident import incident_id_of
-from nodeheal.services.request_action import request_action
+from nodeheal.services.operators.request_action import request_action
 from nodeheal.services.steps import save_node
 from stacks.workflows import JOB, PARENT, Workflow
 from tests.unit.builders import NOW, xid

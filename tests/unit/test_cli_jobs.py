@@ -460,7 +460,7 @@ def test_a_job_that_waits_says_for_what(world: World, tmp_path: Path) -> None:
 
 def launched(world: World, number: int, *, ended: bool = False) -> None:
     """The job's next run, whose ranks write two lines each."""
-    from nodeheal.services.start_gang import record_run
+    from nodeheal.services.jobs.start_gang import record_run
 
     record_run(
         world.job,

@@ -11,10 +11,10 @@ from nodeheal.contract.job_steps import JobResult
 from nodeheal.contract.names import NODES_LINE, pool_line
 from nodeheal.contract.vocabulary import JobState, JobStep, Next, Outcome
 from nodeheal.domain.jobs.job import Job
-from nodeheal.ports import Wait
-from nodeheal.services.await_nodes import JOB_NODES
-from nodeheal.services.job_line import NAMED
-from nodeheal.services.job_nodes import place_of
+from nodeheal.ports.storage import Wait
+from nodeheal.services.jobs.await_nodes import JOB_NODES
+from nodeheal.services.jobs.job_line import NAMED
+from nodeheal.services.jobs.job_nodes import place_of
 from tests.unit.builders import NOW
 from tests.unit.test_cli_jobs import FILE, World, run, submit, world
 

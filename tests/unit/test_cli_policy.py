@@ -17,7 +17,7 @@ from nodeheal.cli.say import DEFAULT_POLICY
 from nodeheal.contract import names
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Weekday
-from nodeheal.services.validate_policy import validate_policy
+from nodeheal.services.operators.validate_policy import validate_policy
 from tests.unit.test_policy_documents import PLACE, FakeAppConfig, FakeStacks
 from tools.policy_reference import EXAMPLE
 

@@ -7,9 +7,9 @@ import pytest
 from nodeheal.contract.vocabulary import IncidentState, NodeState
 from nodeheal.domain.errors import NotAccepted, NotFound
 from nodeheal.domain.fleet.node import Node
-from nodeheal.services.close_incident import close_incident
-from nodeheal.services.end_incident import end_incident
-from nodeheal.services.ingest import Ingested, ingest
+from nodeheal.services.intake.ingest import Ingested, ingest
+from nodeheal.services.operators.close_incident import close_incident
+from nodeheal.services.recovery.end_incident import end_incident
 from tests.unit.builders import ACT, xid
 from tests.unit.test_steps import A, C, Incident
 

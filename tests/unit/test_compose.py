@@ -17,9 +17,9 @@ from nodeheal.domain.recovery.approval_links import Answer
 from nodeheal.domain.recovery.incident import Turn, event_entry
 from nodeheal.domain.recovery.progress import read_progress
 from nodeheal.domain.review.console_links import ConsoleLinks, console_host
-from nodeheal.services.compose import compose, fit_subject
-from nodeheal.services.compose_waiting import compose_question, compose_waiting
-from nodeheal.services.layout import WIDTH, plain
+from nodeheal.services.notify.compose import compose, fit_subject
+from nodeheal.services.notify.compose_waiting import compose_question, compose_waiting
+from nodeheal.services.notify.layout import WIDTH, plain
 from tests.unit.builders import NOW, node, xid
 from tests.unit.test_decide import SPARE, Story
 from tests.unit.test_decide_among_others import with_policy

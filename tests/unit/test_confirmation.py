@@ -13,7 +13,7 @@ from nodeheal.domain.fleet.liveness import ProbeAnswer
 from nodeheal.domain.policy.policy_models import Evidence
 from nodeheal.domain.recovery.confirmation import confirmations_in
 from nodeheal.operations.steps import freeze_evidence
-from nodeheal.services.decide_next_step import decide_next_step, observe_outcome
+from nodeheal.services.recovery.decide_next_step import decide_next_step, observe_outcome
 from tests.unit.builders import ACT, xid
 from tests.unit.test_decide import Story, steps_of
 from tests.unit.test_steps import A, Incident

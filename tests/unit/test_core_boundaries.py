@@ -34,12 +34,12 @@ from nodeheal.domain.recovery.incident import fingerprint, incident_id_of
 from nodeheal.domain.recovery.progress import read_progress
 from nodeheal.operations.diagnose import DiagnosisAnswer, judge
 from nodeheal.operations.steps import isolate_node, launch_gang, reboot_node, run_diagnostics
-from nodeheal.ports import CommandStatus
-from nodeheal.services.decide_next_step import decide_next_step, observe_outcome
-from nodeheal.services.ingest import Ingested, ingest
-from nodeheal.services.look_around import is_running, look_around
-from nodeheal.services.reserve_attempt import why_no_attempt
-from nodeheal.services.wait_for_news import wait_for_news
+from nodeheal.ports.commands import CommandStatus
+from nodeheal.services.intake.ingest import Ingested, ingest
+from nodeheal.services.recovery.build_decision_context import build_decision_context, is_running
+from nodeheal.services.recovery.decide_next_step import decide_next_step, observe_outcome
+from nodeheal.services.recovery.reserve_attempt import why_no_attempt
+from nodeheal.services.recovery.wait_for_news import wait_for_news
 from tests.unit.builders import ACT, NOW, memory_ports, node, scheduler_in, waiting, xid
 from tests.unit.test_decide import SPARE, Story
 from tests.unit.test_regressions import restarted_for_an_application_fault
@@ -544,7 +544,7 @@ def test_a_nodes_own_past_reaches_as_far_as_the_longer_of_the_two_windows() -> N
     days = ACT.correlation.other_job_window_seconds // DAY
     it.ports.nodes.record(xid(31, event_id="old", observed_at=later(-days * DAY)), "bert")
 
-    around = look_around(it.ports.incidents.history(it.id), it.ports, ACT).context
+    around = build_decision_context(it.ports.incidents.history(it.id), it.ports, ACT).context
 
     assert "old" in [sighting.event_id for sighting in around.observations]
 

@@ -20,8 +20,9 @@ from nodeheal.domain.errors import NotFound
 from nodeheal.domain.faults.drill import DcgmDrill, parse_dcgm_drill
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.incident import fingerprint
-from nodeheal.ports import CommandStatus, Ports
-from nodeheal.services.inject_fault import drill_line, inject_fault
+from nodeheal.ports import Ports
+from nodeheal.ports.commands import CommandStatus
+from nodeheal.services.operators.inject_fault import drill_line, inject_fault
 from nodeheal.services.steps import node_of, save_node
 from tests.twins.test_world import Aws
 from tests.unit.builders import NOW, memory_ports, node, xid

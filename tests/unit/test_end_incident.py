@@ -12,7 +12,7 @@ from nodeheal.contract.vocabulary import Action, Ending, JobState, Outcome, Step
 from nodeheal.domain.fleet.node import PastRecovery
 from nodeheal.domain.recovery.incident import History, Incident, Turn, decision_entry
 from nodeheal.domain.recovery.progress import read_progress
-from nodeheal.services import end_incident
+from nodeheal.services.recovery import end_incident
 from tests.unit.builders import ACT, NOW, memory_ports, xid
 from tests.unit.test_regressions_of_brakes import left_to_an_incident_that_asks
 from tests.workflows.fake_cluster import BROKEN, FakeCluster, without_job

@@ -10,7 +10,7 @@ from nodeheal.contract.vocabulary import JobState
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.jobs.job import Job
 from nodeheal.ports.scheduler import TaskChange
-from nodeheal.services.wakeup import on_task_change
+from nodeheal.services.intake.wakeup import on_task_change
 from tests.unit.builders import as_rank
 from tests.unit.test_guards import lost
 from tests.unit.test_steps import Incident

@@ -18,13 +18,13 @@ from nodeheal.domain.fleet.enrolment import Enrolment, EnrolmentTag, Registry
 from nodeheal.domain.fleet.liveness import is_silent, liveness_of
 from nodeheal.domain.fleet.node import Node
 from nodeheal.ports import Ports
-from nodeheal.services.enroll_node import enroll_node
-from nodeheal.services.ingest import Ingested, ingest
-from nodeheal.services.request_action import request_action
-from nodeheal.services.retire_node import retire_node
-from nodeheal.services.stand_in import claim_spare
+from nodeheal.services.intake.enroll_node import enroll_node
+from nodeheal.services.intake.ingest import Ingested, ingest
+from nodeheal.services.intake.wakeup import on_node_booted
+from nodeheal.services.operators.request_action import request_action
+from nodeheal.services.operators.retire_node import retire_node
+from nodeheal.services.recovery.stand_in import claim_spare
 from nodeheal.services.steps import save_node
-from nodeheal.services.wakeup import on_node_booted
 from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node, xid
 
 NODE = node().node_id

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from nodeheal.contract.job_spec import JobSpec
-from nodeheal.services.prepare_job import file_doubts
+from nodeheal.services.jobs.prepare_job import file_doubts
 from stacks.settings import REPOSITORY
 from tests.unit.builders import scheduler_in
 from tests.workflows.job_cluster import JobCluster, finishes

@@ -11,8 +11,8 @@ from nodeheal.contract.vocabulary import Action, Verdict
 from nodeheal.domain.recovery.incident import History, event_entry, fingerprint
 from nodeheal.domain.recovery.incident import Incident as Head
 from nodeheal.domain.recovery.timeline_fold import EVENTS_AT_MOST, SAME_EVENTS_AT_MOST
-from nodeheal.services import node_rates
-from nodeheal.services.ingest import Ingested, ingest
+from nodeheal.services.intake import node_rates
+from nodeheal.services.intake.ingest import Ingested, ingest
 from tests.unit.builders import NOW, xid
 from tests.unit.test_steps import Incident
 

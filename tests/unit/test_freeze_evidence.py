@@ -15,9 +15,9 @@ from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Evidence
 from nodeheal.operations.steps import freeze_evidence
-from nodeheal.ports import CommandStatus
-from nodeheal.services import wakeup
-from nodeheal.services.decide_next_step import observe_outcome
+from nodeheal.ports.commands import CommandStatus
+from nodeheal.services.intake import wakeup
+from nodeheal.services.recovery.decide_next_step import observe_outcome
 from tests.unit import builders
 from tests.unit.builders import EVIDENCE, facts_of, waiting
 from tests.unit.test_steps import A, B, Incident

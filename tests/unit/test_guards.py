@@ -12,13 +12,13 @@ from nodeheal.domain.errors import NotAccepted, NotFound
 from nodeheal.domain.jobs.job import Job, Run
 from nodeheal.domain.policy.policy_models import Override
 from nodeheal.operations.steps import isolate_node, launch_gang, reboot_node, run_diagnostics, stop_gang
-from nodeheal.ports import Wait
-from nodeheal.services.decide_next_step import decide_next_step, observe_outcome
-from nodeheal.services.ingest import ingest
-from nodeheal.services.replace_node import replace_node
-from nodeheal.services.reserve_attempt import why_no_attempt
-from nodeheal.services.return_to_service import return_to_service
-from nodeheal.services.submit_job import submit_job
+from nodeheal.ports.storage import Wait
+from nodeheal.services.intake.ingest import ingest
+from nodeheal.services.jobs.submit_job import submit_job
+from nodeheal.services.recovery.decide_next_step import decide_next_step, observe_outcome
+from nodeheal.services.recovery.replace_node import replace_node
+from nodeheal.services.recovery.reserve_attempt import why_no_attempt
+from nodeheal.services.recovery.return_to_service import return_to_service
 from tests.unit.builders import ACT, NOW, scheduler_in, xid
 from tests.unit.test_decide import OBSERVE, SPARE, Story
 from tests.unit.test_steps import LLAMA, A, C, Incident

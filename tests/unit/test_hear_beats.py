@@ -11,10 +11,10 @@ from nodeheal.contract.vocabulary import Family, NodeState, Outcome, Verdict
 from nodeheal.domain.fleet.liveness import LONGEST_INTERVAL_SECONDS, Heartbeat, Silence
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.operation import VerbName
-from nodeheal.services import hear_beats
-from nodeheal.services.ingest import ingest
+from nodeheal.services.intake import heartbeats
+from nodeheal.services.intake.ingest import ingest
+from nodeheal.services.intake.wakeup import on_node_booted
 from nodeheal.services.sweep import Swept, sweep
-from nodeheal.services.wakeup import on_node_booted
 from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node, under_way, waiting, xid
 
 if TYPE_CHECKING:
@@ -217,7 +217,7 @@ def test_one_that_never_spoke_or_is_retired_stays_what_it_is(it: World, state: N
 def test_of_many_boots_at_once_a_run_takes_its_share_and_the_next_run_the_rest(
     it: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hear_beats, "BOOTS_A_RUN", 6)
+    monkeypatch.setattr(heartbeats, "BOOTS_A_RUN", 6)
     for number in range(10):
         it.beats(f"mi-{number}", boot="boot-2")
 
@@ -236,7 +236,7 @@ def test_machines_are_asked_for_the_interval_of_the_policy_once(it: World) -> No
 
 
 def test_of_many_machines_a_run_asks_its_share(it: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hear_beats, "MACHINES_TOLD_A_RUN", 7)
+    monkeypatch.setattr(heartbeats, "MACHINES_ASKED_A_RUN", 7)
 
     assert [it.sweep(heartbeat_seconds=300).asked_for_interval for _ in range(3)] == [7, 3, 0]
 

@@ -17,13 +17,13 @@ from nodeheal.contract.vocabulary import Action, Family, NodeState, Verdict
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.ports import Ports
-from nodeheal.services.decide_next_step import decide_next_step
-from nodeheal.services.enroll_node import enroll_node
-from nodeheal.services.hear_node import ASKED_AGAIN_SECONDS
-from nodeheal.services.ingest import Ingested, ingest
-from nodeheal.services.request_action import request_action
+from nodeheal.services.intake.enroll_node import enroll_node
+from nodeheal.services.intake.ingest import Ingested, ingest
+from nodeheal.services.intake.upsert_node import ASKED_AGAIN_SECONDS
+from nodeheal.services.intake.wakeup import on_node_booted
+from nodeheal.services.operators.request_action import request_action
+from nodeheal.services.recovery.decide_next_step import decide_next_step
 from nodeheal.services.steps import save_node
-from nodeheal.services.wakeup import on_node_booted
 from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node, xid
 from tests.unit.signing import signed_by
 from tests.unit.test_enrolment import SAID

@@ -27,8 +27,8 @@ from nodeheal.domain.jobs.job import Job, Run
 from nodeheal.domain.policy.policy import parse_policy
 from nodeheal.domain.recovery.decide import decide
 from nodeheal.domain.recovery.incident import History, Incident, TimelineEntry, Turn, read_history
-from nodeheal.ports import Wait
-from nodeheal.services.decide_next_step import decide_next_step
+from nodeheal.ports.storage import Wait
+from nodeheal.services.recovery.decide_next_step import decide_next_step
 from stacks.functions import FUNCTIONS
 from stacks.workflows import JOB, PARENT, Workflow
 from tests.unit.builders import FrozenClock, memory_ports, xid

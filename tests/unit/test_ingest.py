@@ -10,8 +10,8 @@ from nodeheal.contract.names import DRILL_MARK, INSTANCE_GONE
 from nodeheal.contract.vocabulary import Family, IncidentState, NodeState, Verdict
 from nodeheal.domain.recovery.incident import History, Incident, event_entry, fingerprint, incident_id_of
 from nodeheal.ports import Ports
-from nodeheal.services.ingest import Ingested, ingest
-from nodeheal.services.node_rates import HEARTBEATS_A_MINUTE, LATE_A_DAY, LATE_SECONDS, REPORTS_A_MINUTE
+from nodeheal.services.intake.ingest import Ingested, ingest
+from nodeheal.services.intake.node_rates import HEARTBEATS_A_MINUTE, LATE_A_DAY, LATE_SECONDS, REPORTS_A_MINUTE
 from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node, xid
 from tests.unit.test_regressions_of_brakes import lost_call
 

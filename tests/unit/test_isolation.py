@@ -9,8 +9,8 @@ from nodeheal.contract.vocabulary import NodeState, Outcome
 from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.operations.steps import isolate_node, stop_gang
 from nodeheal.ports import Ports
-from nodeheal.services.ingest import ingest
-from nodeheal.services.return_to_service import return_to_service
+from nodeheal.services.intake.ingest import ingest
+from nodeheal.services.recovery.return_to_service import return_to_service
 from tests.unit.builders import ACT, scheduler_in, xid
 from tests.unit.test_steps import A, B, Incident
 

@@ -14,7 +14,7 @@ from nodeheal.cli.main import app
 from nodeheal.cli.yaml_tree import LARGEST
 from nodeheal.contract.job_spec import OVERRIDES_AT_MOST, JobSpec, Preflight
 from nodeheal.contract.vocabulary import Check, CheckpointFormat, JobState
-from nodeheal.services.prepare_job import file_doubts
+from nodeheal.services.jobs.prepare_job import file_doubts
 
 RUN = CliRunner()
 PAGE = Path(__file__).parents[2] / "docs" / "jobs.md"

@@ -18,19 +18,19 @@ from nodeheal.domain.policy.policy_models import Fabric
 from nodeheal.operations.steps import launch_job, stop_job
 from nodeheal.ports import Ports
 from nodeheal.ports.scheduler import TaskChange
-from nodeheal.services import wakeup
-from nodeheal.services.attribute_failure import attribute_failure
-from nodeheal.services.await_nodes import await_nodes
-from nodeheal.services.brakes import pause_node, pause_pool
-from nodeheal.services.check_nodes import JOB_CHECK, JOB_ORDER, check_nodes
-from nodeheal.services.choose_nodes import choose_nodes
-from nodeheal.services.end_job import end_job
-from nodeheal.services.ingest import ingest
-from nodeheal.services.job_steps import job_of_request, save_job
-from nodeheal.services.judge_checks import ROUNDS, judge_checks
+from nodeheal.services.intake import wakeup
+from nodeheal.services.intake.ingest import ingest
+from nodeheal.services.jobs.attribute_failure import attribute_failure
+from nodeheal.services.jobs.await_nodes import await_nodes
+from nodeheal.services.jobs.check_nodes import JOB_CHECK, JOB_ORDER, check_nodes
+from nodeheal.services.jobs.choose_nodes import choose_nodes
+from nodeheal.services.jobs.end_job import end_job
+from nodeheal.services.jobs.job_steps import job_of_request, save_job
+from nodeheal.services.jobs.judge_checks import ROUNDS, judge_checks
+from nodeheal.services.jobs.try_pairs import pairs_or_launch
+from nodeheal.services.jobs.watch_gang import at_work, tell_watch, watch_gang, why_held
+from nodeheal.services.operators.operator_guardrails import pause_node, pause_pool
 from nodeheal.services.steps import save_node
-from nodeheal.services.try_pairs import pairs_or_launch
-from nodeheal.services.watch_gang import at_work, tell_watch, watch_gang, why_held
 from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, named, node, scheduler_in, waiting, xid
 
 A, B, C = "mi-0000000a", "mi-0000000b", "mi-0000000c"

@@ -12,9 +12,9 @@ from nodeheal.contract.vocabulary import Check, Outcome, Verdict
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.evidence import Diagnosis
 from nodeheal.operations.steps import run_diagnostics
-from nodeheal.ports import CommandStatus
-from nodeheal.services import wakeup
-from nodeheal.services.decide_next_step import observe_outcome
+from nodeheal.ports.commands import CommandStatus
+from nodeheal.services.intake import wakeup
+from nodeheal.services.recovery.decide_next_step import observe_outcome
 from tests.unit.builders import ACT, DIAGNOSTICS, facts_of, named
 from tests.unit.test_steps import A, B, Incident
 

@@ -30,9 +30,11 @@ from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.approval_links import Answer
 from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.operations.steps import freeze_evidence, isolate_node, reboot_node, run_diagnostics
-from nodeheal.ports import CommandStatus, Ports
-from nodeheal.services import new_machine, wakeup
-from nodeheal.services.request_action import request_action
+from nodeheal.ports import Ports
+from nodeheal.ports.commands import CommandStatus
+from nodeheal.services.intake import wakeup
+from nodeheal.services.operators.request_action import request_action
+from nodeheal.services.recovery import new_machine
 from tests.unit.builders import ACT, DIAGNOSTICS, EVIDENCE, NOW, as_rank, facts_of, named, xid
 from tests.unit.foreign import MACHINE, machine, recorded
 from tests.unit.signing import KEYS, ROLE, signed_by

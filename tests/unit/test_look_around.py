@@ -17,8 +17,8 @@ from nodeheal.domain.policy.policy_models import DAY, Breaker, Correlation
 from nodeheal.domain.recovery.decision_context import DecisionContext, accelerator_scope, job_scope, node_scope
 from nodeheal.domain.recovery.incident import History, Incident, Turn, decision_entry, incident_id_of
 from nodeheal.ports import Ports
-from nodeheal.services.ingest import ingest
-from nodeheal.services.look_around import TIMES_USED, look_around
+from nodeheal.services.intake.ingest import ingest
+from nodeheal.services.recovery.build_decision_context import TIMES_USED, build_decision_context
 from nodeheal.services.steps import save_node
 from tests.unit.builders import ACT, NOW, memory_ports, node, xid
 
@@ -45,7 +45,7 @@ def world(**changes: Any) -> Ports:
 
 
 def around(ports: Ports, history: History | None = None, policy: RecoveryPolicy = POLICY) -> DecisionContext:
-    return look_around(history or story(), ports, policy).context
+    return build_decision_context(history or story(), ports, policy).context
 
 
 def seen(ports: Ports, name: str, node_id: str, seconds_before: float, **changes: Any) -> None:
@@ -323,4 +323,4 @@ def test_of_what_recoveries_took_the_newest_count_each_by_its_rung() -> None:
 def test_the_story_itself_stays_as_it_was() -> None:
     history = story()
 
-    assert replace(look_around(history, world(), POLICY), context=DecisionContext()) == history
+    assert replace(build_decision_context(history, world(), POLICY), context=DecisionContext()) == history

@@ -9,8 +9,8 @@ from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.incident import TimelineEntry
 from nodeheal.operations.isolate import DRAINED
 from nodeheal.ports import Ports
-from nodeheal.services.ingest import ingest
-from nodeheal.services.look_at_node import look_at_node
+from nodeheal.services.intake.ingest import ingest
+from nodeheal.services.operators.look_at_node import look_at_node
 from nodeheal.services.steps import save_node
 from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node, xid
 from tests.unit.test_decide_among_others import with_policy

@@ -11,8 +11,8 @@ from nodeheal.domain.jobs.job import Job
 from nodeheal.domain.operation import VerbName, job_owner
 from nodeheal.domain.recovery.incident import Incident
 from nodeheal.ports import Ports
-from nodeheal.services.close_incident import close_incident
-from nodeheal.services.decide_next_step import observe_outcome
+from nodeheal.services.operators.close_incident import close_incident
+from nodeheal.services.recovery.decide_next_step import observe_outcome
 from tests.unit.builders import NOW, gang_under_way, memory_ports, node, started_job, xid
 
 

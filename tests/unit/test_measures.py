@@ -23,8 +23,8 @@ from nodeheal.domain.operation import VerbName
 from nodeheal.domain.recovery.approval_links import Answer
 from nodeheal.domain.recovery.incident import History
 from nodeheal.domain.review.measures import Measure, of_decision, of_ending, of_fault, of_notification, of_reservation
-from nodeheal.services.decide_next_step import decide_next_step
 from nodeheal.services.measure_pools import measure_pools
+from nodeheal.services.recovery.decide_next_step import decide_next_step
 from nodeheal.services.sweep import sweep
 from stacks.settings import REPOSITORY
 from tests.unit.builders import ACT, NOW, memory_ports, node, under_way, xid

@@ -6,7 +6,13 @@ import pytest
 
 from nodeheal.contract.notification import Notification
 from nodeheal.ports import Ports
-from nodeheal.services.notify import EMAILS_A_MINUTE, ROUTINE_A_MINUTE, STORM_MINUTES, notify, report_storm
+from nodeheal.services.notify.deliver_notification import (
+    EMAILS_A_MINUTE,
+    ROUTINE_A_MINUTE,
+    STORM_MINUTES,
+    notify,
+    report_storm,
+)
 from nodeheal.services.sweep import sweep
 from tests.unit.builders import ACT, FrozenClock, memory_ports
 

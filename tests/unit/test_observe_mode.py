@@ -14,9 +14,9 @@ from nodeheal.domain.fleet.pool import Pool
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Mode
 from nodeheal.domain.recovery.incident import incident_id_of
-from nodeheal.services.decide_next_step import decide_next_step
-from nodeheal.services.end_incident import end_incident
-from nodeheal.services.ingest import ingest
+from nodeheal.services.intake.ingest import ingest
+from nodeheal.services.recovery.decide_next_step import decide_next_step
+from nodeheal.services.recovery.end_incident import end_incident
 from tests.unit.builders import memory_ports, node, xid
 
 SHIPPED = Path(__file__).resolve().parents[2] / "nodeheal" / "policies" / "default.json"

@@ -13,9 +13,9 @@ from nodeheal.domain.errors import NotAccepted, PlacementRefused
 from nodeheal.domain.jobs.job import Job
 from nodeheal.domain.recovery.incident import fingerprint, incident_id_of
 from nodeheal.operations.steps import isolate_node, launch_gang, reboot_node, run_diagnostics, stop_gang
-from nodeheal.services.decide_next_step import observe_outcome
-from nodeheal.services.end_incident import end_incident
-from nodeheal.services.runs import may_write
+from nodeheal.services.jobs.runs import may_write
+from nodeheal.services.recovery.decide_next_step import observe_outcome
+from nodeheal.services.recovery.end_incident import end_incident
 from nodeheal.services.steps import node_of, save_node
 from tests.unit.builders import ACT, NOW, scheduler_in, waiting, xid
 from tests.unit.test_guards import healed, lost

@@ -10,7 +10,7 @@ from nodeheal.domain.jobs.checkpoint_advice import PoolExperience, advice_of
 from nodeheal.domain.jobs.job import GangTask, Job, Run
 from nodeheal.domain.recovery.incident import Incident
 from nodeheal.ports import Ports
-from nodeheal.services.pool_failures import JOBS_READ, WINDOW, lived_beside
+from nodeheal.services.jobs.pool_failures import JOBS_READ, WINDOW, lived_beside
 from tests.unit.builders import NOW, memory_ports, node, xid
 from tests.unit.test_advice import where
 from tests.unit.test_goodput import at, run

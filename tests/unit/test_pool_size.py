@@ -7,7 +7,7 @@ import pytest
 
 from nodeheal.contract.vocabulary import NodeState
 from nodeheal.ports import Ports
-from nodeheal.services.pool_size import GOOD_FOR, note_size, size_of
+from nodeheal.services.recovery.pool_size import GOOD_FOR, note_size, size_of
 from nodeheal.services.sweep import sweep
 from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node
 

@@ -13,9 +13,9 @@ from nodeheal.domain.jobs.job import Run
 from nodeheal.domain.jobs.task_definition import Container, TaskDefinition
 from nodeheal.domain.recovery.incident import Incident
 from nodeheal.ports import Ports
-from nodeheal.services.brakes import pause_pool
-from nodeheal.services.look_at_job import look_at_job
-from nodeheal.services.prepare_job import Plan, differences, file_doubts, prepare_job, submit_plan
+from nodeheal.services.jobs.prepare_job import Plan, differences, file_doubts, prepare_job, submit_plan
+from nodeheal.services.operators.look_at_job import look_at_job
+from nodeheal.services.operators.operator_guardrails import pause_pool
 from tests.unit.builders import ACT, NOW, memory_ports, node, xid
 
 TRAINER = TaskDefinition("trainer:7", (Container("trainer"),))

@@ -9,8 +9,8 @@ from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Budget, Mode, PoolPolicy
 from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.ports import Ports
-from nodeheal.services.end_incident import end_incident
-from nodeheal.services.pool_size import slots_of
+from nodeheal.services.recovery.end_incident import end_incident
+from nodeheal.services.recovery.pool_size import slots_of
 from tests.unit.builders import ACT, memory_ports, node, xid
 from tests.unit.test_queue import stands
 from tests.unit.test_steps import Incident

@@ -11,8 +11,8 @@ from nodeheal.contract.vocabulary import Action, NodeState, Outcome, Provider
 from nodeheal.domain.errors import NotAccepted, NotFound
 from nodeheal.domain.fleet.machine import Machine
 from nodeheal.operations.steps import reboot_node
-from nodeheal.ports import CommandStatus
-from nodeheal.services.decide_next_step import observe_outcome
+from nodeheal.ports.commands import CommandStatus
+from nodeheal.services.recovery.decide_next_step import observe_outcome
 from tests.unit.builders import waiting
 from tests.unit.test_steps import A, Incident
 

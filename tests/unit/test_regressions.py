@@ -12,13 +12,13 @@ from nodeheal.contract.vocabulary import EndCause, Ending, JobState, NodeState, 
 from nodeheal.domain.errors import NotAccepted, PlacementRefused
 from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.operations.steps import launch_gang, run_diagnostics, stop_gang
-from nodeheal.ports import CommandStatus
+from nodeheal.ports.commands import CommandStatus
 from nodeheal.ports.scheduler import TaskChange
-from nodeheal.services import wakeup
-from nodeheal.services.decide_next_step import observe_outcome
-from nodeheal.services.end_incident import end_incident
-from nodeheal.services.ingest import Ingested, ingest
-from nodeheal.services.runs import may_write
+from nodeheal.services.intake import wakeup
+from nodeheal.services.intake.ingest import Ingested, ingest
+from nodeheal.services.jobs.runs import may_write
+from nodeheal.services.recovery.decide_next_step import observe_outcome
+from nodeheal.services.recovery.end_incident import end_incident
 from tests.unit.builders import ACT, as_rank, scheduler_in, xid
 from tests.unit.test_steps import A, B, C, Incident
 

@@ -17,11 +17,11 @@ from nodeheal.domain.recovery.decide import decide
 from nodeheal.domain.recovery.decision_context import Observation, observation_of
 from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.operations.steps import launch_gang, stop_gang
-from nodeheal.services.decide_next_step import decide_next_step
-from nodeheal.services.end_incident import end_incident
-from nodeheal.services.ingest import Ingested, ingest
-from nodeheal.services.release_node import release_node
-from nodeheal.services.wait_for_news import wait_for_news
+from nodeheal.services.intake.ingest import Ingested, ingest
+from nodeheal.services.operators.release_node import release_node
+from nodeheal.services.recovery.decide_next_step import decide_next_step
+from nodeheal.services.recovery.end_incident import end_incident
+from nodeheal.services.recovery.wait_for_news import wait_for_news
 from tests.unit.builders import ACT, NOW, xid
 from tests.unit.test_decide import Story, steps_of
 from tests.unit.test_regressions import healed

@@ -28,17 +28,17 @@ from nodeheal.domain.recovery.approval_links import Answer
 from nodeheal.domain.recovery.guardrails import breaker_cause
 from nodeheal.domain.recovery.incident import TimelineEntry, decision_entry, incident_id_of, result_entry
 from nodeheal.operations.steps import isolate_node, launch_gang
-from nodeheal.services import approval_page
-from nodeheal.services.brakes import pause_node, reset_breaker, trip_breaker
-from nodeheal.services.compose_waiting import compose_question
-from nodeheal.services.decide_next_step import decide_next_step
-from nodeheal.services.end_incident import end_incident
-from nodeheal.services.ingest import Ingested, ingest
-from nodeheal.services.release_node import release_node
-from nodeheal.services.return_to_service import return_to_service
+from nodeheal.services.intake.ingest import Ingested, ingest
+from nodeheal.services.notify.compose_waiting import compose_question
+from nodeheal.services.operators import approval_page
+from nodeheal.services.operators.operator_guardrails import pause_node, reset_breaker, trip_breaker
+from nodeheal.services.operators.release_node import release_node
+from nodeheal.services.recovery.decide_next_step import decide_next_step
+from nodeheal.services.recovery.end_incident import end_incident
+from nodeheal.services.recovery.return_to_service import return_to_service
+from nodeheal.services.recovery.wait_for_news import wait_for_news
 from nodeheal.services.steps import save_node
 from nodeheal.services.sweep import sweep
-from nodeheal.services.wait_for_news import wait_for_news
 from tests.unit.builders import ACT, NOW, memory_ports, node, scheduler_in, started_job, xid
 from tests.unit.test_approval import Asked
 from tests.unit.test_brakes import APPROVE, OPEN, full, waited

@@ -13,12 +13,12 @@ from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.jobs.job import Job
 from nodeheal.operations.steps import reboot_node
 from nodeheal.ports.scheduler import TaskChange
-from nodeheal.services.ask_after_ranks import ask_after_ranks
-from nodeheal.services.close_incident import close_incident
-from nodeheal.services.release_node import release_node
-from nodeheal.services.retire_node import retire_node
-from nodeheal.services.wakeup import on_task_change
-from nodeheal.services.watch_gang import watch_gang
+from nodeheal.services.intake.wakeup import on_task_change
+from nodeheal.services.jobs.ask_after_ranks import ask_after_ranks
+from nodeheal.services.jobs.watch_gang import watch_gang
+from nodeheal.services.operators.close_incident import close_incident
+from nodeheal.services.operators.release_node import release_node
+from nodeheal.services.operators.retire_node import retire_node
 from tests.unit.builders import FrozenClock, memory_ports, node, scheduler_in, started_job
 from tests.unit.test_regressions_of_brakes import lost_call
 from tests.unit.test_steps import A, Incident

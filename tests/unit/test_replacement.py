@@ -20,12 +20,13 @@ from nodeheal.domain.policy.policy_models import Budget, InGroup, Mode, PoolPoli
 from nodeheal.domain.recovery.guardrails import keep_machine_reason
 from nodeheal.domain.recovery.incident import Incident, decision_entry, incident_id_of
 from nodeheal.operations.steps import isolate_node
-from nodeheal.services import new_machine, wakeup
-from nodeheal.services.brakes import pause_pool
-from nodeheal.services.decide_next_step import observe_outcome
-from nodeheal.services.replace_node import replace_node
-from nodeheal.services.replacement_slots import REPLACEMENT
-from nodeheal.services.retire_broken import retire_broken
+from nodeheal.services.intake import wakeup
+from nodeheal.services.operators.operator_guardrails import pause_pool
+from nodeheal.services.recovery import new_machine
+from nodeheal.services.recovery.decide_next_step import observe_outcome
+from nodeheal.services.recovery.replace_node import replace_node
+from nodeheal.services.recovery.replacement_slots import REPLACEMENT
+from nodeheal.services.recovery.retire_broken import retire_broken
 from tests.unit.builders import ACT, NOW, FrozenClock, facts_of, memory_ports, node, waiting, xid
 
 A, B = "i-0aaaaaaaaaaaaaaaa", "i-0bbbbbbbbbbbbbbbb"

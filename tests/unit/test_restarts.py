@@ -12,7 +12,7 @@ from nodeheal.domain.jobs.job import FoundCheckpoint, Job, Run
 from nodeheal.domain.jobs.restarts import no_progress_reason, own_limits
 from nodeheal.domain.recovery.attempt_budget import attempts_text
 from nodeheal.operations.steps import launch_gang
-from nodeheal.services.reserve_attempt import why_no_attempt
+from nodeheal.services.recovery.reserve_attempt import why_no_attempt
 from tests.unit.builders import ACT, NOW
 from tests.unit.test_steps import Incident
 

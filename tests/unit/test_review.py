@@ -22,7 +22,7 @@ from nodeheal.domain.recovery.incident import (
 )
 from nodeheal.domain.review.incident_stats import spread, summarize
 from nodeheal.domain.review.review import Accelerators, Review, review_of
-from nodeheal.services.review_incidents import list_incidents, review_incident
+from nodeheal.services.operators.review_incidents import list_incidents, review_incident
 from nodeheal.services.steps import save_node
 from tests.unit.builders import NOW, FrozenClock, memory_ports, node, xid
 

@@ -15,7 +15,7 @@ from nodeheal.domain.fleet.node import BootView, moved
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.operations.steps import launch_gang, run_diagnostics
 from nodeheal.ports.scheduler import TaskChange
-from nodeheal.services.wakeup import on_task_change
+from nodeheal.services.intake.wakeup import on_task_change
 from tests.unit.builders import ACT, NOW, as_rank, node, xid
 from tests.unit.test_decide import Story
 from tests.unit.test_guards import healed

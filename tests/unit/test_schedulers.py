@@ -14,8 +14,8 @@ from nodeheal.domain.errors import NotFound
 from nodeheal.domain.fleet.enrolment import Enrolment
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.jobs.job import GangTask, Job, Run
-from nodeheal.services.enroll_node import enroll_node
-from nodeheal.services.prepare_job import scheduler_of_pool
+from nodeheal.services.intake.enroll_node import enroll_node
+from nodeheal.services.jobs.prepare_job import scheduler_of_pool
 from tests.unit.builders import NOW, memory_ports, node, scheduler_in
 
 OTHER = cast("SchedulerKind", "OTHER")  # one that this deployment does not serve

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -21,15 +21,15 @@ from nodeheal.domain.recovery.decision_context import DecisionContext
 from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.operations.gang import record_of
 from nodeheal.operations.steps import freeze_evidence, isolate_node, launch_gang, reboot_node, run_diagnostics
-from nodeheal.ports import CommandStatus, Ports
+from nodeheal.ports.commands import CommandStatus
 from nodeheal.ports.scheduler import TaskChange
-from nodeheal.services import wakeup
-from nodeheal.services.decide_next_step import decide_next_step, observe_outcome
-from nodeheal.services.end_incident import end_incident
-from nodeheal.services.ingest import ingest
-from nodeheal.services.notify import notify
-from nodeheal.services.replace_node import replace_node
-from nodeheal.services.return_to_service import return_to_service
+from nodeheal.services.intake import wakeup
+from nodeheal.services.intake.ingest import ingest
+from nodeheal.services.notify.deliver_notification import notify
+from nodeheal.services.recovery.decide_next_step import decide_next_step, observe_outcome
+from nodeheal.services.recovery.end_incident import end_incident
+from nodeheal.services.recovery.replace_node import replace_node
+from nodeheal.services.recovery.return_to_service import return_to_service
 from tests.unit.builders import (
     ACT,
     DIAGNOSTICS,
@@ -44,6 +44,9 @@ from tests.unit.builders import (
     waiting,
     xid,
 )
+
+if TYPE_CHECKING:
+    from nodeheal.ports import Ports
 
 A, B, C = "mi-0a1b2c3d4e5f60718", "mi-0bbbbbbbbbbbbbbbb", "mi-0cccccccccccccccc"
 LLAMA = Job("llama", "demo", "training", "trainer:1", "trainer", 2)

@@ -13,8 +13,8 @@ from nodeheal.contract.vocabulary import Action, NodeState, Outcome, Provider, R
 from nodeheal.domain.errors import MachineRefused, NotAccepted
 from nodeheal.domain.fleet.machine import Machine, Power
 from nodeheal.operations.steps import reboot_node
-from nodeheal.services.decide_next_step import observe_outcome
-from nodeheal.services.wakeup import on_machine_stopped, on_node_booted
+from nodeheal.services.intake.wakeup import on_machine_stopped, on_node_booted
+from nodeheal.services.recovery.decide_next_step import observe_outcome
 from tests.unit.builders import ACT, waiting
 from tests.unit.test_steps import A, Incident
 

@@ -10,7 +10,7 @@ from nodeheal.cli.job_file import parse_job_file
 from nodeheal.contract.job_spec import JobSpec
 from nodeheal.contract.vocabulary import CheckpointFormat
 from nodeheal.domain.jobs.owner import Owner, parse_owner
-from nodeheal.services.prepare_job import file_doubts
+from nodeheal.services.jobs.prepare_job import file_doubts
 from sandbox.job_file import NotSubmitted, submit, typed, write_job_file
 from sandbox.stories import STORIES
 

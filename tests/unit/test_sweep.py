@@ -14,11 +14,12 @@ from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.jobs.job import GangTask, Job, Run
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.incident import Incident, incident_id_of
-from nodeheal.ports import Place, Ports
+from nodeheal.ports import Ports
+from nodeheal.ports.storage import Place
 from nodeheal.services import sweep as sweep_module
-from nodeheal.services.decide_next_step import decide_next_step
-from nodeheal.services.hear_silence import hear
-from nodeheal.services.ingest import Ingested, ingest
+from nodeheal.services.intake.ingest import Ingested, ingest
+from nodeheal.services.intake.liveness import probe_silent_nodes
+from nodeheal.services.recovery.decide_next_step import decide_next_step
 from nodeheal.services.sweep import Swept, sweep
 from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node, xid
 
@@ -302,7 +303,7 @@ def test_ten_that_are_confirmed_one_by_one_still_trip_the_breaker() -> None:
     for one in lone:
         it.says(one.node_id, LOST)
 
-    hear([one.node_id for one in lone], 10, {}, it.ports, ACT)
+    probe_silent_nodes([one.node_id for one in lone], 10, {}, it.ports, ACT)
 
     steps = [it.decide(incident) for incident in it.incidents]
     assert len(steps) == 10

@@ -13,8 +13,8 @@ from nodeheal.domain.jobs.job import GangTask, Job, Run
 from nodeheal.domain.operation import VerbName
 from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.ports import Ports
-from nodeheal.services.ingest import Ingested, ingest
-from nodeheal.services.take_signal import health_event, take_signal
+from nodeheal.services.intake.ingest import Ingested, ingest
+from nodeheal.services.intake.take_signal import health_event, take_signal
 from tests.unit.builders import ACT, NOW, memory_ports, under_way, waiting, xid
 from tests.unit.foreign import MACHINE, drafts, machine, recorded
 

@@ -13,7 +13,9 @@ from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.jobs.job import FoundCheckpoint, GangTask, Job, Run, job_of
 from nodeheal.domain.jobs.owner import Owner
 from nodeheal.ports import Ports
-from nodeheal.services.compose_job import (
+from nodeheal.services.jobs.end_job import end_job
+from nodeheal.services.jobs.job_troubles import OF_THE_CLUSTER, needed
+from nodeheal.services.notify.compose_job import (
     JobStory,
     compose_cancelled,
     compose_down,
@@ -21,11 +23,9 @@ from nodeheal.services.compose_job import (
     compose_for_operators,
     compose_started,
 )
-from nodeheal.services.end_job import end_job
-from nodeheal.services.job_troubles import OF_THE_CLUSTER, needed
-from nodeheal.services.layout import WIDTH
-from nodeheal.services.notify import notify
-from nodeheal.services.tell_job import tell_of_start
+from nodeheal.services.notify.deliver_notification import notify
+from nodeheal.services.notify.layout import WIDTH
+from nodeheal.services.notify.notify_job_lifecycle import notify_of_start
 from tests.unit.builders import NOW, FrozenClock, memory_ports
 from tests.workflows.job_cluster import NODES, spec
 
@@ -236,7 +236,7 @@ def test_where_an_incident_has_told_the_operators_they_hear_nothing_more() -> No
 def test_a_job_of_nobody_is_told_to_nobody_but_the_operators() -> None:
     ports = world(replace(JOB, owner=None), RUN)
 
-    tell_of_start(replace(JOB, owner=None), ports)
+    notify_of_start(replace(JOB, owner=None), ports)
     ends(ports, JobState.FAILED, trouble=Trouble.NOT_LAUNCHED)
 
     assert phases(ports) == [(None, Phase.ENDED)]
@@ -273,9 +273,9 @@ def test_a_start_is_told_when_all_ranks_run_and_once_a_run() -> None:
     late = replace(RUN, tasks=(RANKS[0], replace(RANKS[1], status="PENDING")))
     before, ports = world(JOB, late), world(JOB, RUN)
 
-    tell_of_start(JOB, before)
-    tell_of_start(JOB, ports)
-    tell_of_start(JOB, ports)
+    notify_of_start(JOB, before)
+    notify_of_start(JOB, ports)
+    notify_of_start(JOB, ports)
 
     assert phases(before) == []
     keys = {told.key for _, told in ports.messenger.announced}  # type: ignore[attr-defined]
@@ -286,8 +286,8 @@ def test_a_start_is_told_of_the_first_run_only_and_to_its_owner() -> None:
     """Nobody has told that the ranks of the first run are gone."""
     again, of_nobody = world(JOB, RUN, replace(RUN, number=2)), replace(JOB, owner=None)
 
-    assert (tell_of_start(JOB, again), phases(again)) == ("", [])
-    assert tell_of_start(of_nobody, world(of_nobody, RUN)) == ""
+    assert (notify_of_start(JOB, again), phases(again)) == ("", [])
+    assert notify_of_start(of_nobody, world(of_nobody, RUN)) == ""
 
 
 def test_an_email_that_cannot_be_sent_keeps_no_job_from_its_end() -> None:

@@ -19,15 +19,15 @@ from nodeheal.domain.recovery.incident import Turn, incident_id_of
 from nodeheal.domain.recovery.progress import read_progress
 from nodeheal.operations.steps import isolate_node, launch_gang, stop_gang
 from nodeheal.ports import Ports
-from nodeheal.services.compose_owner import About, compose_runs_again
-from nodeheal.services.decide_next_step import observe_outcome
-from nodeheal.services.end_incident import end_incident
-from nodeheal.services.ingest import ingest
-from nodeheal.services.layout import WIDTH
-from nodeheal.services.notify import notify
-from nodeheal.services.replace_node import replace_node
+from nodeheal.services.intake.ingest import ingest
+from nodeheal.services.notify.compose_owner import About, compose_runs_again
+from nodeheal.services.notify.deliver_notification import notify
+from nodeheal.services.notify.layout import WIDTH
+from nodeheal.services.notify.notify_job_owner import notify_owner_of_ending, notify_owner_of_step
+from nodeheal.services.recovery.decide_next_step import observe_outcome
+from nodeheal.services.recovery.end_incident import end_incident
+from nodeheal.services.recovery.replace_node import replace_node
 from nodeheal.services.steps import result_of
-from nodeheal.services.tell_owner import tell_of_ending, tell_of_step
 from tests.unit.builders import ACT, NOW, scheduler_in, xid
 from tests.unit.test_decide import Story
 from tests.unit.test_decide_among_others import with_policy
@@ -549,7 +549,7 @@ def test_only_a_step_that_stops_or_starts_a_job_is_told() -> None:
 
     for step in Step:
         told = isolated.model_copy(update={"step": step})
-        tell_of_step(it.ports.incidents.history(it.id), told, it.ports, ACT)
+        notify_owner_of_step(it.ports.incidents.history(it.id), told, it.ports, ACT)
         assert it.phases == [Phase.STOPPED] * (step is Step.ISOLATE), step
         it.ports.messenger.announced.clear()  # type: ignore[attr-defined]
 
@@ -562,7 +562,7 @@ def test_only_what_is_handed_over_is_told_to_stay_down(ending: Ending) -> None:
     it.ports.messenger.announced.clear()  # type: ignore[attr-defined]
     history = it.ports.incidents.history(it.id)
 
-    tell_of_ending(history, read_progress(history, ACT), decided, it.ports, ACT)
+    notify_owner_of_ending(history, read_progress(history, ACT), decided, it.ports, ACT)
 
     assert it.phases == [Phase.HANDED_OVER] * (ending is Ending.HANDED_TO_A_HUMAN)
 
@@ -575,7 +575,7 @@ def test_only_a_start_that_has_worked_is_told(outcome: Outcome) -> None:
     it.ports.messenger.announced.clear()  # type: ignore[attr-defined]
 
     told = launched.model_copy(update={"outcome": outcome})
-    tell_of_step(it.ports.incidents.history(it.id), told, it.ports, ACT)
+    notify_owner_of_step(it.ports.incidents.history(it.id), told, it.ports, ACT)
 
     assert it.phases == [Phase.RUNS_AGAIN] * (outcome is Outcome.DONE)
 
@@ -605,7 +605,7 @@ def test_a_job_that_is_down_already_comes_back_where_its_fault_does_not_wait_for
     history = it.ports.incidents.history(it.id)
     decided = Decision(step=Step.ISOLATE, reason="it failed", node_id=A)
     told = replace(history, turns=(Turn(decided, it.last),))
-    tell_of_step(told, it.last, it.ports, ACT)
+    notify_owner_of_step(told, it.last, it.ports, ACT)
 
     assert it.phases == [Phase.STOPPED] * is_told
 
@@ -621,6 +621,6 @@ def test_what_was_down_and_stays_down_is_told_though_nobody_has_waited_for_its_e
     history = it.ports.incidents.history(it.id)
     decided = Decision(step=Step.ESCALATE, reason="it is a human's", node_id=A, ending=Ending.HANDED_TO_A_HUMAN)
 
-    tell_of_ending(history, read_progress(history, ACT), decided, it.ports, ACT)
+    notify_owner_of_ending(history, read_progress(history, ACT), decided, it.ports, ACT)
 
     assert it.phases == [Phase.HANDED_OVER]

@@ -10,7 +10,7 @@ from nodeheal.contract.names import NODE_BOOTED, NODE_HEALTH_REPORTED
 from nodeheal.contract.signature import EARLY_SECONDS, KEPT_SECONDS, key_id_of, signed_bytes
 from nodeheal.contract.signed_event import SignedEvent, SignedText
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.services.verify_event import Forged, verify
+from nodeheal.services.intake.verify_event import Forged, verify
 from tests.unit.signing import ROLE, Keys, Machine
 
 NODE, OTHER = "i-0aaaaaaaaaaaaaaaa", "i-0bbbbbbbbbbbbbbbb"

@@ -11,10 +11,11 @@ from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.vocabulary import Family, Outcome, Step, Verdict
 from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.operations.engine import signal
-from nodeheal.ports import OperationStore, Ports
-from nodeheal.services.decide_next_step import observe_outcome
-from nodeheal.services.ingest import Ingested, ingest
-from nodeheal.services.wait_for_news import bring_news, wait_for_news, waiting_for_news
+from nodeheal.ports import Ports
+from nodeheal.ports.storage import OperationStore
+from nodeheal.services.intake.ingest import Ingested, ingest
+from nodeheal.services.recovery.decide_next_step import observe_outcome
+from nodeheal.services.recovery.wait_for_news import bring_news, wait_for_news, waiting_for_news
 from tests.unit.builders import ACT, NOW, node, xid
 from tests.unit.test_steps import C, Incident
 

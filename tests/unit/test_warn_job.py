@@ -7,8 +7,8 @@ import pytest
 from nodeheal.contract.vocabulary import Awaited, Family, Step
 from nodeheal.domain.faults.catalog import find
 from nodeheal.domain.policy.policy import RecoveryPolicy
-from nodeheal.services.ingest import ingest
-from nodeheal.services.wait_for_news import wait_for_news
+from nodeheal.services.intake.ingest import ingest
+from nodeheal.services.recovery.wait_for_news import wait_for_news
 from tests.unit.builders import ACT, scheduler_in, xid
 from tests.unit.test_decide_among_others import with_policy
 from tests.unit.test_steps import A, B, Incident

@@ -17,7 +17,7 @@ from nodeheal.domain.jobs.owner import parse_owner
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Evidence
 from nodeheal.ports import Ports
-from nodeheal.services.ingest import ingest
+from nodeheal.services.intake.ingest import ingest
 from nodeheal.simulation.prices import cost
 from tests.twins.test_stores import dynamo_ports
 from tests.unit.agent.fakes import PUBLIC_KEY

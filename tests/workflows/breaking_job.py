@@ -15,9 +15,9 @@ from nodeheal.domain.errors import NotAccepted, Superseded
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.ports import Ports
 from nodeheal.ports.scheduler import TaskChange
-from nodeheal.services import wakeup
-from nodeheal.services.ask_to_stop import ask_to_stop
-from nodeheal.services.sweep_jobs import sweep_jobs
+from nodeheal.services.intake import wakeup
+from nodeheal.services.jobs.sweep_jobs import sweep_jobs
+from nodeheal.services.operators.ask_to_stop import ask_to_stop
 from tests.unit.builders import ACT, FrozenClock, memory_ports
 from tests.workflows import invariants
 from tests.workflows.fuse import Blow, Crash, Fuse, LostAnswer, fused

@@ -22,15 +22,16 @@ from nodeheal.domain.fleet.node import OUT_OF_SERVICE
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.ports import Ports
 from nodeheal.ports.scheduler import TaskChange
-from nodeheal.services import new_machine, wakeup
-from nodeheal.services.close_incident import close_incident
-from nodeheal.services.decide_next_step import decide_next_step
-from nodeheal.services.ingest import ingest
-from nodeheal.services.notify import notify
-from nodeheal.services.release_node import release_node
-from nodeheal.services.retire_node import retire_node
+from nodeheal.services.intake import wakeup
+from nodeheal.services.intake.ingest import ingest
+from nodeheal.services.intake.wakeup import on_machine_stopped
+from nodeheal.services.notify.deliver_notification import notify
+from nodeheal.services.operators.close_incident import close_incident
+from nodeheal.services.operators.release_node import release_node
+from nodeheal.services.operators.retire_node import retire_node
+from nodeheal.services.recovery import new_machine
+from nodeheal.services.recovery.decide_next_step import decide_next_step
 from nodeheal.services.sweep import sweep
-from nodeheal.services.wakeup import on_machine_stopped
 from tests.unit.builders import ACT, DIAGNOSTICS, FrozenClock, memory_ports, named, request_id_of, scheduler_in
 from tests.workflows import invariants
 from tests.workflows.fake_cluster import FakeCluster

@@ -36,14 +36,14 @@ from nodeheal.operations.steps import (
     wait_for_approval,
 )
 from nodeheal.ports.scheduler import TaskChange
-from nodeheal.services import wakeup
-from nodeheal.services.decide_next_step import decide_next_step
-from nodeheal.services.end_incident import end_incident
-from nodeheal.services.find_checkpoint import find_checkpoint
-from nodeheal.services.ingest import ingest
-from nodeheal.services.replace_node import replace_node
-from nodeheal.services.return_to_service import return_to_service
-from nodeheal.services.wait_for_news import wait_for_news
+from nodeheal.services.intake import wakeup
+from nodeheal.services.intake.ingest import ingest
+from nodeheal.services.jobs.find_checkpoint import find_checkpoint
+from nodeheal.services.recovery.decide_next_step import decide_next_step
+from nodeheal.services.recovery.end_incident import end_incident
+from nodeheal.services.recovery.replace_node import replace_node
+from nodeheal.services.recovery.return_to_service import return_to_service
+from nodeheal.services.recovery.wait_for_news import wait_for_news
 from tests.unit.builders import (
     ACT,
     DIAGNOSTICS,

@@ -19,7 +19,7 @@ from nodeheal.domain.recovery.attempt_budget import in_window
 from nodeheal.domain.recovery.decision_context import node_scope
 from nodeheal.domain.recovery.incident import Incident
 from nodeheal.ports import Ports
-from nodeheal.services.late_machine import LATE
+from nodeheal.services.recovery.late_machine import LATE
 from tests.unit.builders import scheduler_in
 
 Invariant = Callable[[Ports, RecoveryPolicy], Iterator[str]]

@@ -19,17 +19,17 @@ from nodeheal.domain.jobs.job import Job, Run, job_of
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.operations.steps import launch_job, stop_job
 from nodeheal.ports.scheduler import TaskChange
-from nodeheal.services import wakeup
-from nodeheal.services.attribute_failure import attribute_failure
-from nodeheal.services.await_nodes import await_nodes
-from nodeheal.services.check_nodes import JOB_CHECK, check_nodes
-from nodeheal.services.choose_nodes import choose_nodes
-from nodeheal.services.end_job import end_job
-from nodeheal.services.find_checkpoint import find_checkpoint
-from nodeheal.services.judge_checks import judge_checks
+from nodeheal.services.intake import wakeup
+from nodeheal.services.jobs.attribute_failure import attribute_failure
+from nodeheal.services.jobs.await_nodes import await_nodes
+from nodeheal.services.jobs.check_nodes import JOB_CHECK, check_nodes
+from nodeheal.services.jobs.choose_nodes import choose_nodes
+from nodeheal.services.jobs.end_job import end_job
+from nodeheal.services.jobs.find_checkpoint import find_checkpoint
+from nodeheal.services.jobs.judge_checks import judge_checks
+from nodeheal.services.jobs.submit_job import submit_job
+from nodeheal.services.jobs.watch_gang import watch_gang
 from nodeheal.services.request_ids import wait_for_answer
-from nodeheal.services.submit_job import submit_job
-from nodeheal.services.watch_gang import watch_gang
 from tests.unit.builders import ACT, memory_ports, named, node, scheduler_in
 from tests.workflows.fake_cluster import FakeCluster, MakePorts
 from tests.workflows.walker import TIMEOUT, Error, Walk

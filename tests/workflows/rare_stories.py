@@ -16,20 +16,20 @@ from nodeheal.domain.fleet.machine import STOPPED_BY_CALL, Launch
 from nodeheal.domain.policy.policy_models import Evidence, NewNodes
 from nodeheal.domain.recovery.approval_links import Answer, Question
 from nodeheal.domain.recovery.timeline_fold import SAME_EVENTS_AT_MOST
-from nodeheal.ports import Place
 from nodeheal.ports.signals import Draft
-from nodeheal.services.answer_approval import answer_approval
-from nodeheal.services.enroll_node import enroll_node
-from nodeheal.services.hear_node import ASKED_AGAIN_SECONDS
-from nodeheal.services.ingest import ingest
-from nodeheal.services.new_machine import on_group_launch
-from nodeheal.services.new_nodes import on_first_boot
-from nodeheal.services.node_rates import REPORTS_A_MINUTE
-from nodeheal.services.release_node import release_node
-from nodeheal.services.retire_node import retire_node
+from nodeheal.ports.storage import Place
+from nodeheal.services.intake.enroll_node import enroll_node
+from nodeheal.services.intake.ingest import ingest
+from nodeheal.services.intake.new_nodes import on_first_boot
+from nodeheal.services.intake.node_rates import REPORTS_A_MINUTE
+from nodeheal.services.intake.take_signal import take_signal
+from nodeheal.services.intake.upsert_node import ASKED_AGAIN_SECONDS
+from nodeheal.services.intake.wakeup import on_machine_stopped
+from nodeheal.services.operators.answer_approval import answer_approval
+from nodeheal.services.operators.release_node import release_node
+from nodeheal.services.operators.retire_node import retire_node
+from nodeheal.services.recovery.new_machine import on_group_launch
 from nodeheal.services.sweep import sweep
-from nodeheal.services.take_signal import take_signal
-from nodeheal.services.wakeup import on_machine_stopped
 from tests.unit.builders import ACT, node, scheduler_in, xid
 from tests.workflows.breaking_world import ACTS, BreakingWorld, Story
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE

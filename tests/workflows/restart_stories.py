@@ -14,7 +14,7 @@ from nodeheal.domain.jobs.job import GangTask, Job, Run
 from nodeheal.domain.jobs.owner import parse_owner
 from nodeheal.ports import Ports
 from nodeheal.ports.scheduler import TaskChange
-from nodeheal.services import wakeup
+from nodeheal.services.intake import wakeup
 from tests.unit.builders import scheduler_in, xid
 from tests.workflows.breaking_world import BreakingWorld, Story
 from tests.workflows.fake_cluster import BROKEN, PEER

@@ -15,13 +15,13 @@ from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Evidence
 from nodeheal.domain.recovery.approval_links import Answer, Question
 from nodeheal.domain.recovery.incident import incident_id_of
-from nodeheal.services.answer_approval import answer_approval
-from nodeheal.services.brakes import pause_node, pause_pool, reset_breaker, trip_breaker
-from nodeheal.services.enroll_node import enroll_node
-from nodeheal.services.ingest import ingest
-from nodeheal.services.release_node import release_node
-from nodeheal.services.request_action import request_action
-from nodeheal.services.withdraw_request import withdraw_request
+from nodeheal.services.intake.enroll_node import enroll_node
+from nodeheal.services.intake.ingest import ingest
+from nodeheal.services.operators.answer_approval import answer_approval
+from nodeheal.services.operators.operator_guardrails import pause_node, pause_pool, reset_breaker, trip_breaker
+from nodeheal.services.operators.release_node import release_node
+from nodeheal.services.operators.request_action import request_action
+from nodeheal.services.operators.withdraw_request import withdraw_request
 from tests.unit.builders import node, scheduler_in, xid
 from tests.unit.test_decide_among_others import with_policy
 from tests.workflows.breaking_world import ACTS, QUIET, BreakingWorld, Story

@@ -7,10 +7,10 @@ from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import IncidentState, NodeState
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.approval_links import Answer, Question
-from nodeheal.services.answer_approval import answer_approval
-from nodeheal.services.brakes import pause_node, pause_pool, reset_breaker
-from nodeheal.services.ingest import ingest
-from nodeheal.services.release_node import release_node
+from nodeheal.services.intake.ingest import ingest
+from nodeheal.services.operators.answer_approval import answer_approval
+from nodeheal.services.operators.operator_guardrails import pause_node, pause_pool, reset_breaker
+from nodeheal.services.operators.release_node import release_node
 from tests.unit.builders import node, xid
 from tests.unit.test_decide_among_others import with_policy
 from tests.workflows.fake_cluster import BROKEN, PEER, FakeCluster

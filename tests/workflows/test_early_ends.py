@@ -10,7 +10,7 @@ from nodeheal.contract.vocabulary import EndCause, Ending, Outcome
 from nodeheal.domain.jobs.early_end import NEVER_STARTED, early_end
 from nodeheal.domain.jobs.job import GangTask, Job, Run
 from nodeheal.ports.scheduler import TaskChange
-from nodeheal.services import wakeup
+from nodeheal.services.intake import wakeup
 from tests.unit.builders import NOW, xid
 from tests.workflows.fake_cluster import BROKEN, FakeCluster
 from tests.workflows.job_cluster import NODES, JobCluster, fails, finishes, is_recovered
@@ -218,7 +218,7 @@ def test_where_the_event_woke_nobody_the_look_at_the_deadline_says_the_same() ->
     seen: list[Any] = []
 
     def only_written(cluster: JobCluster) -> None:
-        with patch("nodeheal.services.wakeup.reconcile_all"):
+        with patch("nodeheal.services.intake.wakeup.reconcile_all"):
             cluster.becomes(1, "STOPPED", 1, EXITED)
         seen.append(cluster)
 

@@ -12,11 +12,11 @@ from nodeheal.contract.job_steps import JobRequest
 from nodeheal.contract.steps import Decision, StepRequest
 from nodeheal.contract.vocabulary import CheckpointFormat, JobState, NodeState, Step
 from nodeheal.domain.jobs.job import FoundCheckpoint, job_of
-from nodeheal.services import wakeup
-from nodeheal.services.find_checkpoint import find_checkpoint
-from nodeheal.services.ingest import ingest
+from nodeheal.services.intake import wakeup
+from nodeheal.services.intake.ingest import ingest
+from nodeheal.services.jobs.find_checkpoint import find_checkpoint
+from nodeheal.services.jobs.submit_job import submit_job
 from nodeheal.services.steps import save_node
-from nodeheal.services.submit_job import submit_job
 from tests.unit.builders import NOW, scheduler_in, waiting, xid
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE, FakeCluster
 from tests.workflows.job_cluster import NODES, JobCluster, fails, finishes, is_recovered

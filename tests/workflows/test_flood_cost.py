@@ -23,10 +23,11 @@ from nodeheal.contract.words import WORD_CHARACTERS
 from nodeheal.domain.fleet.node import RESOLVED_REMEMBERED
 from nodeheal.domain.recovery.incident import fingerprint
 from nodeheal.domain.recovery.timeline_fold import EVENTS_AT_MOST
-from nodeheal.ports import FAULTS_LOOKED_UP, Ports
-from nodeheal.services.ingest import Ingested, ingest
-from nodeheal.services.node_rates import HEARTBEATS_A_MINUTE, LATE_A_DAY, REPORTS_A_MINUTE
-from nodeheal.services.wakeup import on_diagnostics_finished, on_node_booted
+from nodeheal.ports import Ports
+from nodeheal.ports.storage import FAULTS_LOOKED_UP
+from nodeheal.services.intake.ingest import Ingested, ingest
+from nodeheal.services.intake.node_rates import HEARTBEATS_A_MINUTE, LATE_A_DAY, REPORTS_A_MINUTE
+from nodeheal.services.intake.wakeup import on_diagnostics_finished, on_node_booted
 from nodeheal.simulation.prices import cost
 from tests.unit.builders import NOW, FrozenClock, node, xid
 from tests.workflows.bill import DEFAULTS, metered_table

@@ -8,9 +8,9 @@ from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.jobs.restarts import HANGS_OF_ONE_NODE
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Evidence, Mode
-from nodeheal.ports import Wait
-from nodeheal.services.hangs import HANG
-from nodeheal.services.ingest import Ingested, ingest
+from nodeheal.ports.storage import Wait
+from nodeheal.services.intake.hangs import HANG
+from nodeheal.services.intake.ingest import Ingested, ingest
 from nodeheal.services.steps import save_node
 from tests.unit.builders import ACT, scheduler_in, xid
 from tests.workflows.job_cluster import NODES, JobCluster, finishes, is_recovered

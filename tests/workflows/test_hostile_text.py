@@ -21,9 +21,9 @@ from nodeheal.contract.health_event import NodeFact
 from nodeheal.contract.vocabulary import Action, Verdict
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.approval_links import Answer
-from nodeheal.services import approval_page
-from nodeheal.services.brakes import pause_node, pause_pool
-from nodeheal.services.request_action import request_action
+from nodeheal.services.operators import approval_page
+from nodeheal.services.operators.operator_guardrails import pause_node, pause_pool
+from nodeheal.services.operators.request_action import request_action
 from tests.unit.builders import ACT, xid
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE, FakeCluster
 

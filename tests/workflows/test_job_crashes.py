@@ -11,8 +11,8 @@ import pytest
 from nodeheal.contract.vocabulary import Verdict
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.jobs.job import job_of
-from nodeheal.services.submit_job import restart_job, submit_job
-from nodeheal.services.sweep_jobs import sweep_jobs
+from nodeheal.services.jobs.submit_job import restart_job, submit_job
+from nodeheal.services.jobs.sweep_jobs import sweep_jobs
 from tests.unit.builders import node
 from tests.workflows.breaking_job import FusedJob
 from tests.workflows.fuse import Blow, Crash, Fuse

@@ -11,10 +11,10 @@ from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Action, Ending, NodeState, Outcome, Provider, Step, Verdict
 from nodeheal.domain.fleet.machine import Alternative, GiveBack, Machine, Power
 from nodeheal.domain.policy.policy import RecoveryPolicy
-from nodeheal.ports import Wait
-from nodeheal.services import new_machine
-from nodeheal.services.replacement_slots import REPLACEMENT, claim_slot
-from nodeheal.services.wakeup import on_machine_stopped
+from nodeheal.ports.storage import Wait
+from nodeheal.services.intake.wakeup import on_machine_stopped
+from nodeheal.services.recovery import new_machine
+from nodeheal.services.recovery.replacement_slots import REPLACEMENT, claim_slot
 from tests.unit.builders import xid
 from tests.unit.test_core_boundaries import with_policy
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE, FakeCluster

@@ -14,10 +14,10 @@ from nodeheal.domain.fleet.pool import Pool
 from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Budget, Mode, NewNodes
-from nodeheal.services import wakeup
-from nodeheal.services.ingest import Ingested
-from nodeheal.services.ingest import ingest as take
-from nodeheal.services.new_nodes import NEW_SECONDS, diagnose_new_nodes, on_first_boot
+from nodeheal.services.intake import wakeup
+from nodeheal.services.intake.ingest import Ingested
+from nodeheal.services.intake.ingest import ingest as take
+from nodeheal.services.intake.new_nodes import NEW_SECONDS, diagnose_new_nodes, on_first_boot
 from nodeheal.services.sweep import sweep
 from tests.unit.builders import ACT, NOW, scheduler_in, xid
 from tests.workflows.fake_cluster import BROKEN, FakeCluster

@@ -14,8 +14,8 @@ from nodeheal.domain.operation import VerbName
 from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.operations.steps import stop_gang
 from nodeheal.ports.scheduler import TaskChange
-from nodeheal.services.end_job import end_job
-from nodeheal.services.wakeup import on_task_change
+from nodeheal.services.intake.wakeup import on_task_change
+from nodeheal.services.jobs.end_job import end_job
 from tests.unit.builders import NOW, node, scheduler_in, started_job, under_way, xid
 from tests.unit.test_replacement import A as EC2
 from tests.unit.test_replacement import Pool

@@ -18,9 +18,9 @@ from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
 from nodeheal.domain.policy.policy import RecoveryPolicy, parse_policy
 from nodeheal.domain.recovery.approval_links import Answer, Question
 from nodeheal.domain.recovery.incident import incident_id_of
-from nodeheal.services.answer_approval import answer_approval
-from nodeheal.services.brakes import pause_pool, reset_breaker
-from nodeheal.services.release_node import release_node
+from nodeheal.services.operators.answer_approval import answer_approval
+from nodeheal.services.operators.operator_guardrails import pause_pool, reset_breaker
+from nodeheal.services.operators.release_node import release_node
 from sandbox.report import results_of
 from sandbox.stories import STORIES
 from stacks.settings import REPOSITORY

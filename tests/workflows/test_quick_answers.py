@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from nodeheal.contract.job_steps import JobRequest
-from nodeheal.ports import Wait
+from nodeheal.ports.storage import Wait
 from nodeheal.services.orders import name_command
 from nodeheal.services.steps import forget
 from tests.unit.builders import NOW, memory_ports, waiting

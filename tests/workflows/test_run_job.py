@@ -12,13 +12,13 @@ from nodeheal.domain.fleet.node import PastRecovery
 from nodeheal.domain.jobs.job import job_of
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Budget, Mode, PoolPolicy
-from nodeheal.services import wakeup
-from nodeheal.services.brakes import pause_node, pause_pool
-from nodeheal.services.end_job import end_job
-from nodeheal.services.job_steps import save_job
+from nodeheal.services.intake import wakeup
+from nodeheal.services.jobs.end_job import end_job
+from nodeheal.services.jobs.job_steps import save_job
+from nodeheal.services.jobs.submit_job import restart_job, submit_job
+from nodeheal.services.jobs.sweep_jobs import sweep_jobs
+from nodeheal.services.operators.operator_guardrails import pause_node, pause_pool
 from nodeheal.services.steps import save_node
-from nodeheal.services.submit_job import restart_job, submit_job
-from nodeheal.services.sweep_jobs import sweep_jobs
 from tests.unit.builders import ACT, scheduler_in, xid
 from tests.workflows.job_cluster import NODES, Happening, JobCluster, Json, fails, finishes, is_recovered, spec
 from tests.workflows.walker import Error, walk

@@ -8,11 +8,11 @@ from nodeheal.contract.health_event import Sight
 from nodeheal.contract.job_steps import JobRequest
 from nodeheal.contract.vocabulary import JobState, NodeState
 from nodeheal.domain.jobs.job import job_of
-from nodeheal.services.find_checkpoint import find_checkpoint
-from nodeheal.services.job_steps import save_job
-from nodeheal.services.see_directory import AGAIN_SECONDS
+from nodeheal.services.jobs.find_checkpoint import find_checkpoint
+from nodeheal.services.jobs.job_steps import save_job
+from nodeheal.services.jobs.see_directory import AGAIN_SECONDS
+from nodeheal.services.jobs.submit_job import submit_job
 from nodeheal.services.steps import save_node
-from nodeheal.services.submit_job import submit_job
 from tests.workflows.job_cluster import NODES, SHARED, JobCluster, finishes
 
 A, B, C, D = NODES

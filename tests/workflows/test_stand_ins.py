@@ -7,8 +7,8 @@ from nodeheal.contract.vocabulary import Ending, NodeState, Step
 from nodeheal.domain.jobs.job import Job, job_of
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Evidence
-from nodeheal.services.brakes import pause_pool
-from nodeheal.services.job_nodes import claim_stand_ins
+from nodeheal.services.jobs.job_nodes import claim_stand_ins
+from nodeheal.services.operators.operator_guardrails import pause_pool
 from nodeheal.services.steps import save_node
 from tests.unit.builders import ACT, xid
 from tests.workflows.job_cluster import NODES, JobCluster, finishes, is_recovered

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from nodeheal.domain.jobs.job import GangTask, job_of
-from nodeheal.services.runs import current_run
-from nodeheal.services.start_gang import start_ranks
+from nodeheal.services.jobs.runs import current_run
+from nodeheal.services.jobs.start_gang import start_ranks
 from tests.unit.builders import ACT, FrozenClock, memory_ports, node, scheduler_in, started_job
 from tests.workflows.job_cluster import NODES, JobCluster
 

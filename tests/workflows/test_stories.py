@@ -4,8 +4,8 @@ import pytest
 
 from nodeheal.contract.vocabulary import Action, Confirmation, Escalation, IncidentState, NodeState, Verdict
 from nodeheal.domain.policy.policy import RecoveryPolicy
-from nodeheal.services.ingest import ingest
-from nodeheal.services.release_node import release_node
+from nodeheal.services.intake.ingest import ingest
+from nodeheal.services.operators.release_node import release_node
 from tests.unit.builders import ACT, scheduler_in, waiting, xid
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE, FakeCluster, without_job
 from tests.workflows.walker import Error, Walk

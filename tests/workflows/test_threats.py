@@ -2,8 +2,8 @@
 
 from nodeheal.contract.health_event import NodeBooted, NodeFact
 from nodeheal.contract.vocabulary import NodeState
-from nodeheal.services.ingest import Ingested, ingest
-from nodeheal.services.wakeup import on_node_booted
+from nodeheal.services.intake.ingest import Ingested, ingest
+from nodeheal.services.intake.wakeup import on_node_booted
 from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node, xid
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE, FakeCluster
 

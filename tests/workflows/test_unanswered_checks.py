@@ -9,11 +9,11 @@ from nodeheal.contract.health_event import DiagnosticsFinished
 from nodeheal.contract.vocabulary import IncidentState, NodeState, Outcome, Verdict
 from nodeheal.domain.jobs.job import CheckAnswer
 from nodeheal.domain.recovery.incident import Incident
-from nodeheal.services import wakeup
-from nodeheal.services.check_nodes import JOB_CHECK
-from nodeheal.services.close_incident import close_incident
-from nodeheal.services.job_nodes import ASKED_AGAIN_SECONDS, unfit_of
-from nodeheal.services.release_node import release_node
+from nodeheal.services.intake import wakeup
+from nodeheal.services.jobs.check_nodes import JOB_CHECK
+from nodeheal.services.jobs.job_nodes import ASKED_AGAIN_SECONDS, unfit_of
+from nodeheal.services.operators.close_incident import close_incident
+from nodeheal.services.operators.release_node import release_node
 from nodeheal.services.steps import save_node
 from tests.unit.builders import named
 from tests.workflows.job_cluster import NODES, JobCluster, finishes, is_recovered

@@ -11,10 +11,10 @@ from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.jobs.node_pairs import pairs_of, suspects
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Fabric
-from nodeheal.ports import Wait
-from nodeheal.services import wakeup
+from nodeheal.ports.storage import Wait
+from nodeheal.services.intake import wakeup
+from nodeheal.services.jobs.try_pairs import WAYS
 from nodeheal.services.steps import save_node
-from nodeheal.services.try_pairs import WAYS
 from tests.unit.builders import ACT
 from tests.workflows.job_cluster import NODES, JobCluster, finishes
 

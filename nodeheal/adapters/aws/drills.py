@@ -10,7 +10,7 @@ from nodeheal.contract import names
 from nodeheal.domain.errors import NotFound
 from nodeheal.domain.faults.drill import DcgmDrill
 from nodeheal.domain.fleet.node import Node
-from nodeheal.ports import Clock
+from nodeheal.ports.clock import Clock
 
 # SSM accepts no shorter delivery timeout.
 _SHORTEST_DELIVERY_SECONDS = 30

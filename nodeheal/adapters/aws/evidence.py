@@ -13,7 +13,7 @@ from urllib.parse import quote
 from nodeheal.adapters.aws.console import console_host
 from nodeheal.contract import names
 from nodeheal.domain.recovery.evidence import Upload
-from nodeheal.ports import Clock
+from nodeheal.ports.clock import Clock
 
 
 class S3UploadSigner:

@@ -12,7 +12,7 @@ from nodeheal.contract.vocabulary import Action
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.fleet.pool import Pool
 from nodeheal.domain.recovery import attempt_budget
-from nodeheal.ports import Clock
+from nodeheal.ports.clock import Clock
 
 # Two incidents can reach for one counter at once; eight in a row that all lose are a bug or an outage.
 _WRITE_TRIES = 8

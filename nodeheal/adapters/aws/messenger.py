@@ -10,7 +10,8 @@ from nodeheal.adapters.aws.items import Table, plain, to_item
 from nodeheal.contract import names
 from nodeheal.contract.notification import Notification
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.ports import Clock, Delivery
+from nodeheal.ports.clock import Clock
+from nodeheal.ports.messaging import Delivery
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -15,7 +15,8 @@ from nodeheal.domain.errors import NotFound
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.jobs.job import DirectoryLook
 from nodeheal.domain.recovery.evidence import Diagnosis, EvidenceAsked
-from nodeheal.ports import Clock, CommandStatus
+from nodeheal.ports.clock import Clock
+from nodeheal.ports.commands import CommandStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,7 +17,7 @@ from nodeheal.domain.operation import Operation, OperationState
 from nodeheal.domain.recovery.decision_context import Observation, observation_of
 from nodeheal.domain.recovery.incident import History, Incident, TimelineEntry, event_entry, read_history
 from nodeheal.domain.recovery.timeline_fold import Fold
-from nodeheal.ports import FAULTS_LOOKED_UP, Wait
+from nodeheal.ports.storage import FAULTS_LOOKED_UP, Wait
 
 # How long what is only history is kept: a spool may bring an old event for days, an audit asks for a quarter.
 HISTORY_DAYS = 90

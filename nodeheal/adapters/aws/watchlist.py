@@ -8,7 +8,7 @@ from nodeheal.contract import names
 from nodeheal.contract.vocabulary import IncidentState
 from nodeheal.domain.fleet.liveness import NodeLiveness
 from nodeheal.domain.recovery.incident import Incident
-from nodeheal.ports import Place
+from nodeheal.ports.storage import Place
 
 # Sorts before whatever may follow in a key, and after the key itself.
 _NEXT = " "

@@ -8,7 +8,7 @@ from nodeheal.adapters.aws.calls import code_of, throttles_named
 from nodeheal.contract.vocabulary import Provider, SchedulerKind
 from nodeheal.domain.fleet.liveness import STOPPED, TERMINATED, ProbeAnswer
 from nodeheal.domain.fleet.node import Node
-from nodeheal.ports import Clock
+from nodeheal.ports.clock import Clock
 from nodeheal.ports.scheduler import Scheduler
 
 if TYPE_CHECKING:

@@ -18,7 +18,8 @@ from nodeheal.adapters.memory.stores import (
 from nodeheal.adapters.memory.watch import MemoryWatchlist, MemoryWitnesses
 from nodeheal.adapters.memory.world import MemoryMessenger, MemoryNodeCommands, MemoryScheduler, MemoryWorkflows
 from nodeheal.contract.vocabulary import SchedulerKind
-from nodeheal.ports import Clock, Ports
+from nodeheal.ports import Ports
+from nodeheal.ports.clock import Clock
 
 
 def memory_ports(clock: Clock) -> Ports:

@@ -9,7 +9,7 @@ from nodeheal.contract.vocabulary import IncidentState, NodeState
 from nodeheal.domain.fleet.liveness import NodeLiveness, ProbeAnswer, liveness_of
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.recovery.incident import Incident
-from nodeheal.ports import Place
+from nodeheal.ports.storage import Place
 
 
 @dataclass

@@ -15,7 +15,9 @@ from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
 from nodeheal.domain.jobs.job import DirectoryLook, GangTask, Job, Run
 from nodeheal.domain.recovery.evidence import Diagnosis, EvidenceAsked
-from nodeheal.ports import Clock, CommandStatus, Delivery
+from nodeheal.ports.clock import Clock
+from nodeheal.ports.commands import CommandStatus
+from nodeheal.ports.messaging import Delivery
 from nodeheal.ports.scheduler import NodePlacement, RankStatus
 
 

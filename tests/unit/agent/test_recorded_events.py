@@ -10,7 +10,7 @@ from nodeheal import __version__
 from nodeheal.contract import health_event, names
 from nodeheal.contract.health_event import HealthEvent, NodeFact
 from nodeheal.contract.vocabulary import Family, Verdict
-from nodeheal.services.ingest import Ingested, ingest
+from nodeheal.services.intake.ingest import Ingested, ingest
 from tests.unit.agent.record_events import RECORDS
 from tests.unit.builders import ACT, memory_ports
 

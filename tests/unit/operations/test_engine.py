@@ -13,7 +13,7 @@ from nodeheal.domain.operation import Operation, OperationState
 from nodeheal.operations.engine import begin, conclude, reconcile
 from nodeheal.operations.handler import World
 from nodeheal.operations.steps import run_diagnostics
-from nodeheal.services import wakeup
+from nodeheal.services.intake import wakeup
 from tests.unit.builders import ACT, waiting
 from tests.unit.test_steps import A, B, Incident
 

@@ -2,20 +2,9 @@
 
 from nodeheal.domain.recovery.incident import Incident
 from nodeheal.operations import launch_gang
-from nodeheal.services import (
-    attribute_failure,
-    end_incident,
-    hangs,
-    ingest,
-    job_nodes,
-    judge_checks,
-    look_around,
-    queue,
-    runs,
-    start_gang,
-    sweep_jobs,
-    watch_gang,
-)
+from nodeheal.services.intake import hangs, ingest
+from nodeheal.services.jobs import attribute_failure, job_nodes, judge_checks, runs, start_gang, sweep_jobs, watch_gang
+from nodeheal.services.recovery import build_decision_context, end_incident, queue
 from tests.workflows.guards.guard import Guard, taken_for_saved
 from tests.workflows.scenarios import afterwards as when
 from tests.workflows.scenarios import ends, jobs, launches, news, writes
@@ -161,7 +150,7 @@ GUARDS = (
     ),
     Guard(
         "that an incident is over, for who waits for the job",
-        look_around._may_relaunch,
+        build_decision_context._may_relaunch,
         "history.incident.is_under_way",
         when.the_incident_on_its_node_has_ended,
         "True",

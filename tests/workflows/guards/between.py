@@ -1,15 +1,9 @@
 """The guards of tests/workflows/scenarios/between.py: where each stands, and what goes wrong without it."""
 
-from nodeheal.services import (
-    ask_for_checkpoint,
-    notify,
-    replace_node,
-    reserve_attempt,
-    stand_in,
-    take_signal,
-    wait_for_news,
-    warn_job,
-)
+from nodeheal.services.intake import take_signal
+from nodeheal.services.jobs import ask_for_checkpoint
+from nodeheal.services.notify import deliver_notification, warn_job
+from nodeheal.services.recovery import replace_node, reserve_attempt, stand_in, wait_for_news
 from tests.workflows.guards.guard import Guard, not_saved, taken_for_saved
 from tests.workflows.scenarios import between as when
 from tests.workflows.scenarios import limits
@@ -55,7 +49,7 @@ GUARDS = (
     ),
     Guard(
         "who is sending an email",
-        notify.notify,
+        deliver_notification.notify,
         "delivery is Delivery.BUSY",
         when.an_email_is_being_sent_by_one_who_dies,
     ),

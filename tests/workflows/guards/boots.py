@@ -5,7 +5,9 @@ from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.recovery import guardrails, progress, recover
 from nodeheal.domain.recovery.incident import History
 from nodeheal.operations import engine, isolate
-from nodeheal.services import check_nodes, ingest, replace_node, return_to_service, wakeup
+from nodeheal.services.intake import ingest, wakeup
+from nodeheal.services.jobs import check_nodes
+from nodeheal.services.recovery import replace_node, return_to_service
 from tests.workflows.guards.guard import Guard, taken_for_saved
 from tests.workflows.scenarios import boots as when
 

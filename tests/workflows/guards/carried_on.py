@@ -1,6 +1,9 @@
 """The guards of tests/workflows/scenarios/carried_on.py: where each stands, and what goes wrong without it."""
 
-from nodeheal.services import look_at_replacement, queue, replace_machine, request_action, sweep, take_signal
+from nodeheal.services import sweep
+from nodeheal.services.intake import take_signal
+from nodeheal.services.operators import request_action
+from nodeheal.services.recovery import look_at_replacement, queue, replace_machine
 from tests.workflows.guards.guard import Guard
 from tests.workflows.scenarios import carried_on as when
 

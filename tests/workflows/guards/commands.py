@@ -1,6 +1,7 @@
 """The guards of tests/workflows/scenarios/commands.py: where each stands, and what goes wrong without it."""
 
-from nodeheal.services import brakes, enroll_node, inject_fault
+from nodeheal.services.intake import enroll_node
+from nodeheal.services.operators import inject_fault, operator_guardrails
 from tests.workflows.guards.guard import Guard, taken_for_saved
 from tests.workflows.scenarios import commands as when
 
@@ -64,7 +65,7 @@ GUARDS = (
     ),
     Guard(
         "that a pause is on record",
-        brakes._saved,
+        operator_guardrails._saved,
         _SAVED,
         when.a_breaker_opens_while_its_pool_is_paused,
         taken_for_saved(_SAVED),

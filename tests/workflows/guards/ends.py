@@ -1,6 +1,7 @@
 """The guards of tests/workflows/scenarios/ends.py: where each stands, and what goes wrong without it."""
 
-from nodeheal.services import decide_next_step, end_incident, ingest, unmanaged_tasks
+from nodeheal.services.intake import ingest
+from nodeheal.services.recovery import decide_next_step, end_incident, unmanaged_tasks
 from tests.workflows.guards.guard import Guard
 from tests.workflows.scenarios import ends as when
 

@@ -3,7 +3,9 @@
 from nodeheal.adapters.memory.stores import MemoryJobStore, MemoryNodeStore
 from nodeheal.domain.recovery import ladder
 from nodeheal.operations import gang, isolate
-from nodeheal.services import ingest, new_machine, release_node, replace_node, take_signal
+from nodeheal.services.intake import ingest, take_signal
+from nodeheal.services.operators import release_node
+from nodeheal.services.recovery import new_machine, replace_node
 from tests.workflows.guards.guard import Guard
 from tests.workflows.scenarios import found as when
 

@@ -1,7 +1,9 @@
 """The guards of tests/workflows/scenarios/gangs.py: where each stands, and what goes wrong without it."""
 
 from nodeheal.operations import launch_gang, launch_job, stop_gang
-from nodeheal.services import attribute_failure, job_nodes, look_around, start_gang, wakeup, watch_gang
+from nodeheal.services.intake import wakeup
+from nodeheal.services.jobs import attribute_failure, job_nodes, start_gang, watch_gang
+from nodeheal.services.recovery import build_decision_context
 from tests.workflows.guards.guard import Guard
 from tests.workflows.scenarios import gangs as when
 from tests.workflows.scenarios import jobs
@@ -109,7 +111,7 @@ GUARDS = (
     ),
     Guard(
         "that a stand-in is not opted out",
-        look_around._ways_out,
+        build_decision_context._ways_out,
         "not policy.why_opted_out(node.node_id)",
         when.the_only_free_node_is_opted_out_when_it_could_move,
         "True",

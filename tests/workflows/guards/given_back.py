@@ -1,7 +1,8 @@
 """The guards of tests/workflows/scenarios/given_back.py: where each stands, and what goes wrong without it."""
 
 from nodeheal.operations import isolate
-from nodeheal.services import release_node, request_action, retire_node, return_to_service, undo_isolation
+from nodeheal.services.operators import release_node, request_action, retire_node
+from nodeheal.services.recovery import return_to_service, undo_isolation
 from tests.workflows.guards.guard import Guard
 from tests.workflows.scenarios import given_back as when
 

@@ -1,7 +1,7 @@
 """The guards of tests/workflows/scenarios/heard.py: where each stands, and what goes wrong without it."""
 
 from nodeheal.operations import isolate
-from nodeheal.services import check_nodes, find_checkpoint
+from nodeheal.services.jobs import check_nodes, find_checkpoint
 from nodeheal.services.orders import Orders
 from nodeheal.services.request_ids import wait_for_answer
 from tests.workflows.guards.guard import Guard

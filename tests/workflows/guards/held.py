@@ -2,7 +2,7 @@
 
 from nodeheal.domain.fleet import machine
 from nodeheal.domain.recovery import guardrails, ladder, recover
-from nodeheal.services import replace_node, retire_broken
+from nodeheal.services.recovery import replace_node, retire_broken
 from tests.workflows.guards.guard import Guard
 from tests.workflows.scenarios import held as when
 

@@ -6,8 +6,9 @@ from nodeheal.domain.recovery import guardrails, recover
 from nodeheal.domain.recovery.approval_links import Links
 from nodeheal.domain.recovery.decision_context import DecisionContext
 from nodeheal.domain.recovery.incident import History
-from nodeheal.services import answer_approval, close_incident, retire_broken, withdraw_request
-from nodeheal.services import brakes as brakes_by_hand
+from nodeheal.services.operators import answer_approval, close_incident, withdraw_request
+from nodeheal.services.operators import operator_guardrails as brakes_by_hand
+from nodeheal.services.recovery import retire_broken
 from tests.workflows.guards.guard import Guard, taken_for_saved
 from tests.workflows.scenarios import humans as when
 

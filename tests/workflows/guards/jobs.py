@@ -2,7 +2,8 @@
 
 from nodeheal.domain.recovery.decision_builder import DecisionBuilder
 from nodeheal.operations import launch_gang
-from nodeheal.services import ask_after_ranks, runs, start_gang, submit_job, wakeup
+from nodeheal.services.intake import wakeup
+from nodeheal.services.jobs import ask_after_ranks, runs, start_gang, submit_job
 from tests.workflows.guards.guard import Guard, not_saved, taken_for_saved
 from tests.workflows.scenarios import jobs as when
 from tests.workflows.scenarios import writes

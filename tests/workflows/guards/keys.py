@@ -1,7 +1,8 @@
 """The guards of tests/workflows/scenarios/keys.py: where each stands, and what goes wrong without it."""
 
 from nodeheal.operations import isolate, record
-from nodeheal.services import job_nodes, replace_machine, reserve_attempt, return_to_service
+from nodeheal.services.jobs import job_nodes
+from nodeheal.services.recovery import replace_machine, reserve_attempt, return_to_service
 from tests.workflows.guards.guard import Guard
 from tests.workflows.scenarios import keys as when
 

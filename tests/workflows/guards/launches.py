@@ -1,7 +1,9 @@
 """The guards of tests/workflows/scenarios/launches.py: where each stands, and what goes wrong without it."""
 
 from nodeheal.operations import launch_gang
-from nodeheal.services import ask_after_ranks, job_nodes, look_around, runs, wakeup
+from nodeheal.services.intake import wakeup
+from nodeheal.services.jobs import ask_after_ranks, job_nodes, runs
+from nodeheal.services.recovery import build_decision_context
 from tests.workflows.guards.guard import Guard
 from tests.workflows.scenarios import launches as when
 
@@ -94,7 +96,7 @@ GUARDS = (
     ),
     Guard(
         "that a job is whole after a boot",
-        look_around._is_broken,
+        build_decision_context._is_broken,
         "has_rebooted_since(task, node)",
         when.a_rank_runs_on_the_boot_after_the_one_it_was_sent_on,
         "task.boot_id != node.boot_id",

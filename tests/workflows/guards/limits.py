@@ -3,7 +3,8 @@
 from nodeheal.adapters.memory.stores import MemoryJobNotes, MemoryPoolStore
 from nodeheal.domain.recovery import attempt_budget
 from nodeheal.operations import isolate
-from nodeheal.services import choose_nodes, queue, reserve_attempt
+from nodeheal.services.jobs import choose_nodes
+from nodeheal.services.recovery import queue, reserve_attempt
 from tests.workflows.guards.guard import Guard
 from tests.workflows.scenarios import limits as when
 

@@ -1,6 +1,6 @@
 """The guards of tests/workflows/scenarios/machines.py: where each stands, and what goes wrong without it."""
 
-from nodeheal.services import new_machine, stand_in
+from nodeheal.services.recovery import new_machine, stand_in
 from tests.workflows.guards.guard import Guard
 from tests.workflows.scenarios import machines as when
 

@@ -1,6 +1,6 @@
 """The guards of tests/workflows/scenarios/news.py: where each stands, and what goes wrong without it."""
 
-from nodeheal.services import hangs, hear_beats, hear_silence, ingest, take_signal
+from nodeheal.services.intake import hangs, heartbeats, ingest, liveness, take_signal
 from tests.workflows.guards.guard import Guard, taken_for_saved
 from tests.workflows.scenarios import news as when
 
@@ -10,38 +10,38 @@ GUARDS = (
     # Beats and silence
     Guard(
         "whose beats tell of boots",
-        hear_beats.note_boots,
+        heartbeats.record_missed_boots,
         "glimpse.state in ABSENT",
         when.many_beat_that_never_announced_themselves,
     ),
     Guard(
         "which beats tell of a boot",
-        hear_beats.note_boots,
+        heartbeats.record_missed_boots,
         "beat.boot_id == glimpse.boot_id",
         when.many_beat_whose_boots_are_known,
     ),
     Guard(
         "that a boot was announced",
-        hear_beats._note_boot,
+        heartbeats._record_boot,
         "known.boot_id == node.boot_id",
         when.a_boot_is_announced_while_the_sweep_looks,
     ),
     Guard(
         "that a node is silent still",
-        hear_silence._still_silent,
+        liveness._still_silent,
         "is_silent(liveness_of(known).with_heartbeat(beat, now), policy.silence, now)",
         when.a_node_is_heard_while_the_silent_are_looked_at,
         "True",
     ),
     Guard(
         "which gang vouches for a node",
-        hear_silence._ask_gang,
+        liveness._ask_gang,
         "all((task.node_id != node.node_id or task.has_stopped for task in run.tasks))",
         when.the_gang_has_left_a_silent_node,
     ),
     Guard(
         "that somebody hears the gang",
-        hear_silence._ask_gang,
+        liveness._ask_gang,
         "any((_is_heard(task.node_id, beats, ports, policy) for task in others))",
         when.the_whole_gang_is_silent,
         "True",

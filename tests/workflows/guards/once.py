@@ -1,7 +1,9 @@
 """The guards of tests/workflows/scenarios/once.py: where each stands, and the scenario that goes wrong without it."""
 
 from nodeheal.operations import launch_gang, wait
-from nodeheal.services import decide_next_step, ingest, sweep
+from nodeheal.services import sweep
+from nodeheal.services.intake import ingest
+from nodeheal.services.recovery import decide_next_step
 from tests.workflows.guards.guard import Guard
 from tests.workflows.scenarios import once as when
 

@@ -3,7 +3,8 @@
 from nodeheal.domain.fleet.unmanaged_tasks import StoppedTask
 from nodeheal.domain.jobs import early_end
 from nodeheal.domain.recovery import guardrails, ladder, recover
-from nodeheal.services import judge_checks, late_machine, unmanaged_tasks
+from nodeheal.services.jobs import judge_checks
+from nodeheal.services.recovery import late_machine, unmanaged_tasks
 from tests.workflows.guards.guard import Guard
 from tests.workflows.scenarios import outcomes as when
 

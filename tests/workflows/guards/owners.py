@@ -2,15 +2,13 @@
 
 from nodeheal.domain.fleet.node import Node
 from nodeheal.operations import isolate, launch_job
-from nodeheal.services import (
-    close_incident,
+from nodeheal.services.jobs import job_nodes
+from nodeheal.services.operators import close_incident, release_node, retire_node
+from nodeheal.services.recovery import (
     decide_next_step,
     end_incident,
-    job_nodes,
-    release_node,
     reserve_attempt,
     retire_broken,
-    retire_node,
     return_to_service,
     stand_in,
     unmanaged_tasks,

@@ -1,7 +1,9 @@
 """The guards of tests/workflows/scenarios/proofs.py: where each stands, and what goes wrong without it."""
 
 from nodeheal.operations import gang, isolate
-from nodeheal.services import ingest, job_nodes, see_directory, steps
+from nodeheal.services import steps
+from nodeheal.services.intake import ingest
+from nodeheal.services.jobs import job_nodes, see_directory
 from tests.workflows.guards.guard import Guard
 from tests.workflows.scenarios import proofs as when
 
@@ -29,7 +31,7 @@ GUARDS = (
     ),
     Guard(
         "whose node is freed",
-        steps.let_go,
+        steps.clear_if_owner,
         "any((getattr(node, name) != whose for name, whose in held.items()))",
         when.another_job_runs_where_this_one_was,
     ),

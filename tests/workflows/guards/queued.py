@@ -1,6 +1,7 @@
 """The guards of tests/workflows/scenarios/queued.py: where each stands, and what goes wrong without it."""
 
-from nodeheal.services import job_nodes, queue, return_to_service
+from nodeheal.services.jobs import job_nodes
+from nodeheal.services.recovery import queue, return_to_service
 from tests.workflows.guards.guard import Guard
 from tests.workflows.scenarios import queued as when
 

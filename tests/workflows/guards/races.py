@@ -1,18 +1,10 @@
 """The guards of tests/workflows/scenarios/races.py: where each stands, and what goes wrong without it."""
 
-from nodeheal.services import (
-    check_nodes,
-    hear_beats,
-    ingest,
-    job_nodes,
-    job_steps,
-    queue,
-    retire_node,
-    start_gang,
-    steps,
-    submit_job,
-    wakeup,
-)
+from nodeheal.services import steps
+from nodeheal.services.intake import heartbeats, ingest, wakeup
+from nodeheal.services.jobs import check_nodes, job_nodes, job_steps, start_gang, submit_job
+from nodeheal.services.operators import retire_node
+from nodeheal.services.recovery import queue
 from tests.workflows.guards.guard import Guard, not_saved, taken_for_saved
 from tests.workflows.scenarios import races as when
 
@@ -86,7 +78,7 @@ GUARDS = (
     ),
     Guard(
         "that a boot that a beat tells of is on record",
-        hear_beats._note_boot,
+        heartbeats._record_boot,
         "not ports.nodes.save(known)",
         when.a_node_is_written_while_its_beat_tells_of_a_boot,
         not_saved("ports.nodes.save(known)"),
@@ -106,7 +98,7 @@ GUARDS = (
     ),
     Guard(
         "whose stand-ins are let go",
-        steps.let_go,
+        steps.clear_if_owner,
         "any((getattr(node, name) != whose for name, whose in held.items()))",
         when.another_incident_holds_a_neighbour_of_what_is_released,
     ),

@@ -1,6 +1,7 @@
 """The guards of tests/workflows/scenarios/refused.py: where each stands, and what goes wrong without it."""
 
-from nodeheal.services import new_machine, replace_machine, reserve_attempt, stand_in, start_gang
+from nodeheal.services.jobs import start_gang
+from nodeheal.services.recovery import new_machine, replace_machine, reserve_attempt, stand_in
 from tests.workflows.guards.guard import Guard, not_saved, taken_for_saved
 from tests.workflows.scenarios import refused as when
 

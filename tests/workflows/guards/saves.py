@@ -1,8 +1,10 @@
 """The guards of tests/workflows/scenarios/saves.py: where each stands, and what goes wrong without it."""
 
 from nodeheal.operations import isolate
-from nodeheal.services import end_incident, release_node, return_to_service, start_gang, undo_isolation
 from nodeheal.services import steps as service_steps
+from nodeheal.services.jobs import start_gang
+from nodeheal.services.operators import release_node
+from nodeheal.services.recovery import end_incident, return_to_service, undo_isolation
 from tests.workflows.guards.guard import Guard, taken_for_saved
 from tests.workflows.scenarios import saves as when
 

@@ -3,7 +3,10 @@
 from nodeheal.domain.faults import correlation
 from nodeheal.domain.recovery import decide, guardrails
 from nodeheal.operations import isolate, launch_gang
-from nodeheal.services import hear_silence, ingest, job_nodes, new_machine, runs, stand_in, withdraw_request
+from nodeheal.services.intake import ingest, liveness
+from nodeheal.services.jobs import job_nodes, runs
+from nodeheal.services.operators import withdraw_request
+from nodeheal.services.recovery import new_machine, stand_in
 from tests.workflows.guards.guard import Guard, taken_for_saved
 from tests.workflows.scenarios import shared as when
 
@@ -135,7 +138,7 @@ GUARDS = (
     ),
     Guard(
         "that a gang runs",
-        hear_silence._ask_gang,
+        liveness._ask_gang,
         "run_on",
         when.the_gang_of_a_silent_node_has_ended,
         "True",

@@ -3,7 +3,7 @@
 from nodeheal.adapters.memory.stores import MemoryJobNotes, MemoryNodeStore
 from nodeheal.adapters.memory.world import MemoryScheduler, MemoryWorkflows
 from nodeheal.domain.faults import correlation
-from nodeheal.services import ingest
+from nodeheal.services.intake import ingest
 from tests.workflows.guards.guard import Guard
 from tests.workflows.scenarios import sightings as when
 

@@ -1,7 +1,9 @@
 """The guards of tests/workflows/scenarios/stale.py: where each stands, and what goes wrong without it."""
 
 from nodeheal.domain.recovery import decide, recover
-from nodeheal.services import prepare_job, sweep, take_signal, wakeup
+from nodeheal.services import sweep
+from nodeheal.services.intake import take_signal, wakeup
+from nodeheal.services.jobs import prepare_job
 from tests.workflows.guards.guard import Guard
 from tests.workflows.scenarios import news
 from tests.workflows.scenarios import stale as when

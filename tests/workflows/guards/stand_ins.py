@@ -1,7 +1,8 @@
 """The guards of tests/workflows/scenarios/stand_ins.py: where each stands, and what goes wrong without it."""
 
 from nodeheal.operations import gang, launch_gang
-from nodeheal.services import job_stand_in, look_around, new_machine
+from nodeheal.services.jobs import job_stand_in
+from nodeheal.services.recovery import build_decision_context, new_machine
 from tests.workflows.guards.guard import Guard
 from tests.workflows.scenarios import stand_ins as when
 
@@ -38,7 +39,7 @@ GUARDS = (
     ),
     Guard(
         "that a spare is no stand-in for another",
-        look_around._ways_out,
+        build_decision_context._ways_out,
         "node.node_id not in own",
         when.its_spare_is_listed_as_a_free_node_still,
         "True",

@@ -3,7 +3,7 @@
 from nodeheal.domain.faults import correlation
 from nodeheal.domain.recovery import attempt_budget, decide, guardrails, recover
 from nodeheal.operations import isolate
-from nodeheal.services import decide_next_step, end_incident
+from nodeheal.services.recovery import decide_next_step, end_incident
 from tests.workflows.guards.guard import Guard
 from tests.workflows.scenarios import storms as when
 

@@ -1,8 +1,8 @@
 """The guards of tests/workflows/scenarios/submissions.py: where each stands, and what goes wrong without it."""
 
 from nodeheal.operations import launch_job
-from nodeheal.services import (
-    ask_to_stop,
+from nodeheal.services import steps
+from nodeheal.services.jobs import (
     attribute_failure,
     await_nodes,
     choose_nodes,
@@ -11,9 +11,9 @@ from nodeheal.services import (
     job_steps,
     judge_checks,
     start_gang,
-    steps,
     watch_gang,
 )
+from nodeheal.services.operators import ask_to_stop
 from tests.workflows.guards.guard import Guard, taken_for_saved
 from tests.workflows.scenarios import submissions as when
 
@@ -82,7 +82,7 @@ GUARDS = (
     ),
     Guard(
         "whose claim is let go",
-        steps.let_go,
+        steps.clear_if_owner,
         "any((getattr(node, name) != whose for name, whose in held.items()))",
         when.another_job_has_a_node_that_is_let_go,
     ),
@@ -135,7 +135,7 @@ GUARDS = (
     # Where it went on meanwhile
     Guard(
         "whose stand-in is let go at the end",
-        steps.let_go,
+        steps.clear_if_owner,
         "any((getattr(node, name) != whose for name, whose in held.items()))",
         when.its_stand_in_is_anothers_by_the_end,
     ),

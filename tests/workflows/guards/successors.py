@@ -1,6 +1,6 @@
 """The guards of tests/workflows/scenarios/successors.py: where each stands, and what goes wrong without it."""
 
-from nodeheal.services import (
+from nodeheal.services.recovery import (
     late_machine,
     look_at_replacement,
     new_machine,

@@ -1,6 +1,7 @@
 """The guards of tests/workflows/scenarios/turns.py: where each stands, and what goes wrong without it."""
 
-from nodeheal.services import hear_silence, late_machine, new_machine, replace_machine
+from nodeheal.services.intake import liveness
+from nodeheal.services.recovery import late_machine, new_machine, replace_machine
 from tests.workflows.guards.guard import Guard, taken_for_saved
 from tests.workflows.scenarios import turns as when
 
@@ -28,7 +29,7 @@ GUARDS = (
     ),
     Guard(
         "the version of a node that is silent",
-        hear_silence._still_silent,
+        liveness._still_silent,
         _HEARD,
         when.a_silent_node_is_written_while_it_is_looked_at,
         taken_for_saved(_HEARD),

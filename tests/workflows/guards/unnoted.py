@@ -1,6 +1,6 @@
 """The guards of tests/workflows/scenarios/unnoted.py: where each stands, and what goes wrong without it."""
 
-from nodeheal.services import job_nodes, runs, start_gang
+from nodeheal.services.jobs import job_nodes, runs, start_gang
 from tests.workflows.guards.guard import Guard
 from tests.workflows.scenarios import unnoted as when
 

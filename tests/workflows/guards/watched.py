@@ -1,7 +1,9 @@
 """The guards of tests/workflows/scenarios/watched.py: where each stands, and what goes wrong without it."""
 
 from nodeheal.operations import stop_job
-from nodeheal.services import runs, start_gang, submit_job, sweep_jobs, tell_owner, try_pairs, wakeup, watch_gang
+from nodeheal.services.intake import wakeup
+from nodeheal.services.jobs import runs, start_gang, submit_job, sweep_jobs, try_pairs, watch_gang
+from nodeheal.services.notify import notify_job_owner
 from tests.workflows.guards.guard import Guard
 from tests.workflows.scenarios import afterwards, gangs
 from tests.workflows.scenarios import watched as when
@@ -92,13 +94,13 @@ GUARDS = (
     # Watched
     Guard(
         "that a job has an owner",
-        tell_owner._about,
+        notify_job_owner._about,
         "job.owner is None",
         when.a_job_of_nobody_is_brought_back,
     ),
     Guard(
         "that there is nobody to tell",
-        tell_owner._of_step,
+        notify_job_owner._of_step,
         "about is None",
         when.a_job_of_nobody_is_brought_back,
     ),

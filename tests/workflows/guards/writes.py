@@ -6,7 +6,8 @@ from nodeheal.adapters.memory.stores import (
     MemoryNodeStore,
     MemoryPoolStore,
 )
-from nodeheal.services import decide_next_step, notify, stand_in
+from nodeheal.services.notify import deliver_notification
+from nodeheal.services.recovery import decide_next_step, stand_in
 from tests.workflows.guards.guard import Guard, not_saved, taken_for_saved
 from tests.workflows.scenarios import owners
 from tests.workflows.scenarios import writes as when
@@ -61,7 +62,7 @@ GUARDS = (
     ),
     Guard(
         "an email that has gone out",
-        notify.notify,
+        deliver_notification.notify,
         "ports.messenger.was_sent(notification)",
         when.an_email_is_announced_again_much_later,
     ),

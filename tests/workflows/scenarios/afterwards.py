@@ -13,17 +13,18 @@ from nodeheal.domain.jobs.job import GangTask, Run
 from nodeheal.domain.operation import VerbName
 from nodeheal.domain.recovery.incident import History, fingerprint
 from nodeheal.domain.recovery.progress import read_progress
-from nodeheal.ports import Wait
-from nodeheal.services import end_incident, job_nodes, look_around
-from nodeheal.services.brakes import pause_node, pause_pool
-from nodeheal.services.ingest import ingest
-from nodeheal.services.job_steps import job_result
-from nodeheal.services.judge_checks import ROUNDS, choose_others
-from nodeheal.services.queue import wake_queue
-from nodeheal.services.start_gang import record_run, start_ranks
+from nodeheal.ports.storage import Wait
+from nodeheal.services.intake.ingest import ingest
+from nodeheal.services.jobs import job_nodes
+from nodeheal.services.jobs.job_steps import job_result
+from nodeheal.services.jobs.judge_checks import ROUNDS, choose_others
+from nodeheal.services.jobs.start_gang import record_run, start_ranks
+from nodeheal.services.jobs.sweep_jobs import sweep_jobs
+from nodeheal.services.jobs.watch_gang import at_work
+from nodeheal.services.operators.operator_guardrails import pause_node, pause_pool
+from nodeheal.services.recovery import build_decision_context, end_incident
+from nodeheal.services.recovery.queue import wake_queue
 from nodeheal.services.steps import no_diagnosis_yet
-from nodeheal.services.sweep_jobs import sweep_jobs
-from nodeheal.services.watch_gang import at_work
 from tests.unit.builders import NOW, node, under_way, xid
 from tests.workflows.breaking_world import ACTS
 from tests.workflows.fake_cluster import BROKEN, PEER
@@ -187,7 +188,7 @@ def the_incident_on_its_node_waits_for_its_end() -> list[str]:
 def the_incident_on_its_node_has_ended() -> list[str]:
     it, mine = opened()
     _is_of_the_job(it, mine.incident_id, state=IncidentState.ESCALATED, ending=Ending.HANDED_TO_A_HUMAN)
-    waits = look_around._may_relaunch(mine.incident_id, it.plain)
+    waits = build_decision_context._may_relaunch(mine.incident_id, it.plain)
     return [*_is_waited_for(it), *(["who waits for the job's end waits for one that has ended"] if waits else [])]
 
 

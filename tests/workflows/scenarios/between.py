@@ -9,12 +9,12 @@ from nodeheal.contract.notification import Notification
 from nodeheal.contract.vocabulary import NodeState, Step, Verdict
 from nodeheal.domain.jobs.job import GangTask
 from nodeheal.operations.steps import reboot_node
-from nodeheal.services.ask_for_checkpoint import ask_for_checkpoint
-from nodeheal.services.brakes import reset_breaker
-from nodeheal.services.notify import notify
-from nodeheal.services.release_node import release_node
-from nodeheal.services.take_signal import take_draft
-from nodeheal.services.warn_job import warn_job
+from nodeheal.services.intake.take_signal import take_draft
+from nodeheal.services.jobs.ask_for_checkpoint import ask_for_checkpoint
+from nodeheal.services.notify.deliver_notification import notify
+from nodeheal.services.notify.warn_job import warn_job
+from nodeheal.services.operators.operator_guardrails import reset_breaker
+from nodeheal.services.operators.release_node import release_node
 from tests.unit.builders import node, started_job, xid
 from tests.workflows.breaking_world import ACTS, BreakingWorld
 from tests.workflows.fake_cluster import BROKEN, SPARE

@@ -13,8 +13,8 @@ from nodeheal.contract.names import evidence_key
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Step, Verdict
 from nodeheal.domain.policy.policy_models import Evidence
-from nodeheal.services import wakeup
-from nodeheal.services.check_nodes import JOB_CHECK
+from nodeheal.services.intake import wakeup
+from nodeheal.services.jobs.check_nodes import JOB_CHECK
 from tests.unit.builders import DIAGNOSTICS, EVIDENCE, NOW, named, request_id_of, xid
 from tests.workflows.breaking_world import ACTS, BreakingWorld
 from tests.workflows.fake_cluster import BROKEN, SPARE

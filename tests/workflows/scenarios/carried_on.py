@@ -13,17 +13,17 @@ from nodeheal.contract.vocabulary import Action, Awaited, NodeState, Outcome, St
 from nodeheal.domain.operation import VerbName
 from nodeheal.domain.recovery.incident import decision_entry, result_entry
 from nodeheal.operations.steps import run_diagnostics
-from nodeheal.ports import Place
+from nodeheal.ports.storage import Place
 from nodeheal.services import sweep as sweeping
-from nodeheal.services.decide_next_step import observe_outcome
-from nodeheal.services.ingest import Ingested, ingest
-from nodeheal.services.late_machine import LATE
-from nodeheal.services.queue import in_line_before
-from nodeheal.services.replacement_slots import REPLACEMENT
-from nodeheal.services.request_action import request_action, taken_by
+from nodeheal.services.intake.ingest import Ingested, ingest
+from nodeheal.services.intake.take_signal import take_draft
+from nodeheal.services.intake.wakeup import on_command_failed
+from nodeheal.services.operators.request_action import request_action, taken_by
+from nodeheal.services.recovery.decide_next_step import observe_outcome
+from nodeheal.services.recovery.late_machine import LATE
+from nodeheal.services.recovery.queue import in_line_before
+from nodeheal.services.recovery.replacement_slots import REPLACEMENT
 from nodeheal.services.steps import no_diagnosis_yet
-from nodeheal.services.take_signal import take_draft
-from nodeheal.services.wakeup import on_command_failed
 from tests.unit.builders import NOW, node, under_way, xid
 from tests.unit.test_replacement import Pool
 from tests.unit.test_stop_start import START, STOP

@@ -10,10 +10,10 @@ from nodeheal.adapters.memory.marks import MemoryMarks
 from nodeheal.contract.vocabulary import NodeState, Provider
 from nodeheal.domain.fleet.enrolment import Enrolment, Registry
 from nodeheal.domain.policy.policy import RecoveryPolicy
-from nodeheal.services.brakes import pause_pool, trip_breaker
-from nodeheal.services.enroll_node import enroll_node
-from nodeheal.services.ingest import ingest
-from nodeheal.services.inject_fault import inject_fault
+from nodeheal.services.intake.enroll_node import enroll_node
+from nodeheal.services.intake.ingest import ingest
+from nodeheal.services.operators.inject_fault import inject_fault
+from nodeheal.services.operators.operator_guardrails import pause_pool, trip_breaker
 from tests.unit.builders import NOW, xid
 from tests.workflows.breaking_world import ACTS
 from tests.workflows.fake_cluster import BROKEN

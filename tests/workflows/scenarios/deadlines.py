@@ -11,8 +11,8 @@ from nodeheal.contract.vocabulary import Action, Awaited, Outcome, Step
 from nodeheal.domain.recovery.approval_links import Answer, Question
 from nodeheal.domain.recovery.incident import TimelineEntry
 from nodeheal.operations.approve import answer_id
-from nodeheal.ports import Wait
-from nodeheal.services.decide_next_step import observe_outcome
+from nodeheal.ports.storage import Wait
+from nodeheal.services.recovery.decide_next_step import observe_outcome
 from nodeheal.services.steps import no_diagnosis_yet
 from tests.unit.builders import NOW, FrozenClock, memory_ports, node, request_id_of
 from tests.workflows.fake_cluster import BROKEN

@@ -10,12 +10,12 @@ from nodeheal.contract.steps import DecideRequest
 from nodeheal.contract.vocabulary import Action, IncidentState, NodeState, Step, Verdict
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
-from nodeheal.services.close_incident import close_incident
-from nodeheal.services.decide_next_step import decide_next_step
-from nodeheal.services.end_incident import end_incident
-from nodeheal.services.ingest import ingest
-from nodeheal.services.release_node import release_node
-from nodeheal.services.request_action import request_action
+from nodeheal.services.intake.ingest import ingest
+from nodeheal.services.operators.close_incident import close_incident
+from nodeheal.services.operators.release_node import release_node
+from nodeheal.services.operators.request_action import request_action
+from nodeheal.services.recovery.decide_next_step import decide_next_step
+from nodeheal.services.recovery.end_incident import end_incident
 from tests.unit.builders import scheduler_in, xid
 from tests.workflows.breaking_world import BreakingWorld
 from tests.workflows.fake_cluster import BROKEN, SPARE

@@ -14,13 +14,13 @@ from nodeheal.domain.operation import VerbName, incident_owner
 from nodeheal.operations.engine import reconcile
 from nodeheal.operations.gang import GangRecord
 from nodeheal.operations.steps import reboot_node
-from nodeheal.services.decide_next_step import observe_outcome
-from nodeheal.services.ingest import ingest
-from nodeheal.services.job_nodes import leave
-from nodeheal.services.release_node import release_node
-from nodeheal.services.stand_in import claim_spare
+from nodeheal.services.intake.ingest import ingest
+from nodeheal.services.intake.take_signal import take_draft
+from nodeheal.services.jobs.job_nodes import leave
+from nodeheal.services.operators.release_node import release_node
+from nodeheal.services.recovery.decide_next_step import observe_outcome
+from nodeheal.services.recovery.stand_in import claim_spare
 from nodeheal.services.steps import no_diagnosis_yet
-from nodeheal.services.take_signal import take_draft
 from tests.unit.builders import gang_under_way, node, started_job, under_way, xid
 from tests.unit.test_replacement import A, B, Pool
 from tests.workflows.breaking_world import ACTS

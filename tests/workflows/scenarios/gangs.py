@@ -11,12 +11,12 @@ from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.jobs.job import CheckAnswer, Run
 from nodeheal.operations import launch_gang
 from nodeheal.operations.steps import launch_job, stop_gang
-from nodeheal.services.brakes import pause_node
-from nodeheal.services.ingest import ingest
-from nodeheal.services.job_nodes import ASKED_AGAIN_SECONDS, claim, stand_ins
-from nodeheal.services.job_steps import job_result
-from nodeheal.services.start_gang import abandon
-from nodeheal.services.sweep_jobs import sweep_jobs
+from nodeheal.services.intake.ingest import ingest
+from nodeheal.services.jobs.job_nodes import ASKED_AGAIN_SECONDS, claim, stand_ins
+from nodeheal.services.jobs.job_steps import job_result
+from nodeheal.services.jobs.start_gang import abandon
+from nodeheal.services.jobs.sweep_jobs import sweep_jobs
+from nodeheal.services.operators.operator_guardrails import pause_node
 from tests.unit.builders import NOW, node, scheduler_in, started_job, xid
 from tests.workflows.breaking_world import ACTS
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE

@@ -10,12 +10,12 @@ from typing import Any
 from nodeheal.adapters.memory.marks import MemoryMarks
 from nodeheal.contract.vocabulary import Action, IncidentState, NodeState
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.services.ingest import ingest
-from nodeheal.services.release_node import release_node
-from nodeheal.services.request_action import request_action
-from nodeheal.services.retire_node import retire_node
-from nodeheal.services.start_gang import record_run
-from nodeheal.services.undo_isolation import undo_isolation
+from nodeheal.services.intake.ingest import ingest
+from nodeheal.services.jobs.start_gang import record_run
+from nodeheal.services.operators.release_node import release_node
+from nodeheal.services.operators.request_action import request_action
+from nodeheal.services.operators.retire_node import retire_node
+from nodeheal.services.recovery.undo_isolation import undo_isolation
 from tests.unit.builders import NOW, node, scheduler_in, started_job, xid
 from tests.workflows.breaking_world import ACTS, BreakingWorld
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE

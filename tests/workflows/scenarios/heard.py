@@ -15,10 +15,11 @@ from nodeheal.contract.vocabulary import CheckpointFormat, Outcome, Step
 from nodeheal.domain.jobs.job import CheckAnswer, FoundCheckpoint
 from nodeheal.domain.policy.policy_models import Evidence
 from nodeheal.operations.steps import run_diagnostics
-from nodeheal.ports import Wait
-from nodeheal.services import check_nodes, wakeup
-from nodeheal.services.find_checkpoint import find_checkpoint
-from nodeheal.services.see_directory import SIGHTS
+from nodeheal.ports.storage import Wait
+from nodeheal.services.intake import wakeup
+from nodeheal.services.jobs import check_nodes
+from nodeheal.services.jobs.find_checkpoint import find_checkpoint
+from nodeheal.services.jobs.see_directory import SIGHTS
 from nodeheal.services.steps import no_diagnosis_yet
 from tests.unit.builders import EVIDENCE, NOW, named, node, request_id_of, xid
 from tests.workflows.breaking_world import ACTS

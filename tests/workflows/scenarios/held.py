@@ -21,7 +21,7 @@ from nodeheal.contract.vocabulary import (
 )
 from nodeheal.domain.fleet.node import PastRecovery
 from nodeheal.domain.recovery.guardrails import keep_machine_reason
-from nodeheal.services.retire_broken import retire_broken
+from nodeheal.services.recovery.retire_broken import retire_broken
 from tests.unit.builders import NOW, xid
 from tests.unit.test_brakes import APPROVE, FULL, OPEN, waited
 from tests.unit.test_decide import OBSERVE, Story

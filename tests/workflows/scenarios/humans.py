@@ -14,11 +14,11 @@ from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.approval_links import Answer, LinkRefused, Question
 from nodeheal.domain.recovery.incident import incident_id_of
-from nodeheal.services.brakes import pause_node, pause_pool, reset_breaker, trip_breaker
-from nodeheal.services.close_incident import close_incident
-from nodeheal.services.ingest import ingest
-from nodeheal.services.request_action import request_action
-from nodeheal.services.withdraw_request import withdraw_request
+from nodeheal.services.intake.ingest import ingest
+from nodeheal.services.operators.close_incident import close_incident
+from nodeheal.services.operators.operator_guardrails import pause_node, pause_pool, reset_breaker, trip_breaker
+from nodeheal.services.operators.request_action import request_action
+from nodeheal.services.operators.withdraw_request import withdraw_request
 from tests.unit.builders import NOW, xid
 from tests.workflows.breaking_world import ACTS, QUIET, BreakingWorld
 from tests.workflows.fake_cluster import BROKEN, LINKS, SPARE

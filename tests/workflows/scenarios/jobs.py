@@ -10,11 +10,11 @@ from typing import Any
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import JobState
 from nodeheal.ports.scheduler import RankStatus, TaskChange
-from nodeheal.services import wakeup
-from nodeheal.services.ask_after_ranks import ask_after_ranks
-from nodeheal.services.runs import current_run
-from nodeheal.services.start_gang import record_run, start_ranks
-from nodeheal.services.submit_job import restart_job
+from nodeheal.services.intake import wakeup
+from nodeheal.services.jobs.ask_after_ranks import ask_after_ranks
+from nodeheal.services.jobs.runs import current_run
+from nodeheal.services.jobs.start_gang import record_run, start_ranks
+from nodeheal.services.jobs.submit_job import restart_job
 from tests.unit.builders import scheduler_in, xid
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE
 from tests.workflows.job_cluster import JobCluster, finishes

@@ -12,11 +12,11 @@ from nodeheal.domain.jobs.job import CheckAnswer
 from nodeheal.domain.recovery.approval_links import Answer, Question
 from nodeheal.operations.steps import reboot_node, stop_gang
 from nodeheal.ports.scheduler import TaskChange
-from nodeheal.services.decide_next_step import observe_outcome
-from nodeheal.services.job_nodes import claim
-from nodeheal.services.replace_node import replace_node
-from nodeheal.services.reserve_attempt import refund_attempt, why_no_attempt
-from nodeheal.services.wakeup import on_task_change
+from nodeheal.services.intake.wakeup import on_task_change
+from nodeheal.services.jobs.job_nodes import claim
+from nodeheal.services.recovery.decide_next_step import observe_outcome
+from nodeheal.services.recovery.replace_node import replace_node
+from nodeheal.services.recovery.reserve_attempt import refund_attempt, why_no_attempt
 from tests.unit.builders import NOW, node, scheduler_in, started_job, xid
 from tests.unit.test_replacement import LIMIT, Pool
 from tests.unit.test_stop_start import START, STOP, of

@@ -14,12 +14,12 @@ from nodeheal.domain.jobs.job import FoundCheckpoint, GangTask
 from nodeheal.domain.operation import VerbName
 from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.ports.scheduler import TaskChange
-from nodeheal.services import look_around
-from nodeheal.services.ask_after_ranks import ask_after_ranks
-from nodeheal.services.job_nodes import leave
-from nodeheal.services.runs import may_write
-from nodeheal.services.start_gang import record_run
-from nodeheal.services.wakeup import on_task_change
+from nodeheal.services.intake.wakeup import on_task_change
+from nodeheal.services.jobs.ask_after_ranks import ask_after_ranks
+from nodeheal.services.jobs.job_nodes import leave
+from nodeheal.services.jobs.runs import may_write
+from nodeheal.services.jobs.start_gang import record_run
+from nodeheal.services.recovery import build_decision_context
 from tests.unit.builders import NOW, gang_under_way, node, started_job, xid
 from tests.workflows.breaking_world import BreakingWorld
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE
@@ -234,5 +234,5 @@ def a_rank_runs_on_the_boot_after_the_one_it_was_sent_on() -> list[str]:
     [task] = run.tasks
     began = replace(task, task_id="task", status="RUNNING", started_at=BOOTED_AT + timedelta(seconds=30))
     up_again = node(BROKEN, boot_id="boot-2", booted_at=BOOTED_AT)
-    is_broken = look_around._is_broken(JOB, run.with_task(began), up_again)
+    is_broken = build_decision_context._is_broken(JOB, run.with_task(began), up_again)
     return ["a node whose job runs is to be isolated for what was before its boot"] if is_broken else []

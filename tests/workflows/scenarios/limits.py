@@ -12,8 +12,8 @@ from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.jobs.job import job_of
 from nodeheal.domain.operation import OperationState, VerbName
 from nodeheal.domain.recovery.incident import incident_id_of
-from nodeheal.services.queue import wake_for_free_slots
-from nodeheal.services.submit_job import submit_job
+from nodeheal.services.jobs.submit_job import submit_job
+from nodeheal.services.recovery.queue import wake_for_free_slots
 from tests.unit.builders import under_way, xid
 from tests.workflows.breaking_world import ACTS, BreakingWorld
 from tests.workflows.fake_cluster import BROKEN, PEER

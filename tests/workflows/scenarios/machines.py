@@ -12,7 +12,8 @@ from nodeheal.contract.health_event import NodeBooted
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Provider, Step
 from nodeheal.domain.fleet.machine import Launch
-from nodeheal.services import new_machine, wakeup
+from nodeheal.services.intake import wakeup
+from nodeheal.services.recovery import new_machine
 from tests.unit.builders import NOW, xid
 from tests.workflows.breaking_world import BreakingWorld
 from tests.workflows.fake_cluster import BROKEN

@@ -14,11 +14,11 @@ from nodeheal.domain.fleet.liveness import STOPPED, TERMINATED, Heartbeat, liven
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.ports.signals import Draft
-from nodeheal.services import hear_silence
-from nodeheal.services.brakes import pause_pool
-from nodeheal.services.hear_beats import BOOTS_A_RUN, note_boots
-from nodeheal.services.ingest import ingest
-from nodeheal.services.take_signal import take_draft
+from nodeheal.services.intake import liveness
+from nodeheal.services.intake.heartbeats import BOOTS_A_RUN, record_missed_boots
+from nodeheal.services.intake.ingest import ingest
+from nodeheal.services.intake.take_signal import take_draft
+from nodeheal.services.operators.operator_guardrails import pause_pool
 from tests.unit.builders import ACT, NOW, node, started_job, xid
 from tests.workflows.breaking_world import ACTS, QUIET
 from tests.workflows.fake_cluster import BROKEN, PEER
@@ -38,7 +38,7 @@ def _beat(name: str, boot_id: str = "boot-2", at: Any = NOW) -> Heartbeat:
 def _boots_told(it: Moment, beats: dict[str, Heartbeat]) -> list[str]:
     """Which boots one run notes, of the nodes as the sweep sees them."""
     seen = [liveness_of(one) for one in it.plain.nodes.in_pool("demo")]
-    told: list[str] = it.does(lambda: note_boots(seen, beats, it.ports))
+    told: list[str] = it.does(lambda: record_missed_boots(seen, beats, it.ports))
     return told
 
 
@@ -64,7 +64,7 @@ def a_boot_is_announced_while_the_sweep_looks() -> list[str]:
     it = Moment()
     seen = [liveness_of(one) for one in it.plain.nodes.in_pool("demo")]
     it.is_written(boot_id="boot-2", past_boots=("boot-1",), booted_at=NOW)
-    told = it.does(lambda: note_boots(seen, {BROKEN: _beat(BROKEN, at=NOW + timedelta(seconds=1))}, it.ports))
+    told = it.does(lambda: record_missed_boots(seen, {BROKEN: _beat(BROKEN, at=NOW + timedelta(seconds=1))}, it.ports))
     return [f"{name} is said to have booted, which is known" for name in told]
 
 
@@ -72,7 +72,7 @@ def a_node_is_heard_while_the_silent_are_looked_at() -> list[str]:
     it = Moment()
     it.plain.clock.now = HOURS_LATER  # type: ignore[attr-defined]
     beats = {BROKEN: _beat(BROKEN, "boot-1", HOURS_LATER)}
-    silent = it.does(lambda: list(hear_silence._still_silent([BROKEN], beats, it.ports, ACT)))
+    silent = it.does(lambda: list(liveness._still_silent([BROKEN], beats, it.ports, ACT)))
     return [f"{one.node_id} has just been heard" for one in silent]
 
 
@@ -101,7 +101,7 @@ def _all_run(it: Moment) -> None:
 def _is_vouched_for(it: Moment) -> list[str]:
     silent = it.plain.nodes.get(BROKEN)
     assert silent is not None
-    said = it.does(lambda: hear_silence._ask_gang(silent, {}, it.ports, ACT))
+    said = it.does(lambda: liveness._ask_gang(silent, {}, it.ports, ACT))
     return [f"a silent node is taken for alive: {one.text}" for one in said if one.is_up]
 
 

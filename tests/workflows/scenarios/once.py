@@ -5,7 +5,7 @@ Each is one moment, of bad luck or ill will, and says what is wrong after it, wh
 
 from nodeheal.contract.steps import StepRequest
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.services.runs import current_run
+from nodeheal.services.jobs.runs import current_run
 from tests.unit.builders import xid
 from tests.workflows.breaking_world import ACTS, BreakingWorld
 from tests.workflows.fuse import Blow, Crash, Fuse, LostAnswer

@@ -26,11 +26,11 @@ from nodeheal.domain.jobs.early_end import early_end, ended_early
 from nodeheal.domain.jobs.job import CheckAnswer, GangTask, Run
 from nodeheal.domain.policy.policy_models import Evidence
 from nodeheal.domain.recovery.incident import Incident
-from nodeheal.ports import Wait
-from nodeheal.services.check_nodes import JOB_CHECK
-from nodeheal.services.end_incident import end_incident
-from nodeheal.services.judge_checks import UNANSWERED, judge_checks
-from nodeheal.services.late_machine import LATE, tell_of_late
+from nodeheal.ports.storage import Wait
+from nodeheal.services.jobs.check_nodes import JOB_CHECK
+from nodeheal.services.jobs.judge_checks import UNANSWERED, judge_checks
+from nodeheal.services.recovery.end_incident import end_incident
+from nodeheal.services.recovery.late_machine import LATE, tell_of_late
 from tests.unit.builders import NOW, node, xid
 from tests.unit.test_brakes import APPROVE, waited
 from tests.unit.test_decide import Story

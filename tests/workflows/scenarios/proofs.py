@@ -11,8 +11,8 @@ from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import NodeState, Outcome, Step
 from nodeheal.domain.operation import VerbName
 from nodeheal.operations.gang import GangRecord
-from nodeheal.services.decide_next_step import observe_outcome
-from nodeheal.services.job_nodes import claim_stand_ins, free_nodes, stand_ins
+from nodeheal.services.jobs.job_nodes import claim_stand_ins, free_nodes, stand_ins
+from nodeheal.services.recovery.decide_next_step import observe_outcome
 from tests.unit.builders import gang_under_way, node, started_job, xid
 from tests.unit.test_judge_diagnosis import BUS, diagnosed, rebooted
 from tests.workflows.fake_cluster import BROKEN, PEER

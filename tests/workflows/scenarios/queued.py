@@ -12,8 +12,8 @@ from nodeheal.contract.vocabulary import Action, Awaited, Ending, IncidentState,
 from nodeheal.domain.jobs.job import CheckAnswer
 from nodeheal.domain.operation import VerbName
 from nodeheal.domain.recovery.incident import Incident
-from nodeheal.services.job_nodes import claim
-from nodeheal.services.queue import place_of
+from nodeheal.services.jobs.job_nodes import claim
+from nodeheal.services.recovery.queue import place_of
 from tests.unit.builders import NOW, under_way, xid
 from tests.workflows.breaking_world import ACTS, BreakingWorld
 from tests.workflows.fake_cluster import BROKEN, PEER

@@ -17,22 +17,22 @@ from nodeheal.domain.errors import NodehealError
 from nodeheal.domain.fleet.liveness import Heartbeat, liveness_of
 from nodeheal.domain.jobs.job import Job, Run
 from nodeheal.domain.operation import VerbName
-from nodeheal.ports import Wait
 from nodeheal.ports.scheduler import TaskChange
-from nodeheal.services import check_nodes
-from nodeheal.services.brakes import trip_breaker
-from nodeheal.services.end_job import end_job
-from nodeheal.services.hear_beats import note_boots
-from nodeheal.services.ingest import ingest
-from nodeheal.services.job_nodes import claim, claim_stand_ins, leave
-from nodeheal.services.job_steps import save_job
-from nodeheal.services.queue import wake_after_reset
-from nodeheal.services.release_node import release_node
-from nodeheal.services.retire_node import retire_node
-from nodeheal.services.start_gang import record_run
+from nodeheal.ports.storage import Wait
+from nodeheal.services.intake.heartbeats import record_missed_boots
+from nodeheal.services.intake.ingest import ingest
+from nodeheal.services.intake.wakeup import on_task_change
+from nodeheal.services.jobs import check_nodes
+from nodeheal.services.jobs.end_job import end_job
+from nodeheal.services.jobs.job_nodes import claim, claim_stand_ins, leave
+from nodeheal.services.jobs.job_steps import save_job
+from nodeheal.services.jobs.start_gang import record_run
+from nodeheal.services.jobs.submit_job import restart_job, submit_job
+from nodeheal.services.operators.operator_guardrails import trip_breaker
+from nodeheal.services.operators.release_node import release_node
+from nodeheal.services.operators.retire_node import retire_node
+from nodeheal.services.recovery.queue import wake_after_reset
 from nodeheal.services.steps import no_diagnosis_yet
-from nodeheal.services.submit_job import restart_job, submit_job
-from nodeheal.services.wakeup import on_task_change
 from tests.unit.builders import NOW, FrozenClock, memory_ports, node, started_job, under_way, xid
 from tests.workflows.breaking_world import ACTS
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE
@@ -184,7 +184,7 @@ def a_node_is_written_while_its_beat_tells_of_a_boot() -> list[str]:
     stored = it.plain.nodes.get(BROKEN)
     assert stored is not None
     beats = {BROKEN: Heartbeat(f"role:{BROKEN}", "boot-2", NOW + timedelta(seconds=5), 30.0)}
-    told = it.does(lambda: note_boots([liveness_of(stored)], beats, it.ports))
+    told = it.does(lambda: record_missed_boots([liveness_of(stored)], beats, it.ports))
     after = it.plain.nodes.get(BROKEN)
     assert after is not None
     return [] if after.boot_id == "boot-2" or not told else ["a boot counts that is not on record"]

@@ -13,11 +13,11 @@ from nodeheal.contract.vocabulary import Action, NodeState, Provider
 from nodeheal.domain.errors import MachineRefused, PlacementRefused
 from nodeheal.domain.fleet.machine import GiveBack, Machine
 from nodeheal.operations.steps import reboot_node
-from nodeheal.services.new_machine import NEW_MACHINE, settle
-from nodeheal.services.replacement_slots import REPLACEMENT
-from nodeheal.services.reserve_attempt import why_no_attempt
-from nodeheal.services.stand_in import claim_new
-from nodeheal.services.start_gang import record_run, start_ranks
+from nodeheal.services.jobs.start_gang import record_run, start_ranks
+from nodeheal.services.recovery.new_machine import NEW_MACHINE, settle
+from nodeheal.services.recovery.replacement_slots import REPLACEMENT
+from nodeheal.services.recovery.reserve_attempt import why_no_attempt
+from nodeheal.services.recovery.stand_in import claim_new
 from tests.unit.builders import node, scheduler_in
 from tests.unit.test_replacement import N, Pool
 from tests.workflows.breaking_world import ACTS

@@ -6,8 +6,8 @@ Each is one moment, of bad luck or ill will, and says what is wrong after it, wh
 from datetime import timedelta
 
 from nodeheal.contract.vocabulary import NodeState
-from nodeheal.services.brakes import pause_node
-from nodeheal.services.release_node import release_node
+from nodeheal.services.operators.operator_guardrails import pause_node
+from nodeheal.services.operators.release_node import release_node
 from tests.unit.builders import NOW, xid
 from tests.workflows.breaking_world import BreakingWorld
 from tests.workflows.fake_cluster import BROKEN

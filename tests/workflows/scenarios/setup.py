@@ -10,8 +10,8 @@ from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.approval_links import Answer, Question
 from nodeheal.domain.recovery.decision_context import node_scope
 from nodeheal.ports.scheduler import TaskChange
-from nodeheal.services import wakeup
-from nodeheal.services.answer_approval import answer_approval
+from nodeheal.services.intake import wakeup
+from nodeheal.services.operators.answer_approval import answer_approval
 from tests.unit.builders import NOW, scheduler_in, xid
 from tests.workflows.breaking_world import ACTS, BreakingWorld
 from tests.workflows.fake_cluster import BROKEN, PEER

@@ -26,14 +26,14 @@ from nodeheal.domain.operation import VerbName, incident_owner
 from nodeheal.domain.recovery.decision_context import Observation, node_scope
 from nodeheal.operations import launch_gang
 from nodeheal.operations.gang import GangRecord
-from nodeheal.services import hear_silence
-from nodeheal.services.decide_next_step import observe_outcome
-from nodeheal.services.ingest import ingest
-from nodeheal.services.job_nodes import stand_ins
-from nodeheal.services.new_machine import find_new_node
-from nodeheal.services.replace_node import replace_node
-from nodeheal.services.replacement_slots import REPLACEMENT
-from nodeheal.services.withdraw_request import withdraw_request
+from nodeheal.services.intake import liveness
+from nodeheal.services.intake.ingest import ingest
+from nodeheal.services.jobs.job_nodes import stand_ins
+from nodeheal.services.operators.withdraw_request import withdraw_request
+from nodeheal.services.recovery.decide_next_step import observe_outcome
+from nodeheal.services.recovery.new_machine import find_new_node
+from nodeheal.services.recovery.replace_node import replace_node
+from nodeheal.services.recovery.replacement_slots import REPLACEMENT
 from tests.unit.builders import ACT, NOW, node, started_job, under_way, xid
 from tests.unit.test_brakes import APPROVE, waited
 from tests.unit.test_decide import Story
@@ -244,7 +244,7 @@ def the_gang_of_a_silent_node_has_ended() -> list[str]:
     it.is_written(job_id="llama")
     silent = it.plain.nodes.get(BROKEN)
     assert silent is not None
-    said = it.does(lambda: hear_silence._ask_gang(silent, {}, it.ports, ACT))
+    said = it.does(lambda: liveness._ask_gang(silent, {}, it.ports, ACT))
     return [f"a silent node is taken for alive: {one.text}" for one in said if one.is_up]
 
 

@@ -15,13 +15,13 @@ from nodeheal.domain.jobs.job import CheckAnswer
 from nodeheal.domain.operation import VerbName
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.incident import fingerprint, incident_id_of
-from nodeheal.ports import FAULTS_LOOKED_UP
-from nodeheal.services.brakes import pause_pool
-from nodeheal.services.ingest import Ingested, ingest
-from nodeheal.services.job_nodes import unfit_of
-from nodeheal.services.start_gang import find_unnoted, record_run
+from nodeheal.ports.storage import FAULTS_LOOKED_UP
+from nodeheal.services.intake.ingest import Ingested, ingest
+from nodeheal.services.jobs.job_nodes import unfit_of
+from nodeheal.services.jobs.start_gang import find_unnoted, record_run
+from nodeheal.services.jobs.sweep_jobs import sweep_jobs
+from nodeheal.services.operators.operator_guardrails import pause_pool
 from nodeheal.services.steps import no_diagnosis_yet
-from nodeheal.services.sweep_jobs import sweep_jobs
 from tests.unit.builders import NOW, node, scheduler_in, under_way, xid
 from tests.unit.test_decide import Story
 from tests.unit.test_decide_among_others import seen, with_policy

@@ -18,10 +18,11 @@ from nodeheal.operations.engine import begin
 from nodeheal.operations.find_checkpoint import plan
 from nodeheal.operations.handler import World
 from nodeheal.ports.scheduler import TaskChange
-from nodeheal.services import prepare_job, sweep
-from nodeheal.services.ingest import ingest
-from nodeheal.services.take_signal import take_draft
-from nodeheal.services.wakeup import on_task_change
+from nodeheal.services import sweep
+from nodeheal.services.intake.ingest import ingest
+from nodeheal.services.intake.take_signal import take_draft
+from nodeheal.services.intake.wakeup import on_task_change
+from nodeheal.services.jobs import prepare_job
 from tests.unit.builders import NOW, node, started_job, under_way, xid
 from tests.unit.test_decide import Story
 from tests.workflows.breaking_world import ACTS

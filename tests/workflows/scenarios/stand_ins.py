@@ -13,10 +13,10 @@ from nodeheal.contract.vocabulary import JobState, NodeState, Outcome, Provider,
 from nodeheal.domain.recovery.incident import Turn
 from nodeheal.operations import launch_gang
 from nodeheal.operations.steps import launch_job
-from nodeheal.services import look_around
-from nodeheal.services.decide_next_step import observe_outcome
-from nodeheal.services.ingest import ingest
-from nodeheal.services.job_stand_in import let_go_of_claims, let_go_of_stand_ins
+from nodeheal.services.intake.ingest import ingest
+from nodeheal.services.jobs.job_stand_in import let_go_of_claims, let_go_of_stand_ins
+from nodeheal.services.recovery import build_decision_context
+from nodeheal.services.recovery.decide_next_step import observe_outcome
 from nodeheal.services.steps import result_of
 from tests.unit.builders import NOW, node, started_job, xid
 from tests.unit.test_replacement import A, B, M, N, Pool
@@ -76,7 +76,7 @@ def its_spare_is_listed_as_a_free_node_still() -> list[str]:
     silent = result_of(mine, it.plain, Outcome.UNKNOWN, "no answer")
     turns = (replace(_turn(Step.REPLACE), result=swapped), replace(_turn(Step.DIAGNOSE), result=silent))
     history = replace(it.plain.incidents.history(mine.incident_id), turns=turns)
-    found = it.does(lambda: look_around._ways_out(history, replace(job, current_run=1), run, it.ports, ACTS))
+    found = it.does(lambda: build_decision_context._ways_out(history, replace(job, current_run=1), run, it.ports, ACTS))
     return ["it stands in for two nodes"] if found["stand_in"] else []
 
 

@@ -13,8 +13,8 @@ from nodeheal.contract.vocabulary import Action, NodeState, Outcome
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.fleet.machine import Power
 from nodeheal.operations.steps import reboot_node
-from nodeheal.services.decide_next_step import observe_outcome
-from nodeheal.services.wakeup import on_node_booted
+from nodeheal.services.intake.wakeup import on_node_booted
+from nodeheal.services.recovery.decide_next_step import observe_outcome
 from tests.unit.test_stop_start import START, STOP, Stopping, of
 from tests.workflows.fake_cluster import BROKEN
 

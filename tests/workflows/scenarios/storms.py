@@ -17,8 +17,8 @@ from nodeheal.domain.recovery import guardrails
 from nodeheal.domain.recovery.incident import JOB_LEFT, TimelineEntry, fingerprint
 from nodeheal.domain.recovery.progress import read_progress
 from nodeheal.operations.steps import isolate_node
-from nodeheal.services import end_incident
-from nodeheal.services.ingest import ingest
+from nodeheal.services.intake.ingest import ingest
+from nodeheal.services.recovery import end_incident
 from tests.unit.builders import ACT, NOW, node, started_job, under_way, xid
 from tests.unit.test_brakes import OPEN, no_capacity, waited
 from tests.unit.test_decide import Story

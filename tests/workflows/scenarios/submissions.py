@@ -10,15 +10,15 @@ from datetime import timedelta
 from nodeheal.contract.job_steps import JobRequest
 from nodeheal.contract.names import NODES_LINE, pool_line
 from nodeheal.contract.vocabulary import JobState, JobStep, Next
-from nodeheal.ports import Wait
-from nodeheal.services.ask_to_stop import ask_to_stop
-from nodeheal.services.await_nodes import JOB_NODES
-from nodeheal.services.brakes import pause_pool
-from nodeheal.services.choose_nodes import choose_nodes
-from nodeheal.services.job_nodes import claim, job_checks_due, release_claims
-from nodeheal.services.job_steps import job_result, save_job
-from nodeheal.services.start_gang import abandon, find_unnoted, record_run
-from nodeheal.services.sweep_jobs import sweep_jobs
+from nodeheal.ports.storage import Wait
+from nodeheal.services.jobs.await_nodes import JOB_NODES
+from nodeheal.services.jobs.choose_nodes import choose_nodes
+from nodeheal.services.jobs.job_nodes import claim, job_checks_due, release_claims
+from nodeheal.services.jobs.job_steps import job_result, save_job
+from nodeheal.services.jobs.start_gang import abandon, find_unnoted, record_run
+from nodeheal.services.jobs.sweep_jobs import sweep_jobs
+from nodeheal.services.operators.ask_to_stop import ask_to_stop
+from nodeheal.services.operators.operator_guardrails import pause_pool
 from tests.unit.builders import NOW, node, xid
 from tests.workflows.breaking_world import ACTS, BreakingWorld
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE

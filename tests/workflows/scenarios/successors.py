@@ -11,9 +11,9 @@ from typing import Any
 from nodeheal.contract.vocabulary import Provider
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.fleet.machine import GiveBack, Machine
-from nodeheal.services.decide_next_step import observe_outcome
-from nodeheal.services.new_machine import on_machine_gone
-from nodeheal.services.retire_broken import retire_broken
+from nodeheal.services.recovery.decide_next_step import observe_outcome
+from nodeheal.services.recovery.new_machine import on_machine_gone
+from nodeheal.services.recovery.retire_broken import retire_broken
 from tests.unit.builders import node, xid
 from tests.unit.test_replacement import A, B, M, N, Pool
 from tests.workflows.fake_cluster import BROKEN

@@ -13,13 +13,13 @@ from nodeheal.contract.vocabulary import Awaited, IncidentState, NodeState, Prov
 from nodeheal.domain.fleet.liveness import Heartbeat
 from nodeheal.domain.policy.policy_models import Replacement
 from nodeheal.domain.recovery.incident import decision_entry, result_entry
-from nodeheal.ports import Wait
-from nodeheal.services import hear_silence
-from nodeheal.services.ingest import ingest
-from nodeheal.services.late_machine import LATE, tell_of_late
-from nodeheal.services.new_machine import ASKED, NEW_MACHINE, TERMINATED, welcome
-from nodeheal.services.replace_machine import is_under_way, replace_machine
-from nodeheal.services.replacement_slots import REPLACEMENT
+from nodeheal.ports.storage import Wait
+from nodeheal.services.intake import liveness
+from nodeheal.services.intake.ingest import ingest
+from nodeheal.services.recovery.late_machine import LATE, tell_of_late
+from nodeheal.services.recovery.new_machine import ASKED, NEW_MACHINE, TERMINATED, welcome
+from nodeheal.services.recovery.replace_machine import is_under_way, replace_machine
+from nodeheal.services.recovery.replacement_slots import REPLACEMENT
 from tests.unit.builders import ACT, NOW, node, xid
 from tests.workflows.breaking_world import ACTS
 from tests.workflows.fake_cluster import BROKEN
@@ -95,7 +95,7 @@ def a_silent_node_is_written_while_it_is_looked_at() -> list[str]:
     it = Moment("nodes.save", lambda it: it.is_written(last_seen=NOW + timedelta(hours=3)))
     beats = {BROKEN: Heartbeat(f"role:{BROKEN}", "boot-1", NOW + timedelta(seconds=90), 30.0)}
     it.plain.clock.advance(3 * 3_600)  # type: ignore[attr-defined]
-    silent = it.does(lambda: list(hear_silence._still_silent([BROKEN], beats, it.ports, ACT)))
+    silent = it.does(lambda: list(liveness._still_silent([BROKEN], beats, it.ports, ACT)))
     return [f"{one.node_id} has just been heard" for one in silent]
 
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 from nodeheal.contract.vocabulary import Action
-from nodeheal.services.job_nodes import claim
-from nodeheal.services.request_action import request_action
+from nodeheal.services.jobs.job_nodes import claim
+from nodeheal.services.operators.request_action import request_action
 from tests.unit.builders import xid
 from tests.workflows.breaking_world import ACTS
 from tests.workflows.fake_cluster import BROKEN, SPARE

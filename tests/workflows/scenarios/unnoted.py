@@ -7,8 +7,8 @@ from nodeheal.contract.vocabulary import JobState
 from nodeheal.domain.jobs.job import Run
 from nodeheal.operations.handler import World
 from nodeheal.operations.stop_gang import plan, stop_ranks
-from nodeheal.services.job_nodes import free_nodes, leave
-from nodeheal.services.start_gang import abandon, find_unnoted, record_run, start_ranks
+from nodeheal.services.jobs.job_nodes import free_nodes, leave
+from nodeheal.services.jobs.start_gang import abandon, find_unnoted, record_run, start_ranks
 from tests.unit.builders import NOW, node, scheduler_in, started_job
 from tests.workflows.breaking_world import ACTS
 from tests.workflows.fake_cluster import BROKEN

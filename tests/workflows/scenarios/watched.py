@@ -15,16 +15,16 @@ from nodeheal.domain.jobs.job import FoundCheckpoint, GangTask, Run
 from nodeheal.domain.recovery.incident import decision_entry
 from nodeheal.operations.steps import launch_gang, stop_job
 from nodeheal.ports.scheduler import TaskChange
-from nodeheal.services.ask_to_stop import ask_to_stop
-from nodeheal.services.brakes import pause_pool
-from nodeheal.services.job_steps import job_result
-from nodeheal.services.runs import await_end, may_write
-from nodeheal.services.submit_job import submit_job
-from nodeheal.services.sweep_jobs import START_SECONDS, sweep_jobs
-from nodeheal.services.try_pairs import WAYS, try_pairs
-from nodeheal.services.wait_for_news import wait_for_news, waiting_for_news
-from nodeheal.services.wakeup import on_stop_requested, on_task_change
-from nodeheal.services.watch_gang import at_work, tell_watch, watch_gang
+from nodeheal.services.intake.wakeup import on_stop_requested, on_task_change
+from nodeheal.services.jobs.job_steps import job_result
+from nodeheal.services.jobs.runs import await_end, may_write
+from nodeheal.services.jobs.submit_job import submit_job
+from nodeheal.services.jobs.sweep_jobs import START_SECONDS, sweep_jobs
+from nodeheal.services.jobs.try_pairs import WAYS, try_pairs
+from nodeheal.services.jobs.watch_gang import at_work, tell_watch, watch_gang
+from nodeheal.services.operators.ask_to_stop import ask_to_stop
+from nodeheal.services.operators.operator_guardrails import pause_pool
+from nodeheal.services.recovery.wait_for_news import wait_for_news, waiting_for_news
 from tests.unit.builders import NOW, node, scheduler_in, started_job, xid
 from tests.workflows.breaking_world import ACTS
 from tests.workflows.fake_cluster import BROKEN, PEER

@@ -10,10 +10,10 @@ from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import JobState
 from nodeheal.domain.recovery.approval_links import Answer, Question
 from nodeheal.domain.recovery.incident import incident_id_of
-from nodeheal.services.brakes import pause_node, pause_pool
-from nodeheal.services.ingest import ingest
-from nodeheal.services.notify import notify
-from nodeheal.services.stand_in import claim_spare
+from nodeheal.services.intake.ingest import ingest
+from nodeheal.services.notify.deliver_notification import notify
+from nodeheal.services.operators.operator_guardrails import pause_node, pause_pool
+from nodeheal.services.recovery.stand_in import claim_spare
 from tests.unit.builders import node, scheduler_in, xid
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE
 from tests.workflows.scenarios.setup import (

@@ -1,0 +1,6 @@
+"""The time."""
+
+from collections.abc import Callable
+from datetime import datetime
+
+Clock = Callable[[], datetime]

@@ -1,0 +1,256 @@
+"""What the services remember: nodes, incidents, attempts, pools, waits, operations, jobs."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from nodeheal.contract.health_event import HealthEvent
+from nodeheal.contract.steps import AttemptLimit
+from nodeheal.contract.vocabulary import Action, IncidentState
+from nodeheal.domain.fleet.liveness import NodeLiveness
+from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.fleet.pool import Pool
+from nodeheal.domain.jobs.job import CheckAnswer, Job, Run
+from nodeheal.domain.operation import Operation
+from nodeheal.domain.recovery.decision_context import Observation
+from nodeheal.domain.recovery.incident import History, Incident, TimelineEntry
+from nodeheal.domain.recovery.timeline_fold import Fold
+
+# The newest ones: more faults than this in a window say nothing that these do not.
+FAULTS_LOOKED_UP = 500
+
+
+class NodeStore(Protocol):
+    """Remembers nodes. A save over a version that somebody else has replaced changes nothing."""
+
+    def get(self, node_id: str) -> Node | None:
+        """The node as last written (strongly consistent), or None for one never seen."""
+
+    def save(self, node: Node) -> bool:
+        """Write the node if its version is still the stored one (0: if it does not exist). False: read it again.
+
+        A node that is new, or not heard yet, makes its pool known to the watchlist.
+        """
+
+    def in_pool(self, pool: str) -> Sequence[Node]:
+        """The pool's nodes; eventually consistent."""
+
+    def unenrolled(self) -> Sequence[Node]:
+        """Nodes that report and that nobody has enrolled: they are in no pool, and expire; eventually consistent."""
+
+    def record(self, event: HealthEvent, job_id: str | None, note: str = "", *, in_pool: bool = True) -> None:
+        """Keep a fault, and why it led to no incident where it did not. Recording it twice changes nothing.
+
+        Not `in_pool`: only decisions about this node look at it.
+
+        One that was kept without a reason and comes again with one is kept as both: what first took it may have broken
+        off before it led anywhere, and may as well have not.
+        """
+
+    def count_report(self, node_id: str, window: str, until: datetime) -> int:
+        """Count one report of the node in this window; how many there are now. Forgotten after `until`."""
+
+    def sightings(self, node_id: str, node_since: datetime, pool: str, pool_since: datetime) -> Sequence[Observation]:
+        """The node's own recorded faults (strongly consistent) and its pool's newest ones (eventually), oldest first.
+
+        Of each, the newest FAULTS_LOOKED_UP are looked at. What led to no incident is left out: it is history, and
+        speaks for nothing.
+        """
+
+
+class IncidentStore(Protocol):
+    """Remembers incidents and their story. Entries are only ever added, and folded where there are too many."""
+
+    def open(self, incident: Incident, node: Node) -> bool:
+        """Write the incident, its root event's entry and `node` (which must name it), all or nothing.
+
+        False: it exists, or the node has changed since it was read.
+        """
+
+    def append(self, incident_id: str, entry: TimelineEntry) -> bool:
+        """Add one entry. False: an entry with this id is there already, and nothing changed."""
+
+    def fold(self, incident_id: str, fold: Fold) -> bool:
+        """Remove and count entries, all or nothing. False: one of these entries has changed, and nothing is written."""
+
+    def incident(self, incident_id: str) -> Incident:
+        """The incident without its story, which may be a megabyte (strongly consistent). Raises NotFound."""
+
+    def history(self, incident_id: str) -> History:
+        """The incident with its events and turns in order (strongly consistent). Raises NotFound."""
+
+    def advance(self, incident: Incident, entries: Sequence[TimelineEntry]) -> bool:
+        """Write the next turn and its entries, all or nothing. False: this turn has been taken already."""
+
+    def finish(self, incident: Incident, node: Node | None = None) -> bool:
+        """Write how it ended: state, ending, summary and time. Writing it again changes nothing.
+
+        With `node`, both or neither. False: the node has changed since it was read.
+        """
+
+
+class AttemptLedger(Protocol):
+    """Counts recovery attempts. Reserving is the only way to spend one; what is denied spends nothing."""
+
+    def reserve(self, scope: str, attempt_id: str, limit: AttemptLimit) -> tuple[bool, int]:
+        """(granted, attempts spent in the window, this one included). The same attempt_id spends once."""
+
+    def refund(self, scope: str, attempt_id: str, limit: AttemptLimit) -> None:
+        """Give back an attempt after which provably nothing was done."""
+
+    def spent(self, scope: str, *limits: AttemptLimit) -> Mapping[Action, int]:
+        """How many attempts the window of each of these limits holds now, by its group."""
+
+
+class PoolStore(Protocol):
+    """Knows what holds nodeheal back in a pool: the slots of its disruption budget, its breaker, its pause.
+
+    Never more nodes hold a slot than are allowed to.
+    """
+
+    def claim(self, pool: str, node_id: str, slots: int) -> bool:
+        """Take one of `slots` for this node. Claiming again is True and takes no second slot."""
+
+    def release(self, pool: str, node_id: str) -> None:
+        """Give the node's slot back, if it has one."""
+
+    def holders(self, pool: str) -> Sequence[str]:
+        """The nodes that hold a slot."""
+
+    def get(self, pool: str) -> Pool:
+        """The pool's breaker and pause as last written (strongly consistent); a blank one for a pool never written."""
+
+    def save(self, pool: Pool) -> bool:
+        """Write them if the version is still the stored one (0: if there is none). False: read it again."""
+
+
+@dataclass(frozen=True)
+class Wait:
+    """A workflow that waits for the world. It resumes when nothing is outstanding any more."""
+
+    kind: str
+    key: str
+    token: str
+    incident_id: str
+    deadline_at: datetime
+    outstanding: frozenset[str] = frozenset()
+    boot_id: str = ""  # the boot that a reboot is to leave behind; the one a diagnosis is about
+    command_id: str = ""  # the SSM command behind it, where there is one
+    twin: tuple[str, str] | None = None  # (kind, key) of a second wait with this token: one answer ends both
+    result_json: str = ""  # the StepResult or JobResult to resume with, where it is known before
+    line: tuple[str, str] | None = None  # (which line, place): stands in a line, the smallest place first
+    request_json: str = ""  # the StepRequest, where whoever resumes it must know more
+    nonce: str = ""  # the random part of the request id that a node is given: see services.request_ids
+
+
+class WaitStore(Protocol):
+    """Keeps task tokens from before an action is sent until an event resumes the workflow."""
+
+    def save(self, wait: Wait, *, renews: bool = False) -> bool:
+        """Store the wait, over an older one of the same kind and key; if it renews, only over one with its token.
+
+        False: that is gone (it has been answered), and stays gone.
+        """
+
+    def get(self, kind: str, key: str) -> Wait | None:
+        """The wait, or None."""
+
+    def strike(self, kind: str, key: str, item: str) -> Wait | None:
+        """Take one item off what is outstanding; the wait as it is then. Striking twice changes nothing."""
+
+    def drop(self, wait: Wait) -> Wait | None:
+        """Forget the wait, unless a newer one (another token) has taken its place. What was stored, if it was this."""
+
+    def in_line(self, line: str) -> Sequence[Wait]:
+        """The waits that stand in this line, in order of their places; eventually consistent."""
+
+
+class OperationStore(Protocol):
+    """Remembers operations: from before anything is sent until a week after their deadline."""
+
+    def get(self, owner: str, operation_id: str) -> Operation | None:
+        """The operation as last written (strongly consistent), or None."""
+
+    def save(self, operation: Operation) -> bool:
+        """Write it if its version is still the stored one (0: if it does not exist). False: read it again."""
+
+    def open_of(self, owner: str) -> Sequence[Operation]:
+        """The owner's operations whose result their workflow does not have yet (strongly consistent)."""
+
+    def queued(self, line: str) -> Sequence[Operation]:
+        """The open operations that stand in this line, in order of their places; eventually consistent."""
+
+
+class JobStore(Protocol):
+    """Remembers training jobs and their runs."""
+
+    def get(self, job_id: str) -> Job | None:
+        """The job, or None."""
+
+    def save(self, job: Job) -> bool:
+        """Write the job if its version is still the stored one (0: if it does not exist)."""
+
+    def get_run(self, job_id: str, number: int) -> Run | None:
+        """One run, or None."""
+
+    def save_run(self, run: Run) -> bool:
+        """Write the run if its version is still the stored one (0: if it does not exist)."""
+
+    def runs(self, job_id: str) -> Sequence[Run]:
+        """Every run of the job, in order."""
+
+
+class JobNotes(Protocol):
+    """What there is of jobs beside their records: the list of a pool, what nodes answered, whose a directory is."""
+
+    def in_pool(self, pool: str, *, live_only: bool = False) -> Sequence[Job]:
+        """The pool's jobs, by name, or those that were not over when they were last written; eventually consistent."""
+
+    def note_answer(self, job_id: str, answer: CheckAnswer) -> None:
+        """Keep what a node answered to a check. The first answer to a request holds."""
+
+    def answers(self, job_id: str) -> Sequence[CheckAnswer]:
+        """What nodes have answered to the job's checks, of all its submissions (strongly consistent)."""
+
+    def hold(self, directory: str, job_id: str) -> str:
+        """Take the checkpoint directory for the job, with all that lies in it and above it, unless another job has one
+        of these; who has it now. Taking it again is harmless. Raises NotAccepted."""
+
+    def let_go(self, directory: str, job_id: str) -> None:
+        """Give it back, if this job has it."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a look over all nodes has come to. Empty: at its beginning.
+
+    `due`: the pool with which the next run begins to see to what waits, where the last one came to no end.
+    """
+
+    pool: str = ""
+    after: str = ""
+    due: str = ""
+
+
+class Watchlist(Protocol):
+    """What there is to look over, page by page, and where the last look ended. Lists are eventually consistent."""
+
+    def pools(self) -> Sequence[str]:
+        """Every pool that has ever had a node, in order."""
+
+    def glimpses(self, pool: str, after: str, limit: int) -> tuple[Sequence[NodeLiveness], str]:
+        """The pool's next nodes (`after` empty: its first ones), and where it goes on (empty: that was its end)."""
+
+    def incidents(self, pool: str, state: IncidentState, since: datetime, until: datetime) -> Iterator[Incident]:
+        """The pool's incidents in this state that were opened between the two, to the second, oldest first.
+
+        Read page by page, as they are taken: who stops early has read no more. One that changes its state meanwhile may
+        be seen in both states, or in neither.
+        """
+
+    def place(self) -> Place:
+        """Where the last look ended."""
+
+    def mark(self, place: Place) -> None:
+        """Remember where this look ended."""

@@ -1,0 +1,1 @@
+"""Records facts that arrive: events, heartbeats, signals of AWS, answers of nodes."""

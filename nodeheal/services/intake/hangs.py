@@ -1,0 +1,82 @@
+"""A run that hangs is reported by every node of its gang: one incident, of the node that was heard first."""
+
+from datetime import timedelta
+
+from nodeheal.contract.health_event import HealthEvent
+from nodeheal.contract.names import TRAINING_HANG
+from nodeheal.contract.vocabulary import Ending, Family, IncidentState
+from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.recovery.incident import History
+from nodeheal.ports import Ports
+from nodeheal.ports.storage import Wait
+from nodeheal.services.intake.add_event import add_event
+
+HANG = "hang"  # names the incident of a run that hangs: nobody is resumed by it
+_REMEMBERED = timedelta(days=1)
+_ONE_MOMENT = timedelta(minutes=10)  # agents look every 30 s, and a bus that retries takes minutes
+
+
+def why_not_of_this_run(event: HealthEvent, node: Node, ports: Ports) -> str:
+    """Why a hang that is reported concerns nothing that runs here; empty: it does, or it is no hang.
+
+    What a killed run has left on its node stands still for ever, whatever runs there now.
+    """
+    job_id, run = _whose(event)
+    if not job_id:
+        return ""
+    job = ports.jobs.get(job_id)
+    if job is not None and run and run != str(job.current_run):
+        return f"of run {run} of {job_id}, which is over"
+    if job is not None and not _is_member(event.node_id, job_id, job.current_run, ports):
+        return f"of {job_id}, no rank of which is on this node"
+    if node.job_id is not None and node.job_id != job_id:
+        return f"of {job_id}, which does not run here any more"
+    return ""
+
+
+def joined(event: HealthEvent, ports: Ports) -> bool | None:
+    """Add it to the incident that another node of the gang has opened for the same hang: whether it was news there.
+
+    None: there is no such incident, it is closed, a node outside of the gang has opened it, or it is no hang of a run.
+    """
+    job_id, run = _whose(event)
+    known = ports.waits.get(HANG, str(event.component)) if run else None
+    if known is None or known.boot_id == event.node_id:
+        return None
+    if ports.jobs.get(job_id) is not None and not _is_member(known.boot_id, job_id, int(run), ports):
+        return None  # it was opened before there was such a job
+    incident = ports.incidents.incident(known.incident_id)
+    is_same_moment = event.observed_at < incident.opened_at + _ONE_MOMENT
+    # Where nodeheal only observes, an incident closes before all nodes of a gang have reported.
+    is_observed = incident.ending is Ending.OBSERVED_ONLY and is_same_moment
+    if incident.state is IncidentState.CLOSED and not is_observed:
+        return None
+    is_new, _ = add_event(event, known.incident_id, ports)
+    return is_new
+
+
+def note_first(event: HealthEvent, incident_id: str, ports: Ports) -> None:
+    """Remember which incident a hang of a run belongs to, right after it was opened."""
+    if _whose(event)[1]:
+        until = ports.clock() + _REMEMBERED
+        ports.waits.save(Wait(HANG, str(event.component), "", incident_id, until, boot_id=event.node_id))
+
+
+def seen_hanging_by(history: History) -> frozenset[str]:
+    """The nodes that report the hang that the incident is about; none, where it is about something else."""
+    if not _whose(history.incident.root)[0]:
+        return frozenset()
+    return frozenset(event.node_id for event in history.events if _whose(event)[0])
+
+
+def _is_member(node_id: str, job_id: str, number: int, ports: Ports) -> bool:
+    run = ports.jobs.get_run(job_id, number)
+    return run is not None and any(task.node_id == node_id for task in run.tasks)
+
+
+def _whose(event: HealthEvent) -> tuple[str, str]:
+    """(job, run) of a hang; empty where it is none, or names no run."""
+    if (event.family, event.code) != (Family.host, TRAINING_HANG):
+        return "", ""
+    job_id, _, run = (event.component or "").partition("/")
+    return job_id, run

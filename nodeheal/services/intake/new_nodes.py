@@ -1,0 +1,105 @@
+"""A node comes up for the first time: where the policy says so, it is diagnosed before it serves.
+
+Such a node waits in its pool's line until one of the pool's places for new nodes is free. These places are apart from
+the disruption budget: a node that has never served disrupts nobody.
+"""
+
+from collections.abc import Callable
+from datetime import timedelta
+
+from nodeheal.contract.health_event import HealthEvent, NodeBooted
+from nodeheal.contract.names import NEW_NODE, SWEEP_SOURCE, new_nodes_line
+from nodeheal.contract.vocabulary import Action, Family, Verdict
+from nodeheal.domain.errors import NotFound
+from nodeheal.domain.fleet.node import OUT_OF_SERVICE, Node
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.policy.policy_models import Mode
+from nodeheal.ports import Ports
+from nodeheal.ports.storage import Wait
+from nodeheal.services.intake.finding_about import finding_about
+from nodeheal.services.intake.ingest import ingest
+from nodeheal.services.recovery.new_node_places import claim_place
+
+_WAIT = "new_node"
+# A machine that has run for longer when its agent is first heard is an old one that gets an agent. GPU machines boot in
+# up to 15 minutes.
+NEW_SECONDS = 1_800
+# For a place, or for the scheduler to know it. Then the node serves undiagnosed: its jobs have checks of their own.
+_WAITS_AT_MOST = timedelta(hours=2)
+
+
+def on_first_boot(event: NodeBooted, ports: Ports, read_policy: Callable[[], RecoveryPolicy]) -> list[str]:
+    """A boot is on record: if it is the first one of its node, begin with what waits in its pool's line."""
+    pool = note_new_node(event, ports)
+    return diagnose_new_nodes(pool, ports, read_policy()) if pool is not None else []
+
+
+def note_new_node(event: NodeBooted, ports: Ports) -> str | None:
+    """Put the node into the line of its pool, if this is its first boot and has just been; the pool. Repeating is
+    harmless."""
+    node = ports.nodes.get(event.node_id)
+    now = ports.clock()
+    is_fresh = now - event.booted_at < timedelta(seconds=NEW_SECONDS)
+    if node is None or node.boot_id != event.boot_id or not is_fresh or _has_served(node):
+        return None
+    place = f"{now:%Y-%m-%dT%H:%M:%SZ}#{node.node_id}"
+    line = (new_nodes_line(node.pool), place)
+    ports.waits.save(Wait(_WAIT, node.node_id, "", "", now + _WAITS_AT_MOST, boot_id=node.boot_id, line=line))
+    return node.pool
+
+
+def diagnose_new_nodes(pool: str, ports: Ports, policy: RecoveryPolicy) -> list[str]:
+    """Begin with as many of the line as there are places; the nodes that were begun with. Safe to repeat."""
+    waits = ports.waits.in_line(new_nodes_line(pool))
+    begun: list[str] = []
+    for wait in waits:
+        node = ports.nodes.get(wait.key)
+        if node is None or node.pool != pool or _has_served(node) or wait.deadline_at <= ports.clock():
+            ports.waits.drop(wait)
+            continue
+        if _why_not_now(node, ports, policy):
+            continue
+        if not claim_place(node, policy.pool(pool).new_nodes.max_nodes, ports):
+            break
+        ingest(_finding(node), ports, policy)
+        ports.waits.drop(wait)
+        begun.append(node.node_id)
+    return begun
+
+
+def _has_served(node: Node) -> bool:
+    """Whether it has booted before, has been diagnosed, or somebody has it by now."""
+    was_proven = node.passed_at is not None or node.healthy_since is not None
+    is_busy = node.open_incident is not None or node.job_id is not None or node.claimed_by is not None
+    return bool(node.past_boots) or was_proven or is_busy or node.state in OUT_OF_SERVICE
+
+
+def _why_not_now(node: Node, ports: Ports, policy: RecoveryPolicy) -> str:
+    """What keeps nodeheal from touching it now; empty: nothing."""
+    now, rules, pool = ports.clock(), policy.pool(node.pool), ports.pools.get(node.pool)
+    if not rules.new_nodes.diagnose or rules.mode_of(Action.ISOLATE) is not Mode.act:
+        return "the policy does not ask for it"
+    if not node.is_available(now):
+        return "it is not in service, or paused"
+    held = policy.why_only_observe(node.node_id, node.pool, now) or pool.why_paused(now)
+    if held or pool.is_tripped:
+        return held or "the breaker is open"
+    try:
+        guests = ports.scheduler_of(node).unmanaged_tasks(node, ports.scheduler_of(node).placement_of(node))
+    except NotFound:
+        return "the scheduler does not know it yet"
+    return "tasks of others run there" if guests else ""
+
+
+def _finding(node: Node) -> HealthEvent:
+    """That the node is new. The same boot always makes the same event, and so the same incident."""
+    return finding_about(
+        node,
+        f"new-{node.boot_id}",
+        node.booted_at,
+        source=SWEEP_SOURCE,
+        family=Family.host,
+        code=NEW_NODE,
+        verdict=Verdict.DEGRADED,
+        evidence="its first boot was reported",
+    )

@@ -1,0 +1,144 @@
+"""What others say about a node becomes a health event of that node, or a line of its history."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from hashlib import sha256
+
+from nodeheal.contract.health_event import EVIDENCE_BYTES, HealthEvent
+from nodeheal.contract.names import INSTANCE_GONE
+from nodeheal.contract.vocabulary import JobState, NodeState, Verdict
+from nodeheal.contract.words import word
+from nodeheal.domain.errors import NotAccepted
+from nodeheal.domain.faults.catalog import find
+from nodeheal.domain.fleet.liveness import TERMINATED
+from nodeheal.domain.fleet.node import OUT_OF_SERVICE, Node, may_move, moved
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.operations.engine import machine_gone
+from nodeheal.ports import Ports
+from nodeheal.ports.signals import Draft
+from nodeheal.services.intake.ingest import Ingested, ingest
+from nodeheal.services.jobs.runs import current_run
+from nodeheal.services.steps import SAVE_TRIES
+
+_BOOT_ID = 64
+_UNKNOWN_AGENT = "unknown"
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What became of a draft. `became` None: no node of ours, so it was left alone."""
+
+    draft: Draft
+    became: Ingested | None
+
+
+def take_signal(drafts: Iterable[Draft], ports: Ports, policy: RecoveryPolicy) -> list[Taken]:
+    """Take what one foreign event says. Safe to repeat: a delivery that comes again changes nothing."""
+    return [Taken(draft, take_draft(draft, ports, policy)) for draft in drafts]
+
+
+def take_draft(draft: Draft, ports: Ports, policy: RecoveryPolicy) -> Ingested | None:
+    """Take one draft. None: the machine is no node of ours."""
+    node = ports.nodes.get(draft.instance_id)
+    if node is None:
+        return None
+    event = health_event(draft, node)
+    if not _is_newest(draft, node, ports):
+        return _history(event, node, ports, f"something newer was heard from {draft.source} before")
+    if draft.takes_node_away:
+        return _take_departure(draft, event, node, ports, policy)
+    if draft.is_weak and node.open_incident is None:
+        return _history(event, node, ports, "weak: it opens no incident by itself")
+    return ingest(event, ports, policy)
+
+
+def health_event(draft: Draft, node: Node) -> HealthEvent:
+    """The draft as an event of the node, on the boot that it was on at that time."""
+    row = find(draft.family, draft.code, draft.subcode)
+    known = row.verdict if row else Verdict.UNKNOWN
+    return HealthEvent(
+        schema_version=1,
+        event_id=sha256(f"{draft.source}|{draft.key}|{draft.code}".encode()).hexdigest()[:32],
+        node_id=node.node_id,
+        cluster=node.cluster,
+        pool=node.pool,
+        provider=node.provider,
+        instance_id=node.instance_id,
+        boot_id=_boot_at(draft, node),
+        observed_at=draft.observed_at,
+        agent_version=node.agent_version or _UNKNOWN_AGENT,
+        source=draft.source,
+        family=draft.family,
+        code=word(draft.code),
+        subcode=word(draft.subcode) if draft.subcode else None,
+        verdict=draft.verdict or known,
+        evidence=draft.evidence[:EVIDENCE_BYTES],
+    )
+
+
+def _boot_at(draft: Draft, node: Node) -> str:
+    """Others do not know boots: what they saw before the node came up is about the boot before."""
+    if draft.observed_at > node.booted_at:
+        return node.boot_id
+    return node.past_boots[0] if node.past_boots else f"before-{node.boot_id}"[:_BOOT_ID]
+
+
+def _is_newest(draft: Draft, node: Node, ports: Ports) -> bool:
+    """Whether nothing newer was heard of this topic; remembers it. The same version again is: it may have been lost."""
+    if draft.version is None:
+        return True
+    for _ in range(SAVE_TRIES):
+        newest = node.signal_versions.get(draft.topic, draft.version)
+        if newest > draft.version:
+            return False
+        heard = _with(node.signal_versions, draft.topic, draft.version)
+        if heard == node.signal_versions or ports.nodes.save(replace(node, signal_versions=heard)):
+            return True
+        node = ports.nodes.get(node.node_id) or node
+    raise NotAccepted(f"{node.node_id} is being written by others; version {draft.version} is taken later")
+
+
+def _with(heard: Mapping[str, int], topic: str, version: int) -> dict[str, int]:
+    about = topic.partition("#")[0]
+    others = {known: newest for known, newest in heard.items() if known.partition("#")[0] != about}
+    return {**others, topic: version}
+
+
+def _history(event: HealthEvent, node: Node, ports: Ports, note: str) -> Ingested:
+    ports.nodes.record(event, node.job_id, note)
+    return Ingested.HISTORY
+
+
+def _take_departure(
+    draft: Draft, event: HealthEvent, node: Node, ports: Ports, policy: RecoveryPolicy
+) -> Ingested | None:
+    """The machine leaves. A fault only for a node in service that a job or an incident needs."""
+    is_past = event.boot_id != node.boot_id
+    is_gone = draft.code == INSTANCE_GONE and draft.subcode == TERMINATED and not is_past
+    if is_gone:
+        machine_gone(node.node_id, ports)  # it will not come back from its reboot
+    if node.state in OUT_OF_SERVICE and not is_past:
+        # By our hand, or on a node that nobody uses: what waits for it is told, and no ladder climbs for it.
+        return ingest(event.model_copy(update={"verdict": Verdict.OK}), ports, policy)
+    if is_past or _is_needed(node, ports):
+        return ingest(event, ports, policy)
+    if is_gone:
+        _retire(node, draft.evidence, ports)
+    return _history(event, node, ports, "the machine left, and no job of ours ran there")
+
+
+def _is_needed(node: Node, ports: Ports) -> bool:
+    if node.open_incident is not None:
+        return True
+    job, run = current_run(node.job_id, ports)
+    return job is not None and run is not None and job.state is not JobState.COMPLETED
+
+
+def _retire(node: Node, why: str, ports: Ports) -> None:
+    for _ in range(SAVE_TRIES):
+        if node.state is NodeState.RETIRED or not may_move(node.state, NodeState.RETIRED):
+            return
+        if ports.nodes.save(moved(node, NodeState.RETIRED, why, ports.clock())):
+            return
+        node = ports.nodes.get(node.node_id) or node
+    raise NotAccepted(f"{node.node_id} is being written by others; that it is gone is written later")

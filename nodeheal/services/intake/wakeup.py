@@ -1,0 +1,229 @@
+"""The world answers: an event resumes the workflow that waits for it. Late and repeated events change nothing."""
+
+from dataclasses import replace
+
+from nodeheal.contract.health_event import CheckpointFound, DiagnosticsFinished, EvidenceFrozen, NodeBooted
+from nodeheal.contract.vocabulary import JobState, Verdict
+from nodeheal.domain.errors import NotAccepted
+from nodeheal.domain.fleet.node import BootView, ReportedDiagnosis
+from nodeheal.domain.jobs.gang import ending_text
+from nodeheal.domain.jobs.job import GangTask, Job, Run
+from nodeheal.domain.operation import VerbName, job_owner, node_owner
+from nodeheal.operations import stop_start
+from nodeheal.operations.diagnose import DiagnosisAnswer
+from nodeheal.operations.engine import answered, command_failed, reconcile, reconcile_all
+from nodeheal.operations.freeze_evidence import EvidenceAnswer
+from nodeheal.ports import Ports
+from nodeheal.ports.scheduler import TaskChange
+from nodeheal.services.intake.node_rates import limited
+from nodeheal.services.intake.upsert_node import enrolled_node
+from nodeheal.services.jobs.await_nodes import JOB_NODES
+from nodeheal.services.jobs.check_nodes import take_answer, take_refusal
+from nodeheal.services.jobs.job_nodes import free_nodes, leave
+from nodeheal.services.jobs.job_steps import save_job
+from nodeheal.services.jobs.see_directory import take_sight, take_sight_refusal
+from nodeheal.services.jobs.try_pairs import WAYS, take_pair_answer
+from nodeheal.services.jobs.watch_gang import tell_watch
+from nodeheal.services.recovery.new_machine import welcome
+from nodeheal.services.recovery.wait_for_news import bring_news
+from nodeheal.services.steps import SAVE_TRIES, resume_if_complete
+
+REASON_CHARACTERS = 300  # of a diagnosis, as people read it
+_ORDER = {"PENDING": 0, "RUNNING": 1, "STOPPED": 2}
+
+
+@limited
+def on_node_booted(event: NodeBooted, ports: Ports) -> None:
+    """Record the boot; if a reboot of an earlier boot was waited for, it is proven now."""
+    for _ in range(SAVE_TRIES):
+        node = enrolled_node(event, ports)
+        if node is None or node.view(event.boot_id, event.observed_at) is BootView.PAST:
+            return
+        now = ports.clock()  # a clock that is ahead, or says so, would have its node never missed
+        booted = node.booted(event.boot_id, min(event.booted_at, now), event.address, event.accelerators)
+        booted = booted.seen(min(event.observed_at, now)).with_agent_version(
+            event.agent_version, event.observed_at, signs=True
+        )
+        if ports.nodes.save(booted):
+            break
+    else:
+        raise NotAccepted(f"{event.node_id} is being written by others; its boot is recorded later")
+    reconcile_all(node_owner(booted.node_id), ports)
+    welcome(booted, ports)
+
+
+@limited
+def on_diagnostics_finished(event: DiagnosticsFinished, ports: Ports) -> None:
+    """Resume the diagnosis that asked, if it is this node's, of the boot that was to be diagnosed. An answer that
+    proves nothing is recorded with the node, for people to read."""
+    answer = DiagnosisAnswer.of(event).model_dump_json()
+    is_own = answered(event.node_id, event.request_id, event.boot_id, VerbName.DIAGNOSE, answer, ports)
+    is_asked_for = is_own or take_answer(event, ports)
+    # A pass that nodeheal asked for has a record of its own (`passed_at`).
+    if event.verdict is not Verdict.OK or not is_asked_for:
+        _record_diagnosis(event, ports)
+    if not is_own:
+        take_pair_answer(event, ports)
+
+
+def _record_diagnosis(event: DiagnosticsFinished, ports: Ports) -> None:
+    """Keep it with the node. Lost to another writer it is only not shown: nothing is decided by it."""
+    node = ports.nodes.get(event.node_id) if event.checks else None  # without checks: a test between two nodes
+    if node is None or not node.has_reported or node.view(event.boot_id, event.observed_at) is not BootView.CURRENT:
+        return
+    failed = ", ".join(event.failed_tests)
+    unproven = [f"{one.check}: {one.reason or one.verdict}" for one in event.checks if one.verdict is not Verdict.OK]
+    reason = "; ".join(filter(None, [*unproven, failed]))[:REASON_CHARACTERS]
+    found = ReportedDiagnosis(min(event.observed_at, ports.clock()), event.verdict, reason)
+    if found != node.last_diagnosis:
+        ports.nodes.save(replace(node, last_diagnosis=found))
+
+
+@limited
+def on_evidence_frozen(event: EvidenceFrozen, ports: Ports) -> None:
+    """Resume the step that asked for evidence, if it is this node's, of the boot that was asked."""
+    answer = EvidenceAnswer.of(event).model_dump_json()
+    answered(event.node_id, event.request_id, event.boot_id, VerbName.FREEZE_EVIDENCE, answer, ports)
+
+
+@limited
+def on_checkpoint_found(event: CheckpointFound, ports: Ports) -> None:
+    """Resume the search that asked, if it is this node's, of the boot that was asked."""
+    answer = event.model_dump_json()
+    if not answered(event.node_id, event.request_id, event.boot_id, VerbName.FIND_CHECKPOINT, answer, ports):
+        take_sight(event, ports)
+
+
+def on_command_failed(node_id: str, command_id: str, ports: Ports) -> None:
+    """A command that the node refused or could not run brings no answer: its operation ends now, not at the deadline.
+
+    SSM reports a command that a power loss cut off a minute after the next boot, or never: then the deadline decides.
+    """
+    command_failed(node_id, command_id, ports)
+    take_refusal(command_id, ports)
+    WAYS.take_refusal(command_id, ports)
+    take_sight_refusal(command_id, ports)
+
+
+def on_machine_stopped(machine_id: str, ports: Ports) -> None:
+    """EC2 has stopped a machine: if a stop and start waits for that, it is started now."""
+    for operation in ports.operations.open_of(node_owner(machine_id)):
+        if operation.verb is VerbName.STOP_START:
+            reconcile(stop_start.machine_stopped(operation, ports), ports)
+
+
+def on_stop_requested(job_id: str, ports: Ports) -> None:
+    """Wake whatever the job's workflow waits in; the job's record says that it is to stop."""
+    tell_watch(job_id, ports)
+    resume_if_complete(ports, ports.waits.get(JOB_NODES, job_id))
+
+
+def on_task_change(change: TaskChange, ports: Ports) -> None:
+    """Record where a rank is; resume what waits for the gang to run or to stop."""
+    run = _record(change, ports)
+    if run is None:
+        return
+    # The record decides, not the event: it may be late, or of a task that is not the rank's.
+    if change.status == "RUNNING":
+        _note_that_it_runs(run, ports)
+    reconcile_all(job_owner(change.job_id), ports)
+    if change.status == "STOPPED":
+        _settle_job(run, ports)
+        _tell_who_waits_for_the_end(run, ports)
+        tell_watch(change.job_id, ports)
+
+
+def tell_ends_again(job: Job, run: Run, ports: Ports) -> None:
+    """Make up for a crash between the record of a rank's end and the telling of it. Told again, it changes nothing."""
+    reconcile_all(job_owner(job.job_id), ports)
+    if job.state is JobState.RUNNING:  # else it is settled, or was submitted again
+        _settle_job(run, ports)
+    _tell_who_waits_for_the_end(run, ports)
+    tell_watch(run.job_id, ports)
+
+
+def _record(change: TaskChange, ports: Ports) -> Run | None:
+    """Write the rank's new state, never an older one over a newer. None for a task of no run that is known."""
+    for _ in range(SAVE_TRIES):
+        run = ports.jobs.get_run(change.job_id, change.run)
+        task = next((t for t in run.tasks if t.placement == change.placement), None) if run else None
+        if run is None or task is None:
+            return None
+        changed = _advanced(task, change, ports)
+        after = _dated(run.with_task(changed), ports)
+        if changed == task or ports.jobs.save_run(after):
+            return after
+    raise NotAccepted(f"run {change.run} of {change.job_id} is being written by others; the event is taken later")
+
+
+def _dated(run: Run, ports: Ports) -> Run:
+    """The run with when all of it began to run, and when the first of it stopped."""
+    if run.is_running:
+        run = replace(run, running_since=ports.clock())
+    if run.ended_at is None and any(task.has_stopped for task in run.tasks):
+        run = replace(run, ended_at=ports.clock())
+    return run
+
+
+def _advanced(task: GangTask, change: TaskChange, ports: Ports) -> GangTask:
+    if task.task_id not in ("", change.task_id) or _ORDER[change.status] <= _ORDER[task.status]:
+        return task
+    return replace(
+        task,
+        task_id=change.task_id,
+        status=change.status,
+        exit_code=change.exit_code,
+        stop_reason=change.stop_reason,
+        stopped_at=(change.stopped_at or ports.clock()) if change.status == "STOPPED" else None,
+        started_at=change.started_at or task.started_at,
+        end_causes=change.end_causes,
+    )
+
+
+def _note_that_it_runs(run: Run, ports: Ports) -> None:
+    """After a restart nobody else says so: the job's workflow waits for its end."""
+    job, told = ports.jobs.get(run.job_id) if run.is_running else None, f"run {run.number} is under way"
+    if job is None or job.state is not JobState.RUNNING or job.current_run != run.number:
+        return
+    if not job.summary.startswith(told):
+        save_job(ports, job.job_id, summary=told)
+
+
+def _tell_who_waits_for_the_end(run: Run, ports: Ports) -> None:
+    """An incident on one of the gang's nodes may be waiting for the job to be over."""
+    for task in run.tasks if run.has_ended else ():
+        node = ports.nodes.get(task.node_id)
+        if node is not None and node.open_incident is not None:
+            bring_news(node.open_incident, ports)
+
+
+def _settle_job(run: Run, ports: Ports) -> None:
+    """When the last rank has stopped: a finished job gives its nodes back, a stopped one keeps them for its restart."""
+    for _ in range(SAVE_TRIES):
+        job = ports.jobs.get(run.job_id)
+        if job is None:
+            return
+        if job.is_over:
+            leave(job, ports)
+            return
+        # Submitted again since: of this submission nothing has run yet, and what an older run comes to ends no job.
+        if job.current_run != run.number or job.state is JobState.SUBMITTED:
+            free_nodes(job, [task.node_id for task in run.tasks], ports)
+            return
+        if not run.has_ended:
+            return
+        settled = _settled(job, run)
+        if run.has_succeeded:  # before it is written: from then on no sweep looks after what is left
+            leave(settled, ports)
+            tell_watch(run.job_id, ports)
+        if ports.jobs.save(settled):
+            return
+    raise NotAccepted(f"{run.job_id} is being written by others; the end of its run is taken later")
+
+
+def _settled(job: Job, run: Run) -> Job:
+    """The job after its run. Whoever has said more of it than that it runs, or starts, is not written over."""
+    if run.has_succeeded:
+        return replace(job, state=JobState.COMPLETED, summary=ending_text(run))
+    says_it_runs = job.summary.startswith((f"run {run.number} is under way", f"run {run.number} is starting"))
+    return replace(job, state=JobState.STOPPED, summary=ending_text(run) if says_it_runs else job.summary)

@@ -1,0 +1,141 @@
+"""Ask the scheduler after ranks of which nobody tells: an event that is lost, or a day late, strands no job.
+
+What it answers is taken as the event would have been, so that the event may come later, or twice. A machine that it
+does not hear proves nothing: its ranks keep the last status that was heard of them.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from zlib import crc32
+
+from nodeheal.contract.vocabulary import SchedulerKind
+from nodeheal.domain.errors import NotAccepted
+from nodeheal.domain.jobs.gang import broke_up_long_ago, overdue
+from nodeheal.domain.jobs.job import GangTask, Job, Run
+from nodeheal.domain.operation import VerbName, job_owner
+from nodeheal.operations.gang import record_of
+from nodeheal.ports import Ports
+from nodeheal.ports.scheduler import RankStatus, TaskChange
+from nodeheal.services.intake.wakeup import on_task_change, tell_ends_again
+from nodeheal.services.jobs.start_gang import find_unnoted
+
+# A task that is asked to end has two minutes at most, unless its agent is set to more, and events come within seconds.
+# Asked earlier, the answer would be as true, and mostly nothing new.
+PATIENCE = timedelta(seconds=180)
+# A run of which nothing is overdue is asked after all the same, once in so many minutes: where the end of its only
+# rank was lost, or of all of them, nothing will ever be.
+ROUND_MINUTES = 10
+# Three calls of DescribeTasks, each of at most ten seconds. What is left over has its turn in another minute.
+RANKS_A_RUN = 300
+SECONDS_A_RUN = 10  # for taking what was answered; the sweep has 25 left when its looks have taken longest
+# ECS shows a task for at least an hour after its end: one that was started later than that cannot be forgotten yet.
+KEPT = timedelta(hours=1)
+# A launch that broke is tried again for a quarter of an hour, and its wait says how long it may take beyond that.
+LAUNCH_IS_OVER = timedelta(hours=1)
+FORGOTTEN = "nobody has told of its end, and the scheduler does not know it any more"
+
+
+_LAUNCHES = (VerbName.LAUNCH_GANG, VerbName.LAUNCH_JOB)
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A rank that is asked after, as it was recorded."""
+
+    scheduler: SchedulerKind
+    cluster: str
+    run: Run
+    task: GangTask
+
+
+def ask_after_ranks(pools: Sequence[str], ports: Ports) -> list[str]:
+    """The tasks of which something new was heard. Safe to repeat, and to break off anywhere."""
+    told: list[str] = []
+    try:
+        due = list(_due(pools, ports))
+        known = {seen.task_id: seen for seen in _see(_some_of(due, ports), ports)}
+        stop_at = ports.clock() + timedelta(seconds=SECONDS_A_RUN)
+        for one in due:
+            change = _change(one, known.get(one.task.task_id), ports)
+            if change is not None and ports.clock() <= stop_at:
+                on_task_change(change, ports)
+                told.append(change.task_id)
+    except NotAccepted:
+        pass  # "not now" from a service: the next run asks again
+    return told
+
+
+def _due(pools: Sequence[str], ports: Ports) -> Iterator[_Asked]:
+    for pool in pools:
+        for job in ports.job_notes.in_pool(pool, live_only=True):
+            run = ports.jobs.get_run(job.job_id, job.current_run) if job.current_run and not job.is_over else None
+            if run is None:
+                continue
+            run = find_unnoted(job, run, ports) if _is_left_unstarted(run, ports) else run
+            if broke_up_long_ago(run, PATIENCE, ports.clock()):
+                tell_ends_again(job, run, ports)
+            yield from (_Asked(job.scheduler, job.cluster, run, task) for task in _tasks_due(job, run, ports))
+
+
+def _is_left_unstarted(run: Run, ports: Ports) -> bool:
+    """Whether some of its ranks have no task yet, and nobody starts them any more."""
+    if run.started_at + LAUNCH_IS_OVER > ports.clock() or all(task.task_id or task.has_stopped for task in run.tasks):
+        return False
+    launches = [one for one in ports.operations.open_of(job_owner(run.job_id)) if one.verb in _LAUNCHES]
+    mine = [one for one in launches if record_of(one).run == run.number]
+    return all(one.deadline_at <= ports.clock() for one in mine)
+
+
+def _tasks_due(job: Job, run: Run, ports: Ports) -> Sequence[GangTask]:
+    now = ports.clock()
+    if int(now.timestamp() // 60) % ROUND_MINUTES == crc32(job.job_id.encode()) % ROUND_MINUTES:
+        return [task for task in run.tasks if task.task_id and not task.has_stopped]
+    return overdue(run, PATIENCE, now)
+
+
+def _some_of(due: Sequence[_Asked], ports: Ports) -> Sequence[_Asked]:
+    """As many as one run may ask after; of too many, others in every minute."""
+    if len(due) <= RANKS_A_RUN:
+        return due
+    first = int(ports.clock().timestamp() // 60) * RANKS_A_RUN % len(due)
+    return [*due[first:], *due[:first]][:RANKS_A_RUN]
+
+
+def _see(asked: Sequence[_Asked], ports: Ports) -> Iterator[RankStatus]:
+    for kind, scheduler in ports.schedulers.items():
+        of_kind = [one for one in asked if one.scheduler is kind]
+        for cluster in sorted({one.cluster for one in of_kind}):
+            yield from scheduler.rank_statuses(cluster, [one.task for one in of_kind if one.cluster == cluster])
+
+
+def _change(one: _Asked, seen: RankStatus | None, ports: Ports) -> TaskChange | None:
+    """What the answer says of the rank that its record does not; None: nothing, or nobody can tell."""
+    if seen is None or seen.status == one.task.status:
+        return None
+    is_forgotten = seen.status == "MISSING"
+    if seen.status != "STOPPED" and not seen.is_connected:
+        return None
+    if is_forgotten and not _may_be_forgotten(one, ports):
+        return None
+    return TaskChange(
+        one.run.job_id,
+        one.run.number,
+        one.task.task_id,
+        one.task.placement,
+        "STOPPED" if is_forgotten else seen.status,
+        seen.exit_code,
+        FORGOTTEN if is_forgotten else seen.stop_reason,
+        seen.stopped_at,
+        seen.started_at,
+        seen.end_causes,
+    )
+
+
+def _may_be_forgotten(one: _Asked, ports: Ports) -> bool:
+    """Whether a task that is not known any more is one that has ended: it was started long enough ago, and what is
+    heard of its node is of the boot on which it was started, or of a later one.
+    """
+    node = ports.nodes.get(one.task.node_id)
+    is_of_its_boot = node is not None and one.task.boot_id in (node.boot_id, *node.past_boots)
+    return is_of_its_boot and (one.task.asked_at or one.run.started_at) + KEPT <= ports.clock()

@@ -1,0 +1,28 @@
+"""End a job: write how it ended, leave nothing of it behind (no node, no claim, no directory), tell people."""
+
+from dataclasses import replace
+
+from nodeheal.contract.job_steps import JobRequest, JobResult
+from nodeheal.contract.vocabulary import JobStep
+from nodeheal.ports import Ports
+from nodeheal.services.jobs.job_nodes import call_next_job, leave, release_claims
+from nodeheal.services.jobs.job_steps import end_of_job, job_of_request, save_job
+from nodeheal.services.jobs.start_gang import written_off
+from nodeheal.services.notify.notify_job_lifecycle import notify_of_end
+
+
+def end_job(request: JobRequest, ports: Ports) -> JobResult:
+    """Each part may be repeated after a crash. Raises ValueError for a request that does not say how it ends."""
+    job = job_of_request(request, ports)
+    if request.ending is None:
+        raise ValueError(f"{request.job_id} is to end, and the request does not say how")
+    release_claims(job, ports, also=request.nodes)
+    for run in ports.jobs.runs(job.job_id):
+        if run.number > job.current_run:  # its launch died before it had pointed the job at it, and started nothing
+            ports.jobs.save_run(written_off(run))
+    leave(replace(job, state=request.ending), ports)
+    # Last: from now on no sweep looks after what is left.
+    job = save_job(ports, job.job_id, state=request.ending, summary=request.reason, stop_wanted="")
+    call_next_job(job.pool, ports)
+    lost = notify_of_end(job, request, ports)
+    return end_of_job(request, JobStep.END, request.ending, f"{request.reason}{lost}", ports)

@@ -1,0 +1,52 @@
+"""Who stands before a job in its pool's line for nodes, for people who ask how long it will be."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from nodeheal.contract.names import NODES_LINE, pool_line
+from nodeheal.contract.vocabulary import JobState
+from nodeheal.domain.humanize import counted
+from nodeheal.domain.jobs.job import Job
+from nodeheal.ports import Ports
+from nodeheal.services.jobs.job_nodes import place_of
+
+NAMED = 5
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A job that waits for so many nodes. `since`: when it was submitted, by which it stands where it does."""
+
+    job_id: str
+    since: datetime | None
+    priority: int
+    nodes: int
+
+
+def stands_before(job: Job, ports: Ports) -> list[Standing]:
+    """Those that get nodes before this job, the first one first; nobody, where it has its nodes or is over."""
+    if job.state is not JobState.SUBMITTED:
+        return []
+    line = ports.waits.in_line(pool_line(NODES_LINE, job.pool))
+    has_chosen = job.chosen_at is not None and job.submitted_at is not None and job.chosen_at >= job.submitted_at
+    if has_chosen and not any(wait.key == job.job_id for wait in line):
+        return []  # they are being checked
+    ahead = [wait.key for wait in line if wait.line and wait.line[1] < place_of(job)]
+    known = (ports.jobs.get(name) for name in ahead)
+    return [Standing(one.job_id, one.submitted_at, one.priority, one.nodes) for one in known if one is not None]
+
+
+def line_in_words(ahead: Sequence[Standing]) -> str:
+    """`2 jobs stand in line before it: eval (wants 4 nodes, since 2026-03-01 03:00 UTC), …`, where any does."""
+    each = [f"{one.job_id} (wants {counted(one.nodes, 'node')}{_priority(one)}, since {_at(one)})" for one in ahead]
+    more = f" and {len(each) - NAMED} more" if len(each) > NAMED else ""
+    return f"{counted(len(each), 'job stands', 'jobs stand')} in line before it: {', '.join(each[:NAMED])}{more}"
+
+
+def _priority(one: Standing) -> str:
+    return f", priority {one.priority}" if one.priority else ""
+
+
+def _at(one: Standing) -> str:
+    return f"{one.since:%Y-%m-%d %H:%M:%S} UTC" if one.since else "an unknown time"

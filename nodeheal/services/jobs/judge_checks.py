@@ -1,0 +1,160 @@
+"""What the checks of a gang's nodes have found: each node that did not pass becomes an incident."""
+
+from datetime import datetime, timedelta
+from hashlib import sha256
+
+from nodeheal.contract.health_event import EVIDENCE_BYTES
+from nodeheal.contract.job_steps import JobRequest, JobResult
+from nodeheal.contract.names import JOB_SOURCE
+from nodeheal.contract.vocabulary import Family, JobState, JobStep, Next, Outcome, Trouble, Verdict
+from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.humanize import counted
+from nodeheal.domain.jobs.job import CheckAnswer, Job
+from nodeheal.domain.jobs.node_pairs import suspects
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.ports import Ports
+from nodeheal.services.intake.finding_about import finding_about
+from nodeheal.services.intake.ingest import ingest
+from nodeheal.services.jobs.check_nodes import JOB_CHECK, answers_of, due_nodes
+from nodeheal.services.jobs.job_steps import (
+    end_of_job,
+    job_of_request,
+    job_result,
+    request_id_of,
+    save_job,
+    stop_if_wanted,
+    to_launch,
+)
+from nodeheal.services.jobs.try_pairs import pairs_or_launch, verdicts_of
+from nodeheal.services.steps import node_of
+
+ROUNDS = 10  # of choosing and checking, before a human looks at the pool
+FAILED, UNANSWERED, WAY = "preflight_failed", "preflight_unanswered", "preflight_way"
+DIRECTORY = "preflight_directory"
+# What their findings add to a round and a node, so that each of them has an id of its own.
+_MARKS = {WAY: "|way", DIRECTORY: "|directory"}
+BROKE_OFF = "the checks broke off before every node could answer; they are made again"
+_NAMED = 6
+LEAST_SHARE = 0.5  # of the preflight's time that must have passed before silence is held against a node
+
+
+def judge_checks(request: JobRequest, ports: Ports, policy: RecoveryPolicy) -> JobResult:
+    """Goes to LAUNCH when all have passed, or to CHECK where the ways between them are tested, too; else to CHOOSE.
+    After a failed run back to ATTRIBUTE. Safe to repeat.
+    """
+    job = job_of_request(request, ports)
+    stopped = stop_if_wanted(request, JobStep.JUDGE, job, ports)
+    if stopped is not None:
+        return stopped
+    if request.is_of_pairs:
+        return _judge_pairs(request, job, ports, policy)
+    answers = {answer.node_id: answer for answer in answers_of(request, ports)}
+    silent = _unanswered(request, job, ports)
+    is_early = bool(silent) and _broke_off(request, job, ports)
+    # Who was not given the time to answer is asked again: nothing is held against the node.
+    bad = [name for name, answer in answers.items() if answer.outcome is not Outcome.DONE] + silent * (not is_early)
+    for name in bad:
+        _report(node_of(name, ports), answers.get(name), request, ports, policy)
+    told = BROKE_OFF if is_early and not bad else _told(bad, answers)
+    save_job(ports, job.job_id, summary=told)
+    if request.is_failure:
+        return job_result(request, JobStep.JUDGE, Next.ATTRIBUTE, told, ports)
+    if not bad and not is_early:
+        return pairs_or_launch(request, JobStep.JUDGE, job, told, ports, policy)
+    return choose_others(request, told, ports)
+
+
+def _broke_off(request: JobRequest, job: Job, ports: Ports) -> bool:
+    """Whether the sending has failed: silence so soon says nothing of a node."""
+    wait = ports.waits.get(JOB_CHECK, request_id_of(request))
+    if wait is None:
+        return not answers_of(request, ports)  # it failed before the first command
+    return ports.clock() < wait.deadline_at - timedelta(seconds=job.preflight.seconds * (1 - LEAST_SHARE))
+
+
+def _judge_pairs(request: JobRequest, job: Job, ports: Ports, policy: RecoveryPolicy) -> JobResult:
+    """A way that fails accuses both of its nodes; several of them, the node that they share, or the network."""
+    found = verdicts_of(request, ports)
+    bad = [pair for pair, verdict in found.items() if verdict.verdict is not Verdict.OK]
+    told = "; ".join(f"{' and '.join(pair.nodes)}: {found[pair].reason}" for pair in bad[:_NAMED])
+    if not bad:
+        proven = f"every node has passed, and the ways between {counted(len(found), 'pair')} of them"
+        save_job(ports, job.job_id, summary=proven)
+        return to_launch(request, JobStep.JUDGE, job, proven, ports)
+    told = f"{len(bad)} of {counted(len(found), 'way')} between nodes did not pass: {told}"
+    save_job(ports, job.job_id, summary=told)
+    accused = suspects(bad)
+    if not accused:
+        why = f"{told}. They have no node in common: look at the network first (security group, EFA)"
+        return end_of_job(request, JobStep.JUDGE, JobState.FAILED, why, ports, Trouble.NODES_FAIL)
+    for name in accused:
+        node = node_of(name, ports)
+        unclear = CheckAnswer(request_id_of(request), name, node.boot_id, Outcome.UNKNOWN, told, ports.clock())
+        ports.job_notes.note_answer(job.job_id, unclear)
+        open_incident(node, WAY, Verdict.UNKNOWN, told, unclear.at, request, ports, policy)
+    return choose_others(request, told, ports)
+
+
+def choose_others(request: JobRequest, told: str, ports: Ports) -> JobResult:
+    """Some did not pass: the job goes on with others, unless that has been tried too often."""
+    if request.round + 1 >= ROUNDS:
+        why = f"{counted(ROUNDS, 'time')} nodes were chosen, and some did not pass; the last time {told}"
+        return end_of_job(request, JobStep.JUDGE, JobState.FAILED, why, ports, Trouble.NODES_FAIL)
+    return job_result(request, JobStep.JUDGE, Next.CHOOSE, told, ports, Outcome.FAILED)
+
+
+def _unanswered(request: JobRequest, job: Job, ports: Ports) -> list[str]:
+    """Who was asked and is still due: a pass is noted on the node, so who passed is not among them."""
+    answered = {answer.node_id for answer in answers_of(request, ports)}
+    return [node.node_id for node in due_nodes(request, job, ports) if node.node_id not in answered]
+
+
+def _told(bad: list[str], answers: dict[str, CheckAnswer]) -> str:
+    if not bad:
+        return "every node has passed its diagnostics"
+    said = [f"{name}: {answers[name].reason if name in answers else 'no answer in time'}" for name in bad[:_NAMED]]
+    more = f" and {len(bad) - _NAMED} more" if len(bad) > _NAMED else ""
+    return f"{counted(len(bad), 'node')} did not pass: {'; '.join(said)}{more}"
+
+
+def _report(node: Node, answer: CheckAnswer | None, request: JobRequest, ports: Ports, policy: RecoveryPolicy) -> None:
+    """Open the node's incident. Only what failed for certain is a fault; the rest nobody can tell."""
+    has_failed = answer is not None and answer.outcome is Outcome.FAILED
+    told = answer.reason if answer is not None else f"no answer within the preflight's time, on boot {node.boot_id[:8]}"
+    request_id = request_id_of(request)
+    if answer is None:
+        _note_silence(node, request_id, request.job_id, told, ports)
+    code, verdict = (FAILED, Verdict.FAILED) if has_failed else (UNANSWERED, Verdict.UNKNOWN)
+    open_incident(node, code, verdict, told, answer.at if answer is not None else ports.clock(), request, ports, policy)
+
+
+def open_incident(
+    node: Node,
+    code: str,
+    verdict: Verdict,
+    told: str,
+    at: datetime,
+    request: JobRequest,
+    ports: Ports,
+    policy: RecoveryPolicy,
+) -> None:
+    """What a check has found, as the finding of an agent would come; once a round."""
+    which = f"{request_id_of(request)}|{node.node_id}{_MARKS.get(code, '')}"
+    event = finding_about(
+        node,
+        sha256(which.encode()).hexdigest()[:32],
+        at,
+        source=JOB_SOURCE,
+        family=Family.host,
+        code=code,
+        verdict=verdict,
+        evidence=f"{request.job_id}: {told}"[:EVIDENCE_BYTES],
+    )
+    ingest(event, ports, policy)
+
+
+def _note_silence(node: Node, request_id: str, job_id: str, told: str, ports: Ports) -> None:
+    """Who has not answered is not chosen again by this job, until it has passed."""
+    ports.job_notes.note_answer(
+        job_id, CheckAnswer(request_id, node.node_id, node.boot_id, Outcome.UNKNOWN, told, ports.clock())
+    )

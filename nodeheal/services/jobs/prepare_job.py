@@ -1,0 +1,144 @@
+"""What can be checked of a job before it is on record: so that a slip is told at once, and not by an email at night."""
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import PurePosixPath
+
+from nodeheal.contract.job_spec import JobSpec
+from nodeheal.contract.vocabulary import SchedulerKind
+from nodeheal.domain.fleet.node import ABSENT
+from nodeheal.domain.jobs.directory_lease import overlap
+from nodeheal.domain.jobs.job import Job, job_of
+from nodeheal.domain.jobs.placement import Placement, never_fits
+from nodeheal.domain.jobs.task_definition import misfits
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.ports import Ports
+from nodeheal.ports.scheduler import TaskDefinitions
+from nodeheal.services.jobs.job_nodes import directory_taken, look_for_nodes
+from nodeheal.services.jobs.submit_job import submit_job
+
+NOT_YET = "(registered with the job)"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The job as it would be recorded, where it would run now, and what to think about before it does."""
+
+    job: Job
+    placement: Placement
+    doubts: tuple[str, ...] = ()
+
+
+def prepare_job(spec: JobSpec, ports: Ports, policy: RecoveryPolicy, definitions: TaskDefinitions) -> Plan:
+    """Touches nothing. Raises ValueError for what no waiting can mend, and NotFound for an unknown definition."""
+    definition = definitions.find(spec.task_definition) if spec.task_definition else None
+    wrong = misfits(spec, definition) if definition else []
+    if wrong:
+        raise ValueError("\n".join(wrong))
+    cluster, name = _cluster(spec.pool, ports), definition.name if definition else NOT_YET
+    job = job_of(spec, cluster, name, ports.clock(), scheduler_of_pool(spec.pool, ports))
+    container = definition.container(spec.container) if definition else None
+    if container is not None and not job.accelerators:  # what its tasks take decides where they can run
+        job = replace(job, accelerators=container.accelerators)
+    _refuse_taken_directory(job, ports)
+    if never := never_fits(job, ports.nodes.in_pool(job.pool)):
+        raise ValueError(f"nodes: {never}")
+    placement = look_for_nodes(job, ports, policy)
+    return Plan(job, placement, tuple(_doubts(spec, job, ports)))
+
+
+def submit_plan(spec: JobSpec, plan: Plan, ports: Ports, definitions: TaskDefinitions, *, is_idempotent: bool) -> Job:
+    """Put it on record and start it; the job as recorded. Raises ValueError for a name that is taken.
+
+    A crash in between leaves at most a revision that nobody uses, or a job that starts when it is submitted again.
+    """
+    job = plan.job
+    known = ports.jobs.get(job.job_id)
+    if known is None and spec.image is not None:
+        job = replace(job, task_definition=definitions.register(spec).name)
+    return submit_job(job, ports, is_idempotent=is_idempotent)
+
+
+def differences(wanted: Job, known: Job) -> list[str]:
+    """In which of its settings the recorded job is another one than the file describes."""
+    compared = ["pool", "nodes", "accelerators", "container", "command", "environment", "master_port", "checkpoints"]
+    compared += ["preflight", "restarts", "hang_seconds", "spares", "priority", "owner"]
+    if wanted.task_definition != NOT_YET:  # one that is made of the file is not made again to compare it
+        compared.insert(0, "task_definition")
+    found = [name for name in compared if getattr(wanted, name) != getattr(known, name)]
+    # What its task definition was made of is in no field of the job. One of an older version has not kept it.
+    both = [name for name in wanted.made_of if name in known.made_of and name not in found]
+    return [*found, *(name for name in both if wanted.made_of[name] != known.made_of[name])]
+
+
+def _refuse_taken_directory(job: Job, ports: Ports) -> None:
+    """Raises ValueError where another job that lives has named it. The lease on it is taken when nodes are chosen."""
+    if job.checkpoints is None:
+        return
+    alive = (other for pool in ports.watchlist.pools() for other in ports.job_notes.in_pool(pool, live_only=True))
+    for other in alive:
+        theirs = other.checkpoints.directory if other.checkpoints is not None else None
+        is_another = other.job_id != job.job_id and not other.is_over
+        if is_another and theirs is not None and overlap(theirs, job.checkpoints.directory):
+            raise ValueError(directory_taken(job, other.job_id))
+
+
+def scheduler_of_pool(pool: str, ports: Ports) -> SchedulerKind:
+    """The scheduler of the pool's nodes. Raises ValueError where they have several: a job runs on one."""
+    found = sorted({node.scheduler for node in ports.nodes.in_pool(pool) if node.state not in ABSENT})
+    if len(found) > 1:
+        raise ValueError(f"pool: the nodes of {pool} have several schedulers ({', '.join(found)}); a job runs on one")
+    return found[0] if found else SchedulerKind.ECS
+
+
+def _cluster(pool: str, ports: Ports) -> str:
+    found = sorted({node.cluster for node in ports.nodes.in_pool(pool) if node.state not in ABSENT})
+    if not found:
+        raise ValueError(f"pool: {pool} has no node that its agent has reported")
+    if len(found) > 1:
+        raise ValueError(f"pool: the nodes of {pool} are in several clusters ({', '.join(found)}); a job runs in one")
+    return found[0]
+
+
+def _doubts(spec: JobSpec, job: Job, ports: Ports) -> list[str]:
+    return [*(file_doubts(spec)), *_doubts_of_nodes(job, ports, ports.clock())]
+
+
+def file_doubts(spec: JobSpec) -> list[str]:
+    """What a file can hardly mean, as far as it can be told from itself."""
+    return [*_doubts_of_checkpoints(spec), *_doubts_of_network(spec)]
+
+
+def _doubts_of_checkpoints(spec: JobSpec) -> list[str]:
+    if spec.checkpoints is None:
+        return [
+            "checkpoints: without a directory, nobody tells a run where to resume: it finds that out, or begins anew"
+        ]
+    directory = PurePosixPath(spec.checkpoints.directory)
+    writable = [PurePosixPath(mount.source) for mount in spec.mounts if not mount.read_only]
+    if spec.image is not None and not any(directory.is_relative_to(source) for source in writable):
+        return [
+            f"checkpoints.directory: no mount lets the container write to {directory}; what it saves is lost with it"
+        ]
+    return []
+
+
+def _doubts_of_network(spec: JobSpec) -> list[str]:
+    """NCCL takes TCP where it sees no fabric, and reports no error."""
+    if spec.image is None or spec.devices or spec.nodes == 1 or not spec.accelerators:
+        return []
+    return [
+        "devices: the container sees no EFA or InfiniBand adapter, so NCCL uses TCP between the nodes; "
+        "where they have one, give devices: [/dev/infiniband]"
+    ]
+
+
+def _doubts_of_nodes(job: Job, ports: Ports, now: datetime) -> list[str]:
+    known = [node for node in ports.nodes.in_pool(job.pool) if node.state not in ABSENT]
+    paused = ports.pools.get(job.pool).why_paused(now)
+    told = [f"pool: {paused}: the job waits until it is not"] if paused else []
+    if len(known) == job.nodes:  # a job that spares were needed for never fits
+        told.append(
+            f"nodes: it takes every node of {job.pool}: when one breaks, the job waits until that one is healed"
+        )
+    return told

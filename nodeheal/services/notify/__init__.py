@@ -1,0 +1,1 @@
+"""Composes and sends emails to operators and to owners of jobs."""

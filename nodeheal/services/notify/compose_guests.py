@@ -1,0 +1,50 @@
+"""What an email to operators says of the tasks of others on the node: which were left, which ended, which run again."""
+
+from nodeheal.contract.vocabulary import Action, Outcome
+from nodeheal.domain.fleet.unmanaged_tasks import restart_reports, tasks_left_running
+from nodeheal.domain.recovery.incident import History
+from nodeheal.domain.recovery.progress import Progress, TriedStep
+from nodeheal.services.notify.layout import field
+
+# What was begun. A machine that was stopped and could not be started is a failed rung, and ended them all the same.
+_MAY_HAVE_HAPPENED = (Outcome.TIMED_OUT, Outcome.UNKNOWN)
+
+
+def fate_of_guests(history: History, seen: Progress) -> list[str]:
+    """Empty where there were none."""
+    left, rung = tasks_left_running(history.timeline), _that_ended_them(seen)
+    told = [f"task {guest} {_fate(rung)}." for guest in left]
+    told += [f"{text}." for text in restart_reports(history.timeline)]
+    return [line for number, text in enumerate(told) for line in field("" if number else "Others", text)]
+
+
+def needed_for_guests(history: History, seen: Progress) -> str:
+    """What a human has to do for them; empty: nothing."""
+    if not tasks_left_running(history.timeline) or _that_ended_them(seen) is None:
+        return ""
+    return "tell the owners of the tasks of others that ended (above) to start them again: nodeheal does not."
+
+
+def _fate(rung: TriedStep | None) -> str:
+    if rung is None:
+        return "was left to run, and nodeheal has done nothing that would end it"
+    ended = "ended" if rung.result.outcome is Outcome.DONE else "may have ended"
+    return f"was left to run and {ended} with the {rung.name}; its owner must start it again"
+
+
+def _that_ended_them(seen: Progress) -> TriedStep | None:
+    """The first that was done for sure, else the first that may have been."""
+    ends = [rung for rung in seen.tried if _ends_all(rung, seen)]
+    sure = [rung for rung in ends if rung.result.outcome is Outcome.DONE]
+    perhaps = [rung for rung in ends if _may_have_happened(rung)]
+    return next(iter([*sure, *perhaps]), None)
+
+
+def _ends_all(rung: TriedStep, seen: Progress) -> bool:
+    """Whether it ends whatever runs on the node. A spare takes the job over, and leaves the broken node running."""
+    return rung.action is not Action.REPLACE or (seen.has_new_machine and not seen.is_broken_one_left)
+
+
+def _may_have_happened(rung: TriedStep) -> bool:
+    is_half = rung.action is Action.STOP_START and rung.result.outcome is Outcome.FAILED
+    return is_half or rung.result.outcome in _MAY_HAVE_HAPPENED

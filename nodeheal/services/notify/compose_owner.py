@@ -1,0 +1,198 @@
+"""Write the emails to the owner of a job: what became of it, what is lost, what happens next, what is needed."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from nodeheal.contract.notification import Notification
+from nodeheal.contract.steps import Decision
+from nodeheal.contract.vocabulary import Action, Family, Outcome, Phase
+from nodeheal.domain.faults.diagnosis import Fault
+from nodeheal.domain.humanize import lasting
+from nodeheal.domain.jobs.gang import first_failure
+from nodeheal.domain.jobs.job import Job, Run
+from nodeheal.domain.jobs.lost_work import lost_work_text
+from nodeheal.domain.jobs.owner import Owner
+from nodeheal.domain.recovery.incident import History
+from nodeheal.domain.recovery.progress import Progress
+from nodeheal.services.jobs.ask_for_checkpoint import ASKED
+from nodeheal.services.notify.compose import fit_subject, heading
+from nodeheal.services.notify.layout import field, paragraph, quoted
+
+NODES_NAMED = 8
+
+
+def nodes_in_words(run: Run) -> str:
+    """Where it runs: the first ranks' nodes by name."""
+    nodes = [task.node_id for task in run.tasks]
+    return ", ".join(nodes[:NODES_NAMED]) + (f" and {len(nodes) - NODES_NAMED} more" if nodes[NODES_NAMED:] else "")
+
+
+@dataclass(frozen=True)
+class About:
+    """A job and what a recovery has come to with it. `run`: the one that was stopped, or that runs now."""
+
+    owner: Owner
+    job: Job
+    run: Run
+    history: History
+    seen: Progress
+    fault: Fault
+    before: Run | None = None  # the run before that one
+    first_end_at: datetime | None = None  # of the run before, where a rank had ended by itself before anybody said so
+
+    @property
+    def is_the_programs(self) -> bool:
+        """Whether the fault is taken for the job's own: no node was taken out of service for it."""
+        return self.seen.isolation is None and self.fault.action is Action.RESTART_WORKLOAD
+
+
+def compose_stopped(about: About) -> Notification:
+    """It was stopped, and is to be brought back."""
+    following = "Then all ranks start again by themselves, from the last checkpoint, and you get another email."
+    body = [
+        *paragraph(f"your job {about.job.job_id} has stopped. {_what_broke(about)} {_why_all(about.run)}"),
+        "",
+        *field("Lost", f"what it had computed since its last checkpoint.{_asked(about.history)}"),
+        *field("Next", f"the node is repaired, or another one takes its place. {following}"),
+        *field("Needed", "nothing. Please do not start it yourself: two copies would write the same checkpoints."),
+    ]
+    return _letter(about, Phase.STOPPED, "has stopped: one of its nodes is being repaired", body)
+
+
+def compose_runs_again(about: About) -> Notification:
+    """All its ranks run."""
+    since = max(about.seen.restart.finished_at, about.run.started_at) if about.seen.restart else about.run.started_at
+    broke_at = about.history.incident.root.observed_at
+    down = lasting(since - min(broke_at, about.first_end_at or broke_at))
+    where = nodes_in_words(about.run)
+    lost = f"{lost_work_text(about.job, about.before, about.run)}."
+    lost += " Its log says at which step it goes on." if about.run.resumed_step is None else ""
+    told = f"your job {about.job.job_id} runs again since {since:%Y-%m-%d %H:%M:%S} UTC. It stood still for {down}. "
+    body = [
+        *paragraph(f"{told}It goes on {_from(about.run)}, as run {about.run.number}, on {where}."),
+        "",
+        *field("Why", f"{_what_broke(about)} {_what_was_done(about)}"),
+        *field("Lost", f"{lost}{_lost_with_the_host(about)}"),
+        *_needed_after_restart(about),
+    ]
+    return _letter(about, Phase.RUNS_AGAIN, "runs again, from its last checkpoint", body)
+
+
+def _from(run: Run) -> str:
+    """Where it goes on, as exactly as it is known."""
+    if not run.resumed_from:
+        return "from its last checkpoint"
+    return f"from {'' if run.resumed_step is None else f'step {run.resumed_step}, '}{run.resumed_from}"
+
+
+def compose_handed_over(about: About, decided: Decision) -> Notification:
+    """It is down, and no recovery brings it back."""
+    lost = "what it had computed since its last checkpoint; the checkpoints are as they were."
+    need = "nothing now: the operators have been told. They bring it back when it has enough healthy nodes."
+    if about.is_the_programs:
+        need = "look for the cause in your program first; then start it again. The operators have been told as well."
+    body = [
+        *paragraph(f"your job {about.job.job_id} is down, and nodeheal does not start it again. {_what_broke(about)}"),
+        "",
+        *field("Why", decided.reason),
+        *(quoted("Evidence", about.fault.event.evidence) if about.is_the_programs else []),
+        *field("Lost", f"{lost}{_lost_with_the_host(about)}"),
+        *field("Needed", need),
+    ]
+    return _letter(about, Phase.HANDED_OVER, "is down, and is not started again by itself", body)
+
+
+def _letter(about: About, phase: Phase, what: str, body: list[str]) -> Notification:
+    """One email a phase of a run, however many of its nodes fail and however often it is announced."""
+    job, incident = about.job, about.history.incident
+    greeting = [*paragraph(f"Hello {about.owner.name}," if about.owner.name else "Hello,"), ""]
+    ending = [
+        *field("Job", f"{job.job_id}, run {about.run.number}, in pool {incident.pool}"),
+        *field("Reference", incident.incident_id),
+    ]
+    return Notification(
+        key=f"owner/{job.job_id}/{about.run.number}/{phase}",
+        subject=fit_subject(f"{heading(about.history)} {job.job_id} {what}"),
+        body="\n".join([*greeting, *body, *ending]),
+        severity="INFO",
+        pool=incident.pool,
+        phase=phase,
+        job_id=job.job_id,
+        owner=about.owner.address,
+    )
+
+
+def _what_broke(about: About) -> str:
+    root, title = about.history.incident.root, about.fault.title
+    at = f"{root.observed_at:%Y-%m-%d %H:%M:%S} UTC"
+    if about.fault.is_by_hand:
+        return f"At {at} an operator took its node {root.node_id} in hand."
+    if about.is_the_programs:
+        broke = next(
+            (one for run in (about.run, about.before) if run is not None and (one := first_failure(run))), None
+        )
+        is_that = root.family is Family.task and broke is not None and broke.task.node_id == root.node_id
+        return (
+            f"At {at} its {broke.words}."
+            if broke and is_that
+            else f"At {at} its part on {root.node_id} broke off: {title}."
+        )
+    drill = " That is a drill: an operator has injected this fault." if about.history.is_drill else ""
+    return f"At {at} its node {root.node_id} broke down: {title}.{drill}"
+
+
+def _why_all(run: Run) -> str:
+    if len(run.tasks) == 1:
+        return "It cannot run there any more."
+    return f"It runs on {len(run.tasks)} nodes together and cannot go on without one of them, so all its ranks stop."
+
+
+def _asked(history: History) -> str:
+    is_asked = any(entry.entry_id.startswith(ASKED) for entry in history.timeline)
+    return " It was asked to write one just before, so that may be little." if is_asked else ""
+
+
+def _what_was_done(about: About) -> str:
+    if about.is_the_programs:
+        return "It was started again where it was."
+    if about.seen.has_moved_job:
+        return _why_moved(about)
+    if about.seen.replacement:
+        return f"{about.seen.replacement} has taken its place, after passing its diagnostics."
+    return f"The node {_healed_by(about.seen)}has passed its diagnostics since."
+
+
+def _why_moved(about: About) -> str:
+    """Who has taken the node's place, and why the job did not wait for it."""
+    before = {task.node_id for task in about.before.tasks} if about.before is not None else set()
+    new = [task.node_id for task in about.run.tasks if task.node_id not in before]
+    said = [t.decision.reason for t in about.history.turns if t.decision.is_move and t.decision.action is not None]
+    taken = f"{' and '.join(new)} has taken its place" if len(new) == 1 else "Other nodes have taken its place"
+    return f"{taken}, after passing diagnostics. {said[-1] if said else ''}".rstrip() + ("." if said else "")
+
+
+def _healed_by(seen: Progress) -> str:
+    """What was done to the node that runs it again. A rung that did not go through has healed nothing."""
+    last = seen.tried[-1] if seen.tried else None
+    if last is None or last.result.outcome is not Outcome.DONE:
+        return ""
+    if last.action is not Action.STOP_START:
+        return "was rebooted and "
+    first = "could not be mended by a reboot. It " if any(r.action is Action.REBOOT for r in seen.tried) else ""
+    return f"{first}was stopped and started, on another host, and "
+
+
+def _lost_with_the_host(about: About) -> str:
+    """What no checkpoint brings back: a stop takes the disks that belong to the host."""
+    node_id = about.history.incident.root.node_id
+    stops = [rung for rung in about.seen.tried if rung.action is Action.STOP_START]
+    is_stopped = any(rung.result.outcome is not Outcome.REFUSED for rung in stops)
+    is_gone = is_stopped or about.seen.has_new_machine
+    return f" What lay on the own disks (instance store) of {node_id} is gone." if is_gone else ""
+
+
+def _needed_after_restart(about: About) -> list[str]:
+    if not about.is_the_programs:
+        return field("Needed", "nothing.")
+    need = "nothing now. This kind of fault mostly comes from the program: if it comes again, look there."
+    return [*quoted("Evidence", about.fault.event.evidence), *field("Needed", need)]

@@ -1,0 +1,31 @@
+"""Write the email to the operators about an owner whom nodeheal cannot reach."""
+
+from nodeheal.contract.notification import Notification
+from nodeheal.contract.vocabulary import Phase
+from nodeheal.services.notify.compose import fit_subject
+from nodeheal.services.notify.layout import command, field, paragraph, quoted
+
+
+def compose_unconfirmed(lost: Notification) -> Notification:
+    """One for each job of an owner: what is for him goes nowhere. `lost`: the first that he did not get."""
+    owner, job_id = lost.owner or "nobody", lost.job_id or "a job"
+    told = (
+        f"{owner} owns {job_id} and does not hear of it: the address has not confirmed its subscription, or was never"
+    )
+    need = "have him look for AWS's email that asks for a confirmation, in his spam as well. To have it sent again:"
+    body = [
+        *paragraph(f"{told} subscribed. Until then, what nodeheal writes to it is lost, and you are told of this job."),
+        "",
+        *quoted("Lost", lost.subject),
+        *field("Needed", need),
+        command("nodeheal", "owners", "subscribe", owner),
+    ]
+    return Notification(
+        key=f"unconfirmed/{owner}/{job_id}",
+        subject=fit_subject(f"[nodeheal] {owner}, who owns {job_id}, does not hear of it: not confirmed"),
+        body="\n".join(body),
+        severity="INFO",
+        pool=lost.pool,
+        phase=Phase.NEWS,
+        job_id=lost.job_id,
+    )

@@ -1,0 +1,35 @@
+"""Ask a job that goes on training on a node with an early warning for a checkpoint now: the node may not last."""
+
+from datetime import timedelta
+
+from nodeheal.contract.steps import StepRequest
+from nodeheal.domain.recovery.incident import TimelineEntry
+from nodeheal.ports import Ports
+from nodeheal.services.jobs.runs import current_run
+
+WARNED = "checkpoint-early"
+
+
+def warn_job(request: StepRequest, ports: Ports) -> None:
+    """Where the decision says so: once for this fault and this run, however often it is waited. Never raises.
+
+    Nobody waits for it. The line in the timeline is written first: what a crash loses is one early checkpoint.
+    """
+    decided = request.decision
+    job, run = current_run(decided.job_id, ports)
+    if not decided.checkpoint_seconds or job is None or run is None or not run.is_running:
+        return
+    now = ports.clock()
+    told = f"{job.job_id} is asked for a checkpoint now: {decided.fault}"
+    entry = TimelineEntry(now, "progress", f"{WARNED}-{run.number}-{decided.fault[:80]}", told)
+    if not ports.incidents.append(request.incident_id, entry):
+        return
+    known = (ports.nodes.get(task.node_id) for task in run.tasks)
+    nodes = [node for node in known if node is not None]
+    try:
+        ports.commands.checkpoint(nodes, job.job_id, now + timedelta(seconds=decided.checkpoint_seconds))
+    except Exception as error:  # the job goes on as it is; only some steps of training are at stake
+        lost = f"{job.job_id} could not be asked for a checkpoint: {error}"[:500]
+        ports.incidents.append(
+            request.incident_id, TimelineEntry(now, "progress", f"{WARNED}-lost-{run.number}-{request.turn:04d}", lost)
+        )

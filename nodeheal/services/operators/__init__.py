@@ -1,0 +1,1 @@
+"""What people ask: approve, pause, release, retire, review, replay."""

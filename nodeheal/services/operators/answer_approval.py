@@ -1,0 +1,84 @@
+"""A human answers a question of nodeheal's: once, in time, and on the record."""
+
+from dataclasses import dataclass
+
+from nodeheal.domain.recovery.approval_links import Answer, Question
+from nodeheal.domain.recovery.incident import TimelineEntry
+from nodeheal.operations.approve import answer_id, find_question, recorded_answer
+from nodeheal.operations.engine import reconcile
+from nodeheal.ports import Ports
+from nodeheal.services.operators.describe_answer import why_paused
+
+_SAID = {Answer.approve: "approved", Answer.refuse: "refused"}
+
+
+@dataclass(frozen=True)
+class Answered:
+    """What became of an answer. `is_taken`: it was the first, and it counts."""
+
+    is_taken: bool
+    text: str
+
+
+def answer_approval(question: Question, answer: Answer, who: str, why: str, ports: Ports) -> Answered:
+    """Record the first answer and resume the workflow with it. Every later one is refused, and recorded as refused.
+
+    Raises NotFound for an incident that does not exist.
+    """
+    asked = find_question(question, ports)
+    if asked is None or asked.deadline_at <= ports.clock():
+        return _too_late(question, answer, who, ports)
+    said = f"{_SAID[answer]} by {who}{f': {why}' if why else ''}"
+    entry = TimelineEntry(ports.clock(), "answer", answer_id(question), said, answer.value)
+    is_new = ports.incidents.append(question.incident_id, entry)
+    first = recorded_answer(question, ports.incidents.history(question.incident_id)) or entry
+    is_first = is_new or first == entry  # a write whose answer was lost is repeated, and finds itself
+    # Also for a later answer: the first one may have been recorded by a call that died before it could resume.
+    was_waiting = reconcile(asked, ports)
+    if not is_first:
+        return _refuse(question, answer, who, f"it was answered before: {first.text}", ports)
+    if not was_waiting:
+        return _at_the_last_moment(question, entry, answer, who, ports)
+    return Answered(True, f"{said}{_but(question, answer, ports)}")
+
+
+def _but(question: Question, answer: Answer, ports: Ports) -> str:
+    """What keeps a yes from being carried out. It is on record, and whoever said it knows at once."""
+    paused = why_paused(ports.incidents.incident(question.incident_id), ports)
+    if answer is Answer.refuse or not paused:
+        return ""
+    return f"; but {paused}, so nothing is done: the incident goes to a human"
+
+
+def open_question(incident_id: str, ports: Ports) -> Question:
+    """What the incident asks now. Raises ValueError where it asks nothing, NotFound for an unknown incident."""
+    history = ports.incidents.history(incident_id)
+    question = Question(incident_id, history.incident.turn)
+    if find_question(question, ports) is None:
+        raise ValueError(f"{incident_id} waits for no approval; it is {history.incident.state}")
+    return question
+
+
+def _at_the_last_moment(question: Question, entry: TimelineEntry, answer: Answer, who: str, ports: Ports) -> Answered:
+    """The workflow has given up waiting, and looks for an answer once more before it concludes anything."""
+    result = ports.incidents.history(question.incident_id).turns[question.turn - 1].result  # the turn that has asked
+    if result is not None and result.reason != entry.text:
+        return _refuse(question, answer, who, "the workflow had given up waiting a moment before", ports)
+    asked = f"`nodeheal incidents show {question.incident_id}` says whether it came in time"
+    return Answered(True, f"{entry.text}, at the last moment: {asked}")
+
+
+def _too_late(question: Question, answer: Answer, who: str, ports: Ports) -> Answered:
+    history = ports.incidents.history(question.incident_id)
+    first = recorded_answer(question, history)
+    why = f"it was answered before: {first.text}" if first else "the time to answer is over"
+    return _refuse(question, answer, who, why, ports)
+
+
+def _refuse(question: Question, answer: Answer, who: str, why: str, ports: Ports) -> Answered:
+    """The refusal is part of the incident's story too."""
+    now = ports.clock()
+    text = f"an answer of {who} ({answer.value}) was refused: {why}"
+    entry_id = f"{answer_id(question)}-refused-{now:%Y%m%dT%H%M%S%f}"
+    ports.incidents.append(question.incident_id, TimelineEntry(now, "answer", entry_id, text))
+    return Answered(False, why)

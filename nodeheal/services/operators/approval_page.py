@@ -1,0 +1,106 @@
+"""The pages that a person sees behind the links of an approval email. Plain HTML, readable on a phone."""
+
+import re
+from base64 import b64decode
+from html import escape
+from urllib.parse import parse_qs
+
+from nodeheal.domain.recovery.approval_links import Answer
+from nodeheal.domain.recovery.incident import History
+from nodeheal.ports import Ports
+from nodeheal.services.operators.answer_approval import Answered
+from nodeheal.services.operators.describe_answer import describe_answer
+
+LONGEST_NAME, LONGEST_WHY = 80, 300
+# Both fields in an alphabet of which each character takes twelve in a form, and room for another page's habits.
+LONGEST_FORM, FIELDS = 8_192, 8
+FORM = "application/x-www-form-urlencoded"
+_CUT_SHORT = re.compile(r"%(?![0-9A-Fa-f]{2})")
+_TOO_LONG = "the form is too long: a name and a reason are all that is asked for"
+_UNREADABLE = "the form cannot be read: open the link again, and send the page's own form"
+_STYLE = (
+    "body{font:1.05rem/1.5 system-ui,sans-serif;max-width:38rem;margin:2rem auto;padding:0 1rem;color:#1a1a1a}"
+    "dt{color:#666;margin-top:.6rem}dd{margin:0}input{font:inherit;width:100%;box-sizing:border-box;padding:.5rem;"
+    "margin:.2rem 0 .8rem;border:1px solid #999;border-radius:.3rem}button{font:inherit;padding:.7rem 1.4rem;border:0;"
+    "border-radius:.3rem;color:#fff;background:#1457b8}.refuse{background:#a32020}"
+)
+_ASKED = {Answer.approve: ("Approve", "approve"), Answer.refuse: ("Refuse", "refuse")}
+
+
+def question(history: History, turn: int, answer: Answer, ports: Ports) -> str:
+    """What was asked in this turn, what the answer does, and the button that gives it."""
+    incident = history.incident
+    asked = history.turns[turn - 1].decision if 0 < turn <= len(history.turns) else None
+    word, style = _ASKED[answer]
+    does = describe_answer(asked, incident, ports)[answer] if asked else ""
+    facts = {
+        "Node": f"{incident.node_id} (pool {incident.pool})",
+        "Job": incident.job_id or "none of ours",
+        "What nodeheal would do, and why": asked.reason if asked else "",
+        f"What “{word}” does": does,
+        "Evidence": incident.root.evidence[:500],
+        "Incident": incident.incident_id,
+    }
+    rows = "".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in facts.items())
+    form = (
+        f'<form method="post"><label>Your name<input name="who" required maxlength="{LONGEST_NAME}"></label>'
+        f'<label>Why (goes on record)<input name="why" maxlength="{LONGEST_WHY}"></label>'
+        f'<button class="{style}">{word}</button></form>'
+    )
+    return _page(f"{word}?", f"<dl>{rows}</dl>{form}<p>Nothing has been decided yet.</p>")
+
+
+def outcome(answered: Answered) -> str:
+    """What became of the answer."""
+    title = "Thank you" if answered.is_taken else "Not counted"
+    return _page(title, f"<p>{escape(answered.text)}</p>")
+
+
+def refusal(why: str, title: str = "This link does nothing") -> str:
+    """A link that answers nothing, or a form that nobody can read."""
+    return _page(title, f"<p>{escape(why)}</p>")
+
+
+class FormRefused(ValueError):
+    """A form that the page did not send, or not like this; says why."""
+
+
+def read_form(content_type: str, body: str, *, is_base64: bool = False) -> tuple[str, str]:
+    """(who, why) of a form that was sent. Raises FormRefused for what no browser sends from our page."""
+    if content_type.partition(";")[0].strip().lower() != FORM:
+        raise FormRefused("send the form of the page that the link opens")
+    sent = _fields(_decoded(body) if is_base64 else body)
+    who = " ".join(sent.get("who", [""])[0].split())[:LONGEST_NAME]
+    if not who:
+        raise FormRefused("say who you are: the answer goes on record with a name")
+    return who, " ".join(sent.get("why", [""])[0].split())[:LONGEST_WHY]
+
+
+def _decoded(body: str) -> str:
+    """What API Gateway has wrapped."""
+    if len(body) > 2 * LONGEST_FORM:
+        raise FormRefused(_TOO_LONG)
+    try:
+        return b64decode(body, validate=True).decode("ascii")
+    except ValueError:  # no base64, or characters that a form never has: it spells them
+        raise FormRefused(_UNREADABLE) from None
+
+
+def _fields(form: str) -> dict[str, list[str]]:
+    if len(form) > LONGEST_FORM:
+        raise FormRefused(_TOO_LONG)
+    if _CUT_SHORT.search(form):
+        raise FormRefused(_UNREADABLE)
+    try:
+        return parse_qs(form, max_num_fields=FIELDS, errors="strict")
+    except ValueError:  # too many fields, or bytes that are no text
+        raise FormRefused(_UNREADABLE) from None
+
+
+def _page(title: str, content: str) -> str:
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>nodeheal: {escape(title)}</title><style>{_STYLE}</style></head>"
+        f"<body><h1>{escape(title)}</h1>{content}</body></html>"
+    )

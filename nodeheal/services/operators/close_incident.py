@@ -1,0 +1,79 @@
+"""A human's last word on an incident that was handed to them and whose node they need not give back."""
+
+from dataclasses import replace
+
+from nodeheal.contract.vocabulary import IncidentState
+from nodeheal.domain.errors import NotAccepted
+from nodeheal.domain.fleet.node import OUT_OF_SERVICE, Node
+from nodeheal.domain.fleet.unmanaged_tasks import tasks_not_restarted
+from nodeheal.domain.recovery.incident import Incident, TimelineEntry
+from nodeheal.ports import Ports
+from nodeheal.services.recovery.undo_isolation import undo_isolation
+
+CLOSED_BY_HAND = "closed-by-hand"
+
+
+def close_incident(incident_id: str, why: str, ports: Ports) -> bool:
+    """Write down that it is seen to. False: it was closed already, and nothing changed. Safe to repeat.
+
+    Raises NotFound for an unknown incident, ValueError for one that is under way or that keeps a node out of service,
+    NotAccepted when others write a node of it.
+    """
+    incident = ports.incidents.incident(incident_id)
+    if incident.state is IncidentState.CLOSED:
+        return False
+    if incident.state is not IncidentState.ESCALATED:
+        raise ValueError(
+            f"{incident_id} is {incident.state}, it has not ended: `nodeheal incidents show {incident_id}`"
+        )
+    nodes = _nodes_of(incident, ports)
+    for node_id in nodes:
+        _held(node_id, incident_id, ports)  # may raise: before any node is let go
+    # Let go first: a node that names a closed incident would hand its next fault to nobody.
+    for node_id in nodes:
+        _let_go(node_id, incident_id, ports)
+    write_closed(incident, CLOSED_BY_HAND, f"closed by hand: {why}", ports)
+    return True
+
+
+def write_closed(incident: Incident, entry_id: str, text: str, ports: Ports) -> None:
+    """Close it, with a line that says by whose word. When it ended, if it had, stays as it was."""
+    now, told = ports.clock(), f"{text}{_what_stays_down(incident, ports)}"
+    ports.incidents.append(incident.incident_id, TimelineEntry(now, "progress", entry_id, told))
+    ports.incidents.finish(replace(incident, state=IncidentState.CLOSED, closed_at=incident.closed_at or now))
+
+
+def _what_stays_down(incident: Incident, ports: Ports) -> str:
+    """Tasks of others that were stopped for it: its workflow would have started them again, and comes back no more."""
+    if incident.state is not IncidentState.ESCALATED:
+        return ""
+    down = tasks_not_restarted(ports.incidents.history(incident.incident_id).timeline)
+    return f"; stopped for it, and not started again: {', '.join(map(str, down))}" if down else ""
+
+
+def _nodes_of(incident: Incident, ports: Ports) -> list[str]:
+    """Its own node, and those that still name it: a workflow that broke off has let go of none."""
+    others = (node.node_id for node in ports.nodes.in_pool(incident.pool) if node.open_incident == incident.incident_id)
+    return list(dict.fromkeys([incident.node_id, *others]))
+
+
+def _held(node_id: str, incident_id: str, ports: Ports) -> Node | None:
+    """The node, if the incident still holds it. Raises ValueError where it keeps it out of service."""
+    node = ports.nodes.get(node_id)
+    if node is None or node.open_incident != incident_id:
+        return None
+    if node.state in OUT_OF_SERVICE:
+        how = f"`nodeheal nodes release {node_id}` or `nodeheal nodes retire {node_id}` closes it"
+        raise ValueError(f"{incident_id} keeps {node_id} {node.state}: {how}")
+    return node
+
+
+def _let_go(node_id: str, incident_id: str, ports: Ports) -> None:
+    """What a workflow that broke off has left on a node in service goes first, and the incident's name last."""
+    node = _held(node_id, incident_id, ports)
+    if node is None:
+        return
+    try:
+        undo_isolation(node, ports)
+    except NotAccepted as busy:
+        raise NotAccepted(f"{busy}; {incident_id} is not closed, try again") from busy

@@ -1,0 +1,79 @@
+"""Describes what an approval and a refusal do, for the person who answers: above all which work stops."""
+
+from dataclasses import replace
+
+from nodeheal.contract.steps import Decision
+from nodeheal.contract.vocabulary import Action
+from nodeheal.domain.fleet.node import OUT_OF_SERVICE
+from nodeheal.domain.jobs.job import Run
+from nodeheal.domain.recovery.approval_links import Answer
+from nodeheal.domain.recovery.decision_context import DecisionContext
+from nodeheal.domain.recovery.incident import Incident
+from nodeheal.domain.verbs import VERBS
+from nodeheal.ports import Ports
+from nodeheal.services.jobs.runs import current_run, may_write
+
+NODES_NAMED = 8
+_LOST = "What it has computed since its last checkpoint is lost;"
+
+
+def describe_answer(asked: Decision, incident: Incident, ports: Ports) -> dict[Answer, str]:
+    """Describes the effect of each answer in the present state of node and job."""
+    paused = why_paused(incident, ports)
+    held = f"Nothing while it lasts: {paused}. Else: " if paused else ""
+    return {Answer.approve: f"{held}{_of_yes(asked, incident, ports)}", Answer.refuse: _of_no(incident, ports)}
+
+
+def why_paused(incident: Incident, ports: Ports) -> str:
+    """Which pause keeps a yes from being carried out now, in words; empty: none."""
+    node, pool = ports.nodes.get(incident.node_id), ports.pools.get(incident.pool)
+    around = DecisionContext(pool=pool)
+    if node is not None:
+        around = replace(
+            around,
+            node_paused_until=node.paused_until,
+            node_paused_why=node.paused_why,
+            why_unproven=node.why_unproven(),
+        )
+    return around.why_paused(incident.node_id, ports.clock())
+
+
+def _of_yes(asked: Decision, incident: Incident, ports: Ports) -> str:
+    """What is done to the node, and to the gang that runs there now."""
+    _, run = current_run(incident.job_id, ports)
+    alive = [task.node_id for task in run.tasks if may_write(task, ports)] if run else []
+    does = VERBS[asked.action].on_yes if asked.action else "healed"
+    first = "" if _is_isolated(incident, ports) else "isolated, then "
+    is_jobs = asked.action is Action.RESTART_WORKLOAD
+    node = "No node is touched." if is_jobs else f"{incident.node_id} is {first}{does}."
+    if incident.job_id is None:
+        return f"{node} No job of ours runs on it."
+    if run is None or not alive:
+        return f"{node} No rank of {incident.job_id} is left to stop."
+    return f"{node} {_gang(incident.job_id, run, alive)} {_LOST} {_then(asked)}"
+
+
+def _of_no(incident: Incident, ports: Ports) -> str:
+    """What stays as it is."""
+    left = "stays isolated" if _is_isolated(incident, ports) else "stays in service, with whatever runs on it"
+    return f"{incident.node_id} {left}, and the incident goes to a human."
+
+
+def _is_isolated(incident: Incident, ports: Ports) -> bool:
+    node = ports.nodes.get(incident.node_id)
+    return node is not None and node.state in OUT_OF_SERVICE
+
+
+def _gang(job_id: str, run: Run, alive: list[str]) -> str:
+    """Which ranks stop, and where."""
+    nodes = list(dict.fromkeys(alive))
+    where = ", ".join(nodes[:NODES_NAMED]) + (f" and {len(nodes) - NODES_NAMED} more" if nodes[NODES_NAMED:] else "")
+    ranks = f"{len(alive)} of {len(run.tasks)} ranks" if len(alive) < len(run.tasks) else f"All {len(alive)} ranks"
+    return f"{ranks} of {job_id} (run {run.number}, since {run.started_at:%Y-%m-%d %H:%M} UTC) stop, on {where}."
+
+
+def _then(asked: Decision) -> str:
+    if asked.action is Action.ISOLATE:
+        return "nobody starts it again by himself."
+    when = "at once" if asked.action is Action.RESTART_WORKLOAD else "when the node is healed, or another has its place"
+    return f"it starts again from there {when}."

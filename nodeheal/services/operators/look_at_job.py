@@ -1,0 +1,83 @@
+"""Everything that is known of one job, for a person who asks."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from nodeheal.contract.vocabulary import IncidentState
+from nodeheal.domain.errors import NotFound
+from nodeheal.domain.jobs.checkpoint_advice import Advice, advice_of
+from nodeheal.domain.jobs.job import Job, Run
+from nodeheal.domain.recovery.incident import Incident
+from nodeheal.ports import Ports
+from nodeheal.services.jobs.job_line import Standing, stands_before
+from nodeheal.services.jobs.pool_failures import lived_beside
+from nodeheal.services.operators.review_incidents import list_incidents
+
+RUNS_SHOWN = 5
+# How a run's reason begins that is the first one of a submission; the others were restarts, each for an incident.
+_FIRST = "run_job "
+_SKEW = timedelta(minutes=5)
+
+
+@dataclass(frozen=True)
+class RestartsUsed:
+    """How often it was restarted since it was submitted, and within its window."""
+
+    total: int
+    in_window: int
+
+
+@dataclass(frozen=True)
+class JobView:
+    """`runs`: the newest ones, oldest first. `incidents`: those of this submission, newest first."""
+
+    job: Job
+    runs: tuple[Run, ...]
+    incidents: tuple[Incident, ...]
+    restarts: RestartsUsed
+    advice: Advice  # and the account of its time that it rests on
+    ahead: tuple[Standing, ...] = ()  # who gets nodes before it, where it waits for some
+
+    @property
+    def run(self) -> Run | None:
+        """The newest run of this submission."""
+        return next((run for run in self.runs if run.number == self.job.current_run), None)
+
+    @property
+    def working(self) -> Incident | None:
+        """The incident that may be bringing it back now."""
+        return next((incident for incident in self.incidents if incident.is_under_way), None)
+
+
+def find_job(job_id: str, ports: Ports) -> Job:
+    """The job. Raises NotFound."""
+    job = ports.jobs.get(job_id)
+    if job is None:
+        raise NotFound(f"no job {job_id} is known; see `nodeheal jobs list`")
+    return job
+
+
+def look_at_job(job_id: str, ports: Ports) -> JobView:
+    """Raises NotFound."""
+    job = find_job(job_id, ports)
+    runs = ports.jobs.runs(job_id)
+    since = job.submitted_at or (runs[0].started_at if runs else ports.clock())
+    found = list_incidents(ports, [job.pool], list(IncidentState), since - _SKEW)
+    incidents = tuple(incident for incident in found if incident.job_id == job_id)
+    now = ports.clock()
+    advice = advice_of(job, runs, incidents, now, lived_beside(job, ports))
+    ahead = tuple(stands_before(job, ports))
+    return JobView(job, tuple(runs[-RUNS_SHOWN:]), incidents, _used(job, runs, since, now), advice, ahead)
+
+
+def list_jobs(pools: Sequence[str], ports: Ports) -> list[Job]:
+    """The jobs of these pools: those that live first, then by name."""
+    found = [job for pool in pools for job in ports.job_notes.in_pool(pool)]
+    return sorted(found, key=lambda job: (job.is_over, job.job_id))
+
+
+def _used(job: Job, runs: Sequence[Run], since: datetime, now: datetime) -> RestartsUsed:
+    began = [run.started_at for run in runs if run.started_at >= since and not run.why.startswith(_FIRST)]
+    window = timedelta(seconds=job.restarts.window_seconds)
+    return RestartsUsed(len(began), sum(at > now - window for at in began))

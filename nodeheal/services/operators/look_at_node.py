@@ -1,0 +1,71 @@
+"""Everything that an operator may want to know of one node, read together."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from nodeheal.contract.vocabulary import Action, IncidentState, NodeState
+from nodeheal.domain.errors import NotFound
+from nodeheal.domain.fleet.liveness import apply_heartbeat
+from nodeheal.domain.fleet.node import OUT_OF_SERVICE, Node
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.recovery.decision_context import node_scope
+from nodeheal.operations.isolate import DRAINED
+from nodeheal.ports import Ports
+from nodeheal.services.operators.review_incidents import list_incidents
+from nodeheal.services.recovery.pool_size import slots_of
+from nodeheal.services.steps import node_of
+
+HANDED_OVER_LOOKED_UP = timedelta(days=30)
+
+
+@dataclass(frozen=True)
+class NodeView:
+    """A node with what surrounds it. `since`: None where nobody has written down when the state began.
+
+    `handed_over`: the incidents of late that a human has and has not closed.
+    """
+
+    node: Node
+    since: datetime | None
+    attempts_left: dict[Action, int]
+    has_slot: bool
+    slots_held: int
+    slots: int
+    handed_over: tuple[str, ...] = ()
+
+
+def look_at_node(node_id: str, ports: Ports, policy: RecoveryPolicy) -> NodeView:
+    """The node as it is now, measured by this policy. Raises NotFound."""
+    node = node_of(node_id, ports)
+    node = apply_heartbeat(node, ports.heartbeats.of(node.instance_id), ports.clock())
+    holders = ports.pools.holders(node.pool)
+    not_its = {Action.RESTART_WORKLOAD}  # counted for the job, not for the node
+    if not policy.pool(node.pool).stop_start:
+        not_its.add(Action.STOP_START)
+    limits = {action: limit for action, limit in policy.limits.items() if action not in not_its}
+    spent = ports.attempts.spent(node_scope(node_id), *limits.values())
+    left = {action: max(0, limit.limit - spent[limit.group]) for action, limit in limits.items()}
+    slots = slots_of(node.pool, ports, policy)
+    theirs = _handed_over(node, ports)
+    return NodeView(node, _since(node, ports), left, node_id in holders, len(holders), slots, theirs)
+
+
+def _handed_over(node: Node, ports: Ports) -> tuple[str, ...]:
+    found = list_incidents(ports, [node.pool], [IncidentState.ESCALATED], ports.clock() - HANDED_OVER_LOOKED_UP)
+    return tuple(incident.incident_id for incident in found if incident.node_id == node.node_id)
+
+
+def _since(node: Node, ports: Ports) -> datetime | None:
+    """When the state began. The incident that isolated a node knows; a proven node has its proof."""
+    if node.state in (NodeState.HEALTHY, NodeState.PROBATION):
+        return node.healthy_since
+    if node.open_incident is None:
+        return None
+    try:
+        history = ports.incidents.history(node.open_incident)
+    except NotFound:
+        return None
+    if node.state not in OUT_OF_SERVICE:
+        return history.incident.opened_at
+    drained = [entry.at for entry in history.timeline if entry.entry_id.startswith(f"{DRAINED}-")]
+    return drained[-1] if drained else None

@@ -1,0 +1,97 @@
+"""A human's last word on a node that nodeheal has taken out of service: back to work, or away for good."""
+
+from dataclasses import replace
+
+from nodeheal.contract.vocabulary import IncidentState, NodeState
+from nodeheal.domain.errors import NotAccepted
+from nodeheal.domain.fleet.node import OUT_OF_SERVICE, Node, moved
+from nodeheal.domain.recovery.approval_links import Question
+from nodeheal.operations.approve import find_question
+from nodeheal.operations.engine import reconcile
+from nodeheal.ports import Ports
+from nodeheal.services.jobs.job_nodes import nodes_it_has
+from nodeheal.services.operators.close_incident import write_closed
+from nodeheal.services.recovery.undo_isolation import incident_of, is_a_humans, is_left_isolated, undo_isolation
+from nodeheal.services.recovery.wait_for_news import bring_news
+from nodeheal.services.steps import SAVE_TRIES, clear_if_owner, node_of
+
+
+def release_node(node_id: str, why: str, ports: Ports, *, retire: bool = False) -> Node:
+    """Free the node, its slot of the budget and its incident. Only what nodeheal did is undone.
+
+    Written first and switched on then: a node takes work only when it is known to be in service. Where it broke off
+    between, the repeated call goes on: a node that names what a human has seen to is not done yet.
+
+    Raises NotFound for an unknown node, ValueError for one that is in service, NotAccepted when others write it.
+    """
+    node = node_of(node_id, ports)
+    if is_left_isolated(node, ports) and retire is (node.state is NodeState.RETIRED):
+        return _finish(node, why, ports)
+    _must_be_idle(node, ports)
+    for _ in range(SAVE_TRIES):
+        node = node_of(node_id, ports)
+        freed = _freed(node, why, retire, ports)  # may raise: before anything is undone
+        named = node.open_incident if is_a_humans(node, ports) else None  # what lives finds its node gone
+        if ports.nodes.save(replace(freed, open_incident=named, healthy_since=ports.clock())):
+            return _finish(node, why, ports)
+    raise NotAccepted(f"{node_id} is being written by others; it is out of service still, try again")
+
+
+def _finish(node: Node, why: str, ports: Ports) -> Node:
+    """All that follows from the node's being written as in service, or retired. `node`: with the incident's name."""
+    _let_go_of_stand_ins(node, ports)
+    after = undo_isolation(node, ports)
+    _close(node, why, ports)
+    wake_its_workflow(node, ports)
+    return after
+
+
+def _must_be_idle(node: Node, ports: Ports) -> None:
+    """Raises ValueError while a recovery is at work on the node: it would reboot or replace what has been given back.
+
+    One that only waits may be overtaken: it finds the node gone when it wakes.
+    """
+    incident = incident_of(node, ports)
+    if incident is not None and incident.state is IncidentState.OPEN and incident.turn:
+        told = f"{incident.incident_id} is at work on {node.node_id}; wait until it has ended"
+        raise ValueError(f"{told}: `nodeheal incidents show {incident.incident_id}`")
+
+
+def _freed(node: Node, why: str, retire: bool, ports: Ports) -> Node:
+    """The node with nothing of ours on it, but for a job that goes on there, or will. Raises ValueError."""
+    is_suspect = node.state is NodeState.SUSPECT and node.open_incident is None  # a stand-in that proved nothing
+    if node.state not in OUT_OF_SERVICE and not is_suspect:
+        raise ValueError(f"{node.node_id} is {node.state}: nodeheal has not taken it out of service")
+    quarantined = node if is_suspect else moved(node, NodeState.QUARANTINED, why, ports.clock())
+    freed = moved(quarantined, NodeState.RETIRED if retire else NodeState.HEALTHY, why, ports.clock())
+    job = ports.jobs.get(node.job_id) if node.job_id is not None and not retire else None
+    goes_on = job is not None and node.node_id in nodes_it_has(job, ports)
+    return replace(freed, open_incident=None, job_id=node.job_id if goes_on else None)
+
+
+def _let_go_of_stand_ins(node: Node, ports: Ports) -> None:
+    """What an incident that broke off has claimed: nobody else would ever free it."""
+    if not is_a_humans(node, ports):
+        return  # its workflow lives, and lets go of them itself
+    for other in ports.nodes.in_pool(node.pool):
+        if other.node_id == node.node_id or other.open_incident != node.open_incident:
+            continue
+        clear_if_owner(ports, other.node_id, open_incident=node.open_incident)
+
+
+def _close(node: Node, why: str, ports: Ports) -> None:
+    incident = incident_of(node, ports)
+    if incident is not None:
+        entry_id = f"released-{ports.clock():%Y%m%dT%H%M%S}"
+        write_closed(incident, entry_id, f"{node.node_id} given back by hand: {why}", ports)
+
+
+def wake_its_workflow(node: Node, ports: Ports) -> None:
+    """Let what waits for something see that the node is gone, and end now: not at its deadline, hours later."""
+    incident = incident_of(node, ports)
+    if incident is None:
+        return
+    bring_news(incident.incident_id, ports)
+    asked = find_question(Question(incident.incident_id, incident.turn), ports)
+    if asked is not None:
+        reconcile(asked, ports)

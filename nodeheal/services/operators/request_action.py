@@ -1,0 +1,67 @@
+"""An operator asks for something by hand: a health event like any other, so that workflow, ledger and audit are too."""
+
+from uuid import uuid4
+
+from nodeheal.contract.health_event import EVIDENCE_BYTES, HealthEvent
+from nodeheal.contract.names import OPERATOR_REQUEST
+from nodeheal.contract.vocabulary import Action, Family, NodeState, Provider, Verdict
+from nodeheal.domain.errors import NotFound
+from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.recovery.incident import incident_id_of
+from nodeheal.ports import Ports
+from nodeheal.services.intake.finding_about import finding_about
+from nodeheal.services.steps import node_of
+
+
+def taken_by(request: HealthEvent, ports: Ports) -> str | None:
+    """The incident that has taken the request: its own, or one that came before it. None: it has not arrived yet."""
+    own = incident_id_of(request)
+    node = node_of(request.node_id, ports)
+    for incident_id in (own, node.open_incident):
+        if incident_id is not None and _holds(request, incident_id, ports):
+            return incident_id
+    return None
+
+
+def _holds(request: HealthEvent, incident_id: str, ports: Ports) -> bool:
+    try:
+        return any(event.event_id == request.event_id for event in ports.incidents.history(incident_id).events)
+    except NotFound:
+        return False
+
+
+def _has_stand_in(node: Node, ports: Ports) -> bool:
+    now = ports.clock()
+    return any(other.node_id != node.node_id and other.is_available(now) for other in ports.nodes.in_pool(node.pool))
+
+
+def request_action(node_id: str, action: Action, why: str, ports: Ports) -> HealthEvent:
+    """The event that asks for it. Raises NotFound for an unknown node, ValueError for one that is busy or lifeless."""
+    node = node_of(node_id, ports)
+    if node.state is NodeState.RETIRED:
+        raise ValueError(f"{node_id} is retired")
+    if node.state is NodeState.UNENROLLED:
+        raise ValueError(f"{node_id} is not enrolled: see `nodeheal nodes enroll --help`")
+    if not node.has_reported:
+        raise ValueError(f"{node_id} is enrolled, but its agent has never been heard: nothing it does could be proven")
+    if node.open_incident is not None:
+        raise ValueError(f"{node_id} has an open incident, {node.open_incident}: see `nodeheal incidents show`")
+    if action is Action.REPLACE and node.provider is Provider.hybrid and not _has_stand_in(node, ports):
+        # Machines of EC2 are made; of all others there is one only if it is there, and this one may be the last.
+        raise ValueError(
+            f"pool {node.pool} has no free node that could take the place of {node_id}: add one, or isolate it"
+        )
+    event_id = f"by-hand-{uuid4().hex}"
+    return finding_about(
+        node,
+        event_id,
+        ports.clock(),
+        source="operator",
+        family=Family.host,
+        code=OPERATOR_REQUEST,
+        subcode=action.value,
+        component=event_id,  # each request is its own: the second one is no repeat of the first
+        verdict=Verdict.FAILED,
+        suggested_action=action,
+        evidence=why[:EVIDENCE_BYTES],
+    )

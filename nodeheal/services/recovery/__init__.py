@@ -1,0 +1,1 @@
+"""Steps of an incident's recovery, and what the pool lends them: slots, attempts, machines."""

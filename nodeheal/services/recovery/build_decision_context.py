@@ -1,0 +1,162 @@
+"""Gathers the facts that a decision needs from outside its incident."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from nodeheal.contract.steps import Reservation
+from nodeheal.contract.vocabulary import Action, JobState, Outcome, Step
+from nodeheal.domain.fleet.node import OUT_OF_SERVICE, Node, PastRecovery
+from nodeheal.domain.jobs.job import Job, Run
+from nodeheal.domain.jobs.restarts import is_limit_of_lone_hangs, own_limits
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.recovery.decision_context import DecisionContext, accelerator_scope, job_scope, node_scope
+from nodeheal.domain.recovery.incident import History, Incident
+from nodeheal.domain.verbs import ESCALATION_STEPS
+from nodeheal.ports import Ports
+from nodeheal.services.intake.hangs import seen_hanging_by
+from nodeheal.services.jobs.job_nodes import stand_ins, unproven_stand_ins
+from nodeheal.services.jobs.runs import current_run, has_rebooted_since
+from nodeheal.services.recovery.pool_size import size_of
+from nodeheal.services.steps import node_of
+
+TIMES_USED = 5  # of the newest: what took long last year says little of today
+
+
+def build_decision_context(history: History, ports: Ports, policy: RecoveryPolicy) -> History:
+    """Returns the history with the decision context as it is now."""
+    incident = history.incident
+    node = node_of(incident.node_id, ports)
+    rules, at = policy.correlation, incident.root.observed_at
+    own = timedelta(seconds=max(rules.repeat_window_seconds, rules.other_job_window_seconds))
+    others = timedelta(seconds=max(rules.window_seconds, policy.breaker.window_seconds))
+    sightings = tuple(ports.nodes.sightings(node.node_id, at - own, node.pool, at - others))
+    job, run = current_run(incident.job_id, ports)
+    is_crowd = len({sighting.node_id for sighting in sightings}) >= policy.breaker.min_nodes
+    pool = ports.pools.get(node.pool)
+    limits = own_limits(job, seen_hanging_by(history)) if job else ()
+    context = DecisionContext(
+        provider=node.provider,
+        # Asked for only where it can matter: where nobody has counted, listing 10,000 nodes takes a second.
+        pool_nodes=size_of(pool, ports) if is_crowd else 0,
+        boot_id=node.boot_id,
+        booted_at=node.booted_at,
+        agent_since=node.agent_since,
+        healthy_since=node.healthy_since,
+        job_is_running=_runs(job, run, incident, ports),
+        is_job_broken=_is_broken(job, run, node),
+        run_started_at=run.started_at if run else None,
+        recoveries=node.recoveries,
+        spent=_spent(history, node, limits, ports, policy),
+        observations=sightings,
+        is_released_or_retired=node.open_incident != incident.incident_id,
+        pool=pool,
+        job_limits=limits,
+        **_ways_out(history, job, run, ports, policy),
+        node_paused_until=node.paused_until,
+        node_paused_why=node.paused_why,
+        why_unproven=node.why_unproven(),
+    )
+    return replace(history, context=context)
+
+
+def _ways_out(
+    history: History, job: Job | None, run: Run | None, ports: Ports, policy: RecoveryPolicy
+) -> dict[str, Any]:
+    """Where the job could go on, and how long recoveries take here. Asked when its gang has stopped, and again only
+    when a rung has not helped: in a large pool the answer takes a while."""
+    if job is None or job.is_over or run is None or not run.has_ended or not _may_move(history):
+        return {}
+    known, gang = list(ports.nodes.in_pool(job.pool)), {task.node_id for task in run.tasks}
+    # Every place of a broken node is to be filled: one node is proven for that, and not several.
+    places = max(1, sum(node.node_id in gang and node.state in OUT_OF_SERVICE for node in known))
+    ready = len(stand_ins(job, ports))
+    is_one_short = ready + 1 == places
+    free = unproven_stand_ins(job, ports) if is_one_short else []
+    # The list lags: who has just been claimed to take the broken node's place may stand there as a free one.
+    own = {turn.result.replacement_node_id for turn in history.turns if turn.result is not None}
+    free = [node for node in free if node.node_id not in own and not policy.why_opted_out(node.node_id)]
+    return {
+        "free_nodes": ready if ready >= places else 0,
+        "stand_in": free[0].node_id if free else "",
+        **_times([one for node in known for one in node.recoveries]),
+    }
+
+
+def _times(past: Sequence[PastRecovery]) -> dict[str, Any]:
+    """What the newest recoveries took, by what brought the node back, and their diagnoses."""
+    newest = sorted(past, key=lambda one: one.opened_at, reverse=True)
+    took = {
+        rung: [one.seconds for one in newest if one.rung is rung and one.seconds is not None]
+        for rung in ESCALATION_STEPS
+    }
+    proofs = [one.proof_seconds for one in newest if one.proof_seconds is not None]
+    return {
+        "recovery_seconds": {rung: tuple(seconds[:TIMES_USED]) for rung, seconds in took.items()},
+        "proof_seconds": tuple(proofs[:TIMES_USED]),
+    }
+
+
+def _may_move(history: History) -> bool:
+    """Whether its node has just been isolated, or what was tried for it has not helped; never after a move."""
+    last = history.turns[-1] if history.turns else None
+    if last is None or last.decision.step is Step.ISOLATE:
+        return last is not None
+    has_moved = any(t.decision.is_move for t in history.turns if t.decision.step is Step.RESTART_WORKLOAD)
+    if last.decision.step is Step.FREEZE_EVIDENCE:
+        return not has_moved  # nothing was tried yet
+    has_failed = last.result is not None and last.result.outcome is not Outcome.DONE
+    tries = (Step.REBOOT, Step.DIAGNOSE, Step.REPLACE)
+    return not has_moved and last.decision.step in tries and (has_failed or last.decision.is_move)
+
+
+def is_running(incident: Incident, ports: Ports) -> bool:
+    """Whether the incident's job runs, or is about to run again: a recovery of another of its nodes has stopped it."""
+    return _runs(*current_run(incident.job_id, ports), incident, ports)
+
+
+def _is_broken(job: Job | None, run: Run | None, node: Node) -> bool:
+    """Whether the run is short of a rank: one has failed, or cannot have outlived its boot of this node."""
+    if job is None or run is None or job.is_over:
+        return False
+    lost = (task for task in run.tasks if task.node_id == node.node_id and has_rebooted_since(task, node))
+    failed = (task for task in run.tasks if task.has_stopped)
+    return any(not task.has_succeeded for task in (*lost, *failed))
+
+
+def _runs(job: Job | None, run: Run | None, incident: Incident, ports: Ports) -> bool:
+    if job is None or run is None or job.state is JobState.COMPLETED:
+        return False
+    if not run.has_ended:
+        return True
+    gang = (ports.nodes.get(task.node_id) for task in run.tasks)
+    others = {node.open_incident for node in gang if node is not None} - {None, incident.incident_id}
+    return any(_may_relaunch(other, ports) for other in sorted(map(str, others)))
+
+
+def _may_relaunch(incident_id: str, ports: Ports) -> bool:
+    """Whether an open incident may still bring its job back: it has not ended, and does not itself wait for the job."""
+    history = ports.incidents.history(incident_id)
+    last = history.turns[-1].decision if history.turns else None
+    return history.incident.is_under_way and (last is None or last.step is not Step.WAIT)
+
+
+def _spent(
+    history: History, node: Node, own: tuple[Reservation, ...], ports: Ports, policy: RecoveryPolicy
+) -> dict[tuple[str, Action], int]:
+    """What the ledger holds for the node, for each accelerator that was named, for the job, and for lone hangs."""
+    serials = sorted({event.component_serial for event in history.events if event.component_serial})
+    has_stop_start = policy.pool(node.pool).stop_start
+    rungs = [rung for rung in ESCALATION_STEPS if rung is not Action.STOP_START or has_stop_start]
+    limits = {node_scope(node.node_id): [policy.limits[rung] for rung in rungs]}
+    of_accelerators = [
+        policy.accelerator_limits[rung] for rung in ESCALATION_STEPS if rung in policy.accelerator_limits
+    ]
+    if of_accelerators:
+        limits |= {accelerator_scope(serial): of_accelerators for serial in serials}
+    if history.incident.job_id:
+        limits[job_scope(history.incident.job_id)] = [policy.limits[Action.RESTART_WORKLOAD]]
+    limits |= {one.scope: [one.limit] for one in own if is_limit_of_lone_hangs(one)}
+    spent = {scope: ports.attempts.spent(scope, *which) for scope, which in limits.items()}
+    return {(scope, group): count for scope, counts in spent.items() for group, count in counts.items()}

@@ -1,0 +1,105 @@
+"""Record how the last step went, then ask the core for the next one."""
+
+from dataclasses import replace
+
+from nodeheal.contract.names import INCIDENT_WAITING
+from nodeheal.contract.results import StepResult
+from nodeheal.contract.steps import DecideRequest, Decision, StepRequest
+from nodeheal.contract.vocabulary import IncidentState, Step
+from nodeheal.domain.errors import NotAccepted
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.recovery.confirmation import is_unclear
+from nodeheal.domain.recovery.decide import decide
+from nodeheal.domain.recovery.guardrails import breaker_cause
+from nodeheal.domain.recovery.incident import History, TimelineEntry, Turn, decision_entry, result_entry
+from nodeheal.domain.recovery.progress import read_progress
+from nodeheal.operations.engine import conclude
+from nodeheal.ports import Ports
+from nodeheal.services.jobs.job_stand_in import let_go_of_stand_ins
+from nodeheal.services.notify.compose_waiting import compose_waiting
+from nodeheal.services.notify.notify_job_owner import notify_owner_of_step
+from nodeheal.services.operators.operator_guardrails import trip_breaker
+from nodeheal.services.recovery.build_decision_context import build_decision_context
+from nodeheal.services.recovery.look_at_replacement import look_at_replacement
+from nodeheal.services.steps import node_of
+
+
+def decide_next_step(request: DecideRequest, ports: Ports, policy: RecoveryPolicy) -> Decision:
+    """The decision of this turn. Asked again for the same turn, it answers the same: what was decided is written."""
+    history = ports.incidents.history(request.incident_id)
+    if len(history.turns) > request.turn:
+        return history.turns[request.turn].decision
+    request = _witnessed(_looked(request, history, ports), history, ports)
+    entries, history = _with_result(request, history)
+    notify_owner_of_step(history, request.result, ports, policy)
+    if read_progress(history, policy).stand_in_failed:
+        let_go_of_stand_ins(history, ports, policy)  # before it could be taken for a spare of this incident
+    decision, has_tripped = _decide(history, ports, policy)
+    entries.append(decision_entry(request.turn, decision, ports.clock()))
+    state = IncidentState.WAITING if decision.step is Step.WAIT else IncidentState.OPEN
+    if history.incident.state is IncidentState.CLOSED:
+        state = IncidentState.CLOSED  # by a human's release: it only has to end
+    if not ports.incidents.advance(replace(history.incident, turn=request.turn + 1, state=state), entries):
+        raise NotAccepted(f"turn {request.turn} of {request.incident_id} is being decided elsewhere")
+    if has_tripped:
+        _page(history, decision, ports)
+    return decision
+
+
+def _page(history: History, decision: Decision, ports: Ports) -> None:
+    """Whoever opens the breaker says so at once. Each wait for it says so again, and that is one email: were this one
+    lost, the first wait would make up for it.
+    """
+    told = compose_waiting(history, decision, ports.clock(), ports.reading)
+    if told is not None:
+        ports.messenger.announce(INCIDENT_WAITING, told)
+
+
+def _decide(history: History, ports: Ports, policy: RecoveryPolicy) -> tuple[Decision, bool]:
+    """The decision, and whether it came with the breaker's opening.
+
+    Where so many nodes fail for one cause that the breaker must open, it is open before anything is decided.
+    """
+    seen = build_decision_context(history, ports, policy)
+    cause = breaker_cause(seen, policy, ports.clock())
+    if cause is not None:
+        found = seen.context.pool
+        now = trip_breaker(found.name, cause.text, ports, found)
+        seen = replace(seen, context=replace(seen.context, pool=now))
+    return decide(seen, policy, ports.clock()), cause is not None
+
+
+def _looked(request: DecideRequest, history: History, ports: Ports) -> DecideRequest:
+    """A step whose answer did not come in time is looked at once: events get lost, and it may have worked."""
+    if request.result is not None or not history.turns:
+        return request
+    asked = StepRequest(incident_id=request.incident_id, turn=request.turn, decision=history.turns[-1].decision)
+    return request.model_copy(update={"result": observe_outcome(asked, ports)})
+
+
+def observe_outcome(request: StepRequest, ports: Ports) -> StepResult:
+    """What has become of a step whose answer did not come. UNKNOWN where nothing can be told."""
+    if request.decision.step is Step.REPLACE:
+        return look_at_replacement(request, ports)
+    return conclude(request, ports)
+
+
+def _witnessed(request: DecideRequest, history: History, ports: Ports) -> DecideRequest:
+    """Where the node has not answered, the result says who else reports it down. It is kept with the incident."""
+    result = request.result
+    if result is None or not history.turns or not is_unclear(history.turns[-1].decision, result):
+        return request
+    down = [answer for answer in ports.witnesses.ask(node_of(result.node_id, ports)) if answer.is_up is False]
+    if not down:
+        return request
+    told = "; ".join(f"{answer.witness}: {answer.text}" for answer in down)
+    known = {"down_reported_by": told, "reason": f"{result.reason}; {told}"}
+    return request.model_copy(update={"result": result.model_copy(update=known)})
+
+
+def _with_result(request: DecideRequest, history: History) -> tuple[list[TimelineEntry], History]:
+    if request.result is None or not history.turns:
+        return [], history
+    last = request.turn - 1
+    told = Turn(history.turns[-1].decision, request.result)
+    return [result_entry(last, request.result)], replace(history, turns=(*history.turns[:-1], told))

@@ -1,0 +1,166 @@
+"""End an incident: write how it ended, let go of the nodes, wake who waits, tell people."""
+
+from dataclasses import replace
+
+from nodeheal.contract.names import INCIDENT_CLOSED, INCIDENT_ESCALATED, OPERATOR_REQUEST
+from nodeheal.contract.notification import Notification
+from nodeheal.contract.results import StepResult
+from nodeheal.contract.steps import Decision, StepRequest
+from nodeheal.contract.vocabulary import Ending, IncidentState, JobState, NodeState, Outcome, Step
+from nodeheal.domain.errors import NotAccepted
+from nodeheal.domain.faults.correlation import is_dropped_by_reset
+from nodeheal.domain.faults.diagnosis import was_fault_of_job
+from nodeheal.domain.fleet.node import OUT_OF_SERVICE, Node, PastRecovery, moved
+from nodeheal.domain.fleet.unmanaged_tasks import stopped_tasks
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.recovery.incident import History, Incident, Turn, fingerprint
+from nodeheal.domain.recovery.progress import Progress, read_progress
+from nodeheal.ports import Ports
+from nodeheal.services.jobs.job_nodes import call_next_job
+from nodeheal.services.jobs.job_stand_in import let_go_of_claims, let_go_of_stand_ins
+from nodeheal.services.jobs.runs import current_run
+from nodeheal.services.jobs.watch_gang import tell_watch
+from nodeheal.services.notify.compose import compose
+from nodeheal.services.notify.compose_dropped import compose_dropped
+from nodeheal.services.notify.notify_job_owner import notify_owner_of_ending
+from nodeheal.services.recovery.build_decision_context import is_running
+from nodeheal.services.recovery.new_node_places import free_place
+from nodeheal.services.recovery.queue import wake_for_free_slots
+from nodeheal.services.recovery.unmanaged_tasks import restart_unmanaged_tasks
+from nodeheal.services.recovery.wait_for_news import bring_news
+from nodeheal.services.steps import SAVE_TRIES, node_of, result_of
+
+
+def end_incident(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> StepResult:
+    """End it as the decision says. A node that we took out of service and nothing has proven stays quarantined.
+
+    Each part may be repeated after a crash; the email comes last and is folded."""
+    ending = request.decision.ending
+    if ending is None:
+        raise ValueError(f"{request.decision.step} of {request.incident_id} does not say how it ends")
+    is_handed_over = ending is Ending.HANDED_TO_A_HUMAN
+    state = IncidentState.ESCALATED if is_handed_over else IncidentState.CLOSED
+    history = ports.incidents.history(request.incident_id)
+    seen = read_progress(history, policy)
+    decided = request.decision
+    restarted = restart_unmanaged_tasks(request, history, seen, ports)
+    decided = decided.model_copy(update={"reason": decided.reason + restarted})
+    closed = replace(history.incident, state=state, ending=ending, summary=decided.reason, closed_at=ports.clock())
+    if history.incident.ending is None:
+        ports.incidents.finish(closed)
+    # From the history, and not from the pool's list, which lags: a spare that is forgotten is never free again.
+    spares = {turn.result.replacement_node_id for turn in history.turns if turn.result} - {None, closed.node_id}
+    job = ports.jobs.get(closed.job_id) if closed.job_id else None
+    seen.job_is_over = job is not None and job.state is JobState.COMPLETED
+    seen.job_is_down = job is not None and not seen.job_is_over and not is_running(closed, ports)
+    for spare in sorted(map(str, spares)):
+        _let_go(spare, history, seen, decided, ports, policy)
+    let_go_of_stand_ins(history, ports, policy)
+    let_go_of_claims(history, ports)
+    node = _let_go(closed.node_id, history, seen, decided, ports, policy)
+    free_place(closed, ports)
+    if node.state is NodeState.QUARANTINED:
+        wake_for_free_slots(node.pool, ports, policy)  # it may count for no slot any more
+    _wake_who_waits_for_the_job(closed, ports)
+    tell_watch(closed.job_id, ports)
+    call_next_job(node.pool, ports)
+    detail_type = INCIDENT_ESCALATED if is_handed_over else INCIDENT_CLOSED
+    if is_handed_over or not closed.is_of_new_node:  # a new node that passes is no news
+        ports.messenger.announce(detail_type, _email(history, seen, decided, node, ports))
+    notify_owner_of_ending(history, seen, decided, ports, policy)
+    return result_of(request, ports, Outcome.DONE, decided.reason)
+
+
+def _email(history: History, seen: Progress, decided: Decision, node: Node, ports: Ports) -> Notification:
+    if is_dropped_by_reset(decided.page_key):
+        return compose_dropped(history, decided, ports.pools.get(node.pool), ports.reading)
+    if stopped_tasks(history.timeline):
+        history = ports.incidents.history(history.incident.incident_id)  # with what was started again just now
+    return compose(history, seen, decided, node, ports.reading)
+
+
+def _wake_who_waits_for_the_job(incident: Incident, ports: Ports) -> None:
+    """An incident on another node of the job may wait for it to end: this one will not bring it back any more."""
+    _, run = current_run(incident.job_id, ports)
+    if run is None or not run.has_ended:
+        return
+    for task in run.tasks:
+        node = ports.nodes.get(task.node_id)
+        if node is not None and node.open_incident not in (None, incident.incident_id):
+            bring_news(str(node.open_incident), ports)
+
+
+def _let_go(
+    node_id: str, history: History, seen: Progress, decided: Decision, ports: Ports, policy: RecoveryPolicy
+) -> Node:
+    """A node in service is free for the next incident; one that is out of service stays with this one until a human
+    says so. What the incident dealt with is settled for this boot: its repeats are history, not news."""
+    incident_id = history.incident.incident_id
+    for _ in range(SAVE_TRIES):
+        node = node_of(node_id, ports)
+        if node.open_incident != incident_id:
+            return node
+        if node_id == history.incident.node_id and seen.is_isolated and not _is_no_fault(history.incident):
+            node = node.with_recovery(_past(history, seen, decided, ports))
+        if node_id != history.incident.node_id and not seen.is_proven:
+            after = replace(node, open_incident=None).entered(NodeState.SUSPECT, "no proof as a spare", ports.clock())
+        elif node.state in OUT_OF_SERVICE:
+            after = moved(node, NodeState.QUARANTINED, node.state_reason, ports.clock())
+        else:
+            dealt_with = _settled(node, history, seen, decided, policy)
+            after = replace(node.with_resolved_faults(dealt_with), open_incident=None)
+        if ports.nodes.save(after):
+            return after
+    raise NotAccepted(f"{node_id} is being written by others; the ending is written later")
+
+
+def _past(history: History, seen: Progress, decided: Decision, ports: Ports) -> PastRecovery:
+    """What this recovery took, from the isolation until the node was proven and back: so long a job would wait. Without
+    what its job's move took: a job that waits has none."""
+    incident, out, back = history.incident, seen.isolation, seen.returned
+    since = out.finished_at if out is not None else incident.opened_at
+    until = back.finished_at if back is not None else ports.clock()
+    moving = sum(seconds for turn, seconds in _times(history) if turn.decision.is_move)
+    return PastRecovery(
+        incident.incident_id,
+        incident.opened_at,
+        (until - since).total_seconds() - moving if decided.ending is Ending.RECOVERED else None,
+        rung=seen.tried[-1].action if seen.tried else None,
+        proof_seconds=_proof_seconds(history),
+    )
+
+
+def _proof_seconds(history: History) -> float | None:
+    """How long its last diagnosis took that came to something; None: there was none."""
+    proofs = [(turn.result, took) for turn, took in _times(history) if turn.decision.step is Step.DIAGNOSE]
+    took = [seconds for result, seconds in proofs if result is not None and result.outcome is Outcome.DONE]
+    return took[-1] if took else None
+
+
+def _times(history: History) -> list[tuple[Turn, float]]:
+    """What each turn took that has ended, from its decision to its result, in seconds."""
+    begun = {entry.entry_id[-4:]: entry.at for entry in history.timeline if entry.kind == "decision"}
+    return [
+        (turn, (turn.result.finished_at - begun[f"{number:04d}"]).total_seconds())
+        for number, turn in enumerate(history.turns)
+        if turn.result is not None
+    ]
+
+
+def _is_no_fault(incident: Incident) -> bool:
+    """What an operator asked for, or that a node is new, speaks neither for nor against it."""
+    return incident.is_of_new_node or incident.root.code == OPERATOR_REQUEST
+
+
+def _settled(node: Node, history: History, seen: Progress, decided: Decision, policy: RecoveryPolicy) -> dict[str, str]:
+    """The node's faults that the last decision knew. When others came after it, only the root is sure to be known."""
+    root = history.incident.root
+    known = history.events if history.event_count <= decided.events_seen else (root,)
+    # What a node reported after its return is a relapse: the next report of it is news.
+    mine = [e for e in known if e.node_id == node.node_id and e.boot_id == root.boot_id]
+    prints = {fingerprint(event) for event in mine}
+    if seen.restart is not None and seen.restart.outcome is Outcome.DONE:
+        prints = {
+            fault for fault in prints if not was_fault_of_job(fault, policy, node.pool)
+        }  # the next run's are news
+    return dict.fromkeys(prints, history.incident.incident_id)

@@ -1,0 +1,54 @@
+"""What our isolation has left on a node that is in service, or retired: its slot of the budget, and our switch."""
+
+from dataclasses import replace
+
+from nodeheal.contract.vocabulary import IncidentState, NodeState
+from nodeheal.domain.errors import NotAccepted, NotFound
+from nodeheal.domain.fleet.node import OUT_OF_SERVICE, Node
+from nodeheal.domain.recovery.incident import Incident
+from nodeheal.operations.isolate import switch_on
+from nodeheal.ports import Ports
+from nodeheal.services.recovery.queue import wake_queue
+from nodeheal.services.steps import SAVE_TRIES, node_of
+
+
+def incident_of(node: Node, ports: Ports) -> Incident | None:
+    """The incident that the node names, if there is one."""
+    try:
+        return ports.incidents.incident(node.open_incident) if node.open_incident else None
+    except NotFound:
+        return None
+
+
+def is_a_humans(node: Node, ports: Ports) -> bool:
+    """Whether the incident that the node names has been handed to a human: no workflow comes back to it."""
+    incident = incident_of(node, ports)
+    return incident is not None and incident.state is IncidentState.ESCALATED
+
+
+def is_left_isolated(node: Node, ports: Ports) -> bool:
+    """Whether it is not out of service (any more), and what broke off has left something of ours on it."""
+    if node.state in OUT_OF_SERVICE:
+        return False
+    return is_a_humans(node, ports) or (node.drained_by_us and node.open_incident is None)
+
+
+def undo_isolation(node: Node, ports: Ports) -> Node:
+    """Free its slot, and let it take work if it was us who took that away. Not where it is out of service again, or
+    another incident's. Safe to repeat: the incident that it names is forgotten last."""
+    node = node_of(node.node_id, ports)
+    if node.state in OUT_OF_SERVICE:
+        return node  # for another incident, since it was given back, and its slot is that one's
+    ports.pools.release(node.pool, node.node_id)
+    wake_queue(node.pool, ports)
+    for _ in range(SAVE_TRIES):
+        node = node_of(node.node_id, ports)
+        if not is_left_isolated(node, ports):
+            return node
+        is_off = node.drained_by_us and node.state is not NodeState.RETIRED
+        if is_off:
+            switch_on(node, ports)
+        after = replace(node, open_incident=None, drained_by_us=node.drained_by_us and not is_off)
+        if ports.nodes.save(after):
+            return after
+    raise NotAccepted(f"{node.node_id} is being written by others; it is in service, but may take no work yet")
