@@ -12,7 +12,11 @@ from nodeheal.parsers.nvidia_smi import parse_nvidia_smi
 from tests.unit.parsers.goldens import cut_off, golden, names
 
 UUID = "GPU-0f0c4b2e-7d1a-4c35-9b6e-0a1b2c3d4e50"
-EXPECTED = {"nvidia_smi_xml_healthy.xml": 2, "nvidia_smi_log_healthy.txt": 2}
+EXPECTED = {
+    **dict.fromkeys(names("nvidia_smi_*_h200_healthy.*"), 1),
+    "nvidia_smi_xml_healthy.xml": 2,
+    "nvidia_smi_log_healthy.txt": 2,
+}
 
 
 def found(report: Report) -> list[tuple[str, str | None, str | None]]:
