@@ -445,7 +445,7 @@ def test_a_line_is_in_order_of_its_places_and_has_only_those_who_stand_in_it(por
     ],
 )
 def test_a_workflow_that_breaks_makes_its_job_a_humans_but_takes_no_end_back(state: JobState, after: JobState) -> None:
-    asked = load("run_job")["States"]["Hand job over"]["Arguments"]
+    asked = load("run_job")["States"]["Mark job escalated"]["Arguments"]
     with mock_aws():
         ports = dynamo_ports(FrozenClock())
         ports.jobs.save(Job("llama", "demo", "training", "trainer:1", "trainer", 2, state=state))

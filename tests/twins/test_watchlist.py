@@ -131,7 +131,7 @@ def test_an_incident_whose_workflow_broke_is_listed_as_a_humans(monkeypatch: pyt
         ports = dynamo_ports(FrozenClock())
         broken, well = opened(ports, "mi-1"), opened(ports, "mi-2")
         table: Table = ports.nodes._table  # type: ignore[attr-defined]
-        # As "Hand incident over" of recover_node does: it writes the state and knows nothing of the index.
+        # As "Mark escalated" of recover_node does: it writes the state and knows nothing of the index.
         table.client.update_item(
             TableName=table.name,
             Key=to_item({"pk": f"incident#{broken}", "sk": "incident"}),

@@ -533,7 +533,7 @@ def test_everything_that_the_last_decision_knew_is_settled_and_its_summary_is_ke
 def test_an_application_fault_whose_job_could_not_be_restarted_is_settled() -> None:
     cluster = FakeCluster()
     cluster.deaf = {PEER}
-    assert cluster.reports(xid(31)).end == "Handed to a human"
+    assert cluster.reports(xid(31)).end == "Escalated"
 
     assert ingest(xid(31, event_id="again", observed_at=later(60)), cluster.ports, ACT) is Ingested.REPEATED
 

@@ -386,7 +386,7 @@ def test_a_retired_node_that_still_speaks_breaks_no_workflow() -> None:
         if ingest(event, cluster.ports, ACT) is Ingested.OPENED:
             ends.append(cluster.reports(event).end)
 
-    assert set(ends) <= {"Observed only", "Handed to a human"}
+    assert set(ends) <= {"Observed only", "Escalated"}
 
 
 # Many nodes ----------------------------------------------------------------------------------------------------------

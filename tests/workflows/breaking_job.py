@@ -156,11 +156,11 @@ class BreakingJob(FusedJob):
         opened, started = self.plain.incidents.incidents, self.plain.workflows.started  # type: ignore[attr-defined]
         found = {
             "two runs at a time": len(runs) > 1,
-            f"ranks are left: {alive}": bool(alive) and seen.end != "Job broke",
+            f"ranks are left: {alive}": bool(alive) and seen.end != "Job workflow failed",
             "the job is not over": not self.job.is_over,
             "nodes are left to it": any(node.job_id or node.claimed_by for node in nodes),
             "its directory is held": bool(self.plain.job_notes.leases),  # type: ignore[attr-defined]
-            "a human has it, and was not paged": (seen.end == "Job broke") != ("Page operators" in seen.path),
+            "a human has it, and was not paged": (seen.end == "Job workflow failed") != ("Page operators" in seen.path),
             "it has run on a node that is accused": seen.end == "Completed"
             and any(node.open_incident for node in gang),
             "an incident has no workflow": set(opened) != set(started),
@@ -169,7 +169,9 @@ class BreakingJob(FusedJob):
 
 
 def _function_of(state: str) -> str:
-    return state.lower().replace(" ", "_")
+    """The function keeps its name where its state has a new one."""
+    renamed = {"Wait for nodes": "await_nodes", "Evaluate diagnostics": "judge_checks"}
+    return renamed.get(state, state.lower().replace(" ", "_"))
 
 
 @dataclass(frozen=True)

@@ -82,7 +82,7 @@ JOB_STORIES = (
     JobStory(
         "each node has a disk of its own",
         _sees(a=A_DISK, b=_other_disk("b"), c=_other_disk("c")),
-        "Handed to a human",
+        "Escalated",
         ("find_checkpoint",),
         ("Completed",),  # what nobody could say holds no job up
     ),

@@ -21,7 +21,7 @@ from tests.workflows.fake_cluster import BROKEN, PEER
 from tests.workflows.fuse import NEVER, Fuse
 
 DIRECTORY = "/mnt/llama"
-A_HUMANS = "Handed to a human"
+A_HUMANS = "Escalated"
 OWNER = parse_owner("ada@example.com")
 CHECKPOINTS = Checkpoints(directory=DIRECTORY, format=CheckpointFormat.megatron)
 

@@ -210,7 +210,7 @@ def _saves_a_checkpoint(fuse: Fuse) -> BreakingWorld:
 STORIES = (
     Story("fixed by a reboot", _world(), _fault(79)),
     Story("replaced by a new machine", _world(pool(), spare=False, machine=TEMPLATE), _fault(74)),
-    Story("a spare, since the reboot did not help", _fails_diagnostics, _fault(79), ("Handed to a human",)),
+    Story("a spare, since the reboot did not help", _fails_diagnostics, _fault(79), ("Escalated",)),
     Story("only the job restarts", _world(), _fault(31)),
     Story("a human is asked", _asks, _fault(79)),
     Story("the budget is full", _is_full, _fault(79)),
@@ -220,7 +220,7 @@ STORIES = (
     Story("only observed", _world(RecoveryPolicy().model_copy(update=QUIET)), _fault(79), ("Observed only",)),
     Story("paused", _is_paused, _fault(79), ("Observed only",)),
     Story("stopped and started", stops_and_starts, _fault(79)),
-    Story("beyond repair", _is_given_up, _fault(79), ("Handed to a human",), ("retire_node",)),
+    Story("beyond repair", _is_given_up, _fault(79), ("Escalated",), ("retire_node",)),
     Story(
         "its evidence is saved first",
         _world(ACTS.model_copy(update={"evidence": Evidence()})),
@@ -263,6 +263,6 @@ STORIES = (
         _fault(74),
         only=("replace_node", "wakeup.on_machine_gone", "wakeup.on_node_booted"),
     ),
-    Story("a spare is announced", _has_no_spare, _enrolls, ("Handed to a human",), ("enroll_node",)),
+    Story("a spare is announced", _has_no_spare, _enrolls, ("Escalated",), ("enroll_node",)),
     *RESTARTS,
 )

@@ -49,7 +49,7 @@ def test_approved_it_recovers_as_if_nobody_had_been_asked() -> None:
 def test_refused_or_ignored_nothing_is_touched_and_a_human_has_it(answers: list[Answer]) -> None:
     cluster, walked = asked(APPROVE, *answers)
 
-    assert steps(walked) == ["Wait for approval", "End incident", "How did it end?", "Handed to a human"]
+    assert steps(walked) == ["Wait for approval", "End incident", "How did it end?", "Escalated"]
     assert cluster.commands == []
     assert cluster.job_nodes == [BROKEN, PEER]
     assert cluster.node().state is NodeState.HEALTHY
@@ -77,7 +77,7 @@ def test_a_full_budget_is_waited_for_and_the_recovery_goes_on_when_a_slot_is_fre
 
     walked = cluster.reports(xid(79))
 
-    assert steps(walked)[:4] == ["Isolate node", "Wait for news", "Isolate node", "Reboot node"]
+    assert steps(walked)[:4] == ["Isolate node", "Wait for condition", "Isolate node", "Reboot node"]
     assert walked.end == "Recovered"
     assert cluster.ports.pools.holders("demo") == []
 
@@ -89,7 +89,7 @@ def test_the_breaker_opens_before_anything_is_touched_and_what_is_fresh_goes_on_
 
     walked = cluster.reports(xid(79))
 
-    assert steps(walked)[:3] == ["Wait for news", "Isolate node", "Reboot node"]
+    assert steps(walked)[:3] == ["Wait for condition", "Isolate node", "Reboot node"]
     assert walked.end == "Recovered"
 
 
@@ -104,7 +104,7 @@ def test_the_breaker_that_is_reset_late_drops_what_is_old() -> None:
     cluster.on_wait = late
     walked = cluster.reports(xid(79))
 
-    assert steps(walked) == ["Wait for news", "End incident", "How did it end?", "Observed only"]
+    assert steps(walked) == ["Wait for condition", "End incident", "How did it end?", "Observed only"]
     assert "it is dropped" in walked.output["summary"]
     assert cluster.commands == []
 

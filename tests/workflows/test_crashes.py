@@ -21,7 +21,7 @@ from tests.workflows.stories import STORIES
 
 SEED = 20261122
 ALL = (*STORIES, *RARE_STORIES)
-A_HUMANS = {"Handed to a human", "Recovery broke"}
+A_HUMANS = {"Escalated", "Recovery failed"}
 
 
 @pytest.mark.parametrize("story", ALL, ids=str)

@@ -96,7 +96,7 @@ def test_it_counts_against_every_limit(limits: dict[str, int]) -> None:
 
     seen = it.submit()
 
-    assert seen.end == "Handed to a human"
+    assert seen.end == "Escalated"
     assert f"restarts.{next(iter(limits))}" in it.job.summary
     assert it.run.number == 2
     assert it.is_clean
@@ -109,7 +109,7 @@ def test_starts_in_vain_from_one_checkpoint_are_no_progress() -> None:
 
     seen = it.submit()
 
-    assert seen.end == "Handed to a human"
+    assert seen.end == "Escalated"
     assert "the last 2 runs have begun at /f/iter_0000005 (step 5)" in it.job.summary
     assert it.run.number == 2
 
@@ -131,7 +131,7 @@ def test_a_definition_that_cannot_run_on_the_new_node_is_not_tried_again() -> No
 
     seen = it.submit()
 
-    assert seen.end == "Handed to a human"
+    assert seen.end == "Escalated"
     assert "it cannot start as it is defined" in it.job.summary
     assert it.is_clean
 

@@ -51,7 +51,7 @@ def walks_of_parent() -> Iterator[Walk]:
     for ending in ENDINGS:
         yield walk(PARENT, given, {**well, "Decide next step": Sequence([ending])})
     for broken in TASKS_OF_PARENT:
-        also = {"Open incident": BROKEN} if broken in ("Page operators", "Hand incident over") else {}
+        also = {"Open incident": BROKEN} if broken in ("Page operators", "Mark escalated") else {}
         yield walk(PARENT, given, {**well, "Decide next step": Sequence([ends]), **also, broken: BROKEN})
 
 
@@ -59,7 +59,7 @@ ACTING = {
     "Isolate node",
     "Freeze evidence",
     "Wait for approval",
-    "Wait for news",
+    "Wait for condition",
     "Reboot node",
     "Run diagnostics",
     "Replace node",

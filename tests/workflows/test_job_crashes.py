@@ -24,7 +24,7 @@ TOLD_AT_MOST = 3
 CALLS, A_TEST = 312, 24  # more than the story makes: a test says so
 CALLS_OF_SUBMISSIONS = 4  # two of each command change something
 MORE_NODES = ("mi-0000000e", "mi-0000000f")
-ENDS = {"Completed", "Handed to a human", "Job broke"}
+ENDS = {"Completed", "Escalated", "Job workflow failed"}
 
 
 class CrashingCluster(FusedJob):
@@ -152,8 +152,8 @@ def test_after_a_crash_nothing_runs_twice_and_nothing_is_left(first: int, is_aft
         assert it.job.is_over, where
         marks = [n.node_id for n in it.ports.nodes.in_pool("demo") if n.job_id or n.claimed_by]
         assert (marks, it.ports.job_notes.leases) == ([], {}), where  # type: ignore[attr-defined]
-        assert (seen.end == "Job broke") == ("Page operators" in seen.path), where
-        assert seen.end == "Job broke" or alive == [], where
+        assert (seen.end == "Job workflow failed") == ("Page operators" in seen.path), where
+        assert seen.end == "Job workflow failed" or alive == [], where
 
 
 @pytest.mark.parametrize("error", [Crash, NotAccepted])

@@ -21,7 +21,7 @@ def test_restarts_beyond_the_jobs_own_limit_hand_it_over(limits: dict[str, int])
 
     seen = it.submit()
 
-    assert seen.end == "Handed to a human"
+    assert seen.end == "Escalated"
     assert f"restarts.{next(iter(limits))}" in it.job.summary
     assert (it.run.number, incidents(it)) == (2, [Ending.RECOVERED, Ending.HANDED_TO_A_HUMAN])
     assert it.is_clean
@@ -51,7 +51,7 @@ def test_a_job_that_gets_no_further_is_handed_over() -> None:
 
     seen = it.submit()
 
-    assert seen.end == "Handed to a human"
+    assert seen.end == "Escalated"
     assert "the last 2 runs have begun at /fsx/llama/step-5 (step 5)" in it.job.summary
     assert (it.run.number, it.job.state) == (3, JobState.FAILED)
     assert it.is_clean

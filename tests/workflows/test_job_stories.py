@@ -9,7 +9,7 @@ from tests.workflows.breaking_job import JobStory, told
 from tests.workflows.breaks import breaks_of
 from tests.workflows.job_stories import JOB_STORIES
 
-A_HUMANS = {"Handed to a human", "Job broke"}
+A_HUMANS = {"Escalated", "Job workflow failed"}
 
 
 @pytest.mark.parametrize("story", JOB_STORIES, ids=str)

@@ -78,7 +78,7 @@ def test_one_that_fails_waits_for_a_human_and_takes_no_slot_of_the_budget() -> N
 
     walked = fleet.is_walked()
 
-    assert walked.end == "Handed to a human"
+    assert walked.end == "Escalated"
     assert fleet.node(NEW).state is NodeState.QUARANTINED
     assert fleet.ports.pools.holders("demo") == []
     [told] = [told for _, told in fleet.ports.messenger.announced]  # type: ignore[attr-defined]
@@ -216,6 +216,6 @@ def test_a_node_does_not_call_itself_new_to_get_around_the_budget() -> None:
 
     walked = fleet.reports(forged)
 
-    assert walked.end == "Handed to a human"
+    assert walked.end == "Escalated"
     assert fleet.node(BROKEN).state is NodeState.HEALTHY
     assert take(forged, fleet.ports, fleet.policy) is not Ingested.OPENED

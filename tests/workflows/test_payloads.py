@@ -88,7 +88,7 @@ def test_a_reason_of_several_lines_is_one_line_in_the_console() -> None:
 def test_a_recovery_that_breaks_says_so_in_a_line_too() -> None:
     seen = recover([{"step": "DANCE", "reason": "why not"}])
 
-    assert seen.end == "Recovery broke"
+    assert seen.end == "Recovery failed"
     must_be_readable(seen)
 
 

@@ -34,8 +34,8 @@ def recover(decisions: list[Any], **changed: Any) -> Walk:
     answers: dict[str, Any] = {name: result(step) for step, name in STEPS.items()}
     answers |= {name: result(Step.RESTART_WORKLOAD) for name in ("Find checkpoint", "Launch gang")}
     answers |= {"Open incident": {}, "Page operators": {"MessageId": "1"}}
-    answers |= {"Wait for approval": result(Step.WAIT), "Wait for news": result(Step.WAIT)}
-    answers |= {"Hand incident over": {}}
+    answers |= {"Wait for approval": result(Step.WAIT), "Wait for condition": result(Step.WAIT)}
+    answers |= {"Mark escalated": {}}
     answers |= {"End incident": result(Step.CLOSE)}
     answers |= {"Decide next step": Sequence(decisions)}
     return walk("recover_node", GIVEN, {**answers, **{name.replace("_", " "): a for name, a in changed.items()}})
@@ -154,7 +154,7 @@ def test_an_isolation_that_nobody_confirmed_is_looked_at_and_decided_on() -> Non
 
     assert seen.path[3:5] == ["Isolate node", "Decide next step"]
     assert seen.arguments_of("Decide next step")[1]["Payload"].get("result") is None
-    assert seen.end == "Handed to a human"
+    assert seen.end == "Escalated"
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_an_isolation_that_nobody_confirmed_is_looked_at_and_decided_on() -> Non
     [
         (CLOSE, "Recovered"),
         (decision(Step.CLOSE, Ending.OBSERVED_ONLY), "Observed only"),
-        (decision(Step.ESCALATE, Ending.HANDED_TO_A_HUMAN), "Handed to a human"),
+        (decision(Step.ESCALATE, Ending.HANDED_TO_A_HUMAN), "Escalated"),
     ],
 )
 def test_each_ending_has_its_own_last_state(decided: dict[str, Any], end: str) -> None:
@@ -190,7 +190,7 @@ def test_what_is_no_step_pages_the_operators() -> None:
 def test_a_close_without_an_ending_pages() -> None:
     seen = recover([decision(Step.CLOSE)])
 
-    assert seen.path[-4:] == ["How did it end?", "Page operators", "Hand incident over", "Recovery broke"]
+    assert seen.path[-4:] == ["How did it end?", "Page operators", "Mark escalated", "Recovery failed"]
 
 
 @pytest.mark.parametrize("name", ["Open incident", "Decide next step", "Isolate node", "Return to service", *ENDS])
@@ -200,7 +200,7 @@ def test_any_state_that_breaks_pages_the_operators(name: str) -> None:
 
     seen = recover([decided], **{name.replace(" ", "_"): Error("Runtime.ImportModuleError", "x" * 10_000)})
 
-    assert seen.path[-4:] == [name, "Page operators", "Hand incident over", "Recovery broke"]
+    assert seen.path[-4:] == [name, "Page operators", "Mark escalated", "Recovery failed"]
     assert seen.error == names.ERROR_ALREADY_PAGED
 
 
@@ -210,12 +210,15 @@ def test_a_state_that_never_answers_pages_the_operators(name: str) -> None:
 
     seen = recover([ENDS.get(name) or decision(step or Step.CLOSE)], **{name.replace(" ", "_"): TIMEOUT})
 
-    assert seen.end == "Recovery broke"
+    assert seen.end == "Recovery failed"
 
 
 @pytest.mark.parametrize(
     ("awaits", "name"),
-    [(Awaited.APPROVAL, "Wait for approval"), *((word, "Wait for news") for word in Awaited if word != "APPROVAL")],
+    [
+        (Awaited.APPROVAL, "Wait for approval"),
+        *((word, "Wait for condition") for word in Awaited if word != "APPROVAL"),
+    ],
 )
 def test_each_wait_has_its_state_and_its_end_is_looked_at(awaits: Awaited, name: str) -> None:
     waits = decision(Step.WAIT) | {"awaits": awaits.value}
@@ -242,7 +245,7 @@ def test_the_page_says_what_broke_and_fits_into_an_email() -> None:
 
 
 def test_a_page_goes_out_although_the_execution_was_started_with_nothing() -> None:
-    seen = walk("recover_node", {}, {"Open incident": Error("Boom"), "Page operators": {}, "Hand incident over": {}})
+    seen = walk("recover_node", {}, {"Open incident": Error("Boom"), "Page operators": {}, "Mark escalated": {}})
 
     [asked] = seen.arguments_of("Page operators")
     assert all(value["StringValue"] for value in asked["MessageAttributes"].values())
@@ -251,7 +254,7 @@ def test_a_page_goes_out_although_the_execution_was_started_with_nothing() -> No
 def test_the_longest_node_name_still_fits_into_a_subject() -> None:
     given = {"incident_id": INCIDENT, "node_id": "n" * 128}
 
-    seen = walk("recover_node", given, {"Open incident": Error("Boom"), "Page operators": {}, "Hand incident over": {}})
+    seen = walk("recover_node", given, {"Open incident": Error("Boom"), "Page operators": {}, "Mark escalated": {}})
 
     assert len(seen.arguments_of("Page operators")[0]["Subject"]) == SUBJECT_CHARACTERS
 
@@ -259,7 +262,7 @@ def test_the_longest_node_name_still_fits_into_a_subject() -> None:
 def test_a_page_that_could_not_be_sent_ends_so_that_the_rule_pages() -> None:
     seen = recover([CLOSE], Open_incident=Error("Boom"), Page_operators=Error("SNS.Throttled"))
 
-    assert seen.path[-2:] == ["Hand incident over", "Recovery broke"]
+    assert seen.path[-2:] == ["Mark escalated", "Recovery failed"]
     assert seen.error == "PageFailed"
 
 
@@ -291,5 +294,5 @@ def test_a_decision_whose_function_is_gone_is_asked_for_again(error: str) -> Non
 def test_a_table_that_cannot_be_written_does_not_hide_that_a_human_was_paged() -> None:
     seen = recover([Error("TypeError")], Hand_incident_over=Error("DynamoDB.Whatever"))
 
-    assert seen.path[-3:] == ["Page operators", "Hand incident over", "Recovery broke"]
+    assert seen.path[-3:] == ["Page operators", "Mark escalated", "Recovery failed"]
     assert seen.error == names.ERROR_ALREADY_PAGED

@@ -24,7 +24,15 @@ from tests.workflows.job_cluster import NODES, Happening, JobCluster, Json, fail
 from tests.workflows.walker import Error, walk
 
 A, B, C, D = NODES
-TO_THE_LAUNCH = ["Begin", "Choose nodes", "What next?", "Check nodes", "Judge checks", "What next?", "Launch job"]
+TO_THE_LAUNCH = [
+    "Initialize",
+    "Choose nodes",
+    "What next?",
+    "Check nodes",
+    "Evaluate diagnostics",
+    "What next?",
+    "Launch job",
+]
 
 
 def wants_it_stopped(it: JobCluster) -> None:
@@ -138,7 +146,7 @@ def test_a_node_that_takes_no_command_does_not_hold_the_others_up() -> None:
 def test_a_command_that_fails_on_its_node_is_an_answer() -> None:
     it = JobCluster()
     it.hangs.add(A)
-    it.before["Judge checks"] = lambda _: None
+    it.before["Evaluate diagnostics"] = lambda _: None
     it.happenings = [finishes]
     answer = it._nodes_answer
 
@@ -168,7 +176,7 @@ def test_when_too_few_pass_the_job_waits_for_nodes() -> None:
 
     seen = it.submit()
 
-    assert "Await nodes" in seen.path
+    assert "Wait for nodes" in seen.path
     assert seen.end == "Completed"
     assert [task.node_id for task in it.run.tasks] == [A, B]
 
@@ -176,7 +184,7 @@ def test_when_too_few_pass_the_job_waits_for_nodes() -> None:
 def test_rounds_of_choosing_end() -> None:
     it = JobCluster(pool_of=4)
     it.diagnoses = dict.fromkeys(NODES, Verdict.FAILED)
-    it.before["Await nodes"] = wants_it_stopped
+    it.before["Wait for nodes"] = wants_it_stopped
 
     seen = it.submit()
 
@@ -189,7 +197,7 @@ def test_a_job_that_the_pool_can_never_hold_is_refused_at_once() -> None:
 
     seen = it.submit()
 
-    assert seen.end == "Handed to a human"
+    assert seen.end == "Escalated"
     assert it.job.summary == (
         "llama wants 2 nodes with 16 accelerators, and pool demo has 0 nodes with 16 accelerators (of 4 in all)"
     )
@@ -203,7 +211,7 @@ def test_a_paused_pool_starts_no_job() -> None:
 
     seen = it.submit()
 
-    assert seen.path[:5] == ["Begin", "Choose nodes", "What next?", "Await nodes", "Choose nodes"]
+    assert seen.path[:5] == ["Initialize", "Choose nodes", "What next?", "Wait for nodes", "Choose nodes"]
     assert seen.end == "Completed"
 
 
@@ -295,7 +303,7 @@ def test_what_no_pause_mends_waits_for_none() -> None:
     it = JobCluster()
     it.happenings = [is_paused, fails(exit_code=127)]
 
-    assert it.submit().end == "Handed to a human"
+    assert it.submit().end == "Escalated"
 
 
 def test_a_failure_in_a_pool_that_is_only_observed_ends_the_job_and_says_so() -> None:
@@ -305,7 +313,7 @@ def test_a_failure_in_a_pool_that_is_only_observed_ends_the_job_and_says_so() ->
     seen = it.submit()
 
     [incident_id] = it.ports.workflows.started  # type: ignore[attr-defined]
-    assert seen.end == "Handed to a human"
+    assert seen.end == "Escalated"
     assert f"{incident_id} did not bring it back: " in it.job.summary
     assert "observe mode; in act mode nodeheal would restart the job; so the job is left to its owner" in it.job.summary
     [told] = [m.body for _, m in it.ports.messenger.announced if m.phase is Phase.HANDED_OVER]  # type: ignore[attr-defined]
@@ -324,10 +332,12 @@ def test_a_job_that_was_restarted_is_said_to_be_under_way_again() -> None:
     assert told == ["run 2 is under way"]
 
 
-@pytest.mark.parametrize("state", ["Choose nodes", "Await nodes", "Judge checks", "Launch job", "Watch gang"])
+@pytest.mark.parametrize(
+    "state", ["Choose nodes", "Wait for nodes", "Evaluate diagnostics", "Launch job", "Watch gang"]
+)
 def test_a_job_that_a_person_wants_stopped_stops_wherever_it_is(state: str) -> None:
     it = JobCluster()
-    if state == "Await nodes":
+    if state == "Wait for nodes":
         for name in (A, B, C):
             save_node(it.ports, it.node(name), job_id="another")
     it.before[state] = wants_it_stopped
@@ -381,13 +391,13 @@ def test_where_the_exit_code_says_nothing_all_nodes_are_diagnosed() -> None:
     assert after[:11] == [
         "Attribute failure",
         "What next?",
-        "Let findings settle",
+        "Wait for late findings",
         "Attribute failure",
         "What next?",
         "Stop job",
         "What next?",
         "Check nodes",
-        "Judge checks",
+        "Evaluate diagnostics",
         "What next?",
         "Attribute failure",
     ]
@@ -450,7 +460,7 @@ def test_a_job_whose_recovery_is_handed_to_a_human_is_one_too_and_leaves_nothing
 
     seen = it.submit()
 
-    assert seen.end == "Handed to a human"
+    assert seen.end == "Escalated"
     assert it.job.state is JobState.FAILED
     assert "was handed to a human" in it.job.summary
     assert it.is_clean
@@ -474,7 +484,7 @@ def test_failures_of_the_program_have_a_limit_of_their_own() -> None:
 
     seen = it.submit()
 
-    assert seen.end == "Handed to a human"
+    assert seen.end == "Escalated"
     assert "restarts.of_application" in it.job.summary
     assert len(it.ports.workflows.started) == 1  # type: ignore[attr-defined]
     assert it.is_clean
@@ -501,7 +511,7 @@ def test_what_cannot_start_anywhere_is_not_tried_again(exit_code: int | None, re
 
     seen = it.submit()
 
-    assert seen.end == "Handed to a human"
+    assert seen.end == "Escalated"
     assert "nothing is tried again" in it.job.summary
     assert it.ports.workflows.started == []  # type: ignore[attr-defined]
     assert it.is_clean
@@ -513,7 +523,7 @@ def test_a_rank_that_never_starts_takes_the_others_down() -> None:
 
     seen = it.submit()
 
-    assert seen.end == "Handed to a human"
+    assert seen.end == "Escalated"
     assert it.job.summary == f"rank 1 on {B} of run 1 did not start in time"
     assert it.is_clean
 
@@ -565,7 +575,7 @@ def test_two_jobs_never_write_to_one_directory() -> None:
 
     seen = it.submit()
 
-    assert seen.end == "Handed to a human"
+    assert seen.end == "Escalated"
     assert it.job.summary.startswith("checkpoints.directory: job another writes its checkpoints to /fsx/shared")
     assert it.ports.job_notes.hold("/fsx/shared", "llama") == "another"
 
@@ -586,7 +596,7 @@ def test_two_jobs_share_no_node() -> None:
 
 def test_nodes_are_left_free_for_spares() -> None:
     it = JobCluster(pool_of=3, spares=2)
-    it.before["Await nodes"] = wants_it_stopped
+    it.before["Wait for nodes"] = wants_it_stopped
 
     seen = it.submit()
 
@@ -596,11 +606,19 @@ def test_nodes_are_left_free_for_spares() -> None:
 
 @pytest.mark.parametrize(
     "state",
-    ["Choose nodes", "Await nodes", "Judge checks", "Watch gang", "Attribute failure", "Stop job", "End job"],
+    [
+        "Choose nodes",
+        "Wait for nodes",
+        "Evaluate diagnostics",
+        "Watch gang",
+        "Attribute failure",
+        "Stop job",
+        "End job",
+    ],
 )
 def test_a_function_that_breaks_pages_and_hands_the_job_over(state: str) -> None:
     it = JobCluster()
-    if state == "Await nodes":
+    if state == "Wait for nodes":
         for name in (A, B, C):
             save_node(it.ports, it.node(name), job_id="another")
     it.job_breaks[state] = Error("Lambda.Unknown")
@@ -608,7 +626,7 @@ def test_a_function_that_breaks_pages_and_hands_the_job_over(state: str) -> None
 
     seen = it.submit()
 
-    assert seen.path[-3:] == ["Page operators", "Hand job over", "Job broke"]
+    assert seen.path[-3:] == ["Page operators", "Mark job escalated", "Job workflow failed"]
     assert seen.error == "HumanPaged"
     assert it.job.state is JobState.FAILED
 
@@ -626,7 +644,9 @@ def is_submitted_again(it: JobCluster) -> None:
     save_job(it.ports, it.job.job_id, submission=it.job.submission + 1)
 
 
-@pytest.mark.parametrize("state", ["Choose nodes", "Judge checks", "Watch gang", "Attribute failure", "End job"])
+@pytest.mark.parametrize(
+    "state", ["Choose nodes", "Evaluate diagnostics", "Watch gang", "Attribute failure", "End job"]
+)
 def test_the_workflow_of_an_older_submission_ends_and_pages_nobody(state: str) -> None:
     it = JobCluster()
     it.happenings = [fails()] if state == "Attribute failure" else [wants_it_stopped]
@@ -651,7 +671,7 @@ def test_an_end_that_was_reached_is_not_taken_back_by_what_breaks_after_it() -> 
 
     seen = it.submit()
 
-    assert seen.end == "Job broke"
+    assert seen.end == "Job workflow failed"
     assert it.job.state is JobState.COMPLETED
 
 
@@ -659,16 +679,16 @@ def test_an_end_that_was_reached_is_not_taken_back_by_what_breaks_after_it() -> 
 def test_what_may_have_acted_is_looked_at(state: str) -> None:
     it = JobCluster()
     it.job_breaks[state] = Error("Lambda.Unknown")
-    it.before["Await nodes"] = wants_it_stopped  # no node has answered: there is none left
+    it.before["Wait for nodes"] = wants_it_stopped  # no node has answered: there is none left
 
     seen = it.submit()
 
     follows = seen.path[seen.path.index(state) + 1]
-    assert follows == {"Check nodes": "Judge checks", "Launch job": "Attribute failure"}[state]
+    assert follows == {"Check nodes": "Evaluate diagnostics", "Launch job": "Attribute failure"}[state]
 
 
 def test_a_page_goes_out_although_the_execution_was_started_with_nothing() -> None:
-    seen = walk("run_job", {}, {"Choose nodes": Error("Boom"), "Page operators": {}, "Hand job over": {}})
+    seen = walk("run_job", {}, {"Choose nodes": Error("Boom"), "Page operators": {}, "Mark job escalated": {}})
 
     [asked] = seen.arguments_of("Page operators")
     assert all(value["StringValue"] for value in asked["MessageAttributes"].values())
@@ -904,7 +924,7 @@ def test_a_start_that_a_crash_has_lost_is_made_up_for() -> None:
     assert it.ports.workflows.jobs_started == [("llama", 1)]  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("state", ["Judge checks", "Watch gang"])
+@pytest.mark.parametrize("state", ["Evaluate diagnostics", "Watch gang"])
 def test_what_a_broken_workflow_has_left_is_cleared_away_when_no_rank_runs(state: str) -> None:
     it = JobCluster()
     it.job_breaks[state] = Error("Lambda.Unknown")
@@ -942,7 +962,7 @@ def test_no_second_run_starts_beside_one_that_still_runs() -> None:
 
     seen = it.walk_job(restart_job("llama", it.ports).submission)
 
-    assert seen.end == "Handed to a human"
+    assert seen.end == "Escalated"
     assert "may still be writing checkpoints" in it.job.summary
     assert [run.number for run in it.ports.jobs.runs("llama")] == [1]
     assert it.is_clean, "what still ran was stopped"

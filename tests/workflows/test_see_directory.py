@@ -88,7 +88,7 @@ def test_where_each_has_its_own_disk_the_job_file_is_wrong_and_no_node_is_accuse
 
     seen = it.submit()
 
-    assert seen.end == "Handed to a human"
+    assert seen.end == "Escalated"
     assert it.job.state is JobState.FAILED
     assert it.job.summary.startswith(f"{DIRECTORY} is not one directory on all nodes: {A}: a disk of its own")
     assert all(name in it.job.summary for name in (A, B, C))
@@ -145,7 +145,7 @@ def test_a_silent_node_does_not_excuse_the_others() -> None:
     it.hangs.add(A)
     it.sees = {B: DISK, C: OTHER_DISK}
 
-    assert it.submit().end == "Handed to a human"
+    assert it.submit().end == "Escalated"
 
 
 def test_a_job_that_is_stopped_meanwhile_is_stopped_and_accuses_nobody() -> None:

@@ -35,7 +35,7 @@ def test_a_node_that_fails_its_diagnostics_is_exchanged_for_the_spare() -> None:
 
     walked = cluster.reports(xid(79))
 
-    assert walked.end == "Handed to a human"
+    assert walked.end == "Escalated"
     assert cluster.commands == [("reboot", BROKEN), ("diagnose", BROKEN), ("diagnose", SPARE)]
     assert cluster.job_nodes == [SPARE, PEER]
     assert cluster.node().state is NodeState.QUARANTINED
@@ -58,7 +58,7 @@ def test_a_node_that_cannot_tell_whether_it_is_broken_is_a_humans() -> None:
 
     walked = cluster.reports(xid(74))
 
-    assert walked.end == "Handed to a human"
+    assert walked.end == "Escalated"
     assert cluster.commands == [("collect", BROKEN)]
     told = cluster.ports.messenger.announced[-1][1]  # type: ignore[attr-defined]
     assert told.escalation is Escalation.NOT_CONFIRMED
@@ -80,7 +80,7 @@ def test_a_node_that_never_returns_is_exchanged() -> None:
 
     walked = cluster.reports(xid(79))
 
-    assert walked.end == "Handed to a human"
+    assert walked.end == "Escalated"
     assert cluster.job_nodes == [SPARE, PEER]
 
 
@@ -99,7 +99,7 @@ def test_without_a_spare_the_job_stays_down_and_a_human_is_told() -> None:
 
     walked = cluster.reports(xid(79))
 
-    assert walked.end == "Handed to a human"
+    assert walked.end == "Escalated"
     assert cluster.job_nodes == []
     assert cluster.ports.attempts.spent(f"node#{BROKEN}", ACT.limits[Action.REPLACE]) == {Action.REPLACE: 0}
 
@@ -110,7 +110,7 @@ def test_a_spare_that_fails_is_not_given_the_job() -> None:
 
     walked = cluster.reports(xid(74))
 
-    assert walked.end == "Handed to a human"
+    assert walked.end == "Escalated"
     assert cluster.job_nodes == []
     assert cluster.node(SPARE).open_incident is None
 
@@ -132,7 +132,7 @@ def test_a_budget_that_stays_full_touches_nothing_and_tells_a_human() -> None:
 
     walked = cluster.reports(xid(79))
 
-    assert walked.end == "Handed to a human"
+    assert walked.end == "Escalated"
     assert "no slot was free in 24 h" in walked.output["summary"]
     assert cluster.commands == []
     assert cluster.job_nodes == [BROKEN, PEER]
@@ -146,7 +146,7 @@ def test_two_runs_never_write_at_the_same_time() -> None:
 
     walked = cluster.reports(xid(79))
 
-    assert walked.end == "Handed to a human"
+    assert walked.end == "Escalated"
     job = cluster.ports.jobs.get("llama")
     assert job is not None
     assert job.current_run == 1
@@ -177,7 +177,7 @@ def test_an_unknown_code_leaves_everything_alone() -> None:
 
     walked = cluster.reports(xid(999))
 
-    assert steps(walked) == ["End incident", "How did it end?", "Handed to a human"]
+    assert steps(walked) == ["End incident", "How did it end?", "Escalated"]
     assert cluster.job_nodes == [BROKEN, PEER]
 
 
@@ -217,7 +217,7 @@ def test_a_function_that_breaks_pages_from_the_state_machine_itself(state: str) 
 
     walked = cluster.reports(xid(79))
 
-    assert walked.path[-3:] == ["Page operators", "Hand incident over", "Recovery broke"]
+    assert walked.path[-3:] == ["Page operators", "Mark escalated", "Recovery failed"]
 
 
 def test_a_reboot_whose_function_breaks_is_looked_at_and_not_repeated() -> None:
@@ -226,7 +226,7 @@ def test_a_reboot_whose_function_breaks_is_looked_at_and_not_repeated() -> None:
 
     walked = cluster.reports(xid(79))
 
-    assert walked.end == "Handed to a human"
+    assert walked.end == "Escalated"
     assert walked.path.count("Reboot node") == 1
     assert ("reboot", BROKEN) not in cluster.commands
 
@@ -261,7 +261,7 @@ def test_a_quarantined_node_blocks_its_pool_until_a_human_gives_it_back() -> Non
     assert cluster.node().state is NodeState.HEALTHY
     assert list(cluster.ports.pools.holders("demo")) == []
     assert scheduler_in(cluster.ports).draining == set()
-    assert cluster.reports(xid(999, event_id="later")).end == "Handed to a human"
+    assert cluster.reports(xid(999, event_id="later")).end == "Escalated"
 
 
 def test_a_retired_node_gives_its_slot_back_and_stays_drained() -> None:
@@ -287,7 +287,7 @@ def test_a_row_remap_waits_for_the_job_and_then_reboots_a_node_that_nobody_needs
 
     walked = cluster.reports(xid(63))
 
-    assert "Wait for news" in walked.path
+    assert "Wait for condition" in walked.path
     assert walked.end == "Recovered"
     assert cluster.commands == [("reboot", BROKEN), ("diagnose", BROKEN)]
     assert not scheduler_in(cluster.ports).stopped
@@ -305,7 +305,9 @@ def test_a_grave_fault_ends_the_wait_for_the_job() -> None:
     walked = cluster.reports(xid(63))
 
     assert walked.end == "Recovered"
-    assert walked.path.index("Wait for news") < walked.path.index("Isolate node") < walked.path.index("Reboot node")
+    assert (
+        walked.path.index("Wait for condition") < walked.path.index("Isolate node") < walked.path.index("Reboot node")
+    )
     assert cluster.job_nodes == [BROKEN, PEER]
 
 
@@ -315,7 +317,7 @@ def test_a_job_that_outlives_the_wait_leaves_its_node_to_a_human() -> None:
 
     walked = cluster.reports(xid(63))
 
-    assert walked.end == "Handed to a human"
+    assert walked.end == "Escalated"
     assert cluster.commands == []
     assert cluster.job_nodes == [BROKEN, PEER]
     assert waiting(cluster.ports) == []
@@ -365,5 +367,5 @@ def test_a_recovery_of_another_node_of_the_job_does_not_end_the_wait_and_is_not_
 
     assert seen[1] == "Recovered"
     assert walked.end == "Recovered"
-    assert walked.path.count("Wait for news") == 2
+    assert walked.path.count("Wait for condition") == 2
     assert [verb for verb, name in cluster.commands if name == BROKEN] == ["reboot", "diagnose"]

@@ -19,7 +19,15 @@ from tests.unit.builders import ACT
 from tests.workflows.job_cluster import NODES, JobCluster, finishes
 
 A, B, C, D = NODES
-TESTED = ["Choose nodes", "What next?", "Check nodes", "Judge checks", "What next?", "Check nodes", "Judge checks"]
+TESTED = [
+    "Choose nodes",
+    "What next?",
+    "Check nodes",
+    "Evaluate diagnostics",
+    "What next?",
+    "Check nodes",
+    "Evaluate diagnostics",
+]
 WITH_FABRIC = ACT.model_copy(
     update={"default_pool": ACT.default_pool.model_copy(update={"fabric": Fabric(tests=True, min_mb_per_second=900)})}
 )

@@ -36,7 +36,7 @@ def a_recovery_broke_before() -> list[str]:
     it.reports(xid(79))
     it._ingest(xid(79, event_id="again"))
     it.walk_what_was_started()
-    return [] if it.ends == ("Recovery broke", "Recovered") else [f"after a recovery that broke: {it.ends}"]
+    return [] if it.ends == ("Recovery failed", "Recovered") else [f"after a recovery that broke: {it.ends}"]
 
 
 def a_harmless_fault_repeats() -> list[str]:

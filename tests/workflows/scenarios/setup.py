@@ -19,7 +19,7 @@ from tests.workflows.fuse import Blow, Fuse
 from tests.workflows.stories import STORIES
 
 RECOVERED = ("Recovered",)
-HANDED_OVER = ("Handed to a human",)
+HANDED_OVER = ("Escalated",)
 
 
 def world(policy: RecoveryPolicy = ACTS, *blows: Blow, **said: Any) -> BreakingWorld:
