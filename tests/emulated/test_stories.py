@@ -131,7 +131,7 @@ def _told(path: list[str]) -> list[str]:
 def _proves_itself(state: str, after: str) -> bool:
     """The second more that a node waits which is proven quicker than the policy trusts: how fast the machine is decides
     whether there is one."""
-    return (state, after) in (("Wait for news", "Return to service"), ("WAIT", "RETURN"))
+    return (state, after) in (("Wait for condition", "Return to service"), ("WAIT", "RETURN"))
 
 
 HEALED = [
@@ -162,7 +162,7 @@ PATHS = {
     "replaced-from-template": [*SWAPPED, *HEALED[5:]],
     "no-capacity": [
         *SWAPPED[:3],
-        "Wait for news",
+        "Wait for condition",
         "Replace node",
         *HEALED[7:9],
         "Escalated",
@@ -171,8 +171,8 @@ PATHS = {
     "approval-given": ["Wait for approval", *HEALED],
     "approval-refused": ["Wait for approval", *HEALED[7:9], "Escalated"],
     "approval-ignored": ["Wait for approval", *HEALED[7:9], "Escalated"],
-    "budget-full": ["Isolate node", "Wait for news", *HEALED],
-    "breaker-open": ["Wait for news", *HEALED[7:9], "Observed only"],
+    "budget-full": ["Isolate node", "Wait for condition", *HEALED],
+    "breaker-open": ["Wait for condition", *HEALED[7:9], "Observed only"],
     "two-faults": HEALED,
     "two-nodes": [],  # of each of the two, and in whatever order: see SIDE_BY_SIDE
     "tasks-of-others": HEALED,
@@ -216,7 +216,7 @@ RESULTS = {
 SIDE_BY_SIDE = sorted(
     [
         (HEALED, [*REBOOTED[:-1], ["RESTART_WORKLOAD", "REFUSED"]]),  # the job is left to the other one
-        (["Isolate node", "Wait for news", *HEALED], [["ISOLATE", "REFUSED"], *done("WAIT"), *REBOOTED]),
+        (["Isolate node", "Wait for condition", *HEALED], [["ISOLATE", "REFUSED"], *done("WAIT"), *REBOOTED]),
     ]
 )
 
@@ -249,9 +249,9 @@ def test_every_named_story_is_played_here() -> None:
 def test_a_named_story_ends_as_it_should_by_the_path_that_it_should(stage: Stage, name: str, tmp_path: Path) -> None:
     report = stage.play(name, STORIES[name].script)
 
-    waits = "Wait for news" in PATHS[name]
+    waits = "Wait for condition" in PATHS[name]
     if PATHS[name]:
-        assert [step for step in _steps(report) if waits or step != "Wait for news"] == PATHS[name]
+        assert [step for step in _steps(report) if waits or step != "Wait for condition"] == PATHS[name]
         assert outcomes(report["incident"]["results"], waits=waits) == RESULTS[name]
     if name == "two-nodes":
         paths = {run["name"]: in_its_turn(_told(run["path"])) for run in report["executions"]}
@@ -303,7 +303,7 @@ def test_a_row_remap_lets_the_job_finish_and_then_reboots_the_node(stage: Stage)
     report = stage.play("remap", script_of(XID_63))
 
     assert _steps(report) == [
-        "Wait for news",
+        "Wait for condition",
         "Isolate node",
         "Freeze evidence",
         "Reboot node",

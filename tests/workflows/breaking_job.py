@@ -169,7 +169,9 @@ class BreakingJob(FusedJob):
 
 
 def _function_of(state: str) -> str:
-    return state.lower().replace(" ", "_")
+    """The function keeps its name where its state has a new one."""
+    renamed = {"Wait for nodes": "await_nodes", "Evaluate diagnostics": "judge_checks"}
+    return renamed.get(state, state.lower().replace(" ", "_"))
 
 
 @dataclass(frozen=True)

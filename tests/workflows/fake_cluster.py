@@ -143,7 +143,7 @@ class FakeCluster:
             "Isolate node": self._waits(isolate_node, self._gang_stops, self.policy),
             "Freeze evidence": self._waits(freeze_evidence, self._evidence_arrives, self.policy),
             "Wait for approval": self._waits(wait_for_approval, lambda request: self.on_question(request), LINKS),
-            "Wait for news": self._waits(wait_for_news, lambda _: self.on_wait()),
+            "Wait for condition": self._waits(wait_for_news, lambda _: self.on_wait()),
             "Return to service": self._answers_at_once(return_to_service, self.policy),
             "End incident": self._answers_at_once(end_incident, self.policy),
             "Page operators": {"MessageId": "m"},

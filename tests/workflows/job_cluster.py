@@ -146,15 +146,17 @@ class JobCluster(FakeCluster):
         policy = self.policy
         answers: Json = {
             "Choose nodes": self._job_step("Choose nodes", lambda r: choose_nodes(r, self.ports, policy)),
-            "Await nodes": self._job_wait(
-                "Await nodes",
+            "Wait for nodes": self._job_wait(
+                "Wait for nodes",
                 lambda r: await_nodes(r, self.ports, policy),
                 lambda r: self._play(self.while_waiting, r),
             ),
             "Check nodes": self._job_wait(
                 "Check nodes", lambda r: check_nodes(r, self.ports, policy), self._nodes_answer
             ),
-            "Judge checks": self._job_step("Judge checks", lambda r: judge_checks(r, self.ports, policy)),
+            "Evaluate diagnostics": self._job_step(
+                "Evaluate diagnostics", lambda r: judge_checks(r, self.ports, policy)
+            ),
             "Find checkpoint": self._job_wait(
                 "Find checkpoint", lambda r: find_checkpoint(r, self.ports, policy), lambda _: self._somebody_looks()
             ),

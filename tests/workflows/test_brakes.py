@@ -77,7 +77,7 @@ def test_a_full_budget_is_waited_for_and_the_recovery_goes_on_when_a_slot_is_fre
 
     walked = cluster.reports(xid(79))
 
-    assert steps(walked)[:4] == ["Isolate node", "Wait for news", "Isolate node", "Reboot node"]
+    assert steps(walked)[:4] == ["Isolate node", "Wait for condition", "Isolate node", "Reboot node"]
     assert walked.end == "Recovered"
     assert cluster.ports.pools.holders("demo") == []
 
@@ -89,7 +89,7 @@ def test_the_breaker_opens_before_anything_is_touched_and_what_is_fresh_goes_on_
 
     walked = cluster.reports(xid(79))
 
-    assert steps(walked)[:3] == ["Wait for news", "Isolate node", "Reboot node"]
+    assert steps(walked)[:3] == ["Wait for condition", "Isolate node", "Reboot node"]
     assert walked.end == "Recovered"
 
 
@@ -104,7 +104,7 @@ def test_the_breaker_that_is_reset_late_drops_what_is_old() -> None:
     cluster.on_wait = late
     walked = cluster.reports(xid(79))
 
-    assert steps(walked) == ["Wait for news", "End incident", "How did it end?", "Observed only"]
+    assert steps(walked) == ["Wait for condition", "End incident", "How did it end?", "Observed only"]
     assert "it is dropped" in walked.output["summary"]
     assert cluster.commands == []
 

@@ -59,7 +59,7 @@ ACTING = {
     "Isolate node",
     "Freeze evidence",
     "Wait for approval",
-    "Wait for news",
+    "Wait for condition",
     "Reboot node",
     "Run diagnostics",
     "Replace node",

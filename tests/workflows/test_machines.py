@@ -164,7 +164,7 @@ def test_without_any_room_a_human_hears_that_it_is_stopped() -> None:
     assert any(subject.startswith("[nodeheal] no capacity") for subject in cluster.told)
     # By each wait, which knows until when, and not by the decision before it as well: the first of a key is sent.
     told = [kind for kind, _ in cluster.ports.messenger.announced]  # type: ignore[attr-defined]
-    assert told.count(names.INCIDENT_WAITING) == walked.path.count("Wait for news")
+    assert told.count(names.INCIDENT_WAITING) == walked.path.count("Wait for condition")
 
 
 # Replacement ---------------------------------------------------------------------------------------------------------
@@ -212,7 +212,7 @@ def test_no_more_nodes_are_replaced_at_once_than_the_policy_allows_and_the_rest_
     results = [turn.result for turn in cluster.ports.incidents.history(cluster.incident_id).turns if turn.result]
     replaced = [result for result in results if result.step is Step.REPLACE]
     assert [result.outcome for result in replaced] == [Outcome.REFUSED, Outcome.DONE]
-    assert steps(walked).count("Wait for news") == 1
+    assert steps(walked).count("Wait for condition") == 1
     assert walked.end == "Recovered"
     assert [subject.partition(":")[0] for subject in cluster.told] == ["[nodeheal] in turn", "[nodeheal] recovered"]
     assert cluster.ports.incidents.history(cluster.incident_id).incident.ending is Ending.RECOVERED

@@ -185,9 +185,9 @@ def test_the_walker_goes_the_path_of_the_emulator_to_its_end(name: str) -> None:
 
     seen = steps(walked)
     path = [state for state, before in zip(seen, ["", *seen], strict=False) if state != before]
-    waits = "Wait for news" in PATHS[name]
+    waits = "Wait for condition" in PATHS[name]
     history = cluster.ports.incidents.history(cluster.incident_id)
-    assert [state for state in path if waits or state != "Wait for news"] == PATHS[name]
+    assert [state for state in path if waits or state != "Wait for condition"] == PATHS[name]
     assert outcomes(results_of(history), waits=waits) == RESULTS[name]
     assert history.incident.ending is script.expected.ending
     assert (len(cluster.job_nodes) == 2) == script.expected.finishes

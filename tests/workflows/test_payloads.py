@@ -99,8 +99,8 @@ def test_an_error_that_is_caught_is_told_in_a_line_however_long_its_cause(cause:
     seen = recover([decision(Step.ISOLATE), decision(Step.REBOOT), CLOSE], Isolate_node=late, Reboot_node=broken)
 
     told = dict(seen.outputs)
-    assert told["Isolate node"]["summary"] == "Isolate node: States.Timeout; it is looked at next"
-    assert told["Reboot node"]["summary"] == "Reboot node: States.TaskFailed; it is looked at next"
+    assert told["Isolate node"]["summary"] == "Isolate node: States.Timeout; its outcome is observed next"
+    assert told["Reboot node"]["summary"] == "Reboot node: States.TaskFailed; its outcome is observed next"
     must_be_readable(seen)
 
 

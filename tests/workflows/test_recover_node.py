@@ -34,7 +34,7 @@ def recover(decisions: list[Any], **changed: Any) -> Walk:
     answers: dict[str, Any] = {name: result(step) for step, name in STEPS.items()}
     answers |= {name: result(Step.RESTART_WORKLOAD) for name in ("Find checkpoint", "Launch gang")}
     answers |= {"Open incident": {}, "Page operators": {"MessageId": "1"}}
-    answers |= {"Wait for approval": result(Step.WAIT), "Wait for news": result(Step.WAIT)}
+    answers |= {"Wait for approval": result(Step.WAIT), "Wait for condition": result(Step.WAIT)}
     answers |= {"Mark escalated": {}}
     answers |= {"End incident": result(Step.CLOSE)}
     answers |= {"Decide next step": Sequence(decisions)}
@@ -217,7 +217,7 @@ def test_a_state_that_never_answers_pages_the_operators(name: str) -> None:
     ("awaits", "name"),
     [
         (Awaited.APPROVAL, "Wait for approval"),
-        *((word, "Wait for news") for word in Awaited if word != "APPROVAL"),
+        *((word, "Wait for condition") for word in Awaited if word != "APPROVAL"),
     ],
 )
 def test_each_wait_has_its_state_and_its_end_is_looked_at(awaits: Awaited, name: str) -> None:

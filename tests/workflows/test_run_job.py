@@ -25,11 +25,11 @@ from tests.workflows.walker import Error, walk
 
 A, B, C, D = NODES
 TO_THE_LAUNCH = [
-    "Begin",
+    "Initialize",
     "Choose nodes",
     "What next?",
     "Check nodes",
-    "Judge checks",
+    "Evaluate diagnostics",
     "What next?",
     "Launch job",
 ]
@@ -146,7 +146,7 @@ def test_a_node_that_takes_no_command_does_not_hold_the_others_up() -> None:
 def test_a_command_that_fails_on_its_node_is_an_answer() -> None:
     it = JobCluster()
     it.hangs.add(A)
-    it.before["Judge checks"] = lambda _: None
+    it.before["Evaluate diagnostics"] = lambda _: None
     it.happenings = [finishes]
     answer = it._nodes_answer
 
@@ -176,7 +176,7 @@ def test_when_too_few_pass_the_job_waits_for_nodes() -> None:
 
     seen = it.submit()
 
-    assert "Await nodes" in seen.path
+    assert "Wait for nodes" in seen.path
     assert seen.end == "Completed"
     assert [task.node_id for task in it.run.tasks] == [A, B]
 
@@ -184,7 +184,7 @@ def test_when_too_few_pass_the_job_waits_for_nodes() -> None:
 def test_rounds_of_choosing_end() -> None:
     it = JobCluster(pool_of=4)
     it.diagnoses = dict.fromkeys(NODES, Verdict.FAILED)
-    it.before["Await nodes"] = wants_it_stopped
+    it.before["Wait for nodes"] = wants_it_stopped
 
     seen = it.submit()
 
@@ -211,7 +211,7 @@ def test_a_paused_pool_starts_no_job() -> None:
 
     seen = it.submit()
 
-    assert seen.path[:5] == ["Begin", "Choose nodes", "What next?", "Await nodes", "Choose nodes"]
+    assert seen.path[:5] == ["Initialize", "Choose nodes", "What next?", "Wait for nodes", "Choose nodes"]
     assert seen.end == "Completed"
 
 
@@ -332,10 +332,12 @@ def test_a_job_that_was_restarted_is_said_to_be_under_way_again() -> None:
     assert told == ["run 2 is under way"]
 
 
-@pytest.mark.parametrize("state", ["Choose nodes", "Await nodes", "Judge checks", "Launch job", "Watch gang"])
+@pytest.mark.parametrize(
+    "state", ["Choose nodes", "Wait for nodes", "Evaluate diagnostics", "Launch job", "Watch gang"]
+)
 def test_a_job_that_a_person_wants_stopped_stops_wherever_it_is(state: str) -> None:
     it = JobCluster()
-    if state == "Await nodes":
+    if state == "Wait for nodes":
         for name in (A, B, C):
             save_node(it.ports, it.node(name), job_id="another")
     it.before[state] = wants_it_stopped
@@ -395,7 +397,7 @@ def test_where_the_exit_code_says_nothing_all_nodes_are_diagnosed() -> None:
         "Stop job",
         "What next?",
         "Check nodes",
-        "Judge checks",
+        "Evaluate diagnostics",
         "What next?",
         "Attribute failure",
     ]
@@ -594,7 +596,7 @@ def test_two_jobs_share_no_node() -> None:
 
 def test_nodes_are_left_free_for_spares() -> None:
     it = JobCluster(pool_of=3, spares=2)
-    it.before["Await nodes"] = wants_it_stopped
+    it.before["Wait for nodes"] = wants_it_stopped
 
     seen = it.submit()
 
@@ -606,8 +608,8 @@ def test_nodes_are_left_free_for_spares() -> None:
     "state",
     [
         "Choose nodes",
-        "Await nodes",
-        "Judge checks",
+        "Wait for nodes",
+        "Evaluate diagnostics",
         "Watch gang",
         "Attribute failure",
         "Stop job",
@@ -616,7 +618,7 @@ def test_nodes_are_left_free_for_spares() -> None:
 )
 def test_a_function_that_breaks_pages_and_hands_the_job_over(state: str) -> None:
     it = JobCluster()
-    if state == "Await nodes":
+    if state == "Wait for nodes":
         for name in (A, B, C):
             save_node(it.ports, it.node(name), job_id="another")
     it.job_breaks[state] = Error("Lambda.Unknown")
@@ -642,7 +644,9 @@ def is_submitted_again(it: JobCluster) -> None:
     save_job(it.ports, it.job.job_id, submission=it.job.submission + 1)
 
 
-@pytest.mark.parametrize("state", ["Choose nodes", "Judge checks", "Watch gang", "Attribute failure", "End job"])
+@pytest.mark.parametrize(
+    "state", ["Choose nodes", "Evaluate diagnostics", "Watch gang", "Attribute failure", "End job"]
+)
 def test_the_workflow_of_an_older_submission_ends_and_pages_nobody(state: str) -> None:
     it = JobCluster()
     it.happenings = [fails()] if state == "Attribute failure" else [wants_it_stopped]
@@ -675,12 +679,12 @@ def test_an_end_that_was_reached_is_not_taken_back_by_what_breaks_after_it() -> 
 def test_what_may_have_acted_is_looked_at(state: str) -> None:
     it = JobCluster()
     it.job_breaks[state] = Error("Lambda.Unknown")
-    it.before["Await nodes"] = wants_it_stopped  # no node has answered: there is none left
+    it.before["Wait for nodes"] = wants_it_stopped  # no node has answered: there is none left
 
     seen = it.submit()
 
     follows = seen.path[seen.path.index(state) + 1]
-    assert follows == {"Check nodes": "Judge checks", "Launch job": "Attribute failure"}[state]
+    assert follows == {"Check nodes": "Evaluate diagnostics", "Launch job": "Attribute failure"}[state]
 
 
 def test_a_page_goes_out_although_the_execution_was_started_with_nothing() -> None:
@@ -920,7 +924,7 @@ def test_a_start_that_a_crash_has_lost_is_made_up_for() -> None:
     assert it.ports.workflows.jobs_started == [("llama", 1)]  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("state", ["Judge checks", "Watch gang"])
+@pytest.mark.parametrize("state", ["Evaluate diagnostics", "Watch gang"])
 def test_what_a_broken_workflow_has_left_is_cleared_away_when_no_rank_runs(state: str) -> None:
     it = JobCluster()
     it.job_breaks[state] = Error("Lambda.Unknown")

@@ -287,7 +287,7 @@ def test_a_row_remap_waits_for_the_job_and_then_reboots_a_node_that_nobody_needs
 
     walked = cluster.reports(xid(63))
 
-    assert "Wait for news" in walked.path
+    assert "Wait for condition" in walked.path
     assert walked.end == "Recovered"
     assert cluster.commands == [("reboot", BROKEN), ("diagnose", BROKEN)]
     assert not scheduler_in(cluster.ports).stopped
@@ -305,7 +305,9 @@ def test_a_grave_fault_ends_the_wait_for_the_job() -> None:
     walked = cluster.reports(xid(63))
 
     assert walked.end == "Recovered"
-    assert walked.path.index("Wait for news") < walked.path.index("Isolate node") < walked.path.index("Reboot node")
+    assert (
+        walked.path.index("Wait for condition") < walked.path.index("Isolate node") < walked.path.index("Reboot node")
+    )
     assert cluster.job_nodes == [BROKEN, PEER]
 
 
@@ -365,5 +367,5 @@ def test_a_recovery_of_another_node_of_the_job_does_not_end_the_wait_and_is_not_
 
     assert seen[1] == "Recovered"
     assert walked.end == "Recovered"
-    assert walked.path.count("Wait for news") == 2
+    assert walked.path.count("Wait for condition") == 2
     assert [verb for verb, name in cluster.commands if name == BROKEN] == ["reboot", "diagnose"]

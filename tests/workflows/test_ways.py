@@ -23,10 +23,10 @@ TESTED = [
     "Choose nodes",
     "What next?",
     "Check nodes",
-    "Judge checks",
+    "Evaluate diagnostics",
     "What next?",
     "Check nodes",
-    "Judge checks",
+    "Evaluate diagnostics",
 ]
 WITH_FABRIC = ACT.model_copy(
     update={"default_pool": ACT.default_pool.model_copy(update={"fabric": Fabric(tests=True, min_mb_per_second=900)})}

@@ -51,7 +51,7 @@ def a_node_becomes_free_before_it_waits_for_one() -> list[str]:
         it.ports.nodes.save(replace(it.node(NODES[0]), job_id=job_id))
 
     works_for("another")
-    it.before["Await nodes"] = lambda _: works_for(None)
+    it.before["Wait for nodes"] = lambda _: works_for(None)
     it.while_waiting = [lambda _: waited.append("it stands in line for nodes that are free")]
     it.happenings = [finishes]
     it.submit()
@@ -60,7 +60,7 @@ def a_node_becomes_free_before_it_waits_for_one() -> list[str]:
 
 def a_person_stops_it_before_it_starts() -> list[str]:
     it = JobCluster()
-    it.before["Judge checks"] = lambda it: ask_to_stop("llama", "ada: the wrong data", it.ports)
+    it.before["Evaluate diagnostics"] = lambda it: ask_to_stop("llama", "ada: the wrong data", it.ports)
     it.happenings = [finishes]
     it.submit()
     return [] if it.job.current_run == 0 else ["a job was started that a person had stopped"]
