@@ -95,6 +95,13 @@ def test_what_its_diagnosis_takes_is_taken_off_what_is_saved(healed: float, step
     assert broken(stand_in=FREE, recovery_seconds=took(healed), proof_seconds=(120.0,)).next().step is step
 
 
+def test_a_proof_that_was_measured_as_negative_leaves_no_negative_deadline() -> None:
+    """Of two clocks that differ. The repair takes less than a move is worth."""
+    story = broken(stand_in=FREE, recovery_seconds=took(110), proof_seconds=(-300.0,))
+
+    assert story.next().step is Step.REBOOT
+
+
 def test_when_it_has_passed_the_job_goes_on_there() -> None:
     story = broken(stand_in=FREE, recovery_seconds=took(420), proof_seconds=(60.0,)).passed().amid(stand_in="")
 

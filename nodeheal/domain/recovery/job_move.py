@@ -45,13 +45,13 @@ def move_job(builder: DecisionBuilder, progress: Progress, assessment: FaultAsse
     if context.free_nodes:
         free = counted(context.free_nodes, "free node of the pool has", "free nodes of the pool have")
         return _move(builder, f"{here.message}, and {free} passed diagnostics") if here.seconds > allowed else None
-    there = _expected_diagnosis(builder)
-    if not context.stand_in or here.seconds - there.seconds <= allowed:
+    there, left = _expected_diagnosis(builder), here.seconds - allowed
+    if not context.stand_in or left <= max(1.0, there.seconds):  # measured with clocks that differ, it may be negative
         return None
     sooner = f"{there.message}, and {context.stand_in} is free"
     why = f"{here.message}; {sooner}: it is to pass its diagnostics, so that {builder.job_id} can go on there"
     # A node that says nothing must not hold up the repair for longer than it could have saved.
-    until = min(builder.policy.deadlines.diagnose_seconds, int(here.seconds - allowed))
+    until = min(builder.policy.deadlines.diagnose_seconds, int(left))
     return builder.step(Step.DIAGNOSE, why, node_id=context.stand_in, is_move=True, deadline_seconds=until)
 
 
