@@ -1,4 +1,4 @@
-"""One act of a workflow, on record before anything is sent: what was asked, of whom, how far it is, and its result."""
+"""One act of a workflow, stored before anything is sent: its request, its node, its state and its result."""
 
 from dataclasses import dataclass, replace
 from datetime import datetime

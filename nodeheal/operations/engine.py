@@ -125,7 +125,6 @@ def answered(node_id: str, request_id: str, boot_id: str, verb: VerbName, answer
     The request id is random, and the boot is the one that was asked: an answer of another boot says nothing.
     """
     operation = ports.operations.get(node_owner(node_id), request_id[:-_RANDOM_PART])
-    operation = operation or ports.operations.get(node_owner(node_id), request_id)
     if operation is None or (operation.request_id, operation.verb) != (request_id, verb):
         return False
     if operation.boot_id == boot_id:

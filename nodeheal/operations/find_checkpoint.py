@@ -8,7 +8,7 @@ from datetime import datetime
 
 from nodeheal.contract.health_event import CheckpointFound, Frozen
 from nodeheal.contract.job_spec import Checkpoints
-from nodeheal.contract.job_steps import JobRequest, JobResult
+from nodeheal.contract.job_steps import JobRequest
 from nodeheal.contract.names import progress_file
 from nodeheal.contract.results import CheckpointSearch, StepResult
 from nodeheal.contract.steps import StepRequest
@@ -21,7 +21,7 @@ from nodeheal.domain.recovery.incident import TimelineEntry
 from nodeheal.operations.handler import Facts, Handler, Result, World, read_time, step_result
 from nodeheal.operations.record import plan_job_step, plan_step, send
 from nodeheal.ports import Ports
-from nodeheal.services.jobs.job_steps import DEADLINES, QUICK_SECONDS, save_job
+from nodeheal.services.jobs.job_steps import job_step_result, save_job
 from nodeheal.services.steps import node_of
 
 ANSWER_SECONDS = 55  # the state machines wait 60; a node that still looks then says so itself
@@ -104,17 +104,7 @@ def _result(operation: Operation, now: datetime, outcome: Outcome, reason: str) 
     )
     if isinstance(request, StepRequest):
         return step_result(operation, now, outcome, reason, facts=facts)
-    return JobResult(
-        step=JobStep.FIND_CHECKPOINT,
-        job_id=request.job_id,
-        outcome=outcome,
-        then=Next.LAUNCH,
-        reason=reason,
-        finished_at=now,
-        nodes=request.nodes,
-        deadline_seconds=DEADLINES.get(Next.LAUNCH, QUICK_SECONDS),
-        facts=facts,
-    )
+    return job_step_result(request, now, JobStep.FIND_CHECKPOINT, Next.LAUNCH, reason, outcome, facts=facts)
 
 
 def _settle(operation: Operation, result: Result, ports: Ports) -> None:

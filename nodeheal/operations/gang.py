@@ -2,19 +2,16 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from typing import Any
 
 from nodeheal.contract.health_event import Frozen
-from nodeheal.contract.job_steps import JobRequest, JobResult
+from nodeheal.contract.job_steps import JobRequest
 from nodeheal.contract.steps import StepRequest
-from nodeheal.contract.vocabulary import JobStep, Next, Outcome
 from nodeheal.domain.jobs.job import GangTask, Job, Run
 from nodeheal.domain.operation import Operation, OperationState, incident_owner, job_owner
 from nodeheal.operations.handler import Facts
 from nodeheal.operations.record import update
 from nodeheal.ports import Ports
-from nodeheal.services.jobs.job_steps import DEADLINES, QUICK_SECONDS
 from nodeheal.services.jobs.runs import may_write
 
 
@@ -97,26 +94,3 @@ def has_started(run: Run) -> bool:
 def where_they_are(tasks: Sequence[GangTask]) -> str:
     """The ranks, in words."""
     return ", ".join(f"rank {task.rank} on {task.node_id}" for task in tasks)
-
-
-def job_step_result(
-    request: JobRequest,
-    now: datetime,
-    step: JobStep,
-    then: Next,
-    reason: str,
-    outcome: Outcome = Outcome.DONE,
-    **fields: Any,
-) -> JobResult:
-    """How a job's step went, and where the job goes from here."""
-    result = JobResult(
-        step=step,
-        job_id=request.job_id,
-        outcome=outcome,
-        then=then,
-        reason=reason,
-        finished_at=now,
-        nodes=request.nodes,
-        deadline_seconds=DEADLINES.get(then, QUICK_SECONDS),
-    )
-    return result.model_copy(update=fields)

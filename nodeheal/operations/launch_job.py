@@ -10,12 +10,19 @@ from nodeheal.domain.fleet.node import OUT_OF_SERVICE, Node
 from nodeheal.domain.jobs.early_end import ended_early, words_of
 from nodeheal.domain.jobs.job import Job, Run
 from nodeheal.domain.operation import Operation, VerbName
-from nodeheal.operations.gang import GangFacts, has_started, job_step_result, note, owner_of, read_gang, where_they_are
+from nodeheal.operations.gang import GangFacts, has_started, note, owner_of, read_gang, where_they_are
 from nodeheal.operations.handler import Handler, World
 from nodeheal.operations.record import plan_job_step, start_waiting
 from nodeheal.ports import Ports
 from nodeheal.services.jobs.job_nodes import free_nodes, release_claims
-from nodeheal.services.jobs.job_steps import DEADLINES, job_of_request, request_id_of, save_job, stop_if_wanted
+from nodeheal.services.jobs.job_steps import (
+    DEADLINES,
+    job_of_request,
+    job_step_result,
+    request_id_of,
+    save_job,
+    stop_if_wanted,
+)
 from nodeheal.services.jobs.runs import current_run, left_of
 from nodeheal.services.jobs.start_gang import abandon, record_run, start_ranks
 from nodeheal.services.steps import node_of

@@ -6,11 +6,11 @@ from nodeheal.contract.job_steps import JobRequest, JobResult
 from nodeheal.contract.vocabulary import JobStep, Next
 from nodeheal.domain.jobs.job import GangTask, Job, Run
 from nodeheal.domain.operation import Operation, VerbName
-from nodeheal.operations.gang import GangFacts, job_step_result, note, owner_of, ranks_left, read_gang, record_of
+from nodeheal.operations.gang import GangFacts, note, owner_of, ranks_left, read_gang, record_of
 from nodeheal.operations.handler import Handler, World
 from nodeheal.operations.record import plan_job_step, start_waiting
 from nodeheal.ports import Ports
-from nodeheal.services.jobs.job_steps import DEADLINES, job_of_request, request_id_of
+from nodeheal.services.jobs.job_steps import DEADLINES, job_of_request, job_step_result, request_id_of
 from nodeheal.services.jobs.runs import await_end, may_write
 from nodeheal.services.jobs.start_gang import find_unnoted
 

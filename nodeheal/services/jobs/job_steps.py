@@ -1,6 +1,8 @@
 """Small things that every step of a job does the same way."""
 
 from dataclasses import replace
+from datetime import datetime
+from typing import Any
 
 from nodeheal.contract.job_steps import JobRequest, JobResult
 from nodeheal.contract.vocabulary import JobState, JobStep, Next, Outcome, Trouble
@@ -23,17 +25,31 @@ DEADLINES = {
 def job_result(
     request: JobRequest, step: JobStep, then: Next, reason: str, ports: Ports, outcome: Outcome = Outcome.DONE
 ) -> JobResult:
-    """How the step went, and where the job goes from here. Further fields: `model_copy(update=…)`."""
-    return JobResult(
+    """How the step went, as of now. Further fields: `model_copy(update=…)`."""
+    return job_step_result(request, ports.clock(), step, then, reason, outcome)
+
+
+def job_step_result(
+    request: JobRequest,
+    now: datetime,
+    step: JobStep,
+    then: Next,
+    reason: str,
+    outcome: Outcome = Outcome.DONE,
+    **fields: Any,
+) -> JobResult:
+    """How a job's step went, and where the job goes from here."""
+    result = JobResult(
         step=step,
         job_id=request.job_id,
         outcome=outcome,
         then=then,
         reason=reason,
-        finished_at=ports.clock(),
+        finished_at=now,
         nodes=request.nodes,
         deadline_seconds=DEADLINES.get(then, QUICK_SECONDS),
     )
+    return result.model_copy(update=fields)
 
 
 def to_launch(request: JobRequest, step: JobStep, job: Job, reason: str, ports: Ports) -> JobResult:
