@@ -15,6 +15,7 @@ from nodeheal.adapters.schedulers import rank_changes
 from nodeheal.contract import names
 from nodeheal.contract.health_event import CheckpointFound, DiagnosticsFinished, EvidenceFrozen, NodeBooted
 from nodeheal.contract.job_steps import JobStopRequested
+from nodeheal.operations import engine
 from nodeheal.ports import Ports
 from nodeheal.services.intake import wakeup
 from nodeheal.services.intake.new_nodes import on_first_boot
@@ -89,7 +90,7 @@ def _about_command(invocation: SsmInvocationDetail) -> Callable[[Ports], None]:
 def _about_machine(detail: MachineStateDetail) -> Callable[[Ports], None]:
     if detail.has_stopped:
         return partial(wakeup.on_machine_stopped, detail.machine_id)
-    return partial(new_machine.on_machine_gone, detail.machine_id) if detail.is_gone else _nothing
+    return partial(engine.machine_gone, detail.machine_id) if detail.is_gone else _nothing
 
 
 def _nothing(_: Ports) -> None:

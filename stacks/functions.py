@@ -175,7 +175,6 @@ FUNCTIONS = (
             *SEE_MACHINES,
             SEE_LAUNCHES,
             *ASK_WITNESSES,
-            RESUME,
         ),
         keep_warm=True,
     ),

@@ -264,6 +264,11 @@ def group_line(group: str) -> str:
     return f"group/{group}"
 
 
+def machine_line(machine_id: str) -> str:
+    """The line of the replacement for which this machine was launched."""
+    return f"machine/{machine_id}"
+
+
 def late_line(group: str) -> str:
     """The line of those for whom an Auto Scaling group still owes a machine, and nobody waits any more."""
     return f"late/{group}"

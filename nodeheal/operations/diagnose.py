@@ -19,7 +19,7 @@ from nodeheal.domain.recovery.evidence import Diagnosis
 from nodeheal.operations.handler import Facts, Handler, World, read_node, step_result
 from nodeheal.operations.record import plan_step, send, update
 from nodeheal.ports import Ports
-from nodeheal.services.recovery.stand_in import claim_node
+from nodeheal.services.recovery.spares import claim_node
 from nodeheal.services.steps import add_timeline_entry, node_of, save_node
 
 FIRST_TESTS = 5

@@ -10,7 +10,7 @@ from nodeheal.contract.results import CallAgain, StepResult
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Outcome
 from nodeheal.domain.operation import Operation, OperationState, VerbName, node_owner
-from nodeheal.operations.handler import Act, Handler, Result, World
+from nodeheal.operations.handler import Act, Handler, Result, World, step_result
 from nodeheal.operations.record import update
 from nodeheal.ports import Ports
 
@@ -160,9 +160,18 @@ def _follow(operation: Operation, handler: Handler, world: World) -> bool:
         return deliver(operation, world.ports)
     found = handler.observe(operation, handler.read(operation, world.ports))
     if isinstance(found, Act):
+        if handler.acts_in_step and not world.is_step:
+            return _call_again(operation, world.ports)
         acted = handler.start(operation, world)
         return False if isinstance(acted, Operation) else finish(_as_stored(operation, world.ports), acted, world.ports)
     return finish(operation, found, world.ports) if found is not None else False
+
+
+def _call_again(operation: Operation, ports: Ports) -> bool:
+    """Have the workflow call its step again: the next act is due, and this function may not do it."""
+    why = "the next part of the step is due"
+    again = step_result(operation, ports.clock(), Outcome.UNKNOWN, why, facts=CallAgain())
+    return ports.workflows.resume(operation.token, again)
 
 
 def _conclude(operation: Operation, handler: Handler, ports: Ports) -> Operation:

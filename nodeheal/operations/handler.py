@@ -27,6 +27,11 @@ class World:
     given_links: Links | None = None
 
     @property
+    def is_step(self) -> bool:
+        """Whether the workflow's own step acts, and not an event."""
+        return self.given_policy is not None
+
+    @property
     def policy(self) -> RecoveryPolicy:
         """The policy in force. Raises ValueError in a function that reads none."""
         if self.given_policy is None:
@@ -63,9 +68,12 @@ class Handler:
     be sent. `read` reads the facts. `observe` is pure, and the only place that says whether the verb is done: it gives
     the result, `Act`, or None while there is none; with final facts it always gives a result. `refresh` queries the
     authority (SSM, EC2, ECS) and records what it says. `settle` writes what the result means for others, before the
-    workflow has it; it may be repeated. `may_repeat`: a start that broke off is made again, for it sends nothing to a
-    node, and people get the same message once. `refreshes_when_repeated`: a call that is repeated goes on from what the
-    authority says. `is_half_of_step`: another operation of the same step follows, so that its end is not the step's.
+    workflow has it; it may be repeated.
+
+    `may_repeat`: a start that broke off is made again, for it sends nothing to a node, and people get the same message
+    once. `acts_in_step`: an event's function may not do what `Act` asks for, so the workflow calls its step again.
+    `refreshes_when_repeated`: a call that is repeated goes on from what the authority says. `is_half_of_step`: another
+    operation of the same step follows, so that its end is not the step's.
     """
 
     start: Callable[[Operation, World], Operation | Result]
@@ -74,6 +82,7 @@ class Handler:
     refresh: Callable[[Operation, Ports], Operation] = lambda operation, ports: operation
     settle: Callable[[Operation, Any, Ports], None] = lambda operation, result, ports: None
     may_repeat: bool = False
+    acts_in_step: bool = False
     refreshes_when_repeated: bool = False
     is_half_of_step: bool = False
 

@@ -5,7 +5,7 @@ from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Action
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.approval_links import Links
-from nodeheal.operations import approve, diagnose, isolate, reboot, stop_start
+from nodeheal.operations import approve, diagnose, isolate, reboot, replace, stop_start
 from nodeheal.operations import freeze_evidence as evidence
 from nodeheal.operations import launch_gang as gang_launch
 from nodeheal.operations import launch_job as job_launch
@@ -48,6 +48,11 @@ def reboot_node(request: StepRequest, ports: Ports) -> None:
     """Reboot the node, or stop and start its machine. Its next boot resumes the workflow."""
     plan = stop_start.plan if request.decision.action is Action.STOP_START else reboot.plan
     begin(plan(request, ports), World(ports))
+
+
+def replace_node(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> None:
+    """Put a spare or a new machine in the node's place. A new machine's boot resumes the workflow."""
+    begin(replace.plan(request, ports), World(ports, policy))
 
 
 def run_diagnostics(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> None:

@@ -9,9 +9,11 @@ from nodeheal.operations import (
     find_checkpoint,
     freeze_evidence,
     isolate,
+    late_capacity,
     launch_gang,
     launch_job,
     reboot,
+    replace,
     stop_gang,
     stop_job,
     stop_start,
@@ -32,6 +34,8 @@ HANDLERS: dict[VerbName, Handler] = {
     VerbName.STOP_JOB: stop_job.HANDLER,
     VerbName.REBOOT: reboot.HANDLER,
     VerbName.STOP_START: stop_start.HANDLER,
+    VerbName.REPLACE: replace.HANDLER,
+    VerbName.LATE_CAPACITY: late_capacity.HANDLER,
     VerbName.WAIT: wait.HANDLER,
 }
 
@@ -51,6 +55,8 @@ def operation_of(request: StepRequest, ports: Ports) -> Operation | None:
             return stop_start.plan(request, ports)
         case Step.REBOOT:
             return reboot.plan(request, ports)
+        case Step.REPLACE:
+            return replace.plan(request, ports)
         case Step.WAIT if request.decision.awaits is Awaited.APPROVAL:
             return approve.plan(request, ports)
         case Step.WAIT:

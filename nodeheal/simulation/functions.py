@@ -20,6 +20,7 @@ from nodeheal.operations.steps import (
     launch_gang,
     launch_job,
     reboot_node,
+    replace_node,
     run_diagnostics,
     stop_gang,
     stop_job,
@@ -36,7 +37,6 @@ from nodeheal.services.jobs.judge_checks import judge_checks
 from nodeheal.services.jobs.watch_gang import watch_gang
 from nodeheal.services.recovery.decide_next_step import decide_next_step
 from nodeheal.services.recovery.end_incident import end_incident
-from nodeheal.services.recovery.replace_node import replace_node
 from nodeheal.services.recovery.return_to_service import return_to_service
 from nodeheal.services.recovery.wait_for_news import wait_for_news
 

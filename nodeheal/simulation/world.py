@@ -11,11 +11,11 @@ from nodeheal.contract.vocabulary import Provider
 from nodeheal.domain.errors import NotAccepted, Superseded
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.approval_links import Links
+from nodeheal.operations.engine import machine_gone
 from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services.intake import wakeup
 from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.notify.deliver_notification import notify
-from nodeheal.services.recovery import new_machine
 from nodeheal.services.sweep import sweep
 from nodeheal.simulation.agenda import Agenda
 from nodeheal.simulation.bus import QUEUE, Bus
@@ -111,7 +111,7 @@ class World:
         fleet.on_refused = self._refused
         fleet.on_silence = self.sweeper.fell_silent
         self.machines.on_stopped = lambda name: wake(name, lambda: wakeup.on_machine_stopped(name, self.ports))
-        self.machines.on_gone = lambda name: wake(name, lambda: new_machine.on_machine_gone(name, self.ports))
+        self.machines.on_gone = lambda name: wake(name, lambda: machine_gone(name, self.ports))
         self._connect_work()
         self._connect_neighbours()
 

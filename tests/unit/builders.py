@@ -145,6 +145,8 @@ def facts_of(result: StepResult, kind: type[T]) -> T:
 
 STEP_OF = {
     VerbName.REBOOT: Step.REBOOT,
+    VerbName.REPLACE: Step.REPLACE,
+    VerbName.LATE_CAPACITY: Step.REPLACE,
     VerbName.WAIT: Step.WAIT,
     VerbName.DIAGNOSE: Step.DIAGNOSE,
     VerbName.ISOLATE: Step.ISOLATE,

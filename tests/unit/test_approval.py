@@ -12,12 +12,12 @@ from nodeheal.contract.vocabulary import Action, Escalation, NodeState, Outcome,
 from nodeheal.domain.recovery.approval_links import Answer, LinkRefused, Links, Question
 from nodeheal.domain.recovery.incident import TimelineEntry
 from nodeheal.operations.approve import find_question
+from nodeheal.operations.engine import conclude
 from nodeheal.operations.steps import wait_for_approval
 from nodeheal.services.operators import approval_page
 from nodeheal.services.operators.answer_approval import _at_the_last_moment, answer_approval, open_question
 from nodeheal.services.operators.describe_answer import describe_answer
 from nodeheal.services.operators.operator_guardrails import pause_node, pause_pool
-from nodeheal.services.recovery.decide_next_step import observe_outcome
 from tests.unit.builders import NOW
 from tests.unit.test_decide_among_others import with_policy
 from tests.unit.test_steps import A, B, Incident
@@ -379,7 +379,7 @@ def test_an_answer_whose_wake_up_was_lost_is_found_at_the_deadline(answer: Answe
     it = Asked()
     it.dies_after_recording(answer)
 
-    found = observe_outcome(it.asked, it.ports)
+    found = conclude(it.asked, it.ports)
 
     assert (found.outcome, found.reason) == (outcome, it.told()[0])
     assert find_question(it.question, it.ports) is None
@@ -399,7 +399,7 @@ def test_a_question_that_is_asked_again_after_a_crash_finds_the_answer_to_the_fi
 def test_nobody_asked_again_means_nobody_answered() -> None:
     it = Asked()
 
-    assert observe_outcome(it.asked, it.ports).outcome is Outcome.TIMED_OUT
+    assert conclude(it.asked, it.ports).outcome is Outcome.TIMED_OUT
 
 
 def test_an_incident_that_asks_nothing_says_so() -> None:

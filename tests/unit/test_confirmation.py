@@ -12,8 +12,9 @@ from nodeheal.domain.faults.catalog import catalog
 from nodeheal.domain.fleet.liveness import ProbeAnswer
 from nodeheal.domain.policy.policy_models import Evidence
 from nodeheal.domain.recovery.confirmation import confirmations_in
+from nodeheal.operations.engine import conclude
 from nodeheal.operations.steps import freeze_evidence
-from nodeheal.services.recovery.decide_next_step import decide_next_step, observe_outcome
+from nodeheal.services.recovery.decide_next_step import decide_next_step
 from tests.unit.builders import ACT, xid
 from tests.unit.test_decide import Story, steps_of
 from tests.unit.test_steps import A, Incident
@@ -186,7 +187,7 @@ def test_who_says_that_a_silent_node_is_down_is_asked_and_kept(said: tuple[Probe
     request = asked(it)
     it.ports.witnesses.says[A] = said  # type: ignore[attr-defined]
 
-    decision = decided_after(it, observe_outcome(request, it.ports))
+    decision = decided_after(it, conclude(request, it.ports))
 
     assert decision.step is next_step
     kept = it.ports.incidents.history(it.id).turns[-2].result
@@ -197,7 +198,7 @@ def test_who_says_that_a_silent_node_is_down_is_asked_and_kept(said: tuple[Probe
 def test_no_witness_is_asked_about_a_node_that_answers() -> None:
     it = Incident(74)
     request = asked(it)
-    answer = observe_outcome(request, it.ports).model_copy(
+    answer = conclude(request, it.ports).model_copy(
         update={"outcome": Outcome.DONE, "facts": EvidenceSaved(confirmation=Confirmation.CONFIRMED)}
     )
 

@@ -33,11 +33,12 @@ from nodeheal.domain.recovery.decision_context import Observation, accelerator_s
 from nodeheal.domain.recovery.incident import fingerprint, incident_id_of
 from nodeheal.domain.recovery.progress import read_progress
 from nodeheal.operations.diagnose import DiagnosisAnswer, judge
+from nodeheal.operations.engine import conclude
 from nodeheal.operations.steps import isolate_node, launch_gang, reboot_node, run_diagnostics
 from nodeheal.ports.commands import CommandStatus
 from nodeheal.services.intake.ingest import Ingested, ingest
 from nodeheal.services.recovery.build_decision_context import build_decision_context, is_running
-from nodeheal.services.recovery.decide_next_step import decide_next_step, observe_outcome
+from nodeheal.services.recovery.decide_next_step import decide_next_step
 from nodeheal.services.recovery.reserve_attempt import why_no_attempt
 from nodeheal.services.recovery.wait_for_news import wait_for_news
 from tests.unit.builders import ACT, NOW, memory_ports, node, scheduler_in, waiting, xid
@@ -1025,7 +1026,7 @@ def test_a_node_without_a_job_is_seen_to_be_isolated() -> None:
     request = it.request()
     isolate_node(request, it.ports, ACT)
 
-    assert observe_outcome(request, it.ports).outcome is Outcome.DONE
+    assert conclude(request, it.ports).outcome is Outcome.DONE
 
 
 def test_an_isolation_that_broke_before_the_drain_says_so() -> None:
@@ -1033,7 +1034,7 @@ def test_an_isolation_that_broke_before_the_drain_says_so() -> None:
     request = it.request()
     it.ports.nodes.save(replace(it.node(), state=NodeState.ISOLATED))
 
-    result = observe_outcome(request, it.ports)
+    result = conclude(request, it.ports)
 
     assert (result.outcome, result.reason) == (Outcome.FAILED, "it could not be drained")
 
@@ -1045,7 +1046,7 @@ def test_a_boot_that_nobody_told_of_is_seen_and_its_wait_forgotten() -> None:
     reboot_node(request, it.ports)
     it.ports.nodes.save(replace(it.node(), boot_id="boot-2"))
 
-    result = observe_outcome(request, it.ports)
+    result = conclude(request, it.ports)
 
     assert (result.outcome, result.boot_id) == (Outcome.DONE, "boot-2")
     assert waiting(it.ports) == []
@@ -1059,7 +1060,7 @@ def _diagnosing(status: CommandStatus) -> StepResult:
     run_diagnostics(request, it.ports, ACT)
     statuses = it.ports.commands.statuses  # type: ignore[attr-defined]
     statuses.update(dict.fromkeys(statuses, status))
-    return observe_outcome(request, it.ports)
+    return conclude(request, it.ports)
 
 
 @pytest.mark.parametrize(
@@ -1091,7 +1092,7 @@ def test_a_diagnosis_without_a_result_names_the_tests_that_it_knows_of(failed: s
 def test_a_restart_that_was_not_seen_says_where_its_ranks_are() -> None:
     it = _healed()
 
-    result = observe_outcome(it.request(), it.ports)
+    result = conclude(it.request(), it.ports)
 
     assert result.outcome is Outcome.TIMED_OUT
     assert result.reason.endswith("rank 0 is STOPPED, rank 1 is STOPPED")

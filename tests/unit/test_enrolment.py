@@ -23,7 +23,7 @@ from nodeheal.services.intake.ingest import Ingested, ingest
 from nodeheal.services.intake.wakeup import on_node_booted
 from nodeheal.services.operators.request_action import request_action
 from nodeheal.services.operators.retire_node import retire_node
-from nodeheal.services.recovery.stand_in import claim_spare
+from nodeheal.services.recovery.spares import claim_spare
 from nodeheal.services.steps import save_node
 from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node, xid
 

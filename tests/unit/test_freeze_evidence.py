@@ -14,10 +14,10 @@ from nodeheal.contract.vocabulary import Outcome, Step
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Evidence
+from nodeheal.operations.engine import conclude
 from nodeheal.operations.steps import freeze_evidence
 from nodeheal.ports.commands import CommandStatus
 from nodeheal.services.intake import wakeup
-from nodeheal.services.recovery.decide_next_step import observe_outcome
 from tests.unit import builders
 from tests.unit.builders import EVIDENCE, facts_of, waiting
 from tests.unit.test_steps import A, B, Incident
@@ -203,7 +203,7 @@ def test_what_may_not_be_asked_is_refused_and_nothing_is_sent(why: str) -> None:
 
 def look(it: Freezing, request: StepRequest, state: str, output: str = "") -> StepResult:
     it.commands.statuses[COMMAND] = CommandStatus(state, output)
-    return observe_outcome(request, it.ports)
+    return conclude(request, it.ports)
 
 
 def printed(it: Freezing, **changes: Any) -> str:
@@ -244,4 +244,4 @@ def test_what_a_command_has_printed_that_did_not_succeed_is_not_believed() -> No
 def test_what_was_never_asked_is_unknown() -> None:
     it = Freezing()
 
-    assert observe_outcome(it.asked, it.ports).outcome is Outcome.UNKNOWN
+    assert conclude(it.asked, it.ports).outcome is Outcome.UNKNOWN

@@ -11,12 +11,12 @@ from nodeheal.contract.vocabulary import Action, Ending, NodeState, Outcome, Pro
 from nodeheal.domain.errors import NotAccepted, NotFound
 from nodeheal.domain.jobs.job import Job, Run
 from nodeheal.domain.policy.policy_models import Override
-from nodeheal.operations.steps import isolate_node, launch_gang, reboot_node, run_diagnostics, stop_gang
+from nodeheal.operations.engine import conclude
+from nodeheal.operations.steps import isolate_node, launch_gang, reboot_node, replace_node, run_diagnostics, stop_gang
 from nodeheal.ports.storage import Wait
 from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.jobs.submit_job import submit_job
-from nodeheal.services.recovery.decide_next_step import decide_next_step, observe_outcome
-from nodeheal.services.recovery.replace_node import replace_node
+from nodeheal.services.recovery.decide_next_step import decide_next_step
 from nodeheal.services.recovery.reserve_attempt import why_no_attempt
 from nodeheal.services.recovery.return_to_service import return_to_service
 from tests.unit.builders import ACT, NOW, scheduler_in, xid
@@ -179,7 +179,7 @@ def test_a_wait_that_another_incident_left_is_not_taken_for_a_sent_reboot() -> N
     request = it.request()
     it.ports.waits.save(Wait("boot", A, "old", "inc-other", NOW, boot_id="boot-1", command_id="old"))
 
-    assert observe_outcome(request, it.ports).reason == "the reboot was not sent"
+    assert conclude(request, it.ports).reason == "the reboot was not sent"
     reboot_node(request, it.ports)
 
     assert len(it.ports.commands.sent) == 1  # type: ignore[attr-defined]

@@ -11,10 +11,10 @@ from nodeheal.contract.results import Diagnosed, StepResult
 from nodeheal.contract.vocabulary import Check, Outcome, Verdict
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.evidence import Diagnosis
+from nodeheal.operations.engine import conclude
 from nodeheal.operations.steps import run_diagnostics
 from nodeheal.ports.commands import CommandStatus
 from nodeheal.services.intake import wakeup
-from nodeheal.services.recovery.decide_next_step import observe_outcome
 from tests.unit.builders import ACT, DIAGNOSTICS, facts_of, named
 from tests.unit.test_steps import A, B, Incident
 
@@ -149,7 +149,7 @@ def test_an_answer_whose_event_was_lost_is_compared_as_well() -> None:
     printed = json.dumps({"verdict": "OK", "failed_tests": [], "measured": {BUS: 30.0}})
     it.ports.commands.statuses["command-2"] = CommandStatus("SUCCEEDED", printed)  # type: ignore[attr-defined]
 
-    result = observe_outcome(request, it.ports)
+    result = conclude(request, it.ports)
 
     assert (result.outcome, "25 % worse" in result.reason) == (Outcome.UNKNOWN, True)
 

@@ -29,6 +29,7 @@ from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.approval_links import Answer
 from nodeheal.domain.recovery.incident import incident_id_of
+from nodeheal.operations import engine
 from nodeheal.operations.steps import freeze_evidence, isolate_node, reboot_node, run_diagnostics
 from nodeheal.ports import Ports
 from nodeheal.ports.commands import CommandStatus
@@ -191,7 +192,7 @@ def test_what_becomes_of_machines_is_heard(
     monkeypatch.setattr(
         new_machine, "on_group_launch", lambda launch, _: told.append((launch.machine_id, launch.failed))
     )
-    monkeypatch.setattr(new_machine, "on_machine_gone", lambda machine_id, _: told.append(machine_id))
+    monkeypatch.setattr(engine, "machine_gone", lambda machine_id, _: told.append(machine_id))
     monkeypatch.setattr(wakeup, "on_machine_stopped", lambda machine_id, _: told.append(f"{machine_id} has stopped"))
 
     wake(kind, detail)

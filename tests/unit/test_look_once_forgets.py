@@ -10,9 +10,9 @@ from nodeheal.contract.vocabulary import Action, IncidentState, NodeState, Step
 from nodeheal.domain.jobs.job import Job
 from nodeheal.domain.operation import VerbName, job_owner
 from nodeheal.domain.recovery.incident import Incident
+from nodeheal.operations.engine import conclude
 from nodeheal.ports import Ports
 from nodeheal.services.operators.close_incident import close_incident
-from nodeheal.services.recovery.decide_next_step import observe_outcome
 from tests.unit.builders import NOW, gang_under_way, memory_ports, node, started_job, xid
 
 
@@ -44,7 +44,7 @@ def test_a_gang_that_was_not_in_time_is_not_waited_for_any_more(step: Step, verb
     gang_under_way(ports, verb, run)
     other = gang_under_way(ports, VerbName.STOP_GANG, run, incident_id="inc-2")
 
-    observe_outcome(request(step, job_id="llama"), ports)
+    conclude(request(step, job_id="llama"), ports)
 
     assert ports.operations.open_of(job_owner("llama")) == [other]
 

@@ -12,9 +12,9 @@ from nodeheal.contract.vocabulary import JobState, NodeState, Outcome, Step
 from nodeheal.domain.errors import NotAccepted, PlacementRefused
 from nodeheal.domain.jobs.job import Job
 from nodeheal.domain.recovery.incident import fingerprint, incident_id_of
+from nodeheal.operations.engine import conclude
 from nodeheal.operations.steps import isolate_node, launch_gang, reboot_node, run_diagnostics, stop_gang
 from nodeheal.services.jobs.runs import may_write
-from nodeheal.services.recovery.decide_next_step import observe_outcome
 from nodeheal.services.recovery.end_incident import end_incident
 from nodeheal.services.steps import node_of, save_node
 from tests.unit.builders import ACT, NOW, scheduler_in, waiting, xid
@@ -43,7 +43,7 @@ def test_at_the_deadline_of_an_isolation_drain_and_gang_decide(
         it.task_is("STOPPED", rank, exit_code=143)
     it.ports.nodes.save(replace(it.node(), **changes))
 
-    seen = observe_outcome(request, it.ports)
+    seen = conclude(request, it.ports)
 
     assert (seen.outcome, seen.facts) == (outcome, Isolated(is_drained=evidence == "true"))
     assert (f"rank 1 on {B}" in seen.reason) is (outcome is Outcome.TIMED_OUT)
@@ -55,12 +55,12 @@ def test_a_look_ends_the_wait() -> None:
     rebooting = it.request()
     reboot_node(rebooting, it.ports)
     it.clock.advance(rebooting.decision.deadline_seconds)
-    it.last = observe_outcome(rebooting, it.ports)
+    it.last = conclude(rebooting, it.ports)
     it.swap()
     diagnosing = it.request()
     run_diagnostics(diagnosing, it.ports, ACT)
 
-    observe_outcome(diagnosing, it.ports)
+    conclude(diagnosing, it.ports)
 
     assert waiting(it.ports) == []
 
@@ -69,19 +69,19 @@ def test_a_diagnosis_that_may_not_have_been_sent_has_timed_out_and_one_that_was_
     it = Incident()
     it.isolate(), it.reboot()
     request = it.request()
-    assert observe_outcome(request, it.ports).outcome is Outcome.UNKNOWN
+    assert conclude(request, it.ports).outcome is Outcome.UNKNOWN
     it.ports.commands.diagnose = lambda *_, **__: (_ for _ in ()).throw(TimeoutError("read timed out"))  # type: ignore
     with pytest.raises(TimeoutError):
         run_diagnostics(request, it.ports, ACT)
 
-    assert observe_outcome(request, it.ports).outcome is Outcome.TIMED_OUT
+    assert conclude(request, it.ports).outcome is Outcome.TIMED_OUT
 
 
 def test_a_swap_that_claimed_no_spare_has_failed() -> None:
     it = Incident(74)
     it.isolate()
 
-    assert observe_outcome(it.request(), it.ports).outcome is Outcome.FAILED
+    assert conclude(it.request(), it.ports).outcome is Outcome.FAILED
 
 
 @pytest.mark.parametrize(("running", "outcome"), [((0, 1), Outcome.DONE), ((0,), Outcome.TIMED_OUT)])
@@ -92,7 +92,7 @@ def test_at_the_deadline_of_a_launch_every_rank_must_run(running: tuple[int, ...
     for rank in running:
         it.task_is("RUNNING", rank, run=2)
 
-    assert observe_outcome(request, it.ports).outcome is outcome
+    assert conclude(request, it.ports).outcome is outcome
 
 
 @pytest.mark.parametrize("lost_record", ["jobs", "kept_runs"])
@@ -104,7 +104,7 @@ def test_a_job_that_nobody_knows_is_neither_launched_nor_seen_to_run(lost_record
     launch_gang(request, it.ports, ACT)
 
     assert it.resumed().outcome is Outcome.REFUSED
-    assert observe_outcome(request, it.ports).outcome is Outcome.TIMED_OUT
+    assert conclude(request, it.ports).outcome is Outcome.TIMED_OUT
 
 
 def test_a_step_that_leaves_nothing_to_look_at_is_unknown() -> None:
@@ -112,7 +112,7 @@ def test_a_step_that_leaves_nothing_to_look_at_is_unknown() -> None:
     request = it.request()
     closing = request.decision.model_copy(update={"step": Step.CLOSE})
 
-    assert observe_outcome(request.model_copy(update={"decision": closing}), it.ports).outcome is Outcome.UNKNOWN
+    assert conclude(request.model_copy(update={"decision": closing}), it.ports).outcome is Outcome.UNKNOWN
 
 
 # Endings -------------------------------------------------------------------------------------------------------------

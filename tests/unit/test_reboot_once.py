@@ -10,9 +10,9 @@ from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Action, NodeState, Outcome, Provider
 from nodeheal.domain.errors import NotAccepted, NotFound
 from nodeheal.domain.fleet.machine import Machine
+from nodeheal.operations.engine import conclude
 from nodeheal.operations.steps import reboot_node
 from nodeheal.ports.commands import CommandStatus
-from nodeheal.services.recovery.decide_next_step import observe_outcome
 from tests.unit.builders import waiting
 from tests.unit.test_steps import A, Incident
 
@@ -174,7 +174,7 @@ def test_a_look_at_a_reboot_that_never_began_gives_the_attempt_back(is_sent: boo
     if is_sent:
         reboot_node(request, it.ports)
 
-    observe_outcome(request, it.ports)
+    conclude(request, it.ports)
 
     assert spent(it) == left
 
@@ -184,7 +184,7 @@ def test_at_the_deadline_ec2_says_what_it_sees() -> None:
     reboot_node(request, it.ports)
     it.clock.advance(request.decision.deadline_seconds)
 
-    seen = observe_outcome(request, it.ports)
+    seen = conclude(request, it.ports)
 
     assert (seen.outcome, "running" in seen.reason) == (Outcome.TIMED_OUT, True)
 
@@ -195,7 +195,7 @@ def test_a_reboot_whose_function_died_is_waited_for_and_not_given_up(provider: P
     reboot_node(request, it.ports)
     it.clock.advance(30)
 
-    seen, repeated = observe_outcome(request, it.ports), observe_outcome(request, it.ports)
+    seen, repeated = conclude(request, it.ports), conclude(request, it.ports)
     reboot_node(again(request), it.ports)
     it.boots("boot-2")
 
@@ -208,10 +208,10 @@ def test_a_reboot_whose_function_died_is_waited_for_and_not_given_up(provider: P
 def test_one_whose_function_dies_again_is_looked_at_and_no_more(provider: Provider) -> None:
     it, request = isolated(provider)
     reboot_node(request, it.ports)
-    observe_outcome(request, it.ports)
+    conclude(request, it.ports)
     reboot_node(again(request), it.ports)
 
-    seen = observe_outcome(request, it.ports)
+    seen = conclude(request, it.ports)
 
     assert (seen.outcome, seen.facts) == (Outcome.TIMED_OUT, None)
 
@@ -227,7 +227,7 @@ def test_one_that_was_provably_not_sent_is_not_waited_for(provider: Provider) ->
     with pytest.raises(NotAccepted):
         reboot_node(request, it.ports)
 
-    seen = observe_outcome(request, it.ports)
+    seen = conclude(request, it.ports)
 
     assert (seen.outcome, seen.reason) == (Outcome.FAILED, "the reboot was not sent")
 
@@ -237,7 +237,7 @@ def test_a_reboot_that_its_node_refused_is_not_waited_for() -> None:
     reboot_node(request, it.ports)
     it.ports.commands.statuses["command-1"] = CommandStatus("FAILED", exit_code=3)  # type: ignore[attr-defined]
 
-    seen = observe_outcome(request, it.ports)
+    seen = conclude(request, it.ports)
 
     assert (seen.outcome, seen.facts) == (Outcome.FAILED, None)
 
@@ -248,7 +248,7 @@ def test_a_reboot_whose_function_died_and_whose_script_was_cut_off_is_waited_for
     reboot_node(request, it.ports)
     it.ports.commands.statuses["command-1"] = CommandStatus("FAILED", exit_code=code)  # type: ignore[attr-defined]
 
-    seen = observe_outcome(request, it.ports)
+    seen = conclude(request, it.ports)
 
     assert (seen.outcome, seen.facts) == (Outcome.UNKNOWN, CallAgain())
 
@@ -259,7 +259,7 @@ def test_a_node_that_is_back_when_its_deadline_passes_is_seen_to_be_and_not_repl
     reboot_node(request, it.ports)
     it.boots("boot-2")  # resumes a token that has just timed out, and forgets the wait
 
-    seen = observe_outcome(request, it.ports)
+    seen = conclude(request, it.ports)
 
     assert (seen.outcome, seen.boot_id) == (Outcome.DONE, "boot-2")
 
@@ -269,6 +269,6 @@ def test_a_look_that_is_repeated_after_it_forgot_the_wait_gives_no_attempt_back(
     reboot_node(request, it.ports)
 
     for _ in range(2):
-        observe_outcome(request, it.ports)
+        conclude(request, it.ports)
 
     assert spent(it) == 1

@@ -11,13 +11,13 @@ from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import EndCause, Ending, JobState, NodeState, Outcome, Step, Verdict
 from nodeheal.domain.errors import NotAccepted, PlacementRefused
 from nodeheal.domain.recovery.incident import incident_id_of
+from nodeheal.operations.engine import conclude
 from nodeheal.operations.steps import launch_gang, run_diagnostics, stop_gang
 from nodeheal.ports.commands import CommandStatus
 from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services.intake import wakeup
 from nodeheal.services.intake.ingest import Ingested, ingest
 from nodeheal.services.jobs.runs import may_write
-from nodeheal.services.recovery.decide_next_step import observe_outcome
 from nodeheal.services.recovery.end_incident import end_incident
 from tests.unit.builders import ACT, as_rank, scheduler_in, xid
 from tests.unit.test_steps import A, B, C, Incident
@@ -106,7 +106,7 @@ def test_a_gang_that_would_not_stop_is_not_taken_for_a_restarted_one() -> None:
     request = it.request()
     stop_gang(request, it.ports, ACT)
 
-    assert observe_outcome(request, it.ports).outcome is not Outcome.DONE
+    assert conclude(request, it.ports).outcome is not Outcome.DONE
 
 
 def test_one_application_fault_on_two_nodes_is_one_restart() -> None:
@@ -136,12 +136,12 @@ def test_a_throttled_look_can_be_repeated() -> None:
     run_diagnostics(request, it.ports, ACT)
     look, it.ports.commands.look = it.ports.commands.look, _throttled  # type: ignore
     with pytest.raises(NotAccepted):
-        observe_outcome(request, it.ports)
+        conclude(request, it.ports)
     it.ports.commands.look = look  # type: ignore[method-assign]
     output = '{"verdict": "OK", "failed_tests": []}'
     it.ports.commands.statuses["command-2"] = CommandStatus("SUCCEEDED", output)  # type: ignore[attr-defined]
 
-    assert observe_outcome(request, it.ports).outcome is Outcome.DONE
+    assert conclude(request, it.ports).outcome is Outcome.DONE
 
 
 def _throttled(*_: object) -> Any:
@@ -258,7 +258,7 @@ def test_an_isolation_that_broke_before_the_drain_is_not_taken_for_done() -> Non
     request = it.request()
     it.ports.nodes.save(replace(it.node(), state=NodeState.ISOLATED))
 
-    assert observe_outcome(request, it.ports).outcome is Outcome.FAILED
+    assert conclude(request, it.ports).outcome is Outcome.FAILED
 
 
 def test_a_swap_that_the_look_finds_is_finished_there() -> None:
@@ -267,5 +267,5 @@ def test_a_swap_that_the_look_finds_is_finished_there() -> None:
     request = it.request()
     it.ports.nodes.save(replace(it.node(C), open_incident=it.id))  # then the function died
 
-    assert observe_outcome(request, it.ports).replacement_node_id == C
+    assert conclude(request, it.ports).replacement_node_id == C
     assert (it.node(A).state, it.node(A).job_id) == (NodeState.QUARANTINED, None)

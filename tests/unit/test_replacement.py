@@ -3,29 +3,28 @@
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
 from nodeheal.contract.health_event import NodeBooted
-from nodeheal.contract.names import OPERATOR_REQUEST
+from nodeheal.contract.names import OPERATOR_REQUEST, group_line
 from nodeheal.contract.results import CallAgain, Refused, Replaced, StepResult
 from nodeheal.contract.steps import Decision, Reservation, StepRequest
 from nodeheal.contract.vocabulary import Action, Awaited, NodeState, Outcome, Provider, Refusal, Step
 from nodeheal.domain.errors import MachineRefused, NotAccepted
 from nodeheal.domain.fleet.machine import Alternative, GiveBack, Launch, Machine, Owner
 from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.operation import Operation, VerbName, node_owner
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Budget, InGroup, Mode, PoolPolicy, Replacement
 from nodeheal.domain.recovery.guardrails import keep_machine_reason
 from nodeheal.domain.recovery.incident import Incident, decision_entry, incident_id_of
-from nodeheal.operations.steps import isolate_node
+from nodeheal.operations.engine import conclude, machine_gone
+from nodeheal.operations.steps import isolate_node, replace_node
 from nodeheal.services.intake import wakeup
 from nodeheal.services.operators.operator_guardrails import pause_pool
 from nodeheal.services.recovery import new_machine
-from nodeheal.services.recovery.decide_next_step import observe_outcome
-from nodeheal.services.recovery.replace_node import replace_node
-from nodeheal.services.recovery.replacement_slots import REPLACEMENT
 from nodeheal.services.recovery.retire_broken import retire_broken
 from tests.unit.builders import ACT, NOW, FrozenClock, facts_of, memory_ports, node, waiting, xid
 
@@ -42,8 +41,7 @@ class Pool:
         self.clock = FrozenClock()
         self.ports = memory_ports(self.clock)
         machines: Any = self.ports.machines
-        waits: Any = self.ports.waits
-        self.machines, self.waits = machines, waits
+        self.machines = machines
         self.machines.groups.add(GROUP)
         pool = PoolPolicy(
             mode=Mode.act,
@@ -85,6 +83,11 @@ class Pool:
         replace_node(asked, self.ports, self.policy)
         return asked
 
+    def operation(self, name: str = A) -> Operation:
+        """The replacement that is under way."""
+        [found] = [o for o in self.ports.operations.open_of(node_owner(name)) if o.verb is VerbName.REPLACE]
+        return found
+
     def answer(self, name: str = A, turn: int = 3) -> StepResult | None:
         found: StepResult | None = self.ports.workflows.resumed.get(f"token-{name}-{turn}")  # type: ignore[attr-defined]
         return found
@@ -110,6 +113,15 @@ class Pool:
     def given_back(self) -> list[tuple[str, GiveBack]]:
         found: list[tuple[str, GiveBack]] = self.machines.given_back
         return found
+
+
+class Crash(Exception):
+    """The function dies there."""
+
+
+def crash() -> NoReturn:
+    """Die."""
+    raise Crash
 
 
 def outcome(answer: StepResult | None) -> Outcome:
@@ -147,10 +159,10 @@ def test_the_policy_may_leave_even_the_termination_to_the_group() -> None:
     assert pool.given_back == [(A, GiveBack.MARK_UNHEALTHY)]
 
 
-def test_the_wait_is_stored_before_the_machine_is_given_up() -> None:
+def test_the_operation_is_stored_before_the_machine_is_given_up() -> None:
     pool = Pool()
     stored: list[Any] = []
-    pool.machines.give_back = lambda *_: stored.append(pool.ports.waits.get("replacement", A))
+    pool.machines.give_back = lambda *_: stored.append(pool.operation())
 
     pool.replaces()
 
@@ -207,12 +219,12 @@ def test_two_replacements_in_one_group_get_a_node_each() -> None:
 def test_a_replacement_never_takes_a_second_node() -> None:
     pool = Pool()
     pool.replaces()
-    wait = pool.ports.waits.get("replacement", A)
-    assert wait is not None
     for name in (N, M):
         pool.group_makes(name)
-    pool.boots(N)
-    pool.waits.save(wait)  # as if it had crashed before it forgot the wait
+    pool.ports.workflows.resume = lambda *_: crash()  # type: ignore[method-assign]
+    with pytest.raises(Crash):
+        pool.boots(N)
+    del pool.ports.workflows.resume
 
     pool.boots(M)
 
@@ -244,7 +256,7 @@ def test_an_idle_sibling_that_the_group_made_before_is_not_taken() -> None:
     pool.told_of_launch(N)
 
     assert pool.answer() is None
-    assert observe_outcome(asked, pool.ports).outcome is Outcome.TIMED_OUT
+    assert conclude(asked, pool.ports).outcome is Outcome.TIMED_OUT
 
 
 def test_a_group_without_capacity_says_so_and_the_attempt_is_there_again() -> None:
@@ -328,7 +340,7 @@ def test_a_deleted_group_is_told_and_nothing_is_spent() -> None:
     assert answer is not None
     assert answer.outcome is Outcome.REFUSED
     assert "does not exist" in answer.reason
-    assert (pool.spent(), pool.waits.waits, list(pool.machines.machines)) == (0, {}, [A, B])
+    assert (pool.spent(), waiting(pool.ports), list(pool.machines.machines)) == (0, [], [A, B])
 
 
 # From a launch template ---------------------------------------------------------------------------------------------
@@ -350,17 +362,16 @@ def test_the_new_machine_is_launched_first_and_the_broken_one_held() -> None:
 
 def test_a_launch_that_is_repeated_launches_nothing_more() -> None:
     pool = Pool(group="", template=TEMPLATE)
-    save = pool.waits.save
+    launch = pool.machines.launch
 
-    def crash(wait: Any) -> None:
-        if wait.command_id:
-            raise TimeoutError("the function died here")
-        save(wait)
+    def dies(*asked: Any) -> None:
+        launch(*asked)
+        crash()
 
-    pool.waits.save = crash
-    with pytest.raises(TimeoutError):
+    pool.machines.launch = dies
+    with pytest.raises(Crash):
         pool.replaces()
-    pool.waits.save = save
+    pool.machines.launch = launch
 
     pool.replaces(token="token-again")
     [new] = pool.machines.tokens.values()
@@ -392,7 +403,7 @@ def test_without_any_capacity_nothing_is_touched_and_nothing_spent() -> None:
     assert answer is not None
     assert answer.outcome is Outcome.REFUSED
     assert "p5.48xlarge in subnet-1, p5.48xlarge in subnet-2" in facts_of(answer, Refused).missing
-    assert (pool.spent(), pool.given_back, pool.waits.waits) == (0, [], {})
+    assert (pool.spent(), pool.given_back, waiting(pool.ports)) == (0, [], [])
     assert pool.ports.pools.holders("demo#replacements") == []
 
 
@@ -414,7 +425,7 @@ def test_where_policy_says_so_the_broken_machine_goes_first() -> None:
 
     pool.replaces()
     assert (pool.given_back, pool.machines.tokens) == ([(A, GiveBack.TERMINATE)], {})
-    new_machine.on_machine_gone(A, pool.ports)
+    machine_gone(A, pool.ports)
     answer = pool.answer()
     assert answer is not None
     assert answer.facts == CallAgain()
@@ -435,7 +446,7 @@ def test_an_attempt_that_has_terminated_the_machine_is_not_said_to_have_touched_
     pool.machines.is_full = True
     if is_first:
         pool.replaces()
-        new_machine.on_machine_gone(A, pool.ports)
+        machine_gone(A, pool.ports)
 
     pool.replaces(token="token-again")
 
@@ -448,7 +459,7 @@ def test_a_full_reservation_is_no_capacity_once_the_broken_machine_is_gone() -> 
     pool.machines.machines[A] = replace(pool.kind, reservation="cr-1")
     pool.machines.is_full = True
     pool.replaces()
-    new_machine.on_machine_gone(A, pool.ports)
+    machine_gone(A, pool.ports)
 
     pool.replaces(token="token-again")
 
@@ -461,7 +472,7 @@ def test_the_end_of_a_machine_that_nobody_waits_for_wakes_nobody() -> None:
     pool.replaces()
 
     for machine_id in (A, "i-elsewhere"):
-        new_machine.on_machine_gone(machine_id, pool.ports)
+        machine_gone(machine_id, pool.ports)
 
     assert pool.answer() is None
 
@@ -482,7 +493,7 @@ def test_what_cannot_be_replaced_is_refused_with_the_reason_and_unspent(broken: 
     assert answer is not None
     assert answer.outcome is Outcome.REFUSED
     assert told in answer.reason
-    assert (pool.spent(), pool.waits.waits) == (0, {})
+    assert (pool.spent(), waiting(pool.ports)) == (0, [])
 
 
 # Spares and limits --------------------------------------------------------------------------------------------------
@@ -514,7 +525,7 @@ def test_more_replacements_than_the_pool_allows_are_refused_and_unspent() -> Non
 def test_the_next_replacement_begins_when_the_last_is_over_or_has_crashed() -> None:
     pool = Pool(max_nodes=1)
     pool.replaces(A)
-    pool.waits.waits.clear()
+    pool.ports.operations.save(pool.operation().delivered())
 
     pool.replaces(B)
 
@@ -551,7 +562,7 @@ def test_at_the_deadline_a_new_node_is_found_whose_events_were_lost() -> None:
     pool.boots()  # EC2 does not know it yet, and the launch event never comes
     pool.group_makes()
 
-    seen = observe_outcome(asked, pool.ports)
+    seen = conclude(asked, pool.ports)
 
     assert (seen.outcome, seen.replacement_node_id) == (Outcome.DONE, N)
 
@@ -569,13 +580,13 @@ def test_at_the_deadline_the_group_is_asked_what_it_did(launch: Launch | None, e
     asked = pool.replaces()
     pool.machines.launched_by = [launch] if launch else []
 
-    seen = observe_outcome(asked, pool.ports)
+    seen = conclude(asked, pool.ports)
 
     assert seen.outcome is expected
     assert told in seen.reason
     launched = seen.facts.launched if isinstance(seen.facts, Replaced) else None
     assert launched == (N if told.endswith(N) else None)
-    assert pool.ports.waits.get("replacement", A) is None
+    assert pool.ports.operations.queued(group_line(GROUP)) == []
     lines = [line.text for line in pool.ports.incidents.history(pool.incident()).timeline]
     assert f"{A} terminated in group {GROUP}, which makes another" in lines
     assert pool.ports.pools.holders("demo#replacements") == []
@@ -593,7 +604,7 @@ def test_a_machine_that_the_group_makes_too_late_is_named_to_a_human_once(failed
     if failed:
         pool.told_of_launch("", failed=failed)
     else:
-        observe_outcome(asked, pool.ports)
+        conclude(asked, pool.ports)
 
     pool.clock.advance(86_400)
     pool.group_makes()
@@ -606,17 +617,17 @@ def test_a_machine_that_the_group_makes_too_late_is_named_to_a_human_once(failed
     assert f"nodeheal nodes retire {A} --why" in mail.body
     assert f"nodeheal nodes reboot {N} --why" in mail.body
     assert any(N in entry.text for entry in pool.ports.incidents.history(pool.incident()).timeline)
-    assert (pool.node(N).open_incident, pool.waits.waits) == (None, {})
+    assert (pool.node(N).open_incident, waiting(pool.ports)) == (None, [])
 
 
 def test_a_late_machine_that_has_a_job_already_is_nobodys_successor() -> None:
     pool = Pool()
-    observe_outcome(pool.replaces(), pool.ports)
+    conclude(pool.replaces(), pool.ports)
     pool.clock.advance(60)
     pool.group_makes()
     pool.boots()
     pool.ports.messenger.announced.clear()  # type: ignore[attr-defined]
-    observe_outcome(pool.replaces(B), pool.ports)
+    conclude(pool.replaces(B), pool.ports)
     pool.ports.nodes.save(replace(pool.node(N), job_id="llama"))
 
     pool.clock.advance(60)
@@ -629,7 +640,7 @@ def test_a_late_machine_that_has_a_job_already_is_nobodys_successor() -> None:
 def test_of_two_late_machines_each_is_told_to_one_incident() -> None:
     pool = Pool()
     for asked in (pool.replaces(A), pool.replaces(B)):
-        observe_outcome(asked, pool.ports)
+        conclude(asked, pool.ports)
     pool.clock.advance(60)
 
     for name in (N, M):
@@ -643,13 +654,13 @@ def test_of_two_late_machines_each_is_told_to_one_incident() -> None:
 
 def test_what_the_group_makes_for_a_node_that_a_human_has_given_up_is_nobodys_news() -> None:
     pool = Pool()
-    observe_outcome(pool.replaces(), pool.ports)
+    conclude(pool.replaces(), pool.ports)
     pool.ports.nodes.save(replace(pool.node(), open_incident=None))
 
     pool.group_makes()
     pool.boots()
 
-    assert (told_late(pool), pool.waits.waits) == ([], {})
+    assert (told_late(pool), waiting(pool.ports)) == ([], [])
 
 
 def test_an_incident_that_will_try_again_finds_the_machine_by_itself_and_nobody_is_told() -> None:
@@ -671,7 +682,7 @@ def test_a_machine_that_the_group_had_before_is_not_late() -> None:
     pool = Pool()
     pool.group_makes()
     pool.clock.advance(60)
-    observe_outcome(pool.replaces(), pool.ports)
+    conclude(pool.replaces(), pool.ports)
 
     pool.boots()
 
@@ -690,7 +701,7 @@ def test_a_replacement_that_succeeds_in_the_end_is_owed_nothing() -> None:
     pool.boots(M)
 
     assert outcome(pool.answer(turn=5)) is Outcome.DONE
-    assert (told_late(pool), pool.waits.waits) == ([], {})
+    assert (told_late(pool), waiting(pool.ports)) == ([], [])
 
 
 @pytest.mark.parametrize("is_gone", [False, True])
@@ -698,9 +709,9 @@ def test_at_the_deadline_a_machine_that_was_to_go_first_is_no_successor(is_gone:
     pool = Pool(group="", template=TEMPLATE, terminate_first=True)
     asked = pool.replaces()
     if is_gone:
-        new_machine.on_machine_gone(A, pool.ports)
+        machine_gone(A, pool.ports)
 
-    seen = observe_outcome(asked, pool.ports)
+    seen = conclude(asked, pool.ports)
 
     assert seen.outcome is Outcome.TIMED_OUT
     assert seen.reason == f"{A} was to be terminated first; its successor was not launched in time"
@@ -710,9 +721,9 @@ def test_at_the_deadline_a_machine_that_was_launched_is_named() -> None:
     pool = Pool(group="", template=TEMPLATE)
     asked = pool.replaces()
     [new] = pool.machines.tokens.values()
-    assert pool.waits.waits[REPLACEMENT, A].line is None  # of a group that there is not
+    assert pool.ports.operations.queued(group_line("")) == []  # of a group that there is not
 
-    seen = observe_outcome(asked, pool.ports)
+    seen = conclude(asked, pool.ports)
 
     assert (seen.outcome, seen.facts) == (Outcome.TIMED_OUT, Replaced(launched=new))
 
@@ -721,15 +732,16 @@ def test_a_crash_between_the_answer_and_the_end_of_its_wait_leaves_nobody_in_the
     """Who stands there still is told of the group's next failure, and given an attempt back that is spent."""
     pool = Pool()
     pool.replaces()
-    wait = pool.ports.waits.get(REPLACEMENT, A)
-    assert wait is not None
     pool.group_makes()
-    pool.boots()
-    pool.ports.waits.save(wait)
+    pool.ports.workflows.resume = lambda *_: crash()  # type: ignore[method-assign]
+    with pytest.raises(Crash):
+        pool.boots()
+    del pool.ports.workflows.resume
 
     pool.boots()  # the event is told again
 
-    assert pool.ports.waits.get(REPLACEMENT, A) is None
+    assert outcome(pool.answer()) is Outcome.DONE
+    assert pool.ports.operations.queued(group_line(GROUP)) == []
 
 
 # The broken one -----------------------------------------------------------------------------------------------------

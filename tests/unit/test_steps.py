@@ -19,16 +19,23 @@ from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.decide import decide
 from nodeheal.domain.recovery.decision_context import DecisionContext
 from nodeheal.domain.recovery.incident import incident_id_of
+from nodeheal.operations.engine import conclude
 from nodeheal.operations.gang import record_of
-from nodeheal.operations.steps import freeze_evidence, isolate_node, launch_gang, reboot_node, run_diagnostics
+from nodeheal.operations.steps import (
+    freeze_evidence,
+    isolate_node,
+    launch_gang,
+    reboot_node,
+    replace_node,
+    run_diagnostics,
+)
 from nodeheal.ports.commands import CommandStatus
 from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services.intake import wakeup
 from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.notify.deliver_notification import notify
-from nodeheal.services.recovery.decide_next_step import decide_next_step, observe_outcome
+from nodeheal.services.recovery.decide_next_step import decide_next_step
 from nodeheal.services.recovery.end_incident import end_incident
-from nodeheal.services.recovery.replace_node import replace_node
 from nodeheal.services.recovery.return_to_service import return_to_service
 from tests.unit.builders import (
     ACT,
@@ -472,7 +479,7 @@ def test_a_reboot_command_that_has_succeeded_ends_no_wait_before_the_boot() -> N
     assert not SsmInvocationDetail.model_validate(succeeded).has_failed
     assert it.is_waiting()
     it.clock.advance(request.decision.deadline_seconds)
-    assert observe_outcome(request, it.ports).outcome is Outcome.TIMED_OUT
+    assert conclude(request, it.ports).outcome is Outcome.TIMED_OUT
 
 
 @pytest.mark.parametrize(
@@ -492,14 +499,14 @@ def test_at_the_deadline_of_a_reboot_the_boot_id_decides(boot_id: str, state: st
     it.ports.commands.statuses["command-1"] = CommandStatus(state)  # type: ignore[attr-defined]
     it.clock.advance(request.decision.deadline_seconds)
 
-    assert observe_outcome(request, it.ports).outcome is outcome
+    assert conclude(request, it.ports).outcome is outcome
 
 
 def test_a_reboot_that_was_never_sent_is_a_failure_and_not_a_timeout() -> None:
     it = Incident()
     it.isolate()
 
-    assert observe_outcome(it.request(), it.ports).outcome is Outcome.FAILED
+    assert conclude(it.request(), it.ports).outcome is Outcome.FAILED
 
 
 def test_a_reboot_that_may_have_been_sent_is_unknown() -> None:
@@ -510,7 +517,7 @@ def test_a_reboot_that_may_have_been_sent_is_unknown() -> None:
     with pytest.raises(TimeoutError):
         reboot_node(request, it.ports)
 
-    assert observe_outcome(request, it.ports).outcome is Outcome.UNKNOWN
+    assert conclude(request, it.ports).outcome is Outcome.UNKNOWN
 
 
 # Diagnostics --------------------------------------------------------------------------------------------------------
@@ -572,7 +579,7 @@ def test_at_the_deadline_of_a_diagnosis_its_output_decides(state: str, output: s
     run_diagnostics(request, it.ports, ACT)
     it.ports.commands.statuses["command-2"] = CommandStatus(state, output)  # type: ignore[attr-defined]
 
-    assert observe_outcome(request, it.ports).outcome is outcome
+    assert conclude(request, it.ports).outcome is outcome
 
 
 def test_a_node_that_is_not_ours_is_not_diagnosed() -> None:
@@ -677,7 +684,7 @@ def test_a_repeated_swap_finds_the_spare_that_it_claimed() -> None:
 
     again = it.ports.workflows.resumed["token-again"]  # type: ignore[attr-defined]
     assert it.resumed().replacement_node_id == again.replacement_node_id == C
-    assert observe_outcome(request, it.ports).replacement_node_id == C
+    assert conclude(request, it.ports).replacement_node_id == C
 
 
 def test_a_swap_that_is_told_again_leaves_a_node_retired() -> None:
@@ -687,7 +694,7 @@ def test_a_swap_that_is_told_again_leaves_a_node_retired() -> None:
     replace_node(request, it.ports, ACT)
     it.ports.nodes.save(replace(it.node(), state=NodeState.RETIRED))  # its machine was given back since
 
-    told = observe_outcome(request, it.ports)
+    told = conclude(request, it.ports)
 
     assert (told.outcome, told.replacement_node_id, it.node().state) == (Outcome.DONE, C, NodeState.RETIRED)
 

@@ -12,9 +12,9 @@ from nodeheal.contract.steps import Reservation, StepRequest
 from nodeheal.contract.vocabulary import Action, NodeState, Outcome, Provider, Refusal
 from nodeheal.domain.errors import MachineRefused, NotAccepted
 from nodeheal.domain.fleet.machine import Machine, Power
+from nodeheal.operations.engine import conclude
 from nodeheal.operations.steps import reboot_node
 from nodeheal.services.intake.wakeup import on_machine_stopped, on_node_booted
-from nodeheal.services.recovery.decide_next_step import observe_outcome
 from tests.unit.builders import ACT, waiting
 from tests.unit.test_steps import A, Incident
 
@@ -230,7 +230,7 @@ def test_at_the_deadline_a_machine_that_is_stopped_is_started_once_more(it: Stop
         with pytest.raises(TimeoutError):
             it.has_stopped()
 
-    seen = observe_outcome(it.request, it.ports)
+    seen = conclude(it.request, it.ports)
     it.calls("token-2")
     it.it.boots("boot-2")
 
@@ -244,10 +244,10 @@ def test_a_machine_that_does_not_start_is_never_left_so_in_silence(it: Stopping)
     it.has_stopped()
     it.becomes("stopped", "Client.InternalError: Client error on launch")
 
-    first = observe_outcome(it.request, it.ports)
+    first = conclude(it.request, it.ports)
     it.calls("token-2")
     it.becomes("stopped", "Client.InternalError: Client error on launch")
-    second = observe_outcome(it.request, it.ports)
+    second = conclude(it.request, it.ports)
 
     assert first.facts == CallAgain()
     assert second.outcome is Outcome.FAILED
@@ -290,7 +290,7 @@ def test_at_the_deadline_ec2_says_what_it_sees(it: Stopping, stage: str, told: s
         it.has_stopped()
     it.becomes("stopping" if stage == "stop" else "running")
 
-    seen = observe_outcome(it.request, it.ports)
+    seen = conclude(it.request, it.ports)
 
     assert (seen.outcome, told in seen.reason) == (Outcome.TIMED_OUT, True)
 
@@ -298,7 +298,7 @@ def test_at_the_deadline_ec2_says_what_it_sees(it: Stopping, stage: str, told: s
 def test_a_step_that_never_began_gives_its_attempt_back(it: Stopping) -> None:
     it.ports.attempts.reserve(f"node#{A}", f"{it.request.incident_id}/{it.request.turn}", LIMIT)
 
-    seen = observe_outcome(it.request, it.ports)
+    seen = conclude(it.request, it.ports)
 
     assert (seen.outcome, it.spent) == (Outcome.FAILED, 0)
 
@@ -325,7 +325,7 @@ def test_a_machine_that_is_only_rebooted_is_not_started_by_somebody_elses_stop(i
 def test_a_look_whose_answer_was_lost_is_repeated_and_says_the_same(it: Stopping) -> None:
     it.calls()
 
-    looks = [observe_outcome(it.request, it.ports) for _ in range(2)]
+    looks = [conclude(it.request, it.ports) for _ in range(2)]
 
     assert [seen.facts for seen in looks] == [CallAgain()] * 2
 
@@ -338,7 +338,7 @@ def test_a_look_that_is_repeated_after_it_forgot_the_wait_gives_no_attempt_back(
         it.has_stopped()
     it.becomes("stopping" if stage == "stop" else "running")
 
-    first, second = (observe_outcome(it.request, it.ports) for _ in range(2))
+    first, second = (conclude(it.request, it.ports) for _ in range(2))
 
     assert (second.outcome, second.reason) == (first.outcome, first.reason)
     assert it.spent == 1
@@ -349,7 +349,7 @@ def test_a_look_that_is_repeated_sees_the_new_boot_without_the_wait(it: Stopping
     it.has_stopped()
     it.it.boots("boot-2")
 
-    seen = observe_outcome(it.request, it.ports)
+    seen = conclude(it.request, it.ports)
 
     assert (seen.outcome, seen.boot_id) == (Outcome.DONE, "boot-2")
 
@@ -364,7 +364,7 @@ def test_a_machine_that_somebody_stops_after_our_start_is_left_stopped(it: Stopp
         it.has_stopped()
     if heard_by == "step":
         it.calls("token-2")
-    seen = observe_outcome(it.request, it.ports)
+    seen = conclude(it.request, it.ports)
 
     assert it.ordered == [STOP, START]
     assert seen.outcome is Outcome.FAILED
@@ -373,12 +373,12 @@ def test_a_machine_that_somebody_stops_after_our_start_is_left_stopped(it: Stopp
 
 def test_a_machine_whose_start_was_never_sent_is_not_said_to_be_stopped_by_somebody(it: Stopping) -> None:
     it.calls()
-    observe_outcome(it.request, it.ports)
+    conclude(it.request, it.ports)
     it.fails_once(Power.START, TimeoutError("it died here"))
     with pytest.raises(TimeoutError):
         it.calls("token-2")
 
-    seen = observe_outcome(it.request, it.ports)
+    seen = conclude(it.request, it.ports)
 
     assert (seen.outcome, "was not started again" in seen.reason) == (Outcome.FAILED, True)
 
@@ -398,7 +398,7 @@ def test_a_boot_of_before_the_start_that_is_told_after_it_proves_nothing(it: Sto
     if told_by == "step":
         it.calls("token-2")
     still_open = it.is_open
-    seen = observe_outcome(it.request, it.ports)
+    seen = conclude(it.request, it.ports)
 
     assert (still_open, seen.outcome) == (True, Outcome.TIMED_OUT)
 
@@ -466,7 +466,7 @@ def test_a_machine_that_somebody_stops_before_us_is_not_started(it: Stopping) ->
     throttled(it).becomes("stopped", "Client.UserInitiatedShutdown: User initiated")
 
     it.has_stopped()
-    seen = observe_outcome(it.request, it.ports)
+    seen = conclude(it.request, it.ports)
 
     assert (it.ordered, seen.outcome, seen.facts) == ([], Outcome.FAILED, None)
     assert (seen.reason, it.spent) == ("nothing was asked of EC2", 0)
@@ -496,7 +496,7 @@ def test_a_boot_that_is_told_when_it_has_stopped_once_more_proves_nothing(it: St
     it.calls()
     it.has_stopped()
     it.becomes("stopped", "Client.InternalError: Client error on launch")
-    observe_outcome(it.request, it.ports)
+    conclude(it.request, it.ports)
 
     it.it.boots("boot-2")
 
@@ -533,12 +533,12 @@ def test_at_the_deadline_a_machine_is_gone_or_ec2_could_not_start_it_and_a_repea
     it.calls()
     it.has_stopped()
     it.becomes("stopped", "Client.InternalError: Client error on launch")
-    observe_outcome(it.request, it.ports)
+    conclude(it.request, it.ports)
     it.calls("token-2")
     it.becomes("stopped", "Client.InternalError: Client error on launch")
 
-    first, again = (observe_outcome(it.request, it.ports) for _ in range(2))
+    first, again = (conclude(it.request, it.ports) for _ in range(2))
 
     assert "EC2 could not start it (Client.InternalError" in first.reason
     assert (again.outcome, again.reason) == (Outcome.FAILED, first.reason)
-    assert observe_outcome(gone.request, gone.ports).reason == f"{A} is gone"
+    assert conclude(gone.request, gone.ports).reason == f"{A} is gone"

@@ -17,16 +17,15 @@ from nodeheal.domain.jobs.owner import Owner, parse_owner
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.incident import Turn, incident_id_of
 from nodeheal.domain.recovery.progress import read_progress
-from nodeheal.operations.steps import isolate_node, launch_gang, stop_gang
+from nodeheal.operations.engine import conclude
+from nodeheal.operations.steps import isolate_node, launch_gang, replace_node, stop_gang
 from nodeheal.ports import Ports
 from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.notify.compose_owner import About, compose_runs_again
 from nodeheal.services.notify.deliver_notification import notify
 from nodeheal.services.notify.layout import WIDTH
 from nodeheal.services.notify.notify_job_owner import notify_owner_of_ending, notify_owner_of_step
-from nodeheal.services.recovery.decide_next_step import observe_outcome
 from nodeheal.services.recovery.end_incident import end_incident
-from nodeheal.services.recovery.replace_node import replace_node
 from nodeheal.services.steps import result_of
 from tests.unit.builders import ACT, NOW, scheduler_in, xid
 from tests.unit.test_decide import Story
@@ -369,7 +368,7 @@ def test_a_job_that_does_not_stop_when_it_is_told_to_is_said_to_be_down() -> Non
     it = Owned(spare=False)
     request = it.request()
     isolate_node(request, it.ports, ACT)
-    it.last = observe_outcome(request, it.ports)
+    it.last = conclude(request, it.ports)
     assert it.last.outcome is Outcome.TIMED_OUT
     it.reboot(), it.diagnose(Verdict.FAILED)
     request = it.request()

@@ -10,11 +10,10 @@ import pytest
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.vocabulary import Family, Outcome, Step, Verdict
 from nodeheal.domain.recovery.incident import incident_id_of
-from nodeheal.operations.engine import signal
+from nodeheal.operations.engine import conclude, signal
 from nodeheal.ports import Ports
 from nodeheal.ports.storage import OperationStore
 from nodeheal.services.intake.ingest import Ingested, ingest
-from nodeheal.services.recovery.decide_next_step import observe_outcome
 from nodeheal.services.recovery.wait_for_news import bring_news, wait_for_news, waiting_for_news
 from tests.unit.builders import ACT, NOW, node, xid
 from tests.unit.test_steps import C, Incident
@@ -245,7 +244,7 @@ def test_a_deadline_without_news_says_so_and_forgets_the_wait() -> None:
     request = it.request()
     wait_for_news(request, it.ports)
 
-    result = observe_outcome(request, it.ports)
+    result = conclude(request, it.ports)
 
     assert (result.outcome, result.reason) == (Outcome.TIMED_OUT, "no news within 604800 s")
     assert waiting_for_news(it.id, it.ports) is None
@@ -254,7 +253,7 @@ def test_a_deadline_without_news_says_so_and_forgets_the_wait() -> None:
 def test_a_wait_that_was_never_stored_times_out_all_the_same() -> None:
     it = Incident(REMAP)
 
-    assert observe_outcome(it.request(), it.ports).outcome is Outcome.TIMED_OUT
+    assert conclude(it.request(), it.ports).outcome is Outcome.TIMED_OUT
 
 
 def test_waiting_without_a_token_is_refused() -> None:

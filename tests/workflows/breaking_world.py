@@ -20,6 +20,7 @@ from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.fleet.machine import Machine, Power
 from nodeheal.domain.fleet.node import OUT_OF_SERVICE
 from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.operations import engine
 from nodeheal.ports import Ports
 from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services.intake import wakeup
@@ -29,7 +30,6 @@ from nodeheal.services.notify.deliver_notification import notify
 from nodeheal.services.operators.close_incident import close_incident
 from nodeheal.services.operators.release_node import release_node
 from nodeheal.services.operators.retire_node import retire_node
-from nodeheal.services.recovery import new_machine
 from nodeheal.services.recovery.decide_next_step import decide_next_step
 from nodeheal.services.sweep import sweep
 from tests.unit.builders import ACT, DIAGNOSTICS, FrozenClock, memory_ports, named, request_id_of, scheduler_in
@@ -271,7 +271,7 @@ class BreakingWorld(FakeCluster):
     def _new_machine(self, request: StepRequest) -> None:
         machines: Any = self.plain.machines
         for name in [name for name, _ in machines.given_back]:
-            self._wakes(new_machine.on_machine_gone, name)
+            self._wakes(engine.machine_gone, name)
         for name in machines.tokens.values():
             if self.plain.nodes.get(name) is None:
                 self.clock.advance(60)

@@ -31,6 +31,7 @@ from nodeheal.operations.steps import (
     isolate_node,
     launch_gang,
     reboot_node,
+    replace_node,
     run_diagnostics,
     stop_gang,
     wait_for_approval,
@@ -41,7 +42,6 @@ from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.jobs.find_checkpoint import find_checkpoint
 from nodeheal.services.recovery.decide_next_step import decide_next_step
 from nodeheal.services.recovery.end_incident import end_incident
-from nodeheal.services.recovery.replace_node import replace_node
 from nodeheal.services.recovery.return_to_service import return_to_service
 from nodeheal.services.recovery.wait_for_news import wait_for_news
 from tests.unit.builders import (

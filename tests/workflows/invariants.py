@@ -13,13 +13,13 @@ from nodeheal.contract.vocabulary import Action, IncidentState, NodeState
 from nodeheal.domain.fleet.node import OUT_OF_SERVICE, Node
 from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
 from nodeheal.domain.jobs.job import GangTask, Job, Run
+from nodeheal.domain.operation import VerbName
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Mode
 from nodeheal.domain.recovery.attempt_budget import in_window
 from nodeheal.domain.recovery.decision_context import node_scope
 from nodeheal.domain.recovery.incident import Incident
 from nodeheal.ports import Ports
-from nodeheal.services.recovery.late_machine import LATE
 from tests.unit.builders import scheduler_in
 
 Invariant = Callable[[Ports, RecoveryPolicy], Iterator[str]]
@@ -269,8 +269,11 @@ def _may_run(task: GangTask, ports: Ports) -> bool:
 def nobody_stands_in_line(ports: Ports, policy: RecoveryPolicy) -> Iterator[str]:
     """No wait of an incident that is over stands before others. A machine that a group still owes holds nobody up."""
     for wait in ports.waits.waits.values():  # type: ignore[attr-defined]
-        if wait.line is not None and wait.kind != LATE:
+        if wait.line is not None:
             yield f"{wait.incident_id} stands in line {wait.line}"
+    for operation in ports.operations.all_open():  # type: ignore[attr-defined]
+        if operation.line is not None and operation.verb is not VerbName.LATE_CAPACITY:
+            yield f"{operation.incident_id} stands in line {operation.line}"
 
 
 AT_REST: tuple[Invariant, ...] = (

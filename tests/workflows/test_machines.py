@@ -10,12 +10,11 @@ from nodeheal.contract import names
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Action, Ending, NodeState, Outcome, Provider, Step, Verdict
 from nodeheal.domain.fleet.machine import Alternative, GiveBack, Machine, Power
+from nodeheal.domain.operation import VerbName
 from nodeheal.domain.policy.policy import RecoveryPolicy
-from nodeheal.ports.storage import Wait
+from nodeheal.operations import engine
 from nodeheal.services.intake.wakeup import on_machine_stopped
-from nodeheal.services.recovery import new_machine
-from nodeheal.services.recovery.replacement_slots import REPLACEMENT, claim_slot
-from tests.unit.builders import xid
+from tests.unit.builders import under_way, xid
 from tests.unit.test_core_boundaries import with_policy
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE, FakeCluster
 from tests.workflows.walker import Walk
@@ -70,7 +69,7 @@ class Machines(FakeCluster):
 
     def _new_machine(self, request: StepRequest) -> None:
         if not self.launched and self.machines.given_back:
-            self._wakes(new_machine.on_machine_gone, request.decision.node_id)
+            self._wakes(engine.machine_gone, request.decision.node_id)
         elif self.launched:
             self.clock.advance(60)
             self._comes_up(self.launched[-1], "boot-1")
@@ -202,10 +201,9 @@ def test_a_pool_that_prefers_spares_and_has_none_launches() -> None:
 
 def test_no_more_nodes_are_replaced_at_once_than_the_policy_allows_and_the_rest_wait_their_turn() -> None:
     cluster = Machines(pool(replacement={"max_nodes": 1}))
-    other = Wait(REPLACEMENT, PEER, "token-of-another", "inc-other", cluster.clock())
-    cluster.ports.waits.save(other)
-    assert claim_slot(cluster.node(PEER), 1, cluster.ports)
-    cluster.on_wait = lambda: cluster.ports.waits.drop(other)  # the other one is over
+    other = under_way(cluster.ports, VerbName.REPLACE, node_id=PEER, incident_id="inc-other")
+    assert cluster.ports.pools.claim("demo#replacements", PEER, 1)
+    cluster.on_wait = lambda: cluster.ports.operations.save(other.delivered())  # the other one is over
 
     walked = cluster.fault(74)
 

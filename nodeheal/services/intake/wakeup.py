@@ -24,7 +24,7 @@ from nodeheal.services.jobs.job_steps import save_job
 from nodeheal.services.jobs.see_directory import take_sight, take_sight_refusal
 from nodeheal.services.jobs.try_pairs import WAYS, take_pair_answer
 from nodeheal.services.jobs.watch_gang import tell_watch
-from nodeheal.services.recovery.new_machine import welcome
+from nodeheal.services.recovery.new_machine import on_machine_booted
 from nodeheal.services.recovery.wait_for_news import bring_news
 from nodeheal.services.steps import SAVE_TRIES, resume_if_complete
 
@@ -49,7 +49,7 @@ def on_node_booted(event: NodeBooted, ports: Ports) -> None:
     else:
         raise NotAccepted(f"{event.node_id} is being written by others; its boot is recorded later")
     reconcile_all(node_owner(booted.node_id), ports)
-    welcome(booted, ports)
+    on_machine_booted(booted, ports)
 
 
 @limited

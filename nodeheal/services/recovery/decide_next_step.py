@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 from nodeheal.contract.names import INCIDENT_WAITING
-from nodeheal.contract.results import StepResult
 from nodeheal.contract.steps import DecideRequest, Decision, StepRequest
 from nodeheal.contract.vocabulary import IncidentState, Step
 from nodeheal.domain.errors import NotAccepted
@@ -20,7 +19,6 @@ from nodeheal.services.notify.compose_waiting import compose_waiting
 from nodeheal.services.notify.notify_job_owner import notify_owner_of_step
 from nodeheal.services.operators.operator_guardrails import trip_breaker
 from nodeheal.services.recovery.build_decision_context import build_decision_context
-from nodeheal.services.recovery.look_at_replacement import look_at_replacement
 from nodeheal.services.steps import node_of
 
 
@@ -74,14 +72,7 @@ def _looked(request: DecideRequest, history: History, ports: Ports) -> DecideReq
     if request.result is not None or not history.turns:
         return request
     asked = StepRequest(incident_id=request.incident_id, turn=request.turn, decision=history.turns[-1].decision)
-    return request.model_copy(update={"result": observe_outcome(asked, ports)})
-
-
-def observe_outcome(request: StepRequest, ports: Ports) -> StepResult:
-    """What has become of a step whose answer did not come. UNKNOWN where nothing can be told."""
-    if request.decision.step is Step.REPLACE:
-        return look_at_replacement(request, ports)
-    return conclude(request, ports)
+    return request.model_copy(update={"result": conclude(asked, ports)})
 
 
 def _witnessed(request: DecideRequest, history: History, ports: Ports) -> DecideRequest:

@@ -1,9 +1,10 @@
 """The guards of tests/workflows/scenarios/between.py: where each stands, and what goes wrong without it."""
 
+from nodeheal.operations import replace
 from nodeheal.services.intake import take_signal
 from nodeheal.services.jobs import ask_for_checkpoint
 from nodeheal.services.notify import deliver_notification, warn_job
-from nodeheal.services.recovery import replace_node, reserve_attempt, stand_in, wait_for_news
+from nodeheal.services.recovery import reserve_attempt, spares, wait_for_news
 from tests.workflows.guards.guard import Guard, not_saved, taken_for_saved
 from tests.workflows.scenarios import between as when
 from tests.workflows.scenarios import limits
@@ -23,14 +24,14 @@ GUARDS = (
     # When it is called again
     Guard(
         "that a spare is claimed already",
-        replace_node._swap,
-        "claimed_spare(node, incident_id, ports) or claim_spare(node, incident_id, ports, policy, gang)",
+        replace._start,
+        "claimed_spare(node, request.incident_id, ports)",
         when.a_swap_is_called_again,
-        "claim_spare(node, incident_id, ports, policy, gang)",
+        "None",
     ),
     Guard(
         "who has claimed a spare",
-        stand_in.claimed_spare,
+        spares.claimed_spare,
         "n.open_incident == incident_id",
         when.a_free_node_is_nobodys_spare_yet,
         "True",

@@ -4,10 +4,10 @@ from nodeheal.agent.order import why_refuse
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.recovery import guardrails, progress, recover
 from nodeheal.domain.recovery.incident import History
-from nodeheal.operations import engine, isolate
+from nodeheal.operations import engine, isolate, replace
 from nodeheal.services.intake import ingest, wakeup
 from nodeheal.services.jobs import check_nodes
-from nodeheal.services.recovery import replace_node, return_to_service
+from nodeheal.services.recovery import return_to_service
 from tests.workflows.guards.guard import Guard, taken_for_saved
 from tests.workflows.scenarios import boots as when
 
@@ -118,29 +118,31 @@ GUARDS = (
     ),
     Guard(
         "that it has come back before it is replaced",
-        replace_node.replace_node,
-        "_has_come_back(request, node, ports)",
+        replace._start,
+        "spare is None and request.decision.boot_id not in ('', node.boot_id)",
         when.it_comes_up_again_before_it_is_replaced,
     ),
     Guard(
         "of which boot it is given up",
-        replace_node._has_come_back,
-        "request.decision.boot_id in ('', node.boot_id)",
+        replace._start,
+        "request.decision.boot_id not in ('', node.boot_id)",
         when.it_comes_up_again_before_its_spare_is_claimed,
-        "True",
     ),
     Guard(
         "that its successor is asked for",
-        replace_node._has_come_back,
-        "is_under_way(request, ports)",
+        replace._start,
+        "is_untouched",
         when.it_comes_up_again_when_its_successor_is_asked_for,
+        "True",
+        nth=2,
     ),
     Guard(
         "that its spare is claimed",
-        replace_node._has_come_back,
-        "claimed_spare(node, request.incident_id, ports) is None",
+        replace._start,
+        "spare is None",
         when.it_comes_up_again_when_its_spare_is_claimed,
         "True",
+        nth=1,
     ),
     Guard(
         "that what was not begun is no rung",

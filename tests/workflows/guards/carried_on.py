@@ -3,7 +3,7 @@
 from nodeheal.services import sweep
 from nodeheal.services.intake import take_signal
 from nodeheal.services.operators import request_action
-from nodeheal.services.recovery import look_at_replacement, queue, replace_machine
+from nodeheal.services.recovery import queue
 from tests.workflows.guards.guard import Guard
 from tests.workflows.scenarios import carried_on as when
 
@@ -28,19 +28,6 @@ GUARDS = (
         take_signal._retire,
         "not may_move(node.state, NodeState.RETIRED)",
         when.a_node_is_isolated_while_its_machine_goes,
-    ),
-    Guard(
-        "that a machine was asked for",
-        look_at_replacement.look_at_replacement,
-        "wait.command_id == ASKED",
-        when.its_time_is_over_and_nothing_was_asked_of_its_group,
-        "True",
-    ),
-    Guard(
-        "that a machine stands in for it",
-        replace_machine.is_under_way,
-        "stand_in_of(request, ports) is not None",
-        when.a_human_releases_what_was_replaced_before_the_call_is_repeated,
     ),
     # Whose turn it is
     Guard(

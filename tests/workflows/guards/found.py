@@ -2,10 +2,10 @@
 
 from nodeheal.adapters.memory.stores import MemoryJobStore, MemoryNodeStore
 from nodeheal.domain.recovery import ladder
-from nodeheal.operations import gang, isolate
+from nodeheal.operations import gang, isolate, replace
 from nodeheal.services.intake import ingest, take_signal
 from nodeheal.services.operators import release_node
-from nodeheal.services.recovery import new_machine, replace_node
+from nodeheal.services.recovery import new_machine
 from tests.workflows.guards.guard import Guard
 from tests.workflows.scenarios import found as when
 
@@ -31,10 +31,10 @@ GUARDS = (
     ),
     Guard(
         "that one machine is one human's",
-        new_machine._welcome_late,
-        "is_later and tell_of_late(owed, node, machine.group, ports)",
+        new_machine._report_late,
+        "is_later and report_late(owed, node, machine.group, ports)",
         when.one_machine_comes_late_for_two,
-        "(is_later and tell_of_late(owed, node, machine.group, ports), False)[1]",
+        "(is_later and report_late(owed, node, machine.group, ports), False)[1]",
     ),
     # What was lost
     Guard(
@@ -53,8 +53,8 @@ GUARDS = (
     # Attempts
     Guard(
         "that a replacement is under way",
-        replace_node.replace_node,
-        "not is_under_way(request, ports)",
+        replace._start,
+        "is_untouched",
         when.its_slot_is_gone_when_its_replacement_is_asked_again,
         "True",
         nth=1,

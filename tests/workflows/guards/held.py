@@ -2,7 +2,8 @@
 
 from nodeheal.domain.fleet import machine
 from nodeheal.domain.recovery import guardrails, ladder, recover
-from nodeheal.services.recovery import replace_node, retire_broken
+from nodeheal.operations import replace
+from nodeheal.services.recovery import retire_broken
 from tests.workflows.guards.guard import Guard
 from tests.workflows.scenarios import held as when
 
@@ -172,7 +173,7 @@ GUARDS = (
     Guard("whose stop it is", machine.why_not_stop, "machine.state != 'running'", when.somebody_else_is_stopping_it),
     Guard(
         "what speaks against a replacement",
-        replace_node.replace_node,
+        replace._start,
         "why_not_act(node, request, ports, NodeState.QUARANTINED)",
         when.a_replacement_is_asked_for_without_a_slot,
         "''",

@@ -1,8 +1,8 @@
 """The guards of tests/workflows/scenarios/keys.py: where each stands, and what goes wrong without it."""
 
-from nodeheal.operations import isolate, record
+from nodeheal.operations import isolate, record, replace
 from nodeheal.services.jobs import job_nodes
-from nodeheal.services.recovery import replace_machine, reserve_attempt, return_to_service
+from nodeheal.services.recovery import reserve_attempt, return_to_service
 from tests.workflows.guards.guard import Guard
 from tests.workflows.scenarios import keys as when
 
@@ -53,7 +53,7 @@ GUARDS = (
     ),
     Guard(
         "that each turn launches a machine of its own",
-        replace_machine._launch,
+        replace._launch,
         "f'{request.incident_id[-50:]}-{request.operation_turn}'",
         when.a_second_machine_is_launched,
         "request.incident_id[-50:]",

@@ -3,8 +3,9 @@
 from nodeheal.domain.fleet.unmanaged_tasks import StoppedTask
 from nodeheal.domain.jobs import early_end
 from nodeheal.domain.recovery import guardrails, ladder, recover
+from nodeheal.operations import late_capacity
 from nodeheal.services.jobs import judge_checks
-from nodeheal.services.recovery import late_machine, unmanaged_tasks
+from nodeheal.services.recovery import unmanaged_tasks
 from tests.workflows.guards.guard import Guard
 from tests.workflows.scenarios import outcomes as when
 
@@ -93,7 +94,7 @@ GUARDS = (
     ),
     Guard(
         "that a workflow waits still",
-        late_machine.tell_of_late,
+        late_capacity.report_late,
         "last.awaits in _WAITS_STILL",
         when.a_machine_comes_late_when_a_human_has_its_incident,
         "True",

@@ -10,7 +10,7 @@ from nodeheal.services.recovery import (
     reserve_attempt,
     retire_broken,
     return_to_service,
-    stand_in,
+    spares,
     unmanaged_tasks,
 )
 from tests.workflows.guards.guard import Guard
@@ -62,14 +62,14 @@ GUARDS = (
     ),
     Guard(
         "that a spare is free",
-        stand_in.claim_spare,
+        spares.claim_spare,
         "node.is_available(ports.clock())",
         when.the_spare_has_work,
         "True",
     ),
     Guard(
         "that a stand-in is free",
-        stand_in.claim_node,
+        spares.claim_node,
         "not node.is_available(ports.clock())",
         when.the_stand_in_is_taken_before_it_is_tested,
     ),
@@ -107,7 +107,7 @@ GUARDS = (
     ),
     Guard(
         "that a spare is not opted out",
-        stand_in.claim_spare,
+        spares.claim_spare,
         "not policy.why_opted_out(node.node_id)",
         when.the_only_spare_is_opted_out,
         "True",

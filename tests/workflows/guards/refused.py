@@ -1,13 +1,10 @@
 """The guards of tests/workflows/scenarios/refused.py: where each stands, and what goes wrong without it."""
 
+from nodeheal.operations import replace
 from nodeheal.services.jobs import start_gang
-from nodeheal.services.recovery import new_machine, replace_machine, reserve_attempt, stand_in
-from tests.workflows.guards.guard import Guard, not_saved, taken_for_saved
+from nodeheal.services.recovery import reserve_attempt
+from tests.workflows.guards.guard import Guard, not_saved
 from tests.workflows.scenarios import refused as when
-
-_NAMED = "ports.waits.save(replace(wait, command_id=command_id, twin=(kind, command_id)), renews=True)"
-_TAKEN_BACK = "_given_back(request, wait, alive, how, ports)"
-_MADE_ROOM = "_given_back(request, wait, alive, GiveBack.TERMINATE, ports)"
 
 GUARDS = (
     # Waits
@@ -15,43 +12,22 @@ GUARDS = (
     # New machines
     Guard(
         "that a new machine could be claimed",
-        stand_in.claim_new,
-        "not claim_node(new.node_id, request.incident_id, ports)",
+        replace.take_new_node,
+        "not claim_node(fresh.node_id, request.incident_id, ports)",
         when.another_incident_has_the_new_machine,
-        not_saved("claim_node(new.node_id, request.incident_id, ports)"),
-    ),
-    Guard(
-        "that a replacement has got its machine",
-        new_machine.settle,
-        "not claim_new(request, fresh, ports)",
-        when.another_incident_takes_the_machine_that_was_launched,
-        not_saved("claim_new(request, fresh, ports)"),
+        not_saved("claim_node(fresh.node_id, request.incident_id, ports)"),
     ),
     Guard(
         "that a machine is new",
-        new_machine.settle,
-        "wait.command_id != fresh.node_id and (not _may_be_new(fresh, wait, ports))",
+        replace.take_new_node,
+        "record.launched != fresh.node_id and (not _may_be_new(fresh, operation, ports))",
         when.a_machine_that_has_served_is_free,
     ),
     Guard(
         "which group has made a machine",
-        new_machine._is_made_for,
-        "machine.group != group_of(wait)",
+        replace.is_made_for,
+        "machine.group != group_of(operation)",
         when.another_group_makes_a_machine,
-    ),
-    Guard(
-        "that a group has lost its machine",
-        replace_machine._leave_to_group,
-        f"not {_TAKEN_BACK}",
-        when.ec2_will_not_take_it_from_its_group,
-        not_saved(_TAKEN_BACK),
-    ),
-    Guard(
-        "that room was made",
-        replace_machine._terminate_first,
-        _MADE_ROOM,
-        when.ec2_will_not_make_room_for_its_successor,
-        taken_for_saved(_MADE_ROOM),
     ),
     # Attempts
     Guard(

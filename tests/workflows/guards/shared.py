@@ -6,11 +6,9 @@ from nodeheal.operations import isolate, launch_gang
 from nodeheal.services.intake import ingest, liveness
 from nodeheal.services.jobs import job_nodes, runs
 from nodeheal.services.operators import withdraw_request
-from nodeheal.services.recovery import new_machine, stand_in
-from tests.workflows.guards.guard import Guard, taken_for_saved
+from nodeheal.services.recovery import spares
+from tests.workflows.guards.guard import Guard
 from tests.workflows.scenarios import shared as when
-
-_SETTLED = "settle(wait, node, ports)"
 
 GUARDS = (
     # One restart of a job
@@ -75,22 +73,6 @@ GUARDS = (
         when.another_node_of_its_fabric_has_told_before,
     ),
     # New machines of one group
-    Guard(
-        "that the first in line has taken it",
-        new_machine.welcome,
-        _SETTLED,
-        when.the_first_in_line_has_been_given_back,
-        taken_for_saved(_SETTLED),
-        nth=2,
-    ),
-    Guard(
-        "that the first machine was to be had",
-        new_machine.find_new_node,
-        _SETTLED,
-        when.the_first_machine_was_taken_meanwhile,
-        taken_for_saved(_SETTLED),
-        nth=2,
-    ),
     # What is no fault
     Guard("that all is well", ingest.ingest, "event.verdict is Verdict.OK", when.it_says_that_it_is_well),
     Guard("what is a sign of life", ingest.ingest, "event.is_heartbeat", when.it_beats),
@@ -145,7 +127,7 @@ GUARDS = (
     ),
     Guard(
         "that a member of the gang is no spare of it",
-        stand_in.claim_spare,
+        spares.claim_spare,
         "node.node_id not in but",
         when.a_free_member_of_the_gang_is_no_spare,
         "True",

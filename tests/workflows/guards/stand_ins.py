@@ -1,12 +1,10 @@
 """The guards of tests/workflows/scenarios/stand_ins.py: where each stands, and what goes wrong without it."""
 
-from nodeheal.operations import gang, launch_gang
+from nodeheal.operations import gang, launch_gang, replace
 from nodeheal.services.jobs import job_stand_in
 from nodeheal.services.recovery import build_decision_context, new_machine
 from tests.workflows.guards.guard import Guard
 from tests.workflows.scenarios import stand_ins as when
-
-_SETTLED = "_is_made_for(wait, machine, ports) and settle(wait, node, ports)"
 
 GUARDS = (
     # What is claimed for a job
@@ -74,47 +72,48 @@ GUARDS = (
     # Which machine is a successor
     Guard(
         "whom EC2 knows",
-        new_machine.welcome,
+        new_machine.on_machine_booted,
         "node.provider is not Provider.ec2",
         when.a_node_comes_up_that_is_none_of_ec2s,
     ),
     Guard(
         "that who waits has got it",
-        new_machine.welcome,
-        _SETTLED,
+        new_machine.on_machine_booted,
+        "has_taken(operation, node.node_id)",
         when.a_machine_comes_for_who_waits_while_another_is_owed_one,
-        f"({_SETTLED}, False)[1]",
     ),
     Guard(
         "that a machine has served before",
-        new_machine.welcome,
+        new_machine.on_machine_booted,
         "node.past_boots",
         when.a_machine_that_has_served_reboots_while_another_is_owed_one,
     ),
     Guard(
         "that who is owed one wants it still",
-        new_machine._welcome_late,
-        "tell_of_late(owed, node, machine.group, ports)",
+        new_machine._report_late,
+        "report_late(owed, node, machine.group, ports)",
         when.the_first_that_is_owed_one_was_given_back,
-        "(tell_of_late(owed, node, machine.group, ports), True)[1]",
+        "(report_late(owed, node, machine.group, ports), True)[1]",
     ),
     Guard(
         "that a launched machine is known by its name",
-        new_machine.find_new_node,
-        "wait.command_id not in _NO_NODE",
+        replace._find_new_node,
+        "record.launched",
         when.its_launched_machine_is_not_told_of,
+        nth=1,
     ),
     Guard(
         "that a launched machine may have rebooted",
-        new_machine.settle,
-        "wait.command_id != fresh.node_id",
+        replace.take_new_node,
+        "record.launched != fresh.node_id",
         when.its_launched_machine_has_rebooted_before_it_is_looked_for,
         "True",
     ),
     Guard(
         "that a group makes it",
-        new_machine.find_new_node,
-        "not group_of(wait)",
+        replace._find_new_node,
+        "group_of(operation)",
         when.somebody_launches_another_while_it_is_terminated,
+        "True",
     ),
 )

@@ -7,7 +7,7 @@ from nodeheal.adapters.memory.stores import (
     MemoryPoolStore,
 )
 from nodeheal.services.notify import deliver_notification
-from nodeheal.services.recovery import decide_next_step, stand_in
+from nodeheal.services.recovery import decide_next_step, spares
 from tests.workflows.guards.guard import Guard, not_saved, taken_for_saved
 from tests.workflows.scenarios import owners
 from tests.workflows.scenarios import writes as when
@@ -68,7 +68,7 @@ GUARDS = (
     ),
     Guard(
         "the claim of a spare",
-        stand_in.claim_spare,
+        spares.claim_spare,
         "ports.nodes.save(replace(node, open_incident=incident_id))",
         when.two_want_the_first_of_two_spares,
         taken_for_saved("ports.nodes.save(replace(node, open_incident=incident_id))"),
@@ -82,7 +82,7 @@ GUARDS = (
     ),
     Guard(
         "the claim of a stand-in",
-        stand_in.claim_node,
+        spares.claim_node,
         _CLAIMS,
         owners.the_stand_in_is_taken_before_it_is_tested,
         taken_for_saved(_CLAIMS),

@@ -60,7 +60,7 @@ def a_swap_is_called_again() -> list[str]:
     it = world()
     it.plain.nodes.save(node(OTHER))
 
-    it.fuse.throttles("replace_node", "incidents.append", nth=2)  # the first one tells of its attempt
+    it.fuse.throttles("replace_node", "operations.save")  # which names the spare
     it.reports(xid(74))
     held = [name for name in (SPARE, OTHER) if it.node(name).job_id or it.node(name).open_incident]
     return wrong_with(it, (held == [SPARE], f"{held} stand in for one"))

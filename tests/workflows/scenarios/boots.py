@@ -283,7 +283,7 @@ def its_call_breaks_and_it_comes_up_again(call: str, nth: int = 1, **said: Any) 
 
 
 def it_comes_up_again_when_its_spare_is_claimed() -> list[str]:
-    it = its_call_breaks_and_it_comes_up_again("incidents.append", nth=2)
+    it = its_call_breaks_and_it_comes_up_again("operations.save")
     return wrong_with(it, ends_as(it, *HANDED_OVER), (Step.REPLACE in steps_of(it), "it was not replaced"))
 
 

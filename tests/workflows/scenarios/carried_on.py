@@ -6,12 +6,13 @@ Each is one service and one moment, and says what is wrong after it, which is no
 from dataclasses import replace
 from functools import partial
 
-from nodeheal.contract.names import group_line, pool_line
+from nodeheal.contract.names import pool_line
 from nodeheal.contract.results import StepResult
 from nodeheal.contract.steps import Decision, StepRequest
 from nodeheal.contract.vocabulary import Action, Awaited, NodeState, Outcome, Step
 from nodeheal.domain.operation import VerbName
 from nodeheal.domain.recovery.incident import decision_entry, result_entry
+from nodeheal.operations.engine import conclude
 from nodeheal.operations.steps import run_diagnostics
 from nodeheal.ports.storage import Place
 from nodeheal.services import sweep as sweeping
@@ -19,20 +20,16 @@ from nodeheal.services.intake.ingest import Ingested, ingest
 from nodeheal.services.intake.take_signal import take_draft
 from nodeheal.services.intake.wakeup import on_command_failed
 from nodeheal.services.operators.request_action import request_action, taken_by
-from nodeheal.services.recovery.decide_next_step import observe_outcome
-from nodeheal.services.recovery.late_machine import LATE
 from nodeheal.services.recovery.queue import in_line_before
-from nodeheal.services.recovery.replacement_slots import REPLACEMENT
 from nodeheal.services.steps import no_diagnosis_yet
 from tests.unit.builders import NOW, node, under_way, xid
-from tests.unit.test_replacement import Pool
 from tests.unit.test_stop_start import START, STOP
 from tests.workflows.breaking_world import ACTS
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE
 from tests.workflows.scenarios.news import GONE, draft_of
 from tests.workflows.scenarios.races import Moment
 from tests.workflows.scenarios.stops import BY_ITSELF, started
-from tests.workflows.scenarios.turns import opened, waiting
+from tests.workflows.scenarios.turns import opened
 
 # Commands
 
@@ -76,24 +73,6 @@ def a_node_is_isolated_while_its_machine_goes() -> list[str]:
     return [] if told is Ingested.HISTORY else [str(told)]
 
 
-def its_time_is_over_and_nothing_was_asked_of_its_group() -> list[str]:
-    it, mine = opened()
-    it.plain.waits.save(waiting(REPLACEMENT, mine, command_id="", line=(group_line("asg"), "1")))
-    replaces = mine.decision.model_copy(update={"step": Step.REPLACE})
-    it.does(lambda: observe_outcome(mine.model_copy(update={"decision": replaces}), it.ports))
-    return ["a machine is missed that nobody has asked for"] if it.plain.waits.get(LATE, BROKEN) else []
-
-
-def a_human_releases_what_was_replaced_before_the_call_is_repeated() -> list[str]:
-    pool = Pool()
-    pool.replaces()
-    pool.group_makes()
-    pool.boots()
-    pool.ports.nodes.save(replace(pool.node(), state=NodeState.HEALTHY, open_incident=None))
-    pool.replaces(token="again")
-    return [] if pool.spent() == 1 else ["an attempt that made a machine costs nothing"]
-
-
 def it_is_stopped_and_nobody_says_why() -> list[str]:
     it = started()
     it.becomes("stopped")
@@ -105,7 +84,7 @@ def it_is_back_at_its_deadline_and_seems_to_be_stopped() -> list[str]:
     it = started()
     it.ports.nodes.save(replace(it.it.node(), boot_id="boot-2", booted_at=it.it.clock()))
     it.becomes("stopped", BY_ITSELF)
-    seen = observe_outcome(it.request, it.ports)
+    seen = conclude(it.request, it.ports)
     return [] if seen.outcome is Outcome.DONE else [f"it is back: {seen.reason}"]
 
 

@@ -11,8 +11,8 @@ from nodeheal.contract.vocabulary import Action, Awaited, Outcome, Step
 from nodeheal.domain.recovery.approval_links import Answer, Question
 from nodeheal.domain.recovery.incident import TimelineEntry
 from nodeheal.operations.approve import answer_id
+from nodeheal.operations.engine import conclude
 from nodeheal.ports.storage import Wait
-from nodeheal.services.recovery.decide_next_step import observe_outcome
 from nodeheal.services.steps import no_diagnosis_yet
 from tests.unit.builders import NOW, FrozenClock, memory_ports, node, request_id_of
 from tests.workflows.fake_cluster import BROKEN
@@ -23,7 +23,7 @@ _SUMMARY = '{"verdict": "OK", "failed_tests": [], "measured": {}}'
 
 
 def _found(it: Moment, request: StepRequest, outcome: Outcome, said: str) -> list[str]:
-    found = it.does(lambda: observe_outcome(request, it.ports))
+    found = it.does(lambda: conclude(request, it.ports))
     if isinstance(found, StepResult) and found.outcome is outcome and said in found.reason:
         return []
     return [f"not found to be {outcome}, {said!r}: {found}"]

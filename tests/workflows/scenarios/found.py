@@ -11,15 +11,14 @@ from nodeheal.contract.steps import Decision, Reservation
 from nodeheal.contract.vocabulary import Action, Awaited, Family, JobState, NodeState, Outcome, Step, Verdict
 from nodeheal.domain.fleet.liveness import TERMINATED
 from nodeheal.domain.operation import VerbName, incident_owner
-from nodeheal.operations.engine import reconcile
+from nodeheal.operations.engine import conclude, machine_gone, reconcile
 from nodeheal.operations.gang import GangRecord
 from nodeheal.operations.steps import reboot_node
 from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.intake.take_signal import take_draft
 from nodeheal.services.jobs.job_nodes import leave
 from nodeheal.services.operators.release_node import release_node
-from nodeheal.services.recovery.decide_next_step import observe_outcome
-from nodeheal.services.recovery.stand_in import claim_spare
+from nodeheal.services.recovery.spares import claim_spare
 from nodeheal.services.steps import no_diagnosis_yet
 from tests.unit.builders import gang_under_way, node, started_job, under_way, xid
 from tests.unit.test_replacement import A, B, Pool
@@ -78,7 +77,7 @@ def its_group_cannot_make_another() -> list[str]:
 def one_machine_comes_late_for_two() -> list[str]:
     it = Pool()
     for name in (A, B):
-        observe_outcome(it.replaces(name), it.ports)
+        conclude(it.replaces(name), it.ports)
     it.group_makes()
     it.boots()
     told = it.ports.messenger.announced  # type: ignore[attr-defined]
@@ -100,7 +99,7 @@ def it_is_drained_at_the_deadline() -> list[str]:
         incident_id=mine.incident_id,
         data_json=drained,
     )
-    seen = it.does(lambda: observe_outcome(asks, it.ports))
+    seen = it.does(lambda: conclude(asks, it.ports))
     return [] if seen.outcome is Outcome.DONE else [f"it is drained, and nothing runs there: {seen.reason}"]
 
 
@@ -130,8 +129,9 @@ def a_reboot_is_refused_before_it_is_sent() -> list[str]:
 
 
 def its_slot_is_gone_when_its_replacement_is_asked_again() -> list[str]:
-    it = Pool()
+    it = Pool(group="", template="lt-1", terminate_first=True)
     it.replaces()
+    machine_gone(A, it.ports)
     it.ports.pools.release("demo", A)
     it.replaces(token="again")
     return [] if it.spent() == 1 else ["an attempt is there again that was spent"]

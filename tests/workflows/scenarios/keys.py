@@ -10,12 +10,11 @@ from nodeheal.contract.vocabulary import Action, NodeState, Outcome, Verdict
 from nodeheal.domain.fleet.machine import Power
 from nodeheal.domain.jobs.job import CheckAnswer
 from nodeheal.domain.recovery.approval_links import Answer, Question
-from nodeheal.operations.steps import reboot_node, stop_gang
+from nodeheal.operations.engine import conclude
+from nodeheal.operations.steps import reboot_node, replace_node, stop_gang
 from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services.intake.wakeup import on_task_change
 from nodeheal.services.jobs.job_nodes import claim
-from nodeheal.services.recovery.decide_next_step import observe_outcome
-from nodeheal.services.recovery.replace_node import replace_node
 from nodeheal.services.recovery.reserve_attempt import refund_attempt, why_no_attempt
 from tests.unit.builders import NOW, node, scheduler_in, started_job, xid
 from tests.unit.test_replacement import LIMIT, Pool
@@ -127,7 +126,7 @@ def a_second_machine_is_launched() -> list[str]:
     it = Pool(group="", template="lt-1")
     it.replaces(turn=3)
     first, look = list(it.machines.tokens.values()), it.request(turn=3)
-    observe_outcome(look, it.ports)
+    conclude(look, it.ports)
     reserved = it.request(turn=5)
     higher = [each.model_copy(update={"limit": LIMIT.model_copy(update={"limit": 2})}) for each in _reserved(reserved)]
     decision = reserved.decision.model_copy(update={"reserve": tuple(higher)})

@@ -58,7 +58,7 @@ def the_broken_one_is_anothers_when_its_successor_comes() -> list[str]:
 
 def two_machines_come_in_one_moment() -> list[str]:
     def come(it: BreakingWorld) -> None:
-        it.fuse.meanwhile["wakeup.on_node_booted", "incidents.append"] = lambda: _comes_up(it, OTHER, plain=True)
+        it.fuse.meanwhile["wakeup.on_node_booted", "operations.save"] = lambda: _comes_up(it, OTHER, plain=True)
         _comes_up(it, NEW)
 
     it = _told(come)

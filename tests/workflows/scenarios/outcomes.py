@@ -26,11 +26,11 @@ from nodeheal.domain.jobs.early_end import early_end, ended_early
 from nodeheal.domain.jobs.job import CheckAnswer, GangTask, Run
 from nodeheal.domain.policy.policy_models import Evidence
 from nodeheal.domain.recovery.incident import Incident
+from nodeheal.operations.late_capacity import report_late
 from nodeheal.ports.storage import Wait
 from nodeheal.services.jobs.check_nodes import JOB_CHECK
 from nodeheal.services.jobs.judge_checks import UNANSWERED, judge_checks
 from nodeheal.services.recovery.end_incident import end_incident
-from nodeheal.services.recovery.late_machine import LATE, tell_of_late
 from tests.unit.builders import NOW, node, xid
 from tests.unit.test_brakes import APPROVE, waited
 from tests.unit.test_decide import Story
@@ -44,7 +44,7 @@ from tests.workflows.fake_cluster import BROKEN, PEER
 from tests.workflows.scenarios.climbs import next_is
 from tests.workflows.scenarios.races import JOB, Moment
 from tests.workflows.scenarios.shared import LATER
-from tests.workflows.scenarios.turns import opened, turned, waiting
+from tests.workflows.scenarios.turns import opened, owes, turned
 from tests.workflows.stories import NEW
 
 # Checks of a job
@@ -186,7 +186,7 @@ def a_machine_comes_late_when_a_human_has_its_incident() -> list[str]:
     it, mine = opened()
     handed = Decision(step=Step.ESCALATE, ending=Ending.HANDED_TO_A_HUMAN, reason="none came", node_id=BROKEN)
     turned(it, mine, handed)
-    is_told = it.does(lambda: tell_of_late(waiting(LATE, mine), node(NEW), "asg", it.ports))
+    is_told = it.does(lambda: report_late(owes(it, mine), node(NEW), "asg", it.ports))
     return [] if is_told else ["nobody is told that the machine has come"]
 
 

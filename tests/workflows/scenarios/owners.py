@@ -20,7 +20,7 @@ from nodeheal.services.jobs.job_nodes import claim
 from nodeheal.services.operators.close_incident import close_incident
 from nodeheal.services.operators.release_node import release_node
 from nodeheal.services.operators.retire_node import retire_node
-from nodeheal.services.recovery.stand_in import claim_spare
+from nodeheal.services.recovery.spares import claim_spare
 from tests.unit.builders import NOW, FrozenClock, memory_ports, node, scheduler_in, started_job, xid
 from tests.workflows.breaking_world import ACTS, BreakingWorld
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE

@@ -10,9 +10,9 @@ from nodeheal.contract.health_event import Sight
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import NodeState, Outcome, Step
 from nodeheal.domain.operation import VerbName
+from nodeheal.operations.engine import conclude
 from nodeheal.operations.gang import GangRecord
 from nodeheal.services.jobs.job_nodes import claim_stand_ins, free_nodes, stand_ins
-from nodeheal.services.recovery.decide_next_step import observe_outcome
 from tests.unit.builders import gang_under_way, node, started_job, xid
 from tests.unit.test_judge_diagnosis import BUS, diagnosed, rebooted
 from tests.workflows.fake_cluster import BROKEN, PEER
@@ -98,7 +98,7 @@ def its_drain_breaks_off() -> list[str]:
     it, mine = opened()
     it.is_written(state=NodeState.ISOLATED)
     asked = mine.decision.model_copy(update={"step": Step.ISOLATE, "job_id": None})
-    seen = it.does(lambda: observe_outcome(mine.model_copy(update={"decision": asked}), it.ports))
+    seen = it.does(lambda: conclude(mine.model_copy(update={"decision": asked}), it.ports))
     return [] if seen.outcome is Outcome.FAILED else [f"a node that takes work is taken for drained: {seen.reason}"]
 
 
@@ -111,7 +111,7 @@ def its_gang_has_not_stopped_by_the_deadline() -> list[str]:
     assert run is not None
     asked = GangRecord(run=1, outstanding=(run.tasks[0].placement,), is_asked=True, is_drained=True).model_dump_json()
     gang_under_way(it.plain, VerbName.ISOLATE, run, incident_id=mine.incident_id, data_json=asked)
-    seen = it.does(lambda: observe_outcome(asks, it.ports))
+    seen = it.does(lambda: conclude(asks, it.ports))
     return [] if seen.outcome is Outcome.TIMED_OUT else [f"a rank writes still: {seen.reason}"]
 
 

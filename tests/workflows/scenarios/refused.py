@@ -7,24 +7,21 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from nodeheal.contract.names import group_line
 from nodeheal.contract.steps import Reservation
 from nodeheal.contract.vocabulary import Action, NodeState, Provider
-from nodeheal.domain.errors import MachineRefused, PlacementRefused
-from nodeheal.domain.fleet.machine import GiveBack, Machine
+from nodeheal.domain.errors import PlacementRefused
+from nodeheal.domain.fleet.node import Node
+from nodeheal.operations.engine import conclude
+from nodeheal.operations.replace import has_taken, take_new_node
 from nodeheal.operations.steps import reboot_node
 from nodeheal.services.jobs.start_gang import record_run, start_ranks
-from nodeheal.services.recovery.new_machine import NEW_MACHINE, settle
-from nodeheal.services.recovery.replacement_slots import REPLACEMENT
 from nodeheal.services.recovery.reserve_attempt import why_no_attempt
-from nodeheal.services.recovery.stand_in import claim_new
 from tests.unit.builders import node, scheduler_in
 from tests.unit.test_replacement import N, Pool
 from tests.workflows.breaking_world import ACTS
 from tests.workflows.fake_cluster import BROKEN, PEER
 from tests.workflows.scenarios.races import JOB, Moment
-from tests.workflows.scenarios.turns import opened, waiting
-from tests.workflows.stories import NEW
+from tests.workflows.scenarios.turns import opened
 
 # Waits
 
@@ -36,33 +33,35 @@ from tests.workflows.stories import NEW
 
 
 def another_incident_has_the_new_machine() -> list[str]:
-    it, mine = opened()
-    new = node(NEW, open_incident="inc-of-another")
-    it.plain.nodes.save(new)
-    return ["the node of another incident is its stand-in"] if it.does(lambda: claim_new(mine, new, it.ports)) else []
+    """It was taken between the look at it and the claim."""
+    it = Pool()
+    it.replaces()
+    it.group_makes()
+    new = node(N, provider=Provider.ec2)
+    it.ports.nodes.save(replace(new, open_incident="inc-of-another"))
+    fresh = it.ports.nodes.get
 
+    def lags(node_id: str) -> Node | None:
+        if node_id != N:
+            return fresh(node_id)
+        it.ports.nodes.get = fresh  # type: ignore[method-assign]
+        return new
 
-def another_incident_takes_the_machine_that_was_launched() -> list[str]:
-    it, mine = opened()
-    it.is_written(state=NodeState.RECOVERING)
-    new = node(NEW, provider=Provider.ec2, open_incident="inc-of-another")
-    it.plain.nodes.save(new)
-    wait = waiting(REPLACEMENT, mine, command_id=NEW, twin=(NEW_MACHINE, NEW))
-    it.plain.waits.save(wait)
-    it.does(lambda: settle(wait, new, it.ports))
-    resumed = it.plain.workflows.resumed  # type: ignore[attr-defined]
-    return ["a replacement is done with a node that another incident has"] if resumed else []
+    operation = it.operation()
+    it.ports.nodes.get = lags  # type: ignore[method-assign]
+    taken = has_taken(take_new_node(operation, new, it.ports), N)
+    return ["the node of another incident is its stand-in"] if taken else []
 
 
 def a_machine_that_has_served_is_free() -> list[str]:
     """Its group made it since, and it has rebooted: whose it is was settled when it came up first."""
-    it, mine = opened()
-    it.is_written(state=NodeState.RECOVERING)
-    old = node(NEW, provider=Provider.ec2, past_boots=("boot-0",))
-    it.plain.nodes.save(old)
-    wait = waiting(REPLACEMENT, mine, line=(group_line("asg"), "1"))
-    it.plain.waits.save(wait)
-    return ["a node that has served is taken for new"] if it.does(lambda: settle(wait, old, it.ports)) else []
+    it = Pool()
+    it.replaces()
+    it.group_makes()
+    old = node(N, provider=Provider.ec2, past_boots=("boot-0",))
+    it.ports.nodes.save(old)
+    taken = has_taken(take_new_node(it.operation(), old, it.ports), N)
+    return ["a node that has served is taken for new"] if taken else []
 
 
 def another_group_makes_a_machine() -> list[str]:
@@ -70,26 +69,8 @@ def another_group_makes_a_machine() -> list[str]:
     it.replaces()
     it.machines.machines[N] = replace(it.kind, machine_id=N, group="another", launched_at=it.clock())
     it.ports.nodes.save(node(N, provider=Provider.ec2))
-    it.replaces(token="again")
+    conclude(it.request(), it.ports)
     return [] if it.node(N).open_incident is None else ["a machine of another group is taken"]
-
-
-def ec2_will_not_take_it_from_its_group() -> list[str]:
-    return _is_kept(Pool())
-
-
-def ec2_will_not_make_room_for_its_successor() -> list[str]:
-    return _is_kept(Pool(group="", template="lt-1", terminate_first=True))
-
-
-def _is_kept(it: Pool) -> list[str]:
-    def refuses(machine: Machine, how: GiveBack) -> None:
-        raise MachineRefused("termination protection is on")
-
-    it.machines.give_back = refuses
-    it.replaces()
-    told = it.ports.incidents.history(it.incident()).timeline
-    return [f"people read: {e.text}" for e in told if "marked unhealthy" in e.text or "terminated" in e.text]
 
 
 # Attempts

@@ -18,27 +18,23 @@ from nodeheal.contract.vocabulary import (
     JobState,
     NodeState,
     Outcome,
-    Provider,
     Step,
     Verdict,
 )
 from nodeheal.domain.operation import VerbName, incident_owner
 from nodeheal.domain.recovery.decision_context import Observation, node_scope
 from nodeheal.operations import launch_gang
+from nodeheal.operations.engine import conclude
 from nodeheal.operations.gang import GangRecord
+from nodeheal.operations.steps import replace_node
 from nodeheal.services.intake import liveness
 from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.jobs.job_nodes import stand_ins
 from nodeheal.services.operators.withdraw_request import withdraw_request
-from nodeheal.services.recovery.decide_next_step import observe_outcome
-from nodeheal.services.recovery.new_machine import find_new_node
-from nodeheal.services.recovery.replace_node import replace_node
-from nodeheal.services.recovery.replacement_slots import REPLACEMENT
 from tests.unit.builders import ACT, NOW, node, started_job, under_way, xid
 from tests.unit.test_brakes import APPROVE, waited
 from tests.unit.test_decide import Story
 from tests.unit.test_decide_among_others import OTHER, seen
-from tests.unit.test_replacement import A, B, M, N, Pool
 from tests.workflows.breaking_world import ACTS
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE
 from tests.workflows.scenarios.races import JOB, Moment
@@ -129,32 +125,6 @@ def _seen_fabric(node_id: str = OTHER, **changes: Any) -> Observation:
 # New machines of one group
 
 
-def the_first_in_line_has_been_given_back() -> list[str]:
-    it = Pool()
-    it.replaces(A)
-    it.replaces(B)
-    it.ports.nodes.save(replace(it.node(A), open_incident="inc-of-another"))
-    it.group_makes()
-    it.boots()
-    return [] if it.answer(B) is not None else ["the second in line gets nothing, and a machine is idle"]
-
-
-def the_first_machine_was_taken_meanwhile() -> list[str]:
-    """The list of the pool lags."""
-    it = Pool()
-    it.replaces()
-    wait = it.ports.waits.get(REPLACEMENT, A)
-    assert wait is not None
-    for name in (N, M):
-        it.group_makes(name)
-        it.ports.nodes.save(node(name, provider=Provider.ec2))
-    listed = it.ports.nodes.in_pool("demo")
-    it.ports.nodes.save(replace(it.node(N), open_incident="inc-of-another"))
-    it.ports.nodes.in_pool = lambda pool: listed  # type: ignore[method-assign]
-    find_new_node(wait, it.ports)
-    return [] if it.answer() is not None else ["the second machine of its group is idle, and it waits"]
-
-
 # What is no fault
 
 
@@ -203,7 +173,7 @@ def _is_drained(**known: Any) -> list[str]:
     of = {"owner": incident_owner(mine.incident_id), "incident_id": mine.incident_id}
     under_way(it.plain, VerbName.ISOLATE, data_json=drained, **of)
     it.is_written(**known)
-    found = it.does(lambda: observe_outcome(asks, it.ports))
+    found = it.does(lambda: conclude(asks, it.ports))
     return ["a node that may work is taken for drained"] if found.outcome is Outcome.DONE else []
 
 

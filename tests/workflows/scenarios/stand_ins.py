@@ -12,11 +12,11 @@ from nodeheal.contract.steps import Decision
 from nodeheal.contract.vocabulary import JobState, NodeState, Outcome, Provider, Step
 from nodeheal.domain.recovery.incident import Turn
 from nodeheal.operations import launch_gang
+from nodeheal.operations.engine import conclude
 from nodeheal.operations.steps import launch_job
 from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.jobs.job_stand_in import let_go_of_claims, let_go_of_stand_ins
 from nodeheal.services.recovery import build_decision_context
-from nodeheal.services.recovery.decide_next_step import observe_outcome
 from nodeheal.services.steps import result_of
 from tests.unit.builders import NOW, node, started_job, xid
 from tests.unit.test_replacement import A, B, M, N, Pool
@@ -197,17 +197,13 @@ def its_launched_machine_is_not_told_of() -> list[str]:
     """Its events are lost; it serves, and is known by its name."""
     it = _launched()
     it.ports.nodes.save(node(_name(it), provider=Provider.ec2))
-    return (
-        [] if observe_outcome(it.request(), it.ports).replacement_node_id else ["it is not found, and another is tried"]
-    )
+    return [] if conclude(it.request(), it.ports).replacement_node_id else ["it is not found, and another is tried"]
 
 
 def its_launched_machine_has_rebooted_before_it_is_looked_for() -> list[str]:
     it = _launched()
     it.ports.nodes.save(node(_name(it), provider=Provider.ec2, boot_id="boot-2", past_boots=("boot-1",)))
-    return (
-        [] if observe_outcome(it.request(), it.ports).replacement_node_id else ["it is not found, and another is tried"]
-    )
+    return [] if conclude(it.request(), it.ports).replacement_node_id else ["it is not found, and another is tried"]
 
 
 def _launched() -> Pool:
@@ -227,5 +223,5 @@ def somebody_launches_another_while_it_is_terminated() -> list[str]:
     it.replaces()
     it.machines.machines[M] = replace(it.kind, machine_id=M, launched_at=it.clock())
     it.ports.nodes.save(node(M, provider=Provider.ec2, booted_at=NOW))
-    observe_outcome(it.request(), it.ports)
+    conclude(it.request(), it.ports)
     return [] if it.node(M).open_incident is None else ["a machine that somebody made for himself is taken"]

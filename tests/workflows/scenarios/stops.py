@@ -12,9 +12,9 @@ from nodeheal.contract.results import StepResult
 from nodeheal.contract.vocabulary import Action, NodeState, Outcome
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.fleet.machine import Power
+from nodeheal.operations.engine import conclude
 from nodeheal.operations.steps import reboot_node
 from nodeheal.services.intake.wakeup import on_node_booted
-from nodeheal.services.recovery.decide_next_step import observe_outcome
 from tests.unit.test_stop_start import START, STOP, Stopping, of
 from tests.workflows.fake_cluster import BROKEN
 
@@ -46,7 +46,7 @@ def _throttled() -> Stopping:
 
 def _looks(it: Stopping) -> StepResult:
     """At the deadline."""
-    return observe_outcome(it.request, it.ports)
+    return conclude(it.request, it.ports)
 
 
 def _asked(it: Stopping, *orders: tuple[str, Power]) -> list[str]:

@@ -3,19 +3,15 @@
 Each is one moment, of bad luck or ill will, and says what is wrong after it, which is nothing.
 """
 
-from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 from nodeheal.contract.vocabulary import Provider
-from nodeheal.domain.errors import NotAccepted
-from nodeheal.domain.fleet.machine import GiveBack, Machine
-from nodeheal.services.recovery.decide_next_step import observe_outcome
-from nodeheal.services.recovery.new_machine import on_machine_gone
+from nodeheal.operations.engine import conclude, machine_gone
 from nodeheal.services.recovery.retire_broken import retire_broken
 from tests.unit.builders import node, xid
-from tests.unit.test_replacement import A, B, M, N, Pool
+from tests.unit.test_replacement import A, B, N, Pool
 from tests.workflows.fake_cluster import BROKEN
 from tests.workflows.fuse import Fuse
 from tests.workflows.scenarios.once import request_of
@@ -30,39 +26,6 @@ def _is_shown_still(it: Pool) -> None:
 def _given_back(it: Pool, *names: str) -> list[str]:
     gone = [name for name, _ in it.given_back]
     return [] if gone == list(names) else [f"EC2 was told to take {gone}, and not {list(names)}"]
-
-
-def it_is_asked_again_when_its_successor_has_come() -> list[str]:
-    it = Pool()
-    it.replaces()
-    it.group_makes()
-    it.boots()
-    _is_shown_still(it)
-    it.replaces(token="again")
-    return _given_back(it, A)
-
-
-def it_is_asked_again_while_its_successor_is_made() -> list[str]:
-    it = Pool()
-    it.replaces()
-    _is_shown_still(it)
-    it.replaces(token="again")
-    return _given_back(it, A)
-
-
-def it_is_asked_again_after_ec2_was_too_busy() -> list[str]:
-    it = Pool()
-    gives_back = it.machines.give_back
-
-    def too_busy(machine: Machine, how: GiveBack) -> None:
-        it.machines.give_back = gives_back
-        raise NotAccepted("RequestLimitExceeded")
-
-    it.machines.give_back = too_busy
-    with suppress(NotAccepted):
-        it.replaces()
-    it.replaces(token="again")
-    return _given_back(it, A)
 
 
 def another_one_of_the_pool_is_being_replaced() -> list[str]:
@@ -82,16 +45,8 @@ def its_group_has_terminated_it() -> list[str]:
     """As it was asked to, and it makes another."""
     it = Pool()
     it.replaces()
-    on_machine_gone(A, it.ports)
+    machine_gone(A, it.ports)
     return [] if it.answer() is None else ["its successor is not waited for"]
-
-
-def a_spare_is_free_while_its_successor_is_made() -> list[str]:
-    it = Pool(prefer_spare=True)
-    it.replaces()
-    it.ports.nodes.save(node(M, provider=Provider.ec2))
-    it.replaces(token="again")
-    return [] if it.node(M).open_incident is None else ["two stand in for one"]
 
 
 def an_idle_sibling_is_there() -> list[str]:
@@ -120,7 +75,7 @@ def its_successor_is_proven() -> list[str]:
 
 def its_successor_comes_after_the_deadline() -> list[str]:
     it = Pool()
-    observe_outcome(it.replaces(), it.ports)
+    conclude(it.replaces(), it.ports)
     it.group_makes()
     it.boots()
     return [] if _told(it) else ["a human has the incident, and is not told that its successor is there"]
@@ -129,7 +84,7 @@ def its_successor_comes_after_the_deadline() -> list[str]:
 def an_idle_sibling_comes_up_after_the_deadline() -> list[str]:
     it = Pool()
     it.clock.advance(60)
-    observe_outcome(it.replaces(), it.ports)
+    conclude(it.replaces(), it.ports)
     it.machines.machines[N] = replace(it.kind, machine_id=N, launched_at=it.clock() - timedelta(days=1))
     it.boots()
     return ["a human is told of a successor that is none"] if _told(it) else []

@@ -13,7 +13,7 @@ from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.notify.deliver_notification import notify
 from nodeheal.services.operators.operator_guardrails import pause_node, pause_pool
-from nodeheal.services.recovery.stand_in import claim_spare
+from nodeheal.services.recovery.spares import claim_spare
 from tests.unit.builders import node, scheduler_in, xid
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE
 from tests.workflows.scenarios.setup import (

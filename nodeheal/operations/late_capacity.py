@@ -1,57 +1,73 @@
-"""A machine that a group makes when nobody waits for it any more: a human, who has the incident, is told of it."""
+"""LATE_CAPACITY: a machine that an Auto Scaling group makes when no workflow waits for it any more.
 
-from dataclasses import replace
+A human has the incident by then, and is notified. The operation has no workflow: it stands in the group's line until
+the machine comes up, or until it is forgotten.
+"""
+
 from datetime import timedelta
 
 from nodeheal.contract import names
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.vocabulary import Awaited, Phase
 from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.operation import Operation, VerbName, node_owner
 from nodeheal.domain.recovery.incident import History, TimelineEntry
+from nodeheal.operations.handler import Handler, read_time
+from nodeheal.operations.record import start_waiting, update
 from nodeheal.ports import Ports
-from nodeheal.ports.storage import Wait
 from nodeheal.services.notify.compose import fit_subject, heading
 from nodeheal.services.notify.layout import command, field, link, paragraph
 
-LATE = "late_machine"  # a wait without a workflow, by the broken node's id; it stands in its group's line
 LOOKED_FOR = timedelta(days=7)  # a group may try for ever; what comes later than this is nobody's successor
 _WAITS_STILL = (Awaited.CAPACITY, Awaited.REPLACEMENT)
 
 
-def expect_late(wait: Wait, group: str, ports: Ports) -> None:
+def track_late_capacity(replacement: Operation, group: str, ports: Ports) -> None:
     """Remember that the group still owes a machine for this broken node. Its workflow waits for it no more."""
-    owed = replace(wait, kind=LATE, deadline_at=ports.clock() + LOOKED_FOR, command_id="", twin=None)
-    place = wait.line[1] if wait.line else wait.key
-    ports.waits.save(replace(owed, line=(names.late_line(group), place)))
+    owed = Operation(
+        owner=replacement.owner,
+        operation_id=f"{replacement.operation_id}-late",
+        verb=VerbName.LATE_CAPACITY,
+        token="",
+        incident_id=replacement.incident_id,
+        deadline_at=ports.clock() + LOOKED_FOR,
+        request_json=replacement.request_json,
+        node_id=replacement.node_id,
+        line=(names.late_line(group), replacement.line[1] if replacement.line else replacement.node_id),
+    )
+    start_waiting(owed, ports)
 
 
 def forget_late(node_id: str, ports: Ports) -> None:
     """The broken node has its successor."""
-    wait = ports.waits.get(LATE, node_id)
-    if wait is not None:
-        ports.waits.drop(wait)
+    for operation in ports.operations.open_of(node_owner(node_id)):
+        if operation.verb is VerbName.LATE_CAPACITY:
+            update(operation, ports, Operation.delivered)
 
 
-def owed_by(group: str, ports: Ports) -> list[Wait]:
+def owed_by(group: str, ports: Ports) -> list[Operation]:
     """The broken nodes for which the group still owes a machine, the longest one first."""
-    return list(ports.waits.in_line(names.late_line(group)))
+    return list(ports.operations.queued(names.late_line(group)))
 
 
-def tell_of_late(wait: Wait, new: Node, group: str, ports: Ports) -> bool:
-    """Tell that this is the machine that was owed. False: it is not wanted, or a workflow will find it by itself."""
-    broken = ports.nodes.get(wait.key)
-    if broken is None or broken.open_incident != wait.incident_id:
-        ports.waits.drop(wait)  # a human has given it back, or up
+def report_late(operation: Operation, new: Node, group: str, ports: Ports) -> bool:
+    """Notify people that this is the machine that was owed.
+
+    False: it is not wanted, or a workflow will find it by itself.
+    """
+    broken = ports.nodes.get(operation.node_id)
+    if broken is None or broken.open_incident != operation.incident_id:
+        update(operation, ports, Operation.delivered)  # a human has given it back, or up
         return False
-    history = ports.incidents.history(wait.incident_id)
+    history = ports.incidents.history(operation.incident_id)
     last = history.turns[-1].decision if history.turns else None
     if last is not None and last.awaits in _WAITS_STILL:
         return False  # its next try looks for what the group has made
     text = f"{new.node_id} has come up in group {group}, too late to take the place of {broken.node_id} by itself"
-    line = TimelineEntry(ports.clock(), "progress", f"late-{new.node_id}", text, new.node_id)
-    ports.incidents.append(wait.incident_id, line)
+    entry = TimelineEntry(ports.clock(), "progress", f"late-{new.node_id}", text, new.node_id)
+    ports.incidents.append(operation.incident_id, entry)
     ports.messenger.announce(names.INCIDENT_ESCALATED, _compose(history, new, text, ports))
-    ports.waits.drop(wait)
+    update(operation, ports, Operation.delivered)
     return True
 
 
@@ -79,3 +95,6 @@ def _compose(history: History, new: Node, text: str, ports: Ports) -> Notificati
         node_id=incident.node_id,
         family=incident.root.family,
     )
+
+
+HANDLER = Handler(lambda operation, world: operation, lambda operation, facts: None, read_time)

@@ -1,0 +1,483 @@
+"""REPLACE: put another node in the broken one's place: a warm spare of the pool, or a new machine.
+
+In an Auto Scaling group the group makes the machine: the broken one is given back, and the group's next node is taken.
+Without a group the new one is launched first, from the broken one's launch template, and the broken one is kept until
+the new one is proven (`retire_broken`). How far this is stands in the record before EC2 is asked for anything, so a
+repeated call never gives back or launches twice.
+
+EC2's and Auto Scaling's events are best effort, and come twice or in any order. So none of them decides alone: a new
+node is taken when its own agent has reported its boot, and whichever event comes last finds what the others recorded.
+"""
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import StrEnum
+
+from pydantic import TypeAdapter
+
+from nodeheal.contract.health_event import Frozen
+from nodeheal.contract.names import group_line, machine_line
+from nodeheal.contract.results import Facts as ResultFacts
+from nodeheal.contract.results import Refused, Replaced, StepResult
+from nodeheal.contract.steps import StepRequest
+from nodeheal.contract.vocabulary import NodeState, Outcome, Provider, Refusal
+from nodeheal.domain.errors import MachineRefused, NoCapacity, NotAccepted
+from nodeheal.domain.fleet.machine import GiveBack, Launch, Machine, alternatives_of
+from nodeheal.domain.fleet.node import Node, moved
+from nodeheal.domain.operation import Operation, OperationState, VerbName, node_owner
+from nodeheal.domain.policy.policy_models import InGroup, Replacement
+from nodeheal.domain.recovery.incident import TimelineEntry
+from nodeheal.operations.handler import Act, Facts, Handler, World, step_result
+from nodeheal.operations.late_capacity import forget_late, track_late_capacity
+from nodeheal.operations.record import plan_step, update
+from nodeheal.ports import Ports
+from nodeheal.services.jobs.runs import nodes_of_gang
+from nodeheal.services.recovery.reserve_attempt import give_attempt_back, refund_attempt, why_not_act
+from nodeheal.services.recovery.spares import claim_node, claim_spare, claimed_spare
+from nodeheal.services.steps import add_timeline_entry, clear_if_owner, enter_state, node_of, save_node
+
+_GONE = "gone"
+_machines: TypeAdapter[Machine] = TypeAdapter(Machine)
+
+
+class Phase(StrEnum):
+    """How far it is."""
+
+    NOTHING_ASKED = "NOTHING_ASKED"
+    GROUP_ASKED = "GROUP_ASKED"  # the Auto Scaling group is to make a machine
+    TERMINATING = "TERMINATING"  # the broken machine is to make room; when it is gone, the next call launches
+    LAUNCHING = "LAUNCHING"  # EC2 launches once for one token, so a repeated call may ask again
+    LAUNCHED = "LAUNCHED"
+
+
+class _Record(Frozen):
+    """`new_node_id`: the node that takes the broken one's place, as first written.
+
+    The last four fields are what EC2 and Auto Scaling have said.
+    """
+
+    phase: Phase = Phase.NOTHING_ASKED
+    has_slot: bool = False  # it may hold one of the pool's slots for replacements
+    launched: str = ""  # the machine that was launched for it
+    is_given_back: bool = False  # EC2 has taken the broken machine away, or will
+    new_node_id: str = ""
+    is_spare: bool = False
+    launch_failed: str = ""  # why the group could not launch a machine
+    group_launched: str = ""  # the machine that the group has launched last
+    group_refused: str = ""  # why nothing can be known of the group
+    machine_state: str = ""  # of the machine that was launched
+
+
+@dataclass(frozen=True)
+class ReplaceFacts(Facts):
+    """`new`: the node that takes the broken one's place."""
+
+    new: Node | None = None
+
+
+def plan(request: StepRequest, ports: Ports) -> Operation:
+    """The operation of this turn."""
+    return plan_step(request, ports, VerbName.REPLACE, node_owner(request.decision.node_id))
+
+
+def is_made_for(operation: Operation, machine: Machine | None, ports: Ports) -> bool:
+    """Whether the group made this machine after the incident asked for one. An idle sibling is no replacement."""
+    since = replacing_since(operation.step, ports)
+    if machine is None or machine.group != group_of(operation) or since is None:
+        return False
+    return machine.launched_at is not None and machine.launched_at >= since
+
+
+def take_new_node(operation: Operation, new: Node, ports: Ports) -> Operation:
+    """Record that this node takes the broken one's place, if the operation still wants one and the node is free.
+
+    Two conditional writes: the node names its incident, the operation names its node. The first of each holds.
+    """
+    request, record = operation.step, read_record(operation)
+    if operation.is_over or record.new_node_id:
+        return operation
+    if node_of(operation.node_id, ports).open_incident != request.incident_id:
+        return operation  # a human has given the broken node back, or up, in the meantime
+    fresh = node_of(new.node_id, ports)
+    if record.launched != fresh.node_id and not _may_be_new(fresh, operation, ports):
+        return operation
+    if not claim_node(fresh.node_id, request.incident_id, ports):
+        return operation
+    known = update(operation, ports, lambda one: _taken(one, fresh.node_id))
+    if not has_taken(known, fresh.node_id):
+        clear_if_owner(ports, fresh.node_id, open_incident=request.incident_id)
+    return known
+
+
+def has_taken(operation: Operation, node_id: str) -> bool:
+    """Whether this node takes the broken one's place."""
+    return read_record(operation).new_node_id == node_id
+
+
+def launch_failed(operation: Operation, launch: Launch, ports: Ports) -> Operation:
+    """Record that the group could not launch a machine. One that failed before the incident asked is another's."""
+    since = replacing_since(operation.step, ports)
+    if since is None or launch.at < since:
+        return operation
+    return update(operation, ports, lambda one: _with(one, launch_failed=launch.failed))
+
+
+def group_of(operation: Operation) -> str:
+    """The Auto Scaling group whose next machine is awaited. Empty: none."""
+    is_of_group = read_record(operation).phase is Phase.GROUP_ASKED and operation.line is not None
+    return operation.line[0].removeprefix(group_line("")) if is_of_group and operation.line else ""
+
+
+def replacing_since(request: StepRequest, ports: Ports) -> datetime | None:
+    """When the incident first came to replace the node, by EC2's clock. None: it has not."""
+    found = _machine_entry(request, ports)
+    return found.at.replace(microsecond=0) if found else None  # EC2 gives its times in whole seconds
+
+
+def _start(operation: Operation, world: World) -> Operation | StepResult:
+    """The next act: a spare, a request to the group, the termination that makes room, or the launch."""
+    ports, request, record = world.ports, operation.step, read_record(operation)
+    node, now = node_of(operation.node_id, ports), ports.clock()
+    is_untouched = record.phase is Phase.NOTHING_ASKED
+    why_not = why_not_act(node, request, ports, NodeState.QUARANTINED)
+    if why_not:
+        if is_untouched:
+            give_attempt_back(request, ports)
+        return step_result(operation, now, Outcome.REFUSED, why_not)
+    knobs = world.policy.pool(node.pool).replacement
+    is_hybrid = node.provider is Provider.hybrid
+    if is_untouched:
+        spare = claimed_spare(node, request.incident_id, ports)
+        if spare is None and request.decision.boot_id not in ("", node.boot_id):
+            return _has_come_back(operation, node, now, ports)
+        if spare is None and (is_hybrid or knobs.prefer_spare):
+            gang = nodes_of_gang(request.decision.job_id, ports)
+            spare = claim_spare(node, request.incident_id, ports, world.policy, gang)
+        if spare is not None:
+            found = spare.node_id
+            return update(operation, ports, lambda one: _moved_on(one, new_node_id=found, is_spare=True))
+    if is_hybrid:  # no API makes a new machine for ECS Anywhere
+        return _refused(operation, f"pool {node.pool} has no healthy spare without a job", ports)
+    return _replace_machine(operation, node, knobs, ports)
+
+
+def _has_come_back(operation: Operation, node: Node, now: datetime, ports: Ports) -> StepResult:
+    """It is on another boot than the one that gave the reason, and nothing was done for its replacement yet."""
+    give_attempt_back(operation.step, ports, "it has booted by itself")
+    why = f"boot {operation.step.decision.boot_id[:8]}, on which it failed, had ended before it was replaced"
+    code = Refused(code=Refusal.NEW_BOOT, boot_id=node.boot_id)
+    return step_result(operation, now, Outcome.REFUSED, why, facts=code)
+
+
+def _replace_machine(operation: Operation, node: Node, knobs: Replacement, ports: Ports) -> Operation | StepResult:
+    request, record = operation.step, read_record(operation)
+    # EC2 lists a machine for a while after it is terminated.
+    alive = None if record.phase is Phase.TERMINATING else ports.machines.describe(node.instance_id)
+    machine = alive or _recorded_machine(request, ports)
+    if machine is None:
+        why = f"{node.instance_id} is gone: no such instance is there to be replaced"
+        return _refused(operation, why, ports, Refused(code=Refusal.INSTANCE_GONE))
+    if not machine.group and not machine.launch_template:
+        why = "is in no Auto Scaling group and comes from no launch template: there is nothing to make another from"
+        return _refused(operation, f"{node.instance_id} {why}", ports)
+    _record_machine(request, machine, ports)
+    # Stored before the slot is claimed: who holds a slot without an operation has crashed.
+    operation = update(operation, ports, lambda one: _with(one, has_slot=True))
+    if not _claim_slot(node, knobs.max_nodes, ports):
+        why = f"{knobs.max_nodes} of {knobs.max_nodes} replacements of pool {node.pool} are under way"
+        return _refused(operation, why, ports, Refused(code=Refusal.REPLACEMENTS_FULL))
+    if node.state is NodeState.ISOLATED:
+        enter_state(ports, node, NodeState.RECOVERING, f"replacing: {request.decision.reason}")
+    if machine.group:
+        return _ask_group(operation, machine.group, alive, knobs, ports)
+    if knobs.terminate_first and alive is not None and record.phase is not Phase.LAUNCHING:
+        return _terminate_first(operation, alive, ports)
+    return _launch(operation, machine, knobs, ports)
+
+
+def _ask_group(
+    operation: Operation, group: str, alive: Machine | None, knobs: Replacement, ports: Ports
+) -> Operation | StepResult:
+    place = f"{operation.deadline_at:%Y-%m-%dT%H:%M:%S}#{operation.node_id}"  # the most urgent first
+    line = (group_line(group), place)
+    asked = update(operation, ports, lambda one: replace(_moved_on(one, phase=Phase.GROUP_ASKED), line=line))
+    if alive is not None:
+        how = GiveBack.MARK_UNHEALTHY if knobs.in_group is InGroup.mark_unhealthy else GiveBack.TERMINATE
+        done = "terminated in" if how is GiveBack.TERMINATE else "marked unhealthy in"
+        told = f"{operation.node_id} {done} group {group}, which makes another"
+        given = _give_back(asked, alive, how, told, ports)
+        if isinstance(given, StepResult):
+            return given
+        asked = given
+    return _find_new_node(asked, ports)  # a group that had no capacity for an earlier attempt may have had it since
+
+
+def _terminate_first(operation: Operation, alive: Machine, ports: Ports) -> Operation | StepResult:
+    asked = update(operation, ports, lambda one: _moved_on(one, phase=Phase.TERMINATING))
+    told = f"{operation.node_id} terminated, to make room for its successor"
+    return _give_back(asked, alive, GiveBack.TERMINATE, told, ports)
+
+
+def _give_back(asked: Operation, machine: Machine, how: GiveBack, told: str, ports: Ports) -> Operation | StepResult:
+    """Give the broken machine back. Where EC2 has provably not taken it, nothing was asked of anybody."""
+    try:
+        ports.machines.give_back(machine, how)
+    except NotAccepted:
+        update(asked, ports, _with_nothing_asked)
+        raise
+    except MachineRefused as refusal:
+        back = update(asked, ports, _with_nothing_asked)
+        return _refused(back, str(refusal), ports)
+    add_timeline_entry(asked.step, ports, "given-up", told)
+    return update(asked, ports, lambda one: _with(one, is_given_back=True))
+
+
+def _launch(operation: Operation, machine: Machine, knobs: Replacement, ports: Ports) -> Operation | StepResult:
+    """Launch the successor. The token names this turn, so a repeated call launches no second one."""
+    request = operation.step
+    places = alternatives_of(machine, knobs.subnets, knobs.instance_types)
+    # PLANNED, because it may be asked for again.
+    launching = update(operation, ports, lambda one: _as(one, OperationState.PLANNED, phase=Phase.LAUNCHING))
+    try:
+        new = ports.machines.launch(machine, f"{request.incident_id[-50:]}-{request.operation_turn}", places)
+    except NoCapacity as short:
+        return _no_capacity(launching, machine, short, knobs, ports)
+    except MachineRefused as refusal:
+        return _refused(launching, str(refusal), ports)
+    launched = update(
+        launching,
+        ports,
+        lambda one: replace(_moved_on(one, phase=Phase.LAUNCHED, launched=new), line=(machine_line(new), new)),
+    )
+    told = f"{new} launched from {machine.launch_template}, to take {operation.node_id}'s place"
+    add_timeline_entry(request, ports, "launched", told)
+    return _find_new_node(launched, ports)
+
+
+def _no_capacity(
+    operation: Operation, machine: Machine, short: NoCapacity, knobs: Replacement, ports: Ports
+) -> StepResult:
+    if short.is_reservation and not knobs.terminate_first:
+        why = f"reservation {machine.reservation} is full with the broken machine in it: make room, or let the pool's "
+        code = Refused(code=Refusal.RESERVATION_FULL, missing=machine.reservation)
+        return _refused(operation, f"{why}policy say replacement.terminate_first", ports, code)
+    code = Refused(code=Refusal.NO_CAPACITY, missing=str(short))
+    return _refused(operation, f"no machine is to be had: {short}", ports, code)
+
+
+def _refused(operation: Operation, why: str, ports: Ports, facts: ResultFacts | None = None) -> StepResult:
+    """Nothing was replaced, so nothing is spent: the attempt is there again later."""
+    is_given_back = read_record(operation).is_given_back
+    give_attempt_back(operation.step, ports, "no machine was to be had in its place" if is_given_back else "")
+    return step_result(operation, ports.clock(), Outcome.REFUSED, why, facts=facts)
+
+
+def _find_new_node(operation: Operation, ports: Ports) -> Operation:
+    """Look for the new node in what is known already: its events may have been lost, or may have come before."""
+    record = read_record(operation)
+    if record.launched:
+        node = ports.nodes.get(record.launched)
+        return take_new_node(operation, node, ports) if node is not None else operation
+    for node in ports.nodes.in_pool(node_of(operation.node_id, ports).pool) if group_of(operation) else ():
+        machine = ports.machines.describe(node.instance_id) if _may_be_new(node, operation, ports) else None
+        if is_made_for(operation, machine, ports):
+            operation = take_new_node(operation, node, ports)
+            if has_taken(operation, node.node_id):
+                break
+    return operation
+
+
+def _may_be_new(node: Node, operation: Operation, ports: Ports) -> bool:
+    """Whether the node has come up for the first time, and nobody has it."""
+    is_ours = node.open_incident == operation.incident_id
+    return not node.past_boots and node.node_id != operation.node_id and (is_ours or node.is_available(ports.clock()))
+
+
+def _read(operation: Operation, ports: Ports) -> ReplaceFacts:
+    new = read_record(operation).new_node_id
+    return ReplaceFacts(ports.clock(), new=node_of(new, ports) if new else None)
+
+
+def _refresh(operation: Operation, ports: Ports) -> Operation:
+    record = read_record(operation)
+    if record.phase is Phase.NOTHING_ASKED:
+        broken = node_of(operation.node_id, ports)
+        spare = claimed_spare(broken, operation.incident_id, ports)
+        if spare is None:
+            return operation
+        found = spare.node_id
+        return update(operation, ports, lambda one: _with(one, new_node_id=found, is_spare=True))
+    operation = _find_new_node(operation, ports)
+    if read_record(operation).new_node_id:
+        return operation
+    said = _group_says(operation, ports) if record.phase is Phase.GROUP_ASKED else {}
+    if record.phase is Phase.LAUNCHED:
+        machine = ports.machines.describe(record.launched)
+        said = {"machine_state": machine.state if machine is not None else _GONE}
+    return update(operation, ports, lambda one: _with(one, **said))
+
+
+def _group_says(operation: Operation, ports: Ports) -> dict[str, str]:
+    since = replacing_since(operation.step, ports) or operation.deadline_at
+    try:
+        launches = ports.machines.launches(group_of(operation), since)
+    except MachineRefused as refusal:
+        return {"group_refused": str(refusal)}
+    return {"launch_failed": launches[-1].failed, "group_launched": launches[-1].machine_id} if launches else {}
+
+
+def _observe(operation: Operation, facts: ReplaceFacts) -> StepResult | Act | None:
+    record = read_record(operation)
+    if facts.new is not None:
+        return _replaced(operation, record, facts.new, facts.now)
+    if record.launch_failed:
+        why = f"Auto Scaling group {group_of(operation)} could not launch a machine: {record.launch_failed}"
+        code = Refused(code=Refusal.NO_CAPACITY, missing=record.launch_failed)
+        return step_result(operation, facts.now, Outcome.REFUSED, why, facts=code)
+    if facts.is_final:
+        return _final(operation, record, facts.now)
+    return Act() if record.phase is Phase.TERMINATING and operation.is_machine_gone else None
+
+
+def _replaced(operation: Operation, record: _Record, new: Node, now: datetime) -> StepResult:
+    return step_result(
+        operation,
+        now,
+        Outcome.DONE,
+        f"swapped for {_kind(record)} {new.node_id}",
+        boot_id=new.boot_id,
+        replacement_node_id=new.node_id,
+        facts=None if record.is_spare else Replaced(is_new_machine=True),
+    )
+
+
+def _final(operation: Operation, record: _Record, now: datetime) -> StepResult:
+    match record.phase:
+        case Phase.NOTHING_ASKED:
+            why = "no spare was claimed, and no machine was asked for"
+            return step_result(operation, now, Outcome.FAILED, why)
+        case Phase.LAUNCHING:
+            return step_result(operation, now, Outcome.FAILED, "EC2 was asked for a machine, and has not answered")
+        case Phase.TERMINATING:
+            why = f"{operation.node_id} was to be terminated first; its successor was not launched in time"
+            return step_result(operation, now, Outcome.TIMED_OUT, why)
+        case Phase.LAUNCHED if record.machine_state == _GONE:
+            return step_result(operation, now, Outcome.FAILED, f"{record.launched} was launched, and is gone again")
+        case Phase.LAUNCHED:
+            what = f"{record.launched} was launched and is {record.machine_state}"
+            return _not_up(operation, what, record.launched, now)
+        case Phase.GROUP_ASKED:
+            group, machine = group_of(operation), record.group_launched
+            if record.group_refused:
+                why = f"group {group} makes no machine: {record.group_refused}"
+                return step_result(operation, now, Outcome.FAILED, why)
+            return _not_up(operation, f"group {group} has launched {machine or 'nothing'}", machine, now)
+
+
+def _not_up(operation: Operation, what: str, machine_id: str, now: datetime) -> StepResult:
+    why = f"{what}; no new node has come up within {operation.step.decision.deadline_seconds} s"
+    launched = Replaced(launched=machine_id) if machine_id else None
+    return step_result(operation, now, Outcome.TIMED_OUT, why, facts=launched)
+
+
+def _settle(operation: Operation, result: StepResult, ports: Ports) -> None:
+    """Put the broken node away where another one has its place, and let the pool's next replacement begin."""
+    record, node = read_record(operation), node_of(operation.node_id, ports)
+    if result.outcome is Outcome.DONE:
+        _put_away(operation, record, node, ports)
+    elif record.phase is Phase.GROUP_ASKED:
+        if record.launch_failed:
+            refund_attempt(operation.step, ports)  # the next one may find what the group makes in the meantime
+        track_late_capacity(operation, group_of(operation), ports)
+    if record.has_slot:
+        _free_slot(node, ports)
+
+
+def _put_away(operation: Operation, record: _Record, broken: Node, ports: Ports) -> None:
+    if broken.state is not NodeState.RETIRED:  # by a recovery that has gone on; what is reported late changes nothing
+        quarantined = moved(broken, NodeState.QUARANTINED, operation.step.decision.reason, ports.clock())
+        save_node(ports, broken, state=quarantined.state, state_reason=quarantined.state_reason, job_id=None)
+    what = f"{_kind(record)} {record.new_node_id} stands in for {broken.node_id}, which is quarantined"
+    add_timeline_entry(operation.step, ports, "swapped", what)
+    if not record.is_spare:
+        forget_late(broken.node_id, ports)
+
+
+def _kind(record: _Record) -> str:
+    return "spare" if record.is_spare else "new machine"
+
+
+def _claim_slot(node: Node, slots: int, ports: Ports) -> bool:
+    """Take one of the pool's slots for replacements. Slots of those that crashed are freed where all are taken."""
+    name = _slots_of(node.pool)
+    if ports.pools.claim(name, node.node_id, slots):
+        return True
+    crashed = [holder for holder in ports.pools.holders(name) if not _is_replaced_now(holder, ports)]
+    for holder in crashed:
+        ports.pools.release(name, holder)
+    return bool(crashed) and ports.pools.claim(name, node.node_id, slots)
+
+
+def _is_replaced_now(node_id: str, ports: Ports) -> bool:
+    return any(one.verb is VerbName.REPLACE for one in ports.operations.open_of(node_owner(node_id)))
+
+
+def _free_slot(node: Node, ports: Ports) -> None:
+    ports.pools.release(_slots_of(node.pool), node.node_id)
+
+
+def _slots_of(pool: str) -> str:
+    return f"{pool}#replacements"
+
+
+def _record_machine(request: StepRequest, machine: Machine, ports: Ports) -> None:
+    """Keep in the incident what the machine was: a later attempt may find it terminated. The first entry holds."""
+    source = f"group {machine.group}" if machine.group else f"launch template {machine.launch_template}"
+    text = f"{machine.machine_id} is a {machine.instance_type} of {source}"
+    data = _machines.dump_json(machine).decode()
+    entry = TimelineEntry(ports.clock(), "progress", _machine_entry_id(request), text, data)
+    ports.incidents.append(request.incident_id, entry)
+
+
+def _recorded_machine(request: StepRequest, ports: Ports) -> Machine | None:
+    found = _machine_entry(request, ports)
+    return _machines.validate_json(found.data) if found else None
+
+
+def _machine_entry(request: StepRequest, ports: Ports) -> TimelineEntry | None:
+    timeline = ports.incidents.history(request.incident_id).timeline
+    return next((entry for entry in timeline if entry.entry_id == _machine_entry_id(request)), None)
+
+
+def _machine_entry_id(request: StepRequest) -> str:
+    return f"machine-{request.decision.node_id}"
+
+
+def read_record(operation: Operation) -> _Record:
+    """The verb's own record."""
+    return _Record.model_validate_json(operation.data_json) if operation.data_json else _Record()
+
+
+def _taken(operation: Operation, node_id: str) -> Operation:
+    if operation.is_over or read_record(operation).new_node_id:
+        return operation
+    return _with(operation, new_node_id=node_id)
+
+
+def _with_nothing_asked(operation: Operation) -> Operation:
+    return replace(_as(operation, OperationState.PLANNED, phase=Phase.NOTHING_ASKED), line=None)
+
+
+def _moved_on(operation: Operation, **known: object) -> Operation:
+    return _as(operation, OperationState.STARTED, **known)
+
+
+def _as(operation: Operation, state: OperationState, **known: object) -> Operation:
+    return replace(_with(operation, **known), state=operation.state if operation.is_over else state)
+
+
+def _with(operation: Operation, **known: object) -> Operation:
+    return replace(operation, data_json=read_record(operation).model_copy(update=known).model_dump_json())
+
+
+HANDLER = Handler(_start, _observe, _read, _refresh, _settle, acts_in_step=True)

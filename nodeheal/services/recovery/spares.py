@@ -1,0 +1,49 @@
+"""Free nodes of a pool, claimed for an incident."""
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from nodeheal.domain.errors import NotAccepted
+from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.ports import Ports
+from nodeheal.services.steps import (
+    SAVE_TRIES,
+    node_of,
+)
+
+
+def claimed_spare(broken: Node, incident_id: str, ports: Ports) -> Node | None:
+    """The spare that this incident holds already."""
+    others = (ports.nodes.get(n.node_id) for n in ports.nodes.in_pool(broken.pool) if n.node_id != broken.node_id)
+    return next((n for n in others if n is not None and n.open_incident == incident_id), None)
+
+
+def claim_spare(
+    broken: Node, incident_id: str, ports: Ports, policy: RecoveryPolicy, but: Collection[str] = ()
+) -> Node | None:
+    """A free node of the pool, claimed for the incident: if there is one, a node that is kept as a spare.
+
+    None: there is none. `but`: nodes on which the job has a rank of its own already, or will have again.
+    """
+    known = [node for node in ports.nodes.in_pool(broken.pool) if node.node_id not in but]
+    free = [node for node in known if not policy.why_opted_out(node.node_id)]
+    for seen in sorted(free, key=lambda node: not node.is_spare):
+        node = ports.nodes.get(seen.node_id)  # the list lags; the claim is made on what is stored
+        usable = node is not None and node.node_id != broken.node_id and node.is_available(ports.clock())
+        if node is not None and usable and ports.nodes.save(replace(node, open_incident=incident_id)):
+            return node
+    return claimed_spare(broken, incident_id, ports)  # a claim whose answer was lost looks like a lost race
+
+
+def claim_node(node_id: str, incident_id: str, ports: Ports) -> bool:
+    """Claim it for the incident, on what is stored now: no job starts there. False: somebody else has it by now."""
+    for _ in range(SAVE_TRIES):
+        node = node_of(node_id, ports)
+        if node.open_incident == incident_id:
+            return True
+        if not node.is_available(ports.clock()):
+            return False
+        if ports.nodes.save(replace(node, open_incident=incident_id)):
+            return True
+    raise NotAccepted(f"{node_id} is being written by others; it is claimed later")
