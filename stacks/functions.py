@@ -250,8 +250,8 @@ FUNCTIONS = (
         keep_warm=True,
     ),
     FunctionSpec("end_incident", (CHANGE, FIND_NODE, *START_TASK, SEE_TASKS, ANNOUNCE, READ_POLICY, RESUME)),
-    FunctionSpec("choose_nodes", (CHANGE, READ_POLICY, RESUME)),
-    FunctionSpec("await_nodes", (READ_POLICY, RESUME)),
+    FunctionSpec("choose_nodes", (CHANGE, READ_POLICY, RESUME), state=(KEEP, LIST)),
+    FunctionSpec("await_nodes", (READ_POLICY, RESUME), state=(KEEP, LIST)),
     FunctionSpec(
         "check_nodes",
         (
@@ -269,7 +269,7 @@ FUNCTIONS = (
         state=(KEEP, LIST),
         timeout_seconds=55,  # one task a node, and a job may have hundreds
     ),
-    FunctionSpec("watch_gang", (ANNOUNCE, RESUME)),
+    FunctionSpec("watch_gang", (ANNOUNCE, RESUME), state=(KEEP, LIST)),
     FunctionSpec("attribute_failure", (START_RECOVERY, READ_POLICY, RESUME)),
     FunctionSpec("stop_job", (STOP_TASK, SEE_TASKS, LIST_TASKS, RESUME), state=(KEEP, LIST), timeout_seconds=55),
     FunctionSpec("end_job", (CHANGE, ANNOUNCE, RESUME)),

@@ -39,6 +39,8 @@ class VerbName(StrEnum):
     STOP_START = "STOP_START"
     REPLACE = "REPLACE"
     LATE_CAPACITY = "LATE_CAPACITY"
+    AWAIT_NODES = "AWAIT_NODES"
+    WATCH_GANG = "WATCH_GANG"
     WAIT = "WAIT"
     APPROVE = "APPROVE"
 
@@ -96,6 +98,14 @@ class Operation:
         request = self.request
         if not isinstance(request, StepRequest):
             raise TypeError(f"{self.operation_id} is an operation of a job")
+        return request
+
+    @property
+    def job_request(self) -> JobRequest:
+        """The request of a job's workflow. Raises TypeError for one of a recovery."""
+        request = self.request
+        if not isinstance(request, JobRequest):
+            raise TypeError(f"{self.operation_id} is an operation of a recovery")
         return request
 
     @property

@@ -39,7 +39,7 @@ def _start(operation: Operation, world: World) -> Operation | JobResult:
 
     Nothing starts while a rank of an earlier run may still be writing checkpoints.
     """
-    ports, request = world.ports, _request(operation)
+    ports, request = world.ports, operation.job_request
     job = job_of_request(request, ports)
     stopped = stop_if_wanted(request, JobStep.LAUNCH, job, ports)
     if stopped is not None:
@@ -66,7 +66,7 @@ def _start(operation: Operation, world: World) -> Operation | JobResult:
 
 
 def _observe(operation: Operation, facts: GangFacts) -> JobResult | None:
-    request = _request(operation)
+    request = operation.job_request
     run = facts.run if facts.run is not None and facts.run.why == _why(request) else None
     if run is None:
         return None
@@ -78,12 +78,6 @@ def _observe(operation: Operation, facts: GangFacts) -> JobResult | None:
         why = f"all ranks of run {run.number} run"
         return job_step_result(request, facts.now, JobStep.LAUNCH, Next.WATCH, why, run=run.number)
     return None
-
-
-def _request(operation: Operation) -> JobRequest:
-    request = operation.request
-    assert isinstance(request, JobRequest)
-    return request
 
 
 def _why(request: JobRequest) -> str:

@@ -6,11 +6,13 @@ from nodeheal.contract.vocabulary import Action
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.approval_links import Links
 from nodeheal.operations import approve, diagnose, isolate, reboot, replace, stop_start
+from nodeheal.operations import await_nodes as nodes
 from nodeheal.operations import freeze_evidence as evidence
 from nodeheal.operations import launch_gang as gang_launch
 from nodeheal.operations import launch_job as job_launch
 from nodeheal.operations import stop_gang as gang_stop
 from nodeheal.operations import stop_job as job_stop
+from nodeheal.operations import watch_gang as gang_watch
 from nodeheal.operations.engine import begin
 from nodeheal.operations.handler import World
 from nodeheal.ports import Ports
@@ -42,6 +44,18 @@ def launch_job(request: JobRequest, ports: Ports, policy: RecoveryPolicy) -> Non
     """Start every rank, or none. The job's workflow resumes when all run."""
     job_of_request(request, ports)
     begin(job_launch.plan(request, ports), World(ports, policy))
+
+
+def await_nodes(request: JobRequest, ports: Ports, policy: RecoveryPolicy) -> None:
+    """Stand in the pool's line. The job's workflow resumes when a node may have become free."""
+    job_of_request(request, ports)
+    begin(nodes.plan(request, ports), World(ports, policy))
+
+
+def watch_gang(request: JobRequest, ports: Ports) -> None:
+    """Watch the job, from run to run. Its workflow resumes when it has ended, or nobody is bringing it back."""
+    job_of_request(request, ports)
+    begin(gang_watch.plan(request, ports), World(ports))
 
 
 def reboot_node(request: StepRequest, ports: Ports) -> None:

@@ -24,7 +24,7 @@ def plan(request: JobRequest, ports: Ports) -> Operation:
 
 
 def _start(operation: Operation, world: World) -> Operation:
-    ports, request = world.ports, _request(operation)
+    ports, request = world.ports, operation.job_request
     job = job_of_request(request, ports)
     runs = [find_unnoted(job, run, ports) for run in ports.jobs.runs(job.job_id)]
     run = next((run for run in runs if run.number == job.current_run), None)
@@ -45,7 +45,7 @@ def _stop(job: Job, run: Run, task: GangTask, request: JobRequest, ports: Ports)
 
 def _observe(operation: Operation, facts: GangFacts) -> JobResult | None:
     """END, or CHECK where the job has not ended."""
-    request, record = _request(operation), record_of(operation)
+    request, record = operation.job_request, record_of(operation)
     if not record.is_asked or ranks_left(record, facts.run):
         return None
     run = facts.run if record.run else None
@@ -58,12 +58,6 @@ def _observe(operation: Operation, facts: GangFacts) -> JobResult | None:
     if last is not None:  # what the end must know of why it ends
         fields |= {"ending": last.ending, "trouble": last.trouble, "incident_id": last.incident_id}
     return job_step_result(request, facts.now, JobStep.STOP, then, request.reason or "the gang has stopped", **fields)
-
-
-def _request(operation: Operation) -> JobRequest:
-    request = operation.request
-    assert isinstance(request, JobRequest)
-    return request
 
 
 HANDLER = Handler(_start, _observe, read_gang, may_repeat=True)

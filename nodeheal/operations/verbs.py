@@ -5,6 +5,7 @@ from nodeheal.contract.vocabulary import Action, Awaited, Step
 from nodeheal.domain.operation import Operation, VerbName
 from nodeheal.operations import (
     approve,
+    await_nodes,
     diagnose,
     find_checkpoint,
     freeze_evidence,
@@ -18,6 +19,7 @@ from nodeheal.operations import (
     stop_job,
     stop_start,
     wait,
+    watch_gang,
 )
 from nodeheal.operations.handler import Handler
 from nodeheal.ports import Ports
@@ -36,6 +38,8 @@ HANDLERS: dict[VerbName, Handler] = {
     VerbName.STOP_START: stop_start.HANDLER,
     VerbName.REPLACE: replace.HANDLER,
     VerbName.LATE_CAPACITY: late_capacity.HANDLER,
+    VerbName.AWAIT_NODES: await_nodes.HANDLER,
+    VerbName.WATCH_GANG: watch_gang.HANDLER,
     VerbName.WAIT: wait.HANDLER,
 }
 

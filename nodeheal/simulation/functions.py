@@ -15,6 +15,7 @@ from nodeheal.contract.steps import DecideRequest, StepRequest
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.approval_links import Links
 from nodeheal.operations.steps import (
+    await_nodes,
     freeze_evidence,
     isolate_node,
     launch_gang,
@@ -25,16 +26,15 @@ from nodeheal.operations.steps import (
     stop_gang,
     stop_job,
     wait_for_approval,
+    watch_gang,
 )
 from nodeheal.ports import Ports
 from nodeheal.services.jobs.attribute_failure import attribute_failure
-from nodeheal.services.jobs.await_nodes import await_nodes
 from nodeheal.services.jobs.check_nodes import check_nodes
 from nodeheal.services.jobs.choose_nodes import choose_nodes
 from nodeheal.services.jobs.end_job import end_job
 from nodeheal.services.jobs.find_checkpoint import find_checkpoint
 from nodeheal.services.jobs.judge_checks import judge_checks
-from nodeheal.services.jobs.watch_gang import watch_gang
 from nodeheal.services.recovery.decide_next_step import decide_next_step
 from nodeheal.services.recovery.end_incident import end_incident
 from nodeheal.services.recovery.return_to_service import return_to_service

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from nodeheal.adapters.memory.ports import memory_ports as ports_of
 from nodeheal.contract import names
 from nodeheal.contract.health_event import HealthEvent
+from nodeheal.contract.job_steps import JobRequest
 from nodeheal.contract.results import StepResult
 from nodeheal.contract.steps import Decision, StepRequest
 from nodeheal.contract.vocabulary import Family, Provider, Step, Verdict
@@ -178,6 +179,24 @@ def under_way(ports: Ports, verb: VerbName, **changes: Any) -> Operation:
         "state": OperationState.STARTED,
         "node_id": node_id,
         "boot_id": "boot-1",
+    }
+    made = Operation(**{**known, **changes})
+    assert ports.operations.save(made)
+    return replace(made, version=made.version + 1)
+
+
+def job_under_way(ports: Ports, verb: VerbName, job_id: str = "llama", **changes: Any) -> Operation:
+    """An operation of a job's first round, that has begun and has no result yet."""
+    request = JobRequest(job_id=job_id, submission=1, round=0)
+    known = {
+        "owner": job_owner(job_id),
+        "operation_id": f"{job_id}-1-0-{verb.lower()}",
+        "verb": verb,
+        "token": "token",
+        "incident_id": f"{job_id}-1-0",
+        "deadline_at": ports.clock() + timedelta(hours=1),
+        "request_json": request.model_dump_json(exclude={"task_token"}),
+        "state": OperationState.STARTED,
     }
     made = Operation(**{**known, **changes})
     assert ports.operations.save(made)

@@ -13,13 +13,13 @@ from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.jobs.early_end import NEVER_STARTED
 from nodeheal.domain.jobs.job import GangTask, Run
 from nodeheal.domain.operation import VerbName
+from nodeheal.operations.steps import watch_gang
 from nodeheal.ports import Ports
 from nodeheal.ports.scheduler import RankStatus, TaskChange
 from nodeheal.services.intake.wakeup import on_task_change
 from nodeheal.services.jobs import ask_after_ranks as ranks
 from nodeheal.services.jobs.ask_after_ranks import FORGOTTEN, ask_after_ranks
 from nodeheal.services.jobs.runs import await_end
-from nodeheal.services.jobs.watch_gang import watch_gang
 from tests.unit.builders import NOW, FrozenClock, gang_under_way, scheduler_in, started_job
 from tests.unit.test_job_steps import (  # noqa: F401  # fixtures are used by their names
     TOKEN,

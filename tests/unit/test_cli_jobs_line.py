@@ -7,15 +7,13 @@ from typing import Any
 
 import pytest
 
-from nodeheal.contract.job_steps import JobResult
 from nodeheal.contract.names import NODES_LINE, pool_line
-from nodeheal.contract.vocabulary import JobState, JobStep, Next, Outcome
+from nodeheal.contract.vocabulary import JobState
 from nodeheal.domain.jobs.job import Job
-from nodeheal.ports.storage import Wait
-from nodeheal.services.jobs.await_nodes import JOB_NODES
+from nodeheal.domain.operation import VerbName
 from nodeheal.services.jobs.job_line import NAMED
 from nodeheal.services.jobs.job_nodes import place_of
-from tests.unit.builders import NOW
+from tests.unit.builders import NOW, job_under_way
 from tests.unit.test_cli_jobs import FILE, World, run, submit, world
 
 __all__ = ["world"]  # the fixture
@@ -28,12 +26,8 @@ def stands(world: World, name: str, minutes: int = 10, **changes: Any) -> None:
     job = Job(name, "demo", "training", "trainer:7", "trainer", 3, **known)
     if world.ports.jobs.get(name) is None:
         world.ports.jobs.save(job)
-    free = JobResult(
-        step=JobStep.CHOOSE, job_id=name, outcome=Outcome.DONE, then=Next.CHOOSE, reason="free", finished_at=NOW
-    )
     line = (pool_line(NODES_LINE, "demo"), place_of(job))
-    until = NOW + timedelta(minutes=15)
-    world.ports.waits.save(Wait(JOB_NODES, name, "token", name, until, result_json=free.model_dump_json(), line=line))
+    job_under_way(world.ports, VerbName.AWAIT_NODES, name, line=line)
 
 
 def test_who_submits_is_told_who_stands_before_him_and_since_when(world: World, tmp_path: Path) -> None:

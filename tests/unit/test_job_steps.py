@@ -14,21 +14,23 @@ from nodeheal.contract.vocabulary import Ending, IncidentState, JobState, JobSte
 from nodeheal.domain.errors import NotAccepted, NotFound, Superseded
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.jobs.job import CheckAnswer, Job, Run
+from nodeheal.domain.operation import job_owner
 from nodeheal.domain.policy.policy_models import Fabric
-from nodeheal.operations.steps import launch_job, stop_job
+from nodeheal.operations.engine import reconcile_all
+from nodeheal.operations.steps import await_nodes, launch_job, stop_job, watch_gang
+from nodeheal.operations.watch_gang import _why_held as why_held
 from nodeheal.ports import Ports
 from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services.intake import wakeup
 from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.jobs.attribute_failure import attribute_failure
-from nodeheal.services.jobs.await_nodes import await_nodes
 from nodeheal.services.jobs.check_nodes import JOB_CHECK, JOB_ORDER, check_nodes
 from nodeheal.services.jobs.choose_nodes import choose_nodes
 from nodeheal.services.jobs.end_job import end_job
 from nodeheal.services.jobs.job_steps import job_of_request, save_job
 from nodeheal.services.jobs.judge_checks import ROUNDS, judge_checks
+from nodeheal.services.jobs.runs import recovery_of
 from nodeheal.services.jobs.try_pairs import pairs_or_launch
-from nodeheal.services.jobs.watch_gang import at_work, tell_watch, watch_gang, why_held
 from nodeheal.services.operators.operator_guardrails import pause_node, pause_pool
 from nodeheal.services.steps import save_node
 from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, named, node, scheduler_in, waiting, xid
@@ -285,8 +287,8 @@ def test_who_waits_for_the_job_to_end_does_not_bring_it_back(ports: Ports) -> No
     assert job is not None
     ingest(xid(79, node_id=B, instance_id=B, observed_at=ports.clock()), ports, ACT)
 
-    mine = at_work(job, run, ports)
-    others = at_work(replace(job, job_id="other"), run, ports)
+    mine = recovery_of(job, run, ports)
+    others = recovery_of(replace(job, job_id="other"), run, ports)
 
     assert (mine, others) == (stored(ports, B).open_incident, None)
 
@@ -594,10 +596,10 @@ def test_a_pause_of_the_pool_is_named_before_one_of_the_node_and_noted_once_and_
     becomes(ports, 1, "STOPPED", 1)
     held = ports.jobs.get("llama")
     clock.advance(60)
-    tell_watch("llama", ports)
+    reconcile_all(job_owner("llama"), ports)
     again = ports.jobs.get("llama")
     pause_pool("demo", 0, "done", ports)
-    tell_watch("llama", ports)
+    reconcile_all(job_owner("llama"), ports)
     then = ports.jobs.get("llama")
 
     assert held is not None

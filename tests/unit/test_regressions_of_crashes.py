@@ -11,11 +11,10 @@ from nodeheal.contract.job_steps import JobRequest
 from nodeheal.contract.vocabulary import IncidentState, JobState, NodeState
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.jobs.job import Job
-from nodeheal.operations.steps import reboot_node
+from nodeheal.operations.steps import reboot_node, watch_gang
 from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services.intake.wakeup import on_task_change
 from nodeheal.services.jobs.ask_after_ranks import ask_after_ranks
-from nodeheal.services.jobs.watch_gang import watch_gang
 from nodeheal.services.operators.close_incident import close_incident
 from nodeheal.services.operators.release_node import release_node
 from nodeheal.services.operators.retire_node import retire_node
@@ -207,7 +206,7 @@ def test_a_job_whose_end_was_half_told_leaves_nothing_and_tells_its_workflow(die
     ports.job_notes.hold("/fsx/llama", "llama")
     watch_gang(JobRequest(job_id="llama", submission=1, round=0, task_token="watching"), ports)
     dies, it = Dies(dies_at), cast("Any", ports)
-    for port, name in ((it.nodes, "save"), (it.jobs, "save"), (it.job_notes, "let_go"), (it.waits, "drop")):
+    for port, name in ((it.nodes, "save"), (it.jobs, "save"), (it.job_notes, "let_go"), (it.operations, "save")):
         dies.at(port, name)
 
     for task in run.tasks:

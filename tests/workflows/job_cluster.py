@@ -16,19 +16,18 @@ from nodeheal.contract.job_steps import JobRequest
 from nodeheal.contract.vocabulary import CheckpointFormat, FabricRole, JobState, Verdict
 from nodeheal.domain.errors import Superseded
 from nodeheal.domain.jobs.job import Job, Run, job_of
+from nodeheal.domain.operation import job_owner
 from nodeheal.domain.policy.policy import RecoveryPolicy
-from nodeheal.operations.steps import launch_job, stop_job
+from nodeheal.operations.steps import await_nodes, launch_job, stop_job, watch_gang
 from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services.intake import wakeup
 from nodeheal.services.jobs.attribute_failure import attribute_failure
-from nodeheal.services.jobs.await_nodes import await_nodes
 from nodeheal.services.jobs.check_nodes import JOB_CHECK, check_nodes
 from nodeheal.services.jobs.choose_nodes import choose_nodes
 from nodeheal.services.jobs.end_job import end_job
 from nodeheal.services.jobs.find_checkpoint import find_checkpoint
 from nodeheal.services.jobs.judge_checks import judge_checks
 from nodeheal.services.jobs.submit_job import submit_job
-from nodeheal.services.jobs.watch_gang import watch_gang
 from nodeheal.services.request_ids import wait_for_answer
 from tests.unit.builders import ACT, memory_ports, named, node, scheduler_in
 from tests.workflows.fake_cluster import FakeCluster, MakePorts
@@ -109,7 +108,7 @@ class JobCluster(FakeCluster):
         nodes = self.ports.nodes.in_pool("demo")
         marks = [n.node_id for n in nodes if n.job_id == self.spec.name or n.claimed_by == self.spec.name]
         alive = [t for run in self.ports.jobs.runs(self.spec.name) for t in run.tasks if not t.has_stopped]
-        waits = [k for k in self.ports.waits.waits if k[0] in ("job_watch", "job_nodes", "gang_running")]  # type: ignore[attr-defined]
+        waits = self.ports.operations.open_of(job_owner(self.spec.name))
         return not (marks or alive or waits or self.ports.job_notes.leases)  # type: ignore[attr-defined]
 
     # What may happen

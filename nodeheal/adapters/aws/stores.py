@@ -268,7 +268,9 @@ class DynamoOperationStore:
         if operation.line is not None and operation.state is not OperationState.DELIVERED:
             values[names.INDEX_PARTITION_KEY] = names.line_pk(operation.line[0])
             values[names.INDEX_SORT_KEY] = f"{names.OPERATIONS_PREFIX}{operation.line[1]}"
-        expires = operation.deadline_at + timedelta(days=WAIT_GRACE_DAYS)
+        # A job is watched for a year at most; once it has ended, nobody asks for that operation for longer than a week.
+        ended = operation.result.finished_at if operation.result_json else operation.deadline_at
+        expires = min(ended, operation.deadline_at) + timedelta(days=WAIT_GRACE_DAYS)
         item = to_item({**values, names.TTL_ATTRIBUTE: int(expires.timestamp())})
         return self._table.put(item, *versioned(operation.version))
 

@@ -105,3 +105,10 @@ def _read(task: GangTask) -> tuple[str, str, bool]:
     code = task.exit_code if task.exit_code in KNOWN_CODES else 1
     # 1 is what programs use for errors of their own; a signal may come from what happens around them.
     return f"exit_{code}", f"ended with exit code {task.exit_code}", code == 1
+
+
+def stopped_by_a_person(run: Run) -> str:
+    """Which rank was stopped, in words. It is a wish, against which nothing is started."""
+    task = first_end(run)
+    assert task is not None
+    return f"rank {task.rank} on {task.node_id} was stopped by somebody else ({task.stop_reason[:200]})"

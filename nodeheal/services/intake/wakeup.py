@@ -17,16 +17,14 @@ from nodeheal.ports import Ports
 from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services.intake.node_rates import limited
 from nodeheal.services.intake.upsert_node import enrolled_node
-from nodeheal.services.jobs.await_nodes import JOB_NODES
 from nodeheal.services.jobs.check_nodes import take_answer, take_refusal
 from nodeheal.services.jobs.job_nodes import free_nodes, leave
 from nodeheal.services.jobs.job_steps import save_job
 from nodeheal.services.jobs.see_directory import take_sight, take_sight_refusal
 from nodeheal.services.jobs.try_pairs import WAYS, take_pair_answer
-from nodeheal.services.jobs.watch_gang import tell_watch
 from nodeheal.services.recovery.new_machine import on_machine_booted
 from nodeheal.services.recovery.wait_for_news import bring_news
-from nodeheal.services.steps import SAVE_TRIES, resume_if_complete
+from nodeheal.services.steps import SAVE_TRIES
 
 REASON_CHARACTERS = 300  # of a diagnosis, as people read it
 _ORDER = {"PENDING": 0, "RUNNING": 1, "STOPPED": 2}
@@ -114,8 +112,7 @@ def on_machine_stopped(machine_id: str, ports: Ports) -> None:
 
 def on_stop_requested(job_id: str, ports: Ports) -> None:
     """Wake whatever the job's workflow waits in; the job's record says that it is to stop."""
-    tell_watch(job_id, ports)
-    resume_if_complete(ports, ports.waits.get(JOB_NODES, job_id))
+    reconcile_all(job_owner(job_id), ports)
 
 
 def on_task_change(change: TaskChange, ports: Ports) -> None:
@@ -126,20 +123,18 @@ def on_task_change(change: TaskChange, ports: Ports) -> None:
     # The record decides, not the event: it may be late, or of a task that is not the rank's.
     if change.status == "RUNNING":
         _note_that_it_runs(run, ports)
-    reconcile_all(job_owner(change.job_id), ports)
     if change.status == "STOPPED":
         _settle_job(run, ports)
         _tell_who_waits_for_the_end(run, ports)
-        tell_watch(change.job_id, ports)
+    reconcile_all(job_owner(change.job_id), ports)
 
 
 def tell_ends_again(job: Job, run: Run, ports: Ports) -> None:
     """Make up for a crash between the record of a rank's end and the telling of it. Told again, it changes nothing."""
-    reconcile_all(job_owner(job.job_id), ports)
     if job.state is JobState.RUNNING:  # else it is settled, or was submitted again
         _settle_job(run, ports)
     _tell_who_waits_for_the_end(run, ports)
-    tell_watch(run.job_id, ports)
+    reconcile_all(job_owner(job.job_id), ports)
 
 
 def _record(change: TaskChange, ports: Ports) -> Run | None:
@@ -215,7 +210,7 @@ def _settle_job(run: Run, ports: Ports) -> None:
         settled = _settled(job, run)
         if run.has_succeeded:  # before it is written: from then on no sweep looks after what is left
             leave(settled, ports)
-            tell_watch(run.job_id, ports)
+            reconcile_all(job_owner(run.job_id), ports)
         if ports.jobs.save(settled):
             return
     raise NotAccepted(f"{run.job_id} is being written by others; the end of its run is taken later")

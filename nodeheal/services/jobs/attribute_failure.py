@@ -25,7 +25,7 @@ from nodeheal.contract.vocabulary import (
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.humanize import counted
 from nodeheal.domain.jobs.attribution import NEAR, failed_at, findings_on_nodes, rank_endings
-from nodeheal.domain.jobs.gang import RankFailure, RunStatus, first_failure, run_status
+from nodeheal.domain.jobs.gang import RankFailure, RunStatus, first_failure, run_status, stopped_by_a_person
 from nodeheal.domain.jobs.job import Job, Run
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.decision_context import job_scope
@@ -34,8 +34,7 @@ from nodeheal.ports import Ports
 from nodeheal.services.intake.finding_about import finding_about
 from nodeheal.services.intake.ingest import Ingested, ingest
 from nodeheal.services.jobs.job_steps import job_of_request, job_result, save_job, stop_if_wanted
-from nodeheal.services.jobs.runs import current_run
-from nodeheal.services.jobs.watch_gang import at_work, stopped_by_a_person
+from nodeheal.services.jobs.runs import current_run, recovery_of
 from nodeheal.services.steps import node_of
 
 _OPENED = (Ingested.OPENED, Ingested.JOINED)
@@ -64,7 +63,7 @@ def attribute_failure(request: JobRequest, ports: Ports, policy: RecoveryPolicy)
 
 
 def _attribute(request: JobRequest, job: Job, run: Run, ports: Ports, policy: RecoveryPolicy) -> JobResult:
-    incident_id = at_work(job, run, ports)
+    incident_id = recovery_of(job, run, ports)
     if incident_id is not None:
         incident = ports.incidents.incident(incident_id)
         if incident.turn == 0:  # a crash may have come between its opening and its start; starting twice is harmless

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from nodeheal.contract.names import NODES_LINE, pool_line
 from nodeheal.contract.vocabulary import JobState
 from nodeheal.domain.humanize import counted
 from nodeheal.domain.jobs.job import Job
+from nodeheal.domain.operation import VerbName, job_owner
 from nodeheal.ports import Ports
-from nodeheal.services.jobs.job_nodes import place_of
+from nodeheal.services.jobs.job_nodes import jobs_before
 
 NAMED = 5
 
@@ -28,12 +28,12 @@ def stands_before(job: Job, ports: Ports) -> list[Standing]:
     """Those that get nodes before this job, the first one first; nobody, where it has its nodes or is over."""
     if job.state is not JobState.SUBMITTED:
         return []
-    line = ports.waits.in_line(pool_line(NODES_LINE, job.pool))
     has_chosen = job.chosen_at is not None and job.submitted_at is not None and job.chosen_at >= job.submitted_at
-    if has_chosen and not any(wait.key == job.job_id for wait in line):
+    if has_chosen and not any(
+        one.verb is VerbName.AWAIT_NODES for one in ports.operations.open_of(job_owner(job.job_id))
+    ):
         return []  # they are being checked
-    ahead = [wait.key for wait in line if wait.line and wait.line[1] < place_of(job)]
-    known = (ports.jobs.get(name) for name in ahead)
+    known = (ports.jobs.get(name) for name in jobs_before(job, ports))
     return [Standing(one.job_id, one.submitted_at, one.priority, one.nodes) for one in known if one is not None]
 
 

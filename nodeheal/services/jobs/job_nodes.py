@@ -5,19 +5,20 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from nodeheal.contract.job_steps import JobResult
 from nodeheal.contract.names import NODES_LINE, pool_line
 from nodeheal.contract.vocabulary import Ending, IncidentState, JobState, Outcome
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.jobs.job import CheckAnswer, GangTask, Job, Run
 from nodeheal.domain.jobs.placement import Placement, choose
 from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.operations.engine import signal
 from nodeheal.ports import Ports
 from nodeheal.services.jobs.runs import may_write, nodes_of_gang
-from nodeheal.services.steps import clear_if_owner, resume
+from nodeheal.services.steps import clear_if_owner
 
 # An SSM agent that could not reach its service sleeps for up to an hour before it tries again.
 ASKED_AGAIN_SECONDS = 3_600
+YOUR_TURN = "your turn"  # the answer that ends a job's wait in the line for nodes
 CLAIM_TRIES = 8  # where many jobs choose in one moment, each try finds other nodes taken
 
 
@@ -202,10 +203,9 @@ def leave(job: Job, ports: Ports) -> None:
 
 def call_next_job(pool: str, ports: Ports) -> str | None:
     """A node has become free: let the first job in line look; its id. Calling too often is harmless."""
-    for wait in ports.waits.in_line(pool_line(NODES_LINE, pool)):
-        result = JobResult.model_validate_json(wait.result_json)
-        if resume(ports, wait, result.model_copy(update={"finished_at": ports.clock()})):
-            return wait.key
+    for waiting in ports.operations.queued(pool_line(NODES_LINE, pool)):
+        if signal(waiting, YOUR_TURN, ports):
+            return waiting.job_request.job_id
     return None
 
 
@@ -217,6 +217,12 @@ def place_of(job: Job) -> str:
 
 def waits_before(job: Job, ports: Ports) -> str:
     """Why the free nodes are not for this job: another one stands in line before it. Empty: none does."""
-    standing = ports.waits.in_line(pool_line(NODES_LINE, job.pool))
-    first = next((wait for wait in standing if wait.line and wait.line[1] < place_of(job)), None)
-    return f"{first.key} stands in line before {job.job_id}" if first else ""
+    first = next(iter(jobs_before(job, ports)), None)
+    return f"{first} stands in line before {job.job_id}" if first else ""
+
+
+def jobs_before(job: Job, ports: Ports) -> list[str]:
+    """The jobs that stand in the pool's line before this one, in their order."""
+    standing = ports.operations.queued(pool_line(NODES_LINE, job.pool))
+    ahead = [one.job_request.job_id for one in standing if one.line is not None and one.line[1] < place_of(job)]
+    return [name for name in dict.fromkeys(ahead) if name != job.job_id]

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from nodeheal.contract.steps import StepRequest
-from nodeheal.contract.vocabulary import NodeState
+from nodeheal.contract.vocabulary import Awaited, NodeState
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.jobs.job import GangTask, Job, Run
@@ -80,3 +80,19 @@ def await_end(run: Run, incident_id: str, ports: Ports) -> None:
         if incident_id in stored.end_awaited_by or ports.jobs.save_run(listed):
             return
     raise NotAccepted(f"run {run.number} of {run.job_id} is being written by others; it is stopped later")
+
+
+def recovery_of(job: Job, run: Run, ports: Ports) -> str | None:
+    """The open incident of the gang's nodes that may bring the job back. None: there is none."""
+    found = (ports.nodes.get(task.node_id) for task in run.tasks)
+    names = dict.fromkeys(node.open_incident for node in found if node is not None and node.open_incident)
+    return next((str(name) for name in names if _may_bring_back(str(name), job, ports)), None)
+
+
+def _may_bring_back(incident_id: str, job: Job, ports: Ports) -> bool:
+    history = ports.incidents.history(incident_id)
+    if not history.incident.is_under_way or history.incident.job_id != job.job_id:
+        return False
+    last = history.turns[-1].decision if history.turns else None
+    # One that waits for the job to end is woken by that, and heals its node: the job is not its business.
+    return last is None or last.awaits is not Awaited.JOB_END

@@ -5,11 +5,12 @@ from datetime import timedelta
 from nodeheal.contract.names import NODES_LINE, pool_line
 from nodeheal.contract.vocabulary import JobState
 from nodeheal.domain.jobs.job import Job
+from nodeheal.domain.operation import job_owner
 from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.operations.engine import reconcile_all
 from nodeheal.ports import Ports
 from nodeheal.services.jobs.job_nodes import call_next_job, leave, look_for_nodes
 from nodeheal.services.jobs.job_steps import save_job
-from nodeheal.services.jobs.watch_gang import tell_watch
 
 START_SECONDS = 60  # a workflow starts within a second of its submission
 
@@ -26,7 +27,7 @@ def sweep_jobs(pool: str, ports: Ports, policy: RecoveryPolicy) -> list[str]:
             save_job(ports, job.job_id)  # anew, so that it is not on the list of the living any more
             seen_to.append(job.job_id)
         elif job.held_at is not None:
-            tell_watch(job.job_id, ports)  # the end of a pause has told nobody
+            reconcile_all(job_owner(job.job_id), ports)  # the end of a pause has told nobody
     if seen_to or _could_start(pool, ports, policy):
         call_next_job(pool, ports)
     return seen_to
@@ -34,8 +35,8 @@ def sweep_jobs(pool: str, ports: Ports, policy: RecoveryPolicy) -> list[str]:
 
 def _could_start(pool: str, ports: Ports, policy: RecoveryPolicy) -> bool:
     """Whether there is room for the first in line: the end of a pause, or of a probation, has called nobody."""
-    first = next(iter(ports.waits.in_line(pool_line(NODES_LINE, pool))), None)
-    job = ports.jobs.get(first.key) if first is not None else None
+    first = next(iter(ports.operations.queued(pool_line(NODES_LINE, pool))), None)
+    job = ports.jobs.get(first.job_request.job_id) if first is not None else None
     return job is not None and bool(look_for_nodes(job, ports, policy).nodes)
 
 

@@ -12,14 +12,15 @@ from nodeheal.domain.faults.correlation import is_dropped_by_reset
 from nodeheal.domain.faults.diagnosis import was_fault_of_job
 from nodeheal.domain.fleet.node import OUT_OF_SERVICE, Node, PastRecovery, moved
 from nodeheal.domain.fleet.unmanaged_tasks import stopped_tasks
+from nodeheal.domain.operation import job_owner
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.incident import History, Incident, Turn, fingerprint
 from nodeheal.domain.recovery.progress import Progress, read_progress
+from nodeheal.operations.engine import reconcile_all
 from nodeheal.ports import Ports
 from nodeheal.services.jobs.job_nodes import call_next_job
 from nodeheal.services.jobs.job_stand_in import let_go_of_claims, let_go_of_stand_ins
 from nodeheal.services.jobs.runs import current_run
-from nodeheal.services.jobs.watch_gang import tell_watch
 from nodeheal.services.notify.compose import compose
 from nodeheal.services.notify.compose_dropped import compose_dropped
 from nodeheal.services.notify.notify_job_owner import notify_owner_of_ending
@@ -62,7 +63,8 @@ def end_incident(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> 
     if node.state is NodeState.QUARANTINED:
         wake_for_free_slots(node.pool, ports, policy)  # it may count for no slot any more
     _wake_who_waits_for_the_job(closed, ports)
-    tell_watch(closed.job_id, ports)
+    if closed.job_id:
+        reconcile_all(job_owner(closed.job_id), ports)
     call_next_job(node.pool, ports)
     detail_type = INCIDENT_ESCALATED if is_handed_over else INCIDENT_CLOSED
     if is_handed_over or not closed.is_of_new_node:  # a new node that passes is no news

@@ -3,13 +3,13 @@
 from nodeheal.domain.recovery.incident import Incident
 from nodeheal.operations import launch_gang
 from nodeheal.services.intake import hangs, ingest
-from nodeheal.services.jobs import attribute_failure, job_nodes, judge_checks, runs, start_gang, sweep_jobs, watch_gang
+from nodeheal.services.jobs import attribute_failure, job_nodes, judge_checks, runs, start_gang, sweep_jobs
 from nodeheal.services.recovery import build_decision_context, end_incident, queue
 from tests.workflows.guards.guard import Guard, taken_for_saved
 from tests.workflows.scenarios import afterwards as when
 from tests.workflows.scenarios import ends, jobs, launches, news, writes
 
-_CALLED = "resume(ports, wait, result.model_copy(update={'finished_at': ports.clock()}))"
+_CALLED = "signal(waiting, YOUR_TURN, ports)"
 
 _IS_UNDER_WAY = Incident.is_under_way.fget  # type: ignore[attr-defined]
 
@@ -131,20 +131,20 @@ GUARDS = (
     # Who brings it back
     Guard(
         "whose job an incident brings back",
-        watch_gang._may_bring_back,
+        runs._may_bring_back,
         "history.incident.job_id != job.job_id",
         when.the_incident_on_its_node_is_not_its_own,
     ),
     Guard(
         "that an incident brings a job back",
-        watch_gang._may_bring_back,
+        runs._may_bring_back,
         "last.awaits is not Awaited.JOB_END",
         when.the_incident_on_its_node_waits_for_its_end,
         "True",
     ),
     Guard(
         "that an incident is over",
-        watch_gang._may_bring_back,
+        runs._may_bring_back,
         "not history.incident.is_under_way",
         when.the_incident_on_its_node_has_ended,
     ),

@@ -1,8 +1,8 @@
 """The guards of tests/workflows/scenarios/gangs.py: where each stands, and what goes wrong without it."""
 
-from nodeheal.operations import launch_gang, launch_job, stop_gang
+from nodeheal.operations import launch_gang, launch_job, stop_gang, watch_gang
 from nodeheal.services.intake import wakeup
-from nodeheal.services.jobs import attribute_failure, job_nodes, start_gang, watch_gang
+from nodeheal.services.jobs import attribute_failure, job_nodes, start_gang
 from nodeheal.services.recovery import build_decision_context
 from tests.workflows.guards.guard import Guard
 from tests.workflows.scenarios import gangs as when
@@ -126,7 +126,7 @@ GUARDS = (
     ),
     Guard(
         "that a node is paused",
-        watch_gang.why_held,
+        watch_gang._why_held,
         "node.is_paused(now)",
         when.its_node_is_paused_when_it_fails,
     ),

@@ -1,17 +1,15 @@
 """The guards of tests/workflows/scenarios/submissions.py: where each stands, and what goes wrong without it."""
 
-from nodeheal.operations import launch_job
+from nodeheal.operations import await_nodes, launch_job, watch_gang
 from nodeheal.services import steps
 from nodeheal.services.jobs import (
     attribute_failure,
-    await_nodes,
     choose_nodes,
     job_nodes,
     job_stand_in,
     job_steps,
     judge_checks,
     start_gang,
-    watch_gang,
 )
 from nodeheal.services.operators import ask_to_stop
 from tests.workflows.guards.guard import Guard, taken_for_saved
@@ -30,8 +28,8 @@ GUARDS = (
     ),
     Guard(
         "that nodes became free before the wait",
-        await_nodes.await_nodes,
-        "job.stop_wanted or (found.nodes and (not waits_before(job, ports)))",
+        await_nodes._start,
+        "look_for_nodes(job, ports, world.policy).nodes and (not waits_before(job, ports))",
         when.a_node_becomes_free_before_it_waits_for_one,
     ),
     Guard(
@@ -128,9 +126,10 @@ GUARDS = (
     ),
     Guard(
         "that it waits for the end of a pause",
-        watch_gang.tell_watch,
-        "found is not None and found.then is Next.ATTRIBUTE",
+        watch_gang._observe,
+        "facts.held",
         when.its_pool_is_paused_when_it_fails,
+        nth=1,
     ),
     # Where it went on meanwhile
     Guard(

@@ -1,8 +1,8 @@
 """The guards of tests/workflows/scenarios/watched.py: where each stands, and what goes wrong without it."""
 
-from nodeheal.operations import stop_job
+from nodeheal.operations import stop_job, watch_gang
 from nodeheal.services.intake import wakeup
-from nodeheal.services.jobs import runs, start_gang, submit_job, sweep_jobs, try_pairs, watch_gang
+from nodeheal.services.jobs import runs, start_gang, submit_job, sweep_jobs, try_pairs
 from nodeheal.services.notify import notify_job_owner
 from tests.workflows.guards.guard import Guard
 from tests.workflows.scenarios import afterwards, gangs
@@ -106,27 +106,27 @@ GUARDS = (
     ),
     Guard(
         "that only a failure waits for the end of a pause",
-        watch_gang.tell_watch,
-        "found.then is Next.ATTRIBUTE",
+        watch_gang._observe,
+        "job.stop_wanted",
         when.a_person_stops_a_job_that_waits_for_the_end_of_a_pause,
-        "True",
+        nth=1,
     ),
     Guard(
         "that a run is not known to wait for the end of a pause",
-        watch_gang._hold,
+        watch_gang._observe,
         "job.held_at is None",
         when.it_breaks_again_in_the_same_way_while_its_pool_is_paused,
     ),
     Guard(
         "that who waits for a job's end does not bring it back",
-        watch_gang._may_bring_back,
+        runs._may_bring_back,
         "last is None or last.awaits is not Awaited.JOB_END",
         afterwards.the_incident_on_its_node_waits_for_its_end,
         "True",
     ),
     Guard(
         "what an incident has decided last",
-        watch_gang._may_bring_back,
+        runs._may_bring_back,
         "history.turns",
         afterwards.the_incident_on_its_node_waits_for_its_end,
         "()",
@@ -134,7 +134,7 @@ GUARDS = (
     ),
     Guard(
         "that who waits for something else brings it back",
-        watch_gang._may_bring_back,
+        runs._may_bring_back,
         "last.awaits is not Awaited.JOB_END",
         when.an_incident_waits_for_a_slot_when_its_job_has_failed,
     ),

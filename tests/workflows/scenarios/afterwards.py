@@ -8,24 +8,22 @@ from typing import Any
 
 from nodeheal.contract.job_steps import JobRequest, JobResult
 from nodeheal.contract.names import NODES_LINE, TRAINING_HANG, pool_line
-from nodeheal.contract.vocabulary import Awaited, Ending, Family, IncidentState, JobState, JobStep, Next, Step
+from nodeheal.contract.vocabulary import Awaited, Ending, Family, IncidentState, JobState, Next, Step
 from nodeheal.domain.jobs.job import GangTask, Run
 from nodeheal.domain.operation import VerbName
 from nodeheal.domain.recovery.incident import History, fingerprint
 from nodeheal.domain.recovery.progress import read_progress
-from nodeheal.ports.storage import Wait
 from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.jobs import job_nodes
-from nodeheal.services.jobs.job_steps import job_result
 from nodeheal.services.jobs.judge_checks import ROUNDS, choose_others
+from nodeheal.services.jobs.runs import recovery_of
 from nodeheal.services.jobs.start_gang import record_run, start_ranks
 from nodeheal.services.jobs.sweep_jobs import sweep_jobs
-from nodeheal.services.jobs.watch_gang import at_work
 from nodeheal.services.operators.operator_guardrails import pause_node, pause_pool
 from nodeheal.services.recovery import build_decision_context, end_incident
 from nodeheal.services.recovery.queue import wake_queue
 from nodeheal.services.steps import no_diagnosis_yet
-from tests.unit.builders import NOW, node, under_way, xid
+from tests.unit.builders import NOW, job_under_way, node, under_way, xid
 from tests.workflows.breaking_world import ACTS
 from tests.workflows.fake_cluster import BROKEN, PEER
 from tests.workflows.job_cluster import JobCluster, fails, finishes, is_recovered, node_of
@@ -96,10 +94,9 @@ def it_repeats_while_its_node_is_paused() -> list[str]:
 
 def the_first_job_in_line_is_gone() -> list[str]:
     it = Moment()
-    free = job_result(AGAIN, JobStep.CHOOSE, Next.CHOOSE, "a node may be free", it.plain).model_dump_json()
     line = pool_line(NODES_LINE, "demo")
     for name, place in (("gone", "1"), ("next", "2")):
-        it.plain.waits.save(Wait("job_nodes", name, name, name, NOW, result_json=free, line=(line, place)))
+        job_under_way(it.plain, VerbName.AWAIT_NODES, name, token=name, line=(line, place))
     it.plain.workflows.expired.add("gone")  # type: ignore[attr-defined]
     called = it.does(lambda: job_nodes.call_next_job("demo", it.ports))
     return [] if called == "next" else [f"{called} is called, and nobody comes"]
@@ -207,5 +204,5 @@ def _is_of_the_job(it: Moment, incident_id: str, **to: Any) -> None:
 def _is_waited_for(it: Moment) -> list[str]:
     """The job has failed on that node."""
     run = Run("llama", 1, NOW, "first", (GangTask(BROKEN, 0, "boot-1", "placement", "task", "STOPPED", 1),))
-    found = at_work(JOB, run, it.plain)
+    found = recovery_of(JOB, run, it.plain)
     return [f"the job is left to {found}, which does not bring it back"] if found else []

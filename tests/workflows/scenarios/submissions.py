@@ -9,17 +9,16 @@ from datetime import timedelta
 
 from nodeheal.contract.job_steps import JobRequest
 from nodeheal.contract.names import NODES_LINE, pool_line
-from nodeheal.contract.vocabulary import JobState, JobStep, Next
-from nodeheal.ports.storage import Wait
-from nodeheal.services.jobs.await_nodes import JOB_NODES
+from nodeheal.contract.vocabulary import JobState, Next
+from nodeheal.domain.operation import VerbName
 from nodeheal.services.jobs.choose_nodes import choose_nodes
 from nodeheal.services.jobs.job_nodes import claim, job_checks_due, release_claims
-from nodeheal.services.jobs.job_steps import job_result, save_job
+from nodeheal.services.jobs.job_steps import save_job
 from nodeheal.services.jobs.start_gang import abandon, find_unnoted, record_run
 from nodeheal.services.jobs.sweep_jobs import sweep_jobs
 from nodeheal.services.operators.ask_to_stop import ask_to_stop
 from nodeheal.services.operators.operator_guardrails import pause_pool
-from tests.unit.builders import NOW, node, xid
+from tests.unit.builders import NOW, job_under_way, node, xid
 from tests.workflows.breaking_world import ACTS, BreakingWorld
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE
 from tests.workflows.job_cluster import NODES, JobCluster, fails, finishes, is_recovered
@@ -37,9 +36,7 @@ FIRST = JobRequest(job_id="llama", submission=1, round=0)
 def another_job_stands_in_line() -> list[str]:
     it = Moment()
     it.plain.jobs.save(JOB)
-    free = job_result(FIRST, JobStep.CHOOSE, Next.CHOOSE, "a node may be free", it.plain).model_dump_json()
-    line = (pool_line(NODES_LINE, "demo"), "000#first")
-    it.plain.waits.save(Wait(JOB_NODES, "urgent", "token", "urgent-1-0", NOW, result_json=free, line=line))
+    job_under_way(it.plain, VerbName.AWAIT_NODES, "urgent", line=(pool_line(NODES_LINE, "demo"), "000#first"))
     chosen = it.does(lambda: choose_nodes(FIRST, it.ports, ACTS))
     return [] if chosen.then is Next.AWAIT_NODES else [f"it has passed a job that stands in line: {chosen.reason}"]
 

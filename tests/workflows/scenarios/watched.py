@@ -12,16 +12,17 @@ from nodeheal.contract.steps import Decision, StepRequest
 from nodeheal.contract.vocabulary import Awaited, FabricRole, JobState, JobStep, Next, Outcome, Step
 from nodeheal.domain.jobs.gang import first_failure
 from nodeheal.domain.jobs.job import FoundCheckpoint, GangTask, Run
+from nodeheal.domain.operation import job_owner
 from nodeheal.domain.recovery.incident import decision_entry
-from nodeheal.operations.steps import launch_gang, stop_job
+from nodeheal.operations.engine import reconcile_all
+from nodeheal.operations.steps import launch_gang, stop_job, watch_gang
 from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services.intake.wakeup import on_stop_requested, on_task_change
 from nodeheal.services.jobs.job_steps import job_result
-from nodeheal.services.jobs.runs import await_end, may_write
+from nodeheal.services.jobs.runs import await_end, may_write, recovery_of
 from nodeheal.services.jobs.submit_job import submit_job
 from nodeheal.services.jobs.sweep_jobs import START_SECONDS, sweep_jobs
 from nodeheal.services.jobs.try_pairs import WAYS, try_pairs
-from nodeheal.services.jobs.watch_gang import at_work, tell_watch, watch_gang
 from nodeheal.services.operators.ask_to_stop import ask_to_stop
 from nodeheal.services.operators.operator_guardrails import pause_pool
 from nodeheal.services.recovery.wait_for_news import wait_for_news, waiting_for_news
@@ -213,14 +214,15 @@ def a_person_stops_a_job_that_waits_for_the_end_of_a_pause() -> list[str]:
     ask_to_stop("llama", "ada: it is wrong anyway", it.plain)
     it.does(lambda: on_stop_requested("llama", it.ports))
     resumed = it.plain.workflows.resumed  # type: ignore[attr-defined]
-    return [] if "token" in resumed else ["his wish waits for the end of the pause"]
+    told = resumed.get("token")
+    return [] if told is not None and told.then is Next.STOP else ["his wish waits for the end of the pause"]
 
 
 def it_breaks_again_in_the_same_way_while_its_pool_is_paused() -> list[str]:
     """Its last run has been restarted since, and nobody has said that it runs."""
     it = _is_held()
     it.job_is_written(held_at=None)
-    it.does(lambda: tell_watch("llama", it.ports))
+    it.does(lambda: reconcile_all(job_owner("llama"), it.ports))
     job = it.plain.jobs.get("llama")
     return [] if job is not None and job.held_at is not None else ["the end of the pause wakes nobody"]
 
@@ -235,7 +237,7 @@ def an_incident_waits_for_a_slot_when_its_job_has_failed() -> list[str]:
     it.plain.incidents.append(mine.incident_id, decision_entry(1, waits, NOW))
     job = it.plain.jobs.get("llama")
     assert job is not None
-    return [] if it.does(lambda: at_work(job, run, it.ports)) else ["two bring it back"]
+    return [] if it.does(lambda: recovery_of(job, run, it.ports)) else ["two bring it back"]
 
 
 # Submitted
