@@ -127,37 +127,30 @@ class PoolStore(Protocol):
 
 @dataclass(frozen=True)
 class Wait:
-    """A workflow that waits for the world. It resumes when nothing is outstanding any more."""
+    """A workflow that waits for the world."""
 
     kind: str
     key: str
     token: str
     incident_id: str
     deadline_at: datetime
-    outstanding: frozenset[str] = frozenset()
+    outstanding: frozenset[str] = frozenset()  # of version 0.1; nothing is any more
     boot_id: str = ""  # the boot that a reboot is to leave behind; the one a diagnosis is about
     command_id: str = ""  # the SSM command behind it, where there is one
     twin: tuple[str, str] | None = None  # (kind, key) of a second wait with this token: one answer ends both
     result_json: str = ""  # the StepResult or JobResult to resume with, where it is known before
     line: tuple[str, str] | None = None  # (which line, place): stands in a line, the smallest place first
     request_json: str = ""  # the StepRequest, where whoever resumes it must know more
-    nonce: str = ""  # the random part of the request id that a node is given: see services.request_ids
 
 
 class WaitStore(Protocol):
     """Keeps task tokens from before an action is sent until an event resumes the workflow."""
 
-    def save(self, wait: Wait, *, renews: bool = False) -> bool:
-        """Store the wait, over an older one of the same kind and key; if it renews, only over one with its token.
-
-        False: that is gone (it has been answered), and stays gone.
-        """
+    def save(self, wait: Wait) -> None:
+        """Store the wait, over an older one of the same kind and key."""
 
     def get(self, kind: str, key: str) -> Wait | None:
         """The wait, or None."""
-
-    def strike(self, kind: str, key: str, item: str) -> Wait | None:
-        """Take one item off what is outstanding; the wait as it is then. Striking twice changes nothing."""
 
     def drop(self, wait: Wait) -> Wait | None:
         """Forget the wait, unless a newer one (another token) has taken its place. What was stored, if it was this."""

@@ -211,22 +211,11 @@ class MemoryWaitStore:
 
     waits: dict[tuple[str, str], Wait] = field(default_factory=dict)
 
-    def save(self, wait: Wait, *, renews: bool = False) -> bool:
-        stored = self.waits.get((wait.kind, wait.key))
-        if renews and (stored is None or stored.token != wait.token):
-            return False
+    def save(self, wait: Wait) -> None:
         self.waits[wait.kind, wait.key] = wait
-        return True
 
     def get(self, kind: str, key: str) -> Wait | None:
         return self.waits.get((kind, key))
-
-    def strike(self, kind: str, key: str, item: str) -> Wait | None:
-        wait = self.waits.get((kind, key))
-        if wait is None:
-            return None
-        wait = self.waits[kind, key] = replace(wait, outstanding=wait.outstanding - {item})
-        return wait
 
     def drop(self, wait: Wait) -> Wait | None:
         stored = self.waits.get((wait.kind, wait.key))
