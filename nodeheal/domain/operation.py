@@ -47,6 +47,7 @@ class VerbName(StrEnum):
     WATCH_GANG = "WATCH_GANG"
     WAIT = "WAIT"
     APPROVE = "APPROVE"
+    NEW_NODE = "NEW_NODE"
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from nodeheal.contract.vocabulary import Action, IncidentState
 from nodeheal.domain.fleet.liveness import NodeLiveness
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.fleet.pool import Pool
-from nodeheal.domain.jobs.job import CheckAnswer, Job, Run
+from nodeheal.domain.jobs.job import CheckAnswer, Hang, Job, Run
 from nodeheal.domain.operation import Operation
 from nodeheal.domain.recovery.decision_context import Observation
 from nodeheal.domain.recovery.incident import History, Incident, TimelineEntry
@@ -195,7 +195,7 @@ class JobStore(Protocol):
 
 
 class JobNotes(Protocol):
-    """What there is of jobs beside their records: the list of a pool, what nodes answered, whose a directory is."""
+    """What there is of jobs beside their records: a pool's list, what nodes answered, hangs, whose a directory is."""
 
     def in_pool(self, pool: str, *, live_only: bool = False) -> Sequence[Job]:
         """The pool's jobs, by name, or those that were not over when they were last written; eventually consistent."""
@@ -205,6 +205,12 @@ class JobNotes(Protocol):
 
     def answers(self, job_id: str) -> Sequence[CheckAnswer]:
         """What nodes have answered to the job's checks, of all its submissions (strongly consistent)."""
+
+    def note_hang(self, hang: Hang) -> None:
+        """Remember for a day which incident the hang of a run has. The newest one holds."""
+
+    def hang_of(self, run: str) -> Hang | None:
+        """The newest hang of this run (strongly consistent), or None."""
 
     def hold(self, directory: str, job_id: str) -> str:
         """Take the checkpoint directory for the job, with all that lies in it and above it, unless another job has one
