@@ -1,7 +1,7 @@
-"""check_nodes: see nodeheal/services/jobs/check_nodes.py."""
+"""check_nodes: see nodeheal/operations/check_node.py and check_way.py."""
 
 from lambdas.composition import policy, ports, step
 from nodeheal.contract.job_steps import JobRequest
-from nodeheal.services.jobs.check_nodes import check_nodes
+from nodeheal.operations.steps import check_nodes
 
 handler = step(JobRequest, lambda request: check_nodes(request, ports(), policy()), reads_policy=True)

@@ -235,7 +235,6 @@ FUNCTIONS = (
     FunctionSpec(
         "find_checkpoint",
         (
-            CHANGE,
             *send_command("ask where a job can go on", names.FIND_CHECKPOINT_DOCUMENT),
             START_RECOVERY,
             READ_POLICY,
@@ -255,11 +254,11 @@ FUNCTIONS = (
     FunctionSpec(
         "check_nodes",
         (
-            CHANGE,
             *send_command("prove the nodes of a job", names.DIAGNOSTICS_DOCUMENT, names.FABRIC_DOCUMENT),
             READ_POLICY,
             RESUME,
         ),
+        state=(KEEP,),
         timeout_seconds=55,  # one command a node, and a job may have hundreds
     ),
     FunctionSpec("judge_checks", (START_RECOVERY, READ_POLICY, RESUME)),

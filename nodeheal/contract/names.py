@@ -186,6 +186,7 @@ NODE_SK = "node"
 INCIDENT_SK = "incident"
 JOB_SK = "job"
 LEASE_SK = "lease"
+HANG_SK = "hang"
 WAIT_SK = "wait"
 POOL_SK = "pool"
 ATTEMPTS_PREFIX = "attempts#"
@@ -239,6 +240,11 @@ def job_pk(job_id: str) -> str:
 def lease_pk(directory: str) -> str:
     """Partition of the lease on one checkpoint directory."""
     return f"lease#{directory}"
+
+
+def hang_pk(run: str) -> str:
+    """Partition of what is known of a run's hang. Not the job's own, where who submits jobs may write."""
+    return f"hang#{run}"
 
 
 def line_pk(line: str) -> str:

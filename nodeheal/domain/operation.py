@@ -35,6 +35,10 @@ class VerbName(StrEnum):
     DIAGNOSE = "DIAGNOSE"
     FREEZE_EVIDENCE = "FREEZE_EVIDENCE"
     FIND_CHECKPOINT = "FIND_CHECKPOINT"
+    FAN_OUT = "FAN_OUT"
+    CHECK_NODE = "CHECK_NODE"
+    CHECK_WAY = "CHECK_WAY"
+    LOOK_AT_DIRECTORY = "LOOK_AT_DIRECTORY"
     REBOOT = "REBOOT"
     STOP_START = "STOP_START"
     REPLACE = "REPLACE"
@@ -43,6 +47,7 @@ class VerbName(StrEnum):
     WATCH_GANG = "WATCH_GANG"
     WAIT = "WAIT"
     APPROVE = "APPROVE"
+    NEW_NODE = "NEW_NODE"
 
 
 @dataclass(frozen=True)
@@ -70,6 +75,7 @@ class Operation:
     answer_json: str = ""  # what the node, or a person, has answered
     data_json: str = ""  # the verb's own record
     result_json: str = ""
+    parent: tuple[str, str] | None = None  # (owner, id) of the operation that this is a part of; it has the token
     line: tuple[str, str] | None = None  # (which line, place): stands in a line, the smallest place first
     version: int = 0  # 0: not stored yet
 

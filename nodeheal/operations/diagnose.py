@@ -25,7 +25,7 @@ from nodeheal.services.steps import add_timeline_entry, node_of, save_node
 FIRST_TESTS = 5
 _TEST = re.compile(r"[a-z][a-z0-9_]{0,39}")
 _UNREADABLE = "UNREADABLE"
-_REFUSED = "the node refused the command or could not run it"
+REFUSED = "the node refused the command or could not run it"
 
 
 class DiagnosisAnswer(Frozen):
@@ -98,7 +98,7 @@ def _observe(operation: Operation, facts: Facts) -> StepResult | None:
     if operation.answer_json:
         return _judged(operation, facts)
     if operation.has_command_failed:
-        return step_result(operation, facts.now, Outcome.FAILED, _REFUSED)
+        return step_result(operation, facts.now, Outcome.FAILED, REFUSED)
     if not facts.is_final:
         return None
     if operation.state is OperationState.PLANNED:

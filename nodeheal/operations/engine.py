@@ -4,6 +4,7 @@ The step's function, an event, the deadline and the sweep all come here. Nothing
 call, an event that is late or comes twice, and a function that died between two lines are therefore one case.
 """
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from nodeheal.contract.results import CallAgain, StepResult
@@ -27,9 +28,9 @@ def handler_of(verb: VerbName) -> Handler:
 def begin(planned: Operation, world: World) -> None:
     """Start the operation, or go on with the one that an earlier call of the same turn has started.
 
-    The workflow resumes with the token of this call. Raises ValueError for a call without one.
+    The workflow resumes with the token of this call. Raises ValueError for a call without one, but of a part.
     """
-    if not planned.token:
+    if not planned.token and planned.parent is None:
         raise ValueError(f"{planned.verb} {planned.operation_id} was called without a task token")
     known = world.ports.operations.get(planned.owner, planned.operation_id)
     if known is None:
@@ -73,7 +74,7 @@ def reconcile_all(owner: str, ports: Ports) -> None:
 
 
 def conclude(request: StepRequest, ports: Ports) -> StepResult:
-    """The workflow waits no longer: query the authority, observe once more, and say how the step went.
+    """The workflow waits no longer: say how the step went.
 
     The answer is stored, so that a call that is repeated gets the same one.
     """
@@ -91,7 +92,7 @@ def conclude(request: StepRequest, ports: Ports) -> StepResult:
     operation = ports.operations.get(planned.owner, planned.operation_id) or planned
     handler = handler_of(operation.verb)
     if not operation.is_over:
-        operation = _conclude(operation, handler, ports)
+        operation = end(operation, ports)
     elif operation.state is OperationState.DONE:
         operation = update(operation, ports, Operation.delivered)
     result = operation.result
@@ -101,8 +102,26 @@ def conclude(request: StepRequest, ports: Ports) -> StepResult:
     return result
 
 
+def end(operation: Operation, ports: Ports) -> Operation:
+    """End an operation for which nobody waits any more: query the authority, observe once more, store the result."""
+    handler = handler_of(operation.verb)
+    operation = handler.refresh(operation, ports)
+    found = handler.observe(operation, replace(handler.read(operation, ports), is_final=True))
+    assert isinstance(found, Result), f"{operation.verb} gave no result at its end"
+    handler.settle(operation, found, ports)
+    if isinstance(found.facts, CallAgain):
+        return _with_result(operation, found)
+    done = _done(operation, found, ports) if operation.version else _with_result(operation, found)
+    return update(done, ports, Operation.delivered) if done.version else done
+
+
 def deliver(operation: Operation, ports: Ports) -> bool:
-    """Resume the workflow with the stored result. False: it has it already, or no longer waits with this token."""
+    """Resume the workflow with the stored result; a part has the operation that it is a part of look again.
+
+    False: the workflow has its result already, or no longer waits with this token.
+    """
+    if operation.parent is not None:
+        return _deliver_part(operation, operation.parent, ports)
     if not operation.token:
         return False
     was_waiting = ports.workflows.resume(operation.token, operation.result)
@@ -119,13 +138,15 @@ def finish(operation: Operation, result: Result, ports: Ports) -> bool:
     return deliver(done, ports)
 
 
-def answered(node_id: str, request_id: str, boot_id: str, verb: VerbName, answer: str, ports: Ports) -> bool:
+def answered(
+    node_id: str, request_id: str, boot_id: str, verbs: Collection[VerbName], answer: str, ports: Ports
+) -> bool:
     """Record what a node has answered to an operation of its own, and end it. False: it was asked no such thing.
 
     The request id is random, and the boot is the one that was asked: an answer of another boot says nothing.
     """
     operation = ports.operations.get(node_owner(node_id), request_id[:-_RANDOM_PART])
-    if operation is None or (operation.request_id, operation.verb) != (request_id, verb):
+    if operation is None or operation.request_id != request_id or operation.verb not in verbs:
         return False
     if operation.boot_id == boot_id:
         signal(operation, answer, ports)
@@ -174,15 +195,14 @@ def _call_again(operation: Operation, ports: Ports) -> bool:
     return ports.workflows.resume(operation.token, again)
 
 
-def _conclude(operation: Operation, handler: Handler, ports: Ports) -> Operation:
-    operation = handler.refresh(operation, ports)
-    found = handler.observe(operation, replace(handler.read(operation, ports), is_final=True))
-    assert isinstance(found, StepResult), f"{operation.verb} gave no result at its end"
-    handler.settle(operation, found, ports)
-    if isinstance(found.facts, CallAgain):
-        return _with_result(operation, found)
-    done = _done(operation, found, ports) if operation.version else _with_result(operation, found)
-    return update(done, ports, Operation.delivered) if done.version else done
+def _deliver_part(part: Operation, parent: tuple[str, str], ports: Ports) -> bool:
+    """Marked as delivered only after: an event that comes again after a crash between looks once more."""
+    if part.state is OperationState.DELIVERED:
+        return False
+    whole = ports.operations.get(*parent)
+    was_waiting = whole is not None and reconcile(whole, ports)
+    update(part, ports, Operation.delivered)
+    return was_waiting
 
 
 def _as_stored(operation: Operation, ports: Ports) -> Operation:

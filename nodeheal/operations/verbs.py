@@ -6,13 +6,18 @@ from nodeheal.domain.operation import Operation, VerbName
 from nodeheal.operations import (
     approve,
     await_nodes,
+    check_node,
+    check_way,
     diagnose,
+    fan_out,
     find_checkpoint,
     freeze_evidence,
     isolate,
     late_capacity,
     launch_gang,
     launch_job,
+    look_at_directory,
+    new_node,
     reboot,
     replace,
     stop_gang,
@@ -26,12 +31,16 @@ from nodeheal.ports import Ports
 
 HANDLERS: dict[VerbName, Handler] = {
     VerbName.APPROVE: approve.HANDLER,
+    VerbName.CHECK_NODE: check_node.HANDLER,
     VerbName.DIAGNOSE: diagnose.HANDLER,
+    VerbName.FAN_OUT: fan_out.HANDLER,
     VerbName.FIND_CHECKPOINT: find_checkpoint.HANDLER,
     VerbName.FREEZE_EVIDENCE: freeze_evidence.HANDLER,
     VerbName.ISOLATE: isolate.HANDLER,
     VerbName.LAUNCH_GANG: launch_gang.HANDLER,
     VerbName.LAUNCH_JOB: launch_job.HANDLER,
+    VerbName.LOOK_AT_DIRECTORY: look_at_directory.HANDLER,
+    VerbName.NEW_NODE: new_node.HANDLER,
     VerbName.STOP_GANG: stop_gang.HANDLER,
     VerbName.STOP_JOB: stop_job.HANDLER,
     VerbName.REBOOT: reboot.HANDLER,
@@ -40,6 +49,7 @@ HANDLERS: dict[VerbName, Handler] = {
     VerbName.LATE_CAPACITY: late_capacity.HANDLER,
     VerbName.AWAIT_NODES: await_nodes.HANDLER,
     VerbName.WATCH_GANG: watch_gang.HANDLER,
+    VerbName.CHECK_WAY: check_way.HANDLER,
     VerbName.WAIT: wait.HANDLER,
 }
 

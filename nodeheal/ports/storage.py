@@ -11,7 +11,7 @@ from nodeheal.contract.vocabulary import Action, IncidentState
 from nodeheal.domain.fleet.liveness import NodeLiveness
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.fleet.pool import Pool
-from nodeheal.domain.jobs.job import CheckAnswer, Job, Run
+from nodeheal.domain.jobs.job import CheckAnswer, Hang, Job, Run
 from nodeheal.domain.operation import Operation
 from nodeheal.domain.recovery.decision_context import Observation
 from nodeheal.domain.recovery.incident import History, Incident, TimelineEntry
@@ -127,37 +127,30 @@ class PoolStore(Protocol):
 
 @dataclass(frozen=True)
 class Wait:
-    """A workflow that waits for the world. It resumes when nothing is outstanding any more."""
+    """A workflow that waits for the world."""
 
     kind: str
     key: str
     token: str
     incident_id: str
     deadline_at: datetime
-    outstanding: frozenset[str] = frozenset()
+    outstanding: frozenset[str] = frozenset()  # of version 0.1; nothing is any more
     boot_id: str = ""  # the boot that a reboot is to leave behind; the one a diagnosis is about
     command_id: str = ""  # the SSM command behind it, where there is one
     twin: tuple[str, str] | None = None  # (kind, key) of a second wait with this token: one answer ends both
     result_json: str = ""  # the StepResult or JobResult to resume with, where it is known before
     line: tuple[str, str] | None = None  # (which line, place): stands in a line, the smallest place first
     request_json: str = ""  # the StepRequest, where whoever resumes it must know more
-    nonce: str = ""  # the random part of the request id that a node is given: see services.request_ids
 
 
 class WaitStore(Protocol):
     """Keeps task tokens from before an action is sent until an event resumes the workflow."""
 
-    def save(self, wait: Wait, *, renews: bool = False) -> bool:
-        """Store the wait, over an older one of the same kind and key; if it renews, only over one with its token.
-
-        False: that is gone (it has been answered), and stays gone.
-        """
+    def save(self, wait: Wait) -> None:
+        """Store the wait, over an older one of the same kind and key."""
 
     def get(self, kind: str, key: str) -> Wait | None:
         """The wait, or None."""
-
-    def strike(self, kind: str, key: str, item: str) -> Wait | None:
-        """Take one item off what is outstanding; the wait as it is then. Striking twice changes nothing."""
 
     def drop(self, wait: Wait) -> Wait | None:
         """Forget the wait, unless a newer one (another token) has taken its place. What was stored, if it was this."""
@@ -202,7 +195,7 @@ class JobStore(Protocol):
 
 
 class JobNotes(Protocol):
-    """What there is of jobs beside their records: the list of a pool, what nodes answered, whose a directory is."""
+    """What there is of jobs beside their records: a pool's list, what nodes answered, hangs, whose a directory is."""
 
     def in_pool(self, pool: str, *, live_only: bool = False) -> Sequence[Job]:
         """The pool's jobs, by name, or those that were not over when they were last written; eventually consistent."""
@@ -212,6 +205,12 @@ class JobNotes(Protocol):
 
     def answers(self, job_id: str) -> Sequence[CheckAnswer]:
         """What nodes have answered to the job's checks, of all its submissions (strongly consistent)."""
+
+    def note_hang(self, hang: Hang) -> None:
+        """Remember for a day which incident the hang of a run has. The newest one holds."""
+
+    def hang_of(self, run: str) -> Hang | None:
+        """The newest hang of this run (strongly consistent), or None."""
 
     def hold(self, directory: str, job_id: str) -> str:
         """Take the checkpoint directory for the job, with all that lies in it and above it, unless another job has one

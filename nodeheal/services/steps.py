@@ -6,9 +6,9 @@ from dataclasses import replace
 from pydantic import TypeAdapter
 
 from nodeheal.contract.job_steps import JobResult
-from nodeheal.contract.results import CheckpointSearch, Diagnosed, Facts, StepResult
+from nodeheal.contract.results import CheckpointSearch, Facts, StepResult
 from nodeheal.contract.steps import StepRequest
-from nodeheal.contract.vocabulary import NodeState, Outcome, Step
+from nodeheal.contract.vocabulary import NodeState, Outcome
 from nodeheal.domain.errors import NotAccepted, NotFound
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.jobs.job import Job
@@ -128,22 +128,9 @@ def _drop_twin(wait: Wait, ports: Ports) -> None:
         ports.waits.drop(replace(wait, kind=wait.twin[0], key=wait.twin[1]))
 
 
-def no_diagnosis_yet(node: Node, ports: Ports, facts: Diagnosed | None = None) -> StepResult:
-    """A result to fill in, kept beside a command: whoever hears the answer knows by it whose it is."""
-    return StepResult(
-        step=Step.DIAGNOSE,
-        node_id=node.node_id,
-        outcome=Outcome.UNKNOWN,
-        reason="no answer yet",
-        finished_at=ports.clock(),
-        boot_id=node.boot_id,
-        facts=facts,
-    )
-
-
 def resume_if_complete(ports: Ports, wait: Wait | None) -> None:
-    """Resume a wait that has nothing outstanding any more, with the result it was stored with."""
-    if wait is not None and not wait.outstanding:
+    """Resume a wait with the result that it was stored with."""
+    if wait is not None:
         resume(ports, wait, read_result(wait).model_copy(update={"finished_at": ports.clock()}))
 
 

@@ -16,6 +16,7 @@ from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.approval_links import Links
 from nodeheal.operations.steps import (
     await_nodes,
+    check_nodes,
     freeze_evidence,
     isolate_node,
     launch_gang,
@@ -30,7 +31,6 @@ from nodeheal.operations.steps import (
 )
 from nodeheal.ports import Ports
 from nodeheal.services.jobs.attribute_failure import attribute_failure
-from nodeheal.services.jobs.check_nodes import check_nodes
 from nodeheal.services.jobs.choose_nodes import choose_nodes
 from nodeheal.services.jobs.end_job import end_job
 from nodeheal.services.jobs.find_checkpoint import find_checkpoint

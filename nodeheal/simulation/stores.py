@@ -141,16 +141,14 @@ class SimWaits(MemoryWaitStore):
         self._of: defaultdict[str, dict[tuple[str, str], None]] = defaultdict(dict)
         self._lines: defaultdict[str, dict[tuple[str, str], None]] = defaultdict(dict)
 
-    def save(self, wait: Wait, *, renews: bool = False) -> bool:
+    def save(self, wait: Wait) -> None:
         before = self.waits.get((wait.kind, wait.key))
-        if not super().save(wait, renews=renews):
-            return False
+        super().save(wait)
         self._forget(before)
         self._index.wrote(("wait", wait.kind, wait.key), before)
         self._of[wait.incident_id][wait.kind, wait.key] = None
         if wait.line:
             self._lines[wait.line[0]][wait.kind, wait.key] = None
-        return True
 
     def drop(self, wait: Wait) -> Wait | None:
         before = super().drop(wait)

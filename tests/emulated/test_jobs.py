@@ -9,6 +9,7 @@ import pytest
 
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import JobState, NodeState, Outcome
+from nodeheal.domain.operation import node_owner
 from nodeheal.ports import Ports
 from sandbox.client import Sandbox, free_port
 from tests.emulated.operators import Operator, deployed, is_denied, operator
@@ -96,9 +97,11 @@ def test_a_job_is_submitted_trains_is_read_and_stopped_and_leaves_nothing(
     assert [rank["status"] for rank in shown["runs"][0]["ranks"]] == ["RUNNING", "RUNNING"]
     assert f"nodeheal-run-job:{names.job_execution('digits', 1)}" in shown["execution"]
     assert "digits  RUNNING" in listed
-    ways = [answer for answer in ports.job_notes.answers("digits") if answer.request_id.startswith("way-")]
-    assert [way.outcome for way in ways] == [Outcome.DONE, Outcome.DONE]
-    assert all("messages of 1m bytes came through" in way.reason for way in ways)
+    asked = zip(planned["placement"]["nodes"], ("serve", "connect"), strict=True)
+    ways = [ports.operations.get(node_owner(name), f"digits-1-1-ways-0-{role}") for name, role in asked]
+    results = [way.result for way in ways if way is not None]
+    assert [result.outcome for result in results] == [Outcome.DONE, Outcome.DONE]
+    assert all("messages of 1m bytes came through" in result.reason for result in results)
     assert shown["directory_seen"].startswith("all 2 nodes share ")
     assert "is being stopped" in stopped
     assert waited.returncode == 4, (waited.stdout, waited.stderr)

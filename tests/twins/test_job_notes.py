@@ -9,7 +9,7 @@ import pytest
 from nodeheal.adapters.memory.stores import MemoryJobNotes
 from nodeheal.contract.job_spec import PARTS_AT_MOST
 from nodeheal.contract.vocabulary import JobState, Outcome
-from nodeheal.domain.jobs.job import CheckAnswer, GangTask, Job, Run
+from nodeheal.domain.jobs.job import CheckAnswer, GangTask, Hang, Job, Run
 from nodeheal.ports import Ports
 from tests.twins.test_stores import clock, ports
 from tests.unit.builders import NOW
@@ -72,6 +72,14 @@ def test_runs_come_in_order_and_only_those_of_the_job(ports: Ports) -> None:
 
     assert [run.number for run in ports.jobs.runs("llama")] == [1, 2, 10]
     assert ports.jobs.runs("nobody") == []
+
+
+def test_the_newest_hang_of_a_run_is_known(ports: Ports) -> None:
+    for node_id, incident_id in (("mi-1", "inc-1"), ("mi-2", "inc-2")):
+        ports.job_notes.note_hang(Hang("llama/1", node_id, incident_id, NOW))
+
+    assert ports.job_notes.hang_of("llama/1") == Hang("llama/1", "mi-2", "inc-2", NOW)
+    assert ports.job_notes.hang_of("llama/2") is None
 
 
 def test_the_first_answer_to_a_request_holds(ports: Ports) -> None:

@@ -14,14 +14,13 @@ from moto import mock_aws
 from nodeheal.adapters.aws.items import Item, Table, to_item
 from nodeheal.adapters.aws.limits import DynamoAttemptLedger, DynamoPoolStore
 from nodeheal.adapters.aws.messenger import AwsMessenger, Destinations
-from nodeheal.adapters.aws.stores import DynamoIncidentStore, DynamoNodeStore, DynamoWaitStore
+from nodeheal.adapters.aws.stores import DynamoIncidentStore, DynamoNodeStore
 from nodeheal.contract import names
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.steps import AttemptLimit
 from nodeheal.contract.vocabulary import Action, Ending, IncidentState
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.ports.messaging import Delivery
-from nodeheal.ports.storage import Wait
 from tests.twins.test_stores import _incident, dynamo_ports
 from tests.unit.builders import NOW, FrozenClock, node, xid
 
@@ -129,15 +128,6 @@ def test_history_is_kept_once_with_its_first_reason(late: LateTable) -> None:
     [kept] = on_time(late).query(names.node_pk(xid().node_id), names.HISTORY_PREFIX)
     assert kept["note"] == {"S": "first"}
     assert int(kept[names.TTL_ATTRIBUTE]["N"]) > NOW.timestamp()
-
-
-def test_a_wait_for_one_answer_has_nothing_outstanding(late: LateTable) -> None:
-    store = DynamoWaitStore(on_time(late))
-    wait = Wait("boot", "a", "token", "inc-1", NOW)
-
-    store.save(wait)
-
-    assert store.get("boot", "a") == wait
 
 
 @pytest.mark.parametrize(

@@ -325,7 +325,7 @@ def test_a_released_slot_is_free_again(ports: Ports) -> None:
 
 
 def _wait(**changes: object) -> Wait:
-    wait = Wait("gang_stopped", "job/1", "token-1", "inc-1", NOW + timedelta(minutes=1), frozenset({"x", "y"}))
+    wait = Wait("gang_stopped", "job/1", "token-1", "inc-1", NOW + timedelta(minutes=1))
     return replace(wait, **changes)  # type: ignore[arg-type]
 
 
@@ -337,18 +337,6 @@ def test_a_wait_comes_back_as_it_was_saved(ports: Ports) -> None:
     assert ports.waits.get("gang_stopped", "job/1") == wait
 
 
-def test_striking_what_is_outstanding_ends_with_nothing_outstanding(ports: Ports) -> None:
-    ports.waits.save(_wait())
-
-    left = [ports.waits.strike("gang_stopped", "job/1", item) for item in ("x", "x", "z", "y")]
-
-    assert [sorted(wait.outstanding) for wait in left if wait] == [["y"], ["y"], ["y"], []]
-
-
-def test_striking_where_nobody_waits_is_nothing(ports: Ports) -> None:
-    assert ports.waits.strike("gang_stopped", "job/1", "x") is None
-
-
 def test_a_wait_that_a_newer_one_replaced_is_not_dropped(ports: Ports) -> None:
     ports.waits.save(_wait())
     ports.waits.save(_wait(token="token-2"))
@@ -356,18 +344,6 @@ def test_a_wait_that_a_newer_one_replaced_is_not_dropped(ports: Ports) -> None:
     assert ports.waits.drop(_wait()) is None
 
     assert ports.waits.get("gang_stopped", "job/1") == _wait(token="token-2")
-
-
-def test_a_wait_is_renewed_where_it_stands_and_not_where_it_is_gone_or_anothers(ports: Ports) -> None:
-    ports.waits.save(_wait())
-    sent = _wait(command_id="c", twin=("command", "c"))
-
-    assert ports.waits.save(sent, renews=True)
-    assert ports.waits.get("gang_stopped", "job/1") == sent
-    assert not ports.waits.save(_wait(token="token-2"), renews=True)
-    ports.waits.drop(sent)
-    assert not ports.waits.save(sent, renews=True)
-    assert ports.waits.get("gang_stopped", "job/1") is None
 
 
 def test_a_dropped_wait_is_gone_and_told_as_it_was(ports: Ports) -> None:

@@ -80,18 +80,6 @@ CONDITIONS = (
         test_stores.test_a_turn_is_taken_once,
     ),
     Condition(
-        DynamoWaitStore.strike,
-        "'attribute_exists(pk)'",
-        EVER,
-        test_stores.test_striking_where_nobody_waits_is_nothing,
-    ),
-    Condition(
-        DynamoWaitStore.save,
-        "'token_of = :token'",
-        always("token_of = :token"),
-        test_stores.test_a_wait_is_renewed_where_it_stands_and_not_where_it_is_gone_or_anothers,
-    ),
-    Condition(
         DynamoWaitStore.drop,
         "'token_of = :token'",
         always("token_of = :token"),

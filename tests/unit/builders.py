@@ -20,11 +20,10 @@ from nodeheal.domain.policy.policy_models import Budget, Evidence, Mode, PoolPol
 from nodeheal.operations.gang import GangRecord
 from nodeheal.ports import Ports
 from nodeheal.services.jobs.start_gang import record_run, start_ranks
-from nodeheal.services.request_ids import request_id_of_wait
 
 NOW = datetime(2026, 3, 1, 3, 0, 0, tzinfo=UTC)
 T = TypeVar("T")
-DIAGNOSTICS, EVIDENCE = "DIAGNOSE", "FREEZE_EVIDENCE"  # what a node may be asked for, see `named`
+DIAGNOSTICS, EVIDENCE, CHECK = "DIAGNOSE", "FREEZE_EVIDENCE", "CHECK_NODE"  # what a node may be asked for, see `named`
 
 ACT = RecoveryPolicy(
     # Quarantined nodes hold their slots: that they need not has tests of its own.
@@ -118,14 +117,11 @@ def started_job(job: Job, nodes: Sequence[Node], ports: Ports) -> Run:
     return run
 
 
-def named(kind: str, key: str, ports: Ports) -> str:
-    """The request id under which a node was asked; the bare key where nothing is waited for any more."""
-    operations = ports.operations.operations  # type: ignore[attr-defined]
-    known = next((one for (_, name), one in operations.items() if name == key and one.verb == kind), None)
-    if known is not None:
-        return str(known.request_id)
-    wait = ports.waits.get(kind, key)
-    return request_id_of_wait(wait) if wait is not None else key
+def named(kind: str, key: str, ports: Ports, node_id: str = "") -> str:
+    """The request id under which a node was asked, this one where several were; the bare key where none was."""
+    operations = ports.operations.operations.values()  # type: ignore[attr-defined]
+    asked = (one for one in operations if (one.operation_id, one.verb) == (key, kind))
+    return next((str(one.request_id) for one in asked if node_id in ("", one.node_id)), key)
 
 
 def request_id_of(request: StepRequest) -> str:

@@ -69,9 +69,9 @@ class EveryWait(MemoryWaitStore):
 
     saved: list[Wait] = field(default_factory=list)
 
-    def save(self, wait: Wait, *, renews: bool = False) -> bool:
+    def save(self, wait: Wait) -> None:
         self.saved.append(wait)
-        return super().save(wait, renews=renews)
+        super().save(wait)
 
 
 def left_behind() -> Json:

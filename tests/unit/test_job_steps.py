@@ -14,26 +14,24 @@ from nodeheal.contract.vocabulary import Ending, IncidentState, JobState, JobSte
 from nodeheal.domain.errors import NotAccepted, NotFound, Superseded
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.jobs.job import CheckAnswer, Job, Run
-from nodeheal.domain.operation import job_owner
+from nodeheal.domain.operation import job_owner, node_owner
 from nodeheal.domain.policy.policy_models import Fabric
 from nodeheal.operations.engine import reconcile_all
-from nodeheal.operations.steps import await_nodes, launch_job, stop_job, watch_gang
+from nodeheal.operations.steps import await_nodes, check_nodes, launch_job, stop_job, watch_gang
 from nodeheal.operations.watch_gang import _why_held as why_held
 from nodeheal.ports import Ports
 from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services.intake import wakeup
 from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.jobs.attribute_failure import attribute_failure
-from nodeheal.services.jobs.check_nodes import JOB_CHECK, JOB_ORDER, check_nodes
 from nodeheal.services.jobs.choose_nodes import choose_nodes
 from nodeheal.services.jobs.end_job import end_job
-from nodeheal.services.jobs.job_steps import job_of_request, save_job
+from nodeheal.services.jobs.job_steps import job_of_request, save_job, ways_or_launch
 from nodeheal.services.jobs.judge_checks import ROUNDS, judge_checks
 from nodeheal.services.jobs.runs import recovery_of
-from nodeheal.services.jobs.try_pairs import pairs_or_launch
 from nodeheal.services.operators.operator_guardrails import pause_node, pause_pool
 from nodeheal.services.steps import save_node
-from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, named, node, scheduler_in, waiting, xid
+from tests.unit.builders import ACT, CHECK, NOW, FrozenClock, memory_ports, named, node, scheduler_in, waiting, xid
 
 A, B, C = "mi-0000000a", "mi-0000000b", "mi-0000000c"
 TOKEN = "token-1"
@@ -92,7 +90,7 @@ def finished(name: str, verdict: Verdict = Verdict.OK, boot_id: str = "boot-1", 
 
 def answers(ports: Ports, name: str, verdict: Verdict = Verdict.OK, **changes: str) -> None:
     """The node answers what it was asked, or something else."""
-    asked = {"request_id": named(JOB_CHECK, changes.pop("request_id", "llama-1-1"), ports)}
+    asked = {"request_id": named(CHECK, changes.pop("request_id", "llama-1-1-check"), ports, name)}
     wakeup.on_diagnostics_finished(finished(name, verdict, **changes, **asked), ports)
 
 
@@ -132,20 +130,7 @@ def test_a_check_that_is_asked_again_sends_nothing_again_and_answers_the_new_tok
     assert list(ports.workflows.resumed) == ["token-2"]  # type: ignore[attr-defined]
 
 
-def test_an_answer_that_came_before_a_repeated_call_stored_its_wait_is_not_waited_for(ports: Ports) -> None:
-    asked = request(is_failure=True)
-    check_nodes(asked, ports, ACT)
-    for name in (A, B):
-        ports.waits.strike(JOB_CHECK, "llama-1-1", name)  # as if the wait had been gone just then
-        answer = CheckAnswer("llama-1-1", name, "boot-1", Outcome.FAILED, "diagnostics failed", NOW)
-        ports.job_notes.note_answer("llama", answer)
-
-    check_nodes(asked.model_copy(update={"task_token": "token-2"}), ports, ACT)
-
-    assert "token-2" in ports.workflows.resumed  # type: ignore[attr-defined]
-
-
-@pytest.mark.parametrize("change", [{"boot_id": "boot-0"}, {"request_id": "llama-1-0"}])
+@pytest.mark.parametrize("change", [{"boot_id": "boot-0"}, {"request_id": "llama-1-0-check"}])
 def test_an_answer_of_another_boot_or_round_is_none(ports: Ports, change: dict[str, str]) -> None:
     check_nodes(request(), ports, ACT)
 
@@ -196,7 +181,7 @@ def test_rounds_of_checking_end_with_a_human(ports: Ports) -> None:
     asked = request(round=ROUNDS - 1)
     check_nodes(asked, ports, ACT)
     for name in (A, B):
-        answers(ports, name, Verdict.FAILED, request_id=f"llama-1-{ROUNDS - 1}")
+        answers(ports, name, Verdict.FAILED, request_id=f"llama-1-{ROUNDS - 1}-check")
 
     judged = judge_checks(asked, ports, ACT)
 
@@ -427,7 +412,7 @@ def test_a_step_that_waits_is_never_without_a_token(ports: Ports) -> None:
 def test_what_was_sent_is_kept_until_the_wait_is_over(ports: Ports) -> None:
     check_nodes(request(), ports, ACT)
 
-    sent = ports.waits.get(JOB_ORDER, f"llama-1-1/{A}")
+    sent = ports.operations.get(node_owner(A), "llama-1-1-check")
 
     assert sent is not None
     assert sent.deadline_at == NOW + timedelta(seconds=Preflight().seconds)
@@ -682,7 +667,7 @@ def test_one_node_has_no_way_to_test(ports: Ports) -> None:
     fabric = ACT.default_pool.model_copy(update={"fabric": Fabric(tests=True)})
     tested = ACT.model_copy(update={"default_pool": fabric})
 
-    alone = pairs_or_launch(request(), JobStep.JUDGE, replace(job, nodes=1), "proven", ports, tested)
-    both = pairs_or_launch(request(), JobStep.JUDGE, job, "proven", ports, tested)
+    alone = ways_or_launch(request(), JobStep.JUDGE, replace(job, nodes=1), "proven", ports, tested)
+    both = ways_or_launch(request(), JobStep.JUDGE, job, "proven", ports, tested)
 
     assert [(told.then, told.pairs) for told in (alone, both)] == [(Next.LAUNCH, False), (Next.CHECK, True)]

@@ -16,20 +16,18 @@ from nodeheal.contract.job_steps import JobRequest
 from nodeheal.contract.vocabulary import CheckpointFormat, FabricRole, JobState, Verdict
 from nodeheal.domain.errors import Superseded
 from nodeheal.domain.jobs.job import Job, Run, job_of
-from nodeheal.domain.operation import job_owner
+from nodeheal.domain.operation import job_owner, node_owner
 from nodeheal.domain.policy.policy import RecoveryPolicy
-from nodeheal.operations.steps import await_nodes, launch_job, stop_job, watch_gang
+from nodeheal.operations.steps import await_nodes, check_nodes, launch_job, stop_job, watch_gang
 from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services.intake import wakeup
 from nodeheal.services.jobs.attribute_failure import attribute_failure
-from nodeheal.services.jobs.check_nodes import JOB_CHECK, check_nodes
 from nodeheal.services.jobs.choose_nodes import choose_nodes
 from nodeheal.services.jobs.end_job import end_job
 from nodeheal.services.jobs.find_checkpoint import find_checkpoint
 from nodeheal.services.jobs.judge_checks import judge_checks
 from nodeheal.services.jobs.submit_job import submit_job
-from nodeheal.services.request_ids import wait_for_answer
-from tests.unit.builders import ACT, memory_ports, named, node, scheduler_in
+from tests.unit.builders import ACT, CHECK, memory_ports, named, node, scheduler_in
 from tests.workflows.fake_cluster import FakeCluster, MakePorts
 from tests.workflows.walker import TIMEOUT, Error, Walk
 
@@ -214,14 +212,14 @@ class JobCluster(FakeCluster):
         if request.is_of_pairs:
             self._ways_answer()
             return
-        request_id = f"{request.job_id}-{request.submission}-{request.round}"
+        asked = f"{request.job_id}-{request.submission}-{request.round}-check"
         for name in request.nodes:
-            if name in self.hangs or self.ports.waits.get("job_order", f"{request_id}/{name}") is None:
+            if name in self.hangs or self.ports.operations.get(node_owner(name), asked) is None:
                 continue
             verdict = self.diagnoses.get(name, Verdict.OK)
             event = DiagnosticsFinished(
                 **self._fact(name, self.node(name).boot_id),
-                request_id=named(JOB_CHECK, request_id, self.ports),
+                request_id=named(CHECK, asked, self.ports, name),
                 verdict=verdict,
                 failed_tests=("memory",) if verdict is Verdict.FAILED else (),
             )
@@ -274,8 +272,8 @@ class JobCluster(FakeCluster):
         self._wakes(wakeup.on_checkpoint_found, event)
 
     def _command_of(self, request_id: str) -> str:
-        order = wait_for_answer("sight", request_id, self.ports)
-        return order.command_id if order is not None else ""
+        asked = self.ports.operations.operations.values()  # type: ignore[attr-defined]
+        return next((str(one.reference) for one in asked if one.request_id == request_id), "")
 
     @staticmethod
     def _peer_of(name: str, asked: "list[tuple[str, FabricOrder]]", order: "FabricOrder") -> str:

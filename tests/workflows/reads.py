@@ -11,6 +11,7 @@ READS = frozenset(
         "get",
         "get_run",
         "glimpses",
+        "hang_of",
         "has_confirmed",
         "history",
         "holders",

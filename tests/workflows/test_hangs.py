@@ -5,11 +5,10 @@ import pytest
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.vocabulary import Ending, Family, Verdict
 from nodeheal.domain.errors import NotAccepted
+from nodeheal.domain.jobs.job import Hang
 from nodeheal.domain.jobs.restarts import HANGS_OF_ONE_NODE
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Evidence, Mode
-from nodeheal.ports.storage import Wait
-from nodeheal.services.intake.hangs import HANG
 from nodeheal.services.intake.ingest import Ingested, ingest
 from nodeheal.services.steps import save_node
 from tests.unit.builders import ACT, scheduler_in, xid
@@ -90,20 +89,20 @@ def test_a_hang_that_every_node_reports_is_one_incident_and_one_restart() -> Non
 
 def test_a_hang_whose_first_report_broke_off_when_its_incident_was_open_is_one_incident_all_the_same() -> None:
     it, took = hung()
-    save, broken = it.ports.waits.save, list[str]()
+    note, broken = it.ports.job_notes.note_hang, list[str]()
 
-    def throttled_once(wait: Wait, **how: bool) -> bool:
-        if wait.kind == HANG and not broken:
-            broken.append(wait.key)
+    def throttled_once(hang: Hang) -> None:
+        if not broken:
+            broken.append(hang.run)
             raise NotAccepted("too many calls")
-        return save(wait, **how)
+        note(hang)
 
     def hangs(cluster: JobCluster) -> None:
         with pytest.raises(NotAccepted):
             report(cluster, A)
         took.extend(report(cluster, name) for name in (A, B))
 
-    it.ports.waits.save = throttled_once  # type: ignore[method-assign]
+    it.ports.job_notes.note_hang = throttled_once  # type: ignore[method-assign]
     it.happenings[0] = hangs
 
     seen = it.submit()

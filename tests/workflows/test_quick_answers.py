@@ -5,10 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from nodeheal.contract.job_steps import JobRequest
-from nodeheal.ports.storage import Wait
-from nodeheal.services.orders import name_command
-from nodeheal.services.steps import forget
-from tests.unit.builders import NOW, memory_ports, waiting
+from tests.unit.builders import waiting
 from tests.workflows.job_cluster import JobCluster, finishes
 from tests.workflows.test_ways import WITH_FABRIC
 from tests.workflows.walker import Json
@@ -55,18 +52,5 @@ def test_a_job_whose_nodes_answer_at_once_starts_and_leaves_nothing_behind() -> 
 
     assert seen.end == "Completed"
     assert {name: seen.path.count(name) for name in ASKS} == ASKS
-    # What a node was asked to diagnose stays for a while, as a record without a token: nobody waits by it.
-    kept = it.ports.waits.waits.values()  # type: ignore[attr-defined]
-    assert {(wait.kind, wait.token) for wait in kept} == {("job_order", ""), ("job_command", "")}
+    assert waiting(it.ports) == []
     assert it.is_clean
-
-
-def test_who_has_read_the_wait_before_its_command_was_noted_ends_the_commands_record_too() -> None:
-    ports = memory_ports()
-    wait = Wait("checkpoint", "c-1", "token", "inc-1", NOW)
-    ports.waits.save(wait)
-    name_command(wait, "checkpoint_command", "command-1", ports)
-
-    forget(ports, wait)
-
-    assert waiting(ports) == []

@@ -39,7 +39,8 @@ def searches(it: JobCluster) -> list[str]:
 
 
 def left_of_looks(it: JobCluster) -> list[tuple[str, str]]:
-    return [key for key in it.ports.waits.waits if "sight" in key[0]]  # type: ignore[attr-defined]
+    found = it.ports.operations.all_open()  # type: ignore[attr-defined]
+    return [(one.verb, one.node_id) for one in found if "-look" in one.operation_id]
 
 
 def test_nodes_that_share_it_are_asked_once_and_one_of_them_searches() -> None:
@@ -176,7 +177,7 @@ def test_an_answer_of_another_boot_is_not_taken() -> None:
 
     it._somebody_looks()
 
-    assert [key for _, key in left_of_looks(it) if key.endswith("-0-0001")] == ["sight-llama-1-1-0-0001"]
+    assert left_of_looks(it) == [("FAN_OUT", ""), ("LOOK_AT_DIRECTORY", B)]
     assert "first" not in it.ports.workflows.resumed  # type: ignore[attr-defined]
 
 

@@ -10,12 +10,11 @@ from nodeheal.contract.vocabulary import IncidentState, NodeState, Outcome, Verd
 from nodeheal.domain.jobs.job import CheckAnswer
 from nodeheal.domain.recovery.incident import Incident
 from nodeheal.services.intake import wakeup
-from nodeheal.services.jobs.check_nodes import JOB_CHECK
 from nodeheal.services.jobs.job_nodes import ASKED_AGAIN_SECONDS, unfit_of
 from nodeheal.services.operators.close_incident import close_incident
 from nodeheal.services.operators.release_node import release_node
 from nodeheal.services.steps import save_node
-from tests.unit.builders import named
+from tests.unit.builders import CHECK, named
 from tests.workflows.job_cluster import NODES, JobCluster, finishes, is_recovered
 
 A, _, C, _ = NODES
@@ -38,7 +37,7 @@ def incident_of(it: JobCluster) -> Incident:
 
 def answers_late(it: JobCluster, verdict: Verdict = Verdict.OK, boot_id: str = "boot-1") -> None:
     event = DiagnosticsFinished(
-        **it._fact(A, boot_id), request_id=named(JOB_CHECK, "llama-1-1", it.ports), verdict=verdict
+        **it._fact(A, boot_id), request_id=named(CHECK, "llama-1-1-check", it.ports, A), verdict=verdict
     )
     wakeup.on_diagnostics_finished(event, it.ports)
 

@@ -1,19 +1,22 @@
 """The ways between a job's nodes, tested before it starts: run_job walked, over real services."""
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from nodeheal.contract.fabric import FabricOrder
 from nodeheal.contract.health_event import DiagnosticsFinished
 from nodeheal.contract.vocabulary import FabricRole, JobState, Verdict
 from nodeheal.domain.errors import NotAccepted
+from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.jobs.node_pairs import pairs_of, suspects
+from nodeheal.domain.operation import Operation, VerbName
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Fabric
-from nodeheal.ports.storage import Wait
+from nodeheal.ports import Ports
 from nodeheal.services.intake import wakeup
-from nodeheal.services.jobs.try_pairs import WAYS
 from nodeheal.services.steps import save_node
 from tests.unit.builders import ACT
 from tests.workflows.job_cluster import NODES, JobCluster, finishes
@@ -44,6 +47,12 @@ def ways(it: JobCluster) -> list[tuple[str, str, str | None, int]]:
     """(node, role, peer, least MB/s) of each command."""
     sent = it.ports.commands.ways  # type: ignore[attr-defined]
     return [(name, order.role.value, order.peer, order.min_mb_per_second) for name, order in sent]
+
+
+def asked(ports: Ports) -> list[Operation]:
+    """What single nodes were asked about the ways between them."""
+    found = ports.operations.operations.values()  # type: ignore[attr-defined]
+    return [one for one in found if one.verb is VerbName.CHECK_WAY]
 
 
 def gang(it: JobCluster) -> list[str]:
@@ -204,10 +213,10 @@ def test_an_answer_that_is_not_the_asked_nodes_changes_nothing(wrong: str) -> No
         one._ways_answer = truth  # type: ignore[method-assign]
         name, order = one.ports.commands.ways[0]  # type: ignore[attr-defined]
         fact = one._fact(C if "another node" in wrong else name, "boot-9" if "boot" in wrong else order.boot_id)
-        request_id = "way-llama-1-9-0-serve" if "nobody" in wrong else order.request_id
+        request_id = "llama-1-9-ways-0-serve" if "nobody" in wrong else order.request_id
         event = DiagnosticsFinished(**fact, request_id=request_id, verdict=Verdict.OK)
         wakeup.on_diagnostics_finished(event, one.ports)
-        answered.extend(a for a in one.ports.job_notes.answers("llama") if a.request_id.startswith("way-"))
+        answered.extend(one.operation_id for one in asked(one.ports) if one.is_over)
 
     it._ways_answer = lambda: lies(it)  # type: ignore[method-assign]
 
@@ -276,19 +285,26 @@ def test_nobody_is_a_suspect_where_nothing_failed() -> None:
 
 
 def test_an_order_whose_sending_was_throttled_is_sent_by_the_call_that_repeats_it() -> None:
-    it, sent = cluster(), list[str]()
-    wait = Wait(WAYS.question, "llama-1-1", "token", "llama", it.clock(), frozenset({"way"}))
+    it, throttled = cluster(), [True]
+    send, again = it.ports.try_way, it._job_wait
 
-    def throttled(_: str) -> str:
-        raise NotAccepted("SendCommand was throttled")
+    def sends(node: Node, order: FabricOrder) -> str:
+        if node.node_id == B and throttled:
+            throttled.clear()
+            raise NotAccepted("SendCommand was throttled")
+        return send(node, order)
 
-    def sends(_: str) -> str:
-        sent.append(A)
-        return "command-1"
+    def repeats(state: str, serve: Any, react: Any) -> Any:
+        def serves(request: Any) -> None:
+            with suppress(NotAccepted):
+                serve(request)
+            serve(request)
 
-    with pytest.raises(NotAccepted):
-        WAYS.give(wait, "way", it.node(A), throttled, it.ports)
-    for _ in range(2):
-        WAYS.give(wait, "way", it.node(A), sends, it.ports)
+        return again(state, serves, react)
 
-    assert sent == [A]
+    it.ports, it._job_wait = replace(it.ports, try_way=sends), repeats  # type: ignore[method-assign]
+
+    seen = it.submit()
+
+    assert [name for name, *_ in ways(it)] == [A, B]
+    assert seen.end == "Completed"

@@ -14,9 +14,10 @@ from nodeheal.adapters.ecs.stop_reasons import causes_of
 from nodeheal.contract import names
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.jobs.directory_lease import lease_ancestors, lease_path
-from nodeheal.domain.jobs.job import CheckAnswer, Job, Run
+from nodeheal.domain.jobs.job import CheckAnswer, Hang, Job, Run
 
 ANSWER_DAYS = 90  # what a check has found is for whoever asks later why a node was not taken
+HANG_DAYS = 1  # all nodes of a gang report a hang within minutes
 _HOLD_TRIES = 3  # the job that was in the way may have left a moment before it was looked for
 logger = logging.getLogger(__name__)
 _VALUES = re.compile(r":\w+")
@@ -81,6 +82,15 @@ class DynamoJobNotes:
     def answers(self, job_id: str) -> Sequence[CheckAnswer]:
         items = self._table.query(names.job_pk(job_id), names.CHECK_PREFIX)
         return [from_item(CheckAnswer, item) for item in items]
+
+    def note_hang(self, hang: Hang) -> None:
+        keys = {"pk": names.hang_pk(hang.run), "sk": names.HANG_SK}
+        expires = hang.at + timedelta(days=HANG_DAYS)
+        self._table.put(to_item({**keys, **fields_of(hang), names.TTL_ATTRIBUTE: int(expires.timestamp())}))
+
+    def hang_of(self, run: str) -> Hang | None:
+        item = self._table.get(names.hang_pk(run), names.HANG_SK)
+        return from_item(Hang, item) if item else None
 
     def hold(self, directory: str, job_id: str) -> str:
         path, above = lease_path(directory), lease_ancestors(directory)

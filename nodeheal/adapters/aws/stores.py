@@ -286,24 +286,19 @@ class DynamoOperationStore:
 
 
 class DynamoWaitStore:
-    """WaitStore. What is outstanding is a string set, so that strikes by several events at once are all kept."""
+    """WaitStore."""
 
     def __init__(self, table: Table) -> None:
         self._table = table
 
-    def save(self, wait: Wait, *, renews: bool = False) -> bool:
-        if renews:
-            return self._table.put(self._item(wait), "token_of = :token", {":token": wait.token})
-        return self._table.put(self._item(wait))
+    def save(self, wait: Wait) -> None:
+        self._table.put(self._item(wait))
 
     @staticmethod
     def _item(wait: Wait) -> Item:
         keys = {"pk": names.wait_pk(wait.kind, wait.key), "sk": names.WAIT_SK}
         # A copy of the token under a name that DynamoDB's expressions do not reserve, for the conditions.
         values = {**keys, **fields_of(wait), "token_of": wait.token}
-        values["outstanding"] = set(wait.outstanding)
-        if not wait.outstanding:
-            del values["outstanding"]  # DynamoDB has no empty sets
         if wait.line is not None:
             values[names.INDEX_PARTITION_KEY] = names.line_pk(wait.line[0])
             values[names.INDEX_SORT_KEY] = f"{names.LINE_PREFIX}{wait.line[1]}"
@@ -313,16 +308,6 @@ class DynamoWaitStore:
     def get(self, kind: str, key: str) -> Wait | None:
         item = self._table.get(names.wait_pk(kind, key), names.WAIT_SK)
         return from_item(Wait, item) if item else None
-
-    def strike(self, kind: str, key: str, item: str) -> Wait | None:
-        exists = self._table.update(
-            names.wait_pk(kind, key),
-            names.WAIT_SK,
-            "DELETE outstanding :item",
-            {":item": {item}},
-            "attribute_exists(pk)",
-        )
-        return self.get(kind, key) if exists else None
 
     def drop(self, wait: Wait) -> Wait | None:
         pk = names.wait_pk(wait.kind, wait.key)

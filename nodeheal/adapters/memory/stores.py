@@ -14,7 +14,7 @@ from nodeheal.domain.errors import NotFound
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.fleet.pool import Pool
 from nodeheal.domain.jobs.directory_lease import lease_path, overlap
-from nodeheal.domain.jobs.job import CheckAnswer, Job, Run
+from nodeheal.domain.jobs.job import CheckAnswer, Hang, Job, Run
 from nodeheal.domain.operation import Operation, OperationState
 from nodeheal.domain.recovery import attempt_budget
 from nodeheal.domain.recovery.decision_context import Observation, observation_of
@@ -211,22 +211,11 @@ class MemoryWaitStore:
 
     waits: dict[tuple[str, str], Wait] = field(default_factory=dict)
 
-    def save(self, wait: Wait, *, renews: bool = False) -> bool:
-        stored = self.waits.get((wait.kind, wait.key))
-        if renews and (stored is None or stored.token != wait.token):
-            return False
+    def save(self, wait: Wait) -> None:
         self.waits[wait.kind, wait.key] = wait
-        return True
 
     def get(self, kind: str, key: str) -> Wait | None:
         return self.waits.get((kind, key))
-
-    def strike(self, kind: str, key: str, item: str) -> Wait | None:
-        wait = self.waits.get((kind, key))
-        if wait is None:
-            return None
-        wait = self.waits[kind, key] = replace(wait, outstanding=wait.outstanding - {item})
-        return wait
 
     def drop(self, wait: Wait) -> Wait | None:
         stored = self.waits.get((wait.kind, wait.key))
@@ -314,11 +303,18 @@ class MemoryJobNotes:
 
     store: MemoryJobStore
     kept_answers: dict[tuple[str, str, str], CheckAnswer] = field(default_factory=dict)
+    hangs: dict[str, Hang] = field(default_factory=dict)
     leases: dict[str, str] = field(default_factory=dict)
 
     def in_pool(self, pool: str, *, live_only: bool = False) -> Sequence[Job]:
         jobs = [job for _, job in sorted(self.store.jobs.items()) if job.pool == pool]
         return [job for job in jobs if not (live_only and job.job_id in self.store.listed_as_over)]
+
+    def note_hang(self, hang: Hang) -> None:
+        self.hangs[hang.run] = hang
+
+    def hang_of(self, run: str) -> Hang | None:
+        return self.hangs.get(run)
 
     def note_answer(self, job_id: str, answer: CheckAnswer) -> None:
         self.kept_answers.setdefault((job_id, answer.request_id, answer.node_id), answer)

@@ -97,6 +97,16 @@ class CheckAnswer:
 
 
 @dataclass(frozen=True)
+class Hang:
+    """The incident of a run that hangs, and the node whose report has opened it."""
+
+    run: str  # job/number, as agents report it
+    node_id: str
+    incident_id: str
+    at: datetime
+
+
+@dataclass(frozen=True)
 class FoundCheckpoint:
     """The newest valid checkpoint of a job, as one of its nodes has found it."""
 

@@ -6,13 +6,11 @@ from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.names import TRAINING_HANG
 from nodeheal.contract.vocabulary import Ending, Family, IncidentState
 from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.jobs.job import Hang
 from nodeheal.domain.recovery.incident import History
 from nodeheal.ports import Ports
-from nodeheal.ports.storage import Wait
 from nodeheal.services.intake.add_event import add_event
 
-HANG = "hang"  # names the incident of a run that hangs: nobody is resumed by it
-_REMEMBERED = timedelta(days=1)
 _ONE_MOMENT = timedelta(minutes=10)  # agents look every 30 s, and a bus that retries takes minutes
 
 
@@ -40,10 +38,10 @@ def joined(event: HealthEvent, ports: Ports) -> bool | None:
     None: there is no such incident, it is closed, a node outside of the gang has opened it, or it is no hang of a run.
     """
     job_id, run = _whose(event)
-    known = ports.waits.get(HANG, str(event.component)) if run else None
-    if known is None or known.boot_id == event.node_id:
+    known = ports.job_notes.hang_of(str(event.component)) if run else None
+    if known is None or known.node_id == event.node_id:
         return None
-    if ports.jobs.get(job_id) is not None and not _is_member(known.boot_id, job_id, int(run), ports):
+    if ports.jobs.get(job_id) is not None and not _is_member(known.node_id, job_id, int(run), ports):
         return None  # it was opened before there was such a job
     incident = ports.incidents.incident(known.incident_id)
     is_same_moment = event.observed_at < incident.opened_at + _ONE_MOMENT
@@ -58,8 +56,7 @@ def joined(event: HealthEvent, ports: Ports) -> bool | None:
 def note_first(event: HealthEvent, incident_id: str, ports: Ports) -> None:
     """Remember which incident a hang of a run belongs to, right after it was opened."""
     if _whose(event)[1]:
-        until = ports.clock() + _REMEMBERED
-        ports.waits.save(Wait(HANG, str(event.component), "", incident_id, until, boot_id=event.node_id))
+        ports.job_notes.note_hang(Hang(str(event.component), event.node_id, incident_id, ports.clock()))
 
 
 def seen_hanging_by(history: History) -> frozenset[str]:

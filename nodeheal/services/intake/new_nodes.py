@@ -14,18 +14,15 @@ from nodeheal.domain.errors import NotFound
 from nodeheal.domain.fleet.node import OUT_OF_SERVICE, Node
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Mode
+from nodeheal.operations.new_node import leave_line, stand_in_line
 from nodeheal.ports import Ports
-from nodeheal.ports.storage import Wait
 from nodeheal.services.intake.finding_about import finding_about
 from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.recovery.new_node_places import claim_place
 
-_WAIT = "new_node"
 # A machine that has run for longer when its agent is first heard is an old one that gets an agent. GPU machines boot in
 # up to 15 minutes.
 NEW_SECONDS = 1_800
-# For a place, or for the scheduler to know it. Then the node serves undiagnosed: its jobs have checks of their own.
-_WAITS_AT_MOST = timedelta(hours=2)
 
 
 def on_first_boot(event: NodeBooted, ports: Ports, read_policy: Callable[[], RecoveryPolicy]) -> list[str]:
@@ -38,31 +35,27 @@ def note_new_node(event: NodeBooted, ports: Ports) -> str | None:
     """Put the node into the line of its pool, if this is its first boot and has just been; the pool. Repeating is
     harmless."""
     node = ports.nodes.get(event.node_id)
-    now = ports.clock()
-    is_fresh = now - event.booted_at < timedelta(seconds=NEW_SECONDS)
+    is_fresh = ports.clock() - event.booted_at < timedelta(seconds=NEW_SECONDS)
     if node is None or node.boot_id != event.boot_id or not is_fresh or _has_served(node):
         return None
-    place = f"{now:%Y-%m-%dT%H:%M:%SZ}#{node.node_id}"
-    line = (new_nodes_line(node.pool), place)
-    ports.waits.save(Wait(_WAIT, node.node_id, "", "", now + _WAITS_AT_MOST, boot_id=node.boot_id, line=line))
+    stand_in_line(node, ports)
     return node.pool
 
 
 def diagnose_new_nodes(pool: str, ports: Ports, policy: RecoveryPolicy) -> list[str]:
     """Begin with as many of the line as there are places; the nodes that were begun with. Safe to repeat."""
-    waits = ports.waits.in_line(new_nodes_line(pool))
     begun: list[str] = []
-    for wait in waits:
-        node = ports.nodes.get(wait.key)
-        if node is None or node.pool != pool or _has_served(node) or wait.deadline_at <= ports.clock():
-            ports.waits.drop(wait)
+    for standing in ports.operations.queued(new_nodes_line(pool)):
+        node = ports.nodes.get(standing.node_id)
+        if node is None or node.pool != pool or _has_served(node) or standing.deadline_at <= ports.clock():
+            leave_line(standing, ports)
             continue
         if _why_not_now(node, ports, policy):
             continue
         if not claim_place(node, policy.pool(pool).new_nodes.max_nodes, ports):
             break
         ingest(_finding(node), ports, policy)
-        ports.waits.drop(wait)
+        leave_line(standing, ports)
         begun.append(node.node_id)
     return begun
 

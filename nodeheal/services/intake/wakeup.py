@@ -17,16 +17,17 @@ from nodeheal.ports import Ports
 from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services.intake.node_rates import limited
 from nodeheal.services.intake.upsert_node import enrolled_node
-from nodeheal.services.jobs.check_nodes import take_answer, take_refusal
 from nodeheal.services.jobs.job_nodes import free_nodes, leave
 from nodeheal.services.jobs.job_steps import save_job
-from nodeheal.services.jobs.see_directory import take_sight, take_sight_refusal
-from nodeheal.services.jobs.try_pairs import WAYS, take_pair_answer
 from nodeheal.services.recovery.new_machine import on_machine_booted
 from nodeheal.services.recovery.wait_for_news import bring_news
 from nodeheal.services.steps import SAVE_TRIES
 
 REASON_CHARACTERS = 300  # of a diagnosis, as people read it
+# The verbs that an answer of each kind may be for.
+_DIAGNOSED_BY = frozenset({VerbName.DIAGNOSE, VerbName.CHECK_NODE, VerbName.CHECK_WAY})
+_FROZEN_BY = frozenset({VerbName.FREEZE_EVIDENCE})
+_FOUND_BY = frozenset({VerbName.FIND_CHECKPOINT, VerbName.LOOK_AT_DIRECTORY})
 _ORDER = {"PENDING": 0, "RUNNING": 1, "STOPPED": 2}
 
 
@@ -55,13 +56,10 @@ def on_diagnostics_finished(event: DiagnosticsFinished, ports: Ports) -> None:
     """Resume the diagnosis that asked, if it is this node's, of the boot that was to be diagnosed. An answer that
     proves nothing is recorded with the node, for people to read."""
     answer = DiagnosisAnswer.of(event).model_dump_json()
-    is_own = answered(event.node_id, event.request_id, event.boot_id, VerbName.DIAGNOSE, answer, ports)
-    is_asked_for = is_own or take_answer(event, ports)
+    is_asked_for = answered(event.node_id, event.request_id, event.boot_id, _DIAGNOSED_BY, answer, ports)
     # A pass that nodeheal asked for has a record of its own (`passed_at`).
     if event.verdict is not Verdict.OK or not is_asked_for:
         _record_diagnosis(event, ports)
-    if not is_own:
-        take_pair_answer(event, ports)
 
 
 def _record_diagnosis(event: DiagnosticsFinished, ports: Ports) -> None:
@@ -81,15 +79,14 @@ def _record_diagnosis(event: DiagnosticsFinished, ports: Ports) -> None:
 def on_evidence_frozen(event: EvidenceFrozen, ports: Ports) -> None:
     """Resume the step that asked for evidence, if it is this node's, of the boot that was asked."""
     answer = EvidenceAnswer.of(event).model_dump_json()
-    answered(event.node_id, event.request_id, event.boot_id, VerbName.FREEZE_EVIDENCE, answer, ports)
+    answered(event.node_id, event.request_id, event.boot_id, _FROZEN_BY, answer, ports)
 
 
 @limited
 def on_checkpoint_found(event: CheckpointFound, ports: Ports) -> None:
     """Resume the search that asked, if it is this node's, of the boot that was asked."""
     answer = event.model_dump_json()
-    if not answered(event.node_id, event.request_id, event.boot_id, VerbName.FIND_CHECKPOINT, answer, ports):
-        take_sight(event, ports)
+    answered(event.node_id, event.request_id, event.boot_id, _FOUND_BY, answer, ports)
 
 
 def on_command_failed(node_id: str, command_id: str, ports: Ports) -> None:
@@ -98,9 +95,6 @@ def on_command_failed(node_id: str, command_id: str, ports: Ports) -> None:
     SSM reports a command that a power loss cut off a minute after the next boot, or never: then the deadline decides.
     """
     command_failed(node_id, command_id, ports)
-    take_refusal(command_id, ports)
-    WAYS.take_refusal(command_id, ports)
-    take_sight_refusal(command_id, ports)
 
 
 def on_machine_stopped(machine_id: str, ports: Ports) -> None:

@@ -43,7 +43,7 @@ def find_checkpoint(request: StepRequest | JobRequest, ports: Ports, policy: Rec
         job = save_job(ports, job.job_id, found=None)  # what was the newest then need not be now
     if isinstance(request, JobRequest) and see_directory(request, job, ports, policy):
         return
-    before = looks_before(request, job, ports) if isinstance(request, JobRequest) else 0
+    before = looks_before(request, ports) if isinstance(request, JobRequest) else 0
     node = next(islice(nodes, request.searches - before, NODES_ASKED), None)
     if node is None:
         _resume_at_once(request, f"no other node can be asked where {job.job_id} goes on: it starts without", ports)

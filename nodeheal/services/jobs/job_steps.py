@@ -8,6 +8,7 @@ from nodeheal.contract.job_steps import JobRequest, JobResult
 from nodeheal.contract.vocabulary import JobState, JobStep, Next, Outcome, Trouble
 from nodeheal.domain.errors import NotAccepted, NotFound, Superseded
 from nodeheal.domain.jobs.job import Job
+from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.ports import Ports
 from nodeheal.services.steps import SAVE_TRIES, where_to_look
 
@@ -56,6 +57,17 @@ def to_launch(request: JobRequest, step: JobStep, job: Job, reason: str, ports: 
     """The job can be launched; where it has checkpoints, the newest one is looked for before."""
     ready = job_result(request, step, Next.LAUNCH, reason, ports)
     return ready.model_copy(update={"facts": where_to_look(job)})
+
+
+def ways_or_launch(
+    request: JobRequest, step: JobStep, job: Job, reason: str, ports: Ports, policy: RecoveryPolicy
+) -> JobResult:
+    """Every node is proven by itself: now the ways between them, where pool and job want that; else the launch."""
+    wanted = policy.pool(job.pool).fabric.tests and job.preflight.fabric and job.preflight.level > 0
+    if not wanted or job.nodes < 2:
+        return to_launch(request, step, job, reason, ports)
+    more = job_result(request, step, Next.CHECK, f"{reason}; the ways between them are tested", ports)
+    return more.model_copy(update={"pairs": True, "deadline_seconds": job.preflight.seconds})
 
 
 def end_of_job(

@@ -12,10 +12,12 @@ from nodeheal.domain.humanize import counted
 from nodeheal.domain.jobs.job import CheckAnswer, Job
 from nodeheal.domain.jobs.node_pairs import suspects
 from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.operations import fan_out
+from nodeheal.operations.check_node import QUESTION, answers_of, due_nodes
+from nodeheal.operations.check_way import verdicts_of
 from nodeheal.ports import Ports
 from nodeheal.services.intake.finding_about import finding_about
 from nodeheal.services.intake.ingest import ingest
-from nodeheal.services.jobs.check_nodes import JOB_CHECK, answers_of, due_nodes
 from nodeheal.services.jobs.job_steps import (
     end_of_job,
     job_of_request,
@@ -24,8 +26,8 @@ from nodeheal.services.jobs.job_steps import (
     save_job,
     stop_if_wanted,
     to_launch,
+    ways_or_launch,
 )
-from nodeheal.services.jobs.try_pairs import pairs_or_launch, verdicts_of
 from nodeheal.services.steps import node_of
 
 ROUNDS = 10  # of choosing and checking, before a human looks at the pool
@@ -48,6 +50,7 @@ def judge_checks(request: JobRequest, ports: Ports, policy: RecoveryPolicy) -> J
         return stopped
     if request.is_of_pairs:
         return _judge_pairs(request, job, ports, policy)
+    fan_out.stop_waiting(fan_out.find(request, QUESTION, ports), ports)
     answers = {answer.node_id: answer for answer in answers_of(request, ports)}
     silent = _unanswered(request, job, ports)
     is_early = bool(silent) and _broke_off(request, job, ports)
@@ -60,16 +63,16 @@ def judge_checks(request: JobRequest, ports: Ports, policy: RecoveryPolicy) -> J
     if request.is_failure:
         return job_result(request, JobStep.JUDGE, Next.ATTRIBUTE, told, ports)
     if not bad and not is_early:
-        return pairs_or_launch(request, JobStep.JUDGE, job, told, ports, policy)
+        return ways_or_launch(request, JobStep.JUDGE, job, told, ports, policy)
     return choose_others(request, told, ports)
 
 
 def _broke_off(request: JobRequest, job: Job, ports: Ports) -> bool:
     """Whether the sending has failed: silence so soon says nothing of a node."""
-    wait = ports.waits.get(JOB_CHECK, request_id_of(request))
-    if wait is None:
+    question = fan_out.find(request, QUESTION, ports)
+    if question is None:
         return not answers_of(request, ports)  # it failed before the first command
-    return ports.clock() < wait.deadline_at - timedelta(seconds=job.preflight.seconds * (1 - LEAST_SHARE))
+    return ports.clock() < question.deadline_at - timedelta(seconds=job.preflight.seconds * (1 - LEAST_SHARE))
 
 
 def _judge_pairs(request: JobRequest, job: Job, ports: Ports, policy: RecoveryPolicy) -> JobResult:

@@ -17,8 +17,8 @@ from nodeheal.contract import health_event, job_spec
 from nodeheal.contract.health_event import CheckpointFound
 from nodeheal.contract.vocabulary import CheckpointFormat
 from nodeheal.operations.find_checkpoint import ANSWER_SECONDS
+from nodeheal.operations.look_at_directory import ANSWER_SECONDS as SIGHT_SECONDS
 from nodeheal.services.jobs.see_directory import AGAIN_SECONDS
-from nodeheal.services.jobs.see_directory import ANSWER_SECONDS as SIGHT_SECONDS
 from sandbox.toml import toml
 from tests.unit.agent.fakes import FakeEventBridge, NodeFolder
 from tests.unit.checkpoints import trees

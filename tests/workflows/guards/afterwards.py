@@ -46,7 +46,7 @@ GUARDS = (
     Guard(
         "that a node has told of its hang itself",
         hangs.joined,
-        "known.boot_id == event.node_id",
+        "known.node_id == event.node_id",
         when.it_hangs_still_when_its_pause_is_over,
     ),
     Guard(

@@ -6,7 +6,6 @@ from nodeheal.domain.recovery import guardrails, progress, recover
 from nodeheal.domain.recovery.incident import History
 from nodeheal.operations import engine, isolate, replace
 from nodeheal.services.intake import ingest, wakeup
-from nodeheal.services.jobs import check_nodes
 from nodeheal.services.recovery import return_to_service
 from tests.workflows.guards.guard import Guard, taken_for_saved
 from tests.workflows.scenarios import boots as when
@@ -71,9 +70,10 @@ GUARDS = (
     ),
     Guard(
         "which boot was checked for a job",
-        check_nodes.take_answer,
-        "sent.boot_id != event.boot_id",
+        engine.answered,
+        "operation.boot_id == boot_id",
         when.another_boot_was_checked,
+        "True",
     ),
     Guard(
         "the version of a node that has booted",

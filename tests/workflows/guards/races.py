@@ -1,8 +1,9 @@
 """The guards of tests/workflows/scenarios/races.py: where each stands, and what goes wrong without it."""
 
+from nodeheal.operations import check_node
 from nodeheal.services import steps
 from nodeheal.services.intake import heartbeats, ingest, wakeup
-from nodeheal.services.jobs import check_nodes, job_nodes, job_steps, start_gang, submit_job
+from nodeheal.services.jobs import job_nodes, job_steps, start_gang, submit_job
 from nodeheal.services.operators import retire_node
 from nodeheal.services.recovery import queue
 from tests.workflows.guards.guard import Guard, not_saved, taken_for_saved
@@ -85,10 +86,10 @@ GUARDS = (
     ),
     Guard(
         "which boot has passed a check",
-        check_nodes._answer,
-        "node.boot_id == boot_id",
+        check_node._settle,
+        "has_passed and node.boot_id == boot_id",
         when.a_node_has_booted_since_it_was_checked,
-        "True",
+        "has_passed",
     ),
     Guard(
         "that a breaker is closed when the sweep wakes who waits for it",

@@ -2,7 +2,7 @@
 
 from nodeheal.operations import stop_job, watch_gang
 from nodeheal.services.intake import wakeup
-from nodeheal.services.jobs import runs, start_gang, submit_job, sweep_jobs, try_pairs
+from nodeheal.services.jobs import job_steps, runs, start_gang, submit_job, sweep_jobs
 from nodeheal.services.notify import notify_job_owner
 from tests.workflows.guards.guard import Guard
 from tests.workflows.scenarios import afterwards, gangs
@@ -160,14 +160,8 @@ GUARDS = (
     ),
     Guard(
         "that its pool wants the ways tested",
-        try_pairs.pairs_or_launch,
+        job_steps.ways_or_launch,
         "not wanted",
         when.nobody_wants_the_ways_between_its_nodes_tested,
-    ),
-    Guard(
-        "which end of a way has answered",
-        try_pairs._ask_both,
-        "order_id not in unanswered",
-        when.a_test_of_a_way_is_asked_for_again,
     ),
 )

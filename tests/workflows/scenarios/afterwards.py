@@ -22,7 +22,6 @@ from nodeheal.services.jobs.sweep_jobs import sweep_jobs
 from nodeheal.services.operators.operator_guardrails import pause_node, pause_pool
 from nodeheal.services.recovery import build_decision_context, end_incident
 from nodeheal.services.recovery.queue import wake_queue
-from nodeheal.services.steps import no_diagnosis_yet
 from tests.unit.builders import NOW, job_under_way, node, under_way, xid
 from tests.workflows.breaking_world import ACTS
 from tests.workflows.fake_cluster import BROKEN, PEER
@@ -104,7 +103,6 @@ def the_first_job_in_line_is_gone() -> list[str]:
 
 def the_first_incident_in_line_is_gone() -> list[str]:
     it = Moment()
-    no_diagnosis_yet(node(BROKEN), it.plain).model_dump_json()
     line = pool_line(Awaited.BUDGET, "demo")
     for name, place in (("gone", "1"), ("next", "2")):
         under_way(it.plain, VerbName.WAIT, incident_id=name, token=name, line=(line, place))

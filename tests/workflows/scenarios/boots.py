@@ -14,8 +14,7 @@ from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Step, Verdict
 from nodeheal.domain.policy.policy_models import Evidence
 from nodeheal.services.intake import wakeup
-from nodeheal.services.jobs.check_nodes import JOB_CHECK
-from tests.unit.builders import DIAGNOSTICS, EVIDENCE, NOW, named, request_id_of, xid
+from tests.unit.builders import CHECK, DIAGNOSTICS, EVIDENCE, NOW, named, request_id_of, xid
 from tests.workflows.breaking_world import ACTS, BreakingWorld
 from tests.workflows.fake_cluster import BROKEN, SPARE
 from tests.workflows.fuse import Fuse, throttled
@@ -169,7 +168,8 @@ def another_boot_was_checked() -> list[str]:
     def before_them(request: JobRequest) -> None:
         bad.extend(request.nodes[:1] if not bad else ())
         it.diagnoses[bad[0]] = Verdict.FAILED
-        request_id = named(JOB_CHECK, f"{request.job_id}-{request.submission}-{request.round}", it.ports)
+        asked = f"{request.job_id}-{request.submission}-{request.round}-check"
+        request_id = named(CHECK, asked, it.ports, bad[0])
         old = it._fact(bad[0], "boot-0")
         it._wakes(
             wakeup.on_diagnostics_finished,

@@ -21,8 +21,7 @@ from nodeheal.services.intake.take_signal import take_draft
 from nodeheal.services.intake.wakeup import on_command_failed
 from nodeheal.services.operators.request_action import request_action, taken_by
 from nodeheal.services.recovery.queue import in_line_before
-from nodeheal.services.steps import no_diagnosis_yet
-from tests.unit.builders import NOW, node, under_way, xid
+from tests.unit.builders import NOW, under_way, xid
 from tests.unit.test_stop_start import START, STOP
 from tests.workflows.breaking_world import ACTS
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE
@@ -93,7 +92,6 @@ def it_is_back_at_its_deadline_and_seems_to_be_stopped() -> list[str]:
 
 def _stands(it: Moment, incident_id: str) -> None:
     line = (pool_line(Awaited.BUDGET, "demo"), f"50#{incident_id}")
-    no_diagnosis_yet(node(BROKEN), it.plain).model_dump_json()
     under_way(it.plain, VerbName.WAIT, incident_id=incident_id, token=incident_id, line=line)
 
 

@@ -3,8 +3,6 @@
 Each is one service and one moment, and says what is wrong after it, which is nothing.
 """
 
-from dataclasses import replace
-
 from nodeheal.contract.results import StepResult
 from nodeheal.contract.steps import AttemptLimit, Reservation, StepRequest
 from nodeheal.contract.vocabulary import Action, Awaited, Outcome, Step
@@ -12,9 +10,7 @@ from nodeheal.domain.recovery.approval_links import Answer, Question
 from nodeheal.domain.recovery.incident import TimelineEntry
 from nodeheal.operations.approve import answer_id
 from nodeheal.operations.engine import conclude
-from nodeheal.ports.storage import Wait
-from nodeheal.services.steps import no_diagnosis_yet
-from tests.unit.builders import NOW, FrozenClock, memory_ports, node, request_id_of
+from tests.unit.builders import NOW
 from tests.workflows.fake_cluster import BROKEN
 from tests.workflows.scenarios.races import Moment
 from tests.workflows.scenarios.turns import opened
@@ -45,14 +41,6 @@ def its_reboot_was_never_begun() -> list[str]:
 
 
 # Of a diagnosis, and of evidence
-
-
-def _waits(kind: str, request: StepRequest, command: str) -> Wait:
-    blank = no_diagnosis_yet(node(BROKEN), memory_ports(FrozenClock())).model_copy(
-        update={"step": request.decision.step}
-    )
-    wait = Wait(kind, request_id_of(request), "token", request.incident_id, NOW, boot_id="boot-1", command_id=command)
-    return replace(wait, result_json=blank.model_dump_json())
 
 
 # Of an answer

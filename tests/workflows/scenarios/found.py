@@ -19,7 +19,6 @@ from nodeheal.services.intake.take_signal import take_draft
 from nodeheal.services.jobs.job_nodes import leave
 from nodeheal.services.operators.release_node import release_node
 from nodeheal.services.recovery.spares import claim_spare
-from nodeheal.services.steps import no_diagnosis_yet
 from tests.unit.builders import gang_under_way, node, started_job, under_way, xid
 from tests.unit.test_replacement import A, B, Pool
 from tests.workflows.breaking_world import ACTS
@@ -50,7 +49,6 @@ def it_is_well_while_its_incident_waits() -> list[str]:
     it, mine = opened()
     waits = Decision(step=Step.WAIT, reason="it comes up", node_id=BROKEN, awaits=Awaited.SETTLED, events_seen=1)
     turned(it, mine, waits)
-    no_diagnosis_yet(node(BROKEN), it.plain).model_dump_json()
     under_way(it.plain, VerbName.WAIT, incident_id=mine.incident_id)
     well = xid(0, family=Family.nvml, code="ok", verdict=Verdict.OK, event_id="well")
     it.does(lambda: ingest(well, it.ports, ACTS))

@@ -4,7 +4,6 @@ Each is one history or one moment, and says what is wrong after it, which is not
 """
 
 from dataclasses import replace
-from datetime import timedelta
 from typing import Any
 
 from nodeheal.contract.job_steps import JobRequest, JobResult
@@ -27,8 +26,7 @@ from nodeheal.domain.jobs.job import CheckAnswer, GangTask, Run
 from nodeheal.domain.policy.policy_models import Evidence
 from nodeheal.domain.recovery.incident import Incident
 from nodeheal.operations.late_capacity import report_late
-from nodeheal.ports.storage import Wait
-from nodeheal.services.jobs.check_nodes import JOB_CHECK
+from nodeheal.operations.steps import check_nodes
 from nodeheal.services.jobs.judge_checks import UNANSWERED, judge_checks
 from nodeheal.services.recovery.end_incident import end_incident
 from tests.unit.builders import NOW, node, xid
@@ -73,8 +71,7 @@ def a_node_has_not_answered_when_the_wait_is_over() -> list[str]:
 
 def a_check_breaks_off_when_one_has_failed() -> list[str]:
     it = _checked({PEER: Outcome.FAILED})
-    just_asked = NOW + timedelta(seconds=JOB.preflight.seconds)
-    it.plain.waits.save(Wait(JOB_CHECK, "llama-1-0", "token", "llama", just_asked))
+    check_nodes(_round(BROKEN, PEER), it.plain, ACTS)
     told = _judges(it, BROKEN, PEER).reason
     return [] if PEER in told else [f"nobody is told which node has failed: {told}"]
 
@@ -90,7 +87,7 @@ def _checked(answers: dict[str, Outcome]) -> Moment:
     return it
 
 
-def _judges(it: Moment, *names: str) -> JobResult:
+def _round(*names: str) -> JobRequest:
     chosen = JobResult(
         step=JobStep.CHOOSE,
         job_id="llama",
@@ -100,8 +97,11 @@ def _judges(it: Moment, *names: str) -> JobResult:
         finished_at=NOW,
         nodes=names,
     )
-    request = JobRequest(job_id="llama", submission=1, round=0, last=chosen)
-    judged: JobResult = it.does(lambda: judge_checks(request, it.ports, ACTS))
+    return JobRequest(job_id="llama", submission=1, round=0, last=chosen, task_token="token")
+
+
+def _judges(it: Moment, *names: str) -> JobResult:
+    judged: JobResult = it.does(lambda: judge_checks(_round(*names), it.ports, ACTS))
     return judged
 
 

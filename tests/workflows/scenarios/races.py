@@ -17,12 +17,12 @@ from nodeheal.domain.errors import NodehealError
 from nodeheal.domain.fleet.liveness import Heartbeat, liveness_of
 from nodeheal.domain.jobs.job import Job, Run
 from nodeheal.domain.operation import VerbName
+from nodeheal.operations import check_node, fan_out
+from nodeheal.operations.diagnose import DiagnosisAnswer
 from nodeheal.ports.scheduler import TaskChange
-from nodeheal.ports.storage import Wait
 from nodeheal.services.intake.heartbeats import record_missed_boots
 from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.intake.wakeup import on_task_change
-from nodeheal.services.jobs import check_nodes
 from nodeheal.services.jobs.end_job import end_job
 from nodeheal.services.jobs.job_nodes import claim, claim_stand_ins, leave
 from nodeheal.services.jobs.job_steps import save_job
@@ -32,7 +32,6 @@ from nodeheal.services.operators.operator_guardrails import trip_breaker
 from nodeheal.services.operators.release_node import release_node
 from nodeheal.services.operators.retire_node import retire_node
 from nodeheal.services.recovery.queue import wake_after_reset
-from nodeheal.services.steps import no_diagnosis_yet
 from tests.unit.builders import NOW, FrozenClock, memory_ports, node, started_job, under_way, xid
 from tests.workflows.breaking_world import ACTS
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE
@@ -193,9 +192,12 @@ def a_node_is_written_while_its_beat_tells_of_a_boot() -> list[str]:
 def a_node_has_booted_since_it_was_checked() -> list[str]:
     it = Moment()
     it.is_written(boot_id="boot-2", passed_at=None)
-    wait = Wait(check_nodes.JOB_CHECK, "llama-1-0", "token", "llama", NOW, frozenset({BROKEN, PEER}))
-    it.plain.waits.save(wait)
-    it.does(lambda: check_nodes._answer(wait, BROKEN, "boot-1", Outcome.DONE, "passed", it.ports))
+    asked = fan_out.plan(JobRequest(job_id="llama", submission=1, round=0), it.plain, check_node.QUESTION, 60)
+    answer = DiagnosisAnswer(verdict=Verdict.OK)
+    part = replace(fan_out.plan_part(asked, VerbName.CHECK_NODE, BROKEN, answer), boot_id="boot-1")
+    part = replace(part, answer_json=answer.model_dump_json())
+    passed = fan_out.part_result(part, NOW, Outcome.DONE, "passed")
+    it.does(lambda: check_node._settle(part, passed, it.ports))
     after = it.plain.nodes.get(BROKEN)
     return [] if after is not None and after.passed_at is None else ["what another boot has passed counts for this one"]
 
@@ -203,7 +205,6 @@ def a_node_has_booted_since_it_was_checked() -> list[str]:
 def a_breaker_is_open_when_the_sweep_looks() -> list[str]:
     it = Moment()
     trip_breaker("demo", "6 fail", it.plain)
-    no_diagnosis_yet(node(BROKEN), it.plain).model_dump_json()
     line = (pool_line(Awaited.BREAKER, "demo"), "1")
     under_way(it.plain, VerbName.WAIT, line=line)
     return ["an open breaker was passed"] if it.does(lambda: wake_after_reset("demo", it.ports)) else []

@@ -21,7 +21,6 @@ from nodeheal.services.jobs.job_nodes import unfit_of
 from nodeheal.services.jobs.start_gang import find_unnoted, record_run
 from nodeheal.services.jobs.sweep_jobs import sweep_jobs
 from nodeheal.services.operators.operator_guardrails import pause_pool
-from nodeheal.services.steps import no_diagnosis_yet
 from tests.unit.builders import NOW, node, scheduler_in, under_way, xid
 from tests.unit.test_decide import Story
 from tests.unit.test_decide_among_others import seen, with_policy
@@ -147,7 +146,6 @@ def _is_told_again(event: HealthEvent) -> list[str]:
     known = len(it.plain.incidents.history(mine.incident_id).events)
     waits = Decision(step=Step.WAIT, reason="it comes up", node_id=BROKEN, awaits=Awaited.SETTLED, events_seen=known)
     turned(it, mine, waits)
-    no_diagnosis_yet(node(BROKEN), it.plain).model_dump_json()
     under_way(it.plain, VerbName.WAIT, incident_id=mine.incident_id)
     it.does(lambda: ingest(event, it.ports, ACTS))
     resumed = it.plain.workflows.resumed  # type: ignore[attr-defined]

@@ -9,7 +9,7 @@ from datetime import timedelta
 from nodeheal.contract.job_spec import Checkpoints
 from nodeheal.contract.job_steps import JobRequest
 from nodeheal.contract.steps import Decision, StepRequest
-from nodeheal.contract.vocabulary import Awaited, FabricRole, JobState, JobStep, Next, Outcome, Step
+from nodeheal.contract.vocabulary import Awaited, JobState, JobStep, Next, Outcome, Step
 from nodeheal.domain.jobs.gang import first_failure
 from nodeheal.domain.jobs.job import FoundCheckpoint, GangTask, Run
 from nodeheal.domain.operation import job_owner
@@ -22,7 +22,6 @@ from nodeheal.services.jobs.job_steps import job_result
 from nodeheal.services.jobs.runs import await_end, may_write, recovery_of
 from nodeheal.services.jobs.submit_job import submit_job
 from nodeheal.services.jobs.sweep_jobs import START_SECONDS, sweep_jobs
-from nodeheal.services.jobs.try_pairs import WAYS, try_pairs
 from nodeheal.services.operators.ask_to_stop import ask_to_stop
 from nodeheal.services.operators.operator_guardrails import pause_pool
 from nodeheal.services.recovery.wait_for_news import wait_for_news, waiting_for_news
@@ -283,22 +282,3 @@ def nobody_wants_the_ways_between_its_nodes_tested() -> list[str]:
     it.submit()
     ways = it.ports.commands.ways  # type: ignore[attr-defined]
     return [f"{name} is loaded with a test that its pool does not want" for name, _ in ways]
-
-
-def a_test_of_a_way_is_asked_for_again() -> list[str]:
-    """One of the two nodes has answered."""
-    it = Moment()
-    it.plain.jobs.save(replace(JOB, nodes=2))
-    proven = job_result(REQUEST, JobStep.JUDGE, Next.CHECK, "proven", it.plain)
-    request = REQUEST.model_copy(update={"last": proven.model_copy(update={"nodes": (BROKEN, PEER)})})
-    job = replace(JOB, nodes=2)
-    it.does(lambda: try_pairs(request, job, it.ports, ACTS))
-    ways = it.plain.commands.ways  # type: ignore[attr-defined]
-    asked = [(name, order) for name, order in ways if order.role is FabricRole.SERVE]
-    assert len(asked) == 1
-    [(name, order)] = asked
-    found = WAYS.find(order.request_id, name, order.boot_id, it.plain)
-    assert found is not None
-    WAYS.take(found, Outcome.DONE, "1 MiB at 11,000 MB/s", it.plain)
-    it.does(lambda: try_pairs(request.model_copy(update={"task_token": "again"}), job, it.ports, ACTS))
-    return [] if len(ways) == 2 else [f"{name} serves a test whose other end has gone"]

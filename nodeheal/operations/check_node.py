@@ -1,0 +1,103 @@
+"""CHECK_NODE: a node of a gang runs its diagnostics, before the job starts on it, or after a run has failed on it."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from nodeheal.contract.health_event import Frozen
+from nodeheal.contract.job_spec import LEAST_LEVEL
+from nodeheal.contract.job_steps import JobRequest, JobResult
+from nodeheal.contract.vocabulary import Check, JobStep, Next, Outcome
+from nodeheal.domain.errors import NotFound
+from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.humanize import counted
+from nodeheal.domain.jobs.job import CheckAnswer, Job
+from nodeheal.domain.operation import Operation, VerbName
+from nodeheal.domain.recovery.evidence import Diagnosis
+from nodeheal.operations import fan_out
+from nodeheal.operations.diagnose import DiagnosisAnswer, judge, note_good_run
+from nodeheal.operations.fan_out import part_result, unanswered
+from nodeheal.operations.handler import Facts, Handler, World, read_node
+from nodeheal.operations.record import send
+from nodeheal.ports import Ports
+from nodeheal.services.jobs.job_nodes import job_checks_due
+from nodeheal.services.jobs.job_steps import job_result, request_id_of, save_job
+from nodeheal.services.steps import node_of
+
+QUESTION = "-check"
+
+
+class _Record(Frozen):
+    """What is asked, as job and policy had it then."""
+
+    level: int
+    checks: tuple[Check, ...]
+    tolerated_percent: float
+
+
+def ask_all(request: JobRequest, job: Job, world: World) -> None:
+    """Ask the nodes of this round. What they answer is judged after, at the deadline too."""
+    ports, nodes = world.ports, due_nodes(request, job, world.ports)
+    told = counted(len(nodes), "node")
+    question = fan_out.plan(request, ports, QUESTION, job.preflight.seconds)
+    save_job(ports, job.job_id, summary=f"{told} run diagnostics")
+    all_in = job_result(request, JobStep.CHECK, Next.CHECK, f"{told} answered", ports)
+    fan_out.ask(question, [plan(question, node, job, world) for node in nodes], all_in, world)
+
+
+def due_nodes(request: JobRequest, job: Job, ports: Ports) -> list[Node]:
+    """The nodes that this round is about: after a failure all of them, else those that have not passed lately."""
+    nodes = [node_of(name, ports) for name in request.nodes]
+    return nodes if request.is_failure else job_checks_due(job, nodes, ports.clock())
+
+
+def answers_of(request: JobRequest, ports: Ports) -> Sequence[CheckAnswer]:
+    """What has been answered in this round."""
+    return [a for a in ports.job_notes.answers(request.job_id) if a.request_id == request_id_of(request)]
+
+
+def plan(question: Operation, node: Node, job: Job, world: World) -> Operation:
+    """This node's part."""
+    policy = world.policy
+    record = _Record(
+        level=max(job.preflight.level, LEAST_LEVEL),
+        checks=job.preflight.checks or policy.pool(node.pool).checks,
+        tolerated_percent=policy.regression_percent,
+    )
+    return fan_out.plan_part(question, VerbName.CHECK_NODE, node.node_id, record)
+
+
+def _start(operation: Operation, world: World) -> Operation | JobResult:
+    ports, record, deadline = world.ports, _record(operation), operation.deadline_at
+    node, wanted = node_of(operation.node_id, ports), Diagnosis(record.level, record.checks, ())
+    operation = replace(operation, boot_id=node.boot_id)
+    try:
+        return send(operation, lambda name: ports.commands.diagnose(node, wanted, name, deadline), ports)
+    except NotFound as gone:
+        return part_result(operation, ports.clock(), Outcome.UNKNOWN, str(gone))
+
+
+def _observe(operation: Operation, facts: Facts) -> JobResult | None:
+    if not operation.answer_json:
+        return unanswered(operation, facts)
+    good_run = facts.node.diagnostic_baseline if facts.node is not None else {}
+    answer = DiagnosisAnswer.model_validate_json(operation.answer_json)
+    return part_result(operation, facts.now, *judge(answer, good_run, _record(operation).tolerated_percent))
+
+
+def _settle(operation: Operation, result: JobResult, ports: Ports) -> None:
+    """Keep the answer with the job, and a pass with the node, so that the next job need not repeat it."""
+    name, boot_id, has_passed = operation.node_id, operation.boot_id, result.outcome is Outcome.DONE
+    if has_passed:
+        note_good_run(name, DiagnosisAnswer.model_validate_json(operation.answer_json), ports)
+    answer = CheckAnswer(operation.incident_id, name, boot_id, result.outcome, result.reason, ports.clock())
+    ports.job_notes.note_answer(result.job_id, answer)
+    node = node_of(name, ports)
+    if has_passed and node.boot_id == boot_id:
+        ports.nodes.save(replace(node, passed_at=ports.clock()))  # lost to another writer, it is only repeated
+
+
+def _record(operation: Operation) -> _Record:
+    return _Record.model_validate_json(operation.data_json)
+
+
+HANDLER = Handler(_start, _observe, read_node, settle=_settle)

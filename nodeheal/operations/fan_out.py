@@ -1,0 +1,122 @@
+"""FAN_OUT: one question to many nodes of a job. Each node answers a part of its own, and the last answer ends it.
+
+Nothing is written here while nodes answer, so that hundreds of them do not contend for one item. Whoever answers looks
+for one that has not, from the last that was asked back to the first: as a rule that is one read, for nodes answer about
+in the order in which they were asked.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from nodeheal.contract.health_event import Frozen
+from nodeheal.contract.job_steps import JobRequest, JobResult
+from nodeheal.contract.vocabulary import JobStep, Next, Outcome
+from nodeheal.domain.operation import Operation, VerbName, job_owner, node_owner
+from nodeheal.operations.diagnose import REFUSED
+from nodeheal.operations.engine import begin, end
+from nodeheal.operations.handler import Facts, Handler, World
+from nodeheal.operations.record import plan_job_step, start_waiting
+from nodeheal.ports import Ports
+from nodeheal.services.jobs.job_steps import job_step_result
+
+
+class _Record(Frozen):
+    """`parts`: (owner, operation), in the order of asking. `all_in`: the result when each of them has its own."""
+
+    parts: tuple[tuple[str, str], ...]
+    all_in: JobResult
+
+
+@dataclass(frozen=True)
+class _Facts(Facts):
+    """`is_complete`: each node has answered."""
+
+    is_complete: bool = False
+
+
+def plan(request: JobRequest, ports: Ports, suffix: str, seconds: int) -> Operation:
+    """The question of this round. It is kept without the names of all nodes."""
+    slim, owner = request.model_copy(update={"last": None}), job_owner(request.job_id)
+    return plan_job_step(slim, ports, VerbName.FAN_OUT, owner, suffix=suffix, seconds=seconds)
+
+
+def plan_part(question: Operation, verb: VerbName, node_id: str, record: Frozen, suffix: str = "") -> Operation:
+    """What one node is asked. Its name ends with `suffix` where a node is asked twice in one question."""
+    return replace(
+        question,
+        owner=node_owner(node_id),
+        operation_id=f"{question.operation_id}{suffix}",
+        verb=verb,
+        token="",
+        node_id=node_id,
+        data_json=record.model_dump_json(),
+        parent=(question.owner, question.operation_id),
+    )
+
+
+def ask(question: Operation, parts: Sequence[Operation], all_in: JobResult, world: World) -> None:
+    """Ask each node, once. The workflow resumes with `all_in` when all have answered."""
+    record = _Record(parts=tuple((part.owner, part.operation_id) for part in parts), all_in=all_in)
+    begin(replace(question, data_json=record.model_dump_json()), world)
+    for part in parts:
+        begin(part, world)
+
+
+def part_result(part: Operation, now: datetime, outcome: Outcome, reason: str) -> JobResult:
+    """What a node has answered, or why it has not."""
+    request = part.request
+    assert isinstance(request, JobRequest)
+    return job_step_result(request, now, JobStep.CHECK, Next.CHECK, reason, outcome)
+
+
+def unanswered(part: Operation, facts: Facts, refused: str = REFUSED) -> JobResult | None:
+    """The result of a node that has not answered; None while it still may."""
+    if part.has_command_failed:
+        return part_result(part, facts.now, Outcome.UNKNOWN, refused)
+    return part_result(part, facts.now, Outcome.UNKNOWN, "no answer in time") if facts.is_final else None
+
+
+def find(request: JobRequest, suffix: str, ports: Ports) -> Operation | None:
+    """The question of this round, if it was asked."""
+    planned = plan(request, ports, suffix, 0)
+    return ports.operations.get(planned.owner, planned.operation_id)
+
+
+def stop_waiting(question: Operation | None, ports: Ports) -> None:
+    """The workflow waits no longer. Parts that nobody closes end when their nodes answer."""
+    if question is not None and not question.is_over:
+        end(question, ports)
+
+
+def close_part(question: Operation | None, node_id: str, ports: Ports, suffix: str = "") -> Operation | None:
+    """What one node was asked, with its result: what it answers from now on changes nothing. None: it was not asked."""
+    if question is None:
+        return None
+    part = ports.operations.get(node_owner(node_id), f"{question.operation_id}{suffix}")
+    return part if part is None or part.is_over else end(part, ports)
+
+
+def _start(operation: Operation, world: World) -> Operation:
+    return start_waiting(operation, world.ports)
+
+
+def _read(operation: Operation, ports: Ports) -> _Facts:
+    found = (ports.operations.get(*part) for part in reversed(_record(operation).parts))
+    return _Facts(ports.clock(), is_complete=all(part is not None and part.is_over for part in found))
+
+
+def _observe(operation: Operation, facts: _Facts) -> JobResult | None:
+    all_in = _record(operation).all_in.model_copy(update={"finished_at": facts.now})
+    if facts.is_complete:
+        return all_in
+    if not facts.is_final:
+        return None
+    return all_in.model_copy(update={"outcome": Outcome.TIMED_OUT, "reason": "not all nodes have answered in time"})
+
+
+def _record(operation: Operation) -> _Record:
+    return _Record.model_validate_json(operation.data_json)
+
+
+HANDLER = Handler(_start, _observe, _read)
