@@ -1,9 +1,8 @@
 """REBOOT: a node boots again. Only a new boot id proves it; acceptance proves nothing."""
 
 from dataclasses import replace
-from hashlib import sha256
 
-from nodeheal.contract.health_event import Frozen
+from nodeheal.contract.health_event import Frozen, UtcTime
 from nodeheal.contract.results import CallAgain, StepResult
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import NodeState, Outcome, Provider
@@ -23,11 +22,11 @@ _BEGINS_LATER_SECONDS = 60
 
 
 class _Record(Frozen):
-    """What the last query said, and a digest of the call for which the workflow was asked to wait once more."""
+    """What the last query said, and the deadline of the first call, where a call broke and was made again."""
 
     has_script_failed: bool = False
     machine_state: str = ""
-    awaited_by: str = ""
+    first_deadline_at: UtcTime | None = None
 
 
 def plan(request: StepRequest, ports: Ports) -> Operation:
@@ -102,10 +101,9 @@ def _final(operation: Operation, record: _Record, facts: Facts) -> StepResult:
 
 
 def _is_under_way(operation: Operation, record: _Record, facts: Facts) -> bool:
-    """Whether a call broke well before its deadline, and the workflow was not asked before to wait once more."""
-    left = (operation.deadline_at - facts.now).total_seconds()
-    is_first = record.awaited_by in ("", _digest(operation.token))
-    return left > _BEGINS_LATER_SECONDS and is_first and not record.has_script_failed
+    """Whether a call broke well before the deadline of the first one. Later calls do not extend it."""
+    left = ((record.first_deadline_at or operation.deadline_at) - facts.now).total_seconds()
+    return left > _BEGINS_LATER_SECONDS and not record.has_script_failed
 
 
 def _refresh(operation: Operation, ports: Ports) -> Operation:
@@ -126,17 +124,14 @@ def _refresh(operation: Operation, ports: Ports) -> Operation:
 def _settle(operation: Operation, result: StepResult, ports: Ports) -> None:
     request = operation.step
     if isinstance(result.facts, CallAgain):
-        record = _read_record(operation).model_copy(update={"awaited_by": _digest(operation.token)})
+        record = _read_record(operation)
+        first = record.first_deadline_at or operation.deadline_at
+        record = record.model_copy(update={"first_deadline_at": first})
         update(operation, ports, lambda one: replace(one, data_json=record.model_dump_json()))
         why = f"the reboot of {operation.node_id} may be under way; waiting for its next boot"
         add_timeline_entry(request, ports, "reboot-awaited", why)
     elif operation.state is OperationState.PLANNED and result.outcome is Outcome.FAILED:
         give_attempt_back(request, ports)
-
-
-def _digest(token: str) -> str:
-    """Tells one call from another: a token is not kept once its call is over."""
-    return sha256(token.encode()).hexdigest()[:16]
 
 
 def _read_record(operation: Operation) -> _Record:

@@ -6,7 +6,7 @@ from nodeheal.contract.vocabulary import Action
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.approval_links import Links
 from nodeheal.operations import approve, check_node, check_way, diagnose, isolate, reboot, replace, stop_start
-from nodeheal.operations import await_nodes as nodes
+from nodeheal.operations import await_nodes as nodes_wait
 from nodeheal.operations import freeze_evidence as evidence
 from nodeheal.operations import launch_gang as gang_launch
 from nodeheal.operations import launch_job as job_launch
@@ -49,7 +49,7 @@ def launch_job(request: JobRequest, ports: Ports, policy: RecoveryPolicy) -> Non
 def await_nodes(request: JobRequest, ports: Ports, policy: RecoveryPolicy) -> None:
     """Stand in the pool's line. The job's workflow resumes when a node may have become free."""
     job_of_request(request, ports)
-    begin(nodes.plan(request, ports), World(ports, policy))
+    begin(nodes_wait.plan(request, ports), World(ports, policy))
 
 
 def watch_gang(request: JobRequest, ports: Ports) -> None:

@@ -205,15 +205,19 @@ def test_a_reboot_whose_function_died_is_waited_for_and_not_given_up(provider: P
 
 
 @both
-def test_one_whose_function_dies_again_is_looked_at_and_no_more(provider: Provider) -> None:
+def test_one_whose_function_dies_again_is_waited_for_until_the_first_calls_deadline(provider: Provider) -> None:
     it, request = isolated(provider)
     reboot_node(request, it.ports)
     conclude(request, it.ports)
+    it.clock.advance(30)
     reboot_node(again(request), it.ports)
 
-    seen = conclude(request, it.ports)
+    early = conclude(request, it.ports)
+    it.clock.advance(request.decision.deadline_seconds - 60)
+    late = conclude(request, it.ports)
 
-    assert (seen.outcome, seen.facts) == (Outcome.TIMED_OUT, None)
+    assert early.facts == CallAgain()
+    assert (late.outcome, late.facts) == (Outcome.TIMED_OUT, None)
 
 
 @both
