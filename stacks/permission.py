@@ -65,7 +65,7 @@ LIST = Permission(
     ("dynamodb:Query",),
     ("{table}", "{table}/index/" + names.INDEX),
 )
-FORGET = Permission("take waits, budget slots and leases away", ("dynamodb:DeleteItem",), ("{table}",))
+FORGET = Permission("take budget slots and leases away", ("dynamodb:DeleteItem",), ("{table}",))
 CHANGE = Permission("take an incident's next turn, or end it", ("dynamodb:UpdateItem",), ("{table}",))
 READ_BEATS = Permission(
     "read the signs of life of all machines, which is all that their table holds", ("dynamodb:Scan",), ("{heartbeats}",)

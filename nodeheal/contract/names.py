@@ -187,11 +187,9 @@ INCIDENT_SK = "incident"
 JOB_SK = "job"
 LEASE_SK = "lease"
 HANG_SK = "hang"
-WAIT_SK = "wait"
 POOL_SK = "pool"
 ATTEMPTS_PREFIX = "attempts#"
 SLOT_PREFIX = "slot#"
-LINE_PREFIX = "wait#"
 OPERATIONS_PREFIX = "op#"
 TIMELINE_PREFIX = "t#"
 FAULT_PREFIX = "f#"
@@ -248,7 +246,7 @@ def hang_pk(run: str) -> str:
 
 
 def line_pk(line: str) -> str:
-    """Index partition of the waits that stand in one line."""
+    """Index partition of the operations that stand in one line."""
     return f"line#{line}"
 
 
@@ -288,11 +286,6 @@ def operation_pk(owner: str) -> str:
 def operation_sk(operation_id: str) -> str:
     """Sort key of one operation."""
     return f"op#{operation_id}"
-
-
-def wait_pk(kind: str, key: str) -> str:
-    """Partition of one awaited wake-up."""
-    return f"wait#{kind}#{key}"
 
 
 def attempts_sk(group: str) -> str:

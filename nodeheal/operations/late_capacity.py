@@ -4,11 +4,13 @@ A human has the incident by then, and is notified. The operation has no workflow
 the machine comes up, or until it is forgotten.
 """
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from nodeheal.contract import names
+from nodeheal.contract.health_event import Frozen, UtcTime
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.vocabulary import Awaited, Phase
+from nodeheal.domain.fleet.machine import Machine
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.operation import Operation, VerbName, node_owner
 from nodeheal.domain.recovery.incident import History, TimelineEntry
@@ -22,7 +24,13 @@ LOOKED_FOR = timedelta(days=7)  # a group may try for ever; what comes later tha
 _WAITS_STILL = (Awaited.CAPACITY, Awaited.REPLACEMENT)
 
 
-def track_late_capacity(replacement: Operation, group: str, ports: Ports) -> None:
+class _Record(Frozen):
+    """`since`: a machine that was launched before is not the one that is owed."""
+
+    since: UtcTime | None
+
+
+def track_late_capacity(replacement: Operation, group: str, since: datetime | None, ports: Ports) -> None:
     """Remember that the group still owes a machine for this broken node. Its workflow waits for it no more."""
     owed = Operation(
         owner=replacement.owner,
@@ -32,6 +40,7 @@ def track_late_capacity(replacement: Operation, group: str, ports: Ports) -> Non
         incident_id=replacement.incident_id,
         deadline_at=ports.clock() + LOOKED_FOR,
         request_json=replacement.request_json,
+        data_json=_Record(since=since).model_dump_json(),
         node_id=replacement.node_id,
         line=(names.late_line(group), replacement.line[1] if replacement.line else replacement.node_id),
     )
@@ -48,6 +57,12 @@ def forget_late(node_id: str, ports: Ports) -> None:
 def owed_by(group: str, ports: Ports) -> list[Operation]:
     """The broken nodes for which the group still owes a machine, the longest one first."""
     return list(ports.operations.queued(names.late_line(group)))
+
+
+def is_owed(operation: Operation, machine: Machine) -> bool:
+    """Whether the group launched this machine after it was asked for one."""
+    since = _Record.model_validate_json(operation.data_json).since
+    return since is not None and machine.launched_at is not None and machine.launched_at >= since
 
 
 def report_late(operation: Operation, new: Node, group: str, ports: Ports) -> bool:

@@ -15,7 +15,7 @@ from enum import StrEnum
 
 from pydantic import TypeAdapter
 
-from nodeheal.contract.health_event import Frozen
+from nodeheal.contract.health_event import Frozen, UtcTime
 from nodeheal.contract.names import group_line, machine_line
 from nodeheal.contract.results import Facts as ResultFacts
 from nodeheal.contract.results import Refused, Replaced, StepResult
@@ -57,7 +57,9 @@ class _Record(Frozen):
     """
 
     phase: Phase = Phase.NOTHING_ASKED
+    since: UtcTime | None = None  # what was launched before is no replacement
     has_slot: bool = False  # it may hold one of the pool's slots for replacements
+    group: str = ""  # the Auto Scaling group that is to make a machine
     launched: str = ""  # the machine that was launched for it
     is_given_back: bool = False  # EC2 has taken the broken machine away, or will
     new_node_id: str = ""
@@ -80,12 +82,12 @@ def plan(request: StepRequest, ports: Ports) -> Operation:
     return plan_step(request, ports, VerbName.REPLACE, node_owner(request.decision.node_id))
 
 
-def is_made_for(operation: Operation, machine: Machine | None, ports: Ports) -> bool:
+def is_made_for(operation: Operation, machine: Machine | None) -> bool:
     """Whether the group made this machine after the incident asked for one. An idle sibling is no replacement."""
-    since = replacing_since(operation.step, ports)
-    if machine is None or machine.group != group_of(operation) or since is None:
+    record = read_record(operation)
+    if machine is None or machine.group != record.group or record.since is None:
         return False
-    return machine.launched_at is not None and machine.launched_at >= since
+    return machine.launched_at is not None and machine.launched_at >= record.since
 
 
 def take_new_node(operation: Operation, new: Node, ports: Ports) -> Operation:
@@ -116,22 +118,10 @@ def has_taken(operation: Operation, node_id: str) -> bool:
 
 def launch_failed(operation: Operation, launch: Launch, ports: Ports) -> Operation:
     """Record that the group could not launch a machine. One that failed before the incident asked is another's."""
-    since = replacing_since(operation.step, ports)
+    since = read_record(operation).since
     if since is None or launch.at < since:
         return operation
     return update(operation, ports, lambda one: _with(one, launch_failed=launch.failed))
-
-
-def group_of(operation: Operation) -> str:
-    """The Auto Scaling group whose next machine is awaited. Empty: none."""
-    is_of_group = read_record(operation).phase is Phase.GROUP_ASKED and operation.line is not None
-    return operation.line[0].removeprefix(group_line("")) if is_of_group and operation.line else ""
-
-
-def replacing_since(request: StepRequest, ports: Ports) -> datetime | None:
-    """When the incident first came to replace the node, by EC2's clock. None: it has not."""
-    found = _machine_entry(request, ports)
-    return found.at.replace(microsecond=0) if found else None  # EC2 gives its times in whole seconds
 
 
 def _start(operation: Operation, world: World) -> Operation | StepResult:
@@ -149,7 +139,7 @@ def _start(operation: Operation, world: World) -> Operation | StepResult:
     if is_untouched:
         spare = claimed_spare(node, request.incident_id, ports)
         if spare is None and request.decision.boot_id not in ("", node.boot_id):
-            return _has_come_back(operation, node, now, ports)
+            return _refused_for_new_boot(operation, node, now, ports)
         if spare is None and (is_hybrid or knobs.prefer_spare):
             gang = nodes_of_gang(request.decision.job_id, ports)
             spare = claim_spare(node, request.incident_id, ports, world.policy, gang)
@@ -161,8 +151,8 @@ def _start(operation: Operation, world: World) -> Operation | StepResult:
     return _replace_machine(operation, node, knobs, ports)
 
 
-def _has_come_back(operation: Operation, node: Node, now: datetime, ports: Ports) -> StepResult:
-    """It is on another boot than the one that gave the reason, and nothing was done for its replacement yet."""
+def _refused_for_new_boot(operation: Operation, node: Node, now: datetime, ports: Ports) -> StepResult:
+    """The node is on another boot than the one that gave the reason, and nothing was done for its replacement yet."""
     give_attempt_back(operation.step, ports, "it has booted by itself")
     why = f"boot {operation.step.decision.boot_id[:8]}, on which it failed, had ended before it was replaced"
     code = Refused(code=Refusal.NEW_BOOT, boot_id=node.boot_id)
@@ -180,9 +170,9 @@ def _replace_machine(operation: Operation, node: Node, knobs: Replacement, ports
     if not machine.group and not machine.launch_template:
         why = "is in no Auto Scaling group and comes from no launch template: there is nothing to make another from"
         return _refused(operation, f"{node.instance_id} {why}", ports)
-    _record_machine(request, machine, ports)
+    since = record.since or _record_machine(request, machine, ports)
     # Stored before the slot is claimed: who holds a slot without an operation has crashed.
-    operation = update(operation, ports, lambda one: _with(one, has_slot=True))
+    operation = update(operation, ports, lambda one: _with(one, has_slot=True, since=since))
     if not _claim_slot(node, knobs.max_nodes, ports):
         why = f"{knobs.max_nodes} of {knobs.max_nodes} replacements of pool {node.pool} are under way"
         return _refused(operation, why, ports, Refused(code=Refusal.REPLACEMENTS_FULL))
@@ -200,7 +190,9 @@ def _ask_group(
 ) -> Operation | StepResult:
     place = f"{operation.deadline_at:%Y-%m-%dT%H:%M:%S}#{operation.node_id}"  # the most urgent first
     line = (group_line(group), place)
-    asked = update(operation, ports, lambda one: replace(_moved_on(one, phase=Phase.GROUP_ASKED), line=line))
+    asked = update(
+        operation, ports, lambda one: replace(_moved_on(one, phase=Phase.GROUP_ASKED, group=group), line=line)
+    )
     if alive is not None:
         how = GiveBack.MARK_UNHEALTHY if knobs.in_group is InGroup.mark_unhealthy else GiveBack.TERMINATE
         done = "terminated in" if how is GiveBack.TERMINATE else "marked unhealthy in"
@@ -278,9 +270,9 @@ def _find_new_node(operation: Operation, ports: Ports) -> Operation:
     if record.launched:
         node = ports.nodes.get(record.launched)
         return take_new_node(operation, node, ports) if node is not None else operation
-    for node in ports.nodes.in_pool(node_of(operation.node_id, ports).pool) if group_of(operation) else ():
+    for node in ports.nodes.in_pool(node_of(operation.node_id, ports).pool) if record.group else ():
         machine = ports.machines.describe(node.instance_id) if _may_be_new(node, operation, ports) else None
-        if is_made_for(operation, machine, ports):
+        if is_made_for(operation, machine):
             operation = take_new_node(operation, node, ports)
             if has_taken(operation, node.node_id):
                 break
@@ -318,9 +310,9 @@ def _refresh(operation: Operation, ports: Ports) -> Operation:
 
 
 def _group_says(operation: Operation, ports: Ports) -> dict[str, str]:
-    since = replacing_since(operation.step, ports) or operation.deadline_at
+    record = read_record(operation)
     try:
-        launches = ports.machines.launches(group_of(operation), since)
+        launches = ports.machines.launches(record.group, record.since or operation.deadline_at)
     except MachineRefused as refusal:
         return {"group_refused": str(refusal)}
     return {"launch_failed": launches[-1].failed, "group_launched": launches[-1].machine_id} if launches else {}
@@ -331,7 +323,7 @@ def _observe(operation: Operation, facts: ReplaceFacts) -> StepResult | Act | No
     if facts.new is not None:
         return _replaced(operation, record, facts.new, facts.now)
     if record.launch_failed:
-        why = f"Auto Scaling group {group_of(operation)} could not launch a machine: {record.launch_failed}"
+        why = f"Auto Scaling group {record.group} could not launch a machine: {record.launch_failed}"
         code = Refused(code=Refusal.NO_CAPACITY, missing=record.launch_failed)
         return step_result(operation, facts.now, Outcome.REFUSED, why, facts=code)
     if facts.is_final:
@@ -367,7 +359,7 @@ def _final(operation: Operation, record: _Record, now: datetime) -> StepResult:
             what = f"{record.launched} was launched and is {record.machine_state}"
             return _not_up(operation, what, record.launched, now)
         case Phase.GROUP_ASKED:
-            group, machine = group_of(operation), record.group_launched
+            group, machine = record.group, record.group_launched
             if record.group_refused:
                 why = f"group {group} makes no machine: {record.group_refused}"
                 return step_result(operation, now, Outcome.FAILED, why)
@@ -388,7 +380,7 @@ def _settle(operation: Operation, result: StepResult, ports: Ports) -> None:
     elif record.phase is Phase.GROUP_ASKED:
         if record.launch_failed:
             refund_attempt(operation.step, ports)  # the next one may find what the group makes in the meantime
-        track_late_capacity(operation, group_of(operation), ports)
+        track_late_capacity(operation, record.group, record.since, ports)
     if record.has_slot:
         _free_slot(node, ports)
 
@@ -430,13 +422,18 @@ def _slots_of(pool: str) -> str:
     return f"{pool}#replacements"
 
 
-def _record_machine(request: StepRequest, machine: Machine, ports: Ports) -> None:
-    """Keep in the incident what the machine was: a later attempt may find it terminated. The first entry holds."""
+def _record_machine(request: StepRequest, machine: Machine, ports: Ports) -> datetime:
+    """Keep in the incident what the machine was: a later attempt may find it terminated. The first entry holds.
+
+    Returns when the incident first came to replace the node, by EC2's clock, which gives whole seconds.
+    """
     source = f"group {machine.group}" if machine.group else f"launch template {machine.launch_template}"
     text = f"{machine.machine_id} is a {machine.instance_type} of {source}"
     data = _machines.dump_json(machine).decode()
     entry = TimelineEntry(ports.clock(), "progress", _machine_entry_id(request), text, data)
     ports.incidents.append(request.incident_id, entry)
+    found = _machine_entry(request, ports) or entry
+    return found.at.replace(microsecond=0)
 
 
 def _recorded_machine(request: StepRequest, ports: Ports) -> Machine | None:
@@ -465,7 +462,7 @@ def _taken(operation: Operation, node_id: str) -> Operation:
 
 
 def _with_nothing_asked(operation: Operation) -> Operation:
-    return replace(_as(operation, OperationState.PLANNED, phase=Phase.NOTHING_ASKED), line=None)
+    return replace(_as(operation, OperationState.PLANNED, phase=Phase.NOTHING_ASKED, group=""), line=None)
 
 
 def _moved_on(operation: Operation, **known: object) -> Operation:

@@ -26,7 +26,6 @@ from nodeheal.ports.storage import (
     NodeStore,
     OperationStore,
     PoolStore,
-    WaitStore,
     Watchlist,
 )
 
@@ -39,7 +38,6 @@ class Ports:
     incidents: IncidentStore
     attempts: AttemptLedger
     pools: PoolStore
-    waits: WaitStore
     operations: OperationStore
     jobs: JobStore
     job_notes: JobNotes

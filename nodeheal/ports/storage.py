@@ -1,4 +1,4 @@
-"""What the services remember: nodes, incidents, attempts, pools, waits, operations, jobs."""
+"""What the services remember: nodes, incidents, attempts, pools, operations, jobs."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -125,42 +125,8 @@ class PoolStore(Protocol):
         """Write them if the version is still the stored one (0: if there is none). False: read it again."""
 
 
-@dataclass(frozen=True)
-class Wait:
-    """A workflow that waits for the world."""
-
-    kind: str
-    key: str
-    token: str
-    incident_id: str
-    deadline_at: datetime
-    outstanding: frozenset[str] = frozenset()  # of version 0.1; nothing is any more
-    boot_id: str = ""  # the boot that a reboot is to leave behind; the one a diagnosis is about
-    command_id: str = ""  # the SSM command behind it, where there is one
-    twin: tuple[str, str] | None = None  # (kind, key) of a second wait with this token: one answer ends both
-    result_json: str = ""  # the StepResult or JobResult to resume with, where it is known before
-    line: tuple[str, str] | None = None  # (which line, place): stands in a line, the smallest place first
-    request_json: str = ""  # the StepRequest, where whoever resumes it must know more
-
-
-class WaitStore(Protocol):
-    """Keeps task tokens from before an action is sent until an event resumes the workflow."""
-
-    def save(self, wait: Wait) -> None:
-        """Store the wait, over an older one of the same kind and key."""
-
-    def get(self, kind: str, key: str) -> Wait | None:
-        """The wait, or None."""
-
-    def drop(self, wait: Wait) -> Wait | None:
-        """Forget the wait, unless a newer one (another token) has taken its place. What was stored, if it was this."""
-
-    def in_line(self, line: str) -> Sequence[Wait]:
-        """The waits that stand in this line, in order of their places; eventually consistent."""
-
-
 class OperationStore(Protocol):
-    """Remembers operations: from before anything is sent until a week after their deadline."""
+    """Remembers operations: from before anything is sent until two days after their end."""
 
     def get(self, owner: str, operation_id: str) -> Operation | None:
         """The operation as last written (strongly consistent), or None."""

@@ -1,11 +1,8 @@
-"""What every step does the same way: build its result, add timeline entries, save nodes, resume waits."""
+"""What every step does the same way: build its result, add timeline entries, save nodes."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from pydantic import TypeAdapter
-
-from nodeheal.contract.job_steps import JobResult
 from nodeheal.contract.results import CheckpointSearch, Facts, StepResult
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import NodeState, Outcome
@@ -14,11 +11,9 @@ from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.jobs.job import Job
 from nodeheal.domain.recovery.incident import TimelineEntry
 from nodeheal.ports import Ports
-from nodeheal.ports.storage import Wait
 
 # A save that loses a race is read and tried again. Two writers of one node are the rule in a storm, five are not.
 SAVE_TRIES = 5
-_RESULT: TypeAdapter[StepResult | JobResult] = TypeAdapter(StepResult | JobResult)
 
 
 def result_of(
@@ -102,41 +97,6 @@ def clear_if_owner(
         if ports.nodes.save(replace(node, **changes)):  # type: ignore[arg-type]
             return
     raise NotAccepted(f"{node_id} is being written by others; nothing was changed")
-
-
-def resume(ports: Ports, wait: Wait, result: StepResult | JobResult) -> bool:
-    """Hand the waiting workflow its result, then forget the wait. In this order: a crash between repeats harmlessly.
-
-    False: nobody waited with this token any more.
-    """
-    fitting = type(result).model_validate(result.model_dump())  # a copy with other words is not held to the bounds
-    was_waiting = ports.workflows.resume(wait.token, fitting)
-    forget(ports, wait)
-    return was_waiting
-
-
-def forget(ports: Ports, wait: Wait) -> None:
-    """Drop the wait and its twin, also one that it got after it was read: its command was just being sent."""
-    _drop_twin(wait, ports)
-    stored = ports.waits.drop(wait)
-    if stored is not None and stored.twin != wait.twin:
-        _drop_twin(stored, ports)
-
-
-def _drop_twin(wait: Wait, ports: Ports) -> None:
-    if wait.twin is not None:
-        ports.waits.drop(replace(wait, kind=wait.twin[0], key=wait.twin[1]))
-
-
-def resume_if_complete(ports: Ports, wait: Wait | None) -> None:
-    """Resume a wait with the result that it was stored with."""
-    if wait is not None:
-        resume(ports, wait, read_result(wait).model_copy(update={"finished_at": ports.clock()}))
-
-
-def read_result(wait: Wait) -> StepResult | JobResult:
-    """The result that the wait was stored with."""
-    return _RESULT.validate_json(wait.result_json)
 
 
 def where_to_look(job: Job | None) -> CheckpointSearch | None:

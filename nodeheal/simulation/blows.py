@@ -50,6 +50,7 @@ _REFUSALS: dict[str, tuple[Exception | bool, ...]] = {
     "machines.launch": (NoCapacity("there is none to be had"), MachineRefused("the launch template is gone")),
     "machines.power": (MachineRefused("it is not in a state for this"),),
     "nodes.save": (False,),
+    "operations.save": (False,),
     "pools.save": (False,),
     "scheduler.drain": (NotFound("no such container instance"),),
     "scheduler.start_rank": (PlacementRefused("RESOURCE:GPU"),),

@@ -8,7 +8,7 @@ from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.ports import Ports
 from nodeheal.simulation.agenda import Agenda
-from nodeheal.simulation.stores import SimIncidents, SimNodes, SimOperations, SimWaits
+from nodeheal.simulation.stores import SimIncidents, SimNodes, SimOperations
 
 LIVE = (IncidentState.OPEN, IncidentState.WAITING)
 
@@ -43,7 +43,6 @@ class Seen:
     ports: Ports
     nodes: SimNodes
     incidents: SimIncidents
-    waits: SimWaits
     operations: SimOperations
     policy: RecoveryPolicy
     in_force_since: float = float("-inf")  # of this policy

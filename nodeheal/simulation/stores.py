@@ -9,7 +9,6 @@ from nodeheal.adapters.memory.stores import (
     MemoryIncidentStore,
     MemoryNodeStore,
     MemoryOperationStore,
-    MemoryWaitStore,
 )
 from nodeheal.adapters.memory.watch import MemoryWatchlist
 from nodeheal.contract.health_event import HealthEvent
@@ -20,7 +19,6 @@ from nodeheal.domain.operation import Operation, OperationState
 from nodeheal.domain.recovery.decision_context import Observation
 from nodeheal.domain.recovery.incident import History, Incident
 from nodeheal.domain.recovery.timeline_fold import Fold
-from nodeheal.ports.storage import Wait
 from nodeheal.simulation.agenda import Agenda
 from nodeheal.simulation.fleet import Fleet
 from nodeheal.simulation.index import Index, Key
@@ -130,51 +128,6 @@ class SimIncidents(MemoryIncidentStore):
             self.live.pop(incident_id, None)
             self._read.pop(incident_id, None)
         self.on_change(before, after)
-
-
-class SimWaits(MemoryWaitStore):
-    """WaitStore, that knows which waits an incident has."""
-
-    def __init__(self, index: Index) -> None:
-        super().__init__()
-        self._index = index
-        self._of: defaultdict[str, dict[tuple[str, str], None]] = defaultdict(dict)
-        self._lines: defaultdict[str, dict[tuple[str, str], None]] = defaultdict(dict)
-
-    def save(self, wait: Wait) -> None:
-        before = self.waits.get((wait.kind, wait.key))
-        super().save(wait)
-        self._forget(before)
-        self._index.wrote(("wait", wait.kind, wait.key), before)
-        self._of[wait.incident_id][wait.kind, wait.key] = None
-        if wait.line:
-            self._lines[wait.line[0]][wait.kind, wait.key] = None
-
-    def drop(self, wait: Wait) -> Wait | None:
-        before = super().drop(wait)
-        if before is not None:
-            self._forget(before)
-            self._index.wrote(("wait", wait.kind, wait.key), before)
-        return before
-
-    def in_line(self, line: str) -> Sequence[Wait]:
-        keys = [*self._lines.get(line, ()), *((kind, key) for _, kind, key in self._index.behind("wait"))]
-        shown = [self._index.shown(("wait", *key), self.waits.get(key)) for key in dict.fromkeys(keys)]
-        standing = [(wait.line, wait.kind, wait.key, wait) for wait in shown if wait and wait.line]
-        return [wait for of, *_, wait in sorted(standing, key=lambda one: one[:3]) if of[0] == line]
-
-    def of(self, incident_id: str) -> list[Wait]:
-        """The waits that an incident, or a round of a job, has."""
-        return [self.waits[key] for key in self._of.get(incident_id, ())]
-
-    def _forget(self, wait: Wait | None) -> None:
-        if wait is None:
-            return
-        self._of[wait.incident_id].pop((wait.kind, wait.key), None)
-        if not self._of[wait.incident_id]:
-            del self._of[wait.incident_id]
-        if wait.line:
-            self._lines[wait.line[0]].pop((wait.kind, wait.key), None)
 
 
 class SimOperations(MemoryOperationStore):

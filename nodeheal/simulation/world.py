@@ -62,13 +62,13 @@ class World:
         self._unheard: dict[str, HealthEvent] = {}  # sent, and not taken in yet
         self.parts = world_ports(setting, self.agenda, self.chance, self.throttles, self.fleet, self.executions)
         self.raw, self.nodes, self.incidents = self.parts.raw, self.parts.nodes, self.parts.incidents
-        self.waits, self.jobs, self.scheduler = self.parts.waits, self.parts.jobs, self.parts.scheduler
+        self.jobs, self.scheduler = self.parts.jobs, self.parts.scheduler
         self.commands, self.machines = self.parts.commands, self.parts.machines
         self.ports = seamed(self.raw, self.hazards)
         links = Links("https://approve.example/approval", b"simulated")
         self.hands = Hands(self.ports, self.policy, links)
         self.watch = Watch(
-            Seen(self.agenda, self.raw, self.nodes, self.incidents, self.waits, self.parts.operations, self.policy),
+            Seen(self.agenda, self.raw, self.nodes, self.incidents, self.parts.operations, self.policy),
             self.trace,
         )
         self.people = Operators(

@@ -19,7 +19,7 @@ from nodeheal.simulation.index import Index
 from nodeheal.simulation.job_stores import SimJobNotes, SimJobs
 from nodeheal.simulation.machines import SimMachines
 from nodeheal.simulation.setting import Setting
-from nodeheal.simulation.stores import SimHeartbeats, SimIncidents, SimNodes, SimOperations, SimWaits, SimWatchlist
+from nodeheal.simulation.stores import SimHeartbeats, SimIncidents, SimNodes, SimOperations, SimWatchlist
 
 # Ports that are functions which only look, or values: nothing comes between.
 _PLAIN = ("clock", "reading", "sign_upload", "has_confirmed")
@@ -33,7 +33,6 @@ class WorldPorts:
 
     nodes: SimNodes
     incidents: SimIncidents
-    waits: SimWaits
     operations: SimOperations
     jobs: SimJobs
     scheduler: SimScheduler
@@ -48,7 +47,7 @@ def world_ports(
 ) -> WorldPorts:
     """Made for one world."""
     index = Index(agenda, chance, setting.cloud)
-    nodes, waits, jobs = SimNodes(index), SimWaits(index), SimJobs(index)
+    nodes, jobs = SimNodes(index), SimJobs(index)
     operations = SimOperations(index, agenda)
     incidents, scheduler = SimIncidents(nodes, index), SimScheduler(throttles)
     commands, messenger = SimCommands(throttles, fleet), SimMessenger(agenda)
@@ -58,7 +57,6 @@ def world_ports(
         incidents=incidents,
         attempts=MemoryAttemptLedger(agenda.clock),
         pools=MemoryPoolStore(),
-        waits=waits,
         operations=operations,
         jobs=jobs,
         job_notes=SimJobNotes(jobs),
@@ -77,7 +75,7 @@ def world_ports(
         has_confirmed=MemoryConfirmations(),
         clock=agenda.clock,
     )
-    return WorldPorts(nodes, incidents, waits, operations, jobs, scheduler, commands, messenger, machines, raw)
+    return WorldPorts(nodes, incidents, operations, jobs, scheduler, commands, messenger, machines, raw)
 
 
 def seamed(raw: Ports, hazards: Hazards) -> Ports:

@@ -209,7 +209,7 @@ def test_past_the_commands_everything_is_denied(cloud: Sandbox, ports: Ports, gr
     asked = {"Source": names.OPERATOR_SOURCE, "DetailType": names.NODE_HEALTH_REPORTED, "Detail": "{}"}
     assert is_denied(lambda: grace.client("events").put_events(Entries=[{**asked, "EventBusName": names.BUS}]))
     table, state = cloud.outputs["TableName"], grace.client("dynamodb")
-    question = {"pk": {"S": names.wait_pk("approval", "inc-1/2")}, "sk": {"S": names.WAIT_SK}}
+    question = {"pk": {"S": names.operation_pk("incident#inc-1")}, "sk": {"S": names.operation_sk("inc-1-2")}}
     answer = {"pk": {"S": names.incident_pk("inc-1")}, "sk": {"S": f"{names.TIMELINE_PREFIX}answer-0002"}}
     lease = {"pk": {"S": names.lease_pk("/data")}, "sk": {"S": names.LEASE_SK}}
     assert is_denied(lambda: state.get_item(TableName=table, Key=question))

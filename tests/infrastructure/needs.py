@@ -34,7 +34,6 @@ _CLASSES = {
     "scheduler": ("ecs.scheduler", "EcsScheduler"),
     "sign_upload": ("evidence", "S3UploadSigner"),
     "try_way": ("ssm", "SsmNodeCommands"),
-    "waits": ("stores", "DynamoWaitStore"),
     "operations": ("stores", "DynamoOperationStore"),
     "watchlist": ("watchlist", "DynamoWatchlist"),
     "witnesses": ("witnesses", "AwsWitnesses"),

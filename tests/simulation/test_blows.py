@@ -62,7 +62,7 @@ def test_each_way_does_what_it_says(how: How, world: list[str], heard: object) -
 
 
 def test_what_its_port_promises_no_refusal_of_is_not_refused() -> None:
-    assert (can_be_refused("machines.launch"), can_be_refused("waits.save")) == (True, False)
+    assert (can_be_refused("machines.launch"), can_be_refused("workflows.resume")) == (True, False)
 
 
 def test_a_run_with_a_blow_is_the_same_until_then_and_another_one_after() -> None:

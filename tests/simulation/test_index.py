@@ -7,14 +7,14 @@ import pytest
 
 from nodeheal.contract.vocabulary import IncidentState, JobState, NodeState
 from nodeheal.domain.jobs.job import Job
+from nodeheal.domain.operation import Operation, VerbName
 from nodeheal.domain.recovery.incident import Incident, incident_id_of
-from nodeheal.ports.storage import Wait
 from nodeheal.simulation.agenda import Agenda
 from nodeheal.simulation.chance import Chance
 from nodeheal.simulation.index import Index
 from nodeheal.simulation.job_stores import SimJobNotes, SimJobs
 from nodeheal.simulation.setting import CALM, Cloud
-from nodeheal.simulation.stores import SimIncidents, SimNodes, SimWaits, SimWatchlist
+from nodeheal.simulation.stores import SimIncidents, SimNodes, SimOperations, SimWatchlist
 from tests.unit.builders import ACT, NOW, node, xid
 
 ALWAYS = Cloud(index_late=1.0, index_seconds=60.0)
@@ -111,19 +111,19 @@ def test_a_nodes_own_faults_are_seen_at_once_and_its_pools_later(agenda: Agenda,
 
 
 def test_who_has_left_a_line_stands_in_it_a_while(agenda: Agenda, index: Index) -> None:
-    waits = SimWaits(index)
-    standing = Wait("slot", "mi-1", "token", "inc-1", NOW, line=("pool", "0"))
-    waits.save(standing)
-    assert waits.in_line("pool") == []
+    operations = SimOperations(index, agenda)
+    standing = Operation("incident#inc-1", "inc-1-1", VerbName.WAIT, "token", "inc-1", NOW, "", line=("pool", "0"))
+    operations.save(standing)
+    assert operations.queued("pool") == []
     later(agenda)
-    assert waits.in_line("pool") == [standing]
+    [listed] = operations.queued("pool")
 
-    waits.drop(standing)
+    operations.save(listed.delivered())
 
-    assert waits.get(standing.kind, standing.key) is None
-    assert waits.in_line("pool") == [standing]
+    assert operations.open_of(standing.owner) == []
+    assert operations.queued("pool") == [listed]
     later(agenda)
-    assert waits.in_line("pool") == []
+    assert operations.queued("pool") == []
 
 
 def test_an_open_incident_is_listed_later_than_it_is_read(agenda: Agenda, index: Index) -> None:

@@ -14,13 +14,13 @@ from nodeheal.adapters.aws.items import Item
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import IncidentState
 from nodeheal.domain.jobs.job import Job
+from nodeheal.domain.operation import VerbName
 from nodeheal.domain.recovery.incident import Incident, incident_id_of
 from nodeheal.ports import Ports
-from nodeheal.ports.storage import Wait
 from nodeheal.services.jobs.ask_after_ranks import ask_after_ranks
 from nodeheal.services.jobs.sweep_jobs import sweep_jobs
 from tests.twins.test_stores import dynamo_ports
-from tests.unit.builders import ACT, NOW, FrozenClock, node, xid
+from tests.unit.builders import ACT, NOW, FrozenClock, node, under_way, xid
 
 LINE = "BUDGET/demo"
 
@@ -37,8 +37,7 @@ def ports() -> Iterator[Ports]:
         assert stored is not None
         incident = Incident(incident_id_of(event), "mi-0a1", "demo", event, NOW, "1")
         assert made.incidents.open(incident, stored)
-        until = NOW + timedelta(hours=1)
-        made.waits.save(Wait("news", incident.incident_id, "token", incident.incident_id, until, line=(LINE, "1")))
+        under_way(made, VerbName.WAIT, incident_id=incident.incident_id, line=(LINE, "1"))
         yield made
 
 
@@ -50,7 +49,7 @@ def seen(ports: Ports) -> list[object]:
         list(ports.watchlist.glimpses("demo", "", 100)[0]),
         list(ports.watchlist.incidents("demo", IncidentState.OPEN, since, until)),
         list(ports.nodes.sightings("mi-0b2", since, "demo", since)),
-        list(ports.waits.in_line(LINE)),
+        list(ports.operations.queued(LINE)),
         list(ports.job_notes.in_pool("demo")),
     ]
 

@@ -13,7 +13,7 @@ from nodeheal.adapters.aws.heartbeats import DynamoHeartbeats
 from nodeheal.adapters.aws.items import Table
 from nodeheal.adapters.aws.jobs import DynamoJobNotes, DynamoJobStore
 from nodeheal.adapters.aws.limits import DynamoAttemptLedger, DynamoPoolStore
-from nodeheal.adapters.aws.stores import DynamoIncidentStore, DynamoNodeStore, DynamoWaitStore
+from nodeheal.adapters.aws.stores import DynamoIncidentStore, DynamoNodeStore, DynamoOperationStore
 from nodeheal.adapters.aws.watchlist import DynamoWatchlist
 from nodeheal.contract import names
 from nodeheal.contract.steps import AttemptLimit, Decision
@@ -22,11 +22,11 @@ from nodeheal.domain.errors import NotFound
 from nodeheal.domain.fleet.pool import Pool
 from nodeheal.domain.jobs.job import GangTask, Job, Run
 from nodeheal.domain.jobs.owner import Owner
+from nodeheal.domain.operation import VerbName
 from nodeheal.domain.recovery.incident import Incident, decision_entry, event_entry, incident_id_of
 from nodeheal.domain.recovery.timeline_fold import Fold
 from nodeheal.ports import Ports
-from nodeheal.ports.storage import Wait
-from tests.unit.builders import NOW, FrozenClock, memory_ports, node, xid
+from tests.unit.builders import NOW, FrozenClock, memory_ports, node, under_way, xid
 from tests.workflows.walker import load
 
 REBOOTS = AttemptLimit(group=Action.REBOOT, limit=2, window_seconds=3600)
@@ -62,10 +62,10 @@ def dynamo_ports(clock: FrozenClock, region: str = "us-east-1") -> Ports:
     return replace(
         memory_ports(clock),
         nodes=DynamoNodeStore(table),
+        operations=DynamoOperationStore(table),
         incidents=DynamoIncidentStore(table),
         attempts=DynamoAttemptLedger(table, clock),
         pools=DynamoPoolStore(table),
-        waits=DynamoWaitStore(table),
         jobs=DynamoJobStore(table),
         job_notes=DynamoJobNotes(table),
         watchlist=DynamoWatchlist(table),
@@ -324,38 +324,6 @@ def test_a_released_slot_is_free_again(ports: Ports) -> None:
     assert ports.pools.claim("demo", "b", 1)
 
 
-def _wait(**changes: object) -> Wait:
-    wait = Wait("gang_stopped", "job/1", "token-1", "inc-1", NOW + timedelta(minutes=1))
-    return replace(wait, **changes)  # type: ignore[arg-type]
-
-
-def test_a_wait_comes_back_as_it_was_saved(ports: Ports) -> None:
-    wait = _wait(boot_id="boot-1", command_id="c", twin=("command", "c"), result_json="{}")
-
-    ports.waits.save(wait)
-
-    assert ports.waits.get("gang_stopped", "job/1") == wait
-
-
-def test_a_wait_that_a_newer_one_replaced_is_not_dropped(ports: Ports) -> None:
-    ports.waits.save(_wait())
-    ports.waits.save(_wait(token="token-2"))
-
-    assert ports.waits.drop(_wait()) is None
-
-    assert ports.waits.get("gang_stopped", "job/1") == _wait(token="token-2")
-
-
-def test_a_dropped_wait_is_gone_and_told_as_it_was(ports: Ports) -> None:
-    stored = _wait(command_id="c", twin=("command", "c"))
-    ports.waits.save(stored)
-
-    assert ports.waits.drop(_wait()) == stored
-    assert ports.waits.drop(_wait()) is None
-
-    assert ports.waits.get("gang_stopped", "job/1") is None
-
-
 def test_a_job_and_its_runs_come_back_as_they_were_saved(ports: Ports) -> None:
     job = Job("llama", "demo", "training", "trainer:1", "trainer", 2, {"A": "1"}, state=JobState.STOPPED)
     job = replace(job, owner=Owner("ada@example.com", "Ada"))
@@ -405,12 +373,22 @@ def test_a_pools_brakes_are_no_slot(ports: Ports) -> None:
 
 
 def test_a_line_is_in_order_of_its_places_and_has_only_those_who_stand_in_it(ports: Ports) -> None:
-    for key, line in (("a", ("demo", "2")), ("b", ("demo", "1")), ("c", ("other", "0")), ("d", None)):
-        ports.waits.save(_wait(kind="news", key=key, line=line))
+    lines = {"a": ("demo", "2"), "b": ("demo", "1"), "c": ("other", "0"), "d": None}
+    standing = {name: under_way(ports, VerbName.WAIT, incident_id=name, line=line) for name, line in lines.items()}
 
-    assert [wait.key for wait in ports.waits.in_line("demo")] == ["b", "a"]
-    ports.waits.drop(_wait(kind="news", key="b"))
-    assert [wait.key for wait in ports.waits.in_line("demo")] == ["a"]
+    assert [one.incident_id for one in ports.operations.queued("demo")] == ["b", "a"]
+    ports.operations.save(standing["b"].delivered())
+    assert [one.incident_id for one in ports.operations.queued("demo")] == ["a"]
+
+
+def test_an_operation_is_written_over_the_version_that_was_read_only(ports: Ports) -> None:
+    known = under_way(ports, VerbName.WAIT)
+
+    assert ports.operations.save(replace(known, boot_id="boot-2"))
+    assert not ports.operations.save(replace(known, boot_id="boot-3"))
+
+    stored = ports.operations.get(known.owner, known.operation_id)
+    assert stored == replace(known, boot_id="boot-2", version=known.version + 1)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from nodeheal.adapters.aws import stores
 from nodeheal.adapters.aws.heartbeats import DynamoHeartbeats
 from nodeheal.adapters.aws.jobs import DynamoJobNotes, DynamoJobStore
 from nodeheal.adapters.aws.limits import DynamoAttemptLedger, DynamoPoolStore
-from nodeheal.adapters.aws.stores import DynamoIncidentStore, DynamoNodeStore, DynamoWaitStore
+from nodeheal.adapters.aws.stores import DynamoIncidentStore, DynamoNodeStore, DynamoOperationStore
 from tests.twins import test_heartbeats, test_job_notes, test_races, test_stores
 from tests.twins.test_races import LateTable
 from tests.twins.test_stores import dynamo_ports
@@ -80,10 +80,10 @@ CONDITIONS = (
         test_stores.test_a_turn_is_taken_once,
     ),
     Condition(
-        DynamoWaitStore.drop,
-        "'token_of = :token'",
-        always("token_of = :token"),
-        test_stores.test_a_wait_that_a_newer_one_replaced_is_not_dropped,
+        DynamoOperationStore.save,
+        "versioned(operation.version)",
+        NEVER_MIND,
+        test_stores.test_an_operation_is_written_over_the_version_that_was_read_only,
     ),
     Condition(
         DynamoAttemptLedger._write,
@@ -196,7 +196,7 @@ def test_every_function_that_writes_under_a_condition_is_in_the_list() -> None:
     for store in (
         DynamoNodeStore,
         DynamoIncidentStore,
-        DynamoWaitStore,
+        DynamoOperationStore,
         DynamoAttemptLedger,
         DynamoPoolStore,
         DynamoJobStore,

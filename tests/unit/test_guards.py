@@ -11,9 +11,7 @@ from nodeheal.contract.vocabulary import Action, Ending, NodeState, Outcome, Pro
 from nodeheal.domain.errors import NotAccepted, NotFound
 from nodeheal.domain.jobs.job import Job, Run
 from nodeheal.domain.policy.policy_models import Override
-from nodeheal.operations.engine import conclude
 from nodeheal.operations.steps import isolate_node, launch_gang, reboot_node, replace_node, run_diagnostics, stop_gang
-from nodeheal.ports.storage import Wait
 from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.jobs.submit_job import submit_job
 from nodeheal.services.recovery.decide_next_step import decide_next_step
@@ -171,18 +169,6 @@ def test_a_full_window_refuses_the_attempt_and_restarts_count_for_the_job() -> N
 
     assert [bool(why) for why in refused] == [False] * limit.limit + [True]
     assert it.ports.attempts.spent("job#llama", limit) == {limit.group: limit.limit}
-
-
-def test_a_wait_that_another_incident_left_is_not_taken_for_a_sent_reboot() -> None:
-    it = Incident()
-    it.isolate()
-    request = it.request()
-    it.ports.waits.save(Wait("boot", A, "old", "inc-other", NOW, boot_id="boot-1", command_id="old"))
-
-    assert conclude(request, it.ports).reason == "the reboot was not sent"
-    reboot_node(request, it.ports)
-
-    assert len(it.ports.commands.sent) == 1  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("step", [isolate_node, reboot_node, run_diagnostics, launch_gang, stop_gang])

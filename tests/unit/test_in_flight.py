@@ -1,14 +1,14 @@
 """What a release has written, and the names under which it is called, the next release reads and answers to.
 
 An execution that runs while nodeheal is upgraded keeps its own state machine and calls the new functions by their old
-names; its incident, its waits and its job are in the table as the old functions wrote them.
+names; its incident and its job are in the table as the old functions wrote them.
 
 tests/golden/in_flight holds what each release left behind. At a release, and at no other time:
 `python -m tests.unit.test_in_flight` adds its own file.
 """
 
 import json
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,9 +17,7 @@ import pytest
 
 from nodeheal import __version__
 from nodeheal.adapters.aws.items import fields_of, from_item, to_item
-from nodeheal.adapters.memory.stores import MemoryWaitStore
 from nodeheal.contract import names
-from nodeheal.contract.results import StepResult
 from nodeheal.contract.steps import DecideRequest, StepRequest
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.fleet.pool import Pool
@@ -27,7 +25,6 @@ from nodeheal.domain.jobs.job import Job, Run
 from nodeheal.domain.policy.policy import parse_policy
 from nodeheal.domain.recovery.decide import decide
 from nodeheal.domain.recovery.incident import History, Incident, TimelineEntry, Turn, read_history
-from nodeheal.ports.storage import Wait
 from nodeheal.services.recovery.decide_next_step import decide_next_step
 from stacks.functions import FUNCTIONS
 from stacks.workflows import JOB, PARENT, Workflow
@@ -44,14 +41,17 @@ KINDS: dict[str, type[object]] = {
     "incident": Incident,
     "entry": TimelineEntry,
     "node": Node,
-    "wait": Wait,
     "job": Job,
     "run": Run,
     "pool": Pool,
 }
+WAITED = "what waits is an operation; a step of 0.1 that waits through the upgrade is concluded at its deadline"
 INLINED = "a state machine of its own no longer; a workflow of 0.1 that comes to it pages, and a human restarts it"
 # Names of 0.1.0, which was never deployed to an account, and why nothing answers to them any more.
 GIVEN_UP = {
+    "wait": WAITED,
+    "wait#": WAITED,
+    "wait#k#w": WAITED,
     "#past": "history has a prefix of its own; what 0.1 kept so is still left out",
     "nodeheal-job-execution": "IAM has one name for all Regions of an account: the role's name carries the Region",
     "nodeheal-restart-workload": INLINED,
@@ -63,21 +63,9 @@ Json = dict[str, Any]
 T = TypeVar("T")
 
 
-@dataclass
-class EveryWait(MemoryWaitStore):
-    """Keeps what was ever saved."""
-
-    saved: list[Wait] = field(default_factory=list)
-
-    def save(self, wait: Wait) -> None:
-        self.saved.append(wait)
-        super().save(wait)
-
-
 def left_behind() -> Json:
     """What a recovery leaves in the table, and every name that something else knows."""
-    cluster, waits = FakeCluster(parse_policy(POLICY)), EveryWait()
-    cluster.ports = replace(cluster.ports, waits=waits)
+    cluster = FakeCluster(parse_policy(POLICY))
     cluster.reports(xid(79, node_id=BROKEN, instance_id=BROKEN))
     history = cluster.ports.incidents.history(cluster.incident_id)
     job = cluster.ports.jobs.get("llama")
@@ -87,7 +75,6 @@ def left_behind() -> Json:
         "incident": [history.incident],
         "entry": list(history.timeline),
         "node": [cluster.node()],
-        "wait": [*waits.saved],
         "job": [job],
         "run": [*runs],
         "pool": [Pool("demo")],
@@ -100,9 +87,9 @@ def left_behind() -> Json:
 
 
 def plain(value: object) -> Json:
-    """As DynamoDB keeps it; a set has no order."""
+    """As DynamoDB keeps it."""
     found: Json = json.loads(json.dumps(fields_of(value)))
-    return {name: sorted(one) if name == "outstanding" else one for name, one in found.items()}
+    return found
 
 
 def spelled() -> list[str]:
@@ -114,7 +101,7 @@ def spelled() -> list[str]:
     workflows = {Workflow(stem).deployed_name for stem in (PARENT, JOB)}
     keys = {names.node_pk("n"), names.incident_pk("i"), names.pool_pk("p"), names.faults_pk("p")}
     keys |= {names.job_pk("j"), names.run_sk(1), names.started_by("j", 1)}
-    keys |= {names.wait_pk("k", "w"), names.attempts_sk("g"), names.line_pk("l")}
+    keys |= {names.operation_pk("o"), names.operation_sk("i"), names.attempts_sk("g"), names.line_pk("l")}
     return sorted(constants | functions | workflows | keys)
 
 
@@ -152,17 +139,6 @@ def shared(found: Any, old: Any) -> Any:
     if isinstance(found, list) and isinstance(old, list) and len(found) == len(old):
         return [shared(one, other) for one, other in zip(found, old, strict=True)]
     return found
-
-
-def test_a_wait_carries_a_result_and_a_request_that_are_read(release: Json) -> None:
-    waits = read(Wait, release["items"]["wait"])
-
-    assert waits
-    for wait in waits:
-        if wait.result_json:
-            StepResult.model_validate_json(wait.result_json)
-        if wait.request_json:
-            StepRequest.model_validate_json(wait.request_json)
 
 
 def test_a_decision_that_is_on_its_way_to_its_step_is_read_by_the_step(release: Json) -> None:

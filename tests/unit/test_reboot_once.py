@@ -156,7 +156,7 @@ def test_a_node_that_ssm_does_not_know_is_told_at_once_and_costs_no_attempt() ->
     reboot_node(request, it.ports)
 
     assert (it.resumed().outcome, "knows no node" in it.resumed().reason) == (Outcome.FAILED, True)
-    assert (spent(it), it.ports.waits.waits) == (0, {})  # type: ignore[attr-defined]
+    assert (spent(it), waiting(it.ports)) == (0, [])
 
 
 def test_a_machine_that_is_gone_costs_no_attempt() -> None:

@@ -137,7 +137,7 @@ def test_what_may_not_be_stopped_is_left_running_and_costs_no_attempt(machine: d
     it.calls()
 
     assert (it.answer().outcome, why in it.answer().reason) == (Outcome.REFUSED, True)
-    assert (it.ordered, it.spent, it.ports.waits.waits) == ([], 0, {})  # type: ignore[attr-defined]
+    assert (it.ordered, it.spent, waiting(it.ports)) == ([], 0, [])
 
 
 def test_a_machine_that_is_gone_is_told_and_costs_no_attempt(it: Stopping) -> None:

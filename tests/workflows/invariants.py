@@ -268,9 +268,6 @@ def _may_run(task: GangTask, ports: Ports) -> bool:
 
 def nobody_stands_in_line(ports: Ports, policy: RecoveryPolicy) -> Iterator[str]:
     """No wait of an incident that is over stands before others. A machine that a group still owes holds nobody up."""
-    for wait in ports.waits.waits.values():  # type: ignore[attr-defined]
-        if wait.line is not None:
-            yield f"{wait.incident_id} stands in line {wait.line}"
     for operation in ports.operations.all_open():  # type: ignore[attr-defined]
         if operation.line is not None and operation.verb is not VerbName.LATE_CAPACITY:
             yield f"{operation.incident_id} stands in line {operation.line}"

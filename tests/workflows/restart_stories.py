@@ -99,7 +99,7 @@ def _goes_on_from_a_checkpoint(fuse: Fuse) -> BreakingWorld:
 def _its_search_is_throttled(fuse: Fuse) -> BreakingWorld:
     """When it was sent, and before that is on record in both places."""
     it = _goes_on_from_a_checkpoint(fuse)
-    before_call(fuse, "find_checkpoint", "waits.save", 3, _throttled)
+    before_call(fuse, "find_checkpoint", "operations.save", 3, _throttled)
     return it
 
 

@@ -261,7 +261,7 @@ STORIES = (
         "terminated, then replaced",
         _world(pool(replacement={"terminate_first": True}), spare=False, machine=TEMPLATE),
         _fault(74),
-        only=("replace_node", "wakeup.on_machine_gone", "wakeup.on_node_booted"),
+        only=("replace_node", "wakeup.machine_gone", "wakeup.on_node_booted"),
     ),
     Story("a spare is announced", _has_no_spare, _enrolls, ("Escalated",), ("enroll_node",)),
     *RESTARTS,

@@ -16,7 +16,7 @@ from nodeheal.adapters.aws.limits import DynamoAttemptLedger, DynamoPoolStore
 from nodeheal.adapters.aws.messenger import AwsMessenger, Destinations
 from nodeheal.adapters.aws.owners import SnsConfirmations
 from nodeheal.adapters.aws.ssm import SsmNodeCommands
-from nodeheal.adapters.aws.stores import DynamoIncidentStore, DynamoNodeStore, DynamoOperationStore, DynamoWaitStore
+from nodeheal.adapters.aws.stores import DynamoIncidentStore, DynamoNodeStore, DynamoOperationStore
 from nodeheal.adapters.aws.watchlist import DynamoWatchlist
 from nodeheal.adapters.aws.witnesses import AwsWitnesses
 from nodeheal.adapters.aws.workflows import StepFunctionsWorkflows
@@ -51,7 +51,6 @@ def aws_ports(
         incidents=DynamoIncidentStore(rows),
         attempts=DynamoAttemptLedger(rows, clock),
         pools=DynamoPoolStore(rows),
-        waits=DynamoWaitStore(rows),
         operations=DynamoOperationStore(rows),
         jobs=DynamoJobStore(rows),
         job_notes=DynamoJobNotes(rows),

@@ -17,14 +17,14 @@ from nodeheal.domain.operation import Operation, OperationState
 from nodeheal.domain.recovery.decision_context import Observation, observation_of
 from nodeheal.domain.recovery.incident import History, Incident, TimelineEntry, event_entry, read_history
 from nodeheal.domain.recovery.timeline_fold import Fold
-from nodeheal.ports.storage import FAULTS_LOOKED_UP, Wait
+from nodeheal.ports.storage import FAULTS_LOOKED_UP
 
 # How long what is only history is kept: a spool may bring an old event for days, an audit asks for a quarter.
 HISTORY_DAYS = 90
 # A node that nobody enrols is forgotten a week after its last word.
 UNENROLLED_SECONDS = 7 * 86_400
-# A wait outlives its deadline for the look at the deadline; DynamoDB deletes late, never early.
-WAIT_GRACE_DAYS = 2
+# An operation outlives its deadline, so that it can be concluded then. DynamoDB deletes late, never early.
+OPERATION_KEPT_DAYS = 2
 # A hundred nodes that fail together read each other's faults: what they need is one attribute, without the evidence.
 _SEEN = "seen"
 _SIGHTING = TypeAdapter(Observation)
@@ -268,9 +268,9 @@ class DynamoOperationStore:
         if operation.line is not None and operation.state is not OperationState.DELIVERED:
             values[names.INDEX_PARTITION_KEY] = names.line_pk(operation.line[0])
             values[names.INDEX_SORT_KEY] = f"{names.OPERATIONS_PREFIX}{operation.line[1]}"
-        # A job is watched for a year at most; once it has ended, nobody asks for that operation for longer than a week.
+        # The deadline of a job's watch is a year away, so an operation that has ended is kept from its end.
         ended = operation.result.finished_at if operation.result_json else operation.deadline_at
-        expires = min(ended, operation.deadline_at) + timedelta(days=WAIT_GRACE_DAYS)
+        expires = min(ended, operation.deadline_at) + timedelta(days=OPERATION_KEPT_DAYS)
         item = to_item({**values, names.TTL_ATTRIBUTE: int(expires.timestamp())})
         return self._table.put(item, *versioned(operation.version))
 
@@ -283,37 +283,3 @@ class DynamoOperationStore:
         items = self._table.query_index(names.INDEX, names.line_pk(line), prefix, kind=prefix)
         found = (from_item(Operation, item) for item in items)
         return [one for one in found if one.state is not OperationState.DELIVERED]
-
-
-class DynamoWaitStore:
-    """WaitStore."""
-
-    def __init__(self, table: Table) -> None:
-        self._table = table
-
-    def save(self, wait: Wait) -> None:
-        self._table.put(self._item(wait))
-
-    @staticmethod
-    def _item(wait: Wait) -> Item:
-        keys = {"pk": names.wait_pk(wait.kind, wait.key), "sk": names.WAIT_SK}
-        # A copy of the token under a name that DynamoDB's expressions do not reserve, for the conditions.
-        values = {**keys, **fields_of(wait), "token_of": wait.token}
-        if wait.line is not None:
-            values[names.INDEX_PARTITION_KEY] = names.line_pk(wait.line[0])
-            values[names.INDEX_SORT_KEY] = f"{names.LINE_PREFIX}{wait.line[1]}"
-        expires = wait.deadline_at + timedelta(days=WAIT_GRACE_DAYS)
-        return to_item({**values, names.TTL_ATTRIBUTE: int(expires.timestamp())})
-
-    def get(self, kind: str, key: str) -> Wait | None:
-        item = self._table.get(names.wait_pk(kind, key), names.WAIT_SK)
-        return from_item(Wait, item) if item else None
-
-    def drop(self, wait: Wait) -> Wait | None:
-        pk = names.wait_pk(wait.kind, wait.key)
-        item = self._table.delete(pk, names.WAIT_SK, "token_of = :token", {":token": wait.token})
-        return from_item(Wait, item) if item else None
-
-    def in_line(self, line: str) -> Sequence[Wait]:
-        items = self._table.query_index(names.INDEX, names.line_pk(line), names.LINE_PREFIX, kind=names.LINE_PREFIX)
-        return [from_item(Wait, item) for item in items]

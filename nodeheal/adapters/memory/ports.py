@@ -13,7 +13,6 @@ from nodeheal.adapters.memory.stores import (
     MemoryNodeStore,
     MemoryOperationStore,
     MemoryPoolStore,
-    MemoryWaitStore,
 )
 from nodeheal.adapters.memory.watch import MemoryWatchlist, MemoryWitnesses
 from nodeheal.adapters.memory.world import MemoryMessenger, MemoryNodeCommands, MemoryScheduler, MemoryWorkflows
@@ -33,7 +32,6 @@ def memory_ports(clock: Clock) -> Ports:
         incidents=incidents,
         attempts=MemoryAttemptLedger(clock),
         pools=MemoryPoolStore(),
-        waits=MemoryWaitStore(),
         operations=MemoryOperationStore(),
         jobs=jobs,
         job_notes=MemoryJobNotes(jobs),

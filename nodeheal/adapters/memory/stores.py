@@ -21,7 +21,7 @@ from nodeheal.domain.recovery.decision_context import Observation, observation_o
 from nodeheal.domain.recovery.incident import History, Incident, TimelineEntry, event_entry, read_history
 from nodeheal.domain.recovery.timeline_fold import Fold
 from nodeheal.ports.clock import Clock
-from nodeheal.ports.storage import FAULTS_LOOKED_UP, Wait
+from nodeheal.ports.storage import FAULTS_LOOKED_UP
 
 
 @dataclass
@@ -203,29 +203,6 @@ class MemoryPoolStore:
             return False
         self.pools[pool.name] = replace(pool, version=pool.version + 1)
         return True
-
-
-@dataclass
-class MemoryWaitStore:
-    """WaitStore."""
-
-    waits: dict[tuple[str, str], Wait] = field(default_factory=dict)
-
-    def save(self, wait: Wait) -> None:
-        self.waits[wait.kind, wait.key] = wait
-
-    def get(self, kind: str, key: str) -> Wait | None:
-        return self.waits.get((kind, key))
-
-    def drop(self, wait: Wait) -> Wait | None:
-        stored = self.waits.get((wait.kind, wait.key))
-        if stored is not None and stored.token == wait.token:
-            return self.waits.pop((wait.kind, wait.key))
-        return None
-
-    def in_line(self, line: str) -> Sequence[Wait]:
-        standing = ((wait.line[1], wait) for wait in self.waits.values() if wait.line and wait.line[0] == line)
-        return [wait for _, wait in sorted(standing, key=lambda pair: pair[0])]
 
 
 @dataclass

@@ -5,8 +5,8 @@ from nodeheal.contract.vocabulary import Provider
 from nodeheal.domain.fleet.machine import Launch, Machine
 from nodeheal.domain.fleet.node import Node
 from nodeheal.operations.engine import reconcile
-from nodeheal.operations.late_capacity import owed_by, report_late
-from nodeheal.operations.replace import has_taken, is_made_for, launch_failed, replacing_since, take_new_node
+from nodeheal.operations.late_capacity import is_owed, owed_by, report_late
+from nodeheal.operations.replace import has_taken, is_made_for, launch_failed, take_new_node
 from nodeheal.ports import Ports
 
 
@@ -24,7 +24,7 @@ def on_machine_booted(node: Node, ports: Ports) -> None:
     if machine is None or not machine.group:
         return
     for waiting in ports.operations.queued(group_line(machine.group)):
-        operation = take_new_node(waiting, node, ports) if is_made_for(waiting, machine, ports) else waiting
+        operation = take_new_node(waiting, node, ports) if is_made_for(waiting, machine) else waiting
         if has_taken(operation, node.node_id):
             reconcile(operation, ports)
             return
@@ -46,7 +46,5 @@ def on_group_launch(launch: Launch, ports: Ports) -> None:
 def _report_late(node: Node, machine: Machine, ports: Ports) -> None:
     """No workflow waits for it; but a human may have an incident in which it is missed."""
     for owed in owed_by(machine.group, ports):
-        since = replacing_since(owed.step, ports)
-        is_later = since is not None and machine.launched_at is not None and machine.launched_at >= since
-        if is_later and report_late(owed, node, machine.group, ports):
+        if is_owed(owed, machine) and report_late(owed, node, machine.group, ports):
             return

@@ -24,7 +24,7 @@ def claim_spare(
 ) -> Node | None:
     """A free node of the pool, claimed for the incident: if there is one, a node that is kept as a spare.
 
-    None: there is none. `but`: nodes on which the job has a rank of its own already, or will have again.
+    Returns None where no node is free. `but`: nodes on which the job has, or will have, another rank.
     """
     known = [node for node in ports.nodes.in_pool(broken.pool) if node.node_id not in but]
     free = [node for node in known if not policy.why_opted_out(node.node_id)]

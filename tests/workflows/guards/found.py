@@ -32,9 +32,9 @@ GUARDS = (
     Guard(
         "that one machine is one human's",
         new_machine._report_late,
-        "is_later and report_late(owed, node, machine.group, ports)",
+        "is_owed(owed, machine) and report_late(owed, node, machine.group, ports)",
         when.one_machine_comes_late_for_two,
-        "(is_later and report_late(owed, node, machine.group, ports), False)[1]",
+        "(is_owed(owed, machine) and report_late(owed, node, machine.group, ports), False)[1]",
     ),
     # What was lost
     Guard(

@@ -9,7 +9,7 @@ GUARDS = (
     Guard(
         "when a machine was launched",
         replace.is_made_for,
-        "machine.launched_at >= since",
+        "machine.launched_at >= record.since",
         when.an_idle_sibling_comes_up,
         "True",
     ),

@@ -26,7 +26,7 @@ GUARDS = (
     Guard(
         "which group has made a machine",
         replace.is_made_for,
-        "machine.group != group_of(operation)",
+        "machine.group != record.group",
         when.another_group_makes_a_machine,
     ),
     # Attempts

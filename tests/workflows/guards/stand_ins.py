@@ -112,7 +112,7 @@ GUARDS = (
     Guard(
         "that a group makes it",
         replace._find_new_node,
-        "group_of(operation)",
+        "record.group",
         when.somebody_launches_another_while_it_is_terminated,
         "True",
     ),

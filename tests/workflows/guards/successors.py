@@ -43,14 +43,14 @@ GUARDS = (
     Guard(
         "what a group has made, where it is looked for",
         replace._find_new_node,
-        "is_made_for(operation, machine, ports)",
+        "is_made_for(operation, machine)",
         when.an_idle_sibling_is_there,
         "True",
     ),
     Guard(
         "what a group has made, where it boots",
         new_machine.on_machine_booted,
-        "is_made_for(waiting, machine, ports)",
+        "is_made_for(waiting, machine)",
         when.an_idle_sibling_boots,
         "True",
     ),
@@ -68,7 +68,7 @@ GUARDS = (
     ),
     Guard(
         "when a late machine was launched",
-        new_machine._report_late,
+        late_capacity.is_owed,
         "machine.launched_at >= since",
         when.an_idle_sibling_comes_up_after_the_deadline,
         "True",

@@ -142,7 +142,7 @@ def its_ranks_stop_before_anybody_waits_for_it() -> list[str]:
         for name in ("task-llama-1-0", "task-llama-1-1"):
             rank_ends(it, name)
 
-    it.fuse.meanwhile["isolate_node", "waits.save"] = stop
+    it.fuse.meanwhile["isolate_node", "operations.save"] = stop
     it.reports(xid(79))
     usual = world()
     usual.reports(xid(79))
