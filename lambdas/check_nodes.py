@@ -1,4 +1,4 @@
-"""check_nodes: see nodeheal/operations/check_node.py and check_way.py."""
+"""check_nodes: see nodeheal/operations/check_node.py and network_test.py."""
 
 from lambdas.composition import policy, ports, step
 from nodeheal.contract.job_steps import JobRequest

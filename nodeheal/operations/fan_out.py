@@ -65,9 +65,7 @@ def ask(question: Operation, parts: Sequence[Operation], all_in: JobResult, worl
 
 def part_result(part: Operation, now: datetime, outcome: Outcome, reason: str) -> JobResult:
     """What a node has answered, or why it has not."""
-    request = part.request
-    assert isinstance(request, JobRequest)
-    return job_step_result(request, now, JobStep.CHECK, Next.CHECK, reason, outcome)
+    return job_step_result(part.job_request, now, JobStep.CHECK, Next.CHECK, reason, outcome)
 
 
 def unanswered(part: Operation, facts: Facts, refused: str = REFUSED) -> JobResult | None:

@@ -87,14 +87,18 @@ class Handler:
     is_half_of_step: bool = False
 
 
-def read_node(operation: Operation, ports: Ports) -> Facts:
-    """The facts of a verb that looks at its node."""
-    return Facts(ports.clock(), node=ports.nodes.get(operation.node_id))
-
-
 def read_time(operation: Operation, ports: Ports) -> Facts:
     """The facts of a verb whose answers are all in its own record."""
     return Facts(ports.clock())
+
+
+# Of an operation that no workflow waits for. It stands in a line until somebody takes it out.
+STANDS_IN_LINE = Handler(lambda operation, world: operation, lambda operation, facts: None, read_time)
+
+
+def read_node(operation: Operation, ports: Ports) -> Facts:
+    """The facts of a verb that looks at its node."""
+    return Facts(ports.clock(), node=ports.nodes.get(operation.node_id))
 
 
 def step_result(

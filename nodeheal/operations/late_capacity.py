@@ -14,7 +14,7 @@ from nodeheal.domain.fleet.machine import Machine
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.operation import Operation, VerbName, node_owner
 from nodeheal.domain.recovery.incident import History, TimelineEntry
-from nodeheal.operations.handler import Handler, read_time
+from nodeheal.operations.handler import STANDS_IN_LINE
 from nodeheal.operations.record import start_waiting, update
 from nodeheal.ports import Ports
 from nodeheal.services.notify.compose import fit_subject, heading
@@ -112,4 +112,4 @@ def _compose(history: History, new: Node, text: str, ports: Ports) -> Notificati
     )
 
 
-HANDLER = Handler(lambda operation, world: operation, lambda operation, facts: None, read_time)
+HANDLER = STANDS_IN_LINE

@@ -8,7 +8,7 @@ from datetime import timedelta
 from nodeheal.contract.names import new_nodes_line
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.operation import Operation, VerbName, node_owner
-from nodeheal.operations.handler import Handler, read_time
+from nodeheal.operations.handler import STANDS_IN_LINE
 from nodeheal.operations.record import start_waiting, update
 from nodeheal.ports import Ports
 
@@ -39,4 +39,4 @@ def leave_line(standing: Operation, ports: Ports) -> None:
     update(standing, ports, Operation.delivered)
 
 
-HANDLER = Handler(lambda operation, world: operation, lambda operation, facts: None, read_time)
+HANDLER = STANDS_IN_LINE

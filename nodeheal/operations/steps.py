@@ -5,7 +5,7 @@ from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Action
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.approval_links import Links
-from nodeheal.operations import approve, check_node, check_way, diagnose, isolate, reboot, replace, stop_start
+from nodeheal.operations import approve, check_node, diagnose, isolate, network_test, reboot, replace, stop_start
 from nodeheal.operations import await_nodes as nodes_wait
 from nodeheal.operations import freeze_evidence as evidence
 from nodeheal.operations import launch_gang as gang_launch
@@ -59,8 +59,8 @@ def watch_gang(request: JobRequest, ports: Ports) -> None:
 
 
 def check_nodes(request: JobRequest, ports: Ports, policy: RecoveryPolicy) -> None:
-    """Have the nodes of a gang prove themselves, or the ways between them. The last answer resumes the job."""
-    ask_all = check_way.ask_all if request.is_of_pairs else check_node.ask_all
+    """Have the nodes of a gang run diagnostics, or test the network between them. The last answer resumes the job."""
+    ask_all = network_test.ask_all if request.is_of_pairs else check_node.ask_all
     ask_all(request, job_of_request(request, ports), World(ports, policy))
 
 

@@ -7,7 +7,6 @@ from nodeheal.operations import (
     approve,
     await_nodes,
     check_node,
-    check_way,
     diagnose,
     fan_out,
     find_checkpoint,
@@ -17,6 +16,7 @@ from nodeheal.operations import (
     launch_gang,
     launch_job,
     look_at_directory,
+    network_test,
     new_node,
     reboot,
     replace,
@@ -49,7 +49,7 @@ HANDLERS: dict[VerbName, Handler] = {
     VerbName.LATE_CAPACITY: late_capacity.HANDLER,
     VerbName.AWAIT_NODES: await_nodes.HANDLER,
     VerbName.WATCH_GANG: watch_gang.HANDLER,
-    VerbName.CHECK_WAY: check_way.HANDLER,
+    VerbName.NETWORK_TEST: network_test.HANDLER,
     VerbName.WAIT: wait.HANDLER,
 }
 

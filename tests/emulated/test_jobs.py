@@ -98,7 +98,7 @@ def test_a_job_is_submitted_trains_is_read_and_stopped_and_leaves_nothing(
     assert f"nodeheal-run-job:{names.job_execution('digits', 1)}" in shown["execution"]
     assert "digits  RUNNING" in listed
     asked = zip(planned["placement"]["nodes"], ("serve", "connect"), strict=True)
-    ways = [ports.operations.get(node_owner(name), f"digits-1-1-ways-0-{role}") for name, role in asked]
+    ways = [ports.operations.get(node_owner(name), f"digits-1-1-network-0-{role}") for name, role in asked]
     results = [way.result for way in ways if way is not None]
     assert [result.outcome for result in results] == [Outcome.DONE, Outcome.DONE]
     assert all("messages of 1m bytes came through" in result.reason for result in results)

@@ -30,14 +30,14 @@ _VERBS_PACKAGE = "nodeheal.operations"
 _FOLLOWED_PARTS = ("_read", "_observe", "_settle")
 _OF_A_JOB = {"await_nodes": _FOLLOWED_PARTS, "watch_gang": (*_FOLLOWED_PARTS, "_hold")}
 _OF_A_NODE = ("diagnose", "find_checkpoint", "freeze_evidence", "reboot", "stop_start")
-_OF_A_GANG = ("check_node", "check_way", "fan_out", "look_at_directory")
+_OF_A_GANG = ("check_node", "network_test", "fan_out", "look_at_directory")
 _ALL = (*_OF_A_NODE, "approve", "replace", "wait")
 # Who ends operations that others have begun, of which verbs, and by which of their parts.
 _ENDS: dict[str, dict[str, tuple[str, ...]]] = {
     "answer_approval": {"approve": _FOLLOWED_PARTS},
     "decide_next_step": dict.fromkeys(_ALL, (*_FOLLOWED_PARTS, "_refresh")),
     "find_checkpoint": dict.fromkeys(("fan_out", "look_at_directory"), _FOLLOWED_PARTS),
-    "judge_checks": dict.fromkeys(("fan_out", "check_way"), _FOLLOWED_PARTS),
+    "judge_checks": dict.fromkeys(("fan_out", "network_test"), _FOLLOWED_PARTS),
     "choose_nodes": {"await_nodes": _FOLLOWED_PARTS},
     "end_incident": _OF_A_JOB,
     "end_job": {"await_nodes": _FOLLOWED_PARTS},

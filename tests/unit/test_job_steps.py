@@ -26,7 +26,7 @@ from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.jobs.attribute_failure import attribute_failure
 from nodeheal.services.jobs.choose_nodes import choose_nodes
 from nodeheal.services.jobs.end_job import end_job
-from nodeheal.services.jobs.job_steps import job_of_request, save_job, ways_or_launch
+from nodeheal.services.jobs.job_steps import job_of_request, network_test_or_launch, save_job
 from nodeheal.services.jobs.judge_checks import ROUNDS, judge_checks
 from nodeheal.services.jobs.runs import recovery_of
 from nodeheal.services.operators.operator_guardrails import pause_node, pause_pool
@@ -667,7 +667,7 @@ def test_one_node_has_no_way_to_test(ports: Ports) -> None:
     fabric = ACT.default_pool.model_copy(update={"fabric": Fabric(tests=True)})
     tested = ACT.model_copy(update={"default_pool": fabric})
 
-    alone = ways_or_launch(request(), JobStep.JUDGE, replace(job, nodes=1), "proven", ports, tested)
-    both = ways_or_launch(request(), JobStep.JUDGE, job, "proven", ports, tested)
+    alone = network_test_or_launch(request(), JobStep.JUDGE, replace(job, nodes=1), "proven", ports, tested)
+    both = network_test_or_launch(request(), JobStep.JUDGE, job, "proven", ports, tested)
 
     assert [(told.then, told.pairs) for told in (alone, both)] == [(Next.LAUNCH, False), (Next.CHECK, True)]

@@ -52,7 +52,7 @@ def ways(it: JobCluster) -> list[tuple[str, str, str | None, int]]:
 def asked(ports: Ports) -> list[Operation]:
     """What single nodes were asked about the ways between them."""
     found = ports.operations.operations.values()  # type: ignore[attr-defined]
-    return [one for one in found if one.verb is VerbName.CHECK_WAY]
+    return [one for one in found if one.verb is VerbName.NETWORK_TEST]
 
 
 def gang(it: JobCluster) -> list[str]:
@@ -213,7 +213,7 @@ def test_an_answer_that_is_not_the_asked_nodes_changes_nothing(wrong: str) -> No
         one._ways_answer = truth  # type: ignore[method-assign]
         name, order = one.ports.commands.ways[0]  # type: ignore[attr-defined]
         fact = one._fact(C if "another node" in wrong else name, "boot-9" if "boot" in wrong else order.boot_id)
-        request_id = "llama-1-9-ways-0-serve" if "nobody" in wrong else order.request_id
+        request_id = "llama-1-9-network-0-serve" if "nobody" in wrong else order.request_id
         event = DiagnosticsFinished(**fact, request_id=request_id, verdict=Verdict.OK)
         wakeup.on_diagnostics_finished(event, one.ports)
         answered.extend(one.operation_id for one in asked(one.ports) if one.is_over)

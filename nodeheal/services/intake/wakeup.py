@@ -25,7 +25,7 @@ from nodeheal.services.steps import SAVE_TRIES
 
 REASON_CHARACTERS = 300  # of a diagnosis, as people read it
 # The verbs that an answer of each kind may be for.
-_DIAGNOSED_BY = frozenset({VerbName.DIAGNOSE, VerbName.CHECK_NODE, VerbName.CHECK_WAY})
+_DIAGNOSED_BY = frozenset({VerbName.DIAGNOSE, VerbName.CHECK_NODE, VerbName.NETWORK_TEST})
 _FROZEN_BY = frozenset({VerbName.FREEZE_EVIDENCE})
 _FOUND_BY = frozenset({VerbName.FIND_CHECKPOINT, VerbName.LOOK_AT_DIRECTORY})
 _ORDER = {"PENDING": 0, "RUNNING": 1, "STOPPED": 2}

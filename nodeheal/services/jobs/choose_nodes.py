@@ -22,9 +22,9 @@ from nodeheal.services.jobs.job_steps import (
     end_of_job,
     job_of_request,
     job_result,
+    network_test_or_launch,
     save_job,
     stop_if_wanted,
-    ways_or_launch,
 )
 
 
@@ -62,7 +62,7 @@ def _chosen(request: JobRequest, job: Job, nodes: Sequence[Node], ports: Ports, 
     save_job(ports, job.job_id, summary=told, chosen_at=ports.clock())
     if not due:
         proven = "nodes are not checked (preflight level 0)" if job.preflight.level == 0 else "all passed lately"
-        ready = ways_or_launch(request, JobStep.CHOOSE, job, f"{told}; {proven}", ports, policy)
+        ready = network_test_or_launch(request, JobStep.CHOOSE, job, f"{told}; {proven}", ports, policy)
         return ready.model_copy(update={"nodes": names})
     chosen = job_result(request, JobStep.CHOOSE, Next.CHECK, f"{told}; {len(due)} of them to be checked", ports)
     return chosen.model_copy(update={"nodes": names, "deadline_seconds": job.preflight.seconds})

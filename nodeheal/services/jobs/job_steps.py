@@ -59,7 +59,7 @@ def to_launch(request: JobRequest, step: JobStep, job: Job, reason: str, ports: 
     return ready.model_copy(update={"facts": where_to_look(job)})
 
 
-def ways_or_launch(
+def network_test_or_launch(
     request: JobRequest, step: JobStep, job: Job, reason: str, ports: Ports, policy: RecoveryPolicy
 ) -> JobResult:
     """Every node is proven by itself: now the ways between them, where pool and job want that; else the launch."""

@@ -14,7 +14,7 @@ from nodeheal.domain.jobs.node_pairs import suspects
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.operations import fan_out
 from nodeheal.operations.check_node import QUESTION, answers_of, due_nodes
-from nodeheal.operations.check_way import verdicts_of
+from nodeheal.operations.network_test import verdicts_of
 from nodeheal.ports import Ports
 from nodeheal.services.intake.finding_about import finding_about
 from nodeheal.services.intake.ingest import ingest
@@ -22,11 +22,11 @@ from nodeheal.services.jobs.job_steps import (
     end_of_job,
     job_of_request,
     job_result,
+    network_test_or_launch,
     request_id_of,
     save_job,
     stop_if_wanted,
     to_launch,
-    ways_or_launch,
 )
 from nodeheal.services.steps import node_of
 
@@ -63,7 +63,7 @@ def judge_checks(request: JobRequest, ports: Ports, policy: RecoveryPolicy) -> J
     if request.is_failure:
         return job_result(request, JobStep.JUDGE, Next.ATTRIBUTE, told, ports)
     if not bad and not is_early:
-        return ways_or_launch(request, JobStep.JUDGE, job, told, ports, policy)
+        return network_test_or_launch(request, JobStep.JUDGE, job, told, ports, policy)
     return choose_others(request, told, ports)
 
 

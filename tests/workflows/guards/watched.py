@@ -160,7 +160,7 @@ GUARDS = (
     ),
     Guard(
         "that its pool wants the ways tested",
-        job_steps.ways_or_launch,
+        job_steps.network_test_or_launch,
         "not wanted",
         when.nobody_wants_the_ways_between_its_nodes_tested,
     ),

@@ -1,4 +1,4 @@
-"""CHECK_WAY: one node of a pair tests the way to the other, as its server or its client. All pairs test at once."""
+"""NETWORK_TEST: one node of a pair tests the network to the other, as server or client. All pairs test at once."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -22,7 +22,7 @@ from nodeheal.ports import Ports
 from nodeheal.services.jobs.job_steps import job_result, save_job
 from nodeheal.services.steps import node_of
 
-QUESTION = "-ways"
+QUESTION = "-network"
 _LEAST_SECONDS = 5
 _OUTCOMES = {Verdict.OK: Outcome.DONE, Verdict.FAILED: Outcome.FAILED}
 _VERDICTS = {outcome: verdict for verdict, outcome in _OUTCOMES.items()}
@@ -47,7 +47,7 @@ def plan(question: Operation, pair: Pair, role: FabricRole, nodes: Mapping[str, 
     peer = nodes[pair.serves].address if role is FabricRole.CONNECT else None
     if role is FabricRole.CONNECT and not peer:
         answer = DiagnosisAnswer(verdict=Verdict.UNKNOWN, output=f"no address of {pair.serves} is known")
-        blank = fan_out.plan_part(question, VerbName.CHECK_WAY, node.node_id, answer, suffix)
+        blank = fan_out.plan_part(question, VerbName.NETWORK_TEST, node.node_id, answer, suffix)
         return replace(blank, answer_json=answer.model_dump_json())
     order = FabricOrder(
         role=role,
@@ -59,7 +59,7 @@ def plan(question: Operation, pair: Pair, role: FabricRole, nodes: Mapping[str, 
         all_reduce=wanted.all_reduce,
         min_all_reduce_mb_per_second=0 if pair.is_shared else wanted.min_all_reduce_mb_per_second,
     )
-    return fan_out.plan_part(question, VerbName.CHECK_WAY, node.node_id, order, suffix)
+    return fan_out.plan_part(question, VerbName.NETWORK_TEST, node.node_id, order, suffix)
 
 
 def verdicts_of(request: JobRequest, ports: Ports) -> dict[Pair, PairVerdict]:
