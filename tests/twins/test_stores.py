@@ -22,7 +22,7 @@ from nodeheal.domain.errors import NotFound
 from nodeheal.domain.fleet.pool import Pool
 from nodeheal.domain.jobs.job import GangTask, Job, Run
 from nodeheal.domain.jobs.owner import Owner
-from nodeheal.domain.operation import VerbName
+from nodeheal.domain.operation import Operation, OperationState, VerbName
 from nodeheal.domain.recovery.incident import Incident, decision_entry, event_entry, incident_id_of
 from nodeheal.domain.recovery.timeline_fold import Fold
 from nodeheal.ports import Ports
@@ -31,6 +31,23 @@ from tests.workflows.walker import load
 
 REBOOTS = AttemptLimit(group=Action.REBOOT, limit=2, window_seconds=3600)
 REPLACEMENTS = AttemptLimit(group=Action.REPLACE, limit=2, window_seconds=3600)
+
+
+class KnownOperations(DynamoOperationStore):
+    """Also keeps what was saved by hand, for the worlds of tests that look for what was asked."""
+
+    def __init__(self, table: Table) -> None:
+        super().__init__(table)
+        self.operations: dict[tuple[str, str], Operation] = {}
+
+    def save(self, operation: Operation) -> bool:
+        is_saved = super().save(operation)
+        if is_saved:
+            self.operations[operation.owner, operation.operation_id] = operation
+        return is_saved
+
+    def all_open(self) -> list[Operation]:
+        return [one for one in self.operations.values() if one.state is not OperationState.DELIVERED]
 
 
 def dynamo_ports(clock: FrozenClock, region: str = "us-east-1") -> Ports:
@@ -62,7 +79,7 @@ def dynamo_ports(clock: FrozenClock, region: str = "us-east-1") -> Ports:
     return replace(
         memory_ports(clock),
         nodes=DynamoNodeStore(table),
-        operations=DynamoOperationStore(table),
+        operations=KnownOperations(table),
         incidents=DynamoIncidentStore(table),
         attempts=DynamoAttemptLedger(table, clock),
         pools=DynamoPoolStore(table),

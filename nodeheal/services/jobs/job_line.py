@@ -7,9 +7,8 @@ from datetime import datetime
 from nodeheal.contract.vocabulary import JobState
 from nodeheal.domain.humanize import counted
 from nodeheal.domain.jobs.job import Job
-from nodeheal.domain.operation import VerbName, job_owner
 from nodeheal.ports import Ports
-from nodeheal.services.jobs.job_nodes import jobs_before
+from nodeheal.services.jobs.job_nodes import jobs_before, jobs_in_line
 
 NAMED = 5
 
@@ -29,9 +28,7 @@ def stands_before(job: Job, ports: Ports) -> list[Standing]:
     if job.state is not JobState.SUBMITTED:
         return []
     has_chosen = job.chosen_at is not None and job.submitted_at is not None and job.chosen_at >= job.submitted_at
-    if has_chosen and not any(
-        one.verb is VerbName.AWAIT_NODES for one in ports.operations.open_of(job_owner(job.job_id))
-    ):
+    if has_chosen and job.job_id not in jobs_in_line(job.pool, ports):
         return []  # they are being checked
     known = (ports.jobs.get(name) for name in jobs_before(job, ports))
     return [Standing(one.job_id, one.submitted_at, one.priority, one.nodes) for one in known if one is not None]

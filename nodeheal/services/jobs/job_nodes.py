@@ -223,6 +223,11 @@ def waits_before(job: Job, ports: Ports) -> str:
 
 def jobs_before(job: Job, ports: Ports) -> list[str]:
     """The jobs that stand in the pool's line before this one, in their order."""
-    standing = ports.operations.queued(pool_line(NODES_LINE, job.pool))
-    ahead = [one.job_request.job_id for one in standing if one.line is not None and one.line[1] < place_of(job)]
-    return [name for name in dict.fromkeys(ahead) if name != job.job_id]
+    ahead = [name for name, place in jobs_in_line(job.pool, ports).items() if place < place_of(job)]
+    return [name for name in ahead if name != job.job_id]
+
+
+def jobs_in_line(pool: str, ports: Ports) -> dict[str, str]:
+    """The jobs that stand in the pool's line, in their order, each with its place."""
+    standing = ports.operations.queued(pool_line(NODES_LINE, pool))
+    return {one.job_request.job_id: one.line[1] for one in standing if one.line is not None}

@@ -24,7 +24,9 @@ def on_machine_booted(node: Node, ports: Ports) -> None:
     if machine is None or not machine.group:
         return
     for waiting in ports.operations.queued(group_line(machine.group)):
-        operation = take_new_node(waiting, node, ports) if is_made_for(waiting, machine) else waiting
+        if not is_made_for(waiting, machine):
+            continue
+        operation = take_new_node(waiting, node, ports)
         if has_taken(operation, node.node_id):
             reconcile(operation, ports)
             return
