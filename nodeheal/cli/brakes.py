@@ -14,7 +14,7 @@ from nodeheal.domain.humanize import counted
 from nodeheal.domain.policy.policy_models import LONGEST
 from nodeheal.ports import Ports
 from nodeheal.services.operators.operator_guardrails import pause_node, pause_pool, reset_breaker
-from nodeheal.services.steps import node_of
+from nodeheal.services.saving import node_of
 
 breaker = typer.Typer(no_args_is_help=True, help="A pool's breaker: open while so much fails that nothing is touched.")
 

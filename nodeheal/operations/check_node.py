@@ -21,7 +21,7 @@ from nodeheal.operations.record import send
 from nodeheal.ports import Ports
 from nodeheal.services.jobs.job_nodes import job_checks_due
 from nodeheal.services.jobs.job_steps import job_result, request_id_of, save_job
-from nodeheal.services.steps import node_of
+from nodeheal.services.saving import node_of
 
 QUESTION = "-check"
 

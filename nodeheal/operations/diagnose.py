@@ -20,7 +20,8 @@ from nodeheal.operations.handler import Facts, Handler, World, read_node, step_r
 from nodeheal.operations.record import plan_step, send, update
 from nodeheal.ports import Ports
 from nodeheal.services.recovery.spares import claim_node
-from nodeheal.services.steps import add_timeline_entry, node_of, save_node
+from nodeheal.services.saving import node_of
+from nodeheal.services.steps import add_timeline_entry, save_node
 
 FIRST_TESTS = 5
 _TEST = re.compile(r"[a-z][a-z0-9_]{0,39}")

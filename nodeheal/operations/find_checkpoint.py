@@ -22,7 +22,7 @@ from nodeheal.operations.handler import Facts, Handler, Result, World, read_time
 from nodeheal.operations.record import plan_job_step, plan_step, send
 from nodeheal.ports import Ports
 from nodeheal.services.jobs.job_steps import job_step_result, save_job
-from nodeheal.services.steps import node_of
+from nodeheal.services.saving import node_of
 
 ANSWER_SECONDS = 55  # the state machines wait 60; a node that still looks then says so itself
 

@@ -17,7 +17,8 @@ from nodeheal.domain.recovery.evidence import EvidenceAsked
 from nodeheal.operations.handler import Facts, Handler, World, read_time, step_result
 from nodeheal.operations.record import plan_step, send, update
 from nodeheal.ports import Ports
-from nodeheal.services.steps import add_timeline_entry, node_of
+from nodeheal.services.saving import node_of
+from nodeheal.services.steps import add_timeline_entry
 
 FAILURES_TOLD = 5
 _ANSWERS = {

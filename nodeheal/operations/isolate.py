@@ -5,7 +5,7 @@ from dataclasses import replace
 from nodeheal.contract.results import Isolated, Refused, StepResult
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import NodeState, Outcome, Provider, Refusal
-from nodeheal.domain.errors import NotAccepted, NotEnrolled, NotFound
+from nodeheal.domain.errors import NotEnrolled, NotFound
 from nodeheal.domain.fleet.machine import SWITCH_OFF, Owner
 from nodeheal.domain.fleet.node import Node, moved
 from nodeheal.domain.humanize import counted
@@ -31,7 +31,8 @@ from nodeheal.services.recovery.new_node_places import has_place
 from nodeheal.services.recovery.pool_size import slots_of
 from nodeheal.services.recovery.queue import in_line_before, wake_queue
 from nodeheal.services.recovery.unmanaged_tasks import stop_unmanaged_tasks
-from nodeheal.services.steps import SAVE_TRIES, add_timeline_entry, node_of, save_node
+from nodeheal.services.saving import node_of, save_changed
+from nodeheal.services.steps import add_timeline_entry, save_node
 
 DRAINED = "isolated"
 HOLDERS_TOLD = 5
@@ -137,16 +138,17 @@ def _switch_off(node: Node, placement: NodePlacement, request: StepRequest, port
     node that is off, and knows from the record by whom. Nobody can tell whose switch came first where an operator's
     falls between the look and ours: a scheduler has no conditional one.
     """
-    for _ in range(SAVE_TRIES):
-        isolated = moved(node, NodeState.ISOLATED, request.decision.reason, ports.clock())
-        marked = replace(isolated, drained_by_us=node.drained_by_us or placement.is_schedulable)
-        if ports.nodes.save(marked):
-            if marked.drained_by_us:
-                ports.scheduler_of(marked).drain(marked, placement, isolated_by=request.incident_id)
-            return
-        node = node_of(node.node_id, ports)
-        placement = ports.scheduler_of(node).placement_of(node)
-    raise NotAccepted(f"{node.node_id} is being written by others; it is isolated later")
+    seen = {node.version: placement}
+
+    def isolated(known: Node) -> Node:
+        if known.version not in seen:
+            seen[known.version] = ports.scheduler_of(known).placement_of(known)
+        after = moved(known, NodeState.ISOLATED, request.decision.reason, ports.clock())
+        return replace(after, drained_by_us=known.drained_by_us or seen[known.version].is_schedulable)
+
+    marked = save_changed(node, lambda: node_of(node.node_id, ports), ports.nodes.save, isolated, node.node_id)
+    if marked.drained_by_us:
+        ports.scheduler_of(marked).drain(marked, list(seen.values())[-1], isolated_by=request.incident_id)
 
 
 def _undo(node: Node, ports: Ports) -> None:

@@ -26,7 +26,8 @@ from nodeheal.services.jobs.job_stand_in import let_go_of_stand_ins
 from nodeheal.services.jobs.runs import current_run, is_newer_than_fault, left_of
 from nodeheal.services.jobs.start_gang import abandon, record_run, start_ranks
 from nodeheal.services.recovery.reserve_attempt import why_no_attempt
-from nodeheal.services.steps import add_timeline_entry, node_of
+from nodeheal.services.saving import node_of
+from nodeheal.services.steps import add_timeline_entry
 
 _NOT_OURS = {
     JobState.COMPLETED: "has finished",

@@ -25,7 +25,7 @@ from nodeheal.services.jobs.job_steps import (
 )
 from nodeheal.services.jobs.runs import current_run, left_of
 from nodeheal.services.jobs.start_gang import abandon, record_run, start_ranks
-from nodeheal.services.steps import node_of
+from nodeheal.services.saving import node_of
 
 
 def plan(request: JobRequest, ports: Ports) -> Operation:

@@ -17,7 +17,8 @@ from nodeheal.operations.handler import Facts, Handler, World, read_time
 from nodeheal.operations.record import send
 from nodeheal.ports import Ports
 from nodeheal.services.jobs.job_steps import job_result
-from nodeheal.services.steps import node_of, where_to_look
+from nodeheal.services.saving import node_of
+from nodeheal.services.steps import where_to_look
 
 ANSWER_SECONDS = 55  # the state machine waits 60
 _REFUSED = f"{REFUSED}; agents do that which are older than this look"

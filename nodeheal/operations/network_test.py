@@ -20,7 +20,7 @@ from nodeheal.operations.handler import Facts, Handler, World, read_time
 from nodeheal.operations.record import send, start_waiting
 from nodeheal.ports import Ports
 from nodeheal.services.jobs.job_steps import job_result, save_job
-from nodeheal.services.steps import node_of
+from nodeheal.services.saving import node_of
 
 QUESTION = "-network"
 _LEAST_SECONDS = 5

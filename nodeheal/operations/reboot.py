@@ -14,7 +14,8 @@ from nodeheal.operations.handler import Facts, Handler, World, read_node, step_r
 from nodeheal.operations.record import plan_step, send, update
 from nodeheal.ports import Ports
 from nodeheal.services.recovery.reserve_attempt import give_attempt_back, why_not_act
-from nodeheal.services.steps import add_timeline_entry, enter_state, node_of
+from nodeheal.services.saving import node_of
+from nodeheal.services.steps import add_timeline_entry, enter_state
 
 _BY_EC2 = "EC2 RebootInstances"  # EC2 gives no id that could be looked at
 # A workflow's deadline begins before the function that stores the operation, which may take so long.

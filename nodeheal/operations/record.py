@@ -10,8 +10,8 @@ from nodeheal.contract.steps import StepRequest
 from nodeheal.domain.errors import MachineRefused, NoCapacity, NotAccepted, NotFound
 from nodeheal.domain.operation import Operation, OperationState, VerbName
 from nodeheal.ports import Ports
+from nodeheal.services.saving import save_changed
 
-SAVE_TRIES = 5
 Change = Callable[[Operation], Operation]
 
 
@@ -53,14 +53,11 @@ def update(operation: Operation, ports: Ports, change: Change) -> Operation:
 
     Raises NotAccepted where others write it all the time.
     """
-    for _ in range(SAVE_TRIES):
-        changed = change(operation)
-        if changed == operation:
-            return operation
-        if ports.operations.save(changed):
-            return replace(changed, version=operation.version + 1)
-        operation = ports.operations.get(operation.owner, operation.operation_id) or operation
-    raise NotAccepted(f"{operation.operation_id} is being written by others; nothing was changed")
+
+    def read() -> Operation:
+        return ports.operations.get(operation.owner, operation.operation_id) or operation
+
+    return save_changed(operation, read, ports.operations.save, change, operation.operation_id)
 
 
 def send(operation: Operation, call: Callable[[str], str], ports: Ports) -> Operation:

@@ -34,7 +34,8 @@ from nodeheal.ports import Ports
 from nodeheal.services.jobs.runs import nodes_of_gang
 from nodeheal.services.recovery.reserve_attempt import give_attempt_back, refund_attempt, why_not_act
 from nodeheal.services.recovery.spares import claim_node, claim_spare, claimed_spare
-from nodeheal.services.steps import add_timeline_entry, clear_if_owner, enter_state, node_of, save_node
+from nodeheal.services.saving import node_of
+from nodeheal.services.steps import add_timeline_entry, clear_if_owner, enter_state, save_node
 
 _GONE = "gone"
 _machines: TypeAdapter[Machine] = TypeAdapter(Machine)

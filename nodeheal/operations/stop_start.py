@@ -20,7 +20,8 @@ from nodeheal.operations.handler import Act, Facts, Handler, World, read_node, s
 from nodeheal.operations.record import plan_step, update
 from nodeheal.ports import Ports
 from nodeheal.services.recovery.reserve_attempt import give_attempt_back, why_not_act
-from nodeheal.services.steps import add_timeline_entry, enter_state, node_of
+from nodeheal.services.saving import node_of
+from nodeheal.services.steps import add_timeline_entry, enter_state
 
 # A node's clock and ours. A machine that stops takes longer than this, so a boot before the stop is told apart.
 _CLOCKS_DIFFER = timedelta(seconds=15)

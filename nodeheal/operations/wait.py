@@ -16,7 +16,8 @@ from nodeheal.services.notify.compose_waiting import compose_waiting
 from nodeheal.services.notify.warn_job import warn_job
 from nodeheal.services.recovery.build_decision_context import is_running
 from nodeheal.services.recovery.queue import IN_LINE, place_of
-from nodeheal.services.steps import add_timeline_entry, node_of
+from nodeheal.services.saving import node_of
+from nodeheal.services.steps import add_timeline_entry
 
 NEWS = "news"  # the answer that ends a wait: who brings it has recorded elsewhere what is new
 _NEWS: Mapping[Awaited | None, str] = {

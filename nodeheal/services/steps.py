@@ -1,19 +1,18 @@
 """What every step does the same way: build its result, add timeline entries, save nodes."""
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 
 from nodeheal.contract.results import CheckpointSearch, Facts, StepResult
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import NodeState, Outcome
-from nodeheal.domain.errors import NotAccepted, NotFound
+from nodeheal.domain.errors import NotFound
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.jobs.job import Job
 from nodeheal.domain.recovery.incident import TimelineEntry
 from nodeheal.ports import Ports
-
-# A save that loses a race is read and tried again. Two writers of one node are the rule in a storm, five are not.
-SAVE_TRIES = 5
+from nodeheal.services.saving import change_node
 
 
 def result_of(
@@ -56,29 +55,14 @@ def entry_id(request: StepRequest, what: str) -> str:
     return f"{what}-{request.operation_turn:04d}"
 
 
-def node_of(node_id: str, ports: Ports) -> Node:
-    """The node. Raises NotFound with its id."""
-    node = ports.nodes.get(node_id)
-    if node is None:
-        raise NotFound(f"no node {node_id} in the table; has its agent ever reported?")
-    return node
-
-
 def save_node(ports: Ports, node: Node, **changes: object) -> Node:
     """Write changes to a node over whatever version is stored now. For fields that one writer owns."""
-    return _save_changed(ports, node, lambda current: replace(current, **changes))  # type: ignore[arg-type]
+    return change_node(node.node_id, ports, lambda current: replace(current, **changes))  # type: ignore[arg-type]
 
 
 def enter_state(ports: Ports, node: Node, state: NodeState, reason: str) -> Node:
     """Write a node's new state over whatever version is stored now."""
-    return _save_changed(ports, node, lambda current: current.entered(state, reason, ports.clock()))
-
-
-def _save_changed(ports: Ports, node: Node, change: Callable[[Node], Node]) -> Node:
-    for _ in range(SAVE_TRIES):
-        if ports.nodes.save(changed := change(node_of(node.node_id, ports))):
-            return changed
-    raise NotAccepted(f"{node.node_id} is being written by others; nothing was changed")
+    return change_node(node.node_id, ports, lambda current: current.entered(state, reason, ports.clock()))
 
 
 def clear_if_owner(
@@ -89,14 +73,15 @@ def clear_if_owner(
     The caller may have read the owner from an index that lags: a node that has another owner is not changed.
     `also` returns further changes of the same write. Raises NotAccepted when every try lost a race.
     """
-    for _ in range(SAVE_TRIES):
-        node = ports.nodes.get(node_id)
-        if node is None or any(getattr(node, name) != whose for name, whose in held.items()):
-            return
+
+    def cleared(node: Node) -> Node:
+        if any(getattr(node, name) != whose for name, whose in held.items()):
+            return node
         changes = {**dict.fromkeys(held), **also(node)}
-        if ports.nodes.save(replace(node, **changes)):  # type: ignore[arg-type]
-            return
-    raise NotAccepted(f"{node_id} is being written by others; nothing was changed")
+        return replace(node, **changes)  # type: ignore[arg-type]
+
+    with suppress(NotFound):
+        change_node(node_id, ports, cleared)
 
 
 def where_to_look(job: Job | None) -> CheckpointSearch | None:

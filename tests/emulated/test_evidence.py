@@ -25,7 +25,8 @@ from nodeheal.contract.vocabulary import Outcome, Step
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.incident import Incident
 from nodeheal.ports import Ports
-from nodeheal.services.steps import node_of, save_node
+from nodeheal.services.saving import node_of
+from nodeheal.services.steps import save_node
 from sandbox.client import NodeHandle, Sandbox
 from tests.emulated.until import until
 from tests.unit.builders import facts_of, xid

@@ -9,7 +9,8 @@ import pytest
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import NodeState
 from nodeheal.ports import Ports
-from nodeheal.services.steps import node_of, save_node
+from nodeheal.services.saving import node_of
+from nodeheal.services.steps import save_node
 from sandbox.client import NodeHandle, Sandbox
 from tests.emulated.operators import Operator, deployed, is_denied, operator
 from tests.emulated.until import until

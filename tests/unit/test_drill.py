@@ -23,7 +23,8 @@ from nodeheal.domain.recovery.incident import fingerprint
 from nodeheal.ports import Ports
 from nodeheal.ports.commands import CommandStatus
 from nodeheal.services.operators.inject_fault import drill_line, inject_fault
-from nodeheal.services.steps import node_of, save_node
+from nodeheal.services.saving import node_of
+from nodeheal.services.steps import save_node
 from tests.twins.test_world import Aws
 from tests.unit.builders import NOW, memory_ports, node, xid
 

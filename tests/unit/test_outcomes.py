@@ -16,7 +16,8 @@ from nodeheal.operations.engine import conclude
 from nodeheal.operations.steps import isolate_node, launch_gang, reboot_node, run_diagnostics, stop_gang
 from nodeheal.services.jobs.runs import may_write
 from nodeheal.services.recovery.end_incident import end_incident
-from nodeheal.services.steps import node_of, save_node
+from nodeheal.services.saving import node_of
+from nodeheal.services.steps import save_node
 from tests.unit.builders import ACT, NOW, scheduler_in, waiting, xid
 from tests.unit.test_guards import healed, lost
 from tests.unit.test_steps import A, B, C, Incident

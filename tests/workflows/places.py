@@ -16,6 +16,13 @@ FOLDERS = (HOME / "operations", HOME / "services")
 PORTS = (frozenset(field.name for field in fields(Ports)) - {"reading", "schedulers"}) | {"scheduler"}
 OF_WHOSE = ("scheduler_of", "scheduler_for")  # of a node, for a job
 IMAGINED = "replay.py"  # writes to a memory of its own
+SAVING = "services/saving.py"  # the loop: the place is where it is called
+CHANGES = {
+    "change_node": "nodes.save",
+    "change_job": "jobs.save",
+    "change_run": "jobs.save_run",
+    "change_pool": "pools.save",
+}
 COMMANDS = ("find_checkpoint", "try_way")  # ports that are one call, and make a node do something
 
 
@@ -36,7 +43,8 @@ class Place:
 @cache
 def places() -> tuple[Place, ...]:
     """All of them."""
-    files = (file for folder in FOLDERS for file in folder.rglob("*.py") if file.name != IMAGINED)
+    left_out = (HOME / SAVING, HOME / "services" / "operators" / IMAGINED)
+    files = (file for folder in FOLDERS for file in folder.rglob("*.py") if file not in left_out)
     return tuple(sorted(place for file in files for place in _places_of(file)))
 
 
@@ -44,6 +52,8 @@ def _places_of(file: Path) -> Iterator[Place]:
     tree = ast.parse(file.read_text("utf-8"))
     called = {node.func: node for node in ast.walk(tree) if isinstance(node, ast.Call)}
     for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in CHANGES:
+            yield Place(_module(file), node.lineno, node.end_lineno or node.lineno, CHANGES[node.func.id])
         if isinstance(node, ast.Attribute) and (call := _written(node)):
             whole = called.get(node, node)
             yield Place(_module(file), whole.lineno, whole.end_lineno or whole.lineno, call, is_called=node in called)
@@ -64,7 +74,8 @@ def _written(function: ast.Attribute) -> str:
 def place_called(name: str) -> Place | None:
     """The place that calls this port: the nearest caller that is a service or an operation."""
     frame = sys._getframe(1)
-    while frame is not None and not frame.f_code.co_filename.startswith(tuple(f"{folder}/" for folder in FOLDERS)):
+    folders, loop = tuple(f"{folder}/" for folder in FOLDERS), str(HOME / SAVING)
+    while frame is not None and (not frame.f_code.co_filename.startswith(folders) or frame.f_code.co_filename == loop):
         frame = frame.f_back  # type: ignore[assignment]
     return _at(_module(Path(frame.f_code.co_filename)), frame.f_lineno, name) if frame is not None else None
 

@@ -8,7 +8,8 @@ from nodeheal.domain.errors import HalfDone, NotFound
 from nodeheal.domain.fleet.enrolment import Enrolment, EnrolmentTag, Registry, provider_of
 from nodeheal.domain.fleet.node import NO_BOOT_REPORTED, Node
 from nodeheal.ports import Ports
-from nodeheal.services.steps import enter_state, node_of, save_node
+from nodeheal.services.saving import node_of
+from nodeheal.services.steps import enter_state, save_node
 
 
 class Marks(Protocol):

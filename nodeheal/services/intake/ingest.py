@@ -21,7 +21,7 @@ from nodeheal.services.intake.node_rates import Rate, rate_of
 from nodeheal.services.intake.upsert_node import enrolled_node
 from nodeheal.services.recovery.queue import IN_LINE
 from nodeheal.services.recovery.wait_for_news import bring_news
-from nodeheal.services.steps import SAVE_TRIES
+from nodeheal.services.saving import SAVE_TRIES
 
 # Whose faults are history: there is nothing to recover.
 _LIFELESS = {NodeState.RETIRED: "the node is retired", NodeState.ENROLLED: "its agent has never been heard"}

@@ -8,7 +8,6 @@ from nodeheal.contract.health_event import EVIDENCE_BYTES, HealthEvent
 from nodeheal.contract.names import INSTANCE_GONE
 from nodeheal.contract.vocabulary import JobState, NodeState, Verdict
 from nodeheal.contract.words import word
-from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.faults.catalog import find
 from nodeheal.domain.fleet.liveness import TERMINATED
 from nodeheal.domain.fleet.node import OUT_OF_SERVICE, Node, may_move, moved
@@ -18,7 +17,7 @@ from nodeheal.ports import Ports
 from nodeheal.ports.signals import Draft
 from nodeheal.services.intake.ingest import Ingested, ingest
 from nodeheal.services.jobs.runs import current_run
-from nodeheal.services.steps import SAVE_TRIES
+from nodeheal.services.saving import change_node
 
 _BOOT_ID = 64
 _UNKNOWN_AGENT = "unknown"
@@ -87,15 +86,15 @@ def _is_newest(draft: Draft, node: Node, ports: Ports) -> bool:
     """Whether nothing newer was heard of this topic; remembers it. The same version again is: it may have been lost."""
     if draft.version is None:
         return True
-    for _ in range(SAVE_TRIES):
-        newest = node.signal_versions.get(draft.topic, draft.version)
-        if newest > draft.version:
-            return False
-        heard = _with(node.signal_versions, draft.topic, draft.version)
-        if heard == node.signal_versions or ports.nodes.save(replace(node, signal_versions=heard)):
-            return True
-        node = ports.nodes.get(node.node_id) or node
-    raise NotAccepted(f"{node.node_id} is being written by others; version {draft.version} is taken later")
+    version = draft.version
+
+    def heard(known: Node) -> Node:
+        if known.signal_versions.get(draft.topic, version) > version:
+            return known
+        return replace(known, signal_versions=_with(known.signal_versions, draft.topic, version))
+
+    stored = change_node(node.node_id, ports, heard)
+    return stored.signal_versions[draft.topic] == version
 
 
 def _with(heard: Mapping[str, int], topic: str, version: int) -> dict[str, int]:
@@ -135,10 +134,9 @@ def _is_needed(node: Node, ports: Ports) -> bool:
 
 
 def _retire(node: Node, why: str, ports: Ports) -> None:
-    for _ in range(SAVE_TRIES):
-        if node.state is NodeState.RETIRED or not may_move(node.state, NodeState.RETIRED):
-            return
-        if ports.nodes.save(moved(node, NodeState.RETIRED, why, ports.clock())):
-            return
-        node = ports.nodes.get(node.node_id) or node
-    raise NotAccepted(f"{node.node_id} is being written by others; that it is gone is written later")
+    def retired(known: Node) -> Node:
+        if known.state is NodeState.RETIRED or not may_move(known.state, NodeState.RETIRED):
+            return known
+        return moved(known, NodeState.RETIRED, why, ports.clock())
+
+    change_node(node.node_id, ports, retired)

@@ -1,10 +1,11 @@
 """The world answers: an event resumes the workflow that waits for it. Late and repeated events change nothing."""
 
+from contextlib import suppress
 from dataclasses import replace
 
 from nodeheal.contract.health_event import CheckpointFound, DiagnosticsFinished, EvidenceFrozen, NodeBooted
 from nodeheal.contract.vocabulary import JobState, Verdict
-from nodeheal.domain.errors import NotAccepted
+from nodeheal.domain.errors import NotAccepted, NotFound
 from nodeheal.domain.fleet.node import BootView, ReportedDiagnosis
 from nodeheal.domain.jobs.gang import ending_text
 from nodeheal.domain.jobs.job import GangTask, Job, Run
@@ -21,7 +22,7 @@ from nodeheal.services.jobs.job_nodes import free_nodes, leave
 from nodeheal.services.jobs.job_steps import save_job
 from nodeheal.services.recovery.new_machine import on_machine_booted
 from nodeheal.services.recovery.wait_for_news import bring_news
-from nodeheal.services.steps import SAVE_TRIES
+from nodeheal.services.saving import SAVE_TRIES, change_job, change_run
 
 REASON_CHARACTERS = 300  # of a diagnosis, as people read it
 # The verbs that an answer of each kind may be for.
@@ -133,16 +134,16 @@ def tell_ends_again(job: Job, run: Run, ports: Ports) -> None:
 
 def _record(change: TaskChange, ports: Ports) -> Run | None:
     """Write the rank's new state, never an older one over a newer. None for a task of no run that is known."""
-    for _ in range(SAVE_TRIES):
-        run = ports.jobs.get_run(change.job_id, change.run)
-        task = next((t for t in run.tasks if t.placement == change.placement), None) if run else None
-        if run is None or task is None:
-            return None
+    run = ports.jobs.get_run(change.job_id, change.run)
+    if run is None or all(task.placement != change.placement for task in run.tasks):
+        return None
+
+    def advanced(stored: Run) -> Run:
+        task = next(t for t in stored.tasks if t.placement == change.placement)
         changed = _advanced(task, change, ports)
-        after = _dated(run.with_task(changed), ports)
-        if changed == task or ports.jobs.save_run(after):
-            return after
-    raise NotAccepted(f"run {change.run} of {change.job_id} is being written by others; the event is taken later")
+        return stored if changed == task else _dated(stored.with_task(changed), ports)
+
+    return change_run(run, ports, advanced)
 
 
 def _dated(run: Run, ports: Ports) -> Run:
@@ -188,26 +189,25 @@ def _tell_who_waits_for_the_end(run: Run, ports: Ports) -> None:
 
 def _settle_job(run: Run, ports: Ports) -> None:
     """When the last rank has stopped: a finished job gives its nodes back, a stopped one keeps them for its restart."""
-    for _ in range(SAVE_TRIES):
-        job = ports.jobs.get(run.job_id)
-        if job is None:
-            return
+
+    def settled(job: Job) -> Job:
         if job.is_over:
             leave(job, ports)
-            return
+            return job
         # Submitted again since: of this submission nothing has run yet, and what an older run comes to ends no job.
         if job.current_run != run.number or job.state is JobState.SUBMITTED:
             free_nodes(job, [task.node_id for task in run.tasks], ports)
-            return
+            return job
         if not run.has_ended:
-            return
-        settled = _settled(job, run)
+            return job
+        after = _settled(job, run)
         if run.has_succeeded:  # before it is written: from then on no sweep looks after what is left
-            leave(settled, ports)
+            leave(after, ports)
             reconcile_all(job_owner(run.job_id), ports)
-        if ports.jobs.save(settled):
-            return
-    raise NotAccepted(f"{run.job_id} is being written by others; the end of its run is taken later")
+        return after
+
+    with suppress(NotFound):
+        change_job(run.job_id, ports, settled)
 
 
 def _settled(job: Job, run: Run) -> Job:

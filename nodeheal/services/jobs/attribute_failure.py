@@ -35,7 +35,7 @@ from nodeheal.services.intake.finding_about import finding_about
 from nodeheal.services.intake.ingest import Ingested, ingest
 from nodeheal.services.jobs.job_steps import job_of_request, job_result, save_job, stop_if_wanted
 from nodeheal.services.jobs.runs import current_run, recovery_of
-from nodeheal.services.steps import node_of
+from nodeheal.services.saving import node_of
 
 _OPENED = (Ingested.OPENED, Ingested.JOINED)
 

@@ -6,11 +6,12 @@ from typing import Any
 
 from nodeheal.contract.job_steps import JobRequest, JobResult
 from nodeheal.contract.vocabulary import JobState, JobStep, Next, Outcome, Trouble
-from nodeheal.domain.errors import NotAccepted, NotFound, Superseded
+from nodeheal.domain.errors import NotFound, Superseded
 from nodeheal.domain.jobs.job import Job
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.ports import Ports
-from nodeheal.services.steps import SAVE_TRIES, where_to_look
+from nodeheal.services.saving import change_job
+from nodeheal.services.steps import where_to_look
 
 QUICK_SECONDS = 60
 # How long each step that waits may take. A check's time is the job's own to say.
@@ -99,13 +100,7 @@ def job_of_request(request: JobRequest, ports: Ports) -> Job:
 
 def save_job(ports: Ports, job_id: str, **changes: object) -> Job:
     """Write changes to a job over whatever version is stored now. For fields that one writer owns."""
-    for _ in range(SAVE_TRIES):
-        job = ports.jobs.get(job_id)
-        if job is None:
-            raise NotFound(f"no job {job_id} in the table")
-        if ports.jobs.save(changed := replace(job, **changes)):  # type: ignore[arg-type]
-            return replace(changed, version=job.version + 1)
-    raise NotAccepted(f"{job_id} is being written by others; nothing was changed")
+    return change_job(job_id, ports, lambda job: replace(job, **changes))  # type: ignore[arg-type]
 
 
 def job_token(request: JobRequest) -> str:

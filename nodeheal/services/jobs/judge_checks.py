@@ -28,7 +28,7 @@ from nodeheal.services.jobs.job_steps import (
     stop_if_wanted,
     to_launch,
 )
-from nodeheal.services.steps import node_of
+from nodeheal.services.saving import node_of
 
 ROUNDS = 10  # of choosing and checking, before a human looks at the pool
 FAILED, UNANSWERED, WAY = "preflight_failed", "preflight_unanswered", "preflight_way"

@@ -4,12 +4,11 @@ from dataclasses import replace
 
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Awaited, NodeState
-from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.jobs.job import GangTask, Job, Run
 from nodeheal.ports import Ports
 from nodeheal.services.jobs.start_gang import note_started
-from nodeheal.services.steps import SAVE_TRIES
+from nodeheal.services.saving import change_run
 
 
 def is_newer_than_fault(run: Run, request: StepRequest, ports: Ports) -> bool:
@@ -74,12 +73,13 @@ def await_end(run: Run, incident_id: str, ports: Ports) -> None:
     The run is written over what is stored: a task's end is recorded either before, and seen below, or after, by a
     writer who then sees the list.
     """
-    for _ in range(SAVE_TRIES):
-        stored = ports.jobs.get_run(run.job_id, run.number) or run
-        listed = replace(stored, end_awaited_by=(*stored.end_awaited_by, incident_id))
-        if incident_id in stored.end_awaited_by or ports.jobs.save_run(listed):
-            return
-    raise NotAccepted(f"run {run.number} of {run.job_id} is being written by others; it is stopped later")
+
+    def listed(stored: Run) -> Run:
+        if incident_id in stored.end_awaited_by:
+            return stored
+        return replace(stored, end_awaited_by=(*stored.end_awaited_by, incident_id))
+
+    change_run(run, ports, listed)
 
 
 def recovery_of(job: Job, run: Run, ports: Ports) -> str | None:

@@ -18,7 +18,7 @@ from nodeheal.operations.look_at_directory import ask_all, question_of, sight_of
 from nodeheal.ports import Ports
 from nodeheal.services.jobs.job_steps import end_of_job, job_token, request_id_of, save_job, stop_if_wanted
 from nodeheal.services.jobs.judge_checks import DIRECTORY, choose_others, open_incident
-from nodeheal.services.steps import node_of
+from nodeheal.services.saving import node_of
 
 AGAIN_SECONDS = 35  # before the second look: clients of NFS believe for half a minute what they have seen of a folder
 _FIRST, _SECOND = 0, 1  # the step's calls that ask; the one after the second judges, whatever was heard

@@ -13,7 +13,8 @@ from nodeheal.domain.jobs.early_end import NEVER_STARTED
 from nodeheal.domain.jobs.job import GangTask, Job, Run
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.ports import Ports
-from nodeheal.services.steps import SAVE_TRIES, node_of, save_node
+from nodeheal.services.saving import change_run, node_of
+from nodeheal.services.steps import save_node
 
 
 def record_run(job: Job, nodes: Sequence[Node], why: str, ports: Ports) -> Run:
@@ -143,10 +144,9 @@ def abandon(job: Job, number: int, ports: Ports) -> None:
 
 def _write_off(job_id: str, number: int, ports: Ports) -> None:
     """None of its ranks is started any more."""
-    for _ in range(SAVE_TRIES):
-        run = ports.jobs.get_run(job_id, number)
-        if run is None or written_off(run) == run or ports.jobs.save_run(written_off(run)):
-            return
+    run = ports.jobs.get_run(job_id, number)
+    if run is not None:
+        change_run(run, ports, written_off)
 
 
 def find_unnoted(job: Job, run: Run, ports: Ports) -> Run:
@@ -163,31 +163,30 @@ def note_started(job: Job, run: Run, ports: Ports) -> Run:
 
 
 def _as_found(job: Job, run: Run, ports: Ports, concluded: Callable[[Run], Run]) -> Run:
-    for _ in range(SAVE_TRIES):
-        stored = ports.jobs.get_run(run.job_id, run.number) or run
+    def found(stored: Run) -> Run:
         if all(task.task_id or task.has_stopped for task in stored.tasks):
             return stored
         there = ports.scheduler_for(job).find_ranks(job, stored)
-        found = [
+        tasks = [
             t if t.task_id or t.has_stopped else replace(t, task_id=there.get(t.placement, "")) for t in stored.tasks
         ]
-        known = concluded(replace(stored, tasks=tuple(found)))
-        if known == stored or ports.jobs.save_run(known):
-            return replace(known, version=stored.version + (known != stored))
-    raise NotAccepted(f"run {run.number} of {run.job_id} is being written by others; it is looked for later")
+        return concluded(replace(stored, tasks=tuple(tasks)))
+
+    return change_run(run, ports, found)
 
 
 def _note_task_id(run: Run, rank: int, task_id: str, ports: Ports) -> None:
     """Raises PlacementRefused where the run was given up while this rank was being started: it has begun all the same,
     is on record as one that may write until its end is told, and is to be stopped."""
-    for _ in range(SAVE_TRIES):
-        stored = ports.jobs.get_run(run.job_id, run.number) or run
+    given_up: list[GangTask] = []
+
+    def noted(stored: Run) -> Run:
         task = next(t for t in stored.tasks if t.rank == rank)
+        given_up[:] = [task] if task.has_stopped and task.task_id != task_id else []
         if task.task_id == task_id:
-            return
-        if not ports.jobs.save_run(stored.with_task(replace(task, task_id=task_id, status="PENDING", stop_reason=""))):
-            continue
-        if task.has_stopped:
-            raise PlacementRefused(f"run {run.number} was given up while rank {rank} on {task.node_id} was started")
-        return
-    raise NotAccepted(f"run {run.number} of {run.job_id} is being written by others")
+            return stored
+        return stored.with_task(replace(task, task_id=task_id, status="PENDING", stop_reason=""))
+
+    change_run(run, ports, noted)
+    for task in given_up:
+        raise PlacementRefused(f"run {run.number} was given up while rank {rank} on {task.node_id} was started")

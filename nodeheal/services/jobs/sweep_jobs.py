@@ -10,7 +10,6 @@ from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.operations.engine import reconcile_all
 from nodeheal.ports import Ports
 from nodeheal.services.jobs.job_nodes import call_next_job, leave, look_for_nodes
-from nodeheal.services.jobs.job_steps import save_job
 
 START_SECONDS = 60  # a workflow starts within a second of its submission
 
@@ -24,7 +23,7 @@ def sweep_jobs(pool: str, ports: Ports, policy: RecoveryPolicy) -> list[str]:
             seen_to.append(job.job_id)
         elif job.is_over:  # its workflow broke, and gave it to a human without a function
             leave(job, ports)
-            save_job(ports, job.job_id)  # anew, so that it is not on the list of the living any more
+            ports.jobs.save(job)  # anew, so that it is not on the list of the living any more
             seen_to.append(job.job_id)
         elif job.held_at is not None:
             reconcile_all(job_owner(job.job_id), ports)  # the end of a pause has told nobody

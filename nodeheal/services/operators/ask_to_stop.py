@@ -2,11 +2,10 @@
 
 from dataclasses import replace
 
-from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.jobs.job import Job
 from nodeheal.ports import Ports
 from nodeheal.services.operators.look_at_job import find_job
-from nodeheal.services.steps import SAVE_TRIES
+from nodeheal.services.saving import change_job
 
 
 def ask_to_stop(job_id: str, why: str, ports: Ports) -> Job:
@@ -14,8 +13,7 @@ def ask_to_stop(job_id: str, why: str, ports: Ports) -> Job:
 
     Whoever asks must then wake the workflow: a wish that nobody hears of is read at the next step.
     """
-    for _ in range(SAVE_TRIES):
-        job = find_job(job_id, ports)
-        if job.is_over or ports.jobs.save(replace(job, stop_wanted=job.stop_wanted or why)):
-            return job
-    raise NotAccepted(f"{job_id} is being written by others; nothing was changed: try again")
+    find_job(job_id, ports)  # raises NotFound with what there is
+    return change_job(
+        job_id, ports, lambda job: job if job.is_over else replace(job, stop_wanted=job.stop_wanted or why)
+    )

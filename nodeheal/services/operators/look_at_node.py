@@ -13,7 +13,7 @@ from nodeheal.operations.isolate import DRAINED
 from nodeheal.ports import Ports
 from nodeheal.services.operators.review_incidents import list_incidents
 from nodeheal.services.recovery.pool_size import slots_of
-from nodeheal.services.steps import node_of
+from nodeheal.services.saving import node_of
 
 HANDED_OVER_LOOKED_UP = timedelta(days=30)
 

@@ -1,16 +1,15 @@
 """Guardrails that operators set and reset: the breaker of a pool, pauses of pools and nodes."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 
 from nodeheal.contract.vocabulary import Awaited
-from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.fleet.pool import Pool
 from nodeheal.ports import Ports
 from nodeheal.services.recovery.queue import wake_all
-from nodeheal.services.steps import SAVE_TRIES, node_of, save_node
+from nodeheal.services.saving import change_pool, node_of
+from nodeheal.services.steps import save_node
 
 
 def trip_breaker(pool: str, why: str, ports: Ports, seen: Pool | None = None) -> Pool:
@@ -23,7 +22,7 @@ def trip_breaker(pool: str, why: str, ports: Ports, seen: Pool | None = None) ->
         is_reset_since = seen is not None and known.breaker_reset_at != seen.breaker_reset_at
         return known if is_reset_since else known.tripped(why, ports.clock())
 
-    return _saved(pool, ports, trip)
+    return change_pool(pool, ports, trip)
 
 
 def reset_breaker(pool: str, why: str, ports: Ports) -> int:
@@ -34,7 +33,7 @@ def reset_breaker(pool: str, why: str, ports: Ports) -> int:
     """
     was_open = ports.pools.get(pool).is_tripped
     if was_open:
-        _saved(pool, ports, lambda known: known.reset(why, ports.clock()))
+        change_pool(pool, ports, lambda known: known.reset(why, ports.clock()))
     woken = wake_all(pool, Awaited.BREAKER, ports)
     if not (was_open or woken):
         raise ValueError(f"the breaker of pool {pool} is not open")
@@ -44,19 +43,10 @@ def reset_breaker(pool: str, why: str, ports: Ports) -> int:
 def pause_pool(pool: str, seconds: int, why: str, ports: Ports) -> Pool:
     """Touch nothing in the pool for so long. 0 ends a pause; `why` is kept then, too."""
     until = ports.clock() + timedelta(seconds=seconds) if seconds else None
-    return _saved(pool, ports, lambda known: replace(known, paused_until=until, paused_why=why))
+    return change_pool(pool, ports, lambda known: replace(known, paused_until=until, paused_why=why))
 
 
 def pause_node(node_id: str, seconds: int, why: str, ports: Ports) -> Node:
     """The same for one node. Raises NotFound."""
     until = ports.clock() + timedelta(seconds=seconds) if seconds else None
     return save_node(ports, node_of(node_id, ports), paused_until=until, paused_why=why)
-
-
-def _saved(pool: str, ports: Ports, change: Callable[[Pool], Pool]) -> Pool:
-    for _ in range(SAVE_TRIES):
-        known = ports.pools.get(pool)
-        changed = change(known)
-        if changed == known or ports.pools.save(changed):
-            return changed
-    raise NotAccepted(f"pool {pool} is being written by others; nothing was changed, try again")

@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 from nodeheal.contract.vocabulary import IncidentState, NodeState
-from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.fleet.node import OUT_OF_SERVICE, Node, moved
 from nodeheal.domain.recovery.approval_links import Question
 from nodeheal.operations.approve import find_question
@@ -13,7 +12,8 @@ from nodeheal.services.jobs.job_nodes import nodes_it_has
 from nodeheal.services.operators.close_incident import write_closed
 from nodeheal.services.recovery.undo_isolation import incident_of, is_a_humans, is_left_isolated, undo_isolation
 from nodeheal.services.recovery.wait_for_news import bring_news
-from nodeheal.services.steps import SAVE_TRIES, clear_if_owner, node_of
+from nodeheal.services.saving import change_node, node_of
+from nodeheal.services.steps import clear_if_owner
 
 
 def release_node(node_id: str, why: str, ports: Ports, *, retire: bool = False) -> Node:
@@ -28,13 +28,16 @@ def release_node(node_id: str, why: str, ports: Ports, *, retire: bool = False) 
     if is_left_isolated(node, ports) and retire is (node.state is NodeState.RETIRED):
         return _finish(node, why, ports)
     _must_be_idle(node, ports)
-    for _ in range(SAVE_TRIES):
-        node = node_of(node_id, ports)
-        freed = _freed(node, why, retire, ports)  # may raise: before anything is undone
-        named = node.open_incident if is_a_humans(node, ports) else None  # what lives finds its node gone
-        if ports.nodes.save(replace(freed, open_incident=named, healthy_since=ports.clock())):
-            return _finish(node, why, ports)
-    raise NotAccepted(f"{node_id} is being written by others; it is out of service still, try again")
+    before = node
+
+    def freed(known: Node) -> Node:
+        nonlocal before
+        before, after = known, _freed(known, why, retire, ports)  # may raise: before anything is undone
+        named = known.open_incident if is_a_humans(known, ports) else None  # what lives finds its node gone
+        return replace(after, open_incident=named, healthy_since=ports.clock())
+
+    change_node(node_id, ports, freed)
+    return _finish(before, why, ports)
 
 
 def _finish(node: Node, why: str, ports: Ports) -> Node:

@@ -25,7 +25,8 @@ from nodeheal.services.recovery.pool_size import slots_of
 from nodeheal.services.recovery.queue import wake_queue
 from nodeheal.services.recovery.reserve_attempt import why_no_attempt
 from nodeheal.services.recovery.wait_for_news import bring_news, wait_for_news, waiting_for_news
-from nodeheal.services.steps import node_of, save_node
+from nodeheal.services.saving import node_of
+from nodeheal.services.steps import save_node
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.ports import Ports
 from nodeheal.services.intake.finding_about import finding_about
-from nodeheal.services.steps import node_of
+from nodeheal.services.saving import node_of
 
 
 def taken_by(request: HealthEvent, ports: Ports) -> str | None:

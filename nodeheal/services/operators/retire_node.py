@@ -9,7 +9,7 @@ from nodeheal.ports import Ports
 from nodeheal.services.intake.enroll_node import Marks, change_marks
 from nodeheal.services.operators.release_node import release_node
 from nodeheal.services.recovery.undo_isolation import is_left_isolated
-from nodeheal.services.steps import node_of
+from nodeheal.services.saving import node_of
 
 
 def retire_node(node_id: str, why: str, ports: Ports, marks: Marks) -> tuple[Node, list[str]]:

@@ -12,7 +12,7 @@ from nodeheal.domain.review.review import title_of
 from nodeheal.ports import Ports
 from nodeheal.services.operators.release_node import wake_its_workflow
 from nodeheal.services.recovery.queue import wake_queue
-from nodeheal.services.steps import SAVE_TRIES, node_of
+from nodeheal.services.saving import SAVE_TRIES, node_of
 
 WITHDRAWN = "withdrawn-by-hand"
 

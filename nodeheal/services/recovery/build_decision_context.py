@@ -19,7 +19,7 @@ from nodeheal.services.intake.hangs import seen_hanging_by
 from nodeheal.services.jobs.job_nodes import stand_ins, unproven_stand_ins
 from nodeheal.services.jobs.runs import current_run, has_rebooted_since
 from nodeheal.services.recovery.pool_size import size_of
-from nodeheal.services.steps import node_of
+from nodeheal.services.saving import node_of
 
 TIMES_USED = 5  # of the newest: what took long last year says little of today
 

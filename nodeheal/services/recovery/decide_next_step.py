@@ -19,7 +19,7 @@ from nodeheal.services.notify.compose_waiting import compose_waiting
 from nodeheal.services.notify.notify_job_owner import notify_owner_of_step
 from nodeheal.services.operators.operator_guardrails import trip_breaker
 from nodeheal.services.recovery.build_decision_context import build_decision_context
-from nodeheal.services.steps import node_of
+from nodeheal.services.saving import node_of
 
 
 def decide_next_step(request: DecideRequest, ports: Ports, policy: RecoveryPolicy) -> Decision:

@@ -7,7 +7,6 @@ from nodeheal.contract.notification import Notification
 from nodeheal.contract.results import StepResult
 from nodeheal.contract.steps import Decision, StepRequest
 from nodeheal.contract.vocabulary import Ending, IncidentState, JobState, NodeState, Outcome, Step
-from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.faults.correlation import is_dropped_by_reset
 from nodeheal.domain.faults.diagnosis import was_fault_of_job
 from nodeheal.domain.fleet.node import OUT_OF_SERVICE, Node, PastRecovery, moved
@@ -29,7 +28,8 @@ from nodeheal.services.recovery.new_node_places import free_place
 from nodeheal.services.recovery.queue import wake_for_free_slots
 from nodeheal.services.recovery.unmanaged_tasks import restart_unmanaged_tasks
 from nodeheal.services.recovery.wait_for_news import bring_news
-from nodeheal.services.steps import SAVE_TRIES, node_of, result_of
+from nodeheal.services.saving import change_node
+from nodeheal.services.steps import result_of
 
 
 def end_incident(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> StepResult:
@@ -98,22 +98,20 @@ def _let_go(
     """A node in service is free for the next incident; one that is out of service stays with this one until a human
     says so. What the incident dealt with is settled for this boot: its repeats are history, not news."""
     incident_id = history.incident.incident_id
-    for _ in range(SAVE_TRIES):
-        node = node_of(node_id, ports)
+
+    def let_go(node: Node) -> Node:
         if node.open_incident != incident_id:
             return node
         if node_id == history.incident.node_id and seen.is_isolated and not _is_no_fault(history.incident):
             node = node.with_recovery(_past(history, seen, decided, ports))
         if node_id != history.incident.node_id and not seen.is_proven:
-            after = replace(node, open_incident=None).entered(NodeState.SUSPECT, "no proof as a spare", ports.clock())
-        elif node.state in OUT_OF_SERVICE:
-            after = moved(node, NodeState.QUARANTINED, node.state_reason, ports.clock())
-        else:
-            dealt_with = _settled(node, history, seen, decided, policy)
-            after = replace(node.with_resolved_faults(dealt_with), open_incident=None)
-        if ports.nodes.save(after):
-            return after
-    raise NotAccepted(f"{node_id} is being written by others; the ending is written later")
+            return replace(node, open_incident=None).entered(NodeState.SUSPECT, "no proof as a spare", ports.clock())
+        if node.state in OUT_OF_SERVICE:
+            return moved(node, NodeState.QUARANTINED, node.state_reason, ports.clock())
+        dealt_with = _settled(node, history, seen, decided, policy)
+        return replace(node.with_resolved_faults(dealt_with), open_incident=None)
+
+    return change_node(node_id, ports, let_go)
 
 
 def _past(history: History, seen: Progress, decided: Decision, ports: Ports) -> PastRecovery:

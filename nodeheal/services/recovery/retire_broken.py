@@ -9,7 +9,8 @@ from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.guardrails import keep_machine_reason
 from nodeheal.ports import Ports
 from nodeheal.services.operators.describe_answer import why_paused
-from nodeheal.services.steps import add_timeline_entry, node_of, save_node
+from nodeheal.services.saving import node_of
+from nodeheal.services.steps import add_timeline_entry, save_node
 
 
 def retire_broken(broken_id: str, request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> str:

@@ -14,7 +14,8 @@ from nodeheal.operations.isolate import switch_on
 from nodeheal.ports import Ports
 from nodeheal.services.recovery.queue import wake_queue
 from nodeheal.services.recovery.retire_broken import retire_broken
-from nodeheal.services.steps import add_timeline_entry, node_of, result_of, save_node
+from nodeheal.services.saving import node_of
+from nodeheal.services.steps import add_timeline_entry, result_of, save_node
 
 
 def return_to_service(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> StepResult:

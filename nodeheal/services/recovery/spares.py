@@ -3,14 +3,10 @@
 from collections.abc import Collection
 from dataclasses import replace
 
-from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.ports import Ports
-from nodeheal.services.steps import (
-    SAVE_TRIES,
-    node_of,
-)
+from nodeheal.services.saving import change_node
 
 
 def claimed_spare(broken: Node, incident_id: str, ports: Ports) -> Node | None:
@@ -38,12 +34,8 @@ def claim_spare(
 
 def claim_node(node_id: str, incident_id: str, ports: Ports) -> bool:
     """Claim it for the incident, on what is stored now: no job starts there. False: somebody else has it by now."""
-    for _ in range(SAVE_TRIES):
-        node = node_of(node_id, ports)
-        if node.open_incident == incident_id:
-            return True
-        if not node.is_available(ports.clock()):
-            return False
-        if ports.nodes.save(replace(node, open_incident=incident_id)):
-            return True
-    raise NotAccepted(f"{node_id} is being written by others; it is claimed later")
+
+    def claimed(node: Node) -> Node:
+        return replace(node, open_incident=incident_id) if node.is_available(ports.clock()) else node
+
+    return change_node(node_id, ports, claimed).open_incident == incident_id

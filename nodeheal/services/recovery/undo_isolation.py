@@ -3,13 +3,13 @@
 from dataclasses import replace
 
 from nodeheal.contract.vocabulary import IncidentState, NodeState
-from nodeheal.domain.errors import NotAccepted, NotFound
+from nodeheal.domain.errors import NotFound
 from nodeheal.domain.fleet.node import OUT_OF_SERVICE, Node
 from nodeheal.domain.recovery.incident import Incident
 from nodeheal.operations.isolate import switch_on
 from nodeheal.ports import Ports
 from nodeheal.services.recovery.queue import wake_queue
-from nodeheal.services.steps import SAVE_TRIES, node_of
+from nodeheal.services.saving import change_node, node_of
 
 
 def incident_of(node: Node, ports: Ports) -> Incident | None:
@@ -41,14 +41,13 @@ def undo_isolation(node: Node, ports: Ports) -> Node:
         return node  # for another incident, since it was given back, and its slot is that one's
     ports.pools.release(node.pool, node.node_id)
     wake_queue(node.pool, ports)
-    for _ in range(SAVE_TRIES):
-        node = node_of(node.node_id, ports)
-        if not is_left_isolated(node, ports):
-            return node
-        is_off = node.drained_by_us and node.state is not NodeState.RETIRED
+
+    def let_go(known: Node) -> Node:
+        if not is_left_isolated(known, ports):
+            return known
+        is_off = known.drained_by_us and known.state is not NodeState.RETIRED
         if is_off:
-            switch_on(node, ports)
-        after = replace(node, open_incident=None, drained_by_us=node.drained_by_us and not is_off)
-        if ports.nodes.save(after):
-            return after
-    raise NotAccepted(f"{node.node_id} is being written by others; it is in service, but may take no work yet")
+            switch_on(known, ports)
+        return replace(known, open_incident=None, drained_by_us=known.drained_by_us and not is_off)
+
+    return change_node(node.node_id, ports, let_go)

@@ -9,7 +9,7 @@ from nodeheal.operations.engine import begin, signal
 from nodeheal.operations.handler import World
 from nodeheal.ports import Ports
 from nodeheal.services.recovery.queue import wake_queue
-from nodeheal.services.steps import node_of
+from nodeheal.services.saving import node_of
 
 
 def wait_for_news(request: StepRequest, ports: Ports) -> None:

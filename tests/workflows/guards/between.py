@@ -1,7 +1,7 @@
 """The guards of tests/workflows/scenarios/between.py: where each stands, and what goes wrong without it."""
 
 from nodeheal.operations import replace
-from nodeheal.services.intake import take_signal
+from nodeheal.services import saving
 from nodeheal.services.jobs import ask_for_checkpoint
 from nodeheal.services.notify import deliver_notification, warn_job
 from nodeheal.services.recovery import reserve_attempt, spares, wait_for_news
@@ -9,9 +9,7 @@ from tests.workflows.guards.guard import Guard, not_saved, taken_for_saved
 from tests.workflows.scenarios import between as when
 from tests.workflows.scenarios import limits
 
-_NOTED = "ports.incidents.append(request.incident_id, line)"
 _WARNED = "ports.incidents.append(request.incident_id, entry)"
-_HEARD = "heard == node.signal_versions or ports.nodes.save(replace(node, signal_versions=heard))"
 
 GUARDS = (
     # Before the wait is stored
@@ -56,10 +54,10 @@ GUARDS = (
     ),
     Guard(
         "that the newest word is on record",
-        take_signal._is_newest,
-        _HEARD,
+        saving.save_changed,
+        "save(changed)",
         when.something_older_is_said_while_something_newer_is_written,
-        taken_for_saved(_HEARD),
+        taken_for_saved("save(changed)"),
     ),
     # Checkpoints that are asked for
     Guard(

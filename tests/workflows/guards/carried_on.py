@@ -20,13 +20,13 @@ GUARDS = (
     Guard(
         "that it is retired already",
         take_signal._retire,
-        "node.state is NodeState.RETIRED",
+        "known.state is NodeState.RETIRED",
         when.a_machine_goes_that_was_retired_by_hand,
     ),
     Guard(
         "that it may be retired still",
         take_signal._retire,
-        "not may_move(node.state, NodeState.RETIRED)",
+        "not may_move(known.state, NodeState.RETIRED)",
         when.a_node_is_isolated_while_its_machine_goes,
     ),
     # Whose turn it is

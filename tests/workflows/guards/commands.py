@@ -1,11 +1,10 @@
 """The guards of tests/workflows/scenarios/commands.py: where each stands, and what goes wrong without it."""
 
+from nodeheal.services import saving
 from nodeheal.services.intake import enroll_node
-from nodeheal.services.operators import inject_fault, operator_guardrails
+from nodeheal.services.operators import inject_fault
 from tests.workflows.guards.guard import Guard, taken_for_saved
 from tests.workflows.scenarios import commands as when
-
-_SAVED = "changed == known or ports.pools.save(changed)"
 
 GUARDS = (
     Guard(
@@ -65,9 +64,9 @@ GUARDS = (
     ),
     Guard(
         "that a pause is on record",
-        operator_guardrails._saved,
-        _SAVED,
+        saving.save_changed,
+        "save(changed)",
         when.a_breaker_opens_while_its_pool_is_paused,
-        taken_for_saved(_SAVED),
+        taken_for_saved("save(changed)"),
     ),
 )

@@ -1,8 +1,6 @@
 """The guards of tests/workflows/scenarios/deadlines.py: where each stands, and what goes wrong without it."""
 
 _BY_EC2 = "is_sent_to_machine(wait)"
-_HAS_LEFT = "left not in ('', node.boot_id)"
-_IS_ASKED = "request.decision.awaits is Awaited.APPROVAL"
 
 GUARDS = (
     # Of a reboot

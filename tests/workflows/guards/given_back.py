@@ -7,7 +7,6 @@ from tests.workflows.guards.guard import Guard
 from tests.workflows.scenarios import given_back as when
 
 _IS_LEFT = "is_a_humans(node, ports) or (node.drained_by_us and node.open_incident is None)"
-_IS_OFF = "node.drained_by_us and node.state is not NodeState.RETIRED"
 
 GUARDS = (
     Guard(
@@ -66,27 +65,27 @@ GUARDS = (
     Guard(
         "that it was not isolated anew",
         undo_isolation.undo_isolation,
-        "not is_left_isolated(node, ports)",
+        "not is_left_isolated(known, ports)",
         when.it_is_isolated_anew_while_it_is_released,
     ),
     Guard(
         "whose drain a release undoes",
         undo_isolation.undo_isolation,
-        _IS_OFF,
+        "known.drained_by_us and known.state is not NodeState.RETIRED",
         when.it_was_drained_by_people_and_is_released,
         "True",
     ),
     Guard(
         "that who is retired takes no work",
         undo_isolation.undo_isolation,
-        "node.state is not NodeState.RETIRED",
+        "known.state is not NodeState.RETIRED",
         when.a_quarantined_node_is_retired,
         "True",
     ),
     Guard(
         "that a drain is remembered which is not undone",
         undo_isolation.undo_isolation,
-        "node.drained_by_us and (not is_off)",
+        "known.drained_by_us and (not is_off)",
         when.a_quarantined_node_is_retired,
     ),
     Guard(
@@ -106,14 +105,14 @@ GUARDS = (
     Guard(
         "whose drain an isolation remembers",
         isolate._switch_off,
-        "node.drained_by_us or placement.is_schedulable",
+        "known.drained_by_us or seen[known.version].is_schedulable",
         when.it_was_drained_by_people_and_recovers,
         "True",
     ),
     Guard(
         "that an isolation which is repeated remembers its drain",
         isolate._switch_off,
-        "node.drained_by_us",
+        "known.drained_by_us",
         when.its_isolation_is_repeated_after_its_drain,
     ),
     Guard(
@@ -139,7 +138,7 @@ GUARDS = (
     Guard(
         "that a workflow finds its node gone",
         release_node.release_node,
-        "is_a_humans(node, ports)",
+        "is_a_humans(known, ports)",
         when.one_whose_workflow_lives_is_released,
         "True",
     ),

@@ -2,6 +2,7 @@
 
 from nodeheal.domain.recovery.decision_builder import DecisionBuilder
 from nodeheal.operations import launch_gang
+from nodeheal.services import saving
 from nodeheal.services.intake import wakeup
 from nodeheal.services.jobs import ask_after_ranks, runs, start_gang, submit_job
 from tests.workflows.guards.guard import Guard, not_saved, taken_for_saved
@@ -69,10 +70,10 @@ GUARDS = (
     ),
     Guard(
         "the version of a job that ends",
-        wakeup._settle_job,
-        "ports.jobs.save(settled)",
+        saving.save_changed,
+        "save(changed)",
         when.a_job_is_written_while_it_ends,
-        taken_for_saved("ports.jobs.save(settled)"),
+        taken_for_saved("save(changed)"),
     ),
     Guard(
         "that a job that is started again is over",

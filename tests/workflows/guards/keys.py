@@ -40,7 +40,7 @@ GUARDS = (
     Guard(
         "that it is looked at again where its mark was lost",
         isolate._switch_off,
-        "ports.scheduler_of(node).placement_of(node)",
+        "ports.scheduler_of(known).placement_of(known)",
         when.people_drain_it_while_it_is_isolated,
         "placement",
     ),

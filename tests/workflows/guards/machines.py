@@ -29,7 +29,8 @@ GUARDS = (
     Guard(
         "that a new machine is free",
         spares.claim_node,
-        "not node.is_available(ports.clock())",
+        "node.is_available(ports.clock())",
         when.the_new_machine_gets_work,
+        "True",
     ),
 )

@@ -1,10 +1,9 @@
 """The guards of tests/workflows/scenarios/news.py: where each stands, and what goes wrong without it."""
 
+from nodeheal.services import saving
 from nodeheal.services.intake import hangs, heartbeats, ingest, liveness, take_signal
 from tests.workflows.guards.guard import Guard, taken_for_saved
 from tests.workflows.scenarios import news as when
-
-_RETIRES = "ports.nodes.save(moved(node, NodeState.RETIRED, why, ports.clock()))"
 
 GUARDS = (
     # Beats and silence
@@ -56,7 +55,7 @@ GUARDS = (
     Guard(
         "which word is the newest",
         take_signal._is_newest,
-        "newest > draft.version",
+        "known.signal_versions.get(draft.topic, version) > version",
         when.something_older_is_said_later,
     ),
     Guard(
@@ -87,10 +86,10 @@ GUARDS = (
     ),
     Guard(
         "the version of a node whose machine goes",
-        take_signal._retire,
-        _RETIRES,
+        saving.save_changed,
+        "save(changed)",
         when.a_node_is_written_while_its_machine_goes,
-        taken_for_saved(_RETIRES),
+        taken_for_saved("save(changed)"),
     ),
     # Hangs
     Guard(

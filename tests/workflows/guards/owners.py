@@ -70,8 +70,9 @@ GUARDS = (
     Guard(
         "that a stand-in is free",
         spares.claim_node,
-        "not node.is_available(ports.clock())",
+        "node.is_available(ports.clock())",
         when.the_stand_in_is_taken_before_it_is_tested,
+        "True",
     ),
     Guard(
         "that a stand-in has passed",

@@ -1,8 +1,8 @@
 """The guards of tests/workflows/scenarios/races.py: where each stands, and what goes wrong without it."""
 
 from nodeheal.operations import check_node
-from nodeheal.services import steps
-from nodeheal.services.intake import heartbeats, ingest, wakeup
+from nodeheal.services import saving, steps
+from nodeheal.services.intake import heartbeats, ingest
 from nodeheal.services.jobs import job_nodes, job_steps, start_gang, submit_job
 from nodeheal.services.operators import retire_node
 from nodeheal.services.recovery import queue
@@ -10,10 +10,8 @@ from tests.workflows.guards.guard import Guard, not_saved, taken_for_saved
 from tests.workflows.scenarios import races as when
 
 _OPENS = "ports.incidents.open(incident, replace(node, open_incident=incident.incident_id))"
-_RECORDED = "changed == task or ports.jobs.save_run(after)"
 _RETIRES = "ports.nodes.save(replace(retired, is_spare=False))"
 _CLAIMS = "ports.nodes.save(replace(node, claimed_by=job.job_id))"
-_WRITES_JOB = "ports.jobs.save((changed := replace(job, **changes)))"
 
 GUARDS = (
     Guard(
@@ -60,10 +58,10 @@ GUARDS = (
     ),
     Guard(
         "that changes of a job are written over what is stored now",
-        job_steps.save_job,
-        _WRITES_JOB,
+        saving.save_changed,
+        "save(changed)",
         when.a_job_is_written_while_it_is_written,
-        taken_for_saved(_WRITES_JOB),
+        taken_for_saved("save(changed)"),
     ),
     Guard(
         "which submission a step is of",
@@ -112,9 +110,9 @@ GUARDS = (
     ),
     Guard(
         "that a rank is written where it is now",
-        wakeup._record,
-        _RECORDED,
+        saving.save_changed,
+        "save(changed)",
         when.two_ranks_end_in_one_moment,
-        taken_for_saved(_RECORDED),
+        taken_for_saved("save(changed)"),
     ),
 )

@@ -1,30 +1,26 @@
 """The guards of tests/workflows/scenarios/saves.py: where each stands, and what goes wrong without it."""
 
-from nodeheal.operations import isolate
-from nodeheal.services import steps as service_steps
-from nodeheal.services.jobs import start_gang
-from nodeheal.services.operators import release_node
-from nodeheal.services.recovery import end_incident, return_to_service, undo_isolation
+from nodeheal.services import saving
+from nodeheal.services.recovery import return_to_service
 from tests.workflows.guards.guard import Guard, taken_for_saved
 from tests.workflows.scenarios import saves as when
 
-_NOTED = "ports.jobs.save_run(stored.with_task(replace(task, task_id=task_id, status='PENDING', stop_reason='')))"
 _RETURNS = "ports.nodes.save(replace(node, healthy_since=passed_at, passed_at=passed_at))"
 
 GUARDS = (
     Guard(
         "that a node is marked before it is switched off",
-        isolate._switch_off,
-        "ports.nodes.save(marked)",
+        saving.save_changed,
+        "save(changed)",
         when.a_node_is_heard_while_it_is_isolated,
-        taken_for_saved("ports.nodes.save(marked)"),
+        taken_for_saved("save(changed)"),
     ),
     Guard(
         "that changes are written over what is stored now",
-        service_steps._save_changed,
-        "ports.nodes.save(changed := change(node_of(node.node_id, ports)))",
+        saving.save_changed,
+        "save(changed)",
         when.a_node_is_heard_while_it_is_paused,
-        taken_for_saved("ports.nodes.save(changed := change(node_of(node.node_id, ports)))"),
+        taken_for_saved("save(changed)"),
     ),
     Guard(
         "that a return is written",
@@ -42,30 +38,30 @@ GUARDS = (
     ),
     Guard(
         "that a node is let go at the end",
-        end_incident._let_go,
-        "ports.nodes.save(after)",
+        saving.save_changed,
+        "save(changed)",
         when.a_node_is_heard_while_its_incident_ends,
-        taken_for_saved("ports.nodes.save(after)"),
+        taken_for_saved("save(changed)"),
     ),
     Guard(
         "that a node is freed by hand",
-        release_node.release_node,
-        "ports.nodes.save(replace(freed, open_incident=named, healthy_since=ports.clock()))",
+        saving.save_changed,
+        "save(changed)",
         when.a_node_is_heard_while_it_is_given_back,
-        taken_for_saved("ports.nodes.save(replace(freed, open_incident=named, healthy_since=ports.clock()))"),
+        taken_for_saved("save(changed)"),
     ),
     Guard(
         "that what our isolation has left is forgotten",
-        undo_isolation.undo_isolation,
-        "ports.nodes.save(after)",
+        saving.save_changed,
+        "save(changed)",
         when.a_node_is_heard_while_it_is_switched_on,
-        taken_for_saved("ports.nodes.save(after)"),
+        taken_for_saved("save(changed)"),
     ),
     Guard(
         "that a rank that was started is on record",
-        start_gang._note_task_id,
-        _NOTED,
+        saving.save_changed,
+        "save(changed)",
         when.a_rank_is_told_of_while_another_starts,
-        taken_for_saved(_NOTED),
+        taken_for_saved("save(changed)"),
     ),
 )

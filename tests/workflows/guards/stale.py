@@ -8,8 +8,6 @@ from tests.workflows.guards.guard import Guard
 from tests.workflows.scenarios import news
 from tests.workflows.scenarios import stale as when
 
-_ASKED = "known is not None and known.command_id and (known.boot_id == wait.boot_id)"
-
 GUARDS = (
     # Runs
     Guard(

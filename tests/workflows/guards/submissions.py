@@ -1,7 +1,7 @@
 """The guards of tests/workflows/scenarios/submissions.py: where each stands, and what goes wrong without it."""
 
 from nodeheal.operations import await_nodes, launch_job, watch_gang
-from nodeheal.services import steps
+from nodeheal.services import saving, steps
 from nodeheal.services.jobs import (
     attribute_failure,
     choose_nodes,
@@ -11,11 +11,8 @@ from nodeheal.services.jobs import (
     judge_checks,
     start_gang,
 )
-from nodeheal.services.operators import ask_to_stop
 from tests.workflows.guards.guard import Guard, taken_for_saved
 from tests.workflows.scenarios import submissions as when
-
-_WISH = "job.is_over or ports.jobs.save(replace(job, stop_wanted=job.stop_wanted or why))"
 
 GUARDS = (
     # Until it starts
@@ -60,10 +57,10 @@ GUARDS = (
     ),
     Guard(
         "that a wish is on record",
-        ask_to_stop.ask_to_stop,
-        _WISH,
+        saving.save_changed,
+        "save(changed)",
         when.a_job_is_written_while_a_person_stops_it,
-        taken_for_saved(_WISH),
+        taken_for_saved("save(changed)"),
     ),
     Guard(
         "that nodes were given the time to answer",
@@ -93,17 +90,17 @@ GUARDS = (
     ),
     Guard(
         "the version of a run that is given up",
-        start_gang._write_off,
-        "ports.jobs.save_run(written_off(run))",
+        saving.save_changed,
+        "save(changed)",
         when.a_run_that_is_given_up_is_written_meanwhile,
-        taken_for_saved("ports.jobs.save_run(written_off(run))"),
+        taken_for_saved("save(changed)"),
     ),
     Guard(
         "the version of a run that is asked after",
-        start_gang._as_found,
-        "ports.jobs.save_run(known)",
+        saving.save_changed,
+        "save(changed)",
         when.a_run_that_is_asked_after_is_written_meanwhile,
-        taken_for_saved("ports.jobs.save_run(known)"),
+        taken_for_saved("save(changed)"),
     ),
     Guard(
         "which ranks are looked for",

@@ -6,6 +6,7 @@ from nodeheal.adapters.memory.stores import (
     MemoryNodeStore,
     MemoryPoolStore,
 )
+from nodeheal.services import saving
 from nodeheal.services.notify import deliver_notification
 from nodeheal.services.recovery import decide_next_step, spares
 from tests.workflows.guards.guard import Guard, not_saved, taken_for_saved
@@ -13,7 +14,6 @@ from tests.workflows.scenarios import owners
 from tests.workflows.scenarios import writes as when
 
 _TURNS = "ports.incidents.advance(replace(history.incident, turn=request.turn + 1, state=state), entries)"
-_CLAIMS = "ports.nodes.save(replace(node, open_incident=incident_id))"
 
 GUARDS = (
     Guard(
@@ -82,9 +82,9 @@ GUARDS = (
     ),
     Guard(
         "the claim of a stand-in",
-        spares.claim_node,
-        _CLAIMS,
+        saving.save_changed,
+        "save(changed)",
         owners.the_stand_in_is_taken_before_it_is_tested,
-        taken_for_saved(_CLAIMS),
+        taken_for_saved("save(changed)"),
     ),
 )
