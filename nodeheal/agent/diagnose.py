@@ -89,7 +89,7 @@ def _named_first(found: Report, first: tuple[str, ...]) -> Report:
 
 
 def summary(event: DiagnosticsFinished, reason: str) -> str:
-    """What look_once reads if the event gets lost."""
+    """What the control plane reads from the command's output where the event was lost."""
     return json.dumps(
         {
             "verdict": event.verdict,

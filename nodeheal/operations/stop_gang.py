@@ -64,8 +64,8 @@ def _observe(operation: Operation, facts: GangFacts) -> StepResult | None:
     if not facts.is_final:
         return None
     seconds = operation.step.decision.deadline_seconds
-    ranks = f"not seen to stop: {where_they_are(left)}" if left else "they were not asked to stop"
-    return step_result(operation, facts.now, Outcome.TIMED_OUT, f"not all ranks run after {seconds} s: {ranks}")
+    why = f"not seen to stop: {where_they_are(left)}" if left else "they were not asked to stop"
+    return step_result(operation, facts.now, Outcome.TIMED_OUT, f"not all ranks stopped within {seconds} s: {why}")
 
 
 def is_open(operation: Operation | None) -> bool:

@@ -1,4 +1,4 @@
-"""WATCH_GANG: one wait for the gang, from run to run: until the job has ended, or nobody is bringing it back."""
+"""WATCH_GANG: wait from run to run until the job has ended, or nobody is bringing it back."""
 
 from dataclasses import dataclass
 from typing import Any

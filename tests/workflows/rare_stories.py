@@ -391,7 +391,7 @@ RARE_STORIES = (
         only=("replace_node",),
     ),
     Story("others have crashed with its slot", _others_have_crashed, _fails_then, only=("replace_node",)),
-    Story("nobody tells of its stop", _nobody_tells_of_its_stop, _fault(79), only=("reboot_node", "look_once")),
+    Story("nobody tells of its stop", _nobody_tells_of_its_stop, _fault(79), only=("reboot_node", "decide_next_step")),
     Story("EC2 is too busy to terminate it", _group_is_throttled, _fault(74), only=("replace_node",)),
     Story(
         "its group has none at first",
@@ -399,7 +399,9 @@ RARE_STORIES = (
         _fault(74),
         only=("wakeup.on_group_launch", "wakeup.on_node_booted", "replace_node"),
     ),
-    Story("its group is late", _group_is_late, _comes_late, ("Escalated",), ("look_once", "wakeup.on_node_booted")),
+    Story(
+        "its group is late", _group_is_late, _comes_late, ("Escalated",), ("decide_next_step", "wakeup.on_node_booted")
+    ),
     Story(
         "its group is late, and it was given back",
         _group_is_late,

@@ -29,6 +29,7 @@ def test_a_story_that_nothing_breaks_ends_as_it_should(story: Story) -> None:
     it, wrong = told(story)
 
     assert (it.ends, wrong) == (story.ends, [])
+    assert set(story.only) <= {made.function for made in it.fuse.made}  # what is never called is never broken
 
 
 @pytest.mark.parametrize("story", ALL, ids=str)

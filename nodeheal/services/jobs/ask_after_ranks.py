@@ -31,7 +31,7 @@ RANKS_A_RUN = 300
 SECONDS_A_RUN = 10  # for taking what was answered; the sweep has 25 left when its looks have taken longest
 # ECS shows a task for at least an hour after its end: one that was started later than that cannot be forgotten yet.
 KEPT = timedelta(hours=1)
-# A launch that broke is tried again for a quarter of an hour, and its wait says how long it may take beyond that.
+# A launch that broke is tried again for a quarter of an hour, and its operation says how long it may take beyond that.
 LAUNCH_IS_OVER = timedelta(hours=1)
 FORGOTTEN = "nobody has told of its end, and the scheduler does not know it any more"
 
