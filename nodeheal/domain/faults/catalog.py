@@ -13,7 +13,6 @@ from typing import TypeVar
 
 from nodeheal.contract.names import NEW_NODE, OPERATOR_REQUEST
 from nodeheal.contract.vocabulary import Action, Family, NextRung, Scope, Verdict
-from nodeheal.domain.verbs import VERBS
 
 _FILE = Path(__file__).with_name("catalog.csv")
 _Known = TypeVar("_Known")
@@ -40,15 +39,18 @@ class CatalogRow:
     meaning: str  # one sentence
     scope: Scope
     verdict: Verdict
-    action: Action  # the first of the ladder
     ladder: tuple[Action, ...]
     next_rung: NextRung
-    budget_group: Action | None  # which attempts the first action spends
     keep: tuple[str, ...]  # the evidence worth keeping
     products: tuple[str, ...]  # empty: all
     drivers: str  # empty: all
     why: str  # one sentence, always where sources disagree
     source: str
+
+    @property
+    def action(self) -> Action:
+        """The first of the ladder."""
+        return self.ladder[0]
 
     @property
     def key(self) -> str:
@@ -88,12 +90,8 @@ def _row(fields: dict[str, str]) -> CatalogRow:
     if empty:
         raise ValueError(f"{empty[0]} is empty")
     ladder = tuple(Action(word) for word in fields["ladder"].split())
-    action = Action(fields["action"])
-    if not ladder or ladder[0] is not action:
-        raise ValueError(f"the ladder {fields['ladder']!r} does not begin with {action}")
-    group = Action(fields["budget_group"]) if fields["budget_group"] else None
-    if group is not VERBS[action].budget_group:
-        raise ValueError(f"{action} spends attempts of {VERBS[action].budget_group}, not of {group}")
+    if not ladder:
+        raise ValueError("ladder is empty")
     return CatalogRow(
         family=Family(fields["family"]),
         code=fields["code"],
@@ -102,10 +100,8 @@ def _row(fields: dict[str, str]) -> CatalogRow:
         meaning=fields["meaning"],
         scope=Scope(fields["scope"]),
         verdict=Verdict(fields["verdict"]),
-        action=action,
         ladder=ladder,
         next_rung=NextRung(fields["next_rung"]),
-        budget_group=group,
         keep=tuple(fields["keep"].split()),
         products=tuple(fields["products"].split()),
         drivers=fields["drivers"],
