@@ -17,13 +17,7 @@ from nodeheal.simulation.world import World
 
 ROOT = Path(__file__).resolve().parents[2]
 KEPT = ROOT / "build" / "fleet"
-_SOURCES = (
-    *(
-        f"nodeheal/{part}/**/*.py"
-        for part in ("contract", "parsers", "domain", "services", "adapters/memory", "simulation")
-    ),
-    *("nodeheal/ports.py", "nodeheal/**/*.csv", "state_machines/*.json", "bench/fleet/keepers.py"),
-)
+_SOURCES = ("nodeheal/**/*.py", "nodeheal/**/*.csv", "state_machines/*.json", "bench/fleet/keepers.py")
 
 
 @dataclass(frozen=True)
