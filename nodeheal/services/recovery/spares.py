@@ -36,6 +36,8 @@ def claim_node(node_id: str, incident_id: str, ports: Ports) -> bool:
     """Claim it for the incident, on what is stored now: no job starts there. False: somebody else has it by now."""
 
     def claimed(node: Node) -> Node:
-        return replace(node, open_incident=incident_id) if node.is_available(ports.clock()) else node
+        if not node.is_available(ports.clock()):
+            return node
+        return replace(node, open_incident=incident_id)
 
     return change_node(node_id, ports, claimed).open_incident == incident_id

@@ -29,8 +29,7 @@ GUARDS = (
     Guard(
         "that a new machine is free",
         spares.claim_node,
-        "node.is_available(ports.clock())",
+        "not node.is_available(ports.clock())",
         when.the_new_machine_gets_work,
-        "True",
     ),
 )

@@ -70,9 +70,8 @@ GUARDS = (
     Guard(
         "that a stand-in is free",
         spares.claim_node,
-        "node.is_available(ports.clock())",
+        "not node.is_available(ports.clock())",
         when.the_stand_in_is_taken_before_it_is_tested,
-        "True",
     ),
     Guard(
         "that a stand-in has passed",
