@@ -138,17 +138,17 @@ def _switch_off(node: Node, placement: NodePlacement, request: StepRequest, port
     node that is off, and knows from the record by whom. Nobody can tell whose switch came first where an operator's
     falls between the look and ours: a scheduler has no conditional one.
     """
-    seen = {node.version: placement}
 
     def isolated(known: Node) -> Node:
-        if known.version not in seen:
-            seen[known.version] = ports.scheduler_of(known).placement_of(known)
+        nonlocal placement
+        if known is not node:  # written by others meanwhile, who may have drained it
+            placement = ports.scheduler_of(known).placement_of(known)
         after = moved(known, NodeState.ISOLATED, request.decision.reason, ports.clock())
-        return replace(after, drained_by_us=known.drained_by_us or seen[known.version].is_schedulable)
+        return replace(after, drained_by_us=known.drained_by_us or placement.is_schedulable)
 
     marked = save_changed(node, lambda: node_of(node.node_id, ports), ports.nodes.save, isolated, node.node_id)
     if marked.drained_by_us:
-        ports.scheduler_of(marked).drain(marked, list(seen.values())[-1], isolated_by=request.incident_id)
+        ports.scheduler_of(marked).drain(marked, placement, isolated_by=request.incident_id)
 
 
 def _undo(node: Node, ports: Ports) -> None:

@@ -75,7 +75,7 @@ def test_an_end_that_can_never_be_written_is_an_error_and_its_event_comes_again(
         on_task_change(TaskChange("llama", 1, task.task_id, task.placement, "STOPPED", 0, ""), it.ports)
     monkeypatch.setattr(it.ports.jobs, "save", lost)
 
-    with pytest.raises(NotAccepted, match="the end of its run is taken later"):
+    with pytest.raises(NotAccepted, match="llama is being written by others"):
         on_task_change(TaskChange("llama", 1, first.task_id, first.placement, "STOPPED", 0, ""), it.ports)
 
 

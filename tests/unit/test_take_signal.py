@@ -175,7 +175,7 @@ def test_a_version_that_cannot_be_written_comes_back_later() -> None:
     ports = world()
     ports.nodes.save = lambda node: False  # type: ignore[method-assign]
 
-    with pytest.raises(NotAccepted, match="version 14801 is taken later"):
+    with pytest.raises(NotAccepted, match="is being written by others"):
         take(ports, recorded("ecs_instance_disconnected"))
 
 

@@ -105,7 +105,7 @@ GUARDS = (
     Guard(
         "whose drain an isolation remembers",
         isolate._switch_off,
-        "known.drained_by_us or seen[known.version].is_schedulable",
+        "known.drained_by_us or placement.is_schedulable",
         when.it_was_drained_by_people_and_recovers,
         "True",
     ),
