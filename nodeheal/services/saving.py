@@ -1,7 +1,7 @@
 """The one loop that writes a change over what others have written meanwhile (compare and swap).
 
-Not used where a lost race changes more than one record's fields: a health event, a boot and the withdrawal of a request
-are judged anew as a whole, up to `SAVE_TRIES` times.
+A health event, a boot and the withdrawal of a request have loops of their own: after a lost race they are judged anew
+as a whole, up to `SAVE_TRIES` times.
 """
 
 from collections.abc import Callable
