@@ -13,6 +13,7 @@ from aws_cdk import aws_stepfunctions as sfn
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import Escalation
 from nodeheal.domain.review.console_links import ConsoleLinks
+from stacks.agent_release import DOCUMENT as INSTALL
 from stacks.agent_release import AgentRelease
 from stacks.alarms import Parts, build_alarms
 from stacks.approval_api import ApprovalApi
@@ -29,16 +30,8 @@ from stacks.settings import REPOSITORY, Settings
 from stacks.state import KEPT, State
 from stacks.workflows import JOB, JOB_PERMISSIONS, PARENT, PARENT_PERMISSIONS, Workflow, build_workflow
 
-DOCUMENTS = {
-    names.REBOOT_DOCUMENT: "reboot-node",
-    names.DIAGNOSTICS_DOCUMENT: "run-diagnostics",
-    names.FABRIC_DOCUMENT: "test-fabric",
-    names.EVIDENCE_DOCUMENT: "freeze-evidence",
-    names.CHECKPOINT_DOCUMENT: "checkpoint-now",
-    names.FIND_CHECKPOINT_DOCUMENT: "find-checkpoint",
-    names.INJECT_DOCUMENT: "inject-fault",
-    names.INJECT_DCGM_DOCUMENT: "inject-dcgm",
-}
+# Every command of packaging/ssm. Of its own release is what State Manager sends: agent_release.py deploys that.
+DOCUMENTS = tuple(sorted(file.stem for file in INSTALL.parent.glob("*.json") if file != INSTALL))
 EVENTS_A_BATCH = 10
 # A new fault is some six calls. At 50 ms each, as the simulation assumes, a batch of ten takes 3 s, and forty batches
 # at once take in 133 faults a second: those of 750 nodes within 6 s. A node that reports without end takes no more than
@@ -73,8 +66,8 @@ class Control:
         build_dashboard(self._stack, parts, build_alarms(self._stack, parts, state.topic))
         if settings.node_dashboard:
             build_nodes_dashboard(self._stack)
-        for name, stem in DOCUMENTS.items():
-            self._document(name, stem)
+        for stem in DOCUMENTS:
+            self._document(stem)
         self.agent_release = AgentRelease(self._stack, settings, state.node_role, self.functions["ingest"])
         self.operators = OperatorPolicy(self._stack, self._places, self._settings.task_role_arns)
 
@@ -273,12 +266,12 @@ class Control:
             recovery_arn=self.workflows[PARENT].state_machine_arn,
         )
 
-    def _document(self, name: str, stem: str) -> None:
+    def _document(self, stem: str) -> None:
         content = json.loads((REPOSITORY / "packaging" / "ssm" / f"{stem}.json").read_text(encoding="utf-8"))
         ssm.CfnDocument(
             self._stack,
             "".join(word.title() for word in stem.split("-")) + "Document",
-            name=name,
+            name=names.document(stem),
             document_type="Command",
             document_format="JSON",
             content=content,

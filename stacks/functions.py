@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-from nodeheal.contract import names
 from stacks.machine_permissions import (
     GIVE_UP_IN_GROUP,
     LAUNCH_MACHINE,
@@ -99,7 +98,7 @@ ASK_WITNESSES = (
 )
 _SEE_GUESTS = (LIST_TASKS, SEE_TASKS)
 _ASK_FOR_CHECKPOINT = send_command(
-    "ask a gang for a checkpoint, before it is stopped or on an early warning", names.CHECKPOINT_DOCUMENT
+    "ask a gang for a checkpoint, before it is stopped or on an early warning", "checkpoint-now"
 )
 
 FUNCTIONS = (
@@ -195,7 +194,7 @@ FUNCTIONS = (
     FunctionSpec(
         "reboot_node",
         (
-            *send_command("reboot a node", names.REBOOT_DOCUMENT),
+            *send_command("reboot a node", "reboot-node"),
             *SEE_MACHINES,
             REBOOT_MACHINE,
             STOP_MACHINE,
@@ -207,12 +206,12 @@ FUNCTIONS = (
     ),
     FunctionSpec(
         "run_diagnostics",
-        (*send_command("rerun diagnostics", names.DIAGNOSTICS_DOCUMENT), READ_POLICY, RESUME),
+        (*send_command("rerun diagnostics", "run-diagnostics"), READ_POLICY, RESUME),
         state=(KEEP, LIST),
     ),
     FunctionSpec(
         "freeze_evidence",
-        (*send_command("save evidence", names.EVIDENCE_DOCUMENT), SIGN_UPLOADS, READ_POLICY, RESUME),
+        (*send_command("save evidence", "freeze-evidence"), SIGN_UPLOADS, READ_POLICY, RESUME),
         state=(KEEP,),
     ),
     FunctionSpec(
@@ -235,7 +234,7 @@ FUNCTIONS = (
     FunctionSpec(
         "find_checkpoint",
         (
-            *send_command("ask where a job can go on", names.FIND_CHECKPOINT_DOCUMENT),
+            *send_command("ask where a job can go on", "find-checkpoint"),
             START_RECOVERY,
             READ_POLICY,
             RESUME,
@@ -254,7 +253,7 @@ FUNCTIONS = (
     FunctionSpec(
         "check_nodes",
         (
-            *send_command("prove the nodes of a job", names.DIAGNOSTICS_DOCUMENT, names.FABRIC_DOCUMENT),
+            *send_command("prove the nodes of a job", "run-diagnostics", "test-fabric"),
             READ_POLICY,
             RESUME,
         ),

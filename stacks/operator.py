@@ -154,8 +154,8 @@ CHANGE_MARKS = (
     ),
 )
 DRILL = (
-    *send_command("have a node pretend a fault, for a drill", names.INJECT_DOCUMENT),
-    *send_command("have a node's DCGM pretend a fault, for a drill", names.INJECT_DCGM_DOCUMENT),
+    *send_command("have a node pretend a fault, for a drill", "inject-fault"),
+    *send_command("have a node's DCGM pretend a fault, for a drill", "inject-dcgm"),
     Permission(
         "see whether the node has taken the drill; the call takes no resource", ("ssm:GetCommandInvocation",), ("*",)
     ),

@@ -198,7 +198,7 @@ def send_command(why: str, *documents: str) -> tuple[Permission, Permission]:
         Permission(
             f"{why}: with {'this document' if len(documents) == 1 else 'these documents'} only",
             action,
-            tuple(f"{SSM}:document/{document}" for document in documents),
+            tuple(f"{SSM}:document/{names.document(document)}" for document in documents),
         ),
         Permission(f"{why}: only nodes that the operator enrolled", action, MANAGED_NODES, MANAGED_BY_SSM),
     )

@@ -20,7 +20,7 @@ from stacks.signals import signals
 KEEP_WARM_EVERY = cdk.Duration.minutes(5)  # Lambda keeps an idle environment for longer than this
 SWEEP_EVERY = cdk.Duration.minutes(1)  # at most this late is a silence heard, or a lost start made up for
 RETRY_FOR = cdk.Duration.hours(2)  # every deadline of a workflow has passed by then, and it has looked for itself
-_STILL_UNDER_WAY = ["Pending", "InProgress", "Delayed"]
+_NOT_FAILED = ["Pending", "InProgress", "Delayed", "Success"]  # what a command has done, its node reports itself
 
 
 def routes(cluster_arn: str) -> tuple[Route, ...]:
@@ -66,21 +66,15 @@ def routes(cluster_arn: str) -> tuple[Route, ...]:
         ),
         Route(
             "CommandEnded",
-            "One of nodeheal's commands ended on a node",
+            "One of nodeheal's commands failed on a node",
             "wakeup",
             False,
             events.EventPattern(
                 source=["aws.ssm"],
                 detail_type=[names.SSM_INVOCATION_CHANGE],
                 detail={
-                    "document-name": [
-                        names.REBOOT_DOCUMENT,
-                        names.DIAGNOSTICS_DOCUMENT,
-                        names.EVIDENCE_DOCUMENT,
-                        names.FIND_CHECKPOINT_DOCUMENT,
-                        names.FABRIC_DOCUMENT,
-                    ],
-                    "status": [{"anything-but": _STILL_UNDER_WAY}],
+                    "document-name": [{"prefix": names.DOCUMENT_PREFIX}],
+                    "status": [{"anything-but": _NOT_FAILED}],
                 },
             ),
         ),

@@ -6,9 +6,9 @@ that id, and in the output of its command, for whoever looks there because the e
 
 from typing import Annotated, Self
 
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
-from nodeheal.contract.health_event import Frozen, Measured, UtcTime, Word
+from nodeheal.contract.health_event import Frozen, Measured, Word
 from nodeheal.contract.vocabulary import FabricRole, Verdict
 
 PORT = 47592  # fi_pingpong's own
@@ -24,10 +24,9 @@ class FabricOrder(Frozen):
     The one that serves is asked first; the other tries again until it is there, or its seconds are over.
     """
 
+    model_config = ConfigDict(extra="ignore")  # what is stored since before 0.3 has the ids of the command as well
+
     role: FabricRole
-    request_id: Annotated[str, Field(pattern=r"^[0-9A-Za-z._:/#@=+-]{1,128}$")]
-    boot_id: Annotated[str, Field(pattern=r"^[0-9A-Za-z-]{1,64}$", description="of the node that is asked")]
-    expires_at: UtcTime
     peer: Address | None = Field(default=None, description="CONNECT: the address of the node that serves")
     port: int = Field(default=PORT, ge=1024, le=65_535)
     seconds: int = Field(default=SECONDS, ge=5, le=600, description="how long a node waits for the other, and tests")
@@ -41,19 +40,16 @@ class FabricOrder(Frozen):
             raise ValueError("a peer is named by the node that connects, and by no other")
         return self
 
-    def parameters(self) -> dict[str, list[str]]:
-        """As SendCommand takes them."""
+    def parameters(self) -> dict[str, str]:
+        """As the document takes them."""
         return {
-            "Role": [self.role],
-            "RequestId": [self.request_id],
-            "BootId": [self.boot_id],
-            "ExpiresAt": [str(int(self.expires_at.timestamp()))],
-            "Peer": [self.peer or NO_PEER],
-            "Port": [str(self.port)],
-            "Seconds": [str(self.seconds)],
-            "MinMbPerSecond": [str(self.min_mb_per_second)],
-            "AllReduce": ["yes" if self.all_reduce else "no"],
-            "MinAllReduceMbPerSecond": [str(self.min_all_reduce_mb_per_second)],
+            "Role": self.role.value,
+            "Peer": self.peer or NO_PEER,
+            "Port": str(self.port),
+            "Seconds": str(self.seconds),
+            "MinMbPerSecond": str(self.min_mb_per_second),
+            "AllReduce": "yes" if self.all_reduce else "no",
+            "MinAllReduceMbPerSecond": str(self.min_all_reduce_mb_per_second),
         }
 
 

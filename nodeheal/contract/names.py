@@ -52,12 +52,7 @@ GROUP_LAUNCH_FAILED = "EC2 Instance Launch Unsuccessful"
 MACHINE_STATE_CHANGE = "EC2 Instance State-change Notification"
 
 # SSM -----------------------------------------------------------------------------------------------------------------
-REBOOT_DOCUMENT = "nodeheal-reboot-node"
-DIAGNOSTICS_DOCUMENT = "nodeheal-run-diagnostics"
-FABRIC_DOCUMENT = "nodeheal-test-fabric"
-EVIDENCE_DOCUMENT = "nodeheal-freeze-evidence"
-CHECKPOINT_DOCUMENT = "nodeheal-checkpoint-now"
-FIND_CHECKPOINT_DOCUMENT = "nodeheal-find-checkpoint"
+DOCUMENT_PREFIX = "nodeheal-"  # and the name of its file in packaging/ssm
 INJECT_DOCUMENT = "nodeheal-inject-fault"  # for drills; no function may send it
 INJECT_DCGM_DOCUMENT = "nodeheal-inject-dcgm"  # the same, in DCGM
 INSTALL_DOCUMENT = "nodeheal-install-agent"  # an administrator sends it; no function and no operator may
@@ -133,6 +128,11 @@ PROGRESS_VARIABLE = "NODEHEAL_PROGRESS_FILE"  # to be touched at every step, whe
 PROGRESS_DIR = "/run/nodeheal/progress"  # on the node, and in the container
 PROGRESS_OF_RUN = "NODEHEAL_PROGRESS_OF_RUN"  # names to the agent the file in which a run that is over shows its steps
 TRAINING_HANG = "training_hang"  # the code of a run that has shown no step for too long, in family host
+
+
+def document(stem: str) -> str:
+    """The SSM document that is deployed from packaging/ssm/<stem>.json."""
+    return f"{DOCUMENT_PREFIX}{stem}"
 
 
 def progress_file(job_id: str, run: int, limit_seconds: int) -> str:

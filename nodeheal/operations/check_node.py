@@ -12,12 +12,11 @@ from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.humanize import counted
 from nodeheal.domain.jobs.job import CheckAnswer, Job
 from nodeheal.domain.operation import Operation, VerbName
-from nodeheal.domain.recovery.evidence import Diagnosis
 from nodeheal.operations import fan_out
-from nodeheal.operations.diagnose import DiagnosisAnswer, judge, note_good_run
+from nodeheal.operations.diagnose import DiagnosisAnswer, command, judge, note_good_run
 from nodeheal.operations.fan_out import part_result, unanswered
 from nodeheal.operations.handler import Facts, Handler, World, read_node
-from nodeheal.operations.record import send
+from nodeheal.operations.record import send_command
 from nodeheal.ports import Ports
 from nodeheal.services.jobs.job_nodes import job_checks_due
 from nodeheal.services.jobs.job_steps import job_result, request_id_of, save_job
@@ -68,10 +67,10 @@ def plan(question: Operation, node: Node, job: Job, world: World) -> Operation:
 
 def _start(operation: Operation, world: World) -> Operation | JobResult:
     ports, record, deadline = world.ports, _record(operation), operation.deadline_at
-    node, wanted = node_of(operation.node_id, ports), Diagnosis(record.level, record.checks, ())
+    node = node_of(operation.node_id, ports)
     operation = replace(operation, boot_id=node.boot_id)
     try:
-        return send(operation, lambda name: ports.commands.diagnose(node, wanted, name, deadline), ports)
+        return send_command(operation, node, command(record.level, record.checks), deadline, ports)
     except NotFound as gone:
         return part_result(operation, ports.clock(), Outcome.UNKNOWN, str(gone))
 

@@ -12,13 +12,13 @@ from nodeheal.contract.health_event import DiagnosticsFinished, Frozen
 from nodeheal.contract.measures import regressions
 from nodeheal.contract.results import TESTS_NAMED, Diagnosed, StepResult
 from nodeheal.contract.steps import StepRequest
-from nodeheal.contract.vocabulary import Outcome, Verdict
+from nodeheal.contract.vocabulary import Check, Outcome, Verdict
 from nodeheal.domain.errors import NotFound
 from nodeheal.domain.operation import Operation, OperationState, VerbName, node_owner
-from nodeheal.domain.recovery.evidence import Diagnosis
 from nodeheal.operations.handler import Facts, Handler, World, read_node, step_result
-from nodeheal.operations.record import plan_step, send, update
+from nodeheal.operations.record import plan_step, send_command, update
 from nodeheal.ports import Ports
+from nodeheal.ports.commands import Command
 from nodeheal.services.recovery.spares import claim_node
 from nodeheal.services.saving import node_of
 from nodeheal.services.steps import add_timeline_entry, save_node
@@ -70,18 +70,24 @@ def _start(operation: Operation, world: World) -> Operation | StepResult:
         why = f"{node.node_id} belongs to incident {node.open_incident or 'nobody'}; its accelerators may be in use"
         return step_result(operation, now, Outcome.REFUSED, why)
     first = _failed_before(request, ports)
-    ask = Diagnosis(request.decision.diagnostics_level or 1, world.policy.pool(node.pool).checks, first)
+    level, checks = request.decision.diagnostics_level or 1, world.policy.pool(node.pool).checks
     record = _Record(tolerated_percent=world.policy.regression_percent)
     operation = replace(operation, boot_id=node.boot_id, data_json=record.model_dump_json())
     deadline = now + timedelta(seconds=request.decision.deadline_seconds)
     try:
-        operation = send(operation, lambda name: ports.commands.diagnose(node, ask, name, deadline), ports)
+        operation = send_command(operation, node, command(level, checks, first), deadline, ports)
     except NotFound as gone:
         return step_result(operation, now, Outcome.UNKNOWN, f"the diagnostics were not started: {gone}")
     again = f", {', '.join(first)} first" if first else ""
-    text = f"diagnostics at level {ask.level} ({', '.join(ask.checks)}) started on {node.node_id}{again}"
+    text = f"diagnostics at level {level} ({', '.join(checks)}) started on {node.node_id}{again}"
     add_timeline_entry(request, ports, "diagnostics-sent", text)
     return operation
+
+
+def command(level: int, checks: Sequence[Check], first: Sequence[str] = ()) -> Command:
+    """Diagnostics at this level. `first`: the tests that failed before, which are rerun first."""
+    named = {"Checks": ",".join(checks), "First": ",".join(first) or "none"}
+    return Command("run-diagnostics", {"Level": str(level), **named})
 
 
 def _failed_before(request: StepRequest, ports: Ports) -> tuple[str, ...]:

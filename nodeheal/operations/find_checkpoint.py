@@ -15,12 +15,13 @@ from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import JobStep, Next, Outcome
 from nodeheal.domain.errors import NotFound
 from nodeheal.domain.fleet.node import Node
-from nodeheal.domain.jobs.job import DirectoryLook, FoundCheckpoint, Job
+from nodeheal.domain.jobs.job import FoundCheckpoint, Job
 from nodeheal.domain.operation import Operation, VerbName, node_owner
 from nodeheal.domain.recovery.incident import TimelineEntry
 from nodeheal.operations.handler import Facts, Handler, Result, World, read_time, step_result
-from nodeheal.operations.record import plan_job_step, plan_step, send
+from nodeheal.operations.record import plan_job_step, plan_step, send_command
 from nodeheal.ports import Ports
+from nodeheal.ports.commands import Command
 from nodeheal.services.jobs.job_steps import job_step_result, save_job
 from nodeheal.services.saving import node_of
 
@@ -51,19 +52,24 @@ def _start(operation: Operation, world: World) -> Operation | Result:
     job = ports.jobs.get(_record(operation).job_id)
     if job is None or job.checkpoints is None:
         return _result(operation, ports.clock(), Outcome.DONE, "there is no checkpoint to look for")
-    look, node = _look(job, job.checkpoints), node_of(operation.node_id, ports)
+    node, file = node_of(operation.node_id, ports), _progress_file(job)
     try:
-        return send(operation, lambda name: ports.find_checkpoint(node, look, name, operation.deadline_at), ports)
+        return send_command(operation, node, command(job.checkpoints, **file), operation.deadline_at, ports)
     except NotFound as gone:
         return _result(operation, ports.clock(), Outcome.UNKNOWN, str(gone))
 
 
-def _look(job: Job, where: Checkpoints) -> DirectoryLook:
+def command(where: Checkpoints, **more: str) -> Command:
+    """Look into a job's checkpoint directory. `more`: parameters that not every look has."""
+    return Command("find-checkpoint", {"Directory": where.directory, "Format": where.format.value, **more})
+
+
+def _progress_file(job: Job) -> dict[str, str]:
     """Beside the checkpoint, the steps of the run that has ended: what it had done tells what is lost."""
     if job.hang_seconds is None or not job.current_run:
-        return DirectoryLook(where)
+        return {}
     file = progress_file(job.job_id, job.current_run, job.hang_seconds)
-    return DirectoryLook(where, file.rpartition("/")[2])
+    return {"Progress": file.rpartition("/")[2]}
 
 
 def _observe(operation: Operation, facts: Facts) -> Result | None:

@@ -1,22 +1,24 @@
 """FREEZE_EVIDENCE: a node saves what it knows of its fault before it is touched, and confirms or denies the fault."""
 
 import json
+from base64 import urlsafe_b64encode
 from dataclasses import replace
 from datetime import timedelta
 
 from nodeheal.contract.health_event import EvidenceFrozen, Frozen
 from nodeheal.contract.names import evidence_key
 from nodeheal.contract.results import EvidenceSaved, StepResult
-from nodeheal.contract.steps import StepRequest
+from nodeheal.contract.steps import Accusation, StepRequest
 from nodeheal.contract.vocabulary import Confirmation, Outcome
 from nodeheal.domain.errors import NotFound
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.operation import Operation, OperationState, VerbName, node_owner
 from nodeheal.domain.policy.policy import RecoveryPolicy
-from nodeheal.domain.recovery.evidence import EvidenceAsked
+from nodeheal.domain.recovery.evidence import Upload
 from nodeheal.operations.handler import Facts, Handler, World, read_time, step_result
-from nodeheal.operations.record import plan_step, send, update
+from nodeheal.operations.record import plan_step, send_command, update
 from nodeheal.ports import Ports
+from nodeheal.ports.commands import Command
 from nodeheal.services.saving import node_of
 from nodeheal.services.steps import add_timeline_entry
 
@@ -70,17 +72,31 @@ def _start(operation: Operation, world: World) -> Operation | StepResult:
     if policy.evidence.enabled:
         key = evidence_key(request.incident_id, operation.operation_id)
         upload = ports.sign_upload(key, policy.evidence.max_bytes, expires_at)
-    ask = EvidenceAsked(upload, policy.evidence.bug_report, accused)
     where = _Record(link=upload.link, console=upload.console_url) if upload is not None else _Record()
     operation = replace(operation, boot_id=node.boot_id, data_json=where.model_dump_json())
     try:
-        operation = send(operation, lambda name: ports.commands.collect(node, ask, name, expires_at), ports)
+        asks = command(upload, accused, with_bug_report=policy.evidence.bug_report)
+        operation = send_command(operation, node, asks, expires_at, ports)
     except NotFound as gone:
         return step_result(operation, now, Outcome.FAILED, f"nothing could be saved: {gone}")
     asked = ["saves its state first"] if policy.evidence.enabled else []
     asked += [f"is asked whether it shows {accused.about}"] if accused is not None else []
     add_timeline_entry(request, ports, "evidence-asked", f"{node.node_id} {' and '.join(asked)}, within {seconds} s")
     return operation
+
+
+def command(upload: Upload | None, accused: Accusation | None, *, with_bug_report: bool) -> Command:
+    """Without an upload nothing is saved; the node is to confirm the fault all the same."""
+    fault = accused.model_dump_json().encode() if accused is not None else b""
+    return Command(
+        "freeze-evidence",
+        {
+            "Upload": upload.ticket if upload is not None else "none",
+            "MaxBytes": str(upload.max_bytes if upload is not None else 0),
+            "BugReport": "yes" if with_bug_report else "no",
+            "Accused": urlsafe_b64encode(fault).decode().rstrip("=") or "none",
+        },
+    )
 
 
 def _why_not(node: Node | None, request: StepRequest, policy: RecoveryPolicy) -> str:

@@ -8,13 +8,14 @@ from nodeheal.contract.job_steps import JobRequest, JobResult
 from nodeheal.contract.vocabulary import JobStep, Next, Outcome
 from nodeheal.domain.errors import NotFound
 from nodeheal.domain.fleet.node import Node
-from nodeheal.domain.jobs.job import DirectoryLook, Job
+from nodeheal.domain.jobs.job import Job
 from nodeheal.domain.operation import Operation, VerbName
 from nodeheal.operations import fan_out
 from nodeheal.operations.diagnose import REFUSED
 from nodeheal.operations.fan_out import part_result, unanswered
+from nodeheal.operations.find_checkpoint import command
 from nodeheal.operations.handler import Facts, Handler, World, read_time
-from nodeheal.operations.record import send
+from nodeheal.operations.record import send_command
 from nodeheal.ports import Ports
 from nodeheal.services.jobs.job_steps import job_result
 from nodeheal.services.saving import node_of
@@ -63,10 +64,10 @@ def sight_of(question: Operation | None, node_id: str, ports: Ports) -> Sight | 
 
 def _start(operation: Operation, world: World) -> Operation | JobResult:
     ports, record = world.ports, _Record.model_validate_json(operation.data_json)
-    node, look = node_of(operation.node_id, ports), DirectoryLook(record.where, sight_after=record.after)
-    operation, deadline = replace(operation, boot_id=node.boot_id), operation.deadline_at
+    node, look = node_of(operation.node_id, ports), command(record.where, SightAfter=str(record.after))
+    operation = replace(operation, boot_id=node.boot_id)
     try:
-        return send(operation, lambda name: ports.find_checkpoint(node, look, name, deadline), ports)
+        return send_command(operation, node, look, operation.deadline_at, ports)
     except NotFound as gone:
         return part_result(operation, ports.clock(), Outcome.UNKNOWN, str(gone))
 

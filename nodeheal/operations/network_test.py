@@ -17,8 +17,9 @@ from nodeheal.operations import fan_out
 from nodeheal.operations.diagnose import DiagnosisAnswer
 from nodeheal.operations.fan_out import part_result, unanswered
 from nodeheal.operations.handler import Facts, Handler, World, read_time
-from nodeheal.operations.record import send, start_waiting
+from nodeheal.operations.record import send_command, start_waiting
 from nodeheal.ports import Ports
+from nodeheal.ports.commands import Command
 from nodeheal.services.jobs.job_steps import job_result, save_job
 from nodeheal.services.saving import node_of
 
@@ -51,9 +52,6 @@ def plan(question: Operation, pair: Pair, role: FabricRole, nodes: Mapping[str, 
         return replace(blank, answer_json=answer.model_dump_json())
     order = FabricOrder(
         role=role,
-        request_id=f"{question.operation_id}{suffix}",
-        boot_id=node.boot_id,
-        expires_at=question.deadline_at,
         peer=peer,
         min_mb_per_second=0 if pair.is_shared else wanted.min_mb_per_second,
         all_reduce=wanted.all_reduce,
@@ -96,13 +94,9 @@ def _start(operation: Operation, world: World) -> Operation | JobResult:
         return start_waiting(operation, ports)
     order = FabricOrder.model_validate_json(operation.data_json)
     seconds = max(_LEAST_SECONDS, min(SECONDS, int((operation.deadline_at - ports.clock()).total_seconds())))
-    known = {"boot_id": node.boot_id, "expires_at": operation.deadline_at, "seconds": seconds}
-
-    def call(name: str) -> str:
-        return ports.try_way(node, order.model_copy(update={**known, "request_id": name}))
-
+    command = Command("test-fabric", order.model_copy(update={"seconds": seconds}).parameters())
     try:
-        return send(operation, call, ports)
+        return send_command(operation, node, command, operation.deadline_at, ports)
     except NotFound as gone:
         return part_result(operation, ports.clock(), Outcome.UNKNOWN, str(gone))
 

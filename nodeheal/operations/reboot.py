@@ -13,6 +13,7 @@ from nodeheal.domain.operation import Operation, OperationState, VerbName, node_
 from nodeheal.operations.handler import Facts, Handler, World, read_node, step_result
 from nodeheal.operations.record import plan_step, send, update
 from nodeheal.ports import Ports
+from nodeheal.ports.commands import Command
 from nodeheal.services.recovery.reserve_attempt import give_attempt_back, why_not_act
 from nodeheal.services.saving import node_of
 from nodeheal.services.steps import add_timeline_entry, enter_state
@@ -64,7 +65,7 @@ def _start(operation: Operation, world: World) -> Operation | StepResult:
 
 def _send(node: Node, operation: Operation, ports: Ports) -> str:
     if node.provider is Provider.hybrid:
-        return ports.commands.reboot(node, expires_at=operation.deadline_at)
+        return ports.commands.send(node, Command("reboot-node"), operation.deadline_at)
     # EC2 knows nothing of boots: asked twice, it reboots twice. The record is what keeps that from happening.
     ports.machines.power(node.instance_id, Power.REBOOT)
     return _BY_EC2

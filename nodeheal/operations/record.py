@@ -2,14 +2,16 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from uuid import uuid4
 
 from nodeheal.contract.job_steps import JobRequest
 from nodeheal.contract.steps import StepRequest
 from nodeheal.domain.errors import MachineRefused, NoCapacity, NotAccepted, NotFound
+from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.operation import Operation, OperationState, VerbName
 from nodeheal.ports import Ports
+from nodeheal.ports.commands import Command
 from nodeheal.services.saving import save_changed
 
 Change = Callable[[Operation], Operation]
@@ -79,6 +81,16 @@ def send(operation: Operation, call: Callable[[str], str], ports: Ports) -> Oper
         update(sending, ports, lambda one: replace(one, state=OperationState.PLANNED))
         raise
     return update(sending, ports, lambda one: _sent(one, reference))
+
+
+def send_command(operation: Operation, node: Node, command: Command, expires_at: datetime, ports: Ports) -> Operation:
+    """Send a command to the node, once, as `send` does. The node answers under the operation's request id."""
+
+    def call(request_id: str) -> str:
+        named = Command(command.document, {"RequestId": request_id, **command.parameters})
+        return ports.commands.send(node, named, expires_at)
+
+    return send(operation, call, ports)
 
 
 def mark_sending(operation: Operation, ports: Ports) -> Operation:

@@ -13,7 +13,7 @@ from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.jobs.job import Job
 from nodeheal.domain.review.console_links import NO_LINKS, ConsoleLinks
 from nodeheal.ports.clock import Clock
-from nodeheal.ports.commands import FindCheckpoint, NodeCommands, SignUpload, TryWay
+from nodeheal.ports.commands import NodeCommands, SignUpload
 from nodeheal.ports.compute import EnrolmentTags, Machines, Workflows
 from nodeheal.ports.liveness import Heartbeats, Witnesses
 from nodeheal.ports.messaging import HasConfirmed, Messenger
@@ -51,8 +51,6 @@ class Ports:
     enrolment_tags: EnrolmentTags
     witnesses: Witnesses
     sign_upload: SignUpload
-    find_checkpoint: FindCheckpoint
-    try_way: TryWay
     has_confirmed: HasConfirmed
     clock: Clock
     reading: ConsoleLinks = NO_LINKS

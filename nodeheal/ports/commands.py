@@ -1,27 +1,23 @@
 """Commands to nodes, and what became of them."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
-from nodeheal.contract.fabric import FabricOrder
 from nodeheal.domain.fleet.node import Node
-from nodeheal.domain.jobs.job import DirectoryLook
-from nodeheal.domain.recovery.evidence import Diagnosis, EvidenceAsked, Upload
+from nodeheal.domain.recovery.evidence import Upload
 
 # Gives leave to upload to this key, at most so many bytes, until then. Nothing is written by asking.
 SignUpload = Callable[[str, int, datetime], Upload]
 
 
-# Asks a node, by request id and until then, to look into a job's checkpoint directory; the command's id. The node
-# answers with Checkpoint Found. As NodeCommands has it, one that is not known (any more) is NotFound.
-FindCheckpoint = Callable[[Node, DirectoryLook, str, datetime], str]
+@dataclass(frozen=True)
+class Command:
+    """What a node is to do: a document of packaging/ssm, by the name of its file, and the parameters of its own."""
 
-
-# Asks a node to take its part in the test of the way to another one; the command's id. The node answers with
-# Diagnostics Finished. As NodeCommands has it, one that is not known (any more) is NotFound.
-TryWay = Callable[[Node, FabricOrder], str]
+    document: str
+    parameters: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -52,18 +48,11 @@ class NodeCommands(Protocol):
     A node that the other side does not know (any more) is NotFound, and nothing was sent.
     """
 
-    def reboot(self, node: Node, expires_at: datetime) -> str:
-        """Ask for a reboot of exactly this boot; the command's id. Acceptance proves nothing."""
+    def send(self, node: Node, command: Command, expires_at: datetime) -> str:
+        """Send it for the boot that the node is on; the command's id. Acceptance proves nothing."""
 
-    def diagnose(self, node: Node, ask: Diagnosis, request_id: str, expires_at: datetime) -> str:
-        """Ask for diagnostics; the command's id. The node answers with a Diagnostics Finished event."""
-
-    def collect(self, node: Node, ask: EvidenceAsked, request_id: str, expires_at: datetime) -> str:
-        """Ask for evidence, to be uploaded by `expires_at`, and whether the node shows the fault; the command's id.
-        The node answers with Evidence Frozen."""
-
-    def checkpoint(self, nodes: Sequence[Node], job_id: str, expires_at: datetime) -> Sequence[str]:
-        """Ask the job's tasks on these nodes to write a checkpoint now; the commands' ids. Nobody answers."""
+    def send_to_all(self, nodes: Sequence[Node], command: Command, expires_at: datetime) -> Sequence[str]:
+        """Send it to each of them, where nobody answers; the commands' ids."""
 
     def look(self, node: Node, command_id: str) -> CommandStatus:
         """What became of the command."""

@@ -1,15 +1,16 @@
 """What agents on nodes do: they tell what they see, obey what is meant for them, and give signs of life."""
 
-from collections.abc import Callable, Iterator
+from base64 import urlsafe_b64decode
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
+from nodeheal.adapters.memory.evidence import uploaded_key
 from nodeheal.contract.health_event import DiagnosticsFinished, EvidenceFrozen, HealthEvent, NodeBooted
 from nodeheal.contract.steps import Accusation
 from nodeheal.contract.vocabulary import Confirmation, Family, Verdict
 from nodeheal.domain.faults.catalog import find
 from nodeheal.domain.fleet.liveness import Heartbeat
-from nodeheal.domain.recovery.evidence import EvidenceAsked
 from nodeheal.simulation.agenda import EPOCH, Agenda, seconds_of
 from nodeheal.simulation.chance import Chance, lognormal
 from nodeheal.simulation.faults import Kind
@@ -142,21 +143,19 @@ class Agents:
 
         self._agenda.after(lognormal(self._stream, DIAGNOSE_SECONDS, 0.3), answer)
 
-    def freeze_evidence(self, node: TrueNode, request_id: str, ask: EvidenceAsked) -> None:
+    def freeze_evidence(self, node: TrueNode, asked: Mapping[str, str]) -> None:
         """Uploads what it has, and says whether its kernel log shows the fault that it is asked about."""
-        boot, key = node.boot, ask.upload.key if ask.upload is not None else None
+        boot, key = node.boot, uploaded_key(asked["Upload"])
+        named = asked["Accused"]
+        accused = None if named == "none" else Accusation.model_validate_json(urlsafe_b64decode(f"{named}=="))
         is_overwritten = self._logs.random() < OVERWRITTEN
 
         def answer() -> None:
             if node.is_up and node.boot == boot:
-                fact = self._fact(node, self._agenda.now)
-                confirmation = _confirmation(node, ask.accused, is_overwritten)
+                fact = {**self._fact(node, self._agenda.now), "request_id": asked["RequestId"]}
                 saved = {"object_key": key, "size_bytes": 1_000_000, "items": 12}
-                self.on_evidence(
-                    EvidenceFrozen(
-                        **fact, **saved, request_id=request_id, confirmation=confirmation, confirmed_by="its kernel log"
-                    )
-                )
+                shown = {"confirmation": _confirmation(node, accused, is_overwritten), "confirmed_by": "its kernel log"}
+                self.on_evidence(EvidenceFrozen(**fact, **saved, **shown))
 
         self._agenda.after(lognormal(self._stream, EVIDENCE_SECONDS, 0.5), answer)
 

@@ -39,11 +39,8 @@ class Blow:
 
 # In the words of the ports. A save that finds another version has changed nothing, and says False.
 _REFUSALS: dict[str, tuple[Exception | bool, ...]] = {
-    "commands.checkpoint": (NotFound("no such machine"),),
-    "commands.collect": (NotFound("no such machine"),),
-    "commands.diagnose": (NotFound("no such machine"),),
-    "commands.reboot": (NotFound("no such machine"),),
-    "find_checkpoint": (NotFound("no such machine"),),
+    "commands.send": (NotFound("no such machine"),),
+    "commands.send_to_all": (NotFound("no such machine"),),
     "jobs.save": (False,),
     "jobs.save_run": (False,),
     "machines.give_back": (MachineRefused("it is protected from termination"),),

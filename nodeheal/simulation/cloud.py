@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 
 from nodeheal.adapters.memory.world import MemoryMessenger, MemoryNodeCommands, MemoryScheduler, MemoryWorkflows
 from nodeheal.contract.job_steps import JobResult
@@ -13,9 +14,8 @@ from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.fleet.liveness import ProbeAnswer
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
-from nodeheal.domain.jobs.job import DirectoryLook, GangTask, Job, Run
-from nodeheal.domain.recovery.evidence import Diagnosis, EvidenceAsked
-from nodeheal.ports.commands import CommandStatus
+from nodeheal.domain.jobs.job import GangTask, Job, Run
+from nodeheal.ports.commands import Command, CommandStatus
 from nodeheal.ports.messaging import Delivery
 from nodeheal.ports.scheduler import NodePlacement, RankStatus
 from nodeheal.simulation.agenda import Agenda
@@ -26,6 +26,7 @@ from nodeheal.simulation.setting import Quotas
 from nodeheal.simulation.true_node import TrueNode
 
 FILTERED_AT_ONCE = 50  # nodes in one look (adapters/ecs/scheduler.py)
+Asked = Mapping[str, str]  # the parameters of a command
 CALL_SECONDS = 0.05  # a call of AWS, until its answer is there: the next one of the same function comes after it
 SENDING_SECONDS = 45.0  # as long as a claim to send an email holds (adapters/aws/messenger.py)
 
@@ -161,63 +162,48 @@ class SimCommands(MemoryNodeCommands):
         self.on_search: Callable[[TrueNode, str, str], None] = lambda node, directory, request_id: None
         self.on_look: Callable[[TrueNode, str, str], None] = lambda node, directory, request_id: None
 
-    def reboot(self, node: Node, expires_at: datetime) -> str:
-        command_id = self._sent("reboot", node)
-        self.on_act("reboot", node.node_id, node.boot_id)
-
-        def obey(it: TrueNode) -> None:
-            self._done(command_id)
-            self._fleet.reboot_soon(it)
-
-        self._fleet.order(node.node_id, node.boot_id, command_id, expires_at, obey)
-        return command_id
-
-    def diagnose(self, node: Node, ask: Diagnosis, request_id: str, expires_at: datetime) -> str:
-        command_id = self._sent("diagnose", node)
-        boot_id = node.boot_id
-        self._fleet.order(
-            node.node_id, boot_id, command_id, expires_at, lambda it: self._fleet.diagnose(it, request_id)
-        )
-        return command_id
-
-    def collect(self, node: Node, ask: EvidenceAsked, request_id: str, expires_at: datetime) -> str:
-        command_id = self._sent("collect", node)
-        self._fleet.order(
-            node.node_id,
-            node.boot_id,
-            command_id,
-            expires_at,
-            lambda it: self._fleet.freeze_evidence(it, request_id, ask),
-        )
-        return command_id
-
-    def checkpoint(self, nodes: Sequence[Node], job_id: str, expires_at: datetime) -> Sequence[str]:
+    def send(self, node: Node, command: Command, expires_at: datetime) -> str:
         self._throttles.take("send_command", "SendCommand")
-        return [f"checkpoint-{len(nodes)}"]
-
-    def find_checkpoint(self, node: Node, look: DirectoryLook, request_id: str, expires_at: datetime) -> str:
-        command_id = self._sent("find_checkpoint", node)
-        self._fleet.order(
-            node.node_id,
-            node.boot_id,
-            command_id,
-            expires_at,
-            lambda it: (self.on_search if look.sight_after is None else self.on_look)(
-                it, look.where.directory, request_id
-            ),
-        )
+        command_id = super().send(node, command, expires_at)
+        if command.document == "reboot-node":
+            self.on_act("reboot", node.node_id, node.boot_id)
+        if command.document in _OBEYED:
+            obey = partial(_OBEYED[command.document], self, command_id, command.parameters)
+            self._fleet.order(node.node_id, node.boot_id, command_id, expires_at, obey)
         return command_id
+
+    def send_to_all(self, nodes: Sequence[Node], command: Command, expires_at: datetime) -> Sequence[str]:
+        self._throttles.take("send_command", "SendCommand")
+        return [f"to-all-{len(nodes)}"]
+
+    def _reboots(self, command_id: str, asked: Asked, node: TrueNode) -> None:
+        self._done(command_id)
+        self._fleet.reboot_soon(node)
+
+    def _diagnoses(self, command_id: str, asked: Asked, node: TrueNode) -> None:
+        self._fleet.diagnose(node, asked["RequestId"])
+
+    def _freezes_evidence(self, command_id: str, asked: Asked, node: TrueNode) -> None:
+        self._fleet.freeze_evidence(node, asked)
+
+    def _looks_for_checkpoint(self, command_id: str, asked: Asked, node: TrueNode) -> None:
+        look = self.on_look if "SightAfter" in asked else self.on_search
+        look(node, asked["Directory"], asked["RequestId"])
 
     def refused(self, command_id: str) -> None:
         """The node has refused it."""
         self.statuses[command_id] = CommandStatus("FAILED", exit_code=3)
 
-    def _sent(self, verb: str, node: Node) -> str:
-        self._throttles.take("send_command", "SendCommand")
-        return self._send(verb, node)
-
     def _done(self, command_id: str) -> None:
         self.statuses[command_id] = CommandStatus("SUCCEEDED")
+
+
+_OBEYED = {
+    "reboot-node": SimCommands._reboots,
+    "run-diagnostics": SimCommands._diagnoses,
+    "freeze-evidence": SimCommands._freezes_evidence,
+    "find-checkpoint": SimCommands._looks_for_checkpoint,
+}
 
 
 class SimWorkflows(MemoryWorkflows):

@@ -14,7 +14,7 @@ from nodeheal.simulation.chance import Chance
 from nodeheal.simulation.cloud import SimCommands, SimMessenger, SimScheduler, SimWitnesses, SimWorkflows, Throttles
 from nodeheal.simulation.executions import Executions
 from nodeheal.simulation.fleet import Fleet
-from nodeheal.simulation.hazards import Hazards, Seam, through
+from nodeheal.simulation.hazards import Hazards, Seam
 from nodeheal.simulation.index import Index
 from nodeheal.simulation.job_stores import SimJobNotes, SimJobs
 from nodeheal.simulation.machines import SimMachines
@@ -24,7 +24,6 @@ from nodeheal.simulation.stores import SimHeartbeats, SimIncidents, SimNodes, Si
 # Ports that are functions which only look, or values: nothing comes between.
 _PLAIN = ("clock", "reading", "sign_upload", "has_confirmed")
 _PLAIN_OF_SCHEDULER = ("placements_of", "rank_statuses")  # they only look, however many nodes they are asked about
-_COMMANDS = ("find_checkpoint", "try_way")  # functions that make a node do something
 
 
 @dataclass(frozen=True)
@@ -70,8 +69,6 @@ def world_ports(
         enrolment_tags=MemoryEnrolmentTags(),
         witnesses=SimWitnesses(fleet, throttles),
         sign_upload=sign_upload,
-        find_checkpoint=commands.find_checkpoint,
-        try_way=commands.try_way,
         has_confirmed=MemoryConfirmations(),
         clock=agenda.clock,
     )
@@ -81,10 +78,8 @@ def world_ports(
 def seamed(raw: Ports, hazards: Hazards) -> Ports:
     """The same ports, at each call of which something may happen."""
     seams: dict[str, Any] = {field.name: getattr(raw, field.name) for field in fields(Ports)}
-    for name in sorted(seams.keys() - {*_PLAIN, *_COMMANDS, "schedulers"}):
+    for name in sorted(seams.keys() - {*_PLAIN, "schedulers"}):
         seams[name] = Seam(name, seams[name], hazards)
-    for name in _COMMANDS:
-        seams[name] = through(name, seams[name], hazards)
     seams["schedulers"] = {
         kind: Seam("scheduler", one, hazards, plain=_PLAIN_OF_SCHEDULER) for kind, one in raw.schedulers.items()
     }

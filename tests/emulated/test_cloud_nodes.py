@@ -30,7 +30,9 @@ XID_79 = "NVRM: Xid (PCI:0000:b9:00): 79, pid=<unknown>, name=<unknown>, GPU has
 def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
     with Sandbox(tmp_path_factory.mktemp("cloud"), boot_seconds=0.5, cluster=CLUSTER) as sandbox:
         reboot = (REPOSITORY / "packaging" / "ssm" / "reboot-node.json").read_text()
-        sandbox.client("ssm").create_document(Name=names.REBOOT_DOCUMENT, Content=reboot, DocumentType="Command")
+        sandbox.client("ssm").create_document(
+            Name=names.document("reboot-node"), Content=reboot, DocumentType="Command"
+        )
         diagnose = document("dcgmi diag -r 2 -j")
         sandbox.client("ssm").create_document(Name="diagnose", Content=diagnose, DocumentType="Command")
         yield sandbox
@@ -79,8 +81,8 @@ def test_a_reboot_ends_the_tasks_and_brings_another_boot(cloud: Sandbox, node: N
 def test_an_old_command_reboots_nothing(cloud: Sandbox, node: NodeHandle) -> None:
     before = boot_id(cloud, node)
 
-    expired = run(cloud, node, names.REBOOT_DOCUMENT, BootId=before, ExpiresAt=str(int(time.time()) - 1))
-    other = run(cloud, node, names.REBOOT_DOCUMENT, BootId="another", ExpiresAt=str(int(time.time()) + 60))
+    expired = run(cloud, node, names.document("reboot-node"), BootId=before, ExpiresAt=str(int(time.time()) - 1))
+    other = run(cloud, node, names.document("reboot-node"), BootId="another", ExpiresAt=str(int(time.time()) + 60))
 
     assert (expired["Status"], expired["ResponseCode"]) == ("Failed", 3)
     assert other["Status"] == "Success"
@@ -130,7 +132,7 @@ def test_a_command_with_parameters_that_the_document_does_not_take_is_refused(cl
 
     with pytest.raises(ClientError) as refused:
         ssm.send_command(
-            DocumentName=names.REBOOT_DOCUMENT,
+            DocumentName=names.document("reboot-node"),
             InstanceIds=[node.node_id],
             Parameters={"BootId": ["$(reboot)"], "ExpiresAt": ["1"]},
         )
@@ -350,7 +352,7 @@ def run(cloud: Sandbox, node: NodeHandle, name: str, **parameters: str) -> dict[
 def reboot(cloud: Sandbox, node: NodeHandle, expires_in: int) -> dict[str, Any]:
     """Send nodeheal's reboot command, and wait for its end and for the boot, which comes later."""
     before = boot_id(cloud, node)
-    done = run(cloud, node, names.REBOOT_DOCUMENT, BootId=before, ExpiresAt=str(int(time.time()) + expires_in))
+    done = run(cloud, node, names.document("reboot-node"), BootId=before, ExpiresAt=str(int(time.time()) + expires_in))
     wait_for(
         lambda: (
             boot_id(cloud, node) != before and next(n for n in cloud.nodes() if n["node_id"] == node.node_id)["is_up"]

@@ -326,7 +326,7 @@ def test_a_nodes_role_may_speak_for_itself_and_nothing_else(cloud: Sandbox) -> N
         "queue": lambda: client("sqs").send_message(QueueUrl=cloud.outputs["EventQueueUrl"], MessageBody="boo"),
         "cluster": lambda: client("ecs").list_container_instances(cluster=cloud.cluster),
         "commands": lambda: client("ssm").send_command(
-            DocumentName=names.REBOOT_DOCUMENT, InstanceIds=["mi-" + "0" * 17]
+            DocumentName=names.document("reboot-node"), InstanceIds=["mi-" + "0" * 17]
         ),
     }
     for call in denied.values():

@@ -25,6 +25,7 @@ from nodeheal.contract.vocabulary import Outcome, Step
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.incident import Incident
 from nodeheal.ports import Ports
+from nodeheal.ports.commands import Command
 from nodeheal.services.saving import node_of
 from nodeheal.services.steps import save_node
 from sandbox.client import NodeHandle, Sandbox
@@ -238,7 +239,8 @@ def test_a_request_for_a_checkpoint_reaches_every_node_of_the_gang_in_one_comman
     until(lambda: ports.nodes.get(other.node_id), "report of the other agent")
     nodes = [known for handle in (node, other) if (known := ports.nodes.get(handle.node_id))]
 
-    sent = ports.commands.checkpoint(nodes, "llama", ports.clock() + timedelta(seconds=60))
+    command = Command("checkpoint-now", {"Job": "llama"})
+    sent = ports.commands.send_to_all(nodes, command, ports.clock() + timedelta(seconds=60))
 
     assert len(sent) == 1
     for handle in (node, other):
@@ -248,5 +250,9 @@ def test_a_request_for_a_checkpoint_reaches_every_node_of_the_gang_in_one_comman
 
 
 def test_every_document_that_is_used_here_is_deployed(cloud: Sandbox) -> None:
-    for name in (names.EVIDENCE_DOCUMENT, names.CHECKPOINT_DOCUMENT, names.FIND_CHECKPOINT_DOCUMENT):
+    for name in (
+        names.document("freeze-evidence"),
+        names.document("checkpoint-now"),
+        names.document("find-checkpoint"),
+    ):
         assert cloud.client("ssm").get_document(Name=name)["Status"] == "Active"

@@ -226,6 +226,6 @@ def test_past_the_commands_everything_is_denied(cloud: Sandbox, ports: Ports, gr
     assert is_denied(lambda: grace.client("logs").get_log_events(logGroupName="/aws/lambda/x", logStreamName="y"))
     assert is_denied(
         lambda: grace.client("ssm").send_command(
-            DocumentName=names.REBOOT_DOCUMENT, InstanceIds=["mi-0a1b2c3d4e5f60718"]
+            DocumentName=names.document("reboot-node"), InstanceIds=["mi-0a1b2c3d4e5f60718"]
         )
     )

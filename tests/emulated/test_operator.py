@@ -182,7 +182,7 @@ def test_past_the_commands_everything_is_denied(cloud: Sandbox, ports: Ports, ad
     forged = {"Source": names.AGENT_SOURCE, "DetailType": names.NODE_HEALTH_REPORTED, "Detail": "{}"}
 
     assert is_denied(lambda: ecs.stop_task(cluster=cloud.cluster, task=task))
-    assert is_denied(lambda: ssm.send_command(DocumentName=names.REBOOT_DOCUMENT, InstanceIds=[handle.node_id]))
+    assert is_denied(lambda: ssm.send_command(DocumentName=names.document("reboot-node"), InstanceIds=[handle.node_id]))
     assert is_denied(
         lambda: ssm.add_tags_to_resource(ResourceType="ManagedInstance", ResourceId=handle.node_id, Tags=theirs)
     )

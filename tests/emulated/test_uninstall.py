@@ -67,7 +67,7 @@ def test_after_uninstalling_nothing_of_nodeheal_acts_and_the_nodes_are_as_they_w
     assert all(before[kind] for kind in ("functions", "workflows", "rules", "buses", "topics")), before
     assert not any(ours(cloud).values()), ours(cloud)
     with pytest.raises(ClientError):
-        cloud.client("ssm").describe_document(Name=names.REBOOT_DOCUMENT)
+        cloud.client("ssm").describe_document(Name=names.document("reboot-node"))
     [instance] = cloud.client("ecs").describe_container_instances(
         cluster=cloud.cluster, containerInstances=[node.container_instance_arn]
     )["containerInstances"]

@@ -19,7 +19,6 @@ _CLASSES = {
     "attempts": ("limits", "DynamoAttemptLedger"),
     "commands": ("ssm", "SsmNodeCommands"),
     "enrolment_tags": ("enrolment_tags", "AwsEnrolmentTags"),
-    "find_checkpoint": ("ssm", "SsmNodeCommands"),
     "has_confirmed": ("owners", "SnsConfirmations"),
     "heartbeats": ("heartbeats", "DynamoHeartbeats"),
     "incidents": ("stores", "DynamoIncidentStore"),
@@ -33,7 +32,6 @@ _CLASSES = {
     "pools": ("limits", "DynamoPoolStore"),
     "scheduler": ("ecs.scheduler", "EcsScheduler"),
     "sign_upload": ("evidence", "S3UploadSigner"),
-    "try_way": ("ssm", "SsmNodeCommands"),
     "operations": ("stores", "DynamoOperationStore"),
     "watchlist": ("watchlist", "DynamoWatchlist"),
     "witnesses": ("witnesses", "AwsWitnesses"),
@@ -104,6 +102,8 @@ def needs_of(call: str) -> frozenset[Need]:
     """(action, what its statement's resource holds) of everything that a call on a port asks AWS for."""
     port, _, method = call.partition(".")
     found = set(_BY_OTHERS.get(call, ()))
+    if port == "document":
+        found = {("ssm:SendCommand", f":document/{names.document(method)}"), *_IMPLIED["ssm:SendCommand"]}
     if port in _CLASSES:
         module, of = _CLASSES[port]
         entry = "read" if port == "policy_reader" else method or (port if _function(module, of, port) else "__call__")
@@ -199,9 +199,8 @@ def _words(function: ast.FunctionDef) -> Iterator[str]:
 
 def _targets(call: str, action: str, module: str, of: str, name: str) -> Iterator[str]:
     if action == "ssm:SendCommand":
-        words = {word for _, function in _reached(module, of, name) for word in _words(function)}
-        yield from (f":document/{getattr(names, word)}" for word in words if word.endswith("_DOCUMENT"))
-    elif action.startswith("dynamodb:"):
+        return  # to which document says the command
+    if action.startswith("dynamodb:"):
         yield "{heartbeats}" if module in ("heartbeats", "node_keys") else "{table}"
     elif action == "ssm:ListTagsForResource":
         yield ":managed-instance/"

@@ -13,7 +13,7 @@ from nodeheal.ports import Ports
 from stacks.settings import REPOSITORY
 
 PORTS = frozenset(Ports.__dataclass_fields__) - {"clock", "reading", "schedulers"}
-VERBS = frozenset({"find_checkpoint", "has_confirmed", "sign_upload", "try_way"})  # ports that are one call
+VERBS = frozenset({"has_confirmed", "sign_upload"})  # ports that are one call
 OF_WHOSE = ("scheduler_of", "scheduler_for")  # of a node, for a job
 _FOLDERS = ("nodeheal/operations", "nodeheal/services", "nodeheal/domain", "lambdas")
 # They serve every function: what a step's wrapper does with the policy, the step that asks for it refers to itself.
@@ -57,7 +57,9 @@ def modules() -> dict[str, ast.Module]:
 
 
 def calls_of(stem: str) -> frozenset[str]:
-    """`port.method` of each call that lambdas/<stem>.py can reach; an order to a machine with which one it is.
+    """`port.method` of each call that lambdas/<stem>.py can reach; `document.stem` of each command.
+
+    An order to a machine is there with which one it is.
 
     What a handler takes from lambdas/composition.py beside ports is there by its name: `policy_reader`, `get_secret`.
     """
@@ -137,6 +139,8 @@ def _calls(name: str) -> Iterator[str]:
                 yield f"scheduler.{node.attr}"
             elif isinstance(node, ast.Attribute) and node.attr in VERBS and _is_port(node):
                 yield node.attr  # called here, or handed on to be called
+            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Command":
+                yield from (f"document.{one.value!s}" for one in node.args[:1] if isinstance(one, ast.Constant))
             elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "Power":
                 yield f"Power.{node.attr}"
 

@@ -70,7 +70,7 @@ def test_the_reader_sees_calls_grants_and_values_of_the_adapters() -> None:
     assert "Power.REBOOT" not in calls_of("wakeup")
     assert needs_of("incidents.open") == {("dynamodb:PutItem", "{table}")}
     assert ("dynamodb:UpdateItem", "{table}") in needs_of("incidents.advance")
-    assert ("ssm:SendCommand", ":document/nodeheal-reboot-node") in needs_of("commands.reboot")
+    assert ("ssm:SendCommand", ":document/nodeheal-reboot-node") in needs_of("document.reboot-node")
     assert ("dynamodb:Scan", "{heartbeats}") in needs_of("heartbeats.newest")
 
 

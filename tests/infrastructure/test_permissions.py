@@ -138,14 +138,14 @@ def test_what_ecs_may_be_asked_to_change_is_in_our_cluster(stem: str, permission
 @pytest.mark.parametrize(("stem", "permission"), COMMANDS)
 def test_a_command_goes_to_its_documents_or_to_tagged_nodes(stem: str, permission: Permission) -> None:
     documents = {
-        "check_nodes": [names.DIAGNOSTICS_DOCUMENT, names.FABRIC_DOCUMENT],
-        "find_checkpoint": [names.FIND_CHECKPOINT_DOCUMENT],
-        "freeze_evidence": [names.EVIDENCE_DOCUMENT],
-        "isolate_node": [names.CHECKPOINT_DOCUMENT],
-        "reboot_node": [names.REBOOT_DOCUMENT],
-        "run_diagnostics": [names.DIAGNOSTICS_DOCUMENT],
-        "stop_gang": [names.CHECKPOINT_DOCUMENT],
-        "wait_for_news": [names.CHECKPOINT_DOCUMENT],
+        "check_nodes": [names.document("run-diagnostics"), names.document("test-fabric")],
+        "find_checkpoint": [names.document("find-checkpoint")],
+        "freeze_evidence": [names.document("freeze-evidence")],
+        "isolate_node": [names.document("checkpoint-now")],
+        "reboot_node": [names.document("reboot-node")],
+        "run_diagnostics": [names.document("run-diagnostics")],
+        "stop_gang": [names.document("checkpoint-now")],
+        "wait_for_news": [names.document("checkpoint-now")],
     }[stem]
 
     in_place = tuple("arn:{partition}:ssm:{region}:{account}:document/" + document for document in documents)

@@ -130,7 +130,7 @@ NOBODYS = {
     "the key of approval links": Request(
         "secretsmanager:GetSecretValue", f"{ARN.format('secretsmanager')}secret:nodeheal/approval-key-AbCdEf"
     ),
-    "a reboot by command": Request("ssm:SendCommand", f"{SSM}document/{names.REBOOT_DOCUMENT}"),
+    "a reboot by command": Request("ssm:SendCommand", f"{SSM}document/{names.document('reboot-node')}"),
     "a recovery of one's own": Request("states:StartExecution", f"{STATES}stateMachine:{names.RECOVERY_WORKFLOW}"),
     "another tag": Request("ec2:CreateTags", f"{ARN.format('ec2')}instance/i-1", {"aws:TagKeys": ["Owner"]}),
     "every tag of an instance at once": Request("ec2:DeleteTags", f"{ARN.format('ec2')}instance/i-1"),

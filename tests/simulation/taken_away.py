@@ -10,6 +10,7 @@ from nodeheal.adapters.memory.stores import MemoryAttemptLedger, MemoryPoolStore
 from nodeheal.contract.vocabulary import IncidentState
 from nodeheal.domain.fleet.node import BootView, Node
 from nodeheal.domain.operation import Operation
+from nodeheal.ports.commands import Command
 from nodeheal.simulation.stores import SimIncidents
 from tests.without import without
 
@@ -18,8 +19,8 @@ Break = Callable[[Patch], None]
 
 
 def twice(node: Node, operation: Operation, ports: Any) -> str:
-    ports.commands.reboot(node, operation.deadline_at)
-    return str(ports.commands.reboot(node, operation.deadline_at))
+    ports.commands.send(node, Command("reboot-node"), operation.deadline_at)
+    return str(ports.commands.send(node, Command("reboot-node"), operation.deadline_at))
 
 
 def claims_for_anybody(self: MemoryPoolStore, pool: str, node_id: str, slots: int) -> bool:

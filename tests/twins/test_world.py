@@ -3,8 +3,7 @@
 import base64
 import json
 import re
-from base64 import urlsafe_b64encode
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -25,16 +24,12 @@ from nodeheal.adapters.ecs.scheduler import EcsScheduler
 from nodeheal.adapters.memory.evidence import sign_upload
 from nodeheal.adapters.memory.world import MemoryNodeCommands
 from nodeheal.contract import names
-from nodeheal.contract.fabric import FabricOrder
-from nodeheal.contract.job_spec import Checkpoints
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.results import StepResult
-from nodeheal.contract.steps import Accusation
-from nodeheal.contract.vocabulary import Check, CheckpointFormat, Escalation, FabricRole, Family, Outcome, Phase, Step
+from nodeheal.contract.vocabulary import Escalation, Family, Outcome, Phase, Step
 from nodeheal.domain.errors import NotAccepted, NotEnrolled, NotFound, PlacementRefused
-from nodeheal.domain.jobs.job import DirectoryLook, GangTask, Job, Run
-from nodeheal.domain.recovery.evidence import Diagnosis, EvidenceAsked
-from nodeheal.ports.commands import CommandStatus, SignUpload
+from nodeheal.domain.jobs.job import GangTask, Job, Run
+from nodeheal.ports.commands import Command, CommandStatus, SignUpload
 from nodeheal.ports.messaging import Delivery
 from nodeheal.ports.scheduler import NodePlacement
 from tests.unit.builders import NOW, FrozenClock, node
@@ -235,10 +230,10 @@ def test_a_task_that_runs_and_may_not_be_stopped_is_a_surprise(aws: Aws) -> None
 def test_a_reboot_names_its_boot_and_when_it_expires(aws: Aws, seconds: int, delivery: int) -> None:
     expires = NOW + timedelta(seconds=seconds)
     limits = {"BootId": ["boot-1"], "ExpiresAt": [str(int(expires.timestamp()))]}
-    asked = {"DocumentName": names.REBOOT_DOCUMENT, "InstanceIds": [A], "Parameters": limits}
+    asked = {"DocumentName": names.document("reboot-node"), "InstanceIds": [A], "Parameters": limits}
     aws.answers("send_command", {"Command": {"CommandId": "0" * 36}}, {**asked, "TimeoutSeconds": delivery})
 
-    assert SsmNodeCommands(aws, aws, FrozenClock()).reboot(node(), expires) == "0" * 36
+    assert SsmNodeCommands(aws, aws, FrozenClock()).send(node(), Command("reboot-node"), expires) == "0" * 36
 
 
 @on_ssm
@@ -265,46 +260,13 @@ def test_a_command_that_ssm_does_not_know_is_unknown_and_any_other_error_is_a_su
 
 
 @on_ssm
-def test_diagnostics_are_asked_for_with_what_failed_before(aws: Aws) -> None:
+def test_a_command_has_its_own_parameters_beside_its_boot_and_its_end(aws: Aws) -> None:
     expires = NOW + timedelta(seconds=90)
-    given = {"RequestId": ["inc-1-2"], "Level": ["3"], "Checks": ["dcgm,efa"], "First": ["pcie,memory"]}
-    limits = {"BootId": ["boot-1"], "ExpiresAt": [str(int(expires.timestamp()))]}
-    for first in (given["First"], ["none"]):
-        asked = {"DocumentName": names.DIAGNOSTICS_DOCUMENT, "InstanceIds": [A], "TimeoutSeconds": 90}
-        parameters = {**limits, **given, "First": first}
-        aws.answers("send_command", {"Command": {"CommandId": "0" * 36}}, {**asked, "Parameters": parameters})
-    commands = SsmNodeCommands(aws, aws, FrozenClock())
+    parameters = {"BootId": ["boot-1"], "ExpiresAt": [str(int(expires.timestamp()))], "Level": ["3"]}
+    asked = {"DocumentName": "nodeheal-run-diagnostics", "InstanceIds": [A], "TimeoutSeconds": 90}
+    aws.answers("send_command", {"Command": {"CommandId": "0" * 36}}, {**asked, "Parameters": parameters})
 
-    for failed in (("pcie", "memory"), ()):
-        commands.diagnose(node(), Diagnosis(3, (Check.dcgm, Check.efa), failed), "inc-1-2", expires)
-
-
-@on_ssm
-def test_evidence_is_asked_for_with_the_leave_to_upload_it(aws: Aws) -> None:
-    expires = NOW + timedelta(seconds=90)
-    upload = sign_upload("incidents/inc-1/inc-1-2.tar.gz", 1_000, expires)
-    accused = Accusation(family=Family.xid, code="74", component="0000:b9:00.0", boot_id="boot-1", source="kernel_log")
-    given = {"RequestId": ["inc-1-2"], "Upload": [upload.ticket], "MaxBytes": ["1000"], "BugReport": ["yes"]}
-    given["Accused"] = [urlsafe_b64encode(accused.model_dump_json().encode()).decode().rstrip("=")]
-    limits = {"BootId": ["boot-1"], "ExpiresAt": [str(int(expires.timestamp()))]}
-    asked = {"DocumentName": names.EVIDENCE_DOCUMENT, "InstanceIds": [A], "TimeoutSeconds": 90}
-    aws.answers("send_command", {"Command": {"CommandId": "0" * 36}}, {**asked, "Parameters": {**limits, **given}})
-
-    ask = EvidenceAsked(upload, bug_report=True, accused=accused)
-    sent = SsmNodeCommands(aws, aws, FrozenClock()).collect(node(), ask, "inc-1-2", expires)
-
-    assert sent == "0" * 36
-
-
-@on_ssm
-def test_where_no_evidence_is_wanted_the_node_is_asked_all_the_same(aws: Aws) -> None:
-    expires = NOW + timedelta(seconds=90)
-    given = {"RequestId": ["inc-1-2"], "Upload": ["none"], "MaxBytes": ["0"], "BugReport": ["no"], "Accused": ["none"]}
-    limits = {"BootId": ["boot-1"], "ExpiresAt": [str(int(expires.timestamp()))]}
-    asked = {"DocumentName": names.EVIDENCE_DOCUMENT, "InstanceIds": [A], "TimeoutSeconds": 90}
-    aws.answers("send_command", {"Command": {"CommandId": "0" * 36}}, {**asked, "Parameters": {**limits, **given}})
-
-    sent = SsmNodeCommands(aws, aws, FrozenClock()).collect(node(), EvidenceAsked(None), "inc-1-2", expires)
+    sent = SsmNodeCommands(aws, aws, FrozenClock()).send(node(), Command("run-diagnostics", {"Level": "3"}), expires)
 
     assert sent == "0" * 36
 
@@ -315,67 +277,15 @@ def test_a_gang_is_asked_for_a_checkpoint_fifty_nodes_at_a_time(aws: Aws) -> Non
     gang = [node(f"mi-{number:017x}", boot_id=f"boot-{number}") for number in range(60)]
     for some in (gang[:50], gang[50:]):
         told = {"Job": ["llama"], "BootIds": [",".join(one.boot_id for one in some)]}
-        asked = {"DocumentName": names.CHECKPOINT_DOCUMENT, "InstanceIds": [one.node_id for one in some]}
+        asked = {"DocumentName": names.document("checkpoint-now"), "InstanceIds": [one.node_id for one in some]}
         parameters = {"ExpiresAt": [str(int(expires.timestamp()))], **told}
         answer = {"Command": {"CommandId": f"{len(some):036d}"}}
         aws.answers("send_command", answer, {**asked, "TimeoutSeconds": 60, "Parameters": parameters})
 
-    sent = SsmNodeCommands(aws, aws, FrozenClock()).checkpoint(gang, "llama", expires)
+    command = Command("checkpoint-now", {"Job": "llama"})
+    sent = SsmNodeCommands(aws, aws, FrozenClock()).send_to_all(gang, command, expires)
 
     assert sent == [f"{50:036d}", f"{10:036d}"]
-
-
-CONNECT = FabricOrder(
-    role=FabricRole.CONNECT,
-    request_id="way-llama-1-1-0-connect",
-    boot_id="boot-1",
-    expires_at=NOW + timedelta(seconds=55),
-    peer="10.0.0.1",
-)
-
-
-@on_ssm
-def test_a_node_is_asked_for_the_newest_checkpoint_of_a_directory(aws: Aws) -> None:
-    expires = NOW + timedelta(seconds=55)
-    given = {"RequestId": ["llama-1-1-c0"], "Directory": ["/mnt/llama"], "Format": ["megatron"]}
-    given["Progress"] = ["llama.1.900.json"]
-    limits = {"BootId": ["boot-1"], "ExpiresAt": [str(int(expires.timestamp()))]}
-    asked = {"DocumentName": names.FIND_CHECKPOINT_DOCUMENT, "InstanceIds": [A], "TimeoutSeconds": 55}
-    aws.answers("send_command", {"Command": {"CommandId": "0" * 36}}, {**asked, "Parameters": {**limits, **given}})
-    where = Checkpoints(directory="/mnt/llama", format=CheckpointFormat.megatron)
-
-    sent = SsmNodeCommands(aws, aws, FrozenClock()).find_checkpoint(
-        node(), DirectoryLook(where, "llama.1.900.json"), "llama-1-1-c0", expires
-    )
-
-    assert sent == "0" * 36
-
-
-@on_ssm
-def test_a_node_is_asked_what_it_sees_at_a_directory(aws: Aws) -> None:
-    expires = NOW + timedelta(seconds=55)
-    given = {"RequestId": ["sight-1"], "Directory": ["/mnt/llama"], "Format": ["auto"], "SightAfter": ["35"]}
-    limits = {"BootId": ["boot-1"], "ExpiresAt": [str(int(expires.timestamp()))]}
-    asked = {"DocumentName": names.FIND_CHECKPOINT_DOCUMENT, "InstanceIds": [A], "TimeoutSeconds": 55}
-    aws.answers("send_command", {"Command": {"CommandId": "0" * 36}}, {**asked, "Parameters": {**limits, **given}})
-    where = Checkpoints(directory="/mnt/llama")
-
-    sent = SsmNodeCommands(aws, aws, FrozenClock()).find_checkpoint(
-        node(), DirectoryLook(where, sight_after=35), "sight-1", expires
-    )
-
-    assert sent == "0" * 36
-
-
-@on_ssm
-def test_a_node_takes_its_part_in_the_test_of_a_way(aws: Aws) -> None:
-    asked = {"DocumentName": names.FABRIC_DOCUMENT, "InstanceIds": [A], "TimeoutSeconds": 55}
-    answer = {"Command": {"CommandId": "0" * 36}}
-    aws.answers("send_command", answer, {**asked, "Parameters": CONNECT.parameters()})
-
-    sent = SsmNodeCommands(aws, aws, FrozenClock()).try_way(node(), CONNECT)
-
-    assert sent == "0" * 36
 
 
 @pytest.fixture(params=["memory", "ssm"])
@@ -390,22 +300,14 @@ def deaf(request: pytest.FixtureRequest) -> Iterator[MemoryNodeCommands | SsmNod
         made.stub.assert_no_pending_responses()
 
 
-@pytest.mark.parametrize("verb", ["reboot", "diagnose", "collect", "checkpoint", "find_checkpoint", "try_way"])
-def test_a_node_that_takes_no_commands_is_not_found(deaf: MemoryNodeCommands | SsmNodeCommands, verb: str) -> None:
-    upload = sign_upload("incidents/a", 1_000, NOW)
-    send: dict[str, Callable[[], object]] = {
-        "reboot": lambda: deaf.reboot(node(), NOW),
-        "diagnose": lambda: deaf.diagnose(node(), Diagnosis(2), "inc-1-2", NOW),
-        "collect": lambda: deaf.collect(node(), EvidenceAsked(upload), "inc-1-2", NOW),
-        "checkpoint": lambda: deaf.checkpoint([node()], "llama", NOW),
-        "find_checkpoint": lambda: deaf.find_checkpoint(
-            node(), DirectoryLook(Checkpoints(directory="/mnt")), "inc-1-2", NOW
-        ),
-        "try_way": lambda: deaf.try_way(node(), CONNECT),
-    }
-
+def test_a_node_that_takes_no_commands_is_not_found(deaf: MemoryNodeCommands | SsmNodeCommands) -> None:
     with pytest.raises(NotFound, match=A):
-        send[verb]()
+        deaf.send(node(), Command("reboot-node"), NOW)
+
+
+def test_one_node_that_takes_no_commands_refuses_what_all_are_sent(deaf: MemoryNodeCommands | SsmNodeCommands) -> None:
+    with pytest.raises(NotFound, match=A):
+        deaf.send_to_all([node()], Command("checkpoint-now", {"Job": "llama"}), NOW)
 
 
 # S3 ------------------------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 from nodeheal.adapters.memory.ports import memory_ports as ports_of
+from nodeheal.adapters.memory.world import MemoryNodeCommands, SentCommand
 from nodeheal.contract import names
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.job_steps import JobRequest
@@ -107,6 +108,17 @@ def scheduler_in(ports: Ports) -> Any:
     """The only scheduler of this world; in memory, with all that it remembers."""
     (only,) = ports.schedulers.values()
     return only
+
+
+def commands_in(ports: Ports) -> MemoryNodeCommands:
+    """The commands of this world, which remember what was sent."""
+    assert isinstance(ports.commands, MemoryNodeCommands)
+    return ports.commands
+
+
+def searches_in(ports: Ports) -> list[SentCommand]:
+    """Each search for a checkpoint, without the looks at its directory."""
+    return [one for one in commands_in(ports).sent_of("find-checkpoint") if "SightAfter" not in one.parameters]
 
 
 def started_job(job: Job, nodes: Sequence[Node], ports: Ports) -> Run:

@@ -7,6 +7,7 @@ import pytest
 from nodeheal.contract.vocabulary import Outcome
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.operations.steps import isolate_node
+from nodeheal.ports.commands import Command
 from tests.unit.builders import ACT, scheduler_in
 from tests.unit.test_steps import A, B, Incident
 
@@ -22,16 +23,16 @@ def told(it: Incident) -> list[str]:
 def test_the_whole_gang_is_asked_in_one_command_before_its_tasks_are_stopped() -> None:
     it = Incident()
     stopped_when_asked: list[dict[str, str]] = []
-    ask, scheduler = commands(it).checkpoint, scheduler_in(it.ports)
+    ask, scheduler = commands(it).send_to_all, scheduler_in(it.ports)
 
     def spy(*arguments: Any) -> Any:
         stopped_when_asked.append(dict(scheduler.stopped))
         return ask(*arguments)
 
-    commands(it).checkpoint = spy
+    commands(it).send_to_all = spy
     it.isolate()
 
-    assert commands(it).checkpoints == [("llama", [A, B])]
+    assert commands(it).sent_to_all == [([A, B], Command("checkpoint-now", {"Job": "llama"}))]
     assert stopped_when_asked == [{}]
     assert told(it) == ["llama is asked for a checkpoint before it is stopped"]
 
@@ -42,7 +43,7 @@ def test_policy_can_forbid_it() -> None:
 
     isolate_node(it.request(), it.ports, never)
 
-    assert commands(it).checkpoints == []
+    assert commands(it).sent_to_all == []
 
 
 def test_the_broken_node_is_not_asked_alone() -> None:
@@ -51,7 +52,7 @@ def test_the_broken_node_is_not_asked_alone() -> None:
 
     isolate_node(it.request(), it.ports, ACT)
 
-    assert commands(it).checkpoints == []
+    assert commands(it).sent_to_all == []
     assert told(it) == []
 
 
@@ -61,7 +62,7 @@ def test_a_broken_node_that_is_gone_does_not_keep_its_peers_from_being_asked() -
 
     it.isolate()
 
-    assert commands(it).checkpoints == [("llama", [B])]
+    assert [nodes for nodes, _ in commands(it).sent_to_all] == [[B]]
 
 
 @pytest.mark.parametrize("error", [TimeoutError("read timed out"), ValueError("anything")])
@@ -71,7 +72,7 @@ def test_isolation_goes_on_whatever_goes_wrong_with_the_asking(error: Exception)
     def fail(*_: object) -> Any:
         raise error
 
-    commands(it).checkpoint = fail
+    commands(it).send_to_all = fail
 
     assert it.isolate().outcome is Outcome.DONE
     assert told(it) == [f"llama could not be asked for a checkpoint: {error}"]

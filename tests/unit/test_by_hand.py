@@ -133,7 +133,7 @@ def test_a_whole_reboot_by_hand_returns_the_node_and_does_not_speak_against_it()
     walked = cluster.reports(event)
 
     assert walked.end == "Recovered"
-    assert next(verb for verb, _ in cluster.commands if verb != "collect") == "reboot"
+    assert next(verb for verb, _ in cluster.commands if verb != "freeze-evidence") == "reboot-node"
     assert cluster.node().recoveries == ()
 
 

@@ -71,11 +71,11 @@ def test_the_node_is_asked_for_one_upload_within_the_time_that_policy_gives() ->
 
     it.freeze(RecoveryPolicy(evidence=Evidence(seconds=30, max_mb=2)))
 
-    assert it.commands.sent == [("collect", A, "boot-1")]
-    [asked] = it.commands.evidence_asked
-    upload = asked.upload
-    assert (upload.key, upload.max_bytes) == (it.key, 2 * 1024 * 1024)
-    assert upload.ticket.endswith((it.clock() + timedelta(seconds=30)).isoformat())
+    [sent] = it.commands.sent
+    assert (sent.document, sent.node_id, sent.boot_id) == ("freeze-evidence", A, "boot-1")
+    expires_at = it.clock() + timedelta(seconds=30)
+    assert sent.parameters["Upload"] == f"{it.key} until {expires_at.isoformat()}"
+    assert sent.parameters["MaxBytes"] == str(2 * 1024 * 1024)
 
 
 def test_the_time_of_the_decision_bounds_the_time_of_the_policy() -> None:
@@ -83,9 +83,8 @@ def test_the_time_of_the_decision_bounds_the_time_of_the_policy() -> None:
 
     it.freeze(RecoveryPolicy(evidence=Evidence(seconds=600)))
 
-    [asked] = it.commands.evidence_asked
-    upload = asked.upload
-    assert upload.ticket.endswith((it.clock() + timedelta(seconds=120)).isoformat())
+    [sent] = it.commands.sent
+    assert sent.parameters["Upload"].endswith((it.clock() + timedelta(seconds=120)).isoformat())
 
 
 def test_the_nodes_own_answer_resumes_with_where_the_evidence_is() -> None:
@@ -168,15 +167,15 @@ def test_it_is_sent_once_however_often_it_is_asked_for_and_waits_with_the_newest
 
 def test_a_throttled_command_is_sent_by_the_retry() -> None:
     it = Freezing()
-    collect = it.commands.collect
-    it.commands.collect = throttled
+    send = it.commands.send
+    it.commands.send = throttled
     with pytest.raises(NotAccepted):
         it.freeze()
-    it.commands.collect = collect
+    it.commands.send = send
 
     it.freeze()
 
-    assert it.commands.sent == [("collect", A, "boot-1")]
+    assert [(one.document, one.node_id) for one in it.commands.sent] == [("freeze-evidence", A)]
 
 
 def throttled(*_: object, **__: object) -> str:

@@ -31,7 +31,19 @@ from nodeheal.services.jobs.judge_checks import ROUNDS, judge_checks
 from nodeheal.services.jobs.runs import recovery_of
 from nodeheal.services.operators.operator_guardrails import pause_node, pause_pool
 from nodeheal.services.steps import save_node
-from tests.unit.builders import ACT, CHECK, NOW, FrozenClock, memory_ports, named, node, scheduler_in, waiting, xid
+from tests.unit.builders import (
+    ACT,
+    CHECK,
+    NOW,
+    FrozenClock,
+    commands_in,
+    memory_ports,
+    named,
+    node,
+    scheduler_in,
+    waiting,
+    xid,
+)
 
 A, B, C = "mi-0000000a", "mi-0000000b", "mi-0000000c"
 TOKEN = "token-1"
@@ -126,7 +138,7 @@ def test_a_check_that_is_asked_again_sends_nothing_again_and_answers_the_new_tok
     check_nodes(request(task_token="token-2"), ports, ACT)
     answers(ports, B)
 
-    assert [name for _, name, _ in ports.commands.sent] == [A, B]  # type: ignore[attr-defined]
+    assert [sent.node_id for sent in commands_in(ports).sent] == [A, B]
     assert list(ports.workflows.resumed) == ["token-2"]  # type: ignore[attr-defined]
 
 
@@ -160,21 +172,21 @@ def test_the_first_answer_to_a_request_holds(ports: Ports) -> None:
 
 
 def test_a_throttled_command_is_sent_by_the_repeated_call(ports: Ports) -> None:
-    send = ports.commands.diagnose
+    send = ports.commands.send
 
     def throttled(*given: Any, **named: Any) -> str:
         if given[0].node_id == B:
             raise NotAccepted("SendCommand was throttled")
         return send(*given, **named)
 
-    ports.commands.diagnose = throttled  # type: ignore[method-assign]
+    ports.commands.send = throttled  # type: ignore[method-assign]
     with pytest.raises(NotAccepted):
         check_nodes(request(), ports, ACT)
-    ports.commands.diagnose = send  # type: ignore[method-assign]
+    ports.commands.send = send  # type: ignore[method-assign]
 
     check_nodes(request(task_token="token-2"), ports, ACT)
 
-    assert [name for _, name, _ in ports.commands.sent] == [A, B]  # type: ignore[attr-defined]
+    assert [sent.node_id for sent in commands_in(ports).sent] == [A, B]
 
 
 def test_rounds_of_checking_end_with_a_human(ports: Ports) -> None:

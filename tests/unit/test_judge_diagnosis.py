@@ -8,14 +8,13 @@ import pytest
 
 from nodeheal.contract.health_event import DiagnosticsFinished
 from nodeheal.contract.results import Diagnosed, StepResult
-from nodeheal.contract.vocabulary import Check, Outcome, Verdict
+from nodeheal.contract.vocabulary import Outcome, Verdict
 from nodeheal.domain.policy.policy import RecoveryPolicy
-from nodeheal.domain.recovery.evidence import Diagnosis
 from nodeheal.operations.engine import conclude
 from nodeheal.operations.steps import run_diagnostics
 from nodeheal.ports.commands import CommandStatus
 from nodeheal.services.intake import wakeup
-from tests.unit.builders import ACT, DIAGNOSTICS, facts_of, named
+from tests.unit.builders import ACT, DIAGNOSTICS, commands_in, facts_of, named
 from tests.unit.test_steps import A, B, Incident
 
 BUS = "neuron_all_reduce_gb_per_s"
@@ -49,8 +48,12 @@ def test_a_pool_says_what_proves_a_repair() -> None:
 
     run_diagnostics(it.request(), it.ports, RecoveryPolicy.model_validate(document))
 
-    [asked] = it.ports.commands.diagnoses  # type: ignore[attr-defined]
-    assert asked == Diagnosis(2, (Check.efa, Check.neuron))
+    [sent] = commands_in(it.ports).sent_of("run-diagnostics")
+    assert (sent.parameters["Level"], sent.parameters["Checks"], sent.parameters["First"]) == (
+        "2",
+        "efa,neuron",
+        "none",
+    )
 
 
 def test_what_this_node_failed_before_is_rerun_first() -> None:
@@ -63,7 +66,7 @@ def test_what_this_node_failed_before_is_rerun_first() -> None:
 
     run_diagnostics(request.model_copy(update={"decision": again}), it.ports, ACT)
 
-    assert it.ports.commands.diagnoses[-1].first == ("pcie", "memory")  # type: ignore[attr-defined]
+    assert commands_in(it.ports).sent[-1].parameters["First"] == "pcie,memory"
 
 
 def test_what_another_node_failed_is_not() -> None:
@@ -76,7 +79,7 @@ def test_what_another_node_failed_is_not() -> None:
 
     run_diagnostics(request.model_copy(update={"decision": other}), it.ports, ACT)
 
-    assert it.ports.commands.diagnoses[-1].first == ()  # type: ignore[attr-defined]
+    assert commands_in(it.ports).sent[-1].parameters["First"] == "none"
 
 
 def test_a_good_run_is_kept_for_the_next_one() -> None:

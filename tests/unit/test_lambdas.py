@@ -36,7 +36,7 @@ from nodeheal.ports.commands import CommandStatus
 from nodeheal.services.intake import wakeup
 from nodeheal.services.operators.request_action import request_action
 from nodeheal.services.recovery import new_machine
-from tests.unit.builders import ACT, DIAGNOSTICS, EVIDENCE, NOW, as_rank, facts_of, named, xid
+from tests.unit.builders import ACT, DIAGNOSTICS, EVIDENCE, NOW, as_rank, commands_in, facts_of, named, xid
 from tests.unit.foreign import MACHINE, machine, recorded
 from tests.unit.signing import KEYS, ROLE, signed_by
 from tests.unit.test_approval import LINKS, Asked
@@ -302,8 +302,14 @@ def test_a_checkpoint_that_a_node_has_found_resumes_whoever_asked_for_it(world: 
     assert it.ports.jobs.save(replace(job, checkpoints=where))
 
     lambdas.find_checkpoint.handler(it.request().model_dump(mode="json"), None)
-    [(name, directory, request_id)] = it.ports.commands.searches  # type: ignore[attr-defined]
-    found = {"request_id": request_id, "directory": directory, "format": "megatron", "path": "/mnt/llama/iter_0000009"}
+    [sent] = commands_in(it.ports).sent
+    name, asked = sent.node_id, sent.parameters
+    found = {
+        "request_id": asked["RequestId"],
+        "directory": asked["Directory"],
+        "format": "megatron",
+        "path": "/mnt/llama/iter_0000009",
+    }
     wake(names.CHECKPOINT_FOUND, {**fact(it, "boot-1", **found), "node_id": name, "instance_id": name})
 
     assert it.resumed().outcome is Outcome.DONE

@@ -71,7 +71,7 @@ def test_a_diagnosis_that_may_not_have_been_sent_has_timed_out_and_one_that_was_
     it.isolate(), it.reboot()
     request = it.request()
     assert conclude(request, it.ports).outcome is Outcome.UNKNOWN
-    it.ports.commands.diagnose = lambda *_, **__: (_ for _ in ()).throw(TimeoutError("read timed out"))  # type: ignore
+    it.ports.commands.send = lambda *_, **__: (_ for _ in ()).throw(TimeoutError("read timed out"))  # type: ignore
     with pytest.raises(TimeoutError):
         run_diagnostics(request, it.ports, ACT)
 

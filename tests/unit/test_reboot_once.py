@@ -151,7 +151,7 @@ def test_a_node_that_ssm_does_not_know_is_told_at_once_and_costs_no_attempt() ->
     def unknown(*_: Any, **__: Any) -> str:
         raise NotFound(f"SSM knows no node {A}")
 
-    commands.reboot = unknown
+    commands.send = unknown
 
     reboot_node(request, it.ports)
 
@@ -227,7 +227,7 @@ def test_one_that_was_provably_not_sent_is_not_waited_for(provider: Provider) ->
     def throttled(*_: Any, **__: Any) -> None:
         raise NotAccepted("throttled")
 
-    it.ports.machines.power = it.ports.commands.reboot = throttled  # type: ignore[method-assign, assignment]
+    it.ports.machines.power = it.ports.commands.send = throttled  # type: ignore[method-assign, assignment]
     with pytest.raises(NotAccepted):
         reboot_node(request, it.ports)
 

@@ -160,7 +160,7 @@ def test_a_fault_that_climbs_when_it_is_repeated_climbs_when_it_is_repeated(fami
             cluster.reports(event)
         cluster.clock.advance(HOUR)
 
-    assert ("reboot", BROKEN) in cluster.commands
+    assert ("reboot-node", BROKEN) in cluster.commands
 
 
 def test_a_repetition_that_makes_a_fault_climb_ends_a_wait() -> None:

@@ -394,7 +394,7 @@ def test_a_node_that_is_opted_out_is_nobodys_stand_in() -> None:
 
     cluster.reports(xid(74))
 
-    assert ("diagnose", "mi-0cccccccccccccccc") not in cluster.commands
+    assert ("run-diagnostics", "mi-0cccccccccccccccc") not in cluster.commands
     assert cluster.node("mi-0cccccccccccccccc").job_id is None
 
 

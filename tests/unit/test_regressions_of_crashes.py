@@ -18,7 +18,7 @@ from nodeheal.services.jobs.ask_after_ranks import ask_after_ranks
 from nodeheal.services.operators.close_incident import close_incident
 from nodeheal.services.operators.release_node import release_node
 from nodeheal.services.operators.retire_node import retire_node
-from tests.unit.builders import FrozenClock, memory_ports, node, scheduler_in, started_job
+from tests.unit.builders import FrozenClock, commands_in, memory_ports, node, scheduler_in, started_job
 from tests.unit.test_regressions_of_brakes import lost_call
 from tests.unit.test_steps import A, Incident
 
@@ -41,8 +41,7 @@ def left_of(it: Incident) -> tuple[object, ...]:
 
 def sent_by(it: Incident) -> list[str]:
     """What nodes were asked to do."""
-    commands: Any = it.ports.commands
-    return [verb for verb, *_ in commands.sent]
+    return [sent.document for sent in commands_in(it.ports).sent]
 
 
 NOTHING: tuple[object, ...] = ([], set(), None, IncidentState.CLOSED)
@@ -130,7 +129,7 @@ def test_a_reboot_whose_id_could_not_be_kept_is_not_sent_again() -> None:
 
     reboot_node(request.model_copy(update={"task_token": "of-the-second-call"}), it.ports)
 
-    assert sent_by(it) == ["reboot"]
+    assert sent_by(it) == ["reboot-node"]
     [asked] = it.ports.operations.all_open()  # type: ignore[attr-defined]
     assert asked.token == "of-the-second-call"
 
@@ -138,19 +137,19 @@ def test_a_reboot_whose_id_could_not_be_kept_is_not_sent_again() -> None:
 def test_a_reboot_that_was_throttled_is_sent_by_the_call_that_repeats_it() -> None:
     it = Incident()
     it.isolate()
-    request, reboot = it.request(), it.ports.commands.reboot
+    request, reboot = it.request(), it.ports.commands.send
 
     def throttled(*_: Any, **__: Any) -> str:
         raise NotAccepted("not now")
 
-    it.ports.commands.reboot = throttled  # type: ignore[method-assign]
+    it.ports.commands.send = throttled  # type: ignore[method-assign]
     with pytest.raises(NotAccepted):
         reboot_node(request, it.ports)
-    it.ports.commands.reboot = reboot  # type: ignore[method-assign]
+    it.ports.commands.send = reboot  # type: ignore[method-assign]
 
     reboot_node(request, it.ports)
 
-    assert sent_by(it) == ["reboot"]
+    assert sent_by(it) == ["reboot-node"]
 
 
 @pytest.mark.parametrize("exit_code", [0, 1])

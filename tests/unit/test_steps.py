@@ -1,7 +1,7 @@
 """The steps of a recovery, each against a world in memory."""
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -29,7 +29,7 @@ from nodeheal.operations.steps import (
     replace_node,
     run_diagnostics,
 )
-from nodeheal.ports.commands import CommandStatus
+from nodeheal.ports.commands import Command, CommandStatus
 from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services.intake import wakeup
 from nodeheal.services.intake.ingest import ingest
@@ -43,6 +43,7 @@ from tests.unit.builders import (
     EVIDENCE,
     NOW,
     FrozenClock,
+    commands_in,
     memory_ports,
     named,
     node,
@@ -349,7 +350,8 @@ def test_a_reboot_is_sent_once_however_often_it_is_asked_for() -> None:
     reboot_node(request, it.ports)
     reboot_node(request, it.ports)
 
-    assert it.ports.commands.sent == [("reboot", A, "boot-1")]  # type: ignore[attr-defined]
+    [sent] = commands_in(it.ports).sent
+    assert (sent.document, sent.node_id, sent.boot_id) == ("reboot-node", A, "boot-1")
 
 
 def test_a_repeated_reboot_waits_with_the_newest_token() -> None:
@@ -369,14 +371,15 @@ def test_a_reboot_that_was_throttled_is_sent_by_the_retry() -> None:
     it = Incident()
     it.isolate()
     request = it.request()
-    send, it.ports.commands.reboot = it.ports.commands.reboot, throttled  # type: ignore[method-assign]
+    send, it.ports.commands.send = it.ports.commands.send, throttled  # type: ignore[method-assign]
     with pytest.raises(NotAccepted):
         reboot_node(request, it.ports)
-    it.ports.commands.reboot = send  # type: ignore[method-assign]
+    it.ports.commands.send = send  # type: ignore[method-assign]
 
     reboot_node(request, it.ports)
 
-    assert it.ports.commands.sent == [("reboot", A, "boot-1")]  # type: ignore[attr-defined]
+    [sent] = commands_in(it.ports).sent
+    assert (sent.document, sent.node_id, sent.boot_id) == ("reboot-node", A, "boot-1")
 
 
 def throttled(*_: object, **__: object) -> str:
@@ -387,7 +390,7 @@ def test_the_token_is_stored_before_the_reboot_is_sent() -> None:
     it = Incident()
     it.isolate()
     seen: list[bool] = []
-    it.ports.commands.reboot = lambda *_, **__: seen.append(bool(waiting(it.ports))) or "c"  # type: ignore
+    it.ports.commands.send = lambda *_, **__: seen.append(bool(waiting(it.ports))) or "c"  # type: ignore
 
     reboot_node(it.request(), it.ports)
 
@@ -513,7 +516,7 @@ def test_a_reboot_that_may_have_been_sent_is_unknown() -> None:
     it = Incident()
     it.isolate()
     request = it.request()
-    it.ports.commands.reboot = lambda *_, **__: (_ for _ in ()).throw(TimeoutError("read timed out"))  # type: ignore
+    it.ports.commands.send = lambda *_, **__: (_ for _ in ()).throw(TimeoutError("read timed out"))  # type: ignore
     with pytest.raises(TimeoutError):
         reboot_node(request, it.ports)
 
@@ -929,13 +932,13 @@ def test_the_node_is_given_the_request_id_that_is_stored() -> None:
     it = Incident()
     it.isolate(), it.reboot()
     given: list[str] = []
-    diagnose = it.ports.commands.diagnose
+    send = it.ports.commands.send
 
-    def sends(node: Node, ask: Any, request_id: str, expires_at: Any) -> str:
-        given.extend((request_id, asked_as(it)))
-        return diagnose(node, ask, request_id, expires_at)
+    def sends(node: Node, command: Command, expires_at: datetime) -> str:
+        given.extend((command.parameters["RequestId"], asked_as(it)))
+        return send(node, command, expires_at)
 
-    it.ports.commands.diagnose = sends  # type: ignore[method-assign]
+    it.ports.commands.send = sends  # type: ignore[method-assign]
     run_diagnostics(it.request(), it.ports, ACT)
 
     assert given == [asked_as(it)] * 2

@@ -7,9 +7,10 @@ import pytest
 from nodeheal.contract.vocabulary import Awaited, Family, Step
 from nodeheal.domain.faults.catalog import find
 from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.ports.commands import Command
 from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.recovery.wait_for_news import wait_for_news
-from tests.unit.builders import ACT, scheduler_in, xid
+from tests.unit.builders import ACT, commands_in, scheduler_in, xid
 from tests.unit.test_decide_among_others import with_policy
 from tests.unit.test_steps import A, B, Incident
 
@@ -24,7 +25,7 @@ def waits(it: Incident) -> Incident:
 
 
 def asked(it: Incident) -> Any:
-    return it.ports.commands.checkpoints  # type: ignore[attr-defined]
+    return commands_in(it.ports).sent_to_all
 
 
 def lines(it: Incident) -> list[str]:
@@ -34,7 +35,7 @@ def lines(it: Incident) -> list[str]:
 def test_the_whole_gang_is_asked_and_goes_on() -> None:
     it = waits(Incident(REMAP))
 
-    assert asked(it) == [("llama", [A, B])]
+    assert asked(it) == [([A, B], Command("checkpoint-now", {"Job": "llama"}))]
     assert scheduler_in(it.ports).stopped == {}
     assert it.is_waiting()
     [told] = lines(it)

@@ -32,7 +32,16 @@ from nodeheal.services.operators.release_node import release_node
 from nodeheal.services.operators.retire_node import retire_node
 from nodeheal.services.recovery.decide_next_step import decide_next_step
 from nodeheal.services.sweep import sweep
-from tests.unit.builders import ACT, DIAGNOSTICS, FrozenClock, memory_ports, named, request_id_of, scheduler_in
+from tests.unit.builders import (
+    ACT,
+    DIAGNOSTICS,
+    FrozenClock,
+    commands_in,
+    memory_ports,
+    named,
+    request_id_of,
+    scheduler_in,
+)
 from tests.workflows import invariants
 from tests.workflows.fake_cluster import FakeCluster
 from tests.workflows.fuse import Crash, Fuse, LostAnswer, fused
@@ -91,8 +100,8 @@ class BreakingWorld(FakeCluster):
     fault: Json = {}  # noqa: RUF012  # what is said of a node in its events, besides
 
     def _watch(self, call: str, given: tuple[Any, ...], named: Json) -> None:
-        if call == "commands.reboot":
-            self._orders.append((given[0].node_id, given[0].boot_id, named["expires_at"].timestamp()))
+        if call == "commands.reboot-node":
+            self._orders.append((given[0].node_id, given[0].boot_id, given[2].timestamp()))
         if call == "machines.power" and given[1] is Power.REBOOT:
             self._asks_ec2(given[0])
         self.wrong += invariants.watch(call, given, self.plain, self.policy)
@@ -279,7 +288,7 @@ class BreakingWorld(FakeCluster):
 
     def _diagnosed(self, request: StepRequest) -> None:
         """It answers what it was asked, and nothing else."""
-        asked = [name for verb, name, _ in self.plain.commands.sent if verb == "diagnose"]  # type: ignore[attr-defined]
+        asked = [sent.node_id for sent in commands_in(self.plain).sent_of("run-diagnostics")]
         name = request.decision.node_id
         request_id = named(DIAGNOSTICS, request_id_of(request), self.plain)
         if len(asked) <= self._answered or asked[-1] != name or name in self.hangs:

@@ -49,11 +49,13 @@ from tests.unit.builders import (
     DIAGNOSTICS,
     EVIDENCE,
     FrozenClock,
+    commands_in,
     memory_ports,
     named,
     node,
     request_id_of,
     scheduler_in,
+    searches_in,
     started_job,
     xid,
 )
@@ -129,7 +131,7 @@ class FakeCluster:
     @property
     def commands(self) -> list[tuple[str, str]]:
         """What nodes were made to do, in order."""
-        return [(verb, name) for verb, name, _ in self.ports.commands.sent]  # type: ignore[attr-defined]
+        return [(sent.document, sent.node_id) for sent in commands_in(self.ports).sent]
 
     @property
     def told(self) -> list[str]:
@@ -224,7 +226,7 @@ class FakeCluster:
                 self._wakes(wakeup.on_task_change, change)
 
     def _boots(self, request: StepRequest) -> None:
-        was_sent = any(verb == "reboot" for verb, _ in self.commands)
+        was_sent = any(verb == "reboot-node" for verb, _ in self.commands)
         if not self.node_returns or not was_sent:
             return
         self.clock.advance(60)
@@ -273,16 +275,20 @@ class FakeCluster:
         self.heard["upload"] += 1
         self._wakes(wakeup.on_evidence_frozen, event)
 
+    def asked_to_look(self) -> tuple[str, dict[str, str]]:
+        """The node that was asked last for a checkpoint, and what its answer has to name."""
+        sent = searches_in(self.ports)
+        return sent[-1].node_id, {"request_id": sent[-1].request_id, "directory": sent[-1].parameters["Directory"]}
+
     def _node_looks(self) -> None:
         """The node that was asked last says what it sees, but for one that hangs."""
-        name, directory, request_id = self.ports.commands.searches[-1]  # type: ignore[attr-defined]
+        name, asked = self.asked_to_look()
         if name in self.hangs:
             return
         newest = self.checkpoints[-1] if self.checkpoints and name not in self.blind else None
         event = CheckpointFound(
             **self._fact(name, self.node(name).boot_id),
-            request_id=request_id,
-            directory=directory,
+            **asked,
             format=CheckpointFormat.megatron,
             path=newest[0] if newest else None,
             step=newest[1] if newest else None,

@@ -11,10 +11,11 @@ from typing import Any
 
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.ports import Ports
+from nodeheal.ports.commands import Command
 from tests.workflows.reads import READS
 
 NOT_PORTS = ("clock", "reading", "sign_upload")
-VERBS = ("find_checkpoint", "try_way", "has_confirmed")  # ports that are one call
+VERBS = ("has_confirmed",)  # ports that are one call
 NEVER = 10**9
 
 
@@ -90,10 +91,11 @@ class Fuse:
         later = throttled if nth == 1 else lambda: self.throttles(function, call, nth - 1)
         self.meanwhile[function, call] = later
 
-    def around(self, call: Any, name: str) -> Any:
+    def around(self, call: Any, whole_name: str) -> Any:
         """The same call, with the fuse in it."""
 
         def fused(*given: Any, **named: Any) -> Any:
+            name = _of_command(whole_name, given)
             if not self.function or (self.writes_only and name.rpartition(".")[2] in READS):
                 return call(*given, **named)
             number = self.calls
@@ -115,6 +117,12 @@ class Fuse:
             if (blow.at, blow.is_after) == (number, is_after):
                 self.blown.append(blow)
                 raise blow.error(f"{blow}, {self.made[number]}")
+
+
+def _of_command(name: str, given: tuple[Any, ...]) -> str:
+    """`commands.reboot-node`: a command by its document."""
+    command = next((one for one in given if isinstance(one, Command)), None)
+    return name if command is None else f"commands.{command.document}"
 
 
 def _nothing() -> None:

@@ -20,13 +20,13 @@ from nodeheal.domain.recovery.attempt_budget import in_window
 from nodeheal.domain.recovery.decision_context import node_scope
 from nodeheal.domain.recovery.incident import Incident
 from nodeheal.ports import Ports
-from tests.unit.builders import scheduler_in
+from tests.unit.builders import commands_in, scheduler_in
 
 Invariant = Callable[[Ports, RecoveryPolicy], Iterator[str]]
 LIVE = (IncidentState.OPEN, IncidentState.WAITING)
 # The calls that take a node down, and which attempt must have been reserved for them.
 DESTRUCTIVE = {
-    "commands.reboot": (Action.REBOOT,),
+    "commands.reboot-node": (Action.REBOOT,),
     "machines.power": (Action.REBOOT, Action.STOP_START),
     "machines.give_back": (Action.REPLACE,),
 }
@@ -37,11 +37,11 @@ ISOLATING = ("scheduler.drain", "scheduler.undrain", "scheduler.stop_rank")
 
 
 def watch(call: str, given: tuple[Any, ...], ports: Ports, policy: RecoveryPolicy) -> list[str]:
-    """What is wrong with this call (`commands.reboot`), with these arguments, in a world like this one."""
+    """What is wrong with this call (`commands.reboot-node`), with these arguments, in a world like this one."""
     told: Iterator[str] = iter(())
     if call in DESTRUCTIVE:
         told = chain(_not_reserved(call, given[0], ports, policy), _hands_off(_node_of(given[0], ports), ports, policy))
-    if call == "commands.reboot":
+    if call == "commands.reboot-node":
         told = chain(told, _of_another_boot(given[0], ports))
     if call in ("scheduler.drain", "scheduler.undrain"):
         told = _wrongly_switched(_node_of(given[0], ports), ports, policy, is_on=call == "scheduler.undrain")
@@ -173,7 +173,7 @@ def no_attempt_beyond_its_limit(ports: Ports, policy: RecoveryPolicy) -> Iterato
 
 def no_boot_rebooted_twice(ports: Ports, policy: RecoveryPolicy) -> Iterator[str]:
     """Never two destructive commands for one boot of a node."""
-    sent = Counter((name, boot) for verb, name, boot in ports.commands.sent if verb == "reboot")  # type: ignore[attr-defined]
+    sent = Counter((one.node_id, one.boot_id) for one in commands_in(ports).sent_of("reboot-node"))
     for (name, boot), count in sent.items():
         if count > 1:
             yield f"{name} was asked {count} times to reboot from {boot}"

@@ -4,12 +4,13 @@ What happens while the gang is watched is a list of happenings, played one by on
 that the job's workflow opens is recovered by the real recover_node, walked inside of that wait.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from nodeheal.adapters.ecs.stop_reasons import causes_of
+from nodeheal.adapters.memory.world import SentCommand
 from nodeheal.contract.health_event import CheckpointFound, DiagnosticsFinished, Sight
 from nodeheal.contract.job_spec import JobSpec
 from nodeheal.contract.job_steps import JobRequest
@@ -27,12 +28,11 @@ from nodeheal.services.jobs.end_job import end_job
 from nodeheal.services.jobs.find_checkpoint import find_checkpoint
 from nodeheal.services.jobs.judge_checks import judge_checks
 from nodeheal.services.jobs.submit_job import submit_job
-from tests.unit.builders import ACT, CHECK, memory_ports, named, node, scheduler_in
+from tests.unit.builders import ACT, CHECK, commands_in, memory_ports, named, node, scheduler_in, searches_in
 from tests.workflows.fake_cluster import FakeCluster, MakePorts
 from tests.workflows.walker import TIMEOUT, Error, Walk
 
 if TYPE_CHECKING:
-    from nodeheal.contract.fabric import FabricOrder
     from nodeheal.domain.fleet.node import Node
 
 Json = dict[str, Any]
@@ -229,16 +229,15 @@ class JobCluster(FakeCluster):
 
     def _ways_answer(self) -> None:
         """Each node says what it has seen of its way; the one that serves sees nothing of one that is broken."""
-        ways = self.ports.commands.ways  # type: ignore[attr-defined]
+        ways = commands_in(self.ports).sent_of("test-fabric")
         asked, self._ways_answered = ways[self._ways_answered :], len(ways)
-        for name, order in asked:
-            peer = self._peer_of(name, asked, order)
-            is_broken = frozenset((name, peer)) in self.broken_ways
-            seen = Verdict.FAILED if order.role is FabricRole.CONNECT else Verdict.UNKNOWN
-            if name not in self.hangs:
+        for sent in asked:
+            is_broken = frozenset((sent.node_id, self._peer_of(sent, asked))) in self.broken_ways
+            seen = Verdict.FAILED if sent.parameters["Role"] == FabricRole.CONNECT else Verdict.UNKNOWN
+            if sent.node_id not in self.hangs:
                 event = DiagnosticsFinished(
-                    **self._fact(name, order.boot_id),
-                    request_id=order.request_id,
+                    **self._fact(sent.node_id, sent.boot_id),
+                    request_id=sent.request_id,
                     verdict=seen if is_broken else Verdict.OK,
                     evidence="nobody answers" if is_broken else "1 MiB at 11,000 MB/s",
                 )
@@ -246,14 +245,19 @@ class JobCluster(FakeCluster):
 
     def _somebody_looks(self) -> None:
         """Either all nodes say what they see, or one of them searches."""
-        sights = self.ports.commands.sights  # type: ignore[attr-defined]
+        sights = self.asked_for_sights()
         asked, self._sights_answered = sights[self._sights_answered :], len(sights)
-        for name, request_id, after in asked:
-            self._says_what_it_sees(name, request_id, after)
-        if not asked and self.ports.commands.searches:  # type: ignore[attr-defined]
+        for sent in asked:
+            self._says_what_it_sees(sent)
+        if not asked and searches_in(self.ports):
             self._node_looks()
 
-    def _says_what_it_sees(self, name: str, request_id: str, after: int) -> None:
+    def asked_for_sights(self) -> list[SentCommand]:
+        """Who was asked what it sees at the directory."""
+        return [sent for sent in commands_in(self.ports).sent_of("find-checkpoint") if "SightAfter" in sent.parameters]
+
+    def _says_what_it_sees(self, sent: SentCommand) -> None:
+        name, request_id, after = sent.node_id, sent.request_id, int(sent.parameters["SightAfter"])
         if name in self.too_old:
             wakeup.on_command_failed(name, self._command_of(request_id), self.ports)
             return
@@ -276,9 +280,10 @@ class JobCluster(FakeCluster):
         return next((str(one.reference) for one in asked if one.request_id == request_id), "")
 
     @staticmethod
-    def _peer_of(name: str, asked: "list[tuple[str, FabricOrder]]", order: "FabricOrder") -> str:
-        way = order.request_id.rsplit("-", 1)[0]
-        return next((other for other, its in asked if other != name and its.request_id.rsplit("-", 1)[0] == way), "")
+    def _peer_of(one: SentCommand, asked: Sequence[SentCommand]) -> str:
+        others = (other for other in asked if other.node_id != one.node_id)
+        pair = one.request_id.rsplit("-", 1)[0]
+        return next((other.node_id for other in others if other.request_id.rsplit("-", 1)[0] == pair), "")
 
     def _ranks_start(self, request: JobRequest) -> None:
         if self.job.state is JobState.RUNNING and self.job.current_run:

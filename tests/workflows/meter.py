@@ -109,7 +109,7 @@ def _function_runs(cluster: FakeCluster) -> Counter[str]:
         for _, arguments in walked.asked:
             if isinstance(arguments, dict) and "FunctionName" in arguments:
                 runs[arguments["FunctionName"]] += 1
-    reboots = sum(verb == "reboot" for verb, _ in cluster.commands)
+    reboots = sum(verb == "reboot-node" for verb, _ in cluster.commands)
     runs["ingest"] = cluster.heard["fault"]
     runs["wakeup"] = cluster.heard["task"] + cluster.heard["node"] + len(cluster.commands)  # each command's end wakes
     runs["take_signal"] = reboots * INSTANCE_CHANGES_A_REBOOT

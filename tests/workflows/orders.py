@@ -11,7 +11,7 @@ from typing import Any
 
 from nodeheal.contract.steps import StepRequest
 from nodeheal.domain.recovery.incident import Turn
-from tests.unit.builders import NOW, scheduler_in, xid
+from tests.unit.builders import NOW, commands_in, scheduler_in, xid
 from tests.workflows.breaking_world import ACTS, BreakingWorld
 from tests.workflows.fake_cluster import BROKEN, PEER
 from tests.workflows.fuse import Fuse
@@ -156,7 +156,7 @@ class OrderedWorld(BreakingWorld):
         return [i for i in asked if tasks[i].node_id == name and i not in self._known_to_stop]
 
     def _is_to_answer(self) -> bool:
-        asked = [name for verb, name, _ in self.plain.commands.sent if verb == "diagnose"]  # type: ignore[attr-defined]
+        asked = [sent.node_id for sent in commands_in(self.plain).sent_of("run-diagnostics")]
         return len(asked) > self._answered and self._is_asked is not None and self._is_asked.decision.step == "DIAGNOSE"
 
     def _stops(self, task_id: str) -> None:

@@ -23,7 +23,6 @@ CHANGES = {
     "change_run": "jobs.save_run",
     "change_pool": "pools.save",
 }
-COMMANDS = ("find_checkpoint", "try_way")  # ports that are one call, and make a node do something
 
 
 @dataclass(frozen=True, order=True)
@@ -65,8 +64,6 @@ def _written(function: ast.Attribute) -> str:
     port = owner.attr if isinstance(owner, ast.Attribute) else owner.id if isinstance(owner, ast.Name) else ""
     if isinstance(owner, ast.Call) and isinstance(owner.func, ast.Attribute) and owner.func.attr in OF_WHOSE:
         port = "scheduler"
-    if function.attr in COMMANDS and port not in PORTS:
-        return function.attr
     is_constant = function.attr.isupper()  # of a module that is named like a port
     return f"{port}.{function.attr}" if port in PORTS and not is_constant and function.attr not in READS else ""
 

@@ -15,7 +15,7 @@ from nodeheal.domain.jobs.owner import parse_owner
 from nodeheal.ports import Ports
 from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services.intake import wakeup
-from tests.unit.builders import scheduler_in, xid
+from tests.unit.builders import scheduler_in, searches_in, xid
 from tests.workflows.breaking_world import BreakingWorld, Story
 from tests.workflows.fake_cluster import BROKEN, PEER
 from tests.workflows.fuse import NEVER, Fuse
@@ -39,7 +39,7 @@ class RestartingWorld(BreakingWorld):
 
     def _node_looks(self) -> None:
         """Each search is answered once."""
-        searches = self.plain.commands.searches  # type: ignore[attr-defined]
+        searches = searches_in(self.plain)
         if self._searched < len(searches):
             self._searched = len(searches)
             super()._node_looks()

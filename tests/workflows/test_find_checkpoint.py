@@ -17,7 +17,7 @@ from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.jobs.find_checkpoint import find_checkpoint
 from nodeheal.services.jobs.submit_job import submit_job
 from nodeheal.services.steps import save_node
-from tests.unit.builders import NOW, scheduler_in, waiting, xid
+from tests.unit.builders import NOW, scheduler_in, searches_in, waiting, xid
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE, FakeCluster
 from tests.workflows.job_cluster import NODES, JobCluster, fails, finishes, is_recovered
 from tests.workflows.walker import Error
@@ -46,8 +46,13 @@ def recovering(**of_job: Any) -> FakeCluster:
     return it
 
 
+def progress_files(it: FakeCluster) -> list[str | None]:
+    """Of each search: the file in which the run before has shown its steps."""
+    return [sent.parameters.get("Progress") for sent in searches_in(it.ports)]
+
+
 def searches(it: FakeCluster) -> list[str]:
-    return [node for node, _, _ in it.ports.commands.searches]  # type: ignore[attr-defined]
+    return [sent.node_id for sent in searches_in(it.ports)]
 
 
 def told_to_ranks(it: FakeCluster) -> list[tuple[str | None, str | None]]:
@@ -252,8 +257,7 @@ def test_the_last_step_of_the_run_that_broke_is_asked_for_with_its_checkpoint() 
 
     assert it.submit().end == "Completed"
 
-    asked = it.ports.commands.progress_files  # type: ignore[attr-defined]
-    assert asked == ["", "llama.1.900.json"]
+    assert progress_files(it) == [None, "llama.1.900.json"]
     before, after = it.ports.jobs.runs("llama")
     assert (before.last_step, after.resumed_step, after.last_step) == (2037, 2000, None)
     letters = [told.body for _, told in it.ports.messenger.announced if told.key.endswith("RUNS_AGAIN")]  # type: ignore[attr-defined]
@@ -266,7 +270,7 @@ def test_a_job_that_shows_no_steps_is_not_asked_for_them() -> None:
 
     it.submit()
 
-    assert it.ports.commands.progress_files == ["", ""]  # type: ignore[attr-defined]
+    assert progress_files(it) == [None, None]
 
 
 def test_what_is_skipped_stands_in_the_incident() -> None:
@@ -274,8 +278,8 @@ def test_what_is_skipped_stands_in_the_incident() -> None:
     looks = CheckpointFound.model_validate
 
     def with_skipped() -> None:
-        name, directory, request_id = it.ports.commands.searches[-1]  # type: ignore[attr-defined]
-        fact = {**it._fact(name, it.node(name).boot_id), "request_id": request_id, "directory": directory}
+        name, asked = it.asked_to_look()
+        fact = {**it._fact(name, it.node(name).boot_id), **asked}
         torn = ("iter_0003000: it was not finished",)
         event = {**fact, "format": "megatron", "path": NEWEST[0], "step": NEWEST[1], "skipped": torn}
         wakeup.on_checkpoint_found(looks(event), it.ports)
@@ -325,12 +329,10 @@ def test_an_answer_of_another_boot_or_of_another_node_is_not_taken() -> None:
     seen: list[bool] = []
 
     def others_answer() -> None:
-        name, directory, request_id = it.ports.commands.searches[-1]  # type: ignore[attr-defined]
+        name, asked = it.asked_to_look()
         for who, boot in ((name, "boot-0"), (C, "boot-1")):
             fact = it._fact(who, boot)
-            event = CheckpointFound(
-                **fact, request_id=request_id, directory=directory, format=CheckpointFormat.megatron, path=NEWEST[0]
-            )
+            event = CheckpointFound(**fact, **asked, format=CheckpointFormat.megatron, path=NEWEST[0])
             wakeup.on_checkpoint_found(event, it.ports)
         seen.append(bool(it.ports.operations.all_open()))  # type: ignore[attr-defined]
 
@@ -365,14 +367,15 @@ def test_an_answer_that_is_quicker_than_the_record_of_its_command_leaves_nothing
     last: dict[str, Any] = {"step": "CHOOSE", "job_id": "llama", "outcome": "DONE", "then": "LAUNCH", "reason": "r"}
     last |= {"finished_at": it.clock(), "nodes": (A,)}
     request = {"job_id": "llama", "submission": 1, "round": 1, "last": last, "task_token": "token"}
-    sent = it.ports.find_checkpoint
+    sent = it.ports.commands.send
 
     def sends(*given: Any) -> str:
         command_id = sent(*given)
         it._node_looks()
         return command_id
 
-    find_checkpoint(JobRequest.model_validate(request), replace(it.ports, find_checkpoint=sends), it.policy)
+    it.ports.commands.send = sends  # type: ignore
+    find_checkpoint(JobRequest.model_validate(request), it.ports, it.policy)
 
     assert list(it.ports.workflows.resumed) == ["token"]  # type: ignore[attr-defined]
     assert waiting(it.ports) == []

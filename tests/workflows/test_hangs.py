@@ -246,7 +246,7 @@ def test_stacks_are_saved_before_the_gang_is_stopped() -> None:
     [recovery] = [walk for walk in it.walked if walk.path[0] == "Open incident"]
     steps = [state for state in recovery.path if state in ("Freeze evidence", "Stop gang", "Isolate node")]
     assert steps == ["Freeze evidence", "Stop gang"]
-    assert [name for verb, name in it.commands if verb == "collect"] == [A]
+    assert [name for verb, name in it.commands if verb == "freeze-evidence"] == [A]
 
 
 @pytest.mark.parametrize("answers", [True, False])

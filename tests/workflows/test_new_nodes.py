@@ -142,7 +142,7 @@ def test_a_fault_that_it_shows_meanwhile_is_healed_without_a_slot_of_the_budget(
     walked = fleet.is_walked()
 
     assert (walked.end, fleet.node(NEW).state) == ("Recovered", NodeState.PROBATION)
-    assert ("reboot", NEW) in fleet.commands
+    assert ("reboot-node", NEW) in fleet.commands
 
 
 Change = Callable[[Fleet], object]

@@ -1,11 +1,13 @@
 """Nodes that answer before the function that asked them has noted which command it was."""
 
 from collections.abc import Callable
-from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 from nodeheal.contract.job_steps import JobRequest
-from tests.unit.builders import waiting
+from nodeheal.domain.fleet.node import Node
+from nodeheal.ports.commands import Command
+from tests.unit.builders import commands_in, waiting
 from tests.workflows.job_cluster import JobCluster, finishes
 from tests.workflows.test_ways import WITH_FABRIC
 from tests.workflows.walker import Json
@@ -19,21 +21,23 @@ class QuickNodes(JobCluster):
     def __init__(self) -> None:
         super().__init__(policy=WITH_FABRIC, nodes=3, checkpoints={"directory": "/mnt/llama"})
         self.happenings = [finishes]
-        commands: Any = self.ports.commands
-        commands.diagnose = self._answered(commands.diagnose, super()._nodes_answer)
-        self.ports = replace(
-            self.ports,
-            try_way=self._answered(self.ports.try_way, lambda _: JobCluster._ways_answer(self)),
-            find_checkpoint=self._answered(self.ports.find_checkpoint, lambda _: JobCluster._somebody_looks(self)),
-        )
+        commands, answers = commands_in(self.ports), self._answers_by_document
+        send = commands.send
 
-    def _answered(self, send: Callable[..., str], answer: Callable[[Any], None]) -> Callable[..., str]:
-        def sends(*given: Any, **named: Any) -> str:
-            command_id = send(*given, **named)
-            answer(self.asks)
+        def sends(to: Node, command: Command, expires_at: datetime) -> str:
+            command_id = send(to, command, expires_at)
+            answers[command.document]()
             return command_id
 
-        return sends
+        commands.send = sends  # type: ignore
+
+    @property
+    def _answers_by_document(self) -> dict[str, Callable[[], None]]:
+        return {
+            "run-diagnostics": lambda: JobCluster._nodes_answer(self, self.asks),
+            "test-fabric": lambda: JobCluster._ways_answer(self),
+            "find-checkpoint": lambda: JobCluster._somebody_looks(self),
+        }
 
     def _job_wait(
         self, state: str, serve: Callable[[JobRequest], None], react: Callable[[JobRequest], object]

@@ -59,7 +59,7 @@ def test_a_recovery_that_was_stopped_goes_on_where_it_was_and_does_nothing_twice
     walked = redriven(cluster)
 
     assert walked.end == "Recovered"
-    assert cluster.commands.count(("reboot", BROKEN)) == 1
+    assert cluster.commands.count(("reboot-node", BROKEN)) == 1
     assert cluster.job_nodes == [BROKEN, PEER]
     assert cluster.ports.pools.holders("demo") == []
     announced = cluster.ports.messenger.announced  # type: ignore[attr-defined]

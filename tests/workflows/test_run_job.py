@@ -102,7 +102,7 @@ def test_only_who_has_not_passed_lately_is_asked() -> None:
 
     it.submit()
 
-    assert it.commands == [("diagnose", B)]
+    assert it.commands == [("run-diagnostics", B)]
 
 
 def test_a_node_that_fails_its_preflight_becomes_an_incident_and_another_is_chosen() -> None:
@@ -401,7 +401,7 @@ def test_where_the_exit_code_says_nothing_all_nodes_are_diagnosed() -> None:
         "What next?",
         "Attribute failure",
     ]
-    assert [name for verb, name in it.commands if verb == "diagnose"] == [A, B, A, B]
+    assert [name for verb, name in it.commands if verb == "run-diagnostics"] == [A, B, A, B]
     [incident_id] = it.ports.workflows.started  # type: ignore[attr-defined]
     evidence = it.ports.incidents.history(incident_id).incident.root.evidence
     assert "ended with exit code 139" in evidence

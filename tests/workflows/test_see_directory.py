@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from nodeheal.adapters.memory.world import SentCommand
 from nodeheal.contract.health_event import Sight
 from nodeheal.contract.job_steps import JobRequest
 from nodeheal.contract.vocabulary import JobState, NodeState
@@ -13,6 +14,7 @@ from nodeheal.services.jobs.job_steps import save_job
 from nodeheal.services.jobs.see_directory import AGAIN_SECONDS
 from nodeheal.services.jobs.submit_job import submit_job
 from nodeheal.services.steps import save_node
+from tests.unit.builders import searches_in
 from tests.workflows.job_cluster import NODES, SHARED, JobCluster, finishes
 
 A, B, C, D = NODES
@@ -31,11 +33,11 @@ def training(**spec: Any) -> JobCluster:
 
 def looks(it: JobCluster) -> list[tuple[str, int]]:
     """Who was asked what it sees, and after how many seconds."""
-    return [(name, after) for name, _, after in it.ports.commands.sights]  # type: ignore[attr-defined]
+    return [(sent.node_id, int(sent.parameters["SightAfter"])) for sent in it.asked_for_sights()]
 
 
 def searches(it: JobCluster) -> list[str]:
-    return [name for name, _, _ in it.ports.commands.searches]  # type: ignore[attr-defined]
+    return [sent.node_id for sent in searches_in(it.ports)]
 
 
 def left_of_looks(it: JobCluster) -> list[tuple[str, str]]:
@@ -154,11 +156,11 @@ def test_a_job_that_is_stopped_meanwhile_is_stopped_and_accuses_nobody() -> None
     it.sees = {B: DISK}
     looked: list[str] = []
 
-    def stops_at_the_second_look(name: str, request_id: str, after: int) -> None:
-        if after and not looked:
-            looked.append(name)
+    def stops_at_the_second_look(sent: SentCommand) -> None:
+        if sent.parameters["SightAfter"] != "0" and not looked:
+            looked.append(sent.node_id)
             save_job(it.ports, "llama", stop_wanted="ada: wrong data")
-        says(name, request_id, after)
+        says(sent)
 
     says, it._says_what_it_sees = it._says_what_it_sees, stops_at_the_second_look  # type: ignore[method-assign]
 
@@ -185,8 +187,7 @@ def test_a_repeated_call_asks_nobody_twice_and_the_answers_go_to_the_newer_one()
     it = training()
     submit_job(job_of(it.spec, "training", "trainer:1", it.clock()), it.ports)
     asks(it, "first")
-    [(name, request_id, after), *_] = it.ports.commands.sights  # type: ignore[attr-defined]
-    it._says_what_it_sees(name, request_id, after)
+    it._says_what_it_sees(it.asked_for_sights()[0])
 
     asks(it, "second")
     it._sights_answered = 1

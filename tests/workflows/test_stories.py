@@ -24,7 +24,7 @@ def test_a_gpu_off_the_bus_is_rebooted_proven_and_its_job_runs_again() -> None:
     walked = cluster.reports(xid(79))
 
     assert walked.end == "Recovered"
-    assert cluster.commands == [("reboot", BROKEN), ("diagnose", BROKEN)]
+    assert cluster.commands == [("reboot-node", BROKEN), ("run-diagnostics", BROKEN)]
     assert cluster.job_nodes == [BROKEN, PEER]
     assert cluster.told == [f"[nodeheal] recovered: {BROKEN}, llama: XID 79 (GPU has fallen off the bus)"]
 
@@ -36,7 +36,7 @@ def test_a_node_that_fails_its_diagnostics_is_exchanged_for_the_spare() -> None:
     walked = cluster.reports(xid(79))
 
     assert walked.end == "Escalated"
-    assert cluster.commands == [("reboot", BROKEN), ("diagnose", BROKEN), ("diagnose", SPARE)]
+    assert cluster.commands == [("reboot-node", BROKEN), ("run-diagnostics", BROKEN), ("run-diagnostics", SPARE)]
     assert cluster.job_nodes == [SPARE, PEER]
     assert cluster.node().state is NodeState.QUARANTINED
 
@@ -48,7 +48,7 @@ def test_a_node_that_denies_its_fault_is_diagnosed_and_keeps_its_job() -> None:
     walked = cluster.reports(xid(74))
 
     assert walked.end == "Recovered"
-    assert cluster.commands == [("collect", BROKEN), ("diagnose", BROKEN)]
+    assert cluster.commands == [("freeze-evidence", BROKEN), ("run-diagnostics", BROKEN)]
     assert cluster.job_nodes == [BROKEN, PEER]
 
 
@@ -59,7 +59,7 @@ def test_a_node_that_cannot_tell_whether_it_is_broken_is_a_humans() -> None:
     walked = cluster.reports(xid(74))
 
     assert walked.end == "Escalated"
-    assert cluster.commands == [("collect", BROKEN)]
+    assert cluster.commands == [("freeze-evidence", BROKEN)]
     told = cluster.ports.messenger.announced[-1][1]  # type: ignore[attr-defined]
     assert told.escalation is Escalation.NOT_CONFIRMED
 
@@ -121,7 +121,7 @@ def test_a_second_incident_within_the_window_finds_no_reboot_left() -> None:
 
     cluster.reports(xid(79, event_id="second", boot_id="boot-2", observed_at=cluster.clock()))
 
-    assert cluster.commands.count(("reboot", BROKEN)) == 1
+    assert cluster.commands.count(("reboot-node", BROKEN)) == 1
     assert cluster.job_nodes == [SPARE, PEER]
 
 
@@ -228,7 +228,7 @@ def test_a_reboot_whose_function_breaks_is_looked_at_and_not_repeated() -> None:
 
     assert walked.end == "Escalated"
     assert walked.path.count("Reboot node") == 1
-    assert ("reboot", BROKEN) not in cluster.commands
+    assert ("reboot-node", BROKEN) not in cluster.commands
 
 
 def test_after_a_recovery_that_broke_the_nodes_next_fault_is_news() -> None:
@@ -249,7 +249,7 @@ def test_a_grave_fault_that_joins_a_harmless_one_is_healed() -> None:
     walked = cluster.reports(xid(63))
 
     assert walked.end == "Recovered"
-    assert ("reboot", BROKEN) in cluster.commands
+    assert ("reboot-node", BROKEN) in cluster.commands
 
 
 def test_a_quarantined_node_blocks_its_pool_until_a_human_gives_it_back() -> None:
@@ -289,7 +289,7 @@ def test_a_row_remap_waits_for_the_job_and_then_reboots_a_node_that_nobody_needs
 
     assert "Wait for condition" in walked.path
     assert walked.end == "Recovered"
-    assert cluster.commands == [("reboot", BROKEN), ("diagnose", BROKEN)]
+    assert cluster.commands == [("reboot-node", BROKEN), ("run-diagnostics", BROKEN)]
     assert not scheduler_in(cluster.ports).stopped
     assert walked.path.count("Stop gang") == 0
 
@@ -368,4 +368,4 @@ def test_a_recovery_of_another_node_of_the_job_does_not_end_the_wait_and_is_not_
     assert seen[1] == "Recovered"
     assert walked.end == "Recovered"
     assert walked.path.count("Wait for condition") == 2
-    assert [verb for verb, name in cluster.commands if name == BROKEN] == ["reboot", "diagnose"]
+    assert [verb for verb, name in cluster.commands if name == BROKEN] == ["reboot-node", "run-diagnostics"]

@@ -28,7 +28,7 @@ def test_a_node_that_is_accused_again_is_not_rebooted_again() -> None:
         boot = cluster.node(ACCUSED).boot_id
         cluster.reports(xid(79, event_id=f"forged-{number}", boot_id=boot, observed_at=cluster.clock()))
 
-    assert cluster.commands.count(("reboot", ACCUSED)) == 1
+    assert cluster.commands.count(("reboot-node", ACCUSED)) == 1
     assert cluster.node(ACCUSED).state is NodeState.QUARANTINED  # exchanged, and a human's to judge from now on
     assert cluster.job_nodes == [SPARE, PEER]
 

@@ -2,11 +2,12 @@
 
 from contextlib import suppress
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 import pytest
 
-from nodeheal.contract.fabric import FabricOrder
+from nodeheal.contract.fabric import NO_PEER
 from nodeheal.contract.health_event import DiagnosticsFinished
 from nodeheal.contract.vocabulary import FabricRole, JobState, Verdict
 from nodeheal.domain.errors import NotAccepted
@@ -16,9 +17,10 @@ from nodeheal.domain.operation import Operation, VerbName
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Fabric
 from nodeheal.ports import Ports
+from nodeheal.ports.commands import Command
 from nodeheal.services.intake import wakeup
 from nodeheal.services.steps import save_node
-from tests.unit.builders import ACT
+from tests.unit.builders import ACT, commands_in
 from tests.workflows.job_cluster import NODES, JobCluster, finishes
 
 A, B, C, D = NODES
@@ -45,8 +47,11 @@ def cluster(policy: RecoveryPolicy = WITH_FABRIC, **spec_of: Any) -> JobCluster:
 
 def ways(it: JobCluster) -> list[tuple[str, str, str | None, int]]:
     """(node, role, peer, least MB/s) of each command."""
-    sent = it.ports.commands.ways  # type: ignore[attr-defined]
-    return [(name, order.role.value, order.peer, order.min_mb_per_second) for name, order in sent]
+    found = []
+    for sent in commands_in(it.ports).sent_of("test-fabric"):
+        peer, least = sent.parameters["Peer"], int(sent.parameters["MinMbPerSecond"])
+        found.append((sent.node_id, sent.parameters["Role"], None if peer == NO_PEER else peer, least))
+    return found
 
 
 def asked(ports: Ports) -> list[Operation]:
@@ -88,10 +93,10 @@ def test_the_sum_over_the_gpus_is_asked_for_where_the_pool_says_so(nodes: int) -
 
     it.submit()
 
-    sent = [order for _, order in it.ports.commands.ways]  # type: ignore[attr-defined]
-    assert {order.all_reduce for order in sent} == {True}
+    sent = commands_in(it.ports).sent_of("test-fabric")
+    assert {one.parameters["AllReduce"] for one in sent} == {"yes"}
     # Two sums over one node at a time share its links: speed tells nothing there.
-    assert {order.min_all_reduce_mb_per_second for order in sent} == {7_000 if nodes == 2 else 0}
+    assert {one.parameters["MinAllReduceMbPerSecond"] for one in sent} == {"7000" if nodes == 2 else "0"}
 
 
 def test_without_it_no_order_asks_for_a_sum() -> None:
@@ -99,7 +104,7 @@ def test_without_it_no_order_asks_for_a_sum() -> None:
 
     it.submit()
 
-    assert {order.all_reduce for _, order in it.ports.commands.ways} == {False}  # type: ignore[attr-defined]
+    assert {sent.parameters["AllReduce"] for sent in commands_in(it.ports).sent_of("test-fabric")} == {"no"}
 
 
 def test_a_sum_without_the_tests_it_is_a_part_of_is_refused() -> None:
@@ -114,7 +119,7 @@ def test_a_node_that_passed_lately_is_not_diagnosed_and_its_way_is_tested_all_th
 
     it.submit()
 
-    assert [verb for verb, _ in it.commands] == ["try_way SERVE", "try_way CONNECT"]
+    assert [verb for verb, _ in it.commands] == ["test-fabric", "test-fabric"]
 
 
 @pytest.mark.parametrize(
@@ -147,7 +152,7 @@ def test_a_way_that_fails_accuses_both_nodes_and_the_job_starts_on_others() -> N
     assert seen.end == "Completed"
     assert gang(it) == [C, D]
     assert codes(it) == [(A, "preflight_way", Verdict.UNKNOWN), (B, "preflight_way", Verdict.UNKNOWN)]
-    assert [verb for verb, name in it.commands if name in (A, B) and verb == "reboot"] == []
+    assert [verb for verb, name in it.commands if name in (A, B) and verb == "reboot-node"] == []
     assert it.is_clean
 
 
@@ -211,9 +216,10 @@ def test_an_answer_that_is_not_the_asked_nodes_changes_nothing(wrong: str) -> No
 
     def lies(one: JobCluster) -> None:
         one._ways_answer = truth  # type: ignore[method-assign]
-        name, order = one.ports.commands.ways[0]  # type: ignore[attr-defined]
-        fact = one._fact(C if "another node" in wrong else name, "boot-9" if "boot" in wrong else order.boot_id)
-        request_id = "llama-1-9-network-0-serve" if "nobody" in wrong else order.request_id
+        sent = commands_in(one.ports).sent_of("test-fabric")[0]
+        name = C if "another node" in wrong else sent.node_id
+        fact = one._fact(name, "boot-9" if "boot" in wrong else sent.boot_id)
+        request_id = "llama-1-9-network-0-serve" if "nobody" in wrong else sent.request_id
         event = DiagnosticsFinished(**fact, request_id=request_id, verdict=Verdict.OK)
         wakeup.on_diagnostics_finished(event, one.ports)
         answered.extend(one.operation_id for one in asked(one.ports) if one.is_over)
@@ -232,14 +238,14 @@ def test_a_command_that_a_node_refuses_is_no_answer_to_wait_for() -> None:
 
     def refuse() -> None:
         it._ways_answer = truth  # type: ignore[method-assign]
-        commands = it.ports.commands
-        for number, (verb, name, _) in enumerate(commands.sent):  # type: ignore[attr-defined]
-            if verb == "try_way CONNECT":
-                wakeup.on_command_failed(name, f"command-{number + 1}", it.ports)
-        [served] = [o for _, o in commands.ways if o.role is FabricRole.SERVE][-1:]  # type: ignore[attr-defined]
+        for number, sent in enumerate(commands_in(it.ports).sent):
+            if sent.parameters.get("Role") == FabricRole.CONNECT:
+                wakeup.on_command_failed(sent.node_id, f"command-{number + 1}", it.ports)
+        tests = commands_in(it.ports).sent_of("test-fabric")
+        served = [sent for sent in tests if sent.parameters["Role"] == FabricRole.SERVE][-1]
         told = {"request_id": served.request_id, "verdict": Verdict.OK}
-        [node] = [n for n, o in commands.ways if o is served]  # type: ignore[attr-defined]
-        wakeup.on_diagnostics_finished(DiagnosticsFinished(**it._fact(node, served.boot_id), **told), it.ports)
+        event = DiagnosticsFinished(**it._fact(served.node_id, served.boot_id), **told)
+        wakeup.on_diagnostics_finished(event, it.ports)
 
     it._ways_answer = refuse  # type: ignore[method-assign]
 
@@ -286,13 +292,13 @@ def test_nobody_is_a_suspect_where_nothing_failed() -> None:
 
 def test_an_order_whose_sending_was_throttled_is_sent_by_the_call_that_repeats_it() -> None:
     it, throttled = cluster(), [True]
-    send, again = it.ports.try_way, it._job_wait
+    send, again = it.ports.commands.send, it._job_wait
 
-    def sends(node: Node, order: FabricOrder) -> str:
-        if node.node_id == B and throttled:
+    def sends(node: Node, command: Command, expires_at: datetime) -> str:
+        if node.node_id == B and command.document == "test-fabric" and throttled:
             throttled.clear()
             raise NotAccepted("SendCommand was throttled")
-        return send(node, order)
+        return send(node, command, expires_at)
 
     def repeats(state: str, serve: Any, react: Any) -> Any:
         def serves(request: Any) -> None:
@@ -302,7 +308,7 @@ def test_an_order_whose_sending_was_throttled_is_sent_by_the_call_that_repeats_i
 
         return again(state, serves, react)
 
-    it.ports, it._job_wait = replace(it.ports, try_way=sends), repeats  # type: ignore[method-assign]
+    it.ports.commands.send, it._job_wait = sends, repeats  # type: ignore[method-assign]
 
     seen = it.submit()
 

@@ -65,8 +65,6 @@ def aws_ports(
         witnesses=AwsWitnesses(served, partial(make, "ssm"), partial(make, "ec2"), clock),
         has_confirmed=SnsConfirmations(partial(make, "sns"), to.owners_topic_arn),
         sign_upload=S3UploadSigner(partial(make, "s3"), evidence_bucket, clock),
-        find_checkpoint=commands.find_checkpoint,
-        try_way=commands.try_way,
         clock=clock,
         reading=ConsoleLinks(recover_node_arn, runbooks),
     )

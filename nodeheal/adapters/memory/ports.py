@@ -45,8 +45,6 @@ def memory_ports(clock: Clock) -> Ports:
         enrolment_tags=MemoryEnrolmentTags(),
         witnesses=MemoryWitnesses(),
         sign_upload=sign_upload,
-        find_checkpoint=commands.find_checkpoint,
-        try_way=commands.try_way,
         has_confirmed=MemoryConfirmations(),
         clock=clock,
     )

@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from nodeheal.contract.fabric import FabricOrder
 from nodeheal.contract.job_steps import JobResult
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.results import StepResult
@@ -13,10 +12,9 @@ from nodeheal.domain.errors import NotEnrolled, NotFound, PlacementRefused
 from nodeheal.domain.fleet.liveness import ProbeAnswer
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
-from nodeheal.domain.jobs.job import DirectoryLook, GangTask, Job, Run
-from nodeheal.domain.recovery.evidence import Diagnosis, EvidenceAsked
+from nodeheal.domain.jobs.job import GangTask, Job, Run
 from nodeheal.ports.clock import Clock
-from nodeheal.ports.commands import CommandStatus
+from nodeheal.ports.commands import Command, CommandStatus
 from nodeheal.ports.messaging import Delivery
 from nodeheal.ports.scheduler import NodePlacement, RankStatus
 
@@ -116,53 +114,45 @@ class MemoryScheduler:
         return successor
 
 
+@dataclass(frozen=True)
+class SentCommand:
+    """A command that was sent to one node, on one boot."""
+
+    document: str
+    node_id: str
+    boot_id: str
+    parameters: Mapping[str, str]
+
+    @property
+    def request_id(self) -> str:
+        """The name that the node answers with."""
+        return self.parameters.get("RequestId", "")
+
+
 @dataclass
 class MemoryNodeCommands:
-    """NodeCommands. `sent` lists (verb, node, boot) in order; `statuses` says what became of each command.
+    """NodeCommands. `statuses` says what became of each command that was sent to one node."""
 
-    `checkpoints` lists (job, nodes asked) apart: they are requests to tasks, and nobody waits for them.
-    """
-
-    sent: list[tuple[str, str, str]] = field(default_factory=list)
+    sent: list[SentCommand] = field(default_factory=list)
+    sent_to_all: list[tuple[list[str], Command]] = field(default_factory=list)  # nodes, and what they were sent
     statuses: dict[str, CommandStatus] = field(default_factory=dict)
-    diagnoses: list[Diagnosis] = field(default_factory=list)
-    checkpoints: list[tuple[str, list[str]]] = field(default_factory=list)
-    evidence_asked: list[EvidenceAsked] = field(default_factory=list)
-    searches: list[tuple[str, str, str]] = field(default_factory=list)  # node, directory, request id
-    progress_files: list[str] = field(default_factory=list)  # of each search
-    sights: list[tuple[str, str, int]] = field(default_factory=list)  # node, request id, seconds before the look
-    ways: list[tuple[str, FabricOrder]] = field(default_factory=list)
     unknown_nodes: set[str] = field(default_factory=set)
 
-    def reboot(self, node: Node, expires_at: datetime) -> str:
-        return self._send("reboot", node)
-
-    def diagnose(self, node: Node, ask: Diagnosis, request_id: str, expires_at: datetime) -> str:
-        self.diagnoses.append(ask)
-        return self._send("diagnose", node)
-
-    def collect(self, node: Node, ask: EvidenceAsked, request_id: str, expires_at: datetime) -> str:
-        self.evidence_asked.append(ask)
-        return self._send("collect", node)
-
-    def checkpoint(self, nodes: Sequence[Node], job_id: str, expires_at: datetime) -> Sequence[str]:
-        self._must_know(*nodes)
-        self.checkpoints.append((job_id, [node.node_id for node in nodes]))
-        return [f"checkpoint-{len(self.checkpoints)}"]
-
-    def find_checkpoint(self, node: Node, look: DirectoryLook, request_id: str, expires_at: datetime) -> str:
-        if look.sight_after is not None:
-            self._must_know(node)
-            self.sights.append((node.node_id, request_id, look.sight_after))
-            return self._send("see_directory", node)
-        self.searches.append((node.node_id, look.where.directory, request_id))
-        self.progress_files.append(look.progress)
-        return self._send("find_checkpoint", node)
-
-    def try_way(self, node: Node, order: FabricOrder) -> str:
+    def send(self, node: Node, command: Command, expires_at: datetime) -> str:
         self._must_know(node)
-        self.ways.append((node.node_id, order))
-        return self._send(f"try_way {order.role}", node)
+        self.sent.append(SentCommand(command.document, node.node_id, node.boot_id, command.parameters))
+        command_id = f"command-{len(self.sent)}"
+        self.statuses[command_id] = CommandStatus("PENDING")
+        return command_id
+
+    def send_to_all(self, nodes: Sequence[Node], command: Command, expires_at: datetime) -> Sequence[str]:
+        self._must_know(*nodes)
+        self.sent_to_all.append(([node.node_id for node in nodes], command))
+        return [f"to-all-{len(self.sent_to_all)}"]
+
+    def sent_of(self, document: str) -> list[SentCommand]:
+        """What was sent of one document, in order."""
+        return [one for one in self.sent if one.document == document]
 
     def look(self, node: Node, command_id: str) -> CommandStatus:
         return self.statuses.get(command_id, CommandStatus("UNKNOWN"))
@@ -171,13 +161,6 @@ class MemoryNodeCommands:
         gone = [node.node_id for node in nodes if node.node_id in self.unknown_nodes]
         if gone:
             raise NotFound(f"{', '.join(gone)} takes no commands: not registered with SSM")
-
-    def _send(self, verb: str, node: Node) -> str:
-        self._must_know(node)
-        self.sent.append((verb, node.node_id, node.boot_id))
-        command_id = f"command-{len(self.sent)}"
-        self.statuses[command_id] = CommandStatus("PENDING")
-        return command_id
 
 
 @dataclass

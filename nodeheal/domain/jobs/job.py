@@ -118,15 +118,6 @@ class FoundCheckpoint:
 
 
 @dataclass(frozen=True)
-class DirectoryLook:
-    """What a node is to find in a job's checkpoint directory: its newest whole checkpoint."""
-
-    where: Checkpoints
-    progress: str = ""  # the name of the file in which its last run may have written its steps
-    sight_after: int | None = None  # instead: only what is seen there, so many seconds from now
-
-
-@dataclass(frozen=True)
 class Job:
     """What to run, on how many nodes, and its present state."""
 

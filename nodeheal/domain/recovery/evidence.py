@@ -1,9 +1,6 @@
-"""What a node is asked for: its evidence before it is touched, and its diagnostics."""
+"""Where a node's evidence goes."""
 
 from dataclasses import dataclass
-
-from nodeheal.contract.steps import Accusation
-from nodeheal.contract.vocabulary import Check
 
 
 @dataclass(frozen=True)
@@ -15,24 +12,3 @@ class Upload:
     console_url: str
     ticket: str
     max_bytes: int
-
-
-@dataclass(frozen=True)
-class EvidenceAsked:
-    """What a node is asked for before anything is done to it.
-
-    No upload: nothing is saved. `accused`: it is to confirm that.
-    """
-
-    upload: Upload | None
-    bug_report: bool = False
-    accused: Accusation | None = None
-
-
-@dataclass(frozen=True)
-class Diagnosis:
-    """A diagnosis: its level, its checks, and the tests that failed before, which are rerun first."""
-
-    level: int = 1
-    checks: tuple[Check, ...] = (Check.dcgm,)
-    first: tuple[str, ...] = ()

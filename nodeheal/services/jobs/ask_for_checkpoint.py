@@ -9,6 +9,7 @@ from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.jobs.job import GangTask, Job
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.ports import Ports
+from nodeheal.ports.commands import Command
 from nodeheal.services.steps import add_timeline_entry
 
 ASKED = "checkpoint-asked"
@@ -36,10 +37,15 @@ def ask_for_checkpoint(
     add_timeline_entry(request, ports, ASKED, f"{job.job_id} is asked for a checkpoint before it is stopped")
 
 
+def command(job: Job) -> Command:
+    """Have the job's tasks on a node write a checkpoint now. Nobody answers."""
+    return Command("checkpoint-now", {"Job": job.job_id})
+
+
 def _ask(nodes: Sequence[Node], peers: Sequence[Node], job: Job, ports: Ports, policy: RecoveryPolicy) -> None:
     expires_at = ports.clock() + timedelta(seconds=policy.checkpoint_seconds)
     try:
-        ports.commands.checkpoint(nodes, job.job_id, expires_at)
+        ports.commands.send_to_all(nodes, command(job), expires_at)
     except NotFound:
         # One node that is gone makes the whole command a refused one: the broken one, most likely.
-        ports.commands.checkpoint(peers, job.job_id, expires_at)
+        ports.commands.send_to_all(peers, command(job), expires_at)

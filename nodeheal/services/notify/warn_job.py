@@ -5,6 +5,7 @@ from datetime import timedelta
 from nodeheal.contract.steps import StepRequest
 from nodeheal.domain.recovery.incident import TimelineEntry
 from nodeheal.ports import Ports
+from nodeheal.services.jobs.ask_for_checkpoint import command
 from nodeheal.services.jobs.runs import current_run
 
 WARNED = "checkpoint-early"
@@ -27,7 +28,7 @@ def warn_job(request: StepRequest, ports: Ports) -> None:
     known = (ports.nodes.get(task.node_id) for task in run.tasks)
     nodes = [node for node in known if node is not None]
     try:
-        ports.commands.checkpoint(nodes, job.job_id, now + timedelta(seconds=decided.checkpoint_seconds))
+        ports.commands.send_to_all(nodes, command(job), now + timedelta(seconds=decided.checkpoint_seconds))
     except Exception as error:  # the job goes on as it is; only some steps of training are at stake
         lost = f"{job.job_id} could not be asked for a checkpoint: {error}"[:500]
         ports.incidents.append(

@@ -270,5 +270,5 @@ def test_the_order_carries_it_as_the_document_takes_it(wanted: bool) -> None:
 
     parameters = asked.parameters()
 
-    assert parameters["AllReduce"] == ["yes" if wanted else "no"]
-    assert parameters["MinAllReduceMbPerSecond"] == ["700"]
+    assert parameters["AllReduce"] == ("yes" if wanted else "no")
+    assert parameters["MinAllReduceMbPerSecond"] == "700"

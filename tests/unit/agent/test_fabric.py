@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,7 @@ DOCUMENT = Path(__file__).parents[3] / "packaging" / "ssm" / "test-fabric.json"
 PEER = "10.0.0.8"
 
 
-EXPIRES_AT = datetime(2099, 1, 1, tzinfo=UTC)
+EXPIRES_AT = "4070908800"  # 2099
 # As fi_pingpong does: the control channel is TCP; who serves waits for one, who connects fails if nobody is there.
 FI_PINGPONG = f"""#!{sys.executable}
 import socket, sys
@@ -76,11 +75,13 @@ class Nodes:
         self.tool(name, f"#!/bin/sh\ncat {self.tools}/{name}.txt >&2; cat {self.tools}/{name}.txt; exit {exit_code}\n")
 
     def start(self, **parameters: Any) -> "subprocess.Popen[str]":
-        asked = order(**parameters).parameters()
+        command = {"RequestId": "pre-1/serve", "BootId": "boot-1", "ExpiresAt": EXPIRES_AT}
+        command = {name: parameters.pop(name, value) for name, value in command.items()}
+        asked = {**order(**parameters).parameters(), **command}
         document = json.loads(DOCUMENT.read_text())
         assert sorted(document["parameters"]) == sorted(asked)
         script = "\n".join(document["mainSteps"][0]["inputs"]["runCommand"])
-        for name, [value] in asked.items():
+        for name, value in asked.items():
             pattern = document["parameters"][name].get("allowedPattern", ".")
             assert re.search(pattern, value), name
             script = script.replace("{{ " + name + " }}", value)
@@ -97,8 +98,7 @@ class Nodes:
 
 
 def order(**parameters: Any) -> FabricOrder:
-    asked = {"role": FabricRole.SERVE, "request_id": "pre-1/serve", "boot_id": "boot-1", "expires_at": EXPIRES_AT}
-    return FabricOrder(**{**asked, **parameters})
+    return FabricOrder(**{"role": FabricRole.SERVE, **parameters})
 
 
 def answer_of(process: "subprocess.Popen[str]") -> FabricAnswer:
@@ -121,7 +121,7 @@ def nodes(node: NodeFolder) -> Nodes:
 def test_two_nodes_find_one_another_and_both_say_ok(nodes: Nodes, bus: FakeEventBridge) -> None:
     nodes.tool("fi_pingpong", FI_PINGPONG)
     port = free_port()
-    connecting = nodes.start(role=FabricRole.CONNECT, request_id="pre-1/connect", peer="127.0.0.1", port=port)
+    connecting = nodes.start(role=FabricRole.CONNECT, RequestId="pre-1/connect", peer="127.0.0.1", port=port)
     time.sleep(1)  # it is there first, and tries again
 
     serving = nodes.run(port=port)
@@ -179,13 +179,11 @@ def test_a_node_without_the_tool_proves_nothing(nodes: Nodes, bus: FakeEventBrid
     assert (answer.verdict, answer.reason) == (Verdict.UNKNOWN, "fi_pingpong cannot be run: not installed")
 
 
-@pytest.mark.parametrize(
-    ("boot_id", "expires_at"), [("boot-0", EXPIRES_AT), ("boot-1", datetime(2026, 1, 1, tzinfo=UTC))]
-)
+@pytest.mark.parametrize(("boot_id", "expires_at"), [("boot-0", EXPIRES_AT), ("boot-1", "1767225600")])
 def test_a_stale_order_is_refused_and_not_answered(
-    nodes: Nodes, bus: FakeEventBridge, boot_id: str, expires_at: datetime
+    nodes: Nodes, bus: FakeEventBridge, boot_id: str, expires_at: str
 ) -> None:
-    process = nodes.start(boot_id=boot_id, expires_at=expires_at)
+    process = nodes.start(BootId=boot_id, ExpiresAt=expires_at)
 
     _, complaints = process.communicate(timeout=60)
 
@@ -345,7 +343,7 @@ def test_every_card_of_two_nodes_is_tested(nodes: Nodes, bus: FakeEventBridge) -
     nodes.tool("fi_pingpong", FI_PINGPONG)
     nodes.prints("fi_info", efa_cards(3))
     port = free_port()
-    connecting = nodes.start(role=FabricRole.CONNECT, request_id="pre-1/connect", peer="127.0.0.1", port=port)
+    connecting = nodes.start(role=FabricRole.CONNECT, RequestId="pre-1/connect", peer="127.0.0.1", port=port)
 
     serving = nodes.run(port=port)
 

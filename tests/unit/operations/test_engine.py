@@ -14,7 +14,7 @@ from nodeheal.operations.engine import begin, conclude, reconcile
 from nodeheal.operations.handler import World
 from nodeheal.operations.steps import run_diagnostics
 from nodeheal.services.intake import wakeup
-from tests.unit.builders import ACT, waiting
+from tests.unit.builders import ACT, commands_in, waiting
 from tests.unit.test_steps import A, B, Incident
 
 
@@ -45,7 +45,7 @@ class Diagnosing(Incident):
 
     @property
     def sent(self) -> int:
-        return [verb for verb, *_ in self.ports.commands.sent].count("diagnose")  # type: ignore[attr-defined]
+        return len(commands_in(self.ports).sent_of("run-diagnostics"))
 
     @property
     def heard(self) -> dict[str, Outcome]:
@@ -75,8 +75,8 @@ def breaks_once(it: Diagnosing, port: str, method: str, error: Exception, *, aft
 
 def test_an_operation_is_on_record_before_anything_is_sent(it: Diagnosing) -> None:
     seen: list[OperationState] = []
-    send = it.ports.commands.diagnose
-    it.ports.commands.diagnose = lambda *given: seen.append(it.stored.state) or send(*given)  # type: ignore
+    send = it.ports.commands.send
+    it.ports.commands.send = lambda *given: seen.append(it.stored.state) or send(*given)  # type: ignore
 
     it.calls()
 
@@ -94,7 +94,7 @@ def test_a_repeated_call_sends_nothing_and_takes_the_answer_over(it: Diagnosing)
 
 
 def test_what_was_found_being_sent_is_never_sent_again(it: Diagnosing) -> None:
-    breaks_once(it, "commands", "diagnose", TimeoutError("the function is gone"), after=True)
+    breaks_once(it, "commands", "send", TimeoutError("the function is gone"), after=True)
     with pytest.raises(TimeoutError):
         it.calls("first")
 
@@ -105,7 +105,7 @@ def test_what_was_found_being_sent_is_never_sent_again(it: Diagnosing) -> None:
 
 
 def test_what_was_provably_not_taken_is_sent_by_the_repeated_call(it: Diagnosing) -> None:
-    breaks_once(it, "commands", "diagnose", NotAccepted("throttled"))
+    breaks_once(it, "commands", "send", NotAccepted("throttled"))
     with pytest.raises(NotAccepted):
         it.calls("first")
     assert it.stored.state is OperationState.PLANNED
@@ -116,14 +116,14 @@ def test_what_was_provably_not_taken_is_sent_by_the_repeated_call(it: Diagnosing
 
 
 def test_an_answer_may_be_quicker_than_the_reference(it: Diagnosing) -> None:
-    send = it.ports.commands.diagnose
+    send = commands_in(it.ports).send
 
     def answered_at_once(*given: Any) -> str:
         reference = send(*given)
         it.answers()
         return reference
 
-    it.ports.commands.diagnose = answered_at_once  # type: ignore[method-assign, assignment]
+    it.ports.commands.send = answered_at_once  # type: ignore
 
     it.calls("first")
 

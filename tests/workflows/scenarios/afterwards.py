@@ -160,7 +160,7 @@ def an_exit_code_says_nothing() -> list[str]:
     it = JobCluster()
     it.happenings = [fails(exit_code=139), is_recovered, finishes]
     it.submit()
-    tested = [name for verb, name in it.commands if verb == "diagnose"]
+    tested = [name for verb, name in it.commands if verb == "run-diagnostics"]
     return [] if len(tested) > len(set(tested)) else ["nobody has looked at the nodes of a run that failed"]
 
 

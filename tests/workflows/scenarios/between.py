@@ -15,7 +15,7 @@ from nodeheal.services.notify.deliver_notification import notify
 from nodeheal.services.notify.warn_job import warn_job
 from nodeheal.services.operators.operator_guardrails import reset_breaker
 from nodeheal.services.operators.release_node import release_node
-from tests.unit.builders import node, started_job, xid
+from tests.unit.builders import commands_in, node, started_job, xid
 from tests.workflows.breaking_world import ACTS, BreakingWorld
 from tests.workflows.fake_cluster import BROKEN, SPARE
 from tests.workflows.fuse import Fuse
@@ -79,8 +79,8 @@ def a_reboot_was_decided_without_a_limit() -> list[str]:
     it.is_written(state=NodeState.ISOLATED)
     it.plain.pools.claim("demo", BROKEN, 1)
     it.does(lambda: reboot_node(mine.model_copy(update={"task_token": "token"}), it.ports))
-    sent = it.plain.commands.sent  # type: ignore[attr-defined]
-    return [f"{verb} of {name}, and nobody has counted it" for verb, name, _ in sent]
+    sent = commands_in(it.plain).sent
+    return [f"{one.document} for {one.node_id}, and nobody has counted it" for one in sent]
 
 
 def an_email_is_being_sent_by_one_who_dies() -> list[str]:
@@ -132,5 +132,5 @@ def _runs(it: Moment) -> list[GangTask]:
 
 
 def _asked(it: Moment, times: int) -> list[str]:
-    asked = it.plain.commands.checkpoints  # type: ignore[attr-defined]
+    asked = commands_in(it.plain).sent_to_all
     return [] if len(asked) == times else [f"it was asked {len(asked)} times for a checkpoint, and not {times}"]

@@ -171,7 +171,7 @@ def the_free_nodes_are_too_small() -> list[str]:
 def the_only_free_node_is_opted_out_when_it_could_move() -> list[str]:
     it = world(MOVES.model_copy(update={"opted_out": {SPARE: "ours"}}))
     it.reports(xid(79))
-    return ["a node that is opted out was tested"] if ("diagnose", SPARE) in it.commands else []
+    return ["a node that is opted out was tested"] if ("run-diagnostics", SPARE) in it.commands else []
 
 
 # Who brings it back

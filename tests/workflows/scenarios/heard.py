@@ -17,7 +17,7 @@ from nodeheal.domain.policy.policy_models import Evidence
 from nodeheal.operations.steps import run_diagnostics
 from nodeheal.services.intake import wakeup
 from nodeheal.services.jobs.find_checkpoint import find_checkpoint
-from tests.unit.builders import EVIDENCE, NOW, named, request_id_of, xid
+from tests.unit.builders import EVIDENCE, NOW, commands_in, named, request_id_of, xid
 from tests.workflows.breaking_world import ACTS
 from tests.workflows.fake_cluster import BROKEN, PEER
 from tests.workflows.job_cluster import NODES, JobCluster
@@ -53,9 +53,9 @@ def _is_found(of: Callable[[JobCluster, str], dict[str, Any]], path: str) -> lis
     looks = it._node_looks
 
     def before_it() -> None:
-        name, directory, request_id = it.ports.commands.searches[-1]  # type: ignore[attr-defined]
-        found = {"directory": directory, "format": CheckpointFormat.megatron, "path": path, "step": 9999}
-        it._wakes(wakeup.on_checkpoint_found, CheckpointFound(**of(it, name), request_id=request_id, **found))
+        name, asked = it.asked_to_look()
+        found = {**asked, "format": CheckpointFormat.megatron, "path": path, "step": 9999}
+        it._wakes(wakeup.on_checkpoint_found, CheckpointFound(**of(it, name), **found))
         looks()
 
     it._node_looks = before_it  # type: ignore[method-assign]
@@ -126,8 +126,9 @@ def a_node_names_a_test_that_is_none() -> list[str]:
     turned(it, mine, diagnosed, found)
     asks = mine.model_copy(update={"decision": diagnosed, "task_token": "token"})
     it.does(lambda: run_diagnostics(asks, it.ports, ACTS))
-    [ask] = it.plain.commands.diagnoses  # type: ignore[attr-defined]
-    return [] if ask.first == ("memory",) else [f"{ask.first} goes into a command"]
+    [sent] = commands_in(it.plain).sent
+    first = sent.parameters["First"]
+    return [] if first == "memory" else [f"{first} goes into a command"]
 
 
 def the_first_of_two_ranks_stops() -> list[str]:

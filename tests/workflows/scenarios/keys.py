@@ -16,7 +16,7 @@ from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services.intake.wakeup import on_task_change
 from nodeheal.services.jobs.job_nodes import claim
 from nodeheal.services.recovery.reserve_attempt import refund_attempt, why_no_attempt
-from tests.unit.builders import NOW, node, scheduler_in, started_job, xid
+from tests.unit.builders import NOW, commands_in, node, scheduler_in, started_job, xid
 from tests.unit.test_replacement import LIMIT, Pool
 from tests.unit.test_stop_start import START, STOP, of
 from tests.workflows.breaking_world import ACTS, BreakingWorld
@@ -117,7 +117,7 @@ def a_second_reboot_is_decided() -> list[str]:
         it.is_written(boot_id=boot)
         decision = mine.decision.model_copy(update={"reserve": reserve})
         reboot_node(mine.model_copy(update={"turn": turn, "decision": decision, "task_token": str(turn)}), it.plain)
-    boots = [boot for verb, _, boot in it.plain.commands.sent if verb == "reboot"]  # type: ignore[attr-defined]
+    boots = [sent.boot_id for sent in commands_in(it.plain).sent_of("reboot-node")]
     return [] if boots == ["boot-1", "boot-2"] else [f"reboots were sent for {boots}, and two were decided"]
 
 

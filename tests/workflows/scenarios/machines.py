@@ -75,7 +75,7 @@ def the_new_machine_gets_work() -> list[str]:
         _comes_up(it, NEW)
 
     it = _told(come)
-    return [] if ("diagnose", NEW) not in it.commands else ["a machine that has work was taken for a successor"]
+    return [] if ("run-diagnostics", NEW) not in it.commands else ["a machine that has work was taken for a successor"]
 
 
 def _told(come: Callable[[BreakingWorld], None]) -> BreakingWorld:
@@ -105,5 +105,5 @@ def _comes_up(it: BreakingWorld, name: str, launched_at: datetime | None = None,
 
 
 def _is_only(it: BreakingWorld, successor: str) -> tuple[bool, str]:
-    diagnosed = {name for verb, name in it.commands if verb == "diagnose"} - {BROKEN}
+    diagnosed = {name for verb, name in it.commands if verb == "run-diagnostics"} - {BROKEN}
     return diagnosed == {successor}, f"{diagnosed} were taken for the successor, which is {successor}"

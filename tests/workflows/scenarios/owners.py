@@ -63,14 +63,18 @@ def the_node_is_anothers_when_it_is_diagnosed() -> list[str]:
     it = world()
     it.meanwhile["run_diagnostics"] = [changes(it, open_incident="inc-of-another", state=NodeState.HEALTHY)]
     it.reports(xid(79))
-    return [] if ("diagnose", BROKEN) not in it.commands else ["accelerators in use were diagnosed"]
+    return [] if ("run-diagnostics", BROKEN) not in it.commands else ["accelerators in use were diagnosed"]
 
 
 def the_node_is_anothers_when_its_evidence_is_saved() -> list[str]:
     it = world(ACTS.model_copy(update={"evidence": Evidence()}))
     it.meanwhile["freeze_evidence"] = [changes(it, open_incident="inc-of-another")]
     it.reports(xid(79))
-    return [] if ("collect", BROKEN) not in it.commands else ["a node of another incident was asked for its evidence"]
+    return (
+        []
+        if ("freeze-evidence", BROKEN) not in it.commands
+        else ["a node of another incident was asked for its evidence"]
+    )
 
 
 def a_node_is_claimed_anew_before_the_launch() -> list[str]:
@@ -164,7 +168,7 @@ def the_stand_in_is_taken_before_it_is_tested() -> list[str]:
     it = world(MOVES)
     it.fuse.meanwhile["run_diagnostics", "nodes.save"] = changes(it, SPARE, claimed_by="other")
     it.reports(xid(79))
-    is_tested = ("diagnose", SPARE) in it.commands
+    is_tested = ("run-diagnostics", SPARE) in it.commands
     claims = (ends_as(it, *RECOVERED), (not is_tested, "accelerators of another job were tested"))
     return [text for holds, text in claims if not holds]
 
@@ -175,7 +179,7 @@ def a_stand_in_that_failed_is_no_spare() -> list[str]:
     it.diagnoses[SPARE] = it.diagnoses[BROKEN] = Verdict.FAILED
     it.reports(xid(79))
     claims = (ends_as(it, *HANDED_OVER), (SPARE not in it.job_nodes, "the job runs on a node that has failed"))
-    tested = it.commands.count(("diagnose", SPARE))
+    tested = it.commands.count(("run-diagnostics", SPARE))
     return wrong_with(it, *claims, (tested == 1, f"it was tested {tested} times"))
 
 

@@ -16,7 +16,7 @@ from nodeheal.operations.replace import has_taken, take_new_node
 from nodeheal.operations.steps import reboot_node
 from nodeheal.services.jobs.start_gang import record_run, start_ranks
 from nodeheal.services.recovery.reserve_attempt import why_no_attempt
-from tests.unit.builders import node, scheduler_in
+from tests.unit.builders import commands_in, node, scheduler_in
 from tests.unit.test_replacement import N, Pool
 from tests.workflows.breaking_world import ACTS
 from tests.workflows.fake_cluster import BROKEN, PEER
@@ -104,8 +104,8 @@ def another_has_isolated_it_when_its_reboot_is_asked_for() -> list[str]:
     reserve = (Reservation(scope=f"node#{BROKEN}", limit=ACTS.limits[Action.REBOOT]),)
     decision = mine.decision.model_copy(update={"reserve": reserve})
     it.does(lambda: reboot_node(mine.model_copy(update={"decision": decision, "task_token": "token"}), it.ports))
-    sent = it.plain.commands.sent  # type: ignore[attr-defined]
-    return [f"{verb} of {name}, which another incident has isolated" for verb, name, _ in sent]
+    sent = commands_in(it.plain).sent
+    return [f"{one.document} for {one.node_id}, which another incident has isolated" for one in sent]
 
 
 # Ranks

@@ -23,7 +23,7 @@ from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.intake.take_signal import take_draft
 from nodeheal.services.intake.wakeup import on_task_change
 from nodeheal.services.jobs import prepare_job
-from tests.unit.builders import NOW, node, started_job, under_way, xid
+from tests.unit.builders import NOW, commands_in, node, started_job, under_way, xid
 from tests.unit.test_decide import Story
 from tests.workflows.breaking_world import ACTS
 from tests.workflows.fake_cluster import BROKEN
@@ -161,7 +161,7 @@ def _is_asked(**before: str) -> list[str]:
     planned = plan(request, node(BROKEN), job, it.plain)
     it.plain.operations.save(replace(planned, **before))  # type: ignore[arg-type]
     it.does(lambda: begin(planned, World(it.ports)))
-    asked = it.plain.commands.searches  # type: ignore[attr-defined]
+    asked = commands_in(it.plain).sent
     return [] if asked else ["nobody was asked, and an answer is waited for"]
 
 

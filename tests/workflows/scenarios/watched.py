@@ -25,7 +25,7 @@ from nodeheal.services.jobs.sweep_jobs import START_SECONDS, sweep_jobs
 from nodeheal.services.operators.ask_to_stop import ask_to_stop
 from nodeheal.services.operators.operator_guardrails import pause_pool
 from nodeheal.services.recovery.wait_for_news import wait_for_news, waiting_for_news
-from tests.unit.builders import NOW, node, scheduler_in, started_job, xid
+from tests.unit.builders import NOW, commands_in, node, scheduler_in, started_job, xid
 from tests.workflows.breaking_world import ACTS
 from tests.workflows.fake_cluster import BROKEN, PEER
 from tests.workflows.job_cluster import JobCluster, finishes
@@ -280,5 +280,5 @@ def nobody_wants_the_ways_between_its_nodes_tested() -> list[str]:
     it = JobCluster()
     it.happenings = [finishes]
     it.submit()
-    ways = it.ports.commands.ways  # type: ignore[attr-defined]
-    return [f"{name} is loaded with a test that its pool does not want" for name, _ in ways]
+    tests = commands_in(it.ports).sent_of("test-fabric")
+    return [f"{one.node_id} is loaded with a test that its pool does not want" for one in tests]
