@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from nodeheal.adapters.memory.ports import memory_ports as ports_of
 from nodeheal.adapters.memory.world import MemoryNodeCommands, SentCommand
@@ -111,9 +111,8 @@ def scheduler_in(ports: Ports) -> Any:
 
 
 def commands_in(ports: Ports) -> MemoryNodeCommands:
-    """The commands of this world, which remember what was sent."""
-    assert isinstance(ports.commands, MemoryNodeCommands)
-    return ports.commands
+    """The commands of this world, in memory, which remember what was sent; behind a fuse too."""
+    return cast(MemoryNodeCommands, ports.commands)
 
 
 def searches_in(ports: Ports) -> list[SentCommand]:
