@@ -104,8 +104,8 @@ fleet: setup ## fleets of 1,024 to 100,000 GPUs, simulated: docs/fleet.md (half 
 bench: setup ## measure everything on this machine, for half an hour (ARGS="core agent --runs 1": only these)
 	@$(WITH_NODE) $(PYTHON) -m bench $(ARGS)
 
-schemas: setup ## write nodeheal/contract/schemas from the contract
-	@$(PYTHON) -m nodeheal.contract.schemas
+schemas: setup ## write nodeheal/contract/schemas
+	@$(PYTHON) -m tools.schemas
 
 reference: setup ## write the generated pages of docs/reference
 	@$(WITH_NODE) $(PYTHON) -m tools.reference

@@ -20,7 +20,7 @@ from stacks.settings import Settings, Stage
 
 TURNS = 5
 # The first step after a fault, the decision, and one that only writes.
-IMPORTED = ("ingest", "decide_next_step", "isolate_node")
+IMPORTED = ("ingest", "decide_next_step", "operation")
 
 
 def measure_functions() -> dict[str, float]:

@@ -39,6 +39,11 @@ def policy() -> RecoveryPolicy:
     return policy_reader().read()
 
 
+def reads_policy() -> bool:
+    """Whether this function may read the policy."""
+    return names.ENV_POLICY in os.environ
+
+
 @cache
 def policy_reader() -> PolicyReader:
     """Reads AppConfig; asked at most once a minute."""
@@ -121,7 +126,6 @@ def step(
     parse: type[Request],
     serve: Callable[[Request], Answer],
     *,
-    reads_policy: bool = False,
     measure: Callable[[Request, Answer], Iterable[Measure]] = lambda request, answer: (),
 ) -> Callable[[Event, object], Event | None]:
     """A handler: parse the request, call one service, dump what it answers. A keep-warm ping loads everything else."""
@@ -129,7 +133,7 @@ def step(
     def handler(event: Event, context: object) -> Event | None:
         if event == names.KEEP_WARM:
             ports()
-            if reads_policy:
+            if reads_policy():
                 policy()
             return None
         request = parse.model_validate(event)

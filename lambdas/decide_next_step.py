@@ -8,6 +8,5 @@ from nodeheal.services.recovery.decide_next_step import decide_next_step
 handler = step(
     DecideRequest,
     lambda request: decide_next_step(request, ports(), policy()),
-    reads_policy=True,
     measure=of_decision,
 )

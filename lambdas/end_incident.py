@@ -8,6 +8,5 @@ from nodeheal.services.recovery.end_incident import end_incident
 handler = step(
     StepRequest,
     lambda request: end_incident(request, ports(), policy()),
-    reads_policy=True,
     measure=lambda request, _: of_ending(ports().incidents.history(request.incident_id), request.decision),
 )

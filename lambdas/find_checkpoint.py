@@ -5,8 +5,8 @@ from nodeheal.contract.job_steps import JobRequest
 from nodeheal.contract.steps import StepRequest
 from nodeheal.services.jobs.find_checkpoint import find_checkpoint
 
-_for_job = step(JobRequest, lambda request: find_checkpoint(request, ports(), policy()), reads_policy=True)
-_for_recovery = step(StepRequest, lambda request: find_checkpoint(request, ports(), policy()), reads_policy=True)
+_for_job = step(JobRequest, lambda request: find_checkpoint(request, ports(), policy()))
+_for_recovery = step(StepRequest, lambda request: find_checkpoint(request, ports(), policy()))
 
 
 def handler(event: Event, context: object) -> Event | None:

@@ -4,4 +4,4 @@ from lambdas.composition import policy, ports, step
 from nodeheal.contract.steps import StepRequest
 from nodeheal.operations.steps import launch_gang
 
-handler = step(StepRequest, lambda request: launch_gang(request, ports(), policy()), reads_policy=True)
+handler = step(StepRequest, lambda request: launch_gang(request, ports(), policy()))

@@ -4,4 +4,4 @@ from lambdas.composition import policy, ports, step
 from nodeheal.contract.job_steps import JobRequest
 from nodeheal.operations.steps import launch_job
 
-handler = step(JobRequest, lambda request: launch_job(request, ports(), policy()), reads_policy=True)
+handler = step(JobRequest, lambda request: launch_job(request, ports(), policy()))

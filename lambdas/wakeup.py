@@ -13,9 +13,10 @@ from nodeheal.adapters.aws.translate.machine import GroupLaunchDetail, MachineSt
 from nodeheal.adapters.aws.translate.ssm_command import SsmInvocationDetail
 from nodeheal.adapters.schedulers import rank_changes
 from nodeheal.contract import names
-from nodeheal.contract.health_event import CheckpointFound, DiagnosticsFinished, EvidenceFrozen, NodeBooted
+from nodeheal.contract.health_event import NodeBooted
 from nodeheal.contract.job_steps import JobStopRequested
 from nodeheal.operations import engine
+from nodeheal.operations.verbs import ANSWERS
 from nodeheal.ports import Ports
 from nodeheal.services.intake import wakeup
 from nodeheal.services.intake.new_nodes import on_first_boot
@@ -42,7 +43,7 @@ def _read(kind: Any, detail: Event) -> Callable[[Ports], None]:
     its node has not signed, NotAccepted for one that cannot be verified yet.
     """
     match kind:
-        case names.NODE_BOOTED | names.DIAGNOSTICS_FINISHED | names.EVIDENCE_FROZEN | names.CHECKPOINT_FOUND:
+        case _ if kind == names.NODE_BOOTED or kind in ANSWERS:
             return _about_node(kind, detail)
         case names.JOB_STOP_REQUESTED:
             return partial(wakeup.on_stop_requested, JobStopRequested.model_validate(detail).job_id)
@@ -65,15 +66,9 @@ def _about_node(kind: str, detail: Event) -> Callable[[Ports], None]:
     if not is_signed(detail):
         raise Forged("the event is not signed: agents of 0.1 are heard in observe mode only, so install this version's")
     told = proven(detail, kind)
-    match kind:
-        case names.NODE_BOOTED:
-            return partial(_on_node_booted, read_fact(NodeBooted, told))
-        case names.DIAGNOSTICS_FINISHED:
-            return partial(wakeup.on_diagnostics_finished, read_fact(DiagnosticsFinished, told))
-        case names.EVIDENCE_FROZEN:
-            return partial(wakeup.on_evidence_frozen, read_fact(EvidenceFrozen, told))
-        case _:
-            return partial(wakeup.on_checkpoint_found, read_fact(CheckpointFound, told))
+    if kind == names.NODE_BOOTED:
+        return partial(_on_node_booted, read_fact(NodeBooted, told))
+    return partial(wakeup.on_answer, read_fact(ANSWERS[kind], told))
 
 
 def _on_node_booted(event: NodeBooted, ports: Ports) -> None:

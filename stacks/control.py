@@ -23,7 +23,7 @@ from stacks.functions import FUNCTIONS, FunctionSpec, pass_instance_roles, pass_
 from stacks.job_output import RETENTION
 from stacks.nag import accept, accept_wildcards
 from stacks.operator import OperatorPolicy
-from stacks.permission import CLUSTER, Permission
+from stacks.permission import CLUSTER, READ_POLICY, Permission
 from stacks.policy_store import VALIDATOR, PolicyStore
 from stacks.rules import BrokenWorkflow, connect_routes, keep_warm, page_on_broken_workflow, sweep_regularly
 from stacks.settings import REPOSITORY, Settings
@@ -119,7 +119,7 @@ class Control:
             runtime=lambda_.Runtime.PYTHON_3_13,
             architecture=ARCHITECTURES[self._settings.architecture],
             code=self._code,
-            handler=f"lambdas.{spec.stem}.handler",
+            handler=f"{spec.module}.handler",
             role=self._role(spec),
             log_group=log_group,
             timeout=cdk.Duration.seconds(spec.timeout_seconds),
@@ -151,8 +151,8 @@ class Control:
         return role
 
     def _environment(self, spec: FunctionSpec) -> dict[str, str]:
-        """The same for all functions: to know a name grants nothing. The validator is made before the policy is."""
-        policy = {} if spec.stem == VALIDATOR else {names.ENV_POLICY: self.policy.ids}
+        """The same for all functions, for to know a name grants nothing; but only who may read the policy has its."""
+        policy = {names.ENV_POLICY: self.policy.ids} if READ_POLICY in spec.permissions else {}
         return {
             **policy,
             names.ENV_TABLE: self._state.table.table_name,

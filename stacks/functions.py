@@ -46,7 +46,7 @@ from stacks.permission import (
 
 @dataclass(frozen=True)
 class FunctionSpec:
-    """One function: its handler is lambdas.<stem>.handler. Its service has the same name."""
+    """One function. Its handler is lambdas.<stem>.handler, or lambdas.operation.handler where its step is one."""
 
     stem: str
     permissions: tuple[Permission, ...] = ()
@@ -56,6 +56,7 @@ class FunctionSpec:
     # On the way from a fault to the resumed job, where a cold start is a second of lost training. A rule has five
     # targets at most, and one ping costs next to nothing.
     keep_warm: bool = False
+    is_operation: bool = False  # a step of a recovery that is one operation: its verb says what it does
     is_event_driven: bool = False  # called by a rule: nobody waits for its answer, so nobody sees it fail
 
     @property
@@ -63,6 +64,11 @@ class FunctionSpec:
         """Its own, and those that every function of its kind has."""
         kept = (KEEP_FAILED,) if self.is_event_driven else ()
         return (own_log(self.log_group), *self.state, *self.permissions, *kept)
+
+    @property
+    def module(self) -> str:
+        """Of its handler."""
+        return "lambdas.operation" if self.is_operation else f"lambdas.{self.stem}"
 
     @property
     def log_group(self) -> str:
@@ -190,6 +196,7 @@ FUNCTIONS = (
             RESUME,
         ),
         keep_warm=True,
+        is_operation=True,
     ),
     FunctionSpec(
         "reboot_node",
@@ -203,21 +210,25 @@ FUNCTIONS = (
         ),
         state=(KEEP, LIST),
         keep_warm=True,
+        is_operation=True,
     ),
     FunctionSpec(
         "run_diagnostics",
         (*send_command("rerun diagnostics", "run-diagnostics"), READ_POLICY, RESUME),
         state=(KEEP, LIST),
+        is_operation=True,
     ),
     FunctionSpec(
         "freeze_evidence",
         (*send_command("save evidence", "freeze-evidence"), SIGN_UPLOADS, READ_POLICY, RESUME),
         state=(KEEP,),
+        is_operation=True,
     ),
     FunctionSpec(
         "replace_node",
         (*SEE_MACHINES, *LAUNCH_MACHINE, TERMINATE_MACHINE, GIVE_UP_IN_GROUP, READ_POLICY, RESUME),
         timeout_seconds=55,  # a launch that is refused takes seconds, and there may be several places to try
+        is_operation=True,
     ),
     FunctionSpec(
         "return_to_service",

@@ -29,17 +29,12 @@ def routes(cluster_arn: str) -> tuple[Route, ...]:
         *signals(cluster_arn),
         Route(
             "NodeSpoke",
-            "A node came up, finished diagnostics, saved evidence or found a checkpoint: somebody may wait for that",
+            "A node came up or answers a command: somebody may wait for that",
             "wakeup",
             True,
             events.EventPattern(
                 source=[names.AGENT_SOURCE],
-                detail_type=[
-                    names.NODE_BOOTED,
-                    names.DIAGNOSTICS_FINISHED,
-                    names.EVIDENCE_FROZEN,
-                    names.CHECKPOINT_FOUND,
-                ],
+                detail_type=events.Match.anything_but(names.NODE_HEALTH_REPORTED, names.AGENT_DOCTOR),
             ),
         ),
         Route(

@@ -5,11 +5,11 @@ a test holds against the JSON Schema generated from here. Ingest validates with 
 """
 
 from datetime import UTC, datetime
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, model_validator
 
-from nodeheal.contract import words
+from nodeheal.contract import names, words
 from nodeheal.contract.measures import MEASURES
 from nodeheal.contract.names import OUTSIDE_SOURCES, SILENCES
 from nodeheal.contract.vocabulary import (
@@ -152,10 +152,19 @@ class CheckResult(Frozen):
     seconds: Measured = Field(default=0.0, ge=0)
 
 
-class DiagnosticsFinished(NodeFact):
-    """The answer to a diagnostics command."""
+class NodeAnswer(NodeFact):
+    """The answer to a command. Each kind has the name that it has on the bus."""
+
+    detail_type: ClassVar[str]
 
     request_id: Word = Field(description="echoed from the command: it names the wait that this resumes")
+
+
+class DiagnosticsFinished(NodeAnswer):
+    """The answer to a diagnostics command."""
+
+    detail_type: ClassVar[str] = names.DIAGNOSTICS_FINISHED
+
     verdict: Verdict
     failed_tests: tuple[Annotated[str, Field(max_length=REASON_CHARACTERS)], ...] = Field(
         default=(), max_length=FAILED_TESTS
@@ -167,10 +176,11 @@ class DiagnosticsFinished(NodeFact):
     evidence: Annotated[str, Field(max_length=EVIDENCE_BYTES)] = ""
 
 
-class EvidenceFrozen(NodeFact):
+class EvidenceFrozen(NodeAnswer):
     """What a node could save of its state before anything was done to it, and where it has put that."""
 
-    request_id: Word = Field(description="echoed from the command: it names the wait that this resumes")
+    detail_type: ClassVar[str] = names.EVIDENCE_FROZEN
+
     object_key: Annotated[str, Field(max_length=1024)] | None = Field(
         default=None, description="where in the evidence bucket it is; none: it could not be uploaded"
     )
@@ -203,10 +213,11 @@ class Sight(Frozen):
     )
 
 
-class CheckpointFound(NodeFact):
+class CheckpointFound(NodeAnswer):
     """Where a job can go on: the newest checkpoint that is whole, as one of its nodes sees the directory."""
 
-    request_id: Word = Field(description="echoed from the command: it names the wait that this resumes")
+    detail_type: ClassVar[str] = names.CHECKPOINT_FOUND
+
     directory: Path
     format: CheckpointFormat = Field(description="as it was asked for, or found out")
     path: Path | None = Field(default=None, description="none: no checkpoint there is whole, or the node cannot tell")

@@ -149,6 +149,32 @@ class Step(_Word):
     ESCALATE = "ESCALATE"
 
 
+class VerbName(_Word):
+    """What an operation does. Each has one file in nodeheal/operations, of this name in small letters."""
+
+    ISOLATE = "ISOLATE"
+    STOP_GANG = "STOP_GANG"
+    LAUNCH_GANG = "LAUNCH_GANG"
+    STOP_JOB = "STOP_JOB"
+    LAUNCH_JOB = "LAUNCH_JOB"
+    DIAGNOSE = "DIAGNOSE"
+    FREEZE_EVIDENCE = "FREEZE_EVIDENCE"
+    FIND_CHECKPOINT = "FIND_CHECKPOINT"
+    FAN_OUT = "FAN_OUT"
+    CHECK_NODE = "CHECK_NODE"
+    NETWORK_TEST = "NETWORK_TEST"
+    LOOK_AT_DIRECTORY = "LOOK_AT_DIRECTORY"
+    REBOOT = "REBOOT"
+    STOP_START = "STOP_START"
+    REPLACE = "REPLACE"
+    LATE_CAPACITY = "LATE_CAPACITY"
+    AWAIT_NODES = "AWAIT_NODES"
+    WATCH_GANG = "WATCH_GANG"
+    WAIT = "WAIT"
+    APPROVE = "APPROVE"
+    NEW_NODE = "NEW_NODE"
+
+
 class Awaited(_Word):
     """What a WAIT waits for."""
 

@@ -9,6 +9,7 @@ from pydantic import TypeAdapter
 from nodeheal.contract.job_steps import JobRequest, JobResult
 from nodeheal.contract.results import StepResult
 from nodeheal.contract.steps import StepRequest
+from nodeheal.contract.vocabulary import VerbName
 
 _REQUEST: TypeAdapter[StepRequest | JobRequest] = TypeAdapter(StepRequest | JobRequest)
 _RESULT: TypeAdapter[StepResult | JobResult] = TypeAdapter(StepResult | JobResult)
@@ -22,32 +23,6 @@ class OperationState(StrEnum):
     STARTED = "STARTED"  # it was taken, or there was nothing to send
     DONE = "DONE"  # its result is stored; the workflow may not have it yet
     DELIVERED = "DELIVERED"  # the workflow has its result
-
-
-class VerbName(StrEnum):
-    """What an operation does. Each has one file in nodeheal/operations."""
-
-    ISOLATE = "ISOLATE"
-    STOP_GANG = "STOP_GANG"
-    LAUNCH_GANG = "LAUNCH_GANG"
-    STOP_JOB = "STOP_JOB"
-    LAUNCH_JOB = "LAUNCH_JOB"
-    DIAGNOSE = "DIAGNOSE"
-    FREEZE_EVIDENCE = "FREEZE_EVIDENCE"
-    FIND_CHECKPOINT = "FIND_CHECKPOINT"
-    FAN_OUT = "FAN_OUT"
-    CHECK_NODE = "CHECK_NODE"
-    NETWORK_TEST = "NETWORK_TEST"
-    LOOK_AT_DIRECTORY = "LOOK_AT_DIRECTORY"
-    REBOOT = "REBOOT"
-    STOP_START = "STOP_START"
-    REPLACE = "REPLACE"
-    LATE_CAPACITY = "LATE_CAPACITY"
-    AWAIT_NODES = "AWAIT_NODES"
-    WATCH_GANG = "WATCH_GANG"
-    WAIT = "WAIT"
-    APPROVE = "APPROVE"
-    NEW_NODE = "NEW_NODE"
 
 
 @dataclass(frozen=True)

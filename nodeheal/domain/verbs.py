@@ -8,7 +8,7 @@ Standard library only: the agent reads the catalog, and the catalog reads this m
 
 from dataclasses import dataclass
 
-from nodeheal.contract.vocabulary import Action, Provider, Step
+from nodeheal.contract.vocabulary import Action, Provider, Step, VerbName
 
 _DAY = 86_400
 _WEEK = 7 * _DAY
@@ -29,6 +29,7 @@ class VerbSpec:
 
     action: Action | None  # the word of ladders and policies; None: a step that stands in no ladder
     step: Step  # the step of the workflow that carries it out
+    operation: VerbName | None = None  # the operation that the step is; None: the step answers at once
     disruptiveness: int = 0  # a ladder goes up in it; of several faults of one node, the highest decides
 
     # Words
@@ -100,6 +101,7 @@ _ROWS = (
     VerbSpec(
         Action.ISOLATE,
         Step.ISOLATE,
+        VerbName.ISOLATE,
         disruptiveness=3,
         noun="isolation",
         article="an",
@@ -114,6 +116,7 @@ _ROWS = (
     VerbSpec(
         Action.RESET_GPU,
         Step.REBOOT,
+        VerbName.REBOOT,
         disruptiveness=4,
         reference="done by a reboot: resetting one GPU behind an NVSwitch touches all of them",
         carried_out_as=Action.REBOOT,
@@ -124,6 +127,7 @@ _ROWS = (
     VerbSpec(
         Action.REBOOT,
         Step.REBOOT,
+        VerbName.REBOOT,
         disruptiveness=5,
         noun="reboot",
         plural="reboots",
@@ -143,6 +147,7 @@ _ROWS = (
     VerbSpec(
         Action.STOP_START,
         Step.REBOOT,  # another manner of reboot: the same step of the workflow carries it out
+        VerbName.STOP_START,
         disruptiveness=6,
         noun="stop and start",
         plural="stops and starts",
@@ -162,6 +167,7 @@ _ROWS = (
     VerbSpec(
         Action.REPLACE,
         Step.REPLACE,
+        VerbName.REPLACE,
         disruptiveness=7,
         noun="replacement",
         plural="replacements",
@@ -193,10 +199,12 @@ _ROWS = (
         limit=Attempts(10, _DAY),
     ),
     # Steps that no ladder asks for
-    VerbSpec(None, Step.DIAGNOSE, done="diagnosed", concerns_hardware=True, deadline="diagnose_seconds"),
-    VerbSpec(None, Step.FREEZE_EVIDENCE, done="evidence saved"),
+    VerbSpec(
+        None, Step.DIAGNOSE, VerbName.DIAGNOSE, done="diagnosed", concerns_hardware=True, deadline="diagnose_seconds"
+    ),
+    VerbSpec(None, Step.FREEZE_EVIDENCE, VerbName.FREEZE_EVIDENCE, done="evidence saved"),
     VerbSpec(None, Step.RETURN, done="returned"),
-    VerbSpec(None, Step.WAIT),
+    VerbSpec(None, Step.WAIT, VerbName.WAIT),
     VerbSpec(None, Step.CLOSE),
 )
 

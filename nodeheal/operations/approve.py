@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from nodeheal.contract.names import APPROVAL_REQUESTED
 from nodeheal.contract.results import Answered, StepResult
 from nodeheal.contract.steps import StepRequest
-from nodeheal.contract.vocabulary import Outcome
-from nodeheal.domain.operation import Operation, OperationState, VerbName, incident_owner
+from nodeheal.contract.vocabulary import Outcome, VerbName
+from nodeheal.domain.operation import Operation, OperationState, incident_owner
 from nodeheal.domain.recovery.approval_links import Answer, Question
 from nodeheal.domain.recovery.incident import History, TimelineEntry
 from nodeheal.operations.handler import Facts, Handler, World, step_result

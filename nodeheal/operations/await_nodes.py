@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from nodeheal.contract.job_steps import JobRequest, JobResult
 from nodeheal.contract.names import NODES_LINE, pool_line
-from nodeheal.contract.vocabulary import JobStep, Next
-from nodeheal.domain.operation import Operation, VerbName, job_owner
+from nodeheal.contract.vocabulary import JobStep, Next, VerbName
+from nodeheal.domain.operation import Operation, job_owner
 from nodeheal.operations.gang import GangFacts
 from nodeheal.operations.handler import Handler, World
 from nodeheal.operations.record import mark_sending, plan_job_step, start_waiting, update

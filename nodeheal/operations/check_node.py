@@ -6,14 +6,14 @@ from dataclasses import replace
 from nodeheal.contract.health_event import Frozen
 from nodeheal.contract.job_spec import LEAST_LEVEL
 from nodeheal.contract.job_steps import JobRequest, JobResult
-from nodeheal.contract.vocabulary import Check, JobStep, Next, Outcome
+from nodeheal.contract.vocabulary import Check, JobStep, Next, Outcome, VerbName
 from nodeheal.domain.errors import NotFound
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.humanize import counted
 from nodeheal.domain.jobs.job import CheckAnswer, Job
-from nodeheal.domain.operation import Operation, VerbName
+from nodeheal.domain.operation import Operation
 from nodeheal.operations import fan_out
-from nodeheal.operations.diagnose import DiagnosisAnswer, command, judge, note_good_run
+from nodeheal.operations.diagnose import ANSWERS, DiagnosisAnswer, command, judge, note_good_run
 from nodeheal.operations.fan_out import part_result, unanswered
 from nodeheal.operations.handler import Facts, Handler, World, read_node
 from nodeheal.operations.record import send_command
@@ -99,4 +99,4 @@ def _record(operation: Operation) -> _Record:
     return _Record.model_validate_json(operation.data_json)
 
 
-HANDLER = Handler(_start, _observe, read_node, settle=_settle)
+HANDLER = Handler(_start, _observe, read_node, settle=_settle, answers=ANSWERS)

@@ -12,10 +12,10 @@ from nodeheal.contract.health_event import DiagnosticsFinished, Frozen
 from nodeheal.contract.measures import regressions
 from nodeheal.contract.results import TESTS_NAMED, Diagnosed, StepResult
 from nodeheal.contract.steps import StepRequest
-from nodeheal.contract.vocabulary import Check, Outcome, Verdict
+from nodeheal.contract.vocabulary import Check, Outcome, VerbName, Verdict
 from nodeheal.domain.errors import NotFound
-from nodeheal.domain.operation import Operation, OperationState, VerbName, node_owner
-from nodeheal.operations.handler import Facts, Handler, World, read_node, step_result
+from nodeheal.domain.operation import Operation, OperationState, node_owner
+from nodeheal.operations.handler import Answers, Facts, Handler, World, read_node, step_result
 from nodeheal.operations.record import plan_step, send_command, update
 from nodeheal.ports import Ports
 from nodeheal.ports.commands import Command
@@ -189,4 +189,5 @@ def note_good_run(node_id: str, answer: DiagnosisAnswer, ports: Ports) -> None:
         save_node(ports, node, diagnostic_baseline=dict(answer.measured))
 
 
-HANDLER = Handler(_start, _observe, read_node, _refresh, _settle)
+ANSWERS = Answers(DiagnosticsFinished, lambda event: DiagnosisAnswer.of(event).model_dump_json())
+HANDLER = Handler(_start, _observe, read_node, _refresh, _settle, answers=ANSWERS)

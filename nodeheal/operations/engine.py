@@ -4,13 +4,13 @@ The step's function, an event, the deadline and the sweep all come here. Nothing
 call, an event that is late or comes twice, and a function that died between two lines are therefore one case.
 """
 
-from collections.abc import Collection
 from dataclasses import replace
 
+from nodeheal.contract.health_event import NodeAnswer
 from nodeheal.contract.results import CallAgain, StepResult
 from nodeheal.contract.steps import StepRequest
-from nodeheal.contract.vocabulary import Outcome
-from nodeheal.domain.operation import Operation, OperationState, VerbName, node_owner
+from nodeheal.contract.vocabulary import Outcome, VerbName
+from nodeheal.domain.operation import Operation, OperationState, node_owner
 from nodeheal.operations.handler import Act, Handler, Result, World, step_result
 from nodeheal.operations.record import update
 from nodeheal.ports import Ports
@@ -138,18 +138,19 @@ def finish(operation: Operation, result: Result, ports: Ports) -> bool:
     return deliver(done, ports)
 
 
-def answered(
-    node_id: str, request_id: str, boot_id: str, verbs: Collection[VerbName], answer: str, ports: Ports
-) -> bool:
+def answered(event: NodeAnswer, ports: Ports) -> bool:
     """Record what a node has answered to an operation of its own, and end it. False: it was asked no such thing.
 
     The request id is random, and the boot is the one that was asked: an answer of another boot says nothing.
     """
-    operation = ports.operations.get(node_owner(node_id), request_id[:-_RANDOM_PART])
-    if operation is None or operation.request_id != request_id or operation.verb not in verbs:
+    operation = ports.operations.get(node_owner(event.node_id), event.request_id[:-_RANDOM_PART])
+    if operation is None or operation.request_id != event.request_id:
         return False
-    if operation.boot_id == boot_id:
-        signal(operation, answer, ports)
+    answers = handler_of(operation.verb).answers
+    if answers is None or not isinstance(event, answers.event):
+        return False
+    if operation.boot_id == event.boot_id:
+        signal(operation, answers.stored(event), ports)
     return True
 
 

@@ -11,8 +11,8 @@ from datetime import datetime
 
 from nodeheal.contract.health_event import Frozen
 from nodeheal.contract.job_steps import JobRequest, JobResult
-from nodeheal.contract.vocabulary import JobStep, Next, Outcome
-from nodeheal.domain.operation import Operation, VerbName, job_owner, node_owner
+from nodeheal.contract.vocabulary import JobStep, Next, Outcome, VerbName
+from nodeheal.domain.operation import Operation, job_owner, node_owner
 from nodeheal.operations.diagnose import REFUSED
 from nodeheal.operations.engine import begin, end
 from nodeheal.operations.handler import Facts, Handler, World

@@ -12,13 +12,13 @@ from nodeheal.contract.job_steps import JobRequest
 from nodeheal.contract.names import progress_file
 from nodeheal.contract.results import CheckpointSearch, StepResult
 from nodeheal.contract.steps import StepRequest
-from nodeheal.contract.vocabulary import JobStep, Next, Outcome
+from nodeheal.contract.vocabulary import JobStep, Next, Outcome, VerbName
 from nodeheal.domain.errors import NotFound
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.jobs.job import FoundCheckpoint, Job
-from nodeheal.domain.operation import Operation, VerbName, node_owner
+from nodeheal.domain.operation import Operation, node_owner
 from nodeheal.domain.recovery.incident import TimelineEntry
-from nodeheal.operations.handler import Facts, Handler, Result, World, read_time, step_result
+from nodeheal.operations.handler import Answers, Facts, Handler, Result, World, read_time, step_result
 from nodeheal.operations.record import plan_job_step, plan_step, send_command
 from nodeheal.ports import Ports
 from nodeheal.ports.commands import Command
@@ -141,4 +141,5 @@ def _record(operation: Operation) -> _Record:
     return _Record.model_validate_json(operation.data_json)
 
 
-HANDLER = Handler(_start, _observe, read_time, settle=_settle)
+ANSWERS = Answers(CheckpointFound)
+HANDLER = Handler(_start, _observe, read_time, settle=_settle, answers=ANSWERS)

@@ -9,13 +9,13 @@ from nodeheal.contract.health_event import EvidenceFrozen, Frozen
 from nodeheal.contract.names import evidence_key
 from nodeheal.contract.results import EvidenceSaved, StepResult
 from nodeheal.contract.steps import Accusation, StepRequest
-from nodeheal.contract.vocabulary import Confirmation, Outcome
+from nodeheal.contract.vocabulary import Confirmation, Outcome, VerbName
 from nodeheal.domain.errors import NotFound
 from nodeheal.domain.fleet.node import Node
-from nodeheal.domain.operation import Operation, OperationState, VerbName, node_owner
+from nodeheal.domain.operation import Operation, OperationState, node_owner
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.evidence import Upload
-from nodeheal.operations.handler import Facts, Handler, World, read_time, step_result
+from nodeheal.operations.handler import Answers, Facts, Handler, World, read_time, step_result
 from nodeheal.operations.record import plan_step, send_command, update
 from nodeheal.ports import Ports
 from nodeheal.ports.commands import Command
@@ -186,4 +186,5 @@ def _read_output(output: str) -> EvidenceAnswer | None:
         return None
 
 
-HANDLER = Handler(_start, _observe, read_time, _refresh)
+ANSWERS = Answers(EvidenceFrozen, lambda event: EvidenceAnswer.of(event).model_dump_json())
+HANDLER = Handler(_start, _observe, read_time, _refresh, answers=ANSWERS)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from nodeheal.contract.health_event import NodeAnswer
 from nodeheal.contract.job_steps import JobResult
 from nodeheal.contract.results import Facts as ResultFacts
 from nodeheal.contract.results import StepResult
@@ -56,6 +57,14 @@ class Facts:
 
 
 @dataclass(frozen=True)
+class Answers:
+    """What a node answers to the command of a verb: its event, and what of it is stored with the operation."""
+
+    event: type[NodeAnswer]
+    stored: Callable[[Any], str] = lambda event: event.model_dump_json()
+
+
+@dataclass(frozen=True)
 class Act:
     """The operation's next act is due: the engine calls `start` once more."""
 
@@ -81,6 +90,7 @@ class Handler:
     read: Callable[[Operation, Ports], Any]
     refresh: Callable[[Operation, Ports], Operation] = lambda operation, ports: operation
     settle: Callable[[Operation, Any, Ports], None] = lambda operation, result, ports: None
+    answers: Answers | None = None  # None: no node is sent a command that it answers
     may_repeat: bool = False
     acts_in_step: bool = False
     refreshes_when_repeated: bool = False

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 from nodeheal.contract.results import Isolated, Refused, StepResult
 from nodeheal.contract.steps import StepRequest
-from nodeheal.contract.vocabulary import NodeState, Outcome, Provider, Refusal
+from nodeheal.contract.vocabulary import NodeState, Outcome, Provider, Refusal, VerbName
 from nodeheal.domain.errors import NotEnrolled, NotFound
 from nodeheal.domain.fleet.machine import SWITCH_OFF, Owner
 from nodeheal.domain.fleet.node import Node, moved
 from nodeheal.domain.humanize import counted
-from nodeheal.domain.operation import Operation, VerbName
+from nodeheal.domain.operation import Operation
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.operations.gang import (
     GangFacts,

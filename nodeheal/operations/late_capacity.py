@@ -9,10 +9,10 @@ from datetime import datetime, timedelta
 from nodeheal.contract import names
 from nodeheal.contract.health_event import Frozen, UtcTime
 from nodeheal.contract.notification import Notification
-from nodeheal.contract.vocabulary import Awaited, Phase
+from nodeheal.contract.vocabulary import Awaited, Phase, VerbName
 from nodeheal.domain.fleet.machine import Machine
 from nodeheal.domain.fleet.node import Node
-from nodeheal.domain.operation import Operation, VerbName, node_owner
+from nodeheal.domain.operation import Operation, node_owner
 from nodeheal.domain.recovery.incident import History, TimelineEntry
 from nodeheal.operations.handler import STANDS_IN_LINE
 from nodeheal.operations.record import start_waiting, update

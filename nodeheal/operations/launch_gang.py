@@ -6,14 +6,14 @@ from datetime import datetime
 
 from nodeheal.contract.results import Refused, StepResult
 from nodeheal.contract.steps import StepRequest
-from nodeheal.contract.vocabulary import JobState, NextRung, Outcome, Refusal
+from nodeheal.contract.vocabulary import JobState, NextRung, Outcome, Refusal, VerbName
 from nodeheal.domain.errors import NotFound, PlacementRefused
 from nodeheal.domain.faults.assessment import assess_faults
 from nodeheal.domain.fleet.node import ABSENT, OUT_OF_SERVICE, Node
 from nodeheal.domain.jobs.early_end import early_end, ended_early, was_refused
 from nodeheal.domain.jobs.job import Job, Run
 from nodeheal.domain.jobs.restarts import no_progress_reason
-from nodeheal.domain.operation import Operation, VerbName
+from nodeheal.domain.operation import Operation
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.incident import JOB_LEFT, TimelineEntry
 from nodeheal.domain.recovery.progress import read_progress

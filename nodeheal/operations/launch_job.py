@@ -4,12 +4,12 @@ from dataclasses import replace
 from datetime import datetime
 
 from nodeheal.contract.job_steps import JobRequest, JobResult
-from nodeheal.contract.vocabulary import JobState, JobStep, Next, Outcome, Trouble
+from nodeheal.contract.vocabulary import JobState, JobStep, Next, Outcome, Trouble, VerbName
 from nodeheal.domain.errors import NotFound, PlacementRefused
 from nodeheal.domain.fleet.node import OUT_OF_SERVICE, Node
 from nodeheal.domain.jobs.early_end import ended_early, words_of
 from nodeheal.domain.jobs.job import Job, Run
-from nodeheal.domain.operation import Operation, VerbName
+from nodeheal.domain.operation import Operation
 from nodeheal.operations.gang import GangFacts, has_started, note, owner_of, read_gang, where_they_are
 from nodeheal.operations.handler import Handler, World
 from nodeheal.operations.record import plan_job_step, start_waiting

@@ -5,15 +5,15 @@ from dataclasses import replace
 from nodeheal.contract.health_event import CheckpointFound, Frozen, Sight
 from nodeheal.contract.job_spec import Checkpoints
 from nodeheal.contract.job_steps import JobRequest, JobResult
-from nodeheal.contract.vocabulary import JobStep, Next, Outcome
+from nodeheal.contract.vocabulary import JobStep, Next, Outcome, VerbName
 from nodeheal.domain.errors import NotFound
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.jobs.job import Job
-from nodeheal.domain.operation import Operation, VerbName
+from nodeheal.domain.operation import Operation
 from nodeheal.operations import fan_out
 from nodeheal.operations.diagnose import REFUSED
 from nodeheal.operations.fan_out import part_result, unanswered
-from nodeheal.operations.find_checkpoint import command
+from nodeheal.operations.find_checkpoint import ANSWERS, command
 from nodeheal.operations.handler import Facts, Handler, World, read_time
 from nodeheal.operations.record import send_command
 from nodeheal.ports import Ports
@@ -86,4 +86,4 @@ def _answer(operation: Operation) -> CheckpointFound | None:
     return CheckpointFound.model_validate_json(operation.answer_json) if operation.answer_json else None
 
 
-HANDLER = Handler(_start, _observe, read_time)
+HANDLER = Handler(_start, _observe, read_time, answers=ANSWERS)

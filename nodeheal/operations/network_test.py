@@ -5,16 +5,16 @@ from dataclasses import replace
 
 from nodeheal.contract.fabric import SECONDS, FabricAnswer, FabricOrder, PairVerdict, judge_pair
 from nodeheal.contract.job_steps import JobRequest, JobResult
-from nodeheal.contract.vocabulary import FabricRole, JobStep, Next, Outcome, Verdict
+from nodeheal.contract.vocabulary import FabricRole, JobStep, Next, Outcome, VerbName, Verdict
 from nodeheal.domain.errors import NotFound
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.humanize import counted
 from nodeheal.domain.jobs.job import Job
 from nodeheal.domain.jobs.node_pairs import Pair, pairs_of
-from nodeheal.domain.operation import Operation, VerbName
+from nodeheal.domain.operation import Operation
 from nodeheal.domain.policy.policy_models import Fabric
 from nodeheal.operations import fan_out
-from nodeheal.operations.diagnose import DiagnosisAnswer
+from nodeheal.operations.diagnose import ANSWERS, DiagnosisAnswer
 from nodeheal.operations.fan_out import part_result, unanswered
 from nodeheal.operations.handler import Facts, Handler, World, read_time
 from nodeheal.operations.record import send_command, start_waiting
@@ -110,4 +110,4 @@ def _observe(operation: Operation, facts: Facts) -> JobResult | None:
     return part_result(operation, facts.now, _OUTCOMES.get(answer.verdict, Outcome.UNKNOWN), reason)
 
 
-HANDLER = Handler(_start, _observe, read_time)
+HANDLER = Handler(_start, _observe, read_time, answers=ANSWERS)

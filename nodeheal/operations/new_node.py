@@ -6,8 +6,9 @@ No workflow waits for it. Whoever finds a place for it, or sees that it needs no
 from datetime import timedelta
 
 from nodeheal.contract.names import new_nodes_line
+from nodeheal.contract.vocabulary import VerbName
 from nodeheal.domain.fleet.node import Node
-from nodeheal.domain.operation import Operation, VerbName, node_owner
+from nodeheal.domain.operation import Operation, node_owner
 from nodeheal.operations.handler import STANDS_IN_LINE
 from nodeheal.operations.record import start_waiting, update
 from nodeheal.ports import Ports

@@ -5,11 +5,11 @@ from dataclasses import replace
 from nodeheal.contract.health_event import Frozen, UtcTime
 from nodeheal.contract.results import CallAgain, StepResult
 from nodeheal.contract.steps import StepRequest
-from nodeheal.contract.vocabulary import NodeState, Outcome, Provider
+from nodeheal.contract.vocabulary import NodeState, Outcome, Provider, VerbName
 from nodeheal.domain.errors import MachineRefused, NotFound
 from nodeheal.domain.fleet.machine import Power
 from nodeheal.domain.fleet.node import Node, moved
-from nodeheal.domain.operation import Operation, OperationState, VerbName, node_owner
+from nodeheal.domain.operation import Operation, OperationState, node_owner
 from nodeheal.operations.handler import Facts, Handler, World, read_node, step_result
 from nodeheal.operations.record import plan_step, send, update
 from nodeheal.ports import Ports

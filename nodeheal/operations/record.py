@@ -7,9 +7,10 @@ from uuid import uuid4
 
 from nodeheal.contract.job_steps import JobRequest
 from nodeheal.contract.steps import StepRequest
+from nodeheal.contract.vocabulary import VerbName
 from nodeheal.domain.errors import MachineRefused, NoCapacity, NotAccepted, NotFound
 from nodeheal.domain.fleet.node import Node
-from nodeheal.domain.operation import Operation, OperationState, VerbName
+from nodeheal.domain.operation import Operation, OperationState
 from nodeheal.ports import Ports
 from nodeheal.ports.commands import Command
 from nodeheal.services.saving import save_changed

@@ -20,11 +20,11 @@ from nodeheal.contract.names import group_line, machine_line
 from nodeheal.contract.results import Facts as ResultFacts
 from nodeheal.contract.results import Refused, Replaced, StepResult
 from nodeheal.contract.steps import StepRequest
-from nodeheal.contract.vocabulary import NodeState, Outcome, Provider, Refusal
+from nodeheal.contract.vocabulary import NodeState, Outcome, Provider, Refusal, VerbName
 from nodeheal.domain.errors import MachineRefused, NoCapacity, NotAccepted
 from nodeheal.domain.fleet.machine import GiveBack, Launch, Machine, alternatives_of
 from nodeheal.domain.fleet.node import Node, moved
-from nodeheal.domain.operation import Operation, OperationState, VerbName, node_owner
+from nodeheal.domain.operation import Operation, OperationState, node_owner
 from nodeheal.domain.policy.policy_models import InGroup, Replacement
 from nodeheal.domain.recovery.incident import TimelineEntry
 from nodeheal.operations.handler import Act, Facts, Handler, World, step_result

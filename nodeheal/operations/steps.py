@@ -1,13 +1,11 @@
-"""The steps that are operations, as the functions of the state machines call them."""
+"""Steps that are operations and need more than `run_step`: two halves of a restart, a job's own steps, a question."""
 
 from nodeheal.contract.job_steps import JobRequest
 from nodeheal.contract.steps import StepRequest
-from nodeheal.contract.vocabulary import Action
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.approval_links import Links
-from nodeheal.operations import approve, check_node, diagnose, isolate, network_test, reboot, replace, stop_start
+from nodeheal.operations import approve, check_node, network_test
 from nodeheal.operations import await_nodes as nodes_wait
-from nodeheal.operations import freeze_evidence as evidence
 from nodeheal.operations import launch_gang as gang_launch
 from nodeheal.operations import launch_job as job_launch
 from nodeheal.operations import stop_gang as gang_stop
@@ -17,11 +15,6 @@ from nodeheal.operations.engine import begin
 from nodeheal.operations.handler import World
 from nodeheal.ports import Ports
 from nodeheal.services.jobs.job_steps import job_of_request
-
-
-def isolate_node(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> None:
-    """Take the node out of service. The workflow resumes when it is drained and its gang has stopped."""
-    begin(isolate.plan(request, ports), World(ports, policy))
 
 
 def stop_gang(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> None:
@@ -62,27 +55,6 @@ def check_nodes(request: JobRequest, ports: Ports, policy: RecoveryPolicy) -> No
     """Have the nodes of a gang run diagnostics, or test the network between them. The last answer resumes the job."""
     ask_all = network_test.ask_all if request.is_of_pairs else check_node.ask_all
     ask_all(request, job_of_request(request, ports), World(ports, policy))
-
-
-def reboot_node(request: StepRequest, ports: Ports) -> None:
-    """Reboot the node, or stop and start its machine. Its next boot resumes the workflow."""
-    plan = stop_start.plan if request.decision.action is Action.STOP_START else reboot.plan
-    begin(plan(request, ports), World(ports))
-
-
-def replace_node(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> None:
-    """Put a spare or a new machine in the node's place. A new machine's boot resumes the workflow."""
-    begin(replace.plan(request, ports), World(ports, policy))
-
-
-def run_diagnostics(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> None:
-    """Have the node rerun its diagnostics. Its answer resumes the workflow."""
-    begin(diagnose.plan(request, ports), World(ports, policy))
-
-
-def freeze_evidence(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> None:
-    """Have the node save its evidence, and say whether it shows the fault. Its answer resumes the workflow."""
-    begin(evidence.plan(request, ports), World(ports, policy))
 
 
 def wait_for_approval(request: StepRequest, ports: Ports, links: Links) -> None:

@@ -2,8 +2,8 @@
 
 from nodeheal.contract.results import StepResult
 from nodeheal.contract.steps import StepRequest
-from nodeheal.contract.vocabulary import Outcome
-from nodeheal.domain.operation import Operation, OperationState, VerbName
+from nodeheal.contract.vocabulary import Outcome, VerbName
+from nodeheal.domain.operation import Operation, OperationState
 from nodeheal.operations.gang import (
     GangFacts,
     note,

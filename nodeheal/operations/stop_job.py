@@ -3,9 +3,9 @@
 from typing import Any
 
 from nodeheal.contract.job_steps import JobRequest, JobResult
-from nodeheal.contract.vocabulary import JobStep, Next
+from nodeheal.contract.vocabulary import JobStep, Next, VerbName
 from nodeheal.domain.jobs.job import GangTask, Job, Run
-from nodeheal.domain.operation import Operation, VerbName
+from nodeheal.domain.operation import Operation
 from nodeheal.operations.gang import GangFacts, note, owner_of, ranks_left, read_gang, record_of
 from nodeheal.operations.handler import Handler, World
 from nodeheal.operations.record import plan_job_step, start_waiting

@@ -11,11 +11,11 @@ from enum import StrEnum
 from nodeheal.contract.health_event import Frozen, UtcTime
 from nodeheal.contract.results import CallAgain, Refused, StepResult
 from nodeheal.contract.steps import StepRequest
-from nodeheal.contract.vocabulary import NodeState, Outcome, Refusal
+from nodeheal.contract.vocabulary import NodeState, Outcome, Refusal, VerbName
 from nodeheal.domain.errors import MachineRefused, NoCapacity, NotAccepted
 from nodeheal.domain.fleet.machine import NO_ROOM, STOPPED_BY_CALL, Machine, Power, why_not_stop
 from nodeheal.domain.fleet.node import Node, moved
-from nodeheal.domain.operation import Operation, OperationState, VerbName, node_owner
+from nodeheal.domain.operation import Operation, OperationState, node_owner
 from nodeheal.operations.handler import Act, Facts, Handler, World, read_node, step_result
 from nodeheal.operations.record import plan_step, update
 from nodeheal.ports import Ports

@@ -1,82 +1,51 @@
-"""Which verb has which file, and which operation a step of a recovery is."""
+"""Which verb has which file, and which operation a step of a recovery is.
 
+A verb's file has its name, and in it a HANDLER; the file of a verb that carries out a step of a recovery has a `plan`.
+"""
+
+from importlib import import_module
+
+from nodeheal.contract.health_event import NodeAnswer
 from nodeheal.contract.steps import StepRequest
-from nodeheal.contract.vocabulary import Action, Awaited, Step
-from nodeheal.domain.operation import Operation, VerbName
-from nodeheal.operations import (
-    approve,
-    await_nodes,
-    check_node,
-    diagnose,
-    fan_out,
-    find_checkpoint,
-    freeze_evidence,
-    isolate,
-    late_capacity,
-    launch_gang,
-    launch_job,
-    look_at_directory,
-    network_test,
-    new_node,
-    reboot,
-    replace,
-    stop_gang,
-    stop_job,
-    stop_start,
-    wait,
-    watch_gang,
-)
-from nodeheal.operations.handler import Handler
+from nodeheal.contract.vocabulary import Awaited, Step, VerbName
+from nodeheal.domain.operation import Operation
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.verbs import verb_of_step
+from nodeheal.operations import approve, launch_gang, stop_gang
+from nodeheal.operations.engine import begin
+from nodeheal.operations.handler import Handler, World
 from nodeheal.ports import Ports
 
-HANDLERS: dict[VerbName, Handler] = {
-    VerbName.APPROVE: approve.HANDLER,
-    VerbName.CHECK_NODE: check_node.HANDLER,
-    VerbName.DIAGNOSE: diagnose.HANDLER,
-    VerbName.FAN_OUT: fan_out.HANDLER,
-    VerbName.FIND_CHECKPOINT: find_checkpoint.HANDLER,
-    VerbName.FREEZE_EVIDENCE: freeze_evidence.HANDLER,
-    VerbName.ISOLATE: isolate.HANDLER,
-    VerbName.LAUNCH_GANG: launch_gang.HANDLER,
-    VerbName.LAUNCH_JOB: launch_job.HANDLER,
-    VerbName.LOOK_AT_DIRECTORY: look_at_directory.HANDLER,
-    VerbName.NEW_NODE: new_node.HANDLER,
-    VerbName.STOP_GANG: stop_gang.HANDLER,
-    VerbName.STOP_JOB: stop_job.HANDLER,
-    VerbName.REBOOT: reboot.HANDLER,
-    VerbName.STOP_START: stop_start.HANDLER,
-    VerbName.REPLACE: replace.HANDLER,
-    VerbName.LATE_CAPACITY: late_capacity.HANDLER,
-    VerbName.AWAIT_NODES: await_nodes.HANDLER,
-    VerbName.WATCH_GANG: watch_gang.HANDLER,
-    VerbName.NETWORK_TEST: network_test.HANDLER,
-    VerbName.WAIT: wait.HANDLER,
-}
+_FILES = {verb: import_module(f"nodeheal.operations.{verb.value.lower()}") for verb in VerbName}
+HANDLERS: dict[VerbName, Handler] = {verb: file.HANDLER for verb, file in _FILES.items()}
+_ANSWERS = (handler.answers.event for handler in HANDLERS.values() if handler.answers is not None)
+ANSWERS: dict[str, type[NodeAnswer]] = {event.detail_type: event for event in _ANSWERS}  # by their names on the bus
+
+
+def run_step(request: StepRequest, ports: Ports, policy: RecoveryPolicy | None = None) -> None:
+    """Carry out a step that is one operation. The workflow resumes with its result.
+
+    Raises ValueError for a step that is none.
+    """
+    planned = operation_of(request, ports)
+    if planned is None:
+        raise ValueError(f"{request.decision.step} is no operation")
+    begin(planned, World(ports, policy))
 
 
 def operation_of(request: StepRequest, ports: Ports) -> Operation | None:
     """The operation that carries out this step, not stored; None: the step answers at once."""
-    match request.decision.step:
-        case Step.ISOLATE:
-            return isolate.plan(request, ports)
-        case Step.RESTART_WORKLOAD:
-            return _half_of_restart(request, ports)
-        case Step.DIAGNOSE:
-            return diagnose.plan(request, ports)
-        case Step.FREEZE_EVIDENCE:
-            return freeze_evidence.plan(request, ports)
-        case Step.REBOOT if request.decision.action is Action.STOP_START:
-            return stop_start.plan(request, ports)
-        case Step.REBOOT:
-            return reboot.plan(request, ports)
-        case Step.REPLACE:
-            return replace.plan(request, ports)
-        case Step.WAIT if request.decision.awaits is Awaited.APPROVAL:
-            return approve.plan(request, ports)
-        case Step.WAIT:
-            return wait.plan(request, ports)
-        case _:
-            return None
+    decision = request.decision
+    if decision.step is Step.RESTART_WORKLOAD:
+        return _half_of_restart(request, ports)
+    if decision.step is Step.WAIT and decision.awaits is Awaited.APPROVAL:
+        return approve.plan(request, ports)
+    verb = verb_of_step(decision.step, decision.action).operation
+    if verb is None:
+        return None
+    planned = _FILES[verb].plan(request, ports)
+    assert isinstance(planned, Operation)
+    return planned
 
 
 def _half_of_restart(request: StepRequest, ports: Ports) -> Operation:

@@ -6,8 +6,8 @@ from dataclasses import replace
 from nodeheal.contract.names import INCIDENT_WAITING, pool_line
 from nodeheal.contract.results import StepResult
 from nodeheal.contract.steps import Decision, StepRequest
-from nodeheal.contract.vocabulary import Awaited, Outcome
-from nodeheal.domain.operation import Operation, VerbName, incident_owner
+from nodeheal.contract.vocabulary import Awaited, Outcome, VerbName
+from nodeheal.domain.operation import Operation, incident_owner
 from nodeheal.domain.recovery.incident import History
 from nodeheal.operations.handler import Facts, Handler, World, read_time, step_result
 from nodeheal.operations.record import mark_sending, plan_step, start_waiting

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from nodeheal.contract.job_steps import JobRequest, JobResult
-from nodeheal.contract.vocabulary import JobState, JobStep, Next, Outcome
+from nodeheal.contract.vocabulary import JobState, JobStep, Next, Outcome, VerbName
 from nodeheal.domain.jobs.gang import RunStatus, ending_text, first_failure, run_status, stopped_by_a_person
 from nodeheal.domain.jobs.job import Job, Run
-from nodeheal.domain.operation import Operation, OperationState, VerbName, job_owner
+from nodeheal.domain.operation import Operation, OperationState, job_owner
 from nodeheal.operations.gang import GangFacts
 from nodeheal.operations.handler import Act, Handler, World
 from nodeheal.operations.record import plan_job_step, start_waiting

@@ -1,6 +1,7 @@
 """The functions that the state machines name, as `lambdas/` composes them: parse, call one service, dump.
 
-A test holds this table against lambdas/ and against the files.
+What is not in the table is one operation, as in lambdas/operation.py. A test holds this table against lambdas/ and
+against the files.
 """
 
 import re
@@ -17,18 +18,14 @@ from nodeheal.domain.recovery.approval_links import Links
 from nodeheal.operations.steps import (
     await_nodes,
     check_nodes,
-    freeze_evidence,
-    isolate_node,
     launch_gang,
     launch_job,
-    reboot_node,
-    replace_node,
-    run_diagnostics,
     stop_gang,
     stop_job,
     wait_for_approval,
     watch_gang,
 )
+from nodeheal.operations.verbs import run_step
 from nodeheal.ports import Ports
 from nodeheal.services.jobs.attribute_failure import attribute_failure
 from nodeheal.services.jobs.choose_nodes import choose_nodes
@@ -61,21 +58,17 @@ FUNCTIONS: dict[str, tuple[type[BaseModel], Serve]] = {
     "decide_next_step": (DecideRequest, lambda r, it: decide_next_step(r, it.ports, it.policy)),
     "end_incident": (StepRequest, lambda r, it: end_incident(r, it.ports, it.policy)),
     "end_job": (JobRequest, lambda r, it: end_job(r, it.ports)),
-    "freeze_evidence": (StepRequest, lambda r, it: freeze_evidence(r, it.ports, it.policy)),
-    "isolate_node": (StepRequest, lambda r, it: isolate_node(r, it.ports, it.policy)),
     "judge_checks": (JobRequest, lambda r, it: judge_checks(r, it.ports, it.policy)),
     "launch_gang": (StepRequest, lambda r, it: launch_gang(r, it.ports, it.policy)),
     "launch_job": (JobRequest, lambda r, it: launch_job(r, it.ports, it.policy)),
-    "reboot_node": (StepRequest, lambda r, it: reboot_node(r, it.ports)),
-    "replace_node": (StepRequest, lambda r, it: replace_node(r, it.ports, it.policy)),
     "return_to_service": (StepRequest, lambda r, it: return_to_service(r, it.ports, it.policy)),
-    "run_diagnostics": (StepRequest, lambda r, it: run_diagnostics(r, it.ports, it.policy)),
     "stop_gang": (StepRequest, lambda r, it: stop_gang(r, it.ports, it.policy)),
     "stop_job": (JobRequest, lambda r, it: stop_job(r, it.ports)),
     "wait_for_approval": (StepRequest, lambda r, it: wait_for_approval(r, it.ports, it.links)),
     "wait_for_news": (StepRequest, lambda r, it: wait_for_news(r, it.ports)),
     "watch_gang": (JobRequest, lambda r, it: watch_gang(r, it.ports)),
 }
+_OPERATION: tuple[type[BaseModel], Serve] = (StepRequest, lambda r, it: run_step(r, it.ports, it.policy))
 FIND_CHECKPOINT = "find_checkpoint"
 _PLACEHOLDER = re.compile(r"\$\{([A-Za-z]+)(Function|Machine)\}")
 
@@ -94,6 +87,6 @@ def serve(stem: str, payload: Json, it: Hands) -> Json:
         parse = JobRequest if "submission" in payload else StepRequest
         find_checkpoint(parse.model_validate(payload), it.ports, it.policy)
         return None
-    request, service = FUNCTIONS[stem]
+    request, service = FUNCTIONS.get(stem, _OPERATION)
     answer = service(request.model_validate(payload), it)
     return None if answer is None else answer.model_dump(mode="json")

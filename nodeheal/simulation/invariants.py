@@ -11,10 +11,19 @@ from math import inf
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.names import OPERATOR_REQUEST
 from nodeheal.contract.steps import AttemptLimit
-from nodeheal.contract.vocabulary import Action, Awaited, Ending, IncidentState, NodeState, Outcome, Step, Verdict
+from nodeheal.contract.vocabulary import (
+    Action,
+    Awaited,
+    Ending,
+    IncidentState,
+    NodeState,
+    Outcome,
+    Step,
+    VerbName,
+    Verdict,
+)
 from nodeheal.domain.fleet.node import OUT_OF_SERVICE, Node
 from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
-from nodeheal.domain.operation import VerbName
 from nodeheal.domain.policy.policy_models import Mode
 from nodeheal.domain.recovery.incident import History, Incident, Turn, incident_id_of, is_boot_independent
 from nodeheal.domain.verbs import ESCALATION_STEPS

@@ -104,10 +104,8 @@ class World:
         fleet, wake = self.fleet, self._wake
         fleet.on_event = self._report
         fleet.on_booted = lambda event: wake(event.node_id, lambda: wakeup.on_node_booted(event, self.ports))
-        fleet.on_diagnosed = lambda event: wake(
-            event.node_id, lambda: wakeup.on_diagnostics_finished(event, self.ports)
-        )
-        fleet.on_evidence = lambda event: wake(event.node_id, lambda: wakeup.on_evidence_frozen(event, self.ports))
+        fleet.on_diagnosed = lambda event: wake(event.node_id, lambda: wakeup.on_answer(event, self.ports))
+        fleet.on_evidence = lambda event: wake(event.node_id, lambda: wakeup.on_answer(event, self.ports))
         fleet.on_refused = self._refused
         fleet.on_silence = self.sweeper.fell_silent
         self.machines.on_stopped = lambda name: wake(name, lambda: wakeup.on_machine_stopped(name, self.ports))
@@ -137,7 +135,7 @@ class World:
         self.commands.on_search, self.commands.on_look = work.look, work.see
         self.scheduler.on_see = work.described.see
         work.on_task = self._task_changes
-        work.on_found = lambda event: wake(event.node_id, lambda: wakeup.on_checkpoint_found(event, self.ports))
+        work.on_found = lambda event: wake(event.node_id, lambda: wakeup.on_answer(event, self.ports))
         work.on_doubled = lambda job, told: self.watch.break_promise("two_runs_never_write_at_once", job, told)
         work.on_shared = lambda node, told: self.watch.break_promise("one_rank_a_node", node, told)
         self.people.restart_job, self.people.jobs_down = work.restart, work.down_for_good

@@ -24,6 +24,7 @@ _NOT_FOLLOWED = frozenset(
         # The engine calls whichever verb an operation has. Which these are for each function, says `_verbs_of`.
         "nodeheal.operations.engine.handler_of",
         "nodeheal.operations.verbs.HANDLERS",
+        "nodeheal.operations.verbs._FILES",
     }
 )
 _VERBS_PACKAGE = "nodeheal.operations"
@@ -32,10 +33,18 @@ _OF_A_JOB = {"await_nodes": _FOLLOWED_PARTS, "watch_gang": (*_FOLLOWED_PARTS, "_
 _OF_A_NODE = ("diagnose", "find_checkpoint", "freeze_evidence", "reboot", "stop_start")
 _OF_A_GANG = ("check_node", "network_test", "fan_out", "look_at_directory")
 _ALL = (*_OF_A_NODE, "approve", "replace", "wait")
+# Of each function that lambdas/operation.py serves: what its steps are.
+_OPERATIONS = {
+    "isolate_node": ("isolate",),
+    "freeze_evidence": ("freeze_evidence",),
+    "reboot_node": ("reboot", "stop_start"),
+    "run_diagnostics": ("diagnose",),
+    "replace_node": ("replace",),
+}
 # Who ends operations that others have begun, of which verbs, and by which of their parts.
 _ENDS: dict[str, dict[str, tuple[str, ...]]] = {
     "answer_approval": {"approve": _FOLLOWED_PARTS},
-    "decide_next_step": dict.fromkeys(_ALL, (*_FOLLOWED_PARTS, "_refresh")),
+    "decide_next_step": dict.fromkeys(_ALL, ("plan", *_FOLLOWED_PARTS, "_refresh")),
     "find_checkpoint": dict.fromkeys(("fan_out", "look_at_directory"), _FOLLOWED_PARTS),
     "judge_checks": dict.fromkeys(("fan_out", "network_test"), _FOLLOWED_PARTS),
     "choose_nodes": {"await_nodes": _FOLLOWED_PARTS},
@@ -65,7 +74,9 @@ def calls_of(stem: str) -> frozenset[str]:
     """
     entry = f"lambdas.{stem}"
     seen: set[str] = set()
-    waiting = [f"{entry}.{name}" for name in _parts(entry)]
+    operations = _OPERATIONS.get(stem, ())
+    waiting = [f"{_VERBS_PACKAGE}.{verb}.plan" for verb in operations] + ["nodeheal.operations.engine.begin"]
+    waiting = waiting if operations else [f"{entry}.{name}" for name in _parts(entry)]
     waiting += [f"{_VERBS_PACKAGE}.{verb}.{part}" for verb, parts in _ENDS.get(stem, {}).items() for part in parts]
     while waiting:
         name = waiting.pop()
@@ -141,6 +152,8 @@ def _calls(name: str) -> Iterator[str]:
                 yield node.attr  # called here, or handed on to be called
             elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Command":
                 yield from (f"document.{one.value!s}" for one in node.args[:1] if isinstance(one, ast.Constant))
+            elif isinstance(node, ast.Attribute) and ast.unparse(node) == "world.policy":
+                yield "policy_reader"
             elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "Power":
                 yield f"Power.{node.attr}"
 

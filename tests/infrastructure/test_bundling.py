@@ -34,7 +34,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_bundle_holds_every_handler_and_its_packages(bundle: Path) -> None:
     for spec in FUNCTIONS:
-        assert (bundle / "lambdas" / f"{spec.stem}.py").is_file()
+        assert (bundle / f"{spec.module.replace('.', '/')}.py").is_file()
     assert (bundle / "pydantic").is_dir()
     assert (bundle / "nodeheal" / "domain" / "faults" / "catalog.csv").is_file()
 

@@ -56,7 +56,7 @@ def test_what_a_function_fails_on_is_kept_where_nobody_waits_for_its_answer(real
 def test_a_function_runs_its_own_handler(real: Template, spec: FunctionSpec) -> None:
     deployed = function(real, spec)
 
-    assert deployed["Handler"] == f"lambdas.{spec.stem}.handler"
+    assert deployed["Handler"] == f"{spec.module}.handler"
     assert deployed["Runtime"] == "python3.13"
     assert deployed["Timeout"] == spec.timeout_seconds
 

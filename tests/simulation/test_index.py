@@ -5,9 +5,9 @@ from datetime import timedelta
 
 import pytest
 
-from nodeheal.contract.vocabulary import IncidentState, JobState, NodeState
+from nodeheal.contract.vocabulary import IncidentState, JobState, NodeState, VerbName
 from nodeheal.domain.jobs.job import Job
-from nodeheal.domain.operation import Operation, VerbName
+from nodeheal.domain.operation import Operation
 from nodeheal.domain.recovery.incident import Incident, incident_id_of
 from nodeheal.simulation.agenda import Agenda
 from nodeheal.simulation.chance import Chance

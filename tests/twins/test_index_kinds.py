@@ -12,9 +12,8 @@ from moto import mock_aws
 
 from nodeheal.adapters.aws.items import Item
 from nodeheal.contract import names
-from nodeheal.contract.vocabulary import IncidentState
+from nodeheal.contract.vocabulary import IncidentState, VerbName
 from nodeheal.domain.jobs.job import Job
-from nodeheal.domain.operation import VerbName
 from nodeheal.domain.recovery.incident import Incident, incident_id_of
 from nodeheal.ports import Ports
 from nodeheal.services.jobs.ask_after_ranks import ask_after_ranks

@@ -17,12 +17,12 @@ from nodeheal.adapters.aws.stores import DynamoIncidentStore, DynamoNodeStore, D
 from nodeheal.adapters.aws.watchlist import DynamoWatchlist
 from nodeheal.contract import names
 from nodeheal.contract.steps import AttemptLimit, Decision
-from nodeheal.contract.vocabulary import Action, Ending, IncidentState, JobState, NodeState, Step
+from nodeheal.contract.vocabulary import Action, Ending, IncidentState, JobState, NodeState, Step, VerbName
 from nodeheal.domain.errors import NotFound
 from nodeheal.domain.fleet.pool import Pool
 from nodeheal.domain.jobs.job import GangTask, Job, Run
 from nodeheal.domain.jobs.owner import Owner
-from nodeheal.domain.operation import Operation, OperationState, VerbName
+from nodeheal.domain.operation import Operation, OperationState
 from nodeheal.domain.recovery.incident import Incident, decision_entry, event_entry, incident_id_of
 from nodeheal.domain.recovery.timeline_fold import Fold
 from nodeheal.ports import Ports

@@ -12,10 +12,10 @@ from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.job_steps import JobRequest
 from nodeheal.contract.results import StepResult
 from nodeheal.contract.steps import Decision, StepRequest
-from nodeheal.contract.vocabulary import Family, Provider, Step, Verdict
+from nodeheal.contract.vocabulary import Family, Provider, Step, VerbName, Verdict
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.jobs.job import Job, Run
-from nodeheal.domain.operation import Operation, OperationState, VerbName, incident_owner, job_owner, node_owner
+from nodeheal.domain.operation import Operation, OperationState, incident_owner, job_owner, node_owner
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Budget, Evidence, Mode, PoolPolicy
 from nodeheal.operations.gang import GangRecord
@@ -112,7 +112,7 @@ def scheduler_in(ports: Ports) -> Any:
 
 def commands_in(ports: Ports) -> MemoryNodeCommands:
     """The commands of this world, in memory, which remember what was sent; behind a fuse too."""
-    return cast(MemoryNodeCommands, ports.commands)
+    return cast("MemoryNodeCommands", ports.commands)
 
 
 def searches_in(ports: Ports) -> list[SentCommand]:

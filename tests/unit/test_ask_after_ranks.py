@@ -8,11 +8,10 @@ from typing import Any, cast
 import pytest
 
 from nodeheal.adapters.memory.world import MemoryScheduler
-from nodeheal.contract.vocabulary import JobState, Next, SchedulerKind
+from nodeheal.contract.vocabulary import JobState, Next, SchedulerKind, VerbName
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.jobs.early_end import NEVER_STARTED
 from nodeheal.domain.jobs.job import GangTask, Run
-from nodeheal.domain.operation import VerbName
 from nodeheal.operations.steps import watch_gang
 from nodeheal.ports import Ports
 from nodeheal.ports.scheduler import RankStatus, TaskChange

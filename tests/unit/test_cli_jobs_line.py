@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from nodeheal.contract.names import NODES_LINE, pool_line
-from nodeheal.contract.vocabulary import JobState
+from nodeheal.contract.vocabulary import JobState, VerbName
 from nodeheal.domain.jobs.job import Job
-from nodeheal.domain.operation import VerbName
 from nodeheal.services.jobs.job_line import NAMED
 from nodeheal.services.jobs.job_nodes import place_of
 from tests.unit.builders import NOW, job_under_way

@@ -13,9 +13,9 @@ from nodeheal.domain.fleet.liveness import ProbeAnswer
 from nodeheal.domain.policy.policy_models import Evidence
 from nodeheal.domain.recovery.confirmation import confirmations_in
 from nodeheal.operations.engine import conclude
-from nodeheal.operations.steps import freeze_evidence
 from nodeheal.services.recovery.decide_next_step import decide_next_step
 from tests.unit.builders import ACT, xid
+from tests.unit.step_functions import freeze_evidence
 from tests.unit.test_decide import Story, steps_of
 from tests.unit.test_steps import A, Incident
 

@@ -34,7 +34,7 @@ from nodeheal.domain.recovery.incident import fingerprint, incident_id_of
 from nodeheal.domain.recovery.progress import read_progress
 from nodeheal.operations.diagnose import DiagnosisAnswer, judge
 from nodeheal.operations.engine import conclude
-from nodeheal.operations.steps import isolate_node, launch_gang, reboot_node, run_diagnostics
+from nodeheal.operations.steps import launch_gang
 from nodeheal.ports.commands import CommandStatus
 from nodeheal.services.intake.ingest import Ingested, ingest
 from nodeheal.services.recovery.build_decision_context import build_decision_context, is_running
@@ -42,6 +42,7 @@ from nodeheal.services.recovery.decide_next_step import decide_next_step
 from nodeheal.services.recovery.reserve_attempt import why_no_attempt
 from nodeheal.services.recovery.wait_for_news import wait_for_news
 from tests.unit.builders import ACT, NOW, memory_ports, node, scheduler_in, waiting, xid
+from tests.unit.step_functions import isolate_node, reboot_node, run_diagnostics
 from tests.unit.test_decide import SPARE, Story
 from tests.unit.test_regressions import restarted_for_an_application_fault
 from tests.unit.test_replay import fault, replayed, steps

@@ -15,11 +15,11 @@ from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Evidence
 from nodeheal.operations.engine import conclude
-from nodeheal.operations.steps import freeze_evidence
 from nodeheal.ports.commands import CommandStatus
 from nodeheal.services.intake import wakeup
 from tests.unit import builders
 from tests.unit.builders import EVIDENCE, facts_of, waiting
+from tests.unit.step_functions import freeze_evidence
 from tests.unit.test_steps import A, B, Incident
 
 COMMAND = "command-1"
@@ -53,7 +53,7 @@ class Freezing(Incident):
             request_id=builders.named(EVIDENCE, f"{self.id}-{self.turn}", self.ports),
             **told,
         )
-        wakeup.on_evidence_frozen(event, self.ports)
+        wakeup.on_answer(event, self.ports)
 
     @property
     def commands(self) -> Any:

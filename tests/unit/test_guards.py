@@ -11,13 +11,14 @@ from nodeheal.contract.vocabulary import Action, Ending, NodeState, Outcome, Pro
 from nodeheal.domain.errors import NotAccepted, NotFound
 from nodeheal.domain.jobs.job import Job, Run
 from nodeheal.domain.policy.policy_models import Override
-from nodeheal.operations.steps import isolate_node, launch_gang, reboot_node, replace_node, run_diagnostics, stop_gang
+from nodeheal.operations.steps import launch_gang, stop_gang
 from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.jobs.submit_job import submit_job
 from nodeheal.services.recovery.decide_next_step import decide_next_step
 from nodeheal.services.recovery.reserve_attempt import why_no_attempt
 from nodeheal.services.recovery.return_to_service import return_to_service
 from tests.unit.builders import ACT, NOW, scheduler_in, xid
+from tests.unit.step_functions import isolate_node, reboot_node, replace_node, run_diagnostics
 from tests.unit.test_decide import OBSERVE, SPARE, Story
 from tests.unit.test_steps import LLAMA, A, C, Incident
 

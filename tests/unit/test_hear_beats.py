@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from nodeheal.contract.health_event import NodeBooted, NodeFact
-from nodeheal.contract.vocabulary import Family, NodeState, Outcome, Verdict
+from nodeheal.contract.vocabulary import Family, NodeState, Outcome, VerbName, Verdict
 from nodeheal.domain.fleet.liveness import LONGEST_INTERVAL_SECONDS, Heartbeat, Silence
 from nodeheal.domain.fleet.node import Node
-from nodeheal.domain.operation import VerbName
 from nodeheal.services.intake import heartbeats
 from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.intake.wakeup import on_node_booted

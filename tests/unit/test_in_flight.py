@@ -26,6 +26,7 @@ from nodeheal.domain.policy.policy import parse_policy
 from nodeheal.domain.recovery.decide import decide
 from nodeheal.domain.recovery.incident import History, Incident, TimelineEntry, Turn, read_history
 from nodeheal.services.recovery.decide_next_step import decide_next_step
+from stacks.control import DOCUMENTS
 from stacks.functions import FUNCTIONS
 from stacks.workflows import JOB, PARENT, Workflow
 from tests.unit.builders import FrozenClock, memory_ports, xid
@@ -102,7 +103,8 @@ def spelled() -> list[str]:
     keys = {names.node_pk("n"), names.incident_pk("i"), names.pool_pk("p"), names.faults_pk("p")}
     keys |= {names.job_pk("j"), names.run_sk(1), names.started_by("j", 1)}
     keys |= {names.operation_pk("o"), names.operation_sk("i"), names.attempts_sk("g"), names.line_pk("l")}
-    return sorted(constants | functions | workflows | keys)
+    documents = {names.document(stem) for stem in DOCUMENTS}
+    return sorted(constants | functions | workflows | keys | documents)
 
 
 @pytest.fixture(params=RELEASES, ids=lambda path: path.stem)

@@ -7,11 +7,12 @@ from typing import Any
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import NodeState, Outcome
 from nodeheal.domain.recovery.incident import incident_id_of
-from nodeheal.operations.steps import isolate_node, stop_gang
+from nodeheal.operations.steps import stop_gang
 from nodeheal.ports import Ports
 from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.recovery.return_to_service import return_to_service
 from tests.unit.builders import ACT, scheduler_in, xid
+from tests.unit.step_functions import isolate_node
 from tests.unit.test_steps import A, B, Incident
 
 # More calls than any of these steps makes: what is longer would not be crashed at its end.

@@ -103,7 +103,7 @@ def finished(name: str, verdict: Verdict = Verdict.OK, boot_id: str = "boot-1", 
 def answers(ports: Ports, name: str, verdict: Verdict = Verdict.OK, **changes: str) -> None:
     """The node answers what it was asked, or something else."""
     asked = {"request_id": named(CHECK, changes.pop("request_id", "llama-1-1-check"), ports, name)}
-    wakeup.on_diagnostics_finished(finished(name, verdict, **changes, **asked), ports)
+    wakeup.on_answer(finished(name, verdict, **changes, **asked), ports)
 
 
 def launched(ports: Ports) -> Run:

@@ -11,10 +11,10 @@ from nodeheal.contract.results import Diagnosed, StepResult
 from nodeheal.contract.vocabulary import Outcome, Verdict
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.operations.engine import conclude
-from nodeheal.operations.steps import run_diagnostics
 from nodeheal.ports.commands import CommandStatus
 from nodeheal.services.intake import wakeup
 from tests.unit.builders import ACT, DIAGNOSTICS, commands_in, facts_of, named
+from tests.unit.step_functions import run_diagnostics
 from tests.unit.test_steps import A, B, Incident
 
 BUS = "neuron_all_reduce_gb_per_s"
@@ -33,7 +33,7 @@ def answer(it: Incident, measured: dict[str, float], name: str = A, **changes: A
         "measured": measured,
         **changes,
     }
-    wakeup.on_diagnostics_finished(DiagnosticsFinished(**it._fact("boot-2", name), **told), it.ports)
+    wakeup.on_answer(DiagnosticsFinished(**it._fact("boot-2", name), **told), it.ports)
 
 
 def rebooted() -> Incident:
@@ -159,7 +159,7 @@ def test_an_answer_whose_event_was_lost_is_compared_as_well() -> None:
 
 def by_hand(it: Incident, boot_id: str = "boot-1", **changes: Any) -> None:
     told = {"request_id": "by-hand", "checks": ({"check": "dcgm", "verdict": "OK"},), "verdict": Verdict.OK, **changes}
-    wakeup.on_diagnostics_finished(DiagnosticsFinished(**it._fact(boot_id, A), **told), it.ports)
+    wakeup.on_answer(DiagnosticsFinished(**it._fact(boot_id, A), **told), it.ports)
 
 
 NO_DCGM = ({"check": "dcgm", "verdict": "UNKNOWN", "reason": "dcgmi cannot be run: not found"},)

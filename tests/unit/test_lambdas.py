@@ -30,7 +30,6 @@ from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.approval_links import Answer
 from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.operations import engine
-from nodeheal.operations.steps import freeze_evidence, isolate_node, reboot_node, run_diagnostics
 from nodeheal.ports import Ports
 from nodeheal.ports.commands import CommandStatus
 from nodeheal.services.intake import wakeup
@@ -39,6 +38,7 @@ from nodeheal.services.recovery import new_machine
 from tests.unit.builders import ACT, DIAGNOSTICS, EVIDENCE, NOW, as_rank, commands_in, facts_of, named, xid
 from tests.unit.foreign import MACHINE, machine, recorded
 from tests.unit.signing import KEYS, ROLE, signed_by
+from tests.unit.step_functions import freeze_evidence, isolate_node, reboot_node, run_diagnostics
 from tests.unit.test_approval import LINKS, Asked
 from tests.unit.test_guards import lost
 from tests.unit.test_steps import A, C, Incident

@@ -6,9 +6,9 @@ from datetime import timedelta
 import pytest
 
 from nodeheal.contract.steps import Decision, StepRequest
-from nodeheal.contract.vocabulary import Action, IncidentState, NodeState, Step
+from nodeheal.contract.vocabulary import Action, IncidentState, NodeState, Step, VerbName
 from nodeheal.domain.jobs.job import Job
-from nodeheal.domain.operation import VerbName, job_owner
+from nodeheal.domain.operation import job_owner
 from nodeheal.domain.recovery.incident import Incident
 from nodeheal.operations.engine import conclude
 from nodeheal.ports import Ports

@@ -17,9 +17,8 @@ from nodeheal.contract import metrics, names
 from nodeheal.contract.metrics import METRICS, SECONDS
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.steps import DecideRequest, StepRequest
-from nodeheal.contract.vocabulary import Awaited, Escalation, Family, NodeState, Outcome, Verdict
+from nodeheal.contract.vocabulary import Awaited, Escalation, Family, NodeState, Outcome, VerbName, Verdict
 from nodeheal.domain.faults.catalog import ANY_CODE, catalog
-from nodeheal.domain.operation import VerbName
 from nodeheal.domain.recovery.approval_links import Answer
 from nodeheal.domain.recovery.incident import History
 from nodeheal.domain.review.measures import Measure, of_decision, of_ending, of_fault, of_notification, of_reservation

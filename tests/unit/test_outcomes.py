@@ -13,12 +13,13 @@ from nodeheal.domain.errors import NotAccepted, PlacementRefused
 from nodeheal.domain.jobs.job import Job
 from nodeheal.domain.recovery.incident import fingerprint, incident_id_of
 from nodeheal.operations.engine import conclude
-from nodeheal.operations.steps import isolate_node, launch_gang, reboot_node, run_diagnostics, stop_gang
+from nodeheal.operations.steps import launch_gang, stop_gang
 from nodeheal.services.jobs.runs import may_write
 from nodeheal.services.recovery.end_incident import end_incident
 from nodeheal.services.saving import node_of
 from nodeheal.services.steps import save_node
 from tests.unit.builders import ACT, NOW, scheduler_in, waiting, xid
+from tests.unit.step_functions import isolate_node, reboot_node, run_diagnostics
 from tests.unit.test_guards import healed, lost
 from tests.unit.test_steps import A, B, C, Incident
 

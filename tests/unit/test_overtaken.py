@@ -6,12 +6,22 @@ from typing import Any
 import pytest
 
 from nodeheal.contract.names import pool_line
-from nodeheal.contract.vocabulary import Awaited, Ending, Escalation, IncidentState, NodeState, Outcome, Step, Verdict
+from nodeheal.contract.vocabulary import (
+    Awaited,
+    Ending,
+    Escalation,
+    IncidentState,
+    NodeState,
+    Outcome,
+    Step,
+    VerbName,
+    Verdict,
+)
 from nodeheal.domain.fleet.pool import Pool
-from nodeheal.domain.operation import VerbName, job_owner
+from nodeheal.domain.operation import job_owner
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.incident import incident_id_of
-from nodeheal.operations.steps import isolate_node, launch_gang, wait_for_approval
+from nodeheal.operations.steps import launch_gang, wait_for_approval
 from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.operators.operator_guardrails import reset_breaker, trip_breaker
 from nodeheal.services.operators.release_node import release_node
@@ -19,6 +29,7 @@ from nodeheal.services.recovery.end_incident import end_incident
 from nodeheal.services.recovery.queue import wake_queue
 from nodeheal.services.recovery.wait_for_news import wait_for_news
 from tests.unit.builders import ACT, NOW, node, scheduler_in, under_way, xid
+from tests.unit.step_functions import isolate_node
 from tests.unit.test_approval import LINKS
 from tests.unit.test_decide_among_others import with_policy
 from tests.unit.test_steps import A, B, C, Incident

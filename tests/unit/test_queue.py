@@ -7,8 +7,7 @@ import pytest
 
 from nodeheal.contract.names import pool_line
 from nodeheal.contract.steps import Decision
-from nodeheal.contract.vocabulary import Action, Awaited, NodeState, Step
-from nodeheal.domain.operation import VerbName
+from nodeheal.contract.vocabulary import Action, Awaited, NodeState, Step, VerbName
 from nodeheal.domain.recovery.incident import Incident
 from nodeheal.ports import Ports
 from nodeheal.services.recovery.queue import place_of, wake_after_reset, wake_all, wake_for_free_slots, wake_queue

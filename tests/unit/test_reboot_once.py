@@ -11,9 +11,9 @@ from nodeheal.contract.vocabulary import Action, NodeState, Outcome, Provider
 from nodeheal.domain.errors import NotAccepted, NotFound
 from nodeheal.domain.fleet.machine import Machine
 from nodeheal.operations.engine import conclude
-from nodeheal.operations.steps import reboot_node
 from nodeheal.ports.commands import CommandStatus
 from tests.unit.builders import waiting
+from tests.unit.step_functions import reboot_node
 from tests.unit.test_steps import A, Incident
 
 

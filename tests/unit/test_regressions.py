@@ -12,7 +12,7 @@ from nodeheal.contract.vocabulary import EndCause, Ending, JobState, NodeState, 
 from nodeheal.domain.errors import NotAccepted, PlacementRefused
 from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.operations.engine import conclude
-from nodeheal.operations.steps import launch_gang, run_diagnostics, stop_gang
+from nodeheal.operations.steps import launch_gang, stop_gang
 from nodeheal.ports.commands import CommandStatus
 from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services.intake import wakeup
@@ -20,6 +20,7 @@ from nodeheal.services.intake.ingest import Ingested, ingest
 from nodeheal.services.jobs.runs import may_write
 from nodeheal.services.recovery.end_incident import end_incident
 from tests.unit.builders import ACT, as_rank, scheduler_in, xid
+from tests.unit.step_functions import run_diagnostics
 from tests.unit.test_steps import A, B, C, Incident
 
 

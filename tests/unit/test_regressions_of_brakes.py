@@ -27,7 +27,7 @@ from nodeheal.domain.jobs.job import Job
 from nodeheal.domain.recovery.approval_links import Answer
 from nodeheal.domain.recovery.guardrails import breaker_cause
 from nodeheal.domain.recovery.incident import TimelineEntry, decision_entry, incident_id_of, result_entry
-from nodeheal.operations.steps import isolate_node, launch_gang
+from nodeheal.operations.steps import launch_gang
 from nodeheal.services.intake.ingest import Ingested, ingest
 from nodeheal.services.notify.compose_waiting import compose_question
 from nodeheal.services.operators import approval_page
@@ -40,6 +40,7 @@ from nodeheal.services.recovery.wait_for_news import wait_for_news
 from nodeheal.services.steps import save_node
 from nodeheal.services.sweep import sweep
 from tests.unit.builders import ACT, NOW, memory_ports, node, scheduler_in, started_job, xid
+from tests.unit.step_functions import isolate_node
 from tests.unit.test_approval import Asked
 from tests.unit.test_brakes import APPROVE, OPEN, full, waited
 from tests.unit.test_decide import Story

@@ -11,7 +11,7 @@ from nodeheal.contract.job_steps import JobRequest
 from nodeheal.contract.vocabulary import IncidentState, JobState, NodeState
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.jobs.job import Job
-from nodeheal.operations.steps import reboot_node, watch_gang
+from nodeheal.operations.steps import watch_gang
 from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services.intake.wakeup import on_task_change
 from nodeheal.services.jobs.ask_after_ranks import ask_after_ranks
@@ -19,6 +19,7 @@ from nodeheal.services.operators.close_incident import close_incident
 from nodeheal.services.operators.release_node import release_node
 from nodeheal.services.operators.retire_node import retire_node
 from tests.unit.builders import FrozenClock, commands_in, memory_ports, node, scheduler_in, started_job
+from tests.unit.step_functions import reboot_node
 from tests.unit.test_regressions_of_brakes import lost_call
 from tests.unit.test_steps import A, Incident
 

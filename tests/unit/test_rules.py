@@ -13,10 +13,11 @@ from nodeheal.contract.vocabulary import Action, NodeState, Step, Verdict
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.fleet.node import BootView, moved
 from nodeheal.domain.policy.policy import RecoveryPolicy
-from nodeheal.operations.steps import launch_gang, run_diagnostics
+from nodeheal.operations.steps import launch_gang
 from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services.intake.wakeup import on_task_change
 from tests.unit.builders import ACT, NOW, as_rank, node, xid
+from tests.unit.step_functions import run_diagnostics
 from tests.unit.test_decide import Story
 from tests.unit.test_guards import healed
 from tests.unit.test_steps import A, Incident

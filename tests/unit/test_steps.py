@@ -21,14 +21,7 @@ from nodeheal.domain.recovery.decision_context import DecisionContext
 from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.operations.engine import conclude
 from nodeheal.operations.gang import record_of
-from nodeheal.operations.steps import (
-    freeze_evidence,
-    isolate_node,
-    launch_gang,
-    reboot_node,
-    replace_node,
-    run_diagnostics,
-)
+from nodeheal.operations.steps import launch_gang
 from nodeheal.ports.commands import Command, CommandStatus
 from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services.intake import wakeup
@@ -52,6 +45,7 @@ from tests.unit.builders import (
     waiting,
     xid,
 )
+from tests.unit.step_functions import freeze_evidence, isolate_node, reboot_node, replace_node, run_diagnostics
 
 if TYPE_CHECKING:
     from nodeheal.ports import Ports
@@ -101,7 +95,7 @@ class Incident:
         request_id = named(EVIDENCE, f"{self.id}-{self.turn}", self.ports)
         fact = self._fact(self.node().boot_id, A)
         event = EvidenceFrozen(**fact, request_id=request_id, confirmation=Confirmation.CONFIRMED)
-        wakeup.on_evidence_frozen(event, self.ports)
+        wakeup.on_answer(event, self.ports)
         self.resumed()
 
     def resumed(self) -> StepResult:
@@ -129,7 +123,7 @@ class Incident:
         event = DiagnosticsFinished(
             **self._fact(boot_id, name), request_id=request_id, verdict=verdict, failed_tests=failed
         )
-        wakeup.on_diagnostics_finished(event, self.ports)
+        wakeup.on_answer(event, self.ports)
 
     def _fact(self, boot_id: str, name: str) -> dict[str, Any]:
         shared = xid().model_dump(include={"schema_version", "cluster", "pool", "provider", "agent_version"})
@@ -901,7 +895,7 @@ def test_nobody_can_derive_the_request_id_from_the_incident_and_its_turn() -> No
     run_diagnostics(it.request(), it.ports, ACT)
     passed = {**it._fact("boot-2", A), "request_id": f"{it.id}-{it.turn}", "verdict": Verdict.OK}
 
-    wakeup.on_diagnostics_finished(DiagnosticsFinished(**passed), it.ports)
+    wakeup.on_answer(DiagnosticsFinished(**passed), it.ports)
 
     assert it.is_waiting()
 

@@ -13,9 +13,9 @@ from nodeheal.contract.vocabulary import Action, NodeState, Outcome, Provider, R
 from nodeheal.domain.errors import MachineRefused, NotAccepted
 from nodeheal.domain.fleet.machine import Machine, Power
 from nodeheal.operations.engine import conclude
-from nodeheal.operations.steps import reboot_node
 from nodeheal.services.intake.wakeup import on_machine_stopped, on_node_booted
 from tests.unit.builders import ACT, waiting
+from tests.unit.step_functions import reboot_node
 from tests.unit.test_steps import A, Incident
 
 if TYPE_CHECKING:

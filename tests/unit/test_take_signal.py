@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 
-from nodeheal.contract.vocabulary import JobState, NodeState, Outcome, Verdict
+from nodeheal.contract.vocabulary import JobState, NodeState, Outcome, VerbName, Verdict
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.jobs.job import GangTask, Job, Run
-from nodeheal.domain.operation import VerbName
 from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.ports import Ports
 from nodeheal.services.intake.ingest import Ingested, ingest

@@ -18,7 +18,7 @@ from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.incident import Turn, incident_id_of
 from nodeheal.domain.recovery.progress import read_progress
 from nodeheal.operations.engine import conclude
-from nodeheal.operations.steps import isolate_node, launch_gang, replace_node, stop_gang
+from nodeheal.operations.steps import launch_gang, stop_gang
 from nodeheal.ports import Ports
 from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.notify.compose_owner import About, compose_runs_again
@@ -28,6 +28,7 @@ from nodeheal.services.notify.notify_job_owner import notify_owner_of_ending, no
 from nodeheal.services.recovery.end_incident import end_incident
 from nodeheal.services.steps import result_of
 from tests.unit.builders import ACT, NOW, scheduler_in, xid
+from tests.unit.step_functions import isolate_node, replace_node
 from tests.unit.test_decide import Story
 from tests.unit.test_decide_among_others import with_policy
 from tests.unit.test_rung_of_stop_start import broken, stopped

@@ -20,10 +20,10 @@ from nodeheal.domain.fleet.unmanaged_tasks import (
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import PoolPolicy
 from nodeheal.domain.recovery.incident import TimelineEntry
-from nodeheal.operations.steps import isolate_node
 from nodeheal.services.operators.release_node import release_node
 from nodeheal.services.recovery.end_incident import end_incident
 from tests.unit.builders import ACT, NOW, scheduler_in, xid
+from tests.unit.step_functions import isolate_node
 from tests.unit.test_isolation import CALLS_AT_MOST, Crash, crashing
 from tests.unit.test_steps import Incident
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE, FakeCluster

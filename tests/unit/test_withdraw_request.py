@@ -10,7 +10,6 @@ from nodeheal.cli.main import app
 from nodeheal.contract.names import pool_line
 from nodeheal.contract.vocabulary import Action, Awaited, Ending, Escalation, IncidentState, NodeState, Outcome
 from nodeheal.domain.recovery.incident import event_entry, incident_id_of
-from nodeheal.operations.steps import isolate_node
 from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.operators.operator_guardrails import trip_breaker
 from nodeheal.services.operators.request_action import request_action
@@ -18,6 +17,7 @@ from nodeheal.services.operators.withdraw_request import withdraw_request
 from nodeheal.services.recovery.end_incident import end_incident
 from nodeheal.services.recovery.wait_for_news import wait_for_news
 from tests.unit.builders import ACT, xid
+from tests.unit.step_functions import isolate_node
 from tests.unit.test_queue import stands
 from tests.unit.test_steps import A, B, C, Incident
 

@@ -298,7 +298,7 @@ class BreakingWorld(FakeCluster):
         failed = ("memory",) if verdict is Verdict.FAILED else ()
         fact = self._fact(name, self.node(name).boot_id)
         event = DiagnosticsFinished(**fact, request_id=request_id, verdict=verdict, failed_tests=failed)
-        self._wakes(wakeup.on_diagnostics_finished, event)
+        self._wakes(wakeup.on_answer, event)
 
     def _fact(self, name: str, boot_id: str) -> Json:
         return {**super()._fact(name, boot_id), **self.fault}

@@ -26,16 +26,7 @@ from nodeheal.domain.jobs.job import Job
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.approval_links import Links
 from nodeheal.domain.recovery.incident import incident_id_of
-from nodeheal.operations.steps import (
-    freeze_evidence,
-    isolate_node,
-    launch_gang,
-    reboot_node,
-    replace_node,
-    run_diagnostics,
-    stop_gang,
-    wait_for_approval,
-)
+from nodeheal.operations.steps import launch_gang, stop_gang, wait_for_approval
 from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services.intake import wakeup
 from nodeheal.services.intake.ingest import ingest
@@ -59,6 +50,7 @@ from tests.unit.builders import (
     started_job,
     xid,
 )
+from tests.unit.step_functions import freeze_evidence, isolate_node, reboot_node, replace_node, run_diagnostics
 from tests.workflows.walker import TIMEOUT, Error, Walk, walk
 
 if TYPE_CHECKING:
@@ -253,7 +245,7 @@ class FakeCluster:
             checks=(CheckResult(check=Check.dcgm, verdict=verdict),),
         )
         self.heard["node"] += 1
-        self._wakes(wakeup.on_diagnostics_finished, event)
+        self._wakes(wakeup.on_answer, event)
 
     def _evidence_arrives(self, request: StepRequest) -> None:
         name = request.decision.node_id
@@ -273,7 +265,7 @@ class FakeCluster:
         )
         self.heard["node"] += 1
         self.heard["upload"] += 1
-        self._wakes(wakeup.on_evidence_frozen, event)
+        self._wakes(wakeup.on_answer, event)
 
     def asked_to_look(self) -> tuple[str, dict[str, str]]:
         """The node that was asked last for a checkpoint, and what its answer has to name."""
@@ -296,7 +288,7 @@ class FakeCluster:
             reason="the file system did not answer within 40 s" if name in self.blind else "",
         )
         self.heard["node"] += 1
-        self._wakes(wakeup.on_checkpoint_found, event)
+        self._wakes(wakeup.on_answer, event)
 
     def _fact(self, name: str, boot_id: str) -> dict[str, Any]:
         shared = xid().model_dump(include={"schema_version", "cluster", "pool", "provider", "agent_version"})

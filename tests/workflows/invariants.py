@@ -9,11 +9,10 @@ from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import Any
 
-from nodeheal.contract.vocabulary import Action, IncidentState, NodeState
+from nodeheal.contract.vocabulary import Action, IncidentState, NodeState, VerbName
 from nodeheal.domain.fleet.node import OUT_OF_SERVICE, Node
 from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
 from nodeheal.domain.jobs.job import GangTask, Job, Run
-from nodeheal.domain.operation import VerbName
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Mode
 from nodeheal.domain.recovery.attempt_budget import in_window

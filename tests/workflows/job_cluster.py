@@ -223,7 +223,7 @@ class JobCluster(FakeCluster):
                 verdict=verdict,
                 failed_tests=("memory",) if verdict is Verdict.FAILED else (),
             )
-            self._wakes(wakeup.on_diagnostics_finished, event)
+            self._wakes(wakeup.on_answer, event)
         if self.hangs.intersection(request.nodes):
             self.clock.advance(self.job.preflight.seconds)  # who is silent is silent for all of the preflight's time
 
@@ -241,7 +241,7 @@ class JobCluster(FakeCluster):
                     verdict=seen if is_broken else Verdict.OK,
                     evidence="nobody answers" if is_broken else "1 MiB at 11,000 MB/s",
                 )
-                self._wakes(wakeup.on_diagnostics_finished, event)
+                self._wakes(wakeup.on_answer, event)
 
     def _somebody_looks(self) -> None:
         """Either all nodes say what they see, or one of them searches."""
@@ -273,7 +273,7 @@ class JobCluster(FakeCluster):
             sight=seen if isinstance(seen, Sight) else None,
             reason=seen if isinstance(seen, str) else "",
         )
-        self._wakes(wakeup.on_checkpoint_found, event)
+        self._wakes(wakeup.on_answer, event)
 
     def _command_of(self, request_id: str) -> str:
         asked = self.ports.operations.operations.values()  # type: ignore[attr-defined]

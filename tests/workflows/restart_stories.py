@@ -159,9 +159,7 @@ def _story(
 
 
 RESTARTS = (
-    _story(
-        "it goes on from a checkpoint", _goes_on_from_a_checkpoint, ("find_checkpoint", "wakeup.on_checkpoint_found")
-    ),
+    _story("it goes on from a checkpoint", _goes_on_from_a_checkpoint, ("find_checkpoint", "wakeup.on_answer")),
     _story("the search for a checkpoint is throttled", _its_search_is_throttled, ("find_checkpoint",)),
     _story("a rank is refused", a_rank_of_the_restart_is_refused, ("launch_gang",), A_HUMANS),
     _story("a rank ends while the others start", _a_rank_ends_while_the_others_start, ("launch_gang",), A_HUMANS),

@@ -224,14 +224,14 @@ STORIES = (
         "its evidence is saved first",
         _world(ACTS.model_copy(update={"evidence": Evidence()})),
         _fault(79),
-        only=("freeze_evidence", "wakeup.on_evidence_frozen"),
+        only=("freeze_evidence", "wakeup.on_answer"),
     ),
     Story("the job goes on where a free node has passed", _world(MOVES), _fault(79)),
     Story(
         "the free node does not pass",
         _stand_in_fails,
         _fault(79),
-        only=("run_diagnostics", "wakeup.on_diagnostics_finished", "decide_next_step", "end_incident"),
+        only=("run_diagnostics", "wakeup.on_answer", "decide_next_step", "end_incident"),
     ),
     Story(
         "replaced by its group",

@@ -27,7 +27,7 @@ from nodeheal.ports import Ports
 from nodeheal.ports.storage import FAULTS_LOOKED_UP
 from nodeheal.services.intake.ingest import Ingested, ingest
 from nodeheal.services.intake.node_rates import HEARTBEATS_A_MINUTE, LATE_A_DAY, REPORTS_A_MINUTE
-from nodeheal.services.intake.wakeup import on_diagnostics_finished, on_node_booted
+from nodeheal.services.intake.wakeup import on_answer, on_node_booted
 from nodeheal.simulation.prices import cost
 from tests.unit.builders import NOW, FrozenClock, node, xid
 from tests.workflows.bill import DEFAULTS, metered_table
@@ -179,9 +179,7 @@ def dearest_fact(kind: type[NodeFact], clock: FrozenClock) -> NodeFact:
     return DiagnosticsFinished.model_validate(shared | said | {"evidence": "x" * EVIDENCE_BYTES})
 
 
-@pytest.mark.parametrize(
-    ("kind", "take"), [(NodeBooted, on_node_booted), (DiagnosticsFinished, on_diagnostics_finished)]
-)
+@pytest.mark.parametrize(("kind", "take"), [(NodeBooted, on_node_booted), (DiagnosticsFinished, on_answer)])
 def test_a_boot_or_an_answer_costs_less_than_the_dearest_report(
     kind: type[NodeFact], take: Callable[[NodeFact, Ports], None]
 ) -> None:

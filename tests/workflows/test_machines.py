@@ -8,9 +8,8 @@ import pytest
 
 from nodeheal.contract import names
 from nodeheal.contract.steps import StepRequest
-from nodeheal.contract.vocabulary import Action, Ending, NodeState, Outcome, Provider, Step, Verdict
+from nodeheal.contract.vocabulary import Action, Ending, NodeState, Outcome, Provider, Step, VerbName, Verdict
 from nodeheal.domain.fleet.machine import Alternative, GiveBack, Machine, Power
-from nodeheal.domain.operation import VerbName
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.operations import engine
 from nodeheal.services.intake.wakeup import on_machine_stopped

@@ -8,9 +8,8 @@ import pytest
 from nodeheal.contract.job_steps import JobRequest, JobResult
 from nodeheal.contract.names import pool_line
 from nodeheal.contract.results import StepResult
-from nodeheal.contract.vocabulary import JobState, JobStep, Next, Outcome
+from nodeheal.contract.vocabulary import JobState, JobStep, Next, Outcome, VerbName
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.domain.operation import VerbName
 from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.operations.steps import stop_gang
 from nodeheal.ports.scheduler import TaskChange

@@ -10,8 +10,8 @@ from nodeheal.contract.health_event import EVIDENCE_BYTES
 from nodeheal.contract.results import EVIDENCE_CHARACTERS, REASON_CHARACTERS, EvidenceSaved, StepResult
 from nodeheal.contract.steps import Decision
 from nodeheal.contract.vocabulary import Ending, Outcome, Step
-from nodeheal.operations.steps import isolate_node
 from tests.unit.builders import ACT, xid
+from tests.unit.step_functions import isolate_node
 from tests.unit.test_decide import Story
 from tests.unit.test_steps import Incident
 from tests.workflows.steps import INCIDENT, decision, result

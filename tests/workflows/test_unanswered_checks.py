@@ -39,7 +39,7 @@ def answers_late(it: JobCluster, verdict: Verdict = Verdict.OK, boot_id: str = "
     event = DiagnosticsFinished(
         **it._fact(A, boot_id), request_id=named(CHECK, "llama-1-1-check", it.ports, A), verdict=verdict
     )
-    wakeup.on_diagnostics_finished(event, it.ports)
+    wakeup.on_answer(event, it.ports)
 
 
 def is_unfit(it: JobCluster) -> bool:

@@ -9,11 +9,11 @@ import pytest
 
 from nodeheal.contract.fabric import NO_PEER
 from nodeheal.contract.health_event import DiagnosticsFinished
-from nodeheal.contract.vocabulary import FabricRole, JobState, Verdict
+from nodeheal.contract.vocabulary import FabricRole, JobState, VerbName, Verdict
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.jobs.node_pairs import pairs_of, suspects
-from nodeheal.domain.operation import Operation, VerbName
+from nodeheal.domain.operation import Operation
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Fabric
 from nodeheal.ports import Ports
@@ -221,7 +221,7 @@ def test_an_answer_that_is_not_the_asked_nodes_changes_nothing(wrong: str) -> No
         fact = one._fact(name, "boot-9" if "boot" in wrong else sent.boot_id)
         request_id = "llama-1-9-network-0-serve" if "nobody" in wrong else sent.request_id
         event = DiagnosticsFinished(**fact, request_id=request_id, verdict=Verdict.OK)
-        wakeup.on_diagnostics_finished(event, one.ports)
+        wakeup.on_answer(event, one.ports)
         answered.extend(one.operation_id for one in asked(one.ports) if one.is_over)
 
     it._ways_answer = lambda: lies(it)  # type: ignore[method-assign]
@@ -245,7 +245,7 @@ def test_a_command_that_a_node_refuses_is_no_answer_to_wait_for() -> None:
         served = [sent for sent in tests if sent.parameters["Role"] == FabricRole.SERVE][-1]
         told = {"request_id": served.request_id, "verdict": Verdict.OK}
         event = DiagnosticsFinished(**it._fact(served.node_id, served.boot_id), **told)
-        wakeup.on_diagnostics_finished(event, it.ports)
+        wakeup.on_answer(event, it.ports)
 
     it._ways_answer = refuse  # type: ignore[method-assign]
 

@@ -3,17 +3,15 @@
 from contextlib import suppress
 from dataclasses import replace
 
-from nodeheal.contract.health_event import CheckpointFound, DiagnosticsFinished, EvidenceFrozen, NodeBooted
-from nodeheal.contract.vocabulary import JobState, Verdict
+from nodeheal.contract.health_event import DiagnosticsFinished, NodeAnswer, NodeBooted
+from nodeheal.contract.vocabulary import JobState, VerbName, Verdict
 from nodeheal.domain.errors import NotAccepted, NotFound
 from nodeheal.domain.fleet.node import BootView, ReportedDiagnosis
 from nodeheal.domain.jobs.gang import ending_text
 from nodeheal.domain.jobs.job import GangTask, Job, Run
-from nodeheal.domain.operation import VerbName, job_owner, node_owner
+from nodeheal.domain.operation import job_owner, node_owner
 from nodeheal.operations import stop_start
-from nodeheal.operations.diagnose import DiagnosisAnswer
 from nodeheal.operations.engine import answered, command_failed, reconcile, reconcile_all
-from nodeheal.operations.freeze_evidence import EvidenceAnswer
 from nodeheal.ports import Ports
 from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services.intake.node_rates import limited
@@ -25,10 +23,6 @@ from nodeheal.services.recovery.wait_for_news import bring_news
 from nodeheal.services.saving import SAVE_TRIES, change_job, change_run
 
 REASON_CHARACTERS = 300  # of a diagnosis, as people read it
-# The verbs that an answer of each kind may be for.
-_DIAGNOSED_BY = frozenset({VerbName.DIAGNOSE, VerbName.CHECK_NODE, VerbName.NETWORK_TEST})
-_FROZEN_BY = frozenset({VerbName.FREEZE_EVIDENCE})
-_FOUND_BY = frozenset({VerbName.FIND_CHECKPOINT, VerbName.LOOK_AT_DIRECTORY})
 _ORDER = {"PENDING": 0, "RUNNING": 1, "STOPPED": 2}
 
 
@@ -53,13 +47,14 @@ def on_node_booted(event: NodeBooted, ports: Ports) -> None:
 
 
 @limited
-def on_diagnostics_finished(event: DiagnosticsFinished, ports: Ports) -> None:
-    """Resume the diagnosis that asked, if it is this node's, of the boot that was to be diagnosed. An answer that
-    proves nothing is recorded with the node, for people to read."""
-    answer = DiagnosisAnswer.of(event).model_dump_json()
-    is_asked_for = answered(event.node_id, event.request_id, event.boot_id, _DIAGNOSED_BY, answer, ports)
+def on_answer(event: NodeAnswer, ports: Ports) -> None:
+    """Resume the operation that asked, if it is this node's, of the boot that was asked.
+
+    A diagnosis that proves nothing is recorded with the node, for people to read.
+    """
+    is_asked_for = answered(event, ports)
     # A pass that nodeheal asked for has a record of its own (`passed_at`).
-    if event.verdict is not Verdict.OK or not is_asked_for:
+    if isinstance(event, DiagnosticsFinished) and (event.verdict is not Verdict.OK or not is_asked_for):
         _record_diagnosis(event, ports)
 
 
@@ -74,20 +69,6 @@ def _record_diagnosis(event: DiagnosticsFinished, ports: Ports) -> None:
     found = ReportedDiagnosis(min(event.observed_at, ports.clock()), event.verdict, reason)
     if found != node.last_diagnosis:
         ports.nodes.save(replace(node, last_diagnosis=found))
-
-
-@limited
-def on_evidence_frozen(event: EvidenceFrozen, ports: Ports) -> None:
-    """Resume the step that asked for evidence, if it is this node's, of the boot that was asked."""
-    answer = EvidenceAnswer.of(event).model_dump_json()
-    answered(event.node_id, event.request_id, event.boot_id, _FROZEN_BY, answer, ports)
-
-
-@limited
-def on_checkpoint_found(event: CheckpointFound, ports: Ports) -> None:
-    """Resume the search that asked, if it is this node's, of the boot that was asked."""
-    answer = event.model_dump_json()
-    answered(event.node_id, event.request_id, event.boot_id, _FOUND_BY, answer, ports)
 
 
 def on_command_failed(node_id: str, command_id: str, ports: Ports) -> None:

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from datetime import timedelta
 from zlib import crc32
 
-from nodeheal.contract.vocabulary import SchedulerKind
+from nodeheal.contract.vocabulary import SchedulerKind, VerbName
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.jobs.gang import broke_up_long_ago, overdue
 from nodeheal.domain.jobs.job import GangTask, Job, Run
-from nodeheal.domain.operation import VerbName, job_owner
+from nodeheal.domain.operation import job_owner
 from nodeheal.operations.gang import record_of
 from nodeheal.ports import Ports
 from nodeheal.ports.scheduler import RankStatus, TaskChange

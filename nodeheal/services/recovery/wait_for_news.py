@@ -1,9 +1,9 @@
 """Waits for news: begin one, and end it when there is some."""
 
 from nodeheal.contract.steps import StepRequest
-from nodeheal.contract.vocabulary import Awaited, Refusal
+from nodeheal.contract.vocabulary import Awaited, Refusal, VerbName
 from nodeheal.domain.errors import NotFound
-from nodeheal.domain.operation import Operation, OperationState, VerbName, incident_owner
+from nodeheal.domain.operation import Operation, OperationState, incident_owner
 from nodeheal.operations import wait
 from nodeheal.operations.engine import begin, signal
 from nodeheal.operations.handler import World

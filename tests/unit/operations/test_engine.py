@@ -12,9 +12,9 @@ from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.operation import Operation, OperationState
 from nodeheal.operations.engine import begin, conclude, reconcile
 from nodeheal.operations.handler import World
-from nodeheal.operations.steps import run_diagnostics
 from nodeheal.services.intake import wakeup
 from tests.unit.builders import ACT, commands_in, waiting
+from tests.unit.step_functions import run_diagnostics
 from tests.unit.test_steps import A, B, Incident
 
 
@@ -34,7 +34,7 @@ class Diagnosing(Incident):
         operation = self.stored
         request_id = operation.request_id[: -len(tail)] + tail if tail else operation.request_id
         event = DiagnosticsFinished(**self._fact(boot_id, name), request_id=request_id, verdict=verdict)
-        wakeup.on_diagnostics_finished(event, self.ports)
+        wakeup.on_answer(event, self.ports)
 
     @property
     def stored(self) -> Operation:

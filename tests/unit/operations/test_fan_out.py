@@ -48,9 +48,7 @@ class Gang:
         )
         shared |= {"event_id": f"done-{name}", "node_id": name, "instance_id": name, "boot_id": "boot-1"}
         request_id = named(CHECK, ASKED, self.ports, name)
-        wakeup.on_diagnostics_finished(
-            DiagnosticsFinished(**shared, request_id=request_id, verdict=verdict), self.ports
-        )
+        wakeup.on_answer(DiagnosticsFinished(**shared, request_id=request_id, verdict=verdict), self.ports)
 
     def part(self, name: str) -> Operation:
         found = self.ports.operations.get(node_owner(name), ASKED)

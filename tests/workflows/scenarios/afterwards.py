@@ -8,9 +8,8 @@ from typing import Any
 
 from nodeheal.contract.job_steps import JobRequest, JobResult
 from nodeheal.contract.names import NODES_LINE, TRAINING_HANG, pool_line
-from nodeheal.contract.vocabulary import Awaited, Ending, Family, IncidentState, JobState, Next, Step
+from nodeheal.contract.vocabulary import Awaited, Ending, Family, IncidentState, JobState, Next, Step, VerbName
 from nodeheal.domain.jobs.job import GangTask, Run
-from nodeheal.domain.operation import VerbName
 from nodeheal.domain.recovery.incident import History, fingerprint
 from nodeheal.domain.recovery.progress import read_progress
 from nodeheal.services.intake.ingest import ingest

@@ -8,7 +8,6 @@ from dataclasses import replace
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.vocabulary import NodeState, Step, Verdict
 from nodeheal.domain.jobs.job import GangTask
-from nodeheal.operations.steps import reboot_node
 from nodeheal.services.intake.take_signal import take_draft
 from nodeheal.services.jobs.ask_for_checkpoint import ask_for_checkpoint
 from nodeheal.services.notify.deliver_notification import notify
@@ -16,6 +15,7 @@ from nodeheal.services.notify.warn_job import warn_job
 from nodeheal.services.operators.operator_guardrails import reset_breaker
 from nodeheal.services.operators.release_node import release_node
 from tests.unit.builders import commands_in, node, started_job, xid
+from tests.unit.step_functions import reboot_node
 from tests.workflows.breaking_world import ACTS, BreakingWorld
 from tests.workflows.fake_cluster import BROKEN, SPARE
 from tests.workflows.fuse import Fuse

@@ -99,7 +99,7 @@ def _is_answered_by(of: Callable[[BreakingWorld], dict[str, Any]]) -> list[str]:
     def before_it(request: StepRequest) -> None:
         request_id = named(DIAGNOSTICS, request_id_of(request), it.plain)
         passed = DiagnosticsFinished(**of(it), request_id=request_id, verdict=Verdict.OK, failed_tests=())
-        it._wakes(wakeup.on_diagnostics_finished, passed)
+        it._wakes(wakeup.on_answer, passed)
         diagnosed(request)
 
     it._diagnosed = before_it  # type: ignore[method-assign]
@@ -172,7 +172,7 @@ def another_boot_was_checked() -> list[str]:
         request_id = named(CHECK, asked, it.ports, bad[0])
         old = it._fact(bad[0], "boot-0")
         it._wakes(
-            wakeup.on_diagnostics_finished,
+            wakeup.on_answer,
             DiagnosticsFinished(**old, request_id=request_id, verdict=Verdict.OK, failed_tests=()),
         )
         answer(request)
@@ -204,7 +204,7 @@ def _evidence_is_saved_by(of: Callable[[BreakingWorld], dict[str, Any]]) -> list
         request_id = named(EVIDENCE, request_id_of(request), it.plain)
         key = evidence_key(request.incident_id, request_id_of(request))
         other = EvidenceFrozen(**of(it), request_id=request_id, object_key=key, size_bytes=1, items=1)
-        it._wakes(wakeup.on_evidence_frozen, other)
+        it._wakes(wakeup.on_answer, other)
         arrives(request)
 
     it._evidence_arrives = after_it  # type: ignore[method-assign]

@@ -9,11 +9,9 @@ from functools import partial
 from nodeheal.contract.names import pool_line
 from nodeheal.contract.results import StepResult
 from nodeheal.contract.steps import Decision, StepRequest
-from nodeheal.contract.vocabulary import Action, Awaited, NodeState, Outcome, Step
-from nodeheal.domain.operation import VerbName
+from nodeheal.contract.vocabulary import Action, Awaited, NodeState, Outcome, Step, VerbName
 from nodeheal.domain.recovery.incident import decision_entry, result_entry
 from nodeheal.operations.engine import conclude
-from nodeheal.operations.steps import run_diagnostics
 from nodeheal.ports.storage import Place
 from nodeheal.services import sweep as sweeping
 from nodeheal.services.intake.ingest import Ingested, ingest
@@ -22,6 +20,7 @@ from nodeheal.services.intake.wakeup import on_command_failed
 from nodeheal.services.operators.request_action import request_action, taken_by
 from nodeheal.services.recovery.queue import in_line_before
 from tests.unit.builders import NOW, under_way, xid
+from tests.unit.step_functions import run_diagnostics
 from tests.unit.test_stop_start import START, STOP
 from tests.workflows.breaking_world import ACTS
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE

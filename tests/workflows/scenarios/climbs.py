@@ -9,9 +9,9 @@ from typing import Any
 
 from nodeheal.contract.vocabulary import Action, Confirmation, Family, JobState, NodeState, Outcome, Step, Verdict
 from nodeheal.domain.recovery.decision_context import Observation
-from nodeheal.operations.steps import isolate_node
 from nodeheal.services.jobs.sweep_jobs import sweep_jobs
 from tests.unit.builders import NOW, xid
+from tests.unit.step_functions import isolate_node
 from tests.unit.test_decide import Story
 from tests.unit.test_decide_among_others import NODE, OTHER, later, no_gpus, seen
 from tests.workflows.breaking_world import ACTS

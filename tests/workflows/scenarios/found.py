@@ -8,18 +8,18 @@ from dataclasses import replace
 from nodeheal.contract.job_spec import Checkpoints
 from nodeheal.contract.names import INSTANCE_GONE, TRAINING_HANG
 from nodeheal.contract.steps import Decision, Reservation
-from nodeheal.contract.vocabulary import Action, Awaited, Family, JobState, NodeState, Outcome, Step, Verdict
+from nodeheal.contract.vocabulary import Action, Awaited, Family, JobState, NodeState, Outcome, Step, VerbName, Verdict
 from nodeheal.domain.fleet.liveness import TERMINATED
-from nodeheal.domain.operation import VerbName, incident_owner
+from nodeheal.domain.operation import incident_owner
 from nodeheal.operations.engine import conclude, machine_gone, reconcile
 from nodeheal.operations.gang import GangRecord
-from nodeheal.operations.steps import reboot_node
 from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.intake.take_signal import take_draft
 from nodeheal.services.jobs.job_nodes import leave
 from nodeheal.services.operators.release_node import release_node
 from nodeheal.services.recovery.spares import claim_spare
 from tests.unit.builders import gang_under_way, node, started_job, under_way, xid
+from tests.unit.step_functions import reboot_node
 from tests.unit.test_replacement import A, B, Pool
 from tests.workflows.breaking_world import ACTS
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE

@@ -14,10 +14,10 @@ from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import CheckpointFormat, Outcome, Step
 from nodeheal.domain.jobs.job import FoundCheckpoint
 from nodeheal.domain.policy.policy_models import Evidence
-from nodeheal.operations.steps import run_diagnostics
 from nodeheal.services.intake import wakeup
 from nodeheal.services.jobs.find_checkpoint import find_checkpoint
 from tests.unit.builders import EVIDENCE, NOW, commands_in, named, request_id_of, xid
+from tests.unit.step_functions import run_diagnostics
 from tests.workflows.breaking_world import ACTS
 from tests.workflows.fake_cluster import BROKEN, PEER
 from tests.workflows.job_cluster import NODES, JobCluster
@@ -55,7 +55,7 @@ def _is_found(of: Callable[[JobCluster, str], dict[str, Any]], path: str) -> lis
     def before_it() -> None:
         name, asked = it.asked_to_look()
         found = {**asked, "format": CheckpointFormat.megatron, "path": path, "step": 9999}
-        it._wakes(wakeup.on_checkpoint_found, CheckpointFound(**of(it, name), **found))
+        it._wakes(wakeup.on_answer, CheckpointFound(**of(it, name), **found))
         looks()
 
     it._node_looks = before_it  # type: ignore[method-assign]
@@ -102,7 +102,7 @@ def evidence_is_said_to_be_elsewhere() -> list[str]:
     def elsewhere(request: StepRequest) -> None:
         request_id = named(EVIDENCE, request_id_of(request), it.plain)
         said = {"request_id": request_id, "object_key": "evidence/of/others.tar.gz", "size_bytes": 1, "items": 1}
-        it._wakes(wakeup.on_evidence_frozen, EvidenceFrozen(**it._fact(BROKEN, "boot-1"), **said))
+        it._wakes(wakeup.on_answer, EvidenceFrozen(**it._fact(BROKEN, "boot-1"), **said))
 
     it._evidence_arrives = elsewhere  # type: ignore[method-assign]
     it.reports(xid(79))

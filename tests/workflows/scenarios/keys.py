@@ -11,12 +11,13 @@ from nodeheal.domain.fleet.machine import Power
 from nodeheal.domain.jobs.job import CheckAnswer
 from nodeheal.domain.recovery.approval_links import Answer, Question
 from nodeheal.operations.engine import conclude
-from nodeheal.operations.steps import reboot_node, replace_node, stop_gang
+from nodeheal.operations.steps import stop_gang
 from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services.intake.wakeup import on_task_change
 from nodeheal.services.jobs.job_nodes import claim
 from nodeheal.services.recovery.reserve_attempt import refund_attempt, why_no_attempt
 from tests.unit.builders import NOW, commands_in, node, scheduler_in, started_job, xid
+from tests.unit.step_functions import reboot_node, replace_node
 from tests.unit.test_replacement import LIMIT, Pool
 from tests.unit.test_stop_start import START, STOP, of
 from tests.workflows.breaking_world import ACTS, BreakingWorld

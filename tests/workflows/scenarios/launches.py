@@ -9,9 +9,8 @@ from typing import Any
 
 from nodeheal.contract.job_spec import RestartLimits
 from nodeheal.contract.steps import StepRequest
-from nodeheal.contract.vocabulary import JobState, NodeState
+from nodeheal.contract.vocabulary import JobState, NodeState, VerbName
 from nodeheal.domain.jobs.job import FoundCheckpoint, GangTask
-from nodeheal.domain.operation import VerbName
 from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services.intake.wakeup import on_task_change

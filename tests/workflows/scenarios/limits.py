@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from nodeheal.contract.names import pool_line
 from nodeheal.contract.results import StepResult
-from nodeheal.contract.vocabulary import Action, Outcome, Step
+from nodeheal.contract.vocabulary import Action, Outcome, Step, VerbName
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.jobs.job import job_of
-from nodeheal.domain.operation import OperationState, VerbName
+from nodeheal.domain.operation import OperationState
 from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.services.jobs.submit_job import submit_job
 from nodeheal.services.recovery.queue import wake_for_free_slots

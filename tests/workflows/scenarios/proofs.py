@@ -8,8 +8,7 @@ from typing import Any
 
 from nodeheal.contract.health_event import Sight
 from nodeheal.contract.steps import StepRequest
-from nodeheal.contract.vocabulary import NodeState, Outcome, Step
-from nodeheal.domain.operation import VerbName
+from nodeheal.contract.vocabulary import NodeState, Outcome, Step, VerbName
 from nodeheal.operations.engine import conclude
 from nodeheal.operations.gang import GangRecord
 from nodeheal.services.jobs.job_nodes import claim_stand_ins, free_nodes, stand_ins

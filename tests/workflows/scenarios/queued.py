@@ -8,9 +8,8 @@ from datetime import datetime, timedelta
 
 from nodeheal.contract.names import pool_line
 from nodeheal.contract.steps import Decision
-from nodeheal.contract.vocabulary import Action, Awaited, Ending, IncidentState, Outcome, Step
+from nodeheal.contract.vocabulary import Action, Awaited, Ending, IncidentState, Outcome, Step, VerbName
 from nodeheal.domain.jobs.job import CheckAnswer
-from nodeheal.domain.operation import VerbName
 from nodeheal.domain.recovery.incident import Incident
 from nodeheal.services.jobs.job_nodes import claim
 from nodeheal.services.recovery.queue import place_of

@@ -12,11 +12,10 @@ from nodeheal.adapters.memory.marks import MemoryMarks
 from nodeheal.contract.job_spec import Checkpoints
 from nodeheal.contract.job_steps import JobRequest, JobResult
 from nodeheal.contract.names import pool_line
-from nodeheal.contract.vocabulary import Awaited, JobState, JobStep, Next, NodeState, Outcome, Verdict
+from nodeheal.contract.vocabulary import Awaited, JobState, JobStep, Next, NodeState, Outcome, VerbName, Verdict
 from nodeheal.domain.errors import NodehealError
 from nodeheal.domain.fleet.liveness import Heartbeat, liveness_of
 from nodeheal.domain.jobs.job import Job, Run
-from nodeheal.domain.operation import VerbName
 from nodeheal.operations import check_node, fan_out
 from nodeheal.operations.diagnose import DiagnosisAnswer
 from nodeheal.ports.scheduler import TaskChange

@@ -13,10 +13,10 @@ from nodeheal.domain.errors import PlacementRefused
 from nodeheal.domain.fleet.node import Node
 from nodeheal.operations.engine import conclude
 from nodeheal.operations.replace import has_taken, take_new_node
-from nodeheal.operations.steps import reboot_node
 from nodeheal.services.jobs.start_gang import record_run, start_ranks
 from nodeheal.services.recovery.reserve_attempt import why_no_attempt
 from tests.unit.builders import commands_in, node, scheduler_in
+from tests.unit.step_functions import reboot_node
 from tests.unit.test_replacement import N, Pool
 from tests.workflows.breaking_world import ACTS
 from tests.workflows.fake_cluster import BROKEN, PEER

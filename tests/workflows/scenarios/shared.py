@@ -19,19 +19,20 @@ from nodeheal.contract.vocabulary import (
     NodeState,
     Outcome,
     Step,
+    VerbName,
     Verdict,
 )
-from nodeheal.domain.operation import VerbName, incident_owner
+from nodeheal.domain.operation import incident_owner
 from nodeheal.domain.recovery.decision_context import Observation, node_scope
 from nodeheal.operations import launch_gang
 from nodeheal.operations.engine import conclude
 from nodeheal.operations.gang import GangRecord
-from nodeheal.operations.steps import replace_node
 from nodeheal.services.intake import liveness
 from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.jobs.job_nodes import stand_ins
 from nodeheal.services.operators.withdraw_request import withdraw_request
 from tests.unit.builders import ACT, NOW, node, started_job, under_way, xid
+from tests.unit.step_functions import replace_node
 from tests.unit.test_brakes import APPROVE, waited
 from tests.unit.test_decide import Story
 from tests.unit.test_decide_among_others import OTHER, seen

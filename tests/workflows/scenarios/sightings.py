@@ -10,9 +10,8 @@ from typing import Any
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.names import OPERATOR_REQUEST
 from nodeheal.contract.steps import Decision
-from nodeheal.contract.vocabulary import Awaited, Family, JobState, Outcome, Step, Verdict
+from nodeheal.contract.vocabulary import Awaited, Family, JobState, Outcome, Step, VerbName, Verdict
 from nodeheal.domain.jobs.job import CheckAnswer
-from nodeheal.domain.operation import VerbName
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.incident import fingerprint, incident_id_of
 from nodeheal.ports.storage import FAULTS_LOOKED_UP

@@ -11,9 +11,8 @@ from nodeheal.contract.job_spec import Checkpoints
 from nodeheal.contract.job_steps import JobRequest
 from nodeheal.contract.names import INSTANCE_GONE, TRAINING_HANG
 from nodeheal.contract.results import Isolated
-from nodeheal.contract.vocabulary import JobState, Outcome, Step, Verdict
+from nodeheal.contract.vocabulary import JobState, Outcome, Step, VerbName, Verdict
 from nodeheal.domain.fleet.liveness import TERMINATED
-from nodeheal.domain.operation import VerbName
 from nodeheal.operations.engine import begin
 from nodeheal.operations.find_checkpoint import plan
 from nodeheal.operations.handler import World

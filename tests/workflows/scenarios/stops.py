@@ -13,8 +13,8 @@ from nodeheal.contract.vocabulary import Action, NodeState, Outcome
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.fleet.machine import Power
 from nodeheal.operations.engine import conclude
-from nodeheal.operations.steps import reboot_node
 from nodeheal.services.intake.wakeup import on_node_booted
+from tests.unit.step_functions import reboot_node
 from tests.unit.test_stop_start import START, STOP, Stopping, of
 from tests.workflows.fake_cluster import BROKEN
 

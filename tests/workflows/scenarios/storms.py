@@ -8,18 +8,17 @@ from datetime import timedelta
 
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.names import OPERATOR_REQUEST
-from nodeheal.contract.vocabulary import Action, Awaited, Family, Outcome, Provider, Step
+from nodeheal.contract.vocabulary import Action, Awaited, Family, Outcome, Provider, Step, VerbName
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.domain.operation import VerbName
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import MaintenanceWindow, Mode, PoolPolicy, Weekday
 from nodeheal.domain.recovery import guardrails
 from nodeheal.domain.recovery.incident import JOB_LEFT, TimelineEntry, fingerprint
 from nodeheal.domain.recovery.progress import read_progress
-from nodeheal.operations.steps import isolate_node
 from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.recovery import end_incident
 from tests.unit.builders import ACT, NOW, node, started_job, under_way, xid
+from tests.unit.step_functions import isolate_node
 from tests.unit.test_brakes import OPEN, no_capacity, waited
 from tests.unit.test_decide import Story
 from tests.unit.test_decide_among_others import crowd, seen, with_policy

@@ -9,8 +9,7 @@ from datetime import timedelta
 
 from nodeheal.contract.job_steps import JobRequest
 from nodeheal.contract.names import NODES_LINE, pool_line
-from nodeheal.contract.vocabulary import JobState, Next
-from nodeheal.domain.operation import VerbName
+from nodeheal.contract.vocabulary import JobState, Next, VerbName
 from nodeheal.services.jobs.choose_nodes import choose_nodes
 from nodeheal.services.jobs.job_nodes import claim, job_checks_due, release_claims
 from nodeheal.services.jobs.job_steps import save_job

@@ -8,9 +8,9 @@ from datetime import timedelta
 
 from nodeheal.contract.results import StepResult
 from nodeheal.contract.steps import Decision, StepRequest
-from nodeheal.contract.vocabulary import Awaited, IncidentState, Step
+from nodeheal.contract.vocabulary import Awaited, IncidentState, Step, VerbName
 from nodeheal.domain.fleet.liveness import Heartbeat
-from nodeheal.domain.operation import Operation, VerbName
+from nodeheal.domain.operation import Operation
 from nodeheal.domain.recovery.incident import decision_entry, result_entry
 from nodeheal.operations.engine import machine_gone
 from nodeheal.operations.late_capacity import report_late

@@ -1,0 +1,32 @@
+"""`make schemas`: write the JSON Schemas of events and jobs. What a node answers to a verb, that verb says."""
+
+import json
+from pathlib import Path
+
+from pydantic import BaseModel
+
+from nodeheal.contract.health_event import HealthEvent, NodeBooted
+from nodeheal.contract.job_spec import JobSpec
+from nodeheal.contract.schemas import FOLDER
+from nodeheal.operations.verbs import ANSWERS
+
+
+def documents() -> dict[str, type[BaseModel]]:
+    """The model of each schema, by the name of its file."""
+    answers = {detail_type.lower().replace(" ", "_"): event for detail_type, event in ANSWERS.items()}
+    return {"health_event": HealthEvent, "node_booted": NodeBooted, "job": JobSpec, **answers}
+
+
+def render() -> dict[Path, str]:
+    """What each schema file must hold."""
+    return {FOLDER / f"{name}.json": _schema(model) for name, model in documents().items()}
+
+
+def _schema(model: type[BaseModel]) -> str:
+    # "validation": what is accepted, so a field with a default may be absent.
+    return json.dumps(model.model_json_schema(mode="validation"), indent=2, ensure_ascii=False) + "\n"
+
+
+if __name__ == "__main__":
+    for path, text in render().items():
+        path.write_text(text, encoding="utf-8")
