@@ -9,8 +9,8 @@ from constructs import Construct
 
 from nodeheal.contract import metrics, names
 from nodeheal.contract.metrics import Metric
-from nodeheal.contract.vocabulary import Ending, Escalation, Family, Outcome, Step
-from nodeheal.domain.verbs import VERBS
+from nodeheal.contract.vocabulary import Ending, Escalation, Family, Outcome
+from nodeheal.domain.verbs import ACTING_STEPS, VERBS
 from stacks.alarms import FIVE_MINUTES, MINUTE, Parts, aws, ours
 
 DASHBOARD = "nodeheal-{region}"  # an account has one list of dashboards for all Regions
@@ -174,10 +174,9 @@ def _durations() -> list[cloudwatch.IWidget]:
 
 def _done() -> list[cloudwatch.IWidget]:
     rungs = [action.value for action, verb in VERBS.items() if verb.limit]
-    acted = (Step.ISOLATE, Step.REBOOT, Step.DIAGNOSE, Step.REPLACE, Step.RETURN, Step.RESTART_WORKLOAD)
     not_done = [
         ours(metrics.STEPS_ENDED, {"Step": step.value, "Outcome": outcome.value}, label=f"{step} {outcome}")
-        for step in acted
+        for step in ACTING_STEPS
         for outcome in (Outcome.FAILED, Outcome.TIMED_OUT)
     ]
     return _row(

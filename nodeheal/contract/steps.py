@@ -57,6 +57,7 @@ class Decision(Frozen):
         default="",
         description="for ISOLATE, REBOOT, REPLACE: the boot that it is about, and no other; empty: any",
     )
+    component: str = Field(default="", description="for a verb: the accelerator that the fault names; empty: none")
     is_of_new_node: bool = Field(
         default=False, description="for ISOLATE: of a node that has never served; it takes no slot of the budget"
     )

@@ -38,6 +38,7 @@ class VerbSpec:
     plural: str = ""  # as attempts of it are counted: "1 of 1 reboots in 24 h"
     detail: str = ""  # follows the noun where it is announced
     done: str = ""  # what has happened afterwards; timelines name the time that it took so
+    healed: str = ""  # how a node that serves again was healed: "was rebooted"
     is_told_by_result: bool = False  # its result says more than `done`: which node took the place, for example
     proposal: str = ""  # what an approval asks: "in act mode nodeheal would …"
     on_yes: str = "healed"  # what a yes does to the node: "it is isolated, then …"
@@ -46,12 +47,14 @@ class VerbSpec:
     # Rules
     touches_nothing: bool = False  # it only records or asks
     is_escalation_step: bool = False  # a ladder tries it on an isolated node, and diagnostics prove it afterwards
-    carried_out_as: Action | None = None  # the verb that stands for it in every ladder
+    carried_out_as: Action | None = None  # the verb that stands for it where the pool has not switched it on
+    follows: Action | None = None  # it stands in no ladder: where the pool has switched it on, it comes after this one
+    keeps_boot: bool = False  # the node does not boot: what it has reported on this boot before says nothing against it
     keeps_machine: bool = False  # the same machine comes back, and has to run for a while before it is trusted
     stops_training: bool = False  # it takes a node, or a whole job, from training
     concerns_hardware: bool = False  # a vendor sees it in the record of a part
     is_askable: bool = False  # an operator may ask for it by hand
-    pool_option: str = ""  # the switch of a pool's policy without which no ladder has it; empty: ladders name it
+    pool_option: str = ""  # the switch of a pool's policy without which no ladder has it; empty: it has none
     providers: frozenset[Provider] = _ALL_PROVIDERS  # whose machines it can be done to
 
     # Defaults
@@ -70,10 +73,14 @@ class VerbSpec:
         """`a reboot`, with what people must know of it before it begins."""
         return f"{self.with_article}{self.detail}"
 
+    def is_on(self, pool: object) -> bool:
+        """Whether the policy of a pool has this verb at all."""
+        return bool(getattr(pool, self.pool_option)) if self.pool_option else self.carried_out_as is None
+
     @property
     def has_mode(self) -> bool:
         """Whether a pool's policy may say how far nodeheal goes with it by itself."""
-        return not self.touches_nothing and self.carried_out_as is None
+        return not self.touches_nothing and (self.carried_out_as is None or bool(self.pool_option))
 
     @property
     def takes_node_out(self) -> bool:
@@ -132,6 +139,7 @@ _ROWS = (
         noun="reboot",
         plural="reboots",
         done="rebooted",
+        healed="was rebooted",
         proposal="isolate the node, reboot it and rerun its diagnostics",
         on_yes="rebooted and proven by diagnostics",
         reference="drain, stop the job's tasks, reboot; back only with a new boot id and passed diagnostics",
@@ -153,10 +161,12 @@ _ROWS = (
         plural="stops and starts",
         detail=", which moves it to another host",
         done="stopped and started on another host",
+        healed="was stopped and started, on another host,",
         proposal="isolate the node, stop it and start it on another host",
         on_yes="stopped and started on another host, which loses what is on its local disks",
         reference="in no ladder: a pool's `stop_start` puts it after the reboot of EC2 nodes that stand alone",
         is_escalation_step=True,
+        follows=Action.REBOOT,
         keeps_machine=True,
         pool_option="stop_start",
         providers=frozenset({Provider.ec2}),
@@ -216,6 +226,8 @@ DISRUPTIVENESS = {
     action: verb.disruptiveness for action, verb in sorted(VERBS.items(), key=lambda row: row[1].disruptiveness)
 }
 ESCALATION_STEPS = tuple(action for action, verb in VERBS.items() if verb.is_escalation_step)
+# What a timeline tells the time of.
+ACTING_STEPS = tuple(dict.fromkeys(verb.step for verb in _ROWS if verb.done))
 
 
 def verb_of_step(step: Step, action: Action | None = None) -> VerbSpec:

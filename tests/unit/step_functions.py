@@ -1,9 +1,16 @@
 """The functions of a recovery whose step is one operation, each by its name in the state machine."""
 
 from nodeheal.contract.steps import StepRequest
+from nodeheal.contract.vocabulary import Action, Step
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.operations.verbs import run_step
 from nodeheal.ports import Ports
+
+
+def as_step(request: StepRequest, step: Step, action: Action | None = None) -> StepRequest:
+    """The same request, for another step."""
+    decision = request.decision.model_copy(update={"step": step, "action": action})
+    return request.model_copy(update={"decision": decision})
 
 
 def isolate_node(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> None:

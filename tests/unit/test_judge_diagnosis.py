@@ -8,13 +8,13 @@ import pytest
 
 from nodeheal.contract.health_event import DiagnosticsFinished
 from nodeheal.contract.results import Diagnosed, StepResult
-from nodeheal.contract.vocabulary import Outcome, Verdict
+from nodeheal.contract.vocabulary import Outcome, Step, Verdict
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.operations.engine import conclude
 from nodeheal.ports.commands import CommandStatus
 from nodeheal.services.intake import wakeup
 from tests.unit.builders import ACT, DIAGNOSTICS, commands_in, facts_of, named
-from tests.unit.step_functions import run_diagnostics
+from tests.unit.step_functions import as_step, run_diagnostics
 from tests.unit.test_steps import A, B, Incident
 
 BUS = "neuron_all_reduce_gb_per_s"
@@ -61,7 +61,7 @@ def test_what_this_node_failed_before_is_rerun_first() -> None:
     it.diagnose(Verdict.FAILED)
     failed = Diagnosed(failed_tests=("pcie", "Robert'); DROP TABLE", "memory"), output="…")
     it.last = it.last.model_copy(update={"facts": failed}) if it.last else None
-    request = it.request()
+    request = as_step(it.request(), Step.DIAGNOSE)
     again = request.decision.model_copy(update={"node_id": A})
 
     run_diagnostics(request.model_copy(update={"decision": again}), it.ports, ACT)
@@ -73,7 +73,7 @@ def test_what_another_node_failed_is_not() -> None:
     it = rebooted()
     it.diagnose(Verdict.FAILED)
     it.last = it.last.model_copy(update={"facts": Diagnosed(failed_tests=("pcie",))}) if it.last else None
-    request = it.request()
+    request = as_step(it.request(), Step.DIAGNOSE)
     other = request.decision.model_copy(update={"node_id": B})
     it.ports.nodes.save(replace(it.node(B), open_incident=it.id))
 

@@ -26,7 +26,7 @@ from nodeheal.services.operators.operator_guardrails import pause_pool
 from nodeheal.services.recovery import new_machine
 from nodeheal.services.recovery.retire_broken import retire_broken
 from tests.unit.builders import ACT, NOW, FrozenClock, facts_of, memory_ports, node, waiting, xid
-from tests.unit.step_functions import isolate_node, replace_node
+from tests.unit.step_functions import as_step, isolate_node, replace_node
 
 A, B = "i-0aaaaaaaaaaaaaaaa", "i-0bbbbbbbbbbbbbbbb"
 N, M = "i-0cccccccccccccccc", "i-0dddddddddddddddd"
@@ -829,7 +829,7 @@ def test_a_node_that_somebody_else_repairs_is_left_alone_unless_policy_accepts_i
     pool = Pool(accept_owners=accepted)
     owned = replace(pool.kind, other_owner=Owner.eks_node_repair, owner_detail="node group ng-1")
     pool.machines.machines[A] = owned
-    asked = pool.request()
+    asked = as_step(pool.request(), Step.ISOLATE)
 
     isolate_node(asked, pool.ports, pool.policy)
 

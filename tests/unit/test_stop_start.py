@@ -9,13 +9,13 @@ import pytest
 from nodeheal.contract.health_event import NodeBooted
 from nodeheal.contract.results import CallAgain, StepResult
 from nodeheal.contract.steps import Reservation, StepRequest
-from nodeheal.contract.vocabulary import Action, NodeState, Outcome, Provider, Refusal
+from nodeheal.contract.vocabulary import Action, NodeState, Outcome, Provider, Refusal, Step
 from nodeheal.domain.errors import MachineRefused, NotAccepted
 from nodeheal.domain.fleet.machine import Machine, Power
 from nodeheal.operations.engine import conclude
 from nodeheal.services.intake.wakeup import on_machine_stopped, on_node_booted
 from tests.unit.builders import ACT, waiting
-from tests.unit.step_functions import reboot_node
+from tests.unit.step_functions import as_step, reboot_node
 from tests.unit.test_steps import A, Incident
 
 if TYPE_CHECKING:
@@ -311,8 +311,7 @@ def test_the_stop_of_a_machine_that_nobody_waits_for_starts_nothing(it: Stopping
 
 
 def test_a_machine_that_is_only_rebooted_is_not_started_by_somebody_elses_stop(it: Stopping) -> None:
-    plain = it.request.model_copy(update={"decision": it.it.request().decision})
-    reboot_node(plain, it.ports)
+    reboot_node(as_step(it.request, Step.REBOOT, Action.REBOOT), it.ports)
 
     it.has_stopped()
 

@@ -175,14 +175,14 @@ def meaning_of(
     override = policy.override("/".join(filter(None, (family.value, code, subcode))), pool)
     if override is not None:
         scope = row.scope if row else Scope.node
-        ladder = _without_resets(override.ladder)
+        ladder = _as_carried_out(override.ladder, policy, pool)
         return Meaning(title, f"The policy says so: {override.why}", ladder, override.next_rung, scope, is_policy=True)
     if row is None:
         return Meaning(title, _UNKNOWN_OWN if family is Family.own else _UNKNOWN, (Action.ESCALATE,))
     doubt = _why_not_sure(row, verdict, product)
     if doubt:
         return Meaning(title, doubt, (Action.ESCALATE,))
-    return Meaning(title, row.why, _without_resets(row.ladder), row.next_rung, row.scope)
+    return Meaning(title, row.why, _as_carried_out(row.ladder, policy, pool), row.next_rung, row.scope)
 
 
 def _why_not_sure(row: CatalogRow, verdict: Verdict, product: str | None) -> str:
@@ -197,9 +197,11 @@ def _why_not_sure(row: CatalogRow, verdict: Verdict, product: str | None) -> str
     return ""
 
 
-def _without_resets(ladder: tuple[Action, ...]) -> tuple[Action, ...]:
-    """Replaces a GPU reset by a reboot, because resetting one GPU behind an NVSwitch affects all of them."""
-    return tuple(dict.fromkeys(VERBS[action].carried_out_as or action for action in ladder))
+def _as_carried_out(ladder: tuple[Action, ...], policy: RecoveryPolicy, pool: str) -> tuple[Action, ...]:
+    """Replaces each verb that the pool has not switched on by the one that stands for it."""
+    rules = policy.pool(pool)
+    off = {action: VERBS[action].carried_out_as for action in ladder if not VERBS[action].is_on(rules)}
+    return tuple(dict.fromkeys(off.get(action) or action for action in ladder))
 
 
 def diagnose(events: Iterable[HealthEvent], policy: RecoveryPolicy, pool: str) -> list[Fault]:

@@ -155,11 +155,7 @@ class RecoveryPolicy(Frozen):
     def limited_actions(self) -> list[Action]:
         """Returns the actions that need a limit. An optional one needs it where a pool has switched it on."""
         pools = (self.default_pool, *self.pools.values())
-        return [
-            action
-            for action, verb in VERBS.items()
-            if verb.limit and (not verb.pool_option or any(getattr(pool, verb.pool_option) for pool in pools))
-        ]
+        return [action for action, verb in VERBS.items() if verb.limit and any(verb.is_on(pool) for pool in pools)]
 
     def pool(self, name: str) -> PoolPolicy:
         """Returns the policy of this pool."""

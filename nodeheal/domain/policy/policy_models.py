@@ -279,7 +279,7 @@ class Override(Frozen):
     @model_validator(mode="after")
     def _ladder_goes_up(self) -> Self:
         for verb in (VERBS[action] for action in self.ladder):
-            if verb.pool_option:
+            if verb.follows is not None:
                 raise ValueError(
                     f"ladder: {verb.action} stands in no ladder; a pool's {verb.pool_option} puts it after a reboot"
                 )

@@ -47,6 +47,7 @@ class DecisionBuilder:
             reserve=self.reservations(action) if action else (),
             diagnostics_level=self._diagnostics_level() if step is Step.DIAGNOSE else None,
             is_move=is_move,
+            component=(self.assessment.fault.event.component or "") if action else "",
         )
 
     def wait_on(

@@ -37,18 +37,18 @@ def remaining_steps(fault: Fault, progress: Progress, builder: DecisionBuilder) 
 
 
 def escalation_steps(fault: Fault, builder: DecisionBuilder) -> list[Action]:
-    """Returns the fault's destructive verbs, in order. A pool may add a stop and start after the reboot, on EC2.
+    """Returns the fault's destructive verbs, in order, with those that the pool adds to every ladder.
 
-    An operator's request for a reboot gets nothing added.
+    An operator's request gets nothing added.
     """
     actions = [action for action in fault.ladder[fault.start :] if action in ESCALATION_STEPS]
-    is_wanted = builder.policy.pool(builder.history.incident.pool).stop_start and not fault.is_by_hand
-    providers = VERBS[Action.STOP_START].providers
-    if not is_wanted or builder.history.context.provider not in providers or Action.REBOOT not in fault.ladder:
-        return actions
-    # A fault that begins on the second step has had its reboots in earlier incidents.
-    place = actions.index(Action.REBOOT) + 1 if Action.REBOOT in actions else 0
-    return [*actions[:place], Action.STOP_START, *actions[place:]]
+    pool, provider = builder.policy.pool(builder.history.incident.pool), builder.history.context.provider
+    for action, verb in VERBS.items() if not fault.is_by_hand else ():
+        if verb.follows in fault.ladder and verb.is_on(pool) and provider in verb.providers:
+            # A fault that begins on a later step has had what this follows in earlier incidents.
+            place = actions.index(verb.follows) + 1 if verb.follows in actions else 0
+            actions[place:place] = [action]
+    return actions
 
 
 def spent_reason(action: Action, builder: DecisionBuilder) -> str:

@@ -217,7 +217,8 @@ def _apply_new_faults(progress: Progress, history: History, policy: RecoveryPoli
     if last is None or last.result.boot_id is None:
         return
     led_to = (last.result.replacement_node_id or last.result.node_id, last.result.boot_id)
-    first = _first_fault(led_to, history, policy)
+    since = last.result.finished_at if VERBS[last.action].keeps_boot else None
+    first = _first_fault(led_to, history, policy, since)
     if first:
         progress.contradiction = last.failure = f"{first} after it"
 
@@ -235,11 +236,17 @@ def _apply_new_faults_of_candidate(progress: Progress, history: History, policy:
             _fold_candidate(progress, failed)
 
 
-def _first_fault(where: tuple[str, str], history: History, policy: RecoveryPolicy) -> str:
-    """Returns the first fault of the node itself on this boot, in words. Empty: there is none."""
+def _first_fault(
+    where: tuple[str, str], history: History, policy: RecoveryPolicy, since: datetime | None = None
+) -> str:
+    """Returns the first fault of the node itself on this boot, in words. Empty: there is none.
+
+    `since`: on a boot that goes on, what was reported before does not count.
+    """
     once = {event.event_id: event for event in history.events}
     in_order = sorted(once.values(), key=lambda event: (event.observed_at, event.event_id))
     there = [event for event in in_order if (event.node_id, event.boot_id) == where and event.verdict is Verdict.FAILED]
+    there = [event for event in there if since is None or event.observed_at > since]
     against = [
         fault
         for fault in diagnose(there, policy, history.incident.pool)

@@ -87,7 +87,13 @@ def _prove(builder: DecisionBuilder, progress: Progress) -> Decision:
             f"{progress.replacement} takes over only if it passes diagnostics",
             node_id=progress.replacement,
         )
-    return builder.step(Step.DIAGNOSE, "it is back with a new boot id; prove the repair by rerunning the diagnostics")
+    effect = VERBS[progress.tried[-1].action].done if _keeps_boot(progress) else "it is back with a new boot id"
+    return builder.step(Step.DIAGNOSE, f"{effect}; prove the repair by rerunning the diagnostics")
+
+
+def _keeps_boot(progress: Progress) -> bool:
+    """Whether what was tried last has left the node on its boot."""
+    return bool(progress.tried) and VERBS[progress.tried[-1].action].keeps_boot
 
 
 def _next_step(builder: DecisionBuilder, progress: Progress, assessment: FaultAssessment) -> Decision:
@@ -196,7 +202,8 @@ def _after_repair(builder: DecisionBuilder, progress: Progress, assessment: Faul
         if settling is not None:
             return settling
         passed = "; and ".join(filter(None, [denial_reason(progress), "it passed its diagnostics"]))
-        proof = "proven by a new boot id and passed diagnostics" if progress.tried else passed
+        boot = "" if _keeps_boot(progress) else "a new boot id and "
+        proof = f"proven by {boot}passed diagnostics" if progress.tried else passed
         where = "it may serve" if fault.is_of_new_node else "back to service, on probation"
         return builder.step(Step.RETURN, f"{proof}; {where}")
     if progress.returned.outcome is not Outcome.DONE:

@@ -4,6 +4,7 @@ from nodeheal.contract.vocabulary import Action, Outcome
 from nodeheal.domain.fleet.unmanaged_tasks import restart_reports, tasks_left_running
 from nodeheal.domain.recovery.incident import History
 from nodeheal.domain.recovery.progress import Progress, TriedStep
+from nodeheal.domain.verbs import VERBS
 from nodeheal.services.notify.layout import field
 
 # What was begun. A machine that was stopped and could not be started is a failed rung, and ended them all the same.
@@ -42,6 +43,8 @@ def _that_ended_them(seen: Progress) -> TriedStep | None:
 
 def _ends_all(rung: TriedStep, seen: Progress) -> bool:
     """Whether it ends whatever runs on the node. A spare takes the job over, and leaves the broken node running."""
+    if VERBS[rung.action].keeps_boot:
+        return False
     return rung.action is not Action.REPLACE or (seen.has_new_machine and not seen.is_broken_one_left)
 
 

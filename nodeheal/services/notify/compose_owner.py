@@ -14,6 +14,7 @@ from nodeheal.domain.jobs.lost_work import lost_work_text
 from nodeheal.domain.jobs.owner import Owner
 from nodeheal.domain.recovery.incident import History
 from nodeheal.domain.recovery.progress import Progress
+from nodeheal.domain.verbs import VERBS
 from nodeheal.services.jobs.ask_for_checkpoint import ASKED
 from nodeheal.services.notify.compose import fit_subject, heading
 from nodeheal.services.notify.layout import field, paragraph, quoted
@@ -176,10 +177,9 @@ def _healed_by(seen: Progress) -> str:
     last = seen.tried[-1] if seen.tried else None
     if last is None or last.result.outcome is not Outcome.DONE:
         return ""
-    if last.action is not Action.STOP_START:
-        return "was rebooted and "
-    first = "could not be mended by a reboot. It " if any(r.action is Action.REBOOT for r in seen.tried) else ""
-    return f"{first}was stopped and started, on another host, and "
+    before = " and ".join(VERBS[rung.action].with_article for rung in seen.tried[:-1])
+    first = f"could not be mended by {before}. It " if before else ""
+    return f"{first}{VERBS[last.action].healed} and "
 
 
 def _lost_with_the_host(about: About) -> str:

@@ -9,6 +9,7 @@ from nodeheal.domain.fleet.liveness import apply_heartbeat
 from nodeheal.domain.fleet.node import OUT_OF_SERVICE, Node
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.decision_context import node_scope
+from nodeheal.domain.verbs import VERBS
 from nodeheal.operations.isolate import DRAINED
 from nodeheal.ports import Ports
 from nodeheal.services.operators.review_incidents import list_incidents
@@ -39,9 +40,9 @@ def look_at_node(node_id: str, ports: Ports, policy: RecoveryPolicy) -> NodeView
     node = node_of(node_id, ports)
     node = apply_heartbeat(node, ports.heartbeats.of(node.instance_id), ports.clock())
     holders = ports.pools.holders(node.pool)
-    not_its = {Action.RESTART_WORKLOAD}  # counted for the job, not for the node
-    if not policy.pool(node.pool).stop_start:
-        not_its.add(Action.STOP_START)
+    pool = policy.pool(node.pool)
+    not_its = {action for action, verb in VERBS.items() if not verb.is_on(pool)}
+    not_its.add(Action.RESTART_WORKLOAD)  # counted for the job, not for the node
     limits = {action: limit for action, limit in policy.limits.items() if action not in not_its}
     spent = ports.attempts.spent(node_scope(node_id), *limits.values())
     left = {action: max(0, limit.limit - spent[limit.group]) for action, limit in limits.items()}

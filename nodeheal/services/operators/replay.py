@@ -16,6 +16,7 @@ from nodeheal.contract.vocabulary import Confirmation, NodeState, Outcome, Refus
 from nodeheal.domain.fleet.node import OUT_OF_SERVICE, Node
 from nodeheal.domain.jobs.job import GangTask, Job, Run
 from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.verbs import VERBS
 from nodeheal.ports import Ports
 from nodeheal.services.intake.ingest import Ingested, ingest
 from nodeheal.services.intake.upsert_node import node_from_report
@@ -232,7 +233,9 @@ class Replay:
             save_node(self._ports, node, state=NodeState.PROBATION)
         if decision.step is Step.REPLACE:
             return self._swapped(decision, node)
-        boot = f"after-{node.boot_id}" if decision.step is Step.REBOOT else node.boot_id
+        verb = VERBS.get(decision.action) if decision.action is not None else None
+        has_booted = verb is not None and verb.is_escalation_step and not verb.keeps_boot
+        boot = f"after-{node.boot_id}" if has_booted else node.boot_id
         facts: Isolated | EvidenceSaved | None = None
         if decision.step is Step.ISOLATE:
             facts = Isolated(is_drained=True)

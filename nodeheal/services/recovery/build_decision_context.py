@@ -13,7 +13,7 @@ from nodeheal.domain.jobs.restarts import is_limit_of_lone_hangs, own_limits
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.decision_context import DecisionContext, accelerator_scope, job_scope, node_scope
 from nodeheal.domain.recovery.incident import History, Incident
-from nodeheal.domain.verbs import ESCALATION_STEPS
+from nodeheal.domain.verbs import ESCALATION_STEPS, VERBS
 from nodeheal.ports import Ports
 from nodeheal.services.intake.hangs import seen_hanging_by
 from nodeheal.services.jobs.job_nodes import stand_ins, unproven_stand_ins
@@ -107,7 +107,7 @@ def _may_move(history: History) -> bool:
     if last.decision.step is Step.FREEZE_EVIDENCE:
         return not has_moved  # nothing was tried yet
     has_failed = last.result is not None and last.result.outcome is not Outcome.DONE
-    tries = (Step.REBOOT, Step.DIAGNOSE, Step.REPLACE)
+    tries = {Step.DIAGNOSE, *(VERBS[action].step for action in ESCALATION_STEPS)}
     return not has_moved and last.decision.step in tries and (has_failed or last.decision.is_move)
 
 
@@ -147,8 +147,8 @@ def _spent(
 ) -> dict[tuple[str, Action], int]:
     """What the ledger holds for the node, for each accelerator that was named, for the job, and for lone hangs."""
     serials = sorted({event.component_serial for event in history.events if event.component_serial})
-    has_stop_start = policy.pool(node.pool).stop_start
-    rungs = [rung for rung in ESCALATION_STEPS if rung is not Action.STOP_START or has_stop_start]
+    pool = policy.pool(node.pool)
+    rungs = [rung for rung in ESCALATION_STEPS if VERBS[rung].is_on(pool)]
     limits = {node_scope(node.node_id): [policy.limits[rung] for rung in rungs]}
     of_accelerators = [
         policy.accelerator_limits[rung] for rung in ESCALATION_STEPS if rung in policy.accelerator_limits

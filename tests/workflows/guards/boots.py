@@ -45,7 +45,7 @@ GUARDS = (
     Guard(
         "which boot was diagnosed",
         engine.answered,
-        "operation.boot_id == boot_id",
+        "operation.boot_id == event.boot_id",
         when.another_boot_was_diagnosed,
         "True",
     ),
@@ -71,7 +71,7 @@ GUARDS = (
     Guard(
         "which boot was checked for a job",
         engine.answered,
-        "operation.boot_id == boot_id",
+        "operation.boot_id == event.boot_id",
         when.another_boot_was_checked,
         "True",
     ),
@@ -85,7 +85,7 @@ GUARDS = (
     Guard(
         "which boot has saved its evidence",
         engine.answered,
-        "operation.boot_id == boot_id",
+        "operation.boot_id == event.boot_id",
         when.another_boot_has_saved_evidence,
         "True",
     ),
