@@ -8,7 +8,7 @@ import pytest
 from nodeheal.contract import names
 from stacks.control import DOCUMENTS
 from stacks.functions import FUNCTIONS, FunctionSpec
-from stacks.policy_store import VALIDATOR
+from stacks.permission import READ_POLICY
 from stacks.settings import REPOSITORY
 from stacks.workflows import JOB, PARENT, Workflow
 from tests.infrastructure.synthesis import Template
@@ -77,8 +77,7 @@ def test_a_function_is_told_every_name_that_the_code_reads(real: Template, spec:
     read = {value for name, value in vars(names).items() if name.startswith("ENV_")}
     # The page's own address is known when its function is there: only who writes the links is told.
     missing = set() if spec.stem == "wait_for_approval" else {names.ENV_APPROVAL_URL}
-    # AppConfig wants the validator before the profile, so that the validator cannot know the profile's id.
-    missing |= {names.ENV_POLICY} if spec.stem == VALIDATOR else set()
+    missing |= {names.ENV_POLICY} if READ_POLICY not in spec.permissions else set()
     assert read - told == missing
 
 
@@ -131,16 +130,27 @@ def test_every_target_has_a_dead_letter_queue(real: Template) -> None:
 
 
 def test_health_events_are_queued(real: Template) -> None:
-    assert "EventQueue" in targets(real, names.NODE_HEALTH_REPORTED)
+    found = [
+        json.dumps(r["Properties"]["Targets"])
+        for _, r in real.of_type("AWS::Events::Rule")
+        if r["Properties"].get("EventPattern", {}).get("detail-type") == [names.NODE_HEALTH_REPORTED]
+    ]
+    assert found
+    assert all("EventQueue" in targets for targets in found)
+
+
+def test_whatever_else_a_node_says_reaches_wakeup(real: Template) -> None:
+    pattern = rule(real, names.AGENT_DOCTOR, "WakeupFunction")["EventPattern"]
+
+    assert pattern == {
+        "source": [names.AGENT_SOURCE],
+        "detail-type": [{"anything-but": [names.NODE_HEALTH_REPORTED, names.AGENT_DOCTOR]}],
+    }
 
 
 @pytest.mark.parametrize(
     "event",
     [
-        names.NODE_BOOTED,
-        names.DIAGNOSTICS_FINISHED,
-        names.EVIDENCE_FROZEN,
-        names.CHECKPOINT_FOUND,
         names.ECS_TASK_STATE_CHANGE,
         names.SSM_INVOCATION_CHANGE,
         names.GROUP_LAUNCHED,

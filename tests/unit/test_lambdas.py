@@ -3,6 +3,7 @@
 import json
 from base64 import b64encode
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 import lambdas.answer_approval
 import lambdas.find_checkpoint
 import lambdas.ingest
+import lambdas.operation
 import lambdas.return_to_service
 import lambdas.signatures
 import lambdas.sweep
@@ -24,7 +26,7 @@ from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.job_spec import Checkpoints
 from nodeheal.contract.job_steps import JobRequest
 from nodeheal.contract.results import Diagnosed, EvidenceSaved
-from nodeheal.contract.vocabulary import Action, Family, JobStep, Outcome, Step, Verdict
+from nodeheal.contract.vocabulary import Action, Family, JobStep, NodeState, Outcome, Step, Verdict
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.approval_links import Answer
@@ -377,6 +379,23 @@ def test_a_ping_does_nothing_and_a_step_answers_in_json(world: World) -> None:
     answers = [lambdas.return_to_service.handler(event, None) for event in (names.KEEP_WARM, it.request().model_dump())]
 
     assert [answer and answer["outcome"] for answer in answers] == [None, "REFUSED"]
+
+
+@pytest.mark.parametrize("may_read", [True, False])
+def test_a_function_of_one_operation_reads_the_policy_where_it_may(
+    world: World, monkeypatch: pytest.MonkeyPatch, may_read: bool
+) -> None:
+    it = world.serves(Incident())
+    if may_read:
+        monkeypatch.setenv(names.ENV_POLICY, "application/environment/profile")
+    asked = it.request().model_dump(mode="json")
+    assert asked["decision"]["step"] == "ISOLATE"
+
+    assert lambdas.operation.handler(names.KEEP_WARM, None) is None
+    with nullcontext() if may_read else pytest.raises(ValueError, match="this function reads no policy"):
+        lambdas.operation.handler(asked, None)
+
+    assert (it.node().state is NodeState.ISOLATED) is may_read
 
 
 # What only an operator may ask for
