@@ -37,6 +37,13 @@ RECORD = Path(__file__).parent / "golden" / "outcomes" / "schedules.csv.xz"
 STORIES_RECORD = RECORD.with_name("stories.csv")
 SHOWN = 20
 _EMAIL_KEY = re.compile(r"^inc-\d{8}T\d{6}-(?P<node>.+)-[0-9a-f]{10}/(?P<word>[^/]+)(/\d+)?$")
+# The records name commands by these words; a document that is not here is named by itself.
+_VERBS = {
+    "reboot-node": "reboot",
+    "run-diagnostics": "diagnose",
+    "freeze-evidence": "collect",
+    "find-checkpoint": "find_checkpoint",
+}
 # What is done to a node and cannot be taken back: an isolation can.
 DESTRUCTIVE = ("reboot", "stop", "replace", "launch")
 
@@ -72,10 +79,16 @@ def play_stories() -> Iterator[Outcome]:
         yield Outcome(
             story.name,
             _line(f"{i.node_id} {i.root.family}/{i.root.code}={i.ending or i.state}" for i in incidents),
-            _line([*(f"{node} {verb}" for verb, node in it.commands), *_of_machines(it.ports.machines)]),
+            _line(
+                [*(f"{node} {_VERBS.get(what, what)}" for what, node in it.commands), *_of_machines(it.ports.machines)]
+            ),
             _line(f"{job.job_id}={len(it.ports.jobs.runs(job.job_id))}:{job.state}" for job in jobs),
             _line(_about(told.key) for _, told in it.ports.messenger.announced),  # type: ignore[attr-defined]
         )
+
+
+def _of_commands(commands: list[tuple[str, str]]) -> list[str]:
+    return [f"{node} {_VERBS.get(document, document)}" for document, node in commands]
 
 
 def _of_machines(machines: Any) -> Iterator[str]:

@@ -92,5 +92,7 @@ def _at(module: str, line: int, call: str) -> Place:
 
 
 def _is(place: Place, call: str) -> bool:
-    """A store may have another name where it is handed on."""
+    """A store may have another name where it is handed on; a command has that of its document."""
+    if call.startswith("commands."):
+        return place.call.startswith("commands.")
     return place.call.rpartition(".")[2] == call.rpartition(".")[2]

@@ -113,14 +113,16 @@ GUARDS = (
     Guard(
         "what can be stopped and started",
         ladder.escalation_steps,
-        "builder.history.context.provider not in providers",
+        "provider in verb.providers",
         when.a_hybrid_node_cannot_be_stopped,
+        "True",
     ),
     Guard(
         "that a stop and start comes after a reboot",
         ladder.escalation_steps,
-        "Action.REBOOT not in fault.ladder",
+        "verb.follows in fault.ladder",
         when.its_ladder_has_no_reboot,
+        "verb.follows is not None",
     ),
     Guard(
         "that a ladder never goes down",

@@ -74,7 +74,7 @@ GUARDS = (
     Guard(
         "that a reboot is above the rung",
         ladder.escalation_steps,
-        "Action.REBOOT in actions",
+        "verb.follows in actions",
         when.its_reboots_were_in_earlier_incidents,
         "True",
     ),
