@@ -15,7 +15,16 @@ from nodeheal import __version__
 from nodeheal.agent.identity import Identity as Identity
 from nodeheal.contract import names
 from nodeheal.contract.measures import MEASURES
-from nodeheal.contract.vocabulary import Action, Check, CheckpointFormat, Confirmation, Family, Provider, Verdict
+from nodeheal.contract.vocabulary import (
+    Action,
+    Check,
+    CheckpointFormat,
+    Confirmation,
+    Family,
+    Provider,
+    SchedulerKind,
+    Verdict,
+)
 from nodeheal.contract.words import ADDRESS, word
 from nodeheal.domain.faults.catalog import verdict
 from nodeheal.parsers.finding import Finding, Report
@@ -47,12 +56,16 @@ class NodeFact:
     boot_id: str
     observed_at: datetime
     agent_version: str = __version__
+    scheduler: SchedulerKind = SchedulerKind.ECS
 
     def to_json(self) -> str:
         """The event as the bus gets it. A tool's JSON and the name of a file may hold what is no character: it becomes
         `?`, since neither the disk nor the bus takes it.
         """
-        text = json.dumps(asdict(self), ensure_ascii=False, separators=(",", ":"), default=datetime.isoformat)
+        told = asdict(self)
+        if self.scheduler is SchedulerKind.ECS:  # the control plane of the version before refuses the field
+            del told["scheduler"]
+        text = json.dumps(told, ensure_ascii=False, separators=(",", ":"), default=datetime.isoformat)
         return text.encode("utf-8", "replace").decode()
 
 
@@ -203,6 +216,7 @@ class Header(TypedDict):
     instance_id: str
     boot_id: str
     observed_at: datetime
+    scheduler: SchedulerKind
 
 
 @dataclass(frozen=True)
@@ -295,6 +309,7 @@ class Speaker:
             "instance_id": who.node_id,
             "boot_id": self.boot_id,
             "observed_at": at,
+            "scheduler": who.scheduler,
         }
 
 
