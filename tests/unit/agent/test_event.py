@@ -21,9 +21,6 @@ def found(position: str = "7:120", evidence: str = XID_79) -> said.HealthEvent:
     return SPEAKER.found(FINDING, source="kernel_log", position=position, at=START, evidence=evidence)
 
 
-@pytest.mark.parametrize(
-    "name", ["HealthEvent", "NodeBooted", "DiagnosticsFinished", "EvidenceFrozen", "CheckpointFound"]
-)
 def test_the_scheduler_is_told_where_it_is_not_the_one_that_older_control_planes_take_for_granted() -> None:
     event = SPEAKER.alive(START)
 
@@ -31,6 +28,9 @@ def test_the_scheduler_is_told_where_it_is_not_the_one_that_older_control_planes
     assert json.loads(replace(event, scheduler="SLURM").to_json())["scheduler"] == "SLURM"  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    "name", ["HealthEvent", "NodeBooted", "DiagnosticsFinished", "EvidenceFrozen", "CheckpointFound"]
+)
 def test_the_agent_and_the_contract_name_the_same_fields(name: str) -> None:
     model: type[contract.Frozen] = getattr(contract, name)
 

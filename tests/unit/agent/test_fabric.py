@@ -228,7 +228,7 @@ def test_an_order_that_makes_no_sense_cannot_be_made(wrong: dict[str, Any]) -> N
 
 def test_the_document_refuses_a_role_that_does_not_fit_its_peer(nodes: Nodes) -> None:
     script = "\n".join(json.loads(DOCUMENT.read_text())["mainSteps"][0]["inputs"]["runCommand"])
-    asked = {name: value[0] for name, value in order().parameters().items()} | {"Role": "CONNECT"}
+    asked = {**order().parameters(), "Role": "CONNECT"}
     for name, value in asked.items():
         script = script.replace("{{ " + name + " }}", value)
 
