@@ -5,8 +5,9 @@ import re
 import tomllib
 from collections.abc import Collection, Mapping
 from dataclasses import MISSING, dataclass, field, fields
+from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from nodeheal.agent.config_value import (
     LONG_CHARACTERS,
@@ -25,7 +26,7 @@ from nodeheal.agent.identity import Identity
 from nodeheal.agent.thresholds import THRESHOLDS, Threshold
 from nodeheal.contract import names
 from nodeheal.contract import words as patterns
-from nodeheal.contract.vocabulary import Provider
+from nodeheal.contract.vocabulary import Provider, SchedulerKind
 
 if TYPE_CHECKING:
     import argparse
@@ -56,6 +57,9 @@ _SECONDS = {
 _OWN_SECONDS = {"interval_seconds": (10.0, 86_400.0), "deadline_seconds": (1.0, 300.0)}
 # More accelerators than any machine has, more on disk than a node tells in a year: somebody has mistyped.
 _COUNTS = {"accelerators": (0, 1024), "spool_mib": (1, 16_384)}
+
+
+Word = TypeVar("Word", bound=StrEnum)
 
 
 @dataclass(frozen=True)
@@ -98,6 +102,7 @@ class AgentConfig:
     # systemd gives a service 90 s to stop, kills it, and needs some time for what it stops after it: what is left then
     # cannot be killed. Its own bound for a whole reboot is half an hour.
     reboot_force_seconds: float = 150.0
+    scheduler: SchedulerKind = SchedulerKind.ECS  # which one places work on this node
     address: str | None = None
     accelerators: int | None = None
     drills: bool = False  # take injected faults, which carry names.DRILL_MARK, for real ones
@@ -117,7 +122,8 @@ class AgentConfig:
     @property
     def identity(self) -> Identity:
         """Who this node says it is."""
-        return Identity(self.node_id, self.cluster, self.pool, self.provider, self.product, dict(self.labels))
+        who = (self.node_id, self.cluster, self.pool, self.provider, self.product)
+        return Identity(*who, dict(self.labels), self.scheduler)
 
     def limit(self, threshold: Threshold) -> float:
         """The value that holds for the threshold on this node."""
@@ -201,7 +207,9 @@ def _value(key: str, value: object) -> object:
     if key == "kernel_log":
         return _kernel_logs(value)
     if key == "provider":
-        return _provider(value)
+        return _one_of(Provider, key, value)
+    if key == "scheduler":
+        return _one_of(SchedulerKind, key, value)
     if key == "cloudwatch_metrics":
         return _metrics_level(value)
     if key in ("drills", "nvidia_smi_beside_nvml"):
@@ -253,10 +261,10 @@ def _text(key: str, value: object) -> str:
     return said
 
 
-def _provider(value: object) -> Provider:
-    known = [provider.value for provider in Provider]
-    checked("provider", value, value in known, f"one of {', '.join(known)}")
-    return Provider(str(value))
+def _one_of(words: type[Word], key: str, value: object) -> Word:
+    known = [word.value for word in words]
+    checked(key, value, value in known, f"one of {', '.join(known)}")
+    return words(str(value))
 
 
 def _thresholds(value: object) -> dict[str, float]:

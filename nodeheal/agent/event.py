@@ -15,7 +15,16 @@ from nodeheal import __version__
 from nodeheal.agent.identity import Identity as Identity
 from nodeheal.contract import names
 from nodeheal.contract.measures import MEASURES
-from nodeheal.contract.vocabulary import Action, Check, CheckpointFormat, Confirmation, Family, Provider, Verdict
+from nodeheal.contract.vocabulary import (
+    Action,
+    Check,
+    CheckpointFormat,
+    Confirmation,
+    Family,
+    Provider,
+    SchedulerKind,
+    Verdict,
+)
 from nodeheal.contract.words import ADDRESS, word
 from nodeheal.domain.faults.catalog import verdict
 from nodeheal.parsers.finding import Finding, Report
@@ -47,12 +56,16 @@ class NodeFact:
     boot_id: str
     observed_at: datetime
     agent_version: str = __version__
+    scheduler: SchedulerKind = SchedulerKind.ECS
 
     def to_json(self) -> str:
         """The event as the bus gets it. A tool's JSON and the name of a file may hold what is no character: it becomes
         `?`, since neither the disk nor the bus takes it.
         """
-        text = json.dumps(asdict(self), ensure_ascii=False, separators=(",", ":"), default=datetime.isoformat)
+        told = asdict(self)
+        if self.scheduler is SchedulerKind.ECS:  # the control plane of the version before refuses the field
+            del told["scheduler"]
+        text = json.dumps(told, ensure_ascii=False, separators=(",", ":"), default=datetime.isoformat)
         return text.encode("utf-8", "replace").decode()
 
 
@@ -192,7 +205,9 @@ class Saved:
     reason: str = ""
 
 
-class _Header(TypedDict):
+class Header(TypedDict):
+    """The fields of a NodeFact that a Speaker knows."""
+
     event_id: str
     node_id: str
     cluster: str
@@ -201,6 +216,7 @@ class _Header(TypedDict):
     instance_id: str
     boot_id: str
     observed_at: datetime
+    scheduler: SchedulerKind
 
 
 @dataclass(frozen=True)
@@ -215,7 +231,7 @@ class Speaker:
     ) -> HealthEvent:
         """A fault. `position` says where in the source it stands, and with the evidence makes the id stable."""
         return HealthEvent(
-            **self._header(source, position, evidence, at=at),
+            **self.header(source, position, evidence, at=at),
             source=source,
             family=finding.family,
             code=word(finding.code),
@@ -236,7 +252,7 @@ class Speaker:
     def alive(self, at: datetime) -> HealthEvent:
         """A heartbeat."""
         return HealthEvent(
-            **self._header("heartbeat", at.isoformat(), at=at),
+            **self.header("heartbeat", at.isoformat(), at=at),
             source="heartbeat",
             family=Family.heartbeat,
             code="alive",
@@ -246,7 +262,7 @@ class Speaker:
     def booted(self, booted_at: datetime, address: str, accelerators: int, at: datetime) -> NodeBooted:
         """The node is up. However often the agent restarts, one boot is one event id."""
         return NodeBooted(
-            **self._header("booted", at=at),
+            **self.header("booted", at=at),
             booted_at=booted_at,
             address=address if re.fullmatch(ADDRESS, address) else "",
             accelerators=accelerators,
@@ -257,7 +273,7 @@ class Speaker:
     ) -> DiagnosticsFinished:
         """The answer to the request; running the command again answers it again under the same id."""
         return DiagnosticsFinished(
-            **self._header("diagnostics", request_id, at=at),
+            **self.header("diagnostics", request_id, at=at),
             request_id=request_id,
             verdict=report.verdict,
             failed_tests=tuple(clip(test, CHECK_CHARACTERS) for test in report.failed_tests[:FAILED_TESTS]),
@@ -271,17 +287,18 @@ class Speaker:
         failed = tuple(word(one) for one in saved.failed[:EVIDENCE_ITEMS])
         bounded = replace(saved, failed=failed, reason=clip(saved.reason, REASON_CHARACTERS))
         answer = replace(confirmed, confirmed_by=clip(confirmed.confirmed_by, CHECK_CHARACTERS))
-        header = self._header("evidence", request_id, at=at)
+        header = self.header("evidence", request_id, at=at)
         return EvidenceFrozen(**header, request_id=request_id, **asdict(bounded), **asdict(answer))
 
     def found_checkpoint(self, request_id: str, found: Found, at: datetime) -> CheckpointFound:
         """Where the job can go on. Looking again answers the same request under the same id."""
         skipped = tuple(clip(one, CHECK_CHARACTERS) for one in found.skipped[:SKIPPED])
         bounded = replace(found, skipped=skipped, reason=clip(found.reason, REASON_CHARACTERS))
-        header = self._header("checkpoint", request_id, at=at)
+        header = self.header("checkpoint", request_id, at=at)
         return CheckpointFound(**header, request_id=request_id, **{**asdict(bounded), "sight": found.sight})
 
-    def _header(self, *fact: str, at: datetime) -> _Header:
+    def header(self, *fact: str, at: datetime) -> Header:
+        """What every event of this boot begins with. `fact` makes the id: its first word names the kind of event."""
         who = self.identity
         return {
             "event_id": _stable_id(who.node_id, self.boot_id, *fact),
@@ -292,6 +309,7 @@ class Speaker:
             "instance_id": who.node_id,
             "boot_id": self.boot_id,
             "observed_at": at,
+            "scheduler": who.scheduler,
         }
 
 

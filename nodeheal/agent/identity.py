@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from nodeheal.contract.vocabulary import Provider
+from nodeheal.contract.vocabulary import Provider, SchedulerKind
 
 
 @dataclass(frozen=True)
@@ -16,3 +16,4 @@ class Identity:
     provider: Provider
     product: str | None = None  # of its accelerators, where the operator has said
     labels: Mapping[str, str] = field(default_factory=dict)  # what it shares with others: rack, switch, fabric
+    scheduler: SchedulerKind = SchedulerKind.ECS  # which one places work on it

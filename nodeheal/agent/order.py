@@ -1,17 +1,34 @@
-"""What every order that reaches a node as a command has in common: whom it is meant for, and how it is answered."""
+"""What every order that reaches a node as a command has in common: its description, whom it is meant for, and how it is
+answered."""
 
+import argparse
 import logging
-from collections.abc import Collection
+import signal
+import sys
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
 
 from nodeheal.agent.bus import BusUnavailable, EventBus
 from nodeheal.agent.clock import Clock
+from nodeheal.agent.config import AgentConfig
 from nodeheal.agent.event import NodeFact
 from nodeheal.agent.spool import Entry, Spool
 
 EXIT_DONE = 0
 EXIT_REFUSED = 3
+EXIT_TERMINATED = 128 + signal.SIGTERM
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Order:
+    """One order, as its module in `nodeheal.agent.orders` describes it under the name `ORDER`."""
+
+    name: str  # as `nodeheal-agent run` takes it
+    help: str
+    add_arguments: Callable[[argparse.ArgumentParser], None]  # those of its own; every order has the boot and its end
+    carry_out: Callable[[argparse.Namespace, AgentConfig], int]  # the exit code; raises ConfigError, OSError
 
 
 def why_refuse(meant_for: Collection[str], expires_at: float, boot_id: str, clock: Clock) -> str | None:
@@ -38,3 +55,8 @@ def report(event: NodeFact, spool: Spool, bus: EventBus) -> None:
     if receipt.later:
         logger.error("the bus has not taken the result; the agent will deliver it", extra={"why": receipt.why_later})
     spool.forget(receipt.accepted)
+
+
+def end_well_when_terminated() -> None:
+    """An exit like any other, so that no tool outlives the command that asked for it."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_TERMINATED))

@@ -82,11 +82,7 @@ class NodeFact(Frozen):
     boot_id: BootId = Field(description="the boot that the fact is about: /proc/sys/kernel/random/boot_id")
     observed_at: UtcTime = Field(description="when the node saw it, UTC")
     agent_version: Word
-
-    @property
-    def scheduler(self) -> SchedulerKind:
-        """Which scheduler the node has. Reports do not carry it while there is only one."""
-        return SchedulerKind.ECS
+    scheduler: SchedulerKind = Field(default=SchedulerKind.ECS, description="which one places work on the node")
 
     @model_validator(mode="after")
     def _is_about_one_machine(self) -> "NodeFact":

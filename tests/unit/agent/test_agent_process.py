@@ -15,6 +15,7 @@ import pytest
 
 from nodeheal.agent.later import SELDOM
 from nodeheal.agent.main import EXIT_CONFIG, main
+from nodeheal.agent.orders import all_orders
 from nodeheal.contract.health_event import HealthEvent, NodeBooted
 from sandbox.toml import toml
 from tests.unit.agent.fakes import (
@@ -254,9 +255,12 @@ def test_the_agent_is_small(node: NodeFolder, agent: AgentProcess, bus: FakeEven
 
 
 def test_the_agent_needs_neither_pydantic_nor_boto3() -> None:
-    loaded = {name.partition(".")[0] for name in _loaded_with("nodeheal.agent.main", "nodeheal.agent.orders")}
+    orders = {order.carry_out.__module__ for order in all_orders().values()}
 
-    assert "nodeheal" in loaded
+    modules = _loaded_with("nodeheal.agent.main", *orders)
+
+    loaded = {name.partition(".")[0] for name in modules}
+    assert orders <= modules
     assert not loaded & {"pydantic", "pydantic_core", "boto3", "botocore"}
 
 
@@ -265,7 +269,8 @@ def test_the_agent_that_watches_holds_nothing_of_what_orders_and_gpus_need() -> 
     loaded |= _loaded_with("nodeheal.agent.connect", "nodeheal.agent.compose")
 
     assert "nodeheal.agent.sender" in loaded
-    assert not loaded & {"nodeheal.agent.orders", "nodeheal.agent.evidence", "tarfile", "ctypes"}
+    assert [name for name in loaded if name.startswith("nodeheal.agent.order")] == []
+    assert not loaded & {"tarfile", "ctypes"}
     assert not loaded & {"argparse", "tempfile", "http.client", "email.message", "subprocess", *SELDOM}
     assert not loaded & {"configparser", "random"}
 

@@ -90,6 +90,7 @@ def test_the_journal_is_this_machines_unless_a_folder_is_named(tmp_path: Path) -
         ("pool", ""),
         ("pool", "p" * 129),
         ("provider", "gcp"),
+        ("scheduler", "NOMAD"),
         ("endpoint_url", "events.example.org"),
         ("kernel_log", []),
         ("kernel_log", [{"kind": "journal", "path": "/x"}]),

@@ -15,10 +15,11 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from nodeheal.agent import orders, probe
+from nodeheal.agent import probe
 from nodeheal.agent.diagnostics import fabric
 from nodeheal.agent.diagnostics.bench import Bench, Output
 from nodeheal.agent.diagnostics.fabric import Way
+from nodeheal.agent.orders import fabric as fabric_order
 from nodeheal.contract.fabric import NO_PEER, PEER_PATTERN, PORT, SECONDS, FabricAnswer, FabricOrder, judge_pair
 from nodeheal.contract.vocabulary import FabricRole, Verdict
 from nodeheal.parsers.finding import Report
@@ -215,8 +216,8 @@ def test_what_cannot_be_asked_is_refused_by_name(nodes: Nodes, wrong: Sequence[s
 
 
 def test_the_agent_and_the_contract_agree() -> None:
-    assert (orders.FABRIC_PORT, orders.FABRIC_SECONDS) == (PORT, SECONDS)
-    assert orders._PEER.pattern == PEER_PATTERN.strip("^$")
+    assert (fabric_order.FABRIC_PORT, fabric_order.FABRIC_SECONDS) == (PORT, SECONDS)
+    assert fabric_order._PEER.pattern == PEER_PATTERN.strip("^$")
 
 
 @pytest.mark.parametrize("wrong", [{"peer": PEER}, {"role": FabricRole.CONNECT}, {"peer": "-x"}, {"port": 80}])
@@ -227,7 +228,7 @@ def test_an_order_that_makes_no_sense_cannot_be_made(wrong: dict[str, Any]) -> N
 
 def test_the_document_refuses_a_role_that_does_not_fit_its_peer(nodes: Nodes) -> None:
     script = "\n".join(json.loads(DOCUMENT.read_text())["mainSteps"][0]["inputs"]["runCommand"])
-    asked = {name: value[0] for name, value in order().parameters().items()} | {"Role": "CONNECT"}
+    asked = {**order().parameters(), "Role": "CONNECT"}
     for name, value in asked.items():
         script = script.replace("{{ " + name + " }}", value)
 

@@ -3,6 +3,7 @@
 Whoever asks this host engine is told it, until the driver's next value takes its place. The kernel's log says nothing.
 """
 
+import argparse
 import json
 import logging
 import re
@@ -16,7 +17,7 @@ from nodeheal.agent.clock import Clock
 from nodeheal.agent.config import AgentConfig
 from nodeheal.agent.dcgm_drills import note
 from nodeheal.agent.dcgm_host import dcgmi
-from nodeheal.agent.order import EXIT_DONE, EXIT_REFUSED, why_refuse
+from nodeheal.agent.order import EXIT_DONE, EXIT_REFUSED, Order, why_refuse
 
 EXIT_NOT_INJECTED = 1
 SECONDS = 20.0
@@ -102,3 +103,22 @@ def _why_failed(ran: probe.Ran, said: str) -> str:
 
 def _answer(told: dict[str, object]) -> None:
     sys.stdout.write(json.dumps(told) + "\n")
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--gpu", type=int, required=True, help="DCGM's id of the GPU")
+    parser.add_argument("--field", type=int, required=True, help="DCGM's id of the field, e.g. 230 for XID errors")
+    parser.add_argument("--value", required=True, help="a number")
+
+
+def _carry_out(arguments: argparse.Namespace, config: AgentConfig) -> int:
+    order = DcgmOrder(arguments.gpu, arguments.field, arguments.value, arguments.boot_id, arguments.expires_at)
+    return inject_dcgm(order, config, Clock())
+
+
+ORDER = Order(
+    name="inject-dcgm",
+    help="a drill: hand DCGM a value that no GPU has said",
+    add_arguments=_add_arguments,
+    carry_out=_carry_out,
+)

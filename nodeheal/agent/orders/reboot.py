@@ -6,6 +6,7 @@ later (`FALLBACK_SECONDS`) and runs the same order again. Only the boot id keeps
 the order, from a second reboot. The mark on disk distinguishes the rerun from an order that came too late.
 """
 
+import argparse
 import json
 import logging
 import os
@@ -17,7 +18,7 @@ from pathlib import Path
 from nodeheal.agent import systemd
 from nodeheal.agent.clock import Clock
 from nodeheal.agent.config import AgentConfig
-from nodeheal.agent.order import EXIT_DONE, EXIT_REFUSED, why_refuse
+from nodeheal.agent.order import EXIT_DONE, EXIT_REFUSED, Order, why_refuse
 
 EXIT_REBOOT = 194
 MARK = "rebooted.json"
@@ -135,3 +136,19 @@ def _refuse(why: str) -> int:
 def _answer(told: dict[str, object], code: int) -> int:
     sys.stdout.write(json.dumps(told) + "\n")
     return code
+
+
+def _add_arguments(_: argparse.ArgumentParser) -> None:
+    """None but those of every order."""
+
+
+def _carry_out(arguments: argparse.Namespace, config: AgentConfig) -> int:
+    return reboot(RebootOrder(arguments.boot_id, arguments.expires_at), config, Clock())
+
+
+ORDER = Order(
+    name="reboot",
+    help="reboot a few seconds later; exit code 194: the SSM agent must do it",
+    add_arguments=_add_arguments,
+    carry_out=_carry_out,
+)

@@ -4,8 +4,10 @@ The signal is a file, in a folder that tasks see too: `<job>.json`, replaced as 
 signalled, so a task that does not take part is never killed by it. docs/agent.md describes what a task does with it.
 """
 
+import argparse
 import json
 import logging
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,11 +15,12 @@ from pathlib import Path
 
 from nodeheal.agent.clock import Clock
 from nodeheal.agent.config import AgentConfig
-from nodeheal.agent.order import EXIT_DONE, EXIT_REFUSED, why_refuse
+from nodeheal.agent.order import EXIT_DONE, EXIT_REFUSED, Order, why_refuse
 from nodeheal.agent.safe_files import replace_file
 
 # Tasks run as any user; they read, and only we write.
 FILE_MODE = 0o644
+_JOB = re.compile(r"[A-Za-z0-9._-]{1,128}")  # as the document has it
 
 logger = logging.getLogger(__name__)
 
@@ -41,3 +44,29 @@ def ask_for_checkpoint(order: CheckpointOrder, config: AgentConfig, clock: Clock
     replace_file(Path(config.checkpoint_dir, f"{order.job_id}.json"), json.dumps(asked), FILE_MODE)
     sys.stdout.write(json.dumps(asked) + "\n")
     return EXIT_DONE
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--job", type=_job, required=True, help="the job's id; --boot-id may then name several boots: a,b,c"
+    )
+
+
+def _job(text: str) -> str:
+    """It becomes a file's name."""
+    if not _JOB.fullmatch(text):
+        raise argparse.ArgumentTypeError(f"{text!r}: a job's id has letters, digits, `.`, `_` and `-`, at most 128")
+    return text
+
+
+def _carry_out(arguments: argparse.Namespace, config: AgentConfig) -> int:
+    order = CheckpointOrder(arguments.job, arguments.boot_id.split(","), arguments.expires_at)
+    return ask_for_checkpoint(order, config, Clock())
+
+
+ORDER = Order(
+    name="checkpoint",
+    help="ask a job's tasks here for a checkpoint, now",
+    add_arguments=_add_arguments,
+    carry_out=_carry_out,
+)

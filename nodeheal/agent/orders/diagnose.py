@@ -1,7 +1,9 @@
 """`nodeheal-agent run diag`: runs diagnostics once and reports the verdict."""
 
+import argparse
 import json
 import logging
+import math
 import sys
 import tempfile
 from collections.abc import Callable
@@ -10,14 +12,16 @@ from pathlib import Path
 
 from nodeheal.agent.bus import EventBus
 from nodeheal.agent.clock import Clock
+from nodeheal.agent.compose import event_bus, open_spool
 from nodeheal.agent.config import AgentConfig
 from nodeheal.agent.dcgm_host import dcgmi
 from nodeheal.agent.diagnostics import dcgm, efa, neuron, stress
 from nodeheal.agent.diagnostics.bench import Bench, Output
 from nodeheal.agent.event import CheckResult, DiagnosticsFinished, Speaker
 from nodeheal.agent.machine import accelerators
-from nodeheal.agent.order import EXIT_DONE, EXIT_REFUSED, report, why_refuse
+from nodeheal.agent.order import EXIT_DONE, EXIT_REFUSED, Order, end_well_when_terminated, report, why_refuse
 from nodeheal.agent.spool import Spool
+from nodeheal.contract.check_seconds import HEALTHY_SECONDS
 from nodeheal.contract.vocabulary import Check, Verdict
 from nodeheal.parsers.finding import Report
 from nodeheal.parsers.tool_report import unknown, worst_of
@@ -99,3 +103,56 @@ def summary(event: DiagnosticsFinished, reason: str) -> str:
             "measured": dict(event.measured),
         }
     )
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--level", type=int, choices=sorted(HEALTHY_SECONDS), required=True)
+    parser.add_argument("--request-id", required=True, help="echoed in the report")
+    parser.add_argument("--deadline-seconds", type=_deadline, help="how long each tool may take; default: by level")
+    parser.add_argument("--checks", type=_checks, default=[Check.dcgm], help=f"of {','.join(CHECKS)}; default: dcgm")
+    parser.add_argument("--first", type=_names, default=[], help="tests that failed before, to be rerun first: a,b")
+
+
+def _deadline(text: str) -> float:
+    """A tool that is given no time at all would be said to hang, which is a verdict on the node."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r}: give seconds, more than 0")
+    return seconds
+
+
+def _checks(text: str) -> list[Check]:
+    wrong = [name for name in _names(text) if name not in list(CHECKS)]
+    if wrong or not _names(text):
+        raise argparse.ArgumentTypeError(f"{text!r}: give some of {', '.join(CHECKS)}, with commas between")
+    return [Check(name) for name in _names(text)]
+
+
+def _names(text: str) -> list[str]:
+    return [name for name in text.split(",") if name and name != "none"]
+
+
+def _carry_out(arguments: argparse.Namespace, config: AgentConfig) -> int:
+    end_well_when_terminated()
+    clock = Clock()
+    order = DiagnoseOrder(
+        arguments.level,
+        arguments.request_id,
+        arguments.boot_id,
+        arguments.expires_at,
+        arguments.deadline_seconds,
+        tuple(arguments.checks),
+        tuple(arguments.first),
+    )
+    return diagnose(order, config, open_spool(config), event_bus(config, clock), clock)
+
+
+ORDER = Order(
+    name="diag",
+    help="run diagnostics once and report the verdict",
+    add_arguments=_add_arguments,
+    carry_out=_carry_out,
+)

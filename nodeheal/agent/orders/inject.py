@@ -3,6 +3,7 @@
 Only where the configuration says `drills`, and only a line that says that it is one: what follows is real.
 """
 
+import argparse
 import base64
 import binascii
 import json
@@ -16,7 +17,7 @@ from pathlib import Path
 
 from nodeheal.agent.clock import Clock
 from nodeheal.agent.config import AgentConfig, KernelLog
-from nodeheal.agent.order import EXIT_DONE, EXIT_REFUSED, why_refuse
+from nodeheal.agent.order import EXIT_DONE, EXIT_REFUSED, Order, why_refuse
 from nodeheal.agent.safe_files import open_file
 from nodeheal.contract.names import DRILL_MARK
 
@@ -86,3 +87,19 @@ def _write(log: KernelLog, line: str, clock: Clock) -> None:
     told = f"{stamp} {platform.node() or 'node'} kernel: [{time.monotonic():12.6f}] {line}\n"
     with open_file(log.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, LOG_MODE) as file:
         file.write(told.encode("ascii", "replace"))
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--line", required=True, help="the kernel's words, as URL-safe Base64")
+
+
+def _carry_out(arguments: argparse.Namespace, config: AgentConfig) -> int:
+    return inject(InjectOrder(arguments.line, arguments.boot_id, arguments.expires_at), config, Clock())
+
+
+ORDER = Order(
+    name="inject",
+    help="a drill: write a fault where the agent reads them",
+    add_arguments=_add_arguments,
+    carry_out=_carry_out,
+)

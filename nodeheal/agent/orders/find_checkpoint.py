@@ -4,9 +4,11 @@ With `--sight-after` it says only what this node sees at the directory: who has 
 whether they share it.
 """
 
+import argparse
 import json
 import logging
 import os
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
@@ -15,9 +17,10 @@ from pathlib import Path
 
 from nodeheal.agent.bus import EventBus
 from nodeheal.agent.clock import Clock
+from nodeheal.agent.compose import event_bus, open_spool
 from nodeheal.agent.config import AgentConfig
 from nodeheal.agent.event import Found, Speaker
-from nodeheal.agent.order import EXIT_DONE, EXIT_REFUSED, report, why_refuse
+from nodeheal.agent.order import EXIT_DONE, EXIT_REFUSED, Order, report, why_refuse
 from nodeheal.agent.owner import ROOT
 from nodeheal.agent.shown_step import last_step
 from nodeheal.agent.sight import see_apart
@@ -25,11 +28,13 @@ from nodeheal.agent.spool import Spool
 from nodeheal.checkpoints.apart import list_apart
 from nodeheal.checkpoints.found import Listing
 from nodeheal.checkpoints.place import why_not_plain
+from nodeheal.contract import names
 from nodeheal.contract.vocabulary import CheckpointFormat
 
 LONGEST_SECONDS = 40.0  # the control plane asks another node after 60
 LEAST_LOOK_SECONDS = 5.0  # for a folder's number; a file system that takes longer hangs
 TO_REPORT_SECONDS = 5.0  # of the time that is given, what reporting may need
+_PROGRESS = re.compile(r"[A-Za-z0-9._-]{1,155}\.json")
 
 logger = logging.getLogger(__name__)
 
@@ -95,3 +100,40 @@ def _as_agent(state: Path) -> Callable[[], None]:
         os.setuid(owner.st_uid)
 
     return become
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--request-id", required=True, help="echoed in the report")
+    parser.add_argument("--directory", required=True, help="an absolute path; it is read as the agent's own user")
+    parser.add_argument("--format", choices=list(CheckpointFormat), default="auto", help="auto: found out by looking")
+    parser.add_argument(
+        "--sight-after", type=float, help="search nothing: say what is seen there, so many seconds from now"
+    )
+
+
+def _carry_out(arguments: argparse.Namespace, config: AgentConfig) -> int:
+    clock = Clock()
+    order = FindOrder(
+        arguments.directory,
+        CheckpointFormat(arguments.format),
+        arguments.request_id,
+        arguments.boot_id,
+        arguments.expires_at,
+        _progress_of(config),
+        arguments.sight_after,
+    )
+    return find_checkpoint(order, config, open_spool(config), event_bus(config, clock), clock)
+
+
+def _progress_of(config: AgentConfig) -> Path | None:
+    """Named in the environment, and not as an option: agents that do not know it look for a checkpoint all the same."""
+    name = os.environ.get(names.PROGRESS_OF_RUN, "")
+    return Path(config.progress_dir, name) if _PROGRESS.fullmatch(name) else None
+
+
+ORDER = Order(
+    name="find-checkpoint",
+    help="find a job's newest checkpoint that is whole",
+    add_arguments=_add_arguments,
+    carry_out=_carry_out,
+)

@@ -1,8 +1,10 @@
 """`nodeheal-agent run evidence`: saves what a node can still tell of its fault, before anything is done to it, and
 answers whether it shows that fault."""
 
+import argparse
 import json
 import logging
+import os
 import shutil
 import sys
 import tempfile
@@ -14,14 +16,18 @@ from nodeheal import __version__
 from nodeheal.agent import bundle
 from nodeheal.agent.bus import EventBus
 from nodeheal.agent.clock import Clock
+from nodeheal.agent.compose import event_bus, open_spool
 from nodeheal.agent.config import AgentConfig
 from nodeheal.agent.confirm import NOT_ASKED, confirm, read_accusation
 from nodeheal.agent.event import Confirmed, Saved, Speaker
 from nodeheal.agent.exhibits import exhibits
-from nodeheal.agent.order import EXIT_DONE, EXIT_REFUSED, report, why_refuse
+from nodeheal.agent.order import EXIT_DONE, EXIT_REFUSED, Order, end_well_when_terminated, report, why_refuse
 from nodeheal.agent.spool import Spool
 from nodeheal.agent.upload import BadTicket, NotUploaded, Ticket, read_ticket, upload
+from nodeheal.contract import names
 
+TICKET_CHARACTERS = 64 * 1024
+MAX_BYTES = 64 * 1024 * 1024
 FOLDER = "evidence"
 NO_TICKET = "none"  # in place of a ticket: the policy wants no evidence
 NOTHING_WANTED = "the policy says to save no evidence"
@@ -125,3 +131,41 @@ def _about(order: EvidenceOrder, config: AgentConfig) -> dict[str, object]:
         "agent_version": __version__,
         "agent_config": asdict(config),
     }
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--request-id", required=True, help="echoed in the report")
+    parser.add_argument("--upload", required=True, help="the ticket for the upload; -: from standard input")
+    parser.add_argument("--max-bytes", type=int, default=MAX_BYTES, help="of the archive")
+    parser.add_argument("--bug-report", choices=("yes", "no"), default="no", help="nvidia-bug-report.sh, some minutes")
+
+
+def _carry_out(arguments: argparse.Namespace, config: AgentConfig) -> int:
+    end_well_when_terminated()
+    clock = Clock()
+    # From standard input it is in no process list: whoever has the ticket can use it.
+    ticket = sys.stdin.read(TICKET_CHARACTERS).strip() if arguments.upload == "-" else arguments.upload
+    order = EvidenceOrder(
+        arguments.request_id,
+        arguments.boot_id,
+        arguments.expires_at,
+        ticket,
+        arguments.max_bytes,
+        arguments.bug_report == "yes",
+        _accused(),
+    )
+    return freeze_evidence(order, config, open_spool(config), event_bus(config, clock), clock)
+
+
+def _accused() -> str:
+    """Named in the environment, and not as an option: agents that do not know it save evidence all the same."""
+    accused = os.environ.get(names.ACCUSED, "")
+    return accused if accused != "none" else ""
+
+
+ORDER = Order(
+    name="evidence",
+    help="save what the node can tell of its fault",
+    add_arguments=_add_arguments,
+    carry_out=_carry_out,
+)

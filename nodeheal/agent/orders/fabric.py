@@ -1,0 +1,117 @@
+"""`nodeheal-agent run fabric`: tests the way between this node and another, and reports the verdict."""
+
+import argparse
+import logging
+import re
+import sys
+import tempfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from nodeheal.agent.bus import EventBus
+from nodeheal.agent.clock import Clock
+from nodeheal.agent.compose import event_bus, open_spool
+from nodeheal.agent.config import AgentConfig
+from nodeheal.agent.diagnostics.bench import Bench
+from nodeheal.agent.diagnostics.fabric import Way, check
+from nodeheal.agent.event import Speaker
+from nodeheal.agent.order import EXIT_DONE, EXIT_REFUSED, Order, end_well_when_terminated, report, why_refuse
+from nodeheal.agent.orders.diagnose import summary
+from nodeheal.agent.spool import Spool
+from nodeheal.contract.vocabulary import FabricRole
+from nodeheal.parsers.finding import Report
+from nodeheal.parsers.tool_report import unknown
+
+FABRIC_PORT, FABRIC_SECONDS = 47592, 60.0  # as contract.fabric has them; a test compares them
+LONGEST_FABRIC_SECONDS = 600.0
+_PEER = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,254}")
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class FabricOrder:
+    """Which way, for which boot, until when; contract.fabric has it as the control plane words it."""
+
+    way: Way
+    request_id: str
+    boot_id: str
+    expires_at: float
+
+
+def try_fabric(order: FabricOrder, config: AgentConfig, spool: Spool, bus: EventBus, clock: Clock) -> int:
+    """Test, report, and print one line of JSON; the exit code. A stale order is refused and nothing is reported."""
+    refusal = why_refuse([order.boot_id], order.expires_at, config.boot_id(), clock)
+    if refusal:
+        logger.error("test of the fabric refused", extra={"why": refusal, "request": order.request_id})
+        return EXIT_REFUSED
+    left = order.expires_at - clock.utc_now().timestamp()
+    found, said = _try(replace(order.way, seconds=min(order.way.seconds, left)), clock)
+    speaker = Speaker(config.identity, order.boot_id)
+    event = speaker.diagnosed(order.request_id, found, (), f"{found.reason}\n{said}", clock.utc_now())
+    report(event, spool, bus)
+    sys.stdout.write(summary(event, found.reason) + "\n")
+    return EXIT_DONE
+
+
+def _try(way: Way, clock: Clock) -> tuple[Report, str]:
+    """A disk that takes no output is no fault of the fabric: nobody can tell."""
+    try:
+        with tempfile.TemporaryDirectory(prefix="nodeheal-", ignore_cleanup_errors=True) as folder:
+            found, output = check(Bench(Path(folder), level=1, accelerators=0), way, clock.monotonic)
+            return found, f"{output.errors}{output.text}"
+    except OSError as error:
+        return unknown(f"the tools' output cannot be kept: {error}"), ""
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--request-id", required=True, help="echoed in the report")
+    parser.add_argument("--peer", type=_peer, required=True, help="the node that serves; none: this one serves")
+    parser.add_argument(
+        "--port", type=int, default=FABRIC_PORT, help=f"of the node that serves; default: {FABRIC_PORT}"
+    )
+    parser.add_argument("--seconds", type=_seconds, default=FABRIC_SECONDS, help="for all of it, waiting included")
+    parser.add_argument(
+        "--min-mb-per-second", type=float, default=0.0, help="less has failed; default: any speed will do"
+    )
+    parser.add_argument("--all-reduce", choices=("yes", "no"), default="no", help="then sum up over both nodes' GPUs")
+    parser.add_argument("--min-all-reduce-mb-per-second", type=float, default=0.0, help="of its bus; less has failed")
+
+
+def _peer(text: str) -> str | None:
+    if text == "none":
+        return None
+    if not _PEER.fullmatch(text):
+        raise argparse.ArgumentTypeError(f"{text!r}: give a host name or an IPv4 address, or none to serve")
+    return text
+
+
+def _seconds(text: str) -> float:
+    if not re.fullmatch(r"\d{1,3}(?:\.\d{1,3})?", text) or not 1 <= float(text) <= LONGEST_FABRIC_SECONDS:
+        raise argparse.ArgumentTypeError(f"{text!r}: give seconds, 1 to {LONGEST_FABRIC_SECONDS:g}")
+    return float(text)
+
+
+def _carry_out(arguments: argparse.Namespace, config: AgentConfig) -> int:
+    end_well_when_terminated()
+    clock, peer = Clock(), arguments.peer
+    role = FabricRole.SERVE if peer is None else FabricRole.CONNECT
+    way = Way(
+        role,
+        peer or "",
+        arguments.port,
+        arguments.seconds,
+        arguments.min_mb_per_second,
+        arguments.all_reduce == "yes",
+        arguments.min_all_reduce_mb_per_second,
+    )
+    order = FabricOrder(way, arguments.request_id, arguments.boot_id, arguments.expires_at)
+    return try_fabric(order, config, open_spool(config), event_bus(config, clock), clock)
+
+
+ORDER = Order(
+    name="fabric",
+    help="test the way to another node, which must take part",
+    add_arguments=_add_arguments,
+    carry_out=_carry_out,
+)

@@ -1,0 +1,108 @@
+"""An order is one file: it is found, its arguments are parsed, and its answer may be an event of its own."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from nodeheal.agent import orders
+from nodeheal.agent.commands import EXIT_USAGE
+from nodeheal.agent.main import main
+from nodeheal.agent.orders import all_orders
+from tests.unit.agent.documents import DOCUMENTS
+from tests.unit.agent.fakes import FakeEventBridge, NodeFolder
+
+# What somebody writes who adds an order.
+COUNT = '''"""`nodeheal-agent run count`: counts to a number."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from nodeheal.agent.clock import Clock
+from nodeheal.agent.compose import event_bus, open_spool
+from nodeheal.agent.event import NodeFact, Speaker
+from nodeheal.agent.order import EXIT_DONE, Order, report
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counted(NodeFact):
+    detail_type: ClassVar[str] = "Counted"
+
+    request_id: str
+    numbers: tuple[int, ...]
+
+
+def add_arguments(parser):
+    parser.add_argument("--request-id", required=True)
+    parser.add_argument("--to", type=int, default=3)
+
+
+def carry_out(arguments, config):
+    clock = Clock()
+    header = Speaker(config.identity, arguments.boot_id).header("counted", arguments.request_id, at=clock.utc_now())
+    event = Counted(**header, request_id=arguments.request_id, numbers=tuple(range(arguments.to)))
+    report(event, open_spool(config), event_bus(config, clock))
+    return EXIT_DONE
+
+
+ORDER = Order(name="count", help="count to a number", add_arguments=add_arguments, carry_out=carry_out)
+'''
+WITH_FOLDER = """
+import sys
+from nodeheal.agent import orders
+orders.__path__.append(sys.argv.pop(1))
+from nodeheal.agent.main import main
+sys.exit(main())
+"""
+
+
+def test_a_new_order_is_one_file(node: NodeFolder, bus: FakeEventBridge, tmp_path: Path) -> None:
+    folder = tmp_path / "orders"
+    folder.mkdir()
+    (folder / "count.py").write_text(COUNT)
+    words = ["run", "count", "--boot-id", "boot-1", "--expires-at", "9999999999", "--request-id", "r/1", "--to", "2"]
+
+    ended = subprocess.run(
+        [sys.executable, "-c", WITH_FOLDER, str(folder), *words],
+        env=node.environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert ended.returncode == 0, ended.stderr
+    [event] = bus.details("Counted")
+    assert (event["request_id"], event["numbers"], event["boot_id"]) == ("r/1", [0, 1], "boot-1")
+    assert event["node_id"] == node.config()["node_id"]
+
+
+def test_every_file_of_the_folder_is_an_order_of_its_own() -> None:
+    files = {path.stem for path in Path(orders.__file__).parent.glob("*.py")} - {"__init__"}
+
+    assert {order.carry_out.__module__.rpartition(".")[2] for order in all_orders().values()} == files
+    assert len(all_orders()) == len(files)
+
+
+def test_every_order_of_a_document_is_one_that_the_agent_has() -> None:
+    scripts = [
+        line
+        for path in DOCUMENTS.glob("*.json")
+        for line in json.loads(path.read_text("utf-8"))["mainSteps"][0]["inputs"]["runCommand"]
+    ]
+
+    ordered = {line.partition("nodeheal-agent run ")[2].split()[0] for line in scripts if "nodeheal-agent run " in line}
+
+    assert ordered == set(all_orders())
+
+
+def test_an_unknown_order_is_refused_by_name(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["run", "dance"])
+
+    assert ended.value.code == EXIT_USAGE
+    assert "invalid choice: 'dance'" in capsys.readouterr().err
