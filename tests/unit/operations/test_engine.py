@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from nodeheal.contract.health_event import DiagnosticsFinished
+from nodeheal.contract.health_event import DiagnosticsFinished, EvidenceFrozen
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Outcome, Step, Verdict
 from nodeheal.domain.errors import NotAccepted
@@ -142,6 +142,16 @@ def test_an_answer_of_another_node_or_boot_or_with_a_guessed_id_says_nothing(
     it.answers(**other)
 
     assert it.heard == {}
+
+
+def test_an_answer_to_another_kind_of_command_says_nothing(it: Diagnosing) -> None:
+    it.calls()
+    fact = it._fact("boot-2", A)
+
+    wakeup.on_answer(EvidenceFrozen(**fact, request_id=it.stored.request_id), it.ports)
+
+    assert it.heard == {}
+    assert it.stored.answer_json == ""
 
 
 def test_of_two_results_the_first_that_is_stored_holds(it: Diagnosing) -> None:
