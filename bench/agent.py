@@ -51,7 +51,7 @@ def measure_agent(idle_seconds: float) -> dict[str, float]:
 
 
 def _footprint(idle_seconds: float) -> dict[str, float]:
-    """Memory is taken with connections to the bus and to the table of signs of life; processor time as it ships."""
+    """Memory is taken with connections to the bus and to the table of heartbeats; processor time as it ships."""
     all_of_it, own = _memory(None)
     with running_agent(ALL) as (agent, _, _bus):
         time.sleep(SETTLE_SECONDS)

@@ -12,7 +12,7 @@ COUNT, LINKS = 8, 18
 # Only the watching agent knows where a node is looked at: `later` first, as `main` has it.
 _SCRIPT = """
 import sys
-from nodeheal.agent.later import load_when_used
+from nodeheal.agent.lazy_imports import load_when_used
 load_when_used()
 from pathlib import Path
 from nodeheal.agent import watching

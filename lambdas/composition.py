@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from nodeheal.adapters.aws.calls import client
 from nodeheal.adapters.aws.items import Table
-from nodeheal.adapters.aws.messenger import Destinations
+from nodeheal.adapters.aws.notifier import Destinations
 from nodeheal.adapters.aws.policy_reader import PolicyReader
 from nodeheal.adapters.aws.ports import aws_ports
 from nodeheal.contract import metrics, names
@@ -87,7 +87,7 @@ def emit_fault(node_id: str, family: Family, code: str, verdict: Verdict) -> Non
 
 def quarantine(function: str, body: str, why: str) -> None:
     """Keep a message that cannot be read, say so in the log, and count it."""
-    ports().messenger.quarantine(body, why)
+    ports().notifier.quarantine(body, why)
     logger().warning("event quarantined", extra={"why": why})
     emit(lambda: [Measure(metrics.MESSAGES_QUARANTINED, at=(function,))])
 

@@ -140,11 +140,11 @@ def _play(console: Console, directory: Path, script: Script, options: argparse.N
         finally:
             screen.__exit__()
             if options.keep:
-                _look_around(console, sandbox, script.pool)
+                _show_around(console, sandbox, script.pool)
     return 0 if verdict.is_right else 1
 
 
-def _look_around(console: Console, sandbox: Sandbox, pool: str) -> None:
+def _show_around(console: Console, sandbox: Sandbox, pool: str) -> None:
     """Say how, and wait until somebody has seen enough. Whatever else comes here as an exception goes on after it."""
     spoken = {key: value for key, value in sandbox.environment().items() if key.startswith("AWS_")}
     lines = [

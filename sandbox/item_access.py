@@ -1,4 +1,4 @@
-"""What the emulator's IAM does not know of DynamoDB and of policies, and a node's signs of life need.
+"""What the emulator's IAM does not know of DynamoDB and of policies, and a node's heartbeats need.
 
 Each change is small, says why, and fails at start if its place is gone, as those of sandbox/patches.py.
 """

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from nodeheal.contract.vocabulary import Action, CheckpointFormat, Ending, Family, NextRung
+from nodeheal.contract.vocabulary import Action, CheckpointFormat, Ending, Family, NextStepCondition
 from nodeheal.domain.faults.catalog import find
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class Script:
     def waits_for_job(self) -> bool:
         """Whether the node is repaired when the job has ended by itself, and not before."""
         row = find(self.family, self.code, self.subcode)
-        return row is not None and row.next_rung is NextRung.job_end
+        return row is not None and row.next_rung is NextStepCondition.job_end
 
     @property
     def is_the_nodes(self) -> bool:

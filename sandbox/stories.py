@@ -14,9 +14,9 @@ from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.humanize import counted
 from nodeheal.services.operators.operator_guardrails import pause_pool, reset_breaker
 from nodeheal.services.operators.release_node import release_node
-from sandbox.guests import guests_are_looked_for, guests_move_in
 from sandbox.script import SUBJECTS, Expected, Move, Script
 from sandbox.story import Story, StoryError
+from sandbox.unmanaged_tasks import unmanaged_tasks_are_looked_for, unmanaged_tasks_move_in
 
 FALLEN = "NVRM: Xid (PCI:0000:b9:00): 79, pid=<unknown>, name=<unknown>, GPU has fallen off the bus."
 CAREFUL = "careful"  # the pool of sandbox/policy.json that asks first
@@ -130,7 +130,7 @@ def _events_are_taken_in_side_by_side(story: Story) -> str:
     with ThreadPoolExecutor(2) as both:
         refused = [one.result().get("FunctionError") for one in [both.submit(invoke) for _ in range(2)]]
     if any(refused):
-        raise StoryError(f"ingest takes no sign of life: {refused}; look at {story.sandbox.log}")
+        raise StoryError(f"ingest takes no heartbeat: {refused}; look at {story.sandbox.log}")
     return "events are taken in side by side, as on a busy account"
 
 
@@ -283,8 +283,8 @@ STORIES: dict[str, Named] = {
         _fallen(
             pool="shared",
             kills=False,  # what a lost GPU takes along is no question of guests
-            prepares=(guests_move_in,),
-            moves=(guests_are_looked_for,),
+            prepares=(unmanaged_tasks_move_in,),
+            moves=(unmanaged_tasks_are_looked_for,),
             expects=_expects(Ending.RECOVERED, True, True, RECOVERED),
         ),
     ),

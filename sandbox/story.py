@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nodeheal.adapters.aws.items import Table, from_item
-from nodeheal.adapters.aws.messenger import Destinations
+from nodeheal.adapters.aws.notifier import Destinations
 from nodeheal.adapters.aws.ports import aws_ports
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import JobState

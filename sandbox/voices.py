@@ -77,9 +77,9 @@ class Voices:
             public = private.public_key().public_bytes_raw()
             self._sandbox.client("dynamodb").update_item(
                 TableName=names.HEARTBEATS_TABLE,
-                Key={names.BEAT_KEY: {"S": f"{self._node_role_id()}:{node_id}"}},
+                Key={names.HEARTBEAT_KEY: {"S": f"{self._node_role_id()}:{node_id}"}},
                 UpdateExpression="SET #key = :key",
-                ExpressionAttributeNames={"#key": names.BEAT_KEY_PREFIX + key_id_of(public)},
+                ExpressionAttributeNames={"#key": names.HEARTBEAT_KEY_PREFIX + key_id_of(public)},
                 ExpressionAttributeValues={":key": {"S": f"{base64.b64encode(public).decode()} {time.time():.0f}"}},
             )
             self._keys[node_id] = private

@@ -19,7 +19,7 @@ FULL_MINUTES, OPEN_MINUTES, SILENT_MINUTES = 60, 30, 10
 OLD_SECONDS = 300
 # One call that is refused for load is repeated by whoever made it; several in five minutes are no accident.
 ERRORS, BROKEN_RECOVERIES = 5, 3
-# A sign of life that is throttled is given again a moment later; a table that is too small throttles on and on.
+# A heartbeat that is throttled is given again a moment later; a table that is too small throttles on and on.
 THROTTLED_PERIODS = 3
 VALIDATOR = "validate_policy"
 _MISSING, _NOT_BREACHING = cloudwatch.TreatMissingData.MISSING, cloudwatch.TreatMissingData.NOT_BREACHING
@@ -141,7 +141,7 @@ def _of_messages(parts: Parts) -> list[Watched]:
 def _of_nodes() -> list[Watched]:
     beats = aws("AWS/DynamoDB", "WriteThrottleEvents", {"TableName": names.HEARTBEATS_TABLE})
     throttled = (
-        f"Signs of life are throttled for {5 * THROTTLED_PERIODS} minutes: nodes may look silent that are well."
+        f"Heartbeats are throttled for {5 * THROTTLED_PERIODS} minutes: nodes may look silent that are well."
         " Raise heartbeat_writes_a_second, or see the table's limits."
     )
     around = aws("AWS/SNS", "NumberOfMessagesPublished", {"TopicName": names.FALLBACK_TOPIC})

@@ -236,21 +236,21 @@ class Control:
         connect_routes(self._stack, self.functions, self._state.bus, dead, CLUSTER.format_map(self._places))
         keep_warm(self._stack, self.functions, dead)
         sweep_regularly(self._stack, self.functions["sweep"], dead)
-        reading = ConsoleLinks(runbooks=self._settings.runbook_base_url)
+        console_links = ConsoleLinks(runbooks=self._settings.runbook_base_url)
         broken = (
             BrokenWorkflow(
                 "RecoveryBroke",
                 "a recovery",
                 self.workflows[PARENT].state_machine_arn,
                 "The node may be out of service and its job stopped.",
-                reading.runbook(Escalation.RECOVERY_BROKE),
+                console_links.runbook(Escalation.RECOVERY_BROKE),
             ),
             BrokenWorkflow(
                 "JobBroke",
                 "the workflow of a job",
                 self.workflows[JOB].state_machine_arn,
                 "Nodes are still healed, and the job may still run, but nobody watches it.",
-                reading.runbook(Escalation.JOB_BROKE),
+                console_links.runbook(Escalation.JOB_BROKE),
             ),
         )
         for workflow in broken:

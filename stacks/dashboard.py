@@ -173,15 +173,15 @@ def _durations() -> list[cloudwatch.IWidget]:
 
 
 def _done() -> list[cloudwatch.IWidget]:
-    rungs = [action.value for action, verb in VERBS.items() if verb.limit]
+    actions = [action.value for action, verb in VERBS.items() if verb.limit]
     not_done = [
         ours(metrics.STEPS_ENDED, {"Step": step.value, "Outcome": outcome.value}, label=f"{step} {outcome}")
         for step in ACTING_STEPS
         for outcome in (Outcome.FAILED, Outcome.TIMED_OUT)
     ]
     return _row(
-        ("Attempts spent", _by(metrics.ATTEMPTS_SPENT, rungs)),
-        ("Attempts refused", _by(metrics.ATTEMPTS_REFUSED, rungs)),
+        ("Attempts spent", _by(metrics.ATTEMPTS_SPENT, actions)),
+        ("Attempts refused", _by(metrics.ATTEMPTS_REFUSED, actions)),
         ("Steps that did not work", not_done),
     )
 

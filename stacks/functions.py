@@ -24,7 +24,7 @@ from stacks.permission import (
     LIST_TASKS,
     QUARANTINE,
     READ_APPROVAL_KEY,
-    READ_BEATS,
+    READ_HEARTBEATS,
     READ_KEYS,
     READ_POLICY,
     RESUME,
@@ -89,7 +89,7 @@ class FunctionSpec:
 SEE_COMMAND = Permission(
     "see what became of a command; the call takes no resource", ("ssm:GetCommandInvocation",), ("*",)
 )
-ASK_WITNESSES = (
+ASK_LIVENESS_PROBES = (
     FIND_NODE,
     Permission(
         "see whether the SSM agent of a silent node answers; the call takes no resource",
@@ -102,7 +102,7 @@ ASK_WITNESSES = (
         ("*",),
     ),
 )
-_SEE_GUESTS = (LIST_TASKS, SEE_TASKS)
+_SEE_UNMANAGED_TASKS = (LIST_TASKS, SEE_TASKS)
 _ASK_FOR_CHECKPOINT = send_command(
     "ask a gang for a checkpoint, before it is stopped or on an early warning", "checkpoint-now"
 )
@@ -136,7 +136,7 @@ FUNCTIONS = (
             START_MACHINE,
             SEE_COMMAND,
             FIND_NODE,
-            *_SEE_GUESTS,
+            *_SEE_UNMANAGED_TASKS,
             START_RECOVERY,
             READ_POLICY,
             ANNOUNCE,
@@ -150,13 +150,13 @@ FUNCTIONS = (
         "sweep",
         (
             CHANGE,
-            *ASK_WITNESSES,
+            *ASK_LIVENESS_PROBES,
             SEE_NODE,
             SEE_TASKS,
             LIST_TASKS,
-            READ_BEATS,
+            READ_HEARTBEATS,
             Permission(
-                "ask machines for the interval of the policy, in the items of their signs of life",
+                "ask machines for the interval of the policy, in the items of their heartbeats",
                 ("dynamodb:UpdateItem",),
                 ("{heartbeats}",),
             ),
@@ -167,7 +167,7 @@ FUNCTIONS = (
             RESUME,
         ),
         timeout_seconds=55,  # a run begins with no further pool after 30 s
-        memory_mb=1_024,  # the signs of life of 100,000 nodes take four seconds of a whole processor to read
+        memory_mb=1_024,  # the heartbeats of 100,000 nodes take four seconds of a whole processor to read
         is_event_driven=True,
     ),
     FunctionSpec(
@@ -179,7 +179,7 @@ FUNCTIONS = (
             SEE_COMMAND,
             *SEE_MACHINES,
             SEE_LAUNCHES,
-            *ASK_WITNESSES,
+            *ASK_LIVENESS_PROBES,
         ),
         keep_warm=True,
     ),
@@ -189,7 +189,7 @@ FUNCTIONS = (
             FIND_NODE,
             *SEE_MACHINES,
             *DRAIN_NODE,
-            *_SEE_GUESTS,
+            *_SEE_UNMANAGED_TASKS,
             *_ASK_FOR_CHECKPOINT,
             STOP_TASK,
             READ_POLICY,

@@ -1,4 +1,4 @@
-"""What a node may do besides being managed by SSM, and the table for its signs of life."""
+"""What a node may do besides being managed by SSM, and the table for its heartbeats."""
 
 from typing import Required, TypedDict
 
@@ -22,8 +22,8 @@ REPORT = Permission(
     ("{bus}",),
     {"StringEquals": {"events:source": names.AGENT_SOURCE}},
 )
-BEAT = Permission(
-    "give signs of life, in the one item that is named after its own session and in no other",
+HEARTBEAT = Permission(
+    "give heartbeats, in the one item that is named after its own session and in no other",
     ("dynamodb:UpdateItem",),
     ("{heartbeats}",),
     {
@@ -52,7 +52,7 @@ TOUCH_NO_OTHER = Permission(
     ("*",),
     effect=iam.Effect.DENY,
 )
-NODE_PERMISSIONS = (REPORT, BEAT, GO_AROUND, MEASURE, TOUCH_NO_OTHER)
+NODE_PERMISSIONS = (REPORT, HEARTBEAT, GO_AROUND, MEASURE, TOUCH_NO_OTHER)
 
 
 def heartbeats_table(scope: Construct, settings: Settings) -> dynamodb.Table:
@@ -61,14 +61,14 @@ def heartbeats_table(scope: Construct, settings: Settings) -> dynamodb.Table:
         scope,
         "Heartbeats",
         table_name=names.HEARTBEATS_TABLE,
-        partition_key=dynamodb.Attribute(name=names.BEAT_KEY, type=dynamodb.AttributeType.STRING),
+        partition_key=dynamodb.Attribute(name=names.HEARTBEAT_KEY, type=dynamodb.AttributeType.STRING),
         encryption=dynamodb.TableEncryption.AWS_MANAGED,
         **_capacity(settings.heartbeat_writes_a_second),
         time_to_live_attribute=names.TTL_ATTRIBUTE,
         # What it held is said again within a minute.
         removal_policy=cdk.RemovalPolicy.DESTROY,
     )
-    accept(table, "AwsSolutions-DDB3", "signs of life of yesterday are worth nothing; those of today are given again")
+    accept(table, "AwsSolutions-DDB3", "heartbeats of yesterday are worth nothing; those of today are given again")
     return table
 
 
@@ -89,7 +89,7 @@ class _Capacity(TypedDict, total=False):
 
 
 def _capacity(writes_a_second: int) -> _Capacity:
-    """Signs of life come evenly, day and night: a large fleet pays a third for capacity of what it pays for each."""
+    """Heartbeats come evenly, day and night: a large fleet pays a third for capacity of what it pays for each."""
     if not writes_a_second:
         return _Capacity(billing_mode=dynamodb.BillingMode.PAY_PER_REQUEST)
     return _Capacity(

@@ -67,8 +67,8 @@ LIST = Permission(
 )
 FORGET = Permission("take budget slots and leases away", ("dynamodb:DeleteItem",), ("{table}",))
 CHANGE = Permission("take an incident's next turn, or end it", ("dynamodb:UpdateItem",), ("{table}",))
-READ_BEATS = Permission(
-    "read the signs of life of all machines, which is all that their table holds", ("dynamodb:Scan",), ("{heartbeats}",)
+READ_HEARTBEATS = Permission(
+    "read the heartbeats of all machines, which is all that their table holds", ("dynamodb:Scan",), ("{heartbeats}",)
 )
 READ_KEYS = Permission(
     "read the public key with which a node signs what it reports", ("dynamodb:GetItem",), ("{heartbeats}",)

@@ -100,7 +100,7 @@ class Settings(BaseModel):
         default=0,
         ge=0,
         le=20_000,
-        description="capacity bought for signs of life: nodes over their interval, and a fifth; 0: paid for each",
+        description="capacity bought for heartbeats: nodes over their interval, and a fifth; 0: paid for each",
     )
     node_dashboard: bool = Field(
         default=False,

@@ -20,7 +20,7 @@ from pydantic import ValidationError
 
 from nodeheal.agent.checks import own
 from nodeheal.agent.checks.progress import limit_of
-from nodeheal.agent.shown_step import step_in
+from nodeheal.agent.training_step import step_in
 from nodeheal.cli.job_file import JobFileRefused, parse_job_file
 from nodeheal.contract.health_event import NodeFact
 from nodeheal.domain.policy.policy import PolicyRefused, parse_policy

@@ -83,7 +83,7 @@ def play_stories() -> Iterator[Outcome]:
                 [*(f"{node} {_VERBS.get(what, what)}" for what, node in it.commands), *_of_machines(it.ports.machines)]
             ),
             _line(f"{job.job_id}={len(it.ports.jobs.runs(job.job_id))}:{job.state}" for job in jobs),
-            _line(_about(told.key) for _, told in it.ports.messenger.announced),  # type: ignore[attr-defined]
+            _line(_about(told.key) for _, told in it.ports.notifier.announced),  # type: ignore[attr-defined]
         )
 
 
@@ -102,13 +102,13 @@ def play(number: int) -> Outcome:
     """Run one schedule without injected failures."""
     world = World(replace(schedule(number), cloud=CALM))
     emails: list[str] = []
-    read = world.people.read
+    read = world.operators.read
 
     def note(told: Notification) -> None:
         emails.append(_about(told.key))
         read(told)
 
-    world.parts.messenger.on_send = note
+    world.parts.notifier.on_send = note
     run_world(world)
     incidents = world.incidents.incidents.values()
     acts = (act for of_node in world.watch.acts.values() for act in of_node if act.verb in DESTRUCTIVE)

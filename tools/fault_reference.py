@@ -4,7 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from nodeheal.contract.vocabulary import Action, Family, NextRung, Scope, Verdict
+from nodeheal.contract.vocabulary import Action, Family, NextStepCondition, Scope, Verdict
 from nodeheal.domain.faults.catalog import ANY_CODE, CatalogRow, catalog
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.verbs import VERBS
@@ -30,7 +30,7 @@ _FAMILIES = {
     Family.oom: ("Out of memory", "The kernel's killer of processes."),
     Family.nvrm_other: ("NVIDIA driver, without an Xid", "Lines of the driver that carry no Xid."),
     Family.host: ("The host", "Disks, services, counts of devices, and what AWS says about the machine."),
-    Family.heartbeat: ("Signs of life", "Whether the agents are heard."),
+    Family.heartbeat: ("Heartbeats", "Whether the agents are heard."),
     Family.task: ("Tasks of a job", "How a container of a job ended."),
     Family.own: (
         "Checks of your own",
@@ -54,18 +54,24 @@ _VERDICTS = {
     Verdict.FAILED: "something is broken, or the job is dead of it",
 }
 
-# What makes the second rung come: (as it stands in a row, as the head explains it).
-_NEXT_RUNGS = {
-    NextRung.unproven: ("if that did not help", "the repair was not proven by a new boot id and passed diagnostics"),
-    NextRung.repeated: (
+# What makes the second escalation step come: (as it stands in a row, as the head explains it).
+_NEXT_STEP_CONDITIONS = {
+    NextStepCondition.unproven: (
+        "if that did not help",
+        "the repair was not proven by a new boot id and passed diagnostics",
+    ),
+    NextStepCondition.repeated: (
         "if the same accelerator repeats it",
         "so often as `correlation.repeats` says, in `correlation.repeat_window_seconds`",
     ),
-    NextRung.other_job: (
+    NextStepCondition.other_job: (
         "if it comes under another job",
         "on the same accelerator, under as many jobs as `correlation.other_jobs` says: not the program, the hardware",
     ),
-    NextRung.job_end: ("when the job has ended", "at once if none runs; a human is told if it does not end in time"),
+    NextStepCondition.job_end: (
+        "when the job has ended",
+        "at once if none runs; a human is told if it does not end in time",
+    ),
 }
 
 _HEAD = """\
@@ -83,7 +89,7 @@ the page's address: `faults.md#xid-79`, `faults.md#xid-145-RLW_REMAP-0x00000004`
   Xid 74 beside a 79, 119, 120, 154, 175 or SXID, 171 and 172 beside a 48, 94 or 95 of the same GPU, within
   `correlation.window_seconds`. The other fault must itself ask for an action on the job or the node.
 - Nothing is done in a pool whose mode is `observe`, which is the default: decisions are told, and no node is touched.
-- *What is done* is a ladder. The first action, in bold, is the least that may help; later rungs do more. When all are
+- *What is done* is a ladder. The first action, in bold, is the least that may help; later escalation steps do more. When all are
   used up, a human is asked. A ladder never goes down again within the window of its attempts.
 - Attempts are counted in four budget groups: RESET_GPU and REBOOT together, STOP_START, REPLACE, RESTART_WORKLOAD. By
   default a node (for RESTART_WORKLOAD: a job) has: {limits}. See
@@ -120,12 +126,12 @@ def anchor(row: CatalogRow) -> str:
 
 
 def done(row: CatalogRow) -> str:
-    """The ladder in words: the first action in bold, then what makes each further rung come."""
-    rungs = [rung for rung in row.ladder if not (rung is Action.REBOOT and Action.RESET_GPU in row.ladder)]
-    said = ["RESET_GPU (done by a reboot)" if rung is Action.RESET_GPU else rung.value for rung in rungs]
+    """The ladder in words: the first action in bold, then what makes each further escalation step come."""
+    actions = [action for action in row.ladder if not (action is Action.REBOOT and Action.RESET_GPU in row.ladder)]
+    said = ["RESET_GPU (done by a reboot)" if action is Action.RESET_GPU else action.value for action in actions]
     told = f"**{said[0]}**"
     if len(said) > 1:
-        told += f"; {_NEXT_RUNGS[row.next_rung][0]}: {said[1]}"
+        told += f"; {_NEXT_STEP_CONDITIONS[row.next_rung][0]}: {said[1]}"
     if len(said) > 2:
         told += f"; if that did not help: {', '.join(said[2:])}"
     return told
@@ -140,8 +146,14 @@ def _head(count: int) -> Iterator[str]:
     for title, words in (("Scope", _SCOPES), ("Verdict", _VERDICTS), ("Action", actions)):
         yield from ("", _line([title.lower(), "meaning"]), _line(["---", "---"]))
         yield from (_line([word.value, meaning]) for word, meaning in words.items())
-    yield from ("", "The second rung comes:", "", _line(["next rung", "in a row", "meaning"]), _line(["---"] * 3))
-    yield from (_line([word.value, *said]) for word, said in _NEXT_RUNGS.items())
+    yield from (
+        "",
+        "The second escalation step comes:",
+        "",
+        _line(["next escalation step", "in a row", "meaning"]),
+        _line(["---"] * 3),
+    )
+    yield from (_line([word.value, *said]) for word, said in _NEXT_STEP_CONDITIONS.items())
     yield from ("", _OVERRIDING)
 
 

@@ -15,10 +15,10 @@ from nodeheal.simulation.agenda import Agenda
 from nodeheal.simulation.chance import Chance, lognormal
 from nodeheal.simulation.fleet import Fleet
 from nodeheal.simulation.gang import Gang
+from nodeheal.simulation.ground_truth import GroundTruth
 from nodeheal.simulation.ranks import Ranks
 from nodeheal.simulation.setting import DAY, Setting
 from nodeheal.simulation.trace import Trace
-from nodeheal.simulation.true_node import TrueNode
 from nodeheal.simulation.work import NEXT_JOB_SECONDS
 
 BOOT_LIMIT_SECONDS = 1_200.0  # until a node that was rebooted is given up: as in nodeheal's policy
@@ -30,7 +30,7 @@ class Crew:
     """A job as its keeper knows it."""
 
     name: str
-    nodes: list[TrueNode] = field(default_factory=list)
+    nodes: list[GroundTruth] = field(default_factory=list)
     run: int = 0
     is_down: bool = True
     down_since: float = 0.0
@@ -44,7 +44,7 @@ class Keeper(Ranks):
         self.agenda, chance = Agenda(), Chance(f"{setting.seed}/{setting.pool}")
         self.fleet = Fleet(setting, self.agenda, chance, Trace(self.agenda))
         super().__init__(setting.work, self.agenda, chance, self.fleet)
-        self.setting, self.people = setting, setting.people
+        self.setting, self.operators = setting, setting.operators
         self.hands = chance.of("keeper")
         self.crews: dict[str, Crew] = {}
         self.away: set[str] = set()  # nodes that no job is started on
@@ -56,7 +56,7 @@ class Keeper(Ranks):
         self.fleet.populate()
         for _ in range(int(setting.nodes * setting.work.share) // setting.work.gang_nodes):
             self.agenda.after(self._stream.uniform(0, 600.0), self._submit)
-        self.agenda.after(self.people.round_seconds, self._round)
+        self.agenda.after(self.operators.round_seconds, self._round)
 
     # What each does in a way of its own
 
@@ -64,7 +64,7 @@ class Keeper(Ranks):
         """A job has lost a rank."""
         raise NotImplementedError
 
-    def node_broke(self, node: TrueNode) -> None:
+    def node_broke(self, node: GroundTruth) -> None:
         """A node has become unfit."""
         raise NotImplementedError
 
@@ -135,11 +135,11 @@ class Keeper(Ranks):
 
     # Nodes
 
-    def is_fit(self, node: TrueNode) -> bool:
+    def is_fit(self, node: GroundTruth) -> bool:
         """Whether a job can run there."""
         return node.node_id not in self.away and not self.is_broken(node)
 
-    def is_broken(self, node: TrueNode) -> bool:
+    def is_broken(self, node: GroundTruth) -> bool:
         """As it really is: nobody has to find out."""
         return not node.is_up or (node.fault is not None and node.fault.kind.effect != "warns")
 
@@ -149,7 +149,7 @@ class Keeper(Ranks):
         if self.is_broken(node) and node.node_id not in self.away:
             self.node_broke(node)
 
-    def _went_down(self, node: TrueNode) -> None:
+    def _went_down(self, node: GroundTruth) -> None:
         self.node_down(node)
         for crew in list(self.crews.values()):
             if node in crew.nodes:
@@ -157,7 +157,7 @@ class Keeper(Ranks):
         if node.node_id not in self.away:
             self.node_broke(node)
 
-    def care_for(self, node: TrueNode) -> None:
+    def care_for(self, node: GroundTruth) -> None:
         """Take it out of service, and reboot it."""
         if node.node_id in self.away or not self.is_broken(node):
             return
@@ -165,7 +165,7 @@ class Keeper(Ranks):
         self.fleet.reboot(node)
         self.agenda.after(BOOT_LIMIT_SECONDS, lambda: None if node.is_up else self._have_repaired(node))
 
-    def _came_up(self, node: TrueNode) -> None:
+    def _came_up(self, node: GroundTruth) -> None:
         self.node_up(node)
         if node.fault is not None and node.fault.is_shy:
             node.fault = None
@@ -174,12 +174,12 @@ class Keeper(Ranks):
         else:
             self.away.discard(node.node_id)
 
-    def _have_repaired(self, node: TrueNode) -> None:
+    def _have_repaired(self, node: GroundTruth) -> None:
         self.pages += 1
-        repair = lognormal(self.hands, self.people.repair_seconds, self.people.spread)
+        repair = lognormal(self.hands, self.operators.repair_seconds, self.operators.spread)
         self.agenda.after(self.seconds_to_hear() + repair, lambda: self._repaired(node))
 
-    def _repaired(self, node: TrueNode) -> None:
+    def _repaired(self, node: GroundTruth) -> None:
         self.fleet.repair(node)
         self.away.discard(node.node_id)
 
@@ -190,7 +190,7 @@ class Keeper(Ranks):
                 node.fault = None
             if self.is_broken(node):
                 self.care_for(node)
-        self.agenda.after(self.people.round_seconds, self._round)
+        self.agenda.after(self.operators.round_seconds, self._round)
 
 
 class ByHand(Keeper):
@@ -198,12 +198,12 @@ class ByHand(Keeper):
 
     def _come(self) -> float:
         self.pages += 1
-        return lognormal(self.hands, self.people.page_seconds, self.people.spread)
+        return lognormal(self.hands, self.operators.page_seconds, self.operators.spread)
 
     def job_failed(self, crew: Crew) -> None:
         self.agenda.after(self._come(), lambda: self._attend(crew))
 
-    def node_broke(self, node: TrueNode) -> None:
+    def node_broke(self, node: GroundTruth) -> None:
         self.agenda.after(self._come(), lambda: self.care_for(node))
 
     def seconds_to_hear(self) -> float:
@@ -224,18 +224,18 @@ class PollAndWait(Keeper):
 
     def __init__(self, setting: Setting, poll_seconds: float = 60.0, wait_seconds: float = 1_800.0) -> None:
         self._poll_seconds, self._wait_seconds = poll_seconds, wait_seconds
-        self._unfit: list[TrueNode] = []  # that the next look finds
+        self._unfit: list[GroundTruth] = []  # that the next look finds
         super().__init__(setting)
         self.agenda.after(poll_seconds, self._poll)
 
     def job_failed(self, crew: Crew) -> None:
         """It is seen at the next look."""
 
-    def node_broke(self, node: TrueNode) -> None:
+    def node_broke(self, node: GroundTruth) -> None:
         self._unfit.append(node)
 
     def seconds_to_hear(self) -> float:
-        return lognormal(self.hands, self.people.page_seconds, self.people.spread)
+        return lognormal(self.hands, self.operators.page_seconds, self.operators.spread)
 
     def _poll(self) -> None:
         found, self._unfit = self._unfit, []

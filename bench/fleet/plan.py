@@ -61,7 +61,7 @@ class Case:
             policy=None if self.budget is None else _with_budget(self.budget),
             is_strict=False,
         )
-        return replace(setting, people=replace(setting.people, page_seconds=self.page_seconds))
+        return replace(setting, operators=replace(setting.operators, page_seconds=self.page_seconds))
 
 
 def _with_budget(nodes: int) -> RecoveryPolicy:

@@ -75,7 +75,7 @@ def _run(case: Case, setting: Setting) -> Outcome:
         return _outcome(setting, keeper.so_far(), keeper.fleet.faults, keeper.pages)
     world = World(setting)
     world.advance(setting.days * DAY)
-    seconds, faults, pages = world.work.so_far(), world.fleet.faults, world.people.pages
+    seconds, faults, pages = world.work.so_far(), world.fleet.faults, world.operators.pages
     world.finish(setting.cool_down_days * DAY)  # for the invariants' sake: what is under way ends
     broken = tuple(f"{setting.seed}/{setting.pool}: {one.invariant}: {one.about}" for one in world.watch.violations)
     return _outcome(setting, seconds, faults, pages, broken)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nodeheal.agent import probe
-from nodeheal.agent.exhibits import Exhibit
+from nodeheal.agent.evidence_commands import EvidenceCommand
 
 # Few enough to leave a node with a dying GPU its processors, enough that two tools that hang hold up nobody.
 SIDE_BY_SIDE = 6
@@ -21,7 +21,7 @@ NO_TIME = "left out: no time was left"
 class Item:
     """One exhibit, and how its command went."""
 
-    exhibit: Exhibit
+    exhibit: EvidenceCommand
     file: Path
     ran: probe.Ran
     size_bytes: int = 0
@@ -49,10 +49,10 @@ class Item:
         }
 
 
-def collect(wanted: Sequence[Exhibit], folder: Path, seconds_left: Callable[[], float]) -> list[Item]:
+def collect(wanted: Sequence[EvidenceCommand], folder: Path, seconds_left: Callable[[], float]) -> list[Item]:
     """Run every command, each within its own deadline and all within what is left."""
 
-    def one(exhibit: Exhibit) -> Item:
+    def one(exhibit: EvidenceCommand) -> Item:
         file = folder / exhibit.name
         left = min(exhibit.seconds, seconds_left())
         if left <= 0:

@@ -5,8 +5,8 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from nodeheal.agent.dating import redated
-from nodeheal.agent.signed_post import ACCESS_ERRORS, NoAnswer, SignedPost
+from nodeheal.agent.aws_client import ACCESS_ERRORS, AwsClient, NoAnswer
+from nodeheal.agent.clock_correction import redated
 from nodeheal.agent.signing import NotPublished, Signs
 from nodeheal.agent.spool import Entry
 from nodeheal.contract import names
@@ -58,7 +58,7 @@ def batch(entries: Sequence[Entry]) -> Sequence[Entry]:
 class EventBus:
     """One connection, kept open, to one bus. Not safe to share between threads."""
 
-    def __init__(self, bus: str, service: SignedPost, signer: Signs) -> None:
+    def __init__(self, bus: str, service: AwsClient, signer: Signs) -> None:
         self._bus = bus
         self._service = service
         self._signer = signer

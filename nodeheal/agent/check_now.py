@@ -12,10 +12,10 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 
-from nodeheal.agent.checks.answer import Answer, verdict_on
 from nodeheal.agent.checks.check import Check, Place
-from nodeheal.agent.checks.look import Problem, Terms
-from nodeheal.agent.checks.looks import Looks
+from nodeheal.agent.checks.check_ipc import Answer, verdict_on
+from nodeheal.agent.checks.check_result import CheckSchedule, Problem
+from nodeheal.agent.checks.check_runner import CheckRunner
 from nodeheal.agent.checks.own import is_name
 from nodeheal.agent.checks.registry import CHECKS, chosen, no_check
 from nodeheal.agent.checks.tools import run_tool
@@ -85,16 +85,16 @@ def rows_of(checks: Sequence[Check], place: Place) -> Iterator[Row]:
         yield row_of(answer, terms, seconds)
 
 
-def answers_of(checks: Sequence[Check], place: Place) -> Iterator[tuple[Answer, Terms, float]]:
+def answers_of(checks: Sequence[Check], place: Place) -> Iterator[tuple[Answer, CheckSchedule, float]]:
     """What each answers, as they answer, with how the check is taken, and after how many seconds it answered."""
-    looks = Looks([replace(check, stream=None) for check in checks], place)
+    looks = CheckRunner([replace(check, stream=None) for check in checks], place)
     try:
         yield from _answers(looks)
     finally:
         looks.close()
 
 
-def _answers(looks: Looks) -> Iterator[tuple[Answer, Terms, float]]:
+def _answers(looks: CheckRunner) -> Iterator[tuple[Answer, CheckSchedule, float]]:
     began = time.monotonic()
     waiting = {check.name: check for check in looks.terms}
     for name in waiting:
@@ -109,7 +109,7 @@ def _answers(looks: Looks) -> Iterator[tuple[Answer, Terms, float]]:
         news.poll(min(1.0, looks.due_in()) * 1000)
 
 
-def row_of(answer: Answer, check: Terms, seconds: float = 0.0) -> Row:
+def row_of(answer: Answer, check: CheckSchedule, seconds: float = 0.0) -> Row:
     """What an answer means for a reader. What could not be told is never OK."""
     verdict = verdict_on(answer, check)
     if verdict is None:

@@ -2,15 +2,15 @@
 
 from pathlib import Path
 
-from nodeheal.agent.beat import HeartbeatItem
+from nodeheal.agent.aws_client import AwsClient, endpoint
 from nodeheal.agent.bus import EventBus
-from nodeheal.agent.caller import Caller
 from nodeheal.agent.clock import Clock
 from nodeheal.agent.config import AgentConfig
 from nodeheal.agent.credentials import CredentialChain
-from nodeheal.agent.signed_post import SignedPost, endpoint
+from nodeheal.agent.heartbeat_client import HeartbeatItem
 from nodeheal.agent.signing import Signer
 from nodeheal.agent.spool import Spool
+from nodeheal.agent.sts_identity import StsIdentity
 
 
 def open_spool(config: AgentConfig) -> Spool:
@@ -21,7 +21,7 @@ def open_spool(config: AgentConfig) -> Spool:
 def event_bus(config: AgentConfig, clock: Clock, signer: Signer | None = None) -> EventBus:
     """The bus, with this node's credentials and its signing key."""
     url = config.endpoint_url or endpoint("events", config.region, {})
-    service = SignedPost("events", config.region, url, CredentialChain(clock), clock)
+    service = AwsClient("events", config.region, url, CredentialChain(clock), clock)
     return EventBus(config.bus, service, signer or signer_of(config, clock))
 
 
@@ -35,8 +35,8 @@ def heartbeat_item(config: AgentConfig, clock: Clock) -> HeartbeatItem:
     return HeartbeatItem(config.node_id, *service("dynamodb", config, clock))
 
 
-def service(name: str, config: AgentConfig, clock: Clock) -> tuple[SignedPost, Caller]:
+def service(name: str, config: AgentConfig, clock: Clock) -> tuple[AwsClient, StsIdentity]:
     """A connection to an AWS service, and what tells who this node is there."""
     credentials, region = CredentialChain(clock), config.region
-    sts = SignedPost("sts", region, endpoint("sts", region), credentials, clock)
-    return SignedPost(name, region, endpoint(name, region), credentials, clock), Caller(sts)
+    sts = AwsClient("sts", region, endpoint("sts", region), credentials, clock)
+    return AwsClient(name, region, endpoint(name, region), credentials, clock), StsIdentity(sts)

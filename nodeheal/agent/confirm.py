@@ -12,8 +12,8 @@ from pathlib import Path
 from nodeheal.agent import probe
 from nodeheal.agent.check_now import answers_of
 from nodeheal.agent.checks import kernel_log
-from nodeheal.agent.checks.answer import Answer
 from nodeheal.agent.checks.check import Check, Place
+from nodeheal.agent.checks.check_ipc import Answer
 from nodeheal.agent.checks.journal import TOOL as JOURNALCTL
 from nodeheal.agent.checks.journal import journal_of_boot
 from nodeheal.agent.checks.kmsg import KmsgReader

@@ -3,13 +3,13 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
+from nodeheal.agent.aws_client import AwsClient, endpoint
 from nodeheal.agent.clock import Clock
 from nodeheal.agent.compose import heartbeat_item, service
 from nodeheal.agent.config import AgentConfig
 from nodeheal.agent.credentials import CredentialChain
 from nodeheal.agent.fallback import Fallback
-from nodeheal.agent.pulse import Pulse
-from nodeheal.agent.signed_post import SignedPost, endpoint
+from nodeheal.agent.heartbeat_thread import HeartbeatThread
 from nodeheal.agent.signing import Signer
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def beside(
     samples: Callable[[], Iterable["Sample"]],
 ) -> list[Thread]:
     """All that the configuration asks for."""
-    heartbeats = pulse(config, clock, signer, instead=say_alive)
+    heartbeats = heartbeat_thread(config, clock, signer, instead=say_alive)
     threads: list[Thread] = [heartbeats]
     if config.cloudwatch_metrics:
         threads.append(publisher(config, clock, gauges))
@@ -50,10 +50,10 @@ def beside(
     return threads
 
 
-def pulse(config: AgentConfig, clock: Clock, signer: Signer, instead: Callable[[], None]) -> Pulse:
-    """What gives this node's signs of life."""
+def heartbeat_thread(config: AgentConfig, clock: Clock, signer: Signer, instead: Callable[[], None]) -> HeartbeatThread:
+    """What gives this node's heartbeats."""
     item = heartbeat_item(config, clock)
-    return Pulse(item, signer.public, config.boot_id(), config.heartbeat_seconds, clock, instead)
+    return HeartbeatThread(item, signer.public, config.boot_id(), config.heartbeat_seconds, clock, instead)
 
 
 def fallback(config: AgentConfig, clock: Clock, signer: Signer) -> Fallback:
@@ -73,5 +73,5 @@ def node_metrics(config: AgentConfig, clock: Clock) -> "NodeMetrics":
     from nodeheal.agent.metrics import NodeMetrics
 
     region = config.region
-    cloudwatch = SignedPost("monitoring", region, endpoint("monitoring", region), CredentialChain(clock), clock)
+    cloudwatch = AwsClient("monitoring", region, endpoint("monitoring", region), CredentialChain(clock), clock)
     return NodeMetrics(cloudwatch, config.node_id, each_gpu=config.cloudwatch_metrics == "gpus")

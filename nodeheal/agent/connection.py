@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from io import BufferedReader, RawIOBase
 from typing import TYPE_CHECKING
 
-from nodeheal.agent.trust import Trust
+from nodeheal.agent.ca_bundle import CaBundle
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -62,7 +62,7 @@ class _Incoming(RawIOBase):
 class Connection:
     """To one host. Opened at the first request, and again after it was closed. Not safe to share between threads."""
 
-    def __init__(self, host: str, port: int | None, seconds: float, trust: Trust | None = None) -> None:
+    def __init__(self, host: str, port: int | None, seconds: float, trust: CaBundle | None = None) -> None:
         """`seconds`: how long each step may take: to connect, to ask, to hear the whole answer. With `trust` it is
         encrypted, and the host proves its name.
         """
@@ -126,7 +126,7 @@ class Connection:
                 error.errno, f"{error.verify_message}; {self._trust.source()}"
             ) from error
 
-    def _believed(self, trust: Trust) -> socket.socket:
+    def _believed(self, trust: CaBundle) -> socket.socket:
         believed = trust.context()
         try:
             return self._opened(believed)

@@ -14,9 +14,9 @@ from functools import partial
 from pathlib import Path
 
 from nodeheal import __version__
-from nodeheal.agent import trials
+from nodeheal.agent import doctor_probes
 from nodeheal.agent.check_now import NOT_HERE, Row, rows_of
-from nodeheal.agent.checks.check import Check, Look, Place, State, always
+from nodeheal.agent.checks.check import Check, CheckResult, Place, State, always
 from nodeheal.agent.checks.registry import chosen
 from nodeheal.agent.checks.tools import run_tool
 from nodeheal.agent.config import AgentConfig, ConfigError, given
@@ -108,14 +108,14 @@ def tried(everything: Sequence[Trial], place: Place) -> list[Sign]:
 def trial_of(what: str, work: Callable[[], str], seconds: float = LOCAL_SECONDS, why_not: str = "") -> Check:
     """A check that does it: fine where it says something, unclear where it fails."""
 
-    def look(_: Place, __: State) -> Look:
+    def look(_: Place, __: State) -> CheckResult:
         try:
-            return Look(summary=work())
+            return CheckResult(summary=work())
         except ConfigError as error:
-            return Look(unclear=str(error))
+            return CheckResult(unclear=str(error))
         except OSError as error:
             name = f"{error.filename}: " if error.filename else ""
-            return Look(unclear=f"{name}{error.strerror or str(error) or type(error).__name__}")
+            return CheckResult(unclear=f"{name}{error.strerror or str(error) or type(error).__name__}")
 
     return Check(what, "a trial", seconds, seconds, (lambda _: why_not) if why_not else always, look)
 
@@ -124,19 +124,19 @@ def _host(config: AgentConfig) -> Iterator[Trial]:
     yield Trial(trial_of("boot id", config.boot_id))
     for number, log in enumerate(config.kernel_log, 1):
         name = f"kernel log ({log.kind})" + f" {number}" * (number > 1)
-        yield Trial(trial_of(name, partial(trials.opens, log)))
-    yield Trial(trial_of("spool", partial(trials.writes, Path(config.state_dir))))
+        yield Trial(trial_of(name, partial(doctor_probes.opens, log)))
+    yield Trial(trial_of("spool", partial(doctor_probes.writes, Path(config.state_dir))))
     absent = "" if SSM_FOLDER.exists() else f"there is no {SSM_FOLDER}: no SSM agent is installed"
-    yield Trial(trial_of("SSM commands", partial(trials.runs_scripts, SSM_FOLDER), why_not=absent), fails=POOR)
+    yield Trial(trial_of("SSM commands", partial(doctor_probes.runs_scripts, SSM_FOLDER), why_not=absent), fails=POOR)
 
 
 def _aws(place: Place) -> Iterator[Trial]:
     config = place.config
-    yield Trial(trial_of("bus", partial(trials.speaks, config), CALL_SECONDS))
-    yield Trial(trial_of("signs of life", partial(trials.beats, config), CALL_SECONDS))
-    yield Trial(trial_of("way around the bus", partial(trials.reaches_sns, config), CALL_SECONDS), POOR, UNTRIED)
+    yield Trial(trial_of("bus", partial(doctor_probes.speaks, config), CALL_SECONDS))
+    yield Trial(trial_of("heartbeats", partial(doctor_probes.takes_heartbeat, config), CALL_SECONDS))
+    yield Trial(trial_of("way around the bus", partial(doctor_probes.reaches_sns, config), CALL_SECONDS), POOR, UNTRIED)
     off = "" if config.cloudwatch_metrics else _OFF
-    yield Trial(trial_of("CloudWatch", partial(trials.measures, place), CALL_SECONDS, off), fails=POOR)
+    yield Trial(trial_of("CloudWatch", partial(doctor_probes.measures, place), CALL_SECONDS, off), fails=POOR)
 
 
 def _supported(checks: Sequence[Check], place: Place) -> Iterator[Trial]:

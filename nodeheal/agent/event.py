@@ -102,7 +102,7 @@ class NodeBooted(NodeFact):
 
 
 @dataclass(frozen=True)
-class CheckResult:
+class DiagnosticResult:
     """One part of a diagnosis, and how it went."""
 
     check: Check
@@ -120,7 +120,7 @@ class DiagnosticsFinished(NodeFact):
     request_id: str
     verdict: Verdict
     failed_tests: tuple[str, ...] = ()
-    checks: tuple[CheckResult, ...] = ()
+    checks: tuple[DiagnosticResult, ...] = ()
     measured: Mapping[str, float] = field(default_factory=dict)
     evidence: str = ""
 
@@ -220,7 +220,7 @@ class Header(TypedDict):
 
 
 @dataclass(frozen=True)
-class Speaker:
+class EventFactory:
     """Words facts about one boot of this node. The same fact always gets the same event id."""
 
     identity: Identity
@@ -269,7 +269,7 @@ class Speaker:
         )
 
     def diagnosed(
-        self, request_id: str, report: Report, checks: tuple[CheckResult, ...], evidence: str, at: datetime
+        self, request_id: str, report: Report, checks: tuple[DiagnosticResult, ...], evidence: str, at: datetime
     ) -> DiagnosticsFinished:
         """The answer to the request; running the command again answers it again under the same id."""
         return DiagnosticsFinished(

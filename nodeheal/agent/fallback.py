@@ -6,12 +6,12 @@ import re
 from collections.abc import Sequence
 from urllib.parse import urlencode
 
-from nodeheal.agent.caller import Caller, Stranger
-from nodeheal.agent.dating import redated
-from nodeheal.agent.reasons import Reasons
-from nodeheal.agent.signed_post import ACCESS_ERRORS, NoAnswer, SignedPost
+from nodeheal.agent.aws_client import ACCESS_ERRORS, AwsClient, NoAnswer
+from nodeheal.agent.clock_correction import redated
+from nodeheal.agent.log_once import LogOnce
 from nodeheal.agent.signing import NotPublished, Signs
 from nodeheal.agent.spool import Entry, Spool
+from nodeheal.agent.sts_identity import IdentityError, StsIdentity
 from nodeheal.contract import names
 
 EVENTS_A_TRY = 10
@@ -21,7 +21,7 @@ _CODE = re.compile(r"<Code>([^<]{1,128})</Code>")
 logger = logging.getLogger(__name__)
 
 
-class NotTold(Exception):
+class PublishFailed(Exception):
     """SNS did not take it."""
 
 
@@ -31,12 +31,12 @@ class Fallback:
     Not safe to share between threads.
     """
 
-    def __init__(self, sns: SignedPost, caller: Caller, signer: Signs) -> None:
+    def __init__(self, sns: AwsClient, caller: StsIdentity, signer: Signs) -> None:
         self._sns = sns
         self._caller = caller
         self._signer = signer
         self._last_told = ""
-        self._reasons = Reasons()
+        self._reasons = LogOnce()
 
     def tell(self, spool: Spool) -> None:
         """Publish some of the findings that nobody has been told of yet. Each thing that goes wrong is said once."""
@@ -45,7 +45,7 @@ class Fallback:
                 self._publish(entry)
                 self._last_told = entry.event_id
                 logger.info("told SNS what the bus does not take", extra={"event": entry.event_id})
-        except NotTold as error:
+        except PublishFailed as error:
             if self._reasons.is_news(error):
                 logger.error("SNS does not take it either", extra={"why": error})
 
@@ -68,15 +68,15 @@ class Fallback:
             topic = f"arn:{caller.partition}:sns:{self._sns.region}:{caller.account}:{names.FALLBACK_TOPIC}"
             self._signer.prepare()
             status, raw = self._sns.ask(_HEADERS, lambda: self._message(topic, redated(entry, self._sns.zero())))
-        except (Stranger, NoAnswer, NotPublished) as error:
-            raise NotTold(str(error)) from error
+        except (IdentityError, NoAnswer, NotPublished) as error:
+            raise PublishFailed(str(error)) from error
         if status == http.HTTPStatus.OK:
             return
         code = _CODE.search(raw.decode("utf-8", "replace"))
         if code is not None and code[1] in ACCESS_ERRORS:
             self._caller.forget()
             self._sns.forget_credentials()
-        raise NotTold(f"SNS answered {status} {code[1] if code else ''}".rstrip())
+        raise PublishFailed(f"SNS answered {status} {code[1] if code else ''}".rstrip())
 
     def _message(self, topic: str, entry: Entry) -> bytes:
         signed = self._signer.sign(entry.detail_type, entry.detail, self._sns.now())

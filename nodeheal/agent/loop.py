@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from nodeheal.agent import machine
-from nodeheal.agent.bell import Bell
+from nodeheal.agent.checks.check_runner import CheckRunner
+from nodeheal.agent.checks.check_scheduler import CheckChange, CheckScheduler, key_of
 from nodeheal.agent.checks.kernel_log import KernelLogCheck
-from nodeheal.agent.checks.looks import Looks
-from nodeheal.agent.checks.watch import News, Watch, key_of
 from nodeheal.agent.clock import Clock
 from nodeheal.agent.config import AgentConfig
-from nodeheal.agent.event import NodeBooted, NodeFact, Speaker
+from nodeheal.agent.event import EventFactory, NodeBooted, NodeFact
+from nodeheal.agent.eventfd_event import EventfdEvent
 from nodeheal.agent.fault_counts import FaultCounts
 from nodeheal.agent.gauges import Sample, training_job
 from nodeheal.agent.sender import Sender
@@ -33,27 +33,27 @@ logger = logging.getLogger(__name__)
 class Agent:
     """One agent on one boot. Not to be reused after `run` has returned."""
 
-    def __init__(self, config: AgentConfig, spool: Spool, sender: Sender, clock: Clock, looks: Looks) -> None:
+    def __init__(self, config: AgentConfig, spool: Spool, sender: Sender, clock: Clock, looks: CheckRunner) -> None:
         """Raises OSError if the boot id or a kernel log cannot be read."""
         self._config, self._spool, self._sender, self._clock, self._looks = config, spool, sender, clock, looks
         boot_id = config.boot_id()
         identity = machine.identity(config)
         saved = spool.state()
-        self._speaker = Speaker(identity, boot_id)
+        self._event_factory = EventFactory(identity, boot_id)
         self._kernel_log = KernelLogCheck(config.kernel_log, identity, boot_id, clock, saved, config.drills)
         self._started = clock.monotonic()
         uptime = (clock.utc_now() - machine.booted_at(config)).total_seconds()
-        self._watch = Watch(looks.terms, boot_id, saved, uptime, self._started)
+        self._watch = CheckScheduler(looks.terms, boot_id, saved, uptime, self._started)
         self._kept_at = self._started
         self._announced_at: float | None = None
         self._faults = FaultCounts()
         self._serials = Serials(saved, boot_id)
 
-    def run(self, stop: Bell) -> None:
+    def run(self, stop: EventfdEvent) -> None:
         """Work until `stop` is set."""
         self._keep([])  # where a first start begins to read must survive a crash of that start
         self._sender.start()
-        logger.info("agent started", extra={"node": self._config.node_id, "boot": self._speaker.boot_id})
+        logger.info("agent started", extra={"node": self._config.node_id, "boot": self._event_factory.boot_id})
         waiter = select.poll()
         for descriptor in (*self._kernel_log.descriptors(), self._looks.descriptor):
             waiter.register(descriptor, select.POLLIN)
@@ -89,8 +89,8 @@ class Agent:
         return min(longest, self._watch.due_in(self._clock.monotonic()), self._looks.due_in())
 
     def say_alive(self) -> None:
-        """A sign of life over the bus, for where none can be given otherwise. From any thread."""
-        self._spool.put([self._speaker.alive(self._clock.utc_now())])
+        """A heartbeat over the bus, for where none can be given otherwise. From any thread."""
+        self._spool.put([self._event_factory.alive(self._clock.utc_now())])
         self._sender.wake()
 
     def gauges(self) -> dict[str, float]:
@@ -123,13 +123,13 @@ class Agent:
         told = [one for one in news if one.is_over or not self._kernel_log.has_told(one.problem.finding)]
         return [self._event(one, number, at) for number, one in enumerate(told)]
 
-    def _event(self, news: News, number: int, at: datetime) -> NodeFact:
+    def _event(self, news: CheckChange, number: int, at: datetime) -> NodeFact:
         """`number`: which of those that came together. They are one event each, though they may read the same."""
         problem = news.problem
         position = "/".join((repr(news.since), *key_of(problem.finding)))
         if news.is_over:
-            return self._speaker.over(problem.finding, source=news.check, position=position, at=at)
-        return self._speaker.found(
+            return self._event_factory.over(problem.finding, source=news.check, position=position, at=at)
+        return self._event_factory.found(
             problem.finding,
             source=news.check,
             position=f"{position}/{number}",
@@ -148,4 +148,4 @@ class Agent:
             return []
         self._announced_at = now
         booted_at, count = machine.booted_at(self._config), machine.accelerators(self._config)
-        return [self._speaker.booted(booted_at, address or "", count, self._clock.utc_now())]
+        return [self._event_factory.booted(booted_at, address or "", count, self._clock.utc_now())]

@@ -19,7 +19,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; its exit code."""
     words = sys.argv[1:] if argv is None else list(argv)
     if words == ["watch"]:  # as systemd says it
-        from nodeheal.agent.later import load_when_used
+        from nodeheal.agent.lazy_imports import load_when_used
 
         load_when_used()
     return _carry_out(words)

@@ -10,13 +10,13 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import partial
 
-from nodeheal.agent.bell import Bell
-from nodeheal.agent.chance import between
+from nodeheal.agent.aws_client import ACCESS_ERRORS, AwsClient, NoAnswer
 from nodeheal.agent.clock import Clock
+from nodeheal.agent.eventfd_event import EventfdEvent
 from nodeheal.agent.forking import at_work
 from nodeheal.agent.gauges import taken_apart
-from nodeheal.agent.reasons import Reasons
-from nodeheal.agent.signed_post import ACCESS_ERRORS, NoAnswer, SignedPost
+from nodeheal.agent.jitter import between
+from nodeheal.agent.log_once import LogOnce
 from nodeheal.contract import names
 
 EVERY_SECONDS = 60.0
@@ -87,7 +87,7 @@ def _datum(name: str, values: list[float], dimensions: Mapping[str, str], at: da
 class NodeMetrics:
     """This node's metrics in CloudWatch. Not safe to share between threads."""
 
-    def __init__(self, cloudwatch: SignedPost, node_id: str, *, each_gpu: bool = False) -> None:
+    def __init__(self, cloudwatch: AwsClient, node_id: str, *, each_gpu: bool = False) -> None:
         self._cloudwatch = cloudwatch
         self._request = partial(request, node_id, each_gpu=each_gpu)
 
@@ -140,9 +140,9 @@ class Publisher(threading.Thread):
         self._gauges = gauges
         self._clock = clock
         self._every = every_seconds
-        self._stopping = Bell()
+        self._stopping = EventfdEvent()
         self._lost = 0
-        self._reasons = Reasons()
+        self._reasons = LogOnce()
 
     def run(self) -> None:
         """Publish until stopped: each node at its own moment of the minute, and always at that one, so that no minute

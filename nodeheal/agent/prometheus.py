@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from nodeheal import __version__
-from nodeheal.agent.bell import Bell
+from nodeheal.agent.eventfd_event import EventfdEvent
 from nodeheal.agent.forking import at_work
 from nodeheal.agent.gauges import Gauge, Sample, taken_apart, training_job
 from nodeheal.agent.identity import Identity
@@ -122,7 +122,7 @@ class Exporter(threading.Thread):
         self._identity = identity
         self._gauges = gauges
         self._samples = samples
-        self._stopping = Bell()
+        self._stopping = EventfdEvent()
         self._listener: socket.socket | None = None
         self._is_broken = False
 

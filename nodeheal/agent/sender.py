@@ -5,13 +5,13 @@ import math
 import threading
 from collections.abc import Iterator
 
-from nodeheal.agent.bell import Bell
 from nodeheal.agent.bus import ENTRIES_A_CALL, BusUnavailable, EventBus, batch
-from nodeheal.agent.chance import between
 from nodeheal.agent.clock import Clock
+from nodeheal.agent.eventfd_event import EventfdEvent
 from nodeheal.agent.fallback import Fallback
 from nodeheal.agent.forking import at_work
 from nodeheal.agent.gauges import Sample
+from nodeheal.agent.jitter import between
 from nodeheal.agent.spool import Spool
 
 BACKOFF_FIRST_SECONDS = 0.25
@@ -38,8 +38,8 @@ class Sender(threading.Thread):
         self._spool = spool
         self._bus = bus
         self._clock = clock
-        self._news = Bell()
-        self._stopping = Bell()
+        self._news = EventfdEvent()
+        self._stopping = EventfdEvent()
         self._fallback = fallback
         self._fallback_seconds = fallback_seconds
         self._failures = 0
@@ -81,7 +81,7 @@ class Sender(threading.Thread):
                 self._news.wait(LOOK_SECONDS)
 
     def _sent_or_later(self) -> float:
-        """As `send_all`. A thread that ended would leave a node that gives signs of life and tells of no fault."""
+        """As `send_all`. A thread that ended would leave a node that gives heartbeats and tells of no fault."""
         try:
             return self.send_all()
         except Exception as error:

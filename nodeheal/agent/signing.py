@@ -15,9 +15,9 @@ from typing import Protocol
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from nodeheal.agent.beat import NotBeaten, PublicKey
 from nodeheal.agent.clock import Clock
-from nodeheal.agent.owner import as_owner_of
+from nodeheal.agent.file_owner import as_owner_of
+from nodeheal.agent.heartbeat_client import HeartbeatRejected, PublicKey
 from nodeheal.agent.safe_files import open_file, replace_file
 from nodeheal.contract.signature import key_id_of, signed_bytes, signed_text
 
@@ -59,7 +59,7 @@ class KeyItem(Protocol):
     """The node's own item in the heartbeat table."""
 
     def publish(self, key: PublicKey, now: float) -> str:
-        """Write the public key; the name of the item. Raises NotBeaten."""
+        """Write the public key; the name of the item. Raises HeartbeatRejected."""
 
     def close(self) -> None:
         """Hang up."""
@@ -103,7 +103,7 @@ class Signer:
                 return
             try:
                 self._publish(self._key)
-            except NotBeaten as error:
+            except HeartbeatRejected as error:
                 if age > PUBLISHED_FOR_SECONDS or not self._key.signer:
                     raise NotPublished(f"the signing key is not published: {error}", error.is_refusal) from error
 
@@ -133,7 +133,7 @@ class Signer:
         """Publish a new key, then use it. The old public key stays in the item for as long as events may wait."""
         try:
             self._publish(_new_key(self._clock))
-        except NotBeaten as error:
+        except HeartbeatRejected as error:
             logger.error("the signing key is old and could not be replaced; tried again later", extra={"why": error})
         else:
             logger.info("a new signing key is in use", extra={"key": _public(self._key).key_id})

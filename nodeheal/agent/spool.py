@@ -11,12 +11,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-from nodeheal.agent import rot
+from nodeheal.agent import spool_repair
 from nodeheal.agent.clock import Clock
-from nodeheal.agent.dating import Zeros
+from nodeheal.agent.clock_correction import BootEpochs
 from nodeheal.agent.event import HealthEvent, NodeFact
-from nodeheal.agent.owner import as_owner_of
-from nodeheal.agent.rot import Entry as Entry
+from nodeheal.agent.file_owner import as_owner_of
+from nodeheal.agent.spool_repair import Entry as Entry
 from nodeheal.contract.vocabulary import Family, Verdict
 
 FILE_NAME = "spool.db"
@@ -26,7 +26,7 @@ LOCK_SECONDS = 5.0
 AGAIN_SECONDS = 60.0
 
 _STATE = "CREATE TABLE IF NOT EXISTS state (key TEXT PRIMARY KEY, value TEXT NOT NULL)"
-_SCHEMA = ";".join((rot.EVENTS, rot.BY_KIND, rot.SET_ASIDE, _STATE))
+_SCHEMA = ";".join((spool_repair.EVENTS, spool_repair.BY_KIND, spool_repair.SET_ASIDE, _STATE))
 _COLUMNS = "event_id, detail_type, detail, observed_at, kind, zero"
 _INSERT = f"INSERT OR IGNORE INTO events ({_COLUMNS}) VALUES (?,?,?,?,?,?)"
 _REMEMBER = "INSERT OR REPLACE INTO state VALUES (?,?)"
@@ -50,7 +50,7 @@ class Spool:
         """`boot_id`: of the running boot. What is spooled of others is dated by clocks that nobody can ask any more."""
         self._path = directory / FILE_NAME
         self._clock, self._boot_id = clock or Clock(), boot_id
-        self._zeros = Zeros(self._clock)
+        self._boot_epochs = BootEpochs(self._clock)
         self._again_at = math.inf
         self._limit_bytes = limit_mib * 1024 * 1024
         self._lock = threading.Lock()
@@ -60,11 +60,13 @@ class Spool:
     def put(self, events: Iterable[NodeFact], state: dict[str, object] | None = None) -> None:
         """Keep the events and the state, all or nothing. An event that is there already is kept once."""
         kept = list(events)
-        rows = [(*_columns(event), _kind(event), zero) for event, zero in zip(kept, self._zeros.of(kept), strict=True)]
+        rows = [
+            (*_columns(event), _kind(event), zero) for event, zero in zip(kept, self._boot_epochs.of(kept), strict=True)
+        ]
 
         def write(database: sqlite3.Connection) -> None:
             if any(kind == _HEARTBEAT for *_, kind, _ in rows):
-                # The newest sign of life says all that the older ones did.
+                # The newest heartbeat says all that the older ones did.
                 database.execute("DELETE FROM events WHERE kind = ?", (_HEARTBEAT,))
             database.executemany(_INSERT, rows)
             database.executemany(_REMEMBER, _state_rows(state or {}))
@@ -118,7 +120,7 @@ class Spool:
             self._database.close()
 
     def _readable(self, which: str, values: Sequence[object]) -> Sequence[Entry]:
-        entries, losses = self._do(lambda database: rot.readable(database, which, values))
+        entries, losses = self._do(lambda database: spool_repair.readable(database, which, values))
         for loss in losses:
             told = {"event": loss.event_id, "why": loss.why, "seq": loss.seq}
             logger.error("the spool holds an event that cannot be read; it is set aside", extra=told)
@@ -142,18 +144,18 @@ class Spool:
     def _mend(self, error: sqlite3.Error) -> None:
         """Where only the way to the events is spoilt and not they, the disk is kept."""
         try:
-            if not rot.is_damage(error):
+            if not spool_repair.is_damage(error):
                 raise error
             with self._database:
-                rot.write_anew(self._database)
+                spool_repair.write_anew(self._database)
         except sqlite3.Error as why:
             self._go_on_in_memory(why)
 
     def _go_on_in_memory(self, error: sqlite3.Error) -> None:
         memory = _in_memory()
         try:
-            if rot.is_damage(error):
-                rot.rescue(self._database, memory)
+            if spool_repair.is_damage(error):
+                spool_repair.rescue(self._database, memory)
             else:
                 self._database.backup(memory)
         except sqlite3.Error:
@@ -187,7 +189,7 @@ class Spool:
 
     def _look_again_after(self, error: Exception) -> None:
         """Or never, where the error is not of the kind that passes."""
-        passes = rot.is_one_of(error, _PASSING)
+        passes = spool_repair.is_one_of(error, _PASSING)
         self._again_at = self._clock.monotonic() + AGAIN_SECONDS if passes else math.inf
 
     def _begin(self, directory: Path) -> sqlite3.Connection:
@@ -210,7 +212,7 @@ class Spool:
             aside = self._move_aside(error)
         database = self._open()
         with contextlib.closing(_connected(aside)) as spoilt:
-            rot.rescue(spoilt, database)
+            spool_repair.rescue(spoilt, database)
         return database
 
     def _complain(self, error: Exception) -> None:
@@ -227,7 +229,7 @@ class Spool:
             if result != ("ok",):
                 raise sqlite3.DatabaseError(result[0])
             database.executescript(_SCHEMA)
-            rot.bring_up_to_date(database)
+            spool_repair.bring_up_to_date(database)
         except sqlite3.Error:
             database.close()
             raise
@@ -276,7 +278,7 @@ class Spool:
 
 def _connected(place: Path | str) -> sqlite3.Connection:
     database = sqlite3.connect(place, timeout=LOCK_SECONDS, check_same_thread=False)
-    database.text_factory = rot.as_it_is
+    database.text_factory = spool_repair.as_it_is
     return database
 
 
@@ -303,7 +305,7 @@ def _count(value: object) -> int:
 def _understood(rows: Iterable[tuple[object, object]]) -> Iterator[tuple[str, object]]:
     for key, value in rows:
         try:
-            yield rot.text(key), json.loads(rot.text(value))
+            yield spool_repair.text(key), json.loads(spool_repair.text(value))
         except (ValueError, RecursionError) as error:
             logger.error("the spool holds what is not understood; it is forgotten", extra={"key": key, "why": error})
 

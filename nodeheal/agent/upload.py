@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from nodeheal.agent.bell import Bell
+from nodeheal.agent.eventfd_event import EventfdEvent
 
 BLOCK_BYTES = 256 * 1024
 ANSWER_BYTES = 2000
@@ -78,7 +78,7 @@ class _Sending(threading.Thread):
         self._sent_bytes = 0
         self._size_bytes = file.stat().st_size
         self.error: Exception | None = None
-        self.has_ended = Bell()
+        self.has_ended = EventfdEvent()
 
     @property
     def host(self) -> str:

@@ -5,12 +5,12 @@ import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nodeheal.agent.bell import Bell
 from nodeheal.agent.checks.check import Place
-from nodeheal.agent.checks.looks import Looks
+from nodeheal.agent.checks.check_runner import CheckRunner
 from nodeheal.agent.checks.registry import chosen
 from nodeheal.agent.checks.tools import run_tool
 from nodeheal.agent.config import AgentConfig, config_path, load
+from nodeheal.agent.eventfd_event import EventfdEvent
 
 if TYPE_CHECKING:
     import argparse
@@ -28,27 +28,27 @@ def carry_out(arguments: "argparse.Namespace") -> int:
 def watch_as_configured(file: str | None) -> int:
     """Watch until told to stop, as this file says, or the one that is read where none is named."""
     config = load(config_path(file))
-    stop = Bell()
+    stop = EventfdEvent()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     return _watch(config, _looks(config), stop)
 
 
-def _looks(config: AgentConfig) -> Looks:
+def _looks(config: AgentConfig) -> CheckRunner:
     """Of all checks that are configured. Raises ConfigError."""
     checks, place = chosen(config), Place(config, run_tool)
     for check in checks:
         check.load(place)
-    return Looks(checks, place)
+    return CheckRunner(checks, place)
 
 
-def _watch(config: AgentConfig, looks: Looks, stop: Bell) -> int:
+def _watch(config: AgentConfig, looks: CheckRunner, stop: EventfdEvent) -> int:
     from nodeheal.agent.clock import Clock
     from nodeheal.agent.compose import event_bus, open_spool, signer_of
     from nodeheal.agent.connect import beside, fallback
     from nodeheal.agent.loop import STOP_PATIENCE_SECONDS, Agent
     from nodeheal.agent.sender import Sender
-    from nodeheal.agent.sole import claim
+    from nodeheal.agent.single_instance import claim
     from nodeheal.domain.faults.catalog import verdicts
 
     claim(Path(config.state_dir))

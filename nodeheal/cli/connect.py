@@ -19,7 +19,7 @@ from nodeheal.adapters.aws.console import execution_arn, workflow_arn
 from nodeheal.adapters.aws.drills import SsmDrills
 from nodeheal.adapters.aws.failures import explain
 from nodeheal.adapters.aws.marks import AwsMarks
-from nodeheal.adapters.aws.messenger import Destinations
+from nodeheal.adapters.aws.notifier import Destinations
 from nodeheal.adapters.aws.owners import SnsOwners, SnsSignedConfirmations
 from nodeheal.adapters.aws.owners import topic_arn as owners_topic
 from nodeheal.adapters.aws.policy_documents import PolicyDocuments, deployed_place
@@ -88,7 +88,7 @@ def _logs(region: str) -> Any:
 
 def known_pool(pool: str, world: Ports) -> str:
     """The pool, if some node of it has reported or was enrolled. Raises ValueError, which names the known ones."""
-    known = world.watchlist.pools()
+    known = world.fleet_index.pools()
     if pool in known:
         return pool
     if not known:

@@ -1,4 +1,4 @@
-"""What a change of the policy document would change: which faults are treated differently, and which knobs differ."""
+"""What a change of the policy document would change: which faults are treated differently, and which settings differ."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from typing import Any
 
 from nodeheal.cli.imagined import decided, event_of
 from nodeheal.contract.health_event import HealthEvent
-from nodeheal.contract.vocabulary import Action, Family, NextRung
+from nodeheal.contract.vocabulary import Action, Family, NextStepCondition
 from nodeheal.domain.faults.catalog import catalog, find
 from nodeheal.domain.faults.diagnosis import diagnose
 from nodeheal.domain.policy.policy import RecoveryPolicy
@@ -46,8 +46,8 @@ def treatment(event: HealthEvent, policy: RecoveryPolicy) -> Treatment:
     modes = [policy.pool(event.pool).mode_of(action).value for action in ladder if not VERBS[action].touches_nothing]
     return Treatment(
         first_step=decided(event, policy).step.value,
-        ladder=tuple(rung.value for rung in ladder),
-        next_rung=fault.next_rung.value if fault else NextRung.unproven.value,
+        ladder=tuple(action.value for action in ladder),
+        next_rung=fault.next_rung.value if fault else NextStepCondition.unproven.value,
         mode="/".join(dict.fromkeys(modes)),
     )
 
@@ -70,7 +70,7 @@ def changes(before: RecoveryPolicy, after: RecoveryPolicy) -> Iterator[Change]:
                 yield Change(key, row.name if row else "not in the catalog", pool, old, new)
 
 
-def knobs(before: RecoveryPolicy, after: RecoveryPolicy) -> Iterator[tuple[str, Any, Any]]:
+def changed_settings(before: RecoveryPolicy, after: RecoveryPolicy) -> Iterator[tuple[str, Any, Any]]:
     """(where, before, after) of every knob that differs, defaults filled in."""
     yield from _differences(before.model_dump(mode="json"), after.model_dump(mode="json"), "")
 

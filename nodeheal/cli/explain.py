@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from nodeheal.cli.imagined import decided, event_of, history_of
 from nodeheal.cli.say import DEFAULT_POLICY, complaints, read_policy, refuse, say, say_json
-from nodeheal.contract.vocabulary import Action, Family, NextRung
+from nodeheal.contract.vocabulary import Action, Family, NextStepCondition
 from nodeheal.domain.faults.assessment import assess_faults
 from nodeheal.domain.faults.catalog import catalog, find
 from nodeheal.domain.faults.diagnosis import diagnose
@@ -17,10 +17,10 @@ from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.verbs import ESCALATION_STEPS
 
 _NEXT = {
-    NextRung.unproven: "when the one before did not help",
-    NextRung.repeated: "when the same accelerator shows it again and again",
-    NextRung.other_job: "when the same accelerator shows it under another job",
-    NextRung.job_end: "when the job has ended",
+    NextStepCondition.unproven: "when the one before did not help",
+    NextStepCondition.repeated: "when the same accelerator shows it again and again",
+    NextStepCondition.other_job: "when the same accelerator shows it under another job",
+    NextStepCondition.job_end: "when the job has ended",
 }
 _TRIED = {action.value.lower(): action for action in ESCALATION_STEPS}
 
@@ -82,7 +82,7 @@ def _answer(
         "scope": fault.scope.value,
         "verdict": event.verdict.value,
         "action": fault.ladder[0].value,
-        "ladder": [rung.value for rung in fault.ladder],
+        "ladder": [action.value for action in fault.ladder],
         "next_rung": fault.next_rung.value,
         "why": fault.why,
         "keep": list(row.keep) if row else [],
@@ -110,7 +110,7 @@ def _perhaps(answer: dict[str, Any]) -> str:
 
 def _told(answer: dict[str, Any]) -> list[tuple[str, str]]:
     ladder = ", then ".join(answer["ladder"])
-    when = f" ({_NEXT[NextRung(answer['next_rung'])]})" if len(answer["ladder"]) > 1 else ""
+    when = f" ({_NEXT[NextStepCondition(answer['next_rung'])]})" if len(answer["ladder"]) > 1 else ""
     lines = [
         ("", answer["fault"]),
         ("meaning", answer["meaning"] or f"nobody has described this fault{_perhaps(answer)}"),

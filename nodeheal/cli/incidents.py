@@ -28,7 +28,7 @@ app = typer.Typer(no_args_is_help=True, help="Incidents: what happened, why, and
 PoolOption = Annotated[str | None, typer.Option(help="one pool; without it, every pool that ever had a node")]
 Since = Annotated[str, typer.Option(help="opened within: 90s, 30m, 2h or 7d")]
 _reviews: TypeAdapter[Review] = TypeAdapter(Review)
-_tallies: TypeAdapter[IncidentStats] = TypeAdapter(IncidentStats)
+_stats: TypeAdapter[IncidentStats] = TypeAdapter(IncidentStats)
 _parts_on_record: TypeAdapter[PartRecord] = TypeAdapter(PartRecord)
 
 
@@ -93,12 +93,12 @@ def export(
     with clearly():
         world = connect.ports(table)
         reviews = [review_incident(found.incident_id, world) for found in _found(world, pool, since, None)]
-    tally = summarize(reviews)
+    stats = summarize(reviews)
     if form is Format.json:
         told = [_reviews.dump_python(review, mode="json") for review in reviews]
-        say_json({"since": since, "pool": pool, "tally": _tallies.dump_python(tally, mode="json"), "incidents": told})
+        say_json({"since": since, "pool": pool, "tally": _stats.dump_python(stats, mode="json"), "incidents": told})
         return
-    for line in as_markdown(reviews, tally, f"{f'Pool {pool}' if pool else 'All pools'}, last {since}"):
+    for line in as_markdown(reviews, stats, f"{f'Pool {pool}' if pool else 'All pools'}, last {since}"):
         say(line)
 
 
@@ -122,7 +122,7 @@ def rma(
 
 
 def _found(world: Ports, pool: str | None, since: str, states: list[IncidentState] | None) -> list[Incident]:
-    pools = [connect.known_pool(pool, world)] if pool is not None else list(world.watchlist.pools())
+    pools = [connect.known_pool(pool, world)] if pool is not None else list(world.fleet_index.pools())
     begin = world.clock() - timedelta(seconds=connect.seconds_of(since))
     return list_incidents(world, pools, states or list(IncidentState), begin)
 

@@ -94,7 +94,7 @@ def list_all(
     """Jobs, those that live first."""
     with clearly():
         world = connect.ports(table)
-        pools = [connect.known_pool(pool, world)] if pool is not None else list(world.watchlist.pools())
+        pools = [connect.known_pool(pool, world)] if pool is not None else list(world.fleet_index.pools())
         found = [job for job in list_jobs(pools, world) if not (live and job.is_over)]
     if as_json:
         say_json([row_of(job) for job in found])

@@ -7,7 +7,19 @@ from errno import EDQUOT, EFBIG, EIO, ENOSPC
 import typer
 
 from nodeheal import __version__
-from nodeheal.cli import approvals, brakes, checkpoints, drill, emails, incidents, jobs, nodes, owners, parse, policy
+from nodeheal.cli import (
+    approvals,
+    checkpoints,
+    drill,
+    emails,
+    guardrails,
+    incidents,
+    jobs,
+    nodes,
+    owners,
+    parse,
+    policy,
+)
 from nodeheal.cli.classify import classify
 from nodeheal.cli.doctor import doctor
 from nodeheal.cli.explain import explain
@@ -34,9 +46,9 @@ app.command()(doctor)
 app.command()(approvals.approve)
 app.command()(approvals.refuse)
 app.command()(drill.inject)
-app.command()(brakes.pause)
-app.command()(brakes.unpause)
-app.add_typer(brakes.breaker, name="breaker")
+app.command()(guardrails.pause)
+app.command()(guardrails.unpause)
+app.add_typer(guardrails.breaker, name="breaker")
 app.add_typer(parse.app, name="parse")
 app.add_typer(policy.app, name="policy")
 app.add_typer(nodes.app, name="nodes")

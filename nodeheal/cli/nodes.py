@@ -45,9 +45,9 @@ def list_nodes(
     with clearly():
         world = connect.ports(table)
         nodes = world.nodes.in_pool(pool) or world.nodes.in_pool(connect.known_pool(pool, world))
-        beats = world.heartbeats.newest()
+        heartbeats = world.heartbeats.newest()
         paused, now = world.pools.get(pool).why_paused(world.clock()), world.clock()
-    heard = [apply_heartbeat(node, beats.get(node.instance_id), now) for node in nodes]
+    heard = [apply_heartbeat(node, heartbeats.get(node.instance_id), now) for node in nodes]
     rows = [_row(node, now) for node in heard if not state or node.state in state]
     if as_json:
         say_json(rows)

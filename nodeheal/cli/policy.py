@@ -11,7 +11,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from nodeheal.adapters.aws.policy_documents import Deployed
 from nodeheal.cli.connect import policy_documents
-from nodeheal.cli.differ import Change, Treatment, changes, knobs
+from nodeheal.cli.differ import Change, Treatment, changed_settings, changes
 from nodeheal.cli.say import read_policy, read_text, refuse, say, say_json
 from nodeheal.domain.errors import NodehealError
 from nodeheal.domain.humanize import counted
@@ -56,9 +56,9 @@ def diff(
     new: Annotated[Path, typer.Argument(help="the one that would replace it")],
     as_json: AsJson = False,
 ) -> None:
-    """Which faults would be treated differently, and which knobs differ."""
+    """Which faults would be treated differently, and which settings differ."""
     before, after = read_policy(old), read_policy(new)
-    turned, treated = list(knobs(before, after)), list(changes(before, after))
+    turned, treated = list(changed_settings(before, after)), list(changes(before, after))
     if as_json:
         answer = {
             "versions": [before.version, after.version],
@@ -77,10 +77,10 @@ def diff(
         say_json(answer)
         return
     say(f"{old} is version {before.version}, {new} is version {after.version}")
-    say("", f"{counted(len(turned), 'knob differs', 'knobs differ')}" + (":" if turned else ""))
+    say("", f"{counted(len(turned), 'setting differs', 'settings differ')}" + (":" if turned else ""))
     for where, a, b in turned:
         say(f"  {where}: {json.dumps(a)} -> {json.dumps(b)}")
-    say("", "Limits, budgets and windows are compared as knobs only: `nodeheal replay` shows what they change.")
+    say("", "Limits, budgets and windows are compared as settings only: `nodeheal replay` shows what they change.")
     say("", f"{counted(len(treated), 'fault')} would be treated differently" + (":" if treated else ""))
     for line in _grouped(treated):
         say(line)

@@ -19,26 +19,26 @@ def plain(text: str) -> str:
     return _MEANS_SOMETHING.sub(r"\\\1", " ".join(visible.split())).replace("www.", "www\\.")
 
 
-def as_markdown(reviews: Sequence[Review], tally: IncidentStats, title: str) -> list[str]:
+def as_markdown(reviews: Sequence[Review], stats: IncidentStats, title: str) -> list[str]:
     """The page, line by line."""
-    took = tally.time_to_recover
+    took = stats.time_to_recover
     numbers = [
-        ("incidents", str(tally.incidents)),
-        ("drills, counted in nothing else", str(tally.drills)),
+        ("incidents", str(stats.incidents)),
+        ("drills, counted in nothing else", str(stats.drills)),
         ("recovered by nodeheal alone", str(took.incidents if took else 0)),
         ("time to recover: mean", f"{took.mean:.1f} s" if took else "-"),
         ("time to recover: median", f"{took.median:.1f} s" if took else "-"),
         ("time to recover: 90 % within", f"{took.p90:.1f} s" if took else "-"),
-        ("accelerator-hours lost", f"{tally.lost_accelerator_hours:.2f}"),
+        ("accelerator-hours lost", f"{stats.lost_accelerator_hours:.2f}"),
     ]
     return [
         f"# Incidents: {plain(title)}",
         "",
         *_table(("what", "how much"), numbers),
-        *_counts("Causes", tally.by_cause),
-        *_counts("Endings", tally.by_ending),
-        *_counts("Accelerators that came again, by serial", tally.accelerators_again),
-        *_counts("Nodes that came again", tally.nodes_again),
+        *_counts("Causes", stats.by_cause),
+        *_counts("Endings", stats.by_ending),
+        *_counts("Accelerators that came again, by serial", stats.accelerators_again),
+        *_counts("Nodes that came again", stats.nodes_again),
         "",
         "## Every incident",
         "",

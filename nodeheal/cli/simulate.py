@@ -44,7 +44,7 @@ class Breaker(StrEnum):
 NODES_AT_MOST, DAYS_AT_MOST, FAULTS_AT_MOST = 1_000_000, 36_500, 1_000
 # What the two that bring a setting of their own go by. Another option beside them would be heard by nobody.
 _OF_MASS_FAILURE = ("nodes", "seed", "mass_failure", "breaker", "latency", "trace", "until", "as_json")
-_OF_SCHEDULE = ("schedule", "blow", "latency", "trace", "until", "as_json")
+_OF_SCHEDULE = ("schedule", "injected_failure", "latency", "trace", "until", "as_json")
 
 Nodes = Annotated[int, typer.Option(min=1, max=NODES_AT_MOST, help="of the whole fleet")]
 Days = Annotated[float, typer.Option(min=0.01, max=DAYS_AT_MOST, help="of virtual time")]
@@ -59,7 +59,7 @@ Only = Annotated[str, typer.Option(help="this pool, and no other: for a replay")
 TraceFile = Annotated[Path | None, typer.Option(help="write what happened, line by line; needs one pool")]
 Until = Annotated[float | None, typer.Option(min=0, help="break a replay off after so many seconds of virtual time")]
 Number = Annotated[int | None, typer.Option(min=0, help="one random schedule, by its number, and nothing else")]
-Blows = Annotated[
+InjectedFailures = Annotated[
     list[str] | None, typer.Option(help="CALL:HOW, as 4211:dies-after: what is to happen at one call of a schedule")
 ]
 Mass = Annotated[int, typer.Option(min=0, help="so many nodes fail within a second: breaker raised, and as it ships")]
@@ -82,7 +82,7 @@ def simulate(
     trace: TraceFile = None,
     until: Until = None,
     schedule: Number = None,
-    blow: Blows = None,
+    injected_failure: InjectedFailures = None,
     mass_failure: Mass = 0,
     breaker: OneBreaker = None,
     latency: Latencies = LatencyName.none,
@@ -103,29 +103,31 @@ def simulate(
         refuse("--breaker goes with --mass-failure")
     if schedule is not None:
         _must_be_heard(context, "--schedule", _OF_SCHEDULE)
-    elif blow:
-        refuse("--blow goes with --schedule: the number of a call is of one run")
+    elif injected_failure:
+        refuse("--inject-failure goes with --schedule: the number of a call is of one run")
     settings = (
-        [replace(_schedule(schedule, blow or []), latency=LATENCIES[latency])]
+        [replace(_schedule(schedule, injected_failure or []), latency=LATENCIES[latency])]
         if schedule is not None
         else _pools(given, pool_nodes, policy, harsh, only)
     )
     if trace is not None or until is not None or schedule is not None:
         if len(settings) > 1:
             refuse("--trace and --until are of one pool: name it with --only")
-        from nodeheal.simulation.blows import NoSuchCall
+        from nodeheal.simulation.injected_failures import NoSuchCall
 
         try:
             report = _traced(settings[0], trace, until)
         except NoSuchCall as missed:
-            refuse(f"--blow {missed}")
+            refuse(f"--inject-failure {missed}")
     else:
         report = _run(settings, processes)
     again = f"nodeheal simulate --nodes {nodes} --days {days} --seed {seed} --pool-nodes {pool_nodes}"
     again += f" --faults-per-node-day {faults_per_node_day}"
     again += (f" --policy {shlex.quote(str(policy))}" if policy else "") + (" --harsh" if harsh else "")
     if schedule is not None:
-        again = f"nodeheal simulate --schedule {schedule}" + "".join(f" --blow {one}" for one in blow or [])
+        again = f"nodeheal simulate --schedule {schedule}" + "".join(
+            f" --inject-failure {one}" for one in injected_failure or []
+        )
     again += _as_option(latency)
     tell(report, again, as_json, latency)
     if report.violations:
@@ -185,19 +187,19 @@ def _tell_of_other_pools(policy: "RecoveryPolicy | None", simulated: list[str]) 
         say(f"{told}{simulated[-1]}, and go by default_pool; put the rules that you mean there", aside=True)
 
 
-def _schedule(number: int, blows: list[str]) -> "Setting":
-    from nodeheal.simulation.blows import parse_blow
+def _schedule(number: int, injected_failures: list[str]) -> "Setting":
+    from nodeheal.simulation.injected_failures import parse_injected_failure
     from nodeheal.simulation.schedules import schedule
 
     try:
-        aimed = tuple(map(parse_blow, blows))
+        aimed = tuple(map(parse_injected_failure, injected_failures))
     except ValueError as wrong:
-        refuse(f"--blow {wrong}")
+        refuse(f"--inject-failure {wrong}")
     calls = [one.call for one in aimed]
     twice = next((call for call in calls if calls.count(call) > 1), None)
     if twice is not None:
-        refuse(f"--blow {twice}: one thing at a call, and no more")
-    return replace(schedule(number), blows=aimed)
+        refuse(f"--inject-failure {twice}: one thing at a call, and no more")
+    return replace(schedule(number), injected_failures=aimed)
 
 
 def _fail_together(

@@ -18,7 +18,7 @@ Address = Annotated[str, Field(pattern=PEER_PATTERN)]
 NO_PEER = "none"
 
 
-class FabricOrder(Frozen):
+class FabricTestRequest(Frozen):
     """What one of the two nodes is asked, as the parameters of the SSM document.
 
     The one that serves is asked first; the other tries again until it is there, or its seconds are over.

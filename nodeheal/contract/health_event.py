@@ -127,7 +127,7 @@ class HealthEvent(NodeFact):
 
     @property
     def is_heartbeat(self) -> bool:
-        """Whether it is a regular sign of life. That there is none is a finding, of the same family."""
+        """Whether it is a regular heartbeat. That there is none is a finding, of the same family."""
         return self.family is Family.heartbeat and self.code not in SILENCES
 
 

@@ -31,7 +31,7 @@ JOB_STOP_REQUESTED = "Job Stop Requested"  # an operator wants a job stopped; it
 OUTSIDE_SOURCES = ("aws.", "nodeheal.")
 SWEEP_SOURCE = "nodeheal.sweep"
 JOB_SOURCE = "nodeheal.jobs"  # what a job's own workflow has found: how its ranks ended, who failed its preflight
-# Findings of the family heartbeat: each says that a sign of life is missing.
+# Findings of the family heartbeat: each says that a heartbeat is missing.
 SILENT = "silent"
 AGENT_DISCONNECTED = "agent_disconnected"
 SILENCES = (SILENT, AGENT_DISCONNECTED)
@@ -94,7 +94,7 @@ LAUNCH_TAG = "nodeheal:launched-for"
 STARTED_BY_PREFIX = "nodeheal"
 # The same for an unmanaged task that was stopped for a recovery and started again. It is no rank of ours, so its mark
 # begins otherwise.
-GUEST_PREFIX = "nodeheal-guest"
+UNMANAGED_TASK_PREFIX = "nodeheal-guest"
 STARTED_BY_CHARACTERS = 36
 _JOB_DIGITS = 16  # of the job's digest: leaves ten characters for the number of the run
 
@@ -199,15 +199,17 @@ RUN_PREFIX = "run#"
 CHECK_PREFIX = "check#"
 
 
-# The table of signs of life, apart from the other: a node may write there, one item. ---------------------------------
+# The table of heartbeats, apart from the other: a node may write there, one item. ---------------------------------
 HEARTBEATS_TABLE = "nodeheal-heartbeats"
-BEAT_KEY = "who"  # ${aws:userid} of the node: ROLE-ID:MACHINE-ID, which IAM holds it to
-BEAT_AT = "at"  # seconds since the epoch, as are all times here
-BEAT_EVERY = "every"  # seconds
-BEAT_BOOT = "boot"
-BEAT_WANTED = "wanted"  # the interval that the control plane asks for; the node reads it in the answer to its write
+HEARTBEAT_KEY = "who"  # ${aws:userid} of the node: ROLE-ID:MACHINE-ID, which IAM holds it to
+HEARTBEAT_AT = "at"  # seconds since the epoch, as are all times here
+HEARTBEAT_EVERY = "every"  # seconds
+HEARTBEAT_BOOT = "boot"
+HEARTBEAT_WANTED = (
+    "wanted"  # the interval that the control plane asks for; the node reads it in the answer to its write
+)
 # Each public key of the node is an attribute: this and the key's id. Its value: the key in Base64, when it was made.
-BEAT_KEY_PREFIX = "key_"
+HEARTBEAT_KEY_PREFIX = "key_"
 
 
 def node_pk(node_id: str) -> str:
@@ -315,4 +317,4 @@ def is_rank(mark: str) -> bool:
 
 def successor_of(task_id: str) -> str:
     """The mark on the task that takes the place of an unmanaged one."""
-    return f"{GUEST_PREFIX}/{task_id.rsplit('/', 1)[-1]}"[:STARTED_BY_CHARACTERS]
+    return f"{UNMANAGED_TASK_PREFIX}/{task_id.rsplit('/', 1)[-1]}"[:STARTED_BY_CHARACTERS]

@@ -45,7 +45,7 @@ class Decision(Frozen):
     step: Step
     reason: Reason = Field(min_length=1)
     node_id: NodeId = Field(description="the node that the step is about: the broken one, or its spare")
-    action: Action | None = Field(default=None, description="the rung of the ladder that this step climbs")
+    action: Action | None = Field(default=None, description="the escalation step of the ladder that this step climbs")
     job_id: str | None = None
     deadline_seconds: int = Field(default=60, gt=0, le=MOST, description="how long the workflow waits for the step")
     reserve: tuple[Reservation, ...] = Field(default=(), description="what a destructive step must reserve first: all")

@@ -125,8 +125,8 @@ class Scope(_Word):
     fabric = "fabric"
 
 
-class NextRung(_Word):
-    """What makes the second rung of a fault's ladder come; those after it come when the one before did not help."""
+class NextStepCondition(_Word):
+    """What makes the second escalation step of a fault's ladder come; those after it come when the one before did not help."""
 
     unproven = "unproven"  # the first did not help
     repeated = "repeated"  # the same fault came again on the same accelerator, as often as policy says
@@ -263,14 +263,14 @@ class Escalation(_Word):
 
     # What an incident ends with
     UNKNOWN_FAULT = "UNKNOWN_FAULT"  # the catalog does not know the fault
-    ASKS_FOR_A_HUMAN = "ASKS_FOR_A_HUMAN"  # catalog, policy or doubt want a human for it
-    RULES_CHANGED = "RULES_CHANGED"  # catalog or policy changed while the node was isolated
-    JOB_OUTLASTS_THE_WAIT = "JOB_OUTLASTS_THE_WAIT"  # what was to be done after the job is still to be done
-    NEVER_SETTLED = "NEVER_SETTLED"  # a node that came up says nothing any more
-    OTHER_OWNER = "OTHER_OWNER"  # somebody else repairs the node by himself
+    MANUAL_REVIEW_REQUIRED = "MANUAL_REVIEW_REQUIRED"  # catalog, policy or doubt want a human for it
+    POLICY_CHANGED = "POLICY_CHANGED"  # catalog or policy changed while the node was isolated
+    JOB_END_TIMEOUT = "JOB_END_TIMEOUT"  # what was to be done after the job is still to be done
+    STARTUP_UNCONFIRMED = "STARTUP_UNCONFIRMED"  # a node that came up says nothing any more
+    EXTERNAL_REMEDIATOR = "EXTERNAL_REMEDIATOR"  # somebody else repairs the node by himself
     NOT_ISOLATED = "NOT_ISOLATED"  # the node could not be taken out of service
     BUDGET_FULL = "BUDGET_FULL"  # no slot became free in time
-    HELD_IN_THE_MIDDLE = "HELD_IN_THE_MIDDLE"  # a pause, a mode or maintenance stopped a recovery under way
+    RECOVERY_BLOCKED = "RECOVERY_BLOCKED"  # a pause, a mode or maintenance stopped a recovery under way
     APPROVAL_REFUSED = "APPROVAL_REFUSED"
     APPROVAL_IGNORED = "APPROVAL_IGNORED"  # nobody answered in time
     BREAKER_OVERDUE = "BREAKER_OVERDUE"  # nobody reset the breaker in time
@@ -281,13 +281,13 @@ class Escalation(_Word):
     ATTEMPTS_SPENT = "ATTEMPTS_SPENT"  # the ledger allows no further attempt
     LADDER_ENDED = "LADDER_ENDED"  # all was tried, and the fault is still there
     LEMON = "LEMON"  # recovered too often
-    ISOLATED_AS_ASKED = "ISOLATED_AS_ASKED"  # an isolation is all that was asked for
+    ISOLATED_ON_REQUEST = "ISOLATED_ON_REQUEST"  # an isolation is all that was asked for
     NO_CAPACITY = "NO_CAPACITY"  # no other node could be had
     FAILED_AFTER_RETURN = "FAILED_AFTER_RETURN"  # the fault came again when it was back already
     NOT_BACK_IN_SERVICE = "NOT_BACK_IN_SERVICE"  # healed, and it takes no work
-    BROKEN_NODE_LEFT = "BROKEN_NODE_LEFT"  # a spare has its job; the broken node waits for repair
+    REPAIR_PENDING = "REPAIR_PENDING"  # a spare has its job; the broken node waits for repair
     JOB_NOT_RESTARTED = "JOB_NOT_RESTARTED"
-    TOO_MANY_DECISIONS = "TOO_MANY_DECISIONS"  # the recovery went round in circles
+    DECISION_LIMIT = "DECISION_LIMIT"  # the recovery went round in circles
     # What people are told before an end, or outside of incidents
     APPROVAL_WANTED = "APPROVAL_WANTED"
     BREAKER_OPEN = "BREAKER_OPEN"

@@ -60,8 +60,8 @@ def _start(operation: Operation, world: World) -> Operation:
     if recorded_answer(question, history) is None:
         addresses = {answer: world.links.link(question, answer, deadline) for answer in Answer}
         consequences = describe_answer(request.decision, history.incident, ports)
-        told = compose_question(history, request, addresses, deadline, ports.reading, consequences)
-        ports.messenger.announce(APPROVAL_REQUESTED, told)
+        told = compose_question(history, request, addresses, deadline, ports.console_links, consequences)
+        ports.notifier.announce(APPROVAL_REQUESTED, told)
     return start_waiting(operation, ports)
 
 

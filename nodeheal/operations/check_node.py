@@ -78,9 +78,9 @@ def _start(operation: Operation, world: World) -> Operation | JobResult:
 def _observe(operation: Operation, facts: Facts) -> JobResult | None:
     if not operation.answer_json:
         return unanswered(operation, facts)
-    good_run = facts.node.diagnostic_baseline if facts.node is not None else {}
+    baseline = facts.node.diagnostic_baseline if facts.node is not None else {}
     answer = DiagnosisAnswer.model_validate_json(operation.answer_json)
-    return part_result(operation, facts.now, *judge(answer, good_run, _record(operation).tolerated_percent))
+    return part_result(operation, facts.now, *judge(answer, baseline, _record(operation).tolerated_percent))
 
 
 def _settle(operation: Operation, result: JobResult, ports: Ports) -> None:

@@ -119,18 +119,18 @@ def _observe(operation: Operation, facts: Facts) -> StepResult | None:
 
 def _judged(operation: Operation, facts: Facts) -> StepResult:
     answer = DiagnosisAnswer.model_validate_json(operation.answer_json)
-    good_run = facts.node.diagnostic_baseline if facts.node is not None else {}
-    outcome, reason = judge(answer, good_run, _Record.model_validate_json(operation.data_json).tolerated_percent)
+    baseline = facts.node.diagnostic_baseline if facts.node is not None else {}
+    outcome, reason = judge(answer, baseline, _Record.model_validate_json(operation.data_json).tolerated_percent)
     return step_result(operation, facts.now, outcome, reason, boot_id=operation.boot_id, facts=found(answer))
 
 
-def judge(answer: DiagnosisAnswer, good_run: Mapping[str, float], tolerated_percent: float) -> tuple[Outcome, str]:
+def judge(answer: DiagnosisAnswer, baseline: Mapping[str, float], tolerated_percent: float) -> tuple[Outcome, str]:
     """What an answer is worth: its own verdict, and how it compares with the node's last good run.
 
     Only OK is a proof. DEGRADED (settings, not hardware) is for a human, not a swap.
     """
     outcome, reason = _judge_verdict(answer.verdict, ", ".join(answer.failed_tests)[:800])
-    worse = regressions(answer.measured, good_run, tolerated_percent) if outcome is Outcome.DONE else ()
+    worse = regressions(answer.measured, baseline, tolerated_percent) if outcome is Outcome.DONE else ()
     if worse:
         return Outcome.UNKNOWN, f"diagnostics passed, but {'; '.join(worse)[:800]}"
     return outcome, reason

@@ -6,7 +6,7 @@ from nodeheal.contract.results import Isolated, Refused, StepResult
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import NodeState, Outcome, Provider, Refusal, VerbName
 from nodeheal.domain.errors import NotEnrolled, NotFound
-from nodeheal.domain.fleet.machine import SWITCH_OFF, Owner
+from nodeheal.domain.fleet.machine import SWITCH_OFF, Remediator
 from nodeheal.domain.fleet.node import Node, moved
 from nodeheal.domain.humanize import counted
 from nodeheal.domain.operation import Operation
@@ -116,11 +116,11 @@ def _other_owner(node: Node, ports: Ports, policy: RecoveryPolicy) -> str:
     if node.provider is Provider.hybrid:
         return ""
     machine = ports.machines.describe(node.instance_id)
-    if machine is None or machine.other_owner in (None, *policy.pool(node.pool).replacement.accept_owners):
+    if machine is None or machine.external_remediator in (None, *policy.pool(node.pool).replacement.accept_owners):
         return ""  # of one that is gone, the scheduler has the last word
-    owner = Owner(str(machine.other_owner))
+    owner = Remediator(str(machine.external_remediator))
     accept = f"or name {owner} in replacement.accept_owners of pool {node.pool}"
-    return f"{owner} repairs {node.node_id} as well ({machine.owner_detail}): {SWITCH_OFF[owner]}; {accept}"
+    return f"{owner} repairs {node.node_id} as well ({machine.remediator_detail}): {SWITCH_OFF[owner]}; {accept}"
 
 
 def _other_job(node: Node, request: StepRequest, ports: Ports) -> str:

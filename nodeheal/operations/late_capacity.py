@@ -47,14 +47,14 @@ def track_late_capacity(replacement: Operation, group: str, since: datetime | No
     start_waiting(owed, ports)
 
 
-def forget_late(node_id: str, ports: Ports) -> None:
+def forget_late_capacity(node_id: str, ports: Ports) -> None:
     """The broken node has its successor."""
     for operation in ports.operations.open_of(node_owner(node_id)):
         if operation.verb is VerbName.LATE_CAPACITY:
             update(operation, ports, Operation.delivered)
 
 
-def owed_by(group: str, ports: Ports) -> list[Operation]:
+def late_capacity_of(group: str, ports: Ports) -> list[Operation]:
     """The broken nodes for which the group still owes a machine, the longest one first."""
     return list(ports.operations.queued(names.late_line(group)))
 
@@ -81,7 +81,7 @@ def report_late(operation: Operation, new: Node, group: str, ports: Ports) -> bo
     text = f"{new.node_id} has come up in group {group}, too late to take the place of {broken.node_id} by itself"
     entry = TimelineEntry(ports.clock(), "progress", f"late-{new.node_id}", text, new.node_id)
     ports.incidents.append(operation.incident_id, entry)
-    ports.messenger.announce(names.INCIDENT_ESCALATED, _compose(history, new, text, ports))
+    ports.notifier.announce(names.INCIDENT_ESCALATED, _compose(history, new, text, ports))
     update(operation, ports, Operation.delivered)
     return True
 

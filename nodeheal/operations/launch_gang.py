@@ -6,7 +6,7 @@ from datetime import datetime
 
 from nodeheal.contract.results import Refused, StepResult
 from nodeheal.contract.steps import StepRequest
-from nodeheal.contract.vocabulary import JobState, NextRung, Outcome, Refusal, VerbName
+from nodeheal.contract.vocabulary import JobState, NextStepCondition, Outcome, Refusal, VerbName
 from nodeheal.domain.errors import NotFound, PlacementRefused
 from nodeheal.domain.faults.assessment import assess_faults
 from nodeheal.domain.fleet.node import ABSENT, OUT_OF_SERVICE, Node
@@ -21,8 +21,8 @@ from nodeheal.operations.gang import GangFacts, has_started, note, owner_of, rea
 from nodeheal.operations.handler import Handler, World, step_result
 from nodeheal.operations.record import plan_step, start_waiting
 from nodeheal.ports import Ports
-from nodeheal.services.jobs.job_nodes import claim_stand_ins, free_nodes, job_of_others, release_claims
-from nodeheal.services.jobs.job_stand_in import let_go_of_stand_ins
+from nodeheal.services.jobs.job_nodes import claim_replacement_nodes, free_nodes, job_of_others, release_claims
+from nodeheal.services.jobs.job_replacement_node import release_replacement_nodes
 from nodeheal.services.jobs.runs import current_run, is_newer_than_fault, left_of
 from nodeheal.services.jobs.start_gang import abandon, record_run, start_ranks
 from nodeheal.services.recovery.reserve_attempt import why_no_attempt
@@ -129,11 +129,11 @@ def _left_to(request: StepRequest, unfit: Sequence[Node], ports: Ports) -> Refus
     heads = [ports.incidents.incident(name) for name in incidents if name is not None]
     if len(heads) < len(unfit) or any(not head.is_under_way or head.job_id is None for head in heads):
         return None
-    heir, job = heads[-1].incident_id, request.decision.job_id
+    next_incident, job = heads[-1].incident_id, request.decision.job_id
     told = f"{job} is left to this incident by {request.incident_id}: it is down until this one brings it back"
     left = TimelineEntry(ports.clock(), "progress", f"{JOB_LEFT}{request.incident_id}", told)
-    ports.incidents.append(heir, left)
-    return Refused(code=Refusal.LEFT_TO_INCIDENT, incident_id=heir)
+    ports.incidents.append(next_incident, left)
+    return Refused(code=Refusal.LEFT_TO_INCIDENT, incident_id=next_incident)
 
 
 def _why_unfit(node: Node, request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> str:
@@ -149,7 +149,7 @@ def _why_unfit(node: Node, request: StepRequest, ports: Ports, policy: RecoveryP
     if node.healthy_since is not None and node.healthy_since >= fault.alike[-1].observed_at:
         return ""  # it has passed its diagnostics since, and is back already
     # What lets a job finish first lets it start again first, too.
-    is_in_the_way = fault.touches_the_node and fault.next_rung is not NextRung.job_end
+    is_in_the_way = fault.touches_the_node and fault.next_rung is not NextStepCondition.job_end
     return f"{node.node_id} has {fault.title}" if is_in_the_way else ""
 
 
@@ -166,8 +166,8 @@ def _without_the_unfit(
 ) -> list[Node]:
     """The same ranks, with free nodes in the places of those that cannot run one now. Too few: as they were."""
     unfit = [node.node_id for node in nodes if _why_unfit(node, request, ports, policy)]
-    let_go_of_stand_ins(ports.incidents.history(request.incident_id), ports, policy)
-    others = claim_stand_ins(job, len(unfit), ports)
+    release_replacement_nodes(ports.incidents.history(request.incident_id), ports, policy)
+    others = claim_replacement_nodes(job, len(unfit), ports)
     if others is None:
         return nodes
     places = dict(zip(unfit, others, strict=True))

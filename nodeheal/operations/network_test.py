@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from nodeheal.contract.fabric import SECONDS, FabricAnswer, FabricOrder, PairVerdict, judge_pair
+from nodeheal.contract.fabric import SECONDS, FabricAnswer, FabricTestRequest, PairVerdict, judge_pair
 from nodeheal.contract.job_steps import JobRequest, JobResult
 from nodeheal.contract.vocabulary import FabricRole, JobStep, Next, Outcome, VerbName, Verdict
 from nodeheal.domain.errors import NotFound
@@ -50,7 +50,7 @@ def plan(question: Operation, pair: Pair, role: FabricRole, nodes: Mapping[str, 
         answer = DiagnosisAnswer(verdict=Verdict.UNKNOWN, output=f"no address of {pair.serves} is known")
         blank = fan_out.plan_part(question, VerbName.NETWORK_TEST, node.node_id, answer, suffix)
         return replace(blank, answer_json=answer.model_dump_json())
-    order = FabricOrder(
+    order = FabricTestRequest(
         role=role,
         peer=peer,
         min_mb_per_second=0 if pair.is_shared else wanted.min_mb_per_second,
@@ -92,7 +92,7 @@ def _start(operation: Operation, world: World) -> Operation | JobResult:
     operation = replace(operation, boot_id=node.boot_id)
     if operation.answer_json:  # there is nothing to ask it
         return start_waiting(operation, ports)
-    order = FabricOrder.model_validate_json(operation.data_json)
+    order = FabricTestRequest.model_validate_json(operation.data_json)
     seconds = max(_LEAST_SECONDS, min(SECONDS, int((operation.deadline_at - ports.clock()).total_seconds())))
     command = Command("test-fabric", order.model_copy(update={"seconds": seconds}).parameters())
     try:

@@ -22,13 +22,13 @@ from nodeheal.contract.results import Refused, Replaced, StepResult
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import NodeState, Outcome, Provider, Refusal, VerbName
 from nodeheal.domain.errors import MachineRefused, NoCapacity, NotAccepted
-from nodeheal.domain.fleet.machine import GiveBack, Launch, Machine, alternatives_of
+from nodeheal.domain.fleet.machine import Launch, Machine, Termination, alternatives_of
 from nodeheal.domain.fleet.node import Node, moved
 from nodeheal.domain.operation import Operation, OperationState, node_owner
 from nodeheal.domain.policy.policy_models import InGroup, Replacement
 from nodeheal.domain.recovery.incident import TimelineEntry
 from nodeheal.operations.handler import Act, Facts, Handler, World, step_result
-from nodeheal.operations.late_capacity import forget_late, track_late_capacity
+from nodeheal.operations.late_capacity import forget_late_capacity, track_late_capacity
 from nodeheal.operations.record import plan_step, update
 from nodeheal.ports import Ports
 from nodeheal.services.jobs.runs import nodes_of_gang
@@ -195,8 +195,8 @@ def _ask_group(
         operation, ports, lambda one: replace(_moved_on(one, phase=Phase.GROUP_ASKED, group=group), line=line)
     )
     if alive is not None:
-        how = GiveBack.MARK_UNHEALTHY if knobs.in_group is InGroup.mark_unhealthy else GiveBack.TERMINATE
-        done = "terminated in" if how is GiveBack.TERMINATE else "marked unhealthy in"
+        how = Termination.MARK_UNHEALTHY if knobs.in_group is InGroup.mark_unhealthy else Termination.TERMINATE
+        done = "terminated in" if how is Termination.TERMINATE else "marked unhealthy in"
         told = f"{operation.node_id} {done} group {group}, which makes another"
         given = _give_back(asked, alive, how, told, ports)
         if isinstance(given, StepResult):
@@ -208,13 +208,13 @@ def _ask_group(
 def _terminate_first(operation: Operation, alive: Machine, ports: Ports) -> Operation | StepResult:
     asked = update(operation, ports, lambda one: _moved_on(one, phase=Phase.TERMINATING))
     told = f"{operation.node_id} terminated, to make room for its successor"
-    return _give_back(asked, alive, GiveBack.TERMINATE, told, ports)
+    return _give_back(asked, alive, Termination.TERMINATE, told, ports)
 
 
-def _give_back(asked: Operation, machine: Machine, how: GiveBack, told: str, ports: Ports) -> Operation | StepResult:
+def _give_back(asked: Operation, machine: Machine, how: Termination, told: str, ports: Ports) -> Operation | StepResult:
     """Give the broken machine back. Where EC2 has provably not taken it, nothing was asked of anybody."""
     try:
-        ports.machines.give_back(machine, how)
+        ports.machines.terminate_instance(machine, how)
     except NotAccepted:
         update(asked, ports, _with_nothing_asked)
         raise
@@ -393,7 +393,7 @@ def _put_away(operation: Operation, record: _Record, broken: Node, ports: Ports)
     what = f"{_kind(record)} {record.new_node_id} stands in for {broken.node_id}, which is quarantined"
     add_timeline_entry(operation.step, ports, "swapped", what)
     if not record.is_spare:
-        forget_late(broken.node_id, ports)
+        forget_late_capacity(broken.node_id, ports)
 
 
 def _kind(record: _Record) -> str:

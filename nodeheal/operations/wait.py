@@ -50,9 +50,9 @@ def _start(operation: Operation, world: World) -> Operation:
     add_timeline_entry(request, ports, "waiting", f"waiting until {deadline:%Y-%m-%d %H:%M:%S} UTC at most")
     warn_job(request, ports)
     history = ports.incidents.history(request.incident_id)
-    told = compose_waiting(history, request.decision, deadline, ports.reading)
+    told = compose_waiting(history, request.decision, deadline, ports.console_links)
     if told is not None:
-        ports.messenger.announce(INCIDENT_WAITING, told)
+        ports.notifier.announce(INCIDENT_WAITING, told)
     # What happened between the decision and the record has ended nothing.
     if _has_come_meanwhile(request.decision, history, ports):
         return start_waiting(replace(operation, answer_json=NEWS), ports)

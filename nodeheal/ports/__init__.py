@@ -15,18 +15,18 @@ from nodeheal.domain.review.console_links import NO_LINKS, ConsoleLinks
 from nodeheal.ports.clock import Clock
 from nodeheal.ports.commands import NodeCommands, SignUpload
 from nodeheal.ports.compute import EnrolmentTags, Machines, Workflows
-from nodeheal.ports.liveness import Heartbeats, Witnesses
-from nodeheal.ports.messaging import HasConfirmed, Messenger
+from nodeheal.ports.liveness import Heartbeats, LivenessProbes
+from nodeheal.ports.messaging import HasConfirmed, Notifier
 from nodeheal.ports.scheduler import Scheduler
 from nodeheal.ports.storage import (
     AttemptLedger,
+    FleetIndex,
     IncidentStore,
     JobNotes,
     JobStore,
     NodeStore,
     OperationStore,
     PoolStore,
-    Watchlist,
 )
 
 
@@ -45,15 +45,15 @@ class Ports:
     commands: NodeCommands
     machines: Machines
     workflows: Workflows
-    messenger: Messenger
-    watchlist: Watchlist
+    notifier: Notifier
+    fleet_index: FleetIndex
     heartbeats: Heartbeats
     enrolment_tags: EnrolmentTags
-    witnesses: Witnesses
+    liveness_probes: LivenessProbes
     sign_upload: SignUpload
     has_confirmed: HasConfirmed
     clock: Clock
-    reading: ConsoleLinks = NO_LINKS
+    console_links: ConsoleLinks = NO_LINKS
 
     def scheduler_of(self, node: Node) -> Scheduler:
         """The scheduler that the node has. Raises NotFound where this deployment does not serve it."""

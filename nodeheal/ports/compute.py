@@ -7,7 +7,7 @@ from typing import Protocol
 from nodeheal.contract.job_steps import JobResult
 from nodeheal.contract.results import StepResult
 from nodeheal.contract.vocabulary import Provider
-from nodeheal.domain.fleet.machine import Alternative, GiveBack, Launch, Machine, Power
+from nodeheal.domain.fleet.machine import Alternative, Launch, Machine, Power, Termination
 
 
 class Machines(Protocol):
@@ -26,7 +26,7 @@ class Machines(Protocol):
         Raises NoCapacity, MachineRefused.
         """
 
-    def give_back(self, machine: Machine, how: GiveBack) -> None:
+    def terminate_instance(self, machine: Machine, how: Termination) -> None:
         """Give the machine up; its group, if it has one, makes another. Raises MachineRefused."""
 
     def launches(self, group: str, since: datetime) -> Sequence[Launch]:

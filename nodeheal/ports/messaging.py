@@ -19,7 +19,7 @@ class Delivery(StrEnum):
     FOLDED = "FOLDED"
 
 
-class Messenger(Protocol):
+class Notifier(Protocol):
     """Tells people, and keeps what could not be read."""
 
     def announce(self, detail_type: str, notification: Notification) -> None:

@@ -13,7 +13,7 @@ from nodeheal.contract.vocabulary import Family, Verdict
 class Draft:
     """What a source says about one machine.
 
-    `key` is the same for every delivery of the same fact. A draft that `is_weak` opens no incident by itself. With a
+    `key` is the same for every delivery of the same fact. A draft that `is_advisory` opens no incident by itself. With a
     `version`, an older one of the same `topic` that comes after a newer one is history. A topic may end in `#` and what
     its versions count for: only the newest of these is remembered.
     """
@@ -27,7 +27,7 @@ class Draft:
     subcode: str | None = None
     verdict: Verdict | None = None  # None: as the catalog has it
     evidence: str = ""
-    is_weak: bool = False
+    is_advisory: bool = False
     takes_node_away: bool = False  # the machine is gone, or about to be: no fault where nodeheal wants it so
     topic: str = ""
     version: int | None = None

@@ -30,7 +30,7 @@ class NodeStore(Protocol):
     def save(self, node: Node) -> bool:
         """Write the node if its version is still the stored one (0: if it does not exist). False: read it again.
 
-        A node that is new, or not heard yet, makes its pool known to the watchlist.
+        A node that is new, or not heard yet, makes its pool known to the fleet index.
         """
 
     def in_pool(self, pool: str) -> Sequence[Node]:
@@ -51,7 +51,9 @@ class NodeStore(Protocol):
     def count_report(self, node_id: str, window: str, until: datetime) -> int:
         """Count one report of the node in this window; how many there are now. Forgotten after `until`."""
 
-    def sightings(self, node_id: str, node_since: datetime, pool: str, pool_since: datetime) -> Sequence[Observation]:
+    def observations(
+        self, node_id: str, node_since: datetime, pool: str, pool_since: datetime
+    ) -> Sequence[Observation]:
         """The node's own recorded faults (strongly consistent) and its pool's newest ones (eventually), oldest first.
 
         Of each, the newest FAULTS_LOOKED_UP are looked at. What led to no incident is left out: it is history, and
@@ -187,7 +189,7 @@ class JobNotes(Protocol):
 
 
 @dataclass(frozen=True)
-class Place:
+class SweepCursor:
     """Where a look over all nodes has come to. Empty: at its beginning.
 
     `due`: the pool with which the next run begins to see to what waits, where the last one came to no end.
@@ -198,13 +200,13 @@ class Place:
     due: str = ""
 
 
-class Watchlist(Protocol):
+class FleetIndex(Protocol):
     """What there is to look over, page by page, and where the last look ended. Lists are eventually consistent."""
 
     def pools(self) -> Sequence[str]:
         """Every pool that has ever had a node, in order."""
 
-    def glimpses(self, pool: str, after: str, limit: int) -> tuple[Sequence[NodeLiveness], str]:
+    def liveness_page(self, pool: str, after: str, limit: int) -> tuple[Sequence[NodeLiveness], str]:
         """The pool's next nodes (`after` empty: its first ones), and where it goes on (empty: that was its end)."""
 
     def incidents(self, pool: str, state: IncidentState, since: datetime, until: datetime) -> Iterator[Incident]:
@@ -214,8 +216,8 @@ class Watchlist(Protocol):
         be seen in both states, or in neither.
         """
 
-    def place(self) -> Place:
+    def cursor(self) -> SweepCursor:
         """Where the last look ended."""
 
-    def mark(self, place: Place) -> None:
+    def save_cursor(self, cursor: SweepCursor) -> None:
         """Remember where this look ended."""

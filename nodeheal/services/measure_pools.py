@@ -14,7 +14,7 @@ from nodeheal.services.recovery.pool_size import slots_of
 def measure_pools(counted: Mapping[str, int], ports: Ports, policy: RecoveryPolicy) -> list[Measure]:
     """The measures of every pool. `counted`: how many nodes a pool has, where that is known; its limit needs that."""
     measures, standing, is_open = [], 0, 0
-    for pool in ports.watchlist.pools():
+    for pool in ports.fleet_index.pools():
         measures.append(Measure(metrics.SLOTS_HELD, len(ports.pools.holders(pool)), (pool,)))
         if pool in counted:
             measures.append(Measure(metrics.SLOTS_LIMIT, slots_of(pool, ports, policy), (pool,)))

@@ -9,7 +9,7 @@ from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.fleet.liveness import Heartbeat, NodeLiveness, find_silent
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.ports import Ports
-from nodeheal.ports.storage import Place
+from nodeheal.ports.storage import SweepCursor
 from nodeheal.services.intake.heartbeats import merge_heartbeats, record_missed_boots, request_interval
 from nodeheal.services.intake.liveness import LivenessResult, page_mass_silence, probe_silent_nodes
 from nodeheal.services.intake.new_nodes import diagnose_new_nodes
@@ -43,9 +43,9 @@ class Swept:
     nodes: int = 0
     silent: int = 0
     heard: list[LivenessResult] = field(default_factory=list)
-    told_of_many: list[str] = field(default_factory=list)
+    paged_mass_silence: list[str] = field(default_factory=list)
     booted: list[str] = field(default_factory=list)  # nodes whose boot nobody has announced
-    asked_for_interval: int = 0
+    interval_requests: int = 0
     restarted: list[str] = field(default_factory=list)
     woken: list[str] = field(default_factory=list)
     new_nodes: list[str] = field(default_factory=list)  # that are diagnosed before they serve
@@ -60,14 +60,14 @@ class Swept:
 
 def sweep(ports: Ports, policy: RecoveryPolicy) -> Swept:
     """One run. Safe to repeat, and to break off anywhere: the next one finds what was left."""
-    done, pools, begun_at = Swept(), sorted({*ports.watchlist.pools(), *policy.pools}), ports.clock()
+    done, pools, begun_at = Swept(), sorted({*ports.fleet_index.pools(), *policy.pools}), ports.clock()
     done.storms = report_storm(ports)
     _see_to_pools(pools, begun_at + timedelta(seconds=DUE_SECONDS), done, ports, policy)
     if policy.silence.enabled:
         try:
-            beats = ports.heartbeats.newest()
-            _look_over(pools, beats, begun_at + timedelta(seconds=RUN_SECONDS), done, ports, policy)
-            done.asked_for_interval = request_interval(beats, ports, policy)
+            heartbeats = ports.heartbeats.newest()
+            _look_over(pools, heartbeats, begun_at + timedelta(seconds=RUN_SECONDS), done, ports, policy)
+            done.interval_requests = request_interval(heartbeats, ports, policy)
         except NotAccepted as error:
             done.unfinished = str(error)  # "not now" from a service: the next run asks again
     try:
@@ -81,7 +81,7 @@ def sweep(ports: Ports, policy: RecoveryPolicy) -> Swept:
 
 def _see_to_pools(pools: list[str], stop_at: datetime, done: Swept, ports: Ports, policy: RecoveryPolicy) -> None:
     """See to what waits in each pool, once, from where the last run came to no end."""
-    begun = ports.watchlist.place()
+    begun = ports.fleet_index.cursor()
     order = _from(begun.due, pools)
     for number, pool in enumerate(order):
         done.restarted += _start_what_was_lost(pool, ports)
@@ -97,26 +97,26 @@ def _see_to_pools(pools: list[str], stop_at: datetime, done: Swept, ports: Ports
             break
     due = done.left_waiting[0] if done.left_waiting else ""
     if due != begun.due:
-        ports.watchlist.mark(replace(begun, due=due))
+        ports.fleet_index.save_cursor(replace(begun, due=due))
 
 
 def _look_over(
     pools: list[str],
-    beats: Mapping[str, Heartbeat],
+    heartbeats: Mapping[str, Heartbeat],
     stop_at: datetime,
     done: Swept,
     ports: Ports,
     policy: RecoveryPolicy,
 ) -> None:
     """Look at as many nodes as one run may, from where the last one ended."""
-    begun = ports.watchlist.place()
-    for pool, glimpses, place in _portions(pools, ports):
-        done.booted += record_missed_boots(glimpses, beats, ports)
-        _listen(pool, merge_heartbeats(glimpses, beats, ports.clock()), beats, done, ports, policy)
-        ports.watchlist.mark(place)  # after the look: a run that breaks off here looks at the same nodes again
-        done.nodes += len(glimpses)
+    begun = ports.fleet_index.cursor()
+    for pool, liveness_page, place in _portions(pools, ports):
+        done.booted += record_missed_boots(liveness_page, heartbeats, ports)
+        _listen(pool, merge_heartbeats(liveness_page, heartbeats, ports.clock()), heartbeats, done, ports, policy)
+        ports.fleet_index.save_cursor(place)  # after the look: a run that breaks off here looks at the same nodes again
+        done.nodes += len(liveness_page)
         if not place.after and (pool != begun.pool or not begun.after):
-            done.counted[pool] = count(glimpse.state for glimpse in glimpses)
+            done.counted[pool] = count(node_liveness.state for node_liveness in liveness_page)
             note_size(pool, done.counted[pool], ports)
         if done.nodes >= NODES_A_RUN or len(done.heard) >= LOOKS_A_RUN or ports.clock() >= stop_at:
             return  # the next run begins with the next pool, so that no pool's dead nodes keep others from a look
@@ -126,21 +126,21 @@ def _start_what_was_lost(pool: str, ports: Ports) -> list[str]:
     """Start the workflow of incidents that have not begun. Where it runs already, starting it again does nothing."""
     now = ports.clock()
     since, until = now - timedelta(seconds=TOO_LATE_SECONDS), now - timedelta(seconds=START_SECONDS)
-    lost = [one for one in ports.watchlist.incidents(pool, IncidentState.OPEN, since, until) if one.turn == 0]
+    lost = [one for one in ports.fleet_index.incidents(pool, IncidentState.OPEN, since, until) if one.turn == 0]
     for incident in lost:
         ports.workflows.start(incident.incident_id, incident.node_id)
     return [incident.incident_id for incident in lost]
 
 
-def _portions(pools: list[str], ports: Ports) -> Iterator[tuple[str, list[NodeLiveness], Place]]:
+def _portions(pools: list[str], ports: Ports) -> Iterator[tuple[str, list[NodeLiveness], SweepCursor]]:
     """(pool, its nodes or as many as a run may take, where to go on), from where the last run ended, each pool once."""
-    place = ports.watchlist.place()
+    place = ports.fleet_index.cursor()
     order = _from(place.pool, pools)
     after = place.after if order and order[0] == place.pool else ""
     for number, pool in enumerate(order):
-        glimpses, after = _some_of(pool, after, ports)
+        liveness_page, after = _some_of(pool, after, ports)
         following = order[(number + 1) % len(order)]
-        yield pool, glimpses, replace(place, pool=pool if after else following, after=after)
+        yield pool, liveness_page, replace(place, pool=pool if after else following, after=after)
         after = ""
 
 
@@ -153,7 +153,7 @@ def _from(pool: str, pools: list[str]) -> list[str]:
 def _some_of(pool: str, after: str, ports: Ports) -> tuple[list[NodeLiveness], str]:
     found: list[NodeLiveness] = []
     while len(found) < NODES_A_RUN:
-        page, after = ports.watchlist.glimpses(pool, after, NODES_A_PAGE)
+        page, after = ports.fleet_index.liveness_page(pool, after, NODES_A_PAGE)
         found += page
         if not after:
             break
@@ -162,15 +162,15 @@ def _some_of(pool: str, after: str, ports: Ports) -> tuple[list[NodeLiveness], s
 
 def _listen(
     pool: str,
-    glimpses: list[NodeLiveness],
-    beats: Mapping[str, Heartbeat],
+    liveness_page: list[NodeLiveness],
+    heartbeats: Mapping[str, Heartbeat],
     done: Swept,
     ports: Ports,
     policy: RecoveryPolicy,
 ) -> None:
     """Look at those who are silent; where many fell silent together, at nobody."""
-    silent = find_silent(glimpses, policy.silence, policy.breaker, ports.clock())
+    silent = find_silent(liveness_page, policy.silence, policy.breaker, ports.clock())
     done.silent += len(silent.alone) + sum(map(len, silent.waves))
-    done.told_of_many += [pool for wave in silent.waves if page_mass_silence(pool, wave, ports)]
+    done.paged_mass_silence += [pool for wave in silent.waves if page_mass_silence(pool, wave, ports)]
     looks = LOOKS_A_RUN - len(done.heard)
-    done.heard += probe_silent_nodes([one.node_id for one in silent.alone], looks, beats, ports, policy)
+    done.heard += probe_silent_nodes([one.node_id for one in silent.alone], looks, heartbeats, ports, policy)

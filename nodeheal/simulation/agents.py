@@ -1,4 +1,4 @@
-"""What agents on nodes do: they tell what they see, obey what is meant for them, and give signs of life."""
+"""What agents on nodes do: they tell what they see, obey what is meant for them, and give heartbeats."""
 
 from base64 import urlsafe_b64decode
 from collections.abc import Callable, Iterator, Mapping
@@ -14,11 +14,11 @@ from nodeheal.domain.fleet.liveness import Heartbeat
 from nodeheal.simulation.agenda import EPOCH, Agenda, seconds_of
 from nodeheal.simulation.chance import Chance, lognormal
 from nodeheal.simulation.faults import Kind
+from nodeheal.simulation.ground_truth import GroundTruth
 from nodeheal.simulation.setting import Setting
 from nodeheal.simulation.trace import Trace
-from nodeheal.simulation.true_node import TrueNode
 
-BEAT_SECONDS = 60.0
+HEARTBEAT_SECONDS = 60.0
 OVERWRITTEN = 0.01  # kernel logs that do not hold any more what was said in them
 LIES = 0.001  # healthy nodes that fail them
 SILENT_IN_DIAGNOSTICS = 0.002
@@ -38,23 +38,23 @@ class Agents:
     def __init__(self, setting: Setting, agenda: Agenda, chance: Chance, trace: Trace) -> None:
         self._setting, self._agenda, self._trace = setting, agenda, trace
         self._stream, self._logs = chance.of("fleet"), chance.of("kernel logs")
-        self.nodes: dict[str, TrueNode] = {}
+        self.nodes: dict[str, GroundTruth] = {}
         self.faults = 0
         self.on_event: Callable[[HealthEvent], None] = lambda event: None
         self.on_booted: Callable[[NodeBooted], None] = lambda event: None
         self.on_diagnosed: Callable[[DiagnosticsFinished], None] = lambda event: None
         self.on_evidence: Callable[[EvidenceFrozen], None] = lambda event: None
         self.on_refused: Callable[[str, str], None] = lambda node_id, command_id: None
-        self.on_down: Callable[[TrueNode], None] = lambda node: None
-        self.on_exit: Callable[[TrueNode, Kind], None] = lambda node, kind: None
-        self.on_up: Callable[[TrueNode], None] = lambda node: None
-        self.on_silence: Callable[[TrueNode], None] = lambda node: None
+        self.on_down: Callable[[GroundTruth], None] = lambda node: None
+        self.on_exit: Callable[[GroundTruth, Kind], None] = lambda node, kind: None
+        self.on_up: Callable[[GroundTruth], None] = lambda node: None
+        self.on_silence: Callable[[GroundTruth], None] = lambda node: None
 
-    def pretend(self, node: TrueNode, kind: Kind, line: str) -> None:
+    def pretend(self, node: GroundTruth, kind: Kind, line: str) -> None:
         """It reports a fault that it does not have."""
         self._report_soon(node, kind, line=line)
 
-    def _report_soon(self, node: TrueNode, kind: Kind, median: float = REPORT_SECONDS, line: str = "") -> None:
+    def _report_soon(self, node: GroundTruth, kind: Kind, median: float = REPORT_SECONDS, line: str = "") -> None:
         boot = node.boot
         seen_at = self._agenda.now
 
@@ -65,7 +65,7 @@ class Agents:
 
         self._agenda.after(lognormal(self._stream, median, 0.6), tell)
 
-    def _event(self, node: TrueNode, kind: Kind, seen_at: float, line: str = "") -> HealthEvent:
+    def _event(self, node: GroundTruth, kind: Kind, seen_at: float, line: str = "") -> HealthEvent:
         family = Family(kind.family)
         row = find(family, kind.code, None)
         return HealthEvent(
@@ -79,7 +79,7 @@ class Agents:
             evidence=line or f"simulated: {kind.name}",
         )
 
-    def _fact(self, node: TrueNode, seen_at: float) -> dict[str, Any]:
+    def _fact(self, node: GroundTruth, seen_at: float) -> dict[str, Any]:
         node.told += 1
         return {
             "schema_version": 1,
@@ -94,7 +94,7 @@ class Agents:
             "agent_version": AGENT,
         }
 
-    def fact(self, node: TrueNode) -> dict[str, Any]:
+    def fact(self, node: GroundTruth) -> dict[str, Any]:
         """What every event of the node carries, as of now."""
         return self._fact(node, self._agenda.now)
 
@@ -121,7 +121,7 @@ class Agents:
 
         self._agenda.after(delay, arrive)
 
-    def diagnose(self, node: TrueNode, request_id: str) -> None:
+    def diagnose(self, node: GroundTruth, request_id: str) -> None:
         """Runs its diagnostics and answers, if nothing comes between."""
         boot, draw = node.boot, self._stream.random()
         if draw < SILENT_IN_DIAGNOSTICS:
@@ -143,7 +143,7 @@ class Agents:
 
         self._agenda.after(lognormal(self._stream, DIAGNOSE_SECONDS, 0.3), answer)
 
-    def freeze_evidence(self, node: TrueNode, asked: Mapping[str, str]) -> None:
+    def freeze_evidence(self, node: GroundTruth, asked: Mapping[str, str]) -> None:
         """Uploads what it has, and says whether its kernel log shows the fault that it is asked about."""
         boot, key = node.boot, uploaded_key(asked["Upload"])
         named = asked["Accused"]
@@ -159,20 +159,20 @@ class Agents:
 
         self._agenda.after(lognormal(self._stream, EVIDENCE_SECONDS, 0.5), answer)
 
-    # Signs of life
+    # Heartbeats
 
-    def beat_of(self, node: TrueNode) -> Heartbeat:
+    def beat_of(self, node: GroundTruth) -> Heartbeat:
         """The newest one that stands in the table now."""
         until = self._agenda.now if node.is_up else node.went_at
-        last = max(until - (until - node.beat_offset) % BEAT_SECONDS, node.booted_at)
-        return Heartbeat(f"role:{node.node_id}", node.boot_id, self._moment(last), BEAT_SECONDS)
+        last = max(until - (until - node.beat_offset) % HEARTBEAT_SECONDS, node.booted_at)
+        return Heartbeat(f"role:{node.node_id}", node.boot_id, self._moment(last), HEARTBEAT_SECONDS)
 
-    def silent(self) -> Iterator[TrueNode]:
-        """Those who give no sign of life."""
+    def silent(self) -> Iterator[GroundTruth]:
+        """Those who give no heartbeat."""
         return (node for node in self.nodes.values() if not node.is_up and not node.is_gone)
 
 
-def _confirmation(node: TrueNode, accused: Accusation | None, is_overwritten: bool) -> Confirmation:
+def _confirmation(node: GroundTruth, accused: Accusation | None, is_overwritten: bool) -> Confirmation:
     """What the node's kernel log shows. A log that was overwritten shows nothing, and denies nothing."""
     if accused is None or is_overwritten or accused.boot_id != node.boot_id:
         return Confirmation.UNKNOWN

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 
-from nodeheal.adapters.memory.world import MemoryMessenger, MemoryNodeCommands, MemoryScheduler, MemoryWorkflows
+from nodeheal.adapters.memory.world import MemoryNodeCommands, MemoryNotifier, MemoryScheduler, MemoryWorkflows
 from nodeheal.contract.job_steps import JobResult
 from nodeheal.contract.names import job_execution
 from nodeheal.contract.notification import Notification
@@ -22,13 +22,13 @@ from nodeheal.simulation.agenda import Agenda
 from nodeheal.simulation.chance import Bucket
 from nodeheal.simulation.executions import Executions
 from nodeheal.simulation.fleet import Fleet
+from nodeheal.simulation.ground_truth import GroundTruth
 from nodeheal.simulation.setting import Quotas
-from nodeheal.simulation.true_node import TrueNode
 
 FILTERED_AT_ONCE = 50  # nodes in one look (adapters/ecs/scheduler.py)
 Asked = Mapping[str, str]  # the parameters of a command
 CALL_SECONDS = 0.05  # a call of AWS, until its answer is there: the next one of the same function comes after it
-SENDING_SECONDS = 45.0  # as long as a claim to send an email holds (adapters/aws/messenger.py)
+SENDING_SECONDS = 45.0  # as long as a claim to send an email holds (adapters/aws/notifier.py)
 
 
 @dataclass
@@ -146,7 +146,7 @@ class SimScheduler(MemoryScheduler):
         begun = {task.mark for _, task in self.unmanaged_started}
         return [task for task in self._unmanaged_stopped.get(reason, ()) if task.mark not in begun]
 
-    def node_down(self, node: TrueNode) -> None:
+    def node_down(self, node: GroundTruth) -> None:
         """The tasks of others that ran on the node are dead."""
         for task_id in [name for name, (where, _) in self.unmanaged.items() if where == node.node_id]:
             del self.unmanaged[task_id]
@@ -159,8 +159,8 @@ class SimCommands(MemoryNodeCommands):
         super().__init__()
         self._throttles, self._fleet = throttles, fleet
         self.on_act: Acts = lambda verb, node_id, why: None
-        self.on_search: Callable[[TrueNode, str, str], None] = lambda node, directory, request_id: None
-        self.on_look: Callable[[TrueNode, str, str], None] = lambda node, directory, request_id: None
+        self.on_search: Callable[[GroundTruth, str, str], None] = lambda node, directory, request_id: None
+        self.on_look: Callable[[GroundTruth, str, str], None] = lambda node, directory, request_id: None
 
     def send(self, node: Node, command: Command, expires_at: datetime) -> str:
         self._throttles.take("send_command", "SendCommand")
@@ -176,17 +176,17 @@ class SimCommands(MemoryNodeCommands):
         self._throttles.take("send_command", "SendCommand")
         return [f"to-all-{len(nodes)}"]
 
-    def _reboots(self, command_id: str, asked: Asked, node: TrueNode) -> None:
+    def _reboots(self, command_id: str, asked: Asked, node: GroundTruth) -> None:
         self._done(command_id)
         self._fleet.reboot_soon(node)
 
-    def _diagnoses(self, command_id: str, asked: Asked, node: TrueNode) -> None:
+    def _diagnoses(self, command_id: str, asked: Asked, node: GroundTruth) -> None:
         self._fleet.diagnose(node, asked["RequestId"])
 
-    def _freezes_evidence(self, command_id: str, asked: Asked, node: TrueNode) -> None:
+    def _freezes_evidence(self, command_id: str, asked: Asked, node: GroundTruth) -> None:
         self._fleet.freeze_evidence(node, asked)
 
-    def _looks_for_checkpoint(self, command_id: str, asked: Asked, node: TrueNode) -> None:
+    def _looks_for_checkpoint(self, command_id: str, asked: Asked, node: GroundTruth) -> None:
         look = self.on_look if "SightAfter" in asked else self.on_search
         look(node, asked["Directory"], asked["RequestId"])
 
@@ -228,8 +228,8 @@ class SimWorkflows(MemoryWorkflows):
         return self._executions.resume(token, result.model_dump(mode="json"))
 
 
-class SimMessenger(MemoryMessenger):
-    """Messenger. What is announced comes to `notify` over the bus; what is sent, people read."""
+class SimNotifier(MemoryNotifier):
+    """Notifier. What is announced comes to `notify` over the bus; what is sent, people read."""
 
     def __init__(self, agenda: Agenda) -> None:
         super().__init__(agenda.clock)
@@ -251,8 +251,8 @@ class SimMessenger(MemoryMessenger):
         return Delivery.SENT
 
 
-class SimWitnesses:
-    """Witnesses: the scheduler and the command channel say what they would see of the node."""
+class SimLivenessProbes:
+    """LivenessProbes: the scheduler and the command channel say what they would see of the node."""
 
     def __init__(self, fleet: Fleet, throttles: Throttles) -> None:
         self._fleet, self._throttles = fleet, throttles

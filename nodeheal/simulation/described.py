@@ -6,13 +6,13 @@ from nodeheal.domain.jobs.job import GangTask
 from nodeheal.ports.scheduler import RankStatus, TaskChange
 from nodeheal.services.jobs.ask_after_ranks import KEPT
 from nodeheal.simulation.agenda import Agenda
-from nodeheal.simulation.true_node import TrueNode
+from nodeheal.simulation.ground_truth import GroundTruth
 
 
 @dataclass(frozen=True, slots=True)
 class _Known:
     change: TaskChange
-    node: TrueNode
+    node: GroundTruth
 
 
 class Described:
@@ -22,7 +22,7 @@ class Described:
         self._agenda = agenda
         self._known: dict[str, _Known] = {}
 
-    def note(self, change: TaskChange, node: TrueNode) -> None:
+    def note(self, change: TaskChange, node: GroundTruth) -> None:
         """A machine has told how a task of its is."""
         self._known[change.task_id] = _Known(change, node)
         if change.status == "STOPPED":

@@ -2,7 +2,7 @@
 
 An idle node costs nothing. Faults come from one Poisson process of the whole pool, which then draws the node: that is
 the same as a clock in every node, since the exponential forgets. They are drawn from streams of their own (strikes.py):
-neither the latency nor what is done about a fault changes the next one. Signs of life are not sent: they are read off
+neither the latency nor what is done about a fault changes the next one. Heartbeats are not sent: they are read off
 (`beat_of`), exactly as they would stand in the table.
 """
 
@@ -13,13 +13,13 @@ from nodeheal.contract.health_event import NodeBooted
 from nodeheal.contract.vocabulary import Provider
 from nodeheal.domain.fleet.node import Node
 from nodeheal.simulation.agenda import EPOCH, Agenda
-from nodeheal.simulation.agents import ACCELERATORS, AGENT, BEAT_SECONDS, Agents
+from nodeheal.simulation.agents import ACCELERATORS, AGENT, HEARTBEAT_SECONDS, Agents
 from nodeheal.simulation.chance import Chance, lognormal
+from nodeheal.simulation.fault_schedule import SHY, WIDE, ScheduledFault, fault_schedule
 from nodeheal.simulation.faults import Fault, Kind, draw_fault, kinds
+from nodeheal.simulation.ground_truth import GroundTruth
 from nodeheal.simulation.setting import Setting
-from nodeheal.simulation.strikes import SHY, WIDE, Strike, strikes_of
 from nodeheal.simulation.trace import Trace
-from nodeheal.simulation.true_node import TrueNode
 
 PANIC_SECONDS = 20.0  # from the fault until the node that panics goes down
 EXIT_SECONDS = 3.0  # from the fault until the rank on it has ended
@@ -34,7 +34,7 @@ class Fleet(Agents):
         super().__init__(setting, agenda, chance, trace)
         self._panics = chance.of("panics")
         self._fault_stream = chance.of("faults")
-        self._strikes = strikes_of(setting)
+        self._fault_schedule = fault_schedule(setting)
         self.is_over = False  # no more faults come
         self._registered = 0
         self._places: list[str] = []  # which node stands where in the racks: faults strike places
@@ -44,7 +44,7 @@ class Fleet(Agents):
         """Every node, and its record as it would stand there after months of service."""
         records = [self.add(number) for number in range(self._setting.nodes)]
         self._places = list(self.nodes)
-        self._await_strike()
+        self._await_fault()
         return records
 
     def add(self, number: int, node_id: str = "") -> Node:
@@ -53,7 +53,7 @@ class Fleet(Agents):
         pool = crc32(self._setting.pool.encode())
         name = node_id or (f"i-{pool:08x}{number:09x}" if is_ec2 else f"mi-{pool:08x}{number:09x}")
         rack = f"{self._setting.pool}-rack-{number // self._setting.racks_of:03d}"
-        node = TrueNode(name, rack, self._stream.uniform(0, BEAT_SECONDS), self._setting.provider)
+        node = GroundTruth(name, rack, self._stream.uniform(0, HEARTBEAT_SECONDS), self._setting.provider)
         node.chassis = name if is_ec2 else f"{self._setting.pool}-{number}"
         self.nodes[name] = node
         at = self._moment(node.booted_at)
@@ -84,32 +84,32 @@ class Fleet(Agents):
             at = self._fault_stream.random()
             self._agenda.after(at, lambda node=node: self.strike(node, off_the_bus))  # type: ignore[misc]
 
-    def _await_strike(self) -> None:
-        strike = next(self._strikes, None)
+    def _await_fault(self) -> None:
+        strike = next(self._fault_schedule, None)
         if strike is not None:
             self._agenda.at(strike.at, lambda: self._meet(strike))
 
-    def _meet(self, strike: Strike) -> None:
+    def _meet(self, strike: ScheduledFault) -> None:
         if self.is_over:
             return
-        self._await_strike()
+        self._await_fault()
         node = self._node_at(int(strike.place * len(self._places)))
         if node is not None and node.is_up and node.fault is None:
             self._break(node, strike.fault, is_wide=strike.is_wide)
 
-    def _node_at(self, place: int) -> TrueNode | None:
+    def _node_at(self, place: int) -> GroundTruth | None:
         """Who stands there. The place of a terminated machine goes to one that was launched since."""
         self._launched = [name for name in self._launched if name in self.nodes]
         if self._places[place] not in self.nodes and self._launched:
             self._places[place] = self._launched.pop(0)
         return self.nodes.get(self._places[place])
 
-    def strike(self, node: TrueNode, kind: Kind) -> None:
+    def strike(self, node: GroundTruth, kind: Kind) -> None:
         """This node gets this fault now."""
         fault = draw_fault(self._fault_stream, kind, SHY)
         self._break(node, fault, is_wide=self._fault_stream.random() <= WIDE)
 
-    def _break(self, node: TrueNode, fault: Fault, *, is_wide: bool = False) -> None:
+    def _break(self, node: GroundTruth, fault: Fault, *, is_wide: bool = False) -> None:
         kind = fault.kind
         self.faults += 1
         self._trace.tell("fault", node.node_id, f"{kind.name} (mended by {fault.cure})")
@@ -128,24 +128,24 @@ class Fleet(Agents):
         if fault.cure == "itself":
             node.fault = None
 
-    def lose_fabric(self, node: TrueNode, kind: Kind) -> None:
+    def lose_fabric(self, node: GroundTruth, kind: Kind) -> None:
         """A switch that it hangs on has failed: the node tells of its links, and its rank dies."""
         self.faults += 1
         self._shows(node, kind)
 
-    def _shows(self, node: TrueNode, kind: Kind) -> None:
+    def _shows(self, node: GroundTruth, kind: Kind) -> None:
         self._report_soon(node, kind)
         if kind.effect != "warns":
             self._exit_soon(node, kind)
 
-    def _exit_soon(self, node: TrueNode, kind: Kind) -> None:
+    def _exit_soon(self, node: GroundTruth, kind: Kind) -> None:
         boot = node.boot
         self._agenda.after(
             lognormal(self._stream, EXIT_SECONDS, 0.6),
             lambda: self.on_exit(node, kind) if node.is_up and node.boot == boot else None,
         )
 
-    def _struck_with(self, node: TrueNode, kind: Kind, is_wide: bool) -> list[TrueNode]:
+    def _struck_with(self, node: GroundTruth, kind: Kind, is_wide: bool) -> list[GroundTruth]:
         if kind.effect != "rack" or not is_wide:
             return [node]
         rack = [other for other in self.nodes.values() if other.rack == node.rack and other.is_up]
@@ -153,15 +153,15 @@ class Fleet(Agents):
 
     # Up and down
 
-    def go_down(self, node: TrueNode) -> None:
-        """It is dark from now on: no sign of life, no answer, and whatever ran there is dead."""
+    def go_down(self, node: GroundTruth) -> None:
+        """It is dark from now on: no heartbeat, no answer, and whatever ran there is dead."""
         if node.is_up:
             node.is_up, node.went_at = False, self._agenda.now
             self._trace.tell("node down", node.node_id)
             self.on_down(node)
             self.on_silence(node)
 
-    def come_up(self, node: TrueNode) -> None:
+    def come_up(self, node: GroundTruth) -> None:
         """It boots: another boot id, and an agent that says so."""
         if node.is_gone or node.is_up:
             return
@@ -174,7 +174,7 @@ class Fleet(Agents):
         if node.fault is not None and node.fault.kind.family and not node.fault.is_shy:
             self._report_soon(node, node.fault.kind, median=60.0)
 
-    def reboot_soon(self, node: TrueNode) -> None:
+    def reboot_soon(self, node: GroundTruth) -> None:
         """What a reboot's command does: the node goes down a moment after the command has ended."""
         boot, seconds = node.boot, self._setting.latency.reboot_begin_seconds
 
@@ -187,7 +187,7 @@ class Fleet(Agents):
         else:
             self.reboot(node)
 
-    def reboot(self, node: TrueNode, *, only_if_up: bool = False) -> None:
+    def reboot(self, node: GroundTruth, *, only_if_up: bool = False) -> None:
         """It goes down, and mostly comes back; a reboot mends what a reboot mends."""
         if node.is_gone or (only_if_up and not node.is_up and node.fault is None):
             return  # it is on its way up already
@@ -202,7 +202,7 @@ class Fleet(Agents):
             return
         self._agenda.after(lognormal(self._stream, BOOT_SECONDS, 0.4), lambda: self.come_up(node))
 
-    def move_to_another_host(self, node: TrueNode) -> None:
+    def move_to_another_host(self, node: GroundTruth) -> None:
         """It is started after a stop: whatever was wrong with the old host is left behind."""
         node.fault, node.chassis = None, f"{node.chassis}+"
         self._agenda.after(lognormal(self._stream, BOOT_SECONDS, 0.4), lambda: self.come_up(node))
@@ -222,7 +222,7 @@ class Fleet(Agents):
         node.is_gone = True
         del self.nodes[node_id]
 
-    def stand_in(self, gone: str) -> Node:
+    def replacement_node(self, gone: str) -> Node:
         """The machine that was switched off for good is repaired, and registers anew: another id, and its record."""
         place = self._places.index(gone)
         self._registered += 1
@@ -232,7 +232,7 @@ class Fleet(Agents):
         at = self._agenda.clock()
         return replace(record, booted_at=at, last_seen=at, agent_since=at, passed_at=None, version=0)
 
-    def repair(self, node: TrueNode) -> None:
+    def repair(self, node: GroundTruth) -> None:
         """A human has changed what was broken, and switched it on."""
         if node.fault is not None and node.fault.cure == "hardware":
             node.chassis = f"{node.chassis}+"

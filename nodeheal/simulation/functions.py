@@ -41,7 +41,7 @@ Json = Any
 
 
 @dataclass(frozen=True)
-class Hands:
+class ServiceContext:
     """What services are handed."""
 
     ports: Ports
@@ -49,7 +49,7 @@ class Hands:
     links: Links
 
 
-Serve = Callable[[Any, Hands], BaseModel | None]
+Serve = Callable[[Any, ServiceContext], BaseModel | None]
 FUNCTIONS: dict[str, tuple[type[BaseModel], Serve]] = {
     "attribute_failure": (JobRequest, lambda r, it: attribute_failure(r, it.ports, it.policy)),
     "await_nodes": (JobRequest, lambda r, it: await_nodes(r, it.ports, it.policy)),
@@ -81,7 +81,7 @@ def stem_of(placeholder: str) -> str:
     return re.sub(r"(?<!^)(?=[A-Z])", "_", found[1]).lower()
 
 
-def serve(stem: str, payload: Json, it: Hands) -> Json:
+def serve(stem: str, payload: Json, it: ServiceContext) -> Json:
     """What the function answers. Raises whatever its service raises."""
     if stem == FIND_CHECKPOINT:  # asked by a job's own workflow, which names the submission, or by a recovery
         parse = JobRequest if "submission" in payload else StepRequest

@@ -4,8 +4,8 @@ import math
 from dataclasses import dataclass, field
 
 from nodeheal.simulation.agenda import Due
+from nodeheal.simulation.ground_truth import GroundTruth
 from nodeheal.simulation.setting import Work
-from nodeheal.simulation.true_node import TrueNode
 
 
 @dataclass(slots=True)
@@ -14,7 +14,7 @@ class Rank:
 
     job_id: str
     run: int
-    node: TrueNode
+    node: GroundTruth
     boot: int
     task_id: str
     state: str = "PENDING"

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
-from nodeheal.simulation.blows import Blow, How, can_be_refused, refuse, throttle
+from nodeheal.simulation.injected_failures import How, InjectedFailure, can_be_refused, refuse, throttle
 from nodeheal.simulation.setting import Cloud
 
 _DEEPEST = 3  # services inside of one another's calls
@@ -29,21 +29,25 @@ class Hazards:
     """
 
     def __init__(
-        self, stream: Random, cloud: Cloud, let_others_in: Callable[[], bool], blows: Sequence[Blow] = ()
+        self,
+        stream: Random,
+        cloud: Cloud,
+        let_others_in: Callable[[], bool],
+        injected_failures: Sequence[InjectedFailure] = (),
     ) -> None:
         self._stream, self._cloud, self._let_others_in = stream, cloud, let_others_in
         self._rate = cloud.dies + cloud.breaks + cloud.interleaves
-        self._aimed = {blow.call: blow.how for blow in blows}
+        self._aimed = {injected_failure.call: injected_failure.how for injected_failure in injected_failures}
         self.depth = 0  # functions that run now
         self.struck = 0
         self.calls = 0
-        self.beside_the_point: list[str] = []  # blows whose call came, and cannot be struck like that: why
+        self.beside_the_point: list[str] = []  # injected failures whose call came, and cannot be struck like that: why
         self._left = self._draw()
 
     @property
-    def unstruck(self) -> list[Blow]:
-        """The blows whose call has not come."""
-        return [Blow(call, how) for call, how in self._aimed.items()]
+    def unstruck(self) -> list[InjectedFailure]:
+        """The injected failures whose call has not come."""
+        return [InjectedFailure(call, how) for call, how in self._aimed.items()]
 
     def _draw(self) -> int:
         return int(self._stream.expovariate(self._rate)) + 1 if self._rate else -1
@@ -52,16 +56,16 @@ class Hazards:
         """One call of a port (`nodes.save`), from within a function or not."""
         self.calls += 1
         if self.calls in self._aimed:
-            return self._hit(self._aimed.pop(self.calls), name, lambda: found(*given, **named))
+            return self._inject_aimed(self._aimed.pop(self.calls), name, lambda: found(*given, **named))
         self._left -= 1
         if self._left != 0 or not self.depth:
             if self._left == 0:
                 self._left = 1
             return found(*given, **named)
         self._left = self._draw()
-        return self._strike(found, given, named)
+        return self._inject(found, given, named)
 
-    def _strike(self, found: Callable[..., Any], given: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    def _inject(self, found: Callable[..., Any], given: tuple[Any, ...], named: dict[str, Any]) -> Any:
         drawn = self._stream.random() * self._rate
         if drawn < self._cloud.dies:
             self.struck += 1
@@ -77,7 +81,7 @@ class Hazards:
             self._let_others_in()
         return found(*given, **named)
 
-    def _hit(self, how: How, name: str, call: Callable[[], Any]) -> Any:
+    def _inject_aimed(self, how: How, name: str, call: Callable[[], Any]) -> Any:
         self.struck += 1
         match how:
             case How.dies_before:
@@ -87,7 +91,7 @@ class Hazards:
             case How.refused if can_be_refused(name):
                 return refuse(name, self.calls)
             case How.refused:  # an error of ours would be a service's surprise, and the run go on with it
-                self.beside_the_point.append(f"{Blow(self.calls, how)}: {name} has no way to say no")
+                self.beside_the_point.append(f"{InjectedFailure(self.calls, how)}: {name} has no way to say no")
                 return call()
             case How.is_late:
                 self._wait()
@@ -104,18 +108,18 @@ class Hazards:
             pass
 
 
-class Seam:
+class FaultInjectingPort:
     """A port, every call of which (but the `plain` ones) is a moment at which something may happen."""
 
     def __init__(self, name: str, port: Any, hazards: Hazards, plain: Sequence[str] = ()) -> None:
         for method in dir(type(port)):
             if not method.startswith("_") and callable(getattr(type(port), method)):
                 found = getattr(port, method)
-                seam = found if method in plain else through(f"{name}.{method}", found, hazards)
+                seam = found if method in plain else with_faults(f"{name}.{method}", found, hazards)
                 setattr(self, method, seam)
 
 
-def through(name: str, found: Callable[..., Any], hazards: Hazards) -> Callable[..., Any]:
+def with_faults(name: str, found: Callable[..., Any], hazards: Hazards) -> Callable[..., Any]:
     """The same call, of a port or one that is a port by itself, as such a moment."""
 
     def call(*given: Any, **named: Any) -> Any:

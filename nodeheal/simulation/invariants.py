@@ -142,8 +142,8 @@ def hands_off_where_told(seen: Seen, before: list[Act], act: Act) -> Iterator[Vi
     if act.node_id in seen.policy.opted_out:
         yield Violation(act.at, name, act.node_id, f"{act.verb} of a node that is opted out")
     machine = seen.ports.machines.describe(node.instance_id) if act.verb not in _OF_JOBS else None
-    if machine is not None and machine.other_owner not in (None, *rules.replacement.accept_owners):
-        yield Violation(act.at, name, act.node_id, f"{act.verb} of a node that {machine.other_owner} repairs")
+    if machine is not None and machine.external_remediator not in (None, *rules.replacement.accept_owners):
+        yield Violation(act.at, name, act.node_id, f"{act.verb} of a node that {machine.external_remediator} repairs")
     if node.is_paused(now) and _paused_since(node.paused_why) < now.timestamp() - begun.total_seconds():
         yield Violation(act.at, name, act.node_id, f"{act.verb} of a paused node")
     if pool.why_paused(now) and _paused_since(pool.paused_why) < now.timestamp() - begun.total_seconds():
@@ -189,20 +189,20 @@ def what_people_drained_stays_drained(seen: Seen, node_id: str) -> Iterator[Viol
         yield Violation(at, name, node_id, "people have drained it, and it was switched on")
 
 
-def tasks_of_others_are_left_alone(seen: Seen, node: Node, guest: UnmanagedTask) -> Iterator[Violation]:
+def tasks_of_others_are_left_alone(seen: Seen, node: Node, unmanaged_task: UnmanagedTask) -> Iterator[Violation]:
     """No action on what is not ours: a task of others ends by our hand only where its owner and the pool let it."""
-    why = "" if guest.may_be_stopped else "its owner does not let us"
+    why = "" if unmanaged_task.may_be_stopped else "its owner does not let us"
     why = why or ("" if seen.policy.pool(node.pool).stops_other_tasks else "the pool does not let us")
     why = why or ("" if node.state in OUT_OF_SERVICE else f"its node is {node.state}")
     if why:
         at, name = seen.agenda.now, tasks_of_others_are_left_alone.__name__
-        yield Violation(at, name, node.node_id, f"{guest} was stopped, and {why}")
+        yield Violation(at, name, node.node_id, f"{unmanaged_task} was stopped, and {why}")
 
 
 def stopped_tasks_come_back(seen: Seen, incident_id: str) -> Iterator[Violation]:
     """A task of others that we have stopped is started again, where its node or a successor is back."""
     incident = seen.incidents.incidents[incident_id]
-    missing = seen.missing_guests(f"nodeheal: recovery {incident_id}")
+    missing = seen.missing_unmanaged_tasks(f"nodeheal: recovery {incident_id}")
     if missing and incident.ending is Ending.RECOVERED:
         told = f"{', '.join(map(str, missing))} stopped for it, and not started again"
         yield Violation(seen.agenda.now, stopped_tasks_come_back.__name__, incident_id, told)
@@ -243,8 +243,8 @@ def no_act_on_stale_news(seen: Seen, act: Act) -> Iterator[Violation]:
 
 def _may_be_given_up(history: History) -> bool:
     """Whether another node serves in its place, or an operator has asked for its replacement."""
-    has_stand_in = any(turn.result and turn.result.replacement_node_id for turn in history.turns)
-    return has_stand_in or any(is_boot_independent(event) for event in history.events)
+    has_replacement_node = any(turn.result and turn.result.replacement_node_id for turn in history.turns)
+    return has_replacement_node or any(is_boot_independent(event) for event in history.events)
 
 
 def _is_down(seen: Seen, job_id: str | None) -> bool:

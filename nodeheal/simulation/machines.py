@@ -6,7 +6,7 @@ from dataclasses import replace
 from nodeheal.adapters.memory.machines import MemoryMachines
 from nodeheal.contract import names
 from nodeheal.domain.errors import MachineRefused, NoCapacity
-from nodeheal.domain.fleet.machine import Alternative, GiveBack, Machine, Power
+from nodeheal.domain.fleet.machine import Alternative, Machine, Power, Termination
 from nodeheal.domain.fleet.node import Node
 from nodeheal.simulation.agenda import Agenda
 from nodeheal.simulation.chance import Chance, lognormal
@@ -80,12 +80,12 @@ class SimMachines(MemoryMachines):
         self._fleet.launch(machine_id, lognormal(self._stream, LAUNCH_SECONDS, 0.3))
         return machine_id
 
-    def give_back(self, machine: Machine, how: GiveBack) -> None:
+    def terminate_instance(self, machine: Machine, how: Termination) -> None:
         self._throttles.take("ec2_writes", "TerminateInstances")
         if machine.machine_id not in self.machines:
             raise MachineRefused(f"EC2 knows no instance {machine.machine_id}")
         self.on_act("replace", machine.machine_id, "EC2")
-        super().give_back(machine, how)
+        super().terminate_instance(machine, how)
         self._fleet.terminate(machine.machine_id)
         self._agenda.after(lognormal(self._stream, STOP_SECONDS, 0.4), lambda: self.on_gone(machine.machine_id))
 

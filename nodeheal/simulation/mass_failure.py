@@ -7,7 +7,7 @@ from dataclasses import replace
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Breaker, Budget, Mode, PoolPolicy
 from nodeheal.simulation.report import Report, report_of
-from nodeheal.simulation.setting import CALM, People, Setting, Work
+from nodeheal.simulation.setting import CALM, OperatorTimes, Setting, Work
 from nodeheal.simulation.world import MASS_FAILURE_AT, World
 
 WATCHED_SECONDS = 6 * 3_600.0
@@ -21,8 +21,8 @@ def settings_of(setting: Setting) -> dict[str, Setting]:
     everything = Budget(max_nodes=setting.nodes, max_percent=100)
     policy = RecoveryPolicy(default_pool=PoolPolicy(mode=Mode.act, budget=everything))
     raised = policy.model_copy(update={"breaker": Breaker(min_nodes=setting.nodes + 2, max_nodes=setting.nodes + 2)})
-    nobody = People(page_seconds=1e9)
-    calm = replace(setting, cloud=CALM, faults_a_node_day=0.0, work=Work(share=0.0), days=1.0, people=nobody)
+    nobody = OperatorTimes(page_seconds=1e9)
+    calm = replace(setting, cloud=CALM, faults_a_node_day=0.0, work=Work(share=0.0), days=1.0, operators=nobody)
     return {"raised": replace(calm, policy=raised), "shipped": replace(calm, policy=policy)}
 
 

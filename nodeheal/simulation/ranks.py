@@ -16,8 +16,8 @@ from nodeheal.simulation.described import Described
 from nodeheal.simulation.faults import Kind
 from nodeheal.simulation.fleet import Fleet
 from nodeheal.simulation.gang import Gang, Rank
+from nodeheal.simulation.ground_truth import GroundTruth
 from nodeheal.simulation.setting import Work
-from nodeheal.simulation.true_node import TrueNode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -132,14 +132,14 @@ class Ranks:
         for rank in [one for one in gang.ranks.values() if one.run == run]:
             self._stops(rank, 0, "EssentialContainerExited: Essential container in task exited")
 
-    def node_down(self, node: TrueNode) -> None:
+    def node_down(self, node: GroundTruth) -> None:
         """Whatever ran there is dead; its peers hang, and give up after a while."""
         for rank in list(self._on_node.get(node.node_id, ())):
             self._dies(rank)
             self._on_node.setdefault(f"dark {node.node_id}", []).append(rank)
             self._peers_give_up(rank)
 
-    def node_up(self, node: TrueNode) -> None:
+    def node_up(self, node: GroundTruth) -> None:
         """The scheduler's agent is back: it says which tasks are gone, and gets what was sent while it was down."""
         for rank in self._on_node.pop(f"dark {node.node_id}", []):
             self._tell(rank, None, "the container instance was restarted")
@@ -150,7 +150,7 @@ class Ranks:
             else:
                 self._starts(rank)
 
-    def exits(self, node: TrueNode, kind: Kind) -> None:
+    def exits(self, node: GroundTruth, kind: Kind) -> None:
         """A fault ends the ranks on this node, and its peers give up."""
         code = int(kind.code.rpartition("_")[2]) if kind.effect == "exits" else 1
         for rank in list(self._on_node.get(node.node_id, ())):

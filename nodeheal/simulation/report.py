@@ -60,11 +60,11 @@ class Report:
 
     @property
     def dollars(self) -> dict[str, float]:
-        """What AWS would bill, by item. Signs of life and the sweep come by the clock, and are reckoned."""
+        """What AWS would bill, by item. Heartbeats and the sweep come by the clock, and are reckoned."""
         node_days, prices = self.nodes * self.days, cost(self.counted)
         beats = cost({"table_write": node_days * SWEEPS_A_DAY})["table_write"]
         sweeps = cost({"function_time": self.days * SWEEPS_A_DAY * SWEEP_GB_SECONDS})["function_time"]
-        return {**prices, "signs_of_life": beats, "sweep": sweeps + node_days * SWEEP_READING_A_NODE_DAY}
+        return {**prices, "heartbeats": beats, "sweep": sweeps + node_days * SWEEP_READING_A_NODE_DAY}
 
     @property
     def unforeseen(self) -> Counter[str]:
@@ -93,8 +93,8 @@ def report_of(world: World) -> Report:
         endings=Counter(one.ending.value for one in incidents if one.ending),
         still_open=len(world.incidents.live),
         actions=Counter(act.verb for act in acts),
-        pages=world.people.pages,
-        emails=world.people.emails,
+        pages=world.operators.pages,
+        emails=world.operators.emails,
         dead_letters=world.bus.dead,
         struck=world.hazards.struck,
         throttled=Counter({name: b.refused for name, b in world.throttles.buckets.items() if b.refused}),
@@ -121,8 +121,8 @@ def _counted(world: World) -> Counter[str]:
             "table_read": runs * READS_A_RUN,
             "bus_event": world.bus.sent,
             "queue_request": world.runs["ingest"] * QUEUE_REQUESTS_A_FAULT,
-            "publish": world.people.emails + world.people.pages,
-            "email": world.people.emails,
+            "publish": world.operators.emails + world.operators.pages,
+            "email": world.operators.emails,
             "log": runs * LOG_BYTES_A_RUN / 1e9,
         }
     )

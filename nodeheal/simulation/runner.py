@@ -7,7 +7,7 @@ from dataclasses import replace
 from signal import SIG_DFL, SIGINT, signal
 
 from nodeheal.contract.vocabulary import Provider
-from nodeheal.simulation.blows import NoSuchCall
+from nodeheal.simulation.injected_failures import NoSuchCall
 from nodeheal.simulation.report import Report, report_of, together
 from nodeheal.simulation.setting import DAY, Setting
 from nodeheal.simulation.world import World
@@ -62,7 +62,7 @@ def run_traced(setting: Setting, read: Callable[[str], object] | None = None, un
 
 
 def run_world(world: World, until: float | None = None) -> Report:
-    """One that has not begun, to its end. Raises NoSuchCall for a blow that could not fall; for one whose call has not
+    """One that has not begun, to its end. Raises NoSuchCall for an injected failure that could not fall; for one whose call has not
     come, only where the run was not broken off."""
     setting = world.setting
     end, cool_down = setting.days * DAY, setting.cool_down_days * DAY

@@ -24,7 +24,7 @@ from nodeheal.domain.verbs import VERBS
 from nodeheal.simulation.agenda import EPOCH
 from nodeheal.simulation.report import Report
 from nodeheal.simulation.runner import run_pool
-from nodeheal.simulation.setting import CALM, HARSH, NOBODY, Cloud, Others, People, Setting, Work
+from nodeheal.simulation.setting import CALM, HARSH, NOBODY, Cloud, OperatorTimes, Others, Setting, Work
 
 HOURS, COOL_DOWN_HOURS = 4.0, 32.0
 FAULTS = 2.5  # expected of one schedule
@@ -51,7 +51,7 @@ def schedule(number: int) -> Setting:
         faults_a_node_day=FAULTS / (nodes * HOURS / 24),
         cloud=draw.choice((CALM, Cloud(dies=0.000_5, interleaves=0.01), HARSH, HARSH)),
         work=Work(share=draw.choice((0.0, 0.5, 0.9)), gang_nodes=draw.randint(2, 4), days=draw.choice((0.1, 2.0))),
-        people=People(page_seconds=1_200, repair_seconds=7_200, round_seconds=21_600),
+        operators=OperatorTimes(page_seconds=1_200, repair_seconds=7_200, round_seconds=21_600),
         policy=_with_others(_drawn_policy(number, draw, nodes), others),
         others=others,
         racks_of=4,
@@ -98,7 +98,7 @@ def _others(draw: Random) -> Others:
     if draw.random() < 0.5:
         return NOBODY
     return Others(
-        guests=draw.choice((0.0, 0.5)),
+        unmanaged_tasks=draw.choice((0.0, 0.5)),
         drained=0.15,
         opted_out=0.15,
         repaired=0.15,

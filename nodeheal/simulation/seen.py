@@ -47,7 +47,7 @@ class Seen:
     policy: RecoveryPolicy
     in_force_since: float = float("-inf")  # of this policy
     # tasks of others that were stopped for this reason, and not started again
-    missing_guests: Callable[[str], Sequence[UnmanagedTask]] = lambda reason: ()
+    missing_unmanaged_tasks: Callable[[str], Sequence[UnmanagedTask]] = lambda reason: ()
     drained: Collection[str] = ()  # nodes that people have drained
     struck_at: list[float] = field(default_factory=list)  # when a function died, or a call of one was broken
     runs_since: float = 0.0  # the function that others may be let in beside

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from nodeheal.contract.vocabulary import Provider
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Budget, Mode, PoolPolicy
-from nodeheal.simulation.blows import Blow
+from nodeheal.simulation.injected_failures import InjectedFailure
 from nodeheal.simulation.latency import NONE, Latency
 
 DAY = 86_400.0
@@ -83,7 +83,7 @@ class Work:
 
 
 @dataclass(frozen=True)
-class People:
+class OperatorTimes:
     """How long people take. Medians in seconds; the spread is that of a lognormal's logarithm."""
 
     answer_seconds: float = 600.0  # an approval
@@ -97,7 +97,7 @@ class People:
 class Others:
     """Who else is in the pool. Shares of its nodes, and how often a day. Nobody publishes any of it: guesses."""
 
-    guests: float = 0.05  # tasks of somebody else, one on so many of the nodes
+    unmanaged_tasks: float = 0.05  # tasks of somebody else, one on so many of the nodes
     stoppable: float = 0.5  # of those, whose owners let nodeheal stop them
     drained: float = 0.01  # nodes that a human has drained
     opted_out: float = 0.01
@@ -124,7 +124,7 @@ class Setting:
     quotas: Quotas = field(default_factory=Quotas)
     latency: Latency = NONE
     work: Work = field(default_factory=Work)
-    people: People = field(default_factory=People)
+    operators: OperatorTimes = field(default_factory=OperatorTimes)
     others: Others = NOBODY
     policy: RecoveryPolicy | None = None  # none: `acting`
     mass_failure: int = 0  # so many nodes fail within one second, after an hour
@@ -134,7 +134,9 @@ class Setting:
     switches_fail_a_day: float = 0.0  # switches above the racks, in the whole pool (switches.py)
     # After the last fault: until what is under way has ended. Only what waits for a job's end or a human takes longer.
     cool_down_days: float = 2.0
-    blows: tuple[Blow, ...] = ()  # what is to happen at one call of this very run, beside what is drawn (blows.py)
+    injected_failures: tuple[
+        InjectedFailure, ...
+    ] = ()  # what is to happen at one call of this very run, beside what is drawn (injected_failures.py)
     is_strict: bool = True  # false: what a state machine hands on and nobody reads is not evaluated; only for speed
 
     @property

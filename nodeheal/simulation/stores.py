@@ -4,13 +4,13 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 
+from nodeheal.adapters.memory.fleet_index import MemoryFleetIndex
 from nodeheal.adapters.memory.heartbeats import MemoryHeartbeats
 from nodeheal.adapters.memory.stores import (
     MemoryIncidentStore,
     MemoryNodeStore,
     MemoryOperationStore,
 )
-from nodeheal.adapters.memory.watch import MemoryWatchlist
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.vocabulary import IncidentState
 from nodeheal.domain.fleet.liveness import Heartbeat, NodeLiveness, liveness_of
@@ -69,11 +69,11 @@ class SimNodes(MemoryNodeStore):
         is_new = (event.node_id, event.event_id, bool(note)) not in self.recorded
         super().record(event, job_id, note, in_pool=in_pool)
         if is_new:
-            self._index.wrote(("sighting", event.node_id, event.event_id), None)
+            self._index.wrote(("observation", event.node_id, event.event_id), None)
 
     def seen_in_pool(self, pool: str, since: datetime) -> Sequence[Observation]:
         shown, found = self._index.shown, super().seen_in_pool(pool, since)
-        return [one for one in found if shown(("sighting", one.node_id, one.event_id), one) is not None]
+        return [one for one in found if shown(("observation", one.node_id, one.event_id), one) is not None]
 
 
 class SimIncidents(MemoryIncidentStore):
@@ -180,14 +180,14 @@ class SimOperations(MemoryOperationStore):
                 del self.operations[key]
 
 
-class SimWatchlist(MemoryWatchlist):
-    """Watchlist. Those who are over are not looked through for those who are not."""
+class SimFleetIndex(MemoryFleetIndex):
+    """FleetIndex. Those who are over are not looked through for those who are not."""
 
     def __init__(self, nodes: SimNodes, incidents: SimIncidents, index: Index) -> None:
         super().__init__(nodes, incidents)
         self._sim_nodes, self._incidents, self._index = nodes, incidents, index
 
-    def glimpses(self, pool: str, after: str, limit: int) -> tuple[Sequence[NodeLiveness], str]:
+    def liveness_page(self, pool: str, after: str, limit: int) -> tuple[Sequence[NodeLiveness], str]:
         here = {f"node#{n.state}#{n.node_id}": n for n in self._sim_nodes.in_pool(pool)}
         keys = sorted(key for key in here if key > after)[:limit]
         return [liveness_of(here[key]) for key in keys], keys[-1] if len(keys) == limit else ""
@@ -216,5 +216,5 @@ class SimHeartbeats(MemoryHeartbeats):
     def newest(self) -> Mapping[str, Heartbeat]:
         return {node.node_id: self._fleet.beat_of(node) for node in self._fleet.nodes.values() if not node.is_gone}
 
-    def want(self, beat: Heartbeat, every_seconds: float) -> None:
+    def want(self, heartbeat: Heartbeat, every_seconds: float) -> None:
         """They keep it already."""

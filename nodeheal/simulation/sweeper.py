@@ -13,10 +13,10 @@ from nodeheal.ports.scheduler import TaskChange
 from nodeheal.ports.storage import JobStore
 from nodeheal.services.jobs.ask_after_ranks import LAUNCH_IS_OVER, PATIENCE
 from nodeheal.simulation.agenda import Agenda
+from nodeheal.simulation.ground_truth import GroundTruth
 from nodeheal.simulation.hazards import Died
 from nodeheal.simulation.setting import DAY
 from nodeheal.simulation.stores import SimNodes
-from nodeheal.simulation.true_node import TrueNode
 
 SWEEP_SECONDS = 60.0
 LOOKS_A_MINUTE_APART = 30
@@ -58,7 +58,7 @@ class Sweeper:
         except (Exception, Died):
             self.want()
 
-    def fell_silent(self, node: TrueNode, looks: int = 0) -> None:
+    def fell_silent(self, node: GroundTruth, looks: int = 0) -> None:
         """Have the node looked for when its silence is news, and again while it is."""
 
         def look() -> None:
@@ -71,8 +71,8 @@ class Sweeper:
         first = self._silent_seconds - SWEEP_SECONDS
         self._agenda.after(first if looks == 0 else SWEEP_SECONDS if looks < LOOKS_A_MINUTE_APART else DAY, look)
 
-    def came_up(self, node: TrueNode) -> None:
-        """Its signs of life tell of the boot, where the announcement is late."""
+    def came_up(self, node: GroundTruth) -> None:
+        """Its heartbeats tell of the boot, where the announcement is late."""
         boot_id = node.boot_id
 
         def look() -> None:

@@ -7,9 +7,9 @@ from nodeheal.simulation.agenda import Agenda
 from nodeheal.simulation.chance import Chance, lognormal
 from nodeheal.simulation.faults import Fault, Kind
 from nodeheal.simulation.fleet import Fleet
+from nodeheal.simulation.ground_truth import GroundTruth
 from nodeheal.simulation.setting import DAY, Setting
 from nodeheal.simulation.trace import Trace
-from nodeheal.simulation.true_node import TrueNode
 
 BACK_SECONDS = 1_800.0  # until its links are up again (median)
 # What the nodes below it see. The fleet's table counts single links; this one is not drawn from it.
@@ -52,7 +52,7 @@ class Switches:
                 self._fleet.lose_fabric(node, fault.kind)
         self._agenda.after(lognormal(self._stream, BACK_SECONDS, 0.7), lambda: self._is_back(struck, fault))
 
-    def _is_back(self, struck: list[TrueNode], fault: Fault) -> None:
+    def _is_back(self, struck: list[GroundTruth], fault: Fault) -> None:
         self._trace.tell("switch is back", self._setting.pool)
         for node in struck:
             if node.fault is fault:

@@ -9,10 +9,10 @@ from nodeheal.simulation.agenda import Agenda
 from nodeheal.simulation.asl import Ask
 from nodeheal.simulation.chance import Chance, lognormal
 from nodeheal.simulation.executions import Executions, Running
-from nodeheal.simulation.functions import Hands, serve, stem_of
+from nodeheal.simulation.functions import ServiceContext, serve, stem_of
 from nodeheal.simulation.hazards import Died
 from nodeheal.simulation.job_stores import SimJobs
-from nodeheal.simulation.people import Operators
+from nodeheal.simulation.operators import Operators
 from nodeheal.simulation.stores import SimIncidents
 
 Json = Any
@@ -33,15 +33,15 @@ class Tasks:
         agenda: Agenda,
         chance: Chance,
         executions: Executions,
-        hands: Hands,
+        hands: ServiceContext,
         run: Run,
         incidents: SimIncidents,
         jobs: SimJobs,
-        people: Operators,
+        operators: Operators,
     ) -> None:
         self._agenda, self._executions, self._run = agenda, executions, run
         self.hands = hands
-        self._incidents, self._jobs, self._people = incidents, jobs, people
+        self._incidents, self._jobs, self._people = incidents, jobs, operators
         self._lag = chance.of("function lag")
         self.when_one_fails: Callable[[], None] = lambda: None
 

@@ -130,10 +130,10 @@ class Watch:
         """A node takes work again, by our hand."""
         self._hold(what_people_drained_stays_drained(self.seen, node_id))
 
-    def guest_stopped(self, node: Node, guest: UnmanagedTask) -> None:
+    def unmanaged_task_stopped(self, node: Node, unmanaged_task: UnmanagedTask) -> None:
         """A task of others is stopped by us."""
-        self._trace.tell("act", node.node_id, f"stops {guest}")
-        self._hold(tasks_of_others_are_left_alone(self.seen, self.seen.nodes.nodes[node.node_id], guest))
+        self._trace.tell("act", node.node_id, f"stops {unmanaged_task}")
+        self._hold(tasks_of_others_are_left_alone(self.seen, self.seen.nodes.nodes[node.node_id], unmanaged_task))
 
     def out_of_service_seconds(self) -> float:
         """Of all nodes together, by our hand or a human's, until now."""

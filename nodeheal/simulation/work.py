@@ -17,10 +17,10 @@ from nodeheal.simulation.agenda import Agenda
 from nodeheal.simulation.chance import Chance, lognormal
 from nodeheal.simulation.fleet import Fleet
 from nodeheal.simulation.gang import Gang
+from nodeheal.simulation.ground_truth import GroundTruth
 from nodeheal.simulation.ranks import Ranks
 from nodeheal.simulation.setting import DAY, Work
 from nodeheal.simulation.trace import Trace
-from nodeheal.simulation.true_node import TrueNode
 
 NEXT_JOB_SECONDS = 600.0
 LOOKS_SECONDS = 5.0
@@ -104,7 +104,7 @@ class Training(Ranks):
 
     # Checkpoints
 
-    def look(self, node: TrueNode, directory: str, request_id: str) -> None:
+    def look(self, node: GroundTruth, directory: str, request_id: str) -> None:
         """The node looks for the newest checkpoint of the job that writes there."""
         gang = self._gangs.get(directory.rpartition("/")[2])
 
@@ -125,7 +125,7 @@ class Training(Ranks):
 
         self._agenda.after(lognormal(self._stream, LOOKS_SECONDS, 0.5), answer)
 
-    def see(self, node: TrueNode, directory: str, request_id: str) -> None:
+    def see(self, node: GroundTruth, directory: str, request_id: str) -> None:
         """The node says what it sees there: all see one file system."""
 
         def answer() -> None:

@@ -21,22 +21,22 @@ from nodeheal.simulation.agenda import Agenda
 from nodeheal.simulation.bus import QUEUE, Bus
 from nodeheal.simulation.chance import Chance
 from nodeheal.simulation.cloud import Throttles
+from nodeheal.simulation.co_tenants import CoTenants
 from nodeheal.simulation.executions import Executions
 from nodeheal.simulation.fleet import Fleet
-from nodeheal.simulation.functions import Hands
+from nodeheal.simulation.functions import ServiceContext
+from nodeheal.simulation.ground_truth import GroundTruth
 from nodeheal.simulation.hazards import Died, Hazards
-from nodeheal.simulation.neighbours import Neighbours
-from nodeheal.simulation.people import Operators
+from nodeheal.simulation.operators import Operators
 from nodeheal.simulation.seen import Seen
 from nodeheal.simulation.setting import Setting
 from nodeheal.simulation.sweeper import Sweeper
 from nodeheal.simulation.switches import Switches
 from nodeheal.simulation.tasks import FUNCTION_TIMEOUT, INVOKE, Tasks
 from nodeheal.simulation.trace import Trace
-from nodeheal.simulation.true_node import TrueNode
 from nodeheal.simulation.watch import Watch
 from nodeheal.simulation.work import Training
-from nodeheal.simulation.world_ports import seamed, world_ports
+from nodeheal.simulation.world_ports import with_fault_injection, world_ports
 
 Json = Any
 MASS_FAILURE_AT = 3_600.0
@@ -56,7 +56,7 @@ class World:
         self.throttles = Throttles(self.agenda, setting.quotas)
         self.executions = Executions(self.agenda, self.chance, self.trace, setting.is_strict)
         self.fleet = Fleet(setting, self.agenda, self.chance, self.trace)
-        self.hazards = Hazards(self.chance.of("hazards"), setting.cloud, self._let_others_in, setting.blows)
+        self.hazards = Hazards(self.chance.of("hazards"), setting.cloud, self._let_others_in, setting.injected_failures)
         self.bus = Bus(self.agenda, self.chance, self.trace, setting.cloud, self.run)
         self._began_at = 0.0  # the outermost function that runs now
         self._unheard: dict[str, HealthEvent] = {}  # sent, and not taken in yet
@@ -64,17 +64,17 @@ class World:
         self.raw, self.nodes, self.incidents = self.parts.raw, self.parts.nodes, self.parts.incidents
         self.jobs, self.scheduler = self.parts.jobs, self.parts.scheduler
         self.commands, self.machines = self.parts.commands, self.parts.machines
-        self.ports = seamed(self.raw, self.hazards)
+        self.ports = with_fault_injection(self.raw, self.hazards)
         links = Links("https://approve.example/approval", b"simulated")
-        self.hands = Hands(self.ports, self.policy, links)
+        self.hands = ServiceContext(self.ports, self.policy, links)
         self.watch = Watch(
             Seen(self.agenda, self.raw, self.nodes, self.incidents, self.parts.operations, self.policy),
             self.trace,
         )
-        self.people = Operators(
-            setting.pool, setting.people, self.agenda, self.chance, self.trace, self.raw, self.fleet
+        self.operators = Operators(
+            setting.pool, setting.operators, self.agenda, self.chance, self.trace, self.raw, self.fleet
         )
-        self.neighbours = Neighbours(setting, self.agenda, self.chance, self.trace, self.raw, self.fleet, self.people)
+        self.co_tenants = CoTenants(setting, self.agenda, self.chance, self.trace, self.raw, self.fleet, self.operators)
         self.switches = Switches(setting, self.agenda, self.chance, self.trace, self.fleet)
         self.work = Training(setting.pool, setting.work, self.agenda, self.chance, self.trace, self.raw, self.fleet)
         self.sweeper = Sweeper(self.agenda, self.nodes, self.jobs, self.policy.silence.silent_seconds, self._sweep)
@@ -86,7 +86,7 @@ class World:
             self.run,
             self.incidents,
             self.jobs,
-            self.people,
+            self.operators,
         )
         self._connect()
         self._begin()
@@ -96,11 +96,11 @@ class World:
         self.executions.carry_out = self.tasks.carry_out
         self.tasks.when_one_fails = self.bus.when_something_is_lost = self.sweeper.want
         self.scheduler.on_act = self.commands.on_act = self.machines.on_act = self.watch.acted
-        self.parts.messenger.on_announce = lambda kind, told: self.bus.send(
+        self.parts.notifier.on_announce = lambda kind, told: self.bus.send(
             "notify", told.key, lambda: self._notify(told)
         )
-        self.parts.messenger.on_send = self.people.read
-        self.people.out_of_service = lambda: list(self.watch.out_of_service)
+        self.parts.notifier.on_send = self.operators.read
+        self.operators.out_of_service = lambda: list(self.watch.out_of_service)
         fleet, wake = self.fleet, self._wake
         fleet.on_event = self._report
         fleet.on_booted = lambda event: wake(event.node_id, lambda: wakeup.on_node_booted(event, self.ports))
@@ -114,11 +114,11 @@ class World:
         self._connect_neighbours()
 
     def _connect_neighbours(self) -> None:
-        self.watch.seen.missing_guests = self.scheduler.missing
-        self.watch.seen.drained = self.neighbours.drained
+        self.watch.seen.missing_unmanaged_tasks = self.scheduler.missing
+        self.watch.seen.drained = self.co_tenants.drained
         self.scheduler.on_switched_on = self.watch.switched_on
-        self.scheduler.on_stop_unmanaged = self.watch.guest_stopped
-        self.neighbours.in_force = self._come_into_force
+        self.scheduler.on_stop_unmanaged = self.watch.unmanaged_task_stopped
+        self.co_tenants.in_force = self._come_into_force
 
     def _come_into_force(self, policy: RecoveryPolicy) -> None:
         """From now on services are handed this policy."""
@@ -138,7 +138,7 @@ class World:
         work.on_found = lambda event: wake(event.node_id, lambda: wakeup.on_answer(event, self.ports))
         work.on_doubled = lambda job, told: self.watch.break_promise("two_runs_never_write_at_once", job, told)
         work.on_shared = lambda node, told: self.watch.break_promise("one_rank_a_node", node, told)
-        self.people.restart_job, self.people.jobs_down = work.restart, work.down_for_good
+        self.operators.restart_job, self.operators.jobs_down = work.restart, work.down_for_good
 
     def _asked_to_stop(self, task_id: str, reason: str) -> None:
         self.watch.rank_asked_to_stop(reason)
@@ -148,11 +148,11 @@ class World:
         self._wake(change.task_id, lambda: wakeup.on_task_change(change, self.ports))
         self.sweeper.rank_changed(change)
 
-    def _went_down(self, node: TrueNode) -> None:
+    def _went_down(self, node: GroundTruth) -> None:
         self.work.node_down(node)
         self.scheduler.node_down(node)
 
-    def _came_up(self, node: TrueNode) -> None:
+    def _came_up(self, node: GroundTruth) -> None:
         self.work.node_up(node)
         self.sweeper.came_up(node)
 
@@ -161,7 +161,7 @@ class World:
         self.nodes.put(records)
         if self.setting.provider is Provider.ec2:
             self.machines.put(records)
-        self.neighbours.begin(records, self.scheduler, self.machines)
+        self.co_tenants.begin(records, self.scheduler, self.machines)
         self.switches.begin()
         self.work.begin(self.setting.nodes)
         if self.setting.mass_failure:
@@ -234,7 +234,7 @@ class World:
         self.fleet.is_over = True
         end = self.agenda.now + seconds
         self.agenda.run(max(self.agenda.now, end - LAST_SECONDS))
-        self.people.restart_job = lambda job_id: None
+        self.operators.restart_job = lambda job_id: None
         self.agenda.run(end)
         self.work.finish()
         self.watch.jobs_ended(self.work.ranks_left())

@@ -11,18 +11,18 @@ from nodeheal.contract.vocabulary import SchedulerKind
 from nodeheal.ports import Ports
 from nodeheal.simulation.agenda import Agenda
 from nodeheal.simulation.chance import Chance
-from nodeheal.simulation.cloud import SimCommands, SimMessenger, SimScheduler, SimWitnesses, SimWorkflows, Throttles
+from nodeheal.simulation.cloud import SimCommands, SimLivenessProbes, SimNotifier, SimScheduler, SimWorkflows, Throttles
 from nodeheal.simulation.executions import Executions
 from nodeheal.simulation.fleet import Fleet
-from nodeheal.simulation.hazards import Hazards, Seam
+from nodeheal.simulation.hazards import FaultInjectingPort, Hazards
 from nodeheal.simulation.index import Index
 from nodeheal.simulation.job_stores import SimJobNotes, SimJobs
 from nodeheal.simulation.machines import SimMachines
 from nodeheal.simulation.setting import Setting
-from nodeheal.simulation.stores import SimHeartbeats, SimIncidents, SimNodes, SimOperations, SimWatchlist
+from nodeheal.simulation.stores import SimFleetIndex, SimHeartbeats, SimIncidents, SimNodes, SimOperations
 
 # Ports that are functions which only look, or values: nothing comes between.
-_PLAIN = ("clock", "reading", "sign_upload", "has_confirmed")
+_PLAIN = ("clock", "console_links", "sign_upload", "has_confirmed")
 _PLAIN_OF_SCHEDULER = ("placements_of", "rank_statuses")  # they only look, however many nodes they are asked about
 
 
@@ -36,7 +36,7 @@ class WorldPorts:
     jobs: SimJobs
     scheduler: SimScheduler
     commands: SimCommands
-    messenger: SimMessenger
+    notifier: SimNotifier
     machines: SimMachines
     raw: Ports
 
@@ -49,7 +49,7 @@ def world_ports(
     nodes, jobs = SimNodes(index), SimJobs(index)
     operations = SimOperations(index, agenda)
     incidents, scheduler = SimIncidents(nodes, index), SimScheduler(throttles)
-    commands, messenger = SimCommands(throttles, fleet), SimMessenger(agenda)
+    commands, notifier = SimCommands(throttles, fleet), SimNotifier(agenda)
     machines = SimMachines(throttles, fleet, agenda, chance)
     raw = Ports(
         nodes=nodes,
@@ -63,24 +63,25 @@ def world_ports(
         commands=commands,
         machines=machines,
         workflows=SimWorkflows(throttles, executions),
-        messenger=messenger,
-        watchlist=SimWatchlist(nodes, incidents, index),
+        notifier=notifier,
+        fleet_index=SimFleetIndex(nodes, incidents, index),
         heartbeats=SimHeartbeats(fleet),
         enrolment_tags=MemoryEnrolmentTags(),
-        witnesses=SimWitnesses(fleet, throttles),
+        liveness_probes=SimLivenessProbes(fleet, throttles),
         sign_upload=sign_upload,
         has_confirmed=MemoryConfirmations(),
         clock=agenda.clock,
     )
-    return WorldPorts(nodes, incidents, operations, jobs, scheduler, commands, messenger, machines, raw)
+    return WorldPorts(nodes, incidents, operations, jobs, scheduler, commands, notifier, machines, raw)
 
 
-def seamed(raw: Ports, hazards: Hazards) -> Ports:
+def with_fault_injection(raw: Ports, hazards: Hazards) -> Ports:
     """The same ports, at each call of which something may happen."""
     seams: dict[str, Any] = {field.name: getattr(raw, field.name) for field in fields(Ports)}
     for name in sorted(seams.keys() - {*_PLAIN, "schedulers"}):
-        seams[name] = Seam(name, seams[name], hazards)
+        seams[name] = FaultInjectingPort(name, seams[name], hazards)
     seams["schedulers"] = {
-        kind: Seam("scheduler", one, hazards, plain=_PLAIN_OF_SCHEDULER) for kind, one in raw.schedulers.items()
+        kind: FaultInjectingPort("scheduler", one, hazards, plain=_PLAIN_OF_SCHEDULER)
+        for kind, one in raw.schedulers.items()
     }
     return Ports(**seams)

@@ -17,8 +17,8 @@ from nodeheal.agent.diagnostics.stress import LOAD_SECONDS
 from nodeheal.agent.fault_counts import MOST_KINDS
 from nodeheal.agent.loop import FILE_POLL_SECONDS
 from nodeheal.agent.orders.reboot import DELAY_SECONDS, EXIT_REBOOT, FALLBACK_SECONDS
-from nodeheal.agent.rot import KEPT_ASIDE
 from nodeheal.agent.signing import ROTATE_SECONDS
+from nodeheal.agent.spool_repair import KEPT_ASIDE
 from nodeheal.agent.thresholds import DISK_FULL, MOUNT_ANSWER, MOUNT_FULL, RAM_CORRECTED, ZOMBIES
 from nodeheal.checkpoints.single_files import CHECKED_BYTES
 from nodeheal.checkpoints.torch_distributed import EXACT_BYTES
@@ -103,7 +103,7 @@ SENTENCES: tuple[tuple[str, str, Sequence[Any]], ...] = (
     ("docs/fleet.md", "pools of at most {} nodes", (GANG_AT_MOST,)),
     (
         "docs/foreign-signals.md",
-        "no sign of life for {} minutes",
+        "no heartbeat for {} minutes",
         (POLICY.silence.heartbeat_seconds * POLICY.silence.missed_heartbeats // 60,),
     ),
     ("docs/job-restarts.md", "once in {} minutes", (WORDS[ROUND_MINUTES],)),

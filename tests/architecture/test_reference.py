@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from nodeheal.contract.vocabulary import Action, Family, NextRung, Scope, Verdict
+from nodeheal.contract.vocabulary import Action, Family, NextStepCondition, Scope, Verdict
 from nodeheal.domain.faults.catalog import catalog
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Mode
@@ -132,7 +132,7 @@ def test_the_summary_counts_every_fault_once() -> None:
 def test_every_word_of_the_vocabulary_is_explained() -> None:
     explained = {cells(line)[0] for table in tables(FAULTS) for line in table}
 
-    words = [word.value for kind in (Action, NextRung, Scope, Verdict) for word in kind]
+    words = [word.value for kind in (Action, NextStepCondition, Scope, Verdict) for word in kind]
 
     assert [word for word in words if word not in explained] == []
     assert [family for family in Family if f"(#family-{family.value})" not in FAULTS] == []

@@ -15,7 +15,7 @@ _WORDS = re.compile(
 # What must remain, a line each, by file; and why.
 REMAINS = {
     "domain/fleet/machine.py": (
-        ["ecs_managed_instances = ", "Owner.ecs_managed_instances: "],
+        ["ecs_managed_instances = ", "Remediator.ecs_managed_instances: "],
         "a value of stored policies, and what people are told of it: AWS's own name for who repairs a machine",
     ),
     "domain/jobs/job.py": (["SchedulerKind.ECS"], "stored jobs do not say which scheduler they have"),

@@ -12,7 +12,7 @@ from typing import Any
 import boto3
 from botocore.exceptions import ClientError
 
-from nodeheal.adapters.aws.messenger import Destinations
+from nodeheal.adapters.aws.notifier import Destinations
 from nodeheal.adapters.aws.ports import aws_ports
 from nodeheal.ports import Ports
 from sandbox.client import Sandbox

@@ -18,7 +18,7 @@ from botocore.exceptions import ClientError
 from nodeheal.adapters.aws.ec2 import Ec2Machines
 from nodeheal.contract import names
 from nodeheal.domain.errors import MachineRefused, NoCapacity
-from nodeheal.domain.fleet.machine import GiveBack, Machine, Power, alternatives_of
+from nodeheal.domain.fleet.machine import Machine, Power, Termination, alternatives_of
 from sandbox.client import NodeHandle, Sandbox, SandboxError
 from tests.emulated.test_cloud_iam import CLUSTER, IDLE, MANAGED, TAGGED_REQUEST, TAGGED_RESOURCE, Lab, allow, hello
 
@@ -60,7 +60,7 @@ def test_an_instance_boots_joins_the_cluster_and_is_reached_by_ssm(lab: Lab, mac
 
     found = machines.describe(name)
     assert found is not None
-    assert (found.instance_type, found.launch_template, found.other_owner) == ("p5.48xlarge", template, None)
+    assert (found.instance_type, found.launch_template, found.external_remediator) == ("p5.48xlarge", template, None)
     assert arn_of(lab, name)
     assert said_hello(lab, name) == "hello\n"
 
@@ -162,7 +162,7 @@ def test_a_terminated_instance_leaves_cluster_and_ssm_and_its_tasks_are_over(lab
     found = machines.describe(name)
     assert found is not None
 
-    machines.give_back(found, GiveBack.TERMINATE)
+    machines.terminate_instance(found, Termination.TERMINATE)
 
     wait_for(lambda: described(lab, name)["State"]["Name"] == "terminated")
     assert machines.describe(name) is None
@@ -197,7 +197,7 @@ def test_a_group_replaces_what_is_given_up(lab: Lab, machines: Ec2Machines) -> N
     [old] = lab.sandbox.add_group("group-1", lab.sandbox.add_template(agent=IDLE), 1)
     wait_for(lambda: state(machines, old) == "running")
 
-    machines.give_back(machine(machines, old), GiveBack.TERMINATE)
+    machines.terminate_instance(machine(machines, old), Termination.TERMINATE)
 
     new = wait_for(lambda: [name for name in members(lab, "group-1") if name != old])[0]
     wait_for(lambda: state(machines, new) == "running")
@@ -211,7 +211,7 @@ def test_a_group_tries_again_until_there_is_capacity_and_says_so(lab: Lab, machi
     wait_for(lambda: state(machines, old) == "running")
     lab.sandbox.behave(no_capacity=2, retry_seconds=0.1)
 
-    machines.give_back(machine(machines, old), GiveBack.MARK_UNHEALTHY)
+    machines.terminate_instance(machine(machines, old), Termination.MARK_UNHEALTHY)
 
     wait_for(lambda: [name for name in members(lab, "group-2") if name != old])
     failed = [bool(launch.failed) for launch in machines.launches("group-2", began)]

@@ -16,16 +16,16 @@ import pytest
 from botocore.exceptions import ClientError
 
 from nodeheal import __version__
-from nodeheal.agent import beat as agent_beat
-from nodeheal.agent.beat import HeartbeatItem
-from nodeheal.agent.caller import Caller
+from nodeheal.agent import heartbeat_client as agent_heartbeat
+from nodeheal.agent.aws_client import AwsClient
 from nodeheal.agent.clock import Clock
 from nodeheal.agent.credentials import CredentialChain
 from nodeheal.agent.fallback import Fallback
+from nodeheal.agent.heartbeat_client import HeartbeatItem
 from nodeheal.agent.metrics import NodeMetrics, NotPut
-from nodeheal.agent.signed_post import SignedPost
 from nodeheal.agent.signing import Signer
 from nodeheal.agent.spool import Spool
+from nodeheal.agent.sts_identity import StsIdentity
 from nodeheal.contract import names
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.steps import AttemptLimit, Decision, Reservation, StepRequest
@@ -231,15 +231,15 @@ def node_credentials(cloud: Sandbox, node_id: str) -> CredentialChain:
 
 def signer(cloud: Sandbox, node_id: str, folder: Path) -> Signer:
     credentials, clock = node_credentials(cloud, node_id), Clock()
-    table, sts = (SignedPost(name, "us-east-1", cloud.endpoint_url, credentials, clock) for name in ("dynamodb", "sts"))
-    return Signer(folder, HeartbeatItem(node_id, table, Caller(sts)), clock)
+    table, sts = (AwsClient(name, "us-east-1", cloud.endpoint_url, credentials, clock) for name in ("dynamodb", "sts"))
+    return Signer(folder, HeartbeatItem(node_id, table, StsIdentity(sts)), clock)
 
 
 def test_a_nodes_metrics_are_taken_in_their_namespace_and_in_no_other(
     cloud: Sandbox, node_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     credentials, now = node_credentials(cloud, node_id), datetime.now(UTC)
-    node = NodeMetrics(SignedPost("monitoring", "us-east-1", cloud.endpoint_url, credentials, Clock()), node_id)
+    node = NodeMetrics(AwsClient("monitoring", "us-east-1", cloud.endpoint_url, credentials, Clock()), node_id)
 
     node.put({"gpu_power_watts:0": 70.0, "gpu_power_watts:1": 412.0}, now)
     monkeypatch.setattr(names, "NODE_METRICS_NAMESPACE", names.METRICS_NAMESPACE)
@@ -263,9 +263,9 @@ def test_a_grave_finding_that_goes_around_the_bus_opens_its_incident_once(
     cloud: Sandbox, node_id: str, tmp_path: Path
 ) -> None:
     credentials = node_credentials(cloud, node_id)
-    sns, sts = (SignedPost(name, "us-east-1", cloud.endpoint_url, credentials, Clock()) for name in ("sns", "sts"))
+    sns, sts = (AwsClient(name, "us-east-1", cloud.endpoint_url, credentials, Clock()) for name in ("sns", "sts"))
     cloud.voices.enrols(node_id)
-    spool, fallback = Spool(tmp_path), Fallback(sns, Caller(sts), signer(cloud, node_id, tmp_path))
+    spool, fallback = Spool(tmp_path), Fallback(sns, StsIdentity(sts), signer(cloud, node_id, tmp_path))
     event = agent_xid(OBSERVED_CODE)
     event = replace(
         event,
@@ -304,22 +304,22 @@ def test_a_nodes_role_may_speak_for_itself_and_nothing_else(cloud: Sandbox) -> N
     }
     own = client("sts").get_caller_identity()["UserId"]
 
-    def beat(who: str) -> Any:
+    def heartbeat(who: str) -> Any:
         return client("dynamodb").update_item(
-            **agent_beat.request(who, agent_beat.Beat("boot-1", 0.0, 60.0, PUBLIC_KEY))
+            **agent_heartbeat.request(who, agent_heartbeat.Heartbeat("boot-1", 0.0, 60.0, PUBLIC_KEY))
         )
 
     assert client("events").put_events(Entries=[event])["FailedEntryCount"] == 0
     assert own.endswith(":a-node")
-    assert beat(own)["Attributes"][names.BEAT_KEY] == {"S": own}
+    assert heartbeat(own)["Attributes"][names.HEARTBEAT_KEY] == {"S": own}
     denied: dict[str, Callable[[], Any]] = {
         "table": lambda: client("dynamodb").get_item(
             TableName=cloud.outputs["TableName"], Key={"pk": {"S": "x"}, "sk": {"S": "x"}}
         ),
-        "a sign of life of another node": lambda: beat(own.replace("a-node", "b-node")),
-        "signs of life of all": lambda: client("dynamodb").scan(TableName=names.HEARTBEATS_TABLE),
+        "a heartbeat of another node": lambda: heartbeat(own.replace("a-node", "b-node")),
+        "heartbeats of all": lambda: client("dynamodb").scan(TableName=names.HEARTBEATS_TABLE),
         "taking its own back": lambda: client("dynamodb").delete_item(
-            TableName=names.HEARTBEATS_TABLE, Key={names.BEAT_KEY: {"S": own}}
+            TableName=names.HEARTBEATS_TABLE, Key={names.HEARTBEAT_KEY: {"S": own}}
         ),
         "topic": lambda: client("sns").publish(TopicArn=cloud.outputs["TopicArn"], Message="boo"),
         "workflow": lambda: client("stepfunctions").start_execution(stateMachineArn=cloud.outputs["RecoverNodeArn"]),

@@ -15,7 +15,7 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
-from nodeheal.adapters.aws.messenger import Destinations
+from nodeheal.adapters.aws.notifier import Destinations
 from nodeheal.adapters.aws.ports import aws_ports
 from nodeheal.agent.upload import NotUploaded, read_ticket, upload
 from nodeheal.contract import names

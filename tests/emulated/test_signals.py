@@ -50,7 +50,7 @@ def silenced(cloud: Sandbox, node: NodeHandle) -> None:
     """The node as if its agent had died an hour ago. What it said as it came up may still be on its way."""
     processes.kill_all(lambda: processes.with_mark(processes.NODE_MARK, str(node.directory)))
     for who in beats_of(cloud, node):
-        cloud.client("dynamodb").delete_item(TableName=names.HEARTBEATS_TABLE, Key={names.BEAT_KEY: {"S": who}})
+        cloud.client("dynamodb").delete_item(TableName=names.HEARTBEATS_TABLE, Key={names.HEARTBEAT_KEY: {"S": who}})
     for _ in range(int(WAIT_SECONDS / SETTLE_SECONDS)):
         then = datetime.now(UTC) - timedelta(hours=1)
         write_last_seen(cloud, node, then)
@@ -61,9 +61,11 @@ def silenced(cloud: Sandbox, node: NodeHandle) -> None:
 
 
 def beats_of(cloud: Sandbox, node: NodeHandle) -> dict[str, dict[str, Any]]:
-    """The items of the node's signs of life, by whose they are."""
+    """The items of the node's heartbeats, by whose they are."""
     items = cloud.client("dynamodb").scan(TableName=names.HEARTBEATS_TABLE)["Items"]
-    return {item[names.BEAT_KEY]["S"]: item for item in items if item[names.BEAT_KEY]["S"].endswith(node.node_id)}
+    return {
+        item[names.HEARTBEAT_KEY]["S"]: item for item in items if item[names.HEARTBEAT_KEY]["S"].endswith(node.node_id)
+    }
 
 
 def write_last_seen(cloud: Sandbox, node: NodeHandle, at: datetime) -> None:
@@ -96,7 +98,7 @@ def events_of(cloud: Sandbox, incident_id: str) -> list[dict[str, Any]]:
     return [json.loads(item["data"]["S"]) for item in entries["Items"]]
 
 
-def test_what_ecs_says_about_a_node_is_heard_and_no_sign_of_life(cloud: Sandbox) -> None:
+def test_what_ecs_says_about_a_node_is_heard_and_no_heartbeat(cloud: Sandbox) -> None:
     node = enrolled(cloud, "heard")
     silenced(cloud, node)
     before = last_seen(cloud, node)
@@ -140,28 +142,28 @@ def test_a_signal_about_a_machine_that_is_no_node_writes_nothing(cloud: Sandbox)
     assert stored(cloud, event["detail"]["instance-id"]) == {}
 
 
-def test_a_node_gives_signs_of_life_in_its_own_item_at_the_interval_that_it_is_asked_for(cloud: Sandbox) -> None:
+def test_a_node_gives_heartbeats_in_its_own_item_at_the_interval_that_it_is_asked_for(cloud: Sandbox) -> None:
     node = cloud.add_node("beating", heartbeat_seconds=0.5)
     until(lambda: stored(cloud, node.node_id), "node in the table")
-    [who] = until(lambda: list(beats_of(cloud, node)), "sign of life")
+    [who] = until(lambda: list(beats_of(cloud, node)), "heartbeat")
     before = stored(cloud, node.node_id)["version"]
 
     run(cloud, "nodeheal-sweep", {})
 
-    until(lambda: beats_of(cloud, node)[who].get(names.BEAT_WANTED) == {"N": "60"}, "interval of the policy")
+    until(lambda: beats_of(cloud, node)[who].get(names.HEARTBEAT_WANTED) == {"N": "60"}, "interval of the policy")
     time.sleep(SETTLE_SECONDS)  # it hears of it with its next one
     item = beats_of(cloud, node)[who]
     time.sleep(SETTLE_SECONDS)
     assert beats_of(cloud, node)[who] == item  # many of the old interval would have come by now
     assert who.startswith("AROA")
-    assert item[names.BEAT_BOOT] == stored(cloud, node.node_id)["boot_id"]
-    assert stored(cloud, node.node_id)["version"] == before  # no sign of life writes the record
+    assert item[names.HEARTBEAT_BOOT] == stored(cloud, node.node_id)["boot_id"]
+    assert stored(cloud, node.node_id)["version"] == before  # no heartbeat writes the record
 
 
 def test_a_node_that_only_beats_is_not_silent(cloud: Sandbox) -> None:
     node = cloud.add_node("only-beating", heartbeat_seconds=0.5)
     until(lambda: stored(cloud, node.node_id), "node in the table")
-    until(lambda: beats_of(cloud, node), "sign of life")
+    until(lambda: beats_of(cloud, node), "heartbeat")
     time.sleep(SETTLE_SECONDS)  # what it said as it came up
     write_last_seen(cloud, node, datetime.now(UTC) - timedelta(hours=1))
 
@@ -170,15 +172,15 @@ def test_a_node_that_only_beats_is_not_silent(cloud: Sandbox) -> None:
     assert "open_incident" not in stored(cloud, node.node_id)
 
 
-def test_a_boot_whose_announcement_was_lost_is_found_in_the_signs_of_life(cloud: Sandbox) -> None:
+def test_a_boot_whose_announcement_was_lost_is_found_in_the_heartbeats(cloud: Sandbox) -> None:
     node = cloud.add_node("unannounced", heartbeat_seconds=0.5)
     until(lambda: stored(cloud, node.node_id), "node in the table")
-    [who] = until(lambda: list(beats_of(cloud, node)), "sign of life")
+    [who] = until(lambda: list(beats_of(cloud, node)), "heartbeat")
     time.sleep(SETTLE_SECONDS)
     processes.kill_all(lambda: processes.with_mark(processes.NODE_MARK, str(node.directory)))
     cloud.client("dynamodb").update_item(
         TableName=names.HEARTBEATS_TABLE,
-        Key={names.BEAT_KEY: {"S": who}},
+        Key={names.HEARTBEAT_KEY: {"S": who}},
         UpdateExpression="SET boot = :boot",
         ExpressionAttributeValues={":boot": {"S": "another-boot"}},
     )

@@ -25,7 +25,7 @@ _CLASSES = {
     "job_notes": ("jobs", "DynamoJobNotes"),
     "jobs": ("jobs", "DynamoJobStore"),
     "machines": ("ec2", "Ec2Machines"),
-    "messenger": ("messenger", "AwsMessenger"),
+    "notifier": ("notifier", "AwsNotifier"),
     "node_keys": ("node_keys", "DynamoNodeKeys"),
     "nodes": ("stores", "DynamoNodeStore"),
     "policy_reader": ("policy_reader", "PolicyReader"),
@@ -33,13 +33,13 @@ _CLASSES = {
     "scheduler": ("ecs.scheduler", "EcsScheduler"),
     "sign_upload": ("evidence", "S3UploadSigner"),
     "operations": ("stores", "DynamoOperationStore"),
-    "watchlist": ("watchlist", "DynamoWatchlist"),
-    "witnesses": ("witnesses", "AwsWitnesses"),
+    "fleet_index": ("fleet_index", "DynamoFleetIndex"),
+    "liveness_probes": ("liveness_probes", "AwsLivenessProbes"),
     "workflows": ("workflows", "StepFunctionsWorkflows"),
 }
 _SERVICES = {
     "ec2": ("ec2", "autoscaling"),
-    "ec2_owner": ("ec2", "eks"),
+    "ec2_remediators": ("ec2", "eks"),
     "ecs.container_instances": ("ecs",),
     "ecs.scheduler": ("ecs",),
     "enrolment_tags": ("ec2", "ssm"),
@@ -47,16 +47,16 @@ _SERVICES = {
     "heartbeats": ("dynamodb",),
     "items": ("dynamodb",),
     "jobs": ("dynamodb",),
-    "messenger": ("events", "sns", "sqs"),
+    "notifier": ("events", "sns", "sqs"),
     "node_keys": ("dynamodb",),
     "owners": ("sns",),
     "ssm": ("ssm",),
     "stores": ("dynamodb",),
-    "witnesses": ("ssm", "ec2"),
+    "liveness_probes": ("ssm", "ec2"),
     "workflows": ("stepfunctions",),
 }
 # The parts of ours to which an adapter hands a call on, by how it names them.
-_HELPERS = {"_table": ("items", "Table"), "table": ("items", "Table"), "_owners": ("ec2_owner", "Owners")}
+_HELPERS = {"_table": ("items", "Table"), "table": ("items", "Table"), "_owners": ("ec2_remediators", "Remediators")}
 _HELPERS |= {"scheduler": ("ecs.scheduler", "EcsScheduler")}
 _TRANSACTED = {
     "Put": "dynamodb:PutItem",
@@ -92,7 +92,7 @@ _BY_OTHERS: dict[str, tuple[Need, ...]] = {
     "Power.STOP": (("ec2:StopInstances", ""),),
 }
 _ON = {
-    "messenger.quarantine": "{quarantine}",
+    "notifier.quarantine": "{quarantine}",
     "workflows.start": "{recover_node}",
     "workflows.run_job": "{run_job}",
 }

@@ -11,7 +11,7 @@ import typer.main
 from nodeheal.cli.main import app
 from nodeheal.contract.names import JOB_EXECUTION_ROLE
 from stacks.operator import COMMANDS, JOBS_POLICY_NAME, POLICIES, POLICY_NAME, every_permission
-from stacks.permission import READ_BEATS, Permission
+from stacks.permission import READ_HEARTBEATS, Permission
 from tests.infrastructure.synthesis import Template, synthesize
 from tests.infrastructure.test_permissions import WITHOUT_RESOURCE, as_list
 
@@ -69,9 +69,9 @@ def test_two_permissions_never_share_a_reason() -> None:
 
 
 def test_nothing_in_it_acts_past_nodeheal() -> None:
-    # Reading all signs of life is how one finds those of a node; the table holds nothing else.
-    assert READ_BEATS.resources == ("{heartbeats}",)
-    actions = {action for one in every_permission() if one is not READ_BEATS for action in one.actions}
+    # Reading all heartbeats is how one finds those of a node; the table holds nothing else.
+    assert READ_HEARTBEATS.resources == ("{heartbeats}",)
+    actions = {action for one in every_permission() if one is not READ_HEARTBEATS for action in one.actions}
 
     assert [action for action in sorted(actions) if NEVER.fullmatch(action)] == []
 

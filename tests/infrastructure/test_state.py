@@ -41,12 +41,12 @@ def test_the_table_survives_the_stack_and_can_be_restored(real: Template) -> Non
     assert state["Properties"]["SSESpecification"] == {"SSEEnabled": True}
 
 
-def test_signs_of_life_are_in_a_table_of_their_own_that_forgets(real: Template) -> None:
+def test_heartbeats_are_in_a_table_of_their_own_that_forgets(real: Template) -> None:
     heartbeats = table(real, names.HEARTBEATS_TABLE)
     properties = heartbeats["Properties"]
 
     assert heartbeats["DeletionPolicy"] == "Delete"
-    assert properties["KeySchema"] == [{"AttributeName": names.BEAT_KEY, "KeyType": "HASH"}]
+    assert properties["KeySchema"] == [{"AttributeName": names.HEARTBEAT_KEY, "KeyType": "HASH"}]
     assert properties["TimeToLiveSpecification"] == {"AttributeName": names.TTL_ATTRIBUTE, "Enabled": True}
     assert properties["BillingMode"] == "PAY_PER_REQUEST"
     assert properties["SSESpecification"] == {"SSEEnabled": True}
@@ -62,7 +62,7 @@ def test_the_table_has_the_keys_that_the_code_spells(real: Template) -> None:
     assert state["TimeToLiveSpecification"] == {"AttributeName": names.TTL_ATTRIBUTE, "Enabled": True}
 
 
-def test_a_large_fleet_may_buy_capacity_for_its_signs_of_life() -> None:
+def test_a_large_fleet_may_buy_capacity_for_its_heartbeats() -> None:
     bought = synthesize({"nodeheal": {"heartbeat_writes_a_second": 2_000}})
 
     properties = table(bought, names.HEARTBEATS_TABLE)["Properties"]
@@ -118,14 +118,14 @@ def test_nobody_is_subscribed_to_what_owners_are_told_before_they_ask_for_it(rea
 def test_a_node_may_speak_for_itself_and_nothing_else(real: Template) -> None:
     role = role_named(real, names.NODE_ROLE)
     [policy] = role["Policies"]
-    report, beat, around, measure, _ = policy["PolicyDocument"]["Statement"]
+    report, heartbeat, around, measure, _ = policy["PolicyDocument"]["Statement"]
 
     assert report["Action"] == "events:PutEvents"
     assert "Bus" in json.dumps(report["Resource"])
     assert report["Condition"] == {"StringEquals": {"events:source": "nodeheal.agent"}}
-    assert beat["Action"] == "dynamodb:UpdateItem"
-    assert "Heartbeats" in json.dumps(beat["Resource"])
-    assert beat["Condition"] == {
+    assert heartbeat["Action"] == "dynamodb:UpdateItem"
+    assert "Heartbeats" in json.dumps(heartbeat["Resource"])
+    assert heartbeat["Condition"] == {
         "ForAllValues:StringEquals": {"dynamodb:LeadingKeys": "${aws:userid}"},
         "Null": {"dynamodb:LeadingKeys": "false"},
     }

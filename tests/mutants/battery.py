@@ -10,7 +10,7 @@ import pytest
 from nodeheal.simulation.schedules import run_some
 from tests.workflows.breaking_world import Story
 from tests.workflows.breaks import breaks_of, told
-from tests.workflows.fuse import Blow
+from tests.workflows.fuse import InjectedFailure
 from tests.workflows.orders import orders_of
 from tests.workflows.stories import STORIES
 from tests.workflows.test_crashes import A_HUMANS
@@ -22,10 +22,10 @@ SCHEDULES = 600
 EVERY = 6  # of the orders
 
 
-def _breaks() -> Iterator[tuple[Story, Blow]]:
+def _breaks() -> Iterator[tuple[Story, InjectedFailure]]:
     for story in STORIES:
         whole, _ = told(story)
-        yield from ((story, blow) for blow in breaks_of(story, whole.fuse.made))
+        yield from ((story, injected_failure) for injected_failure in breaks_of(story, whole.fuse.made))
 
 
 def _orders() -> Iterator[tuple[str, tuple[str, ...], bool]]:
@@ -34,9 +34,9 @@ def _orders() -> Iterator[tuple[str, tuple[str, ...], bool]]:
             yield from ((story, order, is_eager) for is_eager in (False, True))
 
 
-@pytest.mark.parametrize(("story", "blow"), _breaks(), ids=str)
-def test_a_break(story: Story, blow: Blow) -> None:
-    it, wrong = told(story, blow)
+@pytest.mark.parametrize(("story", "injected_failure"), _breaks(), ids=str)
+def test_a_break(story: Story, injected_failure: InjectedFailure) -> None:
+    it, wrong = told(story, injected_failure)
 
     assert wrong == []
     assert set(it.ends) <= {*story.ends, *A_HUMANS}

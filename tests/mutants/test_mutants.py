@@ -169,7 +169,7 @@ def test_a_guard_that_is_missed_is_told_from_one_that_is_not(at_first: int, tmp_
     [
         ("test_without_guards.py::test_without_the_guard_it_is_noticed[whose wait it is]", False),
         ("test_without_guards.py::test_with_every_guard_nothing_goes_wrong[a_gpu_is_lost]", True),
-        ("test_neighbours.py::test_without_its_guard_it_would_be_and_is_noticed", False),
+        ("test_co_tenants.py::test_without_its_guard_it_would_be_and_is_noticed", False),
         ("test_steps.py::test_without_isolation_slot_and_attempt_nothing_is_rebooted[slot]", True),
     ],
 )

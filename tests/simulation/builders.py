@@ -3,7 +3,7 @@
 from typing import Any
 
 from nodeheal.simulation.faults import kinds
-from nodeheal.simulation.setting import CALM, DAY, People, Setting, Work
+from nodeheal.simulation.setting import CALM, DAY, OperatorTimes, Setting, Work
 
 HOUR = 3_600.0
 PAGE_SECONDS = 1_800.0
@@ -21,7 +21,7 @@ def quiet(nodes: int, gang_nodes: int, **changes: Any) -> Setting:
             "faults_a_node_day": 0,
             "cloud": CALM,
             "work": Work(share=gang_nodes / nodes + 0.01, gang_nodes=gang_nodes, days=100),
-            "people": People(page_seconds=PAGE_SECONDS, repair_seconds=DAY, spread=0.0),
+            "operators": OperatorTimes(page_seconds=PAGE_SECONDS, repair_seconds=DAY, spread=0.0),
             **changes,
         }
     )

@@ -13,9 +13,9 @@ from nodeheal.services.intake.ingest import Ingested
 from nodeheal.services.jobs import job_nodes
 from nodeheal.services.recovery import unmanaged_tasks
 from nodeheal.simulation.cloud import SimWorkflows
+from nodeheal.simulation.co_tenants import MARK
 from nodeheal.simulation.faults import Fault, Kind
-from nodeheal.simulation.neighbours import MARK
-from nodeheal.simulation.setting import CALM, People, Setting, Work
+from nodeheal.simulation.setting import CALM, OperatorTimes, Setting, Work
 from nodeheal.simulation.stores import SimIncidents
 from nodeheal.simulation.world import World
 from tests.simulation.builders import HOUR, NVLINK, OFF_THE_BUS
@@ -49,7 +49,7 @@ def calm(
             faults_a_node_day=0,
             work=work or Work(share=0),
             policy=policy,
-            people=People(page_seconds=1e9, round_seconds=1e9, answer_seconds=1_200, spread=0.01),
+            operators=OperatorTimes(page_seconds=1e9, round_seconds=1e9, answer_seconds=1_200, spread=0.01),
         )
     )
 
@@ -122,13 +122,13 @@ def _first(world: World) -> str:
 
 def a_node_that_people_have_drained_fails(world: World) -> None:
     world.scheduler.draining.add(_first(world))
-    world.neighbours.drained.add(_first(world))
+    world.co_tenants.drained.add(_first(world))
     strike(world, 60)
 
 
 def a_node_with_a_task_of_others_fails(world: World) -> None:
-    guest = UnmanagedTask("task-of-others", "eval:1", tags=MARK)
-    world.scheduler.unmanaged[guest.task_id] = (_first(world), guest)
+    unmanaged_task = UnmanagedTask("task-of-others", "eval:1", tags=MARK)
+    world.scheduler.unmanaged[unmanaged_task.task_id] = (_first(world), unmanaged_task)
     strike(world, 60)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from nodeheal.simulation.blows import Blow, How, can_be_refused
+from nodeheal.simulation.injected_failures import How, InjectedFailure, can_be_refused
 from nodeheal.simulation.report import Report
 from nodeheal.simulation.runner import run_world
 from nodeheal.simulation.schedules import schedule
@@ -19,19 +19,19 @@ from tests.workflows.reads import READS
 
 @dataclass(frozen=True)
 class Way:
-    """How a place is come to: by this schedule, with these blows, at this call."""
+    """How a place is come to: by this schedule, with these injected failures, at this call."""
 
     number: int
-    blows: tuple[Blow, ...]
+    injected_failures: tuple[InjectedFailure, ...]
     call: int
 
     def __str__(self) -> str:
-        given = "".join(f" --blow {blow}" for blow in self.blows)
+        given = "".join(f" --inject-failure {injected_failure}" for injected_failure in self.injected_failures)
         return f"nodeheal simulate --schedule {self.number}{given}"
 
-    def with_blow(self, how: How) -> "Way":
+    def with_injected_failure(self, how: How) -> "Way":
         """The same, and this happens there."""
-        return replace(self, blows=(*self.blows, Blow(self.call, how)))
+        return replace(self, injected_failures=(*self.injected_failures, InjectedFailure(self.call, how)))
 
 
 class Recorder:
@@ -50,9 +50,9 @@ class Recorder:
         return self._call(name, *given)
 
 
-def run(number: int, blows: tuple[Blow, ...] = ()) -> tuple[Report, dict[Place, int]]:
-    """This schedule with these blows: what came of it, and which places it came to by which calls."""
-    world = World(replace(schedule(number), blows=blows))
+def run(number: int, injected_failures: tuple[InjectedFailure, ...] = ()) -> tuple[Report, dict[Place, int]]:
+    """This schedule with these injected failures: what came of it, and which places it came to by which calls."""
+    world = World(replace(schedule(number), injected_failures=injected_failures))
     recorder = Recorder(world)
     return run_world(world), recorder.seen
 
@@ -70,13 +70,15 @@ class Broken:
     wrong: list[str] = field(default_factory=list)
     runs: int = 0
 
-    def come_to(self, seen: Mapping[Place, int], number: int, blows: tuple[Blow, ...], limit: int) -> set[Place]:
+    def come_to(
+        self, seen: Mapping[Place, int], number: int, injected_failures: tuple[InjectedFailure, ...], limit: int
+    ) -> set[Place]:
         """Remember the way to these, for so many ways a place; which of them are new."""
         new = set(seen) - set(self.ways)
         for place, call in seen.items():
             known = self.ways.setdefault(place, [])
             if len(known) < limit:
-                known.append(Way(number, blows, call))
+                known.append(Way(number, injected_failures, call))
         return new
 
     def breaks(self, place: Place, limit: int) -> set[Place]:
@@ -84,12 +86,12 @@ class Broken:
         new: set[Place] = set()
         for way in list(self.ways[place]):
             for how in hows(place):
-                hit = way.with_blow(how)
-                report, seen = run(hit.number, hit.blows)
+                hit = way.with_injected_failure(how)
+                report, seen = run(hit.number, hit.injected_failures)
                 self.runs += 1
                 self.wrong += [f"{place}: {one.invariant}: {one.text}\n    {hit}" for _, one in report.violations]
                 self.wrong += [f"{place}: raised {name}\n    {hit}" for name in report.surprises if not _may(name, how)]
-                new |= self.come_to(seen, hit.number, hit.blows, limit)
+                new |= self.come_to(seen, hit.number, hit.injected_failures, limit)
         return new
 
 

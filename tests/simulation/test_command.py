@@ -176,12 +176,18 @@ def test_a_mass_failure_is_run_with_the_breaker_raised_and_as_it_ships() -> None
             ("--schedule", "7", "--seed", "4"),
             "--latency, --trace, --until, --json, and not with",
         ),
-        (("--blow", "60:dies-after"), "--blow goes with --schedule"),
-        (("--schedule", "7", "--blow", "9999999:throttled"), "--blow 9999999:throttled: there are"),
-        (("--schedule", "3", "--blow", "5:refused"), "has no way to say no"),
-        (("--schedule", "3", "--blow", "5:refused", "--until", "90000"), "--blow 5:refused: "),
-        (("--schedule", "3", "--blow", "60:dies-after", "--blow", "60:throttled"), "--blow 60: one thing at a call"),
-        (("--schedule", "7", "--blow", "60:explodes"), "--blow 60:explodes: give the number of a call"),
+        (("--inject-failure", "60:dies-after"), "--inject-failure goes with --schedule"),
+        (("--schedule", "7", "--inject-failure", "9999999:throttled"), "--inject-failure 9999999:throttled: there are"),
+        (("--schedule", "3", "--inject-failure", "5:refused"), "has no way to say no"),
+        (("--schedule", "3", "--inject-failure", "5:refused", "--until", "90000"), "--inject-failure 5:refused: "),
+        (
+            ("--schedule", "3", "--inject-failure", "60:dies-after", "--inject-failure", "60:throttled"),
+            "--inject-failure 60: one thing at a call",
+        ),
+        (
+            ("--schedule", "7", "--inject-failure", "60:explodes"),
+            "--inject-failure 60:explodes: give the number of a call",
+        ),
         (("--days", "inf"), "'--days'"),
         (("--faults-per-node-day", "inf"), "'--faults-per-node-day'"),
         (("--nodes", "100000000000"), "'--nodes'"),
@@ -267,15 +273,15 @@ def test_without_a_checkout_it_says_what_is_missing(tmp_path: Path, monkeypatch:
     assert "come with a checkout" in refused.stderr
 
 
-def test_a_blow_strikes_and_stands_in_the_command_that_replays_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_injected_failure_strikes_and_stands_in_the_command_that_replays_it(monkeypatch: pytest.MonkeyPatch) -> None:
     take_away, *_ = CASES["every_fault_is_accounted_for"]
     take_away(monkeypatch)
 
-    found = _run("--schedule", "17", "--blow", "60:dies-after", "--blow", "90:throttled", "--json")
+    found = _run("--schedule", "17", "--inject-failure", "60:dies-after", "--inject-failure", "90:throttled", "--json")
 
     broken = json.loads(found.stdout)["broken"]
     assert found.exit_code == 1
-    assert "--schedule 17 --blow 60:dies-after --blow 90:throttled" in broken[0]["replay"]
+    assert "--schedule 17 --inject-failure 60:dies-after --inject-failure 90:throttled" in broken[0]["replay"]
 
 
 def test_what_services_raised_is_told_to_people_but_for_answers_that_were_lost(

@@ -14,7 +14,7 @@ from nodeheal.simulation.chance import Chance
 from nodeheal.simulation.index import Index
 from nodeheal.simulation.job_stores import SimJobNotes, SimJobs
 from nodeheal.simulation.setting import CALM, Cloud
-from nodeheal.simulation.stores import SimIncidents, SimNodes, SimOperations, SimWatchlist
+from nodeheal.simulation.stores import SimFleetIndex, SimIncidents, SimNodes, SimOperations
 from tests.unit.builders import ACT, NOW, node, xid
 
 ALWAYS = Cloud(index_late=1.0, index_seconds=60.0)
@@ -102,7 +102,7 @@ def test_a_nodes_own_faults_are_seen_at_once_and_its_pools_later(agenda: Agenda,
     nodes.record(event, None)
 
     def seen(who: str) -> int:
-        return len(nodes.sightings(who, LONG_AGO, event.pool, LONG_AGO))
+        return len(nodes.observations(who, LONG_AGO, event.pool, LONG_AGO))
 
     assert seen(event.node_id) == 1
     assert seen("another") == 0
@@ -129,14 +129,14 @@ def test_who_has_left_a_line_stands_in_it_a_while(agenda: Agenda, index: Index) 
 def test_an_open_incident_is_listed_later_than_it_is_read(agenda: Agenda, index: Index) -> None:
     nodes = SimNodes(index)
     incidents = SimIncidents(nodes, index)
-    watchlist = SimWatchlist(nodes, incidents, index)
+    fleet_index = SimFleetIndex(nodes, incidents, index)
     root = xid(79)
     opened = Incident(incident_id_of(root), root.node_id, root.pool, root, NOW, ACT.version)
     incidents.open(opened, node(opened.node_id))
 
     def listed() -> int:
         bounds = opened.opened_at - timedelta(days=1), opened.opened_at + timedelta(days=1)
-        return len(list(watchlist.incidents(opened.pool, IncidentState.OPEN, *bounds)))
+        return len(list(fleet_index.incidents(opened.pool, IncidentState.OPEN, *bounds)))
 
     assert incidents.history(opened.incident_id).incident.incident_id == opened.incident_id
     assert listed() == 0
@@ -146,12 +146,12 @@ def test_an_open_incident_is_listed_later_than_it_is_read(agenda: Agenda, index:
 
 def test_the_sweep_sees_nodes_as_the_index_has_them(agenda: Agenda, index: Index) -> None:
     nodes = SimNodes(index)
-    watchlist = SimWatchlist(nodes, SimIncidents(nodes, index), index)
+    fleet_index = SimFleetIndex(nodes, SimIncidents(nodes, index), index)
     nodes.save(node())
 
-    assert watchlist.glimpses(node().pool, "", 10)[0] == []
+    assert fleet_index.liveness_page(node().pool, "", 10)[0] == []
     later(agenda)
-    assert [one.node_id for one in watchlist.glimpses(node().pool, "", 10)[0]] == [node().node_id]
+    assert [one.node_id for one in fleet_index.liveness_page(node().pool, "", 10)[0]] == [node().node_id]
 
 
 def test_a_job_is_listed_as_running_a_while_after_its_end(agenda: Agenda, index: Index) -> None:

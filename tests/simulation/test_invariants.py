@@ -213,7 +213,7 @@ def test_accelerators_keep_their_serials_under_a_new_name_and_not_in_another_mac
     name, node = next(iter(fleet.nodes.items()))
     node.slot = 3
     before = node.serial
-    again = fleet.nodes[fleet.stand_in(name).node_id]
+    again = fleet.nodes[fleet.replacement_node(name).node_id]
     again.slot = 3
     fleet.move_to_another_host(node)
 

@@ -9,18 +9,18 @@ import pytest
 from bench.fleet.keepers import ByHand, Keeper, PollAndWait
 from nodeheal.contract.vocabulary import Provider
 from nodeheal.simulation.agenda import EPOCH
+from nodeheal.simulation.fault_schedule import ScheduledFault, fault_schedule
 from nodeheal.simulation.faults import Fault
+from nodeheal.simulation.ground_truth import GroundTruth
 from nodeheal.simulation.latency import LATENCIES
-from nodeheal.simulation.setting import DAY, People, Setting, Work
-from nodeheal.simulation.strikes import Strike, strikes_of
-from nodeheal.simulation.true_node import TrueNode
+from nodeheal.simulation.setting import DAY, OperatorTimes, Setting, Work
 from nodeheal.simulation.world import World
 from tests.simulation.builders import HOUR, OFF_THE_BUS, PAGE_SECONDS, POWER, quiet
 
-QUIET = quiet(6, 4, people=People(page_seconds=PAGE_SECONDS, repair_seconds=2 * DAY, spread=0.0))
+QUIET = quiet(6, 4, operators=OperatorTimes(page_seconds=PAGE_SECONDS, repair_seconds=2 * DAY, spread=0.0))
 
 
-def struck(keeper: Keeper, fault: Fault, number: int = 0, at: float = 10 * HOUR) -> TrueNode:
+def struck(keeper: Keeper, fault: Fault, number: int = 0, at: float = 10 * HOUR) -> GroundTruth:
     """The node that will get this fault then, after it has been let run until shortly before."""
     node = list(keeper.fleet.nodes.values())[number]
     keeper.agenda.at(at, lambda: keeper.fleet._break(node, fault))
@@ -110,7 +110,7 @@ def test_a_job_that_is_done_makes_room_for_the_next() -> None:
 def test_all_of_them_meet_the_same_faults_as_nodeheal() -> None:
     """Planned ones: those that were met are the plan's, in its order, on its places."""
     setting = replace(QUIET, nodes=40, faults_a_node_day=0.05, work=Work(share=0.8, gang_nodes=4, days=100))
-    planned = list(strikes_of(setting))
+    planned = list(fault_schedule(setting))
     met: dict[str, list[tuple[float, str, str]]] = {}
     for name in ("nodeheal", "by hand", "poll"):
         keeper = (
@@ -135,7 +135,7 @@ def test_all_of_them_meet_the_same_faults_as_nodeheal() -> None:
 
 def test_at_both_latencies_a_fleet_meets_the_same_faults() -> None:
     setting = Setting(nodes=60, days=10, seed=3, faults_a_node_day=0.03, is_strict=False)
-    planned = {str(EPOCH + timedelta(seconds=strike.at))[:19] for strike in strikes_of(setting)}
+    planned = {str(EPOCH + timedelta(seconds=strike.at))[:19] for strike in fault_schedule(setting)}
     met = []
     for latency in LATENCIES.values():
         lines: list[str] = []
@@ -150,7 +150,7 @@ def test_at_both_latencies_a_fleet_meets_the_same_faults() -> None:
 def test_a_machine_that_was_launched_meets_the_faults_of_the_one_that_it_replaces() -> None:
     fleet = World(replace(QUIET, provider=Provider.ec2)).fleet
     gone, other = list(fleet.nodes)[:2]
-    strike = Strike(0.0, 0.0, Fault(OFF_THE_BUS, "hardware"), is_wide=False)
+    strike = ScheduledFault(0.0, 0.0, Fault(OFF_THE_BUS, "hardware"), is_wide=False)
     fleet.launch("i-0launched", 0.0)
     fleet.come_up(fleet.nodes["i-0launched"])
     fleet.terminate(gone)
@@ -164,5 +164,5 @@ def test_a_machine_that_was_launched_meets_the_faults_of_the_one_that_it_replace
 def test_another_seed_plans_other_faults() -> None:
     setting = replace(QUIET, faults_a_node_day=1.0)
 
-    assert list(strikes_of(setting)) == list(strikes_of(setting))
-    assert list(strikes_of(setting)) != list(strikes_of(replace(setting, seed=2)))
+    assert list(fault_schedule(setting)) == list(fault_schedule(setting))
+    assert list(fault_schedule(setting)) != list(fault_schedule(replace(setting, seed=2)))

@@ -25,7 +25,7 @@ REGRESSIONS: dict[str, int] = {
     "a finished job kept its nodes where a function died: tests/unit/test_regressions_of_crashes.py": 6_006_838,
     "a fault that joined an incident just before its node was released was missed: the simulation's own": 6_030_817,
     "a late word of an older run ended a job: tests/unit/test_regressions_of_crashes.py": 1111,
-    "a broken machine was terminated under a pause: tests/simulation/test_neighbours.py": 146,
+    "a broken machine was terminated under a pause: tests/simulation/test_co_tenants.py": 146,
     "and in observe mode: the same": 434,
     "a node that had come up again was replaced for its silence: tests/workflows/scenarios/boots.py": 225,
     "a fault whose call broke off, told again on the next boot, left no reason: tests/unit/test_ingest.py": 20_013_534,
@@ -41,7 +41,7 @@ REGRESSIONS: dict[str, int] = {
     "a gang was waited for after its job was submitted again: the simulation's own": 60_000_935,
     "a spare that has its own incident was let go with another's: tests/workflows/scenarios/races.py": 80_023_810,
     "a job that was submitted again was launched by a recovery: tests/workflows/scenarios/launches.py": 80_027_022,
-    "a spare was taken for a free node, and bore two ranks: tests/workflows/scenarios/stand_ins.py": 83_044_321,
+    "a spare was taken for a free node, and bore two ranks: tests/workflows/scenarios/replacement_nodes.py": 83_044_321,
     "a job that its recovery had stopped came back in a maintenance window, and that is right": 83_064_130,
 }
 

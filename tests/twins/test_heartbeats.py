@@ -1,4 +1,4 @@
-"""The signs of life that machines write themselves: memory and DynamoDB over one specification.
+"""The heartbeats that machines write themselves: memory and DynamoDB over one specification.
 
 Into DynamoDB they come as the agent's own request has it, so that the two cannot drift apart.
 """
@@ -12,7 +12,7 @@ from moto import mock_aws
 
 from nodeheal.adapters.aws.heartbeats import DynamoHeartbeats
 from nodeheal.adapters.memory.heartbeats import MemoryHeartbeats
-from nodeheal.agent import beat as agent
+from nodeheal.agent import heartbeat_client as agent
 from nodeheal.contract import names
 from nodeheal.domain.fleet.liveness import Heartbeat
 from nodeheal.ports import Ports
@@ -28,14 +28,14 @@ A, B = "mi-0000000000000000a", "i-0000000000000000b"
 def beats(
     ports: Ports, machine_id: str = A, role: str = "AROA1", seconds: float = 0, boot: str = "boot-1"
 ) -> Heartbeat:
-    """The machine gives a sign of life; how it is to be read."""
+    """The machine gives a heartbeat; how it is to be read."""
     given = Heartbeat(f"{role}:{machine_id}", boot, NOW + timedelta(seconds=seconds), 60.0)
     store = ports.heartbeats
     if isinstance(store, MemoryHeartbeats):
         known = store.beats.get(given.who)
         store.beats[given.who] = replace(given, wanted_seconds=known.wanted_seconds if known else None)
     else:
-        asked = agent.request(given.who, agent.Beat(boot, given.at.timestamp(), 60.0, PUBLIC_KEY))
+        asked = agent.request(given.who, agent.Heartbeat(boot, given.at.timestamp(), 60.0, PUBLIC_KEY))
         client_of(ports).update_item(**asked)
     return given
 
@@ -45,12 +45,12 @@ def client_of(ports: Ports) -> Any:
     return ports.heartbeats._client
 
 
-def test_where_nobody_has_given_a_sign_of_life_there_is_none(ports: Ports) -> None:
+def test_where_nobody_has_given_a_heartbeat_there_is_none(ports: Ports) -> None:
     assert ports.heartbeats.newest() == {}
     assert ports.heartbeats.of(A) is None
 
 
-def test_the_newest_sign_of_life_of_every_machine_is_found_by_its_id(ports: Ports) -> None:
+def test_the_newest_heartbeat_of_every_machine_is_found_by_its_id(ports: Ports) -> None:
     beats(ports, A)
     newer, other = beats(ports, A, seconds=60.5), beats(ports, B, boot="boot-b")
 
@@ -68,7 +68,7 @@ def test_of_a_machine_that_was_given_another_role_the_newer_item_counts(ports: P
     assert ports.heartbeats.of(A) == max(given, key=lambda one: one.at)
 
 
-def test_a_sign_of_life_under_another_role_is_nobodys() -> None:
+def test_a_heartbeat_under_another_role_is_nobodys() -> None:
     """People name the sessions of other roles, so that its item could bear any machine's name."""
     with mock_aws():
         ports = dynamo_ports(FrozenClock())
@@ -85,7 +85,7 @@ def test_a_machine_is_not_taken_for_another_whose_id_contains_its_own(ports: Por
     assert ports.heartbeats.of(A) is None
 
 
-def test_an_interval_that_is_asked_for_outlives_the_next_sign_of_life(ports: Ports) -> None:
+def test_an_interval_that_is_asked_for_outlives_the_next_heartbeat(ports: Ports) -> None:
     ports.heartbeats.want(beats(ports, A), 300)
 
     beats(ports, A, seconds=60)
@@ -133,7 +133,7 @@ def test_a_machine_that_writes_nonsense_harms_nobody_but_itself(
         other = beats(ports, B)
         client_of(ports).update_item(
             TableName=names.HEARTBEATS_TABLE,
-            Key={names.BEAT_KEY: {"S": f"AROA1:{A}"}},
+            Key={names.HEARTBEAT_KEY: {"S": f"AROA1:{A}"}},
             UpdateExpression="SET #it = :it",
             ExpressionAttributeNames={"#it": name},
             ExpressionAttributeValues={":it": value},

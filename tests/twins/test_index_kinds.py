@@ -45,9 +45,9 @@ def seen(ports: Ports) -> list[object]:
     since, until = NOW - timedelta(days=1), NOW + timedelta(days=1)
     return [
         list(ports.nodes.in_pool("demo")),
-        list(ports.watchlist.glimpses("demo", "", 100)[0]),
-        list(ports.watchlist.incidents("demo", IncidentState.OPEN, since, until)),
-        list(ports.nodes.sightings("mi-0b2", since, "demo", since)),
+        list(ports.fleet_index.liveness_page("demo", "", 100)[0]),
+        list(ports.fleet_index.incidents("demo", IncidentState.OPEN, since, until)),
+        list(ports.nodes.observations("mi-0b2", since, "demo", since)),
         list(ports.operations.queued(LINE)),
         list(ports.job_notes.in_pool("demo")),
     ]
@@ -77,8 +77,8 @@ def test_an_item_below_a_jobs_key_ends_no_page_early(ports: Ports) -> None:
 
     pages, after = [], "start"
     while after:
-        page, after = ports.watchlist.glimpses("demo", "" if after == "start" else after, 1)
-        pages += [glimpse.node_id for glimpse in page]
+        page, after = ports.fleet_index.liveness_page("demo", "" if after == "start" else after, 1)
+        pages += [node_liveness.node_id for node_liveness in page]
 
     assert pages == ["mi-0a1"]
 

@@ -18,11 +18,11 @@ from nodeheal.domain.errors import MachineRefused, NoCapacity, NotAccepted
 from nodeheal.domain.fleet.machine import (
     STOPPED_BY_CALL,
     Alternative,
-    GiveBack,
     Launch,
     Machine,
-    Owner,
     Power,
+    Remediator,
+    Termination,
     alternatives_of,
 )
 from nodeheal.ports.compute import Machines
@@ -107,7 +107,7 @@ def test_a_machine_is_described_as_it_is(world: World) -> None:
     alone, member = world.alone_now(), world.machines.describe(world.in_group)
 
     assert (alone.machine_id, alone.instance_type, alone.subnet) == (world.alone, TYPE, world.subnet)
-    assert (alone.group, alone.other_owner, alone.tags["team"]) == ("", None, "llama")
+    assert (alone.group, alone.external_remediator, alone.tags["team"]) == ("", None, "llama")
     assert alone.launch_template.startswith("lt-")
     assert member is not None
     assert member.group == GROUP
@@ -155,8 +155,8 @@ def test_what_is_given_back_is_gone_and_a_group_makes_another(world: World) -> N
     member = world.machines.describe(world.in_group)
     assert member is not None
 
-    world.machines.give_back(world.alone_now(), GiveBack.TERMINATE)
-    world.machines.give_back(member, GiveBack.TERMINATE)
+    world.machines.terminate_instance(world.alone_now(), Termination.TERMINATE)
+    world.machines.terminate_instance(member, Termination.TERMINATE)
 
     assert [world.machines.describe(name) for name in (world.alone, world.in_group)] == [None, None]
 
@@ -165,7 +165,7 @@ def test_what_does_not_exist_can_neither_be_rebooted_nor_given_back(world: World
     with pytest.raises(MachineRefused):
         world.machines.power("i-0ffffffffffffffff", Power.REBOOT)
     with pytest.raises(MachineRefused):
-        world.machines.give_back(Machine("i-0ffffffffffffffff"), GiveBack.TERMINATE)
+        world.machines.terminate_instance(Machine("i-0ffffffffffffffff"), Termination.TERMINATE)
 
 
 def test_a_machine_is_rebooted(world: World) -> None:
@@ -302,7 +302,7 @@ def test_what_went_wrong_is_told_apart(aws: Stubbed, code: str, status: int, rai
     machines = Ec2Machines(aws, aws)
 
     for act in (
-        lambda: machines.give_back(LIKE, GiveBack.TERMINATE),
+        lambda: machines.terminate_instance(LIKE, Termination.TERMINATE),
         lambda: machines.power("i-1", Power.REBOOT),
         lambda: machines.launch(LIKE, "inc-1-3", alternatives_of(LIKE, (), ())),
     ):
@@ -351,7 +351,7 @@ def test_a_busy_group_is_asked_again(aws: Stubbed, code: str) -> None:
     aws.refuses("autoscaling", "terminate_instance_in_auto_scaling_group", code)
 
     with pytest.raises(NotAccepted):
-        Ec2Machines(aws, aws).give_back(replace(LIKE, group=GROUP), GiveBack.TERMINATE)
+        Ec2Machines(aws, aws).terminate_instance(replace(LIKE, group=GROUP), Termination.TERMINATE)
 
 
 def test_a_group_keeps_its_size_and_may_be_left_to_replace_by_its_own_rules(aws: Stubbed) -> None:
@@ -360,8 +360,8 @@ def test_a_group_keeps_its_size_and_may_be_left_to_replace_by_its_own_rules(aws:
     unhealthy = {"InstanceId": "i-1", "HealthStatus": "Unhealthy", "ShouldRespectGracePeriod": False}
     aws.answers("autoscaling", "set_instance_health", {}, unhealthy)
 
-    for how in GiveBack:
-        Ec2Machines(aws, aws).give_back(replace(LIKE, group=GROUP), how)
+    for how in Termination:
+        Ec2Machines(aws, aws).terminate_instance(replace(LIKE, group=GROUP), how)
 
 
 def test_a_groups_launches_are_read_from_its_activities(aws: Stubbed) -> None:
@@ -403,8 +403,10 @@ def supports(aws: Stubbed, recovery: bool) -> None:
     aws.answers("ec2", "describe_instance_types", shown, {"InstanceTypes": [TYPE]})
 
 
-@pytest.mark.parametrize(("supported", "owner"), [(True, Owner.ec2_auto_recovery), (False, None)])
-def test_ec2_recovers_by_itself_only_types_that_support_it(aws: Stubbed, supported: bool, owner: Owner | None) -> None:
+@pytest.mark.parametrize(("supported", "owner"), [(True, Remediator.ec2_auto_recovery), (False, None)])
+def test_ec2_recovers_by_itself_only_types_that_support_it(
+    aws: Stubbed, supported: bool, owner: Remediator | None
+) -> None:
     aws.answers("ec2", "describe_instances", instance())
     supports(aws, supported)  # asked once
     aws.answers("ec2", "describe_instances", instance())
@@ -412,7 +414,7 @@ def test_ec2_recovers_by_itself_only_types_that_support_it(aws: Stubbed, support
 
     found = [machines.describe("i-1") for _ in range(2)]
 
-    assert [machine.other_owner for machine in found if machine] == [owner, owner]
+    assert [machine.external_remediator for machine in found if machine] == [owner, owner]
 
 
 @pytest.mark.parametrize(
@@ -430,28 +432,28 @@ def test_where_ec2_cannot_recover_by_itself_it_owns_nothing(aws: Stubbed, shown:
     found = Ec2Machines(aws, aws).describe("i-1")
 
     assert found is not None
-    assert found.other_owner is None
+    assert found.external_remediator is None
 
 
 @pytest.mark.parametrize(
     ("shown", "owner"),
     [
-        ({"Operator": {"Managed": True, "Principal": "ecs.amazonaws.com"}}, Owner.ecs_managed_instances),
-        ({"Operator": {"Managed": True, "Principal": "eks.amazonaws.com"}}, Owner.another_service),
-        ({"tags": {"sagemaker:cluster-name": "hyper"}}, Owner.sagemaker_hyperpod),
+        ({"Operator": {"Managed": True, "Principal": "ecs.amazonaws.com"}}, Remediator.ecs_managed_instances),
+        ({"Operator": {"Managed": True, "Principal": "eks.amazonaws.com"}}, Remediator.another_service),
+        ({"tags": {"sagemaker:cluster-name": "hyper"}}, Remediator.sagemaker_hyperpod),
     ],
 )
-def test_what_a_service_operates_is_that_services(aws: Stubbed, shown: dict[str, Any], owner: Owner) -> None:
+def test_what_a_service_operates_is_that_services(aws: Stubbed, shown: dict[str, Any], owner: Remediator) -> None:
     aws.answers("ec2", "describe_instances", instance(**shown))
 
     found = Ec2Machines(aws, aws).describe("i-1")
 
     assert found is not None
-    assert (found.other_owner, bool(found.owner_detail)) == (owner, True)
+    assert (found.external_remediator, bool(found.remediator_detail)) == (owner, True)
 
 
-@pytest.mark.parametrize(("repairs", "owner"), [(True, Owner.eks_node_repair), (False, None)])
-def test_eks_says_whether_it_repairs_a_node_group(aws: Stubbed, repairs: bool, owner: Owner | None) -> None:
+@pytest.mark.parametrize(("repairs", "owner"), [(True, Remediator.eks_node_repair), (False, None)])
+def test_eks_says_whether_it_repairs_a_node_group(aws: Stubbed, repairs: bool, owner: Remediator | None) -> None:
     tags = {"eks:cluster-name": "c", "eks:nodegroup-name": "g", "aws:autoscaling:groupName": "eks-g"}
     aws.answers("ec2", "describe_instances", instance(tags=tags))
     shown = {"nodegroup": {"nodeRepairConfig": {"enabled": repairs}}}
@@ -460,7 +462,7 @@ def test_eks_says_whether_it_repairs_a_node_group(aws: Stubbed, repairs: bool, o
     found = Ec2Machines(aws, aws).describe("i-1")
 
     assert found is not None
-    assert found.other_owner is owner
+    assert found.external_remediator is owner
 
 
 def test_a_machine_on_its_way_out_is_gone(aws: Stubbed) -> None:

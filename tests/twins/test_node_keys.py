@@ -8,7 +8,7 @@ from moto import mock_aws
 
 from nodeheal.adapters.aws import node_keys
 from nodeheal.adapters.aws.node_keys import FRESH_SECONDS, LACKING_SECONDS, DynamoNodeKeys
-from nodeheal.agent import beat as agent
+from nodeheal.agent import heartbeat_client as agent
 from nodeheal.contract import names
 from nodeheal.contract.signature import key_id_of
 from tests.twins.test_heartbeats import client_of
@@ -31,7 +31,7 @@ class Table:
         return self.client.get_item(**asked)
 
     def publishes(self, who: str) -> str:
-        self.client.update_item(**agent.request(who, agent.Beat("boot-1", 0.0, 60.0, PUBLIC_KEY)))
+        self.client.update_item(**agent.request(who, agent.Heartbeat("boot-1", 0.0, 60.0, PUBLIC_KEY)))
         return PUBLIC_KEY.key_id
 
 
@@ -78,7 +78,7 @@ def test_nobody_keeps_a_new_key_from_being_found_by_asking_for_others(table: Tab
 
 @pytest.mark.parametrize("value", ["", "no Base64!", "A" * 300_000])
 def test_what_is_no_key_is_none(table: Table, value: str) -> None:
-    item = {names.BEAT_KEY: {"S": A}, f"{names.BEAT_KEY_PREFIX}0": {"S": value}}
+    item = {names.HEARTBEAT_KEY: {"S": A}, f"{names.HEARTBEAT_KEY_PREFIX}0": {"S": value}}
     table.client.put_item(TableName=names.HEARTBEATS_TABLE, Item=item)
 
     key = table.keys.find(A, "0")
@@ -87,8 +87,8 @@ def test_what_is_no_key_is_none(table: Table, value: str) -> None:
 
 
 def test_an_item_full_of_keys_fills_no_memory(table: Table) -> None:
-    filled = {f"{names.BEAT_KEY_PREFIX}{one}": {"S": "QUJD 1"} for one in range(1_000)}
-    table.client.put_item(TableName=names.HEARTBEATS_TABLE, Item={names.BEAT_KEY: {"S": A}, **filled})
+    filled = {f"{names.HEARTBEAT_KEY_PREFIX}{one}": {"S": "QUJD 1"} for one in range(1_000)}
+    table.client.put_item(TableName=names.HEARTBEATS_TABLE, Item={names.HEARTBEAT_KEY: {"S": A}, **filled})
 
     known = [one for one in range(1_000) if table.keys.find(A, str(one))]
 

@@ -13,7 +13,7 @@ from moto import mock_aws
 
 from nodeheal.adapters.aws.items import Item, Table, to_item
 from nodeheal.adapters.aws.limits import DynamoAttemptLedger, DynamoPoolStore
-from nodeheal.adapters.aws.messenger import AwsMessenger, Destinations
+from nodeheal.adapters.aws.notifier import AwsNotifier, Destinations
 from nodeheal.adapters.aws.stores import DynamoIncidentStore, DynamoNodeStore
 from nodeheal.contract import names
 from nodeheal.contract.notification import Notification
@@ -168,13 +168,13 @@ def test_a_write_that_went_wrong_is_no_lost_race(code: str, error: type[Exceptio
 def test_an_email_that_has_gone_out_is_remembered_longer_than_it_is_delivered_again(late: LateTable) -> None:
     nowhere = Destinations("bus", "arn:t", "https://q")
     never_made: Any = None
-    messenger = AwsMessenger(never_made, never_made, never_made, on_time(late), nowhere, CLOCK)
+    notifier = AwsNotifier(never_made, never_made, never_made, on_time(late), nowhere, CLOCK)
     told = Notification(key="inc-1/RECOVERED", subject="recovered", body="look", severity="INFO", pool="demo")
 
-    before = messenger.was_sent(told)
-    messenger.mark_sent(told)
+    before = notifier.was_sent(told)
+    notifier.mark_sent(told)
 
-    assert (before, messenger.was_sent(told)) == (False, True)
+    assert (before, notifier.was_sent(told)) == (False, True)
     kept = on_time(late).get("notification#inc-1/RECOVERED", "sent")
     assert kept is not None
     assert int(kept[names.TTL_ATTRIBUTE]["N"]) > (NOW + timedelta(days=1)).timestamp()
@@ -208,15 +208,15 @@ def test_of_two_who_send_one_page_at_once_one_does_and_a_dead_ones_claim_runs_ou
     sns = boto3.client("sns", region_name="us-east-1", aws_access_key_id="test", aws_secret_access_key="test")
     never_made: Any = None
     nowhere = Destinations("bus", "arn:t", "https://q")
-    messenger = AwsMessenger(never_made, lambda: sns, never_made, on_time(late), nowhere, clock)
+    notifier = AwsNotifier(never_made, lambda: sns, never_made, on_time(late), nowhere, clock)
     told = Notification(key="breaker/demo", subject="breaker open", body="look", severity="PAGE", pool="demo")
 
     with Stubber(sns) as stub:
         stub.add_response("publish", {"MessageId": "first"})
         stub.add_response("publish", {"MessageId": "after a crash"})
-        at_once = [messenger.send(told, 2), messenger.send(told, 2)]
+        at_once = [notifier.send(told, 2), notifier.send(told, 2)]
         clock.advance(45)
-        after_the_lease = messenger.send(told, 2)
+        after_the_lease = notifier.send(told, 2)
 
     assert at_once == [Delivery.SENT, Delivery.BUSY]
     assert after_the_lease is Delivery.SENT
@@ -227,7 +227,7 @@ def test_all_functions_together_send_so_many_in_a_minute_and_count_the_others(la
     sns = boto3.client("sns", region_name="us-east-1", aws_access_key_id="test", aws_secret_access_key="test")
     never_made: Any = None
     to = Destinations("bus", "arn:t", "https://q")
-    one, other = (AwsMessenger(never_made, lambda: sns, never_made, on_time(late), to, clock) for _ in range(2))
+    one, other = (AwsNotifier(never_made, lambda: sns, never_made, on_time(late), to, clock) for _ in range(2))
 
     def told(number: int) -> Notification:
         return Notification(key=f"page/{number}", subject="broken", body="look", severity="PAGE", pool="demo")
@@ -235,7 +235,7 @@ def test_all_functions_together_send_so_many_in_a_minute_and_count_the_others(la
     with Stubber(sns) as stub:
         for _ in range(4):
             stub.add_response("publish", {"MessageId": "1"})
-        became = [messenger.send(told(n), 3) for n, messenger in enumerate((one, other, one, other, one))]
+        became = [notifier.send(told(n), 3) for n, notifier in enumerate((one, other, one, other, one))]
         minute = clock()
         clock.advance(60)
         later = other.send(told(9), 3)
@@ -256,15 +256,13 @@ def test_a_page_whose_claim_was_written_and_not_answered_is_sent(late: LateTable
     sns = boto3.client("sns", region_name="us-east-1", aws_access_key_id="test", aws_secret_access_key="test")
     never_made: Any = None
     table = Unanswered(late.client, late.name)
-    messenger = AwsMessenger(
-        never_made, lambda: sns, never_made, table, Destinations("bus", "arn:t", "https://q"), CLOCK
-    )
+    notifier = AwsNotifier(never_made, lambda: sns, never_made, table, Destinations("bus", "arn:t", "https://q"), CLOCK)
     told = Notification(key="inc-1/ENDED", subject="it needs a human", body="look", severity="PAGE", pool="demo")
 
     with Stubber(sns) as stub:
         stub.add_response("publish", {"MessageId": "first"})
-        was_sent = messenger.send(told, 1)
-        by_another = AwsMessenger(
+        was_sent = notifier.send(told, 1)
+        by_another = AwsNotifier(
             never_made, lambda: sns, never_made, on_time(late), Destinations("bus", "arn:t", "https://q"), CLOCK
         ).send(told, 1)
 

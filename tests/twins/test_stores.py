@@ -9,12 +9,12 @@ import boto3
 import pytest
 from moto import mock_aws
 
+from nodeheal.adapters.aws.fleet_index import DynamoFleetIndex
 from nodeheal.adapters.aws.heartbeats import DynamoHeartbeats
 from nodeheal.adapters.aws.items import Table
 from nodeheal.adapters.aws.jobs import DynamoJobNotes, DynamoJobStore
 from nodeheal.adapters.aws.limits import DynamoAttemptLedger, DynamoPoolStore
 from nodeheal.adapters.aws.stores import DynamoIncidentStore, DynamoNodeStore, DynamoOperationStore
-from nodeheal.adapters.aws.watchlist import DynamoWatchlist
 from nodeheal.contract import names
 from nodeheal.contract.steps import AttemptLimit, Decision
 from nodeheal.contract.vocabulary import Action, Ending, IncidentState, JobState, NodeState, Step, VerbName
@@ -72,8 +72,8 @@ def dynamo_ports(clock: FrozenClock, region: str = "us-east-1") -> Ports:
     client.create_table(
         TableName=names.HEARTBEATS_TABLE,
         BillingMode="PAY_PER_REQUEST",
-        AttributeDefinitions=[{"AttributeName": names.BEAT_KEY, "AttributeType": "S"}],
-        KeySchema=[{"AttributeName": names.BEAT_KEY, "KeyType": "HASH"}],
+        AttributeDefinitions=[{"AttributeName": names.HEARTBEAT_KEY, "AttributeType": "S"}],
+        KeySchema=[{"AttributeName": names.HEARTBEAT_KEY, "KeyType": "HASH"}],
     )
     table = Table(client, "state")
     return replace(
@@ -85,7 +85,7 @@ def dynamo_ports(clock: FrozenClock, region: str = "us-east-1") -> Ports:
         pools=DynamoPoolStore(table),
         jobs=DynamoJobStore(table),
         job_notes=DynamoJobNotes(table),
-        watchlist=DynamoWatchlist(table),
+        fleet_index=DynamoFleetIndex(table),
         heartbeats=DynamoHeartbeats(client, names.HEARTBEATS_TABLE),
     )
 
@@ -367,11 +367,11 @@ def test_an_incident_that_waits_is_listed_as_waiting_until_it_goes_on(ports: Por
     assert states == [IncidentState.WAITING, IncidentState.OPEN]
 
 
-def test_a_pool_that_was_never_written_has_no_brakes_on(ports: Ports) -> None:
+def test_a_pool_that_was_never_written_has_no_guardrails_on(ports: Ports) -> None:
     assert ports.pools.get("demo") == Pool("demo")
 
 
-def test_a_pools_brakes_come_back_as_they_were_saved_once(ports: Ports) -> None:
+def test_a_pools_guardrails_come_back_as_they_were_saved_once(ports: Ports) -> None:
     tripped = Pool("demo").tripped("rack r7", NOW)
     paused = replace(tripped, paused_until=NOW, paused_why="new driver", breaker_reset_at=NOW)
 
@@ -382,14 +382,14 @@ def test_a_pools_brakes_come_back_as_they_were_saved_once(ports: Ports) -> None:
     assert ports.pools.get("other") == Pool("other")
 
 
-def test_a_pools_brakes_are_no_slot(ports: Ports) -> None:
+def test_a_pools_guardrails_are_no_slot(ports: Ports) -> None:
     ports.pools.save(Pool("demo").tripped("rack r7", NOW))
 
     assert list(ports.pools.holders("demo")) == []
     assert ports.pools.claim("demo", "a", 1)
 
 
-def test_a_line_is_in_order_of_its_places_and_has_only_those_who_stand_in_it(ports: Ports) -> None:
+def test_a_line_is_in_order_of_its_places_and_has_only_those_who_replacement_node_it(ports: Ports) -> None:
     lines = {"a": ("demo", "2"), "b": ("demo", "1"), "c": ("other", "0"), "d": None}
     standing = {name: under_way(ports, VerbName.WAIT, incident_id=name, line=line) for name, line in lines.items()}
 

@@ -50,7 +50,7 @@ def test_a_task_is_who_belongs_to_no_service_and_is_none_of_our_ranks(aws: Aws) 
 
 
 @on_ecs
-def test_a_successor_of_a_task_is_a_guest(aws: Aws) -> None:  # noqa: F811
+def test_a_successor_of_a_task_is_an_unmanaged_task(aws: Aws) -> None:  # noqa: F811
     aws.answers("list_tasks", {"taskArns": [TASK]})
     aws.answers("describe_tasks", {"tasks": [described(startedBy=UNMANAGED.mark)]})
 

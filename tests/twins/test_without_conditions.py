@@ -112,7 +112,7 @@ CONDITIONS = (
         DynamoPoolStore.save,
         "versioned(pool.version)",
         NEVER_MIND,
-        test_stores.test_a_pools_brakes_come_back_as_they_were_saved_once,
+        test_stores.test_a_pools_guardrails_come_back_as_they_were_saved_once,
     ),
     Condition(
         DynamoJobStore.save,

@@ -17,7 +17,7 @@ from botocore.stub import ANY, Stubber
 from nodeheal.adapters.aws import calls
 from nodeheal.adapters.aws.evidence import S3UploadSigner
 from nodeheal.adapters.aws.items import Table
-from nodeheal.adapters.aws.messenger import AwsMessenger, Destinations
+from nodeheal.adapters.aws.notifier import AwsNotifier, Destinations
 from nodeheal.adapters.aws.ssm import SsmNodeCommands
 from nodeheal.adapters.aws.workflows import StepFunctionsWorkflows
 from nodeheal.adapters.ecs.scheduler import EcsScheduler
@@ -399,12 +399,12 @@ def test_a_token_that_nobody_waits_with_is_no_error_but_a_lost_call_is(aws: Aws)
 # SNS, EventBridge, SQS -----------------------------------------------------------------------------------------------
 
 
-def messenger(**clients: Aws) -> AwsMessenger:
+def notifier(**clients: Aws) -> AwsNotifier:
     nobody = Aws("sqs")
     events, sns, sqs = (clients.get(service, nobody) for service in ("events", "sns", "sqs"))
     to = Destinations("bus", "arn:t", "https://q", "arn:owners")
     table = Table(clients.get("table", nobody)(), "state")
-    return AwsMessenger(events, sns, sqs, table, to, FrozenClock())
+    return AwsNotifier(events, sns, sqs, table, to, FrozenClock())
 
 
 @pytest.mark.parametrize("aws", ["sns"], indirect=True)
@@ -417,7 +417,7 @@ def test_an_email_has_its_subject_and_can_be_filtered(aws: Aws) -> None:
     more = {"severity": "PAGE", "node_id": A, "family": Family.xid, "escalation": Escalation.LEMON}
     table = Aws("dynamodb").answers("put_item", {}).answers("update_item", {})
     with table.stub:
-        assert messenger(sns=aws, table=table).send(TOLD.model_copy(update=more), 1) is Delivery.SENT
+        assert notifier(sns=aws, table=table).send(TOLD.model_copy(update=more), 1) is Delivery.SENT
 
 
 @pytest.mark.parametrize("aws", ["sns"], indirect=True)
@@ -430,7 +430,7 @@ def test_what_is_for_the_owner_of_a_job_goes_where_no_operator_reads(aws: Aws) -
     mine = TOLD.model_copy(update={"owner": "ada@example.com", "job_id": "llama", "phase": Phase.STOPPED})
     table = Aws("dynamodb").answers("put_item", {}).answers("update_item", {})
     with table.stub:
-        assert messenger(sns=aws, table=table).send(mine, 1) is Delivery.SENT
+        assert notifier(sns=aws, table=table).send(mine, 1) is Delivery.SENT
 
 
 def test_what_is_not_known_of_an_email_is_no_attribute_of_it() -> None:
@@ -442,9 +442,9 @@ def test_an_announcement_that_the_bus_did_not_take_is_made_again(aws: Aws) -> No
     aws.answers("put_events", {"FailedEntryCount": 0, "Entries": [{"EventId": "e"}]})
     aws.answers("put_events", {"FailedEntryCount": 1, "Entries": [{"ErrorMessage": "internal failure"}]})
 
-    messenger(events=aws).announce(names.INCIDENT_CLOSED, TOLD)
+    notifier(events=aws).announce(names.INCIDENT_CLOSED, TOLD)
     with pytest.raises(NotAccepted, match="internal failure"):
-        messenger(events=aws).announce(names.INCIDENT_CLOSED, TOLD)
+        notifier(events=aws).announce(names.INCIDENT_CLOSED, TOLD)
 
 
 @pytest.mark.parametrize("aws", ["sqs"], indirect=True)
@@ -454,4 +454,4 @@ def test_what_is_kept_is_never_empty_and_never_too_long(aws: Aws) -> None:
         aws.answers("send_message", {}, {"QueueUrl": "https://q", "MessageBody": body, "MessageAttributes": attributes})
 
     for body, why in (("", ""), ("x" * 300_000, "y" * 2_000)):
-        messenger(sqs=aws).quarantine(body, why)
+        notifier(sqs=aws).quarantine(body, why)

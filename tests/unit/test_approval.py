@@ -50,7 +50,7 @@ class Asked(Incident):
 
     @property
     def mail(self) -> str:
-        [(_, told)] = self.ports.messenger.announced  # type: ignore[attr-defined]
+        [(_, told)] = self.ports.notifier.announced  # type: ignore[attr-defined]
         return f"{told.subject}\n{told.body}"
 
     def answer(self, answer: Answer, who: str = "ada", why: str = "") -> tuple[bool, str]:
@@ -107,7 +107,7 @@ def test_a_yes_that_a_pause_annuls_leaves_the_broken_node_to_a_human() -> None:
 
     decided = it.request().decision
 
-    assert decided.escalation is Escalation.HELD_IN_THE_MIDDLE
+    assert decided.escalation is Escalation.RECOVERY_BLOCKED
     assert "approved by ada: go, but pool demo is paused until 2026-03-01 05:00 UTC (bob: new driver)" in decided.reason
     assert "in act mode" not in decided.reason
 
@@ -256,7 +256,7 @@ def test_the_wait_is_there_before_the_question_goes_out() -> None:
         def announce(self, *_: object) -> None:
             seen.append(open_question(it.id, it.ports) == Question(it.id, request.turn))
 
-    wait_for_approval(request, replace(it.ports, messenger=Watched()), LINKS)  # type: ignore[arg-type]
+    wait_for_approval(request, replace(it.ports, notifier=Watched()), LINKS)  # type: ignore[arg-type]
 
     assert seen == [True]
 
@@ -393,7 +393,7 @@ def test_a_question_that_is_asked_again_after_a_crash_finds_the_answer_to_the_fi
 
     resumed = it.ports.workflows.resumed["a new one"]  # type: ignore[attr-defined]
     assert (resumed.outcome, resumed.reason) == (Outcome.DONE, "approved by ada")
-    assert len(it.ports.messenger.announced) == 1  # type: ignore[attr-defined]
+    assert len(it.ports.notifier.announced) == 1  # type: ignore[attr-defined]
 
 
 def test_nobody_asked_again_means_nobody_answered() -> None:

@@ -32,8 +32,8 @@ def seen(code: str, node_id: str, seconds: float, family: Family = Family.xid) -
 FAILED = run(rank(0, 134, 2.1), rank(1, 137, 0), replace(rank(2, 0, 0), status="RUNNING", stopped_at=None))
 
 
-def said(*sightings: Observation, of: Run = FAILED, policy: RecoveryPolicy = ACT) -> str:
-    return findings_on_nodes(of, sightings, policy)
+def said(*observations: Observation, of: Run = FAILED, policy: RecoveryPolicy = ACT) -> str:
+    return findings_on_nodes(of, observations, policy)
 
 
 def test_ranks_are_told_in_the_order_of_their_ends() -> None:
@@ -62,20 +62,20 @@ def test_findings_around_the_failure_are_told_by_time_and_echoes_apart_from_caus
 
     assert told == (
         f"Findings on its nodes within 60 s: {B} XID 79 (GPU has fallen off the bus) 1.2 s before it. "
-        f"Echoes or notes, and no causes: {B} XID 45 (Preemptive cleanup after another fault) 0.2 s before it; "
+        f"Secondary faults or notes, and no causes: {B} XID 45 (Preemptive cleanup after another fault) 0.2 s before it; "
         f"{A} XID 45 (Preemptive cleanup after another fault) 1.0 s after it."
     )
 
 
 def test_what_the_catalog_only_notes_is_no_cause() -> None:
-    assert said(seen("92", B, 0)).startswith("Findings on its nodes within 60 s: none. Echoes or notes")
+    assert said(seen("92", B, 0)).startswith("Findings on its nodes within 60 s: none. Secondary faults or notes")
 
 
 def test_a_rank_that_has_ended_well_has_not_failed() -> None:
     assert failed_at(run(rank(0, 0, 1), rank(1, 1, 5))) == NOW + timedelta(seconds=5)
 
 
-def test_an_echo_by_the_policys_word_is_no_cause_either() -> None:
+def test_a_secondary_fault_by_the_policys_word_is_no_cause_either() -> None:
     echoes = ACT.model_copy(update={"correlation": ACT.correlation.model_copy(update={"echoes": ("xid/79",)})})
 
     assert said(seen("79", B, 0), policy=echoes).startswith("Findings on its nodes within 60 s: none. Echoes")
@@ -94,11 +94,11 @@ def test_a_storm_of_findings_is_cut_and_counted() -> None:
 def test_the_incident_of_a_failure_tells_what_was_seen_around_it() -> None:
     it = JobCluster()
 
-    def fails_with_an_echo(cluster: JobCluster) -> None:
+    def fails_with_a_secondary_fault(cluster: JobCluster) -> None:
         cluster.ports.nodes.record(xid(45, node_id=A, instance_id=A, observed_at=cluster.clock()), "llama")
         fails(rank=1, exit_code=1)(cluster)
 
-    it.happenings = [fails_with_an_echo, is_recovered, finishes]
+    it.happenings = [fails_with_a_secondary_fault, is_recovered, finishes]
 
     it.submit()
 
@@ -106,4 +106,4 @@ def test_the_incident_of_a_failure_tells_what_was_seen_around_it() -> None:
     evidence = it.ports.incidents.history(incident_id).incident.root.evidence
     assert f"rank 1 on {B} ended with exit code 1" in evidence
     assert "Ranks in order of their ends: rank 1 with 1 at" in evidence
-    assert f"Findings on its nodes within 60 s: none. Echoes or notes, and no causes: {A} XID 45" in evidence
+    assert f"Findings on its nodes within 60 s: none. Secondary faults or notes, and no causes: {A} XID 45" in evidence

@@ -1,4 +1,4 @@
-"""What an operator asks for by hand goes the same way as what a check found, with fewer brakes in its way."""
+"""What an operator asks for by hand goes the same way as what a check found, with fewer guardrails in its way."""
 
 import pytest
 
@@ -11,9 +11,9 @@ from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.operators.request_action import request_action
 from nodeheal.services.steps import save_node
 from tests.unit.builders import ACT, memory_ports, node
-from tests.unit.test_brakes import OPEN, PAUSED
 from tests.unit.test_decide import Story
 from tests.unit.test_decide_among_others import recoveries, with_policy
+from tests.unit.test_guardrails import OPEN, PAUSED
 from tests.workflows.fake_cluster import BROKEN, FakeCluster
 
 NODE = node().node_id

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeheal.contract.vocabulary import Action, Family, NextRung, Verdict
+from nodeheal.contract.vocabulary import Action, Family, NextStepCondition, Verdict
 from nodeheal.domain.faults.catalog import (
     ANY_CODE,
     CatalogRow,
@@ -165,9 +165,9 @@ def test_no_text_of_a_row_is_empty(text: str) -> None:
 
 
 def test_a_ladder_goes_up_from_its_first_action() -> None:
-    heights = {row.key: [DISRUPTIVENESS[rung] for rung in row.ladder] for row in rows()}
+    levels = {row.key: [DISRUPTIVENESS[rung] for rung in row.ladder] for row in rows()}
 
-    assert not wrong({key: height != sorted(set(height)) for key, height in heights.items()})
+    assert not wrong({key: level != sorted(set(level)) for key, level in levels.items()})
 
 
 def test_the_budget_group_is_the_one_that_the_first_action_spends() -> None:
@@ -182,8 +182,8 @@ def test_the_budget_group_is_the_one_that_the_first_action_spends() -> None:
     }
 
 
-def test_only_a_ladder_with_a_second_rung_says_what_makes_it_come() -> None:
-    waits = {row.key: row.next_rung is not NextRung.unproven for row in rows() if len(row.ladder) == 1}
+def test_only_a_ladder_with_a_second_step_says_what_makes_it_come() -> None:
+    waits = {row.key: row.next_rung is not NextStepCondition.unproven for row in rows() if len(row.ladder) == 1}
 
     assert not wrong(waits)
 
@@ -192,7 +192,7 @@ def test_what_is_only_watched_climbs_for_a_reason_of_its_own() -> None:
     climbs = [row for row in rows() if row.action is Action.OBSERVE and len(row.ladder) > 1]
 
     assert climbs
-    assert not wrong({row.key: row.next_rung is NextRung.unproven for row in climbs})
+    assert not wrong({row.key: row.next_rung is NextStepCondition.unproven for row in climbs})
 
 
 def test_what_is_well_or_unknown_is_never_rebooted() -> None:

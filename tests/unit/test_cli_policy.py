@@ -223,7 +223,7 @@ def test_the_same_document_changes_nothing(file: Any) -> None:
 
     said = run("diff", file(OBSERVE), written_out).output
 
-    assert "0 knobs differ\n" in said
+    assert "0 settings differ\n" in said
     assert said.endswith("0 faults would be treated differently\n")
 
 

@@ -185,7 +185,7 @@ def decided_after(it: Incident, result: StepResult) -> Any:
 def test_who_says_that_a_silent_node_is_down_is_asked_and_kept(said: tuple[ProbeAnswer, ...], next_step: Step) -> None:
     it = Incident(74)
     request = asked(it)
-    it.ports.witnesses.says[A] = said  # type: ignore[attr-defined]
+    it.ports.liveness_probes.says[A] = said  # type: ignore[attr-defined]
 
     decision = decided_after(it, conclude(request, it.ports))
 
@@ -204,7 +204,7 @@ def test_no_witness_is_asked_about_a_node_that_answers() -> None:
 
     decided_after(it, answer)
 
-    assert it.ports.witnesses.asked == []  # type: ignore[attr-defined]
+    assert it.ports.liveness_probes.asked == []  # type: ignore[attr-defined]
 
 
 def test_what_an_operator_asks_for_needs_no_confirmation() -> None:

@@ -71,9 +71,9 @@ def with_policy(**changes: Any) -> RecoveryPolicy:
     return RecoveryPolicy.model_validate({**ACT.model_dump(mode="json"), **changes})
 
 
-def amid(event: HealthEvent, *sightings: Observation, job: str | None = "llama") -> Decision:
+def amid(event: HealthEvent, *observations: Observation, job: str | None = "llama") -> Decision:
     """The first decision about the event, with these faults around it."""
-    return Story(event, job=job).amid(observations=sightings, pool_nodes=10).next()
+    return Story(event, job=job).amid(observations=observations, pool_nodes=10).next()
 
 
 def take(it: Incident, event: HealthEvent) -> Ingested:
@@ -99,8 +99,8 @@ def test_an_incident_that_was_opened_by_good_news_is_closed_and_not_a_surprise()
 
 
 def test_what_was_reported_in_the_moment_of_the_passed_diagnostics_counts() -> None:
-    good_since = NOW - timedelta(hours=1)
-    story = Story(xid(79)).amid(healthy_since=good_since).reports(xid(74, observed_at=good_since))
+    healthy_since = NOW - timedelta(hours=1)
+    story = Story(xid(79)).amid(healthy_since=healthy_since).reports(xid(74, observed_at=healthy_since))
 
     assert story.isolated().next().step is Step.REPLACE
 
@@ -112,7 +112,7 @@ def test_what_comes_exactly_within_the_gap_is_the_same_time() -> None:
     assert episodes([later(0), later(60)], gap_seconds=60) == 1
 
 
-def test_a_sighting_that_names_no_job_is_no_other_job() -> None:
+def test_an_observation_that_names_no_job_is_no_other_job() -> None:
     before = seen(31, NODE, None, observed_at=later(-2 * DAY))
 
     assert amid(xid(31), before).step is Step.RESTART_WORKLOAD
@@ -159,7 +159,7 @@ def test_the_window_holds_its_last_second(seconds: int, text: str) -> None:
     assert text in decision.reason
 
 
-def test_a_node_counts_from_its_first_sighting() -> None:
+def test_a_node_counts_from_its_first_observation() -> None:
     decision = amid(xid(31), seen(31, observed_at=later(-10)), seen(31, observed_at=later(10)))
 
     assert f"the job's restart belongs to the one on {OTHER}" in decision.reason
@@ -180,18 +180,18 @@ def test_what_is_no_echo_belongs_to_nothing() -> None:
     ],
     ids=["its own node", "a node that has as little to do with a job"],
 )
-def test_without_a_job_an_echo_answers_its_own_node_only(root: Observation, told: str) -> None:
+def test_without_a_job_a_secondary_fault_answers_its_own_node_only(root: Observation, told: str) -> None:
     reason = amid(xid(45), root, job=None).reason
 
     assert told in reason
     assert ("it belongs to XID" in reason) is bool(told)
 
 
-def test_an_echo_may_answer_a_fault_that_nobody_knows() -> None:
+def test_a_secondary_fault_may_answer_a_fault_that_nobody_knows() -> None:
     assert f"it belongs to XID 999 on {OTHER}" in amid(xid(45), seen(999)).reason
 
 
-def test_an_echo_answers_the_gravest_and_of_equals_the_first() -> None:
+def test_a_secondary_fault_answers_the_gravest_and_of_equals_the_first() -> None:
     milder = seen(31, OTHER, observed_at=later(-20))
     first, then = seen(79, THIRD, observed_at=later(-10)), seen(79, OTHER, observed_at=later(-5))
 
@@ -417,7 +417,7 @@ def test_a_job_that_ends_between_a_later_decision_and_its_wait_resumes_at_once()
 # Ingest --------------------------------------------------------------------------------------------------------------
 
 
-def test_a_heartbeat_is_a_sign_of_life_whatever_its_verdict() -> None:
+def test_a_heartbeat_is_a_heartbeat_whatever_its_verdict() -> None:
     ports = memory_ports()
     ports.nodes.save(node())
 
@@ -442,7 +442,7 @@ def test_a_fault_is_recorded_with_its_job_for_the_decisions_about_others() -> No
 
     ingest(xid(79), ports, ACT)
 
-    [kept] = ports.nodes.sightings(NODE, NOW, "demo", NOW)
+    [kept] = ports.nodes.observations(NODE, NOW, "demo", NOW)
     assert (kept.code, kept.job_id, kept.note) == ("79", "llama", "")
 
 
@@ -548,7 +548,7 @@ def test_a_nodes_own_past_reaches_as_far_as_the_longer_of_the_two_windows() -> N
 
     around = build_decision_context(it.ports.incidents.history(it.id), it.ports, ACT).context
 
-    assert "old" in [sighting.event_id for sighting in around.observations]
+    assert "old" in [observation.event_id for observation in around.observations]
 
 
 def _crashed(*events: HealthEvent) -> Incident:
@@ -608,7 +608,7 @@ def test_the_first_fault_of_the_new_boot_is_named(first: tuple[str, int], second
 # How decisions are put -----------------------------------------------------------------------------------------------
 
 
-def test_a_decision_names_the_rung_that_it_climbs() -> None:
+def test_a_decision_names_the_step_that_it_climbs() -> None:
     assert Story(xid(79)).isolated().next().action is Action.REBOOT
 
 
@@ -682,9 +682,9 @@ def test_an_opt_out_is_the_reason_that_is_told_in_a_pool_that_is_observed_anyway
         (xid(63), ["OBSERVE"], Step.CLOSE),
         (xid(79, family=Family.host, code="scheduled_event", verdict=Verdict.DEGRADED), None, Step.WAIT),
     ],
-    ids=["nothing comes after it", "a ladder of two rungs"],
+    ids=["nothing comes after it", "a ladder of two escalation steps"],
 )
-def test_a_job_is_waited_for_where_a_second_rung_waits_too(
+def test_a_job_is_waited_for_where_a_second_step_waits_too(
     event: HealthEvent, ladder: list[str] | None, step: Step
 ) -> None:
     fault = f"{event.family}/{event.code}"
@@ -885,7 +885,7 @@ def test_another_application_fault_beside_it_is_dealt_with_by_the_same_restart()
 
 
 @pytest.mark.parametrize(("ladder", "step"), [(["OBSERVE"], Step.CLOSE), (["OBSERVE", "REBOOT"], Step.WAIT)])
-def test_after_a_restart_a_job_is_waited_for_where_a_second_rung_waits(ladder: list[str], step: Step) -> None:
+def test_after_a_restart_a_job_is_waited_for_where_a_second_step_waits(ladder: list[str], step: Step) -> None:
     rule = {"fault": "xid/63", "ladder": ladder, "next_rung": "job_end", "why": "so it is here"}
     story = Story(xid(31), policy=with_policy(overrides=[rule])).amid(job_is_running=True).reports(xid(63))
 
@@ -919,7 +919,7 @@ def test_a_swap_restarts_the_job_in_the_spares_place() -> None:
 
 
 def _bad_link() -> Story:
-    """A link fault whose first rung is a reboot, and whose other end is reported too."""
+    """A link fault whose first escalation step is a reboot, and whose other end is reported too."""
     event = xid(145, subcode="RLW_REMAP/0x00000040")
     return Story(event).amid(observations=(seen(74, observed_at=later(1)),)).isolated()
 
@@ -928,7 +928,7 @@ def test_a_reboot_needs_no_diagnosis_of_the_two_ends_before_it() -> None:
     assert _bad_link().next().step is Step.REBOOT
 
 
-def test_after_another_rung_the_two_ends_are_not_told_apart_any_more() -> None:
+def test_after_another_step_the_two_ends_are_not_told_apart_any_more() -> None:
     story = _bad_link().then(Outcome.REFUSED, "no attempt is reserved").answers(Confirmation.CONFIRMED)
 
     assert story.next().step is Step.REPLACE

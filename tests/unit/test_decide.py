@@ -126,7 +126,7 @@ def test_the_same_fault_on_the_new_boot_is_replaced_even_if_diagnostics_pass() -
     assert "XID 79" in decision.reason
 
 
-def test_an_echo_on_the_new_boot_does_not_speak_against_the_reboot() -> None:
+def test_a_secondary_fault_on_the_new_boot_does_not_speak_against_the_reboot() -> None:
     echo = xid(45, event_id="echo", boot_id="boot-2")
 
     assert Story(xid(79)).isolated().rebooted().passed().reports(echo).next().step is Step.RETURN
@@ -174,7 +174,7 @@ def test_without_a_spare_a_human_is_told_what_was_tried() -> None:
     assert "the replacement was not possible (pool demo has no healthy spare)" in story.next().reason
 
 
-def test_a_reboot_that_the_ledger_refuses_leads_to_the_next_rung() -> None:
+def test_a_reboot_that_the_ledger_refuses_leads_to_the_next_step() -> None:
     story = Story(xid(79)).isolated().then(Outcome.REFUSED, "1 of 1 reboots in 24 h are spent")
 
     assert story.answers(Confirmation.CONFIRMED).next().step is Step.REPLACE
@@ -312,7 +312,7 @@ def test_in_observe_mode_nothing_is_ever_done(code: int, outcomes: list[tuple[Ou
 
 
 @given(code=_codes, outcomes=_outcomes)
-def test_whatever_happens_each_rung_is_climbed_once_and_every_decision_has_a_reason(
+def test_whatever_happens_each_step_is_climbed_once_and_every_decision_has_a_reason(
     code: int, outcomes: list[tuple[Outcome, bool]]
 ) -> None:
     story = Story(xid(code))

@@ -87,7 +87,7 @@ def test_the_drivers_word_long_after_the_fault_is_about_something_else() -> None
     assert Story(xid(74)).reports(late).isolated().next().step is Step.REPLACE
 
 
-def test_an_echo_stays_an_echo_whatever_the_driver_states_beside_it() -> None:
+def test_a_secondary_fault_stays_a_secondary_fault_whatever_the_driver_states_beside_it() -> None:
     decision = Story(xid(79)).reports(xid(45)).reports(stated("NODE_REBOOT")).next()
 
     assert decision.fault.startswith("XID 79")
@@ -242,7 +242,7 @@ def test_a_riddle_beside_an_application_fault_goes_to_a_human_after_the_restart(
 # Echoes --------------------------------------------------------------------------------------------------------------
 
 
-def test_an_echo_names_the_fault_on_another_node_of_the_same_job() -> None:
+def test_a_secondary_fault_names_the_fault_on_another_node_of_the_same_job() -> None:
     root = seen(79, OTHER, observed_at=NOW - timedelta(seconds=5))
 
     decision = Story(xid(45)).amid(observations=(root,)).next()
@@ -254,16 +254,16 @@ def test_an_echo_names_the_fault_on_another_node_of_the_same_job() -> None:
 @pytest.mark.parametrize(
     "unrelated",
     [seen(79, OTHER, "bert"), seen(79, OTHER, observed_at=NOW - timedelta(hours=1)), seen(45, OTHER)],
-    ids=["another job", "long ago", "an echo itself"],
+    ids=["another job", "long ago", "a secondary fault itself"],
 )
-def test_an_echo_without_a_root_is_only_recorded(unrelated: Observation) -> None:
+def test_a_secondary_fault_without_a_root_is_only_recorded(unrelated: Observation) -> None:
     decision = Story(xid(45)).amid(observations=(unrelated,)).next()
 
     assert decision.ending is Ending.OBSERVED_ONLY
     assert "it belongs to XID" not in decision.reason
 
 
-def test_an_echo_on_a_node_without_a_job_names_what_its_own_node_has_shown_and_no_other() -> None:
+def test_a_secondary_fault_on_a_node_without_a_job_names_what_its_own_node_has_shown_and_no_other() -> None:
     own = seen(79, NODE, None, observed_at=NOW - timedelta(seconds=5))
     elsewhere = seen(119, OTHER, None, observed_at=NOW - timedelta(seconds=9))
 

@@ -14,7 +14,7 @@ from nodeheal.domain.recovery.incident import History, Incident, Turn, decision_
 from nodeheal.domain.recovery.progress import read_progress
 from nodeheal.services.recovery import end_incident
 from tests.unit.builders import ACT, NOW, memory_ports, xid
-from tests.unit.test_regressions_of_brakes import left_to_an_incident_that_asks
+from tests.unit.test_regressions_of_guardrails import left_to_an_incident_that_asks
 from tests.workflows.fake_cluster import BROKEN, FakeCluster, without_job
 
 STEPS = (
@@ -66,7 +66,7 @@ def test_a_job_that_another_incident_has_brought_back_and_that_is_done_is_not_sa
 
     end_incident.end_incident(StepRequest(incident_id=it.id, turn=9, decision=closes.decision), it.ports, ACT)
 
-    [(_, mail)] = it.ports.messenger.announced  # type: ignore[attr-defined]
+    [(_, mail)] = it.ports.notifier.announced  # type: ignore[attr-defined]
     assert mail.subject.startswith(f"[nodeheal] recovered: {it.node().node_id}, llama: XID 79")
 
 
@@ -75,5 +75,5 @@ def test_a_drill_on_a_node_without_a_job_can_wait_until_morning() -> None:
 
     cluster.reports(xid(999, evidence=f"NVRM: Xid (PCI:0000:b9:00): 999 {DRILL_MARK}"))
 
-    [(_, mail)] = cluster.ports.messenger.announced  # type: ignore[attr-defined]
+    [(_, mail)] = cluster.ports.notifier.announced  # type: ignore[attr-defined]
     assert (mail.severity, mail.subject.split(":")[0]) == ("INFO", "[nodeheal] drill")

@@ -171,7 +171,7 @@ def test_an_agent_that_names_another_pool_is_in_the_one_that_the_operator_named(
 
     ingest(heartbeat(pool="other"), ports, ACT)
 
-    assert (stored(ports, NEW).pool, list(ports.watchlist.pools())) == ("demo", ["demo"])
+    assert (stored(ports, NEW).pool, list(ports.fleet_index.pools())) == ("demo", ["demo"])
 
 
 def test_what_others_say_of_a_node_that_was_never_heard_is_history(ports: Ports, marks: MemoryMarks) -> None:
@@ -296,7 +296,7 @@ def test_what_fails_in_one_rack_has_that_in_common(ports: Ports, marks: MemoryMa
     for number, name in enumerate(names):
         ingest(xid(79, node_id=name, instance_id=name, event_id=f"e{number}", boot_id="boot-1"), ports, ACT)
 
-    seen = ports.nodes.sightings(names[0], NOW, "demo", NOW)
+    seen = ports.nodes.observations(names[0], NOW, "demo", NOW)
     assert [dict(s.labels) for s in seen] == [{"rack": "r7"}] * 3
     incident = stored(ports, names[0]).open_incident
     assert ports.incidents.history(str(incident)).incident.root.labels == {"rack": "r7"}

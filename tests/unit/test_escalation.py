@@ -26,10 +26,10 @@ from nodeheal.domain.fleet.node import PastRecovery
 from nodeheal.domain.fleet.pool import Pool
 from nodeheal.domain.recovery.decision_context import node_scope
 from tests.unit.builders import ACT, NOW, xid
-from tests.unit.test_brakes import APPROVE, FULL, OPEN, no_capacity, waited
 from tests.unit.test_decide import SPARE, Story
 from tests.unit.test_decide_among_others import with_policy
-from tests.unit.test_rung_of_stop_start import POOL
+from tests.unit.test_guardrails import APPROVE, FULL, OPEN, no_capacity, waited
+from tests.unit.test_stop_start_step import POOL
 
 # Told by services, by the workflow's own tail and by rules; tests of the emails have them.
 NOT_ENDINGS = {
@@ -93,7 +93,7 @@ def a_lemon_that_could_not_be_replaced() -> Story:
 
 
 def without_capacity_to_start() -> Story:
-    """It was stopped, to be started on another host, and a replacement is no rung of its ladder."""
+    """It was stopped, to be started on another host, and a replacement is no escalation step of its ladder."""
     rebooted = {"fault": "xid/79", "ladder": ["REBOOT"], "why": "we have no spare machines"}
     story = Story(xid(79), policy=with_policy(default_pool=POOL, overrides=[rebooted])).amid(provider=Provider.ec2)
     short = Refused(code=Refusal.NO_CAPACITY, missing="p5.48xlarge")
@@ -142,18 +142,18 @@ def job_down_after_the_reboot() -> Story:
 ISOLATED = Isolated(is_drained=True)
 STORIES: dict[Callable[[], Story], Escalation] = {
     lambda: Story(xid(999)): Escalation.UNKNOWN_FAULT,
-    lambda: Story(xid(61)): Escalation.ASKS_FOR_A_HUMAN,
-    of_which_the_policy_knows: Escalation.ASKS_FOR_A_HUMAN,
+    lambda: Story(xid(61)): Escalation.MANUAL_REVIEW_REQUIRED,
+    of_which_the_policy_knows: Escalation.MANUAL_REVIEW_REQUIRED,
     lambda: Story(xid(31)).reports(xid(999)).then(Outcome.DONE): Escalation.UNKNOWN_FAULT,
-    under_changed_rules: Escalation.RULES_CHANGED,
-    lambda: Story(xid(63)).amid(job_is_running=True).then(Outcome.TIMED_OUT): Escalation.JOB_OUTLASTS_THE_WAIT,
-    never_settled: Escalation.NEVER_SETTLED,
+    under_changed_rules: Escalation.POLICY_CHANGED,
+    lambda: Story(xid(63)).amid(job_is_running=True).then(Outcome.TIMED_OUT): Escalation.JOB_END_TIMEOUT,
+    never_settled: Escalation.STARTUP_UNCONFIRMED,
     lambda: Story(xid(79)).then(
         Outcome.REFUSED, facts=Refused(code=Refusal.EXTERNAL_REMEDIATOR)
-    ): Escalation.OTHER_OWNER,
+    ): Escalation.EXTERNAL_REMEDIATOR,
     lambda: Story(xid(79)).then(Outcome.REFUSED): Escalation.NOT_ISOLATED,
     lambda: waited(Story(xid(79)).then(Outcome.REFUSED, facts=FULL), Outcome.TIMED_OUT): Escalation.BUDGET_FULL,
-    paused_in_the_middle: Escalation.HELD_IN_THE_MIDDLE,
+    paused_in_the_middle: Escalation.RECOVERY_BLOCKED,
     lambda: waited(Story(xid(79), policy=APPROVE), Outcome.REFUSED): Escalation.APPROVAL_REFUSED,
     lambda: waited(Story(xid(79), policy=APPROVE), Outcome.TIMED_OUT): Escalation.APPROVAL_IGNORED,
     lambda: waited(Story(xid(79)).amid(pool=OPEN), Outcome.TIMED_OUT): Escalation.BREAKER_OVERDUE,
@@ -165,18 +165,18 @@ STORIES: dict[Callable[[], Story], Escalation] = {
     lambda: Story(xid(74)).isolated().then(Outcome.REFUSED, "no spare"): Escalation.LADDER_ENDED,
     failed_again_as_a_spare: Escalation.LADDER_ENDED,
     a_lemon: Escalation.LEMON,
-    a_lemon_that_was_asked_for: Escalation.ISOLATED_AS_ASKED,
+    a_lemon_that_was_asked_for: Escalation.ISOLATED_ON_REQUEST,
     a_lemon_that_could_not_be_replaced: Escalation.LADDER_ENDED,
-    lambda: Story(xid(54)).isolated(): Escalation.ISOLATED_AS_ASKED,
+    lambda: Story(xid(54)).isolated(): Escalation.ISOLATED_ON_REQUEST,
     without_capacity: Escalation.NO_CAPACITY,
     without_capacity_to_start: Escalation.NO_CAPACITY,
     failed_in_service: Escalation.FAILED_AFTER_RETURN,
     refused_return: Escalation.NOT_BACK_IN_SERVICE,
     new_machine_out_of_service: Escalation.NOT_BACK_IN_SERVICE,
-    swapped: Escalation.BROKEN_NODE_LEFT,
+    swapped: Escalation.REPAIR_PENDING,
     job_down_after_the_reboot: Escalation.JOB_NOT_RESTARTED,
     lambda: Story(xid(31)).then(Outcome.FAILED): Escalation.JOB_NOT_RESTARTED,
-    gone_in_circles: Escalation.TOO_MANY_DECISIONS,
+    gone_in_circles: Escalation.DECISION_LIMIT,
 }
 
 

@@ -90,7 +90,7 @@ def test_every_end_is_understood(
     assert reason in found.words
 
 
-def test_echoes_are_counted_and_who_was_stopped_has_not_broken() -> None:
+def test_secondary_faults_are_counted_and_who_was_stopped_has_not_broken() -> None:
     broke = first_failure(
         run(
             task(0, "STOPPED", 1, 5),

@@ -59,7 +59,7 @@ def test_a_pool_set_to_observe_after_a_restart_is_left_to_a_human() -> None:
     assert story.next().step is Step.ESCALATE
 
 
-def test_a_ladder_without_a_rung_ends_with_a_human_and_an_isolated_node() -> None:
+def test_a_ladder_without_a_step_ends_with_a_human_and_an_isolated_node() -> None:
     isolate = Override(fault="xid/79", ladder=(Action.ISOLATE,), why="we look at these ourselves")
     policy = ACT.model_copy(update={"overrides": (isolate,)})
 

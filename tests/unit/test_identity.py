@@ -65,7 +65,7 @@ def boot_of(node_id: str, **changes: Any) -> NodeBooted:
 
 
 def kept(world: World) -> list[str]:
-    return [why for _, why in world.ports.messenger.quarantined]  # type: ignore[attr-defined]
+    return [why for _, why in world.ports.notifier.quarantined]  # type: ignore[attr-defined]
 
 
 # S1: one id ----------------------------------------------------------------------------------------------------------
@@ -134,7 +134,7 @@ def test_a_node_that_nobody_enrolled_counts_for_nothing(ports: Ports, clock: Fro
 
     assert became == [Ingested.UNENROLLED] * 3
     assert stored(ports).state is NodeState.UNENROLLED
-    assert list(ports.watchlist.pools()) == []
+    assert list(ports.fleet_index.pools()) == []
     assert list(ports.nodes.in_pool("demo")) == []
     assert ports.incidents.incidents == {}  # type: ignore[attr-defined]
     assert ports.nodes.recorded == {}  # type: ignore[attr-defined]
@@ -152,7 +152,7 @@ def test_its_machine_is_asked_for_its_tag_once_in_a_while(ports: Ports, clock: F
     later = ingest(of_ghost(event_id="3", observed_at=clock()), ports, ACT)
 
     assert (soon, later) == (Ingested.UNENROLLED, Ingested.OPENED)
-    assert list(ports.watchlist.pools()) == ["demo"]
+    assert list(ports.fleet_index.pools()) == ["demo"]
 
 
 def test_a_machine_that_is_launched_with_the_tag_is_enrolled_in_the_pool_of_its_tag(ports: Ports) -> None:
@@ -171,7 +171,7 @@ def test_an_operator_enrols_a_node_that_reports_already_in_the_pool_that_he_name
 
     assert (enrolled.state, enrolled.pool, enrolled.address) == (NodeState.HEALTHY, SAID.pool, "10.0.0.9")
     assert list(ports.nodes.unenrolled()) == []
-    assert list(ports.watchlist.pools()) == [SAID.pool]
+    assert list(ports.fleet_index.pools()) == [SAID.pool]
     assert ingest(of_ghost(observed_at=ports.clock()), ports, ACT) is Ingested.OPENED
 
 
@@ -266,14 +266,14 @@ def test_an_unsigned_fault_of_an_unproven_boot_does_not_make_that_boot(ports: Po
     assert stored(ports, node().node_id).boot_id == "boot-1"
 
 
-def test_an_unsigned_fault_is_no_sighting_for_others(ports: Ports, clock: FrozenClock) -> None:
+def test_an_unsigned_fault_is_no_observation_for_others(ports: Ports, clock: FrozenClock) -> None:
     """Twelve unsigned words about old nodes opened the breaker for those that sign."""
     for number in range(12):
         ports.nodes.save(node(f"mi-old-{number}", signs=None))
         event = xid(79, node_id=f"mi-old-{number}", event_id=f"e{number}", observed_at=clock())
         ingest(event, ports, ACT, is_proven=False)
 
-    assert ports.nodes.sightings("mi-x", NOW - timedelta(days=1), "demo", NOW - timedelta(days=1)) == []
+    assert ports.nodes.observations("mi-x", NOW - timedelta(days=1), "demo", NOW - timedelta(days=1)) == []
 
 
 def test_a_signed_event_that_joins_an_incident_counts_as_signed(ports: Ports, clock: FrozenClock) -> None:

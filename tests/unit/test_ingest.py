@@ -13,7 +13,7 @@ from nodeheal.ports import Ports
 from nodeheal.services.intake.ingest import Ingested, ingest
 from nodeheal.services.intake.node_rates import HEARTBEATS_A_MINUTE, LATE_A_DAY, LATE_SECONDS, REPORTS_A_MINUTE
 from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node, xid
-from tests.unit.test_regressions_of_brakes import lost_call
+from tests.unit.test_regressions_of_guardrails import lost_call
 
 
 def _heartbeat(**changes: object) -> object:
@@ -59,7 +59,7 @@ def test_a_heartbeat_moves_last_seen_and_opens_nothing() -> None:
 
 
 @pytest.mark.parametrize("code", ["silent", "agent_disconnected"])
-def test_that_no_sign_of_life_comes_is_a_finding_and_not_a_sign_of_life(code: str) -> None:
+def test_that_no_heartbeat_comes_is_a_finding_and_not_a_heartbeat(code: str) -> None:
     ports = memory_ports()
     ports.nodes.save(node())
     later = NOW + timedelta(minutes=5)
@@ -71,7 +71,7 @@ def test_that_no_sign_of_life_comes_is_a_finding_and_not_a_sign_of_life(code: st
     assert (became, stored.last_seen) == ([Ingested.OPENED], node().last_seen)
 
 
-def test_good_news_that_others_bring_is_no_sign_of_life() -> None:
+def test_good_news_that_others_bring_is_no_heartbeat() -> None:
     ports = memory_ports()
     ports.nodes.save(node())
     later = NOW + timedelta(minutes=5)
@@ -126,7 +126,7 @@ def test_a_fault_whose_call_broke_off_and_that_is_over_when_it_is_told_again_lea
 
     assert take(ports, rebooted, xid(79)) == [Ingested.SEEN, Ingested.HISTORY]
 
-    kept = {sighting.note for _, sighting in ports.nodes.recorded.values()}  # type: ignore[attr-defined]
+    kept = {observation.note for _, observation in ports.nodes.recorded.values()}  # type: ignore[attr-defined]
     assert kept == {"", "from before the node's current boot"}
 
 
@@ -277,11 +277,11 @@ def test_a_flood_of_one_node_hides_no_fault_of_others_in_the_breakers_window() -
         clock.advance(60)
     take(ports, *flood(LATE_A_DAY, "late", observed_at=NOW + timedelta(seconds=1)))
 
-    seen = ports.nodes.sightings("mi-a-neighbour", NOW, node().pool, NOW)
+    seen = ports.nodes.observations("mi-a-neighbour", NOW, node().pool, NOW)
     assert {s.node_id for s in seen} >= set(others)
 
 
-def test_signs_of_life_over_the_bus_are_taken_so_often_a_minute() -> None:
+def test_heartbeats_over_the_bus_are_taken_so_often_a_minute() -> None:
     """Each writes the node's item, and there was no bound on them."""
     ports = memory_ports()
     ports.nodes.save(node())

@@ -128,7 +128,7 @@ def test_what_cannot_be_read_is_kept_and_does_not_hold_up_the_rest(world: World)
     answer = lambdas.ingest.handler(batch("{", '{"detail": {"xid": 79}}', on_bus(other)), None)
 
     assert answer == {"batchItemFailures": []}
-    assert len(it.ports.messenger.quarantined) == 2  # type: ignore[attr-defined]
+    assert len(it.ports.notifier.quarantined) == 2  # type: ignore[attr-defined]
     assert it.ports.incidents.history(incident_id_of(other)).incident.policy_version == ACT.version
 
 
@@ -142,7 +142,7 @@ def test_what_cannot_be_stored_now_comes_back_later_and_alone(world: World) -> N
 
 
 @pytest.mark.parametrize("sign", [{"family": Family.heartbeat}, {"verdict": Verdict.OK}])
-def test_a_sign_of_life_opens_nothing_whatever_else_it_says(world: World, sign: dict[str, Any]) -> None:
+def test_a_heartbeat_opens_nothing_whatever_else_it_says(world: World, sign: dict[str, Any]) -> None:
     it = world.serves(Incident())
 
     lambdas.ingest.handler(batch(on_bus(xid(79, node_id=C, instance_id=C, **sign))), None)
@@ -338,7 +338,7 @@ def test_an_event_that_cannot_be_read_is_kept(world: World) -> None:
 
     wake(names.NODE_BOOTED, {"node_id": A})
 
-    assert len(it.ports.messenger.quarantined) == 1  # type: ignore[attr-defined]
+    assert len(it.ports.notifier.quarantined) == 1  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
@@ -417,7 +417,7 @@ def test_a_node_that_speaks_as_an_operator_is_not_heard_and_its_words_are_kept(w
     answer = lambdas.ingest.handler(batch(on_bus(asked)), None)
 
     assert answer == {"batchItemFailures": []}
-    [(_, why)] = it.ports.messenger.quarantined  # type: ignore[attr-defined]
+    [(_, why)] = it.ports.notifier.quarantined  # type: ignore[attr-defined]
     assert why == f"{C} speaks as an operator, as AWS or as nodeheal from nodeheal.agent"
     assert it.node(C).open_incident is None
 
@@ -441,7 +441,7 @@ def test_around_the_bus_too_no_node_speaks_as_an_operator(world: World) -> None:
     signed = signed_by(C, asked)
     lambdas.ingest.handler(batch(around_the_bus(signed, source=names.OPERATOR_SOURCE), around_the_bus(forged)), None)
 
-    told = [why for _, why in it.ports.messenger.quarantined]  # type: ignore[attr-defined]
+    told = [why for _, why in it.ports.notifier.quarantined]  # type: ignore[attr-defined]
     assert told[0] == f"{C} speaks as an operator, as AWS or as nodeheal from nodeheal.agent"
     assert len(told) == 2
     assert it.node(C).open_incident is None
@@ -453,7 +453,7 @@ def test_what_comes_from_another_topic_is_kept_unread(world: World) -> None:
 
     lambdas.ingest.handler(batch(around_the_bus(event, TopicArn="arn:aws:sns:us-east-1:111122223333:other")), None)
 
-    [(_, why)] = it.ports.messenger.quarantined  # type: ignore[attr-defined]
+    [(_, why)] = it.ports.notifier.quarantined  # type: ignore[attr-defined]
     assert why.startswith("TopicArn")
     assert it.node(C).open_incident is None
 
@@ -600,7 +600,7 @@ def test_a_signal_that_cannot_be_read_is_kept_with_its_reason(world: World, even
 
     lambdas.take_signal.handler(event, None)
 
-    [(body, told)] = it.ports.messenger.quarantined  # type: ignore[attr-defined]
+    [(body, told)] = it.ports.notifier.quarantined  # type: ignore[attr-defined]
     assert (json.loads(body), told[: len(why)]) == (event, why)
 
 
@@ -609,7 +609,7 @@ def test_a_signal_about_nobody_we_know_is_left_alone(world: World) -> None:
 
     lambdas.take_signal.handler(recorded("ec2_state_terminated"), None)
 
-    assert it.ports.messenger.quarantined == []  # type: ignore[attr-defined]
+    assert it.ports.notifier.quarantined == []  # type: ignore[attr-defined]
     assert it.ports.nodes.get(MACHINE) is None
 
 

@@ -32,7 +32,7 @@ def told(number: int, severity: str = "PAGE") -> Notification:
 
 
 def announced(ports: Ports) -> list[Notification]:
-    return [notification for _, notification in ports.messenger.announced]  # type: ignore[attr-defined]
+    return [notification for _, notification in ports.notifier.announced]  # type: ignore[attr-defined]
 
 
 def test_a_thousand_pages_are_thirty_emails_and_one_that_counts_the_others(ports: Ports, clock: FrozenClock) -> None:
@@ -80,7 +80,7 @@ def test_a_storm_is_told_once_for_each_minute_whatever_breaks(ports: Ports, cloc
     assert first == again
     assert len(first) == 2
     assert report_storm(ports) == []
-    storms = [one for one in ports.messenger.sent if one.key.startswith("storm/")]  # type: ignore[attr-defined]
+    storms = [one for one in ports.notifier.sent if one.key.startswith("storm/")]  # type: ignore[attr-defined]
     assert sorted(one.key for one in storms) == sorted(first)
 
 
@@ -105,7 +105,7 @@ def test_one_that_was_counted_is_not_sent_later(ports: Ports, clock: FrozenClock
 
 def test_of_a_page_that_is_announced_many_times_at_once_one_place_is_taken(ports: Ports) -> None:
     same = told(1)
-    ports.messenger.send(same, EMAILS_A_MINUTE)
+    ports.notifier.send(same, EMAILS_A_MINUTE)
     for _ in range(100):
         notify(same, ports)
 

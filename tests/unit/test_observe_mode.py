@@ -58,7 +58,7 @@ def test_nothing_is_mutated_whatever_the_fault(row: Any) -> None:
     before = node(job_id="llama")
     assert (after.state, after.job_id, after.drained_by_us) == (before.state, before.job_id, False)
     assert world.attempts.counters == {}  # type: ignore[attr-defined]
-    assert len(world.messenger.announced) == 1  # type: ignore[attr-defined]
+    assert len(world.notifier.announced) == 1  # type: ignore[attr-defined]
 
 
 def test_the_shipped_policy_observes_in_every_pool() -> None:

@@ -130,8 +130,8 @@ def test_an_ending_keeps_its_first_time_and_says_of_which_kind_it_is() -> None:
     end_incident(closed.request(), closed.ports, ACT)
 
     assert escalated.ports.incidents.history(escalated.id).incident.closed_at == NOW
-    assert {kind for kind, _ in escalated.ports.messenger.announced} == {INCIDENT_ESCALATED}  # type: ignore[attr-defined]
-    assert [kind for kind, _ in closed.ports.messenger.announced] == [INCIDENT_CLOSED]  # type: ignore[attr-defined]
+    assert {kind for kind, _ in escalated.ports.notifier.announced} == {INCIDENT_ESCALATED}  # type: ignore[attr-defined]
+    assert [kind for kind, _ in closed.ports.notifier.announced] == [INCIDENT_CLOSED]  # type: ignore[attr-defined]
 
 
 def test_an_ending_lets_go_of_nothing_that_another_incident_holds() -> None:
@@ -162,7 +162,7 @@ def test_an_ending_that_cannot_be_written_or_is_none_is_an_error() -> None:
     with pytest.raises(NotAccepted):
         end_incident(request, it.ports, ACT)
 
-    assert it.ports.messenger.announced == []  # type: ignore[attr-defined]
+    assert it.ports.notifier.announced == []  # type: ignore[attr-defined]
 
 
 def test_a_fault_on_another_component_is_another_trouble() -> None:

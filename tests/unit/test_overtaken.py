@@ -62,7 +62,7 @@ class Waiting(Incident):
         return self.ports.incidents.history(self.id).incident.state
 
     def mails(self) -> list[Any]:
-        return [told for _, told in self.ports.messenger.announced]  # type: ignore[attr-defined]
+        return [told for _, told in self.ports.notifier.announced]  # type: ignore[attr-defined]
 
 
 def test_a_node_that_is_given_back_wakes_what_waited_and_ends_it_without_touching_the_node() -> None:

@@ -12,7 +12,7 @@ from nodeheal.domain.recovery.incident import Incident
 from nodeheal.ports import Ports
 from nodeheal.services.jobs.pool_failures import JOBS_READ, WINDOW, lived_beside
 from tests.unit.builders import NOW, memory_ports, node, xid
-from tests.unit.test_advice import where
+from tests.unit.test_checkpoint_advice import where
 from tests.unit.test_goodput import at, run
 from tests.unit.test_goodput import job as young
 

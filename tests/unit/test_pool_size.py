@@ -89,7 +89,7 @@ def test_the_same_count_is_renewed_before_it_is_old_and_not_every_minute(ports: 
     assert ports.pools.get(POOL).counted_at == clock.now
 
 
-def test_counting_leaves_the_brakes_as_they_are(ports: Ports) -> None:
+def test_counting_leaves_the_guardrails_as_they_are(ports: Ports) -> None:
     tripped = ports.pools.get(POOL).tripped("a storm", NOW)
     ports.pools.save(replace(tripped, paused_until=NOW + timedelta(hours=1), paused_why="works"))
 

@@ -128,7 +128,7 @@ def test_a_fault_that_is_redelivered_while_its_incident_is_still_ending_is_not_l
     assert take(it, xid(79)) is Ingested.OPENED
 
 
-def test_a_one_rung_ladder_that_climbs_when_repeated_goes_to_a_human() -> None:
+def test_a_one_step_ladder_that_climbs_when_repeated_goes_to_a_human() -> None:
     rule = {"fault": "xid/92", "ladder": ["OBSERVE"], "next_rung": "repeated", "why": "three are too many"}
     hours_ago = tuple(seen(92, A, None, observed_at=later(-n * HOUR)) for n in (1, 2, 3))
 

@@ -20,7 +20,7 @@ from nodeheal.services.operators.release_node import release_node
 from nodeheal.services.operators.retire_node import retire_node
 from tests.unit.builders import FrozenClock, commands_in, memory_ports, node, scheduler_in, started_job
 from tests.unit.step_functions import reboot_node
-from tests.unit.test_regressions_of_brakes import lost_call
+from tests.unit.test_regressions_of_guardrails import lost_call
 from tests.unit.test_steps import A, Incident
 
 

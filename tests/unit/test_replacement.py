@@ -13,7 +13,7 @@ from nodeheal.contract.results import CallAgain, Refused, Replaced, StepResult
 from nodeheal.contract.steps import Decision, Reservation, StepRequest
 from nodeheal.contract.vocabulary import Action, Awaited, NodeState, Outcome, Provider, Refusal, Step, VerbName
 from nodeheal.domain.errors import MachineRefused, NotAccepted
-from nodeheal.domain.fleet.machine import Alternative, GiveBack, Launch, Machine, Owner
+from nodeheal.domain.fleet.machine import Alternative, Launch, Machine, Remediator, Termination
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.operation import Operation, node_owner
 from nodeheal.domain.policy.policy import RecoveryPolicy
@@ -110,8 +110,8 @@ class Pool:
         wakeup.on_node_booted(NodeBooted(**event, address="127.0.0.1", accelerators=8), self.ports)
 
     @property
-    def given_back(self) -> list[tuple[str, GiveBack]]:
-        found: list[tuple[str, GiveBack]] = self.machines.given_back
+    def given_back(self) -> list[tuple[str, Termination]]:
+        found: list[tuple[str, Termination]] = self.machines.given_back
         return found
 
 
@@ -136,7 +136,7 @@ def test_the_group_makes_the_new_node_and_its_own_boot_resumes_the_workflow() ->
     pool = Pool()
 
     pool.replaces()
-    assert pool.given_back == [(A, GiveBack.TERMINATE)]
+    assert pool.given_back == [(A, Termination.TERMINATE)]
     assert pool.node().state is NodeState.RECOVERING
     pool.group_makes()
     pool.told_of_launch()
@@ -156,13 +156,13 @@ def test_the_policy_may_leave_even_the_termination_to_the_group() -> None:
 
     pool.replaces()
 
-    assert pool.given_back == [(A, GiveBack.MARK_UNHEALTHY)]
+    assert pool.given_back == [(A, Termination.MARK_UNHEALTHY)]
 
 
 def test_the_operation_is_stored_before_the_machine_is_given_up() -> None:
     pool = Pool()
     stored: list[Any] = []
-    pool.machines.give_back = lambda *_: stored.append(pool.operation())
+    pool.machines.terminate_instance = lambda *_: stored.append(pool.operation())
 
     pool.replaces()
 
@@ -293,7 +293,7 @@ def test_the_next_attempt_finds_what_the_group_has_made_in_the_meantime_and_term
     pool.replaces(turn=5)
 
     assert outcome(pool.answer(turn=5)) is Outcome.DONE
-    assert pool.given_back == [(A, GiveBack.TERMINATE)]
+    assert pool.given_back == [(A, Termination.TERMINATE)]
 
 
 @pytest.mark.parametrize("when", ["asked", "settled"])
@@ -315,19 +315,19 @@ def test_a_call_that_is_repeated_gives_up_nothing_twice_and_its_own_token_counts
 
 def test_a_throttled_call_is_made_again() -> None:
     pool = Pool()
-    give_back = pool.machines.give_back
+    give_back = pool.machines.terminate_instance
 
     def throttled(*_: object) -> None:
-        pool.machines.give_back = give_back
+        pool.machines.terminate_instance = give_back
         raise NotAccepted("Throttling")
 
-    pool.machines.give_back = throttled
+    pool.machines.terminate_instance = throttled
     with pytest.raises(NotAccepted):
         pool.replaces()
 
     pool.replaces(token="token-again")
 
-    assert pool.given_back == [(A, GiveBack.TERMINATE)]
+    assert pool.given_back == [(A, Termination.TERMINATE)]
 
 
 def test_a_deleted_group_is_told_and_nothing_is_spent() -> None:
@@ -424,7 +424,7 @@ def test_where_policy_says_so_the_broken_machine_goes_first() -> None:
     pool = Pool(group="", template=TEMPLATE, terminate_first=True)
 
     pool.replaces()
-    assert (pool.given_back, pool.machines.tokens) == ([(A, GiveBack.TERMINATE)], {})
+    assert (pool.given_back, pool.machines.tokens) == ([(A, Termination.TERMINATE)], {})
     machine_gone(A, pool.ports)
     answer = pool.answer()
     assert answer is not None
@@ -508,7 +508,7 @@ def test_a_pool_with_warm_spares_may_prefer_them() -> None:
     answer = pool.answer()
     assert answer is not None
     assert answer.replacement_node_id == N
-    assert pool.given_back == [(B, GiveBack.TERMINATE)]
+    assert pool.given_back == [(B, Termination.TERMINATE)]
 
 
 def test_more_replacements_than_the_pool_allows_are_refused_and_unspent() -> None:
@@ -519,7 +519,7 @@ def test_more_replacements_than_the_pool_allows_are_refused_and_unspent() -> Non
     answer = pool.answer(B)
     assert answer is not None
     assert answer.facts == Refused(code=Refusal.REPLACEMENTS_FULL)
-    assert (pool.spent(B), pool.given_back) == (0, [(A, GiveBack.TERMINATE)])
+    assert (pool.spent(B), pool.given_back) == (0, [(A, Termination.TERMINATE)])
 
 
 def test_the_next_replacement_begins_when_the_last_is_over_or_has_crashed() -> None:
@@ -529,7 +529,7 @@ def test_the_next_replacement_begins_when_the_last_is_over_or_has_crashed() -> N
 
     pool.replaces(B)
 
-    assert pool.given_back == [(A, GiveBack.TERMINATE), (B, GiveBack.TERMINATE)]
+    assert pool.given_back == [(A, Termination.TERMINATE), (B, Termination.TERMINATE)]
 
 
 def test_a_node_that_was_given_up_since_the_attempt_was_reserved_costs_none() -> None:
@@ -594,7 +594,7 @@ def test_at_the_deadline_the_group_is_asked_what_it_did(launch: Launch | None, e
 
 def told_late(pool: Pool) -> list[str]:
     """The subjects of what people were told."""
-    return [told.subject for _, told in pool.ports.messenger.announced]  # type: ignore[attr-defined]
+    return [told.subject for _, told in pool.ports.notifier.announced]  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("failed", ["", "no capacity"], ids=["at the deadline", "after a failure"])
@@ -613,7 +613,7 @@ def test_a_machine_that_the_group_makes_too_late_is_named_to_a_human_once(failed
     pool.boots(boot_id="boot-1")
 
     assert told_late(pool) == [f"[nodeheal] late: {N} has come up for {A}"]
-    [(_, mail)] = pool.ports.messenger.announced  # type: ignore[attr-defined]
+    [(_, mail)] = pool.ports.notifier.announced  # type: ignore[attr-defined]
     assert f"nodeheal nodes retire {A} --why" in mail.body
     assert f"nodeheal nodes reboot {N} --why" in mail.body
     assert any(N in entry.text for entry in pool.ports.incidents.history(pool.incident()).timeline)
@@ -626,7 +626,7 @@ def test_a_late_machine_that_has_a_job_already_is_nobodys_successor() -> None:
     pool.clock.advance(60)
     pool.group_makes()
     pool.boots()
-    pool.ports.messenger.announced.clear()  # type: ignore[attr-defined]
+    pool.ports.notifier.announced.clear()  # type: ignore[attr-defined]
     conclude(pool.replaces(B), pool.ports)
     pool.ports.nodes.save(replace(pool.node(N), job_id="llama"))
 
@@ -755,7 +755,7 @@ def test_when_the_new_node_is_proven_the_broken_machine_goes_and_its_slot_is_fre
 
     assert [retire_broken(A, asked, pool.ports, ACT) for _ in range(2)] == ["", ""]
 
-    assert pool.given_back == [(A, GiveBack.TERMINATE)]
+    assert pool.given_back == [(A, Termination.TERMINATE)]
     assert (pool.node().state, pool.ports.pools.holders("demo")) == (NodeState.RETIRED, [B])
 
 
@@ -768,7 +768,7 @@ def test_what_cannot_be_given_back_stays_quarantined_for_a_human() -> None:
     def refuses(*_: object) -> None:
         raise MachineRefused("OperationNotPermitted (termination protection)")
 
-    pool.machines.give_back = refuses
+    pool.machines.terminate_instance = refuses
 
     assert "termination protection" in retire_broken(A, asked, pool.ports, ACT)
     assert pool.node().state is NodeState.QUARANTINED
@@ -824,10 +824,12 @@ def test_what_an_operator_has_asked_for_goes_in_observe_mode_too() -> None:
 # One owner ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("accepted", [(), (Owner.eks_node_repair,)])
-def test_a_node_that_somebody_else_repairs_is_left_alone_unless_policy_accepts_it(accepted: tuple[Owner, ...]) -> None:
+@pytest.mark.parametrize("accepted", [(), (Remediator.eks_node_repair,)])
+def test_a_node_that_somebody_else_repairs_is_left_alone_unless_policy_accepts_it(
+    accepted: tuple[Remediator, ...],
+) -> None:
     pool = Pool(accept_owners=accepted)
-    owned = replace(pool.kind, other_owner=Owner.eks_node_repair, owner_detail="node group ng-1")
+    owned = replace(pool.kind, external_remediator=Remediator.eks_node_repair, remediator_detail="node group ng-1")
     pool.machines.machines[A] = owned
     asked = as_step(pool.request(), Step.ISOLATE)
 

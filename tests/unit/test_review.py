@@ -104,7 +104,7 @@ def test_what_came_twice_is_added_up_and_waits_say_what_for() -> None:
 
 
 def test_a_step_that_is_under_way_has_no_time_yet() -> None:
-    decision = Decision(step=Step.REBOOT, reason="first rung", node_id="mi-1", policy_version="policy-2")
+    decision = Decision(step=Step.REBOOT, reason="first escalation step", node_id="mi-1", policy_version="policy-2")
     told = Told().step(Step.ISOLATE, 5, 25)
     told.entries.append(decision_entry(1, decision, at(25)))
 
@@ -182,24 +182,24 @@ def test_a_tally_counts_causes_endings_and_who_comes_again() -> None:
     second = replace(first, incident_id="inc-2", closed_at=at(10))
     third = replace(first, incident_id="inc-3", node_id="mi-other", ending=Ending.HANDED_TO_A_HUMAN, serial="2")
 
-    tally = summarize([first, second, third])
+    stats = summarize([first, second, third])
 
-    assert (tally.incidents, tally.drills) == (3, 0)
-    assert tally.time_to_recover is not None
-    assert (tally.time_to_recover.incidents, tally.time_to_recover.mean) == (2, 3610)
-    assert tally.by_cause == {"XID 79 (off bus)": 3}
-    assert tally.by_ending == {"RECOVERED": 2, "HANDED_TO_A_HUMAN": 1}
-    assert tally.accelerators_again == {"1650": 2}
-    assert tally.nodes_again == {first.node_id: 2}
+    assert (stats.incidents, stats.drills) == (3, 0)
+    assert stats.time_to_recover is not None
+    assert (stats.time_to_recover.incidents, stats.time_to_recover.mean) == (2, 3610)
+    assert stats.by_cause == {"XID 79 (off bus)": 3}
+    assert stats.by_ending == {"RECOVERED": 2, "HANDED_TO_A_HUMAN": 1}
+    assert stats.accelerators_again == {"1650": 2}
+    assert stats.nodes_again == {first.node_id: 2}
 
 
 def test_a_drill_is_counted_as_one_and_in_nothing_else() -> None:
     drill = Told(evidence=f"NVRM: Xid 79 {DRILL_MARK}").ended(5).review()
 
-    tally = summarize([drill])
+    stats = summarize([drill])
 
     assert drill.is_drill
-    assert (tally.incidents, tally.drills, tally.time_to_recover, tally.by_cause) == (0, 1, None, {})
+    assert (stats.incidents, stats.drills, stats.time_to_recover, stats.by_cause) == (0, 1, None, {})
 
 
 @pytest.mark.parametrize(("run_at", "hours"), [(-60, 12), (30, 8)], ids=["struck", "launched after the fault"])

@@ -178,7 +178,7 @@ def test_the_whole_recovery_by_reboot() -> None:
     assert list(it.ports.pools.holders("demo")) == []
     assert it.ports.incidents.history(it.id).incident.ending is Ending.RECOVERED
     assert scheduler_in(it.ports).draining == set()
-    assert [told.subject for _, told in it.ports.messenger.announced] == [  # type: ignore[attr-defined]
+    assert [told.subject for _, told in it.ports.notifier.announced] == [  # type: ignore[attr-defined]
         f"[nodeheal] recovered: {A}, llama: XID 79 (GPU has fallen off the bus)"
     ]
 
@@ -209,7 +209,7 @@ def test_the_whole_recovery_by_swap() -> None:
     assert it.node().open_incident == it.id
     assert (it.node(C).open_incident, it.node(C).job_id) == (None, "llama")
     assert list(it.ports.pools.holders("demo")) == [A]
-    assert "Repair it, or retire it" in it.ports.messenger.announced[0][1].body  # type: ignore[attr-defined]
+    assert "Repair it, or retire it" in it.ports.notifier.announced[0][1].body  # type: ignore[attr-defined]
 
 
 def test_a_turn_that_is_asked_twice_answers_the_same() -> None:
@@ -849,27 +849,27 @@ def test_an_ending_may_be_written_twice() -> None:
     end_incident(request, it.ports, ACT)
     end_incident(request, it.ports, ACT)
 
-    keys = {told.key for _, told in it.ports.messenger.announced}  # type: ignore[attr-defined]
+    keys = {told.key for _, told in it.ports.notifier.announced}  # type: ignore[attr-defined]
     assert len(keys) == 1
 
 
 def test_an_email_is_sent_once() -> None:
     it = Incident(999)
     end_incident(it.request(), it.ports, ACT)
-    told = it.ports.messenger.announced[0][1]  # type: ignore[attr-defined]
+    told = it.ports.notifier.announced[0][1]  # type: ignore[attr-defined]
 
     assert [notify(told, it.ports), notify(told, it.ports)] == [True, False]
-    assert it.ports.messenger.sent == [told]  # type: ignore[attr-defined]
+    assert it.ports.notifier.sent == [told]  # type: ignore[attr-defined]
 
 
 def test_a_page_that_somebody_else_is_sending_now_is_left_to_them() -> None:
     it = Incident(999)
     end_incident(it.request(), it.ports, ACT)
-    told = it.ports.messenger.announced[0][1]  # type: ignore[attr-defined]
-    it.ports.messenger.send(told, 1)
+    told = it.ports.notifier.announced[0][1]  # type: ignore[attr-defined]
+    it.ports.notifier.send(told, 1)
 
     assert not notify(told, it.ports)
-    assert not it.ports.messenger.was_sent(told)
+    assert not it.ports.notifier.was_sent(told)
 
 
 def test_decide_and_the_service_agree() -> None:

@@ -15,7 +15,7 @@ from nodeheal.domain.jobs.job import GangTask, Job, Run
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.incident import Incident, incident_id_of
 from nodeheal.ports import Ports
-from nodeheal.ports.storage import Place
+from nodeheal.ports.storage import SweepCursor
 from nodeheal.services import sweep as sweep_module
 from nodeheal.services.intake.ingest import Ingested, ingest
 from nodeheal.services.intake.liveness import probe_silent_nodes
@@ -44,7 +44,7 @@ class Cluster:
         return added
 
     def says(self, node_id: str, *said: ProbeAnswer) -> None:
-        self.ports.witnesses.says[node_id] = said  # type: ignore[attr-defined]
+        self.ports.liveness_probes.says[node_id] = said  # type: ignore[attr-defined]
 
     def sweep(self, policy: RecoveryPolicy = ACT) -> Swept:
         return sweep(self.ports, policy)
@@ -56,7 +56,7 @@ class Cluster:
 
     @property
     def asked(self) -> list[str]:
-        return list(self.ports.witnesses.asked)  # type: ignore[attr-defined]
+        return list(self.ports.liveness_probes.asked)  # type: ignore[attr-defined]
 
     @property
     def incidents(self) -> list[Incident]:
@@ -64,11 +64,11 @@ class Cluster:
 
     @property
     def told(self) -> list[str]:
-        return [notification.subject for _, notification in self.ports.messenger.announced]  # type: ignore[attr-defined]
+        return [notification.subject for _, notification in self.ports.notifier.announced]  # type: ignore[attr-defined]
 
     @property
     def mail(self) -> str:
-        [*_, (_, newest)] = self.ports.messenger.announced  # type: ignore[attr-defined]
+        [*_, (_, newest)] = self.ports.notifier.announced  # type: ignore[attr-defined]
         return str(newest.body)
 
     def decide(self, incident: Incident) -> Decision:
@@ -161,9 +161,9 @@ def test_the_same_silence_is_reported_once() -> None:
 def test_a_node_that_was_heard_since_the_list_was_made_is_not_silent() -> None:
     it = Cluster()
     it.add(A)
-    listed = it.ports.watchlist.glimpses("demo", "", 100)
+    listed = it.ports.fleet_index.liveness_page("demo", "", 100)
     it.ports.nodes.save(replace(it.node(), last_seen=NOW))
-    it.ports.watchlist.glimpses = lambda *_: listed  # type: ignore[method-assign]
+    it.ports.fleet_index.liveness_page = lambda *_: listed  # type: ignore[method-assign]
 
     it.sweep()
 
@@ -174,9 +174,9 @@ def test_a_node_that_was_heard_since_the_list_was_made_is_not_silent() -> None:
 def test_a_node_that_was_taken_out_of_service_meanwhile_is_not_asked_about(state: NodeState) -> None:
     it = Cluster()
     it.add(A)
-    listed = it.ports.watchlist.glimpses("demo", "", 100)
+    listed = it.ports.fleet_index.liveness_page("demo", "", 100)
     it.ports.nodes.save(replace(it.node(), state=state))
-    it.ports.watchlist.glimpses = lambda *_: listed  # type: ignore[method-assign]
+    it.ports.fleet_index.liveness_page = lambda *_: listed  # type: ignore[method-assign]
 
     assert it.sweep().heard == []
 
@@ -274,13 +274,13 @@ def test_a_network_cut_of_ten_nodes_acts_on_nobody_and_is_told_once() -> None:
         it.says(f"mi-cut{number}", LOST)
 
     done = [it.sweep() for _ in range(2)]
-    it.ports.messenger.mark_sent(it.ports.messenger.announced[0][1])  # type: ignore[attr-defined]
+    it.ports.notifier.mark_sent(it.ports.notifier.announced[0][1])  # type: ignore[attr-defined]
     done.append(it.sweep())
 
     assert (it.asked, it.incidents) == ([], [])
-    assert [swept.told_of_many for swept in done] == [["demo"], ["demo"], []]
+    assert [swept.paged_mass_silence for swept in done] == [["demo"], ["demo"], []]
     assert it.told[0] == "[nodeheal] 10 nodes of pool demo fell silent together"
-    assert len({notification.key for _, notification in it.ports.messenger.announced}) == 1  # type: ignore[attr-defined]
+    assert len({notification.key for _, notification in it.ports.notifier.announced}) == 1  # type: ignore[attr-defined]
     assert it.mail.count("mi-cut") == 10
     assert " more" not in it.mail
 
@@ -397,27 +397,27 @@ def test_where_there_is_no_pool_there_is_nothing_to_do() -> None:
 def test_a_run_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     it = Cluster()
     it.add("mi-other", seconds_ago=10, pool="other")
-    glimpses = it.ports.watchlist.glimpses
+    liveness_page = it.ports.fleet_index.liveness_page
 
     def slow(*asked: object) -> object:
         it.clock.advance(31)
-        return glimpses(*asked)  # type: ignore[arg-type]
+        return liveness_page(*asked)  # type: ignore[arg-type]
 
-    it.ports.watchlist.glimpses = slow  # type: ignore[method-assign,assignment]
+    it.ports.fleet_index.liveness_page = slow  # type: ignore[method-assign,assignment]
 
     assert it.sweep().nodes == 20
-    assert it.ports.watchlist.place() == Place("other")
+    assert it.ports.fleet_index.cursor() == SweepCursor("other")
 
 
 def test_a_pool_that_is_gone_from_the_list_does_not_stop_the_round() -> None:
     it = Cluster()
     it.add("mi-other", seconds_ago=10, pool="other")
     looked_at: list[tuple[object, ...]] = []
-    glimpses = it.ports.watchlist.glimpses
-    it.ports.watchlist.glimpses = lambda *asked: looked_at.append(asked[:2]) or glimpses(*asked)  # type: ignore
+    liveness_page = it.ports.fleet_index.liveness_page
+    it.ports.fleet_index.liveness_page = lambda *asked: looked_at.append(asked[:2]) or liveness_page(*asked)  # type: ignore
 
     for gone in ("gone", "zzz"):
-        it.ports.watchlist.mark(Place(gone, "node#SUSPECT#mi-1"))
+        it.ports.fleet_index.save_cursor(SweepCursor(gone, "node#SUSPECT#mi-1"))
         assert it.sweep().nodes == 21
 
     assert looked_at == [("other", ""), ("demo", ""), ("demo", ""), ("other", "")]
@@ -426,15 +426,15 @@ def test_a_pool_that_is_gone_from_the_list_does_not_stop_the_round() -> None:
 def test_a_service_that_says_not_now_ends_the_run_and_the_next_one_asks_again() -> None:
     it = Cluster()
     it.add(A)
-    ask = it.ports.witnesses.ask
+    ask = it.ports.liveness_probes.ask
 
     def throttled(_: Node) -> object:
         raise NotAccepted("ListContainerInstances: ThrottlingException")
 
-    it.ports.witnesses.ask = throttled  # type: ignore[method-assign,assignment]
+    it.ports.liveness_probes.ask = throttled  # type: ignore[method-assign,assignment]
 
     assert it.sweep().unfinished == "ListContainerInstances: ThrottlingException"
-    it.ports.witnesses.ask = ask  # type: ignore[method-assign]
+    it.ports.liveness_probes.ask = ask  # type: ignore[method-assign]
     assert [heard.node_id for heard in it.sweep().heard] == [A]
 
 
@@ -476,7 +476,7 @@ def test_an_incident_that_is_on_its_way_is_left_alone(why: str) -> None:
 def test_a_pool_that_only_the_policy_names_is_looked_at_too() -> None:
     it = Cluster()
     it.add(A, pool="named")
-    it.ports.watchlist.pools = lambda: []  # type: ignore[method-assign]
+    it.ports.fleet_index.pools = lambda: []  # type: ignore[method-assign]
 
     assert it.sweep(ACT.model_copy(update={"pools": {"named": ACT.default_pool}})).nodes == 1
 
@@ -514,12 +514,12 @@ def test_many_pools_keep_no_run_from_its_looks_and_each_has_its_turn(monkeypatch
 def test_a_pool_that_was_next_and_is_gone_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
     it = Cluster(speaking=0)
     begun = slow_pools(it, ["a", "c"], 0, monkeypatch)
-    it.ports.watchlist.mark(Place(due="b"))
+    it.ports.fleet_index.save_cursor(SweepCursor(due="b"))
 
     it.sweep()
 
     assert begun == ["c", "a"]
-    assert it.ports.watchlist.place().due == ""
+    assert it.ports.fleet_index.cursor().due == ""
 
 
 def test_the_look_over_nodes_keeps_the_pool_that_is_due(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -528,5 +528,5 @@ def test_the_look_over_nodes_keeps_the_pool_that_is_due(monkeypatch: pytest.Monk
 
     it.sweep()
 
-    place = it.ports.watchlist.place()
+    place = it.ports.fleet_index.cursor()
     assert (place.pool, place.due) == ("a", "b")

@@ -41,7 +41,7 @@ def started(ports: Ports) -> list[str]:
 
 
 def notes(ports: Ports) -> list[str]:
-    return [sighting.note for _, sighting in ports.nodes.recorded.values()]  # type: ignore[attr-defined]
+    return [observation.note for _, observation in ports.nodes.recorded.values()]  # type: ignore[attr-defined]
 
 
 def with_job(ports: Ports) -> Ports:
@@ -81,7 +81,7 @@ def test_a_machine_that_is_no_node_is_left_alone() -> None:
 @pytest.mark.parametrize(
     "name", ["ec2_spot_warning", "ecs_instance_disconnected", "ecs_instance_connected", "alarm_ok"]
 )
-def test_what_others_say_is_no_sign_of_life(name: str) -> None:
+def test_what_others_say_is_no_heartbeat(name: str) -> None:
     long_ago = NOW - timedelta(hours=1)
     ports = world(booted_at=long_ago, last_seen=long_ago, agent_version="0.3.0")
 
@@ -90,7 +90,7 @@ def test_what_others_say_is_no_sign_of_life(name: str) -> None:
     assert (known(ports).last_seen, known(ports).agent_version) == (long_ago, "0.3.0")
 
 
-def test_a_weak_signal_opens_nothing_and_is_history() -> None:
+def test_an_advisory_signal_opens_nothing_and_is_history() -> None:
     ports = world()
 
     assert take(ports, recorded("ecs_instance_disconnected")) == [Ingested.HISTORY]
@@ -99,7 +99,7 @@ def test_a_weak_signal_opens_nothing_and_is_history() -> None:
     assert notes(ports) == ["weak: it opens no incident by itself"]
 
 
-def test_a_weak_signal_joins_the_incident_that_is_open() -> None:
+def test_an_advisory_signal_joins_the_incident_that_is_open() -> None:
     ports = world()
     take(ports, recorded("ec2_spot_warning"))
 
@@ -123,7 +123,7 @@ def test_what_was_seen_before_the_first_boot_is_history_too() -> None:
 
 def test_an_older_version_after_a_newer_one_is_history() -> None:
     ports = world()
-    take(ports, recorded("ec2_spot_warning"))  # an open incident, which a weak signal would join
+    take(ports, recorded("ec2_spot_warning"))  # an open incident, which an advisory signal would join
 
     became = take(ports, recorded("ecs_instance_connected"), recorded("ecs_instance_disconnected"))
 

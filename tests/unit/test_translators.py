@@ -58,7 +58,7 @@ def test_an_event_says_one_thing_of_one_machine(name: str) -> None:
     made = drafts(recorded(name))
 
     assert said(recorded(name))[:1] == ([fact] if fact else [])
-    assert all(draft.is_weak is not may_open for draft in made)
+    assert all(draft.is_advisory is not may_open for draft in made)
     assert not made or made[0].instance_id == MACHINE
 
 

@@ -33,37 +33,39 @@ EVALUATION = UnmanagedTask("arn:task/training/1111", "nightly-eval:3", "cron", t
 STRANGER = UnmanagedTask("arn:task/training/2222", "notebook:1", "somebody")
 
 
-def guests_of(it: Incident | FakeCluster) -> MemoryScheduler:
+def unmanaged_tasks_of(it: Incident | FakeCluster) -> MemoryScheduler:
     found = scheduler_in(it.ports)
     assert isinstance(found, MemoryScheduler)
     return found
 
 
-def cluster_with_guests(policy: RecoveryPolicy = STOPS) -> FakeCluster:
+def cluster_with_unmanaged_tasks(policy: RecoveryPolicy = STOPS) -> FakeCluster:
     cluster = FakeCluster(policy)
-    guests_of(cluster).unmanaged = {guest.task_id: (BROKEN, guest) for guest in (EVALUATION, STRANGER)}
-    guests_of(cluster).unmanaged["elsewhere"] = (PEER, UnmanagedTask("elsewhere", "other:1"))
+    unmanaged_tasks_of(cluster).unmanaged = {
+        unmanaged_task.task_id: (BROKEN, unmanaged_task) for unmanaged_task in (EVALUATION, STRANGER)
+    }
+    unmanaged_tasks_of(cluster).unmanaged["elsewhere"] = (PEER, UnmanagedTask("elsewhere", "other:1"))
     return cluster
 
 
 def email_of(cluster: FakeCluster) -> str:
     """As one line: an email is wrapped for a phone."""
-    return " ".join(cluster.ports.messenger.announced[-1][1].body.split())  # type: ignore[attr-defined]
+    return " ".join(cluster.ports.notifier.announced[-1][1].body.split())  # type: ignore[attr-defined]
 
 
 def test_by_default_the_tasks_of_others_are_named_and_left_to_run() -> None:
-    cluster = cluster_with_guests(ACT)
+    cluster = cluster_with_unmanaged_tasks(ACT)
 
     cluster.reports(xid(79))
 
     assert not PoolPolicy().stops_other_tasks
-    assert set(guests_of(cluster).unmanaged) == {EVALUATION.task_id, STRANGER.task_id, "elsewhere"}
+    assert set(unmanaged_tasks_of(cluster).unmanaged) == {EVALUATION.task_id, STRANGER.task_id, "elsewhere"}
     assert "left to run: nightly-eval:3 (1111, started by cron), notebook:1 (2222" in email_of(cluster)
-    assert guests_of(cluster).unmanaged_started == []
+    assert unmanaged_tasks_of(cluster).unmanaged_started == []
 
 
 def test_one_that_was_left_to_run_and_ended_with_the_reboot_is_said_to_need_its_owner() -> None:
-    cluster = cluster_with_guests(ACT)
+    cluster = cluster_with_unmanaged_tasks(ACT)
 
     cluster.reports(xid(79))
 
@@ -74,7 +76,7 @@ def test_one_that_was_left_to_run_and_ended_with_the_reboot_is_said_to_need_its_
 
 
 def test_one_on_a_node_that_a_spare_has_replaced_unrebooted_still_runs() -> None:
-    cluster = cluster_with_guests(ACT)
+    cluster = cluster_with_unmanaged_tasks(ACT)
 
     cluster.reports(xid(74))
 
@@ -83,7 +85,7 @@ def test_one_on_a_node_that_a_spare_has_replaced_unrebooted_still_runs() -> None
 
 
 def test_one_on_a_node_that_never_came_back_may_have_ended() -> None:
-    cluster = cluster_with_guests(ACT)
+    cluster = cluster_with_unmanaged_tasks(ACT)
     cluster.node_returns = False
 
     cluster.reports(xid(79))
@@ -92,7 +94,7 @@ def test_one_on_a_node_that_never_came_back_may_have_ended() -> None:
 
 
 def test_the_email_names_what_was_started_again_before_it_was_written() -> None:
-    cluster = cluster_with_guests()
+    cluster = cluster_with_unmanaged_tasks()
 
     cluster.reports(xid(79))
 
@@ -100,47 +102,49 @@ def test_the_email_names_what_was_started_again_before_it_was_written() -> None:
 
 
 def test_where_the_pool_says_so_a_task_whose_owner_agrees_is_stopped_and_started_again_on_its_node() -> None:
-    cluster = cluster_with_guests()
+    cluster = cluster_with_unmanaged_tasks()
 
     walked = cluster.reports(xid(79))
 
     assert walked.end == "Recovered"
-    assert set(guests_of(cluster).unmanaged) == {STRANGER.task_id, "elsewhere"}
-    assert guests_of(cluster).unmanaged_started == [(BROKEN, EVALUATION)]
+    assert set(unmanaged_tasks_of(cluster).unmanaged) == {STRANGER.task_id, "elsewhere"}
+    assert unmanaged_tasks_of(cluster).unmanaged_started == [(BROKEN, EVALUATION)]
     told = cluster.ports.incidents.history(cluster.incident_id)
     assert "stopped, to be started again: nightly-eval:3" in email_of(cluster)
-    assert told.incident.summary.endswith("llama restarted from its last checkpoint, as run 2")  # and nothing of guests
+    assert told.incident.summary.endswith(
+        "llama restarted from its last checkpoint, as run 2"
+    )  # and nothing of unmanaged_tasks
     assert tasks_left_running(told.timeline) == ["notebook:1 (2222, started by somebody)"]
 
 
-def test_what_people_say_makes_no_guest() -> None:
+def test_what_people_say_makes_no_unmanaged_task() -> None:
     said = TimelineEntry(NOW, "answer", "answer-0001", "refused by ada: task nightly-eval:3 is left to run")
 
     assert tasks_left_running([said]) == []
 
 
 def test_after_a_swap_it_is_started_on_the_spare() -> None:
-    cluster = cluster_with_guests()
+    cluster = cluster_with_unmanaged_tasks()
     cluster.diagnoses[BROKEN] = Verdict.FAILED
 
     cluster.reports(xid(79))
 
-    assert guests_of(cluster).unmanaged_started == [(SPARE, EVALUATION)]
+    assert unmanaged_tasks_of(cluster).unmanaged_started == [(SPARE, EVALUATION)]
 
 
 def test_where_no_node_is_left_it_is_named_in_the_ending() -> None:
-    cluster = cluster_with_guests()
+    cluster = cluster_with_unmanaged_tasks()
     cluster.diagnoses = {BROKEN: Verdict.FAILED, SPARE: Verdict.FAILED}
 
     cluster.reports(xid(79))
 
-    assert guests_of(cluster).unmanaged_started == []
+    assert unmanaged_tasks_of(cluster).unmanaged_started == []
     assert "no node is in service to start them on: nightly-eval:3 (1111, started by cron)" in email_of(cluster)
 
 
 def test_one_whose_start_is_refused_is_named_in_the_ending_and_tried_once() -> None:
-    cluster = cluster_with_guests()
-    guests_of(cluster).unmanaged_refused = "RESOURCE:GPU"
+    cluster = cluster_with_unmanaged_tasks()
+    unmanaged_tasks_of(cluster).unmanaged_refused = "RESOURCE:GPU"
 
     walked = cluster.reports(xid(79))
 
@@ -149,21 +153,21 @@ def test_one_whose_start_is_refused_is_named_in_the_ending_and_tried_once() -> N
 
 
 def test_one_that_ended_by_itself_before_it_could_be_stopped_is_not_started() -> None:
-    cluster = cluster_with_guests()
-    guests = guests_of(cluster)
-    on = guests.unmanaged_tasks
+    cluster = cluster_with_unmanaged_tasks()
+    unmanaged_tasks = unmanaged_tasks_of(cluster)
+    on = unmanaged_tasks.unmanaged_tasks
 
     def ends_just_now(*where: object) -> object:
         found = on(*where)  # type: ignore[arg-type]
-        guests.unmanaged.pop(EVALUATION.task_id, None)
-        guests.unmanaged_ended.setdefault(EVALUATION.task_id, "Essential container in task exited")
+        unmanaged_tasks.unmanaged.pop(EVALUATION.task_id, None)
+        unmanaged_tasks.unmanaged_ended.setdefault(EVALUATION.task_id, "Essential container in task exited")
         return found
 
-    guests.unmanaged_tasks = ends_just_now  # type: ignore[assignment, method-assign]
+    unmanaged_tasks.unmanaged_tasks = ends_just_now  # type: ignore[assignment, method-assign]
 
     cluster.reports(xid(79))
 
-    assert guests.unmanaged_started == []
+    assert unmanaged_tasks.unmanaged_started == []
     told = [entry.text for entry in cluster.ports.incidents.history(cluster.incident_id).timeline]
     assert not [text for text in told if "stopped, to be started again: nightly-eval" in text]
 
@@ -171,7 +175,7 @@ def test_one_that_ended_by_itself_before_it_could_be_stopped_is_not_started() ->
 @pytest.mark.parametrize("crash_after", range(1, CALLS_AT_MOST))
 def test_wherever_isolation_and_ending_crash_it_is_stopped_once_and_started_once(crash_after: int) -> None:
     it = Incident(policy=STOPS)
-    guests_of(it).unmanaged = {EVALUATION.task_id: (it.node().node_id, EVALUATION)}
+    unmanaged_tasks_of(it).unmanaged = {EVALUATION.task_id: (it.node().node_id, EVALUATION)}
     isolation = it.request()
     ports, _ = crashing(it.ports, crash_after)
     try:
@@ -189,20 +193,20 @@ def test_wherever_isolation_and_ending_crash_it_is_stopped_once_and_started_once
     except Crash:
         end_incident(ending, it.ports, STOPS)
 
-    assert guests_of(it).unmanaged_started == [(it.node().node_id, EVALUATION)]
-    assert guests_of(it).unmanaged == {}
+    assert unmanaged_tasks_of(it).unmanaged_started == [(it.node().node_id, EVALUATION)]
+    assert unmanaged_tasks_of(it).unmanaged == {}
 
 
 def test_one_whose_stop_was_begun_and_never_answered_is_named_in_the_ending() -> None:
-    """The function died there for good, and whoever came after it was told to leave guests alone."""
+    """The function died there for good, and whoever came after it was told to leave unmanaged_tasks alone."""
     it = Incident(policy=STOPS)
-    guests_of(it).unmanaged = {EVALUATION.task_id: (it.node().node_id, EVALUATION)}
+    unmanaged_tasks_of(it).unmanaged = {EVALUATION.task_id: (it.node().node_id, EVALUATION)}
     isolation = it.request()
 
     def dies(*_: object) -> bool:
         raise Crash
 
-    guests_of(it).stop_unmanaged_task = dies  # type: ignore[assignment, method-assign]
+    unmanaged_tasks_of(it).stop_unmanaged_task = dies  # type: ignore[assignment, method-assign]
     with pytest.raises(Crash):
         isolate_node(isolation, it.ports, STOPS)
     isolate_node(isolation, it.ports, ACT)
@@ -213,13 +217,13 @@ def test_one_whose_stop_was_begun_and_never_answered_is_named_in_the_ending() ->
 
     summary = it.ports.incidents.history(isolation.incident_id).incident.summary
     assert "Look whether these tasks still run, a stop of them was begun: nightly-eval:3 (1111" in str(summary)
-    assert guests_of(it).unmanaged_started == []
+    assert unmanaged_tasks_of(it).unmanaged_started == []
 
 
 def test_a_node_given_back_by_hand_says_nothing_of_tasks_that_its_workflow_still_starts() -> None:
     """It waits for a machine, and finds the node gone when it wakes."""
     it = Incident(policy=STOPS)
-    guests_of(it).unmanaged = {EVALUATION.task_id: (it.node().node_id, EVALUATION)}
+    unmanaged_tasks_of(it).unmanaged = {EVALUATION.task_id: (it.node().node_id, EVALUATION)}
     isolate_node(it.request(), it.ports, STOPS)
     it.ports.incidents.finish(replace(it.ports.incidents.history(it.id).incident, state=IncidentState.WAITING))
 
@@ -231,20 +235,23 @@ def test_a_node_given_back_by_hand_says_nothing_of_tasks_that_its_workflow_still
 
 def test_what_we_have_stopped_and_nobody_has_started_is_not_back() -> None:
     ended, started = replace(EVALUATION, task_id="arn:task/3333"), replace(EVALUATION, task_id="arn:task/4444")
-    told = [(SEEN, guest, dumped(guest)) for guest in (EVALUATION, ended, started)]
+    told = [(SEEN, unmanaged_task, dumped(unmanaged_task)) for unmanaged_task in (EVALUATION, ended, started)]
     told += [
         (STOPPED, EVALUATION, answered(True)),
         (STOPPED, ended, answered(False)),
         (STOPPED, started, answered(True)),
     ]
     told += [(STARTED, EVALUATION, ""), (STARTED, started, "arn:task/5555")]
-    timeline = [TimelineEntry(NOW, "progress", f"{what}{guest.short_id}", "", data) for what, guest, data in told]
+    timeline = [
+        TimelineEntry(NOW, "progress", f"{what}{unmanaged_task.short_id}", "", data)
+        for what, unmanaged_task, data in told
+    ]
 
     assert tasks_not_restarted(timeline) == [EVALUATION]
 
 
-def test_the_same_guest_under_another_mark_would_be_another_successor() -> None:
-    """The mark is the task's own: two guests of one definition are two successors."""
+def test_the_same_unmanaged_task_under_another_mark_would_be_another_successor() -> None:
+    """The mark is the task's own: two unmanaged_tasks of one definition are two successors."""
     twin = replace(EVALUATION, task_id="arn:task/training/3333")
 
     assert EVALUATION.mark != twin.mark

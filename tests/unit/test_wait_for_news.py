@@ -209,14 +209,14 @@ def test_the_same_good_news_twice_resumes_once_and_is_kept_once() -> None:
     assert [e.event_id for e in it.ports.incidents.history(it.id).events].count("well") == 1
 
 
-def test_good_news_of_a_node_without_an_incident_is_only_a_sign_of_life() -> None:
+def test_good_news_of_a_node_without_an_incident_is_only_a_heartbeat() -> None:
     it = Incident(REMAP)
 
     became = take(it, xid(31, node_id=C, instance_id=C, verdict=Verdict.OK))
 
     assert became is Ingested.SEEN
     assert it.node(C).open_incident is None
-    assert it.ports.nodes.sightings(C, NOW, "nowhere", NOW) == []
+    assert it.ports.nodes.observations(C, NOW, "nowhere", NOW) == []
 
 
 def test_news_for_an_incident_that_does_not_wait_changes_nothing() -> None:

@@ -11,7 +11,7 @@ from uuid import UUID
 import boto3
 from moto import mock_aws
 
-from nodeheal.agent.beat import Beat, request
+from nodeheal.agent.heartbeat_client import Heartbeat, request
 from nodeheal.contract.vocabulary import Family, Verdict
 from nodeheal.domain.jobs.owner import parse_owner
 from nodeheal.domain.policy.policy import RecoveryPolicy
@@ -109,7 +109,7 @@ def counted_part() -> str:
     """The tables of docs/cost.md that are counted, not written."""
     bills = {story: bill(story) for story in STORIES}
     dearest = bills["rebooted in vain, spare swapped in"]
-    return "\n".join([*_stories(bills), "", *_fleets(dearest), "", *_signs_of_life(heartbeat(), beat())])
+    return "\n".join([*_stories(bills), "", *_fleets(dearest), "", *_heartbeats(heartbeat(), beat())])
 
 
 def _stories(bills: dict[str, Bill]) -> list[str]:
@@ -123,7 +123,7 @@ def _stories(bills: dict[str, Bill]) -> list[str]:
 
 
 def heartbeat() -> Bill:
-    """One sign of life of a healthy node over the bus, as older agents give it."""
+    """One heartbeat of a healthy node over the bus, as older agents give it."""
     units = Units()
     with metered_table(units) as make_ports:
         ports = make_ports(FrozenClock())
@@ -135,13 +135,13 @@ def heartbeat() -> Bill:
 
 
 def beat() -> Bill:
-    """One sign of life of a node that writes it down itself, and its being read by the next sweep."""
+    """One heartbeat of a node that writes it down itself, and its being read by the next sweep."""
     units = Units()
     with metered_table(units) as make_ports:
         ports = make_ports(FrozenClock())
         client = ports.heartbeats._client  # type: ignore[attr-defined]
         asked = request(
-            f"AROA{'X' * 17}:mi-{'0' * 17}", Beat(str(UUID(int=0)), NOW.timestamp(), HEARTBEATS[0], PUBLIC_KEY)
+            f"AROA{'X' * 17}:mi-{'0' * 17}", Heartbeat(str(UUID(int=0)), NOW.timestamp(), HEARTBEATS[0], PUBLIC_KEY)
         )
         client.update_item(**asked)
         units.forget()
@@ -157,10 +157,10 @@ def _fleets(dearest: Bill) -> list[str]:
     return ["| nodes | incidents a month | their cost, each at the dearest story's |", "|---:|---:|---:|", *rows]
 
 
-def _signs_of_life(over_the_bus: Bill, written: Bill) -> list[str]:
+def _heartbeats(over_the_bus: Bill, written: Bill) -> list[str]:
     """What they cost a month, by how they are given."""
     ways = ("over the bus, by older agents", "written by the node", "with capacity bought for it")
-    head = f"| nodes | a sign of life each | {' | '.join(ways)} |"
+    head = f"| nodes | a heartbeat each | {' | '.join(ways)} |"
     rows = []
     for nodes in FLEETS:
         for seconds in HEARTBEATS:

@@ -20,7 +20,7 @@ from nodeheal.services.jobs.sweep_jobs import sweep_jobs
 from nodeheal.services.operators.ask_to_stop import ask_to_stop
 from tests.unit.builders import ACT, FrozenClock, memory_ports
 from tests.workflows import invariants
-from tests.workflows.fuse import Blow, Crash, Fuse, LostAnswer, fused
+from tests.workflows.fuse import Crash, Fuse, InjectedFailure, LostAnswer, fused
 from tests.workflows.job_cluster import Happening, JobCluster
 from tests.workflows.walker import TIMEOUT, Error, Walk
 
@@ -191,8 +191,8 @@ class JobStory:
         return self.name
 
 
-def told(story: JobStory, *blows: Blow) -> tuple[BreakingJob, Walk, list[str]]:
+def told(story: JobStory, *injected_failures: InjectedFailure) -> tuple[BreakingJob, Walk, list[str]]:
     """The job, submitted with these breaks in it, how it ended, and what is wrong after it."""
-    it = story.make(Fuse(blows, writes_only=True))
+    it = story.make(Fuse(injected_failures, writes_only=True))
     seen = it.submit()
     return it, seen, it.faults(seen)

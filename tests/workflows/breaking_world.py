@@ -66,7 +66,7 @@ class BreakingWorld(FakeCluster):
         is_late: bool = False,
     ) -> None:
         self.fuse, self.is_late = fuse, is_late
-        blows, self.fuse.blows = fuse.blows, ()
+        injected_failures, self.fuse.injected_failures = fuse.injected_failures, ()
         self.wrong: list[str] = []
         self.is_beyond_repair = False  # what is handed to a human
         self.meanwhile: dict[str, list[Callable[[], object]]] = {}  # by function: what happens right before it runs
@@ -82,7 +82,7 @@ class BreakingWorld(FakeCluster):
         self._begun: list[str] = []  # incidents whose workflow was walked
         super().__init__(policy, spare=spare, make_ports=self._fused)
         self.fuse.made.clear()  # the job's own start is none of the story
-        self.fuse.blows, self.fuse.watch = blows, self._watch
+        self.fuse.injected_failures, self.fuse.watch = injected_failures, self._watch
         if machine is not None:
             self._on_ec2(machine)
         self.on_replace = self._new_machine
@@ -318,7 +318,7 @@ class BreakingWorld(FakeCluster):
             )
             self._is_told("again", again)
         self.walk_what_was_started()
-        for _, told in list(self.plain.messenger.announced):  # type: ignore[attr-defined]
+        for _, told in list(self.plain.notifier.announced):  # type: ignore[attr-defined]
             self._is_told("notify", partial(notify, told, self.ports))
 
     def does(self, command: str, call: Callable[[], object]) -> None:
@@ -369,7 +369,7 @@ class BreakingWorld(FakeCluster):
 
     def _at_rest(self) -> list[str]:
         told = invariants.broken(invariants.AT_REST, self.plain, self.policy)
-        told_of = self.paged | {note.key.partition("/")[0] for note in self.plain.messenger.sent}  # type: ignore[attr-defined]
+        told_of = self.paged | {note.key.partition("/")[0] for note in self.plain.notifier.sent}  # type: ignore[attr-defined]
         for incident in self.plain.incidents.incidents.values():  # type: ignore[attr-defined]
             if incident.state is IncidentState.ESCALATED and incident.incident_id not in told_of:
                 told.append(f"no human was told of {incident.incident_id}, which is handed to one")

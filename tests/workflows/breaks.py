@@ -6,7 +6,7 @@ from typing import Protocol
 
 from nodeheal.domain.errors import NotAccepted
 from tests.workflows.breaking_world import BreakingWorld, Story
-from tests.workflows.fuse import Blow, Crash, Fuse, Hang, LostAnswer, Made
+from tests.workflows.fuse import Crash, Fuse, Hang, InjectedFailure, LostAnswer, Made
 
 # Step Functions calls them again when their answer is lost; it waits for the token of all the others.
 ASKED_AGAIN = {"decide_next_step", "return_to_service", "end_incident", "judge_checks"}
@@ -40,15 +40,15 @@ class Limited(Protocol):
         """Empty: of all."""
 
 
-def told(story: Story, *blows: Blow, is_late: bool = False) -> tuple[BreakingWorld, list[str]]:
+def told(story: Story, *injected_failures: InjectedFailure, is_late: bool = False) -> tuple[BreakingWorld, list[str]]:
     """The story with these breaks in it, and what is wrong after it."""
-    it = story.make(Fuse(blows, writes_only=True))
+    it = story.make(Fuse(injected_failures, writes_only=True))
     it.is_late = is_late
     story.tell(it)
     return it, it.faults()
 
 
-def breaks_of(story: Limited, made: Sequence[Made], since: int = 0) -> Iterator[Blow]:
+def breaks_of(story: Limited, made: Sequence[Made], since: int = 0) -> Iterator[InjectedFailure]:
     """Every single break of these calls of the story, from this one on."""
     for number in range(since, len(made)):
         is_meant = not story.only or made[number].function in story.only
@@ -57,20 +57,20 @@ def breaks_of(story: Limited, made: Sequence[Made], since: int = 0) -> Iterator[
             yield from _breaks_at(number, made[number], is_last)
 
 
-def _breaks_at(number: int, made: Made, is_last: bool) -> Iterator[Blow]:
+def _breaks_at(number: int, made: Made, is_last: bool) -> Iterator[InjectedFailure]:
     is_told_again, acts = made.function.startswith(TOLD_AGAIN), made.call.startswith(("machines.", "commands."))
     if made.is_first and not is_told_again:  # else nothing has happened, and it happens a moment later
-        yield Blow(number, is_after=False, error=Crash)
-    yield Blow(number, is_after=True, error=Crash)
+        yield InjectedFailure(number, is_after=False, error=Crash)
+    yield InjectedFailure(number, is_after=True, error=Crash)
     if acts or not is_told_again:
-        yield Blow(number, is_after=False, error=NotAccepted)
+        yield InjectedFailure(number, is_after=False, error=NotAccepted)
     if not is_told_again:
-        yield Blow(number, is_after=True, error=LostAnswer if made.function in ASKED_AGAIN else Hang)
+        yield InjectedFailure(number, is_after=True, error=LostAnswer if made.function in ASKED_AGAIN else Hang)
     if is_last and not is_told_again and not acts:  # something that only looks is throttled at the very end
-        yield Blow(number, is_after=True, error=NotAccepted)
+        yield InjectedFailure(number, is_after=True, error=NotAccepted)
 
 
-def pairs_of(story: Story, seed: int) -> Iterator[tuple[Blow, Blow]]:
+def pairs_of(story: Story, seed: int) -> Iterator[tuple[InjectedFailure, InjectedFailure]]:
     """Two breaks of the story, the second one in what the first one leads to; drawn for ever, if there are any."""
     draw = random.Random(seed)
     whole, _ = told(story)
@@ -85,7 +85,7 @@ def pairs_of(story: Story, seed: int) -> Iterator[tuple[Blow, Blow]]:
             singles.remove(first)
 
 
-def all_pairs_of(story: Story) -> Iterator[tuple[Blow, Blow]]:
+def all_pairs_of(story: Story) -> Iterator[tuple[InjectedFailure, InjectedFailure]]:
     """All of them."""
     whole, _ = told(story)
     for first in breaks_of(story, whole.fuse.made):

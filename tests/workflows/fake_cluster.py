@@ -128,7 +128,7 @@ class FakeCluster:
     @property
     def told(self) -> list[str]:
         """The emails' subjects."""
-        return [told.subject for _, told in self.ports.messenger.announced]  # type: ignore[attr-defined]
+        return [told.subject for _, told in self.ports.notifier.announced]  # type: ignore[attr-defined]
 
     def _answers(self) -> dict[str, Any]:
         answers: dict[str, Any] = {

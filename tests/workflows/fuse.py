@@ -14,7 +14,7 @@ from nodeheal.ports import Ports
 from nodeheal.ports.commands import Command
 from tests.workflows.reads import READS
 
-NOT_PORTS = ("clock", "reading", "sign_upload")
+NOT_PORTS = ("clock", "console_links", "sign_upload")
 VERBS = ("has_confirmed",)  # ports that are one call
 NEVER = 10**9
 
@@ -32,7 +32,7 @@ class Hang(Crash):
 
 
 @dataclass(frozen=True)
-class Blow:
+class InjectedFailure:
     """The fuse blows around this call, with this error."""
 
     at: int
@@ -62,13 +62,13 @@ class Fuse:
     `meanwhile`: what others do, once, right before this call of this function.
     """
 
-    blows: tuple[Blow, ...] = ()
+    injected_failures: tuple[InjectedFailure, ...] = ()
     writes_only: bool = False
     made: list[Made] = field(default_factory=list)
     watch: Callable[[str, tuple[Any, ...], dict[str, Any]], None] | None = None
     meanwhile: dict[tuple[str, str], Callable[[], object]] = field(default_factory=dict)
     function: str = ""  # the one that works now
-    blown: list[Blow] = field(default_factory=list)
+    blown: list[InjectedFailure] = field(default_factory=list)
     _is_first: bool = True
 
     @property
@@ -113,10 +113,10 @@ class Fuse:
         return fused
 
     def _blow(self, number: int, *, is_after: bool) -> None:
-        for blow in self.blows:
-            if (blow.at, blow.is_after) == (number, is_after):
-                self.blown.append(blow)
-                raise blow.error(f"{blow}, {self.made[number]}")
+        for injected_failure in self.injected_failures:
+            if (injected_failure.at, injected_failure.is_after) == (number, is_after):
+                self.blown.append(injected_failure)
+                raise injected_failure.error(f"{injected_failure}, {self.made[number]}")
 
 
 def _of_command(name: str, given: tuple[Any, ...]) -> str:

@@ -27,7 +27,7 @@ LIVE = (IncidentState.OPEN, IncidentState.WAITING)
 DESTRUCTIVE = {
     "commands.reboot-node": (Action.REBOOT,),
     "machines.power": (Action.REBOOT, Action.STOP_START),
-    "machines.give_back": (Action.REPLACE,),
+    "machines.terminate_instance": (Action.REPLACE,),
 }
 ISOLATING = ("scheduler.drain", "scheduler.undrain", "scheduler.stop_rank")
 
@@ -88,8 +88,8 @@ def _hands_off(node: Node | None, ports: Ports, policy: RecoveryPolicy) -> Itera
     if rules.mode is Mode.observe and not rules.modes:
         yield f"pool {node.pool} is in observe mode"
     machine = ports.machines.describe(node.instance_id)
-    if machine is not None and machine.other_owner not in (None, *rules.replacement.accept_owners):
-        yield f"{machine.other_owner} repairs {node.node_id} as well"
+    if machine is not None and machine.external_remediator not in (None, *rules.replacement.accept_owners):
+        yield f"{machine.external_remediator} repairs {node.node_id} as well"
 
 
 def _of_another_boot(asked: Node, ports: Ports) -> Iterator[str]:
@@ -300,8 +300,8 @@ def nothing_is_left(ports: Ports, policy: RecoveryPolicy) -> Iterator[str]:
 def stopped_tasks_of_others_come_back_once(ports: Ports, policy: RecoveryPolicy) -> Iterator[str]:
     """A task of others that we have stopped is started again, or the incident says at its end that it was not."""
     for task_id, why in scheduler_in(ports).unmanaged_ended.items():
-        guests = scheduler_in(ports).unmanaged_started
-        count = sum(guest.task_id == task_id for _, guest in guests)
+        unmanaged_tasks = scheduler_in(ports).unmanaged_started
+        count = sum(unmanaged_task.task_id == task_id for _, unmanaged_task in unmanaged_tasks)
         of = [incident for incident in _incidents(ports) if incident.incident_id in why]
         last = [f"{i.summary} {ports.incidents.history(i.incident_id).timeline[-1].text}" for i in of]
         if count > 1 or (count == 0 and not any(f"({UnmanagedTask(task_id, '').short_id})" in text for text in last)):

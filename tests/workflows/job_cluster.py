@@ -61,7 +61,7 @@ class JobCluster(FakeCluster):
         self.before: dict[str, Happening] = {}  # by state: what happens right before its function is called
         self.job_breaks: dict[str, Error | Callable[[Json], Error]] = {}
         self.recovered: list[str] = []
-        self.broken_ways: set[frozenset[str]] = set()  # pairs of nodes that do not reach one another
+        self.broken_links: set[frozenset[str]] = set()  # pairs of nodes that do not reach one another
         self._ways_answered = 0
         self.sees: dict[str, Sight | str] = {}  # by node: what it sees where checkpoints are, or why it cannot tell
         self.sees_later: dict[str, Sight] = {}  # the same, at the second look
@@ -232,7 +232,7 @@ class JobCluster(FakeCluster):
         ways = commands_in(self.ports).sent_of("test-fabric")
         asked, self._ways_answered = ways[self._ways_answered :], len(ways)
         for sent in asked:
-            is_broken = frozenset((sent.node_id, self._peer_of(sent, asked))) in self.broken_ways
+            is_broken = frozenset((sent.node_id, self._peer_of(sent, asked))) in self.broken_links
             seen = Verdict.FAILED if sent.parameters["Role"] == FabricRole.CONNECT else Verdict.UNKNOWN
             if sent.node_id not in self.hangs:
                 event = DiagnosticsFinished(

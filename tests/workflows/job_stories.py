@@ -9,7 +9,7 @@ from tests.workflows.breaking_job import BreakingJob, JobStory
 from tests.workflows.fuse import NEVER, Fuse
 from tests.workflows.job_cluster import NODES, JobCluster, finishes
 from tests.workflows.restart_stories import refuse
-from tests.workflows.test_ways import WITH_FABRIC
+from tests.workflows.test_fabric_tests import WITH_FABRIC
 
 A, B, C, _ = NODES
 A_DISK = Sight(file_system="ext4", source="/dev/nvme0n1", inode=2, device=259, machine="machine-a")
@@ -38,7 +38,7 @@ def _is_stopped_before_its_launch(fuse: Fuse) -> BreakingJob:
 
 def _two_do_not_reach_one_another(fuse: Fuse) -> BreakingJob:
     it = _job(WITH_FABRIC)(fuse)
-    it.broken_ways.add(frozenset((A, B)))
+    it.broken_links.add(frozenset((A, B)))
     return it
 
 

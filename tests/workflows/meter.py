@@ -63,7 +63,7 @@ def count(cluster: FakeCluster, units: Units) -> dict[str, float]:
     runs = _function_runs(cluster)
     transitions = sum(billed_transitions(walked, states_of(walked)) for walked in cluster.walked)
     parents = sum(walked.path[0] == "Open incident" for walked in cluster.walked)
-    announced = len(cluster.ports.messenger.announced)  # type: ignore[attr-defined]
+    announced = len(cluster.ports.notifier.announced)  # type: ignore[attr-defined]
     heard = cluster.heard
     return {
         "transition": transitions,
@@ -95,7 +95,7 @@ def of_heartbeat(units: Units) -> dict[str, float]:
 
 
 def of_beat(units: Units, item: Mapping[str, Any]) -> dict[str, float]:
-    """How much a sign of life uses that a node writes itself, and one look of the sweep at it.
+    """How much a heartbeat uses that a node writes itself, and one look of the sweep at it.
 
     A scan is billed by all that it reads together, half a unit for 4 KiB.
     """
@@ -113,7 +113,7 @@ def _function_runs(cluster: FakeCluster) -> Counter[str]:
     runs["ingest"] = cluster.heard["fault"]
     runs["wakeup"] = cluster.heard["task"] + cluster.heard["node"] + len(cluster.commands)  # each command's end wakes
     runs["take_signal"] = reboots * INSTANCE_CHANGES_A_REBOOT
-    runs["notify"] = len(cluster.ports.messenger.announced)  # type: ignore[attr-defined]
+    runs["notify"] = len(cluster.ports.notifier.announced)  # type: ignore[attr-defined]
     return runs
 
 

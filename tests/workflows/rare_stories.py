@@ -17,7 +17,7 @@ from nodeheal.domain.policy.policy_models import Evidence, NewNodes
 from nodeheal.domain.recovery.approval_links import Answer, Question
 from nodeheal.domain.recovery.timeline_fold import SAME_EVENTS_AT_MOST
 from nodeheal.ports.signals import Draft
-from nodeheal.ports.storage import Place
+from nodeheal.ports.storage import SweepCursor
 from nodeheal.services.intake.enroll_node import enroll_node
 from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.intake.new_nodes import on_first_boot
@@ -79,8 +79,8 @@ def _hears(fuse: Fuse) -> BreakingWorld:
     """Agents keep an interval that the policy does not want any more."""
     it = BreakingWorld(fuse, ACT)
     for name in (BROKEN, PEER, SPARE):
-        beat = Heartbeat(f"AROA:{name}", "boot-1", it.clock(), every_seconds=300.0)
-        it.plain.heartbeats.beats[beat.who] = beat  # type: ignore[attr-defined]
+        heartbeat = Heartbeat(f"AROA:{name}", "boot-1", it.clock(), every_seconds=300.0)
+        it.plain.heartbeats.beats[heartbeat.who] = heartbeat  # type: ignore[attr-defined]
     return it
 
 
@@ -185,7 +185,7 @@ def _fails_then(it: BreakingWorld) -> None:
             it.plain.pools.release(_SLOTS, holder)
 
 
-def _nobody_tells_of_its_stop(fuse: Fuse) -> BreakingWorld:
+def _its_stop_is_not_reported(fuse: Fuse) -> BreakingWorld:
     """EC2's event is lost: that the machine has stopped is seen when the deadline has passed."""
     it = stops_and_starts(fuse)
     wakes, machines = it._wakes, it.plain.machines
@@ -203,7 +203,7 @@ def _nobody_tells_of_its_stop(fuse: Fuse) -> BreakingWorld:
 
 def _group_is_throttled(fuse: Fuse) -> BreakingWorld:
     it = group_makes_another(fuse)
-    it.fuse.meanwhile["replace_node", "machines.give_back"] = throttled
+    it.fuse.meanwhile["replace_node", "machines.terminate_instance"] = throttled
     return it
 
 
@@ -247,7 +247,7 @@ def _retires(it: BreakingWorld) -> None:
     it.does("retire_node", lambda: retire_node(SPARE, "sold", it.ports, MemoryMarks()))
 
 
-def _stand_in_breaks(fuse: Fuse) -> BreakingWorld:
+def _replacement_node_breaks(fuse: Fuse) -> BreakingWorld:
     """The free node that is to prove itself gets a fault of its own a moment before."""
     it = BreakingWorld(fuse, MOVES)
     own = xid(79, node_id=SPARE, instance_id=SPARE, event_id="spare")
@@ -295,8 +295,8 @@ def _says_too_much(it: BreakingWorld) -> None:
 
 def _is_swept_after_a_storm(it: BreakingWorld) -> None:
     """The last minute had more emails than are sent, and the last sweep came to no end."""
-    it.plain.messenger.folded_in[it.clock() - timedelta(minutes=1)] = 7  # type: ignore[attr-defined]
-    it.plain.watchlist.mark(Place(due="z"))
+    it.plain.notifier.folded_in[it.clock() - timedelta(minutes=1)] = 7  # type: ignore[attr-defined]
+    it.plain.fleet_index.save_cursor(SweepCursor(due="z"))
     it.does("sweep", lambda: sweep(it.ports, ACTS))
 
 
@@ -391,7 +391,7 @@ RARE_STORIES = (
         only=("replace_node",),
     ),
     Story("others have crashed with its slot", _others_have_crashed, _fails_then, only=("replace_node",)),
-    Story("nobody tells of its stop", _nobody_tells_of_its_stop, _fault(79), only=("reboot_node", "decide_next_step")),
+    Story("its stop is not reported", _its_stop_is_not_reported, _fault(79), only=("reboot_node", "decide_next_step")),
     Story("EC2 is too busy to terminate it", _group_is_throttled, _fault(74), only=("replace_node",)),
     Story(
         "its group has none at first",
@@ -410,7 +410,13 @@ RARE_STORIES = (
         ("wakeup.on_node_booted",),
     ),
     Story("a spare is sold", BreakingWorld, _retires, (), ("retire_node",)),
-    Story("the stand-in breaks first", _stand_in_breaks, _fault(79), ("Recovered", "Recovered"), ("run_diagnostics",)),
+    Story(
+        "the replacement node breaks first",
+        _replacement_node_breaks,
+        _fault(79),
+        ("Recovered", "Recovered"),
+        ("run_diagnostics",),
+    ),
     Story("AWS Health tells in the wrong order", BreakingWorld, _health_says_late, (), ("take_signal",)),
     Story("a machine that nobody needs departs", BreakingWorld, _departs, (), ("take_signal",)),
 )

@@ -64,7 +64,7 @@ class OwnedWorld(RestartingWorld):
 
     def faults(self) -> list[str]:
         wrong = super().faults()
-        keys = [told.key for _, told in self.plain.messenger.announced if told.owner]  # type: ignore[attr-defined]
+        keys = [told.key for _, told in self.plain.notifier.announced if told.owner]  # type: ignore[attr-defined]
         is_told = any(key.endswith("RUNS_AGAIN") for key in keys) or self.told_of("owner-not-told")
         return wrong if is_told or self.ends != ("Recovered",) else [*wrong, "nobody knows that its owner was not told"]
 

@@ -124,7 +124,7 @@ def _is_given_up(fuse: Fuse) -> BreakingWorld:
 MOVES = ACTS.model_copy(update={"move_job_seconds": 0})
 
 
-def _stand_in_fails(fuse: Fuse) -> BreakingWorld:
+def _replacement_node_fails(fuse: Fuse) -> BreakingWorld:
     it = BreakingWorld(fuse, MOVES)
     it.diagnoses[SPARE] = Verdict.FAILED
     return it
@@ -197,8 +197,8 @@ def _has_no_spare(fuse: Fuse) -> BreakingWorld:
 def _has_a_task_of_others(fuse: Fuse) -> BreakingWorld:
     """Its owner lets us stop it, and so does the pool."""
     it = BreakingWorld(fuse, pool(stops_other_tasks=True))
-    guest = UnmanagedTask("task/1", "eval:1", tags={names.MANAGED_TAG: names.MANAGED_TAG_VALUE})
-    scheduler_in(it.plain).unmanaged[guest.task_id] = (BROKEN, guest)
+    unmanaged_task = UnmanagedTask("task/1", "eval:1", tags={names.MANAGED_TAG: names.MANAGED_TAG_VALUE})
+    scheduler_in(it.plain).unmanaged[unmanaged_task.task_id] = (BROKEN, unmanaged_task)
     return it
 
 
@@ -229,7 +229,7 @@ STORIES = (
     Story("the job goes on where a free node has passed", _world(MOVES), _fault(79)),
     Story(
         "the free node does not pass",
-        _stand_in_fails,
+        _replacement_node_fails,
         _fault(79),
         only=("run_diagnostics", "wakeup.on_answer", "decide_next_step", "end_incident"),
     ),

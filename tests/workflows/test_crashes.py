@@ -36,23 +36,25 @@ def test_a_story_that_nothing_breaks_ends_as_it_should(story: Story) -> None:
 def test_wherever_a_function_breaks_nothing_is_harmed_doubled_or_left(story: Story) -> None:
     whole, _ = told(story)
 
-    for blow in breaks_of(story, whole.fuse.made):
-        it, wrong = told(story, blow)
+    for injected_failure in breaks_of(story, whole.fuse.made):
+        it, wrong = told(story, injected_failure)
 
-        assert wrong == [], f"{blow}, {whole.fuse.made[blow.at]}"
-        assert set(it.ends) <= {*story.ends, *A_HUMANS}, f"{blow}, {whole.fuse.made[blow.at]}"
+        assert wrong == [], f"{injected_failure}, {whole.fuse.made[injected_failure.at]}"
+        assert set(it.ends) <= {*story.ends, *A_HUMANS}, f"{injected_failure}, {whole.fuse.made[injected_failure.at]}"
 
 
 @pytest.mark.parametrize("story", STORIES[:2], ids=str)
 def test_a_world_that_answers_only_when_all_is_over_is_no_worse(story: Story) -> None:
     """A function dies, the workflow concludes something, and only then what it had asked for happens."""
     whole, _ = told(story)
-    crashes = [blow for blow in breaks_of(story, whole.fuse.made) if blow.error is Crash]
+    crashes = [
+        injected_failure for injected_failure in breaks_of(story, whole.fuse.made) if injected_failure.error is Crash
+    ]
 
-    for blow in crashes:
-        _, wrong = told(story, blow, is_late=True)
+    for injected_failure in crashes:
+        _, wrong = told(story, injected_failure, is_late=True)
 
-        assert wrong == [], f"{blow}, {whole.fuse.made[blow.at]}"
+        assert wrong == [], f"{injected_failure}, {whole.fuse.made[injected_failure.at]}"
 
 
 @pytest.mark.parametrize("story", ALL, ids=str)

@@ -64,7 +64,7 @@ def endings(it: JobCluster) -> list[tuple[str, Ending | None]]:
 
 
 def letters(it: JobCluster) -> list[str]:
-    return [told.key for _, told in it.ports.messenger.announced if told.owner]  # type: ignore[attr-defined]
+    return [told.key for _, told in it.ports.notifier.announced if told.owner]  # type: ignore[attr-defined]
 
 
 def test_a_program_that_exits_while_a_restart_starts_it_is_restarted_once_more() -> None:

@@ -260,7 +260,7 @@ def test_the_last_step_of_the_run_that_broke_is_asked_for_with_its_checkpoint() 
     assert progress_files(it) == [None, "llama.1.900.json"]
     before, after = it.ports.jobs.runs("llama")
     assert (before.last_step, after.resumed_step, after.last_step) == (2037, 2000, None)
-    letters = [told.body for _, told in it.ports.messenger.announced if told.key.endswith("RUNS_AGAIN")]  # type: ignore[attr-defined]
+    letters = [told.body for _, told in it.ports.notifier.announced if told.key.endswith("RUNS_AGAIN")]  # type: ignore[attr-defined]
     assert "37 steps: it had taken step 2037, and goes on from step 2000." in " ".join(letters[0].split())
 
 

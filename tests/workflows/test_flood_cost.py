@@ -140,12 +140,12 @@ def sent_by_crowded(event: HealthEvent, times: int) -> tuple[Ingested, Units]:
     return became, units
 
 
-def test_the_page_names_what_signs_of_life_over_the_bus_cost() -> None:
+def test_the_page_names_what_heartbeats_over_the_bus_cost() -> None:
     alive = xid(79, family=Family.heartbeat, code="alive", verdict=Verdict.OK)
     became, units = sent_by_crowded(alive, times=1)
 
     dollars = dollars_of(units)
-    stated = re.search(r"signs of life over the bus.*?: \$([\d.]+) each \| ([\d.]+) \|", PAGE)
+    stated = re.search(r"heartbeats over the bus.*?: \$([\d.]+) each \| ([\d.]+) \|", PAGE)
     assert stated is not None and became is Ingested.SEEN
     assert [float(one) for one in stated.groups()] == [
         round(dollars, 6),

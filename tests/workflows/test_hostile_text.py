@@ -131,7 +131,7 @@ PLAYED = [
 @pytest.mark.parametrize(("story", "payload"), PLAYED)
 def test_no_email_holds_more_than_text(story: Any, payload: str) -> None:
     it = story(payload)
-    mails = [told for _, told in it.ports.messenger.announced]
+    mails = [told for _, told in it.ports.notifier.announced]
 
     assert mails
     for mail in mails:

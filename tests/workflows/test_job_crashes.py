@@ -15,9 +15,9 @@ from nodeheal.services.jobs.submit_job import restart_job, submit_job
 from nodeheal.services.jobs.sweep_jobs import sweep_jobs
 from tests.unit.builders import node
 from tests.workflows.breaking_job import FusedJob
-from tests.workflows.fuse import Blow, Crash, Fuse
+from tests.workflows.fuse import Crash, Fuse, InjectedFailure
 from tests.workflows.job_cluster import NODES, fails, finishes, is_recovered
-from tests.workflows.test_ways import WITH_FABRIC
+from tests.workflows.test_fabric_tests import WITH_FABRIC
 from tests.workflows.walker import Error, Walk
 
 TOLD_AT_MOST = 3
@@ -129,7 +129,7 @@ def test_the_story_without_a_crash_makes_fewer_calls_than_are_tried() -> None:
 @pytest.mark.parametrize("first", range(0, CALLS, A_TEST))
 def test_what_was_not_accepted_is_done_again_and_nobody_notices(first: int) -> None:
     for at in range(first, first + A_TEST):
-        it = CrashingCluster(Fuse((Blow(at, is_after=False, error=NotAccepted),)))
+        it = CrashingCluster(Fuse((InjectedFailure(at, is_after=False, error=NotAccepted),)))
 
         seen = it.submit()
 
@@ -140,7 +140,7 @@ def test_what_was_not_accepted_is_done_again_and_nobody_notices(first: int) -> N
 @pytest.mark.parametrize("first", range(0, CALLS, A_TEST))
 def test_after_a_crash_nothing_runs_twice_and_nothing_is_left(first: int, is_after: bool) -> None:
     for at in range(first, first + A_TEST):
-        it = CrashingCluster(Fuse((Blow(at, is_after=is_after),)))
+        it = CrashingCluster(Fuse((InjectedFailure(at, is_after=is_after),)))
 
         seen = it.submit()
         alive = it.alive
@@ -162,7 +162,7 @@ def test_whoever_hears_of_ranks_and_nodes_may_break_and_hears_it_again(error: ty
     whole.submit()
 
     for at in range(whole.fuse.calls):
-        it = CrashingNews(Fuse((Blow(at, is_after=True, error=error),), writes_only=True))
+        it = CrashingNews(Fuse((InjectedFailure(at, is_after=True, error=error),), writes_only=True))
 
         seen = it.submit()
 
@@ -176,7 +176,7 @@ def test_a_job_that_is_submitted_again_after_a_break_and_then_restarted_runs_onc
     error: type[Exception], is_after: bool
 ) -> None:
     for at in range(CALLS_OF_SUBMISSIONS):
-        it = CrashingSubmission(Fuse((Blow(at, is_after, error),), writes_only=True))
+        it = CrashingSubmission(Fuse((InjectedFailure(at, is_after, error),), writes_only=True))
 
         seen, again = it.submits_twice()
 

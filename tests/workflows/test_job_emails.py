@@ -9,12 +9,12 @@ A, B, _, _ = NODES
 
 def owner_hears(it: JobCluster) -> list[str]:
     """The keys of what the owner gets, each once."""
-    return list(dict.fromkeys(told.key for _, told in it.ports.messenger.announced if told.owner))  # type: ignore[attr-defined]
+    return list(dict.fromkeys(told.key for _, told in it.ports.notifier.announced if told.owner))  # type: ignore[attr-defined]
 
 
 def operators_hear(it: JobCluster) -> list[str]:
     """The severities and subjects of what they get."""
-    told = {told.key: told for _, told in it.ports.messenger.announced if not told.owner}  # type: ignore[attr-defined]
+    told = {told.key: told for _, told in it.ports.notifier.announced if not told.owner}  # type: ignore[attr-defined]
     return [f"{one.severity} {one.subject}" for one in told.values()]
 
 
@@ -87,7 +87,7 @@ def test_a_job_stood_still_since_its_first_rank_ended_and_not_since_somebody_sai
 
     it.submit()
 
-    [again] = [told for _, told in it.ports.messenger.announced if "runs again" in told.subject]  # type: ignore[attr-defined]
+    [again] = [told for _, told in it.ports.notifier.announced if "runs again" in told.subject]  # type: ignore[attr-defined]
     assert "It stood still for 5 min" in " ".join(again.body.split())
 
 
@@ -97,7 +97,7 @@ def test_an_owner_reads_the_exit_code_that_the_program_had() -> None:
 
     it.submit()
 
-    [again] = [told for _, told in it.ports.messenger.announced if "runs again" in told.subject]  # type: ignore[attr-defined]
+    [again] = [told for _, told in it.ports.notifier.announced if "runs again" in told.subject]  # type: ignore[attr-defined]
     told = " ".join(again.body.split())
     assert f"its rank 1 on {B} ended with exit code 2 (EssentialContainerExited)." in told
     assert "exit_1" not in told.partition("Evidence")[0]
@@ -123,5 +123,5 @@ def test_what_a_person_stops_is_told_to_the_owner_alone() -> None:
 
     assert owner_hears(it) == ["owner/llama/1/STARTED", "owner/llama/1/CANCELLED"]
     assert operators_hear(it) == []
-    phases = {told.phase for _, told in it.ports.messenger.announced}  # type: ignore[attr-defined]
+    phases = {told.phase for _, told in it.ports.notifier.announced}  # type: ignore[attr-defined]
     assert phases == {Phase.STARTED, Phase.CANCELLED}

@@ -23,9 +23,11 @@ def test_a_job_that_nothing_breaks_ends_as_it_should(story: JobStory) -> None:
 def test_wherever_a_function_of_a_job_breaks_nothing_is_harmed_doubled_or_left(story: JobStory) -> None:
     whole, _, _ = told(story)
 
-    for blow in breaks_of(story, whole.fuse.made):
-        it, seen, wrong = told(story, blow)
+    for injected_failure in breaks_of(story, whole.fuse.made):
+        it, seen, wrong = told(story, injected_failure)
 
-        assert wrong == [], f"{blow}, {whole.fuse.made[blow.at]}"
-        assert seen.end in {story.end, *story.may_end, *A_HUMANS}, f"{blow}, {whole.fuse.made[blow.at]}"
-        assert it.fuse.blown == [blow], f"{blow}, {whole.fuse.made[blow.at]}"
+        assert wrong == [], f"{injected_failure}, {whole.fuse.made[injected_failure.at]}"
+        assert seen.end in {story.end, *story.may_end, *A_HUMANS}, (
+            f"{injected_failure}, {whole.fuse.made[injected_failure.at]}"
+        )
+        assert it.fuse.blown == [injected_failure], f"{injected_failure}, {whole.fuse.made[injected_failure.at]}"

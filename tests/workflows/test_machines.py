@@ -9,7 +9,7 @@ import pytest
 from nodeheal.contract import names
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Action, Ending, NodeState, Outcome, Provider, Step, VerbName, Verdict
-from nodeheal.domain.fleet.machine import Alternative, GiveBack, Machine, Power
+from nodeheal.domain.fleet.machine import Alternative, Machine, Power, Termination
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.operations import engine
 from nodeheal.services.intake.wakeup import on_machine_stopped
@@ -49,7 +49,7 @@ class Machines(FakeCluster):
 
     @property
     def actions(self) -> list[Action | None]:
-        """The rungs that were climbed."""
+        """The escalation steps that were climbed."""
         turns = self.ports.incidents.history(self.incident_id).turns
         return [turn.decision.action for turn in turns if turn.decision.step in (Step.REBOOT, Step.REPLACE)]
 
@@ -131,7 +131,7 @@ def test_in_a_group_it_is_refused_at_no_cost_and_the_group_replaces_it() -> None
     assert [order for _, order in cluster.machines.ordered] == [Power.REBOOT]
     limit = cluster.policy.limits[Action.STOP_START]
     assert cluster.ports.attempts.spent(f"node#{BROKEN}", limit) == {Action.STOP_START: 0}
-    assert cluster.machines.given_back == [(BROKEN, GiveBack.TERMINATE)]
+    assert cluster.machines.given_back == [(BROKEN, Termination.TERMINATE)]
 
 
 def test_without_room_to_start_it_is_replaced_where_there_is_room_and_the_stopped_machine_goes() -> None:
@@ -144,7 +144,7 @@ def test_without_room_to_start_it_is_replaced_where_there_is_room_and_the_stoppe
     [new] = cluster.launched
     assert walked.end == "Recovered"
     assert cluster.machines.machines[new].subnet == "subnet-2"
-    assert cluster.machines.given_back == [(BROKEN, GiveBack.TERMINATE)]
+    assert cluster.machines.given_back == [(BROKEN, Termination.TERMINATE)]
     assert cluster.job_nodes == [new, PEER]
 
 
@@ -161,7 +161,7 @@ def test_without_any_room_a_human_hears_that_it_is_stopped() -> None:
     assert f"{BROKEN} is stopped, and there is no capacity to start it" in incident.summary
     assert any(subject.startswith("[nodeheal] no capacity") for subject in cluster.told)
     # By each wait, which knows until when, and not by the decision before it as well: the first of a key is sent.
-    told = [kind for kind, _ in cluster.ports.messenger.announced]  # type: ignore[attr-defined]
+    told = [kind for kind, _ in cluster.ports.notifier.announced]  # type: ignore[attr-defined]
     assert told.count(names.INCIDENT_WAITING) == walked.path.count("Wait for condition")
 
 
@@ -175,7 +175,7 @@ def test_a_full_reservation_is_left_first_where_the_policy_says_so() -> None:
 
     [new] = cluster.launched
     assert walked.end == "Recovered"
-    assert cluster.machines.given_back == [(BROKEN, GiveBack.TERMINATE)]
+    assert cluster.machines.given_back == [(BROKEN, Termination.TERMINATE)]
     assert cluster.job_nodes == [new, PEER]
     assert any(walk.path.count("Replace node") == 2 for walk in cluster.walked)
 

@@ -81,7 +81,7 @@ def test_one_that_fails_waits_for_a_human_and_takes_no_slot_of_the_budget() -> N
     assert walked.end == "Escalated"
     assert fleet.node(NEW).state is NodeState.QUARANTINED
     assert fleet.ports.pools.holders("demo") == []
-    [told] = [told for _, told in fleet.ports.messenger.announced]  # type: ignore[attr-defined]
+    [told] = [told for _, told in fleet.ports.notifier.announced]  # type: ignore[attr-defined]
     assert (told.severity, NEW in told.subject) == ("INFO", True)
     assert "New node: diagnostics failed: memory; it stays isolated" in told.body
     assert "takes no slot of the" in told.body
@@ -156,8 +156,8 @@ def _changes(**changes: object) -> Change:
 
 
 def _task_of_others(fleet: Fleet) -> None:
-    guest = UnmanagedTask("task/1", "family:1", "service:none")
-    scheduler_in(fleet.ports).unmanaged["task/1"] = (NEW, guest)
+    unmanaged_task = UnmanagedTask("task/1", "family:1", "service:none")
+    scheduler_in(fleet.ports).unmanaged["task/1"] = (NEW, unmanaged_task)
 
 
 def _paused(fleet: Fleet) -> Pool:

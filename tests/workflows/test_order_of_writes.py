@@ -107,17 +107,17 @@ def test_who_waits_for_a_gang_is_on_its_list_before_a_rank_is_asked_to_stop() ->
 def test_that_a_group_was_asked_is_on_record_before_it_is() -> None:
     """A function that dies right after it has asked is called again, and EC2 shows a machine for long that is to go."""
     it = Pool()
-    give_back, shown = it.machines.give_back, it.machines.machines[EC2]
+    terminate_instance, shown = it.machines.terminate_instance, it.machines.machines[EC2]
 
     def dies(*asked: object) -> None:
-        give_back(*asked)
+        terminate_instance(*asked)
         it.machines.machines[EC2] = shown
         raise Crash
 
-    it.machines.give_back = dies
+    it.machines.terminate_instance = dies
     with pytest.raises(Crash):
         it.replaces()
-    it.machines.give_back = give_back
+    it.machines.terminate_instance = terminate_instance
 
     it.replaces(token="again")
 

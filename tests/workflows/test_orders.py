@@ -29,7 +29,7 @@ OF_THE_JOB = (FAULT, FAULT + AGAIN, STALE, STOP, PEERS_STOP, STOP + AGAIN)
 AT_ITS_END = (FAULT, FAULT + AGAIN, STALE, THE_END, BOOT, PROOF)
 AT_ONCE = 6  # of its news in one order; of fewer, the others come as soon as they are there
 # Why it may end otherwise, and who has waited for late news in vain then.
-NAMED = {"JOB_OUTLASTS_THE_WAIT": "wait_for_news"}
+NAMED = {"JOB_END_TIMEOUT": "wait_for_news"}
 STORIES = {
     "fixed by a reboot": (79, Verdict.OK, ALL),
     "a spare, since it did not help": (

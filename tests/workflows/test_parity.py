@@ -30,7 +30,7 @@ from tests.workflows.breaking_world import BreakingWorld
 from tests.workflows.fake_cluster import BROKEN, PEER, FakeCluster
 from tests.workflows.fuse import Fuse
 from tests.workflows.stories import TEMPLATE
-from tests.workflows.test_brakes import crowd
+from tests.workflows.test_guardrails import crowd
 from tests.workflows.test_stories import steps
 
 DOCUMENT = json.loads((REPOSITORY / "sandbox" / "policy.json").read_text("utf-8"))
@@ -93,10 +93,10 @@ def reports_another(cluster: FakeCluster) -> None:
     cluster.before_walk = [xid(48, event_id="another")]
 
 
-def guests_move_in(cluster: FakeCluster) -> None:
+def unmanaged_tasks_move_in(cluster: FakeCluster) -> None:
     for number, tags in enumerate(({names.MANAGED_TAG: names.MANAGED_TAG_VALUE}, {})):
-        guest = UnmanagedTask(f"task/{number}", "notebook:1", launch_type="EXTERNAL", tags=tags)
-        scheduler_in(cluster.ports).unmanaged[guest.task_id] = (BROKEN, guest)
+        unmanaged_task = UnmanagedTask(f"task/{number}", "notebook:1", launch_type="EXTERNAL", tags=tags)
+        scheduler_in(cluster.ports).unmanaged[unmanaged_task.task_id] = (BROKEN, unmanaged_task)
 
 
 def moves_to_another_host(cluster: BreakingWorld) -> None:
@@ -167,7 +167,7 @@ PLAYED: dict[str, Play] = {
     "replaced-by-group": on_ec2(group_makes_one, GROUPED),
     "replaced-from-template": on_ec2(lambda _: None),
     "stale-event": on_premises(lambda _: None),
-    "tasks-of-others": on_premises(guests_move_in),
+    "tasks-of-others": on_premises(unmanaged_tasks_move_in),
     "two-faults": on_premises(reports_another),
 }
 

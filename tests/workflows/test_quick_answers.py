@@ -9,7 +9,7 @@ from nodeheal.domain.fleet.node import Node
 from nodeheal.ports.commands import Command
 from tests.unit.builders import commands_in, waiting
 from tests.workflows.job_cluster import JobCluster, finishes
-from tests.workflows.test_ways import WITH_FABRIC
+from tests.workflows.test_fabric_tests import WITH_FABRIC
 from tests.workflows.walker import Json
 
 ASKS = {"Check nodes": 2, "Find checkpoint": 2}  # how often each asks where every node answers

@@ -62,5 +62,5 @@ def test_a_recovery_that_was_stopped_goes_on_where_it_was_and_does_nothing_twice
     assert cluster.commands.count(("reboot-node", BROKEN)) == 1
     assert cluster.job_nodes == [BROKEN, PEER]
     assert cluster.ports.pools.holders("demo") == []
-    announced = cluster.ports.messenger.announced  # type: ignore[attr-defined]
+    announced = cluster.ports.notifier.announced  # type: ignore[attr-defined]
     assert len({told.key for _, told in announced}) == len(set(cluster.told))  # what is told twice is folded by its key

@@ -316,7 +316,7 @@ def test_a_failure_in_a_pool_that_is_only_observed_ends_the_job_and_says_so() ->
     assert seen.end == "Escalated"
     assert f"{incident_id} did not bring it back: " in it.job.summary
     assert "observe mode; in act mode nodeheal would restart the job; so the job is left to its owner" in it.job.summary
-    [told] = [m.body for _, m in it.ports.messenger.announced if m.phase is Phase.HANDED_OVER]  # type: ignore[attr-defined]
+    [told] = [m.body for _, m in it.ports.notifier.announced if m.phase is Phase.HANDED_OVER]  # type: ignore[attr-defined]
     assert "nodeheal only observes there, so it is yours to bring back" in " ".join(told.split())
     assert "nodeheal jobs restart llama" in told
     assert it.is_clean
@@ -808,7 +808,7 @@ def test_a_free_node_that_has_not_passed_lately_is_proven_first_and_the_job_goes
     assert (seen.end, it.run.number) == ("Completed", 2)
     assert it.node(C).passed_at is not None
     assert it.node(C).open_incident is None
-    [again] = [m.body for _, m in it.ports.messenger.announced if "runs again" in m.subject]  # type: ignore[attr-defined]
+    [again] = [m.body for _, m in it.ports.notifier.announced if "runs again" in m.subject]  # type: ignore[attr-defined]
     assert f"{C} has taken its place, after passing diagnostics" in " ".join(again.split())
     assert "a reboot here may take 40 min 0 s" in " ".join(again.split())
     assert it.is_clean

@@ -60,7 +60,7 @@ def test_a_node_that_cannot_tell_whether_it_is_broken_is_a_humans() -> None:
 
     assert walked.end == "Escalated"
     assert cluster.commands == [("freeze-evidence", BROKEN)]
-    told = cluster.ports.messenger.announced[-1][1]  # type: ignore[attr-defined]
+    told = cluster.ports.notifier.announced[-1][1]  # type: ignore[attr-defined]
     assert told.escalation is Escalation.NOT_CONFIRMED
 
 
@@ -71,7 +71,7 @@ def test_a_node_that_faults_again_after_its_reboot_is_exchanged() -> None:
     cluster.reports(xid(79))
 
     assert cluster.job_nodes == [SPARE, PEER]
-    assert "XID 79 (GPU has fallen off the bus) on" in cluster.ports.messenger.announced[0][1].body  # type: ignore[attr-defined]
+    assert "XID 79 (GPU has fallen off the bus) on" in cluster.ports.notifier.announced[0][1].body  # type: ignore[attr-defined]
 
 
 def test_a_node_that_never_returns_is_exchanged() -> None:

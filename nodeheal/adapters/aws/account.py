@@ -80,7 +80,7 @@ class Account:
     def pools(self) -> dict[str, list[Node]]:
         """The nodes of each pool that has any."""
         ports = self.ports()
-        return {pool: list(ports.nodes.in_pool(pool)) for pool in sorted(ports.watchlist.pools())}
+        return {pool: list(ports.nodes.in_pool(pool)) for pool in sorted(ports.fleet_index.pools())}
 
 
 @dataclass(frozen=True)
@@ -338,11 +338,11 @@ def _not_passed(node: Node) -> Complaint | None:
 def _nodes(account: Account) -> Iterator[Finding]:
     """Of every pool: the nodes that do not report, lack a tag or a role, are unknown to SSM or ECS, or unproven."""
     ports = account.ports()
-    beats, now = ports.heartbeats.newest(), ports.clock()
+    heartbeats, now = ports.heartbeats.newest(), ports.clock()
     ssm = _managed_nodes(account)
     pools = {pool: [n for n in nodes if n.state is not NodeState.RETIRED] for pool, nodes in account.pools.items()}
     pools = {
-        pool: [apply_heartbeat(node, beats.get(node.instance_id), now) for node in nodes]
+        pool: [apply_heartbeat(node, heartbeats.get(node.instance_id), now) for node in nodes]
         for pool, nodes in pools.items()
     }
     mute = [node for nodes in pools.values() for node in nodes if _is_mute(node, account, now)]
@@ -356,7 +356,7 @@ def _nodes(account: Account) -> Iterator[Finding]:
             ecs = instances[node.cluster].get(node.instance_id)
             wrong = [
                 *_not_reporting(node, node in mute, roles.get(node.instance_id), ours),
-                *_not_believed(node, beats.get(node.instance_id), account),
+                *_not_believed(node, heartbeats.get(node.instance_id), account),
                 *_not_registered(ssm.get(node.instance_id), ecs),
                 _not_passed(node) if node.has_reported else None,
             ]
@@ -396,10 +396,10 @@ def _not_reporting(node: Node, is_mute: bool, role: str | None, ours: str) -> It
         yield _other_role(role, ours)
 
 
-def _not_believed(node: Node, beat: Heartbeat | None, account: Account) -> Iterator[Complaint]:
+def _not_believed(node: Node, heartbeat: Heartbeat | None, account: Account) -> Iterator[Complaint]:
     trusted = account.outputs.get("NodeRoleIds", "")
-    if beat is not None and trusted and beat.role_id not in trusted.split(","):
-        yield _unknown_role(beat.role_id)
+    if heartbeat is not None and trusted and heartbeat.role_id not in trusted.split(","):
+        yield _unknown_role(heartbeat.role_id)
     if node.signs is False:
         yield UNSIGNED
 

@@ -7,10 +7,10 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from nodeheal.adapters.aws.calls import code_of, is_throttle, throttles_named
-from nodeheal.adapters.aws.ec2_owner import Owners
+from nodeheal.adapters.aws.ec2_remediators import Remediators
 from nodeheal.contract import names
 from nodeheal.domain.errors import MachineRefused, NoCapacity, NotAccepted
-from nodeheal.domain.fleet.machine import Alternative, GiveBack, Launch, Machine, Power
+from nodeheal.domain.fleet.machine import Alternative, Launch, Machine, Power, Termination
 
 if TYPE_CHECKING:
     from botocore.exceptions import ClientError
@@ -56,14 +56,14 @@ class Ec2Machines:
     def __init__(self, make: Callable[[str], Any], once: Callable[[str], Any]) -> None:
         self._make = make
         self._once = once
-        self._owners = Owners(make)
+        self._owners = Remediators(make)
 
     def describe(self, machine_id: str) -> Machine | None:
         found = self._instances(InstanceIds=[machine_id])
         if not found or found[0]["State"]["Name"] in _GOING:
             return None
         owner, detail = self._owners.of(found[0])
-        return _machine(found[0], owner_detail=detail, other_owner=owner)
+        return _machine(found[0], remediator_detail=detail, external_remediator=owner)
 
     def power(self, machine_id: str, order: Power) -> None:
         from botocore.exceptions import ClientError
@@ -97,14 +97,14 @@ class Ec2Machines:
                 reserved.append(short.is_reservation)
         raise NoCapacity("; ".join(missing), is_reservation=all(reserved))
 
-    def give_back(self, machine: Machine, how: GiveBack) -> None:
+    def terminate_instance(self, machine: Machine, how: Termination) -> None:
         if not machine.group:
             with throttles_named("TerminateInstances"), _refusals_named("TerminateInstances"):
                 self._once("ec2").terminate_instances(InstanceIds=[machine.machine_id])
             return
         scaling, call = self._once("autoscaling"), "TerminateInstanceInAutoScalingGroup"
         with throttles_named(call), _refusals_named(call):
-            if how is GiveBack.TERMINATE:
+            if how is Termination.TERMINATE:
                 scaling.terminate_instance_in_auto_scaling_group(
                     InstanceId=machine.machine_id, ShouldDecrementDesiredCapacity=False
                 )

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 Item = Mapping[str, Mapping[str, Any]]
 
 _FIELDS = {
-    "#who": names.BEAT_KEY,
-    "#at": names.BEAT_AT,
-    "#every": names.BEAT_EVERY,
-    "#boot": names.BEAT_BOOT,
-    "#wanted": names.BEAT_WANTED,
+    "#who": names.HEARTBEAT_KEY,
+    "#at": names.HEARTBEAT_AT,
+    "#every": names.HEARTBEAT_EVERY,
+    "#boot": names.HEARTBEAT_BOOT,
+    "#wanted": names.HEARTBEAT_WANTED,
 }
 
 
@@ -43,17 +43,17 @@ class DynamoHeartbeats:
         )
         return self._newest(found).get(machine_id)
 
-    def want(self, beat: Heartbeat, every_seconds: float) -> None:
+    def want(self, heartbeat: Heartbeat, every_seconds: float) -> None:
         from botocore.exceptions import ClientError
 
         try:
             with throttles_named("UpdateItem"):
                 self._client.update_item(
                     TableName=self._table,
-                    Key={names.BEAT_KEY: {"S": beat.who}},
+                    Key={names.HEARTBEAT_KEY: {"S": heartbeat.who}},
                     UpdateExpression="SET #wanted = :wanted",
                     ConditionExpression="attribute_exists(#who)",  # what is gone is not to come back by half
-                    ExpressionAttributeNames={"#wanted": names.BEAT_WANTED, "#who": names.BEAT_KEY},
+                    ExpressionAttributeNames={"#wanted": names.HEARTBEAT_WANTED, "#who": names.HEARTBEAT_KEY},
                     ExpressionAttributeValues={":wanted": {"N": f"{every_seconds:g}"}},
                 )
         except ClientError as error:
@@ -75,23 +75,23 @@ class DynamoHeartbeats:
         """By machine. One that has been given another role has an item under each."""
         found: dict[str, Heartbeat] = {}
         for item in items:
-            beat = _read(item)
-            if beat is None or (self._roles and beat.role_id not in self._roles):
+            heartbeat = _read(item)
+            if heartbeat is None or (self._roles and heartbeat.role_id not in self._roles):
                 continue
-            if beat.machine_id not in found or found[beat.machine_id].at < beat.at:
-                found[beat.machine_id] = beat
+            if heartbeat.machine_id not in found or found[heartbeat.machine_id].at < heartbeat.at:
+                found[heartbeat.machine_id] = heartbeat
         return found
 
 
 def _read(item: Item) -> Heartbeat | None:
     """The beat, or None for what is none: a machine may write anything into its item, to nobody's harm but its own."""
     try:
-        boot = item[names.BEAT_BOOT]["S"]
-        every = float(item[names.BEAT_EVERY]["N"])
-        at = datetime.fromtimestamp(float(item[names.BEAT_AT]["N"]), UTC)
-        wanted = float(item[names.BEAT_WANTED]["N"]) if names.BEAT_WANTED in item else None
+        boot = item[names.HEARTBEAT_BOOT]["S"]
+        every = float(item[names.HEARTBEAT_EVERY]["N"])
+        at = datetime.fromtimestamp(float(item[names.HEARTBEAT_AT]["N"]), UTC)
+        wanted = float(item[names.HEARTBEAT_WANTED]["N"]) if names.HEARTBEAT_WANTED in item else None
     except (KeyError, TypeError, ValueError, OverflowError, OSError):
         return None
     if not re.fullmatch(words.BOOT_ID, boot) or not math.isfinite(every):
         return None
-    return Heartbeat(item[names.BEAT_KEY]["S"], boot, at, every, wanted)
+    return Heartbeat(item[names.HEARTBEAT_KEY]["S"], boot, at, every, wanted)

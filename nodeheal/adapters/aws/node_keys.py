@@ -52,13 +52,13 @@ class DynamoNodeKeys:
     def _keys_of(self, signer: str) -> dict[str, bytes]:
         with throttles_named("GetItem"):
             answer = self._client.get_item(
-                TableName=self._table, Key={names.BEAT_KEY: {"S": signer}}, ConsistentRead=True
+                TableName=self._table, Key={names.HEARTBEAT_KEY: {"S": signer}}, ConsistentRead=True
             )
         # The machine may have written anything there, to nobody's harm but its own.
         written = (
-            (name.removeprefix(names.BEAT_KEY_PREFIX), _decoded(value.get("S", "")))
+            (name.removeprefix(names.HEARTBEAT_KEY_PREFIX), _decoded(value.get("S", "")))
             for name, value in answer.get("Item", {}).items()
-            if name.startswith(names.BEAT_KEY_PREFIX)
+            if name.startswith(names.HEARTBEAT_KEY_PREFIX)
         )
         return dict(islice(((key_id, key) for key_id, key in written if key), KEYS_OF_ONE))
 

@@ -9,16 +9,16 @@ from nodeheal.adapters.aws.calls import client, client_once
 from nodeheal.adapters.aws.ec2 import Ec2Machines
 from nodeheal.adapters.aws.enrolment_tags import AwsEnrolmentTags
 from nodeheal.adapters.aws.evidence import S3UploadSigner
+from nodeheal.adapters.aws.fleet_index import DynamoFleetIndex
 from nodeheal.adapters.aws.heartbeats import DynamoHeartbeats
 from nodeheal.adapters.aws.items import Table
 from nodeheal.adapters.aws.jobs import DynamoJobNotes, DynamoJobStore
 from nodeheal.adapters.aws.limits import DynamoAttemptLedger, DynamoPoolStore
-from nodeheal.adapters.aws.messenger import AwsMessenger, Destinations
+from nodeheal.adapters.aws.liveness_probes import AwsLivenessProbes
+from nodeheal.adapters.aws.notifier import AwsNotifier, Destinations
 from nodeheal.adapters.aws.owners import SnsConfirmations
 from nodeheal.adapters.aws.ssm import SsmNodeCommands
 from nodeheal.adapters.aws.stores import DynamoIncidentStore, DynamoNodeStore, DynamoOperationStore
-from nodeheal.adapters.aws.watchlist import DynamoWatchlist
-from nodeheal.adapters.aws.witnesses import AwsWitnesses
 from nodeheal.adapters.aws.workflows import StepFunctionsWorkflows
 from nodeheal.adapters.schedulers import schedulers
 from nodeheal.contract import names
@@ -58,13 +58,13 @@ def aws_ports(
         commands=commands,
         machines=Ec2Machines(make, make_once),
         workflows=StepFunctionsWorkflows(partial(make, "stepfunctions"), recover_node_arn, run_job_arn),
-        messenger=AwsMessenger(partial(make, "events"), partial(make, "sns"), partial(make, "sqs"), rows, to, clock),
-        watchlist=DynamoWatchlist(rows),
+        notifier=AwsNotifier(partial(make, "events"), partial(make, "sns"), partial(make, "sqs"), rows, to, clock),
+        fleet_index=DynamoFleetIndex(rows),
         heartbeats=DynamoHeartbeats(rows.client, names.HEARTBEATS_TABLE, node_role_ids),
         enrolment_tags=AwsEnrolmentTags(make),
-        witnesses=AwsWitnesses(served, partial(make, "ssm"), partial(make, "ec2"), clock),
+        liveness_probes=AwsLivenessProbes(served, partial(make, "ssm"), partial(make, "ec2"), clock),
         has_confirmed=SnsConfirmations(partial(make, "sns"), to.owners_topic_arn),
         sign_upload=S3UploadSigner(partial(make, "s3"), evidence_bucket, clock),
         clock=clock,
-        reading=ConsoleLinks(recover_node_arn, runbooks),
+        console_links=ConsoleLinks(recover_node_arn, runbooks),
     )

@@ -27,7 +27,7 @@ UNENROLLED_SECONDS = 7 * 86_400
 OPERATION_KEPT_DAYS = 2
 # A hundred nodes that fail together read each other's faults: what they need is one attribute, without the evidence.
 _SEEN = "seen"
-_SIGHTING = TypeAdapter(Observation)
+_OBSERVATION = TypeAdapter(Observation)
 
 
 def _sortable(at: datetime) -> str:
@@ -95,7 +95,7 @@ class DynamoNodeStore:
         at = f"{_sortable(event.observed_at)}#{event.event_id}"
         item = {
             "pk": names.node_pk(event.node_id),
-            _SEEN: _SIGHTING.dump_json(observation_of(event, job_id, note)).decode(),
+            _SEEN: _OBSERVATION.dump_json(observation_of(event, job_id, note)).decode(),
             names.TTL_ATTRIBUTE: int(expires.timestamp()),
         }
         if note:
@@ -115,7 +115,9 @@ class DynamoNodeStore:
         sk = f"{names.REPORTS_PREFIX}{window}"
         return self._table.count(names.node_pk(node_id), sk, "reports", int(until.timestamp()))
 
-    def sightings(self, node_id: str, node_since: datetime, pool: str, pool_since: datetime) -> Sequence[Observation]:
+    def observations(
+        self, node_id: str, node_since: datetime, pool: str, pool_since: datetime
+    ) -> Sequence[Observation]:
         own = self._table.query_from(
             names.node_pk(node_id),
             names.FAULT_PREFIX,
@@ -133,7 +135,7 @@ class DynamoNodeStore:
             fields=(_SEEN,),
             index=names.INDEX,
         )
-        read = (_SIGHTING.validate_json(item[_SEEN]["S"]) for item in (*own, *others))
+        read = (_OBSERVATION.validate_json(item[_SEEN]["S"]) for item in (*own, *others))
         # Version 0.1 kept history among them.
         found = {(s.node_id, s.event_id): s for s in read if not s.note}
         return sorted(found.values(), key=lambda s: (s.at, s.event_id, s.node_id))

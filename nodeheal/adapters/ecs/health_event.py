@@ -20,7 +20,7 @@ _CHECKS = {
     "DAEMON": (Family.host, "ecs_daemon"),
     "AGENT_CONNECTIVITY": (Family.heartbeat, names.AGENT_DISCONNECTED),
 }
-_WEAK = {"AGENT_CONNECTIVITY", "DAEMON"}
+_ADVISORY = {"AGENT_CONNECTIVITY", "DAEMON"}
 _IMPAIRED, _OK = "IMPAIRED", "OK"
 
 
@@ -65,7 +65,7 @@ def _draft(machine: str, check: _Check) -> Draft:
         key=f"{machine}|{check.type}|{check.status}|{version}",
         observed_at=check.changed_at,
         evidence=f"{check.type} {check.status}: {check.reason or 'no reason given'}",
-        is_weak=check.type in _WEAK,
+        is_advisory=check.type in _ADVISORY,
         topic=f"ecs/{check.type}",
         version=version,
     )

@@ -29,7 +29,7 @@ class EcsInstanceEvent(ForeignEvent):
 
 
 def from_ecs_instance(event: EcsInstanceEvent) -> list[Draft]:
-    """One weak draft, whatever the state: one that is connected again makes an older disconnection history."""
+    """One advisory draft, whatever the state: one that is connected again makes an older disconnection history."""
     detail = event.detail
     if detail.instance_id is None:
         return []
@@ -44,7 +44,7 @@ def from_ecs_instance(event: EcsInstanceEvent) -> list[Draft]:
             key=f"{detail.arn}|{detail.version}",
             observed_at=event.time,
             evidence=f"ECS agent {state}, instance {detail.status}, version {detail.version}",
-            is_weak=True,
+            is_advisory=True,
             topic=f"{TOPIC}#{detail.arn.rpartition('/')[2]}",
             version=detail.version,
         )

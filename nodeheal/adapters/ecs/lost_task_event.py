@@ -30,7 +30,7 @@ class EcsTaskLostEvent(ForeignEvent):
 
 
 def from_ecs_task_lost(event: EcsTaskLostEvent) -> list[Draft]:
-    """One weak draft where the reason names a lost machine: EC2 tells the same itself, and better."""
+    """One advisory draft where the reason names a lost machine: EC2 tells the same itself, and better."""
     detail = event.detail
     lost = _HOST_LOST.search(detail.stopped_reason)
     if detail.last_status != "STOPPED" or lost is None or is_rank(detail.started_by):
@@ -44,6 +44,6 @@ def from_ecs_task_lost(event: EcsTaskLostEvent) -> list[Draft]:
             key=f"{detail.task_arn}|host_lost",
             observed_at=event.time,
             evidence=f"{detail.stop_code}: {detail.stopped_reason}",
-            is_weak=True,
+            is_advisory=True,
         )
     ]

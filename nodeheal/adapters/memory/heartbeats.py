@@ -1,4 +1,4 @@
-"""Signs of life in memory."""
+"""Heartbeats in memory."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -13,11 +13,14 @@ class MemoryHeartbeats:
     beats: dict[str, Heartbeat] = field(default_factory=dict)
 
     def newest(self) -> Mapping[str, Heartbeat]:
-        return {beat.machine_id: beat for beat in sorted(self.beats.values(), key=lambda beat: beat.at)}
+        return {
+            heartbeat.machine_id: heartbeat
+            for heartbeat in sorted(self.beats.values(), key=lambda heartbeat: heartbeat.at)
+        }
 
     def of(self, machine_id: str) -> Heartbeat | None:
         return self.newest().get(machine_id)
 
-    def want(self, beat: Heartbeat, every_seconds: float) -> None:
-        if beat.who in self.beats:
-            self.beats[beat.who] = replace(self.beats[beat.who], wanted_seconds=every_seconds)
+    def want(self, heartbeat: Heartbeat, every_seconds: float) -> None:
+        if heartbeat.who in self.beats:
+            self.beats[heartbeat.who] = replace(self.beats[heartbeat.who], wanted_seconds=every_seconds)

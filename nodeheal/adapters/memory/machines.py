@@ -6,7 +6,7 @@ from datetime import datetime
 
 from nodeheal.contract import names
 from nodeheal.domain.errors import MachineRefused, NoCapacity, NotAccepted
-from nodeheal.domain.fleet.machine import STOPPED_BY_CALL, Alternative, GiveBack, Launch, Machine, Power
+from nodeheal.domain.fleet.machine import STOPPED_BY_CALL, Alternative, Launch, Machine, Power, Termination
 
 
 @dataclass
@@ -16,7 +16,7 @@ class MemoryMachines:
     machines: dict[str, Machine] = field(default_factory=dict)
     ordered: list[tuple[str, Power]] = field(default_factory=list)
     tokens: dict[str, str] = field(default_factory=dict)
-    given_back: list[tuple[str, GiveBack]] = field(default_factory=list)
+    given_back: list[tuple[str, Termination]] = field(default_factory=list)
     full: set[Alternative] = field(default_factory=set)
     is_full: bool = False  # everywhere
     templates_gone: set[str] = field(default_factory=set)
@@ -63,7 +63,7 @@ class MemoryMachines:
         self.tokens[token] = machine_id
         return machine_id
 
-    def give_back(self, machine: Machine, how: GiveBack) -> None:
+    def terminate_instance(self, machine: Machine, how: Termination) -> None:
         if machine.group and machine.group not in self.groups:
             raise MachineRefused(f"Auto Scaling group {machine.group} does not exist")
         if machine.machine_id not in self.machines:

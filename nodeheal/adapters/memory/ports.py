@@ -2,6 +2,7 @@
 
 from nodeheal.adapters.memory.enrolment_tags import MemoryEnrolmentTags
 from nodeheal.adapters.memory.evidence import sign_upload
+from nodeheal.adapters.memory.fleet_index import MemoryFleetIndex, MemoryLivenessProbes
 from nodeheal.adapters.memory.heartbeats import MemoryHeartbeats
 from nodeheal.adapters.memory.machines import MemoryMachines
 from nodeheal.adapters.memory.owners import MemoryConfirmations
@@ -14,8 +15,7 @@ from nodeheal.adapters.memory.stores import (
     MemoryOperationStore,
     MemoryPoolStore,
 )
-from nodeheal.adapters.memory.watch import MemoryWatchlist, MemoryWitnesses
-from nodeheal.adapters.memory.world import MemoryMessenger, MemoryNodeCommands, MemoryScheduler, MemoryWorkflows
+from nodeheal.adapters.memory.world import MemoryNodeCommands, MemoryNotifier, MemoryScheduler, MemoryWorkflows
 from nodeheal.contract.vocabulary import SchedulerKind
 from nodeheal.ports import Ports
 from nodeheal.ports.clock import Clock
@@ -39,11 +39,11 @@ def memory_ports(clock: Clock) -> Ports:
         commands=commands,
         machines=MemoryMachines(),
         workflows=MemoryWorkflows(),
-        messenger=MemoryMessenger(clock),
-        watchlist=MemoryWatchlist(nodes, incidents),
+        notifier=MemoryNotifier(clock),
+        fleet_index=MemoryFleetIndex(nodes, incidents),
         heartbeats=MemoryHeartbeats(),
         enrolment_tags=MemoryEnrolmentTags(),
-        witnesses=MemoryWitnesses(),
+        liveness_probes=MemoryLivenessProbes(),
         sign_upload=sign_upload,
         has_confirmed=MemoryConfirmations(),
         clock=clock,

@@ -56,18 +56,20 @@ class MemoryNodeStore:
         key = (event.node_id, event.event_id, bool(note))
         if key in self.recorded:
             return
-        sighting = observation_of(event, job_id, note)
-        self.recorded[key] = (event, sighting)
+        observation = observation_of(event, job_id, note)
+        self.recorded[key] = (event, observation)
         if not note:
-            insort(self._by_node[event.node_id], sighting, key=_IN_TIME)
+            insort(self._by_node[event.node_id], observation, key=_IN_TIME)
             if in_pool:
-                insort(self._by_pool[event.pool], sighting, key=_IN_TIME)
+                insort(self._by_pool[event.pool], observation, key=_IN_TIME)
 
     def count_report(self, node_id: str, window: str, until: datetime) -> int:
         self.reports[node_id, window] += 1
         return self.reports[node_id, window]
 
-    def sightings(self, node_id: str, node_since: datetime, pool: str, pool_since: datetime) -> Sequence[Observation]:
+    def observations(
+        self, node_id: str, node_since: datetime, pool: str, pool_since: datetime
+    ) -> Sequence[Observation]:
         own = _since(self._by_node[node_id], node_since)
         others = self.seen_in_pool(pool, pool_since)
         found = {(s.node_id, s.event_id): s for s in (*own, *others)}
@@ -83,7 +85,7 @@ _IN_TIME = attrgetter("at", "event_id", "node_id")
 
 def _since(in_time: list[Observation], since: datetime) -> list[Observation]:
     """The newest ones, as many as are looked up."""
-    return in_time[bisect_left(in_time, since, key=lambda sighting: sighting.at) :][-FAULTS_LOOKED_UP:]
+    return in_time[bisect_left(in_time, since, key=lambda observation: observation.at) :][-FAULTS_LOOKED_UP:]
 
 
 @dataclass

@@ -188,8 +188,8 @@ class MemoryWorkflows:
 
 
 @dataclass
-class MemoryMessenger:
-    """Messenger."""
+class MemoryNotifier:
+    """Notifier."""
 
     clock: Clock
     sent_in: Counter[datetime] = field(default_factory=Counter)

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from nodeheal.agent.checks.look import Look, Problem, State, Terms
+from nodeheal.agent.checks.check_result import CheckResult, CheckSchedule, Problem, State
 from nodeheal.agent.config import AgentConfig
 from nodeheal.agent.diagnostics.bench import Output
 from nodeheal.contract.vocabulary import Verdict
 from nodeheal.parsers.finding import Finding
 
-__all__ = ["Check", "Look", "Place", "Problem", "State", "always"]
+__all__ = ["Check", "CheckResult", "Place", "Problem", "State", "always"]
 
 
 @dataclass(frozen=True)
@@ -45,21 +45,21 @@ class Check:
     interval_seconds: float
     deadline_seconds: float
     why_not: Callable[[Place], str]  # why this node cannot be checked so; empty: it can
-    look: Callable[[Place, State], Look]
+    look: Callable[[Place, State], CheckResult]
     floor: Verdict = Verdict.DEGRADED  # what the catalog calls less grave is not reported
     hang: Finding | None = None
     confirm: int = 1  # so many looks in a row must agree before a problem is reported, or is over
     settle_seconds: float = 0.0  # so long after the boot nothing is reported: it is still coming up
-    stream: Callable[[Place, State], Iterator[Look]] | None = None
+    stream: Callable[[Place, State], Iterator[CheckResult]] | None = None
     # What the look needs and not every node. Loaded before its process is forked it is there once, else twice.
     load: Callable[[Place], None] = _nothing_more
     # What doctor has it do, where that is more than to ask `why_not`: what came of it, in words. Raises OSError.
     trial: Callable[[Place], str] | None = None
 
     @property
-    def terms(self) -> Terms:
+    def terms(self) -> CheckSchedule:
         """What the agent must know of it."""
-        return Terms(
+        return CheckSchedule(
             self.name,
             self.interval_seconds,
             self.deadline_seconds,

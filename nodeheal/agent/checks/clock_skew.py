@@ -6,7 +6,7 @@ Asked without a signature: what is refused is dated as well.
 from datetime import UTC, datetime
 from urllib.parse import urlsplit
 
-from nodeheal.agent.checks.check import Check, Look, Place, Problem, State, always
+from nodeheal.agent.checks.check import Check, CheckResult, Place, Problem, State, always
 from nodeheal.agent.thresholds import CLOCK_WRONG
 from nodeheal.contract.vocabulary import Family
 from nodeheal.parsers.finding import Finding
@@ -25,30 +25,30 @@ def ahead_seconds(date: str, now: datetime) -> float | None:
     return (now - told.replace(tzinfo=told.tzinfo or UTC)).total_seconds()
 
 
-def _look(place: Place, _: State) -> Look:
+def _look(place: Place, _: State) -> CheckResult:
     try:
         date = _date_of(place)
     except OSError as error:
-        return Look(unclear=f"nobody tells the time: {str(error) or type(error).__name__}")
+        return CheckResult(unclear=f"nobody tells the time: {str(error) or type(error).__name__}")
     ahead = ahead_seconds(date, datetime.now(UTC))
     if ahead is None:
-        return Look(unclear=f"no date: {date[:100]!r}")
+        return CheckResult(unclear=f"no date: {date[:100]!r}")
     return judge(ahead, place.config.limit(CLOCK_WRONG))
 
 
-def judge(ahead: float, wrong_seconds: float) -> Look:
+def judge(ahead: float, wrong_seconds: float) -> CheckResult:
     """What it means that the clock is so many seconds ahead."""
     message = f"the clock is {abs(ahead):.0f} s {'ahead' if ahead > 0 else 'behind'}"
     found = Problem(Finding(Family.host, "clock_skew", None, message), message)
     is_wrong = abs(ahead) >= wrong_seconds
-    return Look((found,) if is_wrong else (), gauges={"clock_ahead_seconds": round(ahead, 1)}, summary=message)
+    return CheckResult((found,) if is_wrong else (), gauges={"clock_ahead_seconds": round(ahead, 1)}, summary=message)
 
 
 def _date_of(place: Place) -> str:
     """In this process only: the agent's own connection is loaded there once, and here for a moment."""
     import http.client
 
-    from nodeheal.agent.signed_post import endpoint
+    from nodeheal.agent.aws_client import endpoint
 
     url = urlsplit(place.config.endpoint_url or endpoint("events", place.config.region))
     kind = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection

@@ -8,7 +8,7 @@ which GPU, and needs a policy that would replace somebody's own; docs/adr/0024. 
 import re
 from dataclasses import replace
 
-from nodeheal.agent.checks.check import Check, Look, Place, Problem, State
+from nodeheal.agent.checks.check import Check, CheckResult, Place, Problem, State
 from nodeheal.agent.checks.hardware import has_nvidia
 from nodeheal.agent.checks.tools import is_installed
 from nodeheal.agent.config import AgentConfig
@@ -36,28 +36,30 @@ def why_not(place: Place) -> str:
     return "" if is_installed(TOOL) else "DCGM is not installed: there is no dcgmi"
 
 
-def look(place: Place, state: State) -> Look:
+def look(place: Place, state: State) -> CheckResult:
     """Ask the host engine. It is down if it does not answer twice: when it is being restarted it does not either."""
     answer = place.run(dcgmi(place.config, *HEALTH), TOOL_SECONDS)
     silent = answer.no_answer(TOOL)
     if silent:
-        return Look(unclear=silent.reason)
+        return CheckResult(unclear=silent.reason)
     said = f"{answer.text}\n{answer.errors}"
     if _NO_ENGINE.search(said):
         if not state.get("down"):
-            return Look(unclear="the host engine does not answer", state={"down": True})
+            return CheckResult(unclear="the host engine does not answer", state={"down": True})
         return judge_engine(place.run(["systemctl", "is-enabled", *SERVICES], ASK_SECONDS))
     if _WATCHES_OFF.search(said):
         return _turned_on(place.run(dcgmi(place.config, *WATCH_ALL), ASK_SECONDS))
     return judge_health(answer.text, place.config)
 
 
-def judge_health(text: str, config: AgentConfig) -> Look:
+def judge_health(text: str, config: AgentConfig) -> CheckResult:
     """What the watches have seen. What comes from a drill carries the drill's mark."""
     report = parse_health(text)
     findings = [_marked(finding, config) for finding in report.findings]
     problems = tuple(Problem(finding, finding.message) for finding in findings)
-    return Look(problems, unclear=report.reason if report.verdict is Verdict.UNKNOWN else "", summary=report.reason)
+    return CheckResult(
+        problems, unclear=report.reason if report.verdict is Verdict.UNKNOWN else "", summary=report.reason
+    )
 
 
 def _marked(finding: Finding, config: AgentConfig) -> Finding:
@@ -66,17 +68,21 @@ def _marked(finding: Finding, config: AgentConfig) -> Finding:
     return replace(finding, message=f"{finding.message} {DRILL_MARK}")
 
 
-def judge_engine(enabled: Output) -> Look:
+def judge_engine(enabled: Output) -> CheckResult:
     """A host engine that does not run is missed where somebody has enabled its service."""
     if "enabled" not in enabled.text.split():
-        return Look(unclear="the host engine does not run, and its service is not enabled", state={"down": True})
+        return CheckResult(unclear="the host engine does not run, and its service is not enabled", state={"down": True})
     message = "dcgmi cannot reach the host engine, whose service is enabled"
-    return Look((Problem(Finding(Family.host, "host_engine_down", None, message), message),), state={"down": True})
+    return CheckResult(
+        (Problem(Finding(Family.host, "host_engine_down", None, message), message),), state={"down": True}
+    )
 
 
-def _turned_on(answer: Output) -> Look:
+def _turned_on(answer: Output) -> CheckResult:
     is_on = answer.ran.exit_code == 0
-    return Look(unclear=f"the health watches were off; {'they are on now' if is_on else 'they cannot be turned on'}")
+    return CheckResult(
+        unclear=f"the health watches were off; {'they are on now' if is_on else 'they cannot be turned on'}"
+    )
 
 
 CHECK = Check(

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from nodeheal.agent.checks.check import Check, Look, Place, Problem, State, always
+from nodeheal.agent.checks.check import Check, CheckResult, Place, Problem, State, always
 from nodeheal.agent.thresholds import DISK_FULL
 from nodeheal.contract.vocabulary import Family
 from nodeheal.parsers.finding import Finding
@@ -76,7 +76,7 @@ def judge(
             yield _problem("disk_full", mount.point, f"{mount.point} is {used:.1f} % full")
 
 
-def _look(place: Place, state: State) -> Look:
+def _look(place: Place, state: State) -> CheckResult:
     mounts = parse_mountinfo(_text(place.proc / "self/mountinfo"))
     watched = [mount for mount in mounts if mount.kind in _LOCAL and mount.point in WATCHED]
     before = state.get("writable")
@@ -84,7 +84,7 @@ def _look(place: Place, state: State) -> Look:
     wanted = {mount.point for mount in parse_mounts(_text(place.etc / "fstab")) if mount.is_writable}
     was_writable = wanted | set(before if isinstance(before, list) else ())
     used = {mount.point: _used_percent(Path(mount.point)) for mount in watched}
-    return Look(
+    return CheckResult(
         tuple(judge(watched, was_writable, used, place.config.limit(DISK_FULL))),
         state={"writable": sorted(was_writable | {mount.point for mount in watched if mount.is_writable})},
         gauges={f"disk_used_percent:{point}": percent for point, percent in used.items()},

@@ -3,7 +3,7 @@
 One that has fallen off the bus while the driver runs stays listed here; gpu_state is the check that sees it.
 """
 
-from nodeheal.agent.checks.check import Check, Look, Place, Problem, State
+from nodeheal.agent.checks.check import Check, CheckResult, Place, Problem, State
 from nodeheal.agent.checks.hardware import (
     Expected,
     expected_gpus,
@@ -25,7 +25,7 @@ def why_not(place: Place) -> str:
     return "" if expected_gpus(place).count or gpus_on_bus(place) else "nothing tells how many GPUs there should be"
 
 
-def look(place: Place, _: State) -> Look:
+def look(place: Place, _: State) -> CheckResult:
     """Count them."""
     has_driver = nvidia_driver(place).exists()
     return judge(expected_gpus(place), gpus_on_bus(place), gpus_with_driver(place) if has_driver else None)
@@ -36,14 +36,14 @@ def sees_missing(place: Place) -> bool:
     return bool(look(place, {}).problems)
 
 
-def judge(expected: Expected, on_bus: tuple[str, ...], with_driver: tuple[str, ...] | None) -> Look:
+def judge(expected: Expected, on_bus: tuple[str, ...], with_driver: tuple[str, ...] | None) -> CheckResult:
     """What the counts come to. `with_driver` is None where the driver is not loaded."""
     registered = with_driver or ()
     unclaimed = sorted(set(on_bus) - set(registered))
     wanted = expected.count or (len(on_bus) if with_driver is not None else 0)
     summary = f"{max(len(on_bus), len(registered))} GPUs"
     if len(registered) >= wanted:
-        return Look(summary=summary)
+        return CheckResult(summary=summary)
     if with_driver is None:
         told = "the driver is not loaded"
     elif unclaimed:
@@ -51,7 +51,7 @@ def judge(expected: Expected, on_bus: tuple[str, ...], with_driver: tuple[str, .
     else:
         told = f"{len(on_bus)} on the PCI bus"
     message = f"{len(registered)} of {wanted} GPUs are there ({expected.by or 'as the bus shows'}): {told}"
-    return Look((Problem(Finding(Family.host, CODE, None, message), message),), summary=summary)
+    return CheckResult((Problem(Finding(Family.host, CODE, None, message), message),), summary=summary)
 
 
 CHECK = Check(

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from nodeheal.agent.checks.check import Check, Look, Place, State
+from nodeheal.agent.checks.check import Check, CheckResult, Place, State
 from nodeheal.agent.checks.hardware import has_nvidia
 from nodeheal.contract.vocabulary import Family
 from nodeheal.parsers.finding import Finding
@@ -16,12 +16,12 @@ def why_not(place: Place) -> str:
     return "" if has_nvidia(place) else "no NVIDIA GPU"
 
 
-def look(place: Place, state: State) -> Look:
+def look(place: Place, state: State) -> CheckResult:
     """Once, without waiting for events."""
     return next(stream(place, state))
 
 
-def stream(place: Place, state: State) -> Iterator[Look]:
+def stream(place: Place, state: State) -> Iterator[CheckResult]:
     """A look every 30 s and at every event, for ever."""
     from nodeheal.agent.checks.gpu_stream import looks
 

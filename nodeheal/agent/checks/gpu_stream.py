@@ -10,12 +10,12 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 
-from nodeheal.agent.checks.check import Look, Place, Problem, State
+from nodeheal.agent.checks.check import CheckResult, Place, Problem, State
+from nodeheal.agent.checks.dedupe import without_duplicates
 from nodeheal.agent.checks.gpu_judgement import gauges, judge, names_of
 from nodeheal.agent.checks.gpu_reading import GpuReading, problem
 from nodeheal.agent.checks.hardware import gpus_with_driver
 from nodeheal.agent.checks.nvml import DRIVER_NOT_LOADED, VERSION_MISMATCH, GpuEvent, Nvml, NvmlError
-from nodeheal.agent.checks.one_cause import told_once
 from nodeheal.agent.checks.tools import is_installed
 from nodeheal.agent.thresholds import Limit
 from nodeheal.contract.vocabulary import Family
@@ -26,7 +26,7 @@ GATHER_SECONDS, PORTION_SECONDS = 0.2, 1.0
 _ERRORS = {DRIVER_NOT_LOADED: "DRIVER_NOT_LOADED", VERSION_MISMATCH: "DRIVER_MISMATCH"}
 
 
-def looks(place: Place, state: State, every_seconds: float) -> Iterator[Look]:
+def looks(place: Place, state: State, every_seconds: float) -> Iterator[CheckResult]:
     """One so often, and at every event, for ever."""
     nvml: Nvml | None = None
     events: Counter[GpuEvent] = Counter()
@@ -43,17 +43,17 @@ def looks(place: Place, state: State, every_seconds: float) -> Iterator[Look]:
         else:
             seen = _seen(readings, events if tells_xids else Counter(), state, nvml.addresses, place.config.limit)
         state = seen.state
-        yield told_once(seen, place)
+        yield without_duplicates(seen, place)
         events = _events(nvml, due_at)
 
 
 def _seen(
     readings: Sequence[GpuReading], events: Counter[GpuEvent], state: State, known: Sequence[str], limit: Limit
-) -> Look:
+) -> CheckResult:
     judged = judge(readings, state, time.monotonic(), limit)
     silent = [reading.component for reading in readings if reading.error]
     none = () if readings else (problem("NO_DEVICES", None, "the driver shows no GPU"),)
-    return Look(
+    return CheckResult(
         (*judged.problems, *none),
         unclear=f"{', '.join(silent)}: no answer" if silent else judged.doubt,
         state={**judged.state, "known": list(known)},
@@ -64,11 +64,11 @@ def _seen(
     )
 
 
-def _unusable(error: NvmlError, state: State) -> Look:
+def _unusable(error: NvmlError, state: State) -> CheckResult:
     """No GPU can be read. A driver that is being loaded again shows that for a moment: it counts the second time."""
     code, kept = _ERRORS.get(error.number), {**state, "unusable": error.number}
     is_known = code is not None and state.get("unusable") == error.number
-    return Look((problem(code, None, f"NVML: {error}"),) if code and is_known else (), f"NVML: {error}", kept)
+    return CheckResult((problem(code, None, f"NVML: {error}"),) if code and is_known else (), f"NVML: {error}", kept)
 
 
 def _events(nvml: Nvml | None, due_at: float) -> Counter[GpuEvent]:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from nodeheal.agent.checks.check import Check, Look, Place, State
+from nodeheal.agent.checks.check import Check, CheckResult, Place, State
 from nodeheal.agent.checks.memory import parse_used_percent
 
 # What has grown since a look that is older is no measure of how things are now.
@@ -66,7 +66,7 @@ def _growth(before: Counts, now: Counts, kind: str, only: str = "") -> int | Non
     return sum(one for one in grown if one >= 0) if grown else None
 
 
-def _look(place: Place, state: State) -> Look:
+def _look(place: Place, state: State) -> CheckResult:
     at, now = time.monotonic(), _counted(place)
     before, then = _remembered(state)
     seconds = at - then
@@ -75,7 +75,9 @@ def _look(place: Place, state: State) -> Look:
     if used is not None:
         measured["memory_used_percent"] = round(used, 2)
     summary = ", ".join(f"{name} {value:g}" for name, value in measured.items())
-    return Look(state={"at": at, "counted": now}, gauges=measured, summary=summary or "nothing to compare with yet")
+    return CheckResult(
+        state={"at": at, "counted": now}, gauges=measured, summary=summary or "nothing to compare with yet"
+    )
 
 
 def _counted(place: Place) -> Counts:

@@ -13,10 +13,10 @@ from typing import Protocol
 from nodeheal.agent.checks.file_tail import FileTail, RawLine
 from nodeheal.agent.checks.kmsg import RECORDS_A_TURN, KmsgReader
 from nodeheal.agent.checks.pci_tree import PciTree
-from nodeheal.agent.checks.repeats import Repeats, Sighting, load
+from nodeheal.agent.checks.repeats import Observation, Repeats, load
 from nodeheal.agent.clock import Clock
 from nodeheal.agent.config import KernelLog
-from nodeheal.agent.event import HealthEvent, Identity, Speaker, clip
+from nodeheal.agent.event import EventFactory, HealthEvent, Identity, clip
 from nodeheal.contract.names import DRILL_MARK
 from nodeheal.parsers.finding import Finding
 from nodeheal.parsers.kernel_header import timeless
@@ -54,7 +54,7 @@ class _Log(Protocol):
     lines: int  # read by the last call
     breath_seconds: float  # how long lines may gather in a storm: a turn costs more than a line
 
-    def sightings(self, now: float, seen_at: datetime) -> Iterator[Sighting]:
+    def observations(self, now: float, seen_at: datetime) -> Iterator[Observation]:
         """The faults since the last call."""
 
     def cursor(self) -> dict[str, object]:
@@ -90,7 +90,7 @@ class _FileLog:
         self._known: dict[_Words, Finding | None] = {}
         self.cursor, self.close = self._tail.cursor, self._tail.close
 
-    def sightings(self, now: float, seen_at: datetime) -> Iterator[Sighting]:
+    def observations(self, now: float, seen_at: datetime) -> Iterator[Observation]:
         """The first of those that read the same but for their times, and the rest as one: see `_KmsgLog`."""
         self.lines = 0
         if not self._tail.has_news():
@@ -111,13 +111,15 @@ class _FileLog:
         self.lines = lines
         self._trouble.note(self._tail.trouble, now)
         for seen in told.values():
-            yield self._sighting(seen.finding, seen.first, seen_at)
+            yield self._observation(seen.finding, seen.first, seen_at)
             if seen.again:
-                yield self._sighting(seen.finding, seen.last, seen_at, seen.again)
+                yield self._observation(seen.finding, seen.last, seen_at, seen.again)
 
-    def _sighting(self, finding: Finding, line: RawLine, seen_at: datetime, count: int = 1) -> Sighting:
+    def _observation(self, finding: Finding, line: RawLine, seen_at: datetime, count: int = 1) -> Observation:
         boot_id = self._tail.history_boot_id if line.is_history else self._boot_id
-        return Sighting(finding, boot_id, line.position, clip(line.content.decode("utf-8", "replace")), seen_at, count)
+        return Observation(
+            finding, boot_id, line.position, clip(line.content.decode("utf-8", "replace")), seen_at, count
+        )
 
     def _learn(self, words: _Words, line: bytes) -> Finding | None:
         if len(self._known) >= KNOWN_WORDS:
@@ -170,7 +172,7 @@ class _KmsgLog:
         self.descriptor: int | None = self._reader.descriptor
         self.cursor, self.close = self._reader.cursor, self._reader.close
 
-    def sightings(self, now: float, seen_at: datetime) -> Iterator[Sighting]:
+    def observations(self, now: float, seen_at: datetime) -> Iterator[Observation]:
         """Those that read the same are one with a count: in a storm each costs no more than to be recognised."""
         records = self._reader.read()
         self.lines = len(records)
@@ -181,7 +183,7 @@ class _KmsgLog:
                 _, sequence, after, *_ = head.split(b",")
                 at = seen_at - _since(after, now) if is_history else seen_at
                 text = clip(said.partition(b"\n")[0].decode("utf-8", "replace"))
-                yield Sighting(finding, self._boot_id, sequence.decode(), text, at, count, is_history)
+                yield Observation(finding, self._boot_id, sequence.decode(), text, at, count, is_history)
 
     def _told(self, records: Sequence[tuple[int, bytes]]) -> Iterable[tuple[Finding, int, bytes]]:
         """What is said in the same words is counted before anything is asked about it: it is said most, in a storm."""
@@ -243,13 +245,13 @@ class KernelLogCheck:
         now, seen_at = self._clock.monotonic(), self._clock.utc_now()
         reported, self._leftover = self._leftover, []
         for log in self._logs:
-            for sighting in log.sightings(now, seen_at):
-                found = self._pci.place(sighting.finding, now)
-                placed = sighting if found is sighting.finding else replace(sighting, finding=found)
+            for observation in log.observations(now, seen_at):
+                found = self._pci.place(observation.finding, now)
+                placed = observation if found is observation.finding else replace(observation, finding=found)
                 reported += self._repeats.admit(placed, now)
         self._note_pace(now)
         reported += self._repeats.expire(now)
-        return [self._event(sighting) for sighting in reported]
+        return [self._event(observation) for observation in reported]
 
     def has_told(self, finding: Finding) -> bool:
         """Whether the kernel has said the same within the last minute: the driver tells every fault on two ways."""
@@ -290,17 +292,17 @@ class KernelLogCheck:
         for log in self._logs:
             log.close()
 
-    def _event(self, sighting: Sighting) -> HealthEvent:
-        event = Speaker(self._identity, sighting.boot_id).found(
-            sighting.finding,
+    def _event(self, observation: Observation) -> HealthEvent:
+        event = EventFactory(self._identity, observation.boot_id).found(
+            observation.finding,
             source=SOURCE,
             # The folded rest ends where a line stands that might itself have been reported.
-            position=sighting.position if sighting.count == 1 else f"{sighting.position}x{sighting.count}",
-            at=sighting.seen_at,
-            evidence=sighting.evidence,
-            count=sighting.count,
+            position=observation.position if observation.count == 1 else f"{observation.position}x{observation.count}",
+            at=observation.seen_at,
+            evidence=observation.evidence,
+            count=observation.count,
         )
-        return replace(event, is_history=True) if sighting.is_history else event
+        return replace(event, is_history=True) if observation.is_history else event
 
 
 def _is_there(path: str, was_read_before: bool) -> bool:

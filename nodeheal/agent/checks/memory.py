@@ -6,7 +6,7 @@ Source: Documentation/accounting/psi.rst of the kernel; proc_meminfo(5).
 import re
 from collections.abc import Iterator
 
-from nodeheal.agent.checks.check import Check, Look, Place, Problem, State
+from nodeheal.agent.checks.check import Check, CheckResult, Place, Problem, State
 from nodeheal.agent.thresholds import MEMORY_STALLED
 from nodeheal.contract.vocabulary import Family
 from nodeheal.parsers.finding import Finding
@@ -38,14 +38,14 @@ def _why_not(place: Place) -> str:
     return "" if (place.proc / "pressure/memory").exists() else "the kernel has no /proc/pressure (CONFIG_PSI)"
 
 
-def _look(place: Place, _: State) -> Look:
+def _look(place: Place, _: State) -> CheckResult:
     stalled = parse_pressure((place.proc / "pressure/memory").read_text("ascii", "replace"))
     used = parse_used_percent((place.proc / "meminfo").read_text("ascii", "replace"))
     if stalled is None or used is None:
-        return Look(unclear="/proc/pressure/memory or /proc/meminfo is not understood")
+        return CheckResult(unclear="/proc/pressure/memory or /proc/meminfo is not understood")
     gauges = {"memory_stalled_percent": stalled}  # how much is in use, host_load measures
     problems = tuple(_judge(stalled, used, place.config.limit(MEMORY_STALLED)))
-    return Look(problems, gauges=gauges, summary=f"{used:.0f} % of the memory is in use")
+    return CheckResult(problems, gauges=gauges, summary=f"{used:.0f} % of the memory is in use")
 
 
 CHECK = Check(

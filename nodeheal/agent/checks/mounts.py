@@ -4,7 +4,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from nodeheal.agent.checks.check import Check, Look, Place, Problem, State
+from nodeheal.agent.checks.check import Check, CheckResult, Place, Problem, State
 from nodeheal.agent.checks.disk import fuller, parse_mounts
 from nodeheal.agent.diagnostics.bench import Output
 from nodeheal.agent.thresholds import MOUNT_ANSWER, MOUNT_FULL
@@ -48,7 +48,7 @@ def _why_not(place: Place) -> str:
     return "" if place.config.mounts else "the configuration names no `mounts`"
 
 
-def _look(place: Place, state: State) -> Look:
+def _look(place: Place, state: State) -> CheckResult:
     there = {mount.point for mount in parse_mounts((place.proc / "mounts").read_text("utf-8", "replace"))}
     patience_seconds, full_percent = place.config.limit(MOUNT_ANSWER), place.config.limit(MOUNT_FULL)
     problems, patience, doubts, gauges = [], {}, {}, {}
@@ -74,7 +74,7 @@ def _look(place: Place, state: State) -> Look:
                 told = f"{point} is {capacity.used_percent:.1f} % full, the limit is {full_percent:g} %"
                 problems.append(_problem("mount_full", point, told))
     said = ", ".join(_shown(point, gauges) for point in place.config.mounts)
-    return Look(tuple(problems), doubts=doubts, state={"patience": patience}, gauges=gauges, summary=said)
+    return CheckResult(tuple(problems), doubts=doubts, state={"patience": patience}, gauges=gauges, summary=said)
 
 
 def _shown(point: str, gauges: Mapping[str, float]) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from nodeheal.agent.checks.check import Check, Look, Place, Problem, State
+from nodeheal.agent.checks.check import Check, CheckResult, Place, Problem, State
 from nodeheal.agent.checks.hardware import Expected, expected_neuron_devices, instance_type, neuron_devices_of, text_of
 from nodeheal.contract.vocabulary import Family, Verdict
 from nodeheal.parsers.finding import Finding, Report
@@ -35,7 +35,7 @@ def why_not(place: Place) -> str:
     return "" if is_there or neuron_devices_of(instance_type(place)) else "no Neuron device"
 
 
-def look(place: Place, state: State) -> Look:
+def look(place: Place, state: State) -> CheckResult:
     """Read the tree, and rarely ask the tool: until it is asked again, what it missed is missing."""
     expected = expected_neuron_devices(place)
     seen = judge(read_tree(_roots(place)), expected, state)
@@ -50,7 +50,7 @@ def look(place: Place, state: State) -> Look:
     return replace(seen, problems=(*seen.problems, *more), state=kept)
 
 
-def judge(tree: Mapping[str, str], expected: Expected, state: State) -> Look:
+def judge(tree: Mapping[str, str], expected: Expected, state: State) -> CheckResult:
     """What a tree comes to, after the counters of the last look."""
     if not tree:
         return _none_there(expected, state)
@@ -59,7 +59,7 @@ def judge(tree: Mapping[str, str], expected: Expected, state: State) -> Look:
     whole = parse_neuron_tree({**tree, **dict.fromkeys(now, "0")}, expected.count)
     risen = parse_neuron_tree({**tree, **{path: _rise(now[path], before.get(path, 0)) for path in now}})
     errors = [_since_look(finding, before) for finding in risen.findings]
-    return Look(
+    return CheckResult(
         tuple(_missing(whole)),
         unclear=whole.reason if whole.verdict is Verdict.UNKNOWN else "",
         state={"counters": {path: count for path, count in (before | now).items() if count}},
@@ -132,12 +132,14 @@ def _told_by_tool(state: State) -> dict[str | None, str]:
     return {None if component is None else str(component): str(message) for component, message in pairs}
 
 
-def _none_there(expected: Expected, state: State) -> Look:
+def _none_there(expected: Expected, state: State) -> CheckResult:
     if not expected.count:
-        return Look(unclear="the Neuron driver shows no device, and nobody knows how many there should be", state=state)
+        return CheckResult(
+            unclear="the Neuron driver shows no device, and nobody knows how many there should be", state=state
+        )
     message = f"0 of {expected.count} Neuron devices are there ({expected.by})"
     finding = Finding(Family.host, "neuron_count_mismatch", None, message)
-    return Look((Problem(finding, message),), state=state)
+    return CheckResult((Problem(finding, message),), state=state)
 
 
 def _counts(state: State) -> dict[str, int]:

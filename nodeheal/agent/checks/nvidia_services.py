@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from nodeheal.agent.checks.check import Check, Look, Place, Problem, State
+from nodeheal.agent.checks.check import Check, CheckResult, Place, Problem, State
 from nodeheal.agent.checks.hardware import has_nvidia, instance_type, nvidia_driver, nvswitches, text_of
 from nodeheal.contract.vocabulary import Family
 from nodeheal.parsers.finding import Finding
@@ -34,7 +34,7 @@ def why_not(place: Place) -> str:
     return "" if has_nvidia(place) else "no NVIDIA GPU"
 
 
-def look(place: Place, _: State) -> Look:
+def look(place: Place, _: State) -> CheckResult:
     """Ask for the services, and compare the versions."""
     module = _module(place)
     problems = [*_mismatch(module, library_versions(LIBRARY_FOLDERS))]
@@ -43,7 +43,7 @@ def look(place: Place, _: State) -> Look:
     units = parse_units(answer.text)
     problems += judge_units(units, len(nvswitches(place)), instance_type(place).startswith(_DOMAIN_TYPES))
     unclear = silent.reason if silent else "" if units else "systemctl names no unit"
-    return Look(tuple(problems), unclear=unclear, summary=f"driver {module}" if module else "")
+    return CheckResult(tuple(problems), unclear=unclear, summary=f"driver {module}" if module else "")
 
 
 def sees_mismatch(place: Place) -> bool:

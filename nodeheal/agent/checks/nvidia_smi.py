@@ -7,9 +7,9 @@ open any more, and readings that fail.
 from dataclasses import replace
 
 from nodeheal.agent.checks import gpu_state
-from nodeheal.agent.checks.check import Check, Look, Place, Problem, State
+from nodeheal.agent.checks.check import Check, CheckResult, Place, Problem, State
+from nodeheal.agent.checks.dedupe import without_duplicates
 from nodeheal.agent.checks.hardware import has_nvidia
-from nodeheal.agent.checks.one_cause import told_once
 from nodeheal.agent.checks.tools import is_installed
 from nodeheal.agent.thresholds import NVIDIA_SMI
 from nodeheal.contract.vocabulary import Family, Verdict
@@ -30,12 +30,12 @@ def why_not(place: Place) -> str:
     return "" if is_installed(TOOL) else "nvidia-smi is not installed"
 
 
-def look(place: Place, _: State) -> Look:
+def look(place: Place, _: State) -> CheckResult:
     """Ask it."""
     seen = _asked(place)
     names = place.config.checks
     is_beside = (names is None or gpu_state.CHECK.name in names) and _has_library()
-    return told_once(_left_over(seen) if is_beside else seen, place)
+    return without_duplicates(_left_over(seen) if is_beside else seen, place)
 
 
 def _has_library() -> bool:
@@ -44,7 +44,7 @@ def _has_library() -> bool:
     return is_there()
 
 
-def _left_over(look: Look) -> Look:
+def _left_over(look: CheckResult) -> CheckResult:
     """The look without what gpu_state sees too."""
     mine = tuple(one for one in look.problems if one.finding == HANG or one.finding.code == _ERR_FIELD)
     others = sorted({one.finding.code for one in look.problems if one not in mine})
@@ -52,21 +52,23 @@ def _left_over(look: Look) -> Look:
     return replace(look, problems=mine, unclear="; ".join(filter(None, (look.unclear, pointer))))
 
 
-def _asked(place: Place) -> Look:
+def _asked(place: Place) -> CheckResult:
     answer = place.run(ASK, place.config.limit(NVIDIA_SMI))
     if answer.ran.has_hung:
-        return Look((Problem(HANG, answer.ran.error),), unclear=answer.ran.error)
+        return CheckResult((Problem(HANG, answer.ran.error),), unclear=answer.ran.error)
     silent = answer.no_answer(TOOL)
-    return Look(unclear=silent.reason) if silent else judge(f"{answer.errors}{answer.text}")
+    return CheckResult(unclear=silent.reason) if silent else judge(f"{answer.errors}{answer.text}")
 
 
-def judge(text: str) -> Look:
+def judge(text: str) -> CheckResult:
     """What an output comes to. How many GPUs there should be is for gpu_count."""
     from nodeheal.parsers.nvidia_smi import parse_nvidia_smi  # which loads an XML parser
 
     report = parse_nvidia_smi(text)
     problems = tuple(Problem(finding, finding.message) for finding in report.findings)
-    return Look(problems, unclear=report.reason if report.verdict is Verdict.UNKNOWN else "", summary=report.reason)
+    return CheckResult(
+        problems, unclear=report.reason if report.verdict is Verdict.UNKNOWN else "", summary=report.reason
+    )
 
 
 CHECK = Check(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from nodeheal.agent.checks.check import Check, Look, Place, Problem, State
+from nodeheal.agent.checks.check import Check, CheckResult, Place, Problem, State
 from nodeheal.agent.config import AgentConfig, OwnCheck
 from nodeheal.agent.event import CHECK_CHARACTERS, clip
 from nodeheal.contract.vocabulary import Family, Verdict
@@ -107,14 +107,14 @@ def parse_own(printed: bytes) -> Said:
     return Said(Verdict(verdict), code, component and word(component), _clean(said.get("reason", "")))
 
 
-def look_of(name: str, said: Said) -> Look:
+def look_of(name: str, said: Said) -> CheckResult:
     """What it comes to. The family is always its own: no file can report a fault that the catalog knows."""
     if said.verdict is Verdict.UNKNOWN:
-        return Look(unclear=said.reason)
+        return CheckResult(unclear=said.reason)
     if said.verdict is Verdict.OK:
-        return Look(summary=said.reason)
+        return CheckResult(summary=said.reason)
     finding = Finding(Family.own, name, said.component, said.reason, said.code, verdict=said.verdict)
-    return Look((Problem(finding, said.reason),))
+    return CheckResult((Problem(finding, said.reason),))
 
 
 def _object(printed: bytes) -> dict[str, str]:
@@ -155,11 +155,11 @@ def _why_not(name: str, place: Place) -> str:
     return ""
 
 
-def _look(name: str, place: Place, _: State) -> Look:
+def _look(name: str, place: Place, _: State) -> CheckResult:
     try:
         return look_of(name, ask(name, place.config))
     except Broken as error:
-        return Look(unclear=str(error))
+        return CheckResult(unclear=str(error))
 
 
 def _trial(name: str, place: Place) -> str:
@@ -193,12 +193,12 @@ def _why_no_folder(place: Place) -> str:
         return ""  # the look says why
 
 
-def _look_at_folder(place: Place, _: State) -> Look:
+def _look_at_folder(place: Place, _: State) -> CheckResult:
     try:
         refused = "; ".join(_refused(place.config))
     except OSError as error:
-        return Look(unclear=f"{place.config.checks_dir} cannot be read: {error.strerror}")
-    return Look(unclear=clip(refused, CHECK_CHARACTERS), summary=f"{len(_names(place.config))} checks")
+        return CheckResult(unclear=f"{place.config.checks_dir} cannot be read: {error.strerror}")
+    return CheckResult(unclear=clip(refused, CHECK_CHARACTERS), summary=f"{len(_names(place.config))} checks")
 
 
 def _try_folder(place: Place) -> str:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from nodeheal.agent.checks.own import Broken
-from nodeheal.agent.owner import ROOT, user_of
+from nodeheal.agent.file_owner import ROOT, user_of
 from nodeheal.agent.probe import KILL_GRACE_SECONDS, killed_with
 from nodeheal.agent.safe_files import why_unsafe
 

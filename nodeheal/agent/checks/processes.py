@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from nodeheal.agent.checks.check import Check, Look, Place, Problem, State, always
-from nodeheal.agent.checks.holders import gpu_users, holds_accelerator
+from nodeheal.agent.checks.check import Check, CheckResult, Place, Problem, State, always
+from nodeheal.agent.checks.gpu_processes import gpu_users, holds_accelerator
 from nodeheal.agent.thresholds import ZOMBIES
 from nodeheal.contract.vocabulary import Family
 from nodeheal.parsers.finding import Finding
@@ -44,7 +44,7 @@ def parse_stat(text: str) -> Process | None:
     return Process(int(pid), name, fields[0], int(fields[19]), bool(int(fields[6]) & _KERNEL_THREAD))
 
 
-def _look(place: Place, state: State) -> Look:
+def _look(place: Place, state: State) -> CheckResult:
     """One is stuck if it has waited at the last look too and has not run in between: anything else is mere work."""
     processes = list(_processes(place.proc))
     kept = state.get("waiting")
@@ -55,7 +55,7 @@ def _look(place: Place, state: State) -> Look:
     stuck = [one for one in asleep if before.get(_key(one)) == waiting[_key(one)]]
     holders, unknown = _sorted_out(place, stuck)
     zombies = [one for one in processes if one.state == "Z"]
-    return Look(
+    return CheckResult(
         tuple(_judge(holders, zombies, place.config.limit(ZOMBIES))),
         unclear=f"nobody tells whether an accelerator is held by {_named(unknown)}, which wait" if unknown else "",
         state={"waiting": waiting},

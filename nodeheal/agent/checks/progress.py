@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from nodeheal.agent.checks.check import Check, Look, Place, Problem, State, always
+from nodeheal.agent.checks.check import Check, CheckResult, Place, Problem, State, always
 from nodeheal.agent.safe_files import open_file
 from nodeheal.contract.vocabulary import Family
 from nodeheal.parsers.finding import Finding
@@ -46,7 +46,7 @@ def name_of(stem: str) -> tuple[str, float | None]:
     return f"{named['job']}/{named['run']}", max(SHORTEST_SECONDS, float(named["seconds"]))
 
 
-def _look(place: Place, state: State) -> Look:
+def _look(place: Place, state: State) -> CheckResult:
     """A clock may jump: how long a file has stood still is counted from the look that first saw it so."""
     now, seen, problems, doubts = time.monotonic(), dict[str, list[float]](), list[Problem](), dict[str, str]()
     gauges = dict[str, float]()
@@ -71,7 +71,7 @@ def _look(place: Place, state: State) -> Look:
             gauges[f"training_step_age_seconds:{whose[:JOB_CHARACTERS]}"] = now - since
     unclear = f"{others} files of jobs are not looked at, only the {FILES} newest: see that jobs remove theirs"
     summary = f"{len(seen)} jobs show their progress"
-    return Look(tuple(problems), unclear if others else "", seen, gauges, summary=summary, doubts=doubts)
+    return CheckResult(tuple(problems), unclear if others else "", seen, gauges, summary=summary, doubts=doubts)
 
 
 def _files(folder: Path) -> tuple[list[Path], int]:

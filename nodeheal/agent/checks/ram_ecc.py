@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from nodeheal.agent.checks.check import Check, Look, Place, Problem, State
+from nodeheal.agent.checks.check import Check, CheckResult, Place, Problem, State
 from nodeheal.agent.thresholds import RAM_CORRECTED
 from nodeheal.contract.vocabulary import Family
 from nodeheal.parsers.finding import Finding
@@ -34,7 +34,7 @@ def _why_not(place: Place) -> str:
     return "" if _controllers(place) else "no memory controller is watched by the kernel (EDAC)"
 
 
-def _look(place: Place, state: State) -> Look:
+def _look(place: Place, state: State) -> CheckResult:
     read = {
         f"{folder.name}/{counter}": _count(folder / counter) for folder in _controllers(place) for counter in COUNTERS
     }
@@ -45,7 +45,7 @@ def _look(place: Place, state: State) -> Look:
     kept = {name: state[name] for name in unread if name in state}
     # What has happened, not a state: the count stays where it is.
     happened = tuple(judge(found, state, place.config.limit(RAM_CORRECTED)))
-    return Look(happened=happened, unclear=unclear, state={**kept, **found}, summary=f"{len(found)} counters")
+    return CheckResult(happened=happened, unclear=unclear, state={**kept, **found}, summary=f"{len(found)} counters")
 
 
 def _count(path: Path) -> int | None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from nodeheal.agent.checks.check import Check, Look, Place, Problem, State
+from nodeheal.agent.checks.check import Check, CheckResult, Place, Problem, State
 from nodeheal.agent.checks.pci_tree import AMAZON, EFA_PREFIX
 from nodeheal.agent.thresholds import RDMA_ERRORS
 from nodeheal.contract.vocabulary import Family, Verdict
@@ -35,7 +35,7 @@ def _why_not(place: Place) -> str:
     return "" if is_there else "no EFA or InfiniBand adapter"
 
 
-def _look(place: Place, state: State) -> Look:
+def _look(place: Place, state: State) -> CheckResult:
     root = place.sys / "class/infiniband"
     states = _tree(root, _STATES)
     read = _tree(root, _COUNTERS)
@@ -44,7 +44,7 @@ def _look(place: Place, state: State) -> Look:
     report = parse_efa_tree(states)
     problems = [Problem(finding, finding.message) for finding in report.findings]
     unclear = report.reason if report.verdict is Verdict.UNKNOWN else ""
-    return Look(
+    return CheckResult(
         # A link that went down once will not do so again at the next look to confirm it: that has happened.
         (*problems, *unbound, *(one for one in growth if one.finding.code not in TELLING)),
         happened=tuple(one for one in growth if one.finding.code in TELLING),

@@ -17,7 +17,7 @@ OPEN_WINDOWS = 1024  # more different faults than a node has parts; the oldest w
 
 
 @dataclass(frozen=True)
-class Sighting:
+class Observation:
     """A finding where it was found. `count`: how many identical ones it stands for."""
 
     finding: Finding
@@ -30,7 +30,7 @@ class Sighting:
 
     @property
     def key(self) -> Key:
-        """What makes two sightings identical."""
+        """What makes two observations identical."""
         return _key(self.finding, self.boot_id, self.is_history)
 
 
@@ -41,33 +41,33 @@ def _key(found: Finding, boot_id: str, is_history: bool) -> Key:
 
 @dataclass
 class _Window:
-    """The minute after a sighting that was told."""
+    """The minute after an observation that was told."""
 
     ends_at: float
-    last: Sighting | None = None  # carries the count of all that were folded
+    last: Observation | None = None  # carries the count of all that were folded
 
 
 @dataclass
 class Repeats:
-    """Lets the first of identical sightings through at once, and the rest as one when its minute is over."""
+    """Lets the first of identical observations through at once, and the rest as one when its minute is over."""
 
     _windows: dict[Key, _Window] = field(default_factory=dict)
 
-    def admit(self, sighting: Sighting, now: float) -> list[Sighting]:
-        """What is to be reported now: this sighting, or nothing because it was folded. `now`: monotonic."""
-        window = self._windows.get(sighting.key)
+    def admit(self, observation: Observation, now: float) -> list[Observation]:
+        """What is to be reported now: this observation, or nothing because it was folded. `now`: monotonic."""
+        window = self._windows.get(observation.key)
         if window is None:
-            self._windows[sighting.key] = _Window(now + WINDOW_SECONDS)
-            return [*self._make_room(), sighting]
+            self._windows[observation.key] = _Window(now + WINDOW_SECONDS)
+            return [*self._make_room(), observation]
         folded = window.last.count if window.last else 0
-        window.last = replace(sighting, count=folded + sighting.count)
+        window.last = replace(observation, count=folded + observation.count)
         return []
 
     def is_open(self, finding: Finding, boot_id: str) -> bool:
-        """Whether identical sightings are being folded now; those of history count for nothing here."""
+        """Whether identical observations are being folded now; those of history count for nothing here."""
         return _key(finding, boot_id, is_history=False) in self._windows
 
-    def expire(self, now: float) -> list[Sighting]:
+    def expire(self, now: float) -> list[Observation]:
         """What the windows that are over have folded."""
         over = [key for key, window in self._windows.items() if window.ends_at <= now]
         return self._close(over)
@@ -76,16 +76,16 @@ class Repeats:
         """What is folded and not reported yet, to survive the process."""
         return [_to_json(window.last) for window in self._windows.values() if window.last]
 
-    def _make_room(self) -> list[Sighting]:
+    def _make_room(self) -> list[Observation]:
         return self._close([next(iter(self._windows))]) if len(self._windows) > OPEN_WINDOWS else []
 
-    def _close(self, keys: list[Key]) -> list[Sighting]:
+    def _close(self, keys: list[Key]) -> list[Observation]:
         closed = [self._windows.pop(key) for key in keys]
         return [window.last for window in closed if window.last]
 
 
-def load(dumped: Iterable[Mapping[str, Any]]) -> list[Sighting]:
-    """The sightings of a dump; none of one that another version has written in words of its own."""
+def load(dumped: Iterable[Mapping[str, Any]]) -> list[Observation]:
+    """The observations of a dump; none of one that another version has written in words of its own."""
     try:
         return [_from_json(document) for document in dumped]
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
@@ -93,24 +93,24 @@ def load(dumped: Iterable[Mapping[str, Any]]) -> list[Sighting]:
         return []
 
 
-def _to_json(sighting: Sighting) -> dict[str, object]:
-    finding = sighting.finding
+def _to_json(observation: Observation) -> dict[str, object]:
+    finding = observation.finding
     return {
         "family": finding.family.value,
         "code": finding.code,
         "subcode": finding.subcode,
         "component": finding.component,
         "message": finding.message,
-        "boot_id": sighting.boot_id,
-        "position": sighting.position,
-        "evidence": sighting.evidence,
-        "seen_at": sighting.seen_at.isoformat(),
-        "count": sighting.count,
-        "is_history": sighting.is_history,
+        "boot_id": observation.boot_id,
+        "position": observation.position,
+        "evidence": observation.evidence,
+        "seen_at": observation.seen_at.isoformat(),
+        "count": observation.count,
+        "is_history": observation.is_history,
     }
 
 
-def _from_json(saved: Mapping[str, Any]) -> Sighting:
+def _from_json(saved: Mapping[str, Any]) -> Observation:
     family, code, message = Family(saved["family"]), _word(saved["code"]), _word(saved["message"])
     component, subcode = (
         _word(word) if word is not None else None for word in (saved["component"], saved.get("subcode"))
@@ -118,7 +118,7 @@ def _from_json(saved: Mapping[str, Any]) -> Sighting:
     finding = Finding(family, code, component, message, subcode)
     seen_at = datetime.fromisoformat(saved["seen_at"])
     said = (_word(saved["boot_id"]), _word(saved["position"]), _word(saved["evidence"]))
-    return Sighting(finding, *said, seen_at, int(saved["count"]), bool(saved.get("is_history")))
+    return Observation(finding, *said, seen_at, int(saved["count"]), bool(saved.get("is_history")))
 
 
 def _word(saved: object) -> str:

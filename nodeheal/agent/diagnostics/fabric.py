@@ -31,7 +31,7 @@ LIBRARIES = ("/opt/amazon/ofi-nccl/lib", "/opt/amazon/efa/lib", "/usr/local/cuda
 
 
 @dataclass(frozen=True)
-class Way:
+class FabricTest:
     """Which side this node is, and what is asked of the way."""
 
     role: FabricRole
@@ -43,7 +43,7 @@ class Way:
     least_all_reduce_mb_per_s: float = 0.0
     domain: str = ""  # of the card, as libfabric calls it; empty: the one that libfabric takes
 
-    def over(self, number: int, domain: str) -> "Way":
+    def over(self, number: int, domain: str) -> "FabricTest":
         """The way over one of the cards. Both nodes number theirs as libfabric lists them."""
         return replace(self, domain=domain, port=self.port + (number + 1 if number else 0))
 
@@ -65,39 +65,43 @@ class Way:
 
 def check(
     bench: Bench,
-    way: Way,
+    fabric_test: FabricTest,
     monotonic: Callable[[], float] = time.monotonic,
     pause: Callable[[float], None] = time.sleep,
 ) -> tuple[Report, Output]:
     """Whether the provider is there; then the test; then the sum, if it is asked for. All within the way's seconds."""
-    ends_at = monotonic() + way.seconds
-    report, output = _play(bench, way, ends_at, monotonic, pause)
-    if report.verdict is not Verdict.OK or not way.all_reduce:
+    ends_at = monotonic() + fabric_test.seconds
+    report, output = _play(bench, fabric_test, ends_at, monotonic, pause)
+    if report.verdict is not Verdict.OK or not fabric_test.all_reduce:
         return report, output
     left = max(ends_at - monotonic(), AGAIN_SECONDS)
-    summed = bench.run(way.reduce(left), left)
-    return worst_of([report, _judge_sum(summed, way, left)]), summed
+    summed = bench.run(fabric_test.reduce(left), left)
+    return worst_of([report, _judge_sum(summed, fabric_test, left)]), summed
 
 
-def _judge_sum(output: Output, way: Way, seconds: float) -> Report:
+def _judge_sum(output: Output, fabric_test: FabricTest, seconds: float) -> Report:
     if output.ran.error and not output.ran.has_hung:
         return unknown(f"the all-reduce cannot be run: {output.ran.error}")
     ended = Ended(output.ran.exit_code or 0, seconds if output.ran.has_hung else 0.0)
-    return parse_all_reduce(output.text, output.errors, ended, way.least_all_reduce_mb_per_s)
+    return parse_all_reduce(output.text, output.errors, ended, fabric_test.least_all_reduce_mb_per_s)
 
 
 def _play(
-    bench: Bench, way: Way, ends_at: float, monotonic: Callable[[], float], pause: Callable[[float], None]
+    bench: Bench,
+    fabric_test: FabricTest,
+    ends_at: float,
+    monotonic: Callable[[], float],
+    pause: Callable[[float], None],
 ) -> tuple[Report, Output]:
-    provided = bench.run(["fi_info", "-p", PROVIDER], min(PROVIDER_SECONDS, way.seconds))
+    provided = bench.run(["fi_info", "-p", PROVIDER], min(PROVIDER_SECONDS, fabric_test.seconds))
     report = provided.no_answer("fi_info") or parse_efa(provided.text + provided.errors)
     if report.verdict is not Verdict.OK:
         return report, provided
     domains = reliable_domains(provided.text)
     if len(domains) < 2:
-        output = _play_card(bench, way, ends_at, monotonic, pause)
-        return _judge(output, way), output
-    ways = [way.over(number, domain) for number, domain in enumerate(domains)]
+        output = _play_card(bench, fabric_test, ends_at, monotonic, pause)
+        return _judge(output, fabric_test), output
+    ways = [fabric_test.over(number, domain) for number, domain in enumerate(domains)]
     benches = [replace(bench, folder=bench.folder / one.domain) for one in ways]
     for one in benches:
         one.folder.mkdir(exist_ok=True)
@@ -108,20 +112,24 @@ def _play(
 
 
 def _play_card(
-    bench: Bench, way: Way, ends_at: float, monotonic: Callable[[], float], pause: Callable[[float], None]
+    bench: Bench,
+    fabric_test: FabricTest,
+    ends_at: float,
+    monotonic: Callable[[], float],
+    pause: Callable[[float], None],
 ) -> Output:
     while True:
         left = max(ends_at - monotonic(), AGAIN_SECONDS)
-        output = bench.run(way.command, left)
-        is_early = way.role is FabricRole.CONNECT and is_nobody_there(f"{output.text}\n{output.errors}")
+        output = bench.run(fabric_test.command, left)
+        is_early = fabric_test.role is FabricRole.CONNECT and is_nobody_there(f"{output.text}\n{output.errors}")
         if not is_early or ends_at - monotonic() <= AGAIN_SECONDS:
             return output
         pause(AGAIN_SECONDS)
 
 
-def _judge_cards(ways: Sequence[Way], outputs: Sequence[Output]) -> tuple[Report, Output]:
+def _judge_cards(ways: Sequence[FabricTest], outputs: Sequence[Output]) -> tuple[Report, Output]:
     """One report of all cards: as bad as the worst of them. The output is the worst one's, too."""
-    reports = [_judge(output, way) for way, output in zip(ways, outputs, strict=True)]
+    reports = [_judge(output, fabric_test) for fabric_test, output in zip(ways, outputs, strict=True)]
     if reports[0].verdict is Verdict.OK and all(map(_is_alone, ways[1:], outputs[1:])):
         told = f"{reports[0].reason}, over the first of {len(ways)} EFA cards: the other node tests no more"
         return replace(reports[0], reason=told), outputs[0]
@@ -140,17 +148,19 @@ def _speed(report: Report) -> float:
     return report.measured.get("fabric_mb_per_s", 0.0)
 
 
-def _is_alone(way: Way, output: Output) -> bool:
+def _is_alone(fabric_test: FabricTest, output: Output) -> bool:
     """Whether nobody has met this side. The two meet by TCP: a card that is broken does not keep them from it, and the
     node that connects has then seen that nothing comes through."""
-    if way.role is FabricRole.CONNECT:
+    if fabric_test.role is FabricRole.CONNECT:
         return is_nobody_there(f"{output.text}\n{output.errors}")
     return output.ran.has_hung and not read_rows(output.text)
 
 
-def _judge(output: Output, way: Way) -> Report:
+def _judge(output: Output, fabric_test: FabricTest) -> Report:
     ran = output.ran
     if ran.error and not ran.has_hung:
         return unknown(f"{TOOL} cannot be run: {ran.error}")
-    ended = Ended(ran.exit_code or 0, way.seconds if ran.has_hung else 0.0)
-    return parse_pingpong(output.text, output.errors, ended, way.role is FabricRole.SERVE, way.least_mb_per_s)
+    ended = Ended(ran.exit_code or 0, fabric_test.seconds if ran.has_hung else 0.0)
+    return parse_pingpong(
+        output.text, output.errors, ended, fabric_test.role is FabricRole.SERVE, fabric_test.least_mb_per_s
+    )

@@ -44,4 +44,4 @@ def _read(output: Output, seconds: int) -> Report:
 
 def _host(bench: Bench) -> dict[str, str]:
     """What the kernel tells; nothing, as on most virtual machines, proves nothing and is no fault."""
-    return read_host(bench.run([sys.executable, "-m", "nodeheal.agent.gather", "host"], HOST_SECONDS).text)
+    return read_host(bench.run([sys.executable, "-m", "nodeheal.agent.host_snapshot", "host"], HOST_SECONDS).text)

@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class CheckpointOrder:
+class CheckpointCommand:
     """Which job is to write a checkpoint, on which boots, and until when it is worth anything."""
 
     job_id: str
@@ -34,7 +34,7 @@ class CheckpointOrder:
     expires_at: float
 
 
-def ask_for_checkpoint(order: CheckpointOrder, config: AgentConfig, clock: Clock) -> int:
+def ask_for_checkpoint(order: CheckpointCommand, config: AgentConfig, clock: Clock) -> int:
     """Leave the request where the job's tasks look for it; the exit code. A stale order is refused."""
     refusal = why_refuse(order.boot_ids, order.expires_at, config.boot_id(), clock)
     if refusal:
@@ -60,7 +60,7 @@ def _job(text: str) -> str:
 
 
 def _carry_out(arguments: argparse.Namespace, config: AgentConfig) -> int:
-    order = CheckpointOrder(arguments.job, arguments.boot_id.split(","), arguments.expires_at)
+    order = CheckpointCommand(arguments.job, arguments.boot_id.split(","), arguments.expires_at)
     return ask_for_checkpoint(order, config, Clock())
 
 

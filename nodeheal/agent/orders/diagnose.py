@@ -17,7 +17,7 @@ from nodeheal.agent.config import AgentConfig
 from nodeheal.agent.dcgm_host import dcgmi
 from nodeheal.agent.diagnostics import dcgm, efa, neuron, stress
 from nodeheal.agent.diagnostics.bench import Bench, Output
-from nodeheal.agent.event import CheckResult, DiagnosticsFinished, Speaker
+from nodeheal.agent.event import DiagnosticResult, DiagnosticsFinished, EventFactory
 from nodeheal.agent.machine import accelerators
 from nodeheal.agent.order import EXIT_DONE, EXIT_REFUSED, Order, end_well_when_terminated, report, why_refuse
 from nodeheal.agent.spool import Spool
@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class DiagnoseOrder:
+class DiagnoseCommand:
     """What was asked, of which boot, until when."""
 
     level: int
@@ -49,7 +49,7 @@ class DiagnoseOrder:
     first: tuple[str, ...] = ()  # the tests that failed before
 
 
-def diagnose(order: DiagnoseOrder, config: AgentConfig, spool: Spool, bus: EventBus, clock: Clock) -> int:
+def diagnose(order: DiagnoseCommand, config: AgentConfig, spool: Spool, bus: EventBus, clock: Clock) -> int:
     """Run, report, and print one line of JSON; the exit code. A stale order is refused and nothing is reported."""
     refusal = why_refuse([order.boot_id], order.expires_at, config.boot_id(), clock)
     if refusal:
@@ -59,14 +59,14 @@ def diagnose(order: DiagnoseOrder, config: AgentConfig, spool: Spool, bus: Event
     found = _named_first(worst_of([part for part, _, _ in parts]), order.first)
     results = tuple(result for _, result, _ in parts)
     said = "\n".join(text for _, _, text in parts)
-    speaker = Speaker(config.identity, order.boot_id)
-    event = speaker.diagnosed(order.request_id, found, results, f"{found.reason}\n{said}", clock.utc_now())
+    event_factory = EventFactory(config.identity, order.boot_id)
+    event = event_factory.diagnosed(order.request_id, found, results, f"{found.reason}\n{said}", clock.utc_now())
     report(event, spool, bus)
     sys.stdout.write(summary(event, found.reason) + "\n")
     return EXIT_DONE
 
 
-def _run_all(order: DiagnoseOrder, config: AgentConfig, clock: Clock) -> list[tuple[Report, CheckResult, str]]:
+def _run_all(order: DiagnoseCommand, config: AgentConfig, clock: Clock) -> list[tuple[Report, DiagnosticResult, str]]:
     """Every check. A disk that takes no output is no fault of the accelerators: nobody can tell."""
     try:
         with tempfile.TemporaryDirectory(prefix="nodeheal-", ignore_cleanup_errors=True) as folder:
@@ -75,14 +75,14 @@ def _run_all(order: DiagnoseOrder, config: AgentConfig, clock: Clock) -> list[tu
             return [_run(check, bench, clock) for check in order.checks]
     except OSError as error:
         nothing = unknown(f"the tools' output cannot be kept: {error}")
-        return [(nothing, CheckResult(order.checks[0], Verdict.UNKNOWN, nothing.reason), "")]
+        return [(nothing, DiagnosticResult(order.checks[0], Verdict.UNKNOWN, nothing.reason), "")]
 
 
-def _run(check: Check, bench: Bench, clock: Clock) -> tuple[Report, CheckResult, str]:
+def _run(check: Check, bench: Bench, clock: Clock) -> tuple[Report, DiagnosticResult, str]:
     """One check, its line in the answer, and what its tool said."""
     began = clock.monotonic()
     found, output = CHECKS[check](bench)
-    result = CheckResult(check, found.verdict, found.reason, round(clock.monotonic() - began, 1))
+    result = DiagnosticResult(check, found.verdict, found.reason, round(clock.monotonic() - began, 1))
     return found, result, f"{output.errors}{output.text}"
 
 
@@ -138,7 +138,7 @@ def _names(text: str) -> list[str]:
 def _carry_out(arguments: argparse.Namespace, config: AgentConfig) -> int:
     end_well_when_terminated()
     clock = Clock()
-    order = DiagnoseOrder(
+    order = DiagnoseCommand(
         arguments.level,
         arguments.request_id,
         arguments.boot_id,

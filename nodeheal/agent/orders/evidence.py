@@ -19,8 +19,8 @@ from nodeheal.agent.clock import Clock
 from nodeheal.agent.compose import event_bus, open_spool
 from nodeheal.agent.config import AgentConfig
 from nodeheal.agent.confirm import NOT_ASKED, confirm, read_accusation
-from nodeheal.agent.event import Confirmed, Saved, Speaker
-from nodeheal.agent.exhibits import exhibits
+from nodeheal.agent.event import Confirmed, EventFactory, Saved
+from nodeheal.agent.evidence_commands import evidence_commands
 from nodeheal.agent.order import EXIT_DONE, EXIT_REFUSED, Order, end_well_when_terminated, report, why_refuse
 from nodeheal.agent.spool import Spool
 from nodeheal.agent.upload import BadTicket, NotUploaded, Ticket, read_ticket, upload
@@ -45,7 +45,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class EvidenceOrder:
+class FreezeEvidenceCommand:
     """What was asked, of which boot, until when, and where it goes. No ticket: nothing is saved."""
 
     request_id: str
@@ -57,7 +57,9 @@ class EvidenceOrder:
     accused: str = ""  # Base64: the fault that was reported of this node; empty: it is asked about none
 
 
-def freeze_evidence(order: EvidenceOrder, config: AgentConfig, spool: Spool, bus: EventBus, clock: Clock) -> int:
+def freeze_evidence(
+    order: FreezeEvidenceCommand, config: AgentConfig, spool: Spool, bus: EventBus, clock: Clock
+) -> int:
     """Collect, pack, upload, report, and print one line of JSON; the exit code. A stale order is refused."""
     refusal = why_refuse([order.boot_id], order.expires_at, config.boot_id(), clock)
     if refusal:
@@ -67,13 +69,13 @@ def freeze_evidence(order: EvidenceOrder, config: AgentConfig, spool: Spool, bus
     until = clock.monotonic() + given * (1 - REPORT_SHARE)
     confirmed = _confirmed(order, config, given * CONFIRM_SHARE)
     saved = _save(order, config, clock, lambda: until - clock.monotonic(), given * UPLOAD_SHARE)
-    speaker = Speaker(config.identity, order.boot_id)
-    report(speaker.froze(order.request_id, saved, confirmed, clock.utc_now()), spool, bus)
+    event_factory = EventFactory(config.identity, order.boot_id)
+    report(event_factory.froze(order.request_id, saved, confirmed, clock.utc_now()), spool, bus)
     sys.stdout.write(json.dumps({**asdict(saved), **asdict(confirmed), "request_id": order.request_id}) + "\n")
     return EXIT_DONE
 
 
-def _confirmed(order: EvidenceOrder, config: AgentConfig, seconds: float) -> Confirmed:
+def _confirmed(order: FreezeEvidenceCommand, config: AgentConfig, seconds: float) -> Confirmed:
     """Whether this node shows the fault. This comes before the collecting, so that no tool that hangs delays it."""
     try:
         accusation = read_accusation(order.accused)
@@ -83,7 +85,11 @@ def _confirmed(order: EvidenceOrder, config: AgentConfig, seconds: float) -> Con
 
 
 def _save(
-    order: EvidenceOrder, config: AgentConfig, clock: Clock, seconds_left: Callable[[], float], for_upload: float
+    order: FreezeEvidenceCommand,
+    config: AgentConfig,
+    clock: Clock,
+    seconds_left: Callable[[], float],
+    for_upload: float,
 ) -> Saved:
     """What became of it. Whatever goes wrong on the way is an answer, not a crash: the recovery waits for one."""
     if order.ticket == NO_TICKET:
@@ -93,7 +99,7 @@ def _save(
         place = _workplace(Path(config.orders_dir) / FOLDER, clock.utc_now().timestamp())
         with tempfile.TemporaryDirectory(dir=place, ignore_cleanup_errors=True) as folder:
             (files := Path(folder) / "files").mkdir()
-            wanted = list(exhibits(config, order.with_bug_report))
+            wanted = list(evidence_commands(config, order.with_bug_report))
             items = bundle.collect(wanted, files, lambda: seconds_left() - for_upload)
             archive = Path(folder) / "evidence.tar.gz"
             items = bundle.pack(items, _about(order, config), archive, order.max_bytes)
@@ -121,7 +127,7 @@ def _upload(archive: Path, ticket: Ticket, items: int, failed: tuple[str, ...], 
     return Saved(ticket.object_key, archive.stat().st_size, items, failed)
 
 
-def _about(order: EvidenceOrder, config: AgentConfig) -> dict[str, object]:
+def _about(order: FreezeEvidenceCommand, config: AgentConfig) -> dict[str, object]:
     return {
         "schema_version": 1,
         "request_id": order.request_id,
@@ -145,7 +151,7 @@ def _carry_out(arguments: argparse.Namespace, config: AgentConfig) -> int:
     clock = Clock()
     # From standard input it is in no process list: whoever has the ticket can use it.
     ticket = sys.stdin.read(TICKET_CHARACTERS).strip() if arguments.upload == "-" else arguments.upload
-    order = EvidenceOrder(
+    order = FreezeEvidenceCommand(
         arguments.request_id,
         arguments.boot_id,
         arguments.expires_at,

@@ -13,8 +13,8 @@ from nodeheal.agent.clock import Clock
 from nodeheal.agent.compose import event_bus, open_spool
 from nodeheal.agent.config import AgentConfig
 from nodeheal.agent.diagnostics.bench import Bench
-from nodeheal.agent.diagnostics.fabric import Way, check
-from nodeheal.agent.event import Speaker
+from nodeheal.agent.diagnostics.fabric import FabricTest, check
+from nodeheal.agent.event import EventFactory
 from nodeheal.agent.order import EXIT_DONE, EXIT_REFUSED, Order, end_well_when_terminated, report, why_refuse
 from nodeheal.agent.orders.diagnose import summary
 from nodeheal.agent.spool import Spool
@@ -30,35 +30,35 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class FabricOrder:
+class FabricTestCommand:
     """Which way, for which boot, until when; contract.fabric has it as the control plane words it."""
 
-    way: Way
+    fabric_test: FabricTest
     request_id: str
     boot_id: str
     expires_at: float
 
 
-def try_fabric(order: FabricOrder, config: AgentConfig, spool: Spool, bus: EventBus, clock: Clock) -> int:
+def try_fabric(order: FabricTestCommand, config: AgentConfig, spool: Spool, bus: EventBus, clock: Clock) -> int:
     """Test, report, and print one line of JSON; the exit code. A stale order is refused and nothing is reported."""
     refusal = why_refuse([order.boot_id], order.expires_at, config.boot_id(), clock)
     if refusal:
         logger.error("test of the fabric refused", extra={"why": refusal, "request": order.request_id})
         return EXIT_REFUSED
     left = order.expires_at - clock.utc_now().timestamp()
-    found, said = _try(replace(order.way, seconds=min(order.way.seconds, left)), clock)
-    speaker = Speaker(config.identity, order.boot_id)
-    event = speaker.diagnosed(order.request_id, found, (), f"{found.reason}\n{said}", clock.utc_now())
+    found, said = _try(replace(order.fabric_test, seconds=min(order.fabric_test.seconds, left)), clock)
+    event_factory = EventFactory(config.identity, order.boot_id)
+    event = event_factory.diagnosed(order.request_id, found, (), f"{found.reason}\n{said}", clock.utc_now())
     report(event, spool, bus)
     sys.stdout.write(summary(event, found.reason) + "\n")
     return EXIT_DONE
 
 
-def _try(way: Way, clock: Clock) -> tuple[Report, str]:
+def _try(fabric_test: FabricTest, clock: Clock) -> tuple[Report, str]:
     """A disk that takes no output is no fault of the fabric: nobody can tell."""
     try:
         with tempfile.TemporaryDirectory(prefix="nodeheal-", ignore_cleanup_errors=True) as folder:
-            found, output = check(Bench(Path(folder), level=1, accelerators=0), way, clock.monotonic)
+            found, output = check(Bench(Path(folder), level=1, accelerators=0), fabric_test, clock.monotonic)
             return found, f"{output.errors}{output.text}"
     except OSError as error:
         return unknown(f"the tools' output cannot be kept: {error}"), ""
@@ -96,7 +96,7 @@ def _carry_out(arguments: argparse.Namespace, config: AgentConfig) -> int:
     end_well_when_terminated()
     clock, peer = Clock(), arguments.peer
     role = FabricRole.SERVE if peer is None else FabricRole.CONNECT
-    way = Way(
+    fabric_test = FabricTest(
         role,
         peer or "",
         arguments.port,
@@ -105,7 +105,7 @@ def _carry_out(arguments: argparse.Namespace, config: AgentConfig) -> int:
         arguments.all_reduce == "yes",
         arguments.min_all_reduce_mb_per_second,
     )
-    order = FabricOrder(way, arguments.request_id, arguments.boot_id, arguments.expires_at)
+    order = FabricTestCommand(fabric_test, arguments.request_id, arguments.boot_id, arguments.expires_at)
     return try_fabric(order, config, open_spool(config), event_bus(config, clock), clock)
 
 

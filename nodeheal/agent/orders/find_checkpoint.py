@@ -19,12 +19,12 @@ from nodeheal.agent.bus import EventBus
 from nodeheal.agent.clock import Clock
 from nodeheal.agent.compose import event_bus, open_spool
 from nodeheal.agent.config import AgentConfig
-from nodeheal.agent.event import Found, Speaker
+from nodeheal.agent.event import EventFactory, Found
+from nodeheal.agent.file_owner import ROOT
+from nodeheal.agent.mount_identity import see_apart
 from nodeheal.agent.order import EXIT_DONE, EXIT_REFUSED, Order, report, why_refuse
-from nodeheal.agent.owner import ROOT
-from nodeheal.agent.shown_step import last_step
-from nodeheal.agent.sight import see_apart
 from nodeheal.agent.spool import Spool
+from nodeheal.agent.training_step import last_step
 from nodeheal.checkpoints.apart import list_apart
 from nodeheal.checkpoints.found import Listing
 from nodeheal.checkpoints.place import why_not_plain
@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class FindOrder:
+class FindCheckpointCommand:
     """Where to look, for which boot, until when."""
 
     directory: str
@@ -52,7 +52,9 @@ class FindOrder:
     sight_after: float | None = None  # only what is seen there, so many seconds from now
 
 
-def find_checkpoint(order: FindOrder, config: AgentConfig, spool: Spool, bus: EventBus, clock: Clock) -> int:
+def find_checkpoint(
+    order: FindCheckpointCommand, config: AgentConfig, spool: Spool, bus: EventBus, clock: Clock
+) -> int:
     """Look, report, and print one line of JSON; the exit code. A stale order, or a path that is none, is refused."""
     refusal = why_refuse([order.boot_id], order.expires_at, config.boot_id(), clock)
     not_plain = why_not_plain(order.directory)
@@ -63,13 +65,15 @@ def find_checkpoint(order: FindOrder, config: AgentConfig, spool: Spool, bus: Ev
     left = order.expires_at - clock.utc_now().timestamp() - TO_REPORT_SECONDS
     found = _look(order, max(1.0, min(left, LONGEST_SECONDS)), _as_agent(Path(config.state_dir)))
     report(
-        Speaker(config.identity, order.boot_id).found_checkpoint(order.request_id, found, clock.utc_now()), spool, bus
+        EventFactory(config.identity, order.boot_id).found_checkpoint(order.request_id, found, clock.utc_now()),
+        spool,
+        bus,
     )
     sys.stdout.write(json.dumps({**asdict(found), "request_id": order.request_id}, default=datetime.isoformat) + "\n")
     return EXIT_DONE
 
 
-def _look(order: FindOrder, seconds: float, become: Callable[[], None]) -> Found:
+def _look(order: FindCheckpointCommand, seconds: float, become: Callable[[], None]) -> Found:
     if order.sight_after is None:
         found = _found(list_apart(order.directory, order.format, seconds, to_newest_valid=True, prepare=become))
         return replace(found, last_step=last_step(order.progress, become)) if order.progress else found
@@ -113,7 +117,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _carry_out(arguments: argparse.Namespace, config: AgentConfig) -> int:
     clock = Clock()
-    order = FindOrder(
+    order = FindCheckpointCommand(
         arguments.directory,
         CheckpointFormat(arguments.format),
         arguments.request_id,

@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class InjectOrder:
+class InjectCommand:
     """Which line, for which boot, and until when."""
 
     line_base64: str
@@ -40,7 +40,7 @@ class InjectOrder:
     expires_at: float
 
 
-def inject(order: InjectOrder, config: AgentConfig, clock: Clock) -> int:
+def inject(order: InjectCommand, config: AgentConfig, clock: Clock) -> int:
     """Write the line; the exit code. Refused where the order is stale, or this node takes no drills."""
     line = _decoded(order.line_base64)
     refusal = why_refuse([order.boot_id], order.expires_at, config.boot_id(), clock) or _why_not(line, config)
@@ -94,7 +94,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _carry_out(arguments: argparse.Namespace, config: AgentConfig) -> int:
-    return inject(InjectOrder(arguments.line, arguments.boot_id, arguments.expires_at), config, Clock())
+    return inject(InjectCommand(arguments.line, arguments.boot_id, arguments.expires_at), config, Clock())
 
 
 ORDER = Order(

@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class DcgmOrder:
+class InjectDcgmCommand:
     """Which value of which field of which GPU, for which boot, and until when."""
 
     gpu: int
@@ -42,7 +42,7 @@ class DcgmOrder:
     expires_at: float
 
 
-def inject_dcgm(order: DcgmOrder, config: AgentConfig, clock: Clock) -> int:
+def inject_dcgm(order: InjectDcgmCommand, config: AgentConfig, clock: Clock) -> int:
     """Hand DCGM the value; the exit code. What came of it is one line of JSON: the operator reads it."""
     refusal = why_refuse([order.boot_id], order.expires_at, config.boot_id(), clock) or _why_not(order, config)
     if refusal:
@@ -58,7 +58,7 @@ def inject_dcgm(order: DcgmOrder, config: AgentConfig, clock: Clock) -> int:
     return EXIT_DONE
 
 
-def _why_not(order: DcgmOrder, config: AgentConfig) -> str | None:
+def _why_not(order: InjectDcgmCommand, config: AgentConfig) -> str | None:
     if not config.drills:
         return "this node takes no drills; its configuration must say `drills`"
     if not VALUE.fullmatch(order.value):
@@ -66,7 +66,7 @@ def _why_not(order: DcgmOrder, config: AgentConfig) -> str | None:
     return None
 
 
-def _noted(order: DcgmOrder, config: AgentConfig) -> str:
+def _noted(order: InjectDcgmCommand, config: AgentConfig) -> str:
     """Inject the value. It is noted before: the agent must not report it without the drill's mark."""
     try:
         take_back = note(config, order.gpu, order.field, order.value)
@@ -78,7 +78,7 @@ def _noted(order: DcgmOrder, config: AgentConfig) -> str:
     return failure
 
 
-def _inject(order: DcgmOrder, config: AgentConfig) -> str:
+def _inject(order: InjectDcgmCommand, config: AgentConfig) -> str:
     """Why it was not done; empty: it was. dcgmi would take GPU 1 where none is named."""
     which = ("--gpuid", str(order.gpu), "-f", str(order.field), "-v", order.value)
     command = dcgmi(config, "test", "--inject", *which)
@@ -112,7 +112,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _carry_out(arguments: argparse.Namespace, config: AgentConfig) -> int:
-    order = DcgmOrder(arguments.gpu, arguments.field, arguments.value, arguments.boot_id, arguments.expires_at)
+    order = InjectDcgmCommand(arguments.gpu, arguments.field, arguments.value, arguments.boot_id, arguments.expires_at)
     return inject_dcgm(order, config, Clock())
 
 

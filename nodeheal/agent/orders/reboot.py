@@ -39,14 +39,14 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class RebootOrder:
+class RebootCommand:
     """Which boot is to be ended, and until when."""
 
     boot_id: str
     expires_at: float
 
 
-def reboot(order: RebootOrder, config: AgentConfig, clock: Clock, call: systemd.Call = systemd.call) -> int:
+def reboot(order: RebootCommand, config: AgentConfig, clock: Clock, call: systemd.Call = systemd.call) -> int:
     """Have the node reboot, or report why not; the exit code. The result is one line of JSON."""
     running, folder = config.boot_id(), Path(config.orders_dir)
     refusal = why_refuse([order.boot_id], order.expires_at, running, clock)
@@ -92,7 +92,7 @@ def _start_timer(unit: str, seconds: float, command: Sequence[str], more: Sequen
     return call(["systemd-run", f"--unit={unit}", *when, *more, "--collect", "--quiet", *command])
 
 
-def _too_late(order: RebootOrder, seconds: int, clock: Clock) -> str | None:
+def _too_late(order: RebootCommand, seconds: int, clock: Clock) -> str | None:
     """Why the node cannot go down in time for the order; None where it can."""
     left = order.expires_at - clock.utc_now().timestamp()
     if left >= seconds:
@@ -100,12 +100,12 @@ def _too_late(order: RebootOrder, seconds: int, clock: Clock) -> str | None:
     return f"the order expires in {left:.0f} s, and the node would go down {seconds} s from now"
 
 
-def _is_fulfilled(order: RebootOrder, folder: Path, clock: Clock) -> bool:
+def _is_fulfilled(order: RebootCommand, folder: Path, clock: Clock) -> bool:
     """Whether the boot ended as this order wanted, by this order or, while it was still wanted, by anything else."""
     return clock.utc_now().timestamp() < order.expires_at or _marked(folder) == order.boot_id
 
 
-def _leave_mark(order: RebootOrder, folder: Path) -> None:
+def _leave_mark(order: RebootCommand, folder: Path) -> None:
     """On disk before the reboot. A disk that takes nothing is no reason to stay: it may be why we are rebooted."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -143,7 +143,7 @@ def _add_arguments(_: argparse.ArgumentParser) -> None:
 
 
 def _carry_out(arguments: argparse.Namespace, config: AgentConfig) -> int:
-    return reboot(RebootOrder(arguments.boot_id, arguments.expires_at), config, Clock())
+    return reboot(RebootCommand(arguments.boot_id, arguments.expires_at), config, Clock())
 
 
 ORDER = Order(

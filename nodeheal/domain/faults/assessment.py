@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 
 from nodeheal.contract.health_event import HealthEvent
-from nodeheal.contract.vocabulary import Action, NextRung
+from nodeheal.contract.vocabulary import Action, NextStepCondition
 from nodeheal.domain.faults.correlation import escalate_if_repeated
 from nodeheal.domain.faults.diagnosis import STATEMENT, Fault, Meaning, diagnose
 from nodeheal.domain.policy.policy import RecoveryPolicy
@@ -72,7 +72,7 @@ def _assessment_of(faults: Sequence[Fault], events: tuple[HealthEvent, ...]) -> 
 def _may_rise_above(level: int, fault: Fault) -> bool:
     """Tells whether its repetition could make it the gravest fault. Only then its repetition is looked up."""
     meaning = fault.meaning
-    if meaning.next_rung is NextRung.unproven:
+    if meaning.next_rung is NextStepCondition.unproven:
         return False
     return DISRUPTIVENESS[meaning.ladder[1] if len(meaning.ladder) > 1 else Action.ESCALATE] > level
 

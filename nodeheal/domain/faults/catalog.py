@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from nodeheal.contract.names import NEW_NODE, OPERATOR_REQUEST
-from nodeheal.contract.vocabulary import Action, Family, NextRung, Scope, Verdict
+from nodeheal.contract.vocabulary import Action, Family, NextStepCondition, Scope, Verdict
 
 _FILE = Path(__file__).with_name("catalog.csv")
 _Known = TypeVar("_Known")
@@ -40,7 +40,7 @@ class CatalogRow:
     scope: Scope
     verdict: Verdict
     ladder: tuple[Action, ...]
-    next_rung: NextRung
+    next_rung: NextStepCondition
     keep: tuple[str, ...]  # the evidence worth keeping
     products: tuple[str, ...]  # empty: all
     drivers: str  # empty: all
@@ -101,7 +101,7 @@ def _row(fields: dict[str, str]) -> CatalogRow:
         scope=Scope(fields["scope"]),
         verdict=Verdict(fields["verdict"]),
         ladder=ladder,
-        next_rung=NextRung(fields["next_rung"]),
+        next_rung=NextStepCondition(fields["next_rung"]),
         keep=tuple(fields["keep"].split()),
         products=tuple(fields["products"].split()),
         drivers=fields["drivers"],

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.names import NEW_NODE, OPERATOR_REQUEST
-from nodeheal.contract.vocabulary import Action, NextRung, Scope, Verdict
+from nodeheal.contract.vocabulary import Action, NextStepCondition, Scope, Verdict
 from nodeheal.domain.faults.catalog import find
 from nodeheal.domain.faults.diagnosis import Fault, meaning_of
 from nodeheal.domain.fleet.pool import Pool
@@ -21,11 +21,11 @@ _RESETS = "breaker-reset/"
 
 def escalate_if_repeated(fault: Fault, history: History, policy: RecoveryPolicy) -> Fault:
     """Returns the fault on the ladder's second step, where its repetition asks for that."""
-    if fault.next_rung is NextRung.other_job:
+    if fault.next_rung is NextStepCondition.other_job:
         return _under_other_jobs(fault, history, policy)
-    if fault.next_rung is NextRung.repeated:
+    if fault.next_rung is NextStepCondition.repeated:
         return _repeated(fault, history, policy)
-    if fault.next_rung is NextRung.job_end and not history.context.job_is_running:
+    if fault.next_rung is NextStepCondition.job_end and not history.context.job_is_running:
         return fault.on_second_step("No job runs on it now, so nothing has to wait.")
     return fault
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.names import NEW_NODE, OPERATOR_REQUEST
-from nodeheal.contract.vocabulary import Action, Family, NextRung, Scope, Verdict
+from nodeheal.contract.vocabulary import Action, Family, NextStepCondition, Scope, Verdict
 from nodeheal.domain.faults.catalog import CatalogRow, find
 from nodeheal.domain.faults.catalog import title as title_of
 from nodeheal.domain.policy.policy import RecoveryPolicy
@@ -64,7 +64,7 @@ class Meaning:
     title: str
     why: str
     ladder: tuple[Action, ...]
-    next_rung: NextRung = NextRung.unproven
+    next_rung: NextStepCondition = NextStepCondition.unproven
     scope: Scope = Scope.node
     is_policy: bool = False  # an operator's override: nothing wins over that
 
@@ -102,7 +102,7 @@ class Fault(NamedTuple):
         return self.meaning.ladder
 
     @property
-    def next_rung(self) -> NextRung:
+    def next_rung(self) -> NextStepCondition:
         """The condition for the second action."""
         return self.meaning.next_rung
 
@@ -124,7 +124,7 @@ class Fault(NamedTuple):
     @property
     def waits_for_job(self) -> bool:
         """Whether an action is due when the job has ended."""
-        return self.meaning.next_rung is NextRung.job_end and self.start == 0 and len(self.meaning.ladder) > 1
+        return self.meaning.next_rung is NextStepCondition.job_end and self.start == 0 and len(self.meaning.ladder) > 1
 
     @property
     def is_by_hand(self) -> bool:
@@ -239,7 +239,7 @@ def _as_secondary(fault: Fault, faults: Sequence[Fault], window: timedelta) -> F
         return fault
     named = ", ".join(dict.fromkeys(root.title for root in roots))
     why = f"It came within {window.total_seconds():g} s of {named}, which explains it and decides what is done."
-    meaning = replace(fault.meaning, ladder=(Action.OBSERVE,), next_rung=NextRung.unproven, why=why)
+    meaning = replace(fault.meaning, ladder=(Action.OBSERVE,), next_rung=NextStepCondition.unproven, why=why)
     return fault._replace(meaning=meaning)
 
 

@@ -82,11 +82,11 @@ def apply_heartbeat(node: Node, heartbeat: Heartbeat | None, now: datetime) -> N
 
 
 class Silence(Frozen):
-    """When a node that gives no sign of life is looked at. Silence alone is told; what others confirm is acted on."""
+    """When a node that gives no heartbeat is looked at. Silence alone is told; what others confirm is acted on."""
 
     enabled: bool = Field(default=True, description="false: nobody listens for silence")
     heartbeat_seconds: int = Field(
-        default=60, gt=0, le=DAY, description="how often agents are to give a sign of life; they are told of it"
+        default=60, gt=0, le=DAY, description="how often agents are to give a heartbeat; they are told of it"
     )
     missed_heartbeats: int = Field(
         default=5, ge=3, le=1_000, description="a node is silent when so many in a row are missing"
@@ -102,7 +102,7 @@ class Silence(Frozen):
         return self.is_missed_for(_QUIET_HEARTBEATS, node, now)
 
     def is_missed_for(self, missed: int, node: "NodeLiveness", now: datetime) -> bool:
-        """Whether so many signs of life are missing. A node that keeps a longer interval is given the time for it."""
+        """Whether so many heartbeats are missing. A node that keeps a longer interval is given the time for it."""
         every = max(self.heartbeat_seconds, node.every_seconds)
         return node.last_seen <= now - timedelta(seconds=every * missed)
 

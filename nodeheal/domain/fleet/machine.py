@@ -6,7 +6,7 @@ from datetime import datetime
 from enum import StrEnum
 
 
-class Owner(StrEnum):
+class Remediator(StrEnum):
     """Who else repairs machines of this kind by itself. Two repairers on one node undo each other's work."""
 
     ec2_auto_recovery = "ec2_auto_recovery"
@@ -17,11 +17,11 @@ class Owner(StrEnum):
 
 
 SWITCH_OFF = {
-    Owner.ec2_auto_recovery: "aws ec2 modify-instance-maintenance-options --auto-recovery disabled, on the instance",
-    Owner.eks_node_repair: "set the node group's nodeRepairConfig.enabled to false, in EKS",
-    Owner.ecs_managed_instances: "it cannot be switched off: ECS owns these instances; leave them to it",
-    Owner.sagemaker_hyperpod: "set the cluster's NodeRecovery to None, in SageMaker",
-    Owner.another_service: "another AWS service owns the instance; leave it to that service",
+    Remediator.ec2_auto_recovery: "aws ec2 modify-instance-maintenance-options --auto-recovery disabled, on the instance",
+    Remediator.eks_node_repair: "set the node group's nodeRepairConfig.enabled to false, in EKS",
+    Remediator.ecs_managed_instances: "it cannot be switched off: ECS owns these instances; leave them to it",
+    Remediator.sagemaker_hyperpod: "set the cluster's NodeRecovery to None, in SageMaker",
+    Remediator.another_service: "another AWS service owns the instance; leave it to that service",
 }
 
 
@@ -33,7 +33,7 @@ class Power(StrEnum):
     START = "START"
 
 
-class GiveBack(StrEnum):
+class Termination(StrEnum):
     """How a broken machine is given up."""
 
     TERMINATE = "TERMINATE"
@@ -55,8 +55,8 @@ class Machine:
     reservation: str = ""  # id of the capacity reservation that it targets, or ARN of a group of them
     launched_at: datetime | None = None
     tags: Mapping[str, str] = field(default_factory=dict)
-    other_owner: Owner | None = None
-    owner_detail: str = ""  # how that is known
+    external_remediator: Remediator | None = None
+    remediator_detail: str = ""  # how that is known
     root_device: str = "ebs"  # or "instance-store", which a stop would lose
     lifecycle: str = ""  # "spot", "capacity-block", …: what was bought otherwise than on demand
     tenancy: str = "default"

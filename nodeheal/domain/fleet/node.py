@@ -194,7 +194,7 @@ class Node:
         )
 
     def seen(self, at: datetime) -> "Node":
-        """Returns the node after a sign of life at this time."""
+        """Returns the node after a heartbeat at this time."""
         return replace(self, last_seen=max(at, self.last_seen))
 
     def says(self, event: HealthEvent) -> HealthEvent:

@@ -48,7 +48,7 @@ def findings_on_nodes(run: Run, observations: Sequence[Observation], policy: Rec
     return " ".join(
         (
             f"Findings on its nodes within {NEAR.seconds} s: {_listed(causes, at) or 'none'}.",
-            *([f"Echoes or notes, and no causes: {_listed(echoes, at)}."] if echoes else []),
+            *([f"Secondary faults or notes, and no causes: {_listed(echoes, at)}."] if echoes else []),
         )
     )
 

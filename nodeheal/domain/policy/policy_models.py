@@ -7,8 +7,8 @@ from typing import Annotated, Self
 from pydantic import Field, model_validator
 
 from nodeheal.contract.health_event import Frozen, Line, Word
-from nodeheal.contract.vocabulary import Action, Check, Family, NextRung
-from nodeheal.domain.fleet.machine import Owner
+from nodeheal.contract.vocabulary import Action, Check, Family, NextStepCondition
+from nodeheal.domain.fleet.machine import Remediator
 from nodeheal.domain.verbs import DISRUPTIVENESS, ESCALATION_STEPS, VERBS, VerbSpec
 
 HOUR = 3_600
@@ -205,7 +205,7 @@ class Replacement(Frozen):
         max_length=2,
         description="without a group: what else to launch, in order, when there is no capacity",
     )
-    accept_owners: tuple[Owner, ...] = Field(
+    accept_owners: tuple[Remediator, ...] = Field(
         default=(), description="others that may repair this pool's nodes beside nodeheal; by default it then keeps off"
     )
 
@@ -270,8 +270,9 @@ class Override(Frozen):
         description="family/code, family/code/sub-code, or family/* for a whole family, e.g. xid/79"
     )
     ladder: tuple[Action, ...] = Field(min_length=1, description="what to try, in order; the first is the first action")
-    next_rung: NextRung = Field(
-        default=NextRung.unproven, description="what makes the second rung come: see docs/reference/faults.md"
+    next_rung: NextStepCondition = Field(
+        default=NextStepCondition.unproven,
+        description="what makes the second escalation step come: see docs/reference/faults.md",
     )
     pools: tuple[Line, ...] = Field(default=(), description="empty: every pool")
     why: Annotated[str, Field(min_length=1, max_length=300)] = Field(description="one sentence")
@@ -285,7 +286,7 @@ class Override(Frozen):
                 )
         heights = [DISRUPTIVENESS[action] for action in self.ladder]
         if heights != sorted(set(heights)):
-            raise ValueError(f"ladder: {' '.join(self.ladder)} does not go up; a later rung must do more")
+            raise ValueError(f"ladder: {' '.join(self.ladder)} does not go up; a later escalation step must do more")
         return self
 
     def exactness(self, fault: str, pool: str) -> int:

@@ -39,7 +39,7 @@ def decide(history: History, policy: RecoveryPolicy, now: datetime) -> Decision:
     builder = DecisionBuilder(history, policy, assessment, now)
     if len(history.turns) >= policy.max_turns:
         return builder.escalate(
-            Escalation.TOO_MANY_DECISIONS, f"{policy.max_turns} decisions did not end this incident; a human must look"
+            Escalation.DECISION_LIMIT, f"{policy.max_turns} decisions did not end this incident; a human must look"
         )
     cancelled = guardrails.cancelled_by_operator(builder, progress, assessment)
     if cancelled is not None:
@@ -49,7 +49,7 @@ def decide(history: History, policy: RecoveryPolicy, now: datetime) -> Decision:
     if assessment.fault.action is Action.RESTART_WORKLOAD and progress.restart is None:
         # It was isolated for something graver that has been put right in the catalog or the policy since.
         return builder.escalate(
-            Escalation.RULES_CHANGED,
+            Escalation.POLICY_CHANGED,
             f"{assessment.fault.title}: the node is isolated, and nothing asks for that any more",
         )
     return recover(builder, progress, assessment)
@@ -123,7 +123,7 @@ def _wait_for_job(builder: DecisionBuilder, progress: Progress, fault: Fault) ->
             is_early = fault.key in builder.policy.early_warnings
             return wait.model_copy(update={"checkpoint_seconds": builder.policy.checkpoint_seconds if is_early else 0})
     late = f"{fault.title}: the job has not ended in time; a {wanted.lower()} is due when it has"
-    return builder.escalate(Escalation.JOB_OUTLASTS_THE_WAIT, late)
+    return builder.escalate(Escalation.JOB_END_TIMEOUT, late)
 
 
 def _or_decide_other_faults(
@@ -171,7 +171,7 @@ def _wait_for_startup(builder: DecisionBuilder, progress: Progress, assessment: 
         why = f"{fault.title}: the node has just come up; it is given {builder.policy.settle_seconds} s to settle"
         return builder.wait(Awaited.SETTLED, why, left)
     return builder.escalate(
-        Escalation.NEVER_SETTLED,
+        Escalation.STARTUP_UNCONFIRMED,
         f"{fault.title}: since it should have settled nothing was reported; silence is not health",
     )
 

@@ -48,7 +48,9 @@ class DecisionContext:
     pool: Pool = field(default_factory=lambda: Pool(""))  # its breaker and its pause
     job_limits: tuple[Reservation, ...] = ()  # what the job itself allows: reserved beside what the policy does
     free_nodes: int = 0  # on which the job could go on at once; asked for only where it was stopped
-    stand_in: str = ""  # where there are none: a free node on which it could, once it has passed its diagnostics
+    replacement_node: str = (
+        ""  # where there are none: a free node on which it could, once it has passed its diagnostics
+    )
     # What recoveries of the pool's nodes took, by what brought them back, and what their diagnoses took: the newest.
     recovery_seconds: Mapping[Action, tuple[float, ...]] = field(default_factory=dict)
     proof_seconds: tuple[float, ...] = ()

@@ -46,12 +46,12 @@ def blocked_before_start(builder: DecisionBuilder, progress: Progress, fault: Fa
         return None
     if progress.restart is not None:
         return builder.escalate(
-            Escalation.HELD_IN_THE_MIDDLE, f"{fault.title}: {blocked} since the recovery began; nothing more is done"
+            Escalation.RECOVERY_BLOCKED, f"{fault.title}: {blocked} since the recovery began; nothing more is done"
         )
     if (answer := progress.approvals.get(fault.action)) is not None and answer.outcome is Outcome.DONE:
         message = f"{fault.title}: {answer.reason}, but {blocked}; nothing was done, although nodeheal would {would}"
         return builder.escalate(
-            Escalation.HELD_IN_THE_MIDDLE, message
+            Escalation.RECOVERY_BLOCKED, message
         )  # like a no: the fault is there, and somebody asked
     message = f"{fault.title}: {blocked}; in act mode nodeheal would {would}"
     cause = correlation.common_cause(
@@ -92,7 +92,7 @@ def blocked_mid_recovery(builder: DecisionBuilder, progress: Progress, fault: Fa
         blocked = f"pool {pool} is in observe mode for {VERBS[action].announced}"
     if blocked:
         message = f"{fault.title}: {blocked}; the node stays isolated and nothing more is done"
-        return builder.escalate(Escalation.HELD_IN_THE_MIDDLE, message)
+        return builder.escalate(Escalation.RECOVERY_BLOCKED, message)
     return breaker(builder, progress, fault) or approval(builder, progress, fault, action)
 
 

@@ -5,7 +5,7 @@ from datetime import timedelta
 from statistics import median
 
 from nodeheal.contract.steps import Decision
-from nodeheal.contract.vocabulary import Action, NextRung, Outcome, Provider, Step
+from nodeheal.contract.vocabulary import Action, NextStepCondition, Outcome, Provider, Step
 from nodeheal.domain.faults.assessment import FaultAssessment
 from nodeheal.domain.humanize import counted, lasting
 from nodeheal.domain.policy.policy_models import LONGEST
@@ -40,19 +40,21 @@ def move_job(builder: DecisionBuilder, progress: Progress, assessment: FaultAsse
         return None  # nothing is restarted there, either
     context, allowed = builder.history.context, builder.policy.move_job_seconds
     here = _expected_recovery(builder, progress, assessment)
-    if progress.stand_in is not None:
-        return _move(builder, f"{here.message}, and {progress.stand_in.node_id} has passed its diagnostics")
+    if progress.replacement_node is not None:
+        return _move(builder, f"{here.message}, and {progress.replacement_node.node_id} has passed its diagnostics")
     if context.free_nodes:
         free = counted(context.free_nodes, "free node of the pool has", "free nodes of the pool have")
         return _move(builder, f"{here.message}, and {free} passed diagnostics") if here.seconds > allowed else None
     there, left = _expected_diagnosis(builder), here.seconds - allowed
-    if not context.stand_in or left <= max(1.0, there.seconds):  # measured with clocks that differ, it may be negative
+    if not context.replacement_node or left <= max(
+        1.0, there.seconds
+    ):  # measured with clocks that differ, it may be negative
         return None
-    sooner = f"{there.message}, and {context.stand_in} is free"
+    sooner = f"{there.message}, and {context.replacement_node} is free"
     why = f"{here.message}; {sooner}: it is to pass its diagnostics, so that {builder.job_id} can go on there"
     # A node that says nothing must not hold up the repair for longer than it could have saved.
     until = min(builder.policy.deadlines.diagnose_seconds, int(left))
-    return builder.step(Step.DIAGNOSE, why, node_id=context.stand_in, is_move=True, deadline_seconds=until)
+    return builder.step(Step.DIAGNOSE, why, node_id=context.replacement_node, is_move=True, deadline_seconds=until)
 
 
 def must_restart_job(builder: DecisionBuilder, progress: Progress, assessment: FaultAssessment) -> bool:
@@ -60,7 +62,7 @@ def must_restart_job(builder: DecisionBuilder, progress: Progress, assessment: F
     if builder.job_id is None or (progress.restart and progress.restart.outcome is Outcome.DONE):
         return False
     killed_the_job = any(fault.action is Action.RESTART_WORKLOAD for fault in assessment.other_faults)
-    return assessment.fault.next_rung is not NextRung.job_end or killed_the_job
+    return assessment.fault.next_rung is not NextStepCondition.job_end or killed_the_job
 
 
 def _is_due(progress: Progress) -> bool:

@@ -89,7 +89,7 @@ def escalation_of_fault(fault: Fault) -> Escalation:
     """Returns why a fault goes to a human by itself: it is unknown, or the catalog or the policy asks for one."""
     event = fault.event
     is_known = fault.meaning.is_policy or find(event.family, event.code, event.subcode) is not None
-    return Escalation.ASKS_FOR_A_HUMAN if is_known else Escalation.UNKNOWN_FAULT
+    return Escalation.MANUAL_REVIEW_REQUIRED if is_known else Escalation.UNKNOWN_FAULT
 
 
 def escalation_of_ladder(fault: Fault, progress: Progress, builder: DecisionBuilder) -> Escalation:
@@ -106,4 +106,4 @@ def escalation_of_ladder(fault: Fault, progress: Progress, builder: DecisionBuil
         return Escalation.NEVER_RETURNED
     if progress.proof is not None and progress.proof.outcome is not Outcome.DONE:
         return Escalation.DIAGNOSTICS_FAILED
-    return Escalation.LADDER_ENDED if progress.tried else Escalation.ISOLATED_AS_ASKED
+    return Escalation.LADDER_ENDED if progress.tried else Escalation.ISOLATED_ON_REQUEST

@@ -11,7 +11,7 @@ from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.incident import History
 from nodeheal.domain.verbs import ESCALATION_STEPS, VERBS, verb_of_step
 
-_RUNG_STEPS = {VERBS[action].step for action in ESCALATION_STEPS}
+_STEPS_OF_LADDER = {VERBS[action].step for action in ESCALATION_STEPS}
 
 
 @dataclass
@@ -52,8 +52,8 @@ class Progress:
     returned: StepResult | None = None
     restart: StepResult | None = None
     move: StepResult | None = None  # of the job, to free nodes, before this one was healed
-    stand_in: StepResult | None = None  # the proof of the free node on which the job is to go on
-    stand_in_failed: str = ""  # in words, where that node proved nothing
+    replacement_node: StepResult | None = None  # the proof of the free node on which the job is to go on
+    replacement_failed: str = ""  # in words, where that node proved nothing
     waited: dict[Awaited, StepResult] = field(default_factory=dict)  # by what for, the last time
     due: dict[tuple[Awaited, str], datetime] = field(default_factory=dict)  # when a wait is over, by its page's key
     approvals: dict[Action, StepResult] = field(default_factory=dict)  # a human's answers, by what was asked
@@ -128,7 +128,7 @@ class Progress:
 
     def summary(self) -> str:
         """What was tried, in words."""
-        return "; ".join([*map(str, self.tried), *filter(None, [self.stand_in_failed])])
+        return "; ".join([*map(str, self.tried), *filter(None, [self.replacement_failed])])
 
 
 def read_progress(history: History, policy: RecoveryPolicy) -> Progress:
@@ -156,7 +156,7 @@ def _fold(progress: Progress, decision: Decision, result: StepResult) -> None:
         progress.missing, progress.has_waited_for_capacity = result, False
         progress.capacity_tries += result.refused_for(Refusal.NO_CAPACITY) is not None
         progress.slot_tries += result.refused_for(Refusal.REPLACEMENTS_FULL) is not None
-    elif result.step in _RUNG_STEPS:
+    elif result.step in _STEPS_OF_LADDER:
         action = verb_of_step(result.step, decision.action).action
         assert action is not None
         progress.tried.append(TriedStep(action, result))
@@ -192,10 +192,10 @@ def _fold_restart(progress: Progress, decision: Decision, result: StepResult) ->
 def _fold_candidate(progress: Progress, result: StepResult) -> None:
     """Records the diagnosis of another node. It proves nothing about the broken one."""
     if result.outcome is Outcome.DONE:
-        progress.stand_in = result
+        progress.replacement_node = result
         return
     progress.move = result  # the job waits for its node
-    progress.stand_in_failed = f"{result.node_id} could not stand in for it: {result.reason}"
+    progress.replacement_failed = f"{result.node_id} could not stand in for it: {result.reason}"
 
 
 def _fold_wait(progress: Progress, decision: Decision, result: StepResult) -> None:
@@ -225,13 +225,13 @@ def _apply_new_faults(progress: Progress, history: History, policy: RecoveryPoli
 
 def _apply_new_faults_of_candidate(progress: Progress, history: History, policy: RecoveryPolicy) -> None:
     """Does the same for the free node on which the job is to continue. This incident holds that node."""
-    passed = progress.stand_in
+    passed = progress.replacement_node
     if passed is None or passed.node_id == progress.replacement:
         return
     first = _first_fault((passed.node_id, str(passed.boot_id)), history, policy)
     if first:
         failed = passed.model_copy(update={"outcome": Outcome.FAILED, "reason": first})
-        progress.stand_in = None
+        progress.replacement_node = None
         if progress.move is None:
             _fold_candidate(progress, failed)
 

@@ -59,7 +59,7 @@ def _not_isolated(builder: DecisionBuilder, progress: Progress, fault: Fault) ->
         return builder.close(Ending.OBSERVED_ONLY, f"{fault.title}: it was not diagnosed: {progress.isolation.reason}")
     if not progress.isolation.refused_for(Refusal.BUDGET_FULL):
         is_theirs = progress.isolation.refused_for(Refusal.EXTERNAL_REMEDIATOR)
-        code = Escalation.OTHER_OWNER if is_theirs else Escalation.NOT_ISOLATED
+        code = Escalation.EXTERNAL_REMEDIATOR if is_theirs else Escalation.NOT_ISOLATED
         return builder.escalate(code, f"{fault.title}: the node was not isolated: {progress.isolation.reason}")
     if left <= 0 or (waited is not None and waited.outcome is Outcome.TIMED_OUT):
         return builder.escalate(
@@ -116,7 +116,7 @@ def _next_step(builder: DecisionBuilder, progress: Progress, assessment: FaultAs
     if progress.has_moved_job and action is Action.REPLACE and builder.history.context.provider is Provider.hybrid:
         left = "the job goes on elsewhere; the node stays out of service until a human repairs or retires it"
         handed_over = f"{fault.title}: {'; '.join(filter(None, [message, left]))}"
-        return _confirm_first(builder, progress, fault) or builder.escalate(Escalation.BROKEN_NODE_LEFT, handed_over)
+        return _confirm_first(builder, progress, fault) or builder.escalate(Escalation.REPAIR_PENDING, handed_over)
     blocked = guardrails.blocked_mid_recovery(builder, progress, fault, action) or _wait_for_capacity(
         builder, progress, fault, action
     )
@@ -247,9 +247,9 @@ def _after_replacement(builder: DecisionBuilder, progress: Progress, assessment:
     ended = _ending_reason(builder, progress, assessment.fault)
     if not is_new:
         left = f"{ended}; the broken node stays out of service until a human repairs or retires it"
-        return builder.escalate(Escalation.BROKEN_NODE_LEFT, left)
+        return builder.escalate(Escalation.REPAIR_PENDING, left)
     if returned is not None and progress.is_broken_one_left:
-        return builder.escalate(Escalation.BROKEN_NODE_LEFT, f"{ended}; but {returned.reason}")
+        return builder.escalate(Escalation.REPAIR_PENDING, f"{ended}; but {returned.reason}")
     return builder.close(Ending.RECOVERED, ended)
 
 

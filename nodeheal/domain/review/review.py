@@ -159,7 +159,7 @@ def title_of(event: HealthEvent) -> str:
 def lost_hours(history: History, taken: tuple[DecisionTaken, ...], accelerators: Accelerators, now: datetime) -> float:
     """Accelerator-hours that the incident took from training:
 
-        accelerators of the node x hours from the decision to isolate it to its return (or its stand-in's)
+        accelerators of the node x hours from the decision to isolate it to its return (or its replacement node's)
       + accelerators of the job's other nodes x hours from the same decision to the job running again
 
     Where the node is not isolated, both end when the job runs again. What never ended counts, for the node, until a

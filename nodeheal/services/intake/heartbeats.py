@@ -16,48 +16,52 @@ MACHINES_ASKED_A_RUN = 500
 
 
 def merge_heartbeats(
-    glimpses: Iterable[NodeLiveness], beats: Mapping[str, Heartbeat], now: datetime
+    liveness_page: Iterable[NodeLiveness], heartbeats: Mapping[str, Heartbeat], now: datetime
 ) -> list[NodeLiveness]:
     """Returns the nodes with the heartbeats of their machines. Node records have only what came over the bus."""
-    return [glimpse.with_heartbeat(beats.get(glimpse.instance_id), now) for glimpse in glimpses]
+    return [
+        node_liveness.with_heartbeat(heartbeats.get(node_liveness.instance_id), now) for node_liveness in liveness_page
+    ]
 
 
-def record_missed_boots(glimpses: Iterable[NodeLiveness], beats: Mapping[str, Heartbeat], ports: Ports) -> list[str]:
+def record_missed_boots(
+    liveness_page: Iterable[NodeLiveness], heartbeats: Mapping[str, Heartbeat], ports: Ports
+) -> list[str]:
     """Records boots that no event has announced, and reconciles the operations that wait for them.
 
     Returns the nodes that have booted. A boot is normally reported by an event; this makes up for a lost one.
     """
     booted: list[str] = []
     looked = 0
-    for glimpse in glimpses:
-        beat = beats.get(glimpse.instance_id)
-        if beat is None or beat.boot_id == glimpse.boot_id or glimpse.state in ABSENT:
+    for node_liveness in liveness_page:
+        heartbeat = heartbeats.get(node_liveness.instance_id)
+        if heartbeat is None or heartbeat.boot_id == node_liveness.boot_id or node_liveness.state in ABSENT:
             continue
         looked += 1
         if looked > BOOTS_A_RUN:
             break
-        if _record_boot(glimpse.node_id, beat, ports):
-            booted.append(glimpse.node_id)
+        if _record_boot(node_liveness.node_id, heartbeat, ports):
+            booted.append(node_liveness.node_id)
     return booted
 
 
-def _record_boot(node_id: str, beat: Heartbeat, ports: Ports) -> bool:
+def _record_boot(node_id: str, heartbeat: Heartbeat, ports: Ports) -> bool:
     """Records one boot. False: the boot is known or past, or another writer won; the next run checks again."""
     node = ports.nodes.get(node_id)
-    known = apply_heartbeat(node, beat, ports.clock()) if node is not None else None
+    known = apply_heartbeat(node, heartbeat, ports.clock()) if node is not None else None
     if node is None or known is None or known.boot_id == node.boot_id or not ports.nodes.save(known):
         return False
     reconcile_all(node_owner(node_id), ports)
     return True
 
 
-def request_interval(beats: Mapping[str, Heartbeat], ports: Ports, policy: RecoveryPolicy) -> int:
+def request_interval(heartbeats: Mapping[str, Heartbeat], ports: Ports, policy: RecoveryPolicy) -> int:
     """Requests the policy's interval from machines that use another one. Returns how many.
 
     A machine gets the request with the answer to its next heartbeat.
     """
     every = policy.silence.heartbeat_seconds
-    late = [beat for beat in beats.values() if beat.needs_interval(every)][:MACHINES_ASKED_A_RUN]
-    for beat in late:
-        ports.heartbeats.want(beat, every)
+    late = [heartbeat for heartbeat in heartbeats.values() if heartbeat.needs_interval(every)][:MACHINES_ASKED_A_RUN]
+    for heartbeat in late:
+        ports.heartbeats.want(heartbeat, every)
     return len(late)

@@ -5,7 +5,7 @@ from enum import StrEnum
 
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.names import TRAINING_HANG
-from nodeheal.contract.vocabulary import Action, Family, IncidentState, NextRung, NodeState, Verdict
+from nodeheal.contract.vocabulary import Action, Family, IncidentState, NextStepCondition, NodeState, Verdict
 from nodeheal.domain.errors import NotAccepted, NotFound
 from nodeheal.domain.faults.catalog import find
 from nodeheal.domain.faults.correlation import episodes
@@ -85,7 +85,7 @@ def ingest(event: HealthEvent, ports: Ports, policy: RecoveryPolicy, *, is_prove
             ports.nodes.record(event, node.job_id, stale)
             return Ingested.HISTORY
         event = node.with_rack(event)
-        # What is not proven is no sighting: it makes no cause that others have in common with it.
+        # What is not proven is no observation: it makes no cause that others have in common with it.
         is_shown = rate is None or rate.is_shown_to_pool
         ports.nodes.record(event, node.job_id, "" if is_proven else node.why_unproven(), in_pool=is_shown)
         outcome = _take_fault(event, node, ports, policy)
@@ -197,7 +197,7 @@ def _is_open_again(event: HealthEvent, node: Node, settled: str, ports: Ports, p
     may_act = policy.pool(node.pool).mode_of(meaning.ladder[0]) is not Mode.observe
     may_act = may_act and not policy.why_only_observe(node.node_id, node.pool, ports.clock())
     may_act = may_act and not _is_paused(node, ports)
-    climbs = meaning.next_rung is NextRung.repeated
+    climbs = meaning.next_rung is NextStepCondition.repeated
     if not may_act and not climbs:
         return False  # without reading its story: in a storm this is asked for every line
     before = ports.incidents.history(settled)
@@ -207,7 +207,7 @@ def _is_open_again(event: HealthEvent, node: Node, settled: str, ports: Ports, p
     if not climbs:
         return False
     rules, since = policy.correlation, before.incident.root.observed_at
-    found = ports.nodes.sightings(node.node_id, since, node.pool, event.observed_at)
+    found = ports.nodes.observations(node.node_id, since, node.pool, event.observed_at)
     kind = (event.node_id, event.family, event.code, event.component)
     times = [s.at for s in found if (s.node_id, s.family, s.code, s.component) == kind and s.at > since]
     return episodes([since, *times, event.observed_at], rules.window_seconds) >= rules.repeats
@@ -231,7 +231,9 @@ def _is_in_line(history: History) -> bool:
 def _is_news(event: HealthEvent, history: History) -> bool:
     """Whether an incident that waits has to know: a driver that repeats a harmless line every minute says nothing."""
     row = find(event.family, event.code, event.subcode)
-    asks_for_something = row is not None and (row.action is not Action.OBSERVE or row.next_rung is NextRung.repeated)
+    asks_for_something = row is not None and (
+        row.action is not Action.OBSERVE or row.next_rung is NextStepCondition.repeated
+    )
     if asks_for_something and not _is_in_line(history):
         return True
     kind = (event.family, event.code, event.subcode, event.component)

@@ -43,7 +43,7 @@ class LivenessResult:
 
 
 def probe_silent_nodes(
-    node_ids: Iterable[str], looks: int, beats: Mapping[str, Heartbeat], ports: Ports, policy: RecoveryPolicy
+    node_ids: Iterable[str], looks: int, heartbeats: Mapping[str, Heartbeat], ports: Ports, policy: RecoveryPolicy
 ) -> list[LivenessResult]:
     """Probes at most `looks` of the nodes that are still silent, and ingests one event for each.
 
@@ -51,8 +51,8 @@ def probe_silent_nodes(
     """
     found: list[tuple[Node, HealthEvent]] = []
     heard: list[LivenessResult] = []
-    for node in islice(_still_silent(node_ids, beats, ports, policy), max(looks, 0)):
-        said = [*ports.witnesses.ask(node), *_ask_gang(node, beats, ports, policy)]
+    for node in islice(_still_silent(node_ids, heartbeats, ports, policy), max(looks, 0)):
+        said = [*ports.liveness_probes.ask(node), *_ask_gang(node, heartbeats, ports, policy)]
         gone = next((one for one in said if one.gone), None)
         if gone is not None:
             became = take_draft(_departed(node, gone, policy), ports, policy)
@@ -77,7 +77,7 @@ def page_mass_silence(pool: str, company: Sequence[NodeLiveness], ports: Ports) 
         *nodes[:_NODES_LISTED],
         *([f"and {len(nodes) - _NODES_LISTED} more"] if len(nodes) > _NODES_LISTED else []),
         "",
-        link("Runbook", ports.reading.runbook(Escalation.NODES_SILENT)),
+        link("Runbook", ports.console_links.runbook(Escalation.NODES_SILENT)),
     ]
     told = Notification(
         key=f"silence/{pool}/{began:%Y-%m-%dT%H}",
@@ -89,14 +89,14 @@ def page_mass_silence(pool: str, company: Sequence[NodeLiveness], ports: Ports) 
         family=Family.heartbeat,
         escalation=Escalation.NODES_SILENT,
     )
-    if ports.messenger.was_sent(told):
+    if ports.notifier.was_sent(told):
         return False
-    ports.messenger.announce(names.INCIDENT_ESCALATED, told)
+    ports.notifier.announce(names.INCIDENT_ESCALATED, told)
     return True
 
 
 def _still_silent(
-    node_ids: Iterable[str], beats: Mapping[str, Heartbeat], ports: Ports, policy: RecoveryPolicy
+    node_ids: Iterable[str], heartbeats: Mapping[str, Heartbeat], ports: Ports, policy: RecoveryPolicy
 ) -> Iterator[Node]:
     """The nodes as they are written now: one may have been heard since the list was made, or be out of service."""
     now = ports.clock()
@@ -104,15 +104,17 @@ def _still_silent(
         node = ports.nodes.get(node_id)
         if node is None:
             continue
-        beat = beats.get(node.instance_id)
-        known = apply_heartbeat(node, beat, now)
+        heartbeat = heartbeats.get(node.instance_id)
+        known = apply_heartbeat(node, heartbeat, now)
         # The item of a silent machine goes in time, and the record keeps what it said: one silence stays one event.
         is_written = known == node or ports.nodes.save(known)
-        if is_written and is_silent(liveness_of(known).with_heartbeat(beat, now), policy.silence, now):
+        if is_written and is_silent(liveness_of(known).with_heartbeat(heartbeat, now), policy.silence, now):
             yield known
 
 
-def _ask_gang(node: Node, beats: Mapping[str, Heartbeat], ports: Ports, policy: RecoveryPolicy) -> list[ProbeAnswer]:
+def _ask_gang(
+    node: Node, heartbeats: Mapping[str, Heartbeat], ports: Ports, policy: RecoveryPolicy
+) -> list[ProbeAnswer]:
     """The other ranks of its job: while they run, the job goes on, and with it this node's rank."""
     _, run = current_run(node.job_id, ports)
     if run is None or all(task.node_id != node.node_id or task.has_stopped for task in run.tasks):
@@ -123,17 +125,17 @@ def _ask_gang(node: Node, beats: Mapping[str, Heartbeat], ports: Ports, policy: 
         return [ProbeAnswer("gang", is_up=False, text=f"rank {broken[0].rank} of its job has ended")]
     # A record of a rank says that it runs until its node tells otherwise: one of those nodes at least must be heard.
     run_on = all(task.status == "RUNNING" for task in others)
-    if run_on and any(_is_heard(task.node_id, beats, ports, policy) for task in others):
+    if run_on and any(_is_heard(task.node_id, heartbeats, ports, policy) for task in others):
         told = counted(len(others), "other rank of its job runs", "other ranks of its job run")
         return [ProbeAnswer("gang", is_up=True, text=told)]
     return []
 
 
-def _is_heard(node_id: str, beats: Mapping[str, Heartbeat], ports: Ports, policy: RecoveryPolicy) -> bool:
+def _is_heard(node_id: str, heartbeats: Mapping[str, Heartbeat], ports: Ports, policy: RecoveryPolicy) -> bool:
     node, now = ports.nodes.get(node_id), ports.clock()
     if node is None:
         return False
-    return not policy.silence.is_quiet(liveness_of(node).with_heartbeat(beats.get(node.instance_id), now), now)
+    return not policy.silence.is_quiet(liveness_of(node).with_heartbeat(heartbeats.get(node.instance_id), now), now)
 
 
 def _departed(node: Node, gone: ProbeAnswer, policy: RecoveryPolicy) -> Draft:

@@ -78,10 +78,10 @@ def _why_not_now(node: Node, ports: Ports, policy: RecoveryPolicy) -> str:
     if held or pool.is_tripped:
         return held or "the breaker is open"
     try:
-        guests = ports.scheduler_of(node).unmanaged_tasks(node, ports.scheduler_of(node).placement_of(node))
+        unmanaged_tasks = ports.scheduler_of(node).unmanaged_tasks(node, ports.scheduler_of(node).placement_of(node))
     except NotFound:
         return "the scheduler does not know it yet"
-    return "tasks of others run there" if guests else ""
+    return "tasks of others run there" if unmanaged_tasks else ""
 
 
 def _finding(node: Node) -> HealthEvent:

@@ -18,7 +18,7 @@ LATE_A_DAY = 2_000
 # Of these, the pool's other nodes see the first eighth beside their own faults. Within the breaker's ten minutes one
 # node fills 415 of the FAULTS_LOOKED_UP places at most, and so hides nobody who failed with them.
 SHOWN_TO_POOL = 8
-# Signs of life come over the bus where a node cannot reach its own item, one a minute.
+# Heartbeats come over the bus where a node cannot reach its own item, one a minute.
 HEARTBEATS_A_MINUTE = 60
 # Boots and answers count apart from reports: a node with many faults can still be healed. A recovery takes a handful.
 ANSWERS_A_MINUTE = 60
@@ -47,7 +47,7 @@ class Rate:
 
 
 def rate_of(event: HealthEvent, ports: Ports) -> Rate:
-    """Count the report, or the sign of life."""
+    """Count the report, or the heartbeat."""
     now = ports.clock()
     minute = f"{now:%Y-%m-%dT%H:%M}"
     if event.is_heartbeat:

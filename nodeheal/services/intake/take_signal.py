@@ -46,8 +46,8 @@ def take_draft(draft: Draft, ports: Ports, policy: RecoveryPolicy) -> Ingested |
         return _history(event, node, ports, f"something newer was heard from {draft.source} before")
     if draft.takes_node_away:
         return _take_departure(draft, event, node, ports, policy)
-    if draft.is_weak and node.open_incident is None:
-        return _history(event, node, ports, "weak: it opens no incident by itself")
+    if draft.is_advisory and node.open_incident is None:
+        return _history(event, node, ports, "advisory: it opens no incident by itself")
     return ingest(event, ports, policy)
 
 

@@ -146,7 +146,7 @@ def _not_brought_back(request: JobRequest, event: HealthEvent, broke: RankFailur
 def _evidence(job: Job, run: Run, broke: RankFailure, node: Node, ports: Ports, policy: RecoveryPolicy) -> str:
     """What speaks for this cause, and what was seen around it that might speak for another."""
     since = (failed_at(run) or ports.clock()) - NEAR
-    seen = ports.nodes.sightings(node.node_id, since, node.pool, since)
+    seen = ports.nodes.observations(node.node_id, since, node.pool, since)
     return " ".join(
         filter(
             None,
@@ -181,7 +181,7 @@ def _event(
 def _handed_over(job: Job, run: Run, ports: Ports) -> Incident | None:
     """The incident that was to bring this run back, and was handed to a human instead."""
     since, until = run.started_at - timedelta(seconds=1), ports.clock() + timedelta(seconds=1)
-    ended = ports.watchlist.incidents(job.pool, IncidentState.ESCALATED, since, until)
+    ended = ports.fleet_index.incidents(job.pool, IncidentState.ESCALATED, since, until)
     mine = [i for i in ended if i.job_id == job.job_id and i.ending is Ending.HANDED_TO_A_HUMAN]
     return mine[-1] if mine else None
 

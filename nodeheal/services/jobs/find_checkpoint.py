@@ -17,7 +17,7 @@ from nodeheal.operations import find_checkpoint as verb
 from nodeheal.operations.engine import begin
 from nodeheal.operations.handler import World
 from nodeheal.ports import Ports
-from nodeheal.services.jobs.job_nodes import stand_ins
+from nodeheal.services.jobs.job_nodes import replacement_nodes
 from nodeheal.services.jobs.job_steps import job_of_request, job_result, job_token, save_job
 from nodeheal.services.jobs.runs import current_run, is_newer_than_fault
 from nodeheal.services.jobs.see_directory import looks_before, see_directory
@@ -61,7 +61,7 @@ def _whom_to_ask(request: StepRequest | JobRequest, ports: Ports) -> tuple[Job |
     broken = ports.incidents.incident(request.incident_id).node_id
     peers = [task.node_id for task in run.tasks if task.node_id != broken]
     # The spare in the broken node's place, or that node itself, which is healed then; at last any that has room.
-    others = [request.decision.node_id, *(node.node_id for node in stand_ins(job, ports)[:1])]
+    others = [request.decision.node_id, *(node.node_id for node in replacement_nodes(job, ports)[:1])]
     return job, _in_service(tuple(dict.fromkeys([*peers, *others])), ports)
 
 

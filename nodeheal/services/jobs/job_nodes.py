@@ -55,7 +55,7 @@ def _not_seen_to(job: Job, failed: Sequence[CheckAnswer], ports: Ports) -> list[
     if not failed:
         return []
     since = min(answer.at for answer in failed) - timedelta(seconds=1)
-    closed = list(ports.watchlist.incidents(job.pool, IncidentState.CLOSED, since, ports.clock()))
+    closed = list(ports.fleet_index.incidents(job.pool, IncidentState.CLOSED, since, ports.clock()))
     looked = [i for i in closed if i.ending is Ending.HANDED_TO_A_HUMAN]
     second = timedelta(seconds=1)  # the list knows the second only
     return [a for a in failed if not any(i.node_id == a.node_id and i.opened_at + second > a.at for i in looked)]
@@ -104,14 +104,14 @@ def job_checks_due(job: Job, nodes: Sequence[Node], now: datetime) -> list[Node]
     return [n for n in nodes if n.passed_at is None or n.passed_at < max(since, n.booted_at)]
 
 
-def stand_ins(job: Job, ports: Ports) -> list[Node]:
+def replacement_nodes(job: Job, ports: Ports) -> list[Node]:
     """The free nodes on which the job could go on at once, proven as its preflight asks: kept spares first."""
     able = _able(job, ports)
     due = {node.node_id for node in job_checks_due(job, able, ports.clock())}
     return [node for node in able if node.node_id not in due]
 
 
-def unproven_stand_ins(job: Job, ports: Ports) -> list[Node]:
+def unproven_replacement_nodes(job: Job, ports: Ports) -> list[Node]:
     """The free nodes on which it could go on if they passed the diagnostics that its preflight asks for."""
     return job_checks_due(job, _able(job, ports), ports.clock())
 
@@ -129,12 +129,12 @@ def _is_free_for(job: Job, node: Node, ports: Ports) -> bool:
     return own.is_available(ports.clock())
 
 
-def claim_stand_ins(job: Job, count: int, ports: Ports) -> list[Node] | None:
+def claim_replacement_nodes(job: Job, count: int, ports: Ports) -> list[Node] | None:
     """So many of them, claimed for the job; None: there are too few. What was claimed for it before stays so: it may be
     what another incident is launching it on just now."""
     found: list[Node] = []
     new: list[Node] = []
-    for seen in stand_ins(job, ports):
+    for seen in replacement_nodes(job, ports):
         node = ports.nodes.get(seen.node_id)
         if len(found) == count or node is None or not _is_free_for(job, node, ports):
             continue

@@ -75,7 +75,7 @@ def _refuse_taken_directory(job: Job, ports: Ports) -> None:
     """Raises ValueError where another job that lives has named it. The lease on it is taken when nodes are chosen."""
     if job.checkpoints is None:
         return
-    alive = (other for pool in ports.watchlist.pools() for other in ports.job_notes.in_pool(pool, live_only=True))
+    alive = (other for pool in ports.fleet_index.pools() for other in ports.job_notes.in_pool(pool, live_only=True))
     for other in alive:
         theirs = other.checkpoints.directory if other.checkpoints is not None else None
         is_another = other.job_id != job.job_id and not other.is_over

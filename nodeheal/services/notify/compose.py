@@ -13,8 +13,8 @@ from nodeheal.domain.recovery.confirmation import confirmations_in
 from nodeheal.domain.recovery.incident import History
 from nodeheal.domain.recovery.progress import Progress
 from nodeheal.domain.review.console_links import NO_LINKS, ConsoleLinks
-from nodeheal.services.notify.compose_guests import fate_of_guests
 from nodeheal.services.notify.compose_needed import needed
+from nodeheal.services.notify.compose_unmanaged_tasks import fate_of_unmanaged_tasks
 from nodeheal.services.notify.layout import field, link, paragraph, plain, quoted
 
 _WORDS = {
@@ -27,7 +27,7 @@ _FIRST_LINES, _LAST_LINES = 10, 30
 
 
 def compose(
-    history: History, seen: Progress, decided: Decision, node: Node, reading: ConsoleLinks = NO_LINKS
+    history: History, seen: Progress, decided: Decision, node: Node, console_links: ConsoleLinks = NO_LINKS
 ) -> Notification:
     """One email for one ending of one incident. Sending it twice is folded by its key."""
     incident, ending = history.incident, decided.ending or Ending.HANDED_TO_A_HUMAN
@@ -40,7 +40,7 @@ def compose(
         parts=[
             _head(history, seen, decided),
             needed(history, seen, decided, node),
-            told_by(history, decided, reading),
+            told_by(history, decided, console_links),
         ],
         severity="PAGE" if is_human and not _can_wait_until_morning(history, seen, decided) else "INFO",
         escalation=decided.escalation,
@@ -78,8 +78,8 @@ def _can_wait_until_morning(history: History, seen: Progress, decided: Decision)
         return True  # it has never served: nobody misses it
     if history.is_drill and not seen.is_isolated and not seen.has_stopped_job:
         return True
-    return decided.escalation is Escalation.BROKEN_NODE_LEFT or (
-        is_by_hand and decided.escalation is Escalation.ISOLATED_AS_ASKED
+    return decided.escalation is Escalation.REPAIR_PENDING or (
+        is_by_hand and decided.escalation is Escalation.ISOLATED_ON_REQUEST
     )
 
 
@@ -131,12 +131,12 @@ def _head(history: History, seen: Progress, decided: Decision) -> list[str]:
         *facts,
         *field("Tried", tried or "nothing"),
         *answers,
-        *fate_of_guests(history, seen),
+        *fate_of_unmanaged_tasks(history, seen),
     ]
 
 
 def _tried_in_vain(seen: Progress) -> str:
-    """The tries of a replacement for which there was no machine: they are no rung that was climbed."""
+    """The tries of a replacement for which there was no machine: they are no escalation step that was climbed."""
     if seen.missing is None or not seen.capacity_tries or seen.replacement:
         return ""
     times = counted(seen.capacity_tries, "time", "times")
@@ -171,12 +171,14 @@ def _saved(history: History) -> list[str]:
     return told
 
 
-def told_by(history: History, decided: Decision, reading: ConsoleLinks, code: Escalation | None = None) -> list[str]:
+def told_by(
+    history: History, decided: Decision, console_links: ConsoleLinks, code: Escalation | None = None
+) -> list[str]:
     """Where to read more."""
     incident, code = history.incident, code or decided.escalation
-    execution = reading.execution(incident.incident_id)
+    execution = console_links.execution(incident.incident_id)
     return [
-        *([link("Runbook", reading.runbook(code))] if code else []),
+        *([link("Runbook", console_links.runbook(code))] if code else []),
         link("Incident", f"nodeheal incidents show {incident.incident_id}"),
         *([link("Execution", execution)] if execution else []),
         link("Policy", incident.policy_version),

@@ -9,7 +9,9 @@ from nodeheal.services.notify.compose import letter, told_by
 from nodeheal.services.notify.layout import command, field, paragraph
 
 
-def compose_dropped(history: History, decided: Decision, pool: Pool, reading: ConsoleLinks = NO_LINKS) -> Notification:
+def compose_dropped(
+    history: History, decided: Decision, pool: Pool, console_links: ConsoleLinks = NO_LINKS
+) -> Notification:
     """The first that is dropped tells of all: the others are folded into this one."""
     incident = history.incident
     job = f" ({incident.job_id})" if incident.job_id else ""
@@ -39,7 +41,7 @@ def compose_dropped(history: History, decided: Decision, pool: Pool, reading: Co
                 command("nodeheal", "nodes", "reboot", "NODE", "--why", "..."),
                 *field("", "A node that shows its fault again is news, and recovered as ever."),
             ],
-            told_by(history, decided, reading),
+            told_by(history, decided, console_links),
         ],
         severity="INFO",
     )

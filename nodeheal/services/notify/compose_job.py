@@ -30,7 +30,7 @@ class JobStory:
     reason: str = ""
     trouble: Trouble | None = None
     incident_id: str | None = None
-    reading: ConsoleLinks = field(default=NO_LINKS)
+    console_links: ConsoleLinks = field(default=NO_LINKS)
     beside: PoolExperience = NO_EXPERIENCE
 
     @property
@@ -129,7 +129,7 @@ def compose_for_operators(story: JobStory) -> Notification:
         *labelled("Owner", whose),
         *labelled("Trouble", story.trouble.value if story.trouble else "not known"),
         *labelled("Needed", "look at the nodes first; the runbook has it." if is_page else _OF_THE_OWNER),
-        link("Runbook", story.reading.runbook(code)),
+        link("Runbook", story.console_links.runbook(code)),
         link("More", f"nodeheal jobs show {job.job_id}"),
     ]
     return Notification(

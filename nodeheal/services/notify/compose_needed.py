@@ -5,7 +5,7 @@ from nodeheal.contract.vocabulary import Ending, Escalation, NodeState, Refusal
 from nodeheal.domain.fleet.node import OUT_OF_SERVICE, Node
 from nodeheal.domain.recovery.incident import History, Incident
 from nodeheal.domain.recovery.progress import Progress
-from nodeheal.services.notify.compose_guests import needed_for_guests
+from nodeheal.services.notify.compose_unmanaged_tasks import needed_for_unmanaged_tasks
 from nodeheal.services.notify.layout import command, field
 
 
@@ -13,7 +13,7 @@ def needed(history: History, seen: Progress, decided: Decision, node: Node) -> l
     """Under one heading, however much it is."""
     ending = decided.ending or Ending.HANDED_TO_A_HUMAN
     if ending is Ending.RECOVERED:
-        return field("Needed", needed_for_guests(history, seen) or "nothing.")
+        return field("Needed", needed_for_unmanaged_tasks(history, seen) or "nothing.")
     if ending is Ending.OBSERVED_ONLY:
         return _after_observing(history.incident, seen, decided)
     parts: list[tuple[str, list[str]]] = []
@@ -23,7 +23,7 @@ def needed(history: History, seen: Progress, decided: Decision, node: Node) -> l
         parts.append(_about_the_node(node, history.incident))
     if seen.has_stopped_job and history.incident.job_id:
         parts.append(_about_the_job(history.incident))
-    if theirs := needed_for_guests(history, seen):
+    if theirs := needed_for_unmanaged_tasks(history, seen):
         parts.append((theirs, []))
     parts = parts or [(f"look at {node.node_id}; nodeheal has left it and its job as they were.", [])]
     if node.state not in OUT_OF_SERVICE:

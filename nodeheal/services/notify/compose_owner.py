@@ -173,11 +173,11 @@ def _why_moved(about: About) -> str:
 
 
 def _healed_by(seen: Progress) -> str:
-    """What was done to the node that runs it again. A rung that did not go through has healed nothing."""
+    """What was done to the node that runs it again. An escalation step that did not go through has healed nothing."""
     last = seen.tried[-1] if seen.tried else None
     if last is None or last.result.outcome is not Outcome.DONE:
         return ""
-    before = " and ".join(VERBS[rung.action].with_article for rung in seen.tried[:-1])
+    before = " and ".join(VERBS[step.action].with_article for step in seen.tried[:-1])
     first = f"could not be mended by {before}. It " if before else ""
     return f"{first}{VERBS[last.action].healed} and "
 
@@ -185,8 +185,8 @@ def _healed_by(seen: Progress) -> str:
 def _lost_with_the_host(about: About) -> str:
     """What no checkpoint brings back: a stop takes the disks that belong to the host."""
     node_id = about.history.incident.root.node_id
-    stops = [rung for rung in about.seen.tried if rung.action is Action.STOP_START]
-    is_stopped = any(rung.result.outcome is not Outcome.REFUSED for rung in stops)
+    stops = [step for step in about.seen.tried if step.action is Action.STOP_START]
+    is_stopped = any(step.result.outcome is not Outcome.REFUSED for step in stops)
     is_gone = is_stopped or about.seen.has_new_machine
     return f" What lay on the own disks (instance store) of {node_id} is gone." if is_gone else ""
 

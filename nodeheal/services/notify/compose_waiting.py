@@ -22,7 +22,7 @@ def compose_question(
     request: StepRequest,
     addresses: Mapping[Answer, str],
     due: datetime,
-    reading: ConsoleLinks = NO_LINKS,
+    console_links: ConsoleLinks = NO_LINKS,
     meant: Mapping[Answer, str] = MappingProxyType({}),
 ) -> Notification:
     """The question, with a link for each answer, and what each is meant to do.
@@ -42,7 +42,7 @@ def compose_question(
             [*paragraph(decision.reason), "", *facts_of(history, decision)],
             [line for answer, text in meant.items() for line in field(f"If {_YES_NO[answer]}", text)],
             [*field("Needed", silence), "", *links, "", *field("Or", "one of:"), *commands],
-            told_by(history, decision, reading, code),
+            told_by(history, decision, console_links, code),
         ],
         severity="INFO" if history.is_drill else "PAGE",
         phase=Phase.ASKS,
@@ -51,21 +51,21 @@ def compose_question(
 
 
 def compose_waiting(
-    history: History, decision: Decision, due: datetime, reading: ConsoleLinks = NO_LINKS
+    history: History, decision: Decision, due: datetime, console_links: ConsoleLinks = NO_LINKS
 ) -> Notification | None:
     """What people must know of a wait that ends at `due`. None where it is nothing to them."""
     match decision.awaits:
         case Awaited.BREAKER:
-            return _compose_breaker(history, decision, reading)
+            return _compose_breaker(history, decision, console_links)
         case Awaited.CAPACITY:
-            return _compose_capacity(history, decision, due, reading)
+            return _compose_capacity(history, decision, due, console_links)
         case Awaited.REPLACEMENT:
-            return _compose_turn(history, decision, due, reading)
+            return _compose_turn(history, decision, due, console_links)
         case _:
             return None
 
 
-def _compose_capacity(history: History, decision: Decision, due: datetime, reading: ConsoleLinks) -> Notification:
+def _compose_capacity(history: History, decision: Decision, due: datetime, console_links: ConsoleLinks) -> Notification:
     """The page about a machine that is not to be had: what is missing, who can help, and when it is tried again."""
     incident, code = history.incident, Escalation.NO_CAPACITY
     again = f"nodeheal tries again by itself at {due:%Y-%m-%d %H:%M:%S} UTC. It helps to free or buy a machine of that"
@@ -80,7 +80,7 @@ def _compose_capacity(history: History, decision: Decision, due: datetime, readi
                 *field("Needed", f"{missing(history)}. {again}"),
                 command("nodeheal", "nodes", "retire", incident.node_id, "--why", "..."),
             ],
-            told_by(history, decision, reading, code),
+            told_by(history, decision, console_links, code),
         ],
         severity="PAGE",
         phase=Phase.WAITS,
@@ -88,7 +88,7 @@ def _compose_capacity(history: History, decision: Decision, due: datetime, readi
     )
 
 
-def _compose_turn(history: History, decision: Decision, due: datetime, reading: ConsoleLinks) -> Notification:
+def _compose_turn(history: History, decision: Decision, due: datetime, console_links: ConsoleLinks) -> Notification:
     """An incident that waits for others to be done: nothing is missing, so nobody is paged."""
     incident = history.incident
     needed = f"nothing; it is tried again at {due:%Y-%m-%d %H:%M:%S} UTC. How many nodes of pool {incident.pool} may be"
@@ -99,7 +99,7 @@ def _compose_turn(history: History, decision: Decision, due: datetime, reading: 
         parts=[
             [*_without_fault(decision), "", *facts_of(history, decision)],
             field("Needed", f"{needed} replaced at once is its policy's replacement.max_nodes."),
-            told_by(history, decision, reading),
+            told_by(history, decision, console_links),
         ],
         severity="INFO",
         phase=Phase.WAITS,
@@ -112,7 +112,7 @@ def _without_fault(decision: Decision) -> list[str]:
     return paragraph(f"{said[:1].upper()}{said[1:]}.")
 
 
-def _compose_breaker(history: History, decision: Decision, reading: ConsoleLinks) -> Notification:
+def _compose_breaker(history: History, decision: Decision, console_links: ConsoleLinks) -> Notification:
     """The one page of a storm. It is about the pool: what one of its nodes would need by itself is bad advice now."""
     pool, code = history.incident.pool, Escalation.BREAKER_OPEN
     cause = decision.reason.removeprefix(f"{decision.fault}: ").partition(". ")[0]
@@ -130,7 +130,7 @@ def _compose_breaker(history: History, decision: Decision, reading: ConsoleLinks
                 *field("", "put it right, and then (what is stale by then is dropped):"),
                 command("nodeheal", "breaker", "reset", pool, "--why", "..."),
             ],
-            told_by(history, decision, reading, code),
+            told_by(history, decision, console_links, code),
         ],
         severity="PAGE",
         phase=Phase.WAITS,

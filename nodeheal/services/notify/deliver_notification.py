@@ -23,12 +23,12 @@ def notify(notification: Notification, ports: Ports) -> bool:
 
     A crash right after sending sends it twice, which is better than never. What an owner cannot hear yet, the
     operators are told of, once a job."""
-    if ports.messenger.was_sent(notification):
+    if ports.notifier.was_sent(notification):
         return False
-    delivery = ports.messenger.send(notification, _limit_of(notification))
+    delivery = ports.notifier.send(notification, _limit_of(notification))
     if delivery is Delivery.BUSY:
         return False
-    ports.messenger.mark_sent(notification)
+    ports.notifier.mark_sent(notification)
     if delivery is Delivery.FOLDED:
         return False
     if notification.owner and ports.has_confirmed(notification.owner) is False:
@@ -42,10 +42,10 @@ def report_storm(ports: Ports) -> list[str]:
     this_minute = ports.clock().replace(second=0, microsecond=0)
     for minutes in range(1, STORM_MINUTES + 1):
         minute = this_minute - timedelta(minutes=minutes)
-        folded = ports.messenger.folded(minute)
+        folded = ports.notifier.folded(minute)
         told = compose_storm(minute, folded) if folded else None
-        if told is not None and not ports.messenger.was_sent(told):
-            ports.messenger.announce(INCIDENT_ESCALATED, told)
+        if told is not None and not ports.notifier.was_sent(told):
+            ports.notifier.announce(INCIDENT_ESCALATED, told)
             announced.append(told.key)
     return announced
 

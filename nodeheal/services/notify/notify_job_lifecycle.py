@@ -62,7 +62,7 @@ def notify_of_end(job: Job, request: JobRequest, ports: Ports) -> str:
             request.reason,
             last.trouble if last else None,
             last.incident_id if last else None,
-            ports.reading,
+            ports.console_links,
             lived_beside(job, ports),
         )
         to_owner = _TO_OWNERS[job.state](story, job.owner) if job.owner else None
@@ -82,7 +82,7 @@ def _notify(compose: Callable[[], list[Notification | None]], ports: Ports) -> s
     try:
         for told in compose():
             if told is not None:
-                ports.messenger.announce(JOB_NEWS, told)
+                ports.notifier.announce(JOB_NEWS, told)
     except Exception as error:  # an email that is lost costs a question; stopping here would cost the job
         return f"; and nobody could be told: {error}"[:_WORDS]
     return ""

@@ -10,7 +10,7 @@ from nodeheal.contract.names import JOB_NEWS
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.results import StepResult
 from nodeheal.contract.steps import Decision
-from nodeheal.contract.vocabulary import Action, Ending, JobState, NextRung, Outcome, Step
+from nodeheal.contract.vocabulary import Action, Ending, JobState, NextStepCondition, Outcome, Step
 from nodeheal.domain.faults.assessment import assess_faults
 from nodeheal.domain.jobs.early_end import ended_early
 from nodeheal.domain.jobs.job import Run
@@ -51,7 +51,7 @@ def _notify(history: History, ports: Ports, compose: Callable[[], Notification |
     try:
         told = compose()
         if told is not None:
-            ports.messenger.announce(JOB_NEWS, told)
+            ports.notifier.announce(JOB_NEWS, told)
     except Exception as error:  # an email that is lost costs a question; stopping here would cost the recovery
         now, text = ports.clock(), f"the owner of {history.incident.job_id} could not be told: {error}"[:_WORDS]
         entry = TimelineEntry(now, "progress", f"owner-not-told-{now:%Y%m%dT%H%M%S%f}", text)
@@ -75,7 +75,7 @@ def _comes_back(about: About) -> bool:
         return False
     if about.history.incident.incident_id in about.run.end_awaited_by:
         return True  # it was stopped for this
-    return about.fault.next_rung is not NextRung.job_end and not about.run.is_running
+    return about.fault.next_rung is not NextStepCondition.job_end and not about.run.is_running
 
 
 def _is_down(about: About) -> bool:

@@ -42,7 +42,7 @@ def release_node(node_id: str, why: str, ports: Ports, *, retire: bool = False) 
 
 def _finish(node: Node, why: str, ports: Ports) -> Node:
     """All that follows from the node's being written as in service, or retired. `node`: with the incident's name."""
-    _let_go_of_stand_ins(node, ports)
+    _release_replacement_nodes(node, ports)
     after = undo_isolation(node, ports)
     _close(node, why, ports)
     wake_its_workflow(node, ports)
@@ -62,7 +62,9 @@ def _must_be_idle(node: Node, ports: Ports) -> None:
 
 def _freed(node: Node, why: str, retire: bool, ports: Ports) -> Node:
     """The node with nothing of ours on it, but for a job that goes on there, or will. Raises ValueError."""
-    is_suspect = node.state is NodeState.SUSPECT and node.open_incident is None  # a stand-in that proved nothing
+    is_suspect = (
+        node.state is NodeState.SUSPECT and node.open_incident is None
+    )  # a replacement node that proved nothing
     if node.state not in OUT_OF_SERVICE and not is_suspect:
         raise ValueError(f"{node.node_id} is {node.state}: nodeheal has not taken it out of service")
     quarantined = node if is_suspect else moved(node, NodeState.QUARANTINED, why, ports.clock())
@@ -72,7 +74,7 @@ def _freed(node: Node, why: str, retire: bool, ports: Ports) -> Node:
     return replace(freed, open_incident=None, job_id=node.job_id if goes_on else None)
 
 
-def _let_go_of_stand_ins(node: Node, ports: Ports) -> None:
+def _release_replacement_nodes(node: Node, ports: Ports) -> None:
     """What an incident that broke off has claimed: nobody else would ever free it."""
     if not is_a_humans(node, ports):
         return  # its workflow lives, and lets go of them itself

@@ -29,7 +29,7 @@ def list_incidents(
         incident.incident_id: incident
         for pool in pools
         for state in in_order
-        for incident in ports.watchlist.incidents(pool, state, since, until)
+        for incident in ports.fleet_index.incidents(pool, state, since, until)
     }
     asked = [incident for incident in found.values() if incident.state in states]
     return sorted(asked, key=lambda incident: (incident.opened_at, incident.incident_id), reverse=True)

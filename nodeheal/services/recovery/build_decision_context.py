@@ -16,7 +16,7 @@ from nodeheal.domain.recovery.incident import History, Incident
 from nodeheal.domain.verbs import ESCALATION_STEPS, VERBS
 from nodeheal.ports import Ports
 from nodeheal.services.intake.hangs import seen_hanging_by
-from nodeheal.services.jobs.job_nodes import stand_ins, unproven_stand_ins
+from nodeheal.services.jobs.job_nodes import replacement_nodes, unproven_replacement_nodes
 from nodeheal.services.jobs.runs import current_run, has_rebooted_since
 from nodeheal.services.recovery.pool_size import size_of
 from nodeheal.services.saving import node_of
@@ -31,9 +31,9 @@ def build_decision_context(history: History, ports: Ports, policy: RecoveryPolic
     rules, at = policy.correlation, incident.root.observed_at
     own = timedelta(seconds=max(rules.repeat_window_seconds, rules.other_job_window_seconds))
     others = timedelta(seconds=max(rules.window_seconds, policy.breaker.window_seconds))
-    sightings = tuple(ports.nodes.sightings(node.node_id, at - own, node.pool, at - others))
+    observations = tuple(ports.nodes.observations(node.node_id, at - own, node.pool, at - others))
     job, run = current_run(incident.job_id, ports)
-    is_crowd = len({sighting.node_id for sighting in sightings}) >= policy.breaker.min_nodes
+    is_crowd = len({observation.node_id for observation in observations}) >= policy.breaker.min_nodes
     pool = ports.pools.get(node.pool)
     limits = own_limits(job, seen_hanging_by(history)) if job else ()
     context = DecisionContext(
@@ -49,7 +49,7 @@ def build_decision_context(history: History, ports: Ports, policy: RecoveryPolic
         run_started_at=run.started_at if run else None,
         recoveries=node.recoveries,
         spent=_spent(history, node, limits, ports, policy),
-        observations=sightings,
+        observations=observations,
         is_released_or_retired=node.open_incident != incident.incident_id,
         pool=pool,
         job_limits=limits,
@@ -65,21 +65,21 @@ def _ways_out(
     history: History, job: Job | None, run: Run | None, ports: Ports, policy: RecoveryPolicy
 ) -> dict[str, Any]:
     """Where the job could go on, and how long recoveries take here. Asked when its gang has stopped, and again only
-    when a rung has not helped: in a large pool the answer takes a while."""
+    when an escalation step has not helped: in a large pool the answer takes a while."""
     if job is None or job.is_over or run is None or not run.has_ended or not _may_move(history):
         return {}
     known, gang = list(ports.nodes.in_pool(job.pool)), {task.node_id for task in run.tasks}
     # Every place of a broken node is to be filled: one node is proven for that, and not several.
     places = max(1, sum(node.node_id in gang and node.state in OUT_OF_SERVICE for node in known))
-    ready = len(stand_ins(job, ports))
+    ready = len(replacement_nodes(job, ports))
     is_one_short = ready + 1 == places
-    free = unproven_stand_ins(job, ports) if is_one_short else []
+    free = unproven_replacement_nodes(job, ports) if is_one_short else []
     # The list lags: who has just been claimed to take the broken node's place may stand there as a free one.
     own = {turn.result.replacement_node_id for turn in history.turns if turn.result is not None}
     free = [node for node in free if node.node_id not in own and not policy.why_opted_out(node.node_id)]
     return {
         "free_nodes": ready if ready >= places else 0,
-        "stand_in": free[0].node_id if free else "",
+        "replacement_node": free[0].node_id if free else "",
         **_times([one for node in known for one in node.recoveries]),
     }
 
@@ -88,12 +88,12 @@ def _times(past: Sequence[PastRecovery]) -> dict[str, Any]:
     """What the newest recoveries took, by what brought the node back, and their diagnoses."""
     newest = sorted(past, key=lambda one: one.opened_at, reverse=True)
     took = {
-        rung: [one.seconds for one in newest if one.rung is rung and one.seconds is not None]
-        for rung in ESCALATION_STEPS
+        action: [one.seconds for one in newest if one.rung is action and one.seconds is not None]
+        for action in ESCALATION_STEPS
     }
     proofs = [one.proof_seconds for one in newest if one.proof_seconds is not None]
     return {
-        "recovery_seconds": {rung: tuple(seconds[:TIMES_USED]) for rung, seconds in took.items()},
+        "recovery_seconds": {action: tuple(seconds[:TIMES_USED]) for action, seconds in took.items()},
         "proof_seconds": tuple(proofs[:TIMES_USED]),
     }
 
@@ -148,10 +148,10 @@ def _spent(
     """What the ledger holds for the node, for each accelerator that was named, for the job, and for lone hangs."""
     serials = sorted({event.component_serial for event in history.events if event.component_serial})
     pool = policy.pool(node.pool)
-    rungs = [rung for rung in ESCALATION_STEPS if VERBS[rung].is_on(pool)]
-    limits = {node_scope(node.node_id): [policy.limits[rung] for rung in rungs]}
+    actions = [action for action in ESCALATION_STEPS if VERBS[action].is_on(pool)]
+    limits = {node_scope(node.node_id): [policy.limits[action] for action in actions]}
     of_accelerators = [
-        policy.accelerator_limits[rung] for rung in ESCALATION_STEPS if rung in policy.accelerator_limits
+        policy.accelerator_limits[action] for action in ESCALATION_STEPS if action in policy.accelerator_limits
     ]
     if of_accelerators:
         limits |= {accelerator_scope(serial): of_accelerators for serial in serials}

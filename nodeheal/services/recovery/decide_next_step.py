@@ -14,7 +14,7 @@ from nodeheal.domain.recovery.incident import History, TimelineEntry, Turn, deci
 from nodeheal.domain.recovery.progress import read_progress
 from nodeheal.operations.engine import conclude
 from nodeheal.ports import Ports
-from nodeheal.services.jobs.job_stand_in import let_go_of_stand_ins
+from nodeheal.services.jobs.job_replacement_node import release_replacement_nodes
 from nodeheal.services.notify.compose_waiting import compose_waiting
 from nodeheal.services.notify.notify_job_owner import notify_owner_of_step
 from nodeheal.services.operators.operator_guardrails import trip_breaker
@@ -30,8 +30,8 @@ def decide_next_step(request: DecideRequest, ports: Ports, policy: RecoveryPolic
     request = _witnessed(_looked(request, history, ports), history, ports)
     entries, history = _with_result(request, history)
     notify_owner_of_step(history, request.result, ports, policy)
-    if read_progress(history, policy).stand_in_failed:
-        let_go_of_stand_ins(history, ports, policy)  # before it could be taken for a spare of this incident
+    if read_progress(history, policy).replacement_failed:
+        release_replacement_nodes(history, ports, policy)  # before it could be taken for a spare of this incident
     decision, has_tripped = _decide(history, ports, policy)
     entries.append(decision_entry(request.turn, decision, ports.clock()))
     state = IncidentState.WAITING if decision.step is Step.WAIT else IncidentState.OPEN
@@ -48,9 +48,9 @@ def _page(history: History, decision: Decision, ports: Ports) -> None:
     """Whoever opens the breaker says so at once. Each wait for it says so again, and that is one email: were this one
     lost, the first wait would make up for it.
     """
-    told = compose_waiting(history, decision, ports.clock(), ports.reading)
+    told = compose_waiting(history, decision, ports.clock(), ports.console_links)
     if told is not None:
-        ports.messenger.announce(INCIDENT_WAITING, told)
+        ports.notifier.announce(INCIDENT_WAITING, told)
 
 
 def _decide(history: History, ports: Ports, policy: RecoveryPolicy) -> tuple[Decision, bool]:
@@ -80,7 +80,7 @@ def _witnessed(request: DecideRequest, history: History, ports: Ports) -> Decide
     result = request.result
     if result is None or not history.turns or not is_unclear(history.turns[-1].decision, result):
         return request
-    down = [answer for answer in ports.witnesses.ask(node_of(result.node_id, ports)) if answer.is_up is False]
+    down = [answer for answer in ports.liveness_probes.ask(node_of(result.node_id, ports)) if answer.is_up is False]
     if not down:
         return request
     told = "; ".join(f"{answer.witness}: {answer.text}" for answer in down)

@@ -18,7 +18,7 @@ from nodeheal.domain.recovery.progress import Progress, read_progress
 from nodeheal.operations.engine import reconcile_all
 from nodeheal.ports import Ports
 from nodeheal.services.jobs.job_nodes import call_next_job
-from nodeheal.services.jobs.job_stand_in import let_go_of_claims, let_go_of_stand_ins
+from nodeheal.services.jobs.job_replacement_node import let_go_of_claims, release_replacement_nodes
 from nodeheal.services.jobs.runs import current_run
 from nodeheal.services.notify.compose import compose
 from nodeheal.services.notify.compose_dropped import compose_dropped
@@ -56,7 +56,7 @@ def end_incident(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> 
     seen.job_is_down = job is not None and not seen.job_is_over and not is_running(closed, ports)
     for spare in sorted(map(str, spares)):
         _let_go(spare, history, seen, decided, ports, policy)
-    let_go_of_stand_ins(history, ports, policy)
+    release_replacement_nodes(history, ports, policy)
     let_go_of_claims(history, ports)
     node = _let_go(closed.node_id, history, seen, decided, ports, policy)
     free_place(closed, ports)
@@ -68,17 +68,17 @@ def end_incident(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> 
     call_next_job(node.pool, ports)
     detail_type = INCIDENT_ESCALATED if is_handed_over else INCIDENT_CLOSED
     if is_handed_over or not closed.is_of_new_node:  # a new node that passes is no news
-        ports.messenger.announce(detail_type, _email(history, seen, decided, node, ports))
+        ports.notifier.announce(detail_type, _email(history, seen, decided, node, ports))
     notify_owner_of_ending(history, seen, decided, ports, policy)
     return result_of(request, ports, Outcome.DONE, decided.reason)
 
 
 def _email(history: History, seen: Progress, decided: Decision, node: Node, ports: Ports) -> Notification:
     if is_dropped_by_reset(decided.page_key):
-        return compose_dropped(history, decided, ports.pools.get(node.pool), ports.reading)
+        return compose_dropped(history, decided, ports.pools.get(node.pool), ports.console_links)
     if stopped_tasks(history.timeline):
         history = ports.incidents.history(history.incident.incident_id)  # with what was started again just now
-    return compose(history, seen, decided, node, ports.reading)
+    return compose(history, seen, decided, node, ports.console_links)
 
 
 def _wake_who_waits_for_the_job(incident: Incident, ports: Ports) -> None:

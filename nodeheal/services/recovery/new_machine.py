@@ -5,7 +5,7 @@ from nodeheal.contract.vocabulary import Provider
 from nodeheal.domain.fleet.machine import Launch, Machine
 from nodeheal.domain.fleet.node import Node
 from nodeheal.operations.engine import reconcile
-from nodeheal.operations.late_capacity import is_owed, owed_by, report_late
+from nodeheal.operations.late_capacity import is_owed, late_capacity_of, report_late
 from nodeheal.operations.replace import has_taken, is_made_for, launch_failed, take_new_node
 from nodeheal.ports import Ports
 
@@ -47,6 +47,6 @@ def on_group_launch(launch: Launch, ports: Ports) -> None:
 
 def _report_late(node: Node, machine: Machine, ports: Ports) -> None:
     """No workflow waits for it; but a human may have an incident in which it is missed."""
-    for owed in owed_by(machine.group, ports):
+    for owed in late_capacity_of(machine.group, ports):
         if is_owed(owed, machine) and report_late(owed, node, machine.group, ports):
             return

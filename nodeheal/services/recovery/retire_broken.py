@@ -3,7 +3,7 @@
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import NodeState, Provider
 from nodeheal.domain.errors import MachineRefused
-from nodeheal.domain.fleet.machine import GiveBack
+from nodeheal.domain.fleet.machine import Termination
 from nodeheal.domain.fleet.node import Node, moved
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.guardrails import keep_machine_reason
@@ -16,7 +16,7 @@ from nodeheal.services.steps import add_timeline_entry, save_node
 def retire_broken(broken_id: str, request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> str:
     """Terminate the machine, if it is there still, retire its node and free its slot of the disruption budget.
 
-    Only where the caller has proof of the stand-in. Repeating it changes nothing. Empty: it is gone; else why it stays
+    Only where the caller has proof of the replacement node. Repeating it changes nothing. Empty: it is gone; else why it stays
     for a human: it is a hybrid node (nobody can give it back), is not this incident's, somebody wants hands off it by
     now, or EC2 will not give it up.
     """
@@ -29,7 +29,7 @@ def retire_broken(broken_id: str, request: StepRequest, ports: Ports, policy: Re
     quarantined = moved(
         node, NodeState.QUARANTINED, node.state_reason, ports.clock()
     )  # may raise: before anything is touched
-    kept = _held(request, ports, policy) or _give_back(node, request, ports)
+    kept = _held(request, ports, policy) or _terminate(node, request, ports)
     if kept:
         add_timeline_entry(request, ports, "not-given-back", f"{broken_id} could not be given back: {kept}")
         return kept
@@ -44,13 +44,13 @@ def _held(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> str:
     return keep_machine_reason(incident, why_paused(incident, ports), policy, ports.clock())
 
 
-def _give_back(node: Node, request: StepRequest, ports: Ports) -> str:
+def _terminate(node: Node, request: StepRequest, ports: Ports) -> str:
     """Why EC2 will not give it up; empty: it has, or it is gone."""
     machine = ports.machines.describe(node.instance_id)
     if machine is None:
         return ""
     try:
-        ports.machines.give_back(machine, GiveBack.TERMINATE)
+        ports.machines.terminate_instance(machine, Termination.TERMINATE)
     except MachineRefused as refusal:
         return str(refusal)
     add_timeline_entry(

@@ -59,10 +59,10 @@ def _let_work(node: Node, ports: Ports) -> None:
 
 
 def _join(
-    request: StepRequest, new: Node, broken_id: str, good_since: datetime, ports: Ports, policy: RecoveryPolicy
+    request: StepRequest, new: Node, broken_id: str, healthy_since: datetime, ports: Ports, policy: RecoveryPolicy
 ) -> StepResult:
     """A new machine has shown that it is fit: it serves, and the one that it replaces is given back."""
-    _save_proven(new, good_since, ports)
+    _save_proven(new, healthy_since, ports)
     _let_work(new, ports)
     kept = retire_broken(broken_id, request, ports, policy)
     wake_queue(new.pool, ports)

@@ -13,9 +13,9 @@ from itertools import islice
 from pathlib import Path
 
 from nodeheal.agent.checks import gpu_state
-from nodeheal.agent.checks.answer import dumped
 from nodeheal.agent.checks.check import Place, always
-from nodeheal.agent.checks.looks import Looks
+from nodeheal.agent.checks.check_ipc import dumped
+from nodeheal.agent.checks.check_runner import CheckRunner
 from nodeheal.agent.config import AgentConfig, KernelLog
 from nodeheal.agent.diagnostics.bench import Output
 from nodeheal.contract.vocabulary import Provider
@@ -30,7 +30,7 @@ def probe(place: Place, seconds: float) -> None:
     """Print the answers until there are no more of a look that hangs."""
     gpu_state.READ_SECONDS = seconds / 4
     check = replace(gpu_state.CHECK, deadline_seconds=seconds, why_not=always)
-    looks, heard_at = Looks([check], place), time.monotonic()
+    looks, heard_at = CheckRunner([check], place), time.monotonic()
     looks.ask(check.name, {})
     while time.monotonic() - heard_at < seconds * 4:
         for answer in looks.answers():

@@ -13,13 +13,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from nodeheal.agent.beat import PublicKey
+from nodeheal.agent.aws_client import AwsClient
 from nodeheal.agent.bus import EventBus
 from nodeheal.agent.clock import Clock
 from nodeheal.agent.config import AgentConfig
 from nodeheal.agent.credentials import CredentialChain
-from nodeheal.agent.event import HealthEvent, Identity, Speaker
-from nodeheal.agent.signed_post import SignedPost
+from nodeheal.agent.event import EventFactory, HealthEvent, Identity
+from nodeheal.agent.heartbeat_client import PublicKey
 from nodeheal.contract.vocabulary import Family, Provider
 from nodeheal.parsers.finding import Finding
 from sandbox.toml import toml
@@ -45,7 +45,9 @@ def xid(code: int) -> str:
 def xid_event(code: int, boot_id: str = "boot-1") -> HealthEvent:
     """A finding, ready to be spooled."""
     finding = Finding(Family.xid, str(code), "0000:b9:00.0", "a message")
-    return Speaker(IDENTITY, boot_id).found(finding, source="kernel_log", position=str(code), at=START, evidence="line")
+    return EventFactory(IDENTITY, boot_id).found(
+        finding, source="kernel_log", position=str(code), at=START, evidence="line"
+    )
 
 
 def eventually(claim: Callable[[], object]) -> None:
@@ -109,7 +111,7 @@ PLAIN = Plain()
 
 def bus_at(url: str, credentials: CredentialChain, clock: Clock) -> EventBus:
     """The agent's side of a bus, which signs nothing."""
-    return EventBus("nodeheal", SignedPost("events", "eu-central-1", url, credentials, clock), PLAIN)
+    return EventBus("nodeheal", AwsClient("events", "eu-central-1", url, credentials, clock), PLAIN)
 
 
 class FakeTable:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeheal.agent.later import SELDOM
+from nodeheal.agent.lazy_imports import SELDOM
 from nodeheal.agent.main import EXIT_CONFIG, main
 from nodeheal.agent.orders import all_orders
 from nodeheal.contract.health_event import HealthEvent, NodeBooted
@@ -126,7 +126,7 @@ def test_nothing_goes_around_a_bus_that_has_not_failed_for_as_long_as_was_said(
     assert agent.ends(signal.SIGTERM) == 0
 
 
-def test_the_agent_gives_signs_of_life(tmp_path: Path, bus: FakeEventBridge) -> None:
+def test_the_agent_gives_heartbeats(tmp_path: Path, bus: FakeEventBridge) -> None:
     node = NodeFolder(tmp_path, bus.url, heartbeat_seconds=0.2)
     agent = AgentProcess(node)
     agent.start()
@@ -326,7 +326,7 @@ def _spooled(node: NodeFolder) -> list[str]:
 
 def _loaded_with(*modules: str) -> set[str]:
     """Every module that these bring along, without those that were put off."""
-    put_off = "from nodeheal.agent.later import load_when_used; load_when_used()"
+    put_off = "from nodeheal.agent.lazy_imports import load_when_used; load_when_used()"
     loaded = subprocess.run(
         [sys.executable, "-c", f"{put_off}\nimport sys, {', '.join(modules)}\n{PRINT_LOADED}"],
         env={"PYTHONPATH": str(Path(__file__).parents[3])},

@@ -17,7 +17,7 @@ import pytest
 from nodeheal.agent import all_reduce, probe
 from nodeheal.agent.diagnostics import fabric
 from nodeheal.agent.diagnostics.bench import Bench, Output
-from nodeheal.agent.diagnostics.fabric import Way
+from nodeheal.agent.diagnostics.fabric import FabricTest
 from nodeheal.contract.vocabulary import FabricRole, Verdict
 from nodeheal.parsers.all_reduce import MISSING, parse_all_reduce
 from nodeheal.parsers.fi_pingpong import Ended
@@ -203,7 +203,7 @@ def bench(tmp_path: Path, summed: Output, pingpong: str = "fi_pingpong_client_he
     )
 
 
-WAY = Way(FabricRole.CONNECT, "10.0.0.7", 47592, 60.0, all_reduce=True, least_all_reduce_mb_per_s=1000)
+WAY = FabricTest(FabricRole.CONNECT, "10.0.0.7", 47592, 60.0, all_reduce=True, least_all_reduce_mb_per_s=1000)
 
 
 def test_the_sum_follows_the_ping_pong_on_the_next_port_within_the_time_that_is_left(tmp_path: Path) -> None:
@@ -242,7 +242,7 @@ def test_a_way_that_fails_is_not_summed_over(tmp_path: Path) -> None:
 def test_where_nobody_asks_for_it_there_is_no_sum(tmp_path: Path) -> None:
     made = bench(tmp_path, says(json.dumps(RESULT)))
 
-    fabric.check(made, Way(FabricRole.CONNECT, "10.0.0.7", 47592, 60.0), lambda: 0.0, lambda _: None)
+    fabric.check(made, FabricTest(FabricRole.CONNECT, "10.0.0.7", 47592, 60.0), lambda: 0.0, lambda _: None)
 
     assert "all_reduce" not in [name for name, *_ in made.ran]  # type: ignore[attr-defined]
 

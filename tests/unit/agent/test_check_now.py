@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from nodeheal.agent.check_now import EXIT_CODES, check_now, row_of
-from nodeheal.agent.checks.answer import Answer
-from nodeheal.agent.checks.check import Check, Look, Place, Problem, always
+from nodeheal.agent.checks.check import Check, CheckResult, Place, Problem, always
+from nodeheal.agent.checks.check_ipc import Answer
 from nodeheal.agent.checks.registry import CHECKS
 from nodeheal.agent.checks.tools import run_tool
 from nodeheal.agent.commands import EXIT_USAGE
@@ -27,33 +27,35 @@ HANG = Finding(Family.host, "nvidia_smi_hang", None, "it hangs")
 PLACE = Place(CONFIG, run_tool)
 
 
-def check(name: str, look: Look, **changes: object) -> Check:
+def check(name: str, look: CheckResult, **changes: object) -> Check:
     return Check(name, "a test", 60.0, 5.0, always, lambda *_: look, **changes)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
     ("looks", "code"),
     [
-        ([Look()], 0),
-        ([Look(), Look((SKEW,))], 1),
-        ([Look((FULL,)), Look((SKEW,)), Look()], 2),
-        ([Look(unclear="an unknown layout"), Look((SKEW,))], 3),
-        ([Look((FULL,), unclear="an unknown layout")], 2),
-        ([Look(doubts={"/fsx": "a stale file handle"})], 3),
+        ([CheckResult()], 0),
+        ([CheckResult(), CheckResult((SKEW,))], 1),
+        ([CheckResult((FULL,)), CheckResult((SKEW,)), CheckResult()], 2),
+        ([CheckResult(unclear="an unknown layout"), CheckResult((SKEW,))], 3),
+        ([CheckResult((FULL,), unclear="an unknown layout")], 2),
+        ([CheckResult(doubts={"/fsx": "a stale file handle"})], 3),
         ([], 3),
     ],
 )
-def test_the_exit_code_is_that_of_the_worst_verdict(looks: list[Look], code: int) -> None:
+def test_the_exit_code_is_that_of_the_worst_verdict(looks: list[CheckResult], code: int) -> None:
     checks = [check(str(number), look) for number, look in enumerate(looks)]
 
     assert check_now(checks, PLACE, as_json=False) == code
 
 
 def test_a_reader_sees_each_check_and_what_it_found(capsys: pytest.CaptureFixture[str]) -> None:
-    absent = Check("gpu", "GPUs", 60.0, 5.0, lambda _: "no NVIDIA driver", lambda *_: Look())
+    absent = Check("gpu", "GPUs", 60.0, 5.0, lambda _: "no NVIDIA driver", lambda *_: CheckResult())
 
     check_now(
-        [check("disk", Look((FULL, SKEW))), absent, check("fine", Look(summary="8 of them"))], PLACE, as_json=False
+        [check("disk", CheckResult((FULL, SKEW))), absent, check("fine", CheckResult(summary="8 of them"))],
+        PLACE,
+        as_json=False,
     )
 
     assert capsys.readouterr().out.splitlines() == [
@@ -65,7 +67,7 @@ def test_a_reader_sees_each_check_and_what_it_found(capsys: pytest.CaptureFixtur
 
 
 def test_a_program_reads_one_object_a_line(capsys: pytest.CaptureFixture[str]) -> None:
-    check_now([check("disk", Look((FULL,)))], PLACE, as_json=True)
+    check_now([check("disk", CheckResult((FULL,)))], PLACE, as_json=True)
 
     row = json.loads(capsys.readouterr().out)
     assert (row["check"], row["verdict"], row["said"]) == ("disk", "FAILED", ["disk_full: / is 99.9 % full"])
@@ -80,7 +82,7 @@ def test_a_program_reads_one_object_a_line(capsys: pytest.CaptureFixture[str]) -
     ],
 )
 def test_a_look_without_an_end_is_never_fine(answer: Answer, hang: Finding | None, verdict: Verdict, said: str) -> None:
-    row = row_of(answer, check("one", Look(), hang=hang).terms)
+    row = row_of(answer, check("one", CheckResult(), hang=hang).terms)
 
     assert (row.verdict, row.said) == (verdict, (said,))
 

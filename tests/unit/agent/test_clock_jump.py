@@ -44,9 +44,11 @@ class Node:
         self.starts()
 
     def beats_off_by(self) -> list[float]:
-        """How far each sign of life was from the true time when it came in, roughly: from now."""
+        """How far each heartbeat was from the true time when it came in, roughly: from now."""
         now = time.time()
-        return [abs(float(beat["ExpressionAttributeValues"][":at"]["N"]) - now) for beat in self.bus.table.beats]
+        return [
+            abs(float(heartbeat["ExpressionAttributeValues"][":at"]["N"]) - now) for heartbeat in self.bus.table.beats
+        ]
 
     def dates_off_by(self) -> list[float]:
         """How far the time at which each fault was seen, as the bus was told, is from now."""
@@ -90,7 +92,7 @@ def node(request: pytest.FixtureRequest, tmp_path: Path, bus: FakeEventBridge) -
 
 
 @pytest.mark.parametrize("jump", [DAY, -DAY], ids=["forward", "back"])
-def test_signs_of_life_and_faults_go_on_when_the_clock_jumps(node: Node, jump: int) -> None:
+def test_heartbeats_and_faults_go_on_when_the_clock_jumps(node: Node, jump: int) -> None:
     for code, shift in (("31", jump), ("48", 0)):
         node.clock.jump(shift)
         node.bus.table.beats.clear()

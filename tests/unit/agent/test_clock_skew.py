@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeheal.agent.checks.check import Look, Place
+from nodeheal.agent.checks.check import CheckResult, Place
 from nodeheal.agent.checks.clock_skew import CHECK, ahead_seconds, judge
 from nodeheal.agent.checks.tools import run_tool
 from nodeheal.agent.thresholds import CLOCK_WRONG
@@ -19,7 +19,7 @@ from tests.unit.agent.fakes import CONFIG, START, FakeEventBridge
 DATE = format_datetime(START, usegmt=True)
 
 
-def look(url: str) -> Look:
+def look(url: str) -> CheckResult:
     return CHECK.look(Place(replace(CONFIG, endpoint_url=url), run_tool), {})
 
 

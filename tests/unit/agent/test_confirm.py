@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from nodeheal.agent import confirm as module
-from nodeheal.agent.checks.check import Check, Look, Problem, always
+from nodeheal.agent.checks.check import Check, CheckResult, Problem, always
 from nodeheal.agent.checks.kmsg import KmsgReader
 from nodeheal.agent.config import AgentConfig, KernelLog
 from nodeheal.agent.confirm import Accusation, confirm
@@ -224,7 +224,7 @@ def test_a_journal_that_fails_or_is_too_long_denies_nothing(journal: Any, monkey
 # The check that reported it
 
 
-def check(look: Look, **changes: Any) -> Check:
+def check(look: CheckResult, **changes: Any) -> Check:
     made = Check("gpu_count", "the GPUs", 60.0, 10.0, always, lambda place, state: look)
     return replace(made, **changes)
 
@@ -236,20 +236,20 @@ def looked(monkeypatch: pytest.MonkeyPatch, log: Path, one: Check, **changes: An
 
 
 def test_a_check_that_still_sees_the_fault_confirms_it(monkeypatch: pytest.MonkeyPatch, log: Path) -> None:
-    assert looked(monkeypatch, log, check(Look((Problem(REMAP),)))) is CONFIRMED
+    assert looked(monkeypatch, log, check(CheckResult((Problem(REMAP),)))) is CONFIRMED
 
 
 def test_a_check_that_sees_it_no_more_denies_it(monkeypatch: pytest.MonkeyPatch, log: Path) -> None:
-    assert looked(monkeypatch, log, check(Look())) is DENIED
-    assert looked(monkeypatch, log, check(Look((Problem(REMAP),))), component="GPU-2") is DENIED
+    assert looked(monkeypatch, log, check(CheckResult())) is DENIED
+    assert looked(monkeypatch, log, check(CheckResult((Problem(REMAP),))), component="GPU-2") is DENIED
 
 
 @pytest.mark.parametrize(
     "one",
     [
-        check(Look(unclear="nvidia-smi does not answer")),
-        check(Look(), why_not=lambda _: "no GPU here"),
-        check(Look(), stream=lambda place, state: iter(())),
+        check(CheckResult(unclear="nvidia-smi does not answer")),
+        check(CheckResult(), why_not=lambda _: "no GPU here"),
+        check(CheckResult(), stream=lambda place, state: iter(())),
     ],
     ids=["unclear", "absent", "it hears of events"],
 )
@@ -258,10 +258,10 @@ def test_a_check_that_cannot_tell_denies_nothing(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_check_that_the_node_does_not_have_denies_nothing(monkeypatch: pytest.MonkeyPatch, log: Path) -> None:
-    assert looked(monkeypatch, log, check(Look()), source="another") is UNKNOWN
+    assert looked(monkeypatch, log, check(CheckResult()), source="another") is UNKNOWN
 
 
 def test_what_a_check_reported_may_stand_in_the_kernel_log_under_another_name_of_the_gpu(
     monkeypatch: pytest.MonkeyPatch, log: Path
 ) -> None:
-    assert looked(monkeypatch, log, check(Look()), family="xid", code="74", component="GPU-1") is CONFIRMED
+    assert looked(monkeypatch, log, check(CheckResult()), family="xid", code="74", component="GPU-1") is CONFIRMED

@@ -10,7 +10,7 @@ from nodeheal.agent import dcgm_host
 from nodeheal.agent.checks import dcgm
 from nodeheal.agent.config import ConfigError, parse
 from nodeheal.agent.dcgm_host import dcgmi
-from nodeheal.agent.exhibits import exhibits
+from nodeheal.agent.evidence_commands import evidence_commands
 from tests.unit.agent.checks.places import Node
 
 UNIX = "unix:///run/nvidia-dcgm/nv-hostengine"
@@ -44,7 +44,9 @@ def test_the_configuration_says_where_it_listens(tmp_path: Path) -> None:
     dcgm.look(replace(node.place, config=config), {})
 
     assert node.ran == [f"dcgmi health -c -j --host {UNIX}"]
-    asked = [exhibit.command for exhibit in exhibits(config, with_bug_report=False) if "dcgmi" in exhibit.command]
+    asked = [
+        exhibit.command for exhibit in evidence_commands(config, with_bug_report=False) if "dcgmi" in exhibit.command
+    ]
     assert asked
     assert all(command[-2:] == ("--host", UNIX) for command in asked)
 

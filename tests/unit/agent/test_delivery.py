@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from nodeheal.agent.aws_client import AwsClient, endpoint
 from nodeheal.agent.bus import CALL_BYTES, ENVELOPE_BYTES, BusUnavailable, EventBus, Receipt, batch
 from nodeheal.agent.credentials import CredentialChain
 from nodeheal.agent.sender import BACKOFF_LIMIT_SECONDS, COMPLAINT_SECONDS, Sender
-from nodeheal.agent.signed_post import SignedPost, endpoint
 from nodeheal.agent.spool import Entry, Spool
 from tests.unit.agent.fakes import START, Answer, FakeEventBridge, FakeTime, bus_at, eventually, xid_event
 from tests.unit.agent.test_credentials import KEYS
@@ -305,7 +305,7 @@ class CountingCredentials(CredentialChain):
 def test_what_is_refused_is_told_from_what_is_not_answered_and_credentials_are_found_anew(
     time: FakeTime, monkeypatch: pytest.MonkeyPatch, status: int, answer: object, is_refusal: bool
 ) -> None:
-    monkeypatch.setattr(SignedPost, "ask", lambda *_: (status, json.dumps(answer).encode()))
+    monkeypatch.setattr(AwsClient, "ask", lambda *_: (status, json.dumps(answer).encode()))
     credentials = CountingCredentials(time.clock(), KEYS)
     client = bus_at("http://127.0.0.1:9", credentials, time.clock())
 
@@ -344,7 +344,7 @@ def test_a_sender_that_meets_what_nobody_expected_goes_on(
 def test_an_answer_that_is_nested_beyond_reason_is_no_answer(
     spool: Spool, sender: Sender, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(SignedPost, "ask", lambda *_: (200, b"[" * 100_000))
+    monkeypatch.setattr(AwsClient, "ask", lambda *_: (200, b"[" * 100_000))
     spool.put([xid_event(79)])
 
     assert sender.send_all() > 0

@@ -112,7 +112,7 @@ def test_the_slowest_gpus_bandwidth_is_what_is_measured() -> None:
 def healthy_neuron(**more: Output) -> FakeBench:
     listed, tree = golden("neuron_ls_healthy.json"), golden("neuron_sysfs_healthy.txt")
     made = bench(accelerators=0)
-    made.answers.update({"neuron_ls": says(listed), "gather neuron": says(tree), **more})
+    made.answers.update({"neuron_ls": says(listed), "host_snapshot neuron": says(tree), **more})
     return made
 
 
@@ -124,7 +124,7 @@ def test_a_list_that_was_not_told_how_many_to_expect_proves_nothing() -> None:
 
 
 def test_neuron_counters_that_have_seen_errors_fail_the_node() -> None:
-    report, _ = neuron.check(healthy_neuron(**{"gather neuron": says(golden("neuron_sysfs_sick.txt"))}))
+    report, _ = neuron.check(healthy_neuron(**{"host_snapshot neuron": says(golden("neuron_sysfs_sick.txt"))}))
 
     assert report.verdict is Verdict.FAILED
     assert report.failed_tests
@@ -188,7 +188,7 @@ def test_of_gpus_in_mig_mode_the_driver_is_asked_instead_of_dcgm(said: str, show
 
 
 def test_efa_needs_its_provider_and_an_active_port() -> None:
-    report, _ = efa.check(bench(fi_info=says(golden("efa_fi_info_healthy.txt")), gather=says(PORTS)))
+    report, _ = efa.check(bench(fi_info=says(golden("efa_fi_info_healthy.txt")), host_snapshot=says(PORTS)))
 
     assert report.verdict is Verdict.OK, report.reason
 
@@ -202,7 +202,7 @@ def test_efa_needs_its_provider_and_an_active_port() -> None:
     ],
 )
 def test_efa_without_one_of_them_is_not_healthy(provider: str, ports: str, verdict: Verdict) -> None:
-    report, _ = efa.check(bench(fi_info=says(golden(provider)), gather=says(ports)))
+    report, _ = efa.check(bench(fi_info=says(golden(provider)), host_snapshot=says(ports)))
 
     assert report.verdict is verdict
 
@@ -248,7 +248,7 @@ class LoadedBench(FakeBench):
     host: list[str] = field(default_factory=list)
 
     def run(self, command: Sequence[str], seconds: float) -> Output:
-        return says(self.host.pop(0)) if "gather" in " ".join(command) else super().run(command, seconds)
+        return says(self.host.pop(0)) if "host_snapshot" in " ".join(command) else super().run(command, seconds)
 
 
 @pytest.mark.parametrize(

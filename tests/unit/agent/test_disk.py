@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeheal.agent.checks.check import Look, Place
+from nodeheal.agent.checks.check import CheckResult, Place
 from nodeheal.agent.checks.disk import CHECK, Mount, judge, parse_mountinfo, parse_mounts
 from nodeheal.agent.checks.tools import run_tool
 from nodeheal.agent.thresholds import DISK_FULL
@@ -24,7 +24,7 @@ def place(folder: Path, mounts: str, fstab: str | None = None) -> Place:
     return Place(CONFIG, run_tool, proc=folder, etc=folder)
 
 
-def codes(look: Look) -> list[str]:
+def codes(look: CheckResult) -> list[str]:
     return [problem.finding.code for problem in look.problems if problem.finding.code != "disk_full"]
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from nodeheal.agent import trials
-from nodeheal.agent.checks.check import Check, Look, Place, always
+from nodeheal.agent import doctor_probes
+from nodeheal.agent.checks.check import Check, CheckResult, Place, always
 from nodeheal.agent.checks.tools import run_tool
 from nodeheal.agent.doctor import Sign, Trial, doctor, trial_of, tried
 from nodeheal.agent.main import main
@@ -167,25 +167,28 @@ def signs(capsys: pytest.CaptureFixture[str]) -> dict[str, Sign]:
 
 
 @pytest.mark.usefixtures("credentials")
-def test_the_doctor_gives_a_true_sign_of_life(bus: FakeEventBridge, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_doctor_gives_a_true_heartbeat(bus: FakeEventBridge, capsys: pytest.CaptureFixture[str]) -> None:
     code = main(["doctor", "--json"])
 
-    assert (code, signs(capsys)["signs of life"].state) == (0, "ok")
-    [beat] = bus.table.beats
-    assert beat["Key"] == {names.BEAT_KEY: {"S": USER_ID}}
-    assert beat["ExpressionAttributeValues"][":boot"] == {"S": "boot-1"}
+    assert (code, signs(capsys)["heartbeats"].state) == (0, "ok")
+    [heartbeat] = bus.table.beats
+    assert heartbeat["Key"] == {names.HEARTBEAT_KEY: {"S": USER_ID}}
+    assert heartbeat["ExpressionAttributeValues"][":boot"] == {"S": "boot-1"}
 
 
 @pytest.mark.usefixtures("credentials")
-def test_a_sign_of_life_says_the_interval_that_the_control_plane_wants(
+def test_a_heartbeat_says_the_interval_that_the_control_plane_wants(
     bus: FakeEventBridge, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bus.table.wanted = "300"
 
     main(["doctor", "--json"])
 
-    assert signs(capsys)["signs of life"].said == "taken, every 300 s"
-    assert [beat["ExpressionAttributeValues"][":every"] for beat in bus.table.beats] == [{"N": "60"}, {"N": "300"}]
+    assert signs(capsys)["heartbeats"].said == "taken, every 300 s"
+    assert [heartbeat["ExpressionAttributeValues"][":every"] for heartbeat in bus.table.beats] == [
+        {"N": "60"},
+        {"N": "300"},
+    ]
 
 
 @pytest.mark.usefixtures("credentials")
@@ -198,14 +201,14 @@ def test_a_role_that_may_not_write_the_nodes_item_is_wrong_and_what_the_agent_ca
     code = main(["doctor", "--json"])
 
     told = signs(capsys)
-    assert (code, told["bus"].state, told["signs of life"].state, told["CloudWatch"].state) == (
+    assert (code, told["bus"].state, told["heartbeats"].state, told["CloudWatch"].state) == (
         1,
         "WRONG",
         "WRONG",
         "poor",
     )
     assert "the signing key is not published: 400 AccessDeniedException" in told["bus"].said
-    assert told["signs of life"].said.endswith("see 'Let it speak' in docs/agent.md")
+    assert told["heartbeats"].said.endswith("see 'Let it speak' in docs/agent.md")
     assert "AccessDeniedException" in told["CloudWatch"].said
 
 
@@ -277,7 +280,7 @@ def test_a_driver_that_hangs_while_it_is_asked_whether_it_is_there_holds_up_noth
     monkeypatch.setattr("nodeheal.agent.doctor.LOCAL_SECONDS", 0.3)
     config = replace(CONFIG, boot_id_file=str(node.boot_id_file), state_dir=str(node.state_dir), kernel_log=())
     named = {"hangs": hangs, "breaks": breaks, "fine": always, "absent": lambda _: "no GPU"}
-    checks = [Check(name, "GPUs", 60.0, 5.0, why_not, lambda *_: Look()) for name, why_not in named.items()]
+    checks = [Check(name, "GPUs", 60.0, 5.0, why_not, lambda *_: CheckResult()) for name, why_not in named.items()]
 
     doctor(checks, Place(config, run_tool), as_json=True)
 
@@ -306,4 +309,4 @@ def test_memory_that_is_not_understood_is_no_number(tmp_path: Path) -> None:
     (tmp_path / "meminfo").write_text("MemTotal: many")
 
     with pytest.raises(OSError, match="not understood"):
-        trials.measures(replace(PLACE, proc=tmp_path))
+        doctor_probes.measures(replace(PLACE, proc=tmp_path))

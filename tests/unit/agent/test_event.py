@@ -13,16 +13,16 @@ from nodeheal.contract.vocabulary import Check, Family, Verdict
 from nodeheal.parsers.finding import Finding, Report
 from tests.unit.agent.fakes import IDENTITY, START, XID_79
 
-SPEAKER = said.Speaker(IDENTITY, "boot-1")
+EVENT_FACTORY = said.EventFactory(IDENTITY, "boot-1")
 FINDING = Finding(Family.xid, "79", "0000:b9:00.0", XID_79)
 
 
 def found(position: str = "7:120", evidence: str = XID_79) -> said.HealthEvent:
-    return SPEAKER.found(FINDING, source="kernel_log", position=position, at=START, evidence=evidence)
+    return EVENT_FACTORY.found(FINDING, source="kernel_log", position=position, at=START, evidence=evidence)
 
 
 def test_the_scheduler_is_told_where_it_is_not_the_one_that_older_control_planes_take_for_granted() -> None:
-    event = SPEAKER.alive(START)
+    event = EVENT_FACTORY.alive(START)
 
     assert "scheduler" not in json.loads(event.to_json())
     assert json.loads(replace(event, scheduler="SLURM").to_json())["scheduler"] == "SLURM"  # type: ignore[arg-type]
@@ -55,7 +55,7 @@ def test_a_finding_is_a_valid_health_event() -> None:
 def test_the_catalog_says_how_grave_a_finding_is(code: str, verdict: Verdict) -> None:
     finding = Finding(Family.xid, code, "0000:b9:00.0", XID_79)
 
-    event = SPEAKER.found(finding, source="kernel_log", position="1", at=START, evidence="")
+    event = EVENT_FACTORY.found(finding, source="kernel_log", position="1", at=START, evidence="")
 
     assert event.verdict is verdict
 
@@ -64,19 +64,19 @@ def test_a_finding_carries_its_sub_code_and_what_the_node_shares_with_others() -
     identity = dataclasses.replace(IDENTITY, product="H100", labels={"rack": "r7"})
     finding = Finding(Family.xid, "154", "0000:b9:00.0", "…", subcode="NODE_REBOOT")
 
-    event = said.Speaker(identity, "boot-1").found(finding, source="k", position="1", at=START, evidence="")
+    event = said.EventFactory(identity, "boot-1").found(finding, source="k", position="1", at=START, evidence="")
 
     received = contract.HealthEvent.model_validate_json(event.to_json())
     assert (received.subcode, received.product, received.labels) == ("NODE_REBOOT", "H100", {"rack": "r7"})
 
 
 def test_every_other_event_is_valid_too() -> None:
-    contract.HealthEvent.model_validate_json(SPEAKER.alive(START).to_json())
-    contract.NodeBooted.model_validate_json(SPEAKER.booted(START, "10.0.0.7" * 99, 8, START).to_json())
+    contract.HealthEvent.model_validate_json(EVENT_FACTORY.alive(START).to_json())
+    contract.NodeBooted.model_validate_json(EVENT_FACTORY.booted(START, "10.0.0.7" * 99, 8, START).to_json())
     many = {f"number_{number}": 1.0 for number in range(100)}
     report = Report(Verdict.FAILED, ("pcie",), measured=many)
-    part = said.CheckResult(Check.dcgm, Verdict.FAILED, "x" * 9_999, 1.5)
-    diagnosed = SPEAKER.diagnosed("incident/3", report, (part,), "{" * 20_000, START)
+    part = said.DiagnosticResult(Check.dcgm, Verdict.FAILED, "x" * 9_999, 1.5)
+    diagnosed = EVENT_FACTORY.diagnosed("incident/3", report, (part,), "{" * 20_000, START)
 
     received = contract.DiagnosticsFinished.model_validate_json(diagnosed.to_json())
 
@@ -87,7 +87,7 @@ def test_every_other_event_is_valid_too() -> None:
 def test_a_tool_that_names_tests_without_end_is_still_heard_of() -> None:
     failed = tuple(str(number) * 999 for number in range(100_000))
 
-    diagnosed = SPEAKER.diagnosed("incident/3", Report(Verdict.FAILED, failed), (), "", START)
+    diagnosed = EVENT_FACTORY.diagnosed("incident/3", Report(Verdict.FAILED, failed), (), "", START)
 
     assert len(diagnosed.to_json()) < 64 * 1024
     assert len(contract.DiagnosticsFinished.model_validate_json(diagnosed.to_json()).failed_tests) == 64
@@ -120,8 +120,8 @@ def test_the_same_fact_has_the_same_id_and_another_fact_another() -> None:
     assert found().event_id == found().event_id
     assert found().event_id != found(position="7:121").event_id
     assert found().event_id != found(evidence="another line").event_id
-    assert SPEAKER.booted(START, "a", 1, START).event_id == SPEAKER.booted(START, "b", 2, START).event_id
+    assert EVENT_FACTORY.booted(START, "a", 1, START).event_id == EVENT_FACTORY.booted(START, "b", 2, START).event_id
     assert (
-        SPEAKER.booted(START, "a", 1, START).event_id
-        != said.Speaker(IDENTITY, "boot-2").booted(START, "a", 1, START).event_id
+        EVENT_FACTORY.booted(START, "a", 1, START).event_id
+        != said.EventFactory(IDENTITY, "boot-2").booted(START, "a", 1, START).event_id
     )

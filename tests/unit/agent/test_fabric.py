@@ -18,9 +18,9 @@ from pydantic import ValidationError
 from nodeheal.agent import probe
 from nodeheal.agent.diagnostics import fabric
 from nodeheal.agent.diagnostics.bench import Bench, Output
-from nodeheal.agent.diagnostics.fabric import Way
+from nodeheal.agent.diagnostics.fabric import FabricTest
 from nodeheal.agent.orders import fabric as fabric_order
-from nodeheal.contract.fabric import NO_PEER, PEER_PATTERN, PORT, SECONDS, FabricAnswer, FabricOrder, judge_pair
+from nodeheal.contract.fabric import NO_PEER, PEER_PATTERN, PORT, SECONDS, FabricAnswer, FabricTestRequest, judge_pair
 from nodeheal.contract.vocabulary import FabricRole, Verdict
 from nodeheal.parsers.finding import Report
 from tests.unit.agent.fakes import FakeEventBridge, NodeFolder
@@ -98,8 +98,8 @@ class Nodes:
         return answer_of(self.start(**parameters))
 
 
-def order(**parameters: Any) -> FabricOrder:
-    return FabricOrder(**{"role": FabricRole.SERVE, **parameters})
+def order(**parameters: Any) -> FabricTestRequest:
+    return FabricTestRequest(**{"role": FabricRole.SERVE, **parameters})
 
 
 def answer_of(process: "subprocess.Popen[str]") -> FabricAnswer:
@@ -287,7 +287,7 @@ def bench(provider: str, *pingpong: Output) -> FakeBench:
     return FakeBench(Path("unused"), 1, 0, answers={"fi_info": [provided], "fi_pingpong": list(pingpong)})
 
 
-CONNECT = Way(FabricRole.CONNECT, PEER, PORT, 60.0)
+CONNECT = FabricTest(FabricRole.CONNECT, PEER, PORT, 60.0)
 
 
 def test_without_the_provider_nothing_is_played() -> None:
@@ -370,7 +370,7 @@ class CardBench(Bench):
 def played(folder: Path, role: FabricRole = FabricRole.CONNECT, **answers: Output) -> tuple[CardBench, Report]:
     made = CardBench(folder, 1, 0, answers={f"{name}-rdm": answer for name, answer in answers.items()})
     seconds: list[float] = []
-    way = Way(role, PEER, PORT, 60.0)
+    way = FabricTest(role, PEER, PORT, 60.0)
     report, _ = fabric.check(made, way, lambda: sum(seconds), lambda pause: seconds.append(pause * 30))
     return made, report
 

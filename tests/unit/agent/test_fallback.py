@@ -10,12 +10,12 @@ from urllib.parse import parse_qs
 
 import pytest
 
-from nodeheal.agent.caller import Caller
+from nodeheal.agent.aws_client import AwsClient
 from nodeheal.agent.credentials import CredentialChain
 from nodeheal.agent.fallback import EVENTS_A_TRY, Fallback
 from nodeheal.agent.sender import Sender
-from nodeheal.agent.signed_post import SignedPost
 from nodeheal.agent.spool import Spool
+from nodeheal.agent.sts_identity import StsIdentity
 from nodeheal.contract.vocabulary import Verdict
 from tests.unit.agent.fakes import PLAIN, START, FakeEventBridge, FakeTime, bus_at, xid_event
 from tests.unit.agent.test_credentials import KEYS
@@ -43,8 +43,8 @@ def spool(tmp_path: Path) -> Iterator[Spool]:
 @pytest.fixture
 def sender(spool: Spool, bus: FakeEventBridge, sns: FakeEventBridge, time: FakeTime) -> Iterator[Sender]:
     clock, credentials = time.clock(), CredentialChain(time.clock(), KEYS)
-    ways = [SignedPost(name, "eu-central-1", sns.url, credentials, clock) for name in ("sns", "sts")]
-    fallback = Fallback(ways[0], Caller(ways[1]), PLAIN)
+    ways = [AwsClient(name, "eu-central-1", sns.url, credentials, clock) for name in ("sns", "sts")]
+    fallback = Fallback(ways[0], StsIdentity(ways[1]), PLAIN)
     client = bus_at(bus.url, credentials, clock)
     yield Sender(spool, client, clock, fallback, PATIENCE)
     client.close()
@@ -191,9 +191,9 @@ def test_around_the_bus_too_a_clock_that_is_wrong_dates_nothing(
     spool = Spool(tmp_path, clock=clock, boot_id="boot-1")
     spool.put([xid_event(79)])
     time.set_by_seconds = timedelta(days=1).total_seconds()
-    topic, who = (SignedPost(name, "eu-central-1", sns.url, credentials, clock) for name in ("sns", "sts"))
+    topic, who = (AwsClient(name, "eu-central-1", sns.url, credentials, clock) for name in ("sns", "sts"))
 
-    Fallback(topic, Caller(who), PLAIN).tell(spool)
+    Fallback(topic, StsIdentity(who), PLAIN).tell(spool)
 
     [post] = [parse_qs(body) for body in sns.table.published]
     assert json.loads(post["Message"][0])["observed_at"] == (START + timedelta(days=1)).isoformat()

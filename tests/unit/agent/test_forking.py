@@ -9,9 +9,9 @@ import pytest
 
 from nodeheal.agent.bus import BusUnavailable, EventBus
 from nodeheal.agent.forking import at_work, forked
+from nodeheal.agent.heartbeat_thread import HeartbeatThread
 from nodeheal.agent.metrics import Publisher
 from nodeheal.agent.prometheus import Exporter
-from nodeheal.agent.pulse import Pulse
 from nodeheal.agent.sender import Sender
 from nodeheal.agent.spool import Spool
 from tests.unit.agent.fakes import IDENTITY, FakeTime, eventually, public_key, xid_event
@@ -88,15 +88,15 @@ def test_the_sender_says_that_it_works(notes: Notes, tmp_path: Path, time: FakeT
     spool.close()
 
 
-def test_the_pulse_says_that_it_works(notes: Notes, time: FakeTime, monkeypatch: pytest.MonkeyPatch) -> None:
-    pulse = Pulse(None, public_key, "boot-1", 0.01, time.clock(), lambda: None)  # type: ignore[arg-type]  # it never beats
-    monkeypatch.setattr(pulse, "beat", lambda: notes() or 1000.0)
-    pulse.start()
+def test_the_heartbeat_thread_says_that_it_works(notes: Notes, time: FakeTime, monkeypatch: pytest.MonkeyPatch) -> None:
+    heartbeat_thread = HeartbeatThread(None, public_key, "boot-1", 0.01, time.clock(), lambda: None)  # type: ignore[arg-type]  # it never beats
+    monkeypatch.setattr(heartbeat_thread, "heartbeat", lambda: notes() or 1000.0)
+    heartbeat_thread.start()
 
     eventually(lambda: notes.forked_meanwhile)
 
-    pulse._stopping.set()
-    pulse.join()
+    heartbeat_thread._stopping.set()
+    heartbeat_thread.join()
 
 
 def test_the_publisher_says_that_it_works(notes: Notes, time: FakeTime, monkeypatch: pytest.MonkeyPatch) -> None:

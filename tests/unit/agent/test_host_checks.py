@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from nodeheal.agent import probe
 from nodeheal.agent.checks import memory, mounts, processes, progress, ram_ecc, rdma
-from nodeheal.agent.checks.answer import Answer, dumped
-from nodeheal.agent.checks.check import Check, Look, Place, State
-from nodeheal.agent.checks.looks import ANSWER_BYTES
+from nodeheal.agent.checks.check import Check, CheckResult, Place, State
+from nodeheal.agent.checks.check_ipc import Answer, dumped
+from nodeheal.agent.checks.check_runner import ANSWER_BYTES
 from nodeheal.agent.checks.registry import CHECKS
 from nodeheal.agent.checks.tools import run_tool
 from nodeheal.agent.diagnostics.bench import Output
@@ -31,7 +31,7 @@ RAM_CORRECTED, RDMA_MANY = int(RAM_CORRECTED_LIMIT.default), int(RDMA_ERRORS.def
 PORT = "class/infiniband/rdmap79s0/ports/1"
 
 
-def told(look: Look) -> list[tuple[str, str | None]]:
+def told(look: CheckResult) -> list[tuple[str, str | None]]:
     return [(one.finding.code, one.finding.component) for one in (*look.problems, *look.happened)]
 
 
@@ -282,7 +282,7 @@ def process(
     (descriptors / "3").symlink_to(opened)
 
 
-def stuck(place: Place) -> Look:
+def stuck(place: Place) -> CheckResult:
     """The second of two looks at a node on which nothing runs meanwhile."""
     return processes.CHECK.look(place, processes.CHECK.look(place, {}).state)
 
@@ -347,7 +347,7 @@ def test_what_another_users_process_has_open_the_driver_tells_or_nobody(
 ) -> None:
     process(place, 41, "D")
     monkeypatch.setattr(processes, "gpu_users", lambda _: users)
-    monkeypatch.setattr("nodeheal.agent.checks.holders.os.scandir", refused)
+    monkeypatch.setattr("nodeheal.agent.checks.gpu_processes.os.scandir", refused)
 
     look = stuck(place)
 
@@ -375,8 +375,8 @@ def test_what_is_closed_while_it_is_looked_at_hides_nothing_else(place: Place, m
     process(place, 41, "D")
     process(place, 42, "D")
     (place.proc / "42/fd/4").symlink_to("/dev/nvidia0")
-    monkeypatch.setattr("nodeheal.agent.checks.holders.Path.readlink", is_gone)
-    monkeypatch.setattr("nodeheal.agent.checks.holders.os.scandir", in_order)
+    monkeypatch.setattr("nodeheal.agent.checks.gpu_processes.Path.readlink", is_gone)
+    monkeypatch.setattr("nodeheal.agent.checks.gpu_processes.os.scandir", in_order)
 
     look = stuck(place)
 
@@ -626,7 +626,7 @@ class Job:
         self.file.write_text(content)
         os.utime(self.file, (self.now, self.now))
 
-    def look_after(self, seconds: float) -> Look:
+    def look_after(self, seconds: float) -> CheckResult:
         self.now += seconds
         look = progress.CHECK.look(self.place, self.state)
         self.state = dict(look.state)
@@ -819,10 +819,10 @@ def test_a_node_on_which_nothing_can_be_read_breaks_no_check(check: Check, tmp_p
     place = Place(CONFIG, run_tool, proc=nowhere, sys=nowhere, dev=nowhere, etc=nowhere)
     state: State = {"writable": 7, "patience": "x", "waiting": None}
 
-    assert check.why_not(place) or isinstance(_looked(check, place, state), Look | None)
+    assert check.why_not(place) or isinstance(_looked(check, place, state), CheckResult | None)
 
 
-def _looked(check: Check, place: Place, state: State) -> Look | None:
+def _looked(check: Check, place: Place, state: State) -> CheckResult | None:
     """None: the files were gone, which is told as a look that broke."""
     try:
         return check.look(place, state)

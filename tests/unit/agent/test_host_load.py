@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeheal.agent.checks import host_load
-from nodeheal.agent.checks.check import Look, Place, State
+from nodeheal.agent.checks.check import CheckResult, Place, State
 from nodeheal.agent.checks.host_load import OLDEST_SECONDS, gauges, parse_cpu, parse_disks, parse_network
 from nodeheal.agent.checks.tools import run_tool
 from tests.unit.agent.fakes import CONFIG
@@ -36,7 +36,7 @@ def place(tmp_path: Path) -> Place:
     return Place(config, run_tool, proc=tmp_path / "proc", sys=tmp_path / "sys")
 
 
-def look(place: Place, state: State, cpu: str, received: int, sent: int, read: int, written: int) -> Look:
+def look(place: Place, state: State, cpu: str, received: int, sent: int, read: int, written: int) -> CheckResult:
     (place.proc / "stat").write_text(f"cpu  {cpu}\ncpu0 {cpu}\n")
     (place.proc / "net/dev").write_text(NETWORK.format(received=received, sent=sent))
     (place.proc / "diskstats").write_text(DISKS.format(read=read, written=written))
@@ -57,7 +57,7 @@ def test_what_grew_since_the_last_look_becomes_rates_of_hardware_counted_once(pl
     assert second.gauges.pop("network_receive_bytes_per_second") == pytest.approx(500, rel=0.05)  # type: ignore[attr-defined]
     assert second.gauges.pop("disk_write_bytes_per_second") == pytest.approx(1024, rel=0.05)  # type: ignore[attr-defined]
     assert second.gauges == {
-        "cpu_used_percent": 45.0,  # 90 of 200 ticks; waiting for a disk is no work, a guest's time is a user's
+        "cpu_used_percent": 45.0,  # 90 of 200 ticks; waiting for a disk is no work, a unmanaged_task's time is a user's
         "memory_used_percent": 75.0,
         "network_transmit_bytes_per_second": 0.0,
         "disk_read_bytes_per_second": 0.0,

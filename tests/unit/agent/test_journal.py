@@ -242,7 +242,7 @@ def test_more_different_faults_at_once_than_are_remembered_are_all_told(journal:
     )
 
     eventually(lambda: "79" in [event.code for event in listener.poll()])
-    assert sum("31" in sighting for sighting in folded(listener)) == 1
+    assert sum("31" in observation for observation in folded(listener)) == 1
     assert {event.component for event in listener.events if event.code == "48"} == {
         f"0000:b9:{number:02x}.0" for number in range(32)
     }

@@ -11,12 +11,12 @@ import psutil
 import pytest
 
 from nodeheal.agent import fault_counts
-from nodeheal.agent.bell import Bell
-from nodeheal.agent.checks.answer import Answer, answer_of, dumped
-from nodeheal.agent.checks.check import Check, Look, Problem, State, always
+from nodeheal.agent.checks.check import Check, CheckResult, Problem, State, always
+from nodeheal.agent.checks.check_ipc import Answer, answer_of, dumped
+from nodeheal.agent.checks.check_scheduler import FIRST_LOOKS_WITHIN_SECONDS, LOOKS_TO_BE_OVER
 from nodeheal.agent.checks.kernel_log import KernelLogCheck
-from nodeheal.agent.checks.watch import FIRST_LOOKS_WITHIN_SECONDS, LOOKS_TO_BE_OVER
 from nodeheal.agent.config import load
+from nodeheal.agent.eventfd_event import EventfdEvent
 from nodeheal.agent.loop import FILE_POLL_SECONDS, KEEP_SECONDS, Agent
 from nodeheal.agent.sender import Sender
 from nodeheal.agent.spool import Spool
@@ -24,7 +24,7 @@ from nodeheal.contract.vocabulary import Family
 from nodeheal.parsers.finding import Finding
 from tests.unit.agent.fakes import FakeTime, NodeFolder, xid
 
-CHECK = Check("gpus", "a test", 60.0, 5.0, always, lambda *_: Look())
+CHECK = Check("gpus", "a test", 60.0, 5.0, always, lambda *_: CheckResult())
 REMAP = [Problem(Finding(Family.host, "disk_full", component, "no room"), "no room") for component in ("a", "b")]
 XID_31 = Problem(Finding(Family.xid, "31", "0000:b9:00.0", "the driver says so"))
 
@@ -36,7 +36,7 @@ class FakeLooks:
         self.terms = (CHECK.terms,)
         self.descriptor = -1
         self.is_closed = False
-        self.look = Look()
+        self.look = CheckResult()
         self.due_in_seconds = 1000.0
         self._asked = 0
         self.asked_ever = 0
@@ -73,7 +73,7 @@ class QuietSender:
         """Nothing is under way."""
 
 
-class OnceWaited(Bell):
+class OnceWaited(EventfdEvent):
     """Is set once it was waited for, and knows for how long."""
 
     def __init__(self) -> None:
@@ -95,7 +95,7 @@ class Run:
         sender = Sender(self.spool, None, clock)  # type: ignore[arg-type]  # never started
         self.agent = Agent(load(node.config_file), self.spool, sender, clock, self.looks)  # type: ignore[arg-type]
 
-    def look(self, look: Look, times: int = 1) -> None:
+    def look(self, look: CheckResult, times: int = 1) -> None:
         self.looks.look = look
         for _ in range(times):
             self.time.seconds += CHECK.interval_seconds + FIRST_LOOKS_WITHIN_SECONDS
@@ -114,34 +114,34 @@ def run(node: NodeFolder) -> Run:
 
 
 def test_two_problems_that_begin_and_end_together_are_two_beginnings_and_two_ends(run: Run) -> None:
-    run.look(Look(tuple(REMAP)))
+    run.look(CheckResult(tuple(REMAP)))
     begun = (run.told_of("a"), run.told_of("b"))
 
-    run.look(Look(), LOOKS_TO_BE_OVER)
+    run.look(CheckResult(), LOOKS_TO_BE_OVER)
 
     assert begun == (1, 1)
     assert (run.told_of("a"), run.told_of("b")) == (2, 2)
 
 
 def test_what_has_happened_twice_in_the_same_words_is_two_events(run: Run) -> None:
-    run.look(Look(happened=(REMAP[0], REMAP[0])))
+    run.look(CheckResult(happened=(REMAP[0], REMAP[0])))
 
     assert run.told_of("a") == 2
 
 
 def test_what_the_kernel_has_just_said_is_not_said_again_but_its_end_is(run: Run, node: NodeFolder) -> None:
-    run.look(Look((XID_31,)))
+    run.look(CheckResult((XID_31,)))
     run.time.seconds += 60
     node.logs(xid(31))
     run.agent.step()
     before = len(run.told())
-    run.looks.look = Look(happened=(XID_31,))
+    run.looks.look = CheckResult(happened=(XID_31,))
     run.agent._watch._courses["gpus"].due_at = run.time.seconds
     run.agent.step()
     repeated = len(run.told()) - before
 
     course = run.agent._watch._courses["gpus"]
-    course.streaks, course.due_at, run.looks.look = dict.fromkeys(course.active, 1), run.time.seconds, Look()
+    course.streaks, course.due_at, run.looks.look = dict.fromkeys(course.active, 1), run.time.seconds, CheckResult()
     run.agent.step()
 
     assert repeated == 0
@@ -151,7 +151,7 @@ def test_what_the_kernel_has_just_said_is_not_said_again_but_its_end_is(run: Run
 def test_names_that_are_no_text_are_told_all_the_same(run: Run) -> None:
     strange = replace(REMAP[0].finding, component="job-\udcff")
 
-    run.look(Look((Problem(strange, "\udcff stands still"),)))
+    run.look(CheckResult((Problem(strange, "\udcff stands still"),)))
 
     assert run.told_of("job-_") == 1
 
@@ -185,7 +185,7 @@ def test_in_a_storm_lines_are_let_gather(run: Run, monkeypatch: pytest.MonkeyPat
 def test_an_agent_that_stops_has_kept_where_it_began_and_where_it_ends_and_lets_go(run: Run) -> None:
     sender = run.agent._sender = QuietSender(run.spool)  # type: ignore[assignment]
     run.looks.descriptor, writer = os.pipe()
-    stop = Bell()
+    stop = EventfdEvent()
     stop.set()
     run.agent._watch._courses["gpus"].state = {"seen": 1}
 
@@ -202,7 +202,7 @@ def test_an_agent_that_stops_has_kept_where_it_began_and_where_it_ends_and_lets_
 def test_what_was_learnt_last_is_kept_at_the_stop(run: Run) -> None:
     run.agent._sender = QuietSender(run.spool)  # type: ignore[assignment]
     run.looks.descriptor, writer = os.pipe()
-    stop = Bell()
+    stop = EventfdEvent()
     run.agent.step = lambda: learns()  # type: ignore[method-assign]
 
     def learns() -> bool:
@@ -218,7 +218,7 @@ def test_what_was_learnt_last_is_kept_at_the_stop(run: Run) -> None:
 
 
 def test_what_checks_remember_is_kept_now_and_then_also_where_nothing_is_found(run: Run) -> None:
-    run.look(Look(state={"seen": 3}))
+    run.look(CheckResult(state={"seen": 3}))
 
     run.time.seconds += KEEP_SECONDS
     run.agent.step()
@@ -227,36 +227,36 @@ def test_what_checks_remember_is_kept_now_and_then_also_where_nothing_is_found(r
 
 
 def test_what_is_found_wakes_the_sender(run: Run) -> None:
-    run.look(Look())
+    run.look(CheckResult())
     run.agent._sender._news.clear()
 
-    run.look(Look(tuple(REMAP)))
+    run.look(CheckResult(tuple(REMAP)))
 
     assert run.agent._sender._news.is_set()
 
 
 @pytest.mark.parametrize("years", [-30, 30])
 def test_a_clock_that_is_set_neither_hurries_looks_nor_puts_them_off(run: Run, years: int) -> None:
-    run.look(Look(), 3)
+    run.look(CheckResult(), 3)
     before = run.looks.asked_ever
     run.time.set_by_seconds = years * 365 * 86_400.0
     for _ in range(50):
         run.agent.step()
     at_once = run.looks.asked_ever - before
 
-    run.look(Look(tuple(REMAP)))
-    run.look(Look(), LOOKS_TO_BE_OVER)
+    run.look(CheckResult(tuple(REMAP)))
+    run.look(CheckResult(), LOOKS_TO_BE_OVER)
 
     assert (at_once, run.looks.asked_ever - before) == (0, 1 + LOOKS_TO_BE_OVER)
     assert (run.told_of("a"), run.told_of("b")) == (2, 2)
 
 
 def test_a_full_disk_keeps_no_check_from_telling_and_is_said_once(run: Run, caplog: pytest.LogCaptureFixture) -> None:
-    run.look(Look())
+    run.look(CheckResult())
     run.spool._database.execute("PRAGMA max_page_count = 1")  # SQLite raises this to what it has: the disk is full now
 
-    run.look(Look(tuple(REMAP), state={"seen": "y" * 60_000}), 30)
-    run.look(Look(), LOOKS_TO_BE_OVER)
+    run.look(CheckResult(tuple(REMAP), state={"seen": "y" * 60_000}), 30)
+    run.look(CheckResult(), LOOKS_TO_BE_OVER)
 
     assert (run.told_of("a"), run.told_of("b")) == (2, 2)
     assert run.looks.asked_ever == 1 + 30 + LOOKS_TO_BE_OVER
@@ -266,12 +266,14 @@ def test_a_full_disk_keeps_no_check_from_telling_and_is_said_once(run: Run, capl
 def test_thousands_of_looks_leave_nothing_behind_but_what_the_last_one_says(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(logging.getLogger("nodeheal.agent.checks.watch"), "disabled", True)  # pytest keeps every line
+    monkeypatch.setattr(
+        logging.getLogger("nodeheal.agent.checks.check_scheduler"), "disabled", True
+    )  # pytest keeps every line
 
     def looks(count: int) -> int:
         for number in range(count):
             odd = Problem(replace(REMAP[0].finding, component=f"disk-{number % 50}"), "no room")
-            look = Look((odd,) * (number % 3), state={"seen": number}, unclear="no answer" * (number % 7 == 0))
+            look = CheckResult((odd,) * (number % 3), state={"seen": number}, unclear="no answer" * (number % 7 == 0))
             run.agent._watch.ask(run.time.seconds, run.looks.ask)
             run.time.seconds += CHECK.interval_seconds
             run.agent._watch.take(Answer("gpus", look), run.time.seconds, run.time.seconds)
@@ -299,9 +301,9 @@ def faults(run: Run) -> dict[tuple[str, str, str], float]:
 
 
 def test_faults_are_counted_by_code_and_component_and_their_ends_are_not(run: Run, node: NodeFolder) -> None:
-    run.look(Look(tuple(REMAP)))
-    run.look(Look(), LOOKS_TO_BE_OVER)
-    run.look(Look((REMAP[0],)))
+    run.look(CheckResult(tuple(REMAP)))
+    run.look(CheckResult(), LOOKS_TO_BE_OVER)
+    run.look(CheckResult((REMAP[0],)))
     node.logs(xid(31))
     run.agent.step()
 
@@ -311,21 +313,21 @@ def test_faults_are_counted_by_code_and_component_and_their_ends_are_not(run: Ru
 
 
 def test_a_fault_counts_for_the_job_that_trains_on_the_node(run: Run) -> None:
-    run.look(Look(gauges={"training_step_age_seconds:llama/3": 1.0}))
-    run.look(Look((REMAP[0],), gauges={"training_step_age_seconds:llama/3": 1.0}))
+    run.look(CheckResult(gauges={"training_step_age_seconds:llama/3": 1.0}))
+    run.look(CheckResult((REMAP[0],), gauges={"training_step_age_seconds:llama/3": 1.0}))
 
     assert faults(run) == {("disk_full", "a", "llama"): 1}
 
 
 def test_beyond_so_many_kinds_of_faults_their_details_are_left_out(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fault_counts, "MOST_KINDS", 1)
-    run.look(Look(tuple(REMAP)))
+    run.look(CheckResult(tuple(REMAP)))
 
     assert faults(run) == {("disk_full", "a", ""): 1, ("other", "", ""): 1}
 
 
 def test_what_waits_in_the_spool_is_served(run: Run) -> None:
-    run.look(Look((REMAP[0],)))
+    run.look(CheckResult((REMAP[0],)))
 
     found = {sample.name: sample.value for sample in run.agent.samples()}
     assert found["spool_events"] == len(run.spool.oldest(100)) > 0

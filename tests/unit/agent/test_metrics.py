@@ -12,13 +12,13 @@ import botocore.session
 import pytest
 from botocore.validate import ParamValidator
 
-from nodeheal.agent import metrics, signed_post
+from nodeheal.agent import aws_client, metrics
+from nodeheal.agent.aws_client import AwsClient
 from nodeheal.agent.checks import gpu_judgement, host_load
 from nodeheal.agent.checks.gpu_reading import GpuReading
 from nodeheal.agent.clock import Clock
 from nodeheal.agent.credentials import CredentialChain
 from nodeheal.agent.metrics import PUBLISHED, NodeMetrics, Publisher, following, request
-from nodeheal.agent.signed_post import SignedPost
 from tests.unit.agent.fakes import IDENTITY, START, FakeEventBridge, FakeTime, eventually
 from tests.unit.agent.test_credentials import KEYS
 
@@ -34,7 +34,7 @@ GAUGES = {
 @pytest.fixture
 def node_metrics(bus: FakeEventBridge, time: FakeTime) -> Iterator[NodeMetrics]:
     credentials, clock = CredentialChain(time.clock(), KEYS), time.clock()
-    one = NodeMetrics(SignedPost("monitoring", "eu-central-1", bus.url, credentials, clock), NODE)
+    one = NodeMetrics(AwsClient("monitoring", "eu-central-1", bus.url, credentials, clock), NODE)
     yield one
     one.close()
 
@@ -62,7 +62,7 @@ def test_all_gpus_are_one_metric_of_the_node(publisher: Publisher, bus: FakeEven
 
 
 def test_each_gpu_is_a_metric_of_its_own_where_that_is_asked_for(bus: FakeEventBridge, time: FakeTime) -> None:
-    post = SignedPost("monitoring", "eu-central-1", bus.url, CredentialChain(time.clock(), KEYS), time.clock())
+    post = AwsClient("monitoring", "eu-central-1", bus.url, CredentialChain(time.clock(), KEYS), time.clock())
     one = NodeMetrics(post, NODE, each_gpu=True)
     one.put(GAUGES, START)
     one.close()
@@ -184,7 +184,7 @@ def test_credentials_that_are_refused_are_found_anew(bus: FakeEventBridge, time:
     forgotten: list[str] = []
     chain.forget = lambda: forgotten.append("credentials")  # type: ignore[method-assign]
     publisher = Publisher(
-        NodeMetrics(SignedPost("monitoring", "eu-central-1", bus.url, chain, time.clock()), NODE),
+        NodeMetrics(AwsClient("monitoring", "eu-central-1", bus.url, chain, time.clock()), NODE),
         lambda: GAUGES,
         time.clock(),
     )
@@ -207,10 +207,10 @@ def test_an_answer_that_is_no_answer_is_a_lost_minute(
 def test_one_that_does_not_answer_is_a_lost_minute(
     time: FakeTime, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(signed_post, "TIMEOUT_SECONDS", 0.1)
+    monkeypatch.setattr(aws_client, "TIMEOUT_SECONDS", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        post = SignedPost("monitoring", "eu-central-1", url, CredentialChain(time.clock(), KEYS), time.clock())
+        post = AwsClient("monitoring", "eu-central-1", url, CredentialChain(time.clock(), KEYS), time.clock())
 
         Publisher(NodeMetrics(post, NODE), lambda: GAUGES, time.clock()).publish()
 

@@ -16,16 +16,16 @@ import pytest
 
 from nodeheal.agent.check_now import answers_of, rows_of
 from nodeheal.agent.checks import own
-from nodeheal.agent.checks.check import Look, Place
+from nodeheal.agent.checks.check import CheckResult, Place
+from nodeheal.agent.checks.check_scheduler import CheckChange, CheckScheduler
 from nodeheal.agent.checks.own import Broken, Said, all_of, ask, check_of, look_of, parse_own
 from nodeheal.agent.checks.registry import CHECKS, chosen
 from nodeheal.agent.checks.tools import run_tool
-from nodeheal.agent.checks.watch import News, Watch
 from nodeheal.agent.clock import Clock
 from nodeheal.agent.config import AgentConfig, ConfigError, KernelLog, OwnCheck, load
 from nodeheal.agent.confirm import Accusation, confirm
 from nodeheal.agent.doctor import doctor
-from nodeheal.agent.event import Speaker, verdict_of
+from nodeheal.agent.event import EventFactory, verdict_of
 from nodeheal.agent.main import main
 from nodeheal.contract import health_event as contract
 from nodeheal.contract.vocabulary import Confirmation, Family, Verdict
@@ -69,7 +69,7 @@ class OwnFolder:
         folder.chmod(0o777)
         return folder
 
-    def look(self, name: str = "inodes") -> Look:
+    def look(self, name: str = "inodes") -> CheckResult:
         """The look of the check, as the agent takes it."""
         check = check_of(name, self.config)
         [(answer, _, _)] = answers_of([check], Place(self.config, run_tool))
@@ -165,7 +165,7 @@ def test_no_check_of_ones_own_can_report_a_fault_that_the_catalog_knows() -> Non
 @pytest.mark.parametrize("verdict", [Verdict.DEGRADED, Verdict.FAILED])
 def test_the_event_is_one_that_the_control_plane_takes_with_the_verdict_of_the_check(verdict: Verdict) -> None:
     problem = look_of("inodes", Said(verdict, "full", "/scratch", "no inode is left")).problems[0]
-    told = Speaker(IDENTITY, "boot-1").found(
+    told = EventFactory(IDENTITY, "boot-1").found(
         problem.finding, source="own/inodes", position="1", at=Clock().utc_now(), evidence=problem.evidence
     )
 
@@ -593,9 +593,9 @@ class Course:
 
     def __init__(self, node: OwnFolder, name: str = "inodes") -> None:
         self.node, self.check, self.now = node, check_of(name, node.config), 0.0
-        self.watch = Watch([self.check.terms], "boot-1", {}, 1e6, self.now)
+        self.watch = CheckScheduler([self.check.terms], "boot-1", {}, 1e6, self.now)
 
-    def looks(self) -> list[News]:
+    def looks(self) -> list[CheckChange]:
         """Time passes until it is asked; what of its answer is news."""
         self.now += self.watch.due_in(self.now)
         self.watch.ask(self.now, lambda *_: None)
@@ -603,7 +603,7 @@ class Course:
         return self.watch.take(answer, self.now, 1000.0 + self.now)
 
 
-def verdicts(news: list[News]) -> list[str]:
+def verdicts(news: list[CheckChange]) -> list[str]:
     return ["over" if one.is_over else verdict_of(one.problem.finding).value for one in news]
 
 
@@ -633,7 +633,7 @@ def test_what_was_told_is_known_after_a_restart_with_its_verdict(node_of_own: Ow
     course.looks()
     kept = json.loads(json.dumps(course.watch.dump()))
 
-    course.watch = Watch([course.check.terms], "boot-1", kept, 1e6, course.now)
+    course.watch = CheckScheduler([course.check.terms], "boot-1", kept, 1e6, course.now)
 
     assert course.looks() == []
 

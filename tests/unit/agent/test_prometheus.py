@@ -14,19 +14,19 @@ import pytest
 
 from nodeheal import __version__
 from nodeheal.agent import prometheus
-from nodeheal.agent.beat import Beat, HeartbeatItem
-from nodeheal.agent.checks.look import Look
+from nodeheal.agent.checks.check_result import CheckResult
 from nodeheal.agent.clock import Clock
 from nodeheal.agent.gauges import Sample
+from nodeheal.agent.heartbeat_client import Heartbeat, HeartbeatItem
+from nodeheal.agent.heartbeat_thread import HeartbeatThread
 from nodeheal.agent.identity import Identity
 from nodeheal.agent.metrics import PUBLISHED
 from nodeheal.agent.prometheus import HELP, Exporter, exposition
-from nodeheal.agent.pulse import Pulse
 from nodeheal.contract.vocabulary import Provider
 from tests.unit.agent.exposition import Family, Labels, parse
 from tests.unit.agent.fakes import NodeFolder, eventually, public_key
+from tests.unit.agent.test_heartbeat_thread import EVERY
 from tests.unit.agent.test_loop import REMAP, Run
-from tests.unit.agent.test_pulse import EVERY
 
 GAUGES = {"cpu_used_percent": 45.0}
 WHO = Identity("mi-0a1b", "training", "a100", Provider.hybrid, None, {})
@@ -48,7 +48,7 @@ class AcceptingItem(HeartbeatItem):
     def __init__(self) -> None:
         pass
 
-    def write(self, beat: Beat) -> float | None:
+    def write(self, heartbeat: Heartbeat) -> float | None:
         """Take it."""
         return None
 
@@ -150,15 +150,17 @@ def everything(node: NodeFolder) -> dict[str, Family]:
     gauges = dict.fromkeys((f"{name}:0" if name.startswith("gpu_") else name for name in PUBLISHED), 1.0)
     del gauges["disk_used_percent"]
     gauges |= {"disk_used_percent:/": 1.0, "training_step_age_seconds:llama/3": 1.0}
-    look = Look(gauges=gauges, called={"gpu:0": {"pci": "0000:10:00.0", "uuid": "GPU-0", "serial": "1651323000001"}})
+    look = CheckResult(
+        gauges=gauges, called={"gpu:0": {"pci": "0000:10:00.0", "uuid": "GPU-0", "serial": "1651323000001"}}
+    )
     run = Run(node)
     run.look(look, 2)
     run.look(replace(look, problems=(REMAP[0],)))
     run.agent._sender._note(1, 0)
-    pulse = Pulse(AcceptingItem(), public_key, "boot-1", EVERY, Clock(), lambda: None)
-    pulse.beat()
+    heartbeat_thread = HeartbeatThread(AcceptingItem(), public_key, "boot-1", EVERY, Clock(), lambda: None)
+    heartbeat_thread.heartbeat()
     who = replace(WHO, product="H100")
-    return parse(exposition(who, run.agent.gauges(), (*run.agent.samples(), *pulse.samples())))
+    return parse(exposition(who, run.agent.gauges(), (*run.agent.samples(), *heartbeat_thread.samples())))
 
 
 def test_every_metric_has_its_own_help_text_and_every_help_text_a_metric(node: NodeFolder) -> None:

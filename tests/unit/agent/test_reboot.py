@@ -17,7 +17,7 @@ from nodeheal.agent.orders.reboot import (
     FORCED_UNIT,
     MARK,
     UNIT,
-    RebootOrder,
+    RebootCommand,
     reboot,
 )
 from tests.unit.agent.documents import Ended, run_document
@@ -66,7 +66,7 @@ class RebootingNode:
 
     def is_ordered(self) -> int:
         """The order comes, for the first time or again; the exit code."""
-        order = RebootOrder("boot-1", START.timestamp() + LIFE_SECONDS)
+        order = RebootCommand("boot-1", START.timestamp() + LIFE_SECONDS)
         return reboot(order, load(self.node.config_file), self._time.clock(), self.systemd)
 
     def reboots(self) -> None:
@@ -231,7 +231,7 @@ def test_an_order_that_comes_late_to_its_boot_is_refused(it: RebootingNode) -> N
 
 
 def test_an_end_that_is_no_number_is_over(node: NodeFolder, time: FakeTime) -> None:
-    order = RebootOrder("boot-1", float("nan"))
+    order = RebootCommand("boot-1", float("nan"))
 
     assert reboot(order, load(node.config_file), time.clock(), Systemd()) == REFUSED
 

@@ -54,7 +54,7 @@ def test_every_event_comes_from_where_the_rules_look(sent: list[Json]) -> None:
     assert {(one["Source"], one["EventBusName"]) for one in sent} == {(names.AGENT_SOURCE, names.BUS)}
 
 
-def test_a_fault_opens_an_incident_or_joins_one_and_a_sign_of_life_does_neither(sent: list[Json]) -> None:
+def test_a_fault_opens_an_incident_or_joins_one_and_a_heartbeat_does_neither(sent: list[Json]) -> None:
     ports = memory_ports()
 
     became = {event.event_id: ingest(event, ports, ACT) for event in findings(sent)}

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from nodeheal.agent import gather
+from nodeheal.agent import host_snapshot
 from nodeheal.agent.checks import progress
 from nodeheal.agent.checks.check import Place
 from nodeheal.agent.checks.tools import run_tool
 from nodeheal.agent.config import load
 from nodeheal.agent.copy_credentials import copy_credentials
-from nodeheal.agent.exhibits import exhibits
+from nodeheal.agent.evidence_commands import evidence_commands
 from nodeheal.agent.spool import Spool
 from tests.unit.agent.fakes import FakeTime, NodeFolder
 from tests.unit.agent.test_checkpoint import ask
@@ -23,7 +23,7 @@ from tests.unit.agent.test_copy_credentials import ME, profile
 from tests.unit.agent.test_inject import inject, log_of
 
 SECRET = "aws_secret_access_key = of root"
-AGENT = Path(gather.__file__).parent
+AGENT = Path(host_snapshot.__file__).parent
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def crash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder where the kernel's last words are saved, and everybody can write."""
     folder = tmp_path / "crash"
     folder.mkdir(mode=0o1777)
-    monkeypatch.setattr(gather, "LAST_BOOT", (str(folder), str(tmp_path / "missing")))
+    monkeypatch.setattr(host_snapshot, "LAST_BOOT", (str(folder), str(tmp_path / "missing")))
     return folder
 
 
@@ -75,7 +75,7 @@ def test_evidence_of_the_last_boot_has_nothing_that_a_link_leads_to(
     (crash / "2026" / "dmesg").write_text("Oops")
     plant(crash, secret)
 
-    assert list(gather.last_boot()) == [f"{crash}/2026/dmesg: Oops", f"{crash}/dmesg: Kernel panic"]
+    assert list(host_snapshot.last_boot()) == [f"{crash}/2026/dmesg: Oops", f"{crash}/dmesg: Kernel panic"]
 
 
 def test_evidence_of_the_last_boot_has_no_file_of_another_user(crash: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,12 +83,12 @@ def test_evidence_of_the_last_boot_has_no_file_of_another_user(crash: Path, monk
     (crash / "mine").mkdir()
     (crash / "mine" / "vmcore").write_text("of a user")
     (crash / "dump").write_text("of a user")
-    assert len(list(gather.last_boot())) == 2
+    assert len(list(host_snapshot.last_boot())) == 2
 
     me = os.geteuid()
     monkeypatch.setattr("nodeheal.agent.safe_files.os.geteuid", lambda: me + 1)
 
-    assert list(gather.last_boot()) == []
+    assert list(host_snapshot.last_boot()) == []
 
 
 def test_evidence_of_a_kernel_log_does_not_follow_a_link(
@@ -97,24 +97,26 @@ def test_evidence_of_a_kernel_log_does_not_follow_a_link(
     """S13: the folder of a log belongs to the program that writes the log, not to root."""
     log = log_of(node)
     log.write_text("NVRM: Xid 79")
-    (commands := [one.command for one in exhibits(load(node.config_file), False) if "kernel-log" in one.name])[0]
+    (commands := [one.command for one in evidence_commands(load(node.config_file), False) if "kernel-log" in one.name])[
+        0
+    ]
     for command in commands:
-        assert command[1:4] == ("-m", "nodeheal.agent.gather", "log-end")
-        gather.main(*command[3:])
+        assert command[1:4] == ("-m", "nodeheal.agent.host_snapshot", "log-end")
+        host_snapshot.main(*command[3:])
     assert capsys.readouterr().out == "NVRM: Xid 79\n(No such file or directory)\n"
 
     log.unlink()
     log.symlink_to(secret)
-    gather.main(*commands[0][3:])
+    host_snapshot.main(*commands[0][3:])
 
     assert SECRET not in capsys.readouterr().out
 
 
 def test_a_long_log_is_cut_at_its_beginning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gather, "LOG_BYTES", 4)
+    monkeypatch.setattr(host_snapshot, "LOG_BYTES", 4)
     (tmp_path / "log").write_text("first last")
 
-    assert list(gather.log_end(str(tmp_path / "log"))) == ["last"]
+    assert list(host_snapshot.log_end(str(tmp_path / "log"))) == ["last"]
 
 
 def test_a_request_for_a_checkpoint_writes_no_other_file(node: NodeFolder, requests: Path, secret: Path) -> None:
@@ -201,7 +203,7 @@ def test_files_that_others_may_write_are_opened_in_one_place() -> None:
     for name in (
         "orders/checkpoint.py",
         "copy_credentials.py",
-        "shown_step.py",
+        "training_step.py",
         "checks/progress.py",
         "orders/inject.py",
     ):

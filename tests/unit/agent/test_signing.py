@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from nodeheal.agent.beat import OLD_KEYS, HeartbeatItem, NotBeaten, PublicKey
-from nodeheal.agent.caller import Caller
+from nodeheal.agent.aws_client import AwsClient
 from nodeheal.agent.credentials import CredentialChain
-from nodeheal.agent.signed_post import SignedPost
+from nodeheal.agent.heartbeat_client import OLD_KEYS, HeartbeatItem, HeartbeatRejected, PublicKey
 from nodeheal.agent.signing import (
     FILE_NAME,
     PUBLISH_AGAIN_SECONDS,
@@ -21,6 +20,7 @@ from nodeheal.agent.signing import (
     NotPublished,
     Signer,
 )
+from nodeheal.agent.sts_identity import StsIdentity
 from nodeheal.contract.signature import KEPT_SECONDS, signed_bytes
 from tests.unit.agent.fakes import IDENTITY, USER_ID, FakeEventBridge, FakeTime
 from tests.unit.agent.test_credentials import KEYS
@@ -40,7 +40,7 @@ class Item:
 
     def publish(self, key: PublicKey, now: float) -> str:
         if self.refusal:
-            raise NotBeaten(self.refusal, is_refusal=True)
+            raise HeartbeatRejected(self.refusal, is_refusal=True)
         self.published.append(key)
         return USER_ID
 
@@ -183,8 +183,8 @@ def test_a_disk_that_cannot_be_written_holds_nothing_up(folder: Path, item: Item
 
 def heartbeat_item(bus: FakeEventBridge, time: FakeTime) -> HeartbeatItem:
     credentials, clock = CredentialChain(time.clock(), KEYS), time.clock()
-    sts, table = (SignedPost(name, "eu-central-1", bus.url, credentials, clock) for name in ("sts", "dynamodb"))
-    return HeartbeatItem(IDENTITY.node_id, table, Caller(sts))
+    sts, table = (AwsClient(name, "eu-central-1", bus.url, credentials, clock) for name in ("sts", "dynamodb"))
+    return HeartbeatItem(IDENTITY.node_id, table, StsIdentity(sts))
 
 
 def key_made_at(created_at: float, number: int = 0) -> PublicKey:

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from nodeheal.agent.event import Speaker
+from nodeheal.agent.event import EventFactory
 from nodeheal.agent.spool import AGAIN_SECONDS, FILE_NAME, Spool
 from tests.unit.agent.fakes import IDENTITY, START, FakeTime, xid_event
 
-SPEAKER = Speaker(IDENTITY, "boot-1")
+EVENT_FACTORY = EventFactory(IDENTITY, "boot-1")
 
 
 def codes(spool: Spool, count: int = 10_000) -> list[str]:
@@ -71,16 +71,16 @@ def test_events_and_their_cursor_are_kept_together_or_not_at_all(tmp_path: Path)
 
 def test_only_the_newest_heartbeat_waits(tmp_path: Path) -> None:
     spool = Spool(tmp_path)
-    spool.put([SPEAKER.alive(START), xid_event(1)])
-    spool.put([SPEAKER.alive(START.replace(minute=59))])
+    spool.put([EVENT_FACTORY.alive(START), xid_event(1)])
+    spool.put([EVENT_FACTORY.alive(START.replace(minute=59))])
 
     assert codes(spool) == ["1", "alive"]
     assert ":59:" in spool.oldest(2)[1].detail
 
 
-def test_a_full_spool_gives_up_signs_of_life_before_findings(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_full_spool_gives_up_heartbeats_before_findings(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     spool = Spool(tmp_path, limit_mib=1)
-    spool.put([SPEAKER.alive(START)])
+    spool.put([EVENT_FACTORY.alive(START)])
     with caplog.at_level(logging.ERROR):
         for hundred in range(40):
             spool.put([xid_event(hundred * 100 + number) for number in range(100)])

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from nodeheal.adapters.memory.evidence import sign_upload
-from nodeheal.contract.fabric import FabricOrder
+from nodeheal.contract.fabric import FabricTestRequest
 from nodeheal.contract.job_spec import Checkpoints
 from nodeheal.contract.steps import Accusation
 from nodeheal.contract.vocabulary import Check, CheckpointFormat, FabricRole, Family
@@ -24,7 +24,7 @@ ACCUSED = Accusation(family=Family.xid, code="74", component="0000:b9:00.0", boo
 UPLOAD = sign_upload("incidents/inc-1/inc-1-2.tar.gz", 1_000, NOW + timedelta(seconds=90))
 TICKET = "eyJhIjoiYiJ9"  # as the real one spells it: Base64
 WHERE = Checkpoints(directory="/mnt/llama", format=CheckpointFormat.megatron)
-CONNECT = FabricOrder(role=FabricRole.CONNECT, peer="10.0.0.1")
+CONNECT = FabricTestRequest(role=FabricRole.CONNECT, peer="10.0.0.1")
 BY_SENDER = {"BootId": "boot-1", "BootIds": "boot-1,boot-2", "ExpiresAt": "1790000000", "RequestId": "inc-1-2.0af"}
 COMMANDS = {
     "diagnostics": diagnose.command(3, (Check.dcgm, Check.efa), ("pcie", "memory")),
@@ -34,7 +34,7 @@ COMMANDS = {
     "evidence of no fault": freeze_evidence.command(UPLOAD, None, with_bug_report=False),
     "a checkpoint, and the steps of the run": find_checkpoint.command(WHERE, Progress="llama.1.900.json"),
     "a directory": find_checkpoint.command(Checkpoints(directory="/mnt/llama"), SightAfter="35"),
-    "a test as server": Command("test-fabric", FabricOrder(role=FabricRole.SERVE).parameters()),
+    "a test as server": Command("test-fabric", FabricTestRequest(role=FabricRole.SERVE).parameters()),
     "a test as client": Command("test-fabric", CONNECT.parameters()),
     "a checkpoint now": ask_for_checkpoint.command(LLAMA),
     "a reboot": Command("reboot-node"),

@@ -145,7 +145,7 @@ GUARDS = (
         nth=1,
     ),
     Guard(
-        "that what was not begun is no rung",
+        "that what was not begun is no escalation step",
         progress._fold,
         "result.refused_for(Refusal.NEW_BOOT)",
         when.it_comes_up_again_before_its_spare_is_claimed,

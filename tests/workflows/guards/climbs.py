@@ -8,7 +8,7 @@ from tests.workflows.guards.guard import Guard
 from tests.workflows.scenarios import climbs as when
 
 GUARDS = (
-    # Rungs
+    # Escalation steps
     Guard(
         "that attempts are spent",
         ladder.spent_reason,
@@ -16,7 +16,7 @@ GUARDS = (
         when.its_reboots_are_spent,
     ),
     Guard(
-        "which rungs are behind it",
+        "which escalation steps are behind it",
         ladder.remaining_steps,
         "DISRUPTIVENESS[action] <= reached",
         when.its_reboot_is_not_repeated,

@@ -81,7 +81,7 @@ GUARDS = (
         "True",
     ),
     Guard(
-        "that a stand-in has proven nothing",
+        "that a replacement node has proven nothing",
         release_node._freed,
         "node.state is NodeState.SUSPECT and node.open_incident is None",
         when.a_suspect_is_given_back_by_hand,

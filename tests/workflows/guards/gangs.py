@@ -110,7 +110,7 @@ GUARDS = (
         "True",
     ),
     Guard(
-        "that a stand-in is not opted out",
+        "that a replacement node is not opted out",
         build_decision_context._ways_out,
         "not policy.why_opted_out(node.node_id)",
         when.the_only_free_node_is_opted_out_when_it_could_move,

@@ -130,8 +130,8 @@ GUARDS = (
         "True",
     ),
     Guard(
-        "that a workflow lets go of its stand-ins itself",
-        release_node._let_go_of_stand_ins,
+        "that a workflow lets go of its replacement nodes itself",
+        release_node._release_replacement_nodes,
         "not is_a_humans(node, ports)",
         when.one_whose_workflow_lives_is_released,
     ),
@@ -163,19 +163,19 @@ GUARDS = (
     Guard(
         "that there is one in the place of what is given up",
         request_action.request_action,
-        "not _has_stand_in(node, ports)",
+        "not _has_replacement_node(node, ports)",
         when.the_last_free_node_is_to_be_replaced,
     ),
     Guard(
         "that a node does not stand in for itself",
-        request_action._has_stand_in,
+        request_action._has_replacement_node,
         "other.node_id != node.node_id",
         when.the_last_free_node_is_to_be_replaced,
         "True",
     ),
     Guard(
         "that who is to stand in is free",
-        request_action._has_stand_in,
+        request_action._has_replacement_node,
         "other.is_available(now)",
         when.the_last_free_node_is_to_be_replaced,
         "True",

@@ -10,10 +10,10 @@ from tests.workflows.scenarios import held as when
 GUARDS = (
     # In the middle of a recovery
     Guard(
-        "the mode of the next rung",
+        "the mode of the next escalation step",
         guardrails.blocked_mid_recovery,
         "not blocked and mode_of(builder, fault, action) is Mode.observe",
-        when.its_next_rung_is_only_observed,
+        when.its_next_step_is_only_observed,
     ),
     Guard(
         "the breaker, for a node that is isolated",
@@ -23,7 +23,7 @@ GUARDS = (
         "None",
     ),
     Guard(
-        "that each rung is asked for",
+        "that each escalation step is asked for",
         guardrails.blocked_mid_recovery,
         "approval(builder, progress, fault, action)",
         when.its_reboot_was_approved_and_did_not_help,

@@ -7,7 +7,7 @@ from nodeheal.domain.recovery.approval_links import Links
 from nodeheal.domain.recovery.decision_context import DecisionContext
 from nodeheal.domain.recovery.incident import History
 from nodeheal.services.operators import answer_approval, close_incident, withdraw_request
-from nodeheal.services.operators import operator_guardrails as brakes_by_hand
+from nodeheal.services.operators import operator_guardrails as operator_guardrails
 from nodeheal.services.recovery import retire_broken
 from tests.workflows.guards.guard import Guard, taken_for_saved
 from tests.workflows.scenarios import humans as when
@@ -57,7 +57,7 @@ GUARDS = (
     Guard("the expiry of a link", Links.read, "now >= datetime.fromtimestamp(expires, UTC)", when.a_link_is_old),
     Guard(
         "a reset that came meanwhile",
-        brakes_by_hand.trip_breaker,
+        operator_guardrails.trip_breaker,
         "known.breaker_reset_at != seen.breaker_reset_at",
         when.a_human_resets_the_breaker_meanwhile,
     ),

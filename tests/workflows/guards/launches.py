@@ -37,7 +37,7 @@ GUARDS = (
     Guard(
         "that a rank's node has no fault",
         launch_gang._why_unfit,
-        "fault.touches_the_node and fault.next_rung is not NextRung.job_end",
+        "fault.touches_the_node and fault.next_rung is not NextStepCondition.job_end",
         when.a_node_of_the_gang_fails_before_its_launch,
     ),
     Guard(

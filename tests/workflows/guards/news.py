@@ -10,13 +10,13 @@ GUARDS = (
     Guard(
         "whose beats tell of boots",
         heartbeats.record_missed_boots,
-        "glimpse.state in ABSENT",
+        "node_liveness.state in ABSENT",
         when.many_beat_that_never_announced_themselves,
     ),
     Guard(
         "which beats tell of a boot",
         heartbeats.record_missed_boots,
-        "beat.boot_id == glimpse.boot_id",
+        "heartbeat.boot_id == node_liveness.boot_id",
         when.many_beat_whose_boots_are_known,
     ),
     Guard(
@@ -28,7 +28,7 @@ GUARDS = (
     Guard(
         "that a node is silent still",
         liveness._still_silent,
-        "is_silent(liveness_of(known).with_heartbeat(beat, now), policy.silence, now)",
+        "is_silent(liveness_of(known).with_heartbeat(heartbeat, now), policy.silence, now)",
         when.a_node_is_heard_while_the_silent_are_looked_at,
         "True",
     ),
@@ -41,7 +41,7 @@ GUARDS = (
     Guard(
         "that somebody hears the gang",
         liveness._ask_gang,
-        "any((_is_heard(task.node_id, beats, ports, policy) for task in others))",
+        "any((_is_heard(task.node_id, heartbeats, ports, policy) for task in others))",
         when.the_whole_gang_is_silent,
         "True",
     ),
@@ -49,8 +49,8 @@ GUARDS = (
     Guard(
         "that something weak opens nothing",
         take_signal.take_draft,
-        "draft.is_weak and node.open_incident is None",
-        when.somebody_says_something_weak,
+        "draft.is_advisory and node.open_incident is None",
+        when.somebody_says_something_advisory,
     ),
     Guard(
         "which word is the newest",

@@ -72,7 +72,7 @@ GUARDS = (
         "True",
     ),
     Guard(
-        "that a reboot is above the rung",
+        "that a reboot is above the escalation step",
         ladder.escalation_steps,
         "verb.follows in actions",
         when.its_reboots_were_in_earlier_incidents,
@@ -101,16 +101,16 @@ GUARDS = (
     ),
     # Tasks of others
     Guard(
-        "that a guest's start was refused",
+        "that a unmanaged_task's start was refused",
         _OWED,
         "self.successor is None",
-        when.a_guest_that_was_refused_could_start_when_the_end_is_repeated,
+        when.an_unmanaged_task_that_was_refused_could_start_when_the_end_is_repeated,
         "True",
     ),
     Guard(
-        "which guests were refused before",
+        "which unmanaged_tasks were refused before",
         unmanaged_tasks.restart_unmanaged_tasks,
         "each.successor == ''",
-        when.a_guest_was_refused_before_the_end_is_repeated,
+        when.an_unmanaged_task_was_refused_before_the_end_is_repeated,
     ),
 )

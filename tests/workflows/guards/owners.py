@@ -50,7 +50,7 @@ GUARDS = (
     Guard(
         "another owner",
         isolate._other_owner,
-        "machine is None or machine.other_owner in (None, *policy.pool(node.pool).replacement.accept_owners)",
+        "machine is None or machine.external_remediator in (None, *policy.pool(node.pool).replacement.accept_owners)",
         when.another_repairs_it,
         "True",
     ),
@@ -68,16 +68,16 @@ GUARDS = (
         "True",
     ),
     Guard(
-        "that a stand-in is free",
+        "that a replacement node is free",
         spares.claim_node,
         "not node.is_available(ports.clock())",
-        when.the_stand_in_is_taken_before_it_is_tested,
+        when.the_replacement_node_is_taken_before_it_is_tested,
     ),
     Guard(
-        "that a stand-in has passed",
+        "that a replacement node has passed",
         decide_next_step.decide_next_step,
-        "read_progress(history, policy).stand_in_failed",
-        when.a_stand_in_that_failed_is_no_spare,
+        "read_progress(history, policy).replacement_failed",
+        when.a_replacement_node_that_failed_is_no_spare,
     ),
     Guard(
         "that a recovery is at work",

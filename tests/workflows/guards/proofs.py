@@ -10,22 +10,22 @@ from tests.workflows.scenarios import proofs as when
 GUARDS = (
     # Of nodes
     Guard(
-        "that a stand-in has passed lately",
-        job_nodes.stand_ins,
+        "that a replacement node has passed lately",
+        job_nodes.replacement_nodes,
         "node.node_id not in due",
         when.a_free_node_has_passed_nothing,
         "True",
     ),
     Guard(
-        "that a stand-in has no other job",
+        "that a replacement node has no other job",
         job_nodes._is_free_for,
         "own.is_available(ports.clock())",
         when.a_node_has_another_job,
         "True",
     ),
     Guard(
-        "that a stand-in is free still",
-        job_nodes.claim_stand_ins,
+        "that a replacement node is free still",
+        job_nodes.claim_replacement_nodes,
         "not _is_free_for(job, node, ports)",
         when.another_job_has_taken_what_the_list_still_shows,
     ),

@@ -22,10 +22,10 @@ GUARDS = (
         taken_for_saved(_CLAIMS),
     ),
     Guard(
-        "the claim of a job's stand-in",
-        job_nodes.claim_stand_ins,
+        "the claim of a job's replacement node",
+        job_nodes.claim_replacement_nodes,
         _CLAIMS,
-        when.a_stand_in_is_claimed_while_a_job_claims_it,
+        when.a_replacement_node_is_claimed_while_a_job_claims_it,
         taken_for_saved(_CLAIMS),
     ),
     Guard(
@@ -76,7 +76,7 @@ GUARDS = (
         when.a_rank_may_still_write_when_its_job_is_over,
     ),
     Guard(
-        "that a boot that a beat tells of is on record",
+        "that a boot that a heartbeat tells of is on record",
         heartbeats._record_boot,
         "not ports.nodes.save(known)",
         when.a_node_is_written_while_its_beat_tells_of_a_boot,
@@ -96,7 +96,7 @@ GUARDS = (
         when.a_breaker_is_open_when_the_sweep_looks,
     ),
     Guard(
-        "whose stand-ins are let go",
+        "whose replacement nodes are let go",
         steps.clear_if_owner,
         "any((getattr(node, name) != whose for name, whose in held.items()))",
         when.another_incident_holds_a_neighbour_of_what_is_released,

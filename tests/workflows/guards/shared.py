@@ -75,7 +75,7 @@ GUARDS = (
     # New machines of one group
     # What is no fault
     Guard("that all is well", ingest.ingest, "event.verdict is Verdict.OK", when.it_says_that_it_is_well),
-    Guard("what is a sign of life", ingest.ingest, "event.is_heartbeat", when.it_beats),
+    Guard("what is a heartbeat", ingest.ingest, "event.is_heartbeat", when.it_beats),
     Guard(
         "what keeps a request from being withdrawn",
         withdraw_request._is_a_finding,
@@ -114,7 +114,7 @@ GUARDS = (
     Guard(
         "what lets a job finish first",
         launch_gang._why_unfit,
-        "fault.next_rung is not NextRung.job_end",
+        "fault.next_rung is not NextStepCondition.job_end",
         when.its_peer_waits_for_the_jobs_end,
         "True",
     ),
@@ -133,7 +133,7 @@ GUARDS = (
         "True",
     ),
     Guard(
-        "that a member of the gang is no stand-in of it",
+        "that a member of the gang is no replacement node of it",
         job_nodes._able,
         "node.node_id not in gang",
         when.a_free_member_of_the_gang_stands_in_for_nobody,

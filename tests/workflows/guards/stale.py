@@ -45,7 +45,7 @@ GUARDS = (
     Guard(
         "what is weak",
         take_signal.take_draft,
-        "draft.is_weak",
+        "draft.is_advisory",
         when.somebody_says_that_it_is_broken,
         "True",
     ),
@@ -53,7 +53,7 @@ GUARDS = (
         "that something weak joins what is open",
         take_signal.take_draft,
         "node.open_incident is None",
-        when.somebody_says_something_weak_of_a_node_with_an_incident,
+        when.somebody_says_something_advisory_of_a_node_with_an_incident,
         "True",
     ),
     Guard(

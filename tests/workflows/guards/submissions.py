@@ -6,7 +6,7 @@ from nodeheal.services.jobs import (
     attribute_failure,
     choose_nodes,
     job_nodes,
-    job_stand_in,
+    job_replacement_node,
     job_steps,
     judge_checks,
     start_gang,
@@ -130,23 +130,23 @@ GUARDS = (
     ),
     # Where it went on meanwhile
     Guard(
-        "whose stand-in is let go at the end",
+        "whose replacement node is let go at the end",
         steps.clear_if_owner,
         "any((getattr(node, name) != whose for name, whose in held.items()))",
-        when.its_stand_in_is_anothers_by_the_end,
+        when.its_replacement_node_is_anothers_by_the_end,
     ),
     Guard(
         "that it has not claimed anew",
-        job_stand_in.let_go_of_claims,
+        job_replacement_node.let_go_of_claims,
         "job.state is not JobState.SUBMITTED",
         when.it_is_submitted_again_by_the_end,
         "True",
     ),
     Guard(
-        "which boot of a stand-in has passed",
-        job_stand_in._proven,
+        "which boot of a replacement node has passed",
+        job_replacement_node._proven,
         "(passed.node_id, passed.boot_id) == (node.node_id, node.boot_id)",
-        when.its_stand_in_reboots_after_its_proof,
+        when.its_replacement_node_reboots_after_its_proof,
         "True",
     ),
 )

@@ -63,7 +63,7 @@ GUARDS = (
     Guard(
         "an email that has gone out",
         deliver_notification.notify,
-        "ports.messenger.was_sent(notification)",
+        "ports.notifier.was_sent(notification)",
         when.an_email_is_announced_again_much_later,
     ),
     Guard(
@@ -81,10 +81,10 @@ GUARDS = (
         not_saved(_TURNS),
     ),
     Guard(
-        "the claim of a stand-in",
+        "the claim of a replacement node",
         saving.save_changed,
         "save(changed)",
-        owners.the_stand_in_is_taken_before_it_is_tested,
+        owners.the_replacement_node_is_taken_before_it_is_tested,
         taken_for_saved("save(changed)"),
     ),
 )

@@ -86,10 +86,10 @@ def a_reboot_was_decided_without_a_limit() -> list[str]:
 def an_email_is_being_sent_by_one_who_dies() -> list[str]:
     it = Moment()
     told = Notification(key="page", subject="broken", body="broken", severity="PAGE", pool="demo")
-    it.plain.messenger.send(told, 1)
-    it.plain.messenger.sent.clear()  # type: ignore[attr-defined]
+    it.plain.notifier.send(told, 1)
+    it.plain.notifier.sent.clear()  # type: ignore[attr-defined]
     notify(told, it.plain)
-    return ["an email counts as sent that nobody has sent"] if it.plain.messenger.was_sent(told) else []
+    return ["an email counts as sent that nobody has sent"] if it.plain.notifier.was_sent(told) else []
 
 
 def something_older_is_said_while_something_newer_is_written() -> list[str]:

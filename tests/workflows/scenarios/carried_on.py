@@ -12,7 +12,7 @@ from nodeheal.contract.steps import Decision, StepRequest
 from nodeheal.contract.vocabulary import Action, Awaited, NodeState, Outcome, Step, VerbName
 from nodeheal.domain.recovery.incident import decision_entry, result_entry
 from nodeheal.operations.engine import conclude
-from nodeheal.ports.storage import Place
+from nodeheal.ports.storage import SweepCursor
 from nodeheal.services import sweep as sweeping
 from nodeheal.services.intake.ingest import Ingested, ingest
 from nodeheal.services.intake.take_signal import take_draft
@@ -129,7 +129,7 @@ def it_was_called_by_something_else() -> list[str]:
 def the_pool_where_the_sweep_was_is_gone() -> list[str]:
     """The next one is looked over from its beginning."""
     it = Moment()
-    it.plain.watchlist.mark(Place("a-pool-that-is-gone", "node#HEALTHY#mi-0z"))
+    it.plain.fleet_index.save_cursor(SweepCursor("a-pool-that-is-gone", "node#HEALTHY#mi-0z"))
     found = [one.node_id for _, some, _ in sweeping._portions(["demo"], it.plain) for one in some]
     return [f"{name} is not looked at" for name in (BROKEN, PEER, SPARE) if name not in found]
 

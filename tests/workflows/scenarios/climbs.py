@@ -29,7 +29,7 @@ def next_is(story: Story, step: Step, action: Action | None = None) -> list[str]
     return [] if is_right else [f"{decided.step.value} {decided.action or ''} is next: {decided.reason}"]
 
 
-# Rungs
+# Escalation steps
 
 
 def its_reboots_are_spent() -> list[str]:

@@ -124,11 +124,11 @@ def what_is_to_stay_quarantined_reports_again() -> list[str]:
     return []
 
 
-def _with_a_guest(**said: Any) -> BreakingWorld:
+def _with_an_unmanaged_task(**said: Any) -> BreakingWorld:
     """Its owner has said that it may be stopped."""
     it = world(pool(stops_other_tasks=True), **said)
-    guest = UnmanagedTask("task/1", "eval:1", tags={names.MANAGED_TAG: names.MANAGED_TAG_VALUE})
-    scheduler_in(it.plain).unmanaged["task/1"] = (BROKEN, guest)
+    unmanaged_task = UnmanagedTask("task/1", "eval:1", tags={names.MANAGED_TAG: names.MANAGED_TAG_VALUE})
+    scheduler_in(it.plain).unmanaged["task/1"] = (BROKEN, unmanaged_task)
     return it
 
 
@@ -137,7 +137,7 @@ def _started_on(it: BreakingWorld) -> list[str]:
 
 
 def its_repair_does_not_help_and_a_task_was_stopped() -> list[str]:
-    it = _with_a_guest(spare=False)
+    it = _with_an_unmanaged_task(spare=False)
     it.diagnoses[BROKEN] = Verdict.FAILED
     it.reports(xid(79))
     assert it.ends == HANDED_OVER
@@ -145,7 +145,7 @@ def its_repair_does_not_help_and_a_task_was_stopped() -> list[str]:
 
 
 def its_spare_fails_too_and_a_task_was_stopped() -> list[str]:
-    it = _with_a_guest()
+    it = _with_an_unmanaged_task()
     it.diagnoses[SPARE] = Verdict.FAILED
     it.reports(xid(74))
     assert it.ends == HANDED_OVER
@@ -154,7 +154,7 @@ def its_spare_fails_too_and_a_task_was_stopped() -> list[str]:
 
 def a_task_is_forgotten_while_it_is_stopped() -> list[str]:
     """The function is throttled after the stop; when it comes again, the scheduler knows nothing of the task."""
-    it = _with_a_guest(spare=False)
+    it = _with_an_unmanaged_task(spare=False)
 
     def throttled() -> None:
         scheduler_in(it.plain).unmanaged_ended.clear()

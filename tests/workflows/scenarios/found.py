@@ -78,7 +78,7 @@ def one_machine_comes_late_for_two() -> list[str]:
         conclude(it.replaces(name), it.ports)
     it.group_makes()
     it.boots()
-    told = it.ports.messenger.announced  # type: ignore[attr-defined]
+    told = it.ports.notifier.announced  # type: ignore[attr-defined]
     return [] if len(told) == 1 else [f"{len(told)} humans are told that one machine is theirs"]
 
 
@@ -144,7 +144,7 @@ def a_lemon_is_replaced() -> list[str]:
 
 def the_only_spare_is_of_another_pool() -> list[str]:
     it, mine = opened()
-    it.is_written(PEER, job_id="guest")
+    it.is_written(PEER, job_id="other-job")
     it.is_written(SPARE, pool="another")
     broken = it.plain.nodes.get(BROKEN)
     assert broken is not None

@@ -12,7 +12,7 @@ from nodeheal.domain.jobs.job import CheckAnswer, Run
 from nodeheal.operations import launch_gang
 from nodeheal.operations.steps import launch_job, stop_gang
 from nodeheal.services.intake.ingest import ingest
-from nodeheal.services.jobs.job_nodes import ASKED_AGAIN_SECONDS, claim, stand_ins
+from nodeheal.services.jobs.job_nodes import ASKED_AGAIN_SECONDS, claim, replacement_nodes
 from nodeheal.services.jobs.job_steps import job_result
 from nodeheal.services.jobs.start_gang import abandon
 from nodeheal.services.jobs.sweep_jobs import sweep_jobs
@@ -20,7 +20,7 @@ from nodeheal.services.operators.operator_guardrails import pause_node
 from tests.unit.builders import NOW, node, scheduler_in, started_job, xid
 from tests.workflows.breaking_world import ACTS
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE
-from tests.workflows.fuse import Blow
+from tests.workflows.fuse import InjectedFailure
 from tests.workflows.job_cluster import NODES, JobCluster, fails, finishes, is_recovered
 from tests.workflows.scenarios.races import JOB, Moment
 from tests.workflows.scenarios.setup import made_of, peers_fault, world
@@ -46,7 +46,7 @@ def a_rank_was_started_and_not_noted() -> list[str]:
     of = [
         n for n, made in enumerate(made_of(3)) if (made.function, made.call) == ("launch_gang", "scheduler.start_rank")
     ]
-    it = world(ACTS, Blow(of[-1], is_after=True, error=NotAccepted))
+    it = world(ACTS, InjectedFailure(of[-1], is_after=True, error=NotAccepted))
     it.reports(xid(31))
     started = [made for made in it.fuse.made if (made.function, made.call) == ("launch_gang", "scheduler.start_rank")]
     return [] if len(started) == 2 else [f"{len(started)} tasks were started for two ranks"]
@@ -164,7 +164,7 @@ def a_node_that_it_has_claimed_has_failed() -> list[str]:
 
 def the_free_nodes_are_too_small() -> list[str]:
     it = Moment()
-    found = stand_ins(replace(JOB, accelerators=8), it.plain)
+    found = replacement_nodes(replace(JOB, accelerators=8), it.plain)
     return [f"{one.node_id} has too few accelerators" for one in found]
 
 

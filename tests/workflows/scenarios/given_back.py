@@ -172,7 +172,7 @@ def _at_work(**to: Any) -> tuple[Moment, str]:
 
 
 def a_suspect_that_fails_is_released() -> list[str]:
-    """A stand-in that has proven nothing; and meanwhile it has a fault of its own."""
+    """A replacement node that has proven nothing; and meanwhile it has a fault of its own."""
     it, _ = _at_work(state=NodeState.SUSPECT)
     told = it.does(lambda: release_node(BROKEN, "it looks well", it.ports))
     return [] if isinstance(told, str) else ["its fault was forgotten by a release of what was never isolated"]

@@ -23,9 +23,9 @@ from nodeheal.domain.fleet.node import PastRecovery
 from nodeheal.domain.recovery.guardrails import keep_machine_reason
 from nodeheal.services.recovery.retire_broken import retire_broken
 from tests.unit.builders import NOW, xid
-from tests.unit.test_brakes import APPROVE, FULL, OPEN, waited
 from tests.unit.test_decide import OBSERVE, Story
 from tests.unit.test_decide_among_others import with_policy
+from tests.unit.test_guardrails import APPROVE, FULL, OPEN, waited
 from tests.unit.test_replacement import A, Pool
 from tests.unit.test_stop_start import of
 from tests.workflows.breaking_world import ACTS
@@ -55,7 +55,7 @@ def _ends(story: Story, ending: Ending, *why: Escalation) -> list[str]:
 # In the middle of a recovery
 
 
-def its_next_rung_is_only_observed() -> list[str]:
+def its_next_step_is_only_observed() -> list[str]:
     policy = with_policy(default_pool={"mode": "act", "modes": {"REPLACE": "observe"}})
     return _next(Story(xid(79), policy=policy).isolated().rebooted().failed(), Step.ESCALATE)
 

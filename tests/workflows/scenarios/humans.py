@@ -22,7 +22,7 @@ from nodeheal.services.operators.withdraw_request import withdraw_request
 from tests.unit.builders import NOW, xid
 from tests.workflows.breaking_world import ACTS, QUIET, BreakingWorld
 from tests.workflows.fake_cluster import BROKEN, LINKS, SPARE
-from tests.workflows.fuse import Blow, Fuse
+from tests.workflows.fuse import Fuse, InjectedFailure
 from tests.workflows.scenarios.setup import (
     HANDED_OVER,
     RECOVERED,
@@ -92,8 +92,8 @@ def _is_answered(say: Callable[[BreakingWorld], Answer]) -> list[str]:
 
 def a_human_answers_between_two_calls() -> list[str]:
     """The question went out, and the function that asked it was throttled after that: it is called again."""
-    asked = [n for n, made in enumerate(made_of(4)) if made.call == "messenger.announce"]
-    it = world(pool(mode="approve"), Blow(asked[0], is_after=True, error=NotAccepted))
+    asked = [n for n, made in enumerate(made_of(4)) if made.call == "notifier.announce"]
+    it = world(pool(mode="approve"), InjectedFailure(asked[0], is_after=True, error=NotAccepted))
     question = Question(incident_id_of(xid(79)), 1)
     it.meanwhile["wait_for_approval"] = [lambda: None, lambda: answers(it, question, Answer.approve)]
 

@@ -118,7 +118,7 @@ def _is_not_known(*, is_heard: bool, seconds: float, boot_id: str = "boot-1") ->
     scheduler.seen[unknown] = RankStatus(unknown, "MISSING", is_connected=True)
     scheduler.disconnected |= set() if is_heard else {other.placement}
     it.clock.advance(seconds)
-    ask_after_ranks(it.plain.watchlist.pools(), it.plain)
+    ask_after_ranks(it.plain.fleet_index.pools(), it.plain)
     _, run = current_run("llama", it.plain)
     return ["a rank that may still write was taken for ended"] if run is None or run.has_ended else []
 

@@ -69,7 +69,7 @@ def the_new_machine_gets_work() -> list[str]:
     """A job is started there, in the moment in which it is claimed as a successor."""
 
     def come(it: BreakingWorld) -> None:
-        works, when = changes(it, NEW, job_id="guest"), ("wakeup.on_node_booted", "nodes.save")
+        works, when = changes(it, NEW, job_id="other-job"), ("wakeup.on_node_booted", "nodes.save")
         # The first save is of its boot, the second one of the claim.
         it.fuse.meanwhile[when] = lambda: it.fuse.meanwhile.update({when: works})
         _comes_up(it, NEW)

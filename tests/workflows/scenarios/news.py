@@ -1,4 +1,4 @@
-"""What beats, silence, other services and hangs tell of a node, and what of it is news.
+"""What heartbeats, silence, other services and hangs tell of a node, and what of it is news.
 
 Each is one moment, of bad luck or ill will, and says what is wrong after it, which is nothing.
 """
@@ -35,10 +35,10 @@ def _beat(name: str, boot_id: str = "boot-2", at: Any = NOW) -> Heartbeat:
     return Heartbeat(f"role:{name}", boot_id, at, 30.0)
 
 
-def _boots_told(it: Moment, beats: dict[str, Heartbeat]) -> list[str]:
+def _boots_told(it: Moment, heartbeats: dict[str, Heartbeat]) -> list[str]:
     """Which boots one run notes, of the nodes as the sweep sees them."""
     seen = [liveness_of(one) for one in it.plain.nodes.in_pool("demo")]
-    told: list[str] = it.does(lambda: record_missed_boots(seen, beats, it.ports))
+    told: list[str] = it.does(lambda: record_missed_boots(seen, heartbeats, it.ports))
     return told
 
 
@@ -71,8 +71,8 @@ def a_boot_is_announced_while_the_sweep_looks() -> list[str]:
 def a_node_is_heard_while_the_silent_are_looked_at() -> list[str]:
     it = Moment()
     it.plain.clock.now = HOURS_LATER  # type: ignore[attr-defined]
-    beats = {BROKEN: _beat(BROKEN, "boot-1", HOURS_LATER)}
-    silent = it.does(lambda: list(liveness._still_silent([BROKEN], beats, it.ports, ACT)))
+    heartbeats = {BROKEN: _beat(BROKEN, "boot-1", HOURS_LATER)}
+    silent = it.does(lambda: list(liveness._still_silent([BROKEN], heartbeats, it.ports, ACT)))
     return [f"{one.node_id} has just been heard" for one in silent]
 
 
@@ -123,9 +123,9 @@ def _untouched(it: Moment) -> list[str]:
     return [f"{name} was opened" for name in started]
 
 
-def somebody_says_something_weak() -> list[str]:
+def somebody_says_something_advisory() -> list[str]:
     it = Moment()
-    _said(it, is_weak=True, verdict=Verdict.FAILED)
+    _said(it, is_advisory=True, verdict=Verdict.FAILED)
     return _untouched(it)
 
 

@@ -8,7 +8,7 @@ from nodeheal.domain.errors import NotAccepted
 from nodeheal.services.jobs.runs import current_run
 from tests.unit.builders import xid
 from tests.workflows.breaking_world import ACTS, BreakingWorld
-from tests.workflows.fuse import Blow, Crash, Fuse, LostAnswer
+from tests.workflows.fuse import Crash, Fuse, InjectedFailure, LostAnswer
 from tests.workflows.scenarios.setup import (
     HANDED_OVER,
     RECOVERED,
@@ -84,11 +84,11 @@ def the_start_is_lost_and_told_again() -> list[str]:
 def the_start_is_lost_for_good() -> list[str]:
     """Each delivery of the event dies, and it ends in the dead-letter queue."""
     opened = breaks("incidents.open", of="ingest", error=Crash).at
-    it = world(ACTS, *(Blow(at, is_after=True, error=Crash) for at in range(opened, opened + 8)))
+    it = world(ACTS, *(InjectedFailure(at, is_after=True, error=Crash) for at in range(opened, opened + 8)))
     it._ingest(xid(79))
     it._later.clear()
     it._heard.clear()
-    it.fuse.blows = ()
+    it.fuse.injected_failures = ()
     wrong = it.faults()
     return wrong if it.ends == RECOVERED else [*wrong, f"after its start was lost: {it.ends}"]
 
@@ -102,14 +102,14 @@ def a_decision_is_asked_again() -> list[str]:
 def a_command_is_repeated() -> list[str]:
     it = world()
     last = [n for n, made in enumerate(made_of(0)) if (made.function, made.call) == ("reboot_node", "incidents.append")]
-    it.fuse.blows = (Blow(last[-1], is_after=False, error=NotAccepted),)
+    it.fuse.injected_failures = (InjectedFailure(last[-1], is_after=False, error=NotAccepted),)
     it.reports(xid(79))
     return wrong_with(it, ends_as(it, *RECOVERED))
 
 
 def ec2_is_asked_again() -> list[str]:
     of = [n for n, made in enumerate(made_of(11)) if (made.function, made.call) == ("reboot_node", "incidents.append")]
-    it = STORIES[11].make(Fuse((Blow(of[1], is_after=False, error=NotAccepted),), writes_only=True))
+    it = STORIES[11].make(Fuse((InjectedFailure(of[1], is_after=False, error=NotAccepted),), writes_only=True))
     it.reports(xid(79, **it.fault))
     asked = [order for order in it.plain.machines.ordered if order[1].value == "REBOOT"]  # type: ignore[attr-defined]
     return [] if len(asked) == 1 else ["EC2 was asked to reboot twice, which is bound to no boot"]
@@ -117,7 +117,7 @@ def ec2_is_asked_again() -> list[str]:
 
 def a_reboot_is_repeated_after_it_worked() -> list[str]:
     last = [n for n, made in enumerate(made_of(0)) if (made.function, made.call) == ("reboot_node", "incidents.append")]
-    it = world(ACTS, Blow(last[-1], is_after=False, error=NotAccepted))
+    it = world(ACTS, InjectedFailure(last[-1], is_after=False, error=NotAccepted))
     boots = it._boots
     it.meanwhile["reboot_node"] = [lambda: None, lambda: boots(request_of(it))]
     it.reports(xid(79))
@@ -133,7 +133,7 @@ def a_launch_is_repeated() -> list[str]:
     of = [
         n for n, made in enumerate(made_of(3)) if (made.function, made.call) == ("launch_gang", "scheduler.start_rank")
     ]
-    it = world(ACTS, Blow(of[-1], is_after=True, error=NotAccepted))
+    it = world(ACTS, InjectedFailure(of[-1], is_after=True, error=NotAccepted))
     it.reports(xid(31))
     _, run = current_run("llama", it.plain)
     return wrong_with(it, ends_as(it, *RECOVERED), (run is not None and run.number == 2, "it was launched twice"))

@@ -30,13 +30,13 @@ from nodeheal.operations.steps import check_nodes
 from nodeheal.services.jobs.judge_checks import UNANSWERED, judge_checks
 from nodeheal.services.recovery.end_incident import end_incident
 from tests.unit.builders import NOW, node, xid
-from tests.unit.test_brakes import APPROVE, waited
 from tests.unit.test_decide import Story
 from tests.unit.test_decide_among_others import NODE, seen, with_policy
+from tests.unit.test_guardrails import APPROVE, waited
+from tests.unit.test_job_move import MOVES
 from tests.unit.test_judge_diagnosis import BUS, diagnosed, rebooted
-from tests.unit.test_move import MOVES
-from tests.unit.test_rung_of_stop_start import POOL
-from tests.unit.test_unmanaged_tasks import cluster_with_guests, guests_of
+from tests.unit.test_stop_start_step import POOL
+from tests.unit.test_unmanaged_tasks import cluster_with_unmanaged_tasks, unmanaged_tasks_of
 from tests.workflows.breaking_world import ACTS
 from tests.workflows.fake_cluster import BROKEN, PEER
 from tests.workflows.scenarios.climbs import next_is
@@ -158,7 +158,7 @@ def another_incident_brings_its_job_back_when_it_is_given_back() -> list[str]:
 
 
 def its_reboots_were_in_earlier_incidents() -> list[str]:
-    """Its ladder is climbed at its second rung, above which there is no reboot."""
+    """Its ladder is climbed at its second escalation step, above which there is no reboot."""
     climbs = {"fault": "xid/79", "ladder": ["REBOOT", "REPLACE"], "next_rung": "repeated", "why": "ours"}
     story = Story(xid(79), policy=with_policy(default_pool=POOL, overrides=[climbs]))
     before = tuple(seen(79, NODE, observed_at=NOW.replace(hour=hour)) for hour in (0, 1))
@@ -193,23 +193,23 @@ def a_machine_comes_late_when_a_human_has_its_incident() -> list[str]:
 # Tasks of others
 
 
-def a_guest_that_was_refused_could_start_when_the_end_is_repeated() -> list[str]:
+def an_unmanaged_task_that_was_refused_could_start_when_the_end_is_repeated() -> list[str]:
     """By then its owner has read that it was not started, and may have started it himself."""
     started, _ = _ends_twice()
-    return [f"{guest.definition} was started on {name} after all" for name, guest in started]
+    return [f"{unmanaged_task.definition} was started on {name} after all" for name, unmanaged_task in started]
 
 
-def a_guest_was_refused_before_the_end_is_repeated() -> list[str]:
+def an_unmanaged_task_was_refused_before_the_end_is_repeated() -> list[str]:
     _, told = _ends_twice()
     return [] if "could not be started again" in told else [f"its owner is not told any more: {told}"]
 
 
 def _ends_twice() -> tuple[list[Any], str]:
     """What was started, and how it ended as the second call has it."""
-    it = cluster_with_guests()
-    guests_of(it).unmanaged_refused = "RESOURCE:GPU"
+    it = cluster_with_unmanaged_tasks()
+    unmanaged_tasks_of(it).unmanaged_refused = "RESOURCE:GPU"
     it.reports(xid(79))
     turns = it.ports.incidents.history(it.incident_id).turns
-    guests_of(it).unmanaged_refused = ""
+    unmanaged_tasks_of(it).unmanaged_refused = ""
     asks = StepRequest(incident_id=it.incident_id, turn=len(turns), decision=turns[-1].decision)
-    return guests_of(it).unmanaged_started, end_incident(asks, it.ports, it.policy).reason
+    return unmanaged_tasks_of(it).unmanaged_started, end_incident(asks, it.ports, it.policy).reason

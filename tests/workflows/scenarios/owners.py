@@ -11,7 +11,7 @@ from typing import Any
 from nodeheal.adapters.memory.marks import MemoryMarks
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import NodeState, Verdict
-from nodeheal.domain.fleet.machine import Owner
+from nodeheal.domain.fleet.machine import Remediator
 from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
 from nodeheal.domain.jobs.job import Job, job_of
 from nodeheal.domain.policy.policy_models import Evidence
@@ -108,7 +108,7 @@ def the_node_is_anothers_at_the_end() -> list[str]:
 
 
 def another_repairs_it() -> list[str]:
-    it = world(pool(), spare=False, machine=replace(TEMPLATE, other_owner=Owner.ec2_auto_recovery))
+    it = world(pool(), spare=False, machine=replace(TEMPLATE, external_remediator=Remediator.ec2_auto_recovery))
     it.reports(xid(74, **it.fault))
     return wrong_with(it, ends_as(it, *HANDED_OVER))
 
@@ -117,7 +117,7 @@ def another_job_has_come() -> list[str]:
     it = world()
 
     def comes() -> None:
-        started_job(Job("guest", "demo", "training", "trainer:1", "trainer", 1), [it.node()], it.plain)
+        started_job(Job("other-job", "demo", "training", "trainer:1", "trainer", 1), [it.node()], it.plain)
 
     it.meanwhile["isolate_node"] = [comes]
     it.reports(xid(79))
@@ -126,7 +126,7 @@ def another_job_has_come() -> list[str]:
 
 def the_spare_has_work() -> list[str]:
     it = world()
-    it.meanwhile["replace_node"] = [changes(it, SPARE, job_id="guest")]
+    it.meanwhile["replace_node"] = [changes(it, SPARE, job_id="other-job")]
     it.reports(xid(74))
     return [] if SPARE not in [name for _, name in it.commands] else ["a node that has work stands in for another"]
 
@@ -164,7 +164,7 @@ def the_only_spare_is_opted_out() -> list[str]:
     return [] if not any(name == SPARE for _, name in it.commands) else ["a node that is opted out stands in"]
 
 
-def the_stand_in_is_taken_before_it_is_tested() -> list[str]:
+def the_replacement_node_is_taken_before_it_is_tested() -> list[str]:
     it = world(MOVES)
     it.fuse.meanwhile["run_diagnostics", "nodes.save"] = changes(it, SPARE, claimed_by="other")
     it.reports(xid(79))
@@ -173,7 +173,7 @@ def the_stand_in_is_taken_before_it_is_tested() -> list[str]:
     return [text for holds, text in claims if not holds]
 
 
-def a_stand_in_that_failed_is_no_spare() -> list[str]:
+def a_replacement_node_that_failed_is_no_spare() -> list[str]:
     """Its reboot does not help the broken node either: what has failed lately is not swapped in."""
     it = world(MOVES)
     it.diagnoses[SPARE] = it.diagnoses[BROKEN] = Verdict.FAILED
@@ -205,7 +205,7 @@ def a_node_whose_incident_waits_is_retired() -> list[str]:
 
 
 def a_task_of_others_is_not_to_be_stopped() -> list[str]:
-    it = _with_a_guest({})
+    it = _with_an_unmanaged_task({})
     it.reports(xid(79))
     running = scheduler_in(it.plain).unmanaged
     return [] if "task/1" in running else ["a task was stopped whose owner has not said that it may be"]
@@ -213,14 +213,14 @@ def a_task_of_others_is_not_to_be_stopped() -> list[str]:
 
 def a_task_of_others_ends_by_itself() -> list[str]:
     """In the moment in which it is to be stopped: then its owner has what he wanted, and it is not started again."""
-    it = _with_a_guest({names.MANAGED_TAG: names.MANAGED_TAG_VALUE})
+    it = _with_an_unmanaged_task({names.MANAGED_TAG: names.MANAGED_TAG_VALUE})
     scheduler = scheduler_in(it.plain)
     it.fuse.meanwhile["isolate_node", "scheduler.stop_unmanaged_task"] = lambda: scheduler.unmanaged.pop("task/1")
     it.reports(xid(79))
     return [] if scheduler.unmanaged_started == [] else ["a task that had ended by itself was started again"]
 
 
-def _with_a_guest(tags: dict[str, str]) -> BreakingWorld:
+def _with_an_unmanaged_task(tags: dict[str, str]) -> BreakingWorld:
     it = world(pool(stops_other_tasks=True), spare=False)
     scheduler_in(it.plain).unmanaged["task/1"] = (BROKEN, UnmanagedTask("task/1", "eval:1", tags=tags))
     return it

@@ -11,7 +11,7 @@ from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import NodeState, Outcome, Step, VerbName
 from nodeheal.operations.engine import conclude
 from nodeheal.operations.gang import GangRecord
-from nodeheal.services.jobs.job_nodes import claim_stand_ins, free_nodes, stand_ins
+from nodeheal.services.jobs.job_nodes import claim_replacement_nodes, free_nodes, replacement_nodes
 from tests.unit.builders import gang_under_way, node, started_job, xid
 from tests.unit.test_judge_diagnosis import BUS, diagnosed, rebooted
 from tests.workflows.fake_cluster import BROKEN, PEER
@@ -40,7 +40,7 @@ def a_node_has_another_job() -> list[str]:
 def _stands_in(**known: Any) -> list[str]:
     it = Moment()
     it.is_written(**known)
-    names = [one.node_id for one in stand_ins(JOB, it.plain)]
+    names = [one.node_id for one in replacement_nodes(JOB, it.plain)]
     return ["a job may go on where it must not"] if BROKEN in names else []
 
 
@@ -49,7 +49,7 @@ def another_job_has_taken_what_the_list_still_shows() -> list[str]:
     listed = it.plain.nodes.in_pool("demo")
     it.is_written(claimed_by="another")
     it.plain.nodes.in_pool = lambda pool: listed  # type: ignore[method-assign]
-    found = it.does(lambda: claim_stand_ins(JOB, 1, it.ports))
+    found = it.does(lambda: claim_replacement_nodes(JOB, 1, it.ports))
     return ["a node of another job is taken"] if BROKEN in [one.node_id for one in found] else []
 
 

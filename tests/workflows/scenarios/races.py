@@ -23,7 +23,7 @@ from nodeheal.services.intake.heartbeats import record_missed_boots
 from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.intake.wakeup import on_task_change
 from nodeheal.services.jobs.end_job import end_job
-from nodeheal.services.jobs.job_nodes import claim, claim_stand_ins, leave
+from nodeheal.services.jobs.job_nodes import claim, claim_replacement_nodes, leave
 from nodeheal.services.jobs.job_steps import save_job
 from nodeheal.services.jobs.start_gang import record_run
 from nodeheal.services.jobs.submit_job import restart_job, submit_job
@@ -83,9 +83,9 @@ def a_node_is_claimed_while_a_job_claims_it() -> list[str]:
     return it.of_another([node.node_id for node in found.nodes])
 
 
-def a_stand_in_is_claimed_while_a_job_claims_it() -> list[str]:
+def a_replacement_node_is_claimed_while_a_job_claims_it() -> list[str]:
     it = Moment("nodes.save", _another_claims)
-    found = it.does(lambda: claim_stand_ins(JOB, 1, it.ports))
+    found = it.does(lambda: claim_replacement_nodes(JOB, 1, it.ports))
     return it.of_another([node.node_id for node in found])
 
 
@@ -181,8 +181,8 @@ def a_node_is_written_while_its_beat_tells_of_a_boot() -> list[str]:
     it = Moment("nodes.save", lambda it: it.is_written(last_seen=NOW))
     stored = it.plain.nodes.get(BROKEN)
     assert stored is not None
-    beats = {BROKEN: Heartbeat(f"role:{BROKEN}", "boot-2", NOW + timedelta(seconds=5), 30.0)}
-    told = it.does(lambda: record_missed_boots([liveness_of(stored)], beats, it.ports))
+    heartbeats = {BROKEN: Heartbeat(f"role:{BROKEN}", "boot-2", NOW + timedelta(seconds=5), 30.0)}
+    told = it.does(lambda: record_missed_boots([liveness_of(stored)], heartbeats, it.ports))
     after = it.plain.nodes.get(BROKEN)
     assert after is not None
     return [] if after.boot_id == "boot-2" or not told else ["a boot counts that is not on record"]

@@ -50,7 +50,7 @@ def another_incident_has_the_new_machine() -> list[str]:
     operation = it.operation()
     it.ports.nodes.get = lags  # type: ignore[method-assign]
     taken = has_taken(take_new_node(operation, new, it.ports), N)
-    return ["the node of another incident is its stand-in"] if taken else []
+    return ["the node of another incident is its replacement node"] if taken else []
 
 
 def a_machine_that_has_served_is_free() -> list[str]:

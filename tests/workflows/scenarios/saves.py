@@ -53,7 +53,7 @@ def a_node_is_heard_while_its_incident_ends() -> list[str]:
 
 
 def _is_heard_while(function: str) -> list[str]:
-    """It gives a sign of life, between the function's look at its record and its write."""
+    """It gives a heartbeat, between the function's look at its record and its write."""
     it = world(spare=False)
     it.fuse.meanwhile[function, "nodes.save"] = changes(it, last_seen=NOW)
     it.reports(xid(79))

@@ -15,24 +15,24 @@ from nodeheal.services.operators.answer_approval import answer_approval
 from tests.unit.builders import NOW, scheduler_in, xid
 from tests.workflows.breaking_world import ACTS, BreakingWorld
 from tests.workflows.fake_cluster import BROKEN, PEER
-from tests.workflows.fuse import Blow, Fuse
+from tests.workflows.fuse import Fuse, InjectedFailure
 from tests.workflows.stories import STORIES
 
 RECOVERED = ("Recovered",)
 HANDED_OVER = ("Escalated",)
 
 
-def world(policy: RecoveryPolicy = ACTS, *blows: Blow, **said: Any) -> BreakingWorld:
+def world(policy: RecoveryPolicy = ACTS, *injected_failures: InjectedFailure, **said: Any) -> BreakingWorld:
     """A world of its own; functions break where they are told to."""
-    return BreakingWorld(Fuse(blows, writes_only=True), policy, **said)
+    return BreakingWorld(Fuse(injected_failures, writes_only=True), policy, **said)
 
 
-def breaks(call: str, *, of: str, error: type[Exception], is_after: bool = True, story: int = 0) -> Blow:
+def breaks(call: str, *, of: str, error: type[Exception], is_after: bool = True, story: int = 0) -> InjectedFailure:
     """The break around this call of this function, wherever in the story it is made."""
     it = STORIES[story].make(Fuse(writes_only=True))
     STORIES[story].tell(it)
     at = next(i for i, made in enumerate(it.fuse.made) if (made.function, made.call) == (of, call))
-    return Blow(at, is_after, error)
+    return InjectedFailure(at, is_after, error)
 
 
 def wrong_with(it: BreakingWorld, *claims: tuple[bool, str]) -> list[str]:

@@ -29,13 +29,13 @@ from nodeheal.operations.engine import conclude
 from nodeheal.operations.gang import GangRecord
 from nodeheal.services.intake import liveness
 from nodeheal.services.intake.ingest import ingest
-from nodeheal.services.jobs.job_nodes import stand_ins
+from nodeheal.services.jobs.job_nodes import replacement_nodes
 from nodeheal.services.operators.withdraw_request import withdraw_request
 from tests.unit.builders import ACT, NOW, node, started_job, under_way, xid
 from tests.unit.step_functions import replace_node
-from tests.unit.test_brakes import APPROVE, waited
 from tests.unit.test_decide import Story
 from tests.unit.test_decide_among_others import OTHER, seen
+from tests.unit.test_guardrails import APPROVE, waited
 from tests.workflows.breaking_world import ACTS
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE
 from tests.workflows.scenarios.races import JOB, Moment
@@ -232,7 +232,7 @@ def a_free_member_of_the_gang_is_no_spare() -> list[str]:
 
 def a_free_member_of_the_gang_stands_in_for_nobody() -> list[str]:
     it, _ = _gang_is_down()
-    names = [one.node_id for one in stand_ins(JOB, it.plain)]
+    names = [one.node_id for one in replacement_nodes(JOB, it.plain)]
     return ["a rank's own node counts as a free one"] if PEER in names else []
 
 
@@ -279,7 +279,7 @@ def _gang_is_down() -> tuple[Moment, StepRequest]:
     it, mine = opened()
     started_job(replace(JOB, nodes=2), [node(BROKEN, version=1), node(PEER, version=1)], it.plain)
     it.is_written(PEER, job_id=None)
-    it.is_written(SPARE, job_id="guest")
+    it.is_written(SPARE, job_id="other-job")
     it.is_written(BROKEN, state=NodeState.ISOLATED)
     it.plain.pools.claim("demo", BROKEN, 1)
     return it, mine

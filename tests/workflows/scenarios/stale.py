@@ -93,9 +93,9 @@ def somebody_has_said_it_of_its_last_boot() -> list[str]:
     return _opened_by(it)
 
 
-def somebody_says_something_weak_of_a_node_with_an_incident() -> list[str]:
+def somebody_says_something_advisory_of_a_node_with_an_incident() -> list[str]:
     it, mine = opened()
-    _said(it, is_weak=True, verdict=Verdict.FAILED)
+    _said(it, is_advisory=True, verdict=Verdict.FAILED)
     events = it.plain.incidents.history(mine.incident_id).events
     return [] if "said" in [event.code for event in events] else ["what could explain its fault is not with it"]
 

@@ -19,9 +19,9 @@ from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.recovery import end_incident
 from tests.unit.builders import ACT, NOW, node, started_job, under_way, xid
 from tests.unit.step_functions import isolate_node
-from tests.unit.test_brakes import OPEN, no_capacity, waited
 from tests.unit.test_decide import Story
 from tests.unit.test_decide_among_others import crowd, seen, with_policy
+from tests.unit.test_guardrails import OPEN, no_capacity, waited
 from tests.unit.test_steps import Incident
 from tests.workflows.breaking_world import ACTS
 from tests.workflows.fake_cluster import BROKEN, PEER
@@ -91,7 +91,7 @@ def its_neighbours_fail_while_it_is_rebooted() -> list[str]:
         there = {"node_id": name, "instance_id": name, "event_id": f"of-{name}", "observed_at": it.clock()}
         ingest(xid(79, **there), it.ports, it.policy)
     proves = it.request().decision.step is Step.DIAGNOSE and it.ports.pools.get("demo").is_tripped
-    told = [text for _, text in it.ports.messenger.announced]  # type: ignore[attr-defined]
+    told = [text for _, text in it.ports.notifier.announced]  # type: ignore[attr-defined]
     return [] if proves and None not in told else ["people are told of a wait that is none"]
 
 

@@ -218,7 +218,7 @@ def _has_moved() -> BreakingWorld:
     return it
 
 
-def its_stand_in_is_anothers_by_the_end() -> list[str]:
+def its_replacement_node_is_anothers_by_the_end() -> list[str]:
     it = _has_moved()
     it.meanwhile["end_incident"] = [changes(it, SPARE, open_incident="inc-of-another")]
     it.reports(xid(79))
@@ -238,7 +238,7 @@ def it_is_submitted_again_by_the_end() -> list[str]:
     return [] if it.node(OTHER).claimed_by == "llama" else ["what it has claimed for its new start was let go"]
 
 
-def its_stand_in_reboots_after_its_proof() -> list[str]:
+def its_replacement_node_reboots_after_its_proof() -> list[str]:
     it = _has_moved()
     it.meanwhile["launch_gang"] = [lambda: it._comes_up(SPARE, "boot-2")]
     it.reports(xid(79))

@@ -91,7 +91,7 @@ def an_idle_sibling_comes_up_after_the_deadline() -> list[str]:
 
 
 def _told(it: Pool) -> list[Any]:
-    announced: list[Any] = it.ports.messenger.announced  # type: ignore[attr-defined]
+    announced: list[Any] = it.ports.notifier.announced  # type: ignore[attr-defined]
     return announced
 
 

@@ -64,9 +64,9 @@ def turned(it: Moment, mine: StepRequest, decision: Decision, result: StepResult
 
 def a_silent_node_is_written_while_it_is_looked_at() -> list[str]:
     it = Moment("nodes.save", lambda it: it.is_written(last_seen=NOW + timedelta(hours=3)))
-    beats = {BROKEN: Heartbeat(f"role:{BROKEN}", "boot-1", NOW + timedelta(seconds=90), 30.0)}
+    heartbeats = {BROKEN: Heartbeat(f"role:{BROKEN}", "boot-1", NOW + timedelta(seconds=90), 30.0)}
     it.plain.clock.advance(3 * 3_600)  # type: ignore[attr-defined]
-    silent = it.does(lambda: list(liveness._still_silent([BROKEN], beats, it.ports, ACT)))
+    silent = it.does(lambda: list(liveness._still_silent([BROKEN], heartbeats, it.ports, ACT)))
     return [f"{one.node_id} has just been heard" for one in silent]
 
 

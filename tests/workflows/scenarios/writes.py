@@ -152,10 +152,10 @@ def an_email_is_announced_again_much_later() -> list[str]:
     """EventBridge delivers at least once, and the claim on the sending has run out meanwhile."""
     it = world()
     it.reports(xid(79))
-    messenger: Any = it.plain.messenger
-    _, first = messenger.announced[0]
+    notifier: Any = it.plain.notifier
+    _, first = notifier.announced[0]
     notify(first, it.plain)
-    messenger.being_sent.clear()
+    notifier.being_sent.clear()
     notify(first, it.plain)
-    sent = [one.key for one in messenger.sent].count(first.key)
+    sent = [one.key for one in notifier.sent].count(first.key)
     return [] if sent == 1 else [f"an email went out {sent} times"]

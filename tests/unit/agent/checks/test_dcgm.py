@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from nodeheal.agent.checks import dcgm
-from nodeheal.agent.checks.check import Look
+from nodeheal.agent.checks.check import CheckResult
 from nodeheal.agent.diagnostics.bench import Output
 from tests.unit.agent.checks.places import ABSENT, HUNG, Node, installed, says
 from tests.unit.parsers.goldens import golden
@@ -23,12 +23,12 @@ def node(tmp_path: Path) -> Node:
     return Node(tmp_path).gpus(8, 8)
 
 
-def look(node: Node, health: Output, **state: object) -> Look:
+def look(node: Node, health: Output, **state: object) -> CheckResult:
     node.answers["dcgmi health -c -j"] = health
     return dcgm.look(node.place, state)
 
 
-def codes(look: Look) -> list[str]:
+def codes(look: CheckResult) -> list[str]:
     return [problem.finding.code for problem in look.problems]
 
 

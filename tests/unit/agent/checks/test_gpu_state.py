@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from nodeheal.agent.checks import gpu_state
-from nodeheal.agent.checks.holders import gpu_users
+from nodeheal.agent.checks.gpu_processes import gpu_users
 from nodeheal.agent.thresholds import GPU_FABRIC
 from tests.fakes.nvml import FakeGpus, build
 from tests.unit.agent.checks.places import Node
@@ -348,7 +348,7 @@ def test_who_uses_a_gpu_the_driver_tells_or_nobody_knows(
     Node(tmp_path).gpus(2, 2)
     code = (
         "import sys; from pathlib import Path; from tests.unit.agent.checks.places import Node;"
-        "from nodeheal.agent.checks.holders import gpu_users; users = gpu_users(Node(Path(sys.argv[1])).place);"
+        "from nodeheal.agent.checks.gpu_processes import gpu_users; users = gpu_users(Node(Path(sys.argv[1])).place);"
         "print(users if users is None else sorted(users))"
     )
 

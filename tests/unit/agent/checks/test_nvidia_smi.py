@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from nodeheal.agent.checks import nvidia_smi
-from nodeheal.agent.checks.check import Look
+from nodeheal.agent.checks.check import CheckResult
 from nodeheal.agent.diagnostics.bench import Output
 from tests.unit.agent.checks.places import ABSENT, HUNG, Node, installed, says
 from tests.unit.parsers.goldens import golden
@@ -19,19 +19,19 @@ def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nodeheal.agent.checks.nvml_library.FILE", str(tmp_path / "libnvidia-ml.so.1"))
 
 
-def look(tmp_path: Path, answer: Output) -> Look:
+def look(tmp_path: Path, answer: Output) -> CheckResult:
     node = Node(tmp_path, answers={"nvidia-smi -q -x": answer})
     return nvidia_smi.look(node.place, {})
 
 
-def look_beside(tmp_path: Path, answer: Output, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> Look:
+def look_beside(tmp_path: Path, answer: Output, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> CheckResult:
     """Where the library is there, which is this program then."""
     monkeypatch.setattr("nodeheal.agent.checks.nvml_library.FILE", None)
     place = Node(tmp_path, answers={"nvidia-smi -q -x": answer}).place
     return nvidia_smi.look(replace(place, config=replace(place.config, **settings)), {})
 
 
-def codes(look: Look) -> list[str]:
+def codes(look: CheckResult) -> list[str]:
     return sorted({problem.finding.code for problem in look.problems})
 
 

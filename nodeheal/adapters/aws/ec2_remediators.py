@@ -1,0 +1,65 @@
+"""Who else repairs an EC2 instance, as far as EC2 and EKS say so."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from nodeheal.adapters.aws.calls import throttles_named
+from nodeheal.domain.fleet.machine import Remediator
+
+Found = tuple[Remediator | None, str]
+
+_NODEGROUP_TAG = "eks:nodegroup-name"
+_EKS_CLUSTER_TAG = "eks:cluster-name"
+_SAGEMAKER_TAGS = "sagemaker:"
+
+
+class Remediators:
+    """Answers for instances as DescribeInstances describes them. What a type can do is asked once a process."""
+
+    def __init__(self, make: Callable[[str], Any]) -> None:
+        self._make = make
+        self._recoverable: dict[str, bool] = {}
+
+    def of(self, instance: Mapping[str, Any]) -> Found:
+        """(who, how it is known); (None, "") where nobody does."""
+        tags = {tag["Key"]: tag["Value"] for tag in instance.get("Tags", [])}
+        operator = instance.get("Operator", {})
+        if operator.get("Managed"):
+            principal = operator.get("Principal", "a service")
+            is_ecs = principal.startswith("ecs.")
+            return (
+                Remediator.ecs_managed_instances if is_ecs else Remediator.another_service
+            ), f"{principal} operates it"
+        sagemaker = next((key for key in tags if key.startswith(_SAGEMAKER_TAGS)), None)
+        if sagemaker:
+            return Remediator.sagemaker_hyperpod, f"tag {sagemaker}"
+        if _NODEGROUP_TAG in tags and self._is_repaired_by_eks(tags):
+            return Remediator.eks_node_repair, f"node group {tags[_NODEGROUP_TAG]} has nodeRepairConfig.enabled"
+        if self._is_recovered_by_ec2(instance, tags):
+            return Remediator.ec2_auto_recovery, "MaintenanceOptions.AutoRecovery is default, and the type supports it"
+        return None, ""
+
+    def _is_repaired_by_eks(self, tags: Mapping[str, str]) -> bool:
+        with throttles_named("DescribeNodegroup"):
+            group = self._make("eks").describe_nodegroup(
+                clusterName=tags.get(_EKS_CLUSTER_TAG, ""), nodegroupName=tags[_NODEGROUP_TAG]
+            )["nodegroup"]
+        return bool(group.get("nodeRepairConfig", {}).get("enabled"))
+
+    def _is_recovered_by_ec2(self, instance: Mapping[str, Any], tags: Mapping[str, str]) -> bool:
+        """Simplified automatic recovery leaves alone: members of Auto Scaling groups, instances with EFA, dedicated
+        hosts, and types that do not support it (those with instance-store GPUs: p4d, p5, …)."""
+        if instance.get("MaintenanceOptions", {}).get("AutoRecovery", "default") != "default":
+            return False
+        has_efa = any(i.get("InterfaceType", "").startswith("efa") for i in instance.get("NetworkInterfaces", []))
+        is_on_host = instance.get("Placement", {}).get("Tenancy") == "host"
+        if "aws:autoscaling:groupName" in tags or has_efa or is_on_host:
+            return False
+        return self._type_is_recoverable(instance["InstanceType"])
+
+    def _type_is_recoverable(self, instance_type: str) -> bool:
+        if instance_type not in self._recoverable:
+            with throttles_named("DescribeInstanceTypes"):
+                [described] = self._make("ec2").describe_instance_types(InstanceTypes=[instance_type])["InstanceTypes"]
+            self._recoverable[instance_type] = bool(described.get("AutoRecoverySupported"))
+        return self._recoverable[instance_type]

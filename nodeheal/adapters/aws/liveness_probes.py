@@ -1,0 +1,96 @@
+"""LivenessProbes on AWS: the node's scheduler, the SSM agent's ping, EC2's own view of the machine."""
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from nodeheal.adapters.aws.calls import code_of, throttles_named
+from nodeheal.contract.vocabulary import Provider, SchedulerKind
+from nodeheal.domain.fleet.liveness import STOPPED, TERMINATED, ProbeAnswer
+from nodeheal.domain.fleet.node import Node
+from nodeheal.ports.clock import Clock
+from nodeheal.ports.scheduler import Scheduler
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from types_boto3_ssm import SSMClient
+
+# SSM's agent pings every five minutes. What it said longer ago says nothing about now.
+_PING = timedelta(minutes=5)
+_OFF = {"stopping": STOPPED, "stopped": STOPPED, "shutting-down": TERMINATED, "terminated": TERMINATED}
+_NO_SUCH_MACHINE = "InvalidInstanceID.NotFound"
+
+
+def _as_far_as_known(witness: str, ask: "Callable[[Node], ProbeAnswer]", node: Node) -> ProbeAnswer:
+    from botocore.exceptions import ClientError
+
+    try:
+        return ask(node)
+    except ClientError as error:
+        if code_of(error) == _NO_SUCH_MACHINE:
+            return ProbeAnswer(witness, is_up=False, text="no such machine any more", gone=TERMINATED)
+        # A node's id may be any word, and each service refuses it in its own. Whatever one refuses about this node,
+        # it cannot tell: that must not end the look at all others.
+        return ProbeAnswer(witness, None, f"cannot tell ({code_of(error)})")
+
+
+class AwsLivenessProbes:
+    """LivenessProbes. Asked only about nodes that are silent already."""
+
+    def __init__(
+        self,
+        schedulers: Mapping[SchedulerKind, Scheduler],
+        ssm: "Callable[[], SSMClient]",
+        ec2: "Callable[[], Any]",
+        clock: Clock,
+    ) -> None:
+        self._schedulers = schedulers
+        self._ssm = ssm
+        self._ec2 = ec2
+        self._clock = clock
+
+    def ask(self, node: Node) -> Sequence[ProbeAnswer]:
+        said = [
+            _as_far_as_known(node.scheduler, self._ask_scheduler, node),
+            _as_far_as_known("SSM", self._ask_ssm, node),
+        ]
+        if node.provider is Provider.ec2:
+            said.append(_as_far_as_known("EC2", self._ask_ec2, node))
+        return said
+
+    def _ask_scheduler(self, node: Node) -> ProbeAnswer:
+        scheduler = self._schedulers.get(node.scheduler)
+        return (
+            scheduler.liveness(node)
+            if scheduler
+            else ProbeAnswer(node.scheduler, None, "not served by this deployment")
+        )
+
+    def _ask_ssm(self, node: Node) -> ProbeAnswer:
+        of_node = [{"Key": "InstanceIds", "Values": [node.instance_id]}]
+        with throttles_named("DescribeInstanceInformation"):
+            found = self._ssm().describe_instance_information(Filters=of_node)["InstanceInformationList"]  # type: ignore[arg-type]
+        if not found:
+            return ProbeAnswer("SSM", None, "not registered")
+        ping, at = found[0].get("PingStatus"), found[0].get("LastPingDateTime")
+        if ping == "ConnectionLost":
+            is_hybrid = node.provider is Provider.hybrid
+            return ProbeAnswer("SSM", is_up=False, text="connection lost", is_unreachable=is_hybrid)
+        is_recent = at is not None and self._clock() - at <= _PING
+        is_up = True if ping == "Online" and is_recent else None
+        return ProbeAnswer("SSM", is_up, f"{ping}, last ping at {at:%H:%M:%S} UTC" if at else str(ping))
+
+    def _ask_ec2(self, node: Node) -> ProbeAnswer:
+        with throttles_named("DescribeInstanceStatus"):
+            found = self._ec2().describe_instance_status(InstanceIds=[node.instance_id], IncludeAllInstances=True)
+        if not found["InstanceStatuses"]:
+            return ProbeAnswer("EC2", None, "no status")
+        status = found["InstanceStatuses"][0]
+        state = status["InstanceState"]["Name"]
+        if state in _OFF:
+            return ProbeAnswer("EC2", is_up=False, text=f"the machine is {state}", gone=_OFF[state])
+        checks = {"system": status["SystemStatus"]["Status"], "instance": status["InstanceStatus"]["Status"]}
+        text = ", ".join(f"{name} check {found}" for name, found in checks.items())
+        # That it answers on the network says nothing about what runs there: "ok" is no heartbeat.
+        return ProbeAnswer("EC2", False if "impaired" in checks.values() else None, text)

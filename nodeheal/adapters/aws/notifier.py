@@ -1,0 +1,145 @@
+"""Notifier on EventBridge, SNS and SQS."""
+
+import uuid
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from nodeheal.adapters.aws.calls import throttles_named
+from nodeheal.adapters.aws.items import Table, plain, to_item
+from nodeheal.contract import names
+from nodeheal.contract.notification import Notification
+from nodeheal.domain.errors import NotAccepted
+from nodeheal.ports.clock import Clock
+from nodeheal.ports.messaging import Delivery
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from types_boto3_events import EventBridgeClient
+    from types_boto3_sns import SNSClient
+    from types_boto3_sqs import SQSClient
+
+# A workflow's own retries are over within hours; EventBridge redelivers for one day.
+_SENT_REMEMBERED = timedelta(days=7)
+# Longer than the function may run, shorter than the minute after which Lambda gives it a failed event again.
+_SENDING_SECONDS = 45
+# Longer than the sweep could be away without an alarm.
+_COUNT_REMEMBERED = timedelta(days=1)
+# SQS takes 256 KiB in all; the reason travels as an attribute beside the body.
+_QUARANTINED_CHARACTERS = 200_000
+_WHY_CHARACTERS = 1_000
+
+
+@dataclass(frozen=True)
+class Destinations:
+    """Where messages go."""
+
+    bus: str
+    topic_arn: str
+    quarantine_url: str
+    owners_topic_arn: str = ""
+
+
+class AwsNotifier:
+    """Notifier."""
+
+    def __init__(
+        self,
+        events: "Callable[[], EventBridgeClient]",
+        sns: "Callable[[], SNSClient]",
+        sqs: "Callable[[], SQSClient]",
+        table: Table,
+        to: Destinations,
+        clock: Clock,
+    ) -> None:
+        self._events, self._sns, self._sqs = events, sns, sqs
+        self._table, self._to, self._clock = table, to, clock
+
+    def announce(self, detail_type: str, notification: Notification) -> None:
+        with throttles_named("PutEvents"):
+            answer = self._events().put_events(
+                Entries=[
+                    {
+                        "EventBusName": self._to.bus,
+                        "Source": names.CONTROL_SOURCE,
+                        "DetailType": detail_type,
+                        "Detail": notification.model_dump_json(),
+                    }
+                ]
+            )
+        if answer["FailedEntryCount"]:
+            raise NotAccepted(f"PutEvents: {answer['Entries'][0].get('ErrorMessage')}")
+
+    def send(self, notification: Notification, a_minute: int) -> Delivery:
+        if not self._claim(notification):
+            return Delivery.BUSY
+        if not self._has_room(a_minute):
+            return Delivery.FOLDED
+        with throttles_named("Publish"):
+            self._sns().publish(
+                TopicArn=self._to.owners_topic_arn if notification.owner else self._to.topic_arn,
+                Subject=notification.subject,
+                Message=notification.body,
+                MessageAttributes={
+                    name: {"DataType": "String", "StringValue": value}
+                    for name, value in notification.attributes.items()
+                },
+            )
+        return Delivery.SENT
+
+    def folded(self, minute: datetime) -> int:
+        item = self._table.get(_minute_pk(minute), "emails")
+        return int(plain(item).get("folded", 0)) if item else 0
+
+    def _has_room(self, a_minute: int) -> bool:
+        """Take one of the emails of this minute, or count one that is folded.
+
+        One of a function that dies before it sends stays taken: fewer go out then, and never more.
+        """
+        now = self._clock()
+        expires = int((now + _COUNT_REMEMBERED).timestamp())
+        taken = f"ADD emails :one SET {names.TTL_ATTRIBUTE} = :expires"
+        values = {":one": 1, ":expires": expires, ":limit": a_minute}
+        is_free = "attribute_not_exists(emails) OR emails < :limit"
+        if self._table.update(_minute_pk(now), "emails", taken, values, is_free):
+            return True
+        self._table.count(_minute_pk(now), "emails", "folded", expires)
+        return False
+
+    def was_sent(self, notification: Notification) -> bool:
+        return self._table.get(_sent_pk(notification), "sent") is not None
+
+    def mark_sent(self, notification: Notification) -> None:
+        expires = int((self._clock() + _SENT_REMEMBERED).timestamp())
+        item = {"pk": _sent_pk(notification), "sk": "sent", names.TTL_ATTRIBUTE: expires}
+        self._table.put(to_item(item))
+
+    def _claim(self, notification: Notification) -> bool:
+        """For a while nobody else sends it; after that whoever claimed it has died, and its event comes again.
+
+        The claim has a name: the SDK repeats a write whose answer was lost, and must not take its own for another's.
+        """
+        now, by = int(self._clock().timestamp()), uuid.uuid4().hex
+        until = now + _SENDING_SECONDS
+        claim = {"claimed_until": until, "claimed_by": by, names.TTL_ATTRIBUTE: until}
+        is_free = "attribute_not_exists(pk) OR claimed_until <= :now OR claimed_by = :by"
+        item = to_item({"pk": _sent_pk(notification), "sk": "claim", **claim})
+        return self._table.put(item, is_free, {":now": now, ":by": by})
+
+    def quarantine(self, body: str, why: str) -> None:
+        why = "".join(c if c.isprintable() else " " for c in why)  # SQS takes no control character in an attribute
+        with throttles_named("SendMessage"):
+            self._sqs().send_message(
+                QueueUrl=self._to.quarantine_url,
+                MessageBody=body[:_QUARANTINED_CHARACTERS] or "(empty)",
+                MessageAttributes={"why": {"DataType": "String", "StringValue": why[:_WHY_CHARACTERS] or "unknown"}},
+            )
+
+
+def _minute_pk(at: datetime) -> str:
+    return f"emails#{at.astimezone(UTC):%Y-%m-%dT%H:%M}"
+
+
+def _sent_pk(notification: Notification) -> str:
+    return f"notification#{notification.key}"

@@ -1,0 +1,56 @@
+"""What the sweep looks over, in memory: the stores' own dictionaries, and witnesses who say what they are told to."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from nodeheal.adapters.memory.stores import MemoryIncidentStore, MemoryNodeStore
+from nodeheal.contract.vocabulary import IncidentState, NodeState
+from nodeheal.domain.fleet.liveness import NodeLiveness, ProbeAnswer, liveness_of
+from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.recovery.incident import Incident
+from nodeheal.ports.storage import SweepCursor
+
+
+@dataclass
+class MemoryFleetIndex:
+    """FleetIndex."""
+
+    nodes: MemoryNodeStore
+    incident_store: MemoryIncidentStore
+    marked: SweepCursor = field(default_factory=SweepCursor)
+
+    def pools(self) -> Sequence[str]:
+        return sorted({node.pool for node in self._enrolled()})
+
+    def liveness_page(self, pool: str, after: str, limit: int) -> tuple[Sequence[NodeLiveness], str]:
+        here = {f"node#{n.state}#{n.node_id}": n for n in self._enrolled() if n.pool == pool}
+        keys = sorted(key for key in here if key > after)[:limit]
+        found = [liveness_of(here[key]) for key in keys]
+        return found, keys[-1] if len(keys) == limit else ""
+
+    def _enrolled(self) -> list[Node]:
+        return [node for node in self.nodes.nodes.values() if node.state is not NodeState.UNENROLLED]
+
+    def incidents(self, pool: str, state: IncidentState, since: datetime, until: datetime) -> Iterator[Incident]:
+        found = [i for i in self.incident_store.incidents.values() if (i.pool, i.state) == (pool, state)]
+        in_time = sorted(found, key=lambda incident: (incident.opened_at, incident.incident_id))
+        return (incident for incident in in_time if since <= incident.opened_at < until)
+
+    def cursor(self) -> SweepCursor:
+        return self.marked
+
+    def save_cursor(self, cursor: SweepCursor) -> None:
+        self.marked = cursor
+
+
+@dataclass
+class MemoryLivenessProbes:
+    """LivenessProbes. `says` holds what is said of each node; `asked` who was asked about, in order."""
+
+    says: dict[str, tuple[ProbeAnswer, ...]] = field(default_factory=dict)
+    asked: list[str] = field(default_factory=list)
+
+    def ask(self, node: Node) -> Sequence[ProbeAnswer]:
+        self.asked.append(node.node_id)
+        return self.says.get(node.node_id, ())

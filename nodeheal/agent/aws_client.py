@@ -1,0 +1,188 @@
+"""Signed POSTs to one AWS service over one connection that is kept open, with nothing but the standard library."""
+
+import http
+import os
+import re
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from urllib.parse import urlsplit
+
+from nodeheal import __version__
+from nodeheal.agent.ca_bundle import CaBundle
+from nodeheal.agent.clock import Clock
+from nodeheal.agent.connection import BadAnswer, Connection
+from nodeheal.agent.credentials import CredentialChain, NoCredentials
+from nodeheal.agent.sigv4 import Scope, signed_headers
+
+TIMEOUT_SECONDS = 10.0
+# AWS refuses what was signed five minutes ago, or will be in five minutes.
+TOLERATED_SKEW = timedelta(minutes=2)
+_DATE = re.compile(r"[A-Z][a-z]{2}, (\d{2}) ([A-Z][a-z]{2}) (\d{4}) (\d{2}):(\d{2}):(\d{2}) GMT", re.ASCII)
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+_LAST_YEAR = "2999"  # who tells of a later one tells nonsense, and what is reckoned by it may be no time at all
+_REFUSED = (http.HTTPStatus.BAD_REQUEST, http.HTTPStatus.FORBIDDEN)
+
+# What somebody has to change a permission, a credential or a clock for.
+ACCESS_ERRORS = (
+    "AccessDenied",
+    "AccessDeniedException",
+    "AuthorizationError",
+    "AuthorizationErrorException",
+    "ExpiredToken",
+    "ExpiredTokenException",
+    "IncompleteSignature",
+    "InvalidClientTokenId",
+    "InvalidSignatureException",
+    "MissingAuthenticationToken",
+    "NotAuthorizedForSourceException",
+    "SignatureDoesNotMatch",
+    "UnrecognizedClientException",
+)
+
+
+class NoAnswer(Exception):
+    """The service did not answer. `is_refusal`: it was not asked, for want of credentials."""
+
+    def __init__(self, reason: str, is_refusal: bool = False) -> None:
+        super().__init__(reason)
+        self.is_refusal = is_refusal
+
+
+# The SDKs call it by its product's name.
+_SPELLED = {"monitoring": "CLOUDWATCH"}
+
+
+def endpoint(service: str, region: str, environment: Mapping[str, str] = os.environ) -> str:
+    """Where the service is: as the environment says, in the words of the AWS SDKs, else in the Region's partition."""
+    named = environment.get(f"AWS_ENDPOINT_URL_{_SPELLED.get(service, service.upper())}") or environment.get(
+        "AWS_ENDPOINT_URL"
+    )
+    suffix = "amazonaws.com.cn" if region.startswith("cn-") else "amazonaws.com"
+    return named or f"https://{service}.{region}.{suffix}"
+
+
+class AwsClient:
+    """One service, one connection. Not safe to share between threads."""
+
+    def __init__(self, service: str, region: str, url: str, credentials: CredentialChain, clock: Clock) -> None:
+        self._scope = Scope(region, service)
+        self._url = urlsplit(url)
+        self._credentials = credentials
+        self._clock = clock
+        self._connection: Connection | None = None
+        self._date: str | None = None  # of the last answer
+        self._skew = timedelta()  # how far the service is ahead of us, where that is too much to be ignored
+
+    @property
+    def region(self) -> str:
+        """Where it is."""
+        return self._scope.region
+
+    @property
+    def ahead(self) -> timedelta:
+        """How far the service's clock is ahead of this node's, where that is more than AWS lets pass; else nothing."""
+        return self._skew
+
+    def zero(self) -> float:
+        """When this node's boot began, by the service's clock."""
+        return self._clock.zero() + self._skew.total_seconds()
+
+    def now(self) -> float:
+        """The service's clock, in seconds since the epoch."""
+        return (self._clock.utc_now() + self._skew).timestamp()
+
+    @property
+    def host(self) -> str:
+        """Who is asked."""
+        return self._url.netloc
+
+    def ask(self, headers: dict[str, str], body: bytes | Callable[[], bytes]) -> tuple[int, bytes]:
+        """(status, what was answered). Raises NoAnswer. It may be sent twice: only for calls that may be repeated.
+
+        A node whose clock is wrong still has to speak: what is refused is signed again by the service's own time. What
+        tells the time itself is worded anew for it, from `ahead`.
+        """
+        status, answer = self._ask_once(headers, _worded(body))
+        if status in _REFUSED and self._learns_the_time():
+            return self._ask_once(headers, _worded(body))
+        return status, answer
+
+    def _learns_the_time(self) -> bool:
+        """Whether the service's clock tells another time than the last call was signed with."""
+        told = _time_of(self._date or "")
+        if told is None:
+            return False
+        ahead = told - self._clock.utc_now()
+        has_learnt = abs(ahead - self._skew) >= TOLERATED_SKEW
+        if has_learnt:
+            self._skew = ahead
+        return has_learnt
+
+    def _ask_once(self, headers: dict[str, str], body: bytes) -> tuple[int, bytes]:
+        try:
+            headers = self._signed(headers, body)
+        except NoCredentials as error:
+            raise NoAnswer(str(error), is_refusal=True) from error
+        try:
+            connection = self._connection = self._connection or self._connect()
+            is_reused = connection.is_open
+        except ValueError as error:  # a port that is none
+            raise NoAnswer(f"{self.host}: {error}") from error
+        try:
+            return self._exchange(connection, body, headers)
+        except (OSError, BadAnswer) as error:
+            if not is_reused or isinstance(error, TimeoutError):
+                raise NoAnswer(f"{self.host}: {str(error) or type(error).__name__}") from error
+        # The other side had closed the idle connection.
+        try:
+            return self._exchange(connection, body, headers)
+        except (OSError, BadAnswer) as error:
+            raise NoAnswer(f"{self.host}: {str(error) or type(error).__name__}") from error
+
+    def forget_credentials(self) -> None:
+        """They were refused: find them anew next time."""
+        self._credentials.forget()
+
+    def close(self) -> None:
+        """Hang up."""
+        if self._connection is not None:
+            self._connection.close()
+
+    def _signed(self, headers: dict[str, str], body: bytes) -> dict[str, str]:
+        headers = {"Host": self._url.netloc, **headers}
+        path = self._url.path or "/"
+        now = self._clock.utc_now() + self._skew
+        signed = signed_headers(headers, body, path, self._credentials.current(), self._scope, now)
+        return {**signed, "User-Agent": f"nodeheal-agent/{__version__}"}
+
+    def _exchange(self, connection: Connection, body: bytes, headers: dict[str, str]) -> tuple[int, bytes]:
+        response = connection.request("POST", self._url.path or "/", headers, body)
+        self._date = response.headers.get("date")
+        return response.status, response.body
+
+    def _connect(self) -> Connection:
+        trust = _trust() if self._url.scheme == "https" else None
+        return Connection(self._url.hostname or "", self._url.port, TIMEOUT_SECONDS, trust)
+
+
+@lru_cache(maxsize=1)
+def _trust() -> CaBundle:
+    """One for all connections: the certificate authorities take memory and some milliseconds each time."""
+    return CaBundle()
+
+
+def _worded(body: bytes | Callable[[], bytes]) -> bytes:
+    return body if isinstance(body, bytes) else body()
+
+
+def _time_of(date: str) -> datetime | None:
+    """The time that a Date header tells, in the one form that HTTP still has: Sun, 22 Nov 2026 05:20:00 GMT."""
+    told = _DATE.fullmatch(date)
+    if told is None or told[2] not in _MONTHS or told[3] > _LAST_YEAR:
+        return None
+    day, year, hour, minute, second = (int(told[group]) for group in (1, 3, 4, 5, 6))
+    try:
+        return datetime(year, _MONTHS.index(told[2]) + 1, day, hour, minute, second, tzinfo=UTC)
+    except ValueError:
+        return None

@@ -1,0 +1,76 @@
+"""What a look tells the agent, as a line of JSON."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from nodeheal.agent.checks.check_result import CheckResult, CheckSchedule, Problem
+from nodeheal.agent.event import verdict_of
+from nodeheal.contract.vocabulary import Family, Verdict
+from nodeheal.parsers.finding import Finding
+from nodeheal.parsers.tool_report import GRAVITY
+
+READ_BYTES = 64 * 1024
+
+
+@dataclass
+class Lines:
+    """Whole lines out of pieces."""
+
+    rest: bytes = b""
+
+    def of(self, data: bytes) -> list[bytes]:
+        """Those that are whole now."""
+        *whole, self.rest = (self.rest + data).split(b"\n")
+        return whole
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A look; or that it has hung, or `broke` by itself, or is `absent`: why this node cannot be looked at so now."""
+
+    name: str
+    look: CheckResult | None = None
+    hung: bool = False
+    broke: str = ""
+    absent: str = ""
+
+
+def verdict_on(answer: Answer, check: CheckSchedule) -> Verdict | None:
+    """How grave the worst is that the answer tells; None where the node cannot be looked at. Doubt is never OK."""
+    if answer.absent:
+        return None
+    if answer.look is None:
+        return verdict_of(check.hang) if answer.hung and check.hang else Verdict.UNKNOWN
+    found = [verdict_of(problem.finding) for problem in (*answer.look.problems, *answer.look.happened)]
+    return max([*found, *[Verdict.UNKNOWN] * bool(answer.look.why_unclear)], key=GRAVITY.index, default=Verdict.OK)
+
+
+def dumped(answer: Answer) -> bytes:
+    """The answer, without a newline in it. Names of files may hold bytes that are no text: these become `?`."""
+    text = json.dumps(asdict(answer), separators=(",", ":"), default=dict, ensure_ascii=False)
+    return text.encode("utf-8", "replace")
+
+
+def answer_of(line: bytes) -> Answer:
+    """The answer that was dumped."""
+    said = json.loads(line)
+    return Answer(said["name"], _look(said["look"]), said["hung"], said["broke"], said["absent"])
+
+
+def finding_of(said: Mapping[str, Any]) -> Finding:
+    """The finding that was dumped as a mapping."""
+    known = {**said, "family": Family(said["family"])}
+    return Finding(**{**known, "verdict": Verdict(said["verdict"]) if said.get("verdict") else None})
+
+
+def _look(said: Mapping[str, Any] | None) -> CheckResult | None:
+    if said is None:
+        return None
+    kinds = {kind: tuple(_problem(one) for one in said[kind]) for kind in ("problems", "happened")}
+    return CheckResult(**{**said, **kinds})
+
+
+def _problem(said: Mapping[str, Any]) -> Problem:
+    return Problem(**{**said, "finding": finding_of(said["finding"])})

@@ -1,0 +1,239 @@
+"""When each check is asked, and what of its answers is news: a problem is told when it begins, and when it is over."""
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from nodeheal.agent.checks.check_ipc import Answer, finding_of, verdict_on
+from nodeheal.agent.checks.check_result import CheckResult, CheckSchedule, Problem, State
+from nodeheal.agent.event import verdict_of
+from nodeheal.agent.gauges import Sample
+from nodeheal.agent.jitter import between
+from nodeheal.contract.vocabulary import Verdict
+from nodeheal.parsers.finding import Finding
+from nodeheal.parsers.tool_report import GRAVITY
+
+# First looks are spread, so that a rack that comes up together does not look, nor speak, in step.
+FIRST_LOOKS_WITHIN_SECONDS = 10.0
+# A stream's process stays, and shares with the agent what neither writes any more: it begins when the agent has done
+# everything once, for a MiB less.
+STREAMS_WITHIN_SECONDS = FIRST_LOOKS_WITHIN_SECONDS + 2.0
+# A problem that comes and goes with every look is over only when it has stayed away.
+LOOKS_TO_BE_OVER = 2
+STREAM_PATIENCE_SECONDS = 60.0  # before a stream that has ended is begun again
+ABSENT_SECONDS = 600.0  # before a node is tried again that could not be looked at
+STATE_KEY = "checks"
+Key = tuple[str, str, str, str]
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class CheckChange:
+    """A problem that has begun, is over, or has happened."""
+
+    check: str
+    problem: Problem
+    is_over: bool = False
+    since: float = 0.0  # epoch seconds; with the check it makes the event's id stable
+
+
+@dataclass
+class _CheckState:
+    """How one check is going."""
+
+    check: CheckSchedule
+    due_at: float
+    state: State = field(default_factory=dict)
+    active: dict[Key, tuple[Finding, float]] = field(default_factory=dict)  # told of, and since when
+    streaks: dict[Key, int] = field(default_factory=dict)  # looks in a row that say otherwise than what was told
+    is_asked: bool = False
+    complaint: str = ""
+    gauges: Mapping[str, float] = field(default_factory=dict)  # of the last look: what is no longer measured is gone
+    called: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # likewise
+    verdict: Verdict | None = None  # of the last answer; None before the first, and where the node cannot be looked at
+    asked_at: float | None = None
+    answered_at: float | None = None
+    seconds: float | None = None  # that the last look took; a stream has none
+
+
+class CheckScheduler:
+    """All checks of a node. What it tells and `dump()` belong into one transaction, as with the kernel log."""
+
+    def __init__(
+        self, checks: Sequence[CheckSchedule], boot_id: str, saved: State, uptime_seconds: float, now: float
+    ) -> None:
+        """`saved`: the dump of the last run; that of another boot is forgotten. `now`: monotonic."""
+        known = _known(saved, boot_id)
+        self._boot_id = boot_id
+        self._courses = {check.name: _begun(check, known.get(check.name), uptime_seconds, now) for check in checks}
+        # What a check has told of stays open while nobody looks: that it is over can be told when it is chosen again.
+        left = known.keys() - self._courses.keys()
+        self._left = {name: known[name] for name in sorted(left) if _has_told(name, known[name])}
+
+    def gauges(self) -> dict[str, float]:
+        """What the checks have measured at their last looks. From any thread: mappings are replaced, never changed."""
+        return {name: value for course in self._courses.values() for name, value in course.gauges.items()}
+
+    def called(self) -> list[Mapping[str, str]]:
+        """What each thing that is measured is called beside its number."""
+        return [names for course in self._courses.values() for names in course.called.values()]
+
+    def samples(self, now: float) -> Iterator[Sample]:
+        """How each check is going, and what the things that it measures are called. From any thread."""
+        for name, course in self._courses.items():
+            for which, names in course.called.items():
+                kind, _, index = which.partition(":")
+                yield Sample(f"{kind}_info", 1, {kind: index, **names})
+            if course.verdict is not None:
+                for verdict in Verdict:
+                    yield Sample("check_verdict", course.verdict is verdict, {"check": name, "verdict": verdict.value})
+            if course.answered_at is not None:
+                yield Sample("check_age_seconds", now - course.answered_at, {"check": name})
+            if course.seconds is not None:
+                yield Sample("check_duration_seconds", course.seconds, {"check": name})
+
+    def due_in(self, now: float) -> float:
+        """Seconds until a check is due."""
+        waiting = [course.due_at - now for course in self._courses.values() if not course.is_asked]
+        return max(0.0, min(waiting, default=FIRST_LOOKS_WITHIN_SECONDS))
+
+    def ask(self, now: float, ask: Callable[[str, State], None]) -> None:
+        """Ask for every look that is due."""
+        for name, course in self._courses.items():
+            if not course.is_asked and course.due_at <= now:
+                course.is_asked, course.asked_at = True, now
+                ask(name, course.state)
+
+    def take(self, answer: Answer, now: float, wall: float) -> list[CheckChange]:
+        """What of an answer is news. `wall`: epoch seconds."""
+        course = self._courses[answer.name]
+        check = course.check
+        course.verdict, course.answered_at = verdict_on(answer, check), now
+        if course.asked_at is not None and not check.goes_on:
+            course.seconds = now - course.asked_at
+        if answer.absent:  # a driver may be loaded later
+            course.is_asked, course.due_at, course.gauges, course.called = False, now + ABSENT_SECONDS, {}, {}
+            if course.active:
+                self._complain(course, f"{answer.absent}; what it has told of stays open")
+            return []
+        is_going_on = check.goes_on and answer.look is not None
+        if not is_going_on:
+            patience = STREAM_PATIENCE_SECONDS if check.goes_on else check.interval_seconds
+            course.is_asked, course.due_at = False, now + patience
+        look = answer.look or _look_of(answer, check)
+        self._complain(course, look.why_unclear)
+        course.state = look.state if answer.look is not None else course.state
+        course.gauges, course.called = look.gauges, look.called
+        happened = [
+            CheckChange(check.name, problem, since=wall) for problem in look.happened if _counts(problem, check)
+        ]
+        return [*happened, *_changes(course, look, wall)]
+
+    def dump(self) -> dict[str, object]:
+        """What the next run must know. JSON."""
+        courses = {
+            name: {
+                "state": course.state,
+                "active": [{"finding": asdict(finding), "since": since} for finding, since in course.active.values()],
+            }
+            for name, course in self._courses.items()
+        }
+        return {STATE_KEY: {"boot_id": self._boot_id, "courses": {**self._left, **courses}}}
+
+    @staticmethod
+    def _complain(course: _CheckState, unclear: str) -> None:
+        """Once, not at every look."""
+        if unclear and unclear != course.complaint:
+            logger.warning("a check cannot tell", extra={"check": course.check.name, "why": unclear})
+        course.complaint = unclear
+
+
+def key_of(finding: Finding) -> Key:
+    """What makes two problems the same one."""
+    return (finding.family.value, finding.code, finding.subcode or "", finding.component or "")
+
+
+def _known(saved: State, boot_id: str) -> Mapping[str, object]:
+    """What is kept of each check of this boot. Another version of the agent may have written it."""
+    kept = saved.get(STATE_KEY)
+    courses = kept.get("courses") if isinstance(kept, dict) and kept.get("boot_id") == boot_id else None
+    return courses if isinstance(courses, dict) else {}
+
+
+def _begun(check: CheckSchedule, known: Any, uptime_seconds: float, now: float) -> _CheckState:
+    # A clock that jumps while the node comes up must not put off its looks for longer than a boot takes.
+    unsettled = max(0.0, check.settle_seconds - max(0.0, uptime_seconds))
+    first = unsettled + _first_after(check)
+    state, told = _remembered(check.name, known) if known else ({}, [])
+    return _CheckState(check, now + first, state, {key_of(finding): (finding, since) for finding, since in told})
+
+
+def _first_after(check: CheckSchedule) -> float:
+    """Seconds from the start, on a node that has settled."""
+    if check.goes_on:
+        return between(FIRST_LOOKS_WITHIN_SECONDS, STREAMS_WITHIN_SECONDS)
+    return between(0, min(FIRST_LOOKS_WITHIN_SECONDS, check.interval_seconds))
+
+
+def _has_told(name: str, known: Any) -> bool:
+    """Whether a check that nobody has chosen has told of problems that are not over; it is said, once a start."""
+    _, told = _remembered(name, known)
+    if told:
+        open_ones = ", ".join(sorted(finding.code for finding, _ in told))
+        logger.warning("problems are no longer watched, and stay open", extra={"check": name, "problems": open_ones})
+    return bool(told)
+
+
+def _remembered(name: str, known: Any) -> tuple[State, list[tuple[Finding, float]]]:
+    """The state and what was told; nothing of it where it is not understood: better told twice than never again."""
+    try:
+        state: State = dict(known["state"])
+        return state, [(finding_of(one["finding"]), float(one["since"])) for one in known["active"]]
+    except (KeyError, TypeError, ValueError) as error:
+        logger.warning("what a check remembers is not understood", extra={"check": name, "why": error})
+        return {}, []
+
+
+def _look_of(answer: Answer, check: CheckSchedule) -> CheckResult:
+    """A look that did not end. Whatever else was wrong is still taken to be."""
+    if not answer.hung:
+        return CheckResult(unclear=answer.broke)
+    late = f"no answer within {check.deadline_seconds:g} s"
+    return CheckResult((Problem(check.hang, late),) if check.hang else (), unclear=late)
+
+
+def _counts(problem: Problem, check: CheckSchedule) -> bool:
+    return GRAVITY.index(verdict_of(problem.finding)) >= GRAVITY.index(check.floor)
+
+
+def _is_graver(problem: Problem, told: Finding) -> bool:
+    """Whether it is more than was told: a check of the operator's own may give one code several verdicts."""
+    return GRAVITY.index(verdict_of(problem.finding)) > GRAVITY.index(verdict_of(told))
+
+
+def _is_open(key: Key, look: CheckResult) -> bool:
+    """Whether the look could not tell of it."""
+    return bool(look.unclear) or key[3] in look.doubts
+
+
+def _changes(course: _CheckState, look: CheckResult, wall: float) -> list[CheckChange]:
+    check = course.check
+    seen = {key_of(problem.finding): problem for problem in look.problems if _counts(problem, check)}
+    strange = {key for key in seen if key not in course.active or _is_graver(seen[key], course.active[key][0])}
+    gone = {key for key in course.active.keys() - seen.keys() if not _is_open(key, look)}
+    kept = {key: looks for key, looks in course.streaks.items() if _is_open(key, look)}
+    course.streaks = {**kept, **{key: course.streaks.get(key, 0) + 1 for key in {*strange, *gone}}}
+    news = []
+    for key in sorted(strange):
+        if course.streaks[key] >= check.confirm:
+            del course.streaks[key]
+            course.active[key] = (seen[key].finding, wall)
+            news.append(CheckChange(check.name, seen[key], since=wall))
+    for key in sorted(gone):
+        if course.streaks[key] >= max(check.confirm, LOOKS_TO_BE_OVER):
+            del course.streaks[key]
+            finding, since = course.active.pop(key)
+            news.append(CheckChange(check.name, Problem(finding, "it is over"), is_over=True, since=since))
+    return news

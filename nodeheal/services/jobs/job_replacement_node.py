@@ -1,0 +1,40 @@
+"""The free node that is diagnosed so that a job can go on there: its incident holds it meanwhile, and lets go of it."""
+
+from functools import partial
+
+from nodeheal.contract.results import StepResult
+from nodeheal.contract.vocabulary import JobState, NodeState, Step
+from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.recovery.incident import History
+from nodeheal.domain.recovery.progress import read_progress
+from nodeheal.ports import Ports
+from nodeheal.services.jobs.job_nodes import release_claims
+from nodeheal.services.steps import clear_if_owner
+
+
+def release_replacement_nodes(history: History, ports: Ports, policy: RecoveryPolicy) -> None:
+    """Who has passed is free, and proven; who has not, or has broken since, is nobody's to start a job on. Repeating it
+    changes nothing."""
+    passed = read_progress(history, policy).replacement_node
+    for turn in history.turns:
+        if turn.decision.step is not Step.DIAGNOSE or not turn.decision.is_move:
+            continue
+        proven = partial(_proven, passed=passed)
+        clear_if_owner(ports, turn.decision.node_id, also=proven, open_incident=history.incident.incident_id)
+
+
+def let_go_of_claims(history: History, ports: Ports) -> None:
+    """What a move that broke off has claimed and never started on. A job that is being submitted claims for itself."""
+    job = ports.jobs.get(str(history.incident.job_id))
+    has_moved = any(t.decision.is_move and t.decision.step is Step.RESTART_WORKLOAD for t in history.turns)
+    if has_moved and job is not None and job.state is not JobState.SUBMITTED:
+        release_claims(job, ports)
+
+
+def _proven(node: Node, passed: StepResult | None) -> dict[str, object]:
+    if passed is not None and (passed.node_id, passed.boot_id) == (node.node_id, node.boot_id):
+        return {"passed_at": passed.finished_at}
+    if node.state not in (NodeState.HEALTHY, NodeState.PROBATION):
+        return {}
+    return {"state": NodeState.SUSPECT, "state_reason": "no proof as a replacement node"}

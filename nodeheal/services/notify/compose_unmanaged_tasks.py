@@ -1,0 +1,53 @@
+"""What an email to operators says of the tasks of others on the node: which were left, which ended, which run again."""
+
+from nodeheal.contract.vocabulary import Action, Outcome
+from nodeheal.domain.fleet.unmanaged_tasks import restart_reports, tasks_left_running
+from nodeheal.domain.recovery.incident import History
+from nodeheal.domain.recovery.progress import Progress, TriedStep
+from nodeheal.domain.verbs import VERBS
+from nodeheal.services.notify.layout import field
+
+# What was begun. A machine that was stopped and could not be started is a failed escalation step, and ended them all the same.
+_MAY_HAVE_HAPPENED = (Outcome.TIMED_OUT, Outcome.UNKNOWN)
+
+
+def fate_of_unmanaged_tasks(history: History, seen: Progress) -> list[str]:
+    """Empty where there were none."""
+    left, step = tasks_left_running(history.timeline), _that_ended_them(seen)
+    told = [f"task {unmanaged_task} {_fate(step)}." for unmanaged_task in left]
+    told += [f"{text}." for text in restart_reports(history.timeline)]
+    return [line for number, text in enumerate(told) for line in field("" if number else "Others", text)]
+
+
+def needed_for_unmanaged_tasks(history: History, seen: Progress) -> str:
+    """What a human has to do for them; empty: nothing."""
+    if not tasks_left_running(history.timeline) or _that_ended_them(seen) is None:
+        return ""
+    return "tell the owners of the tasks of others that ended (above) to start them again: nodeheal does not."
+
+
+def _fate(step: TriedStep | None) -> str:
+    if step is None:
+        return "was left to run, and nodeheal has done nothing that would end it"
+    ended = "ended" if step.result.outcome is Outcome.DONE else "may have ended"
+    return f"was left to run and {ended} with the {step.name}; its owner must start it again"
+
+
+def _that_ended_them(seen: Progress) -> TriedStep | None:
+    """The first that was done for sure, else the first that may have been."""
+    ends = [step for step in seen.tried if _ends_all(step, seen)]
+    sure = [step for step in ends if step.result.outcome is Outcome.DONE]
+    perhaps = [step for step in ends if _may_have_happened(step)]
+    return next(iter([*sure, *perhaps]), None)
+
+
+def _ends_all(step: TriedStep, seen: Progress) -> bool:
+    """Whether it ends whatever runs on the node. A spare takes the job over, and leaves the broken node running."""
+    if VERBS[step.action].keeps_boot:
+        return False
+    return step.action is not Action.REPLACE or (seen.has_new_machine and not seen.is_broken_one_left)
+
+
+def _may_have_happened(step: TriedStep) -> bool:
+    is_half = step.action is Action.STOP_START and step.result.outcome is Outcome.FAILED
+    return is_half or step.result.outcome in _MAY_HAVE_HAPPENED

@@ -1,0 +1,145 @@
+"""Others in the pool: tasks that are not ours, nodes that are drained, opted out or repaired by somebody else, and
+people who want hands off for a while, or hold a drill. nodeheal must leave alone what is theirs.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from nodeheal.contract import names
+from nodeheal.contract.vocabulary import Provider
+from nodeheal.domain.errors import NodehealError
+from nodeheal.domain.fleet.machine import Remediator
+from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.policy.policy_models import Mode, PoolPolicy
+from nodeheal.ports import Ports
+from nodeheal.services.operators.inject_fault import drill_line, inject_fault
+from nodeheal.simulation.agenda import Agenda
+from nodeheal.simulation.chance import Chance, lognormal
+from nodeheal.simulation.cloud import SimScheduler
+from nodeheal.simulation.drills import SimDrills
+from nodeheal.simulation.fleet import Fleet
+from nodeheal.simulation.machines import SimMachines
+from nodeheal.simulation.operators import Operators
+from nodeheal.simulation.setting import DAY, Setting
+from nodeheal.simulation.trace import Trace
+
+UNMANAGED_TASK_SECONDS = 6 * 3_600.0  # a task of somebody else's runs so long (median)
+OBSERVED_SECONDS = 3_600.0  # the pool is in observe mode so long (median)
+LOOKED_AFTER_SECONDS = 6 * 3_600.0  # between two looks of whoever repairs the nodes that are not nodeheal's to touch
+MARK = {names.MANAGED_TAG: names.MANAGED_TAG_VALUE}
+
+
+class CoTenants:
+    """Everybody else in the pool. Where the setting has nobody, nothing is drawn and nothing happens."""
+
+    def __init__(
+        self,
+        setting: Setting,
+        agenda: Agenda,
+        chance: Chance,
+        trace: Trace,
+        ports: Ports,
+        fleet: Fleet,
+        operators: Operators,
+    ) -> None:
+        self._setting, self._agenda, self._trace = setting, agenda, trace
+        self._ports, self._fleet, self._people = ports, fleet, operators
+        self._share, self._stream = setting.others, chance.of("others")
+        self._drills = SimDrills(fleet, agenda)
+        self._unmanaged_tasks = 0
+        self.theirs: set[str] = set()  # nodes that they repair themselves
+        self.drained: set[str] = set()
+        self.policy = setting.rules
+        self.in_force: Callable[[RecoveryPolicy], None] = lambda policy: None
+
+    def begin(self, records: list[Node], scheduler: SimScheduler, machines: SimMachines) -> None:
+        """How it is when the simulation begins, and what comes of itself from then on."""
+        share = self._share
+        if not any(vars(share).values()):
+            return
+        for node in self._some(records, share.drained):
+            scheduler.draining.add(node.node_id)
+            self.drained.add(node.node_id)
+            self._trace.tell("drained by people", node.node_id)
+        opted_out = {node.node_id: "ours alone" for node in self._some(records, share.opted_out)}
+        repaired = self._some(records, share.repaired) if self._setting.provider is Provider.ec2 else iter(())
+        for node in repaired:
+            known = machines.machines[node.instance_id]
+            by = {"external_remediator": Remediator.ec2_auto_recovery, "remediator_detail": "simulated"}
+            machines.machines[node.instance_id] = replace(known, **by)  # type: ignore[arg-type]
+            self.theirs.add(node.node_id)
+        self.theirs |= set(opted_out)
+        self.policy = self.policy.model_copy(update={"opted_out": {**self.policy.opted_out, **opted_out}})
+        self.in_force(self.policy)
+        for _ in self._some(records, share.unmanaged_tasks):
+            self._comes(scheduler)
+        for rate, act in (
+            (share.pauses_a_day, lambda: self._people.pause(self._stream)),
+            (share.observed_a_day, self._observe),
+            (share.drills_a_day, self._drill),
+        ):
+            self._now_and_then(rate, act)
+        self._agenda.after(LOOKED_AFTER_SECONDS, self._look_after)
+
+    def _some(self, records: list[Node], share: float) -> Iterator[Node]:
+        return (node for node in records if self._stream.random() < share)
+
+    def _now_and_then(self, a_day: float, act: Callable[[], None]) -> None:
+        if not a_day:
+            return
+
+        def again() -> None:
+            if not self._fleet.is_over:
+                act()
+                self._now_and_then(a_day, act)
+
+        self._agenda.after(self._stream.expovariate(a_day / DAY), again)
+
+    def _comes(self, scheduler: SimScheduler) -> None:
+        """A task is started by somebody, ends after a while, and another one comes."""
+        self._unmanaged_tasks += 1
+        node_id = self._stream.choice(list(self._fleet.nodes))
+        tags = MARK if self._stream.random() < self._share.stoppable else {}
+        unmanaged_task = UnmanagedTask(f"guest-{self._unmanaged_tasks:06d}", "eval:1", started_by="cron", tags=tags)
+        scheduler.unmanaged[unmanaged_task.task_id] = (node_id, unmanaged_task)
+        self._trace.tell("guest", node_id, unmanaged_task.task_id)
+
+        def ends() -> None:
+            scheduler.unmanaged.pop(unmanaged_task.task_id, None)
+            self._comes(scheduler)
+
+        self._agenda.after(lognormal(self._stream, UNMANAGED_TASK_SECONDS, 0.7), ends)
+
+    def _observe(self) -> None:
+        """An operator lets nodeheal only watch for a while."""
+        self._trace.tell("observes", self._setting.pool)
+        self.in_force(observing(self.policy))
+        self._agenda.after(lognormal(self._stream, OBSERVED_SECONDS, 0.5), lambda: self.in_force(self.policy))
+
+    def _drill(self) -> None:
+        name, line = self._stream.choice(list(self._fleet.nodes)), drill_line(79, None)
+        try:
+            inject_fault(name, line, "ada: a drill", self._ports, self.policy, self._drills)
+            self._trace.tell("drill", name)
+        except (ValueError, NodehealError):
+            return
+
+    def _look_after(self) -> None:
+        """Those who keep their nodes to themselves repair them themselves."""
+        for name in sorted(self.theirs):
+            known = self._fleet.nodes.get(name)
+            if known is not None and (known.fault is not None or not known.is_up):
+                self._fleet.repair(known)
+        self._agenda.after(LOOKED_AFTER_SECONDS, self._look_after)
+
+
+def observing(policy: RecoveryPolicy) -> RecoveryPolicy:
+    """The same document with every pool in observe mode."""
+
+    def only(pool: PoolPolicy) -> PoolPolicy:
+        return pool.model_copy(update={"mode": Mode.observe, "modes": {}})
+
+    pools = {name: only(pool) for name, pool in policy.pools.items()}
+    return policy.model_copy(update={"default_pool": only(policy.default_pool), "pools": pools})

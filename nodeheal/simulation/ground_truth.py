@@ -1,0 +1,37 @@
+"""A node as it really is, whatever the control plane believes."""
+
+from dataclasses import dataclass, field
+
+from nodeheal.contract.vocabulary import Provider
+from nodeheal.simulation.faults import Fault
+
+
+@dataclass(slots=True)
+class GroundTruth:
+    """One node, as it is."""
+
+    node_id: str
+    rack: str
+    beat_offset: float
+    provider: Provider = Provider.hybrid
+    boot: int = 1
+    booted_at: float = -3_600.0
+    is_up: bool = True
+    went_at: float = 0.0
+    is_gone: bool = False  # its machine is terminated
+    fault: Fault | None = None
+    told: int = 0
+    chassis: str = ""  # the accelerators in it keep their serials under whatever name the node registers
+    slot: int = 0  # of the accelerator that failed last
+    rebooting: bool = False
+    logged: set[tuple[str, str, str]] = field(default_factory=set)  # (boot id, family, code) in its kernel log
+
+    @property
+    def boot_id(self) -> str:
+        """As its kernel says it."""
+        return f"{self.node_id}-boot-{self.boot}"
+
+    @property
+    def serial(self) -> str:
+        """Of the accelerator that failed last."""
+        return f"{self.chassis}/{self.slot}"

@@ -1,0 +1,440 @@
+"""What holds nodeheal back, as the core decides it: approvals, breaker, full budgets, pauses, capacity, old news."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from nodeheal.contract.results import Refused
+from nodeheal.contract.vocabulary import Action, Awaited, Ending, Escalation, Family, Outcome, Refusal, Step
+from nodeheal.domain.fleet.pool import Pool
+from nodeheal.domain.policy.policy_models import Evidence
+from nodeheal.domain.recovery.confirmation import ANSWER_MARGIN_SECONDS
+from nodeheal.domain.recovery.decision_context import Observation
+from tests.unit.builders import ACT, NOW, xid
+from tests.unit.test_decide import Story
+from tests.unit.test_decide_among_others import crowd, with_policy
+
+APPROVE = with_policy(default_pool={"mode": "approve"})
+OPEN = Pool("demo", breaker_opened_at=NOW, breaker_why="6 nodes of the pool fail together, 6 of them with rack r7")
+FULL = Refused(code=Refusal.BUDGET_FULL, slots=1)
+
+
+def waited(story: Story, outcome: Outcome, reason: str = "there is news") -> Story:
+    assert story.next().step is Step.WAIT, story.next().reason
+    return story.then(outcome, reason)
+
+
+# Approval ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_yes_lets_the_recovery_begin_and_goes_for_the_step_that_was_asked_for() -> None:
+    story = waited(Story(xid(79), policy=APPROVE), Outcome.DONE, "approved by ada")
+
+    assert story.next().step is Step.ISOLATE
+    assert story.isolated().next().step is Step.REBOOT
+
+
+def test_a_yes_to_a_reboot_is_none_to_a_replacement() -> None:
+    story = waited(Story(xid(79), policy=APPROVE), Outcome.DONE).isolated().rebooted().failed()
+
+    decision = story.next()
+
+    assert (decision.awaits, decision.action) == (Awaited.APPROVAL, Action.REPLACE)
+    assert waited(story, Outcome.DONE).next().step is Step.REPLACE
+
+
+@pytest.mark.parametrize(
+    ("outcome", "reason", "told"),
+    [
+        (Outcome.REFUSED, "refused by ada: it trains until Monday", "refused by ada: it trains until Monday"),
+        (Outcome.TIMED_OUT, "nobody answered within 3600 s", "nobody has approved it; silence is no yes"),
+    ],
+)
+def test_a_no_and_silence_go_to_a_human_with_nothing_touched(outcome: Outcome, reason: str, told: str) -> None:
+    decision = waited(Story(xid(79), policy=APPROVE), outcome, reason).next()
+
+    assert decision.ending is Ending.HANDED_TO_A_HUMAN
+    assert told in decision.reason
+
+
+def test_the_question_is_due_when_the_policy_says() -> None:
+    policy = with_policy(default_pool={"mode": "approve"}, deadlines={"approval_seconds": 77})
+
+    assert Story(xid(79), policy=policy).next().deadline_seconds == 77
+
+
+def test_a_restart_of_the_job_is_asked_for_too() -> None:
+    decision = Story(xid(31), policy=APPROVE).next()
+
+    assert (decision.awaits, decision.action) == (Awaited.APPROVAL, Action.RESTART_WORKLOAD)
+
+
+def test_nobody_is_asked_about_a_node_that_is_not_to_blame() -> None:
+    story = Story(xid(79), policy=APPROVE).amid(observations=crowd(5), pool_nodes=10)
+
+    assert story.next().awaits is Awaited.BREAKER
+
+
+# Budget --------------------------------------------------------------------------------------------------------------
+
+
+def full(story: Story) -> Story:
+    return story.then(Outcome.REFUSED, "the disruption budget of pool demo is full: 1 of 1 (mi-other)", facts=FULL)
+
+
+def test_a_full_budget_is_waited_for_in_line() -> None:
+    decision = full(Story(xid(79))).next()
+
+    assert (decision.step, decision.awaits, decision.action) == (Step.WAIT, Awaited.BUDGET, Action.REBOOT)
+    assert "Waiting in line for a slot" in decision.reason
+
+
+def test_when_its_turn_has_come_it_tries_again() -> None:
+    story = waited(full(Story(xid(79))), Outcome.DONE)
+    assert story.next().step is Step.ISOLATE
+
+    story = waited(full(story), Outcome.DONE).isolated()
+
+    assert story.next().step is Step.REBOOT
+
+
+def test_all_its_waits_in_line_together_last_as_long_as_the_policy_says() -> None:
+    story = full(Story(xid(79)))
+    story.now = NOW + timedelta(hours=23)
+
+    assert story.next().deadline_seconds == 3_600
+    story.now = NOW + timedelta(hours=24)
+    assert story.next().ending is Ending.HANDED_TO_A_HUMAN
+
+
+def test_a_line_that_did_not_move_in_time_is_left_for_a_human() -> None:
+    decision = waited(full(Story(xid(79))), Outcome.TIMED_OUT).next()
+
+    assert decision.ending is Ending.HANDED_TO_A_HUMAN
+    assert "no slot was free in 24 h" in decision.reason
+
+
+def test_an_isolation_that_was_refused_for_another_reason_is_for_a_human() -> None:
+    decision = Story(xid(79)).then(Outcome.REFUSED, "it belongs to incident inc-9").next()
+
+    assert decision.ending is Ending.HANDED_TO_A_HUMAN
+
+
+def test_a_fault_that_is_on_an_old_boot_when_its_turn_comes_is_dropped() -> None:
+    story = waited(full(Story(xid(79))), Outcome.DONE).amid(boot_id="boot-2")
+
+    assert story.next().ending is Ending.OBSERVED_ONLY
+    assert "has rebooted since" in story.next().reason
+
+
+def test_a_fault_from_before_passed_diagnostics_is_dropped_when_its_turn_comes() -> None:
+    story = waited(full(Story(xid(79))), Outcome.DONE).amid(healthy_since=NOW + timedelta(seconds=1))
+
+    assert story.next().ending is Ending.OBSERVED_ONLY
+    assert "passed its diagnostics since" in story.next().reason
+
+
+# Breaker -------------------------------------------------------------------------------------------------------------
+
+
+def test_an_open_breaker_holds_every_fault_of_the_pool_back_and_is_one_page() -> None:
+    one = Story(xid(79)).amid(pool=OPEN).next()
+    other = Story(xid(74, node_id="mi-0other")).amid(pool=OPEN).next()
+
+    assert (one.awaits, other.awaits) == (Awaited.BREAKER, Awaited.BREAKER)
+    assert one.page_key == other.page_key == "breaker/demo/2026-03-01T03:00:00"
+    assert "rack r7" in one.reason
+
+
+def test_an_open_breaker_stops_the_next_step_of_a_node_that_is_isolated() -> None:
+    decision = Story(xid(79)).isolated().amid(pool=OPEN).next()
+
+    assert decision.awaits is Awaited.BREAKER
+    assert "stays isolated" in decision.reason
+
+
+def test_an_application_fault_is_restarted_although_the_breaker_is_open() -> None:
+    assert Story(xid(31)).amid(pool=OPEN).next().step is Step.RESTART_WORKLOAD
+
+
+def reset(story: Story, after_seconds: int) -> Story:
+    at = NOW + timedelta(seconds=after_seconds)
+    return waited(story, Outcome.DONE).amid(pool=OPEN.reset("looked at", at))
+
+
+@pytest.mark.parametrize(("after_seconds", "step"), [(600, Step.ISOLATE), (601, Step.CLOSE)])
+def test_what_is_old_when_the_breaker_is_reset_is_dropped_and_not_run(after_seconds: int, step: Step) -> None:
+    decision = reset(Story(xid(79)).amid(pool=OPEN), after_seconds).next()
+
+    assert decision.step is step
+
+
+def test_what_failed_before_the_reset_does_not_trip_it_again() -> None:
+    story = Story(xid(79)).amid(
+        pool=OPEN.reset("looked at", NOW + timedelta(seconds=60)), observations=crowd(5), pool_nodes=10
+    )
+
+    assert story.next().step is Step.ISOLATE
+
+
+def test_an_isolated_node_goes_on_after_the_reset_however_long_it_took() -> None:
+    story = reset(Story(xid(79)).isolated().amid(pool=OPEN), 5_000)
+
+    assert story.next().step is Step.REBOOT
+
+
+def test_a_breaker_that_nobody_resets_leaves_each_incident_to_a_human_with_one_page() -> None:
+    decision = waited(Story(xid(79)).amid(pool=OPEN), Outcome.TIMED_OUT).next()
+
+    assert decision.ending is Ending.HANDED_TO_A_HUMAN
+    assert decision.page_key == "breaker/demo/2026-03-01T03:00:00/overdue"
+
+
+def test_a_storm_that_is_only_observed_is_one_email() -> None:
+    policy = with_policy(default_pool={"mode": "observe"})
+
+    decision = Story(xid(79), policy=policy).amid(observations=crowd(5), pool_nodes=10).next()
+
+    assert decision.ending is Ending.OBSERVED_ONLY
+    assert decision.page_key is not None
+
+
+# Pauses --------------------------------------------------------------------------------------------------------------
+
+
+PAUSED = {
+    "pool": {"pool": Pool("demo", paused_until=NOW + timedelta(hours=2), paused_why="new driver")},
+    "node": {"node_paused_until": NOW + timedelta(hours=2), "node_paused_why": "new driver"},
+}
+
+
+@pytest.mark.parametrize("around", PAUSED.values(), ids=PAUSED)
+def test_a_pause_holds_back_what_has_not_begun(around: dict[str, object]) -> None:
+    decision = Story(xid(79)).amid(**around).next()
+
+    assert decision.ending is Ending.OBSERVED_ONLY
+    assert decision.is_held_back
+    assert "is paused until 2026-03-01 05:00 UTC (new driver); in act mode nodeheal would isolate" in decision.reason
+
+
+@pytest.mark.parametrize("around", PAUSED.values(), ids=PAUSED)
+def test_a_pause_stops_a_recovery_in_the_middle(around: dict[str, object]) -> None:
+    decision = Story(xid(79)).isolated().amid(**around).next()
+
+    assert decision.ending is Ending.HANDED_TO_A_HUMAN
+    assert "stays isolated" in decision.reason
+
+
+@pytest.mark.parametrize("around", PAUSED.values(), ids=PAUSED)
+def test_a_pause_that_is_over_holds_nothing_back(around: dict[str, object]) -> None:
+    story = Story(xid(79)).amid(**around)
+    story.now = NOW + timedelta(hours=2)
+
+    assert story.next().step is Step.ISOLATE
+
+
+# Capacity ------------------------------------------------------------------------------------------------------------
+
+
+def no_capacity(story: Story) -> Story:
+    assert story.next().step is Step.REPLACE, story.next().reason
+    return story.then(
+        Outcome.REFUSED, "no p5.48xlarge in use1-az4", facts=Refused(code=Refusal.NO_CAPACITY, missing="p5.48xlarge")
+    )
+
+
+def test_no_capacity_is_waited_out_longer_each_time_and_then_a_human_hears_what_is_missing() -> None:
+    story, waits = Story(xid(74)).isolated(), []
+
+    for _ in range(3):
+        story = no_capacity(story)
+        waits.append(story.next().deadline_seconds)
+        story = waited(story, Outcome.TIMED_OUT)
+    decision = no_capacity(story).next()
+
+    assert waits == [120, 240, 480]
+    assert decision.ending is Ending.HANDED_TO_A_HUMAN
+    assert "no p5.48xlarge in use1-az4), tried 4 times; the broken node is held, isolated" in decision.reason
+
+
+def test_another_wait_is_none_for_capacity() -> None:
+    story = waited(no_capacity(Story(xid(74)).isolated()).amid(pool=OPEN), Outcome.DONE)
+
+    assert story.amid(pool=Pool("demo")).next().awaits is Awaited.CAPACITY
+
+
+def test_a_replacement_that_was_had_in_the_end_goes_on_as_any_other() -> None:
+    story = waited(no_capacity(Story(xid(74)).isolated()), Outcome.TIMED_OUT).swapped().passed()
+
+    assert story.next().step is Step.RESTART_WORKLOAD
+
+
+# Stable --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_rebooted_node_must_run_for_a_while_before_it_is_back() -> None:
+    policy = ACT.model_copy(update={"stable_seconds": 120})
+    story = Story(xid(79), policy=policy).isolated().rebooted().passed()
+    story.now = NOW + timedelta(seconds=30)
+
+    decision = story.next()
+
+    assert (decision.awaits, decision.deadline_seconds) == (Awaited.STABLE, 91)
+    story.now = NOW + timedelta(seconds=120)
+    assert story.next().step is Step.RETURN
+
+
+def test_a_fault_in_that_while_shows_that_the_reboot_did_not_help() -> None:
+    policy = ACT.model_copy(update={"stable_seconds": 120})
+    story = waited(Story(xid(79), policy=policy).isolated().rebooted().passed(), Outcome.DONE)
+    again = xid(79, event_id="again", boot_id="boot-2")
+
+    assert story.reports(again).next().step is Step.REPLACE
+
+
+def test_a_pool_says_since_when_it_is_tripped_and_stays_with_the_first_reason() -> None:
+    tripped = Pool("demo").tripped("rack r7", NOW)
+
+    assert tripped.tripped("rack r8", NOW + timedelta(seconds=9)) == tripped
+    assert replace(tripped.reset("", NOW), version=0) == Pool("demo", breaker_reset_at=NOW)
+
+
+# Evidence ------------------------------------------------------------------------------------------------------------
+
+SAVING = ACT.model_copy(update={"evidence": Evidence(seconds=77)})
+
+
+def test_what_a_node_can_tell_is_saved_once_before_it_is_touched() -> None:
+    story = Story(xid(79), policy=SAVING).isolated()
+
+    decision = story.next()
+
+    assert (decision.step, decision.deadline_seconds) == (Step.FREEZE_EVIDENCE, 77 + ANSWER_MARGIN_SECONDS)
+    assert story.then(Outcome.DONE, "9 files saved").next().step is Step.REBOOT
+
+
+@pytest.mark.parametrize("outcome", [Outcome.FAILED, Outcome.TIMED_OUT, Outcome.UNKNOWN, Outcome.REFUSED])
+def test_evidence_that_cannot_be_had_is_not_asked_for_twice(outcome: Outcome) -> None:
+    story = Story(xid(79), policy=SAVING).isolated().then(outcome, "no answer")
+
+    assert story.next().step is Step.REBOOT
+    assert story.rebooted().failed().next().step is Step.REPLACE
+
+
+def test_nothing_is_saved_where_nothing_is_to_be_done_to_the_node() -> None:
+    assert Story(xid(79), policy=SAVING).next().step is Step.ISOLATE
+    assert Story(xid(31), policy=SAVING).next().step is Step.RESTART_WORKLOAD
+
+
+def test_a_node_that_has_fallen_silent_is_not_asked() -> None:
+    silent = xid(79, family=Family.heartbeat, code="silent", subcode="confirmed", source="nodeheal.sweep")
+
+    assert Story(silent, policy=SAVING).isolated().next().step is not Step.FREEZE_EVIDENCE
+
+
+def test_a_node_that_nobody_may_go_on_with_is_not_asked_either() -> None:
+    assert Story(xid(79), policy=SAVING).isolated().amid(pool=OPEN).next().awaits is Awaited.BREAKER
+
+
+# What trips no breaker -----------------------------------------------------------------------------------------------
+
+
+def gone(name: str, code: str) -> Observation:
+    return Observation(f"e-{name}", name, NOW, Family.host, code)
+
+
+def test_spot_nodes_that_are_taken_back_together_trip_nothing() -> None:
+    others = tuple(gone(f"mi-spot-{n}", "spot_interruption") for n in range(12))
+    spot = xid(79, family=Family.host, code="spot_interruption", source="aws.ec2")
+
+    assert Story(spot).amid(observations=others, pool_nodes=12).next().step is Step.ISOLATE
+    assert Story(xid(79)).amid(observations=others, pool_nodes=12).next().step is Step.ISOLATE
+
+
+def test_nodes_that_operators_ask_about_trip_nothing() -> None:
+    others = tuple(gone(f"mi-hand-{n}", "operator_request") for n in range(12))
+
+    assert Story(xid(79)).amid(observations=others, pool_nodes=12).next().step is Step.ISOLATE
+
+
+# Time that passes while something else wakes a wait -------------------------------------------------------------------
+
+WAITING = [
+    ("the job", lambda: Story(xid(63)).amid(job_is_running=True), Escalation.JOB_END_TIMEOUT),
+    ("the breaker", lambda: Story(xid(79)).amid(pool=OPEN), Escalation.BREAKER_OVERDUE),
+]
+
+
+def woken(story: Story, after_seconds: float) -> Story:
+    """Something new was reported so long after the wait began."""
+    story = waited(story, Outcome.DONE)
+    story.now += timedelta(seconds=after_seconds)
+    return story
+
+
+@pytest.mark.parametrize(
+    ("what", "begun", "overdue"), WAITING, ids=lambda value: value if isinstance(value, str) else ""
+)
+def test_what_wakes_a_wait_gives_it_no_new_time(what: str, begun: Callable[[], Story], overdue: Escalation) -> None:
+    story = begun()
+    first = story.next()
+
+    again = woken(story, 100.5).next()
+
+    assert (again.awaits, again.due_at) == (first.awaits, first.due_at)
+    assert again.deadline_seconds == first.deadline_seconds - 100
+    assert woken(story, first.deadline_seconds - 101).next().deadline_seconds == 1
+    assert woken(story, 1).next().escalation is overdue
+
+
+def test_a_breaker_that_opens_again_is_another_wait() -> None:
+    story = Story(xid(79)).amid(pool=OPEN)
+    first = story.next()
+    again = woken(story, 100).amid(pool=replace(OPEN, breaker_opened_at=NOW + timedelta(seconds=50))).next()
+
+    assert again.deadline_seconds == first.deadline_seconds
+    assert again.due_at == NOW + timedelta(seconds=100 + first.deadline_seconds)
+
+
+def test_a_node_that_came_up_again_while_its_job_was_brought_back_is_left_alone() -> None:
+    story = Story(xid(79)).amid(boot_id="boot-2")
+
+    assert story.next().ending is Ending.OBSERVED_ONLY
+    assert "has rebooted since" in story.next().reason
+
+
+def came_up_again() -> Story:
+    return Story(xid(79)).amid(boot_id="boot-2", is_job_broken=True)
+
+
+def test_a_node_that_came_up_again_proves_itself_before_its_job_goes_on_there() -> None:
+    isolated = came_up_again().then(Outcome.DONE, "drained")
+
+    assert came_up_again().next().step is Step.ISOLATE
+    assert isolated.next().step is Step.DIAGNOSE
+    assert "has booted by itself since" in isolated.next().reason
+    assert isolated.then(Outcome.DONE, "diagnostics passed", boot_id="boot-2").next().step is Step.RETURN
+
+
+def test_a_node_that_came_up_again_and_fails_its_diagnostics_is_rebooted_from_that_boot() -> None:
+    isolated = came_up_again().then(Outcome.DONE, "drained")
+
+    decision = isolated.then(Outcome.FAILED, "diagnostics failed: memory", boot_id="boot-2").next()
+
+    assert (decision.step, decision.boot_id) == (Step.REBOOT, "boot-2")
+
+
+def test_what_the_node_shows_on_its_next_boot_is_treated_and_not_dropped_with_the_last_ones() -> None:
+    later = xid(74, event_id="later", boot_id="boot-2", observed_at=NOW + timedelta(seconds=1))
+    story = Story(xid(79)).reports(later).amid(boot_id="boot-2")
+
+    assert story.next().step is Step.ISOLATE
+    assert "XID 74" in story.next().reason
+
+
+def test_a_reboot_names_the_boot_that_the_fault_was_on() -> None:
+    decision = Story(xid(79)).then(Outcome.DONE, "drained").next()
+
+    assert (decision.step, decision.boot_id) == (Step.REBOOT, xid().boot_id)
