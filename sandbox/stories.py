@@ -282,7 +282,7 @@ STORIES: dict[str, Named] = {
         "two people have tasks on the node: the one that says so is stopped and started again, the other left alone",
         _fallen(
             pool="shared",
-            kills=False,  # what a lost GPU takes along is no question of guests
+            kills=False,  # unmanaged tasks are stopped whatever a lost GPU has killed
             prepares=(unmanaged_tasks_move_in,),
             moves=(unmanaged_tasks_are_looked_for,),
             expects=_expects(Ending.RECOVERED, True, True, RECOVERED),

@@ -89,7 +89,7 @@ the page's address: `faults.md#xid-79`, `faults.md#xid-145-RLW_REMAP-0x00000004`
   Xid 74 beside a 79, 119, 120, 154, 175 or SXID, 171 and 172 beside a 48, 94 or 95 of the same GPU, within
   `correlation.window_seconds`. The other fault must itself ask for an action on the job or the node.
 - Nothing is done in a pool whose mode is `observe`, which is the default: decisions are told, and no node is touched.
-- *What is done* is a ladder. The first action, in bold, is the least that may help; later escalation steps do more. When all are
+- *What is done* is a ladder. The first action, in bold, is the least that may help; later steps do more. When all are
   used up, a human is asked. A ladder never goes down again within the window of its attempts.
 - Attempts are counted in four budget groups: RESET_GPU and REBOOT together, STOP_START, REPLACE, RESTART_WORKLOAD. By
   default a node (for RESTART_WORKLOAD: a job) has: {limits}. See

@@ -120,8 +120,8 @@ An example, in which every pool observes and one acts:
 - `act`: recover, within limits, budget and breaker.
 
 `modes` differs by action: a pool may reboot by itself and ask before it replaces. RESET_GPU goes by the mode of REBOOT.
-A mode that is lowered in the middle of a recovery stops it before its next escalation step: the node stays isolated, and a human
-is told.
+A mode that is lowered in the middle of a recovery stops it before its next escalation step: the node stays isolated,
+and a human is told.
 
 ## Pools, opt-outs, maintenance
 

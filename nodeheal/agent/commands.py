@@ -43,9 +43,9 @@ def _watch() -> Command:
 
 
 def _run() -> Command:
-    from nodeheal.agent import orders
+    from nodeheal.agent import node_commands
 
-    return orders
+    return node_commands
 
 
 def _check() -> Command:

@@ -206,7 +206,7 @@ class Saved:
 
 
 class Header(TypedDict):
-    """The fields of a NodeFact that a Speaker knows."""
+    """The fields of a NodeFact that an EventFactory knows."""
 
     event_id: str
     node_id: str

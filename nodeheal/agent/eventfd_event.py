@@ -11,7 +11,7 @@ import select
 
 
 class EventfdEvent:
-    """As threading.Event: rung until it is cleared."""
+    """As threading.Event: set until it is cleared."""
 
     def __init__(self) -> None:
         self._descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -22,7 +22,7 @@ class EventfdEvent:
 
     def set(self) -> None:
         """Ring. From any thread, and from what handles a signal."""
-        with contextlib.suppress(BlockingIOError):  # it has been rung as often as can be counted
+        with contextlib.suppress(BlockingIOError):  # it has been set as often as can be counted
             os.eventfd_write(self._descriptor, 1)
 
     def clear(self) -> None:
@@ -31,11 +31,11 @@ class EventfdEvent:
             os.eventfd_read(self._descriptor)
 
     def is_set(self) -> bool:
-        """Whether it has been rung."""
+        """Whether it is set."""
         return self._is_set_within(0.0)
 
     def wait(self, seconds: float) -> bool:
-        """Until it is rung, or the time is over; whether it was."""
+        """Wait until it is set or the time is over. Returns whether it is set."""
         return self._is_set_within(seconds)
 
     def _is_set_within(self, seconds: float) -> bool:

@@ -1,6 +1,7 @@
-"""What a disk has spoilt in the spool without SQLite's notice: it looks after its own pages, not after our words.
+"""Finds and repairs damage in the spool that SQLite does not notice: it checks its own pages, not our text.
 
-A connection that is asked here has `as_it_is` for its text: what is none would otherwise be nobody's to look at.
+A connection that is used here needs `as_it_is` as its text factory. Otherwise SQLite raises an error at bytes that are
+not text, and the row cannot be read at all.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""What a change of the policy document would change: which faults are treated differently, and which settings differ."""
+"""Compares two policy documents: which faults they treat differently, and which settings differ."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -42,9 +42,9 @@ class Breaker(StrEnum):
 
 # More is a slip of the finger, or `inf`, and would never end.
 NODES_AT_MOST, DAYS_AT_MOST, FAULTS_AT_MOST = 1_000_000, 36_500, 1_000
-# What the two that bring a setting of their own go by. Another option beside them would be heard by nobody.
+# The options that these two use. They bring a setting of their own, and would ignore any other option.
 _OF_MASS_FAILURE = ("nodes", "seed", "mass_failure", "breaker", "latency", "trace", "until", "as_json")
-_OF_SCHEDULE = ("schedule", "injected_failure", "latency", "trace", "until", "as_json")
+_OF_SCHEDULE = ("schedule", "injected_failure", "blow", "latency", "trace", "until", "as_json")
 
 Nodes = Annotated[int, typer.Option(min=1, max=NODES_AT_MOST, help="of the whole fleet")]
 Days = Annotated[float, typer.Option(min=0.01, max=DAYS_AT_MOST, help="of virtual time")]
@@ -60,8 +60,11 @@ TraceFile = Annotated[Path | None, typer.Option(help="write what happened, line 
 Until = Annotated[float | None, typer.Option(min=0, help="break a replay off after so many seconds of virtual time")]
 Number = Annotated[int | None, typer.Option(min=0, help="one random schedule, by its number, and nothing else")]
 InjectedFailures = Annotated[
-    list[str] | None, typer.Option(help="CALL:HOW, as 4211:dies-after: what is to happen at one call of a schedule")
+    list[str] | None,
+    typer.Option("--inject-failure", help="CALL:HOW, as 4211:dies-after: what happens at one call of a schedule"),
 ]
+# The option's name in version 0.1. It goes with version 0.3.
+OldInjectedFailures = Annotated[list[str] | None, typer.Option("--blow", hidden=True)]
 Mass = Annotated[int, typer.Option(min=0, help="so many nodes fail within a second: breaker raised, and as it ships")]
 Latencies = Annotated[LatencyName, typer.Option(help="aws: commands begin after 3 s, reboots 5 s after theirs")]
 OneBreaker = Annotated[Breaker | None, typer.Option(help="only this of a mass failure's two runs: for a replay")]
@@ -83,6 +86,7 @@ def simulate(
     until: Until = None,
     schedule: Number = None,
     injected_failure: InjectedFailures = None,
+    blow: OldInjectedFailures = None,
     mass_failure: Mass = 0,
     breaker: OneBreaker = None,
     latency: Latencies = LatencyName.none,
@@ -93,20 +97,21 @@ def simulate(
     _must_be_installed()
     from nodeheal.simulation.latency import LATENCIES
 
+    failures = [*(injected_failure or []), *(blow or [])]
     given: dict[str, Any] = {"nodes": nodes, "days": days, "seed": seed, "faults_a_node_day": faults_per_node_day}
     given["latency"] = LATENCIES[latency]
     if mass_failure:
-        _must_be_heard(context, "--mass-failure", _OF_MASS_FAILURE)
+        _refuse_unused_options(context, "--mass-failure", _OF_MASS_FAILURE)
         _fail_together(given, mass_failure, breaker, (trace, until), as_json, latency)
         return
     if breaker is not None:
         refuse("--breaker goes with --mass-failure")
     if schedule is not None:
-        _must_be_heard(context, "--schedule", _OF_SCHEDULE)
-    elif injected_failure:
+        _refuse_unused_options(context, "--schedule", _OF_SCHEDULE)
+    elif failures:
         refuse("--inject-failure goes with --schedule: the number of a call is of one run")
     settings = (
-        [replace(_schedule(schedule, injected_failure or []), latency=LATENCIES[latency])]
+        [replace(_schedule(schedule, failures), latency=LATENCIES[latency])]
         if schedule is not None
         else _pools(given, pool_nodes, policy, harsh, only)
     )
@@ -125,9 +130,7 @@ def simulate(
     again += f" --faults-per-node-day {faults_per_node_day}"
     again += (f" --policy {shlex.quote(str(policy))}" if policy else "") + (" --harsh" if harsh else "")
     if schedule is not None:
-        again = f"nodeheal simulate --schedule {schedule}" + "".join(
-            f" --inject-failure {one}" for one in injected_failure or []
-        )
+        again = f"nodeheal simulate --schedule {schedule}" + "".join(f" --inject-failure {one}" for one in failures)
     again += _as_option(latency)
     tell(report, again, as_json, latency)
     if report.violations:
@@ -149,14 +152,14 @@ def _must_be_installed() -> None:
         refuse(str(missing))
 
 
-def _must_be_heard(context: typer.Context, name: str, heard: tuple[str, ...]) -> None:
-    """Refuse what was asked for beside it, and would be left out without a word."""
+def _refuse_unused_options(context: typer.Context, name: str, used: tuple[str, ...]) -> None:
+    """Refuse the options given beside `name` that it would ignore."""
     of = {one.name: one.opts[0] for one in context.command.params if one.name is not None}
     said = [known for known in of if _is_said(context, known)]
-    unheard = [of[known] for known in said if known not in heard]
-    if unheard:
-        others = ", ".join(of[known] for known in heard if of[known] != name)
-        refuse(f"{name} goes with {others}, and not with {', '.join(unheard)}")
+    unused = [of[known] for known in said if known not in used]
+    if unused:
+        others = ", ".join(of[known] for known in used if of[known] not in (name, "--blow"))
+        refuse(f"{name} goes with {others}, and not with {', '.join(unused)}")
 
 
 def _is_said(context: typer.Context, name: str) -> bool:

@@ -6,6 +6,8 @@ a value in a log, a table item or an event is found by searching the code for it
 
 from enum import StrEnum
 
+from nodeheal.contract.old_words import ESCALATIONS
+
 
 class _Word(StrEnum):
     """A string that equals its value."""
@@ -126,7 +128,7 @@ class Scope(_Word):
 
 
 class NextStepCondition(_Word):
-    """What makes the second escalation step of a fault's ladder come; those after it come when the one before did not help."""
+    """When the second step of a fault's ladder comes. Each later step comes when the one before did not help."""
 
     unproven = "unproven"  # the first did not help
     repeated = "repeated"  # the same fault came again on the same accelerator, as often as policy says
@@ -295,6 +297,12 @@ class Escalation(_Word):
     RECOVERY_BROKE = "RECOVERY_BROKE"  # the workflow itself broke
     JOB_BROKE = "JOB_BROKE"  # the workflow of a job broke
     JOB_HANDED_OVER = "JOB_HANDED_OVER"  # a job is down, and no incident of a node has said so
+
+    @classmethod
+    def _missing_(cls, value: object) -> "Escalation | None":
+        """Reads a word of version 0.1."""
+        new = ESCALATIONS.get(value) if isinstance(value, str) else None
+        return cls(new) if new else None
 
 
 class JobState(_Word):

@@ -13,9 +13,9 @@ from nodeheal.contract.vocabulary import Family, Verdict
 class Draft:
     """What a source says about one machine.
 
-    `key` is the same for every delivery of the same fact. A draft that `is_advisory` opens no incident by itself. With a
-    `version`, an older one of the same `topic` that comes after a newer one is history. A topic may end in `#` and what
-    its versions count for: only the newest of these is remembered.
+    `key` is the same for every delivery of the same fact. A draft that `is_advisory` opens no incident by itself. A
+    draft with a `version` is history where a newer one of its `topic` came before it. A topic may end in `#` and the
+    name of what its versions count for: only the newest of these is remembered.
     """
 
     instance_id: str

@@ -1,6 +1,7 @@
 """One call of one run, and what happens to it: how a break is aimed at a place instead of drawn.
 
-A run is the same run every time, so the number of a call names it. `Setting.injected_failures` says what is to happen at which.
+A run is the same run every time, so the number of a call names it. `Setting.injected_failures` says what happens at
+which call.
 """
 
 import re

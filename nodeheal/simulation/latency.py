@@ -38,7 +38,7 @@ AWS = Latency(
     # Published: from under 100 ms to over 1 s (Lambda Operator Guide). Assumed: 1 s, of which the sandbox's process
     # takes 0.3 s by itself.
     cold_start_seconds=0.7,
-    # The agent's own constant (nodeheal/agent/orders/reboot.py, DELAY_SECONDS).
+    # The agent's own constant (nodeheal/agent/node_commands/reboot.py, DELAY_SECONDS).
     reboot_begin_seconds=5.0,
 )
 LATENCIES = {"none": NONE, "aws": AWS}

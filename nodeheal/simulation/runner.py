@@ -62,8 +62,10 @@ def run_traced(setting: Setting, read: Callable[[str], object] | None = None, un
 
 
 def run_world(world: World, until: float | None = None) -> Report:
-    """One that has not begun, to its end. Raises NoSuchCall for an injected failure that could not fall; for one whose call has not
-    come, only where the run was not broken off."""
+    """Run a world to its end. Raises NoSuchCall for an injected failure that its call cannot have.
+
+    It raises it also for a failure whose call has not come, but not where the run was broken off.
+    """
     setting = world.setting
     end, cool_down = setting.days * DAY, setting.cool_down_days * DAY
     last = end + cool_down if until is None else until

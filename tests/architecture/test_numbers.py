@@ -16,7 +16,7 @@ from nodeheal.agent.diagnostics import fabric as fabric_test
 from nodeheal.agent.diagnostics.stress import LOAD_SECONDS
 from nodeheal.agent.fault_counts import MOST_KINDS
 from nodeheal.agent.loop import FILE_POLL_SECONDS
-from nodeheal.agent.orders.reboot import DELAY_SECONDS, EXIT_REBOOT, FALLBACK_SECONDS
+from nodeheal.agent.node_commands.reboot import DELAY_SECONDS, EXIT_REBOOT, FALLBACK_SECONDS
 from nodeheal.agent.signing import ROTATE_SECONDS
 from nodeheal.agent.spool_repair import KEPT_ASIDE
 from nodeheal.agent.thresholds import DISK_FULL, MOUNT_ANSWER, MOUNT_FULL, RAM_CORRECTED, ZOMBIES

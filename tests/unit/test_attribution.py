@@ -62,7 +62,8 @@ def test_findings_around_the_failure_are_told_by_time_and_echoes_apart_from_caus
 
     assert told == (
         f"Findings on its nodes within 60 s: {B} XID 79 (GPU has fallen off the bus) 1.2 s before it. "
-        f"Secondary faults or notes, and no causes: {B} XID 45 (Preemptive cleanup after another fault) 0.2 s before it; "
+        "Secondary faults or notes, and no causes: "
+        f"{B} XID 45 (Preemptive cleanup after another fault) 0.2 s before it; "
         f"{A} XID 45 (Preemptive cleanup after another fault) 1.0 s after it."
     )
 
@@ -78,7 +79,7 @@ def test_a_rank_that_has_ended_well_has_not_failed() -> None:
 def test_a_secondary_fault_by_the_policys_word_is_no_cause_either() -> None:
     echoes = ACT.model_copy(update={"correlation": ACT.correlation.model_copy(update={"echoes": ("xid/79",)})})
 
-    assert said(seen("79", B, 0), policy=echoes).startswith("Findings on its nodes within 60 s: none. Echoes")
+    assert said(seen("79", B, 0), policy=echoes).startswith("Findings on its nodes within 60 s: none. Secondary faults")
 
 
 def test_what_is_elsewhere_or_long_ago_or_a_task_of_ours_is_not_told() -> None:

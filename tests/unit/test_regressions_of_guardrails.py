@@ -1,4 +1,4 @@
-"""What guardrails, lines and slots once got wrong: each of these was a recovery that did harm, waited for ever, or lied."""
+"""Regressions of guardrails, lines and slots: recoveries that did harm, waited for ever, or reported what was wrong."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -378,7 +378,7 @@ def test_another_fault_while_its_incident_stands_in_line_is_news() -> None:
     assert not it.is_waiting()
 
 
-# Replacement nodes -----------------------------------------------------------------------------------------------------------
+# Replacement nodes --------------------------------------------------------------------------------------------------
 
 
 def test_a_node_that_a_human_has_paused_is_nobodys_replacement_node() -> None:

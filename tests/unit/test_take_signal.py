@@ -96,7 +96,7 @@ def test_an_advisory_signal_opens_nothing_and_is_history() -> None:
     assert take(ports, recorded("ecs_instance_disconnected")) == [Ingested.HISTORY]
 
     assert (started(ports), known(ports).open_incident) == ([], None)
-    assert notes(ports) == ["weak: it opens no incident by itself"]
+    assert notes(ports) == ["advisory: it opens no incident by itself"]
 
 
 def test_an_advisory_signal_joins_the_incident_that_is_open() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from nodeheal.adapters.memory.marks import MemoryMarks
 from nodeheal.agent.clock import Clock
-from nodeheal.agent.order import why_refuse
+from nodeheal.agent.node_command import why_refuse
 from nodeheal.contract.health_event import DiagnosticsFinished, HealthEvent
 from nodeheal.contract.steps import DecideRequest, StepRequest
 from nodeheal.contract.vocabulary import IncidentState, Provider, Verdict

@@ -2,7 +2,7 @@
 
 import pytest
 
-from nodeheal.agent.order import why_refuse
+from nodeheal.agent.node_command import why_refuse
 from tests.without import without
 from tests.workflows.guards import GUARDS
 from tests.workflows.guards.guard import Guard

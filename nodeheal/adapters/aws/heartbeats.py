@@ -84,7 +84,7 @@ class DynamoHeartbeats:
 
 
 def _read(item: Item) -> Heartbeat | None:
-    """The beat, or None for what is none: a machine may write anything into its item, to nobody's harm but its own."""
+    """Returns the heartbeat, or None where the item is not a valid one: a machine may write anything into its item."""
     try:
         boot = item[names.HEARTBEAT_BOOT]["S"]
         every = float(item[names.HEARTBEAT_EVERY]["N"])

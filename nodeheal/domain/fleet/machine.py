@@ -4,6 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from typing import Annotated
+
+from pydantic import AliasChoices, Field
 
 
 class Remediator(StrEnum):
@@ -17,7 +20,9 @@ class Remediator(StrEnum):
 
 
 SWITCH_OFF = {
-    Remediator.ec2_auto_recovery: "aws ec2 modify-instance-maintenance-options --auto-recovery disabled, on the instance",
+    Remediator.ec2_auto_recovery: (
+        "aws ec2 modify-instance-maintenance-options --auto-recovery disabled, on the instance"
+    ),
     Remediator.eks_node_repair: "set the node group's nodeRepairConfig.enabled to false, in EKS",
     Remediator.ecs_managed_instances: "it cannot be switched off: ECS owns these instances; leave them to it",
     Remediator.sagemaker_hyperpod: "set the cluster's NodeRecovery to None, in SageMaker",
@@ -55,8 +60,13 @@ class Machine:
     reservation: str = ""  # id of the capacity reservation that it targets, or ARN of a group of them
     launched_at: datetime | None = None
     tags: Mapping[str, str] = field(default_factory=dict)
-    external_remediator: Remediator | None = None
-    remediator_detail: str = ""  # how that is known
+    # An incident of version 0.1 has these two under their old names. Those go with version 0.3.
+    external_remediator: Annotated[
+        Remediator | None, Field(validation_alias=AliasChoices("external_remediator", "other_owner"))
+    ] = None
+    remediator_detail: Annotated[  # how that is known
+        str, Field(validation_alias=AliasChoices("remediator_detail", "owner_detail"))
+    ] = ""
     root_device: str = "ebs"  # or "instance-store", which a stop would lose
     lifecycle: str = ""  # "spot", "capacity-block", …: what was bought otherwise than on demand
     tenancy: str = "default"

@@ -55,13 +55,13 @@ def _record_boot(node_id: str, heartbeat: Heartbeat, ports: Ports) -> bool:
     return True
 
 
-def request_interval(heartbeats: Mapping[str, Heartbeat], ports: Ports, policy: RecoveryPolicy) -> int:
+def request_interval(newest: Mapping[str, Heartbeat], ports: Ports, policy: RecoveryPolicy) -> int:
     """Requests the policy's interval from machines that use another one. Returns how many.
 
     A machine gets the request with the answer to its next heartbeat.
     """
     every = policy.silence.heartbeat_seconds
-    late = [heartbeat for heartbeat in heartbeats.values() if heartbeat.needs_interval(every)][:MACHINES_ASKED_A_RUN]
+    late = [heartbeat for heartbeat in newest.values() if heartbeat.needs_interval(every)][:MACHINES_ASKED_A_RUN]
     for heartbeat in late:
         ports.heartbeats.want(heartbeat, every)
     return len(late)

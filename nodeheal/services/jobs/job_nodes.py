@@ -176,8 +176,11 @@ def nodes_it_has(job: Job, ports: Ports) -> frozenset[str]:
 
 
 def _begun(runs: Sequence[Run], job: Job, ports: Ports) -> list[GangTask]:
-    """The ranks that were started, or may have been. A run that a launch has recorded, and died right after that, has
-    none: a rank is started only when the job points at its run, and nobody tells of one that never was."""
+    """Returns the ranks that were started, or may have been.
+
+    A launch that died right after it recorded its run has started no rank: ranks are started only when the job points
+    at the run. No event will report such ranks.
+    """
     current = job.current_run
     if any(run.number > current for run in runs):
         stored = ports.jobs.get(job.job_id)  # a launch may have come since it was read

@@ -7,7 +7,7 @@ from nodeheal.domain.recovery.progress import Progress, TriedStep
 from nodeheal.domain.verbs import VERBS
 from nodeheal.services.notify.layout import field
 
-# What was begun. A machine that was stopped and could not be started is a failed escalation step, and ended them all the same.
+# Steps that may have ended the tasks. A machine that was stopped and could not be started has ended them too.
 _MAY_HAVE_HAPPENED = (Outcome.TIMED_OUT, Outcome.UNKNOWN)
 
 

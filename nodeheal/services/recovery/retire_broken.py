@@ -16,9 +16,9 @@ from nodeheal.services.steps import add_timeline_entry, save_node
 def retire_broken(broken_id: str, request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> str:
     """Terminate the machine, if it is there still, retire its node and free its slot of the disruption budget.
 
-    Only where the caller has proof of the replacement node. Repeating it changes nothing. Empty: it is gone; else why it stays
-    for a human: it is a hybrid node (nobody can give it back), is not this incident's, somebody wants hands off it by
-    now, or EC2 will not give it up.
+    The caller must have proof of the replacement node. A repeated call changes nothing. Returns an empty string if the
+    machine is gone, else the reason why a human must see to it: it is a hybrid node, it belongs to another incident, a
+    person has asked for no action on it, or EC2 refuses to terminate it.
     """
     node = node_of(broken_id, ports)
     if node.state is NodeState.RETIRED:

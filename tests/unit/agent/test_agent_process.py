@@ -15,7 +15,7 @@ import pytest
 
 from nodeheal.agent.lazy_imports import SELDOM
 from nodeheal.agent.main import EXIT_CONFIG, main
-from nodeheal.agent.orders import all_orders
+from nodeheal.agent.node_commands import all_commands
 from nodeheal.contract.health_event import HealthEvent, NodeBooted
 from sandbox.toml import toml
 from tests.unit.agent.fakes import (
@@ -255,7 +255,7 @@ def test_the_agent_is_small(node: NodeFolder, agent: AgentProcess, bus: FakeEven
 
 
 def test_the_agent_needs_neither_pydantic_nor_boto3() -> None:
-    orders = {order.carry_out.__module__ for order in all_orders().values()}
+    orders = {order.carry_out.__module__ for order in all_commands().values()}
 
     modules = _loaded_with("nodeheal.agent.main", *orders)
 
@@ -269,7 +269,7 @@ def test_the_agent_that_watches_holds_nothing_of_what_orders_and_gpus_need() -> 
     loaded |= _loaded_with("nodeheal.agent.connect", "nodeheal.agent.compose")
 
     assert "nodeheal.agent.sender" in loaded
-    assert [name for name in loaded if name.startswith("nodeheal.agent.order")] == []
+    assert [name for name in loaded if name.startswith("nodeheal.agent.node_command")] == []
     assert not loaded & {"tarfile", "ctypes"}
     assert not loaded & {"argparse", "tempfile", "http.client", "email.message", "subprocess", *SELDOM}
     assert not loaded & {"configparser", "random"}

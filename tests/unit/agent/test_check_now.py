@@ -15,7 +15,7 @@ from nodeheal.agent.checks.registry import CHECKS
 from nodeheal.agent.checks.tools import run_tool
 from nodeheal.agent.commands import EXIT_USAGE
 from nodeheal.agent.main import EXIT_BROKEN, EXIT_CANNOT_START, EXIT_CONFIG, main
-from nodeheal.agent.orders.reboot import EXIT_REBOOT
+from nodeheal.agent.node_commands.reboot import EXIT_REBOOT
 from nodeheal.contract.vocabulary import Family, Verdict
 from nodeheal.parsers.finding import Finding
 from sandbox.toml import toml

@@ -1,4 +1,4 @@
-"""The agent's HTTP: what it makes of every kind of answer, and of what is none."""
+"""The agent's HTTP: how it reads every kind of answer, and what it does with bytes that are not HTTP."""
 
 import contextlib
 import json

@@ -23,7 +23,7 @@ from nodeheal.agent import probe
 from nodeheal.agent.clock import Clock
 from nodeheal.agent.compose import event_bus, open_spool
 from nodeheal.agent.config import load
-from nodeheal.agent.orders.evidence import LONGEST_SECONDS, FreezeEvidenceCommand, freeze_evidence
+from nodeheal.agent.node_commands.evidence import LONGEST_SECONDS, FreezeEvidenceCommand, freeze_evidence
 from nodeheal.agent.upload import BadTicket, NotUploaded, Ticket, read_ticket, upload
 from nodeheal.contract.health_event import EvidenceFrozen
 from nodeheal.contract.steps import Accusation
@@ -325,8 +325,10 @@ def test_a_clock_that_was_set_back_gives_evidence_no_more_time_than_the_policy_m
     witness: Witness, bucket: FakeBucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[float] = []
-    monkeypatch.setattr("nodeheal.agent.orders.evidence.upload", lambda file, ticket, seconds: asked.append(seconds))
-    monkeypatch.setattr("nodeheal.agent.orders.evidence.exhibits", lambda *_: [])
+    monkeypatch.setattr(
+        "nodeheal.agent.node_commands.evidence.upload", lambda file, ticket, seconds: asked.append(seconds)
+    )
+    monkeypatch.setattr("nodeheal.agent.node_commands.evidence.evidence_commands", lambda *_: [])
     config, clock = load(witness.node.config_file), Clock()
     order = FreezeEvidenceCommand("inc-1-2", "boot-1", time.time() + 86_400, bucket.ticket, MIB)
 

@@ -19,7 +19,7 @@ from nodeheal.agent import probe
 from nodeheal.agent.diagnostics import fabric
 from nodeheal.agent.diagnostics.bench import Bench, Output
 from nodeheal.agent.diagnostics.fabric import FabricTest
-from nodeheal.agent.orders import fabric as fabric_order
+from nodeheal.agent.node_commands import fabric as fabric_order
 from nodeheal.contract.fabric import NO_PEER, PEER_PATTERN, PORT, SECONDS, FabricAnswer, FabricTestRequest, judge_pair
 from nodeheal.contract.vocabulary import FabricRole, Verdict
 from nodeheal.parsers.finding import Report

@@ -10,7 +10,7 @@ import pytest
 
 from nodeheal.agent import systemd
 from nodeheal.agent.config import load
-from nodeheal.agent.orders.reboot import (
+from nodeheal.agent.node_commands.reboot import (
     DELAY_SECONDS,
     EXIT_REBOOT,
     FALLBACK_SECONDS,

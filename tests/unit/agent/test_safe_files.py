@@ -201,11 +201,11 @@ def test_a_spool_that_is_opened_again_follows_no_link(time: FakeTime, tmp_path: 
 def test_files_that_others_may_write_are_opened_in_one_place() -> None:
     """S13: these modules run as root on others' folders, and have no way of their own to open a file."""
     for name in (
-        "orders/checkpoint.py",
+        "node_commands/checkpoint.py",
         "copy_credentials.py",
         "training_step.py",
         "checks/progress.py",
-        "orders/inject.py",
+        "node_commands/inject.py",
     ):
         text = (AGENT / name).read_text(encoding="utf-8")
         assert not re.search(r"os\.open\(|\bopen\(\"[ra]|write_text|read_text", text), name

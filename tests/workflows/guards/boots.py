@@ -1,6 +1,6 @@
 """The guards of tests/workflows/scenarios/boots.py: where each stands, and the scenario that goes wrong without it."""
 
-from nodeheal.agent.order import why_refuse
+from nodeheal.agent.node_command import why_refuse
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.recovery import guardrails, progress, recover
 from nodeheal.domain.recovery.incident import History

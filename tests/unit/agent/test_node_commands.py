@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from nodeheal.agent import orders
+from nodeheal.agent import node_commands
 from nodeheal.agent.commands import EXIT_USAGE
 from nodeheal.agent.main import main
-from nodeheal.agent.orders import all_orders
+from nodeheal.agent.node_commands import all_commands
 from tests.unit.agent.documents import DOCUMENTS
 from tests.unit.agent.fakes import FakeEventBridge, NodeFolder
 
@@ -22,8 +22,8 @@ from typing import ClassVar
 
 from nodeheal.agent.clock import Clock
 from nodeheal.agent.compose import event_bus, open_spool
-from nodeheal.agent.event import NodeFact, Speaker
-from nodeheal.agent.order import EXIT_DONE, Order, report
+from nodeheal.agent.event import NodeFact, EventFactory
+from nodeheal.agent.node_command import EXIT_DONE, NodeCommand, report
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,18 +41,19 @@ def add_arguments(parser):
 
 def carry_out(arguments, config):
     clock = Clock()
-    header = Speaker(config.identity, arguments.boot_id).header("counted", arguments.request_id, at=clock.utc_now())
+    events = EventFactory(config.identity, arguments.boot_id)
+    header = events.header("counted", arguments.request_id, at=clock.utc_now())
     event = Counted(**header, request_id=arguments.request_id, numbers=tuple(range(arguments.to)))
     report(event, open_spool(config), event_bus(config, clock))
     return EXIT_DONE
 
 
-ORDER = Order(name="count", help="count to a number", add_arguments=add_arguments, carry_out=carry_out)
+COMMAND = NodeCommand(name="count", help="count to a number", add_arguments=add_arguments, carry_out=carry_out)
 '''
 WITH_FOLDER = """
 import sys
-from nodeheal.agent import orders
-orders.__path__.append(sys.argv.pop(1))
+from nodeheal.agent import node_commands
+node_commands.__path__.append(sys.argv.pop(1))
 from nodeheal.agent.main import main
 sys.exit(main())
 """
@@ -80,10 +81,10 @@ def test_a_new_order_is_one_file(node: NodeFolder, bus: FakeEventBridge, tmp_pat
 
 
 def test_every_file_of_the_folder_is_an_order_of_its_own() -> None:
-    files = {path.stem for path in Path(orders.__file__).parent.glob("*.py")} - {"__init__"}
+    files = {path.stem for path in Path(node_commands.__file__).parent.glob("*.py")} - {"__init__"}
 
-    assert {order.carry_out.__module__.rpartition(".")[2] for order in all_orders().values()} == files
-    assert len(all_orders()) == len(files)
+    assert {order.carry_out.__module__.rpartition(".")[2] for order in all_commands().values()} == files
+    assert len(all_commands()) == len(files)
 
 
 def test_every_order_of_a_document_is_one_that_the_agent_has() -> None:
@@ -95,7 +96,7 @@ def test_every_order_of_a_document_is_one_that_the_agent_has() -> None:
 
     ordered = {line.partition("nodeheal-agent run ")[2].split()[0] for line in scripts if "nodeheal-agent run " in line}
 
-    assert ordered == set(all_orders())
+    assert ordered == set(all_commands())
 
 
 def test_an_unknown_order_is_refused_by_name(

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from nodeheal.agent.clock import Clock
 from nodeheal.agent.config import AgentConfig
-from nodeheal.agent.order import EXIT_DONE, EXIT_REFUSED, Order, why_refuse
+from nodeheal.agent.node_command import EXIT_DONE, EXIT_REFUSED, NodeCommand, why_refuse
 from nodeheal.agent.safe_files import replace_file
 
 # Tasks run as any user; they read, and only we write.
@@ -64,7 +64,7 @@ def _carry_out(arguments: argparse.Namespace, config: AgentConfig) -> int:
     return ask_for_checkpoint(order, config, Clock())
 
 
-ORDER = Order(
+COMMAND = NodeCommand(
     name="checkpoint",
     help="ask a job's tasks here for a checkpoint, now",
     add_arguments=_add_arguments,

@@ -21,7 +21,14 @@ from nodeheal.agent.config import AgentConfig
 from nodeheal.agent.confirm import NOT_ASKED, confirm, read_accusation
 from nodeheal.agent.event import Confirmed, EventFactory, Saved
 from nodeheal.agent.evidence_commands import evidence_commands
-from nodeheal.agent.order import EXIT_DONE, EXIT_REFUSED, Order, end_well_when_terminated, report, why_refuse
+from nodeheal.agent.node_command import (
+    EXIT_DONE,
+    EXIT_REFUSED,
+    NodeCommand,
+    end_well_when_terminated,
+    report,
+    why_refuse,
+)
 from nodeheal.agent.spool import Spool
 from nodeheal.agent.upload import BadTicket, NotUploaded, Ticket, read_ticket, upload
 from nodeheal.contract import names
@@ -169,7 +176,7 @@ def _accused() -> str:
     return accused if accused != "none" else ""
 
 
-ORDER = Order(
+COMMAND = NodeCommand(
     name="evidence",
     help="save what the node can tell of its fault",
     add_arguments=_add_arguments,

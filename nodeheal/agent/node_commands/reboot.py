@@ -18,7 +18,7 @@ from pathlib import Path
 from nodeheal.agent import systemd
 from nodeheal.agent.clock import Clock
 from nodeheal.agent.config import AgentConfig
-from nodeheal.agent.order import EXIT_DONE, EXIT_REFUSED, Order, why_refuse
+from nodeheal.agent.node_command import EXIT_DONE, EXIT_REFUSED, NodeCommand, why_refuse
 
 EXIT_REBOOT = 194
 MARK = "rebooted.json"
@@ -146,7 +146,7 @@ def _carry_out(arguments: argparse.Namespace, config: AgentConfig) -> int:
     return reboot(RebootCommand(arguments.boot_id, arguments.expires_at), config, Clock())
 
 
-ORDER = Order(
+COMMAND = NodeCommand(
     name="reboot",
     help="reboot a few seconds later; exit code 194: the SSM agent must do it",
     add_arguments=_add_arguments,

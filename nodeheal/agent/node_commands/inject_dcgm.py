@@ -17,7 +17,7 @@ from nodeheal.agent.clock import Clock
 from nodeheal.agent.config import AgentConfig
 from nodeheal.agent.dcgm_drills import note
 from nodeheal.agent.dcgm_host import dcgmi
-from nodeheal.agent.order import EXIT_DONE, EXIT_REFUSED, Order, why_refuse
+from nodeheal.agent.node_command import EXIT_DONE, EXIT_REFUSED, NodeCommand, why_refuse
 
 EXIT_NOT_INJECTED = 1
 SECONDS = 20.0
@@ -116,7 +116,7 @@ def _carry_out(arguments: argparse.Namespace, config: AgentConfig) -> int:
     return inject_dcgm(order, config, Clock())
 
 
-ORDER = Order(
+COMMAND = NodeCommand(
     name="inject-dcgm",
     help="a drill: hand DCGM a value that no GPU has said",
     add_arguments=_add_arguments,

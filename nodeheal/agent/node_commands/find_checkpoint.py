@@ -22,7 +22,7 @@ from nodeheal.agent.config import AgentConfig
 from nodeheal.agent.event import EventFactory, Found
 from nodeheal.agent.file_owner import ROOT
 from nodeheal.agent.mount_identity import see_apart
-from nodeheal.agent.order import EXIT_DONE, EXIT_REFUSED, Order, report, why_refuse
+from nodeheal.agent.node_command import EXIT_DONE, EXIT_REFUSED, NodeCommand, report, why_refuse
 from nodeheal.agent.spool import Spool
 from nodeheal.agent.training_step import last_step
 from nodeheal.checkpoints.apart import list_apart
@@ -135,7 +135,7 @@ def _progress_of(config: AgentConfig) -> Path | None:
     return Path(config.progress_dir, name) if _PROGRESS.fullmatch(name) else None
 
 
-ORDER = Order(
+COMMAND = NodeCommand(
     name="find-checkpoint",
     help="find a job's newest checkpoint that is whole",
     add_arguments=_add_arguments,

@@ -22,8 +22,8 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Order:
-    """One order, as its module in `nodeheal.agent.orders` describes it under the name `ORDER`."""
+class NodeCommand:
+    """One order, as its module in `nodeheal.agent.node_commands` describes it under the name `COMMAND`."""
 
     name: str  # as `nodeheal-agent run` takes it
     help: str

@@ -15,8 +15,15 @@ from nodeheal.agent.config import AgentConfig
 from nodeheal.agent.diagnostics.bench import Bench
 from nodeheal.agent.diagnostics.fabric import FabricTest, check
 from nodeheal.agent.event import EventFactory
-from nodeheal.agent.order import EXIT_DONE, EXIT_REFUSED, Order, end_well_when_terminated, report, why_refuse
-from nodeheal.agent.orders.diagnose import summary
+from nodeheal.agent.node_command import (
+    EXIT_DONE,
+    EXIT_REFUSED,
+    NodeCommand,
+    end_well_when_terminated,
+    report,
+    why_refuse,
+)
+from nodeheal.agent.node_commands.diagnose import summary
 from nodeheal.agent.spool import Spool
 from nodeheal.contract.vocabulary import FabricRole
 from nodeheal.parsers.finding import Report
@@ -109,7 +116,7 @@ def _carry_out(arguments: argparse.Namespace, config: AgentConfig) -> int:
     return try_fabric(order, config, open_spool(config), event_bus(config, clock), clock)
 
 
-ORDER = Order(
+COMMAND = NodeCommand(
     name="fabric",
     help="test the way to another node, which must take part",
     add_arguments=_add_arguments,

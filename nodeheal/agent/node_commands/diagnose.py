@@ -19,7 +19,14 @@ from nodeheal.agent.diagnostics import dcgm, efa, neuron, stress
 from nodeheal.agent.diagnostics.bench import Bench, Output
 from nodeheal.agent.event import DiagnosticResult, DiagnosticsFinished, EventFactory
 from nodeheal.agent.machine import accelerators
-from nodeheal.agent.order import EXIT_DONE, EXIT_REFUSED, Order, end_well_when_terminated, report, why_refuse
+from nodeheal.agent.node_command import (
+    EXIT_DONE,
+    EXIT_REFUSED,
+    NodeCommand,
+    end_well_when_terminated,
+    report,
+    why_refuse,
+)
 from nodeheal.agent.spool import Spool
 from nodeheal.contract.check_seconds import HEALTHY_SECONDS
 from nodeheal.contract.vocabulary import Check, Verdict
@@ -150,7 +157,7 @@ def _carry_out(arguments: argparse.Namespace, config: AgentConfig) -> int:
     return diagnose(order, config, open_spool(config), event_bus(config, clock), clock)
 
 
-ORDER = Order(
+COMMAND = NodeCommand(
     name="diag",
     help="run diagnostics once and report the verdict",
     add_arguments=_add_arguments,

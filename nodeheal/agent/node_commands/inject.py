@@ -17,7 +17,7 @@ from pathlib import Path
 
 from nodeheal.agent.clock import Clock
 from nodeheal.agent.config import AgentConfig, KernelLog
-from nodeheal.agent.order import EXIT_DONE, EXIT_REFUSED, Order, why_refuse
+from nodeheal.agent.node_command import EXIT_DONE, EXIT_REFUSED, NodeCommand, why_refuse
 from nodeheal.agent.safe_files import open_file
 from nodeheal.contract.names import DRILL_MARK
 
@@ -97,7 +97,7 @@ def _carry_out(arguments: argparse.Namespace, config: AgentConfig) -> int:
     return inject(InjectCommand(arguments.line, arguments.boot_id, arguments.expires_at), config, Clock())
 
 
-ORDER = Order(
+COMMAND = NodeCommand(
     name="inject",
     help="a drill: write a fault where the agent reads them",
     add_arguments=_add_arguments,

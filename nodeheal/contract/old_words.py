@@ -1,0 +1,17 @@
+"""Words of version 0.1 that are still read. They go with version 0.3.
+
+Standard library only: the agent imports the vocabulary, which uses this table.
+"""
+
+# An incident that ended under version 0.1, or a program that filters by its words, still has these.
+ESCALATIONS = {
+    "HELD_IN_THE_MIDDLE": "RECOVERY_BLOCKED",
+    "JOB_OUTLASTS_THE_WAIT": "JOB_END_TIMEOUT",
+    "ASKS_FOR_A_HUMAN": "MANUAL_REVIEW_REQUIRED",
+    "NEVER_SETTLED": "STARTUP_UNCONFIRMED",
+    "OTHER_OWNER": "EXTERNAL_REMEDIATOR",
+    "ISOLATED_AS_ASKED": "ISOLATED_ON_REQUEST",
+    "BROKEN_NODE_LEFT": "REPAIR_PENDING",
+    "RULES_CHANGED": "POLICY_CHANGED",
+    "TOO_MANY_DECISIONS": "DECISION_LIMIT",
+}

@@ -1,0 +1,174 @@
+"""Words that the project no longer uses, and the terms of the field that replaced them.
+
+A banned word fails here in code, tests and docs; emails and the CLI's help stand in the code. Where something outside
+still depends on an old word, `ALLOWED` has a row with the reason.
+"""
+
+import re
+import subprocess
+from fnmatch import fnmatch
+from pathlib import Path
+
+import pytest
+
+from stacks.settings import REPOSITORY
+
+# Old words, as a pattern of whole words: the terms that replaced them.
+BANNED = {
+    # Intake
+    r"hear_beats|lay_over|note_boots|ask_for_interval": "merge_heartbeats, record_missed_boots, request_interval",
+    r"hear_silence|tell_of_many|told_of_many": "probe_silent_nodes, page_mass_silence",
+    r"hear_node|first_heard|speaks_as": "upsert_node, with_first_report, with_agent_version",
+    r"[Ss]igns?[ _-]of[ _-]life|NotBeaten|BEAT_\w+": "heartbeat, HeartbeatRejected",
+    r"[Ss]ightings?": "observation",
+    r"(?:[Ww]eak)[ _](?:signal|draft)s?|is_weak": "advisory signal",
+    r"Impostor": "UnauthorizedSource",
+    # Decisions
+    r"look_around|Surroundings": "build_decision_context, DecisionContext",
+    r"look_once|Look once": "observe_outcome, Observe outcome",
+    r"Spell|read_case|without_gravest": "DecisionBuilder, assess_faults",
+    r"why_hands_off|held_in_the_middle|why_not_given_up": "hands_off_reason, blocked_mid_recovery, …",
+    r"[Rr]ungs?|NextRung|next_rungs|HEIGHT": "escalation step, DISRUPTIVENESS",
+    r"begun_anew|outlasts_its_boot|is_heir_of_job|has_riddle|owes_job": "rebased_on_latest_boot, …",
+    r"good_since|good_run": "healthy_since, diagnostic_baseline",
+    # Nodes, machines and tasks
+    r"[Gg]uests?|set_guests_aside|bring_guests_back": "unmanaged task",
+    r"[Ss]tand-ins?|stand_ins?": "replacement node",
+    r"expect_late|owed_by|GiveBack|machines\.give_back": "track_late_capacity, late_capacity_of, Termination",
+    # Notifications
+    r"tell_owner|tell_job|told_line|meant_by": "notify_job_owner, notify_job_lifecycle, find_timeline_entry, …",
+    # Ports
+    r"[Ww]atchlist|[Gg]limpses?": "FleetIndex, NodeLiveness",
+    r"Witnesses|ports\.witnesses": "LivenessProbes",
+    r"TryWay|try_way|Messenger|ports\.messenger": "StartFabricTest, Notifier",
+    r"Seats?|Recipes?|Guests": "Placement, TaskDefinition, UnmanagedTask",
+    # The agent
+    r"Speaker|Stranger|NotTold|Occupied|Zeros|_bury_dead|SignedPost": "EventFactory, IdentityError, …",
+    r"(?:agent|checks)[./](?:looks|one_look|look|watch|answer|one_cause|holders)": "check_runner, check_process, …",
+    r"agent[./](?:rot|bell|sole|later|chance|caller|sight|trials|exhibits|gather)": "spool_repair, eventfd_event, …",
+    r"agent[./](?:dating|shown_step|owner|trust|signed_post|reasons|beat|pulse|orders?)": "clock_correction, …",
+    # The simulation
+    r"Blows?|blows?|parse_blow": "injected failure",
+    r"TrueNode|true_node|Seam|simulation[./](?:neighbours|people|strikes)": "GroundTruth, FaultInjectingPort, …",
+    # Words of escalations
+    r"HELD_IN_THE_MIDDLE|JOB_OUTLASTS_THE_WAIT|ASKS_FOR_A_HUMAN|NEVER_SETTLED": "see contract/old_words.py",
+    r"OTHER_OWNER|ISOLATED_AS_ASKED|BROKEN_NODE_LEFT|RULES_CHANGED|TOO_MANY_DECISIONS": "see contract/old_words.py",
+    # States of the workflows
+    r"Nobody could look|Wait for news|Hand incident over|Recovery broke": "Outcome unknown, Wait for condition, …",
+    r"Start now\?|Launch now\?|Judge checks|Let findings settle|Handed to a human": "Evaluate diagnostics, …",
+    # Riddles
+    r"what is none|of whom nobody|nobody tells of": "a sentence that names its subject",
+    r"an echo|[Ee]choes or notes": "a secondary fault",
+}
+# (file, word), both as patterns: why the word stays there.
+ALLOWED = {
+    ("nodeheal/contract/old_words.py", ".*"): "words that are still read, for one version",
+    ("tests/unit/test_old_words.py", ".*"): "holds that old words are still read",
+    ("nodeheal/cli/simulate.py", "blow"): "the option's old name, which is read for one version",
+    ("tests/golden/surface.txt", "blow"): "the option's old name, which is read for one version",
+    ("nodeheal/adapters/aws/items.py", "good_since|good_run"): "the names under which fields of nodes are stored",
+    ("tests/unit/test_in_flight.py", "good_since|good_run"): "the names under which fields of nodes are stored",
+    ("nodeheal/cli/node_view.py", "good_since|good_run"): "keys of `--json`, which programs read",
+    ("nodeheal/domain/fleet/node.py", "rung"): "the name under which past recoveries are stored",
+    ("nodeheal/services/recovery/*.py", "rung"): "the name under which past recoveries are stored",
+    ("tests/*.py", "rung"): "the name under which past recoveries are stored",
+    ("nodeheal/contract/names.py", "guest"): "the mark of tasks that run now",
+    ("nodeheal/domain/fleet/unmanaged_tasks.py", "guest"): "ids of entries in stored timelines",
+    ("docs/isolation.md", "guest"): "the mark of tasks that run now",
+    ("docs/adr/0053-a-scheduler-has-one-home.md", "guest"): "ids of entries in stored timelines",
+    ("tests/simulation/test_co_tenants.py", "guest"): "words of a run's trace, whose digest is compared",
+    ("tests/twins/test_unmanaged_tasks.py", "guest"): "ids of entries in stored timelines",
+    ("nodeheal/simulation/co_tenants.py", "guest"): "words of a run's trace, whose digest is compared",
+    ("nodeheal/agent/checks/host_load.py", "guests?"): "the kernel's word for virtual machines",
+    ("nodeheal/domain/faults/catalog.csv", "guest"): "the vendor's word for a virtual machine",
+    ("docs/reference/faults.md", "guest"): "the vendor's word for a virtual machine",
+    ("docs/adr/0027-job-files.md", "blow"): "a verb",
+    ("docs/runbooks/budget-full.md", "rung"): "of an alarm",
+    ("tests/workflows/fuse.py", "blows"): "a verb: what a fuse does",
+    ("sandbox/*", "[Ss]tand-ins?"): "a program that takes the place of a real one",
+    ("tests/*", "[Ss]tand-ins?"): "a program that takes the place of a real one",
+    ("docs/fidelity.md", "stand-in"): "a program that takes the place of a real one",
+    ("docs/jobs.md", "stand-in"): "a program that takes the place of a real one",
+    ("docs/adr/0048-*", "stand-in"): "a program that takes the place of a real one",
+}
+# Pages of the past: what a release was, and what it has left behind.
+_NOT_READ = (
+    "CHANGELOG.md",
+    "tests/golden/in_flight/*",
+    "tests/architecture/test_language.py",
+    "docs/fleet/report.json",
+)
+_ENDINGS = {".py", ".md", ".csv", ".toml", ".json", ".yml", ".yaml", ".sh", ".txt", ""}
+
+
+def _files() -> dict[str, str]:
+    told = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    paths = [REPOSITORY / name for name in told.stdout.splitlines()]
+    read = [path for path in paths if path.is_file() and not path.is_symlink() and path.suffix in _ENDINGS]
+    names = {path.relative_to(REPOSITORY).as_posix(): path for path in read}
+    return {name: _text(path) for name, path in names.items() if not any(fnmatch(name, one) for one in _NOT_READ)}
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text("utf-8")
+    except UnicodeDecodeError:
+        return ""
+
+
+FILES = _files()
+
+
+def _is_allowed(name: str, word: str) -> bool:
+    return any(fnmatch(name, file) and re.fullmatch(pattern, word) for file, pattern in ALLOWED)
+
+
+def complaints(text: str, pattern: str, name: str) -> list[str]:
+    """Each line of the text with a word that is banned and not allowed there."""
+    found = re.finditer(rf"(?<!\w)(?:{pattern})(?!\w)", text)
+    lines = [(text.count("\n", 0, one.start()) + 1, one[0]) for one in found if not _is_allowed(name, one[0])]
+    return [f"{name}:{number}: {word}" for number, word in lines]
+
+
+@pytest.mark.parametrize(("pattern", "instead"), BANNED.items())
+def test_no_file_has_a_word_that_is_out_of_use(pattern: str, instead: str) -> None:
+    found = [line for name, text in FILES.items() for line in complaints(text, pattern, name)]
+
+    assert found == [], f"write {instead}"
+
+
+def test_no_file_is_named_by_a_word_that_is_out_of_use() -> None:
+    names = "\n".join(part for name in FILES for part in re.split(r"[/.]|test_", name))
+
+    assert [line for pattern in BANNED for line in complaints(names, pattern, "")] == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from nodeheal.agent.checks import looks\nfrom nodeheal.agent.checks.looks import x",
+        "class Watchlist:",
+        "a sign of life",
+    ],
+)
+def test_a_word_that_is_out_of_use_is_found(text: str) -> None:
+    assert [line for pattern in BANNED for line in complaints(text, pattern, "nodeheal/x.py")] != []
+
+
+def test_each_exception_is_needed() -> None:
+    patterns = [re.compile(rf"(?<!\w)(?:{pattern})(?!\w)") for pattern in BANNED]
+    words = {name: {one[0] for each in patterns for one in each.finditer(text)} for name, text in FILES.items()}
+
+    unused = [
+        row
+        for row in ALLOWED
+        if not any(fnmatch(name, row[0]) and re.fullmatch(row[1], word) for name in words for word in words[name])
+    ]
+
+    assert unused == []
