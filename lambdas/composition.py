@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import cache
 from typing import Any, TypeVar
 
@@ -16,11 +17,13 @@ from nodeheal.adapters.aws.notifier import Destinations
 from nodeheal.adapters.aws.policy_reader import PolicyReader
 from nodeheal.adapters.aws.ports import aws_ports
 from nodeheal.contract import metrics, names
+from nodeheal.contract.steps import AttemptLimit
 from nodeheal.contract.vocabulary import Family, Verdict
 from nodeheal.domain.policy.policy import RecoveryPolicy, complaints_of
 from nodeheal.domain.recovery.approval_links import Links
-from nodeheal.domain.review.measures import Measure, of_fault
+from nodeheal.domain.review.measures import Measure, of_attempt, of_fault
 from nodeheal.ports import Ports
+from nodeheal.ports.storage import AttemptLedger
 
 Event = dict[str, Any]
 Request = TypeVar("Request", bound=BaseModel)
@@ -101,7 +104,7 @@ def links() -> Links:
 @cache
 def ports() -> Ports:
     """Every port, on AWS. Clients are made when a port is first used."""
-    return aws_ports(
+    made = aws_ports(
         table=os.environ[names.ENV_TABLE],
         recover_node_arn=os.environ.get(names.ENV_RECOVER_NODE_ARN, ""),
         to=Destinations(
@@ -115,6 +118,20 @@ def ports() -> Ports:
         run_job_arn=os.environ.get(names.ENV_RUN_JOB_ARN, ""),
         node_role_ids=node_role_ids(),
     )
+    return replace(made, attempts=MeasuredAttempts(made.attempts))
+
+
+class MeasuredAttempts:
+    """AttemptLedger, of which each answer is measured. A call that is repeated counts again."""
+
+    def __init__(self, ledger: AttemptLedger) -> None:
+        self.reserved, self.refund, self.spent = ledger.reserve, ledger.refund, ledger.spent
+
+    def reserve(self, scope: str, attempt_id: str, limit: AttemptLimit) -> tuple[bool, int]:
+        """As the ledger does."""
+        granted, count = self.reserved(scope, attempt_id, limit)
+        emit(lambda: of_attempt(scope, limit, is_granted=granted))
+        return granted, count
 
 
 def node_role_ids() -> list[str]:

@@ -8,7 +8,6 @@ import json
 
 # Stands before the text, so that a signature over something else never fits an event.
 PURPOSE = b"nodeheal event 1\n"
-SIGNATURE_BYTES = 64
 PUBLIC_KEY_BYTES = 32
 # SQS and SNS keep an event for 14 days at most, in a dead-letter queue too: a day more for clocks.
 KEPT_SECONDS = 15 * 86_400

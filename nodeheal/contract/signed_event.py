@@ -8,7 +8,6 @@ from nodeheal.contract.health_event import Frozen
 
 # An event holds 8 KiB of evidence, every character of which may be escaped once more.
 SIGNED_CHARACTERS = 131_072
-ROLE_ID_PATTERN = r"^[A-Z0-9]{16,128}$"
 SIGNER_PATTERN = r"^[A-Z0-9]{16,128}:[A-Za-z0-9][A-Za-z0-9._/-]{1,127}$"
 
 

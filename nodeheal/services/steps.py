@@ -44,12 +44,6 @@ def add_timeline_entry(request: StepRequest, ports: Ports, what: str, text: str)
     ports.incidents.append(request.incident_id, entry)
 
 
-def find_timeline_entry(request: StepRequest, ports: Ports, what: str) -> TimelineEntry | None:
-    """Returns the progress entry of this turn with the name `what`, or None."""
-    timeline = ports.incidents.history(request.incident_id).timeline
-    return next((entry for entry in timeline if entry.entry_id == entry_id(request, what)), None)
-
-
 def entry_id(request: StepRequest, what: str) -> str:
     """How a line of progress of this turn is found again."""
     return f"{what}-{request.operation_turn:04d}"

@@ -22,7 +22,7 @@ REMAINS = {
     "domain/fleet/node.py": (["SchedulerKind.ECS"], "stored nodes do not say which scheduler they have"),
     "contract/health_event.py": (
         ["SchedulerKind.ECS", "an ECS cluster name"],
-        "reports of nodes do not say which scheduler they have; the text is part of the published schema",
+        "reports of version 0.1 do not say which scheduler their node has; the text is part of the published schema",
     ),
     "contract/vocabulary.py": (['ECS = "ECS"'], "the closed list of schedulers"),
     "contract/names.py": (

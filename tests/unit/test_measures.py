@@ -13,20 +13,23 @@ import lambdas.ingest
 import lambdas.notify
 import lambdas.sweep
 from lambdas import composition
+from nodeheal.adapters.memory.stores import MemoryAttemptLedger
 from nodeheal.contract import metrics, names
 from nodeheal.contract.metrics import METRICS, SECONDS
 from nodeheal.contract.notification import Notification
-from nodeheal.contract.steps import DecideRequest, StepRequest
-from nodeheal.contract.vocabulary import Awaited, Escalation, Family, NodeState, Outcome, VerbName, Verdict
+from nodeheal.contract.steps import AttemptLimit, DecideRequest
+from nodeheal.contract.vocabulary import Action, Awaited, Escalation, Family, NodeState, Outcome, VerbName, Verdict
 from nodeheal.domain.faults.catalog import ANY_CODE, catalog
 from nodeheal.domain.recovery.approval_links import Answer
+from nodeheal.domain.recovery.decision_context import accelerator_scope, node_scope
 from nodeheal.domain.recovery.incident import History
-from nodeheal.domain.review.measures import Measure, of_decision, of_ending, of_fault, of_notification, of_reservation
+from nodeheal.domain.review import measures
+from nodeheal.domain.review.measures import Measure, of_attempt, of_decision, of_ending, of_fault, of_notification
 from nodeheal.services.measure_pools import measure_pools
 from nodeheal.services.recovery.decide_next_step import decide_next_step
 from nodeheal.services.sweep import sweep
 from stacks.settings import REPOSITORY
-from tests.unit.builders import ACT, NOW, memory_ports, node, under_way, xid
+from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node, under_way, xid
 from tests.unit.test_approval import Asked
 from tests.unit.test_decide import Story
 from tests.unit.test_lambdas import World, batch, on_bus, world
@@ -124,16 +127,32 @@ def test_an_answer_counts_however_it_came() -> None:
     assert Measure(metrics.APPROVALS_ANSWERED, at=("refuse",)) in measured
 
 
-@pytest.mark.parametrize(
-    ("outcome", "name"), [(Outcome.DONE, "AttemptsSpent/REBOOT"), (Outcome.REFUSED, "AttemptsRefused/REBOOT")]
-)
-def test_an_attempt_is_spent_or_refused(outcome: Outcome, name: str) -> None:
-    story = Story(xid(79)).isolated()
-    request = StepRequest(incident_id="i", turn=2, decision=story.next())
-    result = story.then(outcome).history.turns[-1].result
-    assert result is not None
+@pytest.mark.parametrize(("limit", "name"), [(1, "AttemptsSpent/REBOOT"), (0, "AttemptsRefused/REBOOT")])
+def test_an_attempt_is_spent_or_refused(monkeypatch: pytest.MonkeyPatch, limit: int, name: str) -> None:
+    taken: list[Measure] = []
+    monkeypatch.setattr(composition, "emit", lambda measured: taken.extend(measured()))
+    ledger = MemoryAttemptLedger(FrozenClock())
+    of_node = AttemptLimit(group=Action.REBOOT, limit=limit, window_seconds=60)
 
-    assert values(of_reservation(request, result)) == {name: 1}
+    granted, count = composition.MeasuredAttempts(ledger).reserve(node_scope("mi-1"), "inc-1/2", of_node)
+
+    assert (granted, count) == (bool(limit), limit)
+    assert values(taken) == {name: 1}
+
+
+def test_an_attempt_of_a_node_counts_once_though_its_accelerator_has_a_limit_too() -> None:
+    limit = AttemptLimit(group=Action.REBOOT, limit=1, window_seconds=60)
+
+    assert of_attempt(accelerator_scope("1654"), limit, is_granted=True) == []
+    assert of_attempt(accelerator_scope("1654"), limit, is_granted=False) != []
+
+
+def test_every_measure_is_taken_by_a_function() -> None:
+    functions = "".join(path.read_text("utf-8") for path in (REPOSITORY / "lambdas").glob("*.py"))
+
+    assert [name for name in vars(measures) if name.startswith("of_") and f"{name}(" not in functions] == [
+        "of_decision"  # handed on by its name
+    ]
 
 
 # An ending ------------------------------------------------------------------------------------------------------------

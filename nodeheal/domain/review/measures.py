@@ -7,10 +7,11 @@ from datetime import datetime
 from nodeheal.contract import metrics
 from nodeheal.contract.metrics import Metric
 from nodeheal.contract.notification import Notification
-from nodeheal.contract.results import Answered, StepResult
-from nodeheal.contract.steps import DecideRequest, Decision, StepRequest
+from nodeheal.contract.results import Answered
+from nodeheal.contract.steps import AttemptLimit, DecideRequest, Decision
 from nodeheal.contract.vocabulary import Ending, Escalation, Family, Outcome, Step, Verdict
 from nodeheal.domain.faults.catalog import find
+from nodeheal.domain.recovery.decision_context import accelerator_scope
 from nodeheal.domain.recovery.incident import History
 
 OTHER = "other"  # of a family: codes without a row in the catalog
@@ -68,12 +69,12 @@ def of_decision(request: DecideRequest, decision: Decision) -> list[Measure]:
     return measures
 
 
-def of_reservation(request: StepRequest, result: StepResult) -> list[Measure]:
-    """Measures attempts that were spent, or refused."""
-    is_spent = result.outcome is Outcome.DONE
-    metric = metrics.ATTEMPTS_SPENT if is_spent else metrics.ATTEMPTS_REFUSED
-    groups = dict.fromkeys(reservation.limit.group.value for reservation in request.decision.reserve)
-    return [Measure(metric, at=(group,)) for group in groups]
+def of_attempt(scope: str, limit: AttemptLimit, *, is_granted: bool) -> list[Measure]:
+    """Measures an attempt that was reserved, or refused. One of a node is not counted for its accelerator as well."""
+    if is_granted and scope.startswith(accelerator_scope("")):
+        return []
+    metric = metrics.ATTEMPTS_SPENT if is_granted else metrics.ATTEMPTS_REFUSED
+    return [Measure(metric, at=(limit.group.value,))]
 
 
 def of_ending(history: History, decision: Decision) -> list[Measure]:
