@@ -104,7 +104,8 @@ def confirm(accusation: Accusation, config: AgentConfig, seconds: float) -> Conf
     unclear = [f"{one.where}: {one.unclear}" for one in said if one.unclear]
     if unclear:
         return Confirmed(Confirmation.UNKNOWN, "; ".join(unclear))
-    return Confirmed(Confirmation.DENIED, f"{' and '.join(one.where for one in said)} do not show it")
+    verb = "does" if len(said) == 1 else "do"
+    return Confirmed(Confirmation.DENIED, f"{' and '.join(one.where for one in said)} {verb} not show it")
 
 
 def _looks(accusation: Accusation, config: AgentConfig, seconds: float) -> Iterator[Callable[[], _Said]]:

@@ -40,8 +40,13 @@ def _carry_out(words: list[str]) -> int:
             return EXIT_UNREAD
         logging.getLogger(__name__).error("nodeheal-agent cannot start", extra={"why": error})
         return EXIT_CONFIG if isinstance(error, ConfigError) else EXIT_CANNOT_START
-    except Exception:
-        logging.getLogger(__name__).exception("nodeheal-agent is broken")
+    except Exception as error:
+        package = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
+        if package and package != "nodeheal":
+            why = f"the package {package} is not installed; install the agent again, from its wheelhouse"
+            logging.getLogger(__name__).error("nodeheal-agent cannot start", extra={"why": why})
+        else:
+            logging.getLogger(__name__).exception("nodeheal-agent is broken")
         return EXIT_BROKEN
     finally:
         if _is_unread():

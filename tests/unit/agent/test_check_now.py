@@ -26,6 +26,13 @@ SKEW = Problem(Finding(Family.host, "clock_skew", None, "late by a minute"))
 HANG = Finding(Family.host, "nvidia_smi_hang", None, "it hangs")
 PLACE = Place(CONFIG, run_tool)
 
+WITHOUT_CRYPTOGRAPHY = """
+import sys
+sys.modules["cryptography"] = None
+from nodeheal.agent.main import main
+sys.exit(main())
+"""
+
 
 def check(name: str, look: CheckResult, **changes: object) -> Check:
     return Check(name, "a test", 60.0, 5.0, always, lambda *_: look, **changes)  # type: ignore[arg-type]
@@ -212,6 +219,16 @@ def test_a_name_that_the_reader_has_no_characters_for_costs_no_verdict(node: Nod
 
     assert (ended.returncode, ended.stderr) == (EXIT_CODES[Verdict.FAILED], "")
     assert "mount_missing: /nowhere/\\xe4 is not mounted" in ended.stdout
+
+
+def test_a_package_that_is_missing_is_named() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", WITHOUT_CRYPTOGRAPHY, "run", "--help"], capture_output=True, text=True, check=False
+    )
+
+    assert (ended.returncode, ended.stdout) == (EXIT_BROKEN, "")
+    assert "the package cryptography is not installed; install the agent again" in ended.stderr
+    assert "Traceback" not in ended.stderr
 
 
 def test_a_fault_of_ours_is_no_verdict(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
