@@ -28,25 +28,31 @@ RANK_CHANGES = rank_changes()
 
 def handler(event: Event, context: object) -> None:
     """One EventBridge event. One that cannot be read goes to quarantine; a kind that is not known is left alone."""
-    kind, detail = event.get("detail-type"), event.get("detail", {})
+    source, kind, detail = event.get("source"), event.get("detail-type"), event.get("detail", {})
     logger().info("event received", extra={"kind": kind, "event_id": event.get("id")})
     try:
-        act = _read(kind, detail)
+        act = _read(source, kind, detail)
     except (ValidationError, Forged) as error:
         why = explain(error) if isinstance(error, ValidationError) else str(error)
         return quarantine("wakeup", json.dumps(event), f"{kind}: {why}")
     act(ports())
 
 
-def _read(kind: Any, detail: Event) -> Callable[[Ports], None]:
+def _read(source: Any, kind: Any, detail: Event) -> Callable[[Ports], None]:
     """What is to be done about the event. Raises ValidationError for one that is not what it says, Forged for one that
     its node has not signed, NotAccepted for one that cannot be verified yet.
+
+    A node may name any kind, and no source but its own: nobody but AWS can name AWS's.
     """
+    if source == names.AGENT_SOURCE and (kind == names.NODE_BOOTED or kind in ANSWERS):
+        return _about_node(kind, detail)
+    if source == names.OPERATOR_SOURCE and kind == names.JOB_STOP_REQUESTED:
+        return partial(wakeup.on_stop_requested, JobStopRequested.model_validate(detail).job_id)
+    return _from_aws(kind, detail) if str(source).startswith("aws.") else _ignored(kind)
+
+
+def _from_aws(kind: Any, detail: Event) -> Callable[[Ports], None]:
     match kind:
-        case _ if kind == names.NODE_BOOTED or kind in ANSWERS:
-            return _about_node(kind, detail)
-        case names.JOB_STOP_REQUESTED:
-            return partial(wakeup.on_stop_requested, JobStopRequested.model_validate(detail).job_id)
         case _ if kind in RANK_CHANGES:
             change = RANK_CHANGES[kind](detail)
             return partial(wakeup.on_task_change, change) if change is not None else _nothing
@@ -58,8 +64,12 @@ def _read(kind: Any, detail: Event) -> Callable[[Ports], None]:
         case names.MACHINE_STATE_CHANGE:
             return _about_machine(MachineStateDetail.model_validate(detail))
         case _:
-            logger().warning("event of an unknown kind ignored", extra={"kind": kind})
-            return _nothing
+            return _ignored(kind)
+
+
+def _ignored(kind: Any) -> Callable[[Ports], None]:
+    logger().warning("event of an unknown kind ignored", extra={"kind": kind})
+    return _nothing
 
 
 def _about_node(kind: str, detail: Event) -> Callable[[Ports], None]:

@@ -13,6 +13,7 @@ from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
 from nodeheal.contract import names
+from nodeheal.operations.verbs import ANSWERS
 from stacks.functions import FUNCTIONS
 from stacks.route import Route
 from stacks.signals import signals
@@ -34,7 +35,7 @@ def routes(cluster_arn: str) -> tuple[Route, ...]:
             True,
             events.EventPattern(
                 source=[names.AGENT_SOURCE],
-                detail_type=events.Match.anything_but(names.NODE_HEALTH_REPORTED, names.AGENT_DOCTOR),
+                detail_type=[names.NODE_BOOTED, *sorted(ANSWERS)],
             ),
         ),
         Route(

@@ -63,7 +63,9 @@ def reconcile(operation: Operation, ports: Ports) -> bool:
 
 def signal(operation: Operation, answer: str, ports: Ports) -> bool:
     """Record the answer that the operation waits for, and end it. True: its workflow has waited for that."""
-    known = update(operation, ports, lambda one: one if one.answer_json else replace(one, answer_json=answer))
+    known = update(
+        operation, ports, lambda one: one if one.answer_json or one.is_over else replace(one, answer_json=answer)
+    )
     return reconcile(known, ports)
 
 

@@ -139,13 +139,11 @@ def test_health_events_are_queued(real: Template) -> None:
     assert all("EventQueue" in targets for targets in found)
 
 
-def test_whatever_else_a_node_says_reaches_wakeup(real: Template) -> None:
-    pattern = rule(real, names.AGENT_DOCTOR, "WakeupFunction")["EventPattern"]
+def test_what_a_node_answers_reaches_wakeup_and_nothing_else_that_it_says(real: Template) -> None:
+    pattern = rule(real, names.NODE_BOOTED, "WakeupFunction")["EventPattern"]
 
-    assert pattern == {
-        "source": [names.AGENT_SOURCE],
-        "detail-type": [{"anything-but": [names.NODE_HEALTH_REPORTED, names.AGENT_DOCTOR]}],
-    }
+    answers = [names.CHECKPOINT_FOUND, names.DIAGNOSTICS_FINISHED, names.EVIDENCE_FROZEN]
+    assert pattern == {"source": [names.AGENT_SOURCE], "detail-type": [names.NODE_BOOTED, *answers]}
 
 
 @pytest.mark.parametrize(

@@ -87,7 +87,9 @@ def test_an_answer_or_a_boot_that_another_node_signed_changes_nothing(world: Wor
     before = it.node(A)
     said = fact(it, "boot-9", booted_at=NOW.isoformat(), address="10.66.66.66", accelerators=8)
 
-    lambdas.wakeup.handler({"id": "e", "detail-type": kind, "detail": signed_by(B, said, kind)}, None)
+    lambdas.wakeup.handler(
+        {"id": "e", "source": names.AGENT_SOURCE, "detail-type": kind, "detail": signed_by(B, said, kind)}, None
+    )
 
     assert it.node(A) == before
     [why] = kept(world)
@@ -252,7 +254,9 @@ def test_an_unsigned_boot_is_no_boot(world: World) -> None:
     it = world.serves(Incident())
     said = fact(it, "boot-9", booted_at=NOW.isoformat(), address="10.66.66.66", accelerators=8)
 
-    lambdas.wakeup.handler({"id": "e", "detail-type": names.NODE_BOOTED, "detail": said}, None)
+    lambdas.wakeup.handler(
+        {"id": "e", "source": names.AGENT_SOURCE, "detail-type": names.NODE_BOOTED, "detail": said}, None
+    )
 
     assert it.node(A).boot_id == "boot-1"
     assert "not signed" in kept(world)[0]

@@ -32,6 +32,7 @@ from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.approval_links import Answer
 from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.operations import engine
+from nodeheal.operations.verbs import ANSWERS
 from nodeheal.ports import Ports
 from nodeheal.ports.commands import CommandStatus
 from nodeheal.services.intake import wakeup
@@ -93,7 +94,14 @@ def around_the_bus(detail: object, **more: object) -> str:
 def wake(kind: str, detail: dict[str, Any]) -> None:
     if "node_id" in detail:
         detail = signed_by(detail["node_id"], detail, kind)
-    lambdas.wakeup.handler({"id": "e", "detail-type": kind, "detail": detail}, None)
+    lambdas.wakeup.handler({"id": "e", "source": source_of(kind), "detail-type": kind, "detail": detail}, None)
+
+
+def source_of(kind: str) -> str:
+    """Who sends events of this kind."""
+    if kind == names.JOB_STOP_REQUESTED:
+        return names.OPERATOR_SOURCE
+    return names.AGENT_SOURCE if kind == names.NODE_BOOTED or kind in ANSWERS else "aws.ecs"
 
 
 def fact(it: Incident, boot_id: str, **more: Any) -> dict[str, Any]:
@@ -107,15 +115,18 @@ def booted(it: Incident, boot_id: str) -> None:
 
 
 def task(run: int, rank: int, status: str, it: Incident, exit_code: int | None = None, **more: Any) -> None:
+    wake(names.ECS_TASK_STATE_CHANGE, {**task_detail(run, rank, status, it, exit_code), **more})
+
+
+def task_detail(run: int, rank: int, status: str, it: Incident, exit_code: int | None = None) -> dict[str, Any]:
     found: Any = it.ports.jobs.get_run("llama", run)
-    detail = {
+    return {
         "taskArn": found.tasks[rank].task_id,
         "containerInstanceArn": found.tasks[rank].placement,
         "lastStatus": status,
         **as_rank("llama", run),
         "containers": [{"name": "sidecar"}, {"name": "trainer", "exitCode": exit_code}],
     }
-    wake(names.ECS_TASK_STATE_CHANGE, {**detail, **more})
 
 
 # ingest ---------------------------------------------------------------------------------------------------------------
@@ -371,6 +382,34 @@ def test_how_a_rank_ended_is_recorded(world: World) -> None:
 
     run: Any = it.ports.jobs.get_run("llama", 1)
     assert (run.tasks[0].exit_code, run.tasks[0].stop_reason) == (134, "EssentialContainerExited: dead")
+
+
+@pytest.mark.parametrize("source", [names.AGENT_SOURCE, names.OPERATOR_SOURCE, "somebody", None])
+def test_nobody_but_aws_says_how_a_rank_ended(world: World, source: str | None) -> None:
+    it = world.serves(Incident())
+    detail = task_detail(1, 0, "STOPPED", it, 134)
+
+    lambdas.wakeup.handler(
+        {"id": "e", "source": source, "detail-type": names.ECS_TASK_STATE_CHANGE, "detail": detail}, None
+    )
+
+    run: Any = it.ports.jobs.get_run("llama", 1)
+    assert run.tasks[0].exit_code is None
+
+
+@pytest.mark.parametrize("kind", [names.MACHINE_STATE_CHANGE, names.SSM_INVOCATION_CHANGE, names.JOB_STOP_REQUESTED])
+def test_a_node_cannot_speak_as_aws_or_as_an_operator(world: World, kind: str) -> None:
+    it = world.serves(Incident())
+    it.isolate()
+    reboot_node(it.request(), it.ports)
+    [operation] = it.ports.operations.all_open()  # type: ignore[attr-defined]
+    detail = {"instance-id": A, "state": "terminated", "command-id": operation.reference, "status": "Failed"}
+
+    lambdas.wakeup.handler(
+        {"id": "e", "source": names.AGENT_SOURCE, "detail-type": kind, "detail": {**detail, "job_id": "llama"}}, None
+    )
+
+    assert it.ports.operations.all_open() == [operation]  # type: ignore[attr-defined]
 
 
 def test_a_ping_does_nothing_and_a_step_answers_in_json(world: World) -> None:
