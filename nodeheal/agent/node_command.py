@@ -23,9 +23,11 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class NodeCommand:
-    """One order, as its module in `nodeheal.agent.node_commands` describes it under the name `COMMAND`."""
+    """One command, as its module in `nodeheal.agent.node_commands` describes it under the name `COMMAND`.
 
-    name: str  # as `nodeheal-agent run` takes it
+    `nodeheal-agent run` takes it by the name of the module, with dashes.
+    """
+
     help: str
     add_arguments: Callable[[argparse.ArgumentParser], None]  # those of its own; every order has the boot and its end
     carry_out: Callable[[argparse.Namespace, AgentConfig], int]  # the exit code; raises ConfigError, OSError

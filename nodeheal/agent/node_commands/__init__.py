@@ -1,34 +1,65 @@
 """`nodeheal-agent run COMMAND`: the commands that the control plane sends to a node by SSM.
 
 Each module of this folder is one command, which its `COMMAND` describes. A new one is a new module; nothing lists them.
+A module that cannot be loaded takes no other command with it: a node must reboot whatever else is broken.
 """
 
 import argparse
+import logging
 import pkgutil
+import sys
 from importlib import import_module
+from typing import NoReturn
 
 from nodeheal.agent import config as configuration
 from nodeheal.agent.node_command import NodeCommand
 
+EXIT_BROKEN = 70  # as main.py has it
+
+logger = logging.getLogger(__name__)
+
 
 def all_commands() -> dict[str, NodeCommand]:
-    """Each order by its name, sorted by module."""
+    """Each command by its name."""
     modules = sorted(module.name for module in pkgutil.iter_modules(__path__))
-    found: list[NodeCommand] = [import_module(f"{__name__}.{name}").COMMAND for name in modules]
-    return {order.name: order for order in found}
+    return {module.replace("_", "-"): _load(module) for module in modules}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Every order, under `run`."""
+    """Every command, under `run`."""
     stale = argparse.ArgumentParser(add_help=False)
     stale.add_argument("--boot-id", required=True, help="the boot that the order is meant for; another one refuses it")
     stale.add_argument("--expires-at", type=float, required=True, help="epoch seconds; refused from then on")
     orders, parents = parser.add_subparsers(dest="order", required=True), [configuration.option(), stale]
-    for name, order in all_commands().items():
-        order.add_arguments(orders.add_parser(name, parents=parents, help=order.help))
+    for name, command in all_commands().items():
+        command.add_arguments(orders.add_parser(name, parents=parents, help=command.help))
 
 
 def carry_out(arguments: argparse.Namespace) -> int:
     """Do what is ordered; the exit code. 3: refused, because it is stale."""
     config = configuration.given(arguments)
-    return all_commands()[arguments.order].carry_out(arguments, config)
+    return _load(str(arguments.order).replace("-", "_")).carry_out(arguments, config)
+
+
+def _load(module: str) -> NodeCommand:
+    try:
+        command = import_module(f"{__name__}.{module}").COMMAND
+        if isinstance(command, NodeCommand):
+            return command
+        why = "its COMMAND is none"
+    except Exception as error:
+        why = f"{type(error).__name__}: {error}"
+    return _broken(module, why)
+
+
+def _broken(module: str, why: str) -> NodeCommand:
+    """Stands in the place of a command that cannot be loaded, and says so when it is ordered."""
+
+    def refuse(*_: object, **__: object) -> NoReturn:
+        logger.error("the command cannot be loaded", extra={"command": module, "why": why})
+        sys.exit(EXIT_BROKEN)
+
+    def add_arguments(parser: argparse.ArgumentParser) -> None:
+        parser.parse_known_args = refuse  # type: ignore[method-assign] # whatever options it has
+
+    return NodeCommand(f"cannot be loaded: {why}".replace("%", "%%"), add_arguments, refuse)

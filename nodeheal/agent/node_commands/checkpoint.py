@@ -65,7 +65,6 @@ def _carry_out(arguments: argparse.Namespace, config: AgentConfig) -> int:
 
 
 COMMAND = NodeCommand(
-    name="checkpoint",
     help="ask a job's tasks here for a checkpoint, now",
     add_arguments=_add_arguments,
     carry_out=_carry_out,

@@ -177,7 +177,6 @@ def _accused() -> str:
 
 
 COMMAND = NodeCommand(
-    name="evidence",
     help="save what the node can tell of its fault",
     add_arguments=_add_arguments,
     carry_out=_carry_out,

@@ -23,7 +23,7 @@ from nodeheal.agent.node_command import (
     report,
     why_refuse,
 )
-from nodeheal.agent.node_commands.diagnose import summary
+from nodeheal.agent.node_commands.diag import summary
 from nodeheal.agent.spool import Spool
 from nodeheal.contract.vocabulary import FabricRole
 from nodeheal.parsers.finding import Report
@@ -117,7 +117,6 @@ def _carry_out(arguments: argparse.Namespace, config: AgentConfig) -> int:
 
 
 COMMAND = NodeCommand(
-    name="fabric",
     help="test the way to another node, which must take part",
     add_arguments=_add_arguments,
     carry_out=_carry_out,

@@ -136,7 +136,6 @@ def _progress_of(config: AgentConfig) -> Path | None:
 
 
 COMMAND = NodeCommand(
-    name="find-checkpoint",
     help="find a job's newest checkpoint that is whole",
     add_arguments=_add_arguments,
     carry_out=_carry_out,

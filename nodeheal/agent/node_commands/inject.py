@@ -98,7 +98,6 @@ def _carry_out(arguments: argparse.Namespace, config: AgentConfig) -> int:
 
 
 COMMAND = NodeCommand(
-    name="inject",
     help="a drill: write a fault where the agent reads them",
     add_arguments=_add_arguments,
     carry_out=_carry_out,

@@ -117,7 +117,6 @@ def _carry_out(arguments: argparse.Namespace, config: AgentConfig) -> int:
 
 
 COMMAND = NodeCommand(
-    name="inject-dcgm",
     help="a drill: hand DCGM a value that no GPU has said",
     add_arguments=_add_arguments,
     carry_out=_carry_out,

@@ -147,7 +147,6 @@ def _carry_out(arguments: argparse.Namespace, config: AgentConfig) -> int:
 
 
 COMMAND = NodeCommand(
-    name="reboot",
     help="reboot a few seconds later; exit code 194: the SSM agent must do it",
     add_arguments=_add_arguments,
     carry_out=_carry_out,

@@ -9,7 +9,7 @@ import pytest
 
 from nodeheal.agent import node_commands
 from nodeheal.agent.commands import EXIT_USAGE
-from nodeheal.agent.main import main
+from nodeheal.agent.main import EXIT_BROKEN, main
 from nodeheal.agent.node_commands import all_commands
 from tests.unit.agent.documents import DOCUMENTS
 from tests.unit.agent.fakes import FakeEventBridge, NodeFolder
@@ -48,7 +48,7 @@ def carry_out(arguments, config):
     return EXIT_DONE
 
 
-COMMAND = NodeCommand(name="count", help="count to a number", add_arguments=add_arguments, carry_out=carry_out)
+COMMAND = NodeCommand(help="count to a number", add_arguments=add_arguments, carry_out=carry_out)
 '''
 WITH_FOLDER = """
 import sys
@@ -83,8 +83,35 @@ def test_a_new_order_is_one_file(node: NodeFolder, bus: FakeEventBridge, tmp_pat
 def test_every_file_of_the_folder_is_an_order_of_its_own() -> None:
     files = {path.stem for path in Path(node_commands.__file__).parent.glob("*.py")} - {"__init__"}
 
-    assert {order.carry_out.__module__.rpartition(".")[2] for order in all_commands().values()} == files
+    assert {command.carry_out.__module__.rpartition(".")[2] for command in all_commands().values()} == files
     assert len(all_commands()) == len(files)
+
+
+@pytest.mark.parametrize(
+    "broken",
+    ["import nothing_like_this", "def (", "", "COMMAND = 5"],
+    ids=["import", "syntax", "none", "another thing"],
+)
+def test_a_command_that_is_broken_takes_no_other_with_it(node: NodeFolder, tmp_path: Path, broken: str) -> None:
+    (tmp_path / "broken.py").write_text(broken)
+
+    def run(*words: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            [sys.executable, "-c", WITH_FOLDER, str(tmp_path), "run", *words],
+            env=node.environment(),
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    order = ["--boot-id", "boot-1", "--expires-at", "9999999999"]
+    asked, other = run("broken", *order, "--level", "3"), run("checkpoint", "--job", "llama", *order)
+
+    assert (asked.returncode, asked.stdout) == (EXIT_BROKEN, "")
+    assert "the command cannot be loaded" in asked.stderr
+    assert "Traceback" not in asked.stderr
+    assert other.returncode == 0
 
 
 def test_every_order_of_a_document_is_one_that_the_agent_has() -> None:

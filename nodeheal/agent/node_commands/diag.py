@@ -158,7 +158,6 @@ def _carry_out(arguments: argparse.Namespace, config: AgentConfig) -> int:
 
 
 COMMAND = NodeCommand(
-    name="diag",
     help="run diagnostics once and report the verdict",
     add_arguments=_add_arguments,
     carry_out=_carry_out,
