@@ -57,10 +57,10 @@ class Asked(Incident):
         answered = answer_approval(self.question, answer, who, why, self.ports)
         return answered.is_taken, answered.text
 
-    def dies_after_recording(self, answer: Answer) -> None:
+    def dies_after_recording(self, answer: Answer, why: str = "") -> None:
         """The function that takes the answer is killed before it can resume the workflow."""
         with pytest.raises(TimeoutError):
-            answer_approval(self.question, answer, "ada", "", replace(self.ports, workflows=Dead()))  # type: ignore[arg-type]
+            answer_approval(self.question, answer, "ada", why, replace(self.ports, workflows=Dead()))  # type: ignore[arg-type]
 
     def told(self) -> list[str]:
         return [entry.text for entry in self.ports.incidents.history(self.id).timeline if entry.kind == "answer"]
@@ -355,6 +355,16 @@ def test_an_answer_that_the_workflow_has_found_by_itself_is_told_to_count() -> N
     taken, why = vars(_at_the_last_moment(it.question, said, Answer.approve, "ada", it.ports)).values()
 
     assert (taken, "at the last moment" in why) == (True, True)
+
+
+def test_an_answer_with_a_text_that_results_cut_is_told_to_count_as_well() -> None:
+    it = Asked()
+    it.dies_after_recording(Answer.approve, why="because " * 300)
+    it.ports.workflows.expired.add(f"token-{it.turn}")  # type: ignore[attr-defined]
+    it.request()
+    said = next(entry for entry in it.ports.incidents.history(it.id).timeline if entry.kind == "answer")
+
+    assert _at_the_last_moment(it.question, said, Answer.approve, "ada", it.ports).is_taken
 
 
 def test_an_answer_that_the_workflow_did_not_see_is_told_to_be_late() -> None:
