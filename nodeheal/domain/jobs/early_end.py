@@ -34,4 +34,4 @@ def words_of(task: GangTask) -> str:
 
 def was_refused(run: Run) -> bool:
     """Whether one of its ranks was never started, and none is started any more."""
-    return any(task.stop_reason == NEVER_STARTED for task in run.tasks)
+    return any(task.has_stopped and not task.task_id for task in run.tasks)
