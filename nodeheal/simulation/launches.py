@@ -26,7 +26,7 @@ class Launches:
 
     def started(self, run: Run) -> Iterator[Violation]:
         """A rank of this run starts. Submitting is no restart, and one turn spends one attempt."""
-        incident_id = run.why.rpartition("/")[0]
+        incident_id = run.incident_id
         begun = self._begun.setdefault(run.job_id, {})
         if incident_id not in self._seen.incidents.incidents or run.why in begun:
             return

@@ -186,13 +186,13 @@ def common_cause(fault: Fault, history: History, policy: RecoveryPolicy) -> Comm
             began = min(began, s.at)
     if len(failing) < limit:
         return None
-    shared = Counter(f"{name} {value}" for _, labels in failing.values() for name, value in labels.items())
-    shared += Counter(f"fault {key}" for key, _ in failing.values())
+    shared = Counter(label for _, labels in failing.values() for label in labels.items())
+    shared += Counter(("fault", key) for key, _ in failing.values())
     # A fleet mostly runs one driver: only very many nodes that share it say something about it.
     causes = {
-        what: count
-        for what, count in shared.items()
-        if count >= (policy.breaker.max_nodes if what.startswith("driver_version ") else limit)
+        f"{name} {value}": count
+        for (name, value), count in shared.items()
+        if count >= (policy.breaker.max_nodes if name == "driver_version" else limit)
     }
     if not causes:
         return None

@@ -138,7 +138,7 @@ def _times(
     began = min(run.running_since, stopped) if run.running_since is not None else stopped
     running = _seconds(began, stopped)
     lost = min(running, _lost(job, run, following, running, pace)) if following is not None else 0.0
-    incident_id = following.why.rpartition("/")[0] if following is not None else ""
+    incident_id = following.incident_id if following is not None else ""
     incident = known.get(incident_id)
     return RunTimes(
         number=run.number,
@@ -183,7 +183,7 @@ def _seconds_a_step(runs: Sequence[Run], end: datetime) -> float | None:
 def _has_failed(job: Job, run: Run, following: Run | None) -> bool:
     """Tells whether the run had to be restarted. One that a person stopped, or that ended well, has not failed."""
     if following is not None:
-        return "/" in following.why
+        return bool(following.incident_id)
     return run.ended_at is not None and not job.is_over
 
 

@@ -53,7 +53,7 @@ class Run:
     job_id: str
     number: int
     started_at: datetime
-    why: str
+    why: str  # which launch it is: of a job's workflow, or of a turn of an incident (`<incident>/<turn>`)
     tasks: tuple[GangTask, ...]
     end_awaited_by: tuple[str, ...] = ()  # incidents whose workflows wait until every rank has stopped
     resumed_from: str = ""  # the checkpoint that it was told to resume from; empty: its own search, or the beginning
@@ -63,6 +63,11 @@ class Run:
     running_since: datetime | None = None  # when the last of its ranks was seen running
     ended_at: datetime | None = None  # when the first of its ranks was seen to stop
     version: int = 0
+
+    @property
+    def incident_id(self) -> str:
+        """The incident that has launched it; empty: the job's own workflow has."""
+        return self.why.rpartition("/")[0]
 
     @property
     def is_running(self) -> bool:

@@ -16,7 +16,7 @@ def is_newer_than_fault(run: Run, request: StepRequest, ports: Ports) -> bool:
 
     One that was moved away from this node is, too, whenever the fault was seen.
     """
-    is_restart = "/" in run.why and not run.why.startswith(f"{request.incident_id}/")
+    is_restart = run.incident_id not in ("", request.incident_id)
     fault_at = request.decision.fault_at or ports.incidents.incident(request.incident_id).root.observed_at
     return is_restart and (run.started_at > fault_at or is_elsewhere(run, request))
 

@@ -63,7 +63,7 @@ def _of_step(history: History, result: StepResult, ports: Ports, policy: Recover
     if about is None:
         return None
     if result.step is Step.RESTART_WORKLOAD:
-        is_ours = about.run.why.startswith(f"{history.incident.incident_id}/")
+        is_ours = about.run.incident_id == history.incident.incident_id
         is_up = result.outcome is Outcome.DONE and not ended_early(about.run)
         return compose_runs_again(about) if is_up and is_ours else None
     return compose_stopped(about) if _comes_back(about) else None

@@ -16,7 +16,6 @@ from nodeheal.services.operators.review_incidents import list_incidents
 
 RUNS_SHOWN = 5
 # How a run's reason begins that is the first one of a submission; the others were restarts, each for an incident.
-_FIRST = "run_job "
 _SKEW = timedelta(minutes=5)
 
 
@@ -78,6 +77,6 @@ def list_jobs(pools: Sequence[str], ports: Ports) -> list[Job]:
 
 
 def _used(job: Job, runs: Sequence[Run], since: datetime, now: datetime) -> RestartsUsed:
-    began = [run.started_at for run in runs if run.started_at >= since and not run.why.startswith(_FIRST)]
+    began = [run.started_at for run in runs if run.started_at >= since and run.incident_id]
     window = timedelta(seconds=job.restarts.window_seconds)
     return RestartsUsed(len(began), sum(at > now - window for at in began))

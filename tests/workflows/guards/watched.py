@@ -34,9 +34,9 @@ GUARDS = (
     Guard(
         "that a first run is no restart",
         runs.is_newer_than_fault,
-        "'/' in run.why",
+        "run.incident_id not in ('', request.incident_id)",
         when.an_old_fault_of_its_node_is_heard_when_it_has_been_submitted,
-        "True",
+        "run.incident_id != request.incident_id",
     ),
     Guard(
         "that a relaunch has moved it away",
