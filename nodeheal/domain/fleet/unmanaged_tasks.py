@@ -73,8 +73,8 @@ def tasks_not_restarted(timeline: Iterable[TimelineEntry]) -> list[UnmanagedTask
 
 
 def tasks_left_running(timeline: Iterable[TimelineEntry]) -> list[str]:
-    """Returns the tasks that an incident has left running, in words, in order."""
-    left = [entry.text for entry in timeline if entry.entry_id.startswith(SEEN) and entry.text.endswith(LEFT_TO_RUN)]
+    """Returns the tasks that an incident has left running, in words, in order. What is stopped has data of its own."""
+    left = [entry.text for entry in timeline if entry.entry_id.startswith(SEEN) and not entry.data]
     return [text.removeprefix("task ").removesuffix(LEFT_TO_RUN).strip() for text in left]
 
 
