@@ -16,9 +16,14 @@ REPOSITORY = Path(__file__).parents[2]
 PATIENCE_SECONDS = 180.0
 
 
+def _hears_ctrl_c() -> None:
+    """A shell has its background jobs ignore Ctrl-C, and what they start as well: these tests, for example."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_what_is_kept_can_be_looked_at_until_it_is_ended() -> None:
     command = [sys.executable, "-u", "-m", "sandbox.demo", "--story", "paused", "--keep"]
-    demo = subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True)
+    demo = subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True, preexec_fn=_hears_ctrl_c)
     assert demo.stdout is not None
     impatience = threading.Timer(PATIENCE_SECONDS, demo.kill)
     impatience.start()
