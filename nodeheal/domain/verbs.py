@@ -226,7 +226,7 @@ DISRUPTIVENESS = {
     action: verb.disruptiveness for action, verb in sorted(VERBS.items(), key=lambda row: row[1].disruptiveness)
 }
 ESCALATION_STEPS = tuple(action for action, verb in VERBS.items() if verb.is_escalation_step)
-# What a timeline tells the time of.
+# The steps that do something. The dashboard counts those that fail.
 ACTING_STEPS = tuple(dict.fromkeys(verb.step for verb in _ROWS if verb.done))
 
 

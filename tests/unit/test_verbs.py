@@ -1,12 +1,17 @@
 """The row of each verb is whole, and names only what exists elsewhere."""
 
+from dataclasses import replace
+
 import pytest
 
 from nodeheal.contract.names import OPERATOR_REQUEST
-from nodeheal.contract.vocabulary import Action, Provider, Step
+from nodeheal.contract.vocabulary import Action, Outcome, Provider, Step
 from nodeheal.domain.faults.catalog import catalog
 from nodeheal.domain.policy.policy_models import Deadlines, PoolPolicy
+from nodeheal.domain.recovery.progress import read_progress
 from nodeheal.domain.verbs import DISRUPTIVENESS, ESCALATION_STEPS, VERBS, VerbSpec, verb_of_step
+from tests.unit.builders import xid
+from tests.unit.test_decide import Story
 
 ACTING = [action for action, verb in VERBS.items() if verb.has_mode]
 
@@ -66,3 +71,31 @@ def test_a_verb_that_only_one_provider_has_must_be_switched_on() -> None:
 )
 def test_a_step_is_the_verb_that_its_decision_names(step: Step, action: Action | None, deadline: str) -> None:
     assert verb_of_step(step, action).deadline == deadline
+
+
+@pytest.mark.parametrize(
+    ("action", "option", "is_on"),
+    [
+        (Action.REBOOT, {}, True),
+        (Action.RESET_GPU, {}, False),  # a reboot stands for it, and no pool can switch it on
+        (Action.STOP_START, {}, False),
+        (Action.STOP_START, {"stop_start": True}, True),
+    ],
+)
+def test_a_pool_has_a_verb_unless_it_must_be_switched_on(action: Action, option: dict[str, bool], is_on: bool) -> None:
+    assert VERBS[action].is_on(PoolPolicy(**option)) is is_on
+
+
+def test_what_a_node_reported_before_a_verb_that_keeps_its_boot_says_nothing_against_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    story = Story(xid(79)).isolated().then(Outcome.DONE)  # its reboot, as if the boot had gone on
+    last = story.history.turns[-1]
+    assert last.result is not None
+    same_boot = last.result.model_copy(update={"boot_id": story.history.events[0].boot_id})
+    history = replace(story.history, turns=(*story.history.turns[:-1], replace(last, result=same_boot)))
+    contradicted = read_progress(history, story.policy).contradiction
+    monkeypatch.setitem(VERBS, Action.REBOOT, replace(VERBS[Action.REBOOT], keeps_boot=True))
+
+    assert "after it" in contradicted
+    assert read_progress(history, story.policy).contradiction == ""

@@ -46,7 +46,7 @@ def _load(module: str) -> NodeCommand:
         command = import_module(f"{__name__}.{module}").COMMAND
         if isinstance(command, NodeCommand):
             return command
-        why = "its COMMAND is none"
+        why = "its COMMAND is no NodeCommand"
     except Exception as error:
         why = f"{type(error).__name__}: {error}"
     return _broken(module, why)
