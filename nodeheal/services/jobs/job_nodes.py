@@ -198,8 +198,9 @@ def directory_taken(job: Job, holder: str) -> str:
 def leave(job: Job, ports: Ports) -> None:
     """Leave nothing of a job that is over, but where a rank may still write: no node, no claim, no directory."""
     runs = ports.jobs.runs(job.job_id)
-    free_nodes(job, [task.node_id for run in runs for task in run.tasks], ports)
-    release_claims(job, ports)
+    had = [task.node_id for run in runs for task in run.tasks]
+    free_nodes(job, had, ports)
+    release_claims(job, ports, also=had)  # a launch that died has not let go of them, and the pool's list lags
     if job.checkpoints is not None and not any(may_write(task, ports) for task in _begun(runs, job, ports)):
         ports.job_notes.let_go(job.checkpoints.directory, job.job_id)
 
