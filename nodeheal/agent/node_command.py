@@ -3,6 +3,8 @@ answered."""
 
 import argparse
 import logging
+import math
+import re
 import signal
 import sys
 from collections.abc import Callable, Collection
@@ -17,6 +19,8 @@ from nodeheal.agent.spool import Entry, Spool
 EXIT_DONE = 0
 EXIT_REFUSED = 3
 EXIT_TERMINATED = 128 + signal.SIGTERM
+LATEST = 999_999_999_999  # seconds: the twelve digits that the SSM documents let through
+REQUEST_ID = re.compile(r"[0-9A-Za-z._:/#@=+-]{1,128}")  # as the SSM documents have it; a test compares them
 
 logger = logging.getLogger(__name__)
 
@@ -31,6 +35,44 @@ class NodeCommand:
     help: str
     add_arguments: Callable[[argparse.ArgumentParser], None]  # those of its own; every order has the boot and its end
     carry_out: Callable[[argparse.Namespace, AgentConfig], int]  # the exit code; raises ConfigError, OSError
+
+
+def add_request_id(parser: argparse.ArgumentParser) -> None:
+    """The option of every command that answers with a report."""
+    parser.add_argument("--request-id", type=_request_id, required=True, help="echoed in the report")
+
+
+def _request_id(text: str) -> str:
+    if not REQUEST_ID.fullmatch(text):
+        raise argparse.ArgumentTypeError(f"{text!r}: give 1 to 128 letters, digits or ._:/#@=+-")
+    return text
+
+
+def number(least: float, most: float) -> Callable[[str], float]:
+    """An option's type: a number from `least` to `most`. `nan` is none."""
+
+    def read(text: str) -> float:
+        try:
+            given = float(text)
+        except ValueError:
+            given = math.nan
+        if not least <= given <= most:
+            raise argparse.ArgumentTypeError(f"{text!r}: give a number, {least:g} to {most:.12g}")
+        return given
+
+    return read
+
+
+def whole_number(least: int, most: int) -> Callable[[str], int]:
+    """An option's type: a whole number from `least` to `most`."""
+
+    def read(text: str) -> int:
+        given = int(text) if re.fullmatch(r"[0-9]{1,12}", text) else -1
+        if not least <= given <= most:
+            raise argparse.ArgumentTypeError(f"{text!r}: give a whole number, {least} to {most}")
+        return given
+
+    return read
 
 
 def why_refuse(meant_for: Collection[str], expires_at: float, boot_id: str, clock: Clock) -> str | None:

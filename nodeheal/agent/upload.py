@@ -48,7 +48,8 @@ def read_ticket(text: str) -> Ticket:
         address = urlsplit(ticket.url)
         _ = address.port  # one that is none is found only by asking
     except (binascii.Error, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise BadTicket(f"the ticket for the upload cannot be read: {type(error).__name__}") from None
+        why = "it is no URL-safe Base64 of JSON" if isinstance(error, ValueError) else type(error).__name__
+        raise BadTicket(f"the ticket for the upload cannot be read: {why}") from None
     if address.scheme not in ("http", "https") or "key" not in ticket.fields:
         raise BadTicket("the ticket for the upload names no address or no key")
     return ticket

@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import NoReturn
 
 from nodeheal.agent import config as configuration
-from nodeheal.agent.node_command import NodeCommand
+from nodeheal.agent.node_command import LATEST, NodeCommand, number
 
 EXIT_BROKEN = 70  # as main.py has it
 
@@ -29,10 +29,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Every command, under `run`."""
     stale = argparse.ArgumentParser(add_help=False)
     stale.add_argument("--boot-id", required=True, help="the boot that the order is meant for; another one refuses it")
-    stale.add_argument("--expires-at", type=float, required=True, help="epoch seconds; refused from then on")
+    until = "epoch seconds; refused from then on"
+    stale.add_argument("--expires-at", type=number(0, LATEST), required=True, help=until)
     orders, parents = parser.add_subparsers(dest="order", required=True), [configuration.option(), stale]
     for name, command in all_commands().items():
-        command.add_arguments(orders.add_parser(name, parents=parents, help=command.help))
+        options = orders.add_parser(name, parents=parents, help=command.help)
+        try:
+            command.add_arguments(options)
+        except Exception as error:
+            _broken(name, f"{type(error).__name__}: {error}").add_arguments(options)
 
 
 def carry_out(arguments: argparse.Namespace) -> int:

@@ -3,7 +3,6 @@
 import argparse
 import json
 import logging
-import math
 import sys
 import tempfile
 from collections.abc import Callable
@@ -23,7 +22,9 @@ from nodeheal.agent.node_command import (
     EXIT_DONE,
     EXIT_REFUSED,
     NodeCommand,
+    add_request_id,
     end_well_when_terminated,
+    number,
     report,
     why_refuse,
 )
@@ -39,6 +40,8 @@ CHECKS: dict[Check, Callable[[Bench], tuple[Report, Output]]] = {
     Check.efa: efa.check,
     Check.stress: stress.check,
 }
+
+LONGEST_SECONDS = 86_400.0
 
 logger = logging.getLogger(__name__)
 
@@ -114,21 +117,12 @@ def summary(event: DiagnosticsFinished, reason: str) -> str:
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--level", type=int, choices=sorted(HEALTHY_SECONDS), required=True)
-    parser.add_argument("--request-id", required=True, help="echoed in the report")
-    parser.add_argument("--deadline-seconds", type=_deadline, help="how long each tool may take; default: by level")
+    add_request_id(parser)
+    # A tool that is given no time at all would be said to hang, which is a verdict on the node.
+    deadline, by_level = number(0.1, LONGEST_SECONDS), "how long each tool may take; default: by level"
+    parser.add_argument("--deadline-seconds", type=deadline, help=by_level)
     parser.add_argument("--checks", type=_checks, default=[Check.dcgm], help=f"of {','.join(CHECKS)}; default: dcgm")
     parser.add_argument("--first", type=_names, default=[], help="tests that failed before, to be rerun first: a,b")
-
-
-def _deadline(text: str) -> float:
-    """A tool that is given no time at all would be said to hang, which is a verdict on the node."""
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = math.nan
-    if not 0 < seconds < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r}: give seconds, more than 0")
-    return seconds
 
 
 def _checks(text: str) -> list[Check]:

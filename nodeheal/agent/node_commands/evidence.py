@@ -25,8 +25,10 @@ from nodeheal.agent.node_command import (
     EXIT_DONE,
     EXIT_REFUSED,
     NodeCommand,
+    add_request_id,
     end_well_when_terminated,
     report,
+    whole_number,
     why_refuse,
 )
 from nodeheal.agent.spool import Spool
@@ -35,6 +37,7 @@ from nodeheal.contract import names
 
 TICKET_CHARACTERS = 64 * 1024
 MAX_BYTES = 64 * 1024 * 1024
+LARGEST_BYTES = 999_999_999_999  # the twelve digits that the SSM document lets through
 FOLDER = "evidence"
 NO_TICKET = "none"  # in place of a ticket: the policy wants no evidence
 NOTHING_WANTED = "the policy says to save no evidence"
@@ -147,9 +150,9 @@ def _about(order: FreezeEvidenceCommand, config: AgentConfig) -> dict[str, objec
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--request-id", required=True, help="echoed in the report")
+    add_request_id(parser)
     parser.add_argument("--upload", required=True, help="the ticket for the upload; -: from standard input")
-    parser.add_argument("--max-bytes", type=int, default=MAX_BYTES, help="of the archive")
+    parser.add_argument("--max-bytes", type=whole_number(1, LARGEST_BYTES), default=MAX_BYTES, help="of the archive")
     parser.add_argument("--bug-report", choices=("yes", "no"), default="no", help="nvidia-bug-report.sh, some minutes")
 
 

@@ -19,8 +19,11 @@ from nodeheal.agent.node_command import (
     EXIT_DONE,
     EXIT_REFUSED,
     NodeCommand,
+    add_request_id,
     end_well_when_terminated,
+    number,
     report,
+    whole_number,
     why_refuse,
 )
 from nodeheal.agent.node_commands.diag import summary
@@ -31,6 +34,7 @@ from nodeheal.parsers.tool_report import unknown
 
 FABRIC_PORT, FABRIC_SECONDS = 47592, 60.0  # as contract.fabric has them; a test compares them
 LONGEST_FABRIC_SECONDS = 600.0
+FASTEST_MB_PER_SECOND = 9_999_999  # the seven digits that the SSM document lets through
 _PEER = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,254}")
 
 logger = logging.getLogger(__name__)
@@ -72,17 +76,15 @@ def _try(fabric_test: FabricTest, clock: Clock) -> tuple[Report, str]:
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--request-id", required=True, help="echoed in the report")
+    add_request_id(parser)
     parser.add_argument("--peer", type=_peer, required=True, help="the node that serves; none: this one serves")
-    parser.add_argument(
-        "--port", type=int, default=FABRIC_PORT, help=f"of the node that serves; default: {FABRIC_PORT}"
-    )
-    parser.add_argument("--seconds", type=_seconds, default=FABRIC_SECONDS, help="for all of it, waiting included")
-    parser.add_argument(
-        "--min-mb-per-second", type=float, default=0.0, help="less has failed; default: any speed will do"
-    )
+    port = f"of the node that serves; default: {FABRIC_PORT}"
+    parser.add_argument("--port", type=whole_number(1, 65_535), default=FABRIC_PORT, help=port)
+    parser.add_argument("--seconds", type=number(1, LONGEST_FABRIC_SECONDS), default=FABRIC_SECONDS, help="for all of it, waiting included")
+    speed, any_speed = number(0, FASTEST_MB_PER_SECOND), "less has failed; default: any speed will do"
+    parser.add_argument("--min-mb-per-second", type=speed, default=0.0, help=any_speed)
     parser.add_argument("--all-reduce", choices=("yes", "no"), default="no", help="then sum up over both nodes' GPUs")
-    parser.add_argument("--min-all-reduce-mb-per-second", type=float, default=0.0, help="of its bus; less has failed")
+    parser.add_argument("--min-all-reduce-mb-per-second", type=speed, default=0.0, help="of its bus; less has failed")
 
 
 def _peer(text: str) -> str | None:
@@ -91,12 +93,6 @@ def _peer(text: str) -> str | None:
     if not _PEER.fullmatch(text):
         raise argparse.ArgumentTypeError(f"{text!r}: give a host name or an IPv4 address, or none to serve")
     return text
-
-
-def _seconds(text: str) -> float:
-    if not re.fullmatch(r"\d{1,3}(?:\.\d{1,3})?", text) or not 1 <= float(text) <= LONGEST_FABRIC_SECONDS:
-        raise argparse.ArgumentTypeError(f"{text!r}: give seconds, 1 to {LONGEST_FABRIC_SECONDS:g}")
-    return float(text)
 
 
 def _carry_out(arguments: argparse.Namespace, config: AgentConfig) -> int:

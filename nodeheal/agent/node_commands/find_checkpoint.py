@@ -22,7 +22,15 @@ from nodeheal.agent.config import AgentConfig
 from nodeheal.agent.event import EventFactory, Found
 from nodeheal.agent.file_owner import ROOT
 from nodeheal.agent.mount_identity import see_apart
-from nodeheal.agent.node_command import EXIT_DONE, EXIT_REFUSED, NodeCommand, report, why_refuse
+from nodeheal.agent.node_command import (
+    EXIT_DONE,
+    EXIT_REFUSED,
+    NodeCommand,
+    add_request_id,
+    number,
+    report,
+    why_refuse,
+)
 from nodeheal.agent.spool import Spool
 from nodeheal.agent.training_step import last_step
 from nodeheal.checkpoints.apart import list_apart
@@ -32,6 +40,7 @@ from nodeheal.contract import names
 from nodeheal.contract.vocabulary import CheckpointFormat
 
 LONGEST_SECONDS = 40.0  # the control plane asks another node after 60
+LONGEST_WAIT_SECONDS = 99.0  # the two digits that the SSM document lets through
 LEAST_LOOK_SECONDS = 5.0  # for a folder's number; a file system that takes longer hangs
 TO_REPORT_SECONDS = 5.0  # of the time that is given, what reporting may need
 _PROGRESS = re.compile(r"[A-Za-z0-9._-]{1,155}\.json")
@@ -107,12 +116,11 @@ def _as_agent(state: Path) -> Callable[[], None]:
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--request-id", required=True, help="echoed in the report")
+    add_request_id(parser)
     parser.add_argument("--directory", required=True, help="an absolute path; it is read as the agent's own user")
     parser.add_argument("--format", choices=list(CheckpointFormat), default="auto", help="auto: found out by looking")
-    parser.add_argument(
-        "--sight-after", type=float, help="search nothing: say what is seen there, so many seconds from now"
-    )
+    apart, what = number(0, LONGEST_WAIT_SECONDS), "search nothing: say what is seen there, so many seconds from now"
+    parser.add_argument("--sight-after", type=apart, help=what)
 
 
 def _carry_out(arguments: argparse.Namespace, config: AgentConfig) -> int:

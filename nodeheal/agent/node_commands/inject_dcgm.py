@@ -17,7 +17,7 @@ from nodeheal.agent.clock import Clock
 from nodeheal.agent.config import AgentConfig
 from nodeheal.agent.dcgm_drills import note
 from nodeheal.agent.dcgm_host import dcgmi
-from nodeheal.agent.node_command import EXIT_DONE, EXIT_REFUSED, NodeCommand, why_refuse
+from nodeheal.agent.node_command import EXIT_DONE, EXIT_REFUSED, NodeCommand, whole_number, why_refuse
 
 EXIT_NOT_INJECTED = 1
 SECONDS = 20.0
@@ -106,8 +106,8 @@ def _answer(told: dict[str, object]) -> None:
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--gpu", type=int, required=True, help="DCGM's id of the GPU")
-    parser.add_argument("--field", type=int, required=True, help="DCGM's id of the field, e.g. 230 for XID errors")
+    parser.add_argument("--gpu", type=whole_number(0, 999), required=True, help="DCGM's id of the GPU")
+    parser.add_argument("--field", type=whole_number(0, 99_999), required=True, help="DCGM's id of the field, e.g. 230 for XID errors")
     parser.add_argument("--value", required=True, help="a number")
 
 

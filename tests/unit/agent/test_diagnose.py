@@ -159,7 +159,7 @@ def test_no_time_at_all_is_no_deadline(diagnostics: Diagnostics, bus: FakeEventB
     ended = diagnostics.run("boot-1", 60, "--deadline-seconds", seconds)
 
     assert (ended.returncode, reported(bus)) == (EXIT_USAGE, [])
-    assert f"--deadline-seconds: '{seconds}': give seconds, more than 0" in ended.stderr
+    assert f"--deadline-seconds: '{seconds}': give a number, 0.1 to 86400" in ended.stderr
 
 
 def test_every_check_that_is_asked_for_must_pass_and_has_its_line(

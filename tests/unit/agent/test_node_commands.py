@@ -10,6 +10,7 @@ import pytest
 from nodeheal.agent import node_commands
 from nodeheal.agent.commands import EXIT_USAGE
 from nodeheal.agent.main import EXIT_BROKEN, main
+from nodeheal.agent.node_command import REQUEST_ID
 from nodeheal.agent.node_commands import all_commands
 from tests.unit.agent.documents import DOCUMENTS
 from tests.unit.agent.fakes import FakeEventBridge, NodeFolder
@@ -50,6 +51,10 @@ def carry_out(arguments, config):
 
 COMMAND = NodeCommand(help="count to a number", add_arguments=add_arguments, carry_out=carry_out)
 '''
+BROKEN_OPTIONS = """
+from nodeheal.agent.node_command import NodeCommand
+COMMAND = NodeCommand("breaks", lambda parser: parser.nothing_like_this(), lambda arguments, config: 0)
+"""
 WITH_FOLDER = """
 import sys
 from nodeheal.agent import node_commands
@@ -89,8 +94,8 @@ def test_every_file_of_the_folder_is_an_order_of_its_own() -> None:
 
 @pytest.mark.parametrize(
     "broken",
-    ["import nothing_like_this", "def (", "", "COMMAND = 5"],
-    ids=["import", "syntax", "none", "another thing"],
+    ["import nothing_like_this", "def (", "", "COMMAND = 5", BROKEN_OPTIONS],
+    ids=["import", "syntax", "none", "another thing", "options"],
 )
 def test_a_command_that_is_broken_takes_no_other_with_it(node: NodeFolder, tmp_path: Path, broken: str) -> None:
     (tmp_path / "broken.py").write_text(broken)
@@ -112,6 +117,56 @@ def test_a_command_that_is_broken_takes_no_other_with_it(node: NodeFolder, tmp_p
     assert "the command cannot be loaded" in asked.stderr
     assert "Traceback" not in asked.stderr
     assert other.returncode == 0
+
+
+REPORT = ["--request-id", "r-1"]
+FABRIC = ["fabric", *REPORT, "--peer", "none"]
+LOOK = ["find-checkpoint", *REPORT, "--directory", "/fsx/llama"]
+DCGM = ["inject-dcgm", "--value", "79"]
+
+
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        (["reboot"], "--expires-at inf"),
+        (["reboot"], "--expires-at nan"),
+        (["reboot"], "--expires-at -1"),
+        (FABRIC, "--request-id "),
+        (FABRIC, "--request-id a b"),
+        (FABRIC, "--request-id " + "r" * 129),
+        (FABRIC, "--port 0"),
+        (FABRIC, "--port 65536"),
+        (FABRIC, "--port eight"),
+        (FABRIC, "--seconds 0.5"),
+        (FABRIC, "--seconds 601"),
+        (FABRIC, "--min-mb-per-second nan"),
+        (FABRIC, "--min-all-reduce-mb-per-second -1"),
+        (LOOK, "--sight-after nan"),
+        (LOOK, "--sight-after -1"),
+        (LOOK, "--sight-after inf"),
+        (["evidence", *REPORT, "--upload", "none"], "--max-bytes -5"),
+        (["evidence", *REPORT, "--upload", "none"], "--max-bytes 0"),
+        ([*DCGM, "--field", "230"], "--gpu -1"),
+        ([*DCGM, "--gpu", "0"], "--field 123456"),
+    ],
+)
+def test_a_number_that_makes_no_sense_is_refused_by_name(
+    words: list[str], option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name, _, given = option.partition(" ")
+
+    with pytest.raises(SystemExit) as ended:
+        main(["run", words[0], "--boot-id", "boot-1", "--expires-at", "9999999999", *words[1:], f"{name}={given}"])
+
+    assert (ended.value.code, f"argument {name}: {given!r}: give" in capsys.readouterr().err) == (EXIT_USAGE, True)
+
+
+def test_every_request_id_that_a_document_takes_is_taken() -> None:
+    documents = [json.loads(path.read_text("utf-8"))["parameters"] for path in DOCUMENTS.glob("*.json")]
+
+    patterns = {about["RequestId"]["allowedPattern"] for about in documents if "RequestId" in about}
+
+    assert patterns == {f"^{REQUEST_ID.pattern}$"}
 
 
 def test_every_order_of_a_document_is_one_that_the_agent_has() -> None:
