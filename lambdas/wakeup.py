@@ -94,7 +94,7 @@ def _about_command(invocation: SsmInvocationDetail) -> Callable[[Ports], None]:
 
 def _about_machine(detail: MachineStateDetail) -> Callable[[Ports], None]:
     if detail.has_stopped:
-        return partial(wakeup.on_machine_stopped, detail.machine_id)
+        return partial(engine.machine_stopped, detail.machine_id)
     return partial(engine.machine_gone, detail.machine_id) if detail.is_gone else _nothing
 
 

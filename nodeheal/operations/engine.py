@@ -164,6 +164,12 @@ def command_failed(node_id: str, command_id: str, ports: Ports) -> None:
             reconcile(handler_of(known.verb).refresh(known, ports), ports)
 
 
+def machine_stopped(node_id: str, ports: Ports) -> None:
+    """EC2 reports that the machine has stopped."""
+    for operation in ports.operations.open_of(node_owner(node_id)):
+        reconcile(handler_of(operation.verb).machine_stopped(operation, ports), ports)
+
+
 def machine_gone(node_id: str, ports: Ports) -> None:
     """EC2 reports that the machine was terminated."""
     for operation in ports.operations.open_of(node_owner(node_id)):

@@ -57,7 +57,7 @@ def plan(request: StepRequest, ports: Ports) -> Operation:
     return plan_step(request, ports, VerbName.STOP_START, node_owner(request.decision.node_id))
 
 
-def machine_stopped(operation: Operation, ports: Ports) -> Operation:
+def _machine_stopped(operation: Operation, ports: Ports) -> Operation:
     """EC2 reports that the machine has stopped. Of one that is to start, EC2 is queried why."""
     if read_record(operation).phase is Phase.STOPPING:
         return update(operation, ports, lambda one: _with(one, read_record(one), has_stopped=True))
@@ -241,4 +241,12 @@ def _with(operation: Operation, record: _Record, **known: object) -> Operation:
     return replace(operation, data_json=record.model_copy(update=known).model_dump_json())
 
 
-HANDLER = Handler(_start, _observe, read_node, _refresh, _settle, refreshes_when_repeated=True)
+HANDLER = Handler(
+    _start,
+    _observe,
+    read_node,
+    _refresh,
+    _settle,
+    machine_stopped=_machine_stopped,
+    refreshes_when_repeated=True,
+)

@@ -11,7 +11,7 @@ from nodeheal.contract.vocabulary import Provider
 from nodeheal.domain.errors import NotAccepted, Superseded
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.approval_links import Links
-from nodeheal.operations.engine import machine_gone
+from nodeheal.operations.engine import machine_gone, machine_stopped
 from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services.intake import wakeup
 from nodeheal.services.intake.ingest import ingest
@@ -108,7 +108,7 @@ class World:
         fleet.on_evidence = lambda event: wake(event.node_id, lambda: wakeup.on_answer(event, self.ports))
         fleet.on_refused = self._refused
         fleet.on_silence = self.sweeper.fell_silent
-        self.machines.on_stopped = lambda name: wake(name, lambda: wakeup.on_machine_stopped(name, self.ports))
+        self.machines.on_stopped = lambda name: wake(name, lambda: machine_stopped(name, self.ports))
         self.machines.on_gone = lambda name: wake(name, lambda: machine_gone(name, self.ports))
         self._connect_work()
         self._connect_neighbours()

@@ -35,7 +35,6 @@ from nodeheal.operations import engine
 from nodeheal.operations.verbs import ANSWERS
 from nodeheal.ports import Ports
 from nodeheal.ports.commands import CommandStatus
-from nodeheal.services.intake import wakeup
 from nodeheal.services.operators.request_action import request_action
 from nodeheal.services.recovery import new_machine
 from tests.unit.builders import ACT, DIAGNOSTICS, EVIDENCE, NOW, as_rank, commands_in, facts_of, named, xid
@@ -206,7 +205,7 @@ def test_what_becomes_of_machines_is_heard(
         new_machine, "on_group_launch", lambda launch, _: told.append((launch.machine_id, launch.failed))
     )
     monkeypatch.setattr(engine, "machine_gone", lambda machine_id, _: told.append(machine_id))
-    monkeypatch.setattr(wakeup, "on_machine_stopped", lambda machine_id, _: told.append(f"{machine_id} has stopped"))
+    monkeypatch.setattr(engine, "machine_stopped", lambda machine_id, _: told.append(f"{machine_id} has stopped"))
 
     wake(kind, detail)
 

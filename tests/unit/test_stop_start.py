@@ -12,8 +12,8 @@ from nodeheal.contract.steps import Reservation, StepRequest
 from nodeheal.contract.vocabulary import Action, NodeState, Outcome, Provider, Refusal, Step
 from nodeheal.domain.errors import MachineRefused, NotAccepted
 from nodeheal.domain.fleet.machine import Machine, Power
-from nodeheal.operations.engine import conclude
-from nodeheal.services.intake.wakeup import on_machine_stopped, on_node_booted
+from nodeheal.operations.engine import conclude, machine_stopped
+from nodeheal.services.intake.wakeup import on_node_booted
 from tests.unit.builders import ACT, waiting
 from tests.unit.step_functions import as_step, reboot_node
 from tests.unit.test_steps import A, Incident
@@ -45,7 +45,7 @@ class Stopping:
         reboot_node(self.request.model_copy(update={"task_token": token}), self.ports)
 
     def has_stopped(self) -> None:
-        on_machine_stopped(A, self.ports)
+        machine_stopped(A, self.ports)
 
     def becomes(self, state: str, why: str = "") -> None:
         self.machines.machines[A] = replace(self.machines.machines[A], state=state, state_reason=why)
@@ -305,7 +305,7 @@ def test_a_step_that_never_began_gives_its_attempt_back(it: Stopping) -> None:
 
 def test_the_stop_of_a_machine_that_nobody_waits_for_starts_nothing(it: Stopping) -> None:
     it.has_stopped()
-    on_machine_stopped("i-elsewhere", it.ports)
+    machine_stopped("i-elsewhere", it.ports)
 
     assert (it.ordered, it.is_open) == ([], True)
 

@@ -21,11 +21,11 @@ from nodeheal.domain.fleet.machine import Machine, Power
 from nodeheal.domain.fleet.node import OUT_OF_SERVICE
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.operations import engine
+from nodeheal.operations.engine import machine_stopped
 from nodeheal.ports import Ports
 from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services.intake import wakeup
 from nodeheal.services.intake.ingest import ingest
-from nodeheal.services.intake.wakeup import on_machine_stopped
 from nodeheal.services.notify.deliver_notification import notify
 from nodeheal.services.operators.close_incident import close_incident
 from nodeheal.services.operators.release_node import release_node
@@ -256,7 +256,7 @@ class BreakingWorld(FakeCluster):
             who, order = ordered[self._seen_orders]
             self._seen_orders += 1
             if order is Power.STOP:
-                self._wakes(on_machine_stopped, name)
+                self._wakes(machine_stopped, name)
             elif self.node_returns:
                 self._goes_down_and_comes_up(who)
 

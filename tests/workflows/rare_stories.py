@@ -16,6 +16,7 @@ from nodeheal.domain.fleet.machine import STOPPED_BY_CALL, Launch
 from nodeheal.domain.policy.policy_models import Evidence, NewNodes
 from nodeheal.domain.recovery.approval_links import Answer, Question
 from nodeheal.domain.recovery.timeline_fold import SAME_EVENTS_AT_MOST
+from nodeheal.operations.engine import machine_stopped
 from nodeheal.ports.signals import Draft
 from nodeheal.ports.storage import SweepCursor
 from nodeheal.services.intake.enroll_node import enroll_node
@@ -24,7 +25,6 @@ from nodeheal.services.intake.new_nodes import on_first_boot
 from nodeheal.services.intake.node_rates import REPORTS_A_MINUTE
 from nodeheal.services.intake.take_signal import take_signal
 from nodeheal.services.intake.upsert_node import ASKED_AGAIN_SECONDS
-from nodeheal.services.intake.wakeup import on_machine_stopped
 from nodeheal.services.operators.answer_approval import answer_approval
 from nodeheal.services.operators.release_node import release_node
 from nodeheal.services.operators.retire_node import retire_node
@@ -191,7 +191,7 @@ def _its_stop_is_not_reported(fuse: Fuse) -> BreakingWorld:
     wakes, machines = it._wakes, it.plain.machines
 
     def tells(take: Any, told: Any) -> None:
-        if take is on_machine_stopped:
+        if take is machine_stopped:
             known = machines.machines[told]  # type: ignore[attr-defined]
             machines.machines[told] = replace(known, state="stopped", state_reason=STOPPED_BY_CALL)  # type: ignore[attr-defined]
             return

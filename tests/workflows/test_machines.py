@@ -12,7 +12,7 @@ from nodeheal.contract.vocabulary import Action, Ending, NodeState, Outcome, Pro
 from nodeheal.domain.fleet.machine import Alternative, Machine, Power, Termination
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.operations import engine
-from nodeheal.services.intake.wakeup import on_machine_stopped
+from nodeheal.operations.engine import machine_stopped
 from tests.unit.builders import under_way, xid
 from tests.unit.test_core_boundaries import with_policy
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE, FakeCluster
@@ -60,7 +60,7 @@ class Machines(FakeCluster):
     def _boots(self, request: StepRequest) -> None:
         name, (_, order) = request.decision.node_id, (self.machines.ordered or [("", Power.START)])[-1]
         if order is Power.STOP and not self.loses_events:
-            self._wakes(on_machine_stopped, name)
+            self._wakes(machine_stopped, name)
             order = self.machines.ordered[-1][1]
         if order is not Power.STOP and self.node_returns and self.machines.ordered:
             self.clock.advance(60)

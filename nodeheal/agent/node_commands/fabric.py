@@ -80,7 +80,12 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--peer", type=_peer, required=True, help="the node that serves; none: this one serves")
     port = f"of the node that serves; default: {FABRIC_PORT}"
     parser.add_argument("--port", type=whole_number(1, 65_535), default=FABRIC_PORT, help=port)
-    parser.add_argument("--seconds", type=number(1, LONGEST_FABRIC_SECONDS), default=FABRIC_SECONDS, help="for all of it, waiting included")
+    parser.add_argument(
+        "--seconds",
+        type=number(1, LONGEST_FABRIC_SECONDS),
+        default=FABRIC_SECONDS,
+        help="for all of it, waiting included",
+    )
     speed, any_speed = number(0, FASTEST_MB_PER_SECOND), "less has failed; default: any speed will do"
     parser.add_argument("--min-mb-per-second", type=speed, default=0.0, help=any_speed)
     parser.add_argument("--all-reduce", choices=("yes", "no"), default="no", help="then sum up over both nodes' GPUs")

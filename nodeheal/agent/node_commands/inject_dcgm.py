@@ -107,7 +107,9 @@ def _answer(told: dict[str, object]) -> None:
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--gpu", type=whole_number(0, 999), required=True, help="DCGM's id of the GPU")
-    parser.add_argument("--field", type=whole_number(0, 99_999), required=True, help="DCGM's id of the field, e.g. 230 for XID errors")
+    parser.add_argument(
+        "--field", type=whole_number(0, 99_999), required=True, help="DCGM's id of the field, e.g. 230 for XID errors"
+    )
     parser.add_argument("--value", required=True, help="a number")
 
 

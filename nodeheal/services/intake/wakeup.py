@@ -1,17 +1,17 @@
 """The world answers: an event resumes the workflow that waits for it. Late and repeated events change nothing."""
 
+import logging
 from contextlib import suppress
 from dataclasses import replace
 
 from nodeheal.contract.health_event import DiagnosticsFinished, NodeAnswer, NodeBooted
-from nodeheal.contract.vocabulary import JobState, VerbName, Verdict
+from nodeheal.contract.vocabulary import JobState, Verdict
 from nodeheal.domain.errors import NotAccepted, NotFound
 from nodeheal.domain.fleet.node import BootView, ReportedDiagnosis
 from nodeheal.domain.jobs.gang import ending_text
 from nodeheal.domain.jobs.job import GangTask, Job, Run
 from nodeheal.domain.operation import job_owner, node_owner
-from nodeheal.operations import stop_start
-from nodeheal.operations.engine import answered, command_failed, reconcile, reconcile_all
+from nodeheal.operations.engine import answered, command_failed, reconcile_all
 from nodeheal.ports import Ports
 from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services.intake.node_rates import limited
@@ -23,6 +23,7 @@ from nodeheal.services.recovery.wait_for_news import bring_news
 from nodeheal.services.saving import SAVE_TRIES, change_job, change_run
 
 REASON_CHARACTERS = 300  # of a diagnosis, as people read it
+logger = logging.getLogger(__name__)
 _ORDER = {"PENDING": 0, "RUNNING": 1, "STOPPED": 2}
 
 
@@ -53,6 +54,9 @@ def on_answer(event: NodeAnswer, ports: Ports) -> None:
     A diagnosis that proves nothing is recorded with the node, for people to read.
     """
     is_asked_for = answered(event, ports)
+    if not is_asked_for:
+        told = {"node": event.node_id, "request_id": event.request_id, "kind": event.detail_type}
+        logger.info("no operation waits for this answer: by hand, late, or told twice", extra=told)
     # A pass that nodeheal asked for has a record of its own (`passed_at`).
     if isinstance(event, DiagnosticsFinished) and (event.verdict is not Verdict.OK or not is_asked_for):
         _record_diagnosis(event, ports)
@@ -77,13 +81,6 @@ def on_command_failed(node_id: str, command_id: str, ports: Ports) -> None:
     SSM reports a command that a power loss cut off a minute after the next boot, or never: then the deadline decides.
     """
     command_failed(node_id, command_id, ports)
-
-
-def on_machine_stopped(machine_id: str, ports: Ports) -> None:
-    """EC2 has stopped a machine: if a stop and start waits for that, it is started now."""
-    for operation in ports.operations.open_of(node_owner(machine_id)):
-        if operation.verb is VerbName.STOP_START:
-            reconcile(stop_start.machine_stopped(operation, ports), ports)
 
 
 def on_stop_requested(job_id: str, ports: Ports) -> None:
