@@ -61,7 +61,8 @@ def _start(operation: Operation, world: World) -> Operation | JobResult:
         free_nodes(replace(job, current_run=0), request.nodes, ports)
         return _again(request, str(refusal), ports.clock())
     release_claims(job, ports, also=request.nodes)
-    save_job(ports, job.job_id, summary=f"run {run.number} is starting on {', '.join(request.nodes)}")
+    starting = f"run {run.number} is starting on {', '.join(request.nodes)}"
+    save_job(ports, job.job_id, summary=starting, run_said_to_start=run.number)
     return start_waiting(operation, ports)
 
 

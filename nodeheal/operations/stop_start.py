@@ -49,6 +49,7 @@ class _Record(Frozen):
     left_boot_id: str = ""
     left_at: UtcTime | None = None
     machine_state: str = ""  # as EC2 said when it was last queried
+    state_code: str = ""
     state_reason: str = ""
 
 
@@ -139,13 +140,13 @@ def _refused(operation: Operation, now: datetime, why: str, ports: Ports) -> Ste
 def _refresh(operation: Operation, ports: Ports) -> Operation:
     node = ports.nodes.get(operation.node_id)
     machine = ports.machines.describe(node.instance_id) if node is not None else None
-    seen = {"machine_state": machine.state, "state_reason": machine.state_reason} if machine is not None else {}
+    state = machine.state if machine is not None else _GONE
+    why = {"state_code": machine.state_code, "state_reason": machine.state_reason} if machine is not None else {}
 
     def noted(one: Operation) -> Operation:
         record = read_record(one)
-        is_stopped = record.phase is Phase.STOPPING and seen.get("machine_state") == "stopped"
-        known = {"machine_state": _GONE, **seen, "has_stopped": record.has_stopped or is_stopped}
-        return _with(one, record, **known)
+        is_stopped = record.phase is Phase.STOPPING and state == "stopped"
+        return _with(one, record, machine_state=state, has_stopped=record.has_stopped or is_stopped, **why)
 
     return update(operation, ports, noted) if operation.version else noted(operation)
 
@@ -167,7 +168,7 @@ def _observe(operation: Operation, facts: Facts) -> StepResult | Act | None:
             is_unasked = not record.is_stop_taken and record.machine_state in _RUNNING  # a call broke before it asked
             return Act() if record.has_stopped or is_unasked else None
         case Phase.STARTING if record.machine_state == "stopped" and not _is_stopped_again(record):
-            if record.state_reason and not record.state_reason.startswith(STOPPED_BY_CALL):
+            if record.state_code and record.state_code != STOPPED_BY_CALL:
                 return _not_started(operation, record, facts)
             return None if record.is_start_taken else Act()
         case _:  # one that somebody has stopped again is left to the deadline: EC2 may not have seen our start yet
@@ -192,11 +193,11 @@ def _final(operation: Operation, record: _Record, facts: Facts) -> StepResult:
 
 def _not_started(operation: Operation, record: _Record, facts: Facts) -> StepResult:
     what = "EC2 could not start it"
-    if record.state_reason.startswith(STOPPED_BY_CALL):
+    if record.state_code == STOPPED_BY_CALL:
         is_taken = record.is_start_taken
         what = "somebody has stopped it since it was started" if is_taken else "it was not started again"
     why = f"{operation.node_id} is stopped: {what} ({record.state_reason or 'no reason given'})"
-    no_room = record.state_reason.startswith(NO_ROOM)
+    no_room = record.state_code == NO_ROOM
     missing = Refused(code=Refusal.NO_CAPACITY, missing=record.state_reason) if no_room else None
     return step_result(operation, facts.now, Outcome.FAILED, why, facts=missing)
 
@@ -215,7 +216,7 @@ def _may_run(record: _Record) -> bool:
 
 def _is_stopped_again(record: _Record) -> bool:
     """Whether somebody has stopped it after EC2 had taken our start: that one wants it stopped."""
-    return record.is_start_taken and record.state_reason.startswith(STOPPED_BY_CALL)
+    return record.is_start_taken and record.state_code == STOPPED_BY_CALL
 
 
 def _settle(operation: Operation, result: StepResult, ports: Ports) -> None:

@@ -41,7 +41,9 @@ def _start(operation: Operation, world: World) -> Operation:
     job = job_of_request(operation.job_request, ports)
     if job.state is JobState.RUNNING:
         lost = notify_of_start(job, ports)
-        save_job(ports, job.job_id, summary=f"run {job.current_run} is under way{lost}")
+        save_job(
+            ports, job.job_id, summary=f"run {job.current_run} is under way{lost}", run_said_to_run=job.current_run
+        )
     return start_waiting(operation, ports)
 
 

@@ -180,7 +180,7 @@ def test_a_machine_is_stopped_and_started_and_either_may_be_asked_twice(world: W
         world.machines.power(world.alone, Power.START)
 
     assert (stopped.state, stopped.root_device, stopped.lifecycle) == ("stopped", "ebs", "")
-    assert stopped.state_reason.startswith(STOPPED_BY_CALL)
+    assert stopped.state_code == STOPPED_BY_CALL
     assert world.alone_now().state in ("pending", "running")
     for order in Power:
         with pytest.raises(MachineRefused):
@@ -343,6 +343,7 @@ def test_what_a_stop_must_know_of_a_machine_is_read(aws: Stubbed) -> None:
 
     assert found is not None
     assert (found.lifecycle, found.root_device, found.tenancy) == ("spot", "instance-store", "host")
+    assert found.state_code == "Server.InsufficientInstanceCapacity"
     assert found.state_reason == "Server.InsufficientInstanceCapacity: no room"
 
 

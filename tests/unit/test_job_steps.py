@@ -636,7 +636,7 @@ def test_a_run_is_said_to_be_under_way_when_all_of_it_runs_and_no_word_after_tha
         job = ports.jobs.get("llama")
         assert job is not None
         summaries.append(job.summary)
-    save_job(ports, "llama", summary="run 1 is under way; and nobody could be told")
+    save_job(ports, "llama", summary="run 1 is under way; and nobody could be told", run_said_to_run=1)
     becomes(ports, 1, "RUNNING")
 
     told = ports.jobs.get("llama")

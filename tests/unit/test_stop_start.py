@@ -48,7 +48,9 @@ class Stopping:
         machine_stopped(A, self.ports)
 
     def becomes(self, state: str, why: str = "") -> None:
-        self.machines.machines[A] = replace(self.machines.machines[A], state=state, state_reason=why)
+        code = why.partition(":")[0]
+        known = self.machines.machines[A]
+        self.machines.machines[A] = replace(known, state=state, state_code=code, state_reason=why)
 
     def answer(self, token: str = "token-1") -> StepResult:
         found: StepResult = self.ports.workflows.resumed[token]  # type: ignore[attr-defined]

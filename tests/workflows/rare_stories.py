@@ -193,7 +193,7 @@ def _its_stop_is_not_reported(fuse: Fuse) -> BreakingWorld:
     def tells(take: Any, told: Any) -> None:
         if take is machine_stopped:
             known = machines.machines[told]  # type: ignore[attr-defined]
-            machines.machines[told] = replace(known, state="stopped", state_reason=STOPPED_BY_CALL)  # type: ignore[attr-defined]
+            machines.machines[told] = replace(known, state="stopped", state_code=STOPPED_BY_CALL)  # type: ignore[attr-defined]
             return
         wakes(take, told)
 

@@ -178,6 +178,7 @@ def _machine(instance: Mapping[str, Any], **more: Any) -> Machine:
         root_device=instance.get("RootDeviceType") or "ebs",
         lifecycle=instance.get("InstanceLifecycle") or "",
         tenancy=instance.get("Placement", {}).get("Tenancy") or "default",
+        state_code=instance.get("StateReason", {}).get("Code") or "",
         state_reason=": ".join(filter(None, map(instance.get("StateReason", {}).get, ("Code", "Message")))),
         **more,
     )

@@ -38,7 +38,7 @@ class MemoryMachines:
         if order is not Power.REBOOT:
             state = {Power.STOP: "stopped", Power.START: "running"}[order]
             reason = STOPPED_BY_CALL if order is Power.STOP else ""
-            self.machines[machine_id] = replace(known, state=state, state_reason=reason)
+            self.machines[machine_id] = replace(known, state=state, state_code=reason, state_reason=reason)
 
     @property
     def rebooted(self) -> list[str]:

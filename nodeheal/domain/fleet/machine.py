@@ -70,7 +70,8 @@ class Machine:
     root_device: str = "ebs"  # or "instance-store", which a stop would lose
     lifecycle: str = ""  # "spot", "capacity-block", …: what was bought otherwise than on demand
     tenancy: str = "default"
-    state_reason: str = ""  # why it is in its state, in EC2's words: code and message
+    state_code: str = ""  # EC2's code for why it is in its state
+    state_reason: str = ""  # the same for people: code and message
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ from itertools import combinations
 
 from nodeheal.contract.health_event import Sight
 from nodeheal.contract.vocabulary import Verdict
-from nodeheal.domain.jobs.job import Job
 
 LOCAL = frozenset(
     (
@@ -32,11 +31,6 @@ class SharedDirectory:
     verdict: Verdict
     told: str
     accused: tuple[str, ...] = ()
-
-
-def is_in_doubt(job: Job) -> bool:
-    """Tells whether the nodes were asked, and it could not be decided."""
-    return job.directory_seen.startswith(_IN_DOUBT)
 
 
 def is_shared(directory: str, sights: Mapping[str, Sight | str]) -> SharedDirectory:

@@ -150,11 +150,11 @@ def _advanced(task: GangTask, change: TaskChange, ports: Ports) -> GangTask:
 
 def _note_that_it_runs(run: Run, ports: Ports) -> None:
     """After a restart nobody else says so: the job's workflow waits for its end."""
-    job, told = ports.jobs.get(run.job_id) if run.is_running else None, f"run {run.number} is under way"
+    job = ports.jobs.get(run.job_id) if run.is_running else None
     if job is None or job.state is not JobState.RUNNING or job.current_run != run.number:
         return
-    if not job.summary.startswith(told):
-        save_job(ports, job.job_id, summary=told)
+    if job.run_said_to_run != run.number:
+        save_job(ports, job.job_id, summary=f"run {run.number} is under way", run_said_to_run=run.number)
 
 
 def _tell_who_waits_for_the_end(run: Run, ports: Ports) -> None:
@@ -190,7 +190,7 @@ def _settle_job(run: Run, ports: Ports) -> None:
 
 def _settled(job: Job, run: Run) -> Job:
     """The job after its run. Whoever has said more of it than that it runs, or starts, is not written over."""
-    if run.has_succeeded:
-        return replace(job, state=JobState.COMPLETED, summary=ending_text(run))
-    says_it_runs = job.summary.startswith((f"run {run.number} is under way", f"run {run.number} is starting"))
-    return replace(job, state=JobState.STOPPED, summary=ending_text(run) if says_it_runs else job.summary)
+    says_it_runs = run.number in (job.run_said_to_start, job.run_said_to_run)
+    summary = ending_text(run) if run.has_succeeded or says_it_runs else job.summary
+    state = JobState.COMPLETED if run.has_succeeded else JobState.STOPPED
+    return replace(job, state=state, summary=summary, run_said_to_start=0, run_said_to_run=0)

@@ -100,6 +100,8 @@ def job_of_request(request: JobRequest, ports: Ports) -> Job:
 
 def save_job(ports: Ports, job_id: str, **changes: object) -> Job:
     """Write changes to a job over whatever version is stored now. For fields that one writer owns."""
+    if "summary" in changes:
+        changes = {"run_said_to_start": 0, "run_said_to_run": 0, **changes}
     return change_job(job_id, ports, lambda job: replace(job, **changes))  # type: ignore[arg-type]
 
 

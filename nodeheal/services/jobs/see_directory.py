@@ -37,7 +37,7 @@ def see_directory(request: JobRequest, job: Job, ports: Ports, policy: RecoveryP
         return True
     fan_out.stop_waiting(_look(request, request.searches - 1, ports), ports)
     found = is_shared(job.checkpoints.directory if job.checkpoints else "", _sights(request, ports))
-    save_job(ports, job.job_id, directory_seen=found.told)
+    save_job(ports, job.job_id, directory_seen=found.told, directory_in_doubt=found.verdict is Verdict.UNKNOWN)
     if found.verdict is not Verdict.FAILED:
         return False
     if request.searches == _SECOND:

@@ -41,6 +41,8 @@ def restart_job(job_id: str, ports: Ports) -> Job:
         submitted_at=ports.clock(),
         stop_wanted="",
         summary="",
+        run_said_to_start=0,
+        run_said_to_run=0,
     )
     if not ports.jobs.save(again):
         raise ValueError(f"{job_id} has just been changed by somebody else; look, and try again")

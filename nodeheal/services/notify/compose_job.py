@@ -11,7 +11,6 @@ from nodeheal.domain.humanize import counted, lasting
 from nodeheal.domain.jobs.checkpoint_advice import NO_EXPERIENCE, PoolExperience, advice_of
 from nodeheal.domain.jobs.job import Job, Run
 from nodeheal.domain.jobs.owner import Owner
-from nodeheal.domain.jobs.shared_directory import is_in_doubt
 from nodeheal.domain.review.console_links import NO_LINKS, ConsoleLinks
 from nodeheal.services.jobs.job_troubles import OF_THE_CLUSTER, needed
 from nodeheal.services.notify.compose import fit_subject
@@ -59,7 +58,7 @@ def compose_started(story: JobStory, owner: Owner) -> Notification | None:
         "",
         *labelled("Nodes", nodes_in_words(run)),
         *labelled("Checked", _checked(job)),
-        *(labelled("Directory", f"{job.directory_seen}.") if is_in_doubt(job) else []),
+        *(labelled("Directory", f"{job.directory_seen}.") if job.directory_in_doubt else []),
         *labelled("Begins", _begins(run)),
         *labelled("Next", f"{following} get an email."),
         *labelled("Needed", "nothing."),
