@@ -201,7 +201,7 @@ FUNCTIONS = (
     FunctionSpec(
         "reboot_node",
         (
-            *send_command("reboot a node", "reboot-node"),
+            *send_command("reboot a node, and ask where its job can go on", "reboot-node", "find-checkpoint"),
             *SEE_MACHINES,
             REBOOT_MACHINE,
             STOP_MACHINE,

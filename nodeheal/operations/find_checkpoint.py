@@ -29,10 +29,14 @@ ANSWER_SECONDS = 55  # the state machines wait 60; a node that still looks then 
 
 
 class _Record(Frozen):
-    """Where the node was asked to look. A node names what a job is told to load: nothing outside of this counts."""
+    """Where the node was asked to look. A node names what a job is told to load: nothing outside of this counts.
+
+    `after_run`: the job's last run, if it had ended by then. Nothing writes there until the next one.
+    """
 
     directory: str
     job_id: str
+    after_run: int = 0
 
 
 def plan(request: StepRequest | JobRequest, node: Node, job: Job, ports: Ports) -> Operation:
@@ -43,7 +47,9 @@ def plan(request: StepRequest | JobRequest, node: Node, job: Job, ports: Ports) 
         planned = plan_job_step(request, ports, VerbName.FIND_CHECKPOINT, owner, suffix=suffix, seconds=ANSWER_SECONDS)
     else:
         planned = plan_step(request, ports, VerbName.FIND_CHECKPOINT, owner, suffix=suffix, seconds=ANSWER_SECONDS)
-    record = _Record(directory=job.checkpoints.directory, job_id=job.job_id)
+    last = ports.jobs.get_run(job.job_id, job.current_run)
+    after_run = last.number if last is not None and last.has_ended else 0
+    record = _Record(directory=job.checkpoints.directory, job_id=job.job_id, after_run=after_run)
     return replace(planned, node_id=node.node_id, boot_id=node.boot_id, data_json=record.model_dump_json())
 
 
@@ -120,7 +126,8 @@ def _settle(operation: Operation, result: Result, ports: Ports) -> None:
         event, looked_at = CheckpointFound.model_validate_json(operation.answer_json), ports.clock()
         found = None
         if event.path:
-            found = FoundCheckpoint(event.path, event.step, looked_at, event.skipped, event.written_at)
+            known = event.path, event.step, looked_at, event.skipped, event.written_at
+            found = FoundCheckpoint(*known, after_run=record.after_run)
         job = save_job(ports, record.job_id, found=found)
         _note_last_step(job, event.last_step, ports)
     if isinstance(result, StepResult):

@@ -59,8 +59,9 @@ def _observe(operation: Operation, facts: GangFacts) -> StepResult | None:
     record = record_of(operation)
     left = ranks_left(record, facts.run)
     if record.is_asked and not left:
-        found = where_to_look(facts.job)
-        return step_result(operation, facts.now, Outcome.DONE, "the gang has stopped", facts=found)
+        is_known = facts.job is not None and facts.job.knows_where_to_go_on
+        where = None if is_known else where_to_look(facts.job)
+        return step_result(operation, facts.now, Outcome.DONE, "the gang has stopped", facts=where)
     if not facts.is_final:
         return None
     seconds = operation.step.decision.deadline_seconds

@@ -7,14 +7,15 @@ from importlib import import_module
 
 from nodeheal.contract.health_event import NodeAnswer
 from nodeheal.contract.steps import StepRequest
-from nodeheal.contract.vocabulary import Awaited, Step, VerbName
+from nodeheal.contract.vocabulary import Step, VerbName
 from nodeheal.domain.operation import Operation
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.verbs import verb_of_step
-from nodeheal.operations import approve, launch_gang, stop_gang
+from nodeheal.operations import launch_gang, stop_gang
 from nodeheal.operations.engine import begin
 from nodeheal.operations.handler import Handler, World
 from nodeheal.ports import Ports
+from nodeheal.services.jobs.find_checkpoint import search_ahead
 
 _FILES = {verb: import_module(f"nodeheal.operations.{verb.value.lower()}") for verb in VerbName}
 HANDLERS: dict[VerbName, Handler] = {verb: file.HANDLER for verb, file in _FILES.items()}
@@ -31,6 +32,8 @@ def run_step(request: StepRequest, ports: Ports, policy: RecoveryPolicy | None =
     if planned is None:
         raise ValueError(f"{request.decision.step} is no operation")
     begin(planned, World(ports, policy))
+    if request.decision.step is Step.REBOOT:
+        search_ahead(request, ports)
 
 
 def operation_of(request: StepRequest, ports: Ports) -> Operation | None:
@@ -38,14 +41,12 @@ def operation_of(request: StepRequest, ports: Ports) -> Operation | None:
     decision = request.decision
     if decision.step is Step.RESTART_WORKLOAD:
         return _half_of_restart(request, ports)
-    if decision.step is Step.WAIT and decision.awaits is Awaited.APPROVAL:
-        return approve.plan(request, ports)
     verb = verb_of_step(decision.step, decision.action).operation
     if verb is None:
         return None
     planned = _FILES[verb].plan(request, ports)
     assert isinstance(planned, Operation)
-    return planned
+    return planned  # a question to a human is stored under the name of a wait, and its record says which it is
 
 
 def _half_of_restart(request: StepRequest, ports: Ports) -> Operation:

@@ -85,6 +85,7 @@ class FakeCluster:
         self.on_replace: Callable[[StepRequest], None] = lambda _: None  # what comes of asking for a new machine
         self.checkpoints: list[tuple[str, int]] = []  # what a node that is asked finds: the last of them is the newest
         self.shown_step: int | None = None  # the last one that the run before has shown on the node that is asked
+        self._looked = 0  # how many searches were seen
         self.blind: set[str] = set()  # nodes that cannot tell, and say so
         self.before_walk: list[HealthEvent] = []  # what arrives before the first decision
         self._tokens = count()
@@ -142,7 +143,7 @@ class FakeCluster:
             "End incident": self._answers_at_once(end_incident, self.policy),
             "Page operators": {"MessageId": "m"},
             "Mark escalated": self._left_to_a_human,
-            "Reboot node": self._waits(reboot_node, self._boots),
+            "Reboot node": self._waits(reboot_node, self._somebody_looks_and(self._boots)),
             "Run diagnostics": self._waits(run_diagnostics, self._diagnosed, self.policy),
             "Replace node": self._waits(replace_node, lambda request: self.on_replace(request), self.policy),
             "Stop gang": self._waits(stop_gang, self._gang_stops, self.policy),
@@ -272,8 +273,19 @@ class FakeCluster:
         sent = searches_in(self.ports)
         return sent[-1].node_id, {"request_id": sent[-1].request_id, "directory": sent[-1].parameters["Directory"]}
 
+    def _somebody_looks_and(self, react: Callable[[StepRequest], object]) -> Callable[[StepRequest], object]:
+        """Whoever is asked for a checkpoint while a node is away answers first."""
+
+        def reacts(request: StepRequest) -> None:
+            if len(searches_in(self.ports)) > self._looked:
+                self._node_looks()
+            react(request)
+
+        return reacts
+
     def _node_looks(self) -> None:
         """The node that was asked last says what it sees, but for one that hangs."""
+        self._looked = len(searches_in(self.ports))
         name, asked = self.asked_to_look()
         if name in self.hangs:
             return

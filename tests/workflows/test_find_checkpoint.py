@@ -1,7 +1,8 @@
 """Before each start a node is asked where the job goes on; whatever comes of that, the job starts."""
 
+from collections.abc import Callable
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -10,11 +11,14 @@ from nodeheal.contract.health_event import CheckpointFound
 from nodeheal.contract.job_spec import Checkpoints
 from nodeheal.contract.job_steps import JobRequest
 from nodeheal.contract.steps import Decision, StepRequest
-from nodeheal.contract.vocabulary import CheckpointFormat, JobState, NodeState, Step
+from nodeheal.contract.vocabulary import Action, CheckpointFormat, JobState, NodeState, Step
+from nodeheal.domain.errors import NotAccepted
+from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.jobs.job import FoundCheckpoint, job_of
+from nodeheal.ports.commands import Command
 from nodeheal.services.intake import wakeup
 from nodeheal.services.intake.ingest import ingest
-from nodeheal.services.jobs.find_checkpoint import find_checkpoint
+from nodeheal.services.jobs.find_checkpoint import find_checkpoint, search_ahead
 from nodeheal.services.jobs.submit_job import submit_job
 from nodeheal.services.steps import save_node
 from tests.unit.builders import NOW, scheduler_in, searches_in, waiting, xid
@@ -53,6 +57,17 @@ def progress_files(it: FakeCluster) -> list[str | None]:
 
 def searches(it: FakeCluster) -> list[str]:
     return [sent.node_id for sent in searches_in(it.ports)]
+
+
+def before_its_diagnosis(it: FakeCluster, happens: Callable[[], object]) -> None:
+    """What happens once the node is back, before its diagnostics answer."""
+    diagnosed = it._diagnosed
+
+    def late(request: StepRequest) -> None:
+        happens()
+        diagnosed(request)
+
+    it._diagnosed = late  # type: ignore[method-assign]
 
 
 def told_to_ranks(it: FakeCluster) -> list[tuple[str | None, str | None]]:
@@ -230,8 +245,66 @@ def test_a_node_that_names_another_directory_is_not_believed(path: str) -> None:
     assert told_to_ranks(it) == [(None, None)] * 2
 
 
-def test_a_recovery_asks_the_healthy_node_and_not_the_broken_one() -> None:
+def test_a_recovery_asks_the_healthy_node_while_the_broken_one_is_away() -> None:
     it = recovering()
+
+    it.reports(FAULT)
+
+    [recovery] = [walk for walk in it.walked if "Stop gang" in walk.path]
+    start = recovery.path.index("Stop gang")
+    assert recovery.path[start : start + 3] == ["Stop gang", "Search for a checkpoint?", "Launch gang"]
+    assert searches(it) == [PEER]
+    assert [what for what, _ in it.commands if what != "freeze-evidence"] == [
+        "reboot-node",
+        "find-checkpoint",
+        "run-diagnostics",
+    ]
+    assert told_to_ranks(it) == [(NEWEST[0], "2000")] * 2
+    assert f"llama goes on from {NEWEST[0]}, step 2000, as {PEER} sees it" in timeline(it)
+
+
+def test_a_search_that_comes_too_late_is_made_again() -> None:
+    it = recovering()
+    it.hangs.add(PEER)
+    before_its_diagnosis(it, lambda: it.hangs.remove(PEER))
+
+    it.reports(FAULT)
+
+    assert searches(it) == [PEER, PEER]
+    assert told_to_ranks(it) == [(NEWEST[0], "2000")] * 2
+
+
+def test_while_a_rank_may_still_write_nobody_is_asked() -> None:
+    it = recovering()
+    decision = Decision(step=Step.REBOOT, action=Action.REBOOT, node_id=BROKEN, job_id="llama", reason="-")
+
+    search_ahead(StepRequest(incident_id="inc-1", turn=3, decision=decision), it.ports)
+
+    assert it.commands == []
+
+
+def test_a_search_that_is_throttled_keeps_no_node_from_its_reboot() -> None:
+    it = recovering()
+    commands = it.ports.commands
+    send = commands.send
+
+    def throttled(node: Node, command: Command, expires_at: datetime) -> str:
+        if command.document == "find-checkpoint" and "run-diagnostics" not in dict(it.commands):
+            raise NotAccepted("SendCommand: ThrottlingException")
+        return send(node, command, expires_at)
+
+    commands.send = throttled  # type: ignore[method-assign]
+
+    it.reports(FAULT)
+
+    assert [what for what, _ in it.commands][-2:] == ["run-diagnostics", "find-checkpoint"]
+    assert told_to_ranks(it) == [(NEWEST[0], "2000")] * 2
+
+
+def test_a_recovery_searches_before_the_restart_where_nobody_could_tell_before() -> None:
+    it = recovering()
+    it.blind.add(PEER)
+    before_its_diagnosis(it, lambda: it.blind.remove(PEER))
 
     it.reports(FAULT)
 
@@ -245,9 +318,8 @@ def test_a_recovery_asks_the_healthy_node_and_not_the_broken_one() -> None:
         "Launch gang",
     ]
     assert recovery.deadlines["Find checkpoint"] == 60
-    assert searches(it) == [PEER]
+    assert searches(it) == [PEER, PEER]
     assert told_to_ranks(it) == [(NEWEST[0], "2000")] * 2
-    assert f"llama goes on from {NEWEST[0]}, step 2000, as {PEER} sees it" in timeline(it)
 
 
 def test_the_last_step_of_the_run_that_broke_is_asked_for_with_its_checkpoint() -> None:
@@ -298,7 +370,7 @@ def test_a_recovery_goes_on_to_the_healed_node_where_the_peer_cannot_tell() -> N
 
     it.reports(FAULT)
 
-    assert searches(it) == [PEER, BROKEN]
+    assert searches(it) == [PEER, PEER, BROKEN]
     assert told_to_ranks(it) == [(NEWEST[0], "2000")] * 2
     assert f"{PEER} could not tell where llama goes on: the file system did not answer within 40 s" in timeline(it)
 

@@ -120,6 +120,7 @@ class FoundCheckpoint:
     looked_at: datetime
     skipped: tuple[str, ...] = ()  # newer ones that are torn or partial, each with its reason
     written_at: datetime | None = None  # by the clock of its file system
+    after_run: int = 0  # the run that had ended, whole, before anybody looked; 0: one may have written since
 
 
 @dataclass(frozen=True)
@@ -160,6 +161,11 @@ class Job:
     directory_in_doubt: bool = False  # they were asked, and it could not be decided
     scheduler: SchedulerKind = SchedulerKind.ECS  # that of its pool's nodes
     version: int = 0
+
+    @property
+    def knows_where_to_go_on(self) -> bool:
+        """Whether the newest checkpoint is known: it was looked for after the last run's end, and nothing ran since."""
+        return self.found is not None and self.found.after_run == self.current_run > 0
 
     @property
     def is_over(self) -> bool:

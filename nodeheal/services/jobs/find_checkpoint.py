@@ -4,14 +4,18 @@ It is a hint and no more. A node that cannot tell costs the hint of one node; wh
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from nodeheal.contract.job_steps import JobRequest, JobResult
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import JobStep, Next, Outcome
+from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.fleet.node import ABSENT, OUT_OF_SERVICE, Node
 from nodeheal.domain.jobs.job import Job
+from nodeheal.domain.operation import node_owner
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.operations import find_checkpoint as verb
 from nodeheal.operations.engine import begin
@@ -19,7 +23,7 @@ from nodeheal.operations.handler import World
 from nodeheal.ports import Ports
 from nodeheal.services.jobs.job_nodes import replacement_nodes
 from nodeheal.services.jobs.job_steps import job_of_request, job_result, job_token, save_job
-from nodeheal.services.jobs.runs import current_run, is_newer_than_fault
+from nodeheal.services.jobs.runs import current_run, is_elsewhere, is_newer_than_fault
 from nodeheal.services.jobs.see_directory import looks_before, see_directory
 from nodeheal.services.steps import result_of, token_of
 
@@ -49,6 +53,25 @@ def find_checkpoint(request: StepRequest | JobRequest, ports: Ports, policy: Rec
         _resume_at_once(request, f"no other node can be asked where {job.job_id} goes on: it starts without", ports)
         return
     begin(verb.plan(request, node, job, ports), World(ports))
+
+
+def search_ahead(request: StepRequest, ports: Ports) -> None:
+    """While a node is away, ask one that works where its job goes on: the restart need not ask then.
+
+    Only once the whole gang has stopped, for what is the newest then stays so. A search that comes to nothing is made
+    again by the restart.
+    """
+    _, run = current_run(request.decision.job_id, ports)
+    if run is None or not run.has_ended or is_elsewhere(run, request):
+        return
+    job, nodes = _whom_to_ask(request, ports)
+    node = next(nodes, None)
+    if job is None or job.checkpoints is None or job.knows_where_to_go_on or node is None:
+        return
+    planned = verb.plan(request, node, job, ports)
+    waits = node_owner(request.decision.node_id), f"{request.incident_id}-{request.operation_turn}"
+    with suppress(NotAccepted):
+        begin(replace(planned, token="", parent=waits), World(ports))
 
 
 def _whom_to_ask(request: StepRequest | JobRequest, ports: Ports) -> tuple[Job | None, Iterator[Node]]:
