@@ -7,7 +7,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from lambdas.composition import Event, explain, logger, policy, ports, quarantine
+from lambdas.composition import Event, explain, logger, policy, quarantine
+from lambdas.deciding import deciding_ports
 from lambdas.signatures import is_signed, proven, read_fact
 from nodeheal.adapters.aws.translate.machine import GroupLaunchDetail, MachineStateDetail, group_launch
 from nodeheal.adapters.aws.translate.ssm_command import SsmInvocationDetail
@@ -35,7 +36,7 @@ def handler(event: Event, context: object) -> None:
     except (ValidationError, Forged) as error:
         why = explain(error) if isinstance(error, ValidationError) else str(error)
         return quarantine("wakeup", json.dumps(event), f"{kind}: {why}")
-    act(ports())
+    act(deciding_ports())
 
 
 def _read(source: Any, kind: Any, detail: Event) -> Callable[[Ports], None]:

@@ -1,6 +1,9 @@
 """What the workflow and its functions say to one another."""
 
-from pydantic import Field
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import Field, field_validator
 
 from nodeheal.contract.health_event import MOST, Frozen, NodeId, UtcTime
 from nodeheal.contract.results import FaultTitle, Reason, StepResult
@@ -110,9 +113,21 @@ class StepRequest(Frozen):
         return self.turn if self.decision.continues is None else self.decision.continues
 
 
+class DecidedResult(StepResult):
+    """What a wait is ended with where the next decision was made at once: the workflow need not ask for it."""
+
+    next: Decision
+
+
 class DecideRequest(Frozen):
     """The input of decide_next_step: what the last turn brought. No result after a turn: its deadline passed."""
 
     incident_id: str
     turn: int = Field(ge=0, le=MOST)
     result: StepResult | None = None
+
+    @field_validator("result", mode="before")
+    @classmethod
+    def _without_next(cls, given: Any) -> Any:
+        """An execution that began before version 0.2.1 asks all the same: it is answered what was decided."""
+        return {k: v for k, v in given.items() if k != "next"} if isinstance(given, Mapping) else given

@@ -4,17 +4,19 @@ The step's function, an event, the deadline and the sweep all come here. Nothing
 call, an event that is late or comes twice, and a function that died between two lines are therefore one case.
 """
 
+import logging
 from dataclasses import replace
 
 from nodeheal.contract.health_event import NodeAnswer
 from nodeheal.contract.results import CallAgain, StepResult
-from nodeheal.contract.steps import StepRequest
+from nodeheal.contract.steps import DecidedResult, DecideRequest, StepRequest
 from nodeheal.contract.vocabulary import Outcome, VerbName
 from nodeheal.domain.operation import Operation, OperationState, node_owner
 from nodeheal.operations.handler import Act, Handler, Result, World, step_result
 from nodeheal.operations.record import update
 from nodeheal.ports import Ports
 
+logger = logging.getLogger(__name__)
 _RANDOM_PART = 33  # characters of a request id: a dot and 32 hexadecimal digits
 
 
@@ -126,7 +128,7 @@ def deliver(operation: Operation, ports: Ports) -> bool:
         return _deliver_part(operation, operation.parent, ports)
     if not operation.token:
         return False
-    was_waiting = ports.workflows.resume(operation.token, operation.result)
+    was_waiting = ports.workflows.resume(operation.token, _as_delivered(operation, ports))
     if operation.version:
         update(operation, ports, Operation.delivered)
     return was_waiting
@@ -202,6 +204,26 @@ def _call_again(operation: Operation, ports: Ports) -> bool:
     why = "the next part of the step is due"
     again = step_result(operation, ports.clock(), Outcome.UNKNOWN, why, facts=CallAgain())
     return ports.workflows.resume(operation.token, again)
+
+
+def _as_delivered(operation: Operation, ports: Ports) -> Result:
+    result = operation.result
+    if not isinstance(result, StepResult) or handler_of(operation.verb).is_half_of_step:
+        return result
+    return with_decision(operation.step, result, ports)
+
+
+def with_decision(request: StepRequest, result: StepResult, ports: Ports) -> StepResult:
+    """The result of a turn, with what is decided on it, where this function may decide. That saves a transition.
+
+    Whatever keeps it from deciding, the workflow asks for the decision, and pages where that fails.
+    """
+    try:
+        decision = ports.decide(DecideRequest(incident_id=request.incident_id, turn=request.turn, result=result))
+    except Exception:
+        logger.exception("no decision yet; the workflow asks for it", extra={"incident": request.incident_id})
+        return result
+    return DecidedResult(**dict(result), next=decision) if decision is not None else result
 
 
 def _deliver_part(part: Operation, parent: tuple[str, str], ports: Ports) -> bool:

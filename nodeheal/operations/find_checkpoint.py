@@ -149,4 +149,4 @@ def _record(operation: Operation) -> _Record:
 
 
 ANSWERS = Answers(CheckpointFound)
-HANDLER = Handler(_start, _observe, read_time, settle=_settle, answers=ANSWERS)
+HANDLER = Handler(_start, _observe, read_time, settle=_settle, answers=ANSWERS, is_half_of_step=True)

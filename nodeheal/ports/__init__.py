@@ -4,9 +4,10 @@ An adapter raises `NotAccepted` where the other side provably did not take a cal
 surprise and is raised as it comes: the caller must then look before it acts again.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from nodeheal.contract.steps import DecideRequest, Decision
 from nodeheal.contract.vocabulary import SchedulerKind
 from nodeheal.domain.errors import NotFound
 from nodeheal.domain.fleet.node import Node
@@ -54,6 +55,8 @@ class Ports:
     has_confirmed: HasConfirmed
     clock: Clock
     console_links: ConsoleLinks = NO_LINKS
+    # The next decision, where the function that ends a step makes it. By default it leaves that to the workflow.
+    decide: Callable[[DecideRequest], Decision | None] = lambda request: None
 
     def scheduler_of(self, node: Node) -> Scheduler:
         """The scheduler that the node has. Raises NotFound where this deployment does not serve it."""

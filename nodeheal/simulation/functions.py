@@ -6,7 +6,7 @@ against the files.
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic import BaseModel
@@ -32,7 +32,7 @@ from nodeheal.services.jobs.choose_nodes import choose_nodes
 from nodeheal.services.jobs.end_job import end_job
 from nodeheal.services.jobs.find_checkpoint import find_checkpoint
 from nodeheal.services.jobs.judge_checks import judge_checks
-from nodeheal.services.recovery.decide_next_step import decide_next_step
+from nodeheal.services.recovery.decide_next_step import decide_at_once, decide_next_step
 from nodeheal.services.recovery.end_incident import end_incident
 from nodeheal.services.recovery.return_to_service import return_to_service
 from nodeheal.services.recovery.wait_for_news import wait_for_news
@@ -48,6 +48,11 @@ class ServiceContext:
     policy: RecoveryPolicy
     links: Links
 
+    @property
+    def deciding(self) -> Ports:
+        """For the functions that end a step: they decide what follows."""
+        return replace(self.ports, decide=lambda request: decide_at_once(request, self.ports, self.policy))
+
 
 Serve = Callable[[Any, ServiceContext], BaseModel | None]
 FUNCTIONS: dict[str, tuple[type[BaseModel], Serve]] = {
@@ -61,7 +66,7 @@ FUNCTIONS: dict[str, tuple[type[BaseModel], Serve]] = {
     "judge_checks": (JobRequest, lambda r, it: judge_checks(r, it.ports, it.policy)),
     "launch_gang": (StepRequest, lambda r, it: launch_gang(r, it.ports, it.policy)),
     "launch_job": (JobRequest, lambda r, it: launch_job(r, it.ports, it.policy)),
-    "return_to_service": (StepRequest, lambda r, it: return_to_service(r, it.ports, it.policy)),
+    "return_to_service": (StepRequest, lambda r, it: return_to_service(r, it.deciding, it.policy)),
     "stop_gang": (StepRequest, lambda r, it: stop_gang(r, it.ports, it.policy)),
     "stop_job": (JobRequest, lambda r, it: stop_job(r, it.ports)),
     "wait_for_approval": (StepRequest, lambda r, it: wait_for_approval(r, it.ports, it.links)),

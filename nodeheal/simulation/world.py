@@ -103,13 +103,13 @@ class World:
         self.operators.out_of_service = lambda: list(self.watch.out_of_service)
         fleet, wake = self.fleet, self._wake
         fleet.on_event = self._report
-        fleet.on_booted = lambda event: wake(event.node_id, lambda: wakeup.on_node_booted(event, self.ports))
-        fleet.on_diagnosed = lambda event: wake(event.node_id, lambda: wakeup.on_answer(event, self.ports))
-        fleet.on_evidence = lambda event: wake(event.node_id, lambda: wakeup.on_answer(event, self.ports))
+        fleet.on_booted = lambda event: wake(event.node_id, lambda: wakeup.on_node_booted(event, self.hands.deciding))
+        fleet.on_diagnosed = lambda event: wake(event.node_id, lambda: wakeup.on_answer(event, self.hands.deciding))
+        fleet.on_evidence = lambda event: wake(event.node_id, lambda: wakeup.on_answer(event, self.hands.deciding))
         fleet.on_refused = self._refused
         fleet.on_silence = self.sweeper.fell_silent
-        self.machines.on_stopped = lambda name: wake(name, lambda: machine_stopped(name, self.ports))
-        self.machines.on_gone = lambda name: wake(name, lambda: machine_gone(name, self.ports))
+        self.machines.on_stopped = lambda name: wake(name, lambda: machine_stopped(name, self.hands.deciding))
+        self.machines.on_gone = lambda name: wake(name, lambda: machine_gone(name, self.hands.deciding))
         self._connect_work()
         self._connect_neighbours()
 
@@ -135,7 +135,7 @@ class World:
         self.commands.on_search, self.commands.on_look = work.look, work.see
         self.scheduler.on_see = work.described.see
         work.on_task = self._task_changes
-        work.on_found = lambda event: wake(event.node_id, lambda: wakeup.on_answer(event, self.ports))
+        work.on_found = lambda event: wake(event.node_id, lambda: wakeup.on_answer(event, self.hands.deciding))
         work.on_doubled = lambda job, told: self.watch.break_promise("two_runs_never_write_at_once", job, told)
         work.on_shared = lambda node, told: self.watch.break_promise("one_rank_a_node", node, told)
         self.operators.restart_job, self.operators.jobs_down = work.restart, work.down_for_good
@@ -145,7 +145,7 @@ class World:
         self.work.asked_to_stop(task_id, reason)
 
     def _task_changes(self, change: TaskChange) -> None:
-        self._wake(change.task_id, lambda: wakeup.on_task_change(change, self.ports))
+        self._wake(change.task_id, lambda: wakeup.on_task_change(change, self.hands.deciding))
         self.sweeper.rank_changed(change)
 
     def _went_down(self, node: GroundTruth) -> None:
@@ -220,7 +220,7 @@ class World:
 
     def _refused(self, node_id: str, command_id: str) -> None:
         self.commands.refused(command_id)
-        self._wake(command_id, lambda: wakeup.on_command_failed(node_id, command_id, self.ports))
+        self._wake(command_id, lambda: wakeup.on_command_failed(node_id, command_id, self.hands.deciding))
 
     def _notify(self, notification: Notification) -> None:
         notify(notification, self.ports)

@@ -22,7 +22,7 @@ from nodeheal.simulation.setting import Setting
 from nodeheal.simulation.stores import SimFleetIndex, SimHeartbeats, SimIncidents, SimNodes, SimOperations
 
 # Ports that are functions which only look, or values: nothing comes between.
-_PLAIN = ("clock", "console_links", "sign_upload", "has_confirmed")
+_PLAIN = ("clock", "console_links", "decide", "sign_upload", "has_confirmed")
 _PLAIN_OF_SCHEDULER = ("placements_of", "rank_statuses")  # they only look, however many nodes they are asked about
 
 

@@ -255,8 +255,10 @@ def test_a_step_has_one_stem_from_the_state_to_the_service(name: str, state: Sta
 
 
 def test_the_parent_knows_each_step_by_a_word_of_the_vocabulary() -> None:
-    asked = [rule["Condition"].split("'")[1] for rule in states_of(PARENT)["Which step?"]["Choices"]]
+    undecided, *rules = states_of(PARENT)["Which step?"]["Choices"]
+    asked = [rule["Condition"].split("'")[1] for rule in rules]
 
+    assert undecided["Next"] == "Decide next step"
     assert [word for word in asked if asked.count(word) > 1] == ["WAIT", "WAIT"]  # the first is for approval
     assert {Step(word) for word in asked} == set(Step)
 

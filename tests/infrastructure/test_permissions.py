@@ -142,7 +142,7 @@ def test_a_command_goes_to_its_documents_or_to_tagged_nodes(stem: str, permissio
         "find_checkpoint": [names.document("find-checkpoint")],
         "freeze_evidence": [names.document("freeze-evidence")],
         "isolate_node": [names.document("checkpoint-now")],
-        "reboot_node": [names.document("reboot-node")],
+        "reboot_node": [names.document("reboot-node"), names.document("find-checkpoint")],
         "run_diagnostics": [names.document("run-diagnostics")],
         "stop_gang": [names.document("checkpoint-now")],
         "wait_for_news": [names.document("checkpoint-now")],

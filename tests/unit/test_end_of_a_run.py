@@ -11,16 +11,19 @@ from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.jobs.job import Job
 from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services.intake.wakeup import on_task_change
+from nodeheal.services.jobs.job_steps import save_job
 from tests.unit.builders import as_rank
 from tests.unit.test_guards import lost
 from tests.unit.test_steps import Incident
 
+UNDER_WAY = "run 1 is under way"
 
-def ended(it: Incident, *codes: int, summary: str = "run 1 is under way") -> Job:
+
+def ended(it: Incident, *codes: int, summary: str = UNDER_WAY) -> Job:
     """The job, right after its ranks have ended so: before its workflow has looked."""
     job, run = it.ports.jobs.get("llama"), it.ports.jobs.get_run("llama", 1)
     assert job is not None and run is not None
-    assert it.ports.jobs.save(replace(job, summary=summary))
+    save_job(it.ports, "llama", summary=summary, run_said_to_run=int(summary == UNDER_WAY))
     for task, code in zip(run.tasks, codes, strict=True):
         on_task_change(TaskChange("llama", 1, task.task_id, task.placement, "STOPPED", code, "Exited"), it.ports)
     after = it.ports.jobs.get("llama")

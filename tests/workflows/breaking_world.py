@@ -14,7 +14,7 @@ from nodeheal.adapters.memory.marks import MemoryMarks
 from nodeheal.agent.clock import Clock
 from nodeheal.agent.node_command import why_refuse
 from nodeheal.contract.health_event import DiagnosticsFinished, HealthEvent
-from nodeheal.contract.steps import DecideRequest, StepRequest
+from nodeheal.contract.steps import DecideRequest, Decision, StepRequest
 from nodeheal.contract.vocabulary import IncidentState, Provider, Verdict
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.fleet.machine import Machine, Power
@@ -30,7 +30,7 @@ from nodeheal.services.notify.deliver_notification import notify
 from nodeheal.services.operators.close_incident import close_incident
 from nodeheal.services.operators.release_node import release_node
 from nodeheal.services.operators.retire_node import retire_node
-from nodeheal.services.recovery.decide_next_step import decide_next_step
+from nodeheal.services.recovery.decide_next_step import decide_at_once, decide_next_step
 from nodeheal.services.sweep import sweep
 from tests.unit.builders import (
     ACT,
@@ -154,7 +154,15 @@ class BreakingWorld(FakeCluster):
 
     def _wakes(self, take: Callable[[Any, Ports], None], told: Any) -> None:
         self._heard.append((take, told))
-        self._is_told(f"wakeup.{take.__name__}", lambda: take(told, self.ports))
+        deciding = replace(self.ports, decide=self._decides_at_once)
+        self._is_told(f"wakeup.{take.__name__}", lambda: take(told, deciding))
+
+    def _decides_at_once(self, request: DecideRequest) -> Decision | None:
+        """In the function that ends the wait. Its calls are those of the decision all the same."""
+        if self.meanwhile.get("decide_next_step"):
+            self.meanwhile["decide_next_step"].pop(0)()
+        with self.fuse.working("decide_next_step"):
+            return decide_at_once(request, self.ports, self.policy)
 
     def _ingest(self, event: HealthEvent) -> None:
         self._heard.append((None, event))
@@ -163,7 +171,8 @@ class BreakingWorld(FakeCluster):
     def _answers_at_once(self, service: Any, *more: Any) -> Callable[[Json], Any]:
         def answer(arguments: Json) -> Any:
             request = StepRequest.model_validate(arguments["Payload"])
-            answered = self._runs(service.__name__, lambda: service(request, self.ports, *more))
+            deciding = replace(self.ports, decide=self._decides_at_once)
+            answered = self._runs(service.__name__, lambda: service(request, deciding, *more))
             return answered if isinstance(answered, Error) else answered.model_dump(mode="json")
 
         return answer

@@ -19,7 +19,7 @@ from nodeheal.contract.health_event import (
     NodeBooted,
 )
 from nodeheal.contract.names import evidence_key
-from nodeheal.contract.steps import DecideRequest, StepRequest
+from nodeheal.contract.steps import DecideRequest, Decision, StepRequest
 from nodeheal.contract.vocabulary import Check, CheckpointFormat, Confirmation, IncidentState, JobState, Verdict
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.jobs.job import Job
@@ -31,7 +31,7 @@ from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services.intake import wakeup
 from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.jobs.find_checkpoint import find_checkpoint
-from nodeheal.services.recovery.decide_next_step import decide_next_step
+from nodeheal.services.recovery.decide_next_step import decide_at_once, decide_next_step
 from nodeheal.services.recovery.end_incident import end_incident
 from nodeheal.services.recovery.return_to_service import return_to_service
 from nodeheal.services.recovery.wait_for_news import wait_for_news
@@ -157,8 +157,11 @@ class FakeCluster:
         ingest(event, self.ports, self.policy)
 
     def _wakes(self, take: Callable[[Any, "Ports"], None], told: Any) -> None:
-        """Something is told to the function that wakes workflows."""
-        take(told, self.ports)
+        """Something is told to the function that wakes workflows, and decides what follows."""
+        take(told, replace(self.ports, decide=self._decides_at_once))
+
+    def _decides_at_once(self, request: DecideRequest) -> Decision | None:
+        return decide_at_once(request, self.ports, self.policy)
 
     def _walk(self, stem: str, given: Json, answers: Json) -> Walk:
         done = walk(stem, given, answers)
@@ -183,7 +186,8 @@ class FakeCluster:
     def _answers_at_once(self, service: Any, *more: Any) -> Callable[[Json], Json]:
         def answer(arguments: Json) -> Json:
             request = StepRequest.model_validate(arguments["Payload"])
-            dumped: Json = service(request, self.ports, *more).model_dump(mode="json")
+            deciding = replace(self.ports, decide=self._decides_at_once)
+            dumped: Json = service(request, deciding, *more).model_dump(mode="json")
             return dumped
 
         return answer

@@ -14,12 +14,12 @@ from nodeheal.ports import Ports
 from nodeheal.ports.commands import Command
 from tests.workflows.reads import READS
 
-NOT_PORTS = ("clock", "console_links", "sign_upload")
+NOT_PORTS = ("clock", "console_links", "decide", "sign_upload")
 VERBS = ("has_confirmed",)  # ports that are one call
 NEVER = 10**9
 
 
-class Crash(Exception):
+class Crash(BaseException):
     """The function is gone, in the middle of its work."""
 
 
@@ -37,7 +37,7 @@ class InjectedFailure:
 
     at: int
     is_after: bool
-    error: type[Exception] = Crash
+    error: type[BaseException] = Crash
 
     def __str__(self) -> str:
         return f"{self.error.__name__} {'after' if self.is_after else 'before'} call {self.at}"

@@ -97,8 +97,9 @@ def _goes_on_from_a_checkpoint(fuse: Fuse) -> BreakingWorld:
 
 
 def _its_search_is_throttled(fuse: Fuse) -> BreakingWorld:
-    """When it was sent, and before that is on record in both places."""
+    """The one that is made ahead is not taken; the restart's own when it was sent, and before that is on record."""
     it = _goes_on_from_a_checkpoint(fuse)
+    fuse.meanwhile["reboot_node", "commands.find-checkpoint"] = _throttled
     before_call(fuse, "find_checkpoint", "operations.save", 3, _throttled)
     return it
 
@@ -159,7 +160,7 @@ def _story(
 
 
 RESTARTS = (
-    _story("it goes on from a checkpoint", _goes_on_from_a_checkpoint, ("find_checkpoint", "wakeup.on_answer")),
+    _story("it goes on from a checkpoint", _goes_on_from_a_checkpoint, ("reboot_node", "wakeup.on_answer")),
     _story("the search for a checkpoint is throttled", _its_search_is_throttled, ("find_checkpoint",)),
     _story("a rank is refused", a_rank_of_the_restart_is_refused, ("launch_gang",), A_HUMANS),
     _story("a rank ends while the others start", _a_rank_ends_while_the_others_start, ("launch_gang",), A_HUMANS),

@@ -157,7 +157,7 @@ def test_after_a_crash_nothing_runs_twice_and_nothing_is_left(first: int, is_aft
 
 
 @pytest.mark.parametrize("error", [Crash, NotAccepted])
-def test_whoever_hears_of_ranks_and_nodes_may_break_and_hears_it_again(error: type[Exception]) -> None:
+def test_whoever_hears_of_ranks_and_nodes_may_break_and_hears_it_again(error: type[BaseException]) -> None:
     whole = CrashingNews(Fuse(writes_only=True))
     whole.submit()
 
@@ -173,7 +173,7 @@ def test_whoever_hears_of_ranks_and_nodes_may_break_and_hears_it_again(error: ty
 @pytest.mark.parametrize("is_after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("error", [Crash, NotAccepted])
 def test_a_job_that_is_submitted_again_after_a_break_and_then_restarted_runs_once_each_time(
-    error: type[Exception], is_after: bool
+    error: type[BaseException], is_after: bool
 ) -> None:
     for at in range(CALLS_OF_SUBMISSIONS):
         it = CrashingSubmission(Fuse((InjectedFailure(at, is_after, error),), writes_only=True))

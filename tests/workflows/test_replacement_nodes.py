@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from nodeheal.contract.steps import StepRequest
+from nodeheal.contract.steps import DecideRequest, Decision, StepRequest
 from nodeheal.contract.vocabulary import Ending, NodeState, Step
 from nodeheal.domain.jobs.job import Job, job_of
 from nodeheal.domain.policy.policy import RecoveryPolicy
@@ -69,16 +69,15 @@ def test_what_is_no_fault_of_the_node_does_not_keep_the_job_from_going_on_there(
 
 def test_one_that_breaks_after_its_diagnosis_gets_no_job() -> None:
     it = Cluster()
-    decide = it._decide
+    decide = it._decides_at_once
 
-    def breaks_after(arguments: object) -> object:
-        decided = decide(arguments)  # type: ignore[arg-type]
-        turns = it.ports.incidents.history(it.incident_id).turns
-        if turns[-1].decision.is_move and turns[-1].decision.step is Step.RESTART_WORKLOAD:
+    def breaks_after(request: DecideRequest) -> Decision | None:
+        decided = decide(request)
+        if decided is not None and decided.is_move and decided.step is Step.RESTART_WORKLOAD:
             falls(it)
         return decided
 
-    it._decide = breaks_after  # type: ignore[method-assign,assignment]
+    it._decides_at_once = breaks_after  # type: ignore[method-assign]
 
     it.submit()
 

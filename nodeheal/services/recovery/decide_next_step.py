@@ -27,7 +27,21 @@ def decide_next_step(request: DecideRequest, ports: Ports, policy: RecoveryPolic
     history = ports.incidents.history(request.incident_id)
     if len(history.turns) > request.turn:
         return history.turns[request.turn].decision
-    request = _witnessed(_looked(request, history, ports), history, ports)
+    return _decide_turn(_looked(request, history, ports), history, ports, policy)
+
+
+def decide_at_once(request: DecideRequest, ports: Ports, policy: RecoveryPolicy) -> Decision | None:
+    """The decision that follows a step whose result is here. None: no workflow is left that would carry it out."""
+    history = ports.incidents.history(request.incident_id)
+    if history.incident.state is IncidentState.ESCALATED:
+        return None
+    if len(history.turns) > request.turn:
+        return history.turns[request.turn].decision
+    return _decide_turn(request, history, ports, policy)
+
+
+def _decide_turn(request: DecideRequest, history: History, ports: Ports, policy: RecoveryPolicy) -> Decision:
+    request = _witnessed(request, history, ports)
     entries, history = _with_result(request, history)
     notify_owner_of_step(history, request.result, ports, policy)
     if read_progress(history, policy).replacement_failed:

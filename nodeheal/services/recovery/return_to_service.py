@@ -10,6 +10,7 @@ from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.fleet.node import Node, moved
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.progress import read_progress
+from nodeheal.operations.engine import with_decision
 from nodeheal.operations.isolate import switch_on
 from nodeheal.ports import Ports
 from nodeheal.services.recovery.queue import wake_queue
@@ -19,7 +20,11 @@ from nodeheal.services.steps import add_timeline_entry, result_of, save_node
 
 
 def return_to_service(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> StepResult:
-    """Only on proof: the incident's own history must show it, whoever calls."""
+    """Only on proof: the incident's own history must show it, whoever calls. What follows is decided at once."""
+    return with_decision(request, _return(request, ports, policy), ports)
+
+
+def _return(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> StepResult:
     node = node_of(request.decision.node_id, ports)
     if node.open_incident != request.incident_id:
         return result_of(request, ports, Outcome.REFUSED, f"it belongs to incident {node.open_incident or 'nobody'}")

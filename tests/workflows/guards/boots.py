@@ -13,7 +13,7 @@ from tests.workflows.scenarios import boots as when
 GUARDS = (
     Guard(
         "the proof",
-        return_to_service.return_to_service,
+        return_to_service._return,
         "not proof.is_proven",
         when.it_fails_again_before_its_return,
     ),
@@ -51,7 +51,7 @@ GUARDS = (
     ),
     Guard(
         "the boot of the proof",
-        return_to_service.return_to_service,
+        return_to_service._return,
         "proof.proof.boot_id != node.boot_id",
         when.it_reboots_after_its_proof,
     ),

@@ -61,7 +61,7 @@ GUARDS = (
     ),
     Guard(
         "that what a human has closed stays closed",
-        decide_next_step.decide_next_step,
+        decide_next_step._decide_turn,
         "history.incident.state is IncidentState.CLOSED",
         when.it_is_given_back_while_it_waits,
     ),

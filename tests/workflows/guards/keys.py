@@ -16,7 +16,7 @@ GUARDS = (
     ),
     Guard(
         "that a node is good since its proof, and not since its return",
-        return_to_service.return_to_service,
+        return_to_service._return,
         "proof.proof.finished_at",
         when.it_fails_between_its_proof_and_its_return,
         "ports.clock()",
@@ -24,7 +24,7 @@ GUARDS = (
     ),
     Guard(
         "that a new machine is good since its proof, and not since it serves",
-        return_to_service.return_to_service,
+        return_to_service._return,
         "proof.proof.finished_at",
         when.a_new_machine_fails_between_its_proof_and_its_work,
         "ports.clock()",

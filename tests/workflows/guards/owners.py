@@ -37,7 +37,7 @@ GUARDS = (
     ),
     Guard(
         "whose node is returned",
-        return_to_service.return_to_service,
+        return_to_service._return,
         "node.open_incident != request.incident_id",
         when.the_node_is_anothers_when_it_is_returned,
     ),
@@ -75,7 +75,7 @@ GUARDS = (
     ),
     Guard(
         "that a replacement node has passed",
-        decide_next_step.decide_next_step,
+        decide_next_step._decide_turn,
         "read_progress(history, policy).replacement_failed",
         when.a_replacement_node_that_failed_is_no_spare,
     ),

@@ -23,7 +23,7 @@ GUARDS = (
     ),
     Guard(
         "that a slot which is free is told of",
-        return_to_service.return_to_service,
+        return_to_service._return,
         "wake_queue(node.pool, ports)",
         when.somebody_stands_in_line_when_a_node_is_back,
         "None",

@@ -56,7 +56,7 @@ GUARDS = (
     ),
     Guard(
         "that it is another one that comes back",
-        return_to_service.return_to_service,
+        return_to_service._return,
         "node.node_id != broken",
         when.its_successor_is_proven,
     ),

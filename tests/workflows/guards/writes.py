@@ -75,7 +75,7 @@ GUARDS = (
     ),
     Guard(
         "that a turn was written",
-        decide_next_step.decide_next_step,
+        decide_next_step._decide_turn,
         f"not {_TURNS}",
         when.a_turn_is_decided_twice,
         not_saved(_TURNS),

@@ -27,7 +27,7 @@ def world(policy: RecoveryPolicy = ACTS, *injected_failures: InjectedFailure, **
     return BreakingWorld(Fuse(injected_failures, writes_only=True), policy, **said)
 
 
-def breaks(call: str, *, of: str, error: type[Exception], is_after: bool = True, story: int = 0) -> InjectedFailure:
+def breaks(call: str, *, of: str, error: type[BaseException], is_after: bool = True, story: int = 0) -> InjectedFailure:
     """The break around this call of this function, wherever in the story it is made."""
     it = STORIES[story].make(Fuse(writes_only=True))
     STORIES[story].tell(it)
