@@ -280,6 +280,11 @@ def late_line(group: str) -> str:
     return f"late/{group}"
 
 
+def isolation_line(scheduler: str, cluster: str) -> str:
+    """The line of the isolations in a cluster whose call to its scheduler was throttled."""
+    return f"isolate/{scheduler}/{cluster}"
+
+
 def operation_pk(owner: str) -> str:
     """Partition of the operations of one node, incident or job. No person and no node may write there."""
     return f"{OPERATIONS_PREFIX}{owner}"

@@ -18,14 +18,18 @@ from nodeheal.services.jobs.runs import may_write
 class GangRecord(Frozen):
     """Which run the operation waits for, and how far it is.
 
-    `outstanding`: placements of the ranks that were to stop. `is_asked`: they were, or there was none. `is_drained`
-    and `aside` are of an isolation: whether the node takes no new work, and what else it has to report.
+    `outstanding`: placements of the ranks that were to stop. `is_asked`: they were, or there was none. The others are
+    of an isolation: whether the node takes no new work, by our hand, under which name, and whether tasks were on it
+    then; and what else it has to report.
     """
 
     run: int = 0
     outstanding: tuple[str, ...] = ()
     is_asked: bool = False
     is_drained: bool = False
+    by_us: bool = False
+    placement: str = ""
+    has_tasks: bool = True
     aside: str = ""
 
 

@@ -1,15 +1,18 @@
 """ISOLATE: a node gets no new work, and the gang that it holds up is stopped."""
 
-from dataclasses import replace
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 
+from nodeheal.contract.names import isolation_line
 from nodeheal.contract.results import Isolated, Refused, StepResult
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import NodeState, Outcome, Provider, Refusal, VerbName
-from nodeheal.domain.errors import NotEnrolled, NotFound
+from nodeheal.domain.errors import NodehealError, NotAccepted, NotEnrolled, NotFound
 from nodeheal.domain.fleet.machine import SWITCH_OFF, Remediator
 from nodeheal.domain.fleet.node import Node, moved
 from nodeheal.domain.humanize import counted
-from nodeheal.domain.operation import Operation
+from nodeheal.domain.operation import Operation, OperationState
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.operations.gang import (
     GangFacts,
@@ -22,20 +25,22 @@ from nodeheal.operations.gang import (
     where_they_are,
 )
 from nodeheal.operations.handler import Handler, World, step_result
-from nodeheal.operations.record import plan_step
+from nodeheal.operations.record import plan_step, update
 from nodeheal.operations.stop_gang import stop_ranks
 from nodeheal.ports import Ports
-from nodeheal.ports.scheduler import NodePlacement
+from nodeheal.ports.scheduler import Drained, NodePlacement
 from nodeheal.services.jobs.runs import current_run
 from nodeheal.services.recovery.new_node_places import has_place
 from nodeheal.services.recovery.pool_size import slots_of
-from nodeheal.services.recovery.queue import in_line_before, wake_queue
+from nodeheal.services.recovery.queue import in_line_before, is_worked_on, wake_queue
 from nodeheal.services.recovery.unmanaged_tasks import stop_unmanaged_tasks
 from nodeheal.services.saving import node_of, save_changed
 from nodeheal.services.steps import add_timeline_entry, save_node
 
 DRAINED = "isolated"
 HOLDERS_TOLD = 5
+_IN_SERVICE = NodePlacement("", is_schedulable=True)  # of a node that is looked at together with others
+_TOGETHER = 10  # nodes that one call switches off: as many as ECS takes
 
 
 def plan(request: StepRequest, ports: Ports) -> Operation:
@@ -43,43 +48,184 @@ def plan(request: StepRequest, ports: Ports) -> Operation:
     return plan_step(request, ports, VerbName.ISOLATE, owner_of(request))
 
 
+@dataclass(frozen=True)
+class _Isolation:
+    """An isolation under way: its operation, its node as it was last read or written, and where that was seen."""
+
+    operation: Operation
+    node: Node
+    placement: NodePlacement = _IN_SERVICE
+
+    @property
+    def holds_node(self) -> bool:
+        """Whether the node is on record as isolated by it."""
+        return self.node.state is NodeState.ISOLATED and self.node.open_incident == self.operation.incident_id
+
+
 def _start(operation: Operation, world: World) -> Operation | StepResult:
     """Claim a budget slot, drain the node, stop its gang."""
-    ports, policy, request, now = world.ports, world.policy, operation.step, world.ports.clock()
-    node = node_of(request.decision.node_id, ports)
+    ports, request = world.ports, operation.step
+    mine = _Isolation(operation, node_of(request.decision.node_id, ports))
+    refused = _why_refused(mine, world)
+    if refused is not None:
+        return refused
+    if not (record_of(operation).placement and mine.holds_node):  # a call or a batch before has not drained it
+        try:
+            drained = _drain(mine, world)
+        except NotAccepted:
+            _stand_in_line(mine, ports)
+            raise
+        if isinstance(drained, StepResult):
+            return drained
+        operation = drained
+    record, node = record_of(operation), mine.node
+    placement = NodePlacement(record.placement, is_schedulable=False)
+    if record.by_us:
+        with suppress(NotEnrolled):  # the node is switched off, and this is a note for people
+            ports.scheduler_of(node).show_isolation(node, placement, request.incident_id)
+    add_timeline_entry(request, ports, DRAINED, f"{node.node_id} takes no new work (draining)")
+    aside = stop_unmanaged_tasks(request, node, placement, ports, world.policy) if record.has_tasks else ""
+    return stop_ranks(operation, world, aside)
+
+
+def _why_refused(it: _Isolation, world: World) -> StepResult | None:
+    """Why this isolation may not begin, before anything is taken for it."""
+    ports, request, node, now = world.ports, it.operation.step, it.node, world.ports.clock()
     if node.open_incident != request.incident_id:
         why = f"it belongs to incident {node.open_incident or 'nobody'}"
-        return step_result(operation, now, Outcome.REFUSED, why)
+        return step_result(it.operation, now, Outcome.REFUSED, why)
     if request.decision.boot_id not in ("", node.boot_id) and node.state is not NodeState.ISOLATED:
         told = f"it has booted since that was decided (boot {node.boot_id[:8]})"
         refused = Refused(code=Refusal.NEW_BOOT, boot_id=node.boot_id)
-        return step_result(operation, now, Outcome.REFUSED, told, facts=refused)
-    theirs = _other_owner(node, ports, policy)
+        return step_result(it.operation, now, Outcome.REFUSED, told, facts=refused)
+    theirs = _other_owner(node, ports, world.policy)
     why_not = theirs or _other_job(node, request, ports)
-    if why_not:
-        facts = Refused(code=Refusal.EXTERNAL_REMEDIATOR) if theirs else None
-        return step_result(operation, now, Outcome.REFUSED, why_not, facts=facts)
+    if not why_not:
+        return None
+    facts = Refused(code=Refusal.EXTERNAL_REMEDIATOR) if theirs else None
+    return step_result(it.operation, now, Outcome.REFUSED, why_not, facts=facts)
+
+
+def _drain(mine: _Isolation, world: World) -> Operation | StepResult:
+    """Switch the node off: by a call of its own, and together with others if it was throttled before."""
+    ports, node = world.ports, mine.node
+    if mine.operation.line is not None:
+        with suppress(NotFound, NotEnrolled):  # which of them that is, shows the call of its own
+            together = _drain_together(mine, world)
+            if together is not None:
+                return together
     try:
-        placement = ports.scheduler_of(node).placement_of(node)
+        seen = replace(mine, placement=ports.scheduler_of(node).placement_of(node))
     except NotFound as gone:  # found out before anything is marked, so that nothing stays isolated by accident
-        return step_result(operation, now, Outcome.FAILED, str(gone))
-    moved(node, NodeState.ISOLATED, request.decision.reason, now)  # may raise: before anything is taken
+        return step_result(mine.operation, ports.clock(), Outcome.FAILED, str(gone))
+    marked = _mark(seen, world)
+    if isinstance(marked, StepResult):
+        return marked
+    where = marked.placement.name
+    if not marked.node.drained_by_us:
+        return _note_drained(marked, Drained(where, has_tasks=True), ports)
+    try:
+        return _switch_off([marked], [where], ports)
+    except NotEnrolled as denied:
+        _undo(node, ports)
+        return step_result(mine.operation, ports.clock(), Outcome.FAILED, str(denied))
+
+
+def _drain_together(mine: _Isolation, world: World) -> Operation | StepResult | None:
+    """Switch off with one call the node and those behind it in line. None: this node goes by itself.
+
+    Each of the others is held to what it would be held to by its own function, which goes on from the record.
+    """
+    ports, scheduler = world.ports, world.ports.scheduler_of(mine.node)
+    wanted = [mine, *_behind(mine.operation, ports)]
+    placements = scheduler.names_in_service([it.node for it in wanted]) if len(wanted) > 1 else ()
+    if not placements:
+        return None
+    marked = _mark(mine, world)
+    if isinstance(marked, StepResult) or not marked.node.drained_by_us:
+        return marked if isinstance(marked, StepResult) else None
+    others = [one for one in [_mark_other(it, world) for it in wanted[1:]] if one is not None]
+    # Marking takes a while. Whom it was taken back from, or whose incident has ended meanwhile, is left out.
+    others = [it for it in others if _Isolation(it.operation, node_of(it.node.node_id, ports)).holds_node]
+    if len(others) < len(wanted) - 1:  # nobody knows which of the names are of those who are left
+        placements = scheduler.names_in_service([it.node for it in (marked, *others)])
+    return _switch_off([marked, *others], placements, ports) if placements else None
+
+
+def _behind(operation: Operation, ports: Ports) -> list[_Isolation]:
+    """Those behind it in line, as they are now, and not as the line shows them."""
+    found = []
+    for owner, operation_id in ports.operations.behind(operation, _TOGETHER - 1):
+        one = ports.operations.get(owner, operation_id)
+        node = ports.nodes.get(one.node_id) if one is not None else None
+        if one is None or node is None or one.line is None or one.is_over or one.deadline_at < ports.clock():
+            continue
+        found.append(_Isolation(one, node))
+    return found
+
+
+def _mark_other(it: _Isolation, world: World) -> _Isolation | None:
+    """Mark another isolation's node. None: it is not to be switched off; its own function finds out why."""
+    with suppress(NodehealError, ValueError):
+        if not is_worked_on(it.node, world.ports):  # its workflow has died, and left it in line
+            return None
+        marked = _mark(it, world) if _why_refused(it, world) is None else None
+        if isinstance(marked, _Isolation) and marked.node.drained_by_us:
+            return marked
+    return None
+
+
+def _mark(it: _Isolation, world: World) -> _Isolation | StepResult:
+    """Take a slot for the node, and record that it is isolated."""
+    ports, request, node = world.ports, it.operation.step, it.node
+    moved(node, NodeState.ISOLATED, request.decision.reason, ports.clock())  # may raise: before anything is taken
     slots, why_not = 0, ""
     if not (request.decision.is_of_new_node and has_place(node, ports)):
-        slots = slots_of(node.pool, ports, policy)
+        slots = slots_of(node.pool, ports, world.policy)
         why_not = _why_no_slot(node, slots, request, ports)
     if why_not:
         full = Refused(code=Refusal.BUDGET_FULL, slots=slots)
-        return step_result(operation, now, Outcome.REFUSED, why_not, facts=full)
-    operation = note(operation, ports)
-    try:
-        _switch_off(node, placement, request, ports)
-    except NotEnrolled as denied:
-        _undo(node, ports)
-        return step_result(operation, now, Outcome.FAILED, str(denied))
-    add_timeline_entry(request, ports, DRAINED, f"{node.node_id} takes no new work (draining)")
-    aside = stop_unmanaged_tasks(request, node, placement, ports, policy)
-    return stop_ranks(note(operation, ports, is_drained=True, aside=aside), world)
+        return step_result(it.operation, ports.clock(), Outcome.REFUSED, why_not, facts=full)
+    return _record_isolated(replace(it, operation=note(it.operation, ports)), ports)
+
+
+def _switch_off(isolations: Sequence[_Isolation], placements: Sequence[str], ports: Ports) -> Operation:
+    """Switch these nodes off with one call, and record it with each operation. The first one's as it is then.
+
+    Raises NotFound where the scheduler does not know the first one's node any more.
+    """
+    nodes = [it.node for it in isolations]
+    drained = ports.scheduler_of(nodes[0]).drain_all(nodes, placements)
+    if nodes[0].node_id not in drained:
+        raise NotFound(f"{nodes[0].node_id} in cluster {nodes[0].cluster}: it could not be drained")
+    mine, *_ = [_note_drained(it, drained[name], ports) for it in isolations if (name := it.node.node_id) in drained]
+    return mine
+
+
+def _note_drained(it: _Isolation, drained: Drained, ports: Ports) -> Operation:
+    """Record it, and leave the line."""
+    facts = {"is_drained": True, "by_us": it.node.drained_by_us, **vars(drained)}
+
+    def noted(one: Operation) -> Operation:
+        return replace(one, line=None, data_json=record_of(one).model_copy(update=facts).model_dump_json())
+
+    return update(it.operation, ports, noted)
+
+
+def _stand_in_line(it: _Isolation, ports: Ports) -> None:
+    """Have the next isolation of the cluster whose call is taken switch this node off as well.
+
+    The workflow repeats its own call all the same.
+    """
+    node = it.node
+    line = (isolation_line(node.scheduler, node.cluster), f"{ports.clock():%Y-%m-%dT%H:%M:%SZ}#{node.node_id}")
+
+    def standing(one: Operation) -> Operation:
+        if one.is_over or one.line is not None or record_of(one).is_drained:
+            return one
+        return replace(one, state=OperationState.SENDING, line=line)
+
+    update(it.operation, ports, standing)
 
 
 def _observe(operation: Operation, facts: GangFacts) -> StepResult | None:
@@ -131,24 +277,25 @@ def _other_job(node: Node, request: StepRequest, ports: Ports) -> str:
     return f"{node.job_id} has been started on it since" if run is not None and not run.has_ended else ""
 
 
-def _switch_off(node: Node, placement: NodePlacement, request: StepRequest, ports: Ports) -> None:
-    """Switch the node off, unless somebody else has done so: only what we did is undone at its return.
+def _record_isolated(it: _Isolation, ports: Ports) -> _Isolation:
+    """Record that the node is isolated, and whether by us: only what we did is undone at its return.
 
     What was seen before is written before, over the very node that was read before the look. A repeated call sees a
     node that is off, and knows from the record by whom. Nobody can tell whose switch came first where an operator's
     falls between the look and ours: a scheduler has no conditional one.
     """
 
+    node, placement = it.node, it.placement
+
     def isolated(known: Node) -> Node:
         nonlocal placement
         if known is not node:  # written by others meanwhile, who may have drained it
             placement = ports.scheduler_of(known).placement_of(known)
-        after = moved(known, NodeState.ISOLATED, request.decision.reason, ports.clock())
+        after = moved(known, NodeState.ISOLATED, it.operation.step.decision.reason, ports.clock())
         return replace(after, drained_by_us=known.drained_by_us or placement.is_schedulable)
 
     marked = save_changed(node, lambda: node_of(node.node_id, ports), ports.nodes.save, isolated, node.node_id)
-    if marked.drained_by_us:
-        ports.scheduler_of(marked).drain(marked, placement, isolated_by=request.incident_id)
+    return replace(it, node=marked, placement=placement)
 
 
 def _undo(node: Node, ports: Ports) -> None:

@@ -35,15 +35,18 @@ def _start(operation: Operation, world: World) -> Operation | StepResult:
     return stop_ranks(operation, world)
 
 
-def stop_ranks(operation: Operation, world: World) -> Operation:
-    """Ask the ranks of the decision's job to end. Safe to repeat: a rank that is asked twice ends once."""
+def stop_ranks(operation: Operation, world: World, aside: str = "") -> Operation:
+    """Ask the ranks of the decision's job to end. Safe to repeat: a rank that is asked twice ends once.
+
+    `aside`: what the step has to report besides.
+    """
     ports, request = world.ports, operation.step
     job, run = current_run(request.decision.job_id, ports)
     alive = left_of(job, run, ports) if job and run else []
     if job is None or run is None or not alive or is_elsewhere(run, request):
-        return start_waiting(note(operation, ports, is_asked=True, outstanding=()), ports)
+        return start_waiting(note(operation, ports, is_asked=True, outstanding=(), aside=aside), ports)
     outstanding = tuple(task.placement for task in alive)
-    operation = note(operation, ports, is_asked=True, run=run.number, outstanding=outstanding)
+    operation = note(operation, ports, is_asked=True, run=run.number, outstanding=outstanding, aside=aside)
     await_end(run, request.incident_id, ports)
     ask_for_checkpoint(job, alive, request, ports, world.policy)
     add_timeline_entry(

@@ -29,6 +29,14 @@ class NodePlacement:
 
 
 @dataclass(frozen=True)
+class Drained:
+    """A node that takes no new work now: its name there, and whether any task is still to run on it."""
+
+    placement: str
+    has_tasks: bool
+
+
+@dataclass(frozen=True)
 class RankStatus:
     """A rank as its scheduler has it now. MISSING: the scheduler knows no such task, or knows it no longer."""
 
@@ -67,14 +75,30 @@ class NodePlacements(Protocol):
     def placements_of(self, nodes: Sequence[Node]) -> Mapping[str, NodePlacement]:
         """The same for many nodes, by node id, in few calls. Raises NotFound."""
 
-    def drain(self, node: Node, placement: NodePlacement, isolated_by: str) -> None:
-        """Take no new work on the node, and show people there which incident it is isolated for.
+    def names_in_service(self, nodes: Sequence[Node]) -> Sequence[str]:
+        """The scheduler's names of these nodes of one cluster, in one call and in no order, if all take new work.
 
-        Repeating it changes nothing. Raises NotFound, and NotEnrolled where the node may not be touched.
+        Empty where one of them does not, or is not known.
+        """
+
+    def drain_all(self, nodes: Sequence[Node], placements: Sequence[str]) -> Mapping[str, Drained]:
+        """Take no new work on these nodes of one cluster, in few calls. `placements` are their names, in any order.
+
+        By node id, those that take none now. Repeating it changes nothing. Raises NotFound where the scheduler knows
+        none of them, and NotEnrolled where one of them may not be touched.
+        """
+
+    def show_isolation(self, node: Node, placement: NodePlacement, incident_id: str) -> None:
+        """Show people at the scheduler which incident the node is isolated for. Nothing is decided by it.
+
+        Raises NotEnrolled where the node may not be touched.
         """
 
     def undrain(self, node: Node, placement: NodePlacement) -> None:
-        """Take new work on the node again. Repeating it changes nothing. Raises as `drain` does."""
+        """Take new work on the node again, and show no incident. Repeating it changes nothing.
+
+        Raises NotFound, and NotEnrolled where the node may not be touched.
+        """
 
     def liveness(self, node: Node) -> ProbeAnswer:
         """Whether the scheduler reaches its own agent on the node."""

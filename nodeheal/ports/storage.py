@@ -142,6 +142,12 @@ class OperationStore(Protocol):
     def queued(self, line: str) -> Sequence[Operation]:
         """The open operations that stand in this line, in order of their places; eventually consistent."""
 
+    def behind(self, operation: Operation, most: int) -> Sequence[tuple[str, str]]:
+        """Owner and id of the next ones, at most so many, that stand behind it in its line; eventually consistent.
+
+        Some of them may be over.
+        """
+
 
 class JobStore(Protocol):
     """Remembers training jobs and their runs."""

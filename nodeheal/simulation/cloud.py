@@ -17,7 +17,7 @@ from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
 from nodeheal.domain.jobs.job import GangTask, Job, Run
 from nodeheal.ports.commands import Command, CommandStatus
 from nodeheal.ports.messaging import Delivery
-from nodeheal.ports.scheduler import NodePlacement, RankStatus
+from nodeheal.ports.scheduler import Drained, NodePlacement, RankStatus
 from nodeheal.simulation.agenda import Agenda
 from nodeheal.simulation.chance import Bucket
 from nodeheal.simulation.executions import Executions
@@ -25,7 +25,7 @@ from nodeheal.simulation.fleet import Fleet
 from nodeheal.simulation.ground_truth import GroundTruth
 from nodeheal.simulation.setting import Quotas
 
-FILTERED_AT_ONCE = 50  # nodes in one look (adapters/ecs/scheduler.py)
+FILTERED_AT_ONCE, UPDATED_AT_ONCE = 50, 10  # nodes in one call (adapters/ecs/scheduler.py)
 Asked = Mapping[str, str]  # the parameters of a command
 CALL_SECONDS = 0.05  # a call of AWS, until its answer is there: the next one of the same function comes after it
 SENDING_SECONDS = 45.0  # as long as a claim to send an email holds (adapters/aws/notifier.py)
@@ -41,7 +41,7 @@ class Throttles:
     is_running: bool = False
 
     def __post_init__(self) -> None:
-        names = ("ecs_writes", "ecs_reads", "send_command", "ec2_writes", "start_execution", "functions")
+        names = ("ecs_writes", "ecs_reads", "ecs_tags", "send_command", "ec2_writes", "start_execution", "functions")
         self.buckets = {name: Bucket(*getattr(self.quotas, name)) for name in names}
 
     def take(self, name: str, call: str) -> None:
@@ -89,16 +89,29 @@ class SimScheduler(MemoryScheduler):
             self._throttles.take("ecs_reads", "DescribeContainerInstances")
         return {node.node_id: super(SimScheduler, self).placement_of(node) for node in nodes}
 
-    def drain(self, node: Node, placement: NodePlacement, isolated_by: str) -> None:
-        self._throttles.take("ecs_writes", "UpdateContainerInstancesState")
-        self.on_act("isolate", node.node_id, isolated_by)
-        self.draining.add(node.node_id)
-        self.isolated_by[node.node_id] = isolated_by
+    def names_in_service(self, nodes: Sequence[Node]) -> Sequence[str]:
+        self._throttles.take("ecs_reads", "ListContainerInstances")
+        return super().names_in_service(nodes)
+
+    def drain_all(self, nodes: Sequence[Node], placements: Sequence[str]) -> Mapping[str, Drained]:
+        drained: dict[str, Drained] = {}
+        for first in range(0, len(nodes), UPDATED_AT_ONCE):
+            self._throttles.take("ecs_writes", "UpdateContainerInstancesState")
+            for node in nodes[first : first + UPDATED_AT_ONCE]:
+                self.on_act("isolate", node.node_id, node.open_incident or "")
+                self.draining.add(node.node_id)
+                drained[node.node_id] = Drained(f"placement-of-{node.node_id}", self._has_tasks(node))
+        return drained
+
+    def show_isolation(self, node: Node, placement: NodePlacement, incident_id: str) -> None:
+        self._throttles.take("ecs_tags", "TagResource")
+        self.isolated_by[node.node_id] = incident_id
 
     def undrain(self, node: Node, placement: NodePlacement) -> None:
         self._throttles.take("ecs_writes", "UpdateContainerInstancesState")
         self.on_switched_on(node.node_id)
         self.draining.discard(node.node_id)
+        self._throttles.take("ecs_tags", "UntagResource")
         self.isolated_by.pop(node.node_id, None)
 
     def start_rank(self, job: Job, run: Run, task: GangTask, environment: dict[str, str]) -> str:

@@ -50,7 +50,7 @@ _REFUSALS: dict[str, tuple[Exception | bool, ...]] = {
     "nodes.save": (False,),
     "operations.save": (False,),
     "pools.save": (False,),
-    "scheduler.drain": (NotFound("no such container instance"),),
+    "scheduler.drain_all": (NotFound("no such container instance"),),
     "scheduler.start_rank": (PlacementRefused("RESOURCE:GPU"),),
     "scheduler.undrain": (NotFound("no such container instance"),),
 }

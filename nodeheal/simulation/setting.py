@@ -58,13 +58,14 @@ CALM = Cloud(duplicated=0, late=0, lost=0, dies=0, breaks=0, interleaves=0, inde
 class Quotas:
     """Calls a second, and the burst, for an account.
 
-    Published: those of ECS (instances and tasks: 40 and 100 for what changes, 20 and 100 for what looks), Step
-    Functions (300 and 1,300) and Lambda (1,000 at once).
+    Published: those of ECS (instances and tasks: 40 and 100 for what changes, 20 and 100 for what looks, 10 and 20 for
+    tags), Step Functions (300 and 1,300) and Lambda (1,000 at once).
     Not published, and assumed: SSM's, and EC2's for calls that change.
     """
 
     ecs_writes: tuple[float, float] = (40, 100)
     ecs_reads: tuple[float, float] = (20, 100)
+    ecs_tags: tuple[float, float] = (10, 20)
     send_command: tuple[float, float] = (25, 100)
     ec2_writes: tuple[float, float] = (5, 50)
     start_execution: tuple[float, float] = (300, 1_300)

@@ -145,8 +145,11 @@ class SimOperations(MemoryOperationStore):
         before = self.operations.get(key)
         if not super().save(operation):
             return False
-        if operation.line is not None:
+        if before is not None and before.line is not None:
+            self._lines[before.line[0]].pop(key, None)
+        if operation.line is not None or (before is not None and before.line is not None):
             self._index.wrote(("operation", *key), before)
+        if operation.line is not None:
             self._lines[operation.line[0]][key] = None
         if operation.state is not OperationState.DELIVERED:
             self._of[operation.incident_id][key] = None

@@ -65,7 +65,7 @@ def test_what_is_said_never_to_be_called_is_in_the_code(stem: str, calls: set[st
 
 
 def test_the_reader_sees_calls_grants_and_values_of_the_adapters() -> None:
-    assert "scheduler.drain" in calls_of("isolate_node")
+    assert "scheduler.drain_all" in calls_of("isolate_node")
     assert "Power.START" in calls_of("wakeup")
     assert "Power.REBOOT" not in calls_of("wakeup")
     assert needs_of("incidents.open") == {("dynamodb:PutItem", "{table}")}

@@ -398,6 +398,23 @@ def test_a_line_is_in_order_of_its_places_and_has_only_those_who_replacement_nod
     assert [one.incident_id for one in ports.operations.queued("demo")] == ["a"]
 
 
+def test_of_a_line_those_are_told_that_stand_behind_one(ports: Ports) -> None:
+    places = {"a": "3", "b": "1", "c": "2", "d": "4"}
+    made = {name: under_way(ports, VerbName.WAIT, incident_id=name, line=("demo", at)) for name, at in places.items()}
+    under_way(ports, VerbName.WAIT, incident_id="e", line=("other", "9"))
+
+    def behind(name: str, most: int) -> list[str]:
+        return [operation_id for _, operation_id in ports.operations.behind(made[name], most)]
+
+    assert list(ports.operations.behind(made["b"], 1)) == [("incident#c", "c-1")]
+    assert (behind("b", 9), behind("c", 1), behind("d", 9)) == (["c-1", "a-1", "d-1"], ["a-1"], [])
+
+    assert ports.operations.save(replace(made["a"], line=None))  # it has left the line
+    ports.operations.save(made["c"].delivered())
+
+    assert behind("b", 9) == ["d-1"]
+
+
 def test_an_operation_is_written_over_the_version_that_was_read_only(ports: Ports) -> None:
     known = under_way(ports, VerbName.WAIT)
 

@@ -3,7 +3,7 @@
 import base64
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -31,7 +31,7 @@ from nodeheal.domain.errors import NotAccepted, NotEnrolled, NotFound, Placement
 from nodeheal.domain.jobs.job import GangTask, Job, Run
 from nodeheal.ports.commands import Command, CommandStatus, SignUpload
 from nodeheal.ports.messaging import Delivery
-from nodeheal.ports.scheduler import NodePlacement
+from nodeheal.ports.scheduler import Drained, NodePlacement
 from tests.unit.builders import NOW, FrozenClock, node
 
 ARN = "arn:aws:ecs:us-east-1:111122223333:container-instance/training/0123456789abcdef"
@@ -85,6 +85,23 @@ def registered(aws: Aws, status: str, arns: list[str], *, connected: bool = True
     return aws.answers("list_container_instances", {"containerInstanceArns": arns}, asked)
 
 
+def updated(
+    instances: Mapping[str, str], missing: Sequence[str] = (), *, running: int = 0, pending: int = 0
+) -> dict[str, Any]:
+    """What UpdateContainerInstancesState answers: ARNs by machine, and those that it does not know."""
+    described = [
+        {
+            "containerInstanceArn": arn,
+            "ec2InstanceId": machine,
+            "runningTasksCount": running,
+            "pendingTasksCount": pending,
+        }
+        for arn, machine in instances.items()
+    ]
+    failures = [{"arn": arn, "reason": "MISSING"} for arn in missing]
+    return {"containerInstances": described, "failures": failures}
+
+
 # ECS -----------------------------------------------------------------------------------------------------------------
 
 
@@ -127,22 +144,25 @@ def test_a_node_without_the_operators_tag_is_not_enrolled(aws: Aws) -> None:
     aws.refuses("update_container_instances_state", "AccessDeniedException")
 
     with pytest.raises(NotEnrolled, match=f"nodeheal:managed = true.*nodeheal nodes enroll {A}"):
-        EcsScheduler(aws, aws).drain(node(), NodePlacement(ARN, is_schedulable=True), isolated_by="inc-1")
+        EcsScheduler(aws, aws).drain_all([node()], [ARN])
 
 
 @on_ecs
 def test_a_node_is_switched_off_for_an_incident_that_is_named_there_and_on_again(aws: Aws) -> None:
     asked = {"cluster": "training", "containerInstances": [ARN]}
-    aws.answers("update_container_instances_state", {"failures": []}, {**asked, "status": "DRAINING"})
+    aws.answers("update_container_instances_state", updated({ARN: A}), {**asked, "status": "DRAINING"})
     tag = {"key": "nodeheal:isolated-by", "value": "inc-1"}
     aws.answers("tag_resource", {}, {"resourceArn": ARN, "tags": [tag]})
-    aws.answers("update_container_instances_state", {"failures": []}, {**asked, "status": "ACTIVE"})
+    aws.answers("update_container_instances_state", updated({ARN: A}), {**asked, "status": "ACTIVE"})
     aws.answers("untag_resource", {}, {"resourceArn": ARN, "tagKeys": ["nodeheal:isolated-by"]})
 
     scheduler = EcsScheduler(aws, aws)
 
-    scheduler.drain(node(), NodePlacement(ARN, is_schedulable=True), isolated_by="inc-1")
+    drained = scheduler.drain_all([node()], [ARN])
+    scheduler.show_isolation(node(), NodePlacement(ARN, is_schedulable=False), "inc-1")
     scheduler.undrain(node(), NodePlacement(ARN, is_schedulable=False))
+
+    assert drained == {A: Drained(ARN, has_tasks=False)}
 
 
 @on_ecs
@@ -150,7 +170,7 @@ def test_a_node_that_ecs_knows_no_more_is_not_found_and_not_tagged(aws: Aws) -> 
     aws.answers("update_container_instances_state", {"failures": [{"arn": ARN, "reason": "MISSING"}]})
 
     with pytest.raises(NotFound, match="MISSING"):
-        EcsScheduler(aws, aws).drain(node(), NodePlacement(ARN, is_schedulable=True), isolated_by="inc-1")
+        EcsScheduler(aws, aws).drain_all([node()], [ARN])
 
 
 @on_ecs

@@ -29,7 +29,7 @@ DESTRUCTIVE = {
     "machines.power": (Action.REBOOT, Action.STOP_START),
     "machines.terminate_instance": (Action.REPLACE,),
 }
-ISOLATING = ("scheduler.drain", "scheduler.undrain", "scheduler.stop_rank")
+ISOLATING = ("scheduler.drain_all", "scheduler.undrain", "scheduler.stop_rank")
 
 
 # Right before a call --------------------------------------------------------------------------------------------------
@@ -42,8 +42,10 @@ def watch(call: str, given: tuple[Any, ...], ports: Ports, policy: RecoveryPolic
         told = chain(_not_reserved(call, given[0], ports, policy), _hands_off(_node_of(given[0], ports), ports, policy))
     if call == "commands.reboot-node":
         told = chain(told, _of_another_boot(given[0], ports))
-    if call in ("scheduler.drain", "scheduler.undrain"):
-        told = _wrongly_switched(_node_of(given[0], ports), ports, policy, is_on=call == "scheduler.undrain")
+    if call == "scheduler.drain_all":
+        told = chain(*(_wrongly_switched(_node_of(one, ports), ports, policy, is_on=False) for one in given[0]))
+    if call == "scheduler.undrain":
+        told = _wrongly_switched(_node_of(given[0], ports), ports, policy, is_on=True)
     if call == "pools.release":
         told = _given_back_too_early(_node_of(given[1], ports), given[0])
     if call == "scheduler.start_rank":
@@ -266,9 +268,12 @@ def _may_run(task: GangTask, ports: Ports) -> bool:
 
 
 def nobody_stands_in_line(ports: Ports, policy: RecoveryPolicy) -> Iterator[str]:
-    """No wait of an incident that is over stands before others. A machine that a group still owes holds nobody up."""
+    """No wait of an incident that is over stands before others.
+
+    A machine that a group still owes holds nobody up, nor does an isolation: each one also asks for itself.
+    """
     for operation in ports.operations.all_open():  # type: ignore[attr-defined]
-        if operation.line is not None and operation.verb is not VerbName.LATE_CAPACITY:
+        if operation.line is not None and operation.verb not in (VerbName.LATE_CAPACITY, VerbName.ISOLATE):
             yield f"{operation.incident_id} stands in line {operation.line}"
 
 

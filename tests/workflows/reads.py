@@ -4,6 +4,7 @@ READS = frozenset(
     (
         "answers",
         "ask",
+        "behind",
         "describe",
         "find",
         "find_ranks",
@@ -21,6 +22,7 @@ READS = frozenset(
         "launches",
         "liveness",
         "look",
+        "names_in_service",
         "newest",
         "open_of",
         "of",

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from nodeheal.adapters.aws.items import Item, Table, fields_of, from_item, to_item, versioned
+from nodeheal.adapters.aws.items import Item, Table, fields_of, from_item, plain, to_item, versioned
 from nodeheal.contract import names
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.vocabulary import NodeState
@@ -285,3 +285,18 @@ class DynamoOperationStore:
         items = self._table.query_index(names.INDEX, names.line_pk(line), prefix, kind=prefix)
         found = (from_item(Operation, item) for item in items)
         return [one for one in found if one.state is not OperationState.DELIVERED]
+
+    def behind(self, operation: Operation, most: int) -> Sequence[tuple[str, str]]:
+        line, place = operation.line or ("", "")
+        prefix = names.OPERATIONS_PREFIX
+        # A page of a long line would be a megabyte. Both bounds are inclusive: the first one is the operation itself.
+        found = self._table.page_index(
+            names.INDEX,
+            names.line_pk(line),
+            (f"{prefix}{place}", f"{prefix}~"),
+            kind=prefix,
+            limit=most + 1,
+            fields=("owner", "operation_id"),
+        )
+        keys = [(item["owner"], item["operation_id"]) for item in map(plain, found)]
+        return [key for key in keys if key != (operation.owner, operation.operation_id)][:most]

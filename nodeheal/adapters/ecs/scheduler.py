@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from nodeheal.adapters.aws.calls import code_of, throttles_named
-from nodeheal.adapters.ecs.container_instances import listed
+from nodeheal.adapters.ecs.container_instances import CONNECTED, listed
 from nodeheal.adapters.ecs.task import EcsTaskDetail
 from nodeheal.contract import names
 from nodeheal.domain.errors import NotEnrolled, NotFound, PlacementRefused
@@ -14,7 +14,7 @@ from nodeheal.domain.fleet.liveness import ProbeAnswer
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
 from nodeheal.domain.jobs.job import GangTask, Job, Run
-from nodeheal.ports.scheduler import NodePlacement, RankStatus
+from nodeheal.ports.scheduler import Drained, NodePlacement, RankStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from types_boto3_ecs.type_defs import ContainerInstanceTypeDef, TagTypeDef
 
 _DESCRIBED_AT_ONCE = 100  # by DescribeTasks and DescribeContainerInstances alike
+_UPDATED_AT_ONCE = 10  # by UpdateContainerInstancesState
 _FILTERED_AT_ONCE = 50  # instances in one expression: nobody says how long one may be
 _MISSING = "MISSING"  # as ECS spells it
 # How ECS spells what belongs to a service, a daemon's included: it looks after those by itself.
@@ -49,26 +50,49 @@ class EcsScheduler:
                     return NodePlacement(found[0], status == "ACTIVE")
         raise NotFound(f"{node.instance_id} is not registered in ECS cluster {node.cluster}")
 
-    def drain(self, node: Node, placement: NodePlacement, isolated_by: str) -> None:
-        with _denials_named(node, placement):
-            self._update(node, placement, "DRAINING")
-            tag: TagTypeDef = {"key": names.ISOLATED_TAG, "value": isolated_by}
-            with throttles_named("TagResource"):
-                self._client().tag_resource(resourceArn=placement.name, tags=[tag])
+    def names_in_service(self, nodes: Sequence[Node]) -> Sequence[str]:
+        expression = f"{_one_of([node.instance_id for node in nodes])} and {CONNECTED}"
+        with throttles_named("ListContainerInstances"):
+            found = self._client().list_container_instances(
+                cluster=nodes[0].cluster, filter=expression, status="ACTIVE"
+            )["containerInstanceArns"]
+        # The call says which container instances there are, and not whose: only as many as nodes are one of each.
+        return found if len(found) == len(nodes) else ()
+
+    def drain_all(self, nodes: Sequence[Node], placements: Sequence[str]) -> Mapping[str, Drained]:
+        names_of = {node.instance_id: node.node_id for node in nodes}
+        described: list[ContainerInstanceTypeDef] = []
+        with _denials_named(nodes[0], placements[0]):
+            for first in range(0, len(placements), _UPDATED_AT_ONCE):
+                described += self._update(nodes[0], placements[first : first + _UPDATED_AT_ONCE], "DRAINING")
+        return {
+            names_of[one["ec2InstanceId"]]: Drained(one["containerInstanceArn"], _has_tasks(one))
+            for one in described
+            if one["ec2InstanceId"] in names_of
+        }
+
+    def show_isolation(self, node: Node, placement: NodePlacement, incident_id: str) -> None:
+        tag: TagTypeDef = {"key": names.ISOLATED_TAG, "value": incident_id}
+        with _denials_named(node, placement.name), throttles_named("TagResource"):
+            self._client().tag_resource(resourceArn=placement.name, tags=[tag])
 
     def undrain(self, node: Node, placement: NodePlacement) -> None:
-        with _denials_named(node, placement):
-            self._update(node, placement, "ACTIVE")
+        with _denials_named(node, placement.name):
+            self._update(node, [placement.name], "ACTIVE")
             with throttles_named("UntagResource"):
                 self._client().untag_resource(resourceArn=placement.name, tagKeys=[names.ISOLATED_TAG])
 
-    def _update(self, node: Node, placement: NodePlacement, status: "ContainerInstanceStatusType") -> None:
+    def _update(
+        self, node: Node, placements: Sequence[str], status: "ContainerInstanceStatusType"
+    ) -> "Sequence[ContainerInstanceTypeDef]":
+        """The container instances that have this status now, as they are. Raises NotFound where none has."""
         with throttles_named("UpdateContainerInstancesState"):
             answer = self._client().update_container_instances_state(
-                cluster=node.cluster, containerInstances=[placement.name], status=status
+                cluster=node.cluster, containerInstances=list(placements), status=status
             )
-        if answer["failures"]:
+        if len(answer["failures"]) == len(placements):
             raise NotFound(f"{node.instance_id} in cluster {node.cluster}: {answer['failures'][0].get('reason')}")
+        return answer["containerInstances"]
 
     def liveness(self, node: Node) -> ProbeAnswer:
         if listed(self._client(), node.cluster, node.instance_id, connected=True):
@@ -93,10 +117,10 @@ class EcsScheduler:
 
     def _described(self, cluster: str, instance_ids: Sequence[str]) -> "Iterator[ContainerInstanceTypeDef]":
         for first in range(0, len(instance_ids), _FILTERED_AT_ONCE):
-            wanted = ", ".join(f"'{one}'" for one in instance_ids[first : first + _FILTERED_AT_ONCE])
+            wanted = _one_of(instance_ids[first : first + _FILTERED_AT_ONCE])
             with throttles_named("ListContainerInstances"):
                 pages = self._client().get_paginator("list_container_instances")
-                here = pages.paginate(cluster=cluster, filter=f"ec2InstanceId in [{wanted}]")
+                here = pages.paginate(cluster=cluster, filter=wanted)
                 arns = [arn for page in here for arn in page["containerInstanceArns"]]
             for at in range(0, len(arns), _DESCRIBED_AT_ONCE):
                 with throttles_named("DescribeContainerInstances"):
@@ -243,7 +267,7 @@ class EcsScheduler:
 
 
 @contextmanager
-def _denials_named(node: Node, placement: NodePlacement) -> Iterator[None]:
+def _denials_named(node: Node, placement: str) -> Iterator[None]:
     """Turn a denial into NotEnrolled: IAM asks for the mark of the operator."""
     from botocore.exceptions import ClientError
 
@@ -253,10 +277,21 @@ def _denials_named(node: Node, placement: NodePlacement) -> Iterator[None]:
         if code_of(error) != "AccessDeniedException":
             raise
         raise NotEnrolled(
-            f"ECS denies it: the container instance {placement.name.rsplit('/', 1)[-1]} does not bear the tag "
+            f"ECS denies it: the container instance {placement.rsplit('/', 1)[-1]} does not bear the tag "
             f"{names.MANAGED_TAG} = {names.MANAGED_TAG_VALUE}. Set it with `nodeheal nodes enroll {node.node_id}`; "
             "docs/ec2.md says how new machines get it"
         ) from error
+
+
+def _one_of(instance_ids: Sequence[str]) -> str:
+    """ECS's filter for these machines."""
+    wanted = ", ".join(f"'{one}'" for one in instance_ids)
+    return f"ec2InstanceId in [{wanted}]"
+
+
+def _has_tasks(described: "ContainerInstanceTypeDef") -> bool:
+    """Whether a task is to run there: ListTasks would name no other."""
+    return described["runningTasksCount"] + described["pendingTasksCount"] > 0
 
 
 def _is_current(described: "ContainerInstanceTypeDef") -> tuple[bool, bool]:

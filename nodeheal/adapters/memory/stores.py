@@ -238,6 +238,11 @@ class MemoryOperationStore:
         standing = [(one.line[1], one) for one in self.all_open() if one.line and one.line[0] == line]
         return [one for _, one in sorted(standing, key=lambda pair: pair[0])]
 
+    def behind(self, operation: Operation, most: int) -> Sequence[tuple[str, str]]:
+        line, place = operation.line or ("", "")
+        behind = [one for one in self.queued(line) if one.line and one.line[1] > place]
+        return [(one.owner, one.operation_id) for one in behind[:most]]
+
     def all_open(self) -> list[Operation]:
         """Every operation whose workflow does not have its result yet."""
         return [self.operations[key] for keys in list(self._open.values()) for key in keys]

@@ -16,7 +16,7 @@ from nodeheal.domain.jobs.job import GangTask, Job, Run
 from nodeheal.ports.clock import Clock
 from nodeheal.ports.commands import Command, CommandStatus
 from nodeheal.ports.messaging import Delivery
-from nodeheal.ports.scheduler import NodePlacement, RankStatus
+from nodeheal.ports.scheduler import Drained, NodePlacement, RankStatus
 
 
 @dataclass
@@ -52,10 +52,25 @@ class MemoryScheduler:
     def placements_of(self, nodes: Sequence[Node]) -> Mapping[str, NodePlacement]:
         return {node.node_id: self.placement_of(node) for node in nodes}
 
-    def drain(self, node: Node, placement: NodePlacement, isolated_by: str) -> None:
+    def names_in_service(self, nodes: Sequence[Node]) -> Sequence[str]:
+        in_service = [node for node in nodes if node.node_id not in self.unknown_nodes | self.draining]
+        names = [name for node in in_service if (name := f"placement-of-{node.node_id}") not in self.disconnected]
+        return names if len(names) == len(nodes) else ()
+
+    def drain_all(self, nodes: Sequence[Node], placements: Sequence[str]) -> Mapping[str, Drained]:
+        known = [node for node in nodes if node.node_id not in self.unknown_nodes]
+        for node in known or nodes:
+            self._must_be_ours(node)
+        self.draining.update(node.node_id for node in known)
+        return {node.node_id: Drained(f"placement-of-{node.node_id}", self._has_tasks(node)) for node in known}
+
+    def _has_tasks(self, node: Node) -> bool:
+        """A node that has a job has a rank."""
+        return node.job_id is not None or any(where == node.node_id for where, _ in self.unmanaged.values())
+
+    def show_isolation(self, node: Node, placement: NodePlacement, incident_id: str) -> None:
         self._must_be_ours(node)
-        self.draining.add(node.node_id)
-        self.isolated_by[node.node_id] = isolated_by
+        self.isolated_by[node.node_id] = incident_id
 
     def undrain(self, node: Node, placement: NodePlacement) -> None:
         self._must_be_ours(node)
@@ -63,7 +78,7 @@ class MemoryScheduler:
         self.isolated_by.pop(node.node_id, None)
 
     def _must_be_ours(self, node: Node) -> None:
-        self.placement_of(node)
+        MemoryScheduler.placement_of(self, node)  # no look of its own: whoever counts looks counts none
         if node.node_id in self.not_enrolled:
             raise NotEnrolled(f"{node.node_id} does not bear the operator's tag")
 

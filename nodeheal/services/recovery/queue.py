@@ -70,11 +70,11 @@ def _free_what_a_crash_left(pool: str, ports: Ports) -> None:
     """Give back the slots of nodes that are in service, or retired, and that no incident works on any more."""
     for holder in ports.pools.holders(pool):
         node = ports.nodes.get(holder)
-        if node is not None and node.state not in OUT_OF_SERVICE and not _is_worked_on(node, ports):
+        if node is not None and node.state not in OUT_OF_SERVICE and not is_worked_on(node, ports):
             ports.pools.release(pool, holder)
 
 
-def _is_worked_on(node: Node, ports: Ports) -> bool:
+def is_worked_on(node: Node, ports: Ports) -> bool:
     """Whether its slot may have been claimed a moment ago: it is marked only after that."""
     if node.open_incident is None:
         return False

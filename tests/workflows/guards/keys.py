@@ -39,7 +39,7 @@ GUARDS = (
     ),
     Guard(
         "that it is looked at again where its mark was lost",
-        isolate._switch_off,
+        isolate._record_isolated,
         "ports.scheduler_of(known).placement_of(known)",
         when.people_drain_it_while_it_is_isolated,
         "placement",

@@ -49,7 +49,7 @@ GUARDS = (
     Guard(
         "that a slot was claimed a moment ago",
         queue._free_what_a_crash_left,
-        "not _is_worked_on(node, ports)",
+        "not is_worked_on(node, ports)",
         when.the_sweep_passes_between_claim_and_mark,
         "True",
     ),
@@ -62,7 +62,7 @@ GUARDS = (
     ),
     Guard(
         "that a slot is nobody's any more",
-        queue._is_worked_on,
+        queue.is_worked_on,
         "ports.incidents.incident(node.open_incident).state in (IncidentState.OPEN, IncidentState.WAITING)",
         when.a_recovery_broke_with_a_slot,
         "True",
