@@ -84,7 +84,7 @@ BRANCHES: dict[str, tuple[str, Break, Callable[[World], None], RecoveryPolicy]] 
     ),
     "isolated for no incident": (
         "no_act_on_stale_news",
-        cut(isolate._start, "node.open_incident != request.incident_id"),
+        cut(isolate._why_refused, "node.open_incident != request.incident_id"),
         it_is_let_go_before_it_is_isolated,
         ACT,
     ),

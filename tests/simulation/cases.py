@@ -171,7 +171,7 @@ CASES: dict[str, tuple[Break, Callable[[World], None], RecoveryPolicy, Work]] = 
         Work(share=0),
     ),
     "what_people_drained_stays_drained": (
-        cut(isolate._switch_off, "known.drained_by_us or placement.is_schedulable", "True"),
+        cut(isolate._record_isolated, "known.drained_by_us or placement.is_schedulable", "True"),
         a_node_that_people_have_drained_fails,
         ACT,
         Work(share=0),

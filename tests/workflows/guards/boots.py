@@ -152,13 +152,13 @@ GUARDS = (
     ),
     Guard(
         "of which boot it is isolated",
-        isolate._start,
+        isolate._why_refused,
         "request.decision.boot_id not in ('', node.boot_id)",
         when.it_comes_up_again_before_it_is_isolated,
     ),
     Guard(
         "that it was isolated before it booted",
-        isolate._start,
+        isolate._why_refused,
         "node.state is not NodeState.ISOLATED",
         when.it_comes_up_again_once_it_is_isolated,
         "True",

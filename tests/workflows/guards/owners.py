@@ -25,7 +25,7 @@ GUARDS = (
     ),
     Guard(
         "whose node is isolated",
-        isolate._start,
+        isolate._why_refused,
         "node.open_incident != request.incident_id",
         when.the_node_is_anothers,
     ),
