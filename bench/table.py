@@ -6,6 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from nodeheal.simulation.latency import LATENCIES
+from sandbox.legs import LEGS
+
 FIGURES = Path(__file__).resolve().parent / "figures.csv"
 BEGIN, END = "<!-- measured: make bench -->", "<!-- /measured -->"
 # By the end of a figure's name. The longest that fits is its unit.
@@ -79,6 +82,32 @@ def _number(value: float) -> str:
     return f"{value:,.0f}" if value == int(value) or value >= 1_000 else f"{value:.6g}"
 
 
+def legs_of(measured: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+    """Where the seconds of a recovery go: a row for each leg, and its head. Nothing where none was measured."""
+    kinds = [
+        (section, functions)
+        for section in ("recovery", "recovery_aws")
+        for functions in ("cold", "warm")
+        if f"{functions}_detect_s" in measured.get(section, {})
+    ]
+    if not kinds:
+        return
+    settings = {"recovery": "none", "recovery_aws": "aws"}
+    yield ("leg", *(f"{kind}, {settings[section]}" for section, kind in kinds), "floor, none", "floor, aws", "")
+    for leg, floor in LEGS.items():
+        cells = [_leg_cell(measured, section, f"{kind}_{leg}_s") for section, kind in kinds]
+        if any(cells):
+            least = [f"{floor.seconds(latency):.2f}" for latency in LATENCIES.values()]
+            yield (leg, *cells, *least, floor.named)
+
+
+def _leg_cell(measured: Mapping[str, Any], section: str, name: str) -> str:
+    if name not in measured[section]:
+        return ""
+    least, most = measured["spread"][section][name]
+    return f"{measured[section][name]:.2f} ({least:.2f} to {most:.2f})"
+
+
 def as_text(measured: Mapping[str, Any]) -> str:
     """For a terminal."""
     rows = list(rows_of(measured))
@@ -90,7 +119,10 @@ def as_text(measured: Mapping[str, Any]) -> str:
         f"{row.published}".rstrip()
         for row in (head, *rows)
     ]
-    return "\n".join([*lines, "", machine_of(measured)]) + "\n"
+    legs = list(legs_of(measured))
+    widths = [max(map(len, column)) for column in zip(*legs, strict=True)]
+    told = ["  ".join(f"{cell:<{wide}}" for cell, wide in zip(leg, widths, strict=True)).rstrip() for leg in legs]
+    return "\n".join([*lines, "", *told, "", machine_of(measured)]) + "\n"
 
 
 def as_markdown(measured: Mapping[str, Any]) -> str:
@@ -103,7 +135,13 @@ def as_markdown(measured: Mapping[str, Any]) -> str:
         f"| {row.what} | {row.figure} | {row.spread} | {row.at_aws} | {row.published} | {row.source} |"
         for row in rows_of(measured)
     ]
-    return "\n".join([*head, *body, "", machine_of(measured)])
+    legs = [f"| {' | '.join(leg)} |" for leg in legs_of(measured)]
+    if legs:
+        told = (
+            "Seconds of a recovery by leg, median with least and most; [what the words mean](#the-legs-of-a-recovery):"
+        )
+        legs = ["", told, "", legs[0], f"|---|{'---:|' * (legs[0].count('|') - 3)}---|", *legs[1:]]
+    return "\n".join([*head, *body, *legs, "", machine_of(measured)])
 
 
 def machine_of(measured: Mapping[str, Any]) -> str:

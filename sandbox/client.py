@@ -244,14 +244,18 @@ class Sandbox(MachineOrders):
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode(errors="replace")
 
-    def fire_schedules(self) -> None:
-        """Send what the deployed schedules send to functions, now: EventBridge would some minutes after the deploy."""
+    def fire_schedules(self, *, is_waiting: bool = False) -> None:
+        """Send what the deployed schedules send to functions, now: EventBridge would some minutes after the deploy.
+
+        `is_waiting`: until each function has answered.
+        """
         events, functions = self.client("events"), self.client("lambda")
+        kind = "RequestResponse" if is_waiting else "Event"
         for rule in events.list_rules()["Rules"]:
             targets = events.list_targets_by_rule(Rule=rule["Name"])["Targets"] if "ScheduleExpression" in rule else []
             for target in targets:
                 payload = target.get("Input", "{}").encode()
-                functions.invoke(FunctionName=target["Arn"], InvocationType="Event", Payload=payload)
+                functions.invoke(FunctionName=target["Arn"], InvocationType=kind, Payload=payload)
 
     def environment(self) -> dict[str, str]:
         """The environment in which AWS tools speak to the sandbox, as its root user."""

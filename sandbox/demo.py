@@ -129,7 +129,7 @@ def _play(console: Console, directory: Path, script: Script, options: argparse.N
         story = Story(sandbox, script, screen.hear)
         try:
             story.play()
-            report = {**make_report(story), "latency": options.latency}
+            report = {**make_report(story, LATENCIES[options.latency]), "latency": options.latency}
             verdict = judge(story, report)
             if not options.keep:
                 screen.busy("ending the emulator, the nodes and the job")

@@ -1,20 +1,19 @@
 """The demo's report: what was reached, when, and whether the story ended as it should. What was not reached is null."""
 
-from collections import Counter
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from nodeheal.contract.vocabulary import JobState, Outcome, Step
+from nodeheal.contract.vocabulary import JobState
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.incident import History
 from nodeheal.domain.verbs import ESCALATION_STEPS
+from nodeheal.simulation.latency import NONE, Latency
+from sandbox.legs import LEGS, Facts, Leg, legs_of
 from sandbox.story import Story, Told
 
 # The document that the sandbox stage deploys.
 POLICY = Path(__file__).resolve().parent / "policy.json"
-# What the fake dcgmi takes, unless a node's faults say otherwise.
-DIAGNOSTICS_SECONDS = 1.5
 
 
 @dataclass(frozen=True)
@@ -29,17 +28,19 @@ class Verdict:
         return not self.wrong
 
 
-def make_report(story: Story) -> dict[str, Any]:
-    """The report as JSON. Seconds count from the fault line."""
+def make_report(story: Story, latency: Latency = NONE) -> dict[str, Any]:
+    """The report as JSON. Seconds count from the fault line; those of the legs add up. `latency`: of the floors."""
     told = story.told
     history = story.ports.incidents.history(told.incident.incident_id) if told.incident else None
     recovered = _recovered_seconds(told)
+    legs = _legs(story, history)
     return {
         "fault_line": story.script.fault_line,
         "detected_seconds": _since(told, history.incident.opened_at.timestamp() if history else None),
         "isolated_seconds": _since(told, _entry_at(history, "isolated-")),
         "recovered_seconds": recovered,
-        "control_plane_seconds": _control_plane_seconds(story, history, recovered),
+        "control_plane_seconds": _control_plane_seconds(legs) if recovered is not None else None,
+        "legs": [{**asdict(leg), "floor_seconds": LEGS[leg.name].seconds(latency)} for leg in legs],
         "attempts": _attempts(story),
         "step_at_fault": told.step_at_fault,
         "resumed_from_step": told.training.resumed_from() if told.training else None,
@@ -98,18 +99,19 @@ def _recovered_seconds(told: Told) -> float | None:
     return _since(told, told.training.first_step_at() if told.training else None)
 
 
-def _control_plane_seconds(story: Story, history: History | None, recovered: float | None) -> float | None:
-    """What is left of the recovery without the simulated boots and diagnostics and without the trainer's own start."""
-    if history is None or recovered is None or story.told.training is None:
-        return None
-    steps = Counter(turn.decision.step for turn in history.turns if turn.result is not None)
-    boots = sum(
-        1 for t in history.turns if t.result and t.result.step is Step.REBOOT and t.result.outcome is Outcome.DONE
-    )
-    launched, first_step = _entry_at(history, "launched-"), story.told.training.first_step_at()
-    trainer = first_step - launched if launched and first_step else 0.0
-    waited = boots * story.script.boot_seconds + steps[Step.DIAGNOSE] * DIAGNOSTICS_SECONDS + trainer
-    return round(recovered - waited, 3)
+def _legs(story: Story, history: History | None) -> list[Leg]:
+    told = story.told
+    if history is None:
+        return []
+    runs = story.ports.jobs.runs(story.script.job)
+    mine = next((run for run in runs if run.incident_id == history.incident.incident_id), None)
+    first_step = told.training.first_step_at(mine.number - 1) if told.training and mine else None
+    return legs_of(Facts(told.fault_at, history, story.script.boot_seconds, mine, first_step))
+
+
+def _control_plane_seconds(legs: list[Leg]) -> float:
+    """Without boots, diagnostics and the start of the tasks: those are the machine's, the tools' and the trainer's."""
+    return round(sum(leg.seconds for leg in legs if leg.name != "start"), 3)
 
 
 def _attempts(story: Story) -> dict[str, int]:

@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from nodeheal.contract.vocabulary import Outcome
+from sandbox.legs import LEGS
 from sandbox.report import Verdict
 from sandbox.story import Told
 
@@ -136,6 +137,7 @@ def show_summary(console: Console, report: dict[str, Any], verdict: Verdict, tol
     """The table, the email, the path through the state machines, and how to look closer."""
     console.rule("what happened")
     console.print(_numbers(report, told))
+    console.print(_legs(report["legs"]))
     for email in report["emails"]:
         console.print(Panel(Text(f"{email['subject']}\n\n{email['body'].strip()}"), title="email", border_style="blue"))
     for email in report["owner_emails"]:
@@ -168,6 +170,21 @@ def _numbers(report: dict[str, Any], told: Told) -> Table:
     )
     for name, value in rows.items():
         table.add_row(name, value)
+    return table
+
+
+def _legs(legs: Sequence[dict[str, Any]]) -> Table:
+    """Where the seconds were."""
+    table = Table(box=None, padding=(0, 2), header_style="dim")
+    table.add_column("leg", style="dim")
+    table.add_column("took", justify="right")
+    table.add_column("on top", justify="right")
+    table.add_column("floor", justify="right")
+    table.add_column("", style="dim", no_wrap=True)
+    for leg in legs:
+        own = f"{leg['own_seconds']:.2f} s" if leg["own_seconds"] else ""
+        floor = LEGS[leg["name"]].named
+        table.add_row(leg["name"], f"{leg['seconds']:.2f} s", own, f"{leg['floor_seconds']:.2f} s", floor)
     return table
 
 

@@ -145,6 +145,19 @@ def test_the_page_shows_the_published_figures() -> None:
 
 
 def test_a_figure_stands_beside_its_own_at_the_latencies_of_aws() -> None:
-    told = as_markdown(measured(recovery={"control_plane_s": 5.4}, recovery_aws={"control_plane_s": 16.5}))
+    told = as_markdown(measured(recovery={"cold_control_plane_s": 5.4}, recovery_aws={"cold_control_plane_s": 16.5}))
 
     assert "| the control plane's own part of that | 5.4 s | one run | 16.5 s |" in told
+
+
+def test_a_recovery_has_a_row_for_each_leg_with_its_floor_at_both_latencies() -> None:
+    both = {f"{functions}_{leg}_s": 1.0 for functions in ("cold", "warm") for leg in ("detect", "proof")}
+    both["cold_wait_s"] = 0.0
+
+    told = as_markdown(measured(recovery=both, recovery_aws=both))
+
+    cell = "1.00 (1.00 to 1.00)"
+    assert "| leg | cold, none | warm, none | cold, aws | warm, aws | floor, none | floor, aws |  |" in told
+    assert f"| proof | {cell} | {cell} | {cell} | {cell} | 0.00 | 3.13 | one command, one event |" in told
+    assert "| boot |" not in told
+    assert "proof   1.00 (1.00 to 1.00)" in as_text(measured(recovery=both))
