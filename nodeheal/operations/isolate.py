@@ -81,7 +81,7 @@ def _start(operation: Operation, world: World) -> Operation | StepResult:
     record, node = record_of(operation), mine.node
     placement = NodePlacement(record.placement, is_schedulable=False)
     if record.by_us:
-        with suppress(NotEnrolled):  # the node is switched off, and this is a note for people
+        with suppress(NotEnrolled, NotAccepted):  # a note for people, and no reason to let the gang run on
             ports.scheduler_of(node).show_isolation(node, placement, request.incident_id)
     add_timeline_entry(request, ports, DRAINED, f"{node.node_id} takes no new work (draining)")
     aside = stop_unmanaged_tasks(request, node, placement, ports, world.policy) if record.has_tasks else ""

@@ -91,7 +91,7 @@ class NodePlacements(Protocol):
     def show_isolation(self, node: Node, placement: NodePlacement, incident_id: str) -> None:
         """Show people at the scheduler which incident the node is isolated for. Nothing is decided by it.
 
-        Raises NotEnrolled where the node may not be touched.
+        Raises NotEnrolled where the node may not be touched, and NotAccepted where the call was throttled.
         """
 
     def undrain(self, node: Node, placement: NodePlacement) -> None:
