@@ -259,6 +259,8 @@ def test_a_named_story_ends_as_it_should_by_the_path_that_it_should(stage: Stage
         assert sorted(each) == SIDE_BY_SIDE
     if PATHS[name] == HEALED:
         assert report["attempts"] == {"REBOOT": 1}
+        whole = sum(leg["seconds"] + leg["own_seconds"] for leg in report["legs"])
+        assert whole == pytest.approx(report["recovered_seconds"], abs=0.02)
         # It was asked for a checkpoint before it was stopped: nothing that it had done is lost but the last moment.
         assert report["step_at_fault"] - 20 <= report["resumed_from_step"] < report["final_step"]
         # The job's own workflow ends with the job, which may be a moment later.
