@@ -129,5 +129,5 @@ class DecideRequest(Frozen):
     @field_validator("result", mode="before")
     @classmethod
     def _without_next(cls, given: Any) -> Any:
-        """An execution that began before version 0.2.1 asks all the same: it is answered what was decided."""
+        """An execution of an older definition asks all the same, and is answered what was decided."""
         return {k: v for k, v in given.items() if k != "next"} if isinstance(given, Mapping) else given
