@@ -81,7 +81,7 @@ def _start(operation: Operation, world: World) -> Operation | StepResult:
     record, node = record_of(operation), mine.node
     placement = NodePlacement(record.placement, is_schedulable=False)
     if record.by_us:
-        with suppress(NotEnrolled, NotAccepted):  # a note for people, and no reason to let the gang run on
+        with suppress(NotEnrolled, NotAccepted):  # the tag is for people only: the gang is stopped without it
             ports.scheduler_of(node).show_isolation(node, placement, request.incident_id)
     add_timeline_entry(request, ports, DRAINED, f"{node.node_id} takes no new work (draining)")
     aside = stop_unmanaged_tasks(request, node, placement, ports, world.policy) if record.has_tasks else ""
@@ -110,7 +110,7 @@ def _drain(mine: _Isolation, world: World) -> Operation | StepResult:
     """Switch the node off: by a call of its own, and together with others if it was throttled before."""
     ports, node = world.ports, mine.node
     if mine.operation.line is not None:
-        with suppress(NotFound, NotEnrolled):  # which of them that is, shows the call of its own
+        with suppress(NotFound, NotEnrolled):  # the node's own call, below, shows whether it is this node
             together = _drain_together(mine, world)
             if together is not None:
                 return together

@@ -14,7 +14,7 @@ from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.names import isolation_line
 from nodeheal.contract.steps import DecideRequest, StepRequest
 from nodeheal.contract.vocabulary import IncidentState, NodeState, Outcome
-from nodeheal.domain.errors import NotAccepted
+from nodeheal.domain.errors import NotAccepted, NotEnrolled
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
 from nodeheal.domain.operation import Operation
@@ -154,6 +154,20 @@ def test_each_of_them_ends_its_own_step_and_asks_the_scheduler_nothing_more() ->
     assert it.calls == []
     assert {it.ended(name) for name in NAMES[:10]} == {Outcome.DONE}
     assert scheduler_in(it.ports).isolated_by == {name: it.asked[name].incident_id for name in NAMES[:10]}
+
+
+@pytest.mark.parametrize("error", [NotAccepted("TagResource: ThrottlingException"), NotEnrolled("ECS denies it")])
+def test_a_node_that_cannot_be_tagged_is_isolated_all_the_same(error: Exception) -> None:
+    it = Storm(FIRST)
+
+    def refused(*_: object) -> None:
+        raise error
+
+    scheduler_in(it.ports).show_isolation = refused
+
+    it.isolates(FIRST)
+
+    assert (it.draining, it.ended(FIRST)) == ([FIRST], Outcome.DONE)
 
 
 def test_tasks_that_were_there_when_a_node_was_drained_by_another_are_looked_at_by_its_own() -> None:

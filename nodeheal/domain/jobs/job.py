@@ -154,8 +154,8 @@ class Job:
     held_at: datetime | None = None  # since when a failure of its run waits for the end of a pause
     stop_wanted: str = ""  # who wants it stopped, and why
     summary: str = ""  # how it stands, or ended, in words
-    run_said_to_start: int = 0  # by `summary`; 0: it says something else
-    run_said_to_run: int = 0  # by `summary`; 0: it says something else
+    run_said_to_start: int = 0  # the run that `summary` says is starting; 0: it says something else
+    run_said_to_run: int = 0  # the run that `summary` says is under way; 0: it says something else
     found: FoundCheckpoint | None = None  # what its next run resumes from
     directory_seen: str = ""  # whether its nodes share the checkpoint directory, in words
     directory_in_doubt: bool = False  # they were asked, and it could not be decided
