@@ -210,6 +210,10 @@ def _as_delivered(operation: Operation, ports: Ports) -> Result:
     result = operation.result
     if not isinstance(result, StepResult) or handler_of(operation.verb).is_half_of_step:
         return result
+    if (
+        operation.verb is VerbName.WAIT
+    ):  # news finds a wait by the incident's turn: it must not move before the wait ends
+        return result
     return with_decision(operation.step, result, ports)
 
 

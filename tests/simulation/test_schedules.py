@@ -42,6 +42,7 @@ REGRESSIONS: dict[str, int] = {
     "a spare that has its own incident was let go with another's: tests/workflows/scenarios/races.py": 80_023_810,
     "a job that was submitted again was launched by a recovery: tests/workflows/scenarios/launches.py": 80_027_022,
     "a spare was taken for a free node, and bore two ranks: tests/workflows/scenarios/replacement_nodes.py": 83_044_321,
+    "a wait's end was decided on, and its workflow was never told": 600_322,
     "a launch died with its claims, and its job was done before the pool's list showed them": 24_392,
     "a job that its recovery had stopped came back in a maintenance window, and that is right": 83_064_130,
 }
