@@ -83,7 +83,10 @@ class IncidentStore(Protocol):
         """The incident with its events and turns in order (strongly consistent). Raises NotFound."""
 
     def advance(self, incident: Incident, entries: Sequence[TimelineEntry]) -> bool:
-        """Write the next turn and its entries, all or nothing. False: this turn has been taken already."""
+        """Write the next turn and its entries, all or nothing.
+
+        False: this turn has been taken already, or the incident was handed to a human.
+        """
 
     def finish(self, incident: Incident, node: Node | None = None) -> bool:
         """Write how it ended: state, ending, summary and time. Writing it again changes nothing.

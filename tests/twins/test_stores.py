@@ -226,6 +226,18 @@ def test_a_turn_is_taken_once(ports: Ports) -> None:
     assert [t.decision.reason for t in ports.incidents.history(incident.incident_id).turns] == ["first"]
 
 
+def test_an_incident_that_was_handed_over_takes_no_turn(ports: Ports) -> None:
+    """Its workflow has failed, and marked it, between the look at it and this write."""
+    incident = _opened(ports)
+    ports.incidents.finish(replace(incident, state=IncidentState.ESCALATED))
+    late = decision_entry(0, Decision(step=Step.REBOOT, reason="late", node_id=incident.node_id), NOW)
+
+    assert not ports.incidents.advance(replace(incident, turn=1), [late])
+
+    found = ports.incidents.history(incident.incident_id)
+    assert (found.incident.state, found.turns) == (IncidentState.ESCALATED, ())
+
+
 def test_a_finished_incident_says_how_it_ended(ports: Ports) -> None:
     incident = _opened(ports)
     finished = replace(incident, state=IncidentState.CLOSED, ending=Ending.RECOVERED, summary="healed", closed_at=NOW)

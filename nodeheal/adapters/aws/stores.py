@@ -10,7 +10,7 @@ from pydantic import TypeAdapter
 from nodeheal.adapters.aws.items import Item, Table, fields_of, from_item, plain, to_item, versioned
 from nodeheal.contract import names
 from nodeheal.contract.health_event import HealthEvent
-from nodeheal.contract.vocabulary import NodeState
+from nodeheal.contract.vocabulary import IncidentState, NodeState
 from nodeheal.domain.errors import NotFound
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.operation import Operation, OperationState
@@ -200,13 +200,14 @@ class DynamoIncidentStore:
                 "TableName": self._table.name,
                 "Key": to_item({"pk": names.incident_pk(incident.incident_id), "sk": names.INCIDENT_SK}),
                 "UpdateExpression": f"SET turn = :turn, #state = :state, {names.INDEX_SORT_KEY} = :sort",
-                "ConditionExpression": "turn = :before",
+                "ConditionExpression": "turn = :before AND #state <> :over",
                 "ExpressionAttributeNames": {"#state": "state"},
                 "ExpressionAttributeValues": to_item(
                     {
                         ":turn": incident.turn,
                         ":before": incident.turn - 1,
                         ":state": incident.state.value,
+                        ":over": IncidentState.ESCALATED.value,
                         ":sort": self._sort_key(incident),
                     }
                 ),

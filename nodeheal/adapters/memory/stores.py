@@ -9,7 +9,7 @@ from operator import attrgetter
 
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.steps import AttemptLimit
-from nodeheal.contract.vocabulary import Action, NodeState
+from nodeheal.contract.vocabulary import Action, IncidentState, NodeState
 from nodeheal.domain.errors import NotFound
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.fleet.pool import Pool
@@ -131,7 +131,7 @@ class MemoryIncidentStore:
 
     def advance(self, incident: Incident, entries: Sequence[TimelineEntry]) -> bool:
         stored = self.incidents[incident.incident_id]
-        if stored.turn != incident.turn - 1:
+        if stored.turn != incident.turn - 1 or stored.state is IncidentState.ESCALATED:
             return False
         self.incidents[incident.incident_id] = replace(stored, turn=incident.turn, state=incident.state)
         for entry in entries:
