@@ -106,6 +106,7 @@ _SEE_UNMANAGED_TASKS = (LIST_TASKS, SEE_TASKS)
 _ASK_FOR_CHECKPOINT = send_command(
     "ask a gang for a checkpoint, before it is stopped or on an early warning", "checkpoint-now"
 )
+_AT_ISOLATION = ("checkpoint-now", "freeze-evidence")
 
 FUNCTIONS = (
     FunctionSpec(
@@ -190,8 +191,9 @@ FUNCTIONS = (
             *SEE_MACHINES,
             *DRAIN_NODE,
             *_SEE_UNMANAGED_TASKS,
-            *_ASK_FOR_CHECKPOINT,
+            *send_command("ask a gang for a checkpoint, and its broken node for evidence", *_AT_ISOLATION),
             STOP_TASK,
+            SIGN_UPLOADS,
             READ_POLICY,
             RESUME,
         ),

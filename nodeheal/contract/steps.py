@@ -76,7 +76,13 @@ class Decision(Frozen):
         description="the turn whose operation this goes on with: nothing is reserved or sent twice for it",
     )
     accused: Accusation | None = Field(
-        default=None, description="for FREEZE_EVIDENCE: the fault that the node is asked to confirm"
+        default=None, description="for FREEZE_EVIDENCE, ISOLATE: the fault that the node is asked to confirm"
+    )
+    evidence_seconds: int = Field(
+        default=0,
+        ge=0,
+        le=MOST,
+        description="for ISOLATE: ask the node for its evidence while the gang stops; how long it may take. 0: do not",
     )
     awaits: Awaited | None = Field(default=None, description="for WAIT: what for")
     due_at: UtcTime | None = Field(default=None, description="for WAIT: until when, whatever wakes it meanwhile")

@@ -39,6 +39,9 @@ def begin(planned: Operation, world: World) -> None:
         _start(planned, world)
         return
     fresh = {"token": planned.token, "deadline_at": planned.deadline_at, "request_json": planned.request_json}
+    if known.is_over:
+        deliver(replace(known, **fresh), world.ports)  # type: ignore[arg-type]
+        return
     operation = update(known, world.ports, lambda one: replace(one, **fresh))  # type: ignore[arg-type]
     if operation.is_over:
         deliver(operation, world.ports)
@@ -51,6 +54,12 @@ def begin(planned: Operation, world: World) -> None:
     if handler.refreshes_when_repeated:
         operation = handler.refresh(operation, world.ports)
     _follow(operation, handler, world)
+
+
+def begin_ahead(planned: Operation, world: World) -> None:
+    """Start an operation before its step. The step goes on with it by the same name; until then nobody waits."""
+    if world.ports.operations.get(planned.owner, planned.operation_id) is None:
+        _start(replace(planned, token=""), world)
 
 
 def reconcile(operation: Operation, ports: Ports) -> bool:
@@ -122,14 +131,12 @@ def end(operation: Operation, ports: Ports) -> Operation:
 def deliver(operation: Operation, ports: Ports) -> bool:
     """Resume the workflow with the stored result; a part has the operation that it is a part of look again.
 
-    False: the workflow has its result already, or no longer waits with this token.
+    False: the workflow has its result already, no longer waits with this token, or has not come to the step yet.
     """
     if operation.parent is not None:
         return _deliver_part(operation, operation.parent, ports)
-    if not operation.token:
-        return False
-    was_waiting = ports.workflows.resume(operation.token, _as_delivered(operation, ports))
-    if operation.version:
+    was_waiting = bool(operation.token) and ports.workflows.resume(operation.token, _as_delivered(operation, ports))
+    if operation.version and operation != operation.delivered():
         update(operation, ports, Operation.delivered)
     return was_waiting
 

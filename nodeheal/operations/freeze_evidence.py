@@ -2,6 +2,7 @@
 
 import json
 from base64 import urlsafe_b64encode
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 
@@ -9,12 +10,13 @@ from nodeheal.contract.health_event import EvidenceFrozen, Frozen
 from nodeheal.contract.names import evidence_key
 from nodeheal.contract.results import EvidenceSaved, StepResult
 from nodeheal.contract.steps import Accusation, StepRequest
-from nodeheal.contract.vocabulary import Confirmation, Outcome, VerbName
-from nodeheal.domain.errors import NotFound
+from nodeheal.contract.vocabulary import Confirmation, Outcome, Step, VerbName
+from nodeheal.domain.errors import NotAccepted, NotFound
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.operation import Operation, OperationState, node_owner
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.evidence import Upload
+from nodeheal.operations.engine import begin_ahead
 from nodeheal.operations.handler import Answers, Facts, Handler, World, read_time, step_result
 from nodeheal.operations.record import plan_step, send_command, update
 from nodeheal.ports import Ports
@@ -57,6 +59,17 @@ class _Record(Frozen):
 def plan(request: StepRequest, ports: Ports) -> Operation:
     """The operation of this turn."""
     return plan_step(request, ports, VerbName.FREEZE_EVIDENCE, node_owner(request.decision.node_id))
+
+
+def ask_ahead(isolation: StepRequest, world: World) -> None:
+    """Ask for it while the gang stops, where the decision says so. Not taken: the step of its own asks."""
+    seconds = isolation.decision.evidence_seconds
+    if not seconds:
+        return
+    asked = {"step": Step.FREEZE_EVIDENCE, "deadline_seconds": seconds}
+    request = isolation.model_copy(update={"decision": isolation.decision.model_copy(update=asked)})
+    with suppress(NotAccepted):
+        begin_ahead(plan(request, world.ports), world)
 
 
 def _start(operation: Operation, world: World) -> Operation | StepResult:

@@ -1,4 +1,4 @@
-"""ISOLATE: a node gets no new work, and the gang that it holds up is stopped."""
+"""ISOLATE: a node gets no new work, and the gang that it holds up is stopped. Meanwhile it saves its evidence."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -14,6 +14,7 @@ from nodeheal.domain.fleet.node import Node, moved
 from nodeheal.domain.humanize import counted
 from nodeheal.domain.operation import Operation, OperationState
 from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.operations.freeze_evidence import ask_ahead
 from nodeheal.operations.gang import (
     GangFacts,
     note,
@@ -63,7 +64,7 @@ class _Isolation:
 
 
 def _start(operation: Operation, world: World) -> Operation | StepResult:
-    """Claim a budget slot, drain the node, stop its gang."""
+    """Claim a budget slot, drain the node, stop its gang, ask for the evidence."""
     ports, request = world.ports, operation.step
     mine = _Isolation(operation, node_of(request.decision.node_id, ports))
     refused = _why_refused(mine, world)
@@ -85,7 +86,9 @@ def _start(operation: Operation, world: World) -> Operation | StepResult:
             ports.scheduler_of(node).show_isolation(node, placement, request.incident_id)
     add_timeline_entry(request, ports, DRAINED, f"{node.node_id} takes no new work (draining)")
     aside = stop_unmanaged_tasks(request, node, placement, ports, world.policy) if record.has_tasks else ""
-    return stop_ranks(operation, world, aside)
+    operation = stop_ranks(operation, world, aside)
+    ask_ahead(request, world)
+    return operation
 
 
 def _why_refused(it: _Isolation, world: World) -> StepResult | None:

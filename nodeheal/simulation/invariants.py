@@ -31,8 +31,6 @@ from nodeheal.services.jobs.runs import current_run
 from nodeheal.simulation.agenda import seconds_of
 from nodeheal.simulation.seen import LIVE, Act, Seen, Violation
 
-# What no workflow waits for: a search that found nothing in time, and a machine that a group still owes.
-_COLLECTED = (VerbName.FIND_CHECKPOINT, VerbName.LATE_CAPACITY)
 # Between the last look at a pause and the call that acts: a step's own time, its retries included.
 PAUSE_SECONDS = 180.0
 _END_A_BOOT = ("reboot", "stop")
@@ -263,14 +261,16 @@ def incidents_end_or_page_in_time(seen: Seen, incident_id: str, turn: int) -> It
 def nothing_is_left_behind(seen: Seen, incident_id: str) -> Iterator[Violation]:
     """No token, lease or reservation is left behind.
 
-    Where a function died meanwhile, an operation that nobody concludes may stay: the table's own expiry collects it.
+    Where a function died meanwhile, an operation that nobody concludes may stay, and so may what no workflow waits for
+    (a search that found nothing in time has none left): the table's own expiry collects it.
     """
     name = nothing_is_left_behind.__name__
     incident = seen.incidents.incidents[incident_id]
     has_struck = any(at >= seconds_of(incident.opened_at) for at in seen.struck_at)
     for operation in seen.operations.of(incident_id):
         is_late = operation.deadline_at < seen.agenda.clock()
-        if is_late and operation.verb not in _COLLECTED and not has_struck:
+        is_awaited = bool(operation.token) and operation.verb is not VerbName.FIND_CHECKPOINT
+        if is_late and is_awaited and not has_struck:
             yield Violation(seen.agenda.now, name, incident_id, f"the operation {operation.operation_id}")
     for holder in seen.ports.pools.holders(incident.pool):
         node = seen.nodes.nodes.get(holder)

@@ -53,7 +53,7 @@ MAY = {
     "ecs:UpdateContainerInstancesState": {"isolate_node", "return_to_service"},
     "dynamodb:Scan": {"sweep"},
     "sns:Publish": {"notify"},
-    "s3:PutObject": {"freeze_evidence"},
+    "s3:PutObject": {"freeze_evidence", "isolate_node"},
     "ssm:SendCommand": {
         "check_nodes",
         "find_checkpoint",
@@ -141,7 +141,7 @@ def test_a_command_goes_to_its_documents_or_to_tagged_nodes(stem: str, permissio
         "check_nodes": [names.document("run-diagnostics"), names.document("test-fabric")],
         "find_checkpoint": [names.document("find-checkpoint")],
         "freeze_evidence": [names.document("freeze-evidence")],
-        "isolate_node": [names.document("checkpoint-now")],
+        "isolate_node": [names.document("checkpoint-now"), names.document("freeze-evidence")],
         "reboot_node": [names.document("reboot-node"), names.document("find-checkpoint")],
         "run_diagnostics": [names.document("run-diagnostics")],
         "stop_gang": [names.document("checkpoint-now")],

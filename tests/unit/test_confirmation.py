@@ -213,3 +213,27 @@ def test_what_an_operator_asks_for_needs_no_confirmation() -> None:
     )
 
     assert Story(asked).isolated().next().step is not Step.FREEZE_EVIDENCE
+
+
+def test_the_isolation_has_the_node_asked_about_its_fault_while_the_gang_stops() -> None:
+    isolation = Story(xid(74), policy=SAVES).next()
+    asked = Story(xid(74), policy=SAVES).isolated().next()
+
+    assert (isolation.accused, isolation.evidence_seconds) == (asked.accused, Evidence().seconds + 15)
+    assert (asked.step, asked.continues) == (Step.FREEZE_EVIDENCE, 1)
+
+
+def test_what_the_isolation_has_asked_about_another_fault_is_no_answer() -> None:
+    graver = xid(79)
+    asked = Story(xid(74), policy=SAVES).isolated().reports(graver).next()
+
+    assert (asked.step, asked.continues) == (Step.FREEZE_EVIDENCE, None)
+
+
+@pytest.mark.parametrize(
+    "story",
+    [Story(xid(74)), Story(xid(79, family=Family.heartbeat, code="silent", subcode="confirmed"), policy=SAVES)],
+    ids=["no evidence", "silent"],
+)
+def test_a_node_is_not_asked_meanwhile_where_nothing_is_saved_or_nothing_heard(story: Story) -> None:
+    assert (story.next().step, story.next().evidence_seconds) == (Step.ISOLATE, 0)

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from nodeheal.adapters.memory.world import MemoryNodeCommands
 from nodeheal.contract.health_event import EvidenceFrozen
 from nodeheal.contract.results import EvidenceSaved, StepResult
 from nodeheal.contract.steps import StepRequest
-from nodeheal.contract.vocabulary import Outcome, Step
+from nodeheal.contract.vocabulary import Confirmation, Outcome, Step
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Evidence
@@ -19,7 +20,7 @@ from nodeheal.ports.commands import CommandStatus
 from nodeheal.services.intake import wakeup
 from tests.unit import builders
 from tests.unit.builders import EVIDENCE, facts_of, waiting
-from tests.unit.step_functions import freeze_evidence
+from tests.unit.step_functions import freeze_evidence, isolate_node
 from tests.unit.test_steps import A, B, Incident
 
 COMMAND = "command-1"
@@ -244,3 +245,77 @@ def test_what_was_never_asked_is_unknown() -> None:
     it = Freezing()
 
     assert conclude(it.asked, it.ports).outcome is Outcome.UNKNOWN
+
+
+class AskedAhead(Incident):
+    """A node that saves its evidence while its gang stops."""
+
+    def __init__(self) -> None:
+        super().__init__(policy=ACT)
+        isolate_node(self.request(), self.ports, ACT)
+        self.isolation = self.turn
+
+    def answers(self, **changes: Any) -> None:
+        name = f"{self.id}-{self.isolation}"
+        told = {"object_key": f"incidents/{self.id}/{name}.tar.gz", "size_bytes": 1, "items": 12, **changes}
+        request_id = builders.named(EVIDENCE, name, self.ports)
+        wakeup.on_answer(EvidenceFrozen(**self._fact("boot-1", A), request_id=request_id, **told), self.ports)
+
+    def goes_on(self) -> None:
+        """The gang stops, and the workflow takes the step of its own."""
+        for rank in (0, 1):
+            self.task_is("STOPPED", rank, exit_code=143)
+        self.resumed()
+        freeze_evidence(self.request(), self.ports, ACT)
+
+    @property
+    def documents(self) -> list[str]:
+        return [one.document for one in self.ports.commands.sent]  # type: ignore[attr-defined]
+
+
+def test_the_node_is_asked_while_its_gang_stops_and_the_step_waits_for_that_answer() -> None:
+    it = AskedAhead()
+    assert it.documents == ["freeze-evidence"]
+
+    it.goes_on()
+    assert it.is_waiting()
+    it.answers(confirmation=Confirmation.CONFIRMED)
+
+    assert it.resumed().outcome is Outcome.DONE
+    assert facts_of(it.resumed(), EvidenceSaved).confirmation is Confirmation.CONFIRMED
+    assert it.documents == ["freeze-evidence"]
+    assert waiting(it.ports) == []
+
+
+def test_an_answer_that_came_before_the_gang_had_stopped_ends_the_step_at_once() -> None:
+    it = AskedAhead()
+
+    it.answers()
+    it.goes_on()
+
+    assert it.resumed().outcome is Outcome.DONE
+    assert it.documents == ["freeze-evidence"]
+    assert waiting(it.ports) == []
+
+
+def test_a_node_that_could_not_be_asked_meanwhile_is_asked_by_the_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(MemoryNodeCommands, "send", throttled)
+        it = AskedAhead()
+    assert it.documents == []
+
+    it.goes_on()
+
+    assert it.documents == ["freeze-evidence"]
+
+
+def test_a_node_that_has_booted_since_its_isolation_is_asked_anew() -> None:
+    it = AskedAhead()
+    it.boots("boot-2")
+
+    it.goes_on()
+
+    assert [(one.document, one.boot_id) for one in it.ports.commands.sent] == [  # type: ignore[attr-defined]
+        ("freeze-evidence", "boot-1"),
+        ("freeze-evidence", "boot-2"),
+    ]

@@ -1,11 +1,14 @@
 """Confirmation of a fault that only its own node has reported, before a replacement or a lasting isolation."""
 
+from typing import Any
+
 from nodeheal.contract.results import EvidenceSaved, StepResult
 from nodeheal.contract.steps import Accusation, Decision
-from nodeheal.contract.vocabulary import Confirmation, Escalation, Outcome, Step
+from nodeheal.contract.vocabulary import Confirmation, Escalation, Family, Outcome, Step
 from nodeheal.domain.faults.diagnosis import Fault
 from nodeheal.domain.recovery.decision_builder import DecisionBuilder
 from nodeheal.domain.recovery.incident import History
+from nodeheal.domain.recovery.ladder import escalation_steps
 from nodeheal.domain.recovery.progress import Progress
 
 # The node ends its work in the time that the policy gives; its answer takes a moment more.
@@ -28,11 +31,37 @@ def accusation_of(fault: Fault) -> Accusation | None:
     )
 
 
-def ask_node(builder: DecisionBuilder, fault: Fault, why: str) -> Decision:
-    """Asks the node to save its evidence and to say whether it shows the fault."""
-    seconds = builder.policy.evidence.seconds + ANSWER_MARGIN_SECONDS
-    asked = builder.step(Step.FREEZE_EVIDENCE, why, deadline_seconds=seconds)
-    return asked.model_copy(update={"accused": accusation_of(fault)})
+def ask_node(builder: DecisionBuilder, progress: Progress, fault: Fault, why: str) -> Decision:
+    """Asks the node to save its evidence and to say whether it shows the fault.
+
+    Where its isolation has asked for the same already, the step goes on with that.
+    """
+    asked = builder.step(Step.FREEZE_EVIDENCE, why, deadline_seconds=_seconds_to_answer(builder))
+    accused, begun = accusation_of(fault), progress.evidence_begun
+    turn = begun.turn if begun is not None and progress.evidence is None else None
+    is_same = begun is not None and (begun.accused, begun.boot_id) == (accused, builder.history.context.boot_id)
+    return asked.model_copy(update={"accused": accused, "continues": turn if is_same else None})
+
+
+def ask_while_isolating(builder: DecisionBuilder, fault: Fault) -> dict[str, Any]:
+    """Returns the fields of an isolation's decision that have the node asked for its evidence while the gang stops.
+
+    A silent node is not asked. Of a new node nothing has failed yet.
+    """
+    accused = accusation_of(fault)
+    is_needed = accused is not None or bool(escalation_steps(fault, builder))
+    if not (builder.policy.evidence.enabled and is_needed) or fault.is_of_new_node or is_silent(fault):
+        return {}
+    return {"accused": accused, "evidence_seconds": _seconds_to_answer(builder)}
+
+
+def is_silent(fault: Fault) -> bool:
+    """Tells whether the fault is that the node is not heard of. Its answer is not waited for."""
+    return fault.event.family is Family.heartbeat
+
+
+def _seconds_to_answer(builder: DecisionBuilder) -> int:
+    return builder.policy.evidence.seconds + ANSWER_MARGIN_SECONDS
 
 
 def unconfirmed(builder: DecisionBuilder, progress: Progress, fault: Fault) -> Decision | None:
@@ -47,7 +76,7 @@ def unconfirmed(builder: DecisionBuilder, progress: Progress, fault: Fault) -> D
     answer = progress.answers.get(accused.about)
     if answer is None:
         why = "nothing that cannot be undone is done on one report: the node is asked whether it shows the fault"
-        return ask_node(builder, fault, f"{fault.title}: {why}")
+        return ask_node(builder, progress, fault, f"{fault.title}: {why}")
     said = confirmation_in(answer)
     if said is Confirmation.DENIED and progress.proof is None:
         return builder.step(Step.DIAGNOSE, f"{fault.title}: {answer.reason}; its diagnostics decide")

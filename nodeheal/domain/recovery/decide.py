@@ -17,7 +17,7 @@ from nodeheal.domain.jobs.restarts import is_limit_of_lone_hangs
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery import guardrails
 from nodeheal.domain.recovery.attempt_budget import attempts_text
-from nodeheal.domain.recovery.confirmation import ANSWER_MARGIN_SECONDS
+from nodeheal.domain.recovery.confirmation import ANSWER_MARGIN_SECONDS, ask_while_isolating
 from nodeheal.domain.recovery.decision_builder import DecisionBuilder
 from nodeheal.domain.recovery.incident import History
 from nodeheal.domain.recovery.ladder import escalation_of_fault
@@ -95,7 +95,7 @@ def _decide_before_isolation(builder: DecisionBuilder, progress: Progress, asses
     # A node that boots before it is isolated is thought about once more.
     isolate = builder.step(Step.ISOLATE, why)
     known = {"boot_id": builder.history.context.boot_id, "is_of_new_node": fault.is_of_new_node}
-    return isolate.model_copy(update=known)
+    return isolate.model_copy(update={**known, **ask_while_isolating(builder, fault)})
 
 
 def _observe(builder: DecisionBuilder, progress: Progress, assessment: FaultAssessment) -> Decision:

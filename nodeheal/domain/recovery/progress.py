@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from nodeheal.contract.results import CallAgain, Isolated, Refused, Replaced, Returned, StepResult
-from nodeheal.contract.steps import Decision
+from nodeheal.contract.steps import Accusation, Decision
 from nodeheal.contract.vocabulary import Action, Awaited, Outcome, Refusal, Step, Verdict
 from nodeheal.domain.faults.diagnosis import diagnose
 from nodeheal.domain.policy.policy import RecoveryPolicy
@@ -39,6 +39,15 @@ class TriedStep:
         return self.result.reason if verb.is_told_by_result else verb.done
 
 
+@dataclass(frozen=True)
+class EvidenceBegun:
+    """The isolation has asked the node for its evidence: in which turn, about which fault, on which boot."""
+
+    turn: int
+    accused: Accusation | None
+    boot_id: str
+
+
 @dataclass
 class Progress:
     """The state of the recovery. `None` means: not done yet."""
@@ -47,6 +56,7 @@ class Progress:
     tried: list[TriedStep] = field(default_factory=list)
     proof: StepResult | None = None  # of the node that is to carry the job
     evidence: StepResult | None = None  # of what the node could tell before it was touched
+    evidence_begun: EvidenceBegun | None = None  # by the isolation
     answers: dict[str, StepResult] = field(default_factory=dict)  # about each fault that the node was asked about
     contradiction: str = ""  # a fault on the boot that the reboot led to
     returned: StepResult | None = None
@@ -134,9 +144,11 @@ class Progress:
 def read_progress(history: History, policy: RecoveryPolicy) -> Progress:
     """Reads the turns in order, then applies the faults that the node has reported since."""
     progress = Progress()
-    for turn in history.turns:
+    for number, turn in enumerate(history.turns, start=1):
         if turn.result is not None:
             _fold(progress, turn.decision, turn.result)
+        if turn.decision.step is Step.ISOLATE:
+            progress.evidence_begun = _evidence_begun(number, turn.decision)
     _apply_new_faults(progress, history, policy)
     _apply_new_faults_of_candidate(progress, history, policy)
     return progress
@@ -175,6 +187,12 @@ def _fold(progress: Progress, decision: Decision, result: StepResult) -> None:
         progress.returned = result
     elif result.step is Step.RESTART_WORKLOAD:
         _fold_restart(progress, decision, result)
+
+
+def _evidence_begun(number: int, isolation: Decision) -> EvidenceBegun | None:
+    if not isolation.evidence_seconds:
+        return None
+    return EvidenceBegun(isolation.continues or number, isolation.accused, isolation.boot_id)
 
 
 def _is_without_machine(result: StepResult) -> bool:

@@ -3,12 +3,12 @@
 from datetime import timedelta
 
 from nodeheal.contract.steps import Decision
-from nodeheal.contract.vocabulary import Action, Awaited, Ending, Escalation, Family, Outcome, Provider, Refusal, Step
+from nodeheal.contract.vocabulary import Action, Awaited, Ending, Escalation, Outcome, Provider, Refusal, Step
 from nodeheal.domain.faults import correlation
 from nodeheal.domain.faults.assessment import FaultAssessment
 from nodeheal.domain.faults.diagnosis import Fault
 from nodeheal.domain.recovery import guardrails
-from nodeheal.domain.recovery.confirmation import ask_node, denial_reason, unconfirmed
+from nodeheal.domain.recovery.confirmation import ask_node, denial_reason, is_silent, unconfirmed
 from nodeheal.domain.recovery.decision_builder import DecisionBuilder
 from nodeheal.domain.recovery.incident import is_boot_independent
 from nodeheal.domain.recovery.job_move import move_job, must_restart_job
@@ -168,11 +168,10 @@ def _boot_concerned(progress: Progress, fault: Fault) -> str:
 
 def _evidence_first(builder: DecisionBuilder, progress: Progress, fault: Fault) -> Decision | None:
     """Saves the node's evidence once, before anything is done to it. A silent node is not waited for."""
-    is_silent = fault.event.family is Family.heartbeat
-    if progress.evidence is not None or progress.tried or is_silent or not builder.policy.evidence.enabled:
+    if progress.evidence is not None or progress.tried or is_silent(fault) or not builder.policy.evidence.enabled:
         return None
     why = "what the node can tell of its fault is saved first: afterwards it is gone"
-    return ask_node(builder, fault, why)
+    return ask_node(builder, progress, fault, why)
 
 
 def _wait_for_capacity(builder: DecisionBuilder, progress: Progress, fault: Fault, action: Action) -> Decision | None:
