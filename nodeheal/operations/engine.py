@@ -5,7 +5,9 @@ call, an event that is late or comes twice, and a function that died between two
 """
 
 import logging
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from nodeheal.contract.health_event import NodeAnswer
 from nodeheal.contract.results import CallAgain, StepResult
@@ -39,12 +41,9 @@ def begin(planned: Operation, world: World) -> None:
         _start(planned, world)
         return
     fresh = {"token": planned.token, "deadline_at": planned.deadline_at, "request_json": planned.request_json}
-    if known.is_over:
-        deliver(replace(known, **fresh), world.ports)  # type: ignore[arg-type]
-        return
-    operation = update(known, world.ports, lambda one: replace(one, **fresh))  # type: ignore[arg-type]
+    operation = known if known.is_over else update(known, world.ports, lambda one: _called_again(one, fresh))
     if operation.is_over:
-        deliver(operation, world.ports)
+        deliver(replace(operation, **fresh), world.ports)  # type: ignore[arg-type]
         return
     handler = handler_of(operation.verb)
     is_broken_off = operation.state is OperationState.SENDING
@@ -136,7 +135,7 @@ def deliver(operation: Operation, ports: Ports) -> bool:
     if operation.parent is not None:
         return _deliver_part(operation, operation.parent, ports)
     was_waiting = bool(operation.token) and ports.workflows.resume(operation.token, _as_delivered(operation, ports))
-    if operation.version and operation != operation.delivered():
+    if operation.version and operation.state is not OperationState.DELIVERED:
         update(operation, ports, Operation.delivered)
     return was_waiting
 
@@ -245,6 +244,10 @@ def _deliver_part(part: Operation, parent: tuple[str, str], ports: Ports) -> boo
     was_waiting = whole is not None and reconcile(whole, ports)
     update(part, ports, Operation.delivered)
     return was_waiting
+
+
+def _called_again(operation: Operation, fresh: Mapping[str, Any]) -> Operation:
+    return operation if operation.is_over else replace(operation, **fresh)
 
 
 def _as_stored(operation: Operation, ports: Ports) -> Operation:

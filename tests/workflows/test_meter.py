@@ -19,7 +19,7 @@ from tests.workflows.test_recover_node import CLOSE, recover
 from tests.workflows.walker import Error, Sequence
 
 TRANSITIONS_AT_MOST = 20  # of a recovery by reboot
-DOLLARS_AT_MOST = 0.000_85
+DOLLARS_AT_MOST = 0.000_86
 THROTTLED = Error("Lambda.TooManyRequestsException")
 
 
