@@ -46,7 +46,9 @@ from stacks.permission import (
 
 @dataclass(frozen=True)
 class FunctionSpec:
-    """One function. Its handler is lambdas.<stem>.handler, or lambdas.operation.handler where its step is one."""
+    """One function. Its handler is lambdas.<stem>.handler, or lambdas.operation.handler where its step is one
+    operation and another function makes the next decision.
+    """
 
     stem: str
     permissions: tuple[Permission, ...] = ()
@@ -102,6 +104,8 @@ ASK_LIVENESS_PROBES = (
         ("*",),
     ),
 )
+# A function that ends a step decides what follows, as decide_next_step does.
+_DECIDE = (CHANGE, *ASK_LIVENESS_PROBES, ANNOUNCE, READ_POLICY)
 _SEE_UNMANAGED_TASKS = (LIST_TASKS, SEE_TASKS)
 _ASK_FOR_CHECKPOINT = send_command(
     "ask a gang for a checkpoint, before it is stopped or on an early warning", "checkpoint-now"
@@ -187,18 +191,16 @@ FUNCTIONS = (
     FunctionSpec(
         "isolate_node",
         (
-            FIND_NODE,
             *SEE_MACHINES,
             *DRAIN_NODE,
             *_SEE_UNMANAGED_TASKS,
             *send_command("ask a gang for a checkpoint, and its broken node for evidence", *_AT_ISOLATION),
             STOP_TASK,
             SIGN_UPLOADS,
-            READ_POLICY,
+            *_DECIDE,
             RESUME,
         ),
         keep_warm=True,
-        is_operation=True,
     ),
     FunctionSpec(
         "reboot_node",
@@ -222,9 +224,7 @@ FUNCTIONS = (
     ),
     FunctionSpec(
         "freeze_evidence",
-        (*send_command("save evidence", "freeze-evidence"), SIGN_UPLOADS, READ_POLICY, RESUME),
-        state=(KEEP,),
-        is_operation=True,
+        (*send_command("save evidence", "freeze-evidence"), SIGN_UPLOADS, *SEE_MACHINES, *_DECIDE, RESUME),
     ),
     FunctionSpec(
         "replace_node",
@@ -235,14 +235,11 @@ FUNCTIONS = (
     FunctionSpec(
         "return_to_service",
         (
-            CHANGE,
             *UNDRAIN_NODE,
             *SEE_MACHINES,
             TERMINATE_MACHINE,
             GIVE_UP_IN_GROUP,
-            *ASK_LIVENESS_PROBES,
-            ANNOUNCE,
-            READ_POLICY,
+            *_DECIDE,
             RESUME,
         ),
     ),

@@ -5,9 +5,7 @@ call, an event that is late or comes twice, and a function that died between two
 """
 
 import logging
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from nodeheal.contract.health_event import NodeAnswer
 from nodeheal.contract.results import CallAgain, StepResult
@@ -30,7 +28,7 @@ def handler_of(verb: VerbName) -> Handler:
 
 
 def begin(planned: Operation, world: World) -> None:
-    """Start the operation, or go on with the one that an earlier call of the same turn has started.
+    """Start the operation, or go on with the one that an earlier call of the same turn, or a step before, has started.
 
     The workflow resumes with the token of this call. Raises ValueError for a call without one, but of a part.
     """
@@ -40,10 +38,11 @@ def begin(planned: Operation, world: World) -> None:
     if known is None:
         _start(planned, world)
         return
-    fresh = {"token": planned.token, "deadline_at": planned.deadline_at, "request_json": planned.request_json}
-    operation = known if known.is_over else update(known, world.ports, lambda one: _called_again(one, fresh))
+    operation = known
+    if not known.is_over:
+        operation = update(known, world.ports, lambda one: one if one.is_over else _called_again(one, planned))
     if operation.is_over:
-        deliver(replace(operation, **fresh), world.ports)  # type: ignore[arg-type]
+        deliver(_called_again(operation, planned), world.ports)
         return
     handler = handler_of(operation.verb)
     is_broken_off = operation.state is OperationState.SENDING
@@ -246,8 +245,8 @@ def _deliver_part(part: Operation, parent: tuple[str, str], ports: Ports) -> boo
     return was_waiting
 
 
-def _called_again(operation: Operation, fresh: Mapping[str, Any]) -> Operation:
-    return operation if operation.is_over else replace(operation, **fresh)
+def _called_again(operation: Operation, planned: Operation) -> Operation:
+    return replace(operation, token=planned.token, deadline_at=planned.deadline_at, request_json=planned.request_json)
 
 
 def _as_stored(operation: Operation, ports: Ports) -> Operation:

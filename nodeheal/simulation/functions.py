@@ -55,6 +55,7 @@ class ServiceContext:
 
 
 Serve = Callable[[Any, ServiceContext], BaseModel | None]
+_DECIDING_OPERATION: tuple[type[BaseModel], Serve] = (StepRequest, lambda r, it: run_step(r, it.deciding, it.policy))
 FUNCTIONS: dict[str, tuple[type[BaseModel], Serve]] = {
     "attribute_failure": (JobRequest, lambda r, it: attribute_failure(r, it.ports, it.policy)),
     "await_nodes": (JobRequest, lambda r, it: await_nodes(r, it.ports, it.policy)),
@@ -63,6 +64,8 @@ FUNCTIONS: dict[str, tuple[type[BaseModel], Serve]] = {
     "decide_next_step": (DecideRequest, lambda r, it: decide_next_step(r, it.ports, it.policy)),
     "end_incident": (StepRequest, lambda r, it: end_incident(r, it.ports, it.policy)),
     "end_job": (JobRequest, lambda r, it: end_job(r, it.ports)),
+    "freeze_evidence": _DECIDING_OPERATION,
+    "isolate_node": _DECIDING_OPERATION,
     "judge_checks": (JobRequest, lambda r, it: judge_checks(r, it.ports, it.policy)),
     "launch_gang": (StepRequest, lambda r, it: launch_gang(r, it.ports, it.policy)),
     "launch_job": (JobRequest, lambda r, it: launch_job(r, it.ports, it.policy)),

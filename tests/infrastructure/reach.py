@@ -33,7 +33,7 @@ _OF_A_JOB = {"await_nodes": _FOLLOWED_PARTS, "watch_gang": (*_FOLLOWED_PARTS, "_
 _OF_A_NODE = ("diagnose", "find_checkpoint", "freeze_evidence", "reboot", "stop_start")
 _OF_A_GANG = ("check_node", "network_test", "fan_out", "look_at_directory")
 _ALL = (*_OF_A_NODE, "approve", "replace", "wait")
-# Of each function that lambdas/operation.py serves: what its steps are.
+# Of each function whose step is one operation: which verbs.
 _OPERATIONS = {
     "isolate_node": ("isolate",),
     "freeze_evidence": ("freeze_evidence",),
@@ -76,7 +76,10 @@ def calls_of(stem: str) -> frozenset[str]:
     seen: set[str] = set()
     operations = _OPERATIONS.get(stem, ())
     waiting = [f"{_VERBS_PACKAGE}.{verb}.plan" for verb in operations] + ["nodeheal.operations.engine.begin"]
-    waiting = waiting if operations else [f"{entry}.{name}" for name in _parts(entry)]
+    if operations and entry in modules():  # it has a handler of its own, for it decides
+        waiting.append("lambdas.deciding.deciding_ports")
+    elif not operations:
+        waiting = [f"{entry}.{name}" for name in _parts(entry)]
     waiting += [f"{_VERBS_PACKAGE}.{verb}.{part}" for verb, parts in _ENDS.get(stem, {}).items() for part in parts]
     while waiting:
         name = waiting.pop()

@@ -19,7 +19,7 @@ from nodeheal.operations.engine import conclude
 from nodeheal.ports.commands import CommandStatus
 from nodeheal.services.intake import wakeup
 from tests.unit import builders
-from tests.unit.builders import EVIDENCE, facts_of, waiting
+from tests.unit.builders import EVIDENCE, commands_in, facts_of, waiting
 from tests.unit.step_functions import freeze_evidence, isolate_node
 from tests.unit.test_steps import A, B, Incident
 
@@ -270,7 +270,7 @@ class AskedAhead(Incident):
 
     @property
     def documents(self) -> list[str]:
-        return [one.document for one in self.ports.commands.sent]  # type: ignore[attr-defined]
+        return [one.document for one in commands_in(self.ports).sent]
 
 
 def test_the_node_is_asked_while_its_gang_stops_and_the_step_waits_for_that_answer() -> None:
@@ -309,13 +309,13 @@ def test_a_node_that_could_not_be_asked_meanwhile_is_asked_by_the_step(monkeypat
     assert it.documents == ["freeze-evidence"]
 
 
-def test_a_node_that_has_booted_since_its_isolation_is_asked_anew() -> None:
+def test_a_node_that_has_booted_since_its_isolation_is_asked_again() -> None:
     it = AskedAhead()
     it.boots("boot-2")
 
     it.goes_on()
 
-    assert [(one.document, one.boot_id) for one in it.ports.commands.sent] == [  # type: ignore[attr-defined]
+    assert [(one.document, one.boot_id) for one in commands_in(it.ports).sent] == [
         ("freeze-evidence", "boot-1"),
         ("freeze-evidence", "boot-2"),
     ]

@@ -154,8 +154,7 @@ class BreakingWorld(FakeCluster):
 
     def _wakes(self, take: Callable[[Any, Ports], None], told: Any) -> None:
         self._heard.append((take, told))
-        deciding = replace(self.ports, decide=self._decides_at_once)
-        self._is_told(f"wakeup.{take.__name__}", lambda: take(told, deciding))
+        self._is_told(f"wakeup.{take.__name__}", lambda: take(told, self._deciding))
 
     def _decides_at_once(self, request: DecideRequest) -> Decision | None:
         """In the function that ends the wait. Its calls are those of the decision all the same."""
@@ -171,8 +170,7 @@ class BreakingWorld(FakeCluster):
     def _answers_at_once(self, service: Any, *more: Any) -> Callable[[Json], Any]:
         def answer(arguments: Json) -> Any:
             request = StepRequest.model_validate(arguments["Payload"])
-            deciding = replace(self.ports, decide=self._decides_at_once)
-            answered = self._runs(service.__name__, lambda: service(request, deciding, *more))
+            answered = self._runs(service.__name__, lambda: service(request, self._deciding, *more))
             return answered if isinstance(answered, Error) else answered.model_dump(mode="json")
 
         return answer
@@ -187,7 +185,7 @@ class BreakingWorld(FakeCluster):
             request = StepRequest.model_validate(arguments["Payload"])
             token = f"{request.task_token}-{next(self._tokens)}"
             request = request.model_copy(update={"task_token": token})
-            broke = self._runs(service.__name__, lambda: service(request, self.ports, *more))
+            broke = self._runs(service.__name__, lambda: service(request, self._ports_of(service), *more))
             if isinstance(broke, Error) and broke.cause.startswith(Crash.__name__):
                 self._later.append(partial(react, request))  # Step Functions hears of the crash before the world acts
             elif broke != Error("NotAccepted"):  # which is repeated before the world has noticed anything

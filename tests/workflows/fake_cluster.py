@@ -158,7 +158,15 @@ class FakeCluster:
 
     def _wakes(self, take: Callable[[Any, "Ports"], None], told: Any) -> None:
         """Something is told to the function that wakes workflows, and decides what follows."""
-        take(told, replace(self.ports, decide=self._decides_at_once))
+        take(told, self._deciding)
+
+    @property
+    def _deciding(self) -> "Ports":
+        return replace(self.ports, decide=self._decides_at_once)
+
+    def _ports_of(self, service: Any) -> "Ports":
+        """What the function of a step is given: that of some steps decides what follows."""
+        return self._deciding if service in (isolate_node, freeze_evidence) else self.ports
 
     def _decides_at_once(self, request: DecideRequest) -> Decision | None:
         return decide_at_once(request, self.ports, self.policy)
@@ -186,8 +194,7 @@ class FakeCluster:
     def _answers_at_once(self, service: Any, *more: Any) -> Callable[[Json], Json]:
         def answer(arguments: Json) -> Json:
             request = StepRequest.model_validate(arguments["Payload"])
-            deciding = replace(self.ports, decide=self._decides_at_once)
-            dumped: Json = service(request, deciding, *more).model_dump(mode="json")
+            dumped: Json = service(request, self._deciding, *more).model_dump(mode="json")
             return dumped
 
         return answer
@@ -197,7 +204,7 @@ class FakeCluster:
             request = StepRequest.model_validate(arguments["Payload"])
             token = f"{request.task_token}-{next(self._tokens)}"  # each wait has its own, as in Step Functions
             request = request.model_copy(update={"task_token": token})
-            service(request, self.ports, *more)
+            service(request, self._ports_of(service), *more)
             react(request)
             resumed = self.ports.workflows.resumed.pop(token, None)  # type: ignore[attr-defined]
             if resumed is None:
