@@ -39,6 +39,6 @@ AWS = Latency(
     # takes 0.3 s by itself.
     cold_start_seconds=0.7,
     # The agent's own constant (nodeheal/agent/node_commands/reboot.py, DELAY_SECONDS).
-    reboot_begin_seconds=5.0,
+    reboot_begin_seconds=3.0,
 )
 LATENCIES = {"none": NONE, "aws": AWS}

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from nodeheal.agent.node_commands.reboot import DELAY_SECONDS
 from nodeheal.contract import names
 from sandbox.behaviour import Behaviour
 from sandbox.node import Faults, Node, NodeSpec
@@ -382,7 +383,7 @@ def test_the_reboot_command_succeeds_before_the_node_goes_down(machine: Machine)
 
     assert ended(it) == ("Success", 0)
     assert (machine.node.boot_id, machine.node.is_up) == (boot, True)
-    assert json.loads(it.output) == {"rebooting": boot, "in_seconds": 5}
+    assert json.loads(it.output) == {"rebooting": boot, "in_seconds": DELAY_SECONDS}
     until(lambda: machine.node.boot_id != boot and machine.node.is_up)
 
 

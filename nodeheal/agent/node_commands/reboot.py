@@ -28,7 +28,7 @@ UNIT, FORCED_UNIT = "nodeheal-reboot", "nodeheal-reboot-forced"
 # read five times, 200 ms apart (filewatcherchannel.go), and the agent waits 1 s for the service to acknowledge it
 # (agentruncommandreplytype.go). The worker itself ends 3 s after that (outofproc/worker/main.go). A reply that is late
 # all the same lies on disk, and is sent after the boot.
-DELAY_SECONDS = 5
+DELAY_SECONDS = 3
 # The SSM agent stops its modules first, 15 s at most (coremanager.go; 4.4 s were seen), and then runs
 # `shutdown -r +1` (rebooter_unix.go).
 FALLBACK_SECONDS = 70

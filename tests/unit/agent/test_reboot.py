@@ -100,14 +100,14 @@ def test_the_order_ends_with_success_and_systemd_reboots_the_node_a_moment_later
 
     timer = it.systemd.timers[UNIT]
     assert timer[-3:] == ["systemctl", "reboot", "-i"]
-    assert {"--on-active=5", "--timer-property=AccuracySec=100ms", "--collect"} <= set(timer)
+    assert {"--on-active=3", "--timer-property=AccuracySec=100ms", "--collect"} <= set(timer)
 
 
 def test_a_shutdown_that_is_not_through_by_its_bound_is_forced(it: RebootingNode) -> None:
     it.is_ordered()
 
     timer = it.systemd.timers[FORCED_UNIT]
-    assert "--on-active=155" in timer
+    assert "--on-active=153" in timer
     assert "reboot --force --no-sync" in timer[-1]
     # systemd stops all other timers when the shutdown begins, and starts no other service in it
     outlives = {"--timer-property=DefaultDependencies=no", "--property=DefaultDependencies=no", "--slice=-.slice"}
@@ -120,7 +120,7 @@ def test_the_bound_is_the_configurations(it: RebootingNode) -> None:
 
     it.is_ordered()
 
-    assert "--on-active=605" in it.systemd.timers[FORCED_UNIT]
+    assert "--on-active=603" in it.systemd.timers[FORCED_UNIT]
 
 
 def test_an_order_that_comes_twice_in_one_boot_arms_one_reboot(it: RebootingNode) -> None:
@@ -162,7 +162,7 @@ def test_where_systemd_takes_no_timer_the_ssm_agent_is_asked_for_the_reboot(it: 
 
 @pytest.mark.parametrize(
     ("systemd_says", "left", "code"),
-    [("", 5, DONE), ("", 4.9, REFUSED), ("missing", 70, EXIT_REBOOT), ("missing", 69, REFUSED)],
+    [("", 3, DONE), ("", 2.9, REFUSED), ("missing", 70, EXIT_REBOOT), ("missing", 69, REFUSED)],
 )
 def test_a_node_that_would_go_down_after_the_orders_end_stays_up(
     it: RebootingNode, systemd_says: str, left: float, code: int
@@ -303,7 +303,7 @@ def test_the_document_passes_on_what_the_agent_answers(node: NodeFolder) -> None
 
     assert [late.returncode, asked.returncode, rerun.returncode] == [REFUSED, DONE, DONE]
     assert "the order has expired: its end is " in late.stderr
-    assert called.count("systemd-run --unit=nodeheal-reboot --on-active=5 ") == 1
+    assert called.count("systemd-run --unit=nodeheal-reboot --on-active=3 ") == 1
     assert node.systemd_log.read_text() == called
 
 
