@@ -139,19 +139,26 @@ def node_role_ids() -> list[str]:
     return [role for role in os.environ.get(names.ENV_NODE_ROLE_IDS, "").split(",") if role]
 
 
+def is_ping(event: Event) -> bool:
+    """Whether this is no event but a ping that keeps the function warm. It loads what the function will need."""
+    if event != names.KEEP_WARM:
+        return False
+    ports()
+    if reads_policy():
+        policy()
+    return True
+
+
 def step(
     parse: type[Request],
     serve: Callable[[Request], Answer],
     *,
     measure: Callable[[Request, Answer], Iterable[Measure]] = lambda request, answer: (),
 ) -> Callable[[Event, object], Event | None]:
-    """A handler: parse the request, call one service, dump what it answers. A keep-warm ping loads everything else."""
+    """A handler: parse the request, call one service, dump what it answers."""
 
     def handler(event: Event, context: object) -> Event | None:
-        if event == names.KEEP_WARM:
-            ports()
-            if reads_policy():
-                policy()
+        if is_ping(event):
             return None
         request = parse.model_validate(event)
         logger().info("step asked", extra={"request": request.model_dump(mode="json", exclude={"task_token"})})

@@ -6,7 +6,7 @@ from aws_lambda_powertools.utilities.batch import BatchProcessor, EventType, pro
 from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 from pydantic import BaseModel, Field, Json, ValidationError
 
-from lambdas.composition import Event, emit_fault, explain, logger, policy, ports, quarantine
+from lambdas.composition import Event, emit_fault, explain, is_ping, logger, policy, ports, quarantine
 from lambdas.signatures import is_signed, proven, read_fact
 from nodeheal.contract import names
 from nodeheal.contract.health_event import HealthEvent
@@ -41,6 +41,8 @@ class Wrapping(BaseModel):
 
 def handler(event: Event, context: object) -> Event:
     """What cannot be read goes to quarantine with its reason; what cannot be stored now comes back later."""
+    if is_ping(event):
+        return {}
     processor = BatchProcessor(event_type=EventType.SQS, raise_on_entire_batch_failure=False)
     answer = process_partial_response(event=event, record_handler=_take, processor=processor, context=None)
     return dict(answer)

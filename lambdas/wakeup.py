@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from lambdas.composition import Event, explain, logger, policy, quarantine
+from lambdas.composition import Event, explain, is_ping, logger, policy, quarantine
 from lambdas.deciding import deciding_ports
 from lambdas.signatures import is_signed, proven, read_fact
 from nodeheal.adapters.aws.translate.machine import GroupLaunchDetail, MachineStateDetail, group_launch
@@ -29,6 +29,8 @@ RANK_CHANGES = rank_changes()
 
 def handler(event: Event, context: object) -> None:
     """One EventBridge event. One that cannot be read goes to quarantine; a kind that is not known is left alone."""
+    if is_ping(event):
+        return
     source, kind, detail = event.get("source"), event.get("detail-type"), event.get("detail", {})
     logger().info("event received", extra={"kind": kind, "event_id": event.get("id")})
     try:

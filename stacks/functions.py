@@ -55,8 +55,7 @@ class FunctionSpec:
     state: tuple[Permission, ...] = (KEEP, LIST, FORGET)  # of the table
     timeout_seconds: int = 30  # below the 60 that the state machines give a quick task
     memory_mb: int = 512  # processor comes with memory, and a cold start is all processor
-    # On the way from a fault to the resumed job, where a cold start is a second of lost training. A rule has five
-    # targets at most, and one ping costs next to nothing.
+    # On the way from a fault to the resumed job, where a cold start is a second of lost training.
     keep_warm: bool = False
     is_operation: bool = False  # a step of a recovery that is one operation: its verb says what it does
     is_event_driven: bool = False  # called by a rule: nobody waits for its answer, so nobody sees it fail
@@ -130,6 +129,7 @@ FUNCTIONS = (
             READ_POLICY,
             RESUME,
         ),
+        keep_warm=True,
     ),
     FunctionSpec(
         "wakeup",
@@ -148,6 +148,7 @@ FUNCTIONS = (
             RESUME,
             QUARANTINE,
         ),
+        keep_warm=True,
         is_event_driven=True,
     ),
     FunctionSpec("take_signal", (START_RECOVERY, QUARANTINE, READ_POLICY, RESUME), is_event_driven=True),
@@ -220,11 +221,14 @@ FUNCTIONS = (
         "run_diagnostics",
         (*send_command("rerun diagnostics", "run-diagnostics"), READ_POLICY, RESUME),
         state=(KEEP, LIST),
+        keep_warm=True,
         is_operation=True,
     ),
     FunctionSpec(
         "freeze_evidence",
-        (*send_command("save evidence", "freeze-evidence"), SIGN_UPLOADS, *SEE_MACHINES, *_DECIDE, RESUME),
+        (*send_command("save evidence", "freeze-evidence"), SIGN_UPLOADS, *_DECIDE, RESUME),
+        state=(KEEP, LIST),
+        keep_warm=True,
     ),
     FunctionSpec(
         "replace_node",
@@ -242,6 +246,7 @@ FUNCTIONS = (
             *_DECIDE,
             RESUME,
         ),
+        keep_warm=True,
     ),
     FunctionSpec("wait_for_news", (*_ASK_FOR_CHECKPOINT, RESUME, ANNOUNCE), state=(KEEP, LIST)),
     FunctionSpec("wait_for_approval", (READ_APPROVAL_KEY, ANNOUNCE, RESUME), state=(KEEP, LIST)),
@@ -250,6 +255,7 @@ FUNCTIONS = (
         "stop_gang",
         (*_ASK_FOR_CHECKPOINT, STOP_TASK, SEE_TASKS, LIST_TASKS, READ_POLICY, RESUME),
         state=(KEEP,),
+        keep_warm=True,
     ),
     FunctionSpec(
         "find_checkpoint",

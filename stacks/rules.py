@@ -18,6 +18,7 @@ from stacks.functions import FUNCTIONS
 from stacks.route import Route
 from stacks.signals import signals
 
+TARGETS_OF_A_RULE = 5  # the quota of EventBridge
 KEEP_WARM_EVERY = cdk.Duration.minutes(5)  # Lambda keeps an idle environment for longer than this
 SWEEP_EVERY = cdk.Duration.minutes(1)  # at most this late is a silence heard, or a lost start made up for
 RETRY_FOR = cdk.Duration.hours(2)  # every deadline of a workflow has passed by then, and it has looked for itself
@@ -136,13 +137,14 @@ def keep_warm(scope: Construct, functions: Mapping[str, lambda_.IFunction], dead
     """Ping the functions on the way from a fault to the resumed job, so that few cold starts stand between."""
     ping = events.RuleTargetInput.from_object(names.KEEP_WARM)
     warm = [function.stem for function in FUNCTIONS if function.keep_warm]
-    events.Rule(
-        scope,
-        "KeepWarm",
-        description="Keeps the functions on the way from a fault to the resumed job warm",
-        schedule=events.Schedule.rate(KEEP_WARM_EVERY),
-        targets=[_function_target(functions[stem], dead, ping) for stem in warm],
-    )
+    for first in range(0, len(warm), TARGETS_OF_A_RULE):
+        events.Rule(
+            scope,
+            f"KeepWarm{first // TARGETS_OF_A_RULE or ''}",
+            description="Keeps the functions on the way from a fault to the resumed job warm",
+            schedule=events.Schedule.rate(KEEP_WARM_EVERY),
+            targets=[_function_target(functions[stem], dead, ping) for stem in warm[first : first + TARGETS_OF_A_RULE]],
+        )
 
 
 def sweep_regularly(scope: Construct, sweep: lambda_.IFunction, dead: sqs.IQueue) -> None:

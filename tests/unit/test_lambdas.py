@@ -411,6 +411,15 @@ def test_a_node_cannot_speak_as_aws_or_as_an_operator(world: World, kind: str) -
     assert it.ports.operations.all_open() == [operation]  # type: ignore[attr-defined]
 
 
+def test_a_ping_is_no_event(world: World) -> None:
+    it = world.serves(Incident())
+
+    assert lambdas.ingest.handler(names.KEEP_WARM, None) == {}
+    lambdas.wakeup.handler(names.KEEP_WARM, None)
+
+    assert not it.ports.notifier.quarantined  # type: ignore[attr-defined]
+
+
 def test_a_ping_does_nothing_and_a_step_answers_in_json(world: World) -> None:
     it = world.serves(Incident())
 
