@@ -178,15 +178,14 @@ def read_output(output: str) -> DiagnosisAnswer | None:
 
 def _settle(operation: Operation, result: StepResult, ports: Ports) -> None:
     """A run that passed and is not worse than the last good one becomes the last good one."""
-    if result.outcome is Outcome.DONE and operation.answer_json:
+    if result.outcome is Outcome.DONE:
         note_good_run(operation.node_id, DiagnosisAnswer.model_validate_json(operation.answer_json), ports)
 
 
 def note_good_run(node_id: str, answer: DiagnosisAnswer, ports: Ports) -> None:
     """Later runs of the node are compared with this one."""
-    node = ports.nodes.get(node_id)
-    if node is not None and answer.measured:
-        save_node(ports, node, diagnostic_baseline=dict(answer.measured))
+    if answer.measured:
+        save_node(ports, node_of(node_id, ports), diagnostic_baseline=dict(answer.measured))
 
 
 ANSWERS = Answers(DiagnosticsFinished, lambda event: DiagnosisAnswer.of(event).model_dump_json())

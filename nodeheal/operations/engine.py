@@ -102,10 +102,7 @@ def conclude(request: StepRequest, ports: Ports) -> StepResult:
         )
     operation = ports.operations.get(planned.owner, planned.operation_id) or planned
     handler = handler_of(operation.verb)
-    if not operation.is_over:
-        operation = end(operation, ports)
-    elif operation.state is OperationState.DONE:
-        operation = update(operation, ports, Operation.delivered)
+    operation = update(operation, ports, Operation.delivered) if operation.is_over else end(operation, ports)
     result = operation.result
     assert isinstance(result, StepResult)
     if handler.is_half_of_step and result.outcome is Outcome.DONE:
@@ -129,10 +126,12 @@ def end(operation: Operation, ports: Ports) -> Operation:
 def deliver(operation: Operation, ports: Ports) -> bool:
     """Resume the workflow with the stored result; a part has the operation that it is a part of look again.
 
-    False: the workflow has its result already, no longer waits with this token, or has not come to the step yet.
+    False: the workflow has its result already, no longer waits with this token, or has not come to the step yet; or it
+    is a part.
     """
     if operation.parent is not None:
-        return _deliver_part(operation, operation.parent, ports)
+        _deliver_part(operation, operation.parent, ports)
+        return False
     was_waiting = bool(operation.token) and ports.workflows.resume(operation.token, _as_delivered(operation, ports))
     if operation.version and operation.state is not OperationState.DELIVERED:
         update(operation, ports, Operation.delivered)
@@ -235,14 +234,14 @@ def with_decision(request: StepRequest, result: StepResult, ports: Ports) -> Ste
     return DecidedResult(**dict(result), next=decision) if decision is not None else result
 
 
-def _deliver_part(part: Operation, parent: tuple[str, str], ports: Ports) -> bool:
+def _deliver_part(part: Operation, parent: tuple[str, str], ports: Ports) -> None:
     """Marked as delivered only after: an event that comes again after a crash between looks once more."""
     if part.state is OperationState.DELIVERED:
-        return False
+        return
     whole = ports.operations.get(*parent)
-    was_waiting = whole is not None and reconcile(whole, ports)
+    if whole is not None:
+        reconcile(whole, ports)
     update(part, ports, Operation.delivered)
-    return was_waiting
 
 
 def _called_again(operation: Operation, planned: Operation) -> Operation:

@@ -160,7 +160,7 @@ def _of_upload(answer: EvidenceAnswer, asked: EvidenceSaved, message: str) -> tu
     known = asked if asked.accused else None
     if not asked.link:
         return (Outcome.DONE if message else Outcome.FAILED), message or "nothing was asked", known
-    if answer.object_key is None or not asked.link.endswith(f"/{answer.object_key}"):
+    if not asked.link.endswith(f"/{answer.object_key}"):
         why = f"the evidence was not uploaded: {answer.reason or 'the node names another place'}"[:1000]
         nowhere = known and known.model_copy(update={"link": "", "console": ""})
         return Outcome.FAILED, f"{message}; {why}" if message else why, nowhere

@@ -55,7 +55,7 @@ def read_gang(operation: Operation, ports: Ports) -> GangFacts:
     job_id = request.job_id if isinstance(request, JobRequest) else request.decision.job_id
     job = ports.jobs.get(job_id) if job_id else None
     number = record_of(operation).run or (job.current_run if job else 0)
-    run = ports.jobs.get_run(job.job_id, number) if job and number else None
+    run = ports.jobs.get_run(job.job_id, number) if job else None
     node = ports.nodes.get(operation.node_id) if operation.node_id else None
     return GangFacts(ports.clock(), node=node, job=job, run=run)
 
@@ -84,7 +84,7 @@ def refresh_ranks(operation: Operation, ports: Ports) -> Operation:
     """A rank whose node has rebooted since, or is gone, writes nothing any more, whoever reports its end."""
     facts, record = read_gang(operation, ports), record_of(operation)
     left = tuple(task.placement for task in ranks_left(record, facts.run) if may_write(task, ports))
-    if not operation.version or left == record.outstanding:
+    if not operation.version:
         return operation
     kept = record.model_copy(update={"outstanding": left}).model_dump_json()
     return update(operation, ports, lambda one: replace(one, data_json=kept))

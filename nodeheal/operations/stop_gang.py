@@ -3,7 +3,7 @@
 from nodeheal.contract.results import StepResult
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Outcome, VerbName
-from nodeheal.domain.operation import Operation, OperationState
+from nodeheal.domain.operation import Operation
 from nodeheal.operations.gang import (
     GangFacts,
     note,
@@ -70,11 +70,6 @@ def _observe(operation: Operation, facts: GangFacts) -> StepResult | None:
     seconds = operation.step.decision.deadline_seconds
     why = f"not seen to stop: {where_they_are(left)}" if left else "they were not asked to stop"
     return step_result(operation, facts.now, Outcome.TIMED_OUT, f"not all ranks stopped within {seconds} s: {why}")
-
-
-def is_open(operation: Operation | None) -> bool:
-    """Whether the workflow still waits for the gang to stop."""
-    return operation is not None and operation.state is not OperationState.DELIVERED
 
 
 HANDLER = Handler(_start, _observe, read_gang, refresh_ranks, may_repeat=True, is_half_of_step=True)

@@ -8,7 +8,7 @@ from importlib import import_module
 from nodeheal.contract.health_event import NodeAnswer
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Step, VerbName
-from nodeheal.domain.operation import Operation
+from nodeheal.domain.operation import Operation, OperationState
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.verbs import verb_of_step
 from nodeheal.operations import launch_gang, stop_gang
@@ -53,4 +53,6 @@ def _half_of_restart(request: StepRequest, ports: Ports) -> Operation:
     """The stop of the gang while that is not over, else its launch."""
     stop = stop_gang.plan(request, ports)
     known = ports.operations.get(stop.owner, stop.operation_id)
-    return known if known is not None and stop_gang.is_open(known) else launch_gang.plan(request, ports)
+    if known is None or known.state is OperationState.DELIVERED:
+        return launch_gang.plan(request, ports)
+    return known

@@ -84,8 +84,10 @@ def _observe(operation: Operation, facts: WatchFacts) -> JobResult | Act | None:
         return None
     if job.stop_wanted:
         return _cancelled(operation, facts, f"stopped by a person: {job.stop_wanted}")
-    status = run_status(run) if run is not None else RunStatus.UNDER_WAY
-    if run is None or status is RunStatus.UNDER_WAY or facts.is_recovering:
+    if run is None or facts.is_recovering:
+        return None
+    status = run_status(run)
+    if status is RunStatus.UNDER_WAY:
         return None
     if status is RunStatus.SUCCEEDED:
         return _result(operation, facts, Next.END, ending_text(run), ending=JobState.COMPLETED)

@@ -35,7 +35,9 @@ def main(given: list[str] | None = None) -> int:
         sites = [site for site in all_sites(modules()) if site.where.startswith(asked.only)]
         sys.stdout.write("".join(f"{site}\n" for site in sites))
         return not sites
-    units = sorted(map(str, (ROOT / "tests/unit").glob("test_*.py")))
+    units = sorted(
+        str(path) for folder in ("unit", "unit/operations") for path in (ROOT / "tests" / folder).glob("test_*.py")
+    )
     kept = Kept()
     swept = sweep(modules(), (*TESTS, *units), kept, asked.only, asked.processes, asked.effort)
     report = reported(swept, kept)

@@ -9,6 +9,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 import pytest
 
 from nodeheal.contract.vocabulary import Action, Escalation, NodeState, Outcome, Step
+from nodeheal.domain.operation import OperationState, incident_owner
 from nodeheal.domain.recovery.approval_links import Answer, LinkRefused, Links, Question
 from nodeheal.domain.recovery.incident import TimelineEntry
 from nodeheal.operations.approve import find_question
@@ -90,6 +91,18 @@ def test_a_yes_for_a_node_that_is_paused_is_said_to_do_nothing_too() -> None:
     _, text = it.answer(Answer.approve)
 
     assert f"but {A} is paused until 2026-03-01 04:00 UTC (bob: new riser)" in text
+
+
+def test_a_question_that_was_answered_before_its_function_broke_off_is_not_mailed_again() -> None:
+    it = Asked()
+    it.dies_after_recording(Answer.approve)
+    [operation] = it.ports.operations.open_of(incident_owner(it.id))
+    it.ports.operations.save(replace(operation, state=OperationState.SENDING))
+
+    wait_for_approval(it.asked.model_copy(update={"task_token": "again"}), it.ports, LINKS)
+
+    assert it.mail  # one
+    assert it.ports.workflows.resumed["again"].outcome is Outcome.DONE  # type: ignore[attr-defined]
 
 
 def test_a_no_in_a_paused_pool_is_as_good_as_ever() -> None:

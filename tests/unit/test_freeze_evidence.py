@@ -10,8 +10,8 @@ import pytest
 from nodeheal.adapters.memory.world import MemoryNodeCommands
 from nodeheal.contract.health_event import EvidenceFrozen
 from nodeheal.contract.results import EvidenceSaved, StepResult
-from nodeheal.contract.steps import StepRequest
-from nodeheal.contract.vocabulary import Confirmation, Outcome, Step
+from nodeheal.contract.steps import Accusation, StepRequest
+from nodeheal.contract.vocabulary import Confirmation, Family, Outcome, Step
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Evidence
@@ -319,3 +319,22 @@ def test_a_node_that_has_booted_since_its_isolation_is_asked_again() -> None:
         ("freeze-evidence", "boot-1"),
         ("freeze-evidence", "boot-2"),
     ]
+
+
+@pytest.mark.parametrize("is_enabled", [True, False])
+def test_a_node_may_be_asked_to_confirm_its_fault_where_no_evidence_is_wanted(is_enabled: bool) -> None:
+    it = Freezing()
+    accused = Accusation(family=Family.xid, code="79", component="", boot_id="boot-1", source="kernel_log")
+    it.asked = it.asked.model_copy(update={"decision": it.asked.decision.model_copy(update={"accused": accused})})
+
+    it.freeze(RecoveryPolicy(evidence=Evidence(enabled=is_enabled)))
+    it.answers(object_key=None, confirmation=Confirmation.CONFIRMED)
+
+    [sent] = it.commands.sent
+    assert (sent.parameters["Upload"] != "none") is is_enabled
+    assert (sent.parameters["MaxBytes"] != "0") is is_enabled
+    [asked] = [one.text for one in it.ports.incidents.history(it.id).timeline if one.entry_id.startswith("evidence-")]
+    assert "is asked whether it shows xid/79" in asked
+    assert ("saves its state first" in asked) is is_enabled
+    assert it.resumed().outcome is (Outcome.FAILED if is_enabled else Outcome.DONE)
+    assert facts_of(it.resumed(), EvidenceSaved).confirmation is Confirmation.CONFIRMED
