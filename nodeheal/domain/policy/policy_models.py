@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from nodeheal.contract.health_event import Frozen, Line, Word
 from nodeheal.contract.vocabulary import Action, Check, Family, NextStepCondition
 from nodeheal.domain.fleet.machine import Remediator
-from nodeheal.domain.verbs import DISRUPTIVENESS, ESCALATION_STEPS, VERBS, VerbSpec
+from nodeheal.domain.verbs import DISRUPTIVENESS, VERBS, VerbSpec
 
 HOUR = 3_600
 DAY = 24 * HOUR
@@ -249,10 +249,7 @@ class PoolPolicy(Frozen):
 
     @model_validator(mode="after")
     def _modes_are_of_actions(self) -> Self:
-        known = [
-            *ESCALATION_STEPS,
-            *(action for action, verb in VERBS.items() if verb.has_mode and not verb.is_escalation_step),
-        ]
+        known = [action for action, verb in VERBS.items() if verb.has_mode]
         wrong = [action for action in self.modes if action not in known]
         if wrong:
             raise ValueError(f"modes: {wrong[0]} has no mode; give {', '.join(known)}")

@@ -36,7 +36,7 @@ def attempts_text(reservation: Reservation, spent: int) -> str:
     when = f"in {limit.window_seconds / 3600:g} h"
     job_id, _, which = who.partition("/")
     _, is_hang, trusted_time = which.partition("/hangs/")
-    if kind == "job" and is_hang:
+    if is_hang:
         return f"{spent} of {limit.limit} {name} of {job_id} for hangs that {trusted_time} alone reported {when}"
     if kind == "job" and which:
         setting = "restarts.total" if which.endswith("/total") else "restarts.in_window"

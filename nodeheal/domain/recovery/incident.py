@@ -111,7 +111,7 @@ class History:
 
     def _first_events(self, count: int) -> tuple[HealthEvent, ...]:
         """Returns the first `count` events. A folded entry counts for as many as it stands for."""
-        folded = {entry.entry_id: entry.times for entry in self.timeline if entry.times > 1}
+        folded = {entry.entry_id: entry.times for entry in self.timeline}
         known = []
         for event in self.events:
             count -= folded.get(_event_entry_id(event), 1)
