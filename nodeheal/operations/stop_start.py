@@ -167,11 +167,12 @@ def _observe(operation: Operation, facts: Facts) -> StepResult | Act | None:
         case Phase.STOPPING:
             is_unasked = not record.is_stop_taken and record.machine_state in _RUNNING  # a call broke before it asked
             return Act() if record.has_stopped or is_unasked else None
-        case Phase.STARTING if record.machine_state == "stopped" and not _is_stopped_again(record):
+        case Phase.STARTING if record.machine_state == "stopped":
             if record.state_code and record.state_code != STOPPED_BY_CALL:
                 return _not_started(operation, record, facts)
+            # One that somebody has stopped again is left to the deadline: EC2 may not have seen our start yet.
             return None if record.is_start_taken else Act()
-        case _:  # one that somebody has stopped again is left to the deadline: EC2 may not have seen our start yet
+        case _:
             return None
 
 

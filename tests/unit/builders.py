@@ -154,6 +154,7 @@ def facts_of(result: StepResult, kind: type[T]) -> T:
 
 STEP_OF = {
     VerbName.REBOOT: Step.REBOOT,
+    VerbName.STOP_START: Step.REBOOT,
     VerbName.REPLACE: Step.REPLACE,
     VerbName.LATE_CAPACITY: Step.REPLACE,
     VerbName.WAIT: Step.WAIT,
