@@ -12,6 +12,7 @@ from nodeheal.contract.results import CallAgain, Isolated, Refused, Replaced, St
 from nodeheal.contract.steps import Decision
 from nodeheal.contract.vocabulary import (
     Action,
+    Awaited,
     EndCause,
     Ending,
     Escalation,
@@ -30,7 +31,9 @@ from nodeheal.domain.jobs.gang import first_failure
 from nodeheal.domain.jobs.job import GangTask, Run
 from nodeheal.domain.jobs.restarts import is_limit_of_lone_hangs, own_limits
 from nodeheal.domain.policy.policy_models import Mode, PoolPolicy
+from nodeheal.domain.recovery.decide import _escalate_repeated_lone_hangs
 from nodeheal.domain.recovery.decision_builder import DecisionBuilder
+from nodeheal.domain.recovery.guardrails import stale
 from nodeheal.domain.recovery.incident import History, Turn, is_boot_independent
 from nodeheal.domain.recovery.job_move import _upper_bound
 from nodeheal.domain.recovery.progress import Progress, read_progress
@@ -40,6 +43,7 @@ from tests.unit.builders import ACT, NOW, node, xid
 from tests.unit.test_decide import Story
 from tests.unit.test_decide_among_others import OTHER, crowd
 from tests.unit.test_steps import LLAMA, A
+from tests.workflows.steps import result
 
 
 def later(seconds: float = 60, code: int = 79, /, **changes: Any) -> HealthEvent:
@@ -75,6 +79,7 @@ def test_what_holds_for_later_boots_too(event: HealthEvent, is_independent: bool
 
 def test_an_incident_that_an_operator_has_opened_is_not_one_of_a_new_node() -> None:
     assert not Story(request(Action.REPLACE)).history.incident.is_of_new_node
+    assert not Story(xid(79, source="aws.health")).history.incident.is_of_new_node
     assert Story(new_node()).history.incident.is_of_new_node
 
 
@@ -278,3 +283,27 @@ def test_a_fault_that_nobody_waited_with_is_seen_to_although_the_node_has_passed
     story = Story(xid(79)).amid(healthy_since=NOW + timedelta(seconds=30))
 
     assert story.next().step is Step.ISOLATE
+
+
+@pytest.mark.parametrize("seconds", [0, 100])
+def test_a_fault_that_came_again_after_the_node_had_passed_is_not_dropped(seconds: int) -> None:
+    story = Story(xid(79)).reports(later(seconds)).amid(healthy_since=NOW + timedelta(seconds=50))
+    assessment = assess_faults(story.history, ACT)
+    waited = Progress(waited={Awaited.BUDGET: StepResult.model_validate(result(Step.WAIT))})
+
+    dropped = stale(DecisionBuilder(story.history, ACT, assessment, NOW), waited, assessment)
+
+    assert (dropped is not None) is (seconds < 50)
+
+
+@pytest.mark.parametrize("is_lone", [True, False])
+def test_only_hangs_that_one_node_reports_are_handed_over_before_the_gang_is_stopped(is_lone: bool) -> None:
+    limits = own_limits(replace(LLAMA, submission=1), [A])
+    held = next(one for one in limits if is_limit_of_lone_hangs(one) is is_lone)
+    spent = {(held.scope, held.limit.group): held.limit.limit}
+    history = Story(xid(31)).amid(job_limits=limits, spent=spent).history
+    assessment = assess_faults(history, ACT)
+
+    decision = _escalate_repeated_lone_hangs(DecisionBuilder(history, ACT, assessment, NOW), assessment.fault)
+
+    assert (decision is not None) is is_lone

@@ -281,7 +281,12 @@ def test_a_launch_that_is_repeated_does_not_begin_with_the_termination_again(
     knobs = Replacement(terminate_first=True)
     monkeypatch.setattr(ports.machines, "describe", lambda _: Machine(A, launch_template="lt-1"))
     monkeypatch.setattr(ports.machines, "terminate_instance", lambda *_: asked.append("terminate"))
-    monkeypatch.setattr(ports.machines, "launch", lambda *_: asked.append("launch") or NEW)
+
+    def launch(*_: object) -> str:
+        asked.append("launch")
+        return NEW
+
+    monkeypatch.setattr(ports.machines, "launch", launch)
     monkeypatch.setattr(replacement, "_record_machine", lambda *_: NOW)
 
     replacement._replace_machine(replacing(ports, phase=phase), node_of(A, ports), knobs, ports)
@@ -353,7 +358,12 @@ def test_ec2_is_asked_for_what_is_not_known(
 ) -> None:
     calls: list[str] = []
     monkeypatch.setattr(ports.machines, "describe", lambda _: calls.append("describe"))
-    monkeypatch.setattr(ports.machines, "launches", lambda *_: calls.append("launches") or [])
+
+    def launches(*_: object) -> list[object]:
+        calls.append("launches")
+        return []
+
+    monkeypatch.setattr(ports.machines, "launches", launches)
 
     refreshed = replacement.HANDLER.refresh(replacing(ports, **record), ports)
 
