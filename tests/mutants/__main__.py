@@ -22,8 +22,8 @@ from tests.mutants.sweep import Json, Sweep
 from tests.mutants.switch import Switch
 
 # Of the agent's tests, those of an order's whom and until.
-OF_ORDERS = tuple(f"tests/unit/agent/test_{name}.py" for name in ("diagnose", "fabric", "reboot"))
-TESTS = ("tests/mutants/battery.py", "tests/workflows", "tests/simulation", *OF_ORDERS)
+OF_ORDERS = tuple(f"tests/unit/agent/test_{name}.py" for name in ("diagnose", "fabric", "node_commands", "reboot"))
+TESTS = ("tests/mutants/battery.py", "tests/workflows", "tests/simulation", "tests/twins", *OF_ORDERS)
 # Children are forked, not spawned, and print nothing; none of them shares a cache or a deadline with another.
 PYTEST = ("-q", "-s", "-p", "no:xdist", "-p", "no:cacheprovider", "-o", "timeout=0", "--rootdir", str(ROOT))
 

@@ -73,6 +73,14 @@ def test_an_enrolled_node_carries_the_mark_wherever_it_is_asked_for(ports: Ports
     assert recorded.state_reason == "enrolled by ada: new rack"
 
 
+def test_a_node_that_serves_or_does_not_is_left_as_it_is(ports: Ports, marks: MemoryMarks) -> None:
+    assert ports.nodes.save(replace(stored(ports), state=NodeState.QUARANTINED, agent_version="0.2.0"))
+
+    recorded, _ = enroll_node(NODE, SAID, ports, marks)
+
+    assert recorded.state is NodeState.QUARANTINED
+
+
 def test_an_ec2_node_is_marked_as_an_instance(ports: Ports, marks: MemoryMarks) -> None:
     ports.nodes.save(node("i-1", provider=Provider.ec2))
 

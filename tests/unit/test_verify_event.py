@@ -50,6 +50,16 @@ def test_a_signature_of_another_key_is_refused(keys: Keys) -> None:
         read(forged, keys)
 
 
+def test_a_key_that_is_published_under_the_id_of_another_proves_nothing(keys: Keys) -> None:
+    victim, forger = Machine(NODE, keys), Machine(OTHER, keys)
+    of_victim = key_id_of(victim.public)
+    keys.find = lambda *_: forger.public  # type: ignore[method-assign]
+    forged = forger.signs({"node_id": NODE}, at=NOW, signer=victim.signer, key_id=of_victim)
+
+    with pytest.raises(Forged, match="something else than a key"):
+        read(forged, keys)
+
+
 @pytest.mark.parametrize("change", [lambda text: text.replace("79", "48"), lambda text: text + " ", lambda text: "{}"])
 def test_a_text_that_was_changed_is_refused(keys: Keys, change: Any) -> None:
     event = Machine(NODE, keys).signs({"node_id": NODE, "code": "79"}, at=NOW)

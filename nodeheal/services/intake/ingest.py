@@ -106,8 +106,9 @@ def _node_of(event: HealthEvent, ports: Ports, *, is_proven: bool) -> Node | Non
     if event.is_from_node and is_proven:
         return enrolled_node(event, ports)
     node = ports.nodes.get(event.node_id)
-    is_known = node is not None and node.state is not NodeState.UNENROLLED
-    return node if is_known and (is_proven or node is None or node.has_reported) else None
+    if node is None or node.state is NodeState.UNENROLLED:
+        return None
+    return node if is_proven or node.has_reported else None
 
 
 def _why_past(event: HealthEvent, node: Node) -> str:
