@@ -11,6 +11,7 @@ from nodeheal.contract.health_event import NodeAnswer
 from nodeheal.contract.results import CallAgain, StepResult
 from nodeheal.contract.steps import DecidedResult, DecideRequest, StepRequest
 from nodeheal.contract.vocabulary import Outcome, VerbName
+from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.operation import Operation, OperationState, node_owner
 from nodeheal.operations.handler import Act, Handler, Result, World, step_result
 from nodeheal.operations.record import update
@@ -228,6 +229,9 @@ def with_decision(request: StepRequest, result: StepResult, ports: Ports) -> Ste
     """
     try:
         decision = ports.decide(DecideRequest(incident_id=request.incident_id, turn=request.turn, result=result))
+    except NotAccepted as busy:  # another function decides the same turn, or AWS throttles
+        logger.info("no decision yet; the workflow asks for it", extra={"incident": request.incident_id, "why": busy})
+        return result
     except Exception:
         logger.exception("no decision yet; the workflow asks for it", extra={"incident": request.incident_id})
         return result

@@ -92,7 +92,7 @@ def _see_to_pools(pools: list[str], stop_at: datetime, done: Swept, ports: Ports
             done.jobs += sweep_jobs(pool, ports, policy)
         except UNTRUE as error:
             done.broken.append(error)
-        if ports.clock() >= stop_at and number + 1 < len(order):
+        if ports.clock() >= stop_at:
             done.left_waiting = order[number + 1 :]
             break
     due = done.left_waiting[0] if done.left_waiting else ""

@@ -10,6 +10,7 @@ import pytest
 from nodeheal.contract.health_event import CheckResult, DiagnosticsFinished, HealthEvent, NodeBooted
 from nodeheal.contract.names import TRAINING_HANG, new_nodes_line
 from nodeheal.contract.vocabulary import Check, Ending, Family, IncidentState, NodeState, Verdict
+from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.jobs.gang import ending_text
 from nodeheal.domain.jobs.job import Hang
 from nodeheal.operations.new_node import stand_in_line

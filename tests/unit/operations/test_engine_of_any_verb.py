@@ -12,6 +12,7 @@ from nodeheal.contract.job_steps import JobRequest
 from nodeheal.contract.results import CallAgain
 from nodeheal.contract.steps import DecidedResult, DecideRequest, Decision
 from nodeheal.contract.vocabulary import JobStep, Next, Outcome, Step, VerbName, Verdict
+from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.operation import Operation, OperationState, node_owner
 from nodeheal.operations import engine, verbs
 from nodeheal.operations.handler import Facts, Handler, Result, World, read_time, step_result
@@ -220,6 +221,27 @@ def test_the_end_of_a_step_comes_with_the_next_decision(
 
     assert isinstance(it.resumed(), DecidedResult) is is_decided
     assert len(asked) == is_decided
+
+
+@pytest.mark.parametrize(("error", "level"), [(NotAccepted("throttled"), "INFO"), (KeyError("a policy"), "ERROR")])
+def test_a_decision_that_cannot_be_made_now_is_left_to_the_workflow(
+    install: Install, caplog: pytest.LogCaptureFixture, error: Exception, level: str
+) -> None:
+    it = install()
+    caplog.set_level("INFO")
+
+    def decide(_: DecideRequest) -> Decision:
+        raise error
+
+    ports = replace(it.ports, decide=decide)
+
+    engine.signal(under_way(ports, VerbName.DIAGNOSE), "yes", ports)
+
+    assert it.resumed().outcome is Outcome.DONE
+    assert not isinstance(it.resumed(), DecidedResult)
+    assert [(one.levelname, one.message) for one in caplog.records] == [
+        (level, "no decision yet; the workflow asks for it")
+    ]
 
 
 def test_the_end_of_a_jobs_step_is_decided_by_its_workflow(install: Install) -> None:
