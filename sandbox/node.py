@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO
 
+from nodeheal.agent import after_boot
 from sandbox import processes
 from sandbox.iam import REGION, Credentials
 from sandbox.toml import toml
@@ -259,6 +260,9 @@ class Node:
         if process is not None:
             name = f"{self.spec.node_id} agent"
             threading.Thread(target=self._note_agent_end, args=(process,), name=name, daemon=True).start()
+        # As the unit of the same name does; it would find nothing where no reboot has left anything.
+        if (self.directory / "orders" / after_boot.FILE).exists():
+            self.run((*AGENT[:-1], "after-boot"), self.directory, self.directory / "logs" / "after-boot.log")
 
     @property
     def _power_switch(self) -> Path:

@@ -219,10 +219,9 @@ FUNCTIONS = (
     ),
     FunctionSpec(
         "run_diagnostics",
-        (*send_command("rerun diagnostics", "run-diagnostics"), READ_POLICY, RESUME),
+        (*send_command("rerun diagnostics", "run-diagnostics"), SEE_COMMAND, *_DECIDE, RESUME),
         state=(KEEP, LIST),
         keep_warm=True,
-        is_operation=True,
     ),
     FunctionSpec(
         "freeze_evidence",

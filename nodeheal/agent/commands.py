@@ -72,6 +72,12 @@ def _copy_credentials() -> Command:
     return copy_credentials
 
 
+def _after_boot() -> Command:
+    from nodeheal.agent import after_boot
+
+    return after_boot
+
+
 def _units() -> Command:
     from nodeheal.agent import units
 
@@ -85,6 +91,7 @@ _COMMANDS: dict[str, tuple[str, Callable[[], Command]]] = {
     "doctor": ("say what works here, what is missing, and whether the bus takes events", _doctor),
     "config": ("say whether the configuration can be used", _config),
     "copy-credentials": ("hand root's AWS credentials to the agent's user", _copy_credentials),
+    "after-boot": ("run the diagnostics that a reboot has left for this boot", _after_boot),
     "units": ("write the units of systemd", _units),
 }
 

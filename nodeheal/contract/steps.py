@@ -7,7 +7,7 @@ from pydantic import Field, field_validator
 
 from nodeheal.contract.health_event import MOST, Frozen, NodeId, UtcTime
 from nodeheal.contract.results import FaultTitle, Reason, StepResult
-from nodeheal.contract.vocabulary import Action, Awaited, Ending, Escalation, Family, Step
+from nodeheal.contract.vocabulary import Action, Awaited, Check, Ending, Escalation, Family, Step
 
 
 class AttemptLimit(Frozen):
@@ -40,6 +40,15 @@ class Accusation(Frozen):
         """What it is about. Two accusations about the same are one."""
         which = "/".join(filter(None, (self.family.value, self.code, self.subcode)))
         return f"{which} on {self.component}" if self.component else which
+
+
+class StandingDiagnosis(Frozen):
+    """The diagnostics that the order of a reboot leaves on the node: it runs them by itself after its boot."""
+
+    level: int = Field(ge=1, le=4)
+    checks: tuple[Check, ...] = Field(min_length=1)
+    tolerated_percent: float = Field(ge=1e-6, le=100, description="how much slower than its last good run the node may be")
+    seconds: int = Field(gt=0, le=MOST, description="how long they may take, from the boot on")
 
 
 class Decision(Frozen):
@@ -83,6 +92,9 @@ class Decision(Frozen):
         ge=0,
         le=MOST,
         description="for ISOLATE: ask the node for its evidence while the gang stops; how long it may take. 0: do not",
+    )
+    leaves: StandingDiagnosis | None = Field(
+        default=None, description="for REBOOT: what the node runs by itself after the boot, where SSM reboots it"
     )
     awaits: Awaited | None = Field(default=None, description="for WAIT: what for")
     due_at: UtcTime | None = Field(default=None, description="for WAIT: until when, whatever wakes it meanwhile")

@@ -2,9 +2,11 @@
 
 import json
 import re
+from base64 import urlsafe_b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from uuid import uuid4
 
 from pydantic import Field
 
@@ -16,7 +18,7 @@ from nodeheal.contract.vocabulary import Check, Outcome, VerbName, Verdict
 from nodeheal.domain.errors import NotFound
 from nodeheal.domain.operation import Operation, OperationState, node_owner
 from nodeheal.operations.handler import Answers, Facts, Handler, World, read_node, step_result
-from nodeheal.operations.record import plan_step, send_command, update
+from nodeheal.operations.record import plan_step, send_command, start_waiting, update
 from nodeheal.ports import Ports
 from nodeheal.ports.commands import Command
 from nodeheal.services.recovery.spares import claim_node
@@ -24,6 +26,7 @@ from nodeheal.services.saving import node_of
 from nodeheal.services.steps import add_timeline_entry, save_node
 
 FIRST_TESTS = 5
+_LEFT = "-after-boot"
 _TEST = re.compile(r"[a-z][a-z0-9_]{0,39}")
 _UNREADABLE = "UNREADABLE"
 REFUSED = "the node refused the command or could not run it"
@@ -52,14 +55,37 @@ class DiagnosisAnswer(Frozen):
 
 
 class _Record(Frozen):
-    """`tolerated_percent`: as the policy had it when the node was asked; who observes reads no policy."""
+    """`tolerated_percent`: as the policy had it when the node was asked; who observes reads no policy. `is_left`: the
+    order of a reboot has brought it, and nobody has seen yet whether the node has taken it.
+    """
 
     tolerated_percent: float
+    is_left: bool = False
 
 
 def plan(request: StepRequest, ports: Ports) -> Operation:
-    """The operation of this turn."""
-    return plan_step(request, ports, VerbName.DIAGNOSE, node_owner(request.decision.node_id))
+    """The operation of this turn; or, where the decision goes on with a reboot's turn, what that reboot has left."""
+    suffix = "" if request.decision.continues is None else _LEFT
+    return plan_step(request, ports, VerbName.DIAGNOSE, node_owner(request.decision.node_id), suffix=suffix)
+
+
+def leave_with_reboot(reboot: Operation, ports: Ports) -> dict[str, str]:
+    """The parameters of a reboot's command that leave diagnostics on the node. Empty: the decision wants none left.
+
+    They are an operation of their own, for which nobody waits until the step DIAGNOSE goes on with it.
+    """
+    request, leaves = reboot.step, reboot.step.decision.leaves
+    if leaves is None:
+        return {}
+    seconds = request.decision.deadline_seconds + leaves.seconds
+    planned = plan_step(request, ports, VerbName.DIAGNOSE, reboot.owner, suffix=_LEFT, seconds=seconds)
+    record = _Record(tolerated_percent=leaves.tolerated_percent, is_left=True)
+    planned = replace(planned, token="", nonce=uuid4().hex, data_json=record.model_dump_json())
+    known = ports.operations.get(planned.owner, planned.operation_id) or start_waiting(planned, ports)
+    asked = _asked(leaves.level, leaves.checks, _failed_before(request, ports))
+    order = {name.lower(): text for name, text in asked.items()}
+    order |= {"request_id": known.request_id, "expires_at": str(int(known.deadline_at.timestamp()))}
+    return {"AfterBoot": urlsafe_b64encode(json.dumps(order, separators=(",", ":")).encode()).decode().rstrip("=")}
 
 
 def _start(operation: Operation, world: World) -> Operation | StepResult:
@@ -86,8 +112,11 @@ def _start(operation: Operation, world: World) -> Operation | StepResult:
 
 def command(level: int, checks: Sequence[Check], first: Sequence[str] = ()) -> Command:
     """Diagnostics at this level. `first`: the tests that failed before, which are rerun first."""
-    named = {"Checks": ",".join(checks), "First": ",".join(first) or "none"}
-    return Command("run-diagnostics", {"Level": str(level), **named})
+    return Command("run-diagnostics", _asked(level, checks, first))
+
+
+def _asked(level: int, checks: Sequence[Check], first: Sequence[str]) -> dict[str, str]:
+    return {"Level": str(level), "Checks": ",".join(checks), "First": ",".join(first) or "none"}
 
 
 def _failed_before(request: StepRequest, ports: Ports) -> tuple[str, ...]:
@@ -155,14 +184,47 @@ def found(answer: DiagnosisAnswer) -> Diagnosed | None:
 
 def _refresh(operation: Operation, ports: Ports) -> Operation:
     """The command's own output is one line of JSON, which the agent prints beside the event that did not arrive."""
-    if not operation.reference or operation.answer_json:
+    if operation.answer_json:
         return operation
+    if not operation.reference:
+        return _taken_by_node(operation, ports) if _read_record(operation).is_left else operation
     status = ports.commands.look(node_of(operation.node_id, ports), operation.reference)
     answer = read_output(status.output) if status.state == "SUCCEEDED" else None
     if answer is not None:
         return update(operation, ports, lambda one: replace(one, answer_json=answer.model_dump_json()))
     state = _UNREADABLE if status.state == "SUCCEEDED" else status.state
     return update(operation, ports, lambda one: replace(one, command_state=state))
+
+
+def _taken_by_node(operation: Operation, ports: Ports) -> Operation:
+    """The operation as one that the node runs, if the reboot's command says that it has taken the order; else as one
+    that is still to be sent, under another request id: what the node says of the first one does not count then.
+    """
+    node = node_of(operation.node_id, ports)
+    reboot = ports.operations.get(operation.owner, operation.operation_id.removesuffix(_LEFT))
+    printed = ports.commands.look(node, reboot.reference).output if reboot is not None and reboot.reference else ""
+    is_taken = _left_under(printed) == operation.request_id
+
+    def settled(one: Operation) -> Operation:
+        record = _read_record(one)
+        if not record.is_left or one.is_over:
+            return one  # a call at the same time was quicker, or the answer
+        one = replace(one, data_json=record.model_copy(update={"is_left": False}).model_dump_json())
+        return replace(one, boot_id=node.boot_id) if is_taken else replace(one, state=OperationState.PLANNED, nonce="")
+
+    return update(operation, ports, settled)
+
+
+def _left_under(output: str) -> str:
+    """The request id under which a reboot has left diagnostics, from what its command has printed; or empty."""
+    try:
+        return str(json.loads(output.strip().splitlines()[-1])["diagnoses"])
+    except (IndexError, KeyError, TypeError, ValueError):
+        return ""
+
+
+def _read_record(operation: Operation) -> _Record:
+    return _Record.model_validate_json(operation.data_json) if operation.data_json else _Record(tolerated_percent=0)
 
 
 def read_output(output: str) -> DiagnosisAnswer | None:
@@ -189,4 +251,4 @@ def note_good_run(node_id: str, answer: DiagnosisAnswer, ports: Ports) -> None:
 
 
 ANSWERS = Answers(DiagnosticsFinished, lambda event: DiagnosisAnswer.of(event).model_dump_json())
-HANDLER = Handler(_start, _observe, read_node, _refresh, _settle, answers=ANSWERS)
+HANDLER = Handler(_start, _observe, read_node, _refresh, _settle, answers=ANSWERS, refreshes_when_repeated=True)

@@ -46,12 +46,12 @@ def begin(planned: Operation, world: World) -> None:
         deliver(_called_again(operation, planned), world.ports)
         return
     handler = handler_of(operation.verb)
+    if handler.refreshes_when_repeated:
+        operation = handler.refresh(operation, world.ports)
     is_broken_off = operation.state is OperationState.SENDING
     if operation.state is OperationState.PLANNED or (is_broken_off and handler.may_repeat):
         _start(operation, world)
         return
-    if handler.refreshes_when_repeated:
-        operation = handler.refresh(operation, world.ports)
     _follow(operation, handler, world)
 
 
@@ -150,7 +150,8 @@ def finish(operation: Operation, result: Result, ports: Ports) -> bool:
 def answered(event: NodeAnswer, ports: Ports) -> bool:
     """Record what a node has answered to an operation of its own, and end it. False: it was asked no such thing.
 
-    The request id is random, and the boot is the one that was asked: an answer of another boot says nothing.
+    The request id is random, and the boot is the one that was asked: an answer of another boot says nothing. What was
+    left for the next boot takes that of the first boot that answers.
     """
     operation = ports.operations.get(node_owner(event.node_id), event.request_id[:-_RANDOM_PART])
     if operation is None or operation.request_id != event.request_id:
@@ -158,8 +159,9 @@ def answered(event: NodeAnswer, ports: Ports) -> bool:
     answers = handler_of(operation.verb).answers
     if answers is None or not isinstance(event, answers.event):
         return False
-    if operation.boot_id == event.boot_id:
-        signal(operation, answers.stored(event), ports)
+    if operation.boot_id in ("", event.boot_id):
+        known = update(operation, ports, lambda one: replace(one, boot_id=event.boot_id))
+        signal(known, answers.stored(event), ports)
     return True
 
 

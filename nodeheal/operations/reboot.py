@@ -10,6 +10,7 @@ from nodeheal.domain.errors import MachineRefused, NotFound
 from nodeheal.domain.fleet.machine import Power
 from nodeheal.domain.fleet.node import Node, moved
 from nodeheal.domain.operation import Operation, OperationState, node_owner
+from nodeheal.operations.diagnose import leave_with_reboot
 from nodeheal.operations.handler import Facts, Handler, World, read_node, step_result
 from nodeheal.operations.record import plan_step, send, update
 from nodeheal.ports import Ports
@@ -52,7 +53,8 @@ def _start(operation: Operation, world: World) -> Operation | StepResult:
     enter_state(ports, node, recovering.state, recovering.state_reason)
     operation = replace(operation, boot_id=operation.boot_id or node.boot_id)
     try:
-        operation = send(operation, lambda _: _send(node, operation, ports), ports)
+        leaves = leave_with_reboot(operation, ports) if node.provider is Provider.hybrid else {}
+        operation = send(operation, lambda _: _send(node, operation, leaves, ports), ports)
     except (MachineRefused, NotFound) as refusal:  # neither EC2 nor SSM has done anything
         give_attempt_back(request, ports)
         return step_result(operation, now, Outcome.FAILED, str(refusal))
@@ -63,9 +65,9 @@ def _start(operation: Operation, world: World) -> Operation | StepResult:
     return operation
 
 
-def _send(node: Node, operation: Operation, ports: Ports) -> str:
+def _send(node: Node, operation: Operation, leaves: dict[str, str], ports: Ports) -> str:
     if node.provider is Provider.hybrid:
-        return ports.commands.send(node, Command("reboot-node"), operation.deadline_at)
+        return ports.commands.send(node, Command("reboot-node", leaves), operation.deadline_at)
     # EC2 knows nothing of boots: asked twice, it reboots twice. The record is what keeps that from happening.
     ports.machines.power(node.instance_id, Power.REBOOT)
     return _BY_EC2

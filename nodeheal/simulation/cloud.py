@@ -1,5 +1,7 @@
 """The other side of every port that acts: throttled as AWS throttles, and answered by the nodes as they really are."""
 
+import json
+from base64 import urlsafe_b64decode
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -190,7 +192,9 @@ class SimCommands(MemoryNodeCommands):
         return [f"to-all-{len(nodes)}"]
 
     def _reboots(self, command_id: str, asked: Asked, node: GroundTruth) -> None:
-        self._done(command_id)
+        node.left = json.loads(urlsafe_b64decode(f"{asked['AfterBoot']}==")) if "AfterBoot" in asked else {}
+        said = {"diagnoses": node.left["request_id"]} if node.left else {}
+        self.statuses[command_id] = CommandStatus("SUCCEEDED", json.dumps(said))
         self._fleet.reboot_soon(node)
 
     def _diagnoses(self, command_id: str, asked: Asked, node: GroundTruth) -> None:
@@ -206,9 +210,6 @@ class SimCommands(MemoryNodeCommands):
     def refused(self, command_id: str) -> None:
         """The node has refused it."""
         self.statuses[command_id] = CommandStatus("FAILED", exit_code=3)
-
-    def _done(self, command_id: str) -> None:
-        self.statuses[command_id] = CommandStatus("SUCCEEDED")
 
 
 _OBEYED = {

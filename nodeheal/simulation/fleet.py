@@ -171,6 +171,9 @@ class Fleet(Agents):
         fact = self._fact(node, self._agenda.now)
         booted_at = fact["observed_at"]
         self.on_booted(NodeBooted(**fact, booted_at=booted_at, address="10.0.0.1", accelerators=ACCELERATORS))
+        left, node.left = node.left, {}
+        if left and self._agenda.clock().timestamp() < float(left["expires_at"]):
+            self.diagnose(node, left["request_id"])
         if node.fault is not None and node.fault.kind.family and not node.fault.is_shy:
             self._report_soon(node, node.fault.kind, median=60.0)
 

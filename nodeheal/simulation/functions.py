@@ -69,6 +69,7 @@ FUNCTIONS: dict[str, tuple[type[BaseModel], Serve]] = {
     "judge_checks": (JobRequest, lambda r, it: judge_checks(r, it.ports, it.policy)),
     "launch_gang": (StepRequest, lambda r, it: launch_gang(r, it.ports, it.policy)),
     "launch_job": (JobRequest, lambda r, it: launch_job(r, it.ports, it.policy)),
+    "run_diagnostics": _DECIDING_OPERATION,
     "return_to_service": (StepRequest, lambda r, it: return_to_service(r, it.deciding, it.policy)),
     "stop_gang": (StepRequest, lambda r, it: stop_gang(r, it.ports, it.policy)),
     "stop_job": (JobRequest, lambda r, it: stop_job(r, it.ports)),

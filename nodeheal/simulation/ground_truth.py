@@ -1,5 +1,6 @@
 """A node as it really is, whatever the control plane believes."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from nodeheal.contract.vocabulary import Provider
@@ -24,6 +25,7 @@ class GroundTruth:
     chassis: str = ""  # the accelerators in it keep their serials under whatever name the node registers
     slot: int = 0  # of the accelerator that failed last
     rebooting: bool = False
+    left: Mapping[str, str] = field(default_factory=dict)  # the diagnostics that it runs by itself after its next boot
     logged: set[tuple[str, str, str]] = field(default_factory=set)  # (boot id, family, code) in its kernel log
 
     @property

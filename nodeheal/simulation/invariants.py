@@ -311,6 +311,8 @@ def every_fault_is_accounted_for(seen: Seen, event: HealthEvent) -> Iterator[Vio
     if event.verdict is Verdict.OK or (event.node_id, event.event_id, True) in seen.nodes.recorded:
         return
     node = seen.nodes.nodes.get(event.node_id)
+    if node is None and not event.is_from_node:
+        return  # what others say of a node that is not on record counts for nothing
     named = {
         incident_id_of(event),
         *(node.resolved_faults.values() if node else ()),

@@ -31,6 +31,7 @@ _VERBS_PACKAGE = "nodeheal.operations"
 _FOLLOWED_PARTS = ("_read", "_observe", "_settle")
 _OF_A_JOB = {"await_nodes": _FOLLOWED_PARTS, "watch_gang": (*_FOLLOWED_PARTS, "_hold")}
 _OF_A_NODE = ("diagnose", "find_checkpoint", "freeze_evidence", "reboot", "stop_start")
+_REFRESHED = ("stop_start.", "diagnose.")  # by a call that is repeated
 _OF_A_GANG = ("check_node", "network_test", "fan_out", "look_at_directory")
 _ALL = (*_OF_A_NODE, "approve", "replace", "wait")
 # Of each function whose step is one operation: which verbs.
@@ -88,7 +89,7 @@ def calls_of(stem: str) -> frozenset[str]:
             waiting += _mentioned(name)
             if name.startswith(f"{_VERBS_PACKAGE}.") and name.endswith(".plan") and stem != "decide_next_step":
                 verb = name.removesuffix("plan")  # who plans an operation begins it
-                parts = ("_start", *_FOLLOWED_PARTS, *(("_refresh",) if "stop_start" in verb else ()))
+                parts = ("_start", *_FOLLOWED_PARTS, *(("_refresh",) if verb.endswith(_REFRESHED) else ()))
                 waiting += [f"{verb}{part}" for part in parts]
     return frozenset(call for name in seen for call in _calls(name))
 

@@ -1,5 +1,7 @@
 """Values for tests, each with one obvious default."""
 
+import json
+from base64 import urlsafe_b64decode
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -20,6 +22,7 @@ from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Budget, Evidence, Mode, PoolPolicy
 from nodeheal.operations.gang import GangRecord
 from nodeheal.ports import Ports
+from nodeheal.ports.commands import CommandStatus
 from nodeheal.services.jobs.start_gang import record_run, start_ranks
 
 NOW = datetime(2026, 3, 1, 3, 0, 0, tzinfo=UTC)
@@ -115,6 +118,15 @@ def commands_in(ports: Ports) -> MemoryNodeCommands:
     return cast("MemoryNodeCommands", ports.commands)
 
 
+def take_diagnostics(ports: Ports) -> None:
+    """The node says that it has taken what its last reboot brings along, as agents of this version do."""
+    commands = commands_in(ports)
+    [*_, (number, sent)] = [(n, one) for n, one in enumerate(commands.sent, 1) if one.document == "reboot-node"]
+    order = json.loads(urlsafe_b64decode(f"{sent.parameters['AfterBoot']}=="))
+    said = {"rebooting": sent.boot_id, "diagnoses": order["request_id"]}
+    commands.statuses[f"command-{number}"] = CommandStatus("SUCCEEDED", json.dumps(said))
+
+
 def searches_in(ports: Ports) -> list[SentCommand]:
     """Each search for a checkpoint, without the looks at its directory."""
     return [one for one in commands_in(ports).sent_of("find-checkpoint") if "SightAfter" not in one.parameters]
@@ -129,10 +141,23 @@ def started_job(job: Job, nodes: Sequence[Node], ports: Ports) -> Run:
 
 
 def named(kind: str, key: str, ports: Ports, node_id: str = "") -> str:
-    """The request id under which a node was asked, this one where several were; the bare key where none was."""
+    """The request id under which a node was asked, this one where several were; the bare key where none was.
+
+    `key`: the operation, or the turn that goes on with it.
+    """
     operations = ports.operations.operations.values()  # type: ignore[attr-defined]
-    asked = (one for one in operations if (one.operation_id, one.verb) == (key, kind))
+    asked = (one for one in operations if one.verb == kind and key in (one.operation_id, _turn_of(one)))
     return next((str(one.request_id) for one in asked if node_id in ("", one.node_id)), key)
+
+
+def _turn_of(operation: Operation) -> str:
+    request = operation.request
+    return turn_of(request) if isinstance(request, StepRequest) else ""
+
+
+def turn_of(request: StepRequest) -> str:
+    """The turn, by which `named` finds an operation, too."""
+    return f"{request.incident_id}-{request.turn}"
 
 
 def request_id_of(request: StepRequest) -> str:
@@ -142,8 +167,9 @@ def request_id_of(request: StepRequest) -> str:
 
 def waiting(ports: Ports) -> list[object]:
     """Everything that some workflow still waits for."""
-    found: list[object] = ports.operations.all_open()  # type: ignore[attr-defined]
-    return found
+    found = ports.operations.all_open()  # type: ignore[attr-defined]
+    # What a reboot has left on a node has no workflow yet.
+    return [one for one in found if one.token or one.verb is not VerbName.DIAGNOSE]
 
 
 def facts_of(result: StepResult, kind: type[T]) -> T:

@@ -28,6 +28,7 @@ from nodeheal.contract.job_steps import JobRequest
 from nodeheal.contract.results import Diagnosed, EvidenceSaved
 from nodeheal.contract.vocabulary import Action, Family, JobStep, NodeState, Outcome, Step, Verdict
 from nodeheal.domain.errors import NotAccepted
+from nodeheal.domain.operation import Operation
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.approval_links import Answer
 from nodeheal.domain.recovery.incident import incident_id_of
@@ -37,7 +38,7 @@ from nodeheal.ports import Ports
 from nodeheal.ports.commands import CommandStatus
 from nodeheal.services.operators.request_action import request_action
 from nodeheal.services.recovery import new_machine
-from tests.unit.builders import ACT, DIAGNOSTICS, EVIDENCE, NOW, as_rank, commands_in, facts_of, named, xid
+from tests.unit.builders import ACT, DIAGNOSTICS, EVIDENCE, NOW, as_rank, commands_in, facts_of, named, waiting, xid
 from tests.unit.foreign import MACHINE, machine, recorded
 from tests.unit.signing import KEYS, ROLE, signed_by
 from tests.unit.step_functions import freeze_evidence, isolate_node, reboot_node, run_diagnostics
@@ -401,14 +402,15 @@ def test_a_node_cannot_speak_as_aws_or_as_an_operator(world: World, kind: str) -
     it = world.serves(Incident())
     it.isolate()
     reboot_node(it.request(), it.ports)
-    [operation] = it.ports.operations.all_open()  # type: ignore[attr-defined]
+    [operation] = waiting(it.ports)
+    assert isinstance(operation, Operation)
     detail = {"instance-id": A, "state": "terminated", "command-id": operation.reference, "status": "Failed"}
 
     lambdas.wakeup.handler(
         {"id": "e", "source": names.AGENT_SOURCE, "detail-type": kind, "detail": {**detail, "job_id": "llama"}}, None
     )
 
-    assert it.ports.operations.all_open() == [operation]  # type: ignore[attr-defined]
+    assert waiting(it.ports) == [operation]
 
 
 def test_a_ping_is_no_event(world: World) -> None:

@@ -11,6 +11,7 @@ from nodeheal.contract.job_steps import JobRequest
 from nodeheal.contract.vocabulary import IncidentState, JobState, NodeState
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.jobs.job import Job
+from nodeheal.domain.operation import Operation
 from nodeheal.operations.steps import watch_gang
 from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services.intake.wakeup import on_task_change
@@ -18,7 +19,7 @@ from nodeheal.services.jobs.ask_after_ranks import ask_after_ranks
 from nodeheal.services.operators.close_incident import close_incident
 from nodeheal.services.operators.release_node import release_node
 from nodeheal.services.operators.retire_node import retire_node
-from tests.unit.builders import FrozenClock, commands_in, memory_ports, node, scheduler_in, started_job
+from tests.unit.builders import FrozenClock, commands_in, memory_ports, node, scheduler_in, started_job, waiting
 from tests.unit.step_functions import reboot_node
 from tests.unit.test_regressions_of_guardrails import lost_call
 from tests.unit.test_steps import A, Incident
@@ -131,8 +132,8 @@ def test_a_reboot_whose_id_could_not_be_kept_is_not_sent_again() -> None:
     reboot_node(request.model_copy(update={"task_token": "of-the-second-call"}), it.ports)
 
     assert sent_by(it) == ["reboot-node"]
-    [asked] = it.ports.operations.all_open()  # type: ignore[attr-defined]
-    assert asked.token == "of-the-second-call"
+    [asked] = waiting(it.ports)
+    assert isinstance(asked, Operation) and asked.token == "of-the-second-call"
 
 
 def test_a_reboot_that_was_throttled_is_sent_by_the_call_that_repeats_it() -> None:

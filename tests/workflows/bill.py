@@ -82,6 +82,7 @@ def bill(story: str, policy: RecoveryPolicy = DEFAULTS) -> Bill:
     units = Units()
     with metered_table(units) as make_ports:
         cluster = FakeCluster(policy, make_ports=make_ports)
+        cluster.takes_diagnostics = True
         prepare(cluster)
         _name_owner(cluster)
         units.forget()  # the world before the fault

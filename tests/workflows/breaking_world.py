@@ -39,8 +39,8 @@ from tests.unit.builders import (
     commands_in,
     memory_ports,
     named,
-    request_id_of,
     scheduler_in,
+    turn_of,
 )
 from tests.workflows import invariants
 from tests.workflows.fake_cluster import FakeCluster
@@ -297,7 +297,7 @@ class BreakingWorld(FakeCluster):
         """It answers what it was asked, and nothing else."""
         asked = [sent.node_id for sent in commands_in(self.plain).sent_of("run-diagnostics")]
         name = request.decision.node_id
-        request_id = named(DIAGNOSTICS, request_id_of(request), self.plain)
+        request_id = named(DIAGNOSTICS, turn_of(request), self.plain)
         if len(asked) <= self._answered or asked[-1] != name or name in self.hangs:
             return
         self._answered = len(asked)

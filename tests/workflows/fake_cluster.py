@@ -48,6 +48,8 @@ from tests.unit.builders import (
     scheduler_in,
     searches_in,
     started_job,
+    take_diagnostics,
+    turn_of,
     xid,
 )
 from tests.unit.step_functions import freeze_evidence, isolate_node, reboot_node, replace_node, run_diagnostics
@@ -67,6 +69,8 @@ LINKS = Links("https://approve.example/approval", b"key")
 
 class FakeCluster:
     """A job on two nodes and a spare. Attributes say how the world behaves from now on."""
+
+    takes_diagnostics = False  # the node runs by itself what a reboot has left; False: as one of an older agent
 
     def __init__(self, policy: RecoveryPolicy = ACT, spare: bool = True, make_ports: MakePorts = memory_ports) -> None:
         self.clock = FrozenClock()
@@ -166,7 +170,7 @@ class FakeCluster:
 
     def _ports_of(self, service: Any) -> "Ports":
         """What the function of a step is given: that of some steps decides what follows."""
-        return self._deciding if service in (isolate_node, freeze_evidence) else self.ports
+        return self._deciding if service in (isolate_node, freeze_evidence, run_diagnostics) else self.ports
 
     def _decides_at_once(self, request: DecideRequest) -> Decision | None:
         return decide_at_once(request, self.ports, self.policy)
@@ -234,6 +238,8 @@ class FakeCluster:
         if not self.node_returns or not was_sent:
             return
         self.clock.advance(60)
+        if self.takes_diagnostics:
+            take_diagnostics(self.ports)
         self._comes_up(request.decision.node_id, "boot-2")
         for event in self.after_reboot:
             self._ingest(replace_time(event, self.clock))
@@ -251,7 +257,7 @@ class FakeCluster:
         fact = self._fact(name, self.node(name).boot_id)
         event = DiagnosticsFinished(
             **fact,
-            request_id=named(DIAGNOSTICS, request_id_of(request), self.ports),
+            request_id=named(DIAGNOSTICS, turn_of(request), self.ports),
             verdict=verdict,
             failed_tests=("memory",) if verdict is Verdict.FAILED else (),
             checks=(CheckResult(check=Check.dcgm, verdict=verdict),),

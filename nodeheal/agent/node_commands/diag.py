@@ -1,13 +1,17 @@
 """`nodeheal-agent run diag`: runs diagnostics once and reports the verdict."""
 
 import argparse
+import fcntl
 import json
 import logging
+import os
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from time import sleep
 
 from nodeheal.agent.bus import EventBus
 from nodeheal.agent.clock import Clock
@@ -42,6 +46,7 @@ CHECKS: dict[Check, Callable[[Bench], tuple[Report, Output]]] = {
 }
 
 LONGEST_SECONDS = 86_400.0
+LOCK_POLL_SECONDS = 1.0
 
 logger = logging.getLogger(__name__)
 
@@ -65,7 +70,8 @@ def diagnose(order: DiagnoseCommand, config: AgentConfig, spool: Spool, bus: Eve
     if refusal:
         logger.error("diagnostics refused", extra={"why": refusal, "request": order.request_id})
         return EXIT_REFUSED
-    parts = _run_all(order, config, clock)
+    with _alone(Path(config.orders_dir), order.expires_at, clock):
+        parts = _run_all(order, config, clock)
     found = _named_first(worst_of([part for part, _, _ in parts]), order.first)
     results = tuple(result for _, result, _ in parts)
     said = "\n".join(text for _, _, text in parts)
@@ -74,6 +80,28 @@ def diagnose(order: DiagnoseCommand, config: AgentConfig, spool: Spool, bus: Eve
     report(event, spool, bus)
     sys.stdout.write(summary(event, found.reason) + "\n")
     return EXIT_DONE
+
+
+@contextmanager
+def _alone(place: Path, until: float, clock: Clock) -> Iterator[None]:
+    """Two diagnostics at once fail for one another. Who comes second waits, but not longer than its order is worth.
+
+    One may have been left for this boot, while a command for another is on its way. Where nothing can be locked, none
+    waits: a broken disk must not keep a node from being diagnosed.
+    """
+    with ExitStack() as held:
+        try:
+            place.mkdir(mode=0o700, parents=True, exist_ok=True)
+            folder = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            held.callback(os.close, folder)
+            while clock.utc_now().timestamp() < until:
+                with suppress(BlockingIOError):
+                    fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                sleep(LOCK_POLL_SECONDS)
+        except OSError as error:
+            logger.warning("nothing keeps other diagnostics from running beside", extra={"why": error})
+        yield
 
 
 def _run_all(order: DiagnoseCommand, config: AgentConfig, clock: Clock) -> list[tuple[Report, DiagnosticResult, str]]:

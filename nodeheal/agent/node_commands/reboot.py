@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from nodeheal.agent import systemd
+from nodeheal.agent import after_boot, systemd
 from nodeheal.agent.clock import Clock
 from nodeheal.agent.config import AgentConfig
 from nodeheal.agent.node_command import EXIT_DONE, EXIT_REFUSED, NodeCommand, why_refuse
@@ -40,10 +40,11 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class RebootCommand:
-    """Which boot is to be ended, and until when."""
+    """Which boot is to be ended, until when, and which diagnostics are to be left for the next one."""
 
     boot_id: str
     expires_at: float
+    after_boot: str = ""
 
 
 def reboot(order: RebootCommand, config: AgentConfig, clock: Clock, call: systemd.Call = systemd.call) -> int:
@@ -55,16 +56,19 @@ def reboot(order: RebootCommand, config: AgentConfig, clock: Clock, call: system
     refusal = refusal or _too_late(order, DELAY_SECONDS, clock)
     if refusal is not None:
         return _refuse(refusal)
+    left = after_boot.leave(order.after_boot, running, config, call)
+    diagnoses = {"diagnoses": left} if left else {}
     why_not = arm(config.reboot_force_seconds, call)
     if not why_not:
         _leave_mark(order, folder)
-        return _answer({"rebooting": running, "in_seconds": DELAY_SECONDS}, EXIT_DONE)
+        return _answer({"rebooting": running, "in_seconds": DELAY_SECONDS, **diagnoses}, EXIT_DONE)
     refusal = _too_late(order, FALLBACK_SECONDS, clock)
     if refusal is not None:
+        after_boot.forget(config)
         return _refuse(f"{refusal}; systemd arms no reboot: {why_not}")
     logger.warning("systemd arms no reboot; the SSM agent reboots the node", extra={"why": why_not})
     _leave_mark(order, folder)
-    return _answer({"rebooting": running, "in_seconds": FALLBACK_SECONDS}, EXIT_REBOOT)
+    return _answer({"rebooting": running, "in_seconds": FALLBACK_SECONDS, **diagnoses}, EXIT_REBOOT)
 
 
 def arm(force_seconds: float, call: systemd.Call) -> str:
@@ -143,7 +147,8 @@ def _add_arguments(_: argparse.ArgumentParser) -> None:
 
 
 def _carry_out(arguments: argparse.Namespace, config: AgentConfig) -> int:
-    return reboot(RebootCommand(arguments.boot_id, arguments.expires_at), config, Clock())
+    asked = RebootCommand(arguments.boot_id, arguments.expires_at, os.environ.get(after_boot.VARIABLE, ""))
+    return reboot(asked, config, Clock())
 
 
 COMMAND = NodeCommand(

@@ -7,6 +7,7 @@ INSTALLED_IN = "/opt/nodeheal/bin"  # as the units say
 NAMES = (
     *("nodeheal-agent.service", "nodeheal-retry.timer"),
     *("nodeheal-credentials.service", "nodeheal-credentials.path"),
+    "nodeheal-after-boot.service",
 )
 UNIT_MODE = 0o644
 

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from nodeheal.contract.steps import Decision, Reservation
+from nodeheal.contract.steps import Decision, Reservation, StandingDiagnosis
 from nodeheal.contract.vocabulary import Action, Awaited, Ending, Escalation, Step
 from nodeheal.domain.faults.assessment import FaultAssessment
 from nodeheal.domain.policy.policy import RecoveryPolicy
@@ -48,6 +48,15 @@ class DecisionBuilder:
             diagnostics_level=self._diagnostics_level() if step is Step.DIAGNOSE else None,
             is_move=is_move,
             component=(self.assessment.fault.event.component or "") if action else "",
+        )
+
+    def standing_diagnosis(self) -> StandingDiagnosis:
+        """Returns what the node runs by itself after a reboot: what DIAGNOSE would ask it for."""
+        return StandingDiagnosis(
+            level=self._diagnostics_level(),
+            checks=self.policy.pool(self.history.incident.pool).checks,
+            tolerated_percent=self.policy.regression_percent,
+            seconds=self._deadline(Step.DIAGNOSE, None),
         )
 
     def wait_on(

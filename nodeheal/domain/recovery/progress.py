@@ -164,7 +164,7 @@ def _fold(progress: Progress, decision: Decision, result: StepResult) -> None:
         progress.restart = None  # what it stopped has to be brought back again
         if result.refused_for(Refusal.BUDGET_FULL):
             progress.queued_since = progress.queued_since or result.finished_at
-    elif _is_without_machine(result):
+    elif result.step is Step.REPLACE and _is_without_machine(result):
         progress.missing, progress.has_waited_for_capacity = result, False
         progress.capacity_tries += result.refused_for(Refusal.NO_CAPACITY) is not None
         progress.slot_tries += result.refused_for(Refusal.REPLACEMENTS_FULL) is not None

@@ -88,7 +88,15 @@ def _prove(builder: DecisionBuilder, progress: Progress) -> Decision:
             node_id=progress.replacement,
         )
     effect = VERBS[progress.tried[-1].action].done if _keeps_boot(progress) else "it is back with a new boot id"
-    return builder.step(Step.DIAGNOSE, f"{effect}; prove the repair by rerunning the diagnostics")
+    proof = builder.step(Step.DIAGNOSE, f"{effect}; prove the repair by rerunning the diagnostics")
+    return proof.model_copy(update={"continues": _left_by_reboot(builder)})
+
+
+def _left_by_reboot(builder: DecisionBuilder) -> int | None:
+    """Returns the turn whose reboot has left these diagnostics on the node. None: they are asked for by a command."""
+    last = builder.history.turns[-1].decision
+    is_left = last.step is Step.REBOOT and last.leaves == builder.standing_diagnosis()
+    return (last.continues or len(builder.history.turns)) if is_left else None
 
 
 def _keeps_boot(progress: Progress) -> bool:
@@ -132,8 +140,11 @@ def _next_step(builder: DecisionBuilder, progress: Progress, assessment: FaultAs
     if question is not None:
         return question
     reason = f"{message}; next is {VERBS[action].announced}" if message else f"{fault.title}: {fault.short_why}"
+    # EC2's reboot takes no order along.
+    is_by_order = action is Action.REBOOT and builder.history.context.provider is Provider.hybrid
+    leaves = builder.standing_diagnosis() if is_by_order else None
     return builder.step(VERBS[action].step, reason, action).model_copy(
-        update={"boot_id": _boot_concerned(progress, fault)}
+        update={"boot_id": _boot_concerned(progress, fault), "leaves": leaves}
     )
 
 

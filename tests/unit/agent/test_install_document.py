@@ -50,6 +50,7 @@ AGENT = f"""#!/bin/sh
 echo "nodeheal-agent $(cat "$ROOT/opt/nodeheal/current/package")"
 """
 SHELLCHECK = shutil.which("shellcheck", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+ENABLED = "nodeheal-agent.service nodeheal-credentials.path nodeheal-after-boot.service"
 
 
 class Machine(NodeRoot):
@@ -95,7 +96,7 @@ def test_a_node_gets_the_agent_its_units_its_user_and_its_configuration(machine:
     assert (machine.root / "users").read_text() == "nodeheal\n"
     assert (machine.settings / "agent.toml").read_text() == toml(machine.config)
     assert sorted(path.name for path in machine.settings.iterdir()) == ["agent.toml", "checks.d"]
-    assert "enable -q nodeheal-agent.service nodeheal-credentials.path" in machine.log("systemctl")
+    assert f"enable -q {ENABLED}" in machine.log("systemctl")
 
 
 def test_the_agents_user_may_read_the_configuration_and_write_its_state_and_nothing_else(machine: Machine) -> None:
@@ -207,7 +208,7 @@ def test_a_first_agent_that_does_not_stay_up_is_not_started_again_and_again(mach
     machine.run(version=CRASHES)
 
     assert list((machine.root / "etc/systemd/system").iterdir()) == []
-    assert "disable --now nodeheal-agent.service nodeheal-credentials.path" in machine.log("systemctl")
+    assert f"disable --now {ENABLED}" in machine.log("systemctl")
     assert list((machine.base / "versions").iterdir()) == []
     assert not (machine.base / "bin").is_symlink()
     assert list(machine.settings.iterdir()) == []
@@ -310,7 +311,7 @@ def test_removed_it_leaves_nothing(machine: Machine) -> None:
     assert machine.left == []
     assert (machine.root / "users").read_text() == ""
     assert any(line.startswith("stop nodeheal-retry.timer ") for line in machine.log("systemctl"))
-    assert "disable --now nodeheal-agent.service nodeheal-credentials.path" in machine.log("systemctl")
+    assert f"disable --now {ENABLED}" in machine.log("systemctl")
 
 
 def test_removed_it_is_not_wanted_any_more_though_its_units_were_gone_before(machine: Machine) -> None:

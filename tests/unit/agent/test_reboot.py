@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from nodeheal.agent import systemd
+from nodeheal.agent.after_boot import FILE
 from nodeheal.agent.config import load
 from nodeheal.agent.node_commands.reboot import (
     DELAY_SECONDS,
@@ -22,6 +23,7 @@ from nodeheal.agent.node_commands.reboot import (
 )
 from tests.unit.agent.documents import Ended, run_document
 from tests.unit.agent.fakes import START, FakeTime, NodeFolder
+from tests.unit.agent.test_after_boot import ORDER, packed
 
 DOCUMENT = Path(__file__).parents[3] / "packaging" / "ssm" / "reboot-node.json"
 DONE, REFUSED = 0, 3
@@ -290,8 +292,8 @@ def test_a_mark_that_is_none_marks_nothing(it: RebootingNode, content: str) -> N
     assert it.is_ordered() == REFUSED
 
 
-def run_reboot(node: NodeFolder, expires_in: float = 60) -> Ended:
-    values = {"BootId": "boot-1", "ExpiresAt": str(int(wall.time() + expires_in))}
+def run_reboot(node: NodeFolder, expires_in: float = 60, left: str = "none") -> Ended:
+    values = {"BootId": "boot-1", "ExpiresAt": str(int(wall.time() + expires_in)), "AfterBoot": left}
     return run_document(node, "reboot-node", values)
 
 
@@ -305,6 +307,24 @@ def test_the_document_passes_on_what_the_agent_answers(node: NodeFolder) -> None
     assert "the order has expired: its end is " in late.stderr
     assert called.count("systemd-run --unit=nodeheal-reboot --on-active=3 ") == 1
     assert node.systemd_log.read_text() == called
+
+
+def test_the_diagnostics_that_the_document_brings_are_left_on_the_node(node: NodeFolder) -> None:
+    asked = run_reboot(node, left=packed())
+
+    left = json.loads((node.orders_dir / FILE).read_text())
+    assert json.loads(asked.stdout)["diagnoses"] == ORDER["request_id"]
+    assert left == {**ORDER, "not_on": "boot-1"}
+
+
+def test_a_reboot_that_nobody_can_make_leaves_no_diagnostics(node: NodeFolder) -> None:
+    node.has_tool("systemd-run", "exit 1")
+    node.has_tool("systemctl", '[ "$1" = is-enabled ]')
+
+    asked = run_reboot(node, expires_in=10, left=packed())
+
+    assert asked.returncode == REFUSED
+    assert not (node.orders_dir / FILE).exists()
 
 
 def test_a_node_without_systemd_run_is_rebooted_by_the_ssm_agent(node: NodeFolder) -> None:

@@ -24,7 +24,8 @@ class Diagnosing(Incident):
     def __init__(self) -> None:
         super().__init__()
         self.isolate(), self.reboot()
-        self.asked = self.request()
+        asked = self.request()  # by a command, and not what the reboot has left
+        self.asked = asked.model_copy(update={"decision": asked.decision.model_copy(update={"continues": None})})
         self.ports.workflows.resumed.clear()  # type: ignore[attr-defined]
 
     def calls(self, token: str = "first") -> None:

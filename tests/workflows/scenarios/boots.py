@@ -14,7 +14,7 @@ from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Step, Verdict
 from nodeheal.domain.policy.policy_models import Evidence
 from nodeheal.services.intake import wakeup
-from tests.unit.builders import CHECK, DIAGNOSTICS, EVIDENCE, NOW, named, request_id_of, xid
+from tests.unit.builders import CHECK, DIAGNOSTICS, EVIDENCE, NOW, named, request_id_of, turn_of, xid
 from tests.workflows.breaking_world import ACTS, BreakingWorld
 from tests.workflows.fake_cluster import BROKEN, SPARE
 from tests.workflows.fuse import Fuse, throttled
@@ -97,7 +97,7 @@ def _is_answered_by(of: Callable[[BreakingWorld], dict[str, Any]]) -> list[str]:
     diagnosed = it._diagnosed
 
     def before_it(request: StepRequest) -> None:
-        request_id = named(DIAGNOSTICS, request_id_of(request), it.plain)
+        request_id = named(DIAGNOSTICS, turn_of(request), it.plain)
         passed = DiagnosticsFinished(**of(it), request_id=request_id, verdict=Verdict.OK, failed_tests=())
         it._wakes(wakeup.on_answer, passed)
         diagnosed(request)

@@ -1,0 +1,115 @@
+"""`nodeheal-agent after-boot`: runs the diagnostics that the order of a reboot has left on the node.
+
+The order lies in root's folder. The unit `nodeheal-after-boot.service` runs them once driver, fabric manager and DCGM
+are up, so that nobody has to send a command for them. ADR 62 says why.
+"""
+
+import argparse
+import json
+import logging
+import os
+from base64 import urlsafe_b64decode
+from pathlib import Path
+
+from nodeheal.agent import commands, systemd
+from nodeheal.agent import config as configuration
+from nodeheal.agent.config import AgentConfig
+from nodeheal.agent.node_command import EXIT_DONE, EXIT_REFUSED
+from nodeheal.agent.safe_files import is_own, open_file, open_folder, replace_file
+
+VARIABLE = "NODEHEAL_AFTER_BOOT"  # in it the SSM document hands the order over: an older agent knows no such option
+UNIT = "nodeheal-after-boot.service"
+FILE = "after-boot.json"
+LONGEST = 4_096  # characters of an order
+_ASKED = ("level", "checks", "first", "request_id", "expires_at")
+_NOT_ON = "not_on"
+
+logger = logging.getLogger(__name__)
+
+
+def leave(text: str, boot_id: str, config: AgentConfig, call: systemd.Call) -> str:
+    """Leave the order for the boot after this one. Returns its request id; empty: nothing is left.
+
+    `text`: JSON in Base64 of the URL's alphabet, an object of five options of `nodeheal-agent run diag`, each a text.
+    """
+    if text in ("", "none"):
+        return ""
+    order = _read(_decoded(text))
+    why_not = "it cannot be read" if order is None else call(["systemctl", "is-enabled", "--quiet", UNIT])
+    if order is None or why_not:
+        logger.warning("no diagnostics are left for the next boot", extra={"why": why_not})
+        return ""
+    folder = Path(config.orders_dir)
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        replace_file(folder / FILE, json.dumps({**order, _NOT_ON: boot_id}), 0o600)
+    except OSError as error:
+        logger.warning("no diagnostics are left for the next boot", extra={"why": error})
+        return ""
+    return order["request_id"]
+
+
+def forget(config: AgentConfig) -> None:
+    """The node does not reboot: nothing is to be run after its next boot."""
+    (Path(config.orders_dir) / FILE).unlink(missing_ok=True)
+
+
+def add_arguments(_: argparse.ArgumentParser) -> None:
+    """None."""
+
+
+def carry_out(arguments: argparse.Namespace) -> int:
+    """Take the order, and run it; the exit code. There is nothing to do where none was left."""
+    config = configuration.given(arguments)
+    order = _take(Path(config.orders_dir))
+    if order is None:
+        return EXIT_DONE
+    running = config.boot_id()
+    if order.pop(_NOT_ON) == running:
+        logger.error("diagnostics refused", extra={"why": "the node has not rebooted", "request": order["request_id"]})
+        return EXIT_REFUSED
+    words = [f"--{name.replace('_', '-')}={value}" for name, value in order.items()]
+    named = [f"--config={arguments.config}"] if hasattr(arguments, "config") else []
+    return commands.carry_out([*named, "run", "diag", f"--boot-id={running}", *words])
+
+
+def _decoded(text: str) -> str:
+    try:
+        return urlsafe_b64decode(f"{text}==").decode()
+    except ValueError:
+        return ""
+
+
+def _take(place: Path) -> dict[str, str] | None:
+    """The order, which is gone from the disk before it is run: it runs once. None: there is none of root's."""
+    try:
+        folder = open_folder(place)
+    except FileNotFoundError:
+        return None
+    try:
+        with open_file(FILE, inside=folder) as file:
+            is_ours, text = is_own(file.fileno()) and is_own(folder), file.read(LONGEST).decode(errors="replace")
+        os.unlink(FILE, dir_fd=folder)
+        os.fsync(folder)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        logger.error("what lies in the orders' folder cannot be taken", extra={"file": place / FILE, "why": error})
+        return None
+    finally:
+        os.close(folder)
+    order = _read(text, _NOT_ON) if is_ours else None
+    if order is None:
+        logger.error("what lies in the orders' folder is no order", extra={"file": place / FILE})
+    return order
+
+
+def _read(text: str, *more: str) -> dict[str, str] | None:
+    """The order, if it has exactly these texts. What they say, `run diag` checks."""
+    try:
+        found = json.loads(text) if len(text) <= LONGEST else None
+    except ValueError:
+        return None
+    if not isinstance(found, dict) or found.keys() != {*_ASKED, *more}:
+        return None
+    return found if all(isinstance(value, str) for value in found.values()) else None

@@ -1,0 +1,205 @@
+"""What the order of a reboot leaves for the next boot: run once, there only, and while it is worth something."""
+
+import json
+import os
+import threading
+from base64 import urlsafe_b64encode
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nodeheal.agent import after_boot, commands
+from nodeheal.agent.clock import Clock
+from nodeheal.agent.config import AgentConfig, load
+from nodeheal.agent.node_commands import diag
+from tests.unit.agent.fakes import NodeFolder
+
+ORDER = {"level": "2", "checks": "dcgm,efa", "first": "pcie", "request_id": "inc-1-2.0af", "expires_at": "1790000000"}
+
+
+def packed(order: object = ORDER) -> str:
+    return urlsafe_b64encode(json.dumps(order).encode()).decode().rstrip("=")
+
+
+def enabled(_: Sequence[str]) -> str:
+    return ""
+
+
+@pytest.fixture
+def config(node: NodeFolder) -> AgentConfig:
+    return load(node.config_file)
+
+
+@pytest.fixture
+def place(config: AgentConfig) -> Path:
+    return Path(config.orders_dir) / after_boot.FILE
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """What `nodeheal-agent` is asked for."""
+    words: list[list[str]] = []
+    monkeypatch.setattr(commands, "_COMMANDS", {**commands._COMMANDS})
+    carry_out = commands.carry_out
+
+    def seen(given: Sequence[str]) -> int:
+        if "after-boot" in given:
+            return carry_out(given)
+        words.append(list(given))
+        return 0
+
+    monkeypatch.setattr(commands, "carry_out", seen)
+    return words
+
+
+def boots(node: NodeFolder, *more: str) -> int:
+    return commands.carry_out(["after-boot", "--config", str(node.config_file), *more])
+
+
+def test_what_was_left_is_run_once_after_the_boot(
+    node: NodeFolder, config: AgentConfig, place: Path, asked: list[list[str]]
+) -> None:
+    assert after_boot.leave(packed(), config.boot_id(), config, enabled) == ORDER["request_id"]
+    assert place.stat().st_mode & 0o777 == 0o600
+    node.reboots("boot-2")
+
+    assert [boots(node), boots(node)] == [0, 0]
+
+    [words] = asked
+    assert words == [
+        f"--config={node.config_file}",
+        *("run", "diag", "--boot-id=boot-2", "--level=2", "--checks=dcgm,efa", "--first=pcie"),
+        *("--request-id=inc-1-2.0af", "--expires-at=1790000000"),
+    ]
+    assert not place.exists()
+
+
+def test_the_diagnostics_take_what_was_left(node: NodeFolder, config: AgentConfig, monkeypatch: Any) -> None:
+    run: list[diag.DiagnoseCommand] = []
+
+    def diagnose(order: diag.DiagnoseCommand, *_: object) -> int:
+        run.append(order)
+        return 0
+
+    monkeypatch.setattr(diag, "diagnose", diagnose)
+    after_boot.leave(packed(), config.boot_id(), config, enabled)
+    node.reboots("boot-2")
+
+    assert boots(node) == 0
+
+    [order] = run
+    assert (order.level, order.checks, order.first) == (2, ("dcgm", "efa"), ("pcie",))
+    assert (order.boot_id, order.request_id, order.expires_at) == ("boot-2", "inc-1-2.0af", 1_790_000_000.0)
+
+
+def test_on_the_boot_that_was_to_be_ended_nothing_is_run(
+    node: NodeFolder, config: AgentConfig, place: Path, asked: list[list[str]]
+) -> None:
+    after_boot.leave(packed(), config.boot_id(), config, enabled)
+
+    assert boots(node) == 3
+    assert asked == []
+    assert not place.exists()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "none",
+        "!",
+        packed([]),
+        packed({**ORDER, "more": "x"}),
+        packed({**ORDER, "level": 2}),
+        packed({name: text for name, text in ORDER.items() if name != "first"}),
+        packed({**ORDER, "first": "x" * 5_000}),
+    ],
+)
+def test_what_is_no_order_is_not_left(config: AgentConfig, place: Path, text: str) -> None:
+    assert after_boot.leave(text, "boot-1", config, enabled) == ""
+    assert not place.exists()
+
+
+def test_a_node_without_the_unit_leaves_nothing(config: AgentConfig, place: Path) -> None:
+    asked: list[Sequence[str]] = []
+
+    def disabled(command: Sequence[str]) -> str:
+        asked.append(command)
+        return "systemctl: exit code 1: disabled"
+
+    assert after_boot.leave(packed(), "boot-1", config, disabled) == ""
+    assert asked == [["systemctl", "is-enabled", "--quiet", after_boot.UNIT]]
+    assert not place.exists()
+
+
+def test_a_node_that_stays_up_forgets_it(config: AgentConfig, place: Path) -> None:
+    after_boot.leave(packed(), "boot-1", config, enabled)
+
+    after_boot.forget(config)
+    after_boot.forget(config)
+
+    assert not place.exists()
+
+
+def a_link(place: Path) -> None:
+    place.with_name("else").write_text(json.dumps({**ORDER, "not_on": "boot-1"}))
+    place.symlink_to("else")
+
+
+def a_text(place: Path) -> None:
+    place.write_text("what?")
+
+
+@pytest.mark.parametrize("lies_there", [a_link, a_text])
+def test_what_is_no_order_of_roots_is_not_run(
+    node: NodeFolder, place: Path, asked: list[list[str]], lies_there: Callable[[Path], None]
+) -> None:
+    place.parent.mkdir(parents=True, exist_ok=True)
+    lies_there(place)
+    node.reboots("boot-2")
+
+    boots(node)
+
+    assert asked == []
+
+
+def test_an_order_of_another_user_is_not_run(
+    node: NodeFolder, config: AgentConfig, asked: list[list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    after_boot.leave(packed(), "boot-1", config, enabled)
+    node.reboots("boot-2")
+    monkeypatch.setattr(os, "geteuid", lambda: 4_711)
+
+    boots(node)
+
+    assert asked == []
+
+
+def test_diagnostics_wait_for_those_that_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(diag, "LOCK_POLL_SECONDS", 0.01)
+    clock, order = Clock(), list[str]()
+    until, begun = clock.utc_now().timestamp() + 60, threading.Event()
+
+    def second() -> None:
+        begun.set()
+        with diag._alone(tmp_path, until, clock):
+            order.append("second")
+
+    with diag._alone(tmp_path, until, clock):
+        thread = threading.Thread(target=second)
+        thread.start()
+        assert begun.wait(10)
+        thread.join(0.1)
+        order.append("first")
+    thread.join(10)
+
+    assert order == ["first", "second"]
+
+
+def test_diagnostics_wait_no_longer_than_their_order_is_worth(tmp_path: Path) -> None:
+    clock = Clock()
+
+    with diag._alone(tmp_path, 0, clock), diag._alone(tmp_path / "missing", 0, clock):
+        pass
