@@ -46,7 +46,7 @@ LEGS = {
     "evidence": Floor("one command, one event", events=1, commands=1),
     "boot": Floor("one command, one event", events=1, commands=1),
     "replace": Floor("the pool's spare or EC2"),
-    "proof": Floor("one command, one event", events=1, commands=1),
+    "proof": Floor("one event", events=1),
     "wait": Floor("the policy's"),
     "checkpoint": Floor("known while the node boots"),
     "start": Floor("one start of a task", tasks=1),

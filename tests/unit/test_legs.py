@@ -137,5 +137,6 @@ def test_an_incident_that_was_only_opened_has_one_leg() -> None:
 def test_a_floor_is_what_the_latencies_say_and_zero_where_everything_answers_at_once() -> None:
     assert {name: floor.seconds(NONE) for name, floor in LEGS.items()} == dict.fromkeys(LEGS, 0.0)
     assert LEGS["detect"].seconds(AWS) == AWS.event_seconds
-    assert LEGS["proof"].seconds(AWS) == AWS.ssm_begin_seconds + AWS.event_seconds
+    assert LEGS["evidence"].seconds(AWS) == AWS.ssm_begin_seconds + AWS.event_seconds
+    assert LEGS["proof"].seconds(AWS) == AWS.event_seconds
     assert LEGS["start"].seconds(AWS) == AWS.task_start_seconds
