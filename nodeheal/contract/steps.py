@@ -47,7 +47,9 @@ class StandingDiagnosis(Frozen):
 
     level: int = Field(ge=1, le=4)
     checks: tuple[Check, ...] = Field(min_length=1)
-    tolerated_percent: float = Field(ge=1e-6, le=100, description="how much slower than its last good run the node may be")
+    tolerated_percent: float = Field(
+        ge=1e-6, le=100, description="how much worse than in its last good run the node may be"
+    )
     seconds: int = Field(gt=0, le=MOST, description="how long they may take, from the boot on")
 
 

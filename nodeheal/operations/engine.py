@@ -39,9 +39,7 @@ def begin(planned: Operation, world: World) -> None:
     if known is None:
         _start(planned, world)
         return
-    operation = known
-    if not known.is_over:
-        operation = update(known, world.ports, lambda one: one if one.is_over else _called_again(one, planned))
+    operation = update(known, world.ports, lambda one: one if one.is_over else _called_again(one, planned))
     if operation.is_over:
         deliver(_called_again(operation, planned), world.ports)
         return
@@ -159,8 +157,8 @@ def answered(event: NodeAnswer, ports: Ports) -> bool:
     answers = handler_of(operation.verb).answers
     if answers is None or not isinstance(event, answers.event):
         return False
-    if operation.boot_id in ("", event.boot_id):
-        known = update(operation, ports, lambda one: replace(one, boot_id=event.boot_id))
+    if not operation.boot_id or operation.boot_id == event.boot_id:
+        known = update(operation, ports, lambda one: replace(one, boot_id=one.boot_id or event.boot_id))
         signal(known, answers.stored(event), ports)
     return True
 

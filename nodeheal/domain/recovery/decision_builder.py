@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from nodeheal.contract.steps import Decision, Reservation, StandingDiagnosis
-from nodeheal.contract.vocabulary import Action, Awaited, Ending, Escalation, Step
+from nodeheal.contract.vocabulary import Action, Awaited, Ending, Escalation, Provider, Step
 from nodeheal.domain.faults.assessment import FaultAssessment
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.decision_context import accelerator_scope, job_scope, node_scope
@@ -50,8 +50,13 @@ class DecisionBuilder:
             component=(self.assessment.fault.event.component or "") if action else "",
         )
 
-    def standing_diagnosis(self) -> StandingDiagnosis:
-        """Returns what the node runs by itself after a reboot: what DIAGNOSE would ask it for."""
+    def standing_diagnosis(self) -> StandingDiagnosis | None:
+        """Returns what the node runs by itself after a reboot: what DIAGNOSE would ask it for.
+
+        None: EC2 reboots it, and takes no order along.
+        """
+        if self.history.context.provider is not Provider.hybrid:
+            return None
         return StandingDiagnosis(
             level=self._diagnostics_level(),
             checks=self.policy.pool(self.history.incident.pool).checks,

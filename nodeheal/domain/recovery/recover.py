@@ -95,7 +95,7 @@ def _prove(builder: DecisionBuilder, progress: Progress) -> Decision:
 def _left_by_reboot(builder: DecisionBuilder) -> int | None:
     """Returns the turn whose reboot has left these diagnostics on the node. None: they are asked for by a command."""
     last = builder.history.turns[-1].decision
-    is_left = last.step is Step.REBOOT and last.leaves == builder.standing_diagnosis()
+    is_left = last.leaves is not None and last.leaves == builder.standing_diagnosis()
     return (last.continues or len(builder.history.turns)) if is_left else None
 
 
@@ -140,9 +140,7 @@ def _next_step(builder: DecisionBuilder, progress: Progress, assessment: FaultAs
     if question is not None:
         return question
     reason = f"{message}; next is {VERBS[action].announced}" if message else f"{fault.title}: {fault.short_why}"
-    # EC2's reboot takes no order along.
-    is_by_order = action is Action.REBOOT and builder.history.context.provider is Provider.hybrid
-    leaves = builder.standing_diagnosis() if is_by_order else None
+    leaves = builder.standing_diagnosis() if action is Action.REBOOT else None
     return builder.step(VERBS[action].step, reason, action).model_copy(
         update={"boot_id": _boot_concerned(progress, fault), "leaves": leaves}
     )

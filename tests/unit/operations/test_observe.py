@@ -593,3 +593,17 @@ def wait_of(it: Incident, awaited: Awaited) -> Operation:
     seen = it.ports.incidents.history(it.id).event_count
     decision = Decision(step=Step.WAIT, reason="so", node_id=A, awaits=awaited, job_id="llama", events_seen=seen)
     return wait.plan(StepRequest(incident_id=it.id, turn=1, decision=decision, task_token="token"), it.ports)
+
+
+@pytest.mark.parametrize("first", ["", "gpt"])
+def test_nodes_that_are_free_are_for_the_first_in_line(
+    ports: Ports, monkeypatch: pytest.MonkeyPatch, first: str
+) -> None:
+    assert ports.jobs.save(replace(LLAMA, submission=1, state=JobState.SUBMITTED))
+    monkeypatch.setattr(await_nodes, "waits_before", lambda *_: first)
+    operation = await_nodes.plan(JobRequest(job_id="llama", submission=1, round=1, task_token="token"), ports)
+
+    started = await_nodes.HANDLER.start(operation, World(ports, ACT))
+
+    assert isinstance(started, Operation)
+    assert bool(started.answer_json) is not bool(first)
