@@ -140,7 +140,7 @@ def test_a_fault_that_it_shows_meanwhile_is_healed_without_a_slot_of_the_budget(
 
     fleet._gang_stops = shows_a_fault  # type: ignore[method-assign]
     # The fault comes before the decision.
-    fleet._decides_at_once = lambda request: None  # type: ignore[method-assign, assignment]
+    fleet._decides_at_once = lambda request: None  # type: ignore[method-assign]
     walked = fleet.is_walked()
 
     assert (walked.end, fleet.node(NEW).state) == ("Recovered", NodeState.PROBATION)
