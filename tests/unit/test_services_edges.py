@@ -55,6 +55,7 @@ from nodeheal.services.recovery import (
     end_incident,
     new_machine,
     new_node_places,
+    reserve_attempt,
     return_to_service,
     wait_for_news,
 )
@@ -589,3 +590,16 @@ def test_a_drill_for_a_node_that_nobody_enrolled_says_how_to_enroll_it(ports: Po
 
     with pytest.raises(ValueError, match="is not enrolled"):
         inject_fault(A, "NVRM: Xid", "a drill", ports, ACT, MemoryDrills())
+
+
+@pytest.mark.parametrize("has_place", [True, False])
+def test_a_new_node_that_has_a_place_needs_no_slot_to_be_repaired(
+    ports: Ports, monkeypatch: pytest.MonkeyPatch, has_place: bool
+) -> None:
+    assert ports.nodes.save(replace(node_of(A, ports), state=NodeState.ISOLATED, open_incident="inc-1"))
+    monkeypatch.setattr(reserve_attempt, "has_place", lambda *_: has_place)
+    monkeypatch.setattr(reserve_attempt, "why_no_attempt", lambda *_: "")
+
+    why_not = reserve_attempt.why_not_act(node_of(A, ports), asking(Step.REBOOT), ports)
+
+    assert ("holds no slot" in why_not) is not has_place
