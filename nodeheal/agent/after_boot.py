@@ -5,6 +5,7 @@ are up, so that nobody has to send a command for them. ADR 62 says why.
 """
 
 import argparse
+import contextlib
 import json
 import logging
 import os
@@ -42,7 +43,7 @@ def leave(text: str, boot_id: str, config: AgentConfig, call: systemd.Call) -> s
     folder = Path(config.orders_dir)
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        replace_file(folder / FILE, json.dumps({**order, _NOT_ON: boot_id}), 0o600)
+        replace_file(folder / FILE, json.dumps({**order, _NOT_ON: boot_id}), 0o600, os.fsync)
     except OSError as error:
         logger.warning("no diagnostics are left for the next boot", extra={"why": error})
         return ""
@@ -50,8 +51,9 @@ def leave(text: str, boot_id: str, config: AgentConfig, call: systemd.Call) -> s
 
 
 def forget(config: AgentConfig) -> None:
-    """The node does not reboot: nothing is to be run after its next boot."""
-    (Path(config.orders_dir) / FILE).unlink(missing_ok=True)
+    """Diagnostics run by now: what was left for this boot is not run as well, or it would run beside the next job."""
+    with contextlib.suppress(OSError):
+        (Path(config.orders_dir) / FILE).unlink(missing_ok=True)
 
 
 def add_arguments(_: argparse.ArgumentParser) -> None:
@@ -60,6 +62,8 @@ def add_arguments(_: argparse.ArgumentParser) -> None:
 
 def carry_out(arguments: argparse.Namespace) -> int:
     """Take the order, and run it; the exit code. There is nothing to do where none was left."""
+    from nodeheal.agent.node_commands import diag
+
     config = configuration.given(arguments)
     order = _take(Path(config.orders_dir))
     if order is None:
@@ -68,6 +72,9 @@ def carry_out(arguments: argparse.Namespace) -> int:
     if order.pop(_NOT_ON) == running:
         logger.error("diagnostics refused", extra={"why": "the node has not rebooted", "request": order["request_id"]})
         return EXIT_REFUSED
+    if diag.is_running(config):
+        logger.warning("a command runs diagnostics already", extra={"request": order["request_id"]})
+        return EXIT_DONE
     words = [f"--{name.replace('_', '-')}={value}" for name, value in order.items()]
     named = [f"--config={arguments.config}"] if hasattr(arguments, "config") else []
     return commands.carry_out([*named, "run", "diag", f"--boot-id={running}", *words])

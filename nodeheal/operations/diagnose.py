@@ -14,8 +14,9 @@ from nodeheal.contract.health_event import DiagnosticsFinished, Frozen
 from nodeheal.contract.measures import regressions
 from nodeheal.contract.results import TESTS_NAMED, Diagnosed, StepResult
 from nodeheal.contract.steps import StepRequest
-from nodeheal.contract.vocabulary import Check, Outcome, VerbName, Verdict
-from nodeheal.domain.errors import NotFound
+from nodeheal.contract.vocabulary import Check, Outcome, Step, VerbName, Verdict
+from nodeheal.domain.errors import NotAccepted, NotFound
+from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.operation import Operation, OperationState, node_owner
 from nodeheal.operations.handler import Answers, Facts, Handler, World, read_node, step_result
 from nodeheal.operations.record import plan_step, send_command, start_waiting, update
@@ -78,12 +79,14 @@ def leave_with_reboot(reboot: Operation, ports: Ports) -> dict[str, str]:
     if leaves is None:
         return {}
     seconds = request.decision.deadline_seconds + leaves.seconds
-    planned = plan_step(request, ports, VerbName.DIAGNOSE, reboot.owner, suffix=_LEFT, seconds=seconds)
+    asked = {"step": Step.DIAGNOSE, "action": None, "deadline_seconds": leaves.seconds, "leaves": None, "reserve": ()}
+    of_step = request.model_copy(update={"decision": request.decision.model_copy(update=asked)})
+    planned = plan_step(of_step, ports, VerbName.DIAGNOSE, reboot.owner, suffix=_LEFT, seconds=seconds)
     record = _Record(tolerated_percent=leaves.tolerated_percent, is_left=True)
     planned = replace(planned, token="", nonce=uuid4().hex, data_json=record.model_dump_json())
     known = ports.operations.get(planned.owner, planned.operation_id) or start_waiting(planned, ports)
-    asked = _asked(leaves.level, leaves.checks, _failed_before(request, ports))
-    order = {name.lower(): text for name, text in asked.items()}
+    options = _asked(leaves.level, leaves.checks, _failed_before(request, ports))
+    order = {name.lower(): text for name, text in options.items()}
     order |= {"request_id": known.request_id, "expires_at": str(int(known.deadline_at.timestamp()))}
     return {"AfterBoot": urlsafe_b64encode(json.dumps(order, separators=(",", ":")).encode()).decode().rstrip("=")}
 
@@ -199,20 +202,32 @@ def _refresh(operation: Operation, ports: Ports) -> Operation:
 def _taken_by_node(operation: Operation, ports: Ports) -> Operation:
     """The operation as one that the node runs, if the reboot's command says that it has taken the order; else as one
     that is still to be sent, under another request id: what the node says of the first one does not count then.
+
+    Where SSM cannot be asked now, it stays as it is: the node may be running them.
     """
     node = node_of(operation.node_id, ports)
     reboot = ports.operations.get(operation.owner, operation.operation_id.removesuffix(_LEFT))
-    printed = ports.commands.look(node, reboot.reference).output if reboot is not None and reboot.reference else ""
-    is_taken = _left_under(printed) == operation.request_id
+    try:
+        is_taken = reboot is not None and _has_taken(reboot, node, operation.request_id, ports)
+    except NotAccepted:
+        return operation
 
     def settled(one: Operation) -> Operation:
         record = _read_record(one)
-        if not record.is_left or one.is_over:
+        if not record.is_left or one.is_over or one.answer_json:
             return one  # a call at the same time was quicker, or the answer
         one = replace(one, data_json=record.model_copy(update={"is_left": False}).model_dump_json())
         return replace(one, boot_id=node.boot_id) if is_taken else replace(one, state=OperationState.PLANNED, nonce="")
 
     return update(operation, ports, settled)
+
+
+def _has_taken(reboot: Operation, node: Node, request_id: str, ports: Ports) -> bool:
+    """Whether the node, which has not booted again since, has taken the diagnostics that this reboot has brought."""
+    result = reboot.result if reboot.is_over else None
+    if not reboot.reference or not isinstance(result, StepResult) or result.boot_id != node.boot_id:
+        return False
+    return _left_under(ports.commands.look(node, reboot.reference).output) == request_id
 
 
 def _left_under(output: str) -> str:

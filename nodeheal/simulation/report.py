@@ -11,7 +11,7 @@ from nodeheal.simulation.setting import DAY
 from nodeheal.simulation.world import World
 
 # Units of the table a run of a function, as tests/workflows/meter.py counts them over the real adapters: docs/cost.md's
-# "rebooted, proven, job resumed" takes 209 write and 260 read units in 29 runs.
+# "rebooted, proven, job resumed" takes 212 write and 262 read units in 28 runs.
 WRITES_A_RUN, READS_A_RUN = 212 / 28, 262 / 28
 MEMORY_GB = 0.5
 QUEUE_REQUESTS_A_FAULT = 3

@@ -18,7 +18,7 @@ Patch = pytest.MonkeyPatch
 Break = Callable[[Patch], None]
 
 
-def twice(node: Node, operation: Operation, ports: Any) -> str:
+def twice(node: Node, operation: Operation, leaves: Any, ports: Any) -> str:
     ports.commands.send(node, Command("reboot-node"), operation.deadline_at)
     return str(ports.commands.send(node, Command("reboot-node"), operation.deadline_at))
 

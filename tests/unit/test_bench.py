@@ -158,6 +158,6 @@ def test_a_recovery_has_a_row_for_each_leg_with_its_floor_at_both_latencies() ->
 
     cell = "1.00 (1.00 to 1.00)"
     assert "| leg | cold, none | warm, none | cold, aws | warm, aws | floor, none | floor, aws |  |" in told
-    assert f"| proof | {cell} | {cell} | {cell} | {cell} | 0.00 | 3.13 | one command, one event |" in told
+    assert f"| proof | {cell} | {cell} | {cell} | {cell} | 0.00 | 0.13 | one event |" in told
     assert "| boot |" not in told
     assert "proof   1.00 (1.00 to 1.00)" in as_text(measured(recovery=both))

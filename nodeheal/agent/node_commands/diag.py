@@ -8,11 +8,12 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import sleep
 
+from nodeheal.agent import after_boot
 from nodeheal.agent.bus import EventBus
 from nodeheal.agent.clock import Clock
 from nodeheal.agent.compose import event_bus, open_spool
@@ -66,11 +67,11 @@ class DiagnoseCommand:
 
 def diagnose(order: DiagnoseCommand, config: AgentConfig, spool: Spool, bus: EventBus, clock: Clock) -> int:
     """Run, report, and print one line of JSON; the exit code. A stale order is refused and nothing is reported."""
-    refusal = why_refuse([order.boot_id], order.expires_at, config.boot_id(), clock)
-    if refusal:
-        logger.error("diagnostics refused", extra={"why": refusal, "request": order.request_id})
-        return EXIT_REFUSED
-    with _alone(Path(config.orders_dir), order.expires_at, clock):
+    with _alone(Path(config.orders_dir), order, config, clock) as refusal:
+        if refusal:
+            logger.error("diagnostics refused", extra={"why": refusal, "request": order.request_id})
+            return EXIT_REFUSED
+        after_boot.forget(config)
         parts = _run_all(order, config, clock)
     found = _named_first(worst_of([part for part, _, _ in parts]), order.first)
     results = tuple(result for _, result, _ in parts)
@@ -83,25 +84,51 @@ def diagnose(order: DiagnoseCommand, config: AgentConfig, spool: Spool, bus: Eve
 
 
 @contextmanager
-def _alone(place: Path, until: float, clock: Clock) -> Iterator[None]:
-    """Two diagnostics at once fail for one another. Who comes second waits, but not longer than its order is worth.
+def _alone(place: Path, order: DiagnoseCommand, config: AgentConfig, clock: Clock) -> Iterator[str | None]:
+    """Wait until no other diagnostics run here, for two at once fail for one another. Gives why the order is refused,
+    because it is stale, or has become so while it waited.
 
-    One may have been left for this boot, while a command for another is on its way. Where nothing can be locked, none
-    waits: a broken disk must not keep a node from being diagnosed.
+    Where nothing can be locked, none waits: a broken disk must not keep a node from being diagnosed.
     """
+
+    def stale() -> str | None:
+        return why_refuse([order.boot_id], order.expires_at, config.boot_id(), clock)
+
     with ExitStack() as held:
         try:
-            place.mkdir(mode=0o700, parents=True, exist_ok=True)
-            folder = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            folder = _open_folder(place)
             held.callback(os.close, folder)
-            while clock.utc_now().timestamp() < until:
-                with suppress(BlockingIOError):
-                    fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
+            while not stale() and not _lock(folder):
                 sleep(LOCK_POLL_SECONDS)
         except OSError as error:
             logger.warning("nothing keeps other diagnostics from running beside", extra={"why": error})
-        yield
+        yield stale()
+
+
+def is_running(config: AgentConfig) -> bool:
+    """Whether diagnostics run on this node now."""
+    try:
+        folder = _open_folder(Path(config.orders_dir))
+    except OSError:
+        return False
+    try:
+        return not _lock(folder)
+    finally:
+        os.close(folder)
+
+
+def _open_folder(place: Path) -> int:
+    place.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+
+def _lock(folder: int) -> bool:
+    """Lock it until the descriptor is closed. False: another process has."""
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _run_all(order: DiagnoseCommand, config: AgentConfig, clock: Clock) -> list[tuple[Report, DiagnosticResult, str]]:

@@ -56,19 +56,19 @@ def reboot(order: RebootCommand, config: AgentConfig, clock: Clock, call: system
     refusal = refusal or _too_late(order, DELAY_SECONDS, clock)
     if refusal is not None:
         return _refuse(refusal)
-    left = after_boot.leave(order.after_boot, running, config, call)
-    diagnoses = {"diagnoses": left} if left else {}
     why_not = arm(config.reboot_force_seconds, call)
     if not why_not:
         _leave_mark(order, folder)
+        # After it is armed: a disk that hangs must not keep the node from its reboot.
+        left = after_boot.leave(order.after_boot, running, config, call)
+        diagnoses = {"diagnoses": left} if left else {}
         return _answer({"rebooting": running, "in_seconds": DELAY_SECONDS, **diagnoses}, EXIT_DONE)
     refusal = _too_late(order, FALLBACK_SECONDS, clock)
     if refusal is not None:
-        after_boot.forget(config)
         return _refuse(f"{refusal}; systemd arms no reboot: {why_not}")
     logger.warning("systemd arms no reboot; the SSM agent reboots the node", extra={"why": why_not})
     _leave_mark(order, folder)
-    return _answer({"rebooting": running, "in_seconds": FALLBACK_SECONDS, **diagnoses}, EXIT_REBOOT)
+    return _answer({"rebooting": running, "in_seconds": FALLBACK_SECONDS}, EXIT_REBOOT)
 
 
 def arm(force_seconds: float, call: systemd.Call) -> str:

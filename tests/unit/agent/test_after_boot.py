@@ -177,29 +177,80 @@ def test_an_order_of_another_user_is_not_run(
     assert asked == []
 
 
-def test_diagnostics_wait_for_those_that_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def order_of(config: AgentConfig, seconds: float = 60) -> diag.DiagnoseCommand:
+    until = Clock().utc_now().timestamp() + seconds
+    return diag.DiagnoseCommand(1, "inc-1-2.0af", config.boot_id(), until)
+
+
+def test_diagnostics_wait_for_those_that_run(config: AgentConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(diag, "LOCK_POLL_SECONDS", 0.01)
-    clock, order = Clock(), list[str]()
-    until, begun = clock.utc_now().timestamp() + 60, threading.Event()
+    clock, order, seen, begun = Clock(), order_of(config), list[str](), threading.Event()
+    place = Path(config.orders_dir)
 
     def second() -> None:
         begun.set()
-        with diag._alone(tmp_path, until, clock):
-            order.append("second")
+        with diag._alone(place, order, config, clock) as refusal:
+            seen.append(f"second {refusal}")
 
-    with diag._alone(tmp_path, until, clock):
+    assert not diag.is_running(config)
+    with diag._alone(place, order, config, clock):
         thread = threading.Thread(target=second)
         thread.start()
         assert begun.wait(10)
         thread.join(0.1)
-        order.append("first")
+        assert diag.is_running(config)
+        seen.append("first")
     thread.join(10)
 
-    assert order == ["first", "second"]
+    assert seen == ["first", "second None"]
 
 
-def test_diagnostics_wait_no_longer_than_their_order_is_worth(tmp_path: Path) -> None:
-    clock = Clock()
+def test_diagnostics_whose_order_expires_while_they_wait_are_refused(
+    config: AgentConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(diag, "LOCK_POLL_SECONDS", 0.01)
+    clock, place = Clock(), Path(config.orders_dir)
 
-    with diag._alone(tmp_path, 0, clock), diag._alone(tmp_path / "missing", 0, clock):
-        pass
+    with (
+        diag._alone(place, order_of(config), config, clock),
+        diag._alone(place, order_of(config, 0.05), config, clock) as refusal,
+    ):
+        assert "the order has expired" in str(refusal)
+
+
+def test_where_nothing_can_be_locked_they_run(
+    node: NodeFolder, config: AgentConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(_: Path) -> int:
+        raise OSError("read-only")
+
+    monkeypatch.setattr(diag, "_open_folder", broken)
+
+    with diag._alone(Path(config.orders_dir), order_of(config), config, Clock()) as refusal:
+        assert refusal is None
+    assert not diag.is_running(config)
+
+
+def test_what_was_left_is_dropped_where_a_command_runs_them(
+    node: NodeFolder, config: AgentConfig, place: Path, asked: list[list[str]]
+) -> None:
+    """They would run beside the job that comes after that command."""
+    after_boot.leave(packed(), "boot-1", config, enabled)
+    node.reboots("boot-2")
+
+    with diag._alone(place.parent, order_of(config), config, Clock()):
+        assert boots(node) == 0
+
+    assert asked == []
+    assert not place.exists()
+
+
+def test_a_command_that_comes_first_takes_away_what_was_left(
+    config: AgentConfig, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    after_boot.leave(packed(), "boot-0", config, enabled)
+    monkeypatch.setattr(diag, "_run_all", lambda *_: pytest.fail("ran") if place.exists() else [])
+    monkeypatch.setattr(diag, "worst_of", lambda _: (_ for _ in ()).throw(KeyError("it ran")))
+
+    with pytest.raises(KeyError, match="it ran"):
+        diag.diagnose(order_of(config), config, None, None, Clock())  # type: ignore[arg-type]

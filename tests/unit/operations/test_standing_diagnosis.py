@@ -9,6 +9,7 @@ import pytest
 
 from nodeheal.contract.health_event import DiagnosticsFinished
 from nodeheal.contract.vocabulary import Action, Outcome, Provider, Step, VerbName, Verdict
+from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.operation import Operation, OperationState
 from nodeheal.ports.commands import CommandStatus
 from nodeheal.services.intake import wakeup
@@ -96,7 +97,8 @@ def test_an_answer_may_be_there_before_the_step() -> None:
     it.diagnoses()
 
     assert it.commands == ["reboot-node"]
-    assert (it.resumed().outcome, it.resumed().boot_id) == (Outcome.FAILED, "boot-2")
+    result = it.resumed()
+    assert (result.step, result.outcome, result.boot_id) == (Step.DIAGNOSE, Outcome.FAILED, "boot-2")
 
 
 @pytest.mark.parametrize(
@@ -186,3 +188,43 @@ def test_where_the_policy_has_changed_they_are_asked_for_again() -> None:
     story.policy = ACT.model_copy(update={"diagnostics_level": 3})
 
     assert story.next().continues is None
+
+
+def test_where_ssm_cannot_be_asked_now_the_node_may_be_running_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    it = Rebooted()
+    take_diagnostics(it.ports)
+    it.comes_back()
+
+    def throttled(*_: Any) -> CommandStatus:
+        raise NotAccepted("throttled")
+
+    monkeypatch.setattr(it.ports.commands, "look", throttled)
+
+    it.diagnoses()
+    it.answers()
+
+    assert it.commands == ["reboot-node"]
+    assert it.resumed().outcome is Outcome.DONE
+
+
+def test_a_node_that_has_booted_again_is_sent_a_command() -> None:
+    it = Rebooted()
+    take_diagnostics(it.ports)
+    it.comes_back()
+    it.boots("boot-3")
+
+    it.diagnoses()
+
+    assert it.commands == ["reboot-node", "run-diagnostics"]
+
+
+def test_an_answer_that_is_stored_and_has_ended_nothing_yet_is_not_asked_for_again() -> None:
+    it = Rebooted()
+    it.comes_back()
+    left = it.left
+    it.ports.operations.save(replace(left, answer_json='{"verdict": "OK"}', boot_id="boot-2"))
+
+    it.diagnoses()
+
+    assert it.commands == ["reboot-node"]
+    assert it.resumed().outcome is Outcome.DONE
