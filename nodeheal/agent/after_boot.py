@@ -88,7 +88,7 @@ def _decoded(text: str) -> str:
 
 
 def _take(place: Path) -> dict[str, str] | None:
-    """The order, which is gone from the disk before it is run: it runs once. None: there is none of root's."""
+    """The order, which is gone from the disk before it is run: it runs once. None: no order of root's lies there."""
     try:
         folder = open_folder(place)
     except FileNotFoundError:

@@ -200,7 +200,7 @@ def test_a_step_without_a_token_is_an_error(ports: Ports) -> None:
 
 
 def test_a_job_does_not_stand_before_itself(ports: Ports, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Submitted again with less priority, it has the place of before until it stands in line anew."""
+    """Submitted again with less priority, it has its old place until it stands in line again."""
     monkeypatch.setattr(job_nodes, "jobs_in_line", lambda *_: {"llama": "000", "gpt": "001", "bert": "999"})
 
     assert job_nodes.jobs_before(LLAMA, ports) == ["gpt"]

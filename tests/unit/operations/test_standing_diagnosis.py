@@ -228,3 +228,27 @@ def test_an_answer_that_is_stored_and_has_ended_nothing_yet_is_not_asked_for_aga
 
     assert it.commands == ["reboot-node"]
     assert it.resumed().outcome is Outcome.DONE
+
+
+def test_a_reboot_that_was_decided_by_an_earlier_version_leaves_nothing() -> None:
+    it = Incident()
+    it.isolate()
+    asked = it.request()
+    decision = asked.decision.model_copy(update={"leaves": None})
+
+    reboot_node(asked.model_copy(update={"decision": decision}), it.ports)
+
+    [sent] = commands_in(it.ports).sent_of("reboot-node")
+    assert sent.parameters == {}
+
+
+def test_a_reboot_whose_command_has_no_known_id_has_left_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    it = Rebooted()
+    it.comes_back()
+    reboot = it.ports.operations.get(it.left.owner, f"{it.id}-{it.sent_reboot.turn}")
+    assert reboot is not None and it.ports.operations.save(replace(reboot, reference=""))
+    monkeypatch.setattr(it.ports.commands, "look", lambda *_: pytest.fail("nothing to look at"))
+
+    it.diagnoses()
+
+    assert it.commands == ["reboot-node", "run-diagnostics"]
