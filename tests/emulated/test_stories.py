@@ -275,8 +275,8 @@ def test_a_named_story_ends_as_it_should_by_the_path_that_it_should(stage: Stage
         # What tests/workflows/test_meter.py counts on paper, in the histories of the executions.
         recovery = [run for run in report["executions"] if run["machine"] != names.JOB_WORKFLOW]
         # A node that is proven quicker than the policy trusts waits a second, until the clock ends it: three more. A
-        # gang that starts at once ends its launch in the launch's own function, which does not decide: two more. Where a
-        # function and an event end a step in one moment, the later one has no decision to bring along: two more.
+        # gang that starts at once ends its launch in the launch's own function, which does not decide: two more. Where
+        # a function and an event end a step in one moment, the later one brings no decision along: two more.
         assert sum(run["transitions"] for run in recovery) <= TRANSITIONS_AT_MOST + 3 + 3 * 2
         # Before its second launch a node was asked where the job goes on while the broken one was away.
         asked = [run["machine"] for run in report["executions"] if "Find checkpoint" in run["path"]]
