@@ -46,9 +46,7 @@ from stacks.permission import (
 
 @dataclass(frozen=True)
 class FunctionSpec:
-    """One function. Its handler is lambdas.<stem>.handler, or lambdas.operation.handler where its step is one
-    operation and another function makes the next decision.
-    """
+    """One function."""
 
     stem: str
     permissions: tuple[Permission, ...] = ()
@@ -57,7 +55,7 @@ class FunctionSpec:
     memory_mb: int = 512  # processor comes with memory, and a cold start is all processor
     # On the way from a fault to the resumed job, where a cold start is a second of lost training.
     keep_warm: bool = False
-    is_operation: bool = False  # a step of a recovery that is one operation: its verb says what it does
+    handler: str = ""  # its module in lambdas, where functions share one; else it is called as the function is
     is_event_driven: bool = False  # called by a rule: nobody waits for its answer, so nobody sees it fail
 
     @property
@@ -69,7 +67,7 @@ class FunctionSpec:
     @property
     def module(self) -> str:
         """Of its handler."""
-        return "lambdas.operation" if self.is_operation else f"lambdas.{self.stem}"
+        return f"lambdas.{self.handler or self.stem}"
 
     @property
     def log_group(self) -> str:
@@ -201,6 +199,7 @@ FUNCTIONS = (
             *_DECIDE,
             RESUME,
         ),
+        handler="deciding_operation",
         keep_warm=True,
     ),
     FunctionSpec(
@@ -215,25 +214,27 @@ FUNCTIONS = (
         ),
         state=(KEEP, LIST),
         keep_warm=True,
-        is_operation=True,
+        handler="operation",
     ),
     FunctionSpec(
         "run_diagnostics",
         (*send_command("rerun diagnostics", "run-diagnostics"), SEE_COMMAND, *_DECIDE, RESUME),
         state=(KEEP, LIST),
+        handler="deciding_operation",
         keep_warm=True,
     ),
     FunctionSpec(
         "freeze_evidence",
         (*send_command("save evidence", "freeze-evidence"), SIGN_UPLOADS, *_DECIDE, RESUME),
         state=(KEEP, LIST),
+        handler="deciding_operation",
         keep_warm=True,
     ),
     FunctionSpec(
         "replace_node",
         (*SEE_MACHINES, *LAUNCH_MACHINE, TERMINATE_MACHINE, GIVE_UP_IN_GROUP, READ_POLICY, RESUME),
         timeout_seconds=55,  # a launch that is refused takes seconds, and there may be several places to try
-        is_operation=True,
+        handler="operation",
     ),
     FunctionSpec(
         "return_to_service",

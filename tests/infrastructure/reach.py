@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from nodeheal.ports import Ports
+from stacks.functions import FUNCTIONS
 from stacks.settings import REPOSITORY
 
 PORTS = frozenset(Ports.__dataclass_fields__) - {"clock", "console_links", "decide", "schedulers"}
@@ -42,6 +43,7 @@ _OPERATIONS = {
     "run_diagnostics": ("diagnose",),
     "replace_node": ("replace",),
 }
+_DECIDING = {spec.stem for spec in FUNCTIONS if spec.handler == "deciding_operation"}
 # Who ends operations that others have begun, of which verbs, and by which of their parts.
 _ENDS: dict[str, dict[str, tuple[str, ...]]] = {
     "answer_approval": {"approve": _FOLLOWED_PARTS},
@@ -67,7 +69,7 @@ def modules() -> dict[str, ast.Module]:
 
 
 def calls_of(stem: str) -> frozenset[str]:
-    """`port.method` of each call that lambdas/<stem>.py can reach; `document.stem` of each command.
+    """`port.method` of each call that the function of this stem can reach; `document.stem` of each command.
 
     An order to a machine is there with which one it is.
 
@@ -77,7 +79,7 @@ def calls_of(stem: str) -> frozenset[str]:
     seen: set[str] = set()
     operations = _OPERATIONS.get(stem, ())
     waiting = [f"{_VERBS_PACKAGE}.{verb}.plan" for verb in operations] + ["nodeheal.operations.engine.begin"]
-    if operations and entry in modules():  # it has a handler of its own, for it decides
+    if stem in _DECIDING:
         waiting.append("lambdas.deciding.deciding_ports")
     elif not operations:
         waiting = [f"{entry}.{name}" for name in _parts(entry)]

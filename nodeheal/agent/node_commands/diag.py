@@ -33,6 +33,7 @@ from nodeheal.agent.node_command import (
     report,
     why_refuse,
 )
+from nodeheal.agent.safe_files import open_folder
 from nodeheal.agent.spool import Spool
 from nodeheal.contract.check_seconds import HEALTHY_SECONDS
 from nodeheal.contract.vocabulary import Check, Verdict
@@ -119,7 +120,7 @@ def is_running(config: AgentConfig) -> bool:
 
 def _open_folder(place: Path) -> int:
     place.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    return open_folder(place)
 
 
 def _lock(folder: int) -> bool:

@@ -1,6 +1,6 @@
-"""isolate_node: see nodeheal/operations/isolate.py.
+"""Each function whose step is one operation, often over when the function returns. So it decides what follows.
 
-Its step is often over when it returns, so it decides what follows.
+See nodeheal/operations/verbs.py.
 """
 
 from lambdas.composition import policy, step
