@@ -192,6 +192,20 @@ class Sandbox(MachineOrders):
             made["node_id"], made["pool"], made["address"], Path(made["directory"]), made["container_instance_arn"]
         )
 
+    def add_slurm(self, pool: str, count: int, cluster: str = "slurm", gpus: int = 2) -> tuple[list[NodeHandle], Path]:
+        """A Slurm cluster with its controller and so many nodes; the nodes, and its slurm.conf."""
+        request = {
+            "pool": pool,
+            "gpus": gpus,
+            "cluster": cluster,
+            "count": count,
+            "role_arn": self.outputs.get("NodeRoleArn"),
+            "tags": {names.MANAGED_TAG: names.MANAGED_TAG_VALUE},
+        }
+        made = self._call("add_slurm", request)
+        nodes = [NodeHandle(one["node_id"], pool, one["address"], Path(one["directory"]), "") for one in made["nodes"]]
+        return nodes, Path(made["configuration"])
+
     def nodes(self) -> list[Json]:
         """Every node as it is now: node_id, pool, address, directory, boot_id, is_up."""
         found: list[Json] = self._call("nodes", {})["nodes"]

@@ -3,11 +3,13 @@
 import json
 import secrets
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from ministack.core.responses import request_scope
 
 from nodeheal.contract import names
+from nodeheal.contract.vocabulary import SchedulerKind
 from sandbox import error_names, item_access, patches, processes, quotas, strict
 from sandbox.autoscaling import AutoScaling
 from sandbox.aws_json import AwsError, Json, JsonService
@@ -22,6 +24,7 @@ from sandbox.fleet import Fleet, NodeKind, describe_node
 from sandbox.iam import ACCOUNT, REGION, caller_of
 from sandbox.log_sink import log_sink
 from sandbox.node import Faults
+from sandbox.slurm import SlurmCluster, abort_tasks, marks_of, run_on
 from sandbox.ssm import Ssm
 
 
@@ -30,6 +33,7 @@ class Cloud:
 
     def __init__(self, directory: Path, endpoint_url: str, boot_seconds: float, sandbox_id: str) -> None:
         self._behaviour = Behaviour()
+        self._directory = directory
         self._unpacked = directory / "tmp" / "unpacked"
         self._fleet = Fleet(directory, endpoint_url, boot_seconds, sandbox_id, self._behaviour)
         pump = EventPump(_in_account(patches.event_sink()), self._behaviour)
@@ -84,6 +88,22 @@ class Cloud:
         node, container_instance = self._fleet.enrol(_kind(request))
         return {**describe_node(node), "container_instance_arn": container_instance}
 
+    def add_slurm(self, request: Json) -> Json:
+        """A Slurm cluster: a machine for its controller, and `count` hybrid nodes. `request`: as add_node besides.
+
+        Answers with the nodes in order, and where the cluster's slurm.conf is.
+        """
+        kind = replace(_kind(request), scheduler=SchedulerKind.SLURM)
+        tags = {names.SLURM_CONTROLLER_TAG: kind.cluster}
+        head, _ = self._fleet.enrol(replace(kind, pool="controllers", gpus=0, tags=tags, agent=["sleep", "infinity"]))
+        members = {f"node{number}": self._fleet.enrol(kind)[0] for number in range(1, request["count"] + 1)}
+        addresses = {name: node.spec.address for name, node in members.items()}
+        marks = {name: marks_of(node) for name, node in members.items()}
+        cluster = SlurmCluster(kind.cluster, self._directory / "slurm", addresses, marks)
+        run_on(cluster, head, members)
+        nodes = [describe_node(node) for node in members.values()]
+        return {"nodes": nodes, "head": describe_node(head), "configuration": str(cluster.configuration)}
+
     def add_template(self, request: Json) -> Json:
         """A launch template whose instances are nodes of this kind. `request`: as add_node; name and data besides."""
         made = Template(new_id("lt"), request["name"], request["data"], request["tags"])
@@ -120,8 +140,12 @@ class Cloud:
         persists, of_host = request["persists"], request.get("of_host", False)
         node.set_faults(Faults(dcgm=dcgm, persists=persists, of_host=of_host, line=request["line"]))
         at = node.append_kernel_line(request["line"])
-        aborted = self._ecs.agents.abort_all(node.spec.node_id) if request["kill_rank"] else 0
+        abort = self._ecs.agents.abort_all if node.spec.scheduler is SchedulerKind.ECS else self._abort_slurm
+        aborted = abort(node.spec.node_id) if request["kill_rank"] else 0
         return {"at": at, "aborted": aborted}
+
+    def _abort_slurm(self, node_id: str) -> int:
+        return abort_tasks(self._fleet.find(node_id))
 
     def close(self) -> None:
         """Switch every node off."""
@@ -167,6 +191,7 @@ class Control:
             "add_node": cloud.add_node,
             "nodes": cloud.nodes,
             "inject": cloud.inject,
+            "add_slurm": cloud.add_slurm,
             "add_template": cloud.add_template,
             "add_group": cloud.add_group,
             "behave": cloud.behave,

@@ -7,10 +7,12 @@ import shutil
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
 
+from nodeheal.contract.vocabulary import SchedulerKind
 from nodeheal.parsers.kernel_line import parse_message
 from nodeheal.simulation.latency import LATENCIES
 from sandbox.client import Sandbox, SandboxError
@@ -18,8 +20,10 @@ from sandbox.deployment import DeployFailed
 from sandbox.report import judge, make_report
 from sandbox.screen import Screen, show_summary
 from sandbox.script import GANG_NODES, Script
+from sandbox.slurm import why_missing
+from sandbox.slurm_story import SlurmStory
 from sandbox.stories import FALLEN, STORIES
-from sandbox.story import Story, StoryError
+from sandbox.story import Listener, Story, StoryError
 
 BUILD = Path(__file__).resolve().parent.parent / "build"
 REPORT = BUILD / "demo-report.json"
@@ -64,6 +68,9 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--fault-persists", action="store_true", help="a reboot does not help: diagnostics keep failing"
     )
+    parser.add_argument(
+        "--scheduler", choices=[kind.lower() for kind in SchedulerKind], default="ecs", help="default: %(default)s"
+    )
     parser.add_argument("--nodes", type=int, default=3, help="simulated nodes, two of which run the job (default 3)")
     parser.add_argument(
         "--boot-seconds", type=float, default=3.0, help="how long a reboot takes (default 3, at most 30)"
@@ -92,6 +99,9 @@ def _script(options: argparse.Namespace) -> Script | str:
         script = script_of(options.fault, options.fault_persists, options.nodes, options.boot_seconds)
     except ValueError as error:
         return f"--fault: {error}"
+    script = replace(script, scheduler=SchedulerKind(options.scheduler.upper()))
+    if script.scheduler is SchedulerKind.SLURM and why_missing():
+        return f"--scheduler slurm: {why_missing()}"
     if script.persists and not script.is_the_nodes:
         return (
             f"--fault-persists makes no difference here: code {script.code} asks for {script.action}, not for a repair"
@@ -105,6 +115,12 @@ def script_of(line: str, persists: bool = False, nodes: int = 3, boot_seconds: f
     if finding is None:
         raise ValueError(f"{line!r} is no fault that the agent can read; an example is {DEFAULT_FAULT!r}")
     return Script(line, finding.family, finding.code, persists, nodes, boot_seconds, subcode=finding.subcode)
+
+
+def story_of(sandbox: Sandbox, script: Script, listener: Listener) -> Story:
+    """The playing of the script, on the scheduler that it names."""
+    kind = SlurmStory if script.scheduler is SchedulerKind.SLURM else Story
+    return kind(sandbox, script, listener)
 
 
 def _fresh_directory() -> Path:
@@ -126,7 +142,7 @@ def _play(console: Console, directory: Path, script: Script, options: argparse.N
         screen.busy("cdk deploy")
         seconds = sandbox.deploy()
         screen.stage(f"cdk deploy: the stack nodeheal in {seconds:.1f} s")
-        story = Story(sandbox, script, screen.hear)
+        story = story_of(sandbox, script, screen.hear)
         try:
             story.play()
             report = {**make_report(story, LATENCIES[options.latency]), "latency": options.latency}

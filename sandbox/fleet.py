@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from nodeheal.contract.vocabulary import SchedulerKind
 from sandbox.aws_json import AwsError, Json
 from sandbox.behaviour import Behaviour
 from sandbox.ec2_state import Instance
@@ -29,6 +30,7 @@ class NodeKind:
     agent: list[str] | None = None
     heartbeat_seconds: float = 60.0
     user_data: str = ""  # of the launch template, as Base64
+    scheduler: SchedulerKind = SchedulerKind.ECS
 
 
 # Without it the ECS agent registers a machine without the tags of its EC2 instance (aws/amazon-ecs-agent, README).
@@ -51,10 +53,10 @@ class Fleet:
     _made: int = 0
 
     def enrol(self, kind: NodeKind) -> tuple[Node, str]:
-        """A hybrid node that boots and joins SSM and ECS; its container instance."""
+        """A hybrid node that boots and joins SSM, and ECS if that is its scheduler; its container instance."""
         node = self._node(f"mi-{secrets.token_hex(9)[:17]}", kind, "hybrid")
         node.start()
-        return node, self._join(node, kind)
+        return node, self._join(node, kind) if kind.scheduler is SchedulerKind.ECS else ""
 
     def boot(self, instance: Instance, when_up: Callable[[], None]) -> None:
         """The first boot of an EC2 instance. Its node is there at once, and comes up after the boot time."""
@@ -125,12 +127,13 @@ class Fleet:
             provider=provider,
             heartbeat_seconds=kind.heartbeat_seconds,
             role=(kind.role_arn or "").rpartition("/")[2],
+            scheduler=kind.scheduler,
         )
         role = kind.role_arn
         credentials = (lambda: hybrid_node_credentials(role, node_id)) if role else None
         behaviour = self.behaviour
         node = Node(spec, self.boot_seconds, kind.agent or AGENT, credentials, lambda: behaviour.ssm_seconds_scale)
-        if self.ecs is not None:
+        if self.ecs is not None and kind.scheduler is SchedulerKind.ECS:
             agents = self.ecs.agents
             node.when_down = lambda: agents.node_went_down(node_id)
             node.when_up = lambda: agents.node_came_up(node_id)

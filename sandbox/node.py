@@ -14,7 +14,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO
 
+import psutil
+
 from nodeheal.agent import after_boot
+from nodeheal.contract.vocabulary import SchedulerKind
 from sandbox import processes
 from sandbox.iam import REGION, Credentials
 from sandbox.toml import toml
@@ -46,6 +49,7 @@ class NodeSpec:
     provider: str = "hybrid"
     heartbeat_seconds: float = 60.0
     role: str = ""  # the name of the role whose credentials it gets
+    scheduler: SchedulerKind = SchedulerKind.ECS
 
 
 @dataclass(frozen=True)
@@ -88,6 +92,9 @@ class Node:
         self.stays_down = False  # it will not come back from its next reboot
         self.when_down: Callable[[], None] = lambda: None
         self.when_up: Callable[[], None] = lambda: None
+        self.variables: dict[str, str] = {}  # for the environment of every process here
+        # What else ends with processes of the node, and cannot be known as the node's by itself. It ends first.
+        self.also_ends: Callable[[list[psutil.Process]], list[psutil.Process]] = lambda found: []
 
     @property
     def directory(self) -> Path:
@@ -165,7 +172,11 @@ class Node:
         with self._power:
             self._up.clear()
             self.last_seen = datetime.now(UTC)
-        processes.kill_all(lambda: processes.with_mark(processes.NODE_MARK, str(self.directory)))
+        processes.kill_all(self._processes)
+
+    def _processes(self) -> list[psutil.Process]:
+        found = processes.with_mark(processes.NODE_MARK, str(self.directory))
+        return [*self.also_ends(found), *found]
 
     def power_off(self) -> None:
         """Go down for good."""
@@ -223,6 +234,7 @@ class Node:
             "AWS_EC2_METADATA_DISABLED": "true",
             "AWS_REGION": REGION,
             "AWS_ENDPOINT_URL": self.spec.endpoint_url,
+            **self.variables,
         }
 
     def set_faults(self, faults: Faults) -> None:
@@ -304,6 +316,7 @@ class Node:
             "checks": [],  # a simulated node has the host of all others: what is wrong there is not its own fault
             "heartbeat_seconds": self.spec.heartbeat_seconds,
             "drills": True,
+            "scheduler": self.spec.scheduler.value,
         }
 
     def _rotate_credentials(self) -> None:

@@ -48,7 +48,7 @@ def kill_all(find: Callable[[], Iterable[psutil.Process]]) -> None:
         if time.monotonic() > deadline:
             raise TimeoutError(f"still alive: {[process.pid for process in processes]}")
         for process in processes:
-            _signal(process, signal.SIGKILL)
+            send(process, signal.SIGKILL)
         killed.update(processes)
         time.sleep(_POLL_SECONDS)
     psutil.wait_procs(killed, timeout=0)  # our own children are reaped
@@ -75,7 +75,8 @@ def _signal_group(pid: int, number: signal.Signals) -> None:
         os.killpg(pid, number)
 
 
-def _signal(process: psutil.Process, number: signal.Signals) -> None:
+def send(process: psutil.Process, number: signal.Signals) -> None:
+    """Send the signal, if there is still somebody to hear it."""
     with contextlib.suppress(psutil.Error):  # it ended first
         process.send_signal(number)
 

@@ -4,7 +4,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from nodeheal.contract.vocabulary import Action, CheckpointFormat, Ending, Family, NextStepCondition
+from nodeheal.contract.vocabulary import (
+    Action,
+    CheckpointFormat,
+    Ending,
+    Family,
+    NextStepCondition,
+    SchedulerKind,
+)
 from nodeheal.domain.faults.catalog import find
 
 if TYPE_CHECKING:
@@ -54,6 +61,7 @@ class Script:
     subcode: str | None = None
     pool: str = "demo"
     job: str = JOB
+    scheduler: SchedulerKind = SchedulerKind.ECS
     provider: str = "hybrid"  # or "group" (EC2 in an Auto Scaling group), "template" (EC2 from a launch template)
     expects: Expected | None = None  # where the catalog alone does not say it
     breaks: int = 1  # so many nodes show the fault line, beginning with the gang's second
@@ -64,6 +72,13 @@ class Script:
     environment: Mapping[str, str] = field(default_factory=dict)  # for its program
     prepares: tuple[Move, ...] = ()  # before the fault
     moves: tuple[Move, ...] = ()  # after it, each once, in order
+
+    @property
+    def kind_of_nodes(self) -> str:
+        """What its nodes are called."""
+        if self.scheduler is SchedulerKind.SLURM:
+            return "Slurm nodes"
+        return "ECS Anywhere nodes" if self.provider == "hybrid" else f"EC2 nodes ({self.provider})"
 
     @property
     def action(self) -> Action:

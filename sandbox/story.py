@@ -110,8 +110,7 @@ class Story:
         self._handles = self._made_nodes()
         self.sandbox.fire_schedules()  # what keeps functions warm comes every five minutes; a demo does not wait
         self._await(lambda: len(self._nodes()) == self.script.nodes, READY_SECONDS, "all agents have reported")
-        kind = "ECS Anywhere nodes" if self.script.provider == "hybrid" else f"EC2 nodes ({self.script.provider})"
-        self._say(f"{self.script.nodes} {kind} are up, each with its agent")
+        self._say(f"{self.script.nodes} {self.script.kind_of_nodes} are up, each with its agent")
 
     def _made_nodes(self) -> list[NodeHandle]:
         pool, count = self.script.pool, self.script.nodes
@@ -197,13 +196,16 @@ class Story:
                 self._line(time.time(), "person", done)
         if told.incident is not None:
             self._read_timeline(told.incident.incident_id)
-        job = self.ports.jobs.get(self.script.job)
-        told.job_state = job.state if job else None
+        told.job_state = self._job_state()
         self._read_training()
         if told.incident is None or told.incident.ending is None or self._left:
             return False
         is_told = len(told.mails) >= len(self.script.expected.mails) and len(told.owner_mails) >= len(self.owner_mails)
         return is_told and told.job_state is not JobState.RUNNING and not self._at_work()
+
+    def _job_state(self) -> JobState | None:
+        job = self.ports.jobs.get(self.script.job)
+        return job.state if job else None
 
     def _at_work(self) -> list[str]:
         """Executions that have not ended: an incident that has is a few states before its workflow's end."""

@@ -14,6 +14,7 @@ from stacks.machine_permissions import (
 )
 from stacks.permission import (
     ANNOUNCE,
+    ASK_SLURM,
     CHANGE,
     DRAIN_NODE,
     FIND_NODE,
@@ -28,6 +29,7 @@ from stacks.permission import (
     READ_KEYS,
     READ_POLICY,
     RESUME,
+    SEE_COMMAND,
     SEE_INSTANCE_TAGS,
     SEE_NODE,
     SEE_NODE_TAGS,
@@ -85,9 +87,6 @@ class FunctionSpec:
         return f"nodeheal-{self.stem.replace('_', '-')}"
 
 
-SEE_COMMAND = Permission(
-    "see what became of a command; the call takes no resource", ("ssm:GetCommandInvocation",), ("*",)
-)
 ASK_LIVENESS_PROBES = (
     FIND_NODE,
     Permission(
@@ -196,9 +195,11 @@ FUNCTIONS = (
             *send_command("ask a gang for a checkpoint, and its broken node for evidence", *_AT_ISOLATION),
             STOP_TASK,
             SIGN_UPLOADS,
+            *ASK_SLURM,
             *_DECIDE,
             RESUME,
         ),
+        timeout_seconds=55,  # a Slurm controller is asked three times, and SSM takes seconds for each
         handler="deciding_operation",
         keep_warm=True,
     ),
@@ -243,9 +244,11 @@ FUNCTIONS = (
             *SEE_MACHINES,
             TERMINATE_MACHINE,
             GIVE_UP_IN_GROUP,
+            *ASK_SLURM,
             *_DECIDE,
             RESUME,
         ),
+        timeout_seconds=55,  # a Slurm controller is asked twice
         keep_warm=True,
     ),
     FunctionSpec("wait_for_news", (*_ASK_FOR_CHECKPOINT, RESUME, ANNOUNCE), state=(KEEP, LIST)),

@@ -191,6 +191,32 @@ def own_log(log_group: str) -> Permission:
     return Permission("write its own log", ("logs:CreateLogStream", "logs:PutLogEvents"), (streams,))
 
 
+SEE_COMMAND = Permission(
+    "see what became of a command; the call takes no resource", ("ssm:GetCommandInvocation",), ("*",)
+)
+SEE_MANAGED_NODES = Permission(
+    "see at which address SSM reaches a node, and which machine is a Slurm controller; the call takes no resource",
+    ("ssm:DescribeInstanceInformation",),
+    ("*",),
+)
+# A controller heals nobody and is healed by nobody: it needs no mark as a node.
+ASK_SLURM = (
+    SEE_MANAGED_NODES,
+    Permission(
+        "ask the controller of a Slurm cluster: with this document only",
+        ("ssm:SendCommand",),
+        (f"{SSM}:document/{names.document('slurm')}",),
+    ),
+    Permission(
+        "ask the controller of a Slurm cluster: only machines that the operator tagged as one",
+        ("ssm:SendCommand",),
+        MANAGED_NODES,
+        {"StringLike": {f"ssm:resourceTag/{names.SLURM_CONTROLLER_TAG}": "*"}},
+    ),
+    SEE_COMMAND,
+)
+
+
 def send_command(why: str, *documents: str) -> tuple[Permission, Permission]:
     """SendCommand checks the document and the node each for itself: two statements, and only nodes carry the tag."""
     action = ("ssm:SendCommand",)

@@ -10,8 +10,11 @@ from nodeheal.adapters.ecs.job_logs import EcsJobLogs
 from nodeheal.adapters.ecs.marks import EcsMarks
 from nodeheal.adapters.ecs.scheduler import EcsScheduler
 from nodeheal.adapters.ecs.task_definitions import EcsTaskDefinitions, execution_role_arn
+from nodeheal.adapters.slurm.controller import SlurmController
+from nodeheal.adapters.slurm.scheduler import SUBMIT, SlurmScheduler
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import SchedulerKind
+from nodeheal.ports.clock import Clock
 from nodeheal.ports.scheduler import JobLogs, Scheduler, TaskChange, TaskDefinitions
 
 if TYPE_CHECKING:
@@ -22,9 +25,13 @@ if TYPE_CHECKING:
 Make = Callable[[str], Any]  # a client of a service, by name
 
 
-def schedulers(make: Make, make_once: Make) -> dict[SchedulerKind, Scheduler]:
+def schedulers(make: Make, make_once: Make, clock: Clock) -> dict[SchedulerKind, Scheduler]:
     """The port of each; clients are made when a port is first used."""
-    return {SchedulerKind.ECS: EcsScheduler(lambda: make("ecs"), lambda: make_once("ecs"))}
+    controller = SlurmController(lambda: make("ssm"), lambda: make_once("ssm"), clock)
+    return {
+        SchedulerKind.ECS: EcsScheduler(lambda: make("ecs"), lambda: make_once("ecs")),
+        SchedulerKind.SLURM: SlurmScheduler(controller),
+    }
 
 
 def scheduler_marks(make: Make) -> "dict[SchedulerKind, SchedulerMarks]":
@@ -33,12 +40,14 @@ def scheduler_marks(make: Make) -> "dict[SchedulerKind, SchedulerMarks]":
 
 
 def task_definitions(kind: SchedulerKind, make: Make) -> TaskDefinitions:
-    """The task definitions of a scheduler, in the caller's account and Region."""
+    """The task definitions of a scheduler, in the caller's account and Region. Raises ValueError: it has none."""
     match kind:
         case SchedulerKind.ECS:
             sts = make("sts")
             role = execution_role_arn(sts.get_caller_identity()["Arn"], sts.meta.region_name)
             return EcsTaskDefinitions(make("ecs"), role)
+        case SchedulerKind.SLURM:
+            raise ValueError(SUBMIT)
     assert_never(kind)
 
 
@@ -47,6 +56,8 @@ def job_logs(kind: SchedulerKind, make: Make, logs: Make) -> JobLogs:
     match kind:
         case SchedulerKind.ECS:
             return EcsJobLogs(task_definitions(kind, make), logs)
+        case SchedulerKind.SLURM:
+            raise ValueError("Slurm keeps what a job prints in the file that its owner has named (sbatch --output)")
     assert_never(kind)
 
 

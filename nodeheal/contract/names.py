@@ -87,6 +87,8 @@ AGENT_POOL_TAG = "nodeheal:agent-pool"
 RACK_TAG = "nodeheal:rack"
 # At the scheduler, on an isolated node: the incident that holds it. For people; nothing is decided by it.
 ISOLATED_TAG = "nodeheal:isolated-by"
+# On the machine of a Slurm controller, with the cluster's name: it is asked to drain, requeue and resume.
+SLURM_CONTROLLER_TAG = "nodeheal:slurm-controller"
 # Which replacement an instance was launched for: a call that is repeated finds what the first one launched.
 LAUNCH_TAG = "nodeheal:launched-for"
 

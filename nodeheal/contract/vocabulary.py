@@ -92,6 +92,7 @@ class SchedulerKind(_Word):
     """Which scheduler places work on a node. Which cloud repairs the node is its Provider."""
 
     ECS = "ECS"
+    SLURM = "SLURM"
 
 
 class EndCause(_Word):

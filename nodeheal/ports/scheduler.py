@@ -145,6 +145,10 @@ class UnmanagedWork(Protocol):
 class Scheduler(NodePlacements, RankRunner, UnmanagedWork, Protocol):
     """Everything that a recovery needs of the scheduler of a node."""
 
+    @property
+    def requeues(self) -> bool:
+        """Whether it starts again by itself what was stopped, so that to stop a task needs its owner's consent only."""
+
 
 class TaskDefinitions(Protocol):
     """Knows the definitions that tasks are started from. Only operators use it."""

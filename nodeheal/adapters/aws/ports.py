@@ -44,7 +44,7 @@ def aws_ports(
 ) -> Ports:
     """Ports over the AWS clients that `make` and `make_once` return; each is made when its port is first used."""
     rows = Table(make("dynamodb"), table)
-    served = schedulers(make, make_once)
+    served = schedulers(make, make_once, clock)
     commands = SsmNodeCommands(partial(make, "ssm"), partial(make_once, "ssm"), clock)
     return Ports(
         nodes=DynamoNodeStore(rows),

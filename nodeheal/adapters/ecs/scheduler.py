@@ -37,6 +37,8 @@ _RESERVED_TAGS = "aws:"
 class EcsScheduler:
     """Scheduler. Clients are made when first needed; `once` sends a call that acts a single time."""
 
+    requeues = False
+
     def __init__(self, client: "Callable[[], ECSClient]", once: "Callable[[], ECSClient]") -> None:
         self._client = client
         self._once = once

@@ -29,6 +29,7 @@ class MemoryScheduler:
     starts.
     """
 
+    requeues: bool = False
     draining: set[str] = field(default_factory=set)
     isolated_by: dict[str, str] = field(default_factory=dict)
     tasks: dict[str, GangTask] = field(default_factory=dict)

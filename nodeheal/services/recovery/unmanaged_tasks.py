@@ -33,8 +33,9 @@ def stop_unmanaged_tasks(
 
     Safe to repeat: what a call before has stopped is gone from the node, and known from the record.
     """
-    wants_stop = policy.pool(node.pool).stops_other_tasks
-    there = ports.scheduler_of(node).unmanaged_tasks(node, placement)
+    scheduler = ports.scheduler_of(node)
+    wants_stop = policy.pool(node.pool).stops_other_tasks or scheduler.requeues
+    there = scheduler.unmanaged_tasks(node, placement)
     left = [task for task in there if not (wants_stop and task.may_be_stopped)]
     for task in there:
         _note(request, f"{SEEN}{task.short_id}", _first_words(task, task in left), ports, _data(task, left))
@@ -44,9 +45,12 @@ def stop_unmanaged_tasks(
     for known in stopped_tasks(timeline):
         by_us = known.by_us
         if by_us is None:
-            by_us = ports.scheduler_of(node).stop_unmanaged_task(node, known.task, reason_of(request))
+            by_us = scheduler.stop_unmanaged_task(node, known.task, reason_of(request))
             word = "stopped" if by_us else "had ended by itself, or is not known any more"
             _note(request, f"{STOPPED}{known.task.short_id}", f"task {known.task} {word}", ports, answered(by_us))
+        if by_us and scheduler.requeues and known.successor is None:
+            again = f"task {known.task} was requeued: its scheduler starts it again by itself"
+            _note(request, f"{STARTED}{known.task.short_id}", again, ports, known.task.task_id)
         stopped += [known.task] if by_us else []
     return _clause("stopped, to be started again", stopped) + _clause("left to run", left)
 

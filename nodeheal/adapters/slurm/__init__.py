@@ -1,0 +1,1 @@
+"""Slurm: nodes that its controller drains, jobs that it starts again by itself."""

@@ -1,0 +1,144 @@
+"""The machine of a Slurm controller, by SSM: the function sends one command and waits for what it prints.
+
+The machine is the one that bears the tag `nodeheal:slurm-controller` with the cluster's name. Where several do, the
+first one that SSM reaches is asked: Slurm's own commands find the controller that is in charge.
+"""
+
+import json
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from nodeheal.adapters.aws.calls import code_of, throttles_named
+from nodeheal.contract import names
+from nodeheal.domain.errors import NotAccepted, NotEnrolled, NotFound
+from nodeheal.domain.fleet.node import Node
+from nodeheal.ports.clock import Clock
+
+if TYPE_CHECKING:
+    from types_boto3_ssm import SSMClient
+
+DOCUMENT = "slurm"
+# A function waits for so long. What comes later is refused by the machine itself.
+ANSWER_SECONDS = 15.0
+_POLL_SECONDS = 0.25
+_DELIVERY_SECONDS = 30  # SSM accepts no shorter time-out
+_NODES_A_CALL = 50  # DescribeInstanceInformation takes fifty ids, and the agent fifty addresses
+_EXIT_NO_ANSWER = 75  # of `nodeheal-agent slurm`: nothing was done that asking again does not do
+_PENDING = frozenset({"Pending", "InProgress", "Delayed"})
+
+
+class SlurmController:
+    """Asks the controllers of Slurm clusters. `once` sends a call that acts a single time."""
+
+    def __init__(
+        self,
+        client: "Callable[[], SSMClient]",
+        once: "Callable[[], SSMClient]",
+        clock: Clock,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._client, self._once, self._clock, self._sleep = client, once, clock, sleep
+
+    def addresses(self, nodes: Sequence[Node]) -> dict[str, str]:
+        """Where each node is, by its id, as SSM knows it: a node's own word could name another one's address.
+
+        One that SSM does not know, or no more, is left out.
+        """
+        of_machine: dict[str, str] = {}
+        for first in range(0, len(nodes), _NODES_A_CALL):
+            wanted = [node.instance_id for node in nodes[first : first + _NODES_A_CALL]]
+            for known in self._described("InstanceIds", wanted):
+                if known.get("IPAddress"):
+                    of_machine[known["InstanceId"]] = known["IPAddress"]
+        return {node.node_id: of_machine[node.instance_id] for node in nodes if node.instance_id in of_machine}
+
+    def ask(self, cluster: str, verb: str, addresses: Iterable[str], **options: str) -> Mapping[str, Any]:
+        """What the agent there answers. Raises NotFound, NotAccepted (nothing is lost by asking again)."""
+        machine = self._machine(cluster)
+        expires_at = self._clock() + timedelta(seconds=ANSWER_SECONDS)
+        parameters = {
+            "Verb": verb,
+            "Addresses": ",".join(addresses),
+            "ExpiresAt": str(int(expires_at.timestamp())),
+            **options,
+        }
+        command = self._send(machine, parameters)
+        waited = 0.0
+        while waited < ANSWER_SECONDS:
+            self._sleep(_POLL_SECONDS)
+            waited += _POLL_SECONDS
+            seen = self._look(command, machine)
+            if seen is not None:
+                return _answer(seen, cluster, verb)
+        raise NotAccepted(f"the Slurm controller of {cluster} ({machine}) has not answered in {ANSWER_SECONDS:g} s")
+
+    def _machine(self, cluster: str) -> str:
+        found = self._described(f"tag:{names.SLURM_CONTROLLER_TAG}", [cluster])
+        online: list[str] = sorted(known["InstanceId"] for known in found if known.get("PingStatus") == "Online")
+        if online:
+            return online[0]
+        if found:
+            raise NotAccepted(f"SSM does not reach the Slurm controller of {cluster}: {found[0]['InstanceId']}")
+        raise NotFound(
+            f"no machine is known as the Slurm controller of cluster {cluster}: tag it with "
+            f"{names.SLURM_CONTROLLER_TAG} = {cluster} (docs/slurm.md)"
+        )
+
+    def _described(self, key: str, values: list[str]) -> list[Any]:
+        with throttles_named("DescribeInstanceInformation"):
+            pages = self._client().get_paginator("describe_instance_information")
+            filters: Any = [{"Key": key, "Values": values}]
+            return [one for page in pages.paginate(Filters=filters) for one in page["InstanceInformationList"]]
+
+    def _send(self, machine: str, parameters: Mapping[str, str]) -> str:
+        from botocore.exceptions import ClientError
+
+        try:
+            with throttles_named("SendCommand"):
+                answer = self._once().send_command(
+                    DocumentName=names.document(DOCUMENT),
+                    InstanceIds=[machine],
+                    TimeoutSeconds=_DELIVERY_SECONDS,
+                    Parameters={name: [value] for name, value in parameters.items()},
+                )
+        except ClientError as error:
+            if code_of(error) == "AccessDeniedException":
+                raise NotEnrolled(
+                    f"SSM denies a command to {machine}: docs/slurm.md says which tag it needs"
+                ) from error
+            if code_of(error) != "InvalidInstanceId":
+                raise
+            raise NotAccepted(f"SSM takes no command for the Slurm controller {machine}: not connected") from error
+        return answer["Command"]["CommandId"]
+
+    def _look(self, command: str, machine: str) -> Any:
+        """The invocation, once it has ended."""
+        from botocore.exceptions import ClientError
+
+        try:
+            with throttles_named("GetCommandInvocation"):
+                seen = self._client().get_command_invocation(CommandId=command, InstanceId=machine)
+        except ClientError as error:
+            if code_of(error) == "InvocationDoesNotExist":  # SSM has not made it yet
+                return None
+            raise
+        return None if seen["Status"] in _PENDING else seen
+
+
+def _answer(seen: Any, cluster: str, verb: str) -> Mapping[str, Any]:
+    said = seen.get("StandardOutputContent", "").strip()
+    try:
+        answer = json.loads(said)
+    except ValueError:
+        answer = None
+    if isinstance(answer, dict) and "error" not in answer and seen.get("ResponseCode") == 0:
+        return answer
+    why = answer["error"] if isinstance(answer, dict) and "error" in answer else _last_words(seen)
+    raise NotAccepted(f"the Slurm controller of {cluster} could not {verb}: {why}")
+
+
+def _last_words(seen: Any) -> str:
+    words = seen.get("StandardErrorContent", "").strip() or seen.get("StandardOutputContent", "").strip()
+    return f"{seen['Status']}, exit code {seen.get('ResponseCode')}{': ' if words else ''}{words[-300:]}"

@@ -1,0 +1,290 @@
+"""`nodeheal-agent slurm`: what the control plane has done on the machine of a Slurm controller, and what a person sees.
+
+Each verb prints one JSON object. Slurm's commands get argument lists and no shell, and each has a deadline: a client
+waits for ever for a controller that is down. Nothing is done twice by repeating a verb, and a reason that a person gave
+is never replaced.
+"""
+
+import argparse
+import json
+import re
+import socket
+import sys
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import Any
+
+from nodeheal.agent.checks.tools import run_tool
+from nodeheal.agent.diagnostics.bench import Output
+from nodeheal.agent.node_command import EXIT_DONE, EXIT_REFUSED, LATEST, number, whole_number
+from nodeheal.contract import words
+from nodeheal.parsers.slurm import JOB_FORMAT, NODE_FORMAT, OUR_REASON, SlurmJob, SlurmNode, parse_jobs, parse_nodes
+
+EXIT_NO_ANSWER = 75  # as sysexits(3) has a failure that may pass: nothing can be said, asking again is harmless
+SECONDS = 10.0  # that one of Slurm's commands may take
+NONE = "none"  # an option that is not given, as the SSM document says it
+ADDRESSES = 50  # of nodes that one call is about
+_INCIDENT = re.compile(r"[0-9A-Za-z._:-]{1,128}")
+_JOB_ID = re.compile(r"[0-9]{1,10}([_+][0-9]{1,10})?")  # of an array's task, of a part of a heterogeneous job
+_NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
+_NEVER_ENDS = 2**31 - 1
+# Jobs that have, or are just leaving, their nodes.
+_ON_NODES = "RUNNING,COMPLETING,CONFIGURING,SUSPENDED,STAGE_OUT,STOPPED,SIGNALING"
+
+Run = Callable[[Sequence[str], float], Output]
+
+
+class NoAnswerError(Exception):
+    """Slurm has not answered, or nobody can read what it said."""
+
+
+@dataclass(frozen=True)
+class Requeued:
+    """What became of a job that was to be requeued. `is_held`: it waits for a person, it was requeued too often."""
+
+    requeued: bool
+    is_held: bool = False
+    why: str = ""
+
+
+class Controller:
+    """A Slurm cluster, as its own commands show it on a machine that has them."""
+
+    def __init__(self, run: Run = run_tool) -> None:
+        self._run = run
+
+    def nodes(self) -> list[SlurmNode]:
+        """All nodes. Raises NoAnswerError."""
+        text = self._asked("sinfo", "--Node", "--noheader", "--format", NODE_FORMAT)
+        return _read(parse_nodes, text)
+
+    def nodes_at(self, addresses: Collection[str]) -> dict[str, SlurmNode]:
+        """The nodes that Slurm reaches at these addresses, by address. One that two nodes have is left out."""
+        found: dict[str, list[SlurmNode]] = {address: [] for address in addresses}
+        for node in self.nodes():
+            for address in _addresses_of(node.address) & found.keys():
+                found[address].append(node)
+        return {address: nodes[0] for address, nodes in found.items() if len(nodes) == 1}
+
+    def jobs(self, nodes: Sequence[SlurmNode]) -> list[SlurmJob]:
+        """The jobs that have a part on one of these nodes. Raises NoAnswerError."""
+        if not nodes:
+            return []
+        return self._jobs("--nodelist", ",".join(_name_of(node) for node in nodes), "--states", _ON_NODES)
+
+    def drain(self, addresses: Collection[str], incident: str) -> dict[str, SlurmNode]:
+        """Take no new work on these nodes, with our reason. Where a person has given one, the node is left as it is."""
+        before = self.nodes_at(addresses)
+        reason = f"{OUR_REASON}{incident}"
+        done = [node for node in before.values() if node.is_by_person or (_is_drained(node) and node.reason == reason)]
+        wanted = [node for node in before.values() if node not in done]
+        if not wanted:
+            return before
+        names = ",".join(_name_of(node) for node in wanted)
+        self._told("scontrol", "update", f"NodeName={names}", "State=DRAIN", f"Reason={reason}")
+        return self.nodes_at(addresses)
+
+    def resume(self, addresses: Collection[str]) -> dict[str, SlurmNode]:
+        """Take new work again, where the reason is nodeheal's or Slurm's own."""
+        before = self.nodes_at(addresses)
+        wanted = [node for node in before.values() if not node.is_by_person and not node.is_in_service]
+        for node in wanted:
+            self._told("scontrol", "update", f"NodeName={_name_of(node)}", "State=RESUME")
+        return self.nodes_at(addresses) if wanted else before
+
+    def requeue(self, job_id: str, address: str, restarts: int, limit: int) -> Requeued:
+        """Have Slurm start the job anew, elsewhere. `restarts`: how often it had been when that was decided.
+
+        A job that has been started anew `limit` times is held. Safe to repeat: one that was requeued meanwhile, or
+        that has left the node, is not touched.
+        """
+        node = self.nodes_at([address]).get(address)
+        here = {job.job_id: job for job in self.jobs([node])} if node is not None else {}
+        job = here.get(job_id)
+        if job is None or job.restarts > restarts:
+            return self._gone(job_id, restarts)
+        if not job.may_requeue:
+            return Requeued(requeued=False, why="its owner does not let it be requeued, or it has no batch script")
+        is_held = job.restarts >= limit
+        refused = self._refused("scontrol", "requeuehold" if is_held else "requeue", job_id)
+        if refused and self._gone(job_id, restarts).requeued is False:
+            return Requeued(requeued=False, why=refused)
+        return Requeued(requeued=True, is_held=is_held)
+
+    def _gone(self, job_id: str, restarts: int) -> Requeued:
+        """Of a job that does not run on the node: whether it was requeued since."""
+        known = self._jobs("--jobs", job_id, "--states", "all") if self._knows(job_id) else []
+        job = next((one for one in known if one.job_id == job_id), None)
+        if job is not None and job.restarts > restarts:
+            return Requeued(requeued=True, is_held=False)
+        return Requeued(requeued=False, why="it had ended by itself, or Slurm does not know it any more")
+
+    def _knows(self, job_id: str) -> bool:
+        return not self._refused("scontrol", "show", "job", job_id)
+
+    def _jobs(self, *only: str) -> list[SlurmJob]:
+        return _read(parse_jobs, self._asked("squeue", "--noheader", "--Format", JOB_FORMAT, *only))
+
+    def _asked(self, *command: str) -> str:
+        output = self._ended(command)
+        if output.ran.exit_code != 0 or output.ran.is_truncated:
+            raise NoAnswerError(f"{command[0]}: {output.last_words}")
+        return output.text
+
+    def _told(self, *command: str) -> None:
+        refused = self._refused(*command)
+        if refused:
+            raise NoAnswerError(f"{' '.join(command[:2])}: {refused}")
+
+    def _refused(self, *command: str) -> str:
+        """What Slurm says against it; empty: it is done. Raises NoAnswerError where Slurm cannot be reached."""
+        output = self._ended(command)
+        words_said = output.errors.strip() or output.last_words
+        if output.ran.exit_code and "Unable to contact slurm controller" in words_said:
+            raise NoAnswerError(f"{command[0]}: {words_said}")
+        return words_said if output.ran.exit_code else ""
+
+    def _ended(self, command: Sequence[str]) -> Output:
+        output = self._run(command, SECONDS)
+        if output.ran.error:  # not installed, hung, or not to be started
+            raise NoAnswerError(f"{command[0]}: {output.ran.error}")
+        return output
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """A verb, and what it is about."""
+    about = {
+        "nodes": "the nodes at these addresses; with none: all nodes",
+        "drain": "take no new work there; a person's reason is left as it is",
+        "resume": "take new work there again, where the reason is nodeheal's or Slurm's own",
+        "jobs": "the jobs that have a part there",
+        "requeue": "have Slurm start a job anew, elsewhere; hold it where that was done too often",
+    }
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    for name, purpose in about.items():
+        verb = verbs.add_parser(name, help=purpose)
+        verb.add_argument("--addresses", type=_addresses, default=[], help="of nodes, with commas between")
+        verb.add_argument("--incident", type=_text(_INCIDENT), default=NONE, help="it is named in the reason")
+        verb.add_argument("--job", type=_text(_JOB_ID), default=NONE, help="its id: 12, or 12_3 in an array")
+        verb.add_argument("--restarts", type=whole_number(0, _NEVER_ENDS), default=0, help="as they were then")
+        verb.add_argument("--limit", type=whole_number(0, _NEVER_ENDS), default=_NEVER_ENDS, help="of restarts")
+        until = "epoch seconds; refused from then on"
+        verb.add_argument("--expires-at", type=number(0, LATEST), default=float(LATEST), help=until)
+
+
+def carry_out(arguments: argparse.Namespace) -> int:
+    """Do it, and print what came of it; the exit code."""
+    if not time.time() < arguments.expires_at:
+        return _print({"error": "the order has expired"}, EXIT_REFUSED)
+    wrong = _what_is_missing(arguments)
+    if wrong:
+        return _print({"error": wrong}, EXIT_REFUSED)
+    try:
+        return _print(_done(arguments, Controller()), EXIT_DONE)
+    except NoAnswerError as error:
+        return _print({"error": str(error)}, EXIT_NO_ANSWER)
+
+
+def _what_is_missing(arguments: argparse.Namespace) -> str:
+    verb = arguments.verb
+    if verb != "nodes" and not arguments.addresses:
+        return f"{verb} needs --addresses"
+    if verb == "drain" and arguments.incident == NONE:
+        return "drain needs --incident"
+    if verb == "requeue" and (arguments.job == NONE or len(arguments.addresses) != 1):
+        return "requeue needs --job, and one address"
+    return ""
+
+
+def _done(arguments: argparse.Namespace, controller: Controller) -> dict[str, Any]:
+    addresses = arguments.addresses
+    match arguments.verb:
+        case "nodes":
+            found = controller.nodes_at(addresses) if addresses else {node.name: node for node in controller.nodes()}
+            return _nodes(found, controller)
+        case "drain":
+            return _nodes(controller.drain(addresses, arguments.incident), controller)
+        case "resume":
+            return _nodes(controller.resume(addresses), controller)
+        case "jobs":
+            jobs = controller.jobs(list(controller.nodes_at(addresses).values()))
+            return {"jobs": [vars(job) for job in jobs]}
+        case _:
+            return vars(controller.requeue(arguments.job, addresses[0], arguments.restarts, arguments.limit))
+
+
+def _nodes(found: Mapping[str, SlurmNode], controller: Controller) -> dict[str, Any]:
+    """What the control plane reads of each: its name, whether it takes work, whose reason stands, whether it has any."""
+    busy = _busy(list(found.values()), controller)
+    return {
+        "nodes": {
+            where: {
+                **vars(node),
+                "is_in_service": node.is_in_service,
+                "is_ours": node.is_ours,
+                "is_by_person": node.is_by_person,
+                "has_jobs": node.name in busy,
+            }
+            for where, node in found.items()
+        }
+    }
+
+
+def _busy(nodes: Sequence[SlurmNode], controller: Controller) -> set[str]:
+    """Those that have jobs. One question for all where none has, which is nearly always so after a drain."""
+    if not nodes or len(nodes) > ADDRESSES or not controller.jobs(nodes):
+        return set()
+    return {node.name for node in nodes if len(nodes) == 1 or controller.jobs([node])}
+
+
+def _is_drained(node: SlurmNode) -> bool:
+    return node.state in ("drained", "draining")
+
+
+def _name_of(node: SlurmNode) -> str:
+    """Its name, as an argument that is a name and nothing else. Raises NoAnswerError."""
+    if not _NODE_NAME.fullmatch(node.name):
+        raise NoAnswerError(f"sinfo printed {node.name[:100]!r}, which is no name of a node")
+    return node.name
+
+
+def _addresses_of(said: str) -> set[str]:
+    """The addresses that Slurm's word for one means: itself, or those of the host that it names."""
+    try:
+        return {str(ip_address(said))}
+    except ValueError:
+        pass
+    try:
+        return {str(info[4][0]) for info in socket.getaddrinfo(said, None)}
+    except OSError:
+        return set()
+
+
+def _read(parse: Callable[[str], list[Any]], text: str) -> list[Any]:
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise NoAnswerError(str(error)) from None
+
+
+def _addresses(text: str) -> list[str]:
+    given = [] if text == NONE else text.split(",")
+    if len(given) > ADDRESSES or not all(part and re.fullmatch(words.ADDRESS, part) for part in given):
+        raise argparse.ArgumentTypeError(f"{text!r}: give 1 to {ADDRESSES} addresses, with commas between")
+    return given
+
+
+def _text(pattern: re.Pattern[str]) -> Callable[[str], str]:
+    def read(text: str) -> str:
+        if text != NONE and not pattern.fullmatch(text):
+            raise argparse.ArgumentTypeError(f"{text!r}: it must match {pattern.pattern}")
+        return text
+
+    return read
+
+
+def _print(answer: Mapping[str, Any], exit_code: int) -> int:
+    sys.stdout.write(json.dumps(answer, sort_keys=True) + "\n")
+    return exit_code

@@ -1,0 +1,210 @@
+"""A real Slurm on simulated nodes: Debian's slurmctld on a machine of its own, and a slurmd on each node.
+
+Slurm's programs are not nodeheal's: they are there if somebody has installed them (`make slurm`).
+"""
+
+import os
+import shutil
+import signal
+import socket
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from sandbox import processes
+from sandbox.node import Node
+
+TOOLS = ("slurmctld", "slurmd", "sbatch", "scontrol", "sinfo", "squeue")
+_PATH = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])  # Debian has daemons there
+_CONFIGURATION = """\
+ClusterName={name}
+SlurmctldHost=localhost(127.0.0.1)
+SlurmctldPort={port}
+AuthType=auth/none
+CredType=cred/none
+# A job that was requeued may start once its credential has expired; by default that takes two minutes.
+AuthInfo=cred_expire=5
+MpiDefault=none
+ProctrackType=proctrack/pgid
+TaskPlugin=task/none
+SlurmUser={user}
+SlurmdUser={user}
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool-%n
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/%n.pid
+SlurmctldLogFile={folder}/slurmctld.log
+SlurmdLogFile={folder}/%n.log
+TaskProlog={task_prolog}
+SelectType=select/cons_tres
+SchedulerType=sched/backfill
+SchedulerParameters=nohold_on_prolog_fail,sched_interval=2,bf_interval=2
+PrologFlags=Alloc
+{prolog}ReturnToService=0
+SlurmdTimeout=300
+KillWait=2
+BatchStartTimeout=5
+AccountingStorageType=accounting_storage/none
+JobCompType=jobcomp/none
+{nodes}
+PartitionName=gpu Nodes=ALL Default=YES MaxTime=INFINITE OverSubscribe=EXCLUSIVE State=UP
+"""
+
+
+@dataclass(frozen=True)
+class _Member:
+    address: str
+    port: int
+    marks: Mapping[str, str]  # for the environment of its jobs' processes
+
+
+def why_missing() -> str:
+    """What of Slurm is not installed here, and how it is; empty: nothing."""
+    absent = [tool for tool in TOOLS if shutil.which(tool, path=_PATH) is None]
+    return f"{', '.join(absent)} not found: install Slurm with `make slurm`, or see docs/slurm.md" if absent else ""
+
+
+class SlurmCluster:
+    """The configuration of one cluster, and the commands of its daemons. Whoever has it starts and ends them."""
+
+    def __init__(
+        self,
+        name: str,
+        folder: Path,
+        members: Mapping[str, str],
+        marks: Mapping[str, Mapping[str, str]],
+        prolog: str = "",
+    ) -> None:
+        """`members`: addresses by Slurm's names. `marks`: variables for the jobs' processes, by the same."""
+        self.folder = folder
+        (folder / "state").mkdir(parents=True)
+        port, *ports = _free_ports(1 + len(members))
+        self._members = {
+            node: _Member(address, own, marks.get(node, {}))
+            for (node, address), own in zip(members.items(), ports, strict=True)
+        }
+        lines = [
+            f"NodeName={node} NodeAddr={one.address} NodeHostname=localhost Port={one.port} CPUs=1 State=UNKNOWN"
+            for node, one in self._members.items()
+        ]
+        task_prolog = folder / "task-prolog.sh"
+        task_prolog.write_text(_task_prolog(self._members), "utf-8")
+        task_prolog.chmod(0o755)
+        text = _CONFIGURATION.format(
+            name=name,
+            port=port,
+            user=_user(),
+            folder=folder,
+            task_prolog=task_prolog,
+            prolog=f"Prolog={prolog}\n" if prolog else "",
+            nodes="\n".join(lines),
+        )
+        self.configuration.write_text(text, "utf-8")
+
+    @property
+    def configuration(self) -> Path:
+        """The cluster's slurm.conf."""
+        return self.folder / "slurm.conf"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What Slurm's commands need to find the cluster."""
+        return {"SLURM_CONF": str(self.configuration)}
+
+    def controller(self) -> list[str]:
+        """The command of slurmctld, which stays in the foreground."""
+        return [_tool("slurmctld"), "-D", "-f", str(self.configuration)]
+
+    def daemon(self, node: str) -> list[str]:
+        """The command of a node's slurmd, which stays in the foreground. `-b`: the node has just booted."""
+        return [_tool("slurmd"), "-D", "-b", "-f", str(self.configuration), "-N", node]
+
+
+def run_on(cluster: SlurmCluster, head: Node, nodes: Mapping[str, Node]) -> None:
+    """Start the cluster's daemons: on the head, and on each node now and after each of its boots."""
+    for node in (head, *nodes.values()):
+        node.variables.update(cluster.environment)
+    _start(head, cluster.controller())
+    for name, node in nodes.items():
+        begin = _starter(node, cluster.daemon(name))
+        node.when_up = begin
+        node.also_ends = stepds_of
+        begin()
+
+
+def stepds_of(found: Iterable[psutil.Process]) -> list[psutil.Process]:
+    """The daemons that look after these processes of jobs: they give their environment up, so that no mark is seen."""
+    daemons = []
+    for process in found:
+        try:
+            parent = process.parent()
+            if parent is not None and parent.name().startswith("slurmstepd"):
+                daemons.append(parent)
+        except psutil.Error:
+            continue
+    return daemons
+
+
+def abort_tasks(node: Node) -> int:
+    """SIGABRT to the training processes of Slurm's jobs on the node: how CUDA ends one whose GPU is gone; how many."""
+    found = [one for one in processes.with_mark(processes.NODE_MARK, str(node.directory)) if _is_task(one)]
+    for process in found:
+        processes.send(process, signal.SIGABRT)
+    return len(found)
+
+
+def _is_task(process: psutil.Process) -> bool:
+    """Whether Slurm has started it as a rank: the batch script and srun are none."""
+    try:
+        told = process.environ()
+        return "SLURM_PROCID" in told and "SLURM_STEP_ID" in told and "RANK" in told
+    except psutil.Error:
+        return False
+
+
+def _starter(node: Node, command: list[str]) -> Callable[[], None]:
+    return lambda: _start(node, command)
+
+
+def _start(node: Node, command: list[str]) -> None:
+    node.run(command, node.directory, node.directory / "logs" / f"{Path(command[0]).name}.log")
+
+
+def _tool(name: str) -> str:
+    found = shutil.which(name, path=_PATH)
+    if found is None:
+        raise RuntimeError(why_missing())
+    return found
+
+
+def _user() -> str:
+    return psutil.Process().username()
+
+
+def _task_prolog(members: Mapping[str, _Member]) -> str:
+    cases = [
+        f"{node}) {'; '.join(f'echo export {key}={value}' for key, value in one.marks.items()) or ':'} ;;"
+        for node, one in members.items()
+    ]
+    return "\n".join(["#!/bin/sh", 'case "$SLURMD_NODENAME" in', *cases, "esac", ""])
+
+
+def _free_ports(count: int) -> list[int]:
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    try:
+        return [int(one.getsockname()[1]) for one in sockets]
+    finally:
+        for one in sockets:
+            one.close()
+
+
+def marks_of(node: Node) -> dict[str, str]:
+    """By these a process of a job is known as one of the node."""
+    return {
+        processes.NODE_MARK: str(node.directory),
+        processes.SANDBOX_MARK: node.spec.sandbox_id,
+        # On a real node a folder that jobs see; here processes share the node's.
+        "NODEHEAL_CHECKPOINT_DIR": str(node.directory / "run"),
+    }

@@ -1,0 +1,99 @@
+"""A story on Slurm: the job is Slurm's own, started with sbatch, and Slurm starts it anew when nodeheal requeues it."""
+
+import os
+import re
+import shlex
+import subprocess
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from nodeheal.contract.vocabulary import JobState
+from sandbox.client import NodeHandle, free_port
+from sandbox.job_file import EXAMPLES
+from sandbox.script import GANG_NODES
+from sandbox.slurm import why_missing
+from sandbox.story import READY_SECONDS, TRAINING_SECONDS, Story, StoryError
+from sandbox.training import Training
+
+BATCH = EXAMPLES / "slurm" / "train.sbatch"
+TRAINER = EXAMPLES / "numpy-trainer" / "train.py"
+COMMAND_SECONDS = 20.0
+_STATES = {"COMPLETED": JobState.COMPLETED, "FAILED": JobState.FAILED, "CANCELLED": JobState.CANCELLED}
+
+
+class SlurmStory(Story):
+    """One playing of a script on a Slurm cluster."""
+
+    _job_id = ""
+    _configuration = Path()
+
+    @property
+    def owner_mails(self) -> tuple[str, ...]:
+        """None: of who has submitted a job Slurm knows no address."""
+        return ()
+
+    def _made_nodes(self) -> list[NodeHandle]:
+        missing = why_missing()
+        if missing:
+            raise StoryError(missing)
+        nodes, self._configuration = self.sandbox.add_slurm(self.script.pool, self.script.nodes)
+        self._await(self._is_slurm_up, READY_SECONDS, "all nodes have registered with slurmctld")
+        return nodes
+
+    def _is_slurm_up(self) -> bool:
+        return self._slurm("sinfo", "-h", "-N", "-o", "%T").split() == ["idle"] * self.script.nodes
+
+    def _start_training(self) -> None:
+        script = self.script
+        directory = self.sandbox.directory / "shared" / script.job
+        directory.mkdir(parents=True, exist_ok=True)
+        options = {
+            "TRAINER": str(TRAINER),
+            "TRAINER_STEPS": str(script.steps),
+            "TRAINER_STEP_SECONDS": str(script.step_seconds),
+            "TRAINER_CHECKPOINT_EVERY": str(script.checkpoint_every),
+            "TRAINER_DIRECTORY": str(directory),
+            "MASTER_PORT": str(free_port()),
+        }
+        command = ["sbatch", f"--job-name={script.job}", f"--nodes={GANG_NODES}", "--requeue"]
+        self._line(time.time(), "command", shlex.join([*command, BATCH.name]))
+        output = f"--output={directory}/%j.log"
+        said = self._slurm(*command, output, f"--chdir={directory}", str(BATCH), extra=options)
+        self._job_id = re.sub(r"\D", "", said)
+        self._say(said.strip())
+        self.told.training = Training(directory)
+        self._await(lambda: self._gang() is not None, READY_SECONDS, f"{script.job} runs")
+        gang = self._gang() or []
+        self._handles.sort(key=lambda handle: gang.index(handle.node_id) if handle.node_id in gang else GANG_NODES)
+        self._say(f"{script.job} starts: {GANG_NODES} ranks, on {' and '.join(gang)}")
+        enough = script.checkpoint_every * 2 + script.checkpoint_every // 2
+        self._await(lambda: self._step() >= enough, TRAINING_SECONDS, f"the job has reached step {enough}")
+
+    def _gang(self) -> list[str] | None:
+        """The nodes of the job, in Slurm's order, which is that of its ranks."""
+        placed = self._slurm("squeue", "-h", "-j", self._job_id, "-t", "R", "-o", "%N").strip()
+        names_of = self._slurm("scontrol", "show", "hostnames", placed).split() if placed else []
+        known = dict(line.split() for line in self._slurm("sinfo", "-h", "-N", "-o", "%N %o").splitlines())
+        by_address = {handle.address: handle.node_id for handle in self._handles}
+        return [by_address[known[name]] for name in names_of] or None
+
+    def _job_state(self) -> JobState | None:
+        shown = self._slurm("scontrol", "-o", "show", "job", self._job_id)
+        state = re.search(r"JobState=(\w+)", shown)
+        return _STATES.get(state[1] if state else "", JobState.RUNNING)
+
+    def _slurm(self, *command: str, extra: Mapping[str, str] | None = None) -> str:
+        """What one of Slurm's commands says, in this cluster. Raises StoryError."""
+        environment = {
+            **{name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ},
+            "SLURM_CONF": str(self._configuration),
+            "PYTHONUNBUFFERED": "1",
+            **(extra or {}),
+        }
+        done = subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=COMMAND_SECONDS, check=False
+        )
+        if done.returncode != 0:
+            raise StoryError(f"{shlex.join(command)}: {done.stderr.strip()}; look at {self._configuration.parent}")
+        return done.stdout
