@@ -14,11 +14,13 @@ from stacks.functions import pass_task_roles
 from stacks.machine_permissions import INSTANCES
 from stacks.nag import accept_wildcards
 from stacks.permission import (
+    ASK_SLURM,
     CONTAINER_INSTANCES,
     FIND_NODE,
     PASS_EXECUTION_ROLE,
     READ_HEARTBEATS,
     RESUME,
+    SEE_MANAGED_NODES,
     SEE_NODE,
     SSM,
     UNDRAIN_NODE,
@@ -211,7 +213,7 @@ NODE_COMMANDS: Commands = {
     "breaker reset": _DECIDE,
     "incidents list": (READ,),
     "incidents show": (READ,),
-    "incidents close": (*_DECIDE, FIND_NODE, *UNDRAIN_NODE),
+    "incidents close": (*_DECIDE, FIND_NODE, *UNDRAIN_NODE, SEE_MANAGED_NODES, *ASK_SLURM),
     "incidents export": (READ,),
     "incidents rma": (READ,),
     "inject": (READ, *_POLICY, *DRILL),
@@ -219,7 +221,7 @@ NODE_COMMANDS: Commands = {
     "nodes unenrolled": (READ,),
     "nodes show": (READ, READ_HEARTBEATS, *_POLICY),
     "nodes enroll": (READ, WRITE, *_ENROL),
-    "nodes release": (*_DECIDE, FIND_NODE, *UNDRAIN_NODE),
+    "nodes release": (*_DECIDE, FIND_NODE, *UNDRAIN_NODE, SEE_MANAGED_NODES, *ASK_SLURM),
     "nodes retire": (*_DECIDE, *_ENROL),
     "nodes isolate": (READ, ASK),
     "nodes reboot": (READ, ASK),

@@ -199,9 +199,9 @@ SEE_MANAGED_NODES = Permission(
     ("ssm:DescribeInstanceInformation",),
     ("*",),
 )
-# A controller heals nobody and is healed by nobody: it needs no mark as a node.
+# What it needs besides to ask DescribeInstanceInformation, which whoever decides may do. A controller is no node that
+# is healed, and needs no tag as one.
 ASK_SLURM = (
-    SEE_MANAGED_NODES,
     Permission(
         "ask the controller of a Slurm cluster: with this document only",
         ("ssm:SendCommand",),

@@ -216,7 +216,7 @@ def _done(arguments: argparse.Namespace, controller: Controller) -> dict[str, An
 
 
 def _nodes(found: Mapping[str, SlurmNode], controller: Controller) -> dict[str, Any]:
-    """What the control plane reads of each: its name, whether it takes work, whose reason stands, whether it has any."""
+    """What the control plane reads of each: its name, whether it takes work, whose reason stands."""
     busy = _busy(list(found.values()), controller)
     return {
         "nodes": {

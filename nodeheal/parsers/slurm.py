@@ -10,8 +10,8 @@ from dataclasses import dataclass
 # What `sinfo --Node --noheader --format` is asked for: name, address, state, who gave the reason, the reason. The last
 # one may hold any character.
 NODE_FORMAT = "%N|%o|%T|%u|%E"
-# The same for `squeue --noheader --Format`. The job's name is left out: its owner may put a line break into it, and so a
-# line of another job.
+# The same for `squeue --noheader --Format`. The job's name is left out: its owner may put a line break into it, and so
+# the line of another job.
 JOB_FORMAT = "JobArrayID:|,State:|,UserName:|,Requeue:|,RestartCnt:|,BatchFlag:|,Partition:|,NumNodes:|,NodeList:|"
 # By this a reason is known as ours.
 OUR_REASON = "nodeheal:"

@@ -135,10 +135,10 @@ class UnmanagedWork(Protocol):
         Asked again with the same reason, it answers the same.
         """
 
-    def restart_unmanaged_task(self, node: Node, placement: NodePlacement, task: UnmanagedTask) -> str:
+    def restart_unmanaged_task(self, node: Node, task: UnmanagedTask) -> str:
         """Start its successor on the node; the successor's id. A successor that exists is not started again.
 
-        Raises PlacementRefused.
+        Raises NotFound, PlacementRefused.
         """
 
 

@@ -152,9 +152,10 @@ class SimScheduler(MemoryScheduler):
             self._unmanaged_stopped.setdefault(reason, []).append(task)
         return super().stop_unmanaged_task(node, task, reason)
 
-    def restart_unmanaged_task(self, node: Node, placement: NodePlacement, task: UnmanagedTask) -> str:
+    def restart_unmanaged_task(self, node: Node, task: UnmanagedTask) -> str:
+        self.placement_of(node)
         self._throttles.take("ecs_writes", "StartTask")
-        return super().restart_unmanaged_task(node, placement, task)
+        return super().restart_unmanaged_task(node, task)
 
     def missing(self, reason: str) -> list[UnmanagedTask]:
         """The tasks of others that were stopped for this reason, and were not started again."""

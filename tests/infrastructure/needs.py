@@ -30,7 +30,8 @@ _CLASSES = {
     "nodes": ("stores", "DynamoNodeStore"),
     "policy_reader": ("policy_reader", "PolicyReader"),
     "pools": ("limits", "DynamoPoolStore"),
-    "scheduler": ("ecs.scheduler", "EcsScheduler"),
+    "scheduler": ("ecs.scheduler", "EcsScheduler"),  # and, of a node, Slurm's
+    "job_scheduler": ("ecs.scheduler", "EcsScheduler"),  # Slurm runs no job of ours
     "sign_upload": ("evidence", "S3UploadSigner"),
     "operations": ("stores", "DynamoOperationStore"),
     "fleet_index": ("fleet_index", "DynamoFleetIndex"),
@@ -42,6 +43,8 @@ _SERVICES = {
     "ec2_remediators": ("ec2", "eks"),
     "ecs.container_instances": ("ecs",),
     "ecs.scheduler": ("ecs",),
+    "slurm.scheduler": (),
+    "slurm.controller": ("ssm",),
     "enrolment_tags": ("ec2", "ssm"),
     "evidence": ("s3",),
     "heartbeats": ("dynamodb",),
@@ -57,7 +60,10 @@ _SERVICES = {
 }
 # The parts of ours to which an adapter hands a call on, by how it names them.
 _HELPERS = {"_table": ("items", "Table"), "table": ("items", "Table"), "_owners": ("ec2_remediators", "Remediators")}
-_HELPERS |= {"scheduler": ("ecs.scheduler", "EcsScheduler")}
+_HELPERS |= {
+    "scheduler": ("ecs.scheduler", "EcsScheduler"),
+    "_controller": ("slurm.controller", "SlurmController"),
+}
 _TRANSACTED = {
     "Put": "dynamodb:PutItem",
     "Update": "dynamodb:UpdateItem",
@@ -80,7 +86,7 @@ _IMPLIED: dict[str, tuple[Need, ...]] = {
         ("ec2:CreateTags", ":volume/"),
         ("ssm:GetParameters", "::parameter/aws/service/"),
     ),
-    "ssm:SendCommand": (("ssm:SendCommand", ":managed-instance/"),),
+    "ssm:SendCommand": (("ssm:SendCommand", f"ssm:resourceTag/{names.MANAGED_TAG}"),),
 }
 # What no code of ours calls, and a library or a service calls for it.
 _BY_OTHERS: dict[str, tuple[Need, ...]] = {
@@ -110,6 +116,16 @@ def needs_of(call: str) -> frozenset[Need]:
         for action in _actions(module, of, entry):
             found |= {(action, on) for on in _targets(call, action, module, of, entry)}
             found |= set(_IMPLIED.get(action, ()))
+    return frozenset(found)
+
+
+def needs_on_slurm(call: str) -> frozenset[Need]:
+    """What a call on the scheduler of a node asks AWS for besides, where that is Slurm."""
+    port, _, method = call.partition(".")
+    actions = _actions("slurm.scheduler", "SlurmScheduler", method) if port == "scheduler" else frozenset()
+    found = {(action, "") for action in actions}
+    if ("ssm:SendCommand", "") in found:
+        found |= {("ssm:SendCommand", names.document("slurm")), ("ssm:SendCommand", names.SLURM_CONTROLLER_TAG)}
     return frozenset(found)
 
 

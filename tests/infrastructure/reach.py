@@ -153,7 +153,7 @@ def _calls(name: str) -> Iterator[str]:
             if isinstance(node, ast.Attribute) and _is_port(node.value):
                 yield f"{node.value.attr}.{node.attr}"  # type: ignore[attr-defined]
             elif isinstance(node, ast.Attribute) and _is_scheduler(node.value):
-                yield f"scheduler.{node.attr}"
+                yield f"{_whose_scheduler(node.value)}.{node.attr}"
             elif isinstance(node, ast.Attribute) and node.attr in VERBS and _is_port(node):
                 yield node.attr  # called here, or handed on to be called
             elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Command":
@@ -177,6 +177,12 @@ def _is_scheduler(node: ast.expr) -> bool:
     if isinstance(node, ast.Name):
         return node.id == "scheduler"
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in OF_WHOSE
+
+
+def _whose_scheduler(node: ast.expr) -> str:
+    """`job_scheduler`: that of a job of ours. Whoever asks a scheduler by its name asks for ranks."""
+    of = node.func.attr if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else ""
+    return "job_scheduler" if of == "scheduler_for" else "scheduler"
 
 
 def _dotted(path: Path) -> str:

@@ -10,7 +10,7 @@ import pytest
 from stacks.functions import FUNCTIONS, FunctionSpec
 from stacks.permission import Permission
 from stacks.workflows import JOB, JOB_PERMISSIONS, PARENT, PARENT_PERMISSIONS, Workflow
-from tests.infrastructure.needs import Need, needs_of
+from tests.infrastructure.needs import Need, needs_of, needs_on_slurm
 from tests.infrastructure.reach import calls_of
 
 BY_NAME = {spec.stem: spec for spec in FUNCTIONS}
@@ -26,6 +26,8 @@ KEEPS_FAILED = {("sqs:SendMessage", "{undelivered}")}
 # What these take is of AWS or of the control plane; only what a node says itself may be of a node that is not enrolled.
 _TAKE_NO_WORD_OF_NODES = ("attribute_failure", "find_checkpoint", "judge_checks", "sweep", "take_signal")
 NEVER_CALLED = {stem: {"enrolment_tags.pool_of", "nodes.count_report"} for stem in _TAKE_NO_WORD_OF_NODES}
+# They look for work on new nodes, and Slurm's prolog checks these.
+NEVER_ON_SLURM = ("sweep", "wakeup")
 EVERY_PERMISSION = [(spec.stem, permission) for spec in FUNCTIONS for permission in spec.every_permission]
 
 
@@ -33,14 +35,17 @@ def needs(stem: str) -> set[Need]:
     """Everything that a function asks AWS for."""
     calls = calls_of(stem) - NEVER_CALLED.get(stem, set())
     asked = {need for call in calls for need in needs_of(call)} | WRITES_ITS_LOG
+    if stem not in NEVER_ON_SLURM:
+        asked |= {need for call in calls for need in needs_on_slurm(call)}
     asked |= KEEPS_FAILED if BY_NAME[stem].is_event_driven else set()
     return asked | (TAKES_FROM_QUEUE if stem == "ingest" else set())
 
 
 def covers(permission: Permission, need: Need) -> bool:
-    """Whether the statement allows it, conditions apart."""
+    """Whether the statement allows it. Of its conditions only their keys count: they may tell two statements apart."""
     action, on = need
-    return action in permission.actions and any(on in resource for resource in permission.resources)
+    where = (*permission.resources, *(key for pairs in permission.conditions.values() for key in pairs))
+    return action in permission.actions and any(on in place for place in where)
 
 
 @pytest.mark.parametrize("spec", FUNCTIONS, ids=lambda spec: spec.stem)
@@ -72,6 +77,9 @@ def test_the_reader_sees_calls_grants_and_values_of_the_adapters() -> None:
     assert ("dynamodb:UpdateItem", "{table}") in needs_of("incidents.advance")
     assert ("ssm:SendCommand", ":document/nodeheal-reboot-node") in needs_of("document.reboot-node")
     assert ("dynamodb:Scan", "{heartbeats}") in needs_of("heartbeats.newest")
+    assert ("ssm:SendCommand", "nodeheal-slurm") in needs_on_slurm("scheduler.undrain")
+    assert needs_on_slurm("scheduler.restart_unmanaged_task") == frozenset()
+    assert needs_on_slurm("job_scheduler.placements_of") == frozenset()
 
 
 # What Step Functions does for each kind of task, in the name of the workflow's role.

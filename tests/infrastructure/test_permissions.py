@@ -55,6 +55,7 @@ MAY = {
     "sns:Publish": {"notify"},
     "s3:PutObject": {"freeze_evidence", "isolate_node"},
     "ssm:SendCommand": {
+        "return_to_service",
         "check_nodes",
         "find_checkpoint",
         "freeze_evidence",
@@ -74,6 +75,7 @@ MAY = {
         "wakeup",
     },
 }
+CONTROLLERS = {"StringLike": {f"ssm:resourceTag/{names.SLURM_CONTROLLER_TAG}": "*"}}
 TAG_KEYS = {f"{key}/{names.MANAGED_TAG}" for key in ("aws:ResourceTag", "aws:RequestTag", "ssm:resourceTag")}
 EVERY_PERMISSION = [(spec.stem, permission) for spec in FUNCTIONS for permission in spec.every_permission]
 DESTRUCTIVE_ONES = [
@@ -81,7 +83,11 @@ DESTRUCTIVE_ONES = [
 ]
 COMMANDS = [(stem, permission) for stem, permission in DESTRUCTIVE_ONES if "ssm:SendCommand" in permission.actions]
 # A document is what runs, not what it runs on: the node has a statement of its own, with the condition.
-ON_SOMETHING = [(stem, p) for stem, p in DESTRUCTIVE_ONES if not all(":document/" in r for r in p.resources)]
+ON_SOMETHING = [
+    (stem, p)
+    for stem, p in DESTRUCTIVE_ONES
+    if not all(":document/" in r for r in p.resources) and p.conditions != CONTROLLERS
+]
 
 
 def statements(templates: Template, spec: FunctionSpec) -> list[dict[str, Any]]:
@@ -146,10 +152,20 @@ def test_a_command_goes_to_its_documents_or_to_tagged_nodes(stem: str, permissio
         "run_diagnostics": [names.document("run-diagnostics")],
         "stop_gang": [names.document("checkpoint-now")],
         "wait_for_news": [names.document("checkpoint-now")],
+        "return_to_service": [],
     }[stem]
 
+    slurm = "arn:{partition}:ssm:{region}:{account}:document/" + names.document("slurm")
     in_place = tuple("arn:{partition}:ssm:{region}:{account}:document/" + document for document in documents)
-    assert permission.resources in {MANAGED_NODES, in_place}
+    on_slurm = {(slurm,)} if stem in ("isolate_node", "return_to_service") else set()
+    assert permission.resources in {MANAGED_NODES, in_place, *on_slurm}
+
+
+def test_whom_slurms_document_is_for_is_tagged_as_a_controller() -> None:
+    asking = [(stem, p) for stem, p in COMMANDS if p.conditions == CONTROLLERS]
+
+    assert {stem for stem, _ in asking} == {"isolate_node", "return_to_service"}
+    assert {p.resources for _, p in asking} == {MANAGED_NODES}
 
 
 @pytest.mark.parametrize(("action", "stems"), MAY.items())

@@ -80,6 +80,7 @@ def test_a_stop_tells_whether_it_was_ours_and_is_sent_once(aws: Aws) -> None:  #
 @on_ecs
 def test_a_successor_is_started_as_the_task_was_and_marked(aws: Aws) -> None:  # noqa: F811
     # By its mark alone: ECS refuses a second filter beside it.
+    aws.answers("list_container_instances", {"containerInstanceArns": [ARN]})
     aws.answers("list_tasks", {"taskArns": []}, {"cluster": "training", "startedBy": UNMANAGED.mark})
     ended = {"cluster": "training", "containerInstance": ARN, "desiredStatus": "STOPPED"}
     aws.answers("list_tasks", {"taskArns": [TASK]}, ended)
@@ -89,24 +90,26 @@ def test_a_successor_is_started_as_the_task_was_and_marked(aws: Aws) -> None:  #
     more = {"startedBy": UNMANAGED.mark, "overrides": OVERRIDES, "group": "nightly", "tags": tags}
     aws.answers("start_task", {"tasks": [{"taskArn": "new"}], "failures": []}, {**started, **more})
 
-    assert EcsScheduler(aws, aws).restart_unmanaged_task(node(), PLACEMENT, UNMANAGED) == "new"
+    assert EcsScheduler(aws, aws).restart_unmanaged_task(node(), UNMANAGED) == "new"
 
 
 @on_ecs
 def test_a_successor_that_has_ended_already_is_not_started_again(aws: Aws) -> None:  # noqa: F811
+    aws.answers("list_container_instances", {"containerInstanceArns": [ARN]})
     aws.answers("list_tasks", {"taskArns": []}).answers("list_tasks", {"taskArns": ["new"]})
     aws.answers("describe_tasks", {"tasks": [described(taskArn="new", startedBy=UNMANAGED.mark)]})
 
-    assert EcsScheduler(aws, aws).restart_unmanaged_task(node(), PLACEMENT, UNMANAGED) == "new"
+    assert EcsScheduler(aws, aws).restart_unmanaged_task(node(), UNMANAGED) == "new"
 
 
 @on_ecs
 def test_a_refused_start_is_told_in_the_words_of_ecs(aws: Aws) -> None:  # noqa: F811
+    aws.answers("list_container_instances", {"containerInstanceArns": [ARN]})
     aws.answers("list_tasks", {"taskArns": []}).answers("list_tasks", {"taskArns": []})
     aws.answers("start_task", {"tasks": [], "failures": [{"reason": "RESOURCE:GPU"}]})
 
     with pytest.raises(PlacementRefused, match="RESOURCE:GPU"):
-        EcsScheduler(aws, aws).restart_unmanaged_task(node(), PLACEMENT, UNMANAGED)
+        EcsScheduler(aws, aws).restart_unmanaged_task(node(), UNMANAGED)
 
 
 def test_the_twin_stops_and_starts_once_as_well() -> None:
@@ -114,7 +117,7 @@ def test_the_twin_stops_and_starts_once_as_well() -> None:
 
     assert scheduler.unmanaged_tasks(node(), PLACEMENT) == [UNMANAGED]
     assert [scheduler.stop_unmanaged_task(node(), UNMANAGED, "ours") for _ in range(2)] == [True, True]
-    assert len({scheduler.restart_unmanaged_task(node(), PLACEMENT, UNMANAGED) for _ in range(2)}) == 1
+    assert len({scheduler.restart_unmanaged_task(node(), UNMANAGED) for _ in range(2)}) == 1
     assert len(scheduler.unmanaged_started) == 1
 
 

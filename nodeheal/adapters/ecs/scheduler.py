@@ -223,7 +223,8 @@ class EcsScheduler:
         # A task that had ended before has its own end's reason, and a call that is repeated finds the first one's.
         return reason in described.get("stoppedReason", reason)
 
-    def restart_unmanaged_task(self, node: Node, placement: NodePlacement, task: UnmanagedTask) -> str:
+    def restart_unmanaged_task(self, node: Node, task: UnmanagedTask) -> str:
+        placement = self.placement_of(node)
         already = self._successor(node, placement, task)
         if already:
             return already

@@ -120,7 +120,8 @@ class MemoryScheduler:
             self.unmanaged_ended[task.task_id] = reason
         return self.unmanaged_ended.get(task.task_id) == reason
 
-    def restart_unmanaged_task(self, node: Node, placement: NodePlacement, task: UnmanagedTask) -> str:
+    def restart_unmanaged_task(self, node: Node, task: UnmanagedTask) -> str:
+        MemoryScheduler.placement_of(self, node)
         successor = f"successor-of-{task.short_id}"
         if any(known.mark == task.mark for _, known in self.unmanaged_started):
             return successor

@@ -1,4 +1,4 @@
-"""Scheduler on Slurm: a node is drained with a reason, and a job on it is requeued, which Slurm itself then starts anew.
+"""Scheduler on Slurm: a node is drained with a reason, and a job on it is requeued, so that Slurm starts it anew.
 
 Whatever is asked goes to the controller by SSM, and takes seconds. So each method asks once.
 """
@@ -84,7 +84,7 @@ class SlurmScheduler:
         options = {"Job": task.task_id, "Restarts": str(known["restarts"])}
         return bool(self._controller.ask(node.cluster, "requeue", [known["address"]], **options)["requeued"])
 
-    def restart_unmanaged_task(self, node: Node, placement: NodePlacement, task: UnmanagedTask) -> str:
+    def restart_unmanaged_task(self, node: Node, task: UnmanagedTask) -> str:
         return task.task_id
 
     def _nodes(self, verb: str, nodes: Sequence[Node], **options: str) -> dict[str, Mapping[str, Any]]:

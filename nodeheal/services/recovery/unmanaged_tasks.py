@@ -80,8 +80,7 @@ def reason_of(request: StepRequest) -> str:
 
 def _start(request: StepRequest, task: UnmanagedTask, home: Node, ports: Ports) -> bool:
     try:
-        placement = ports.scheduler_of(home).placement_of(home)
-        successor = ports.scheduler_of(home).restart_unmanaged_task(home, placement, task)
+        successor = ports.scheduler_of(home).restart_unmanaged_task(home, task)
         text = f"task {task} was started again on {home.node_id}"
     except (PlacementRefused, NotFound) as refusal:
         successor, text = "", f"task {task} could not be started again on {home.node_id}: {refusal}"
