@@ -1,0 +1,1 @@
+"""What nodeheal does on a real Slurm; skipped where none is installed."""
