@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from nodeheal.adapters.slurm.controller import ANSWER_SECONDS, SlurmController
 from nodeheal.adapters.slurm.scheduler import SlurmScheduler
 from nodeheal.contract.names import MANAGED_TAG, MANAGED_TAG_VALUE
-from nodeheal.contract.vocabulary import SchedulerKind
+from nodeheal.contract.vocabulary import Provider, SchedulerKind
 from nodeheal.domain.errors import NotAccepted, NotEnrolled, NotFound, PlacementRefused
 from nodeheal.domain.fleet.node import Node
 from nodeheal.ports.scheduler import Drained, NodePlacement
@@ -34,7 +35,9 @@ class Asked:
     def __init__(self, ssm: Aws) -> None:
         self.ssm = ssm
         self.waited = 0.0
-        controller = SlurmController(ssm, ssm, lambda: NOW, self._sleep)
+        self.ec2 = Aws("ec2")
+        self.ec2.stub.activate()
+        controller = SlurmController(ssm, ssm, self.ec2, lambda: NOW, self._sleep)
         self.scheduler = SlurmScheduler(controller)
 
     def _sleep(self, seconds: float) -> None:
@@ -120,10 +123,11 @@ def test_the_reason_names_the_incident(slurm: Asked) -> None:
 
 
 @on_ssm
-@pytest.mark.parametrize("answer", [{"nodes": {}}, nodes(**IDLE)])
-def test_a_node_that_still_takes_work_is_not_drained(slurm: Asked, answer: dict[str, object]) -> None:
-    slurm.knows().finds().sends("drain", Incident="inc-1").hears(answer)
+def test_a_node_that_still_takes_work_is_not_drained(slurm: Asked) -> None:
+    slurm.knows().finds().sends("drain", Incident="inc-1").hears(nodes(**IDLE))
+    slurm.knows().finds().sends("drain", Incident="inc-1").hears({"nodes": {}})
 
+    assert slurm.scheduler.drain_all([broken()], ["gpu-7"]) == {}
     with pytest.raises(NotFound, match="Slurm cluster lab has no node at the address of mi-0a"):
         slurm.scheduler.drain_all([broken()], ["gpu-7"])
 
@@ -138,6 +142,21 @@ def test_a_machine_that_ssm_does_not_know_is_no_node_and_nobody_is_asked(slurm: 
     with pytest.raises(NotFound):
         slurm.scheduler.undrain(broken(), NodePlacement("gpu-7", is_schedulable=False))
     assert slurm.scheduler.unmanaged_tasks(broken(), NodePlacement("gpu-7", is_schedulable=False)) == []
+
+
+@on_ssm
+@pytest.mark.parametrize("is_there", [True, False])
+def test_where_a_machine_of_ec2_is_says_ec2(slurm: Asked, is_there: bool) -> None:
+    machine = replace(broken(), provider=Provider.ec2, instance_id="i-0000000c")
+    found = [{"Instances": [{"InstanceId": "i-0000000c", "PrivateIpAddress": WHERE}]}] if is_there else []
+    asked = {"Filters": [{"Name": "instance-id", "Values": ["i-0000000c"]}]}
+    slurm.ec2.answers("describe_instances", {"Reservations": found}, asked)
+    if is_there:
+        slurm.finds().sends("nodes").hears(nodes(**IDLE))
+        assert slurm.scheduler.placement_of(machine).name == "gpu-7"
+    else:
+        with pytest.raises(NotFound):
+            slurm.scheduler.placement_of(machine)
 
 
 @on_ssm
