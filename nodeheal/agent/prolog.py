@@ -49,9 +49,9 @@ from nodeheal.parsers.tool_report import GRAVITY, unknown
 EXIT_STARTS, EXIT_DRAINS = 0, 1
 SECONDS, VALID_SECONDS = 180.0, 600.0  # by default
 LEAST_SECONDS, LONGEST_SECONDS = 30.0, 86_400.0
-# Of the seconds, for the report and to end what hangs; never more than a quarter.
-RESERVE_SECONDS = 20.0
 END_SECONDS, KILL_SECONDS = 5.0, 1.0  # to end what hangs: a look takes two, a tool takes two
+REPORT_SECONDS = 15.0
+RESERVE_SECONDS = REPORT_SECONDS + END_SECONDS  # after the answer is due; never more than a quarter of all
 TICK_SECONDS = 0.02
 MIG_SECONDS = 20.0
 MIG_QUERY = ("nvidia-smi", "--query-gpu=mig.mode.current", "--format=csv,noheader")
@@ -153,7 +153,7 @@ def _answer(look: Callable[[Say], None], until: float, ends_at: float) -> Answer
         if not line:
             return Answer(Verdict.UNKNOWN, "the look has ended without an answer")
         answer = Answer(**json.loads(line))
-        _line(reader, ends_at - END_SECONDS)
+        _line(reader, min(time.monotonic() + REPORT_SECONDS, ends_at - END_SECONDS))
         return answer
     finally:
         os.close(reader)
