@@ -1,8 +1,8 @@
 """`nodeheal-agent slurm`: what the control plane has done on the machine of a Slurm controller, and what a person sees.
 
-Each verb but `doctor` prints one JSON object. Slurm's commands get argument lists and no shell, and each has a deadline: a client
-waits for ever for a controller that is down. Nothing is done twice by repeating a verb, and a reason that a person gave
-is never replaced.
+Each verb prints one JSON object, except `doctor`. Slurm's commands get argument lists and no shell, and each has a
+deadline: a client waits for ever for a controller that is down. Nothing is done twice by repeating a verb, and a reason
+that a person gave is never replaced.
 """
 
 import argparse

@@ -69,7 +69,7 @@ def _version(text: str) -> Sign:
     if found is None:
         return Sign("version", UNTRIED, f"{text}: nobody can read it")
     is_new = (int(found[1]), int(found[2])) >= OLDEST
-    return Sign("version", GOOD if is_new else BAD, text + "" if is_new else f"{text}: 22.05 or newer is needed")
+    return Sign("version", GOOD, text) if is_new else Sign("version", BAD, f"{text}: 22.05 or newer is needed")
 
 
 def _prolog(settings: Mapping[str, str], programs: list[str]) -> Iterator[Sign]:
