@@ -15,6 +15,7 @@ import pytest
 from nodeheal.agent import prolog
 from nodeheal.agent.checks.check import Check, CheckResult, Place, Problem, State, always
 from nodeheal.agent.clock import Clock
+from nodeheal.agent.compose import open_spool
 from nodeheal.agent.config import AgentConfig, load
 from nodeheal.agent.confirm import Accusation, confirm
 from nodeheal.agent.event import EventFactory
@@ -271,7 +272,7 @@ def test_a_bus_that_hangs_changes_no_answer_and_the_agent_sends_it(
     assert slurm.prolog() == 1
 
     assert time.monotonic() - began < 15
-    assert [json.loads(one.detail)["code"] for one in prolog.open_spool(slurm.config).oldest(9)] == ["DIAG_PCIE"]
+    assert [json.loads(one.detail)["code"] for one in open_spool(slurm.config).oldest(9)] == ["DIAG_PCIE"]
 
 
 def events(report: Report) -> list[str]:
@@ -311,7 +312,11 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("hasty")
 def test_a_check_that_hangs_fails_the_node(slurm: SlurmNode, caplog: pytest.LogCaptureFixture) -> None:
-    slurm.check("mine", lambda: time.sleep(60) or CheckResult())
+    def hangs() -> CheckResult:
+        time.sleep(60)
+        return CheckResult()
+
+    slurm.check("mine", hangs)
     began = time.monotonic()
 
     assert slurm.prolog(*SHORT) == 1
