@@ -19,7 +19,7 @@ COMPILE = $(VENV)/bin/uv pip compile --quiet --universal --python-version 3.11 -
 # plug-in's 3.8.0 does not see the groups any more, and says nothing.)
 PYTEST = $(PYTHON) -m pytest -q -n 3 --dist loadscope --no-loadscope-reorder
 
-.PHONY: help setup demo test crashes fuzz mutants simulate bootstrap deploy synth wheelhouse check lint bench fleet schemas reference requirements audit e2e clean
+.PHONY: help setup slurm demo test crashes fuzz mutants simulate bootstrap deploy synth wheelhouse check lint bench fleet schemas reference requirements audit e2e clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -52,6 +52,12 @@ node_modules/.installed: package.json package-lock.json $(VENV)/.requirements
 	@echo "installing the pinned CDK CLI"
 	@$(NPM) ci --silent --no-audit --no-fund
 	@touch $@
+
+slurm: ## install Slurm (Debian and Ubuntu, as root), for the demo and the tests that need it
+	@command -v slurmctld >/dev/null || test -x /usr/sbin/slurmctld || \
+	    { apt-get update --quiet=2 && DEBIAN_FRONTEND=noninteractive apt-get install --yes --quiet=2 \
+	        --no-install-recommends slurmctld slurmd slurm-client slurm-wlm-basic-plugins >/dev/null; }
+	@echo 'Slurm is installed: make demo ARGS="--scheduler slurm"'
 
 demo: setup ## a GPU falls off the bus, and the job resumes: the whole story on this machine
 	@$(WITH_NODE) $(PYTHON) -m sandbox.demo $(ARGS)

@@ -192,12 +192,12 @@ class Sandbox(MachineOrders):
             made["node_id"], made["pool"], made["address"], Path(made["directory"]), made["container_instance_arn"]
         )
 
-    def add_slurm(self, pool: str, count: int, cluster: str = "slurm", gpus: int = 2) -> tuple[list[NodeHandle], Path]:
-        """A Slurm cluster with its controller and so many nodes; the nodes, and its slurm.conf."""
+    def add_slurm(self, pool: str, count: int, gpus: int = 2) -> tuple[list[NodeHandle], Path]:
+        """A Slurm cluster `slurm-POOL` with its controller and so many nodes; the nodes, and its slurm.conf."""
         request = {
             "pool": pool,
             "gpus": gpus,
-            "cluster": cluster,
+            "cluster": f"slurm-{pool}",
             "count": count,
             "role_arn": self.outputs.get("NodeRoleArn"),
             "tags": {names.MANAGED_TAG: names.MANAGED_TAG_VALUE},

@@ -99,7 +99,7 @@ class Cloud:
         members = {f"node{number}": self._fleet.enrol(kind)[0] for number in range(1, request["count"] + 1)}
         addresses = {name: node.spec.address for name, node in members.items()}
         marks = {name: marks_of(node) for name, node in members.items()}
-        cluster = SlurmCluster(kind.cluster, self._directory / "slurm", addresses, marks)
+        cluster = SlurmCluster(kind.cluster, self._directory / kind.cluster, addresses, marks)
         run_on(cluster, head, members)
         nodes = [describe_node(node) for node in members.values()]
         return {"nodes": nodes, "head": describe_node(head), "configuration": str(cluster.configuration)}

@@ -42,7 +42,7 @@ class SlurmStory(Story):
         return nodes
 
     def _is_slurm_up(self) -> bool:
-        return self._slurm("sinfo", "-h", "-N", "-o", "%T").split() == ["idle"] * self.script.nodes
+        return self.slurm_states() == ["idle"] * self.script.nodes
 
     def _start_training(self) -> None:
         script = self.script
@@ -59,7 +59,7 @@ class SlurmStory(Story):
         command = ["sbatch", f"--job-name={script.job}", f"--nodes={GANG_NODES}", "--requeue"]
         self._line(time.time(), "command", shlex.join([*command, BATCH.name]))
         output = f"--output={directory}/%j.log"
-        said = self._slurm(*command, output, f"--chdir={directory}", str(BATCH), extra=options)
+        said = self.slurm(*command, output, f"--chdir={directory}", str(BATCH), extra=options)
         self._job_id = re.sub(r"\D", "", said)
         self._say(said.strip())
         self.told.training = Training(directory)
@@ -72,18 +72,38 @@ class SlurmStory(Story):
 
     def _gang(self) -> list[str] | None:
         """The nodes of the job, in Slurm's order, which is that of its ranks."""
-        placed = self._slurm("squeue", "-h", "-j", self._job_id, "-t", "R", "-o", "%N").strip()
-        names_of = self._slurm("scontrol", "show", "hostnames", placed).split() if placed else []
-        known = dict(line.split() for line in self._slurm("sinfo", "-h", "-N", "-o", "%N %o").splitlines())
-        by_address = {handle.address: handle.node_id for handle in self._handles}
-        return [by_address[known[name]] for name in names_of] or None
+        placed = self.slurm("squeue", "-h", "-j", self._job_id, "-t", "R", "-o", "%N").strip()
+        names_of = self.slurm("scontrol", "show", "hostnames", placed).split() if placed else []
+        return [self._nodes_by_name()[name] for name in names_of] or None
 
     def _job_state(self) -> JobState | None:
-        shown = self._slurm("scontrol", "-o", "show", "job", self._job_id)
+        shown = self.slurm("scontrol", "-o", "show", "job", self._job_id)
         state = re.search(r"JobState=(\w+)", shown)
         return _STATES.get(state[1] if state else "", JobState.RUNNING)
 
-    def _slurm(self, *command: str, extra: Mapping[str, str] | None = None) -> str:
+    def slurm_states(self) -> list[str]:
+        """The state of each node, in order. `*` would say that it was not heard since it was given back."""
+        return [state.rstrip("*") for state in self.slurm("sinfo", "-h", "-N", "-o", "%T").split()]
+
+    def slurm_reason(self, node_id: str) -> str:
+        """Why a node is out of service, as Slurm has it."""
+        return self.slurm("sinfo", "-h", "-n", self.name_of(node_id), "-o", "%E").strip()
+
+    def name_of(self, node_id: str) -> str:
+        """What Slurm calls the node."""
+        return {node: name for name, node in self._nodes_by_name().items()}[node_id]
+
+    def restarts(self) -> int:
+        """How often Slurm has started the job anew."""
+        shown = re.search(r"Restarts=(\d+)", self.slurm("scontrol", "-o", "show", "job", self._job_id))
+        return int(shown[1]) if shown else 0
+
+    def _nodes_by_name(self) -> dict[str, str]:
+        by_address = {handle.address: handle.node_id for handle in self._handles}
+        rows = [line.split() for line in self.slurm("sinfo", "-h", "-N", "-o", "%N %o").splitlines()]
+        return {name: by_address[address] for name, address in rows}
+
+    def slurm(self, *command: str, extra: Mapping[str, str] | None = None) -> str:
         """What one of Slurm's commands says, in this cluster. Raises StoryError."""
         environment = {
             **{name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ},

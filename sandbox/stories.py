@@ -41,7 +41,8 @@ class Named:
     script: Script
 
 
-def _fallen(**changes: object) -> Script:
+def fallen(**changes: object) -> Script:
+    """The story of a GPU that falls off the bus, with these changes."""
     return replace(Script(FALLEN, Family.xid, "79"), **changes)  # type: ignore[arg-type]
 
 
@@ -194,11 +195,11 @@ def _expects(ending: Ending, finishes: bool, restarts: bool, *mails: str) -> Exp
 
 _HUMAN = Ending.HANDED_TO_A_HUMAN
 STORIES: dict[str, Named] = {
-    "fixed-by-reboot": Named("a GPU falls off the bus; one reboot brings it back", _fallen()),
-    "fixed-by-replacement": Named("the reboot does not help; a warm spare takes over", _fallen(persists=True)),
+    "fixed-by-reboot": Named("a GPU falls off the bus; one reboot brings it back", fallen()),
+    "fixed-by-replacement": Named("the reboot does not help; a warm spare takes over", fallen(persists=True)),
     "fixed-by-stop-start": Named(
         "the reboot does not help on EC2: the machine is stopped, starts on another host, and the fault stays behind",
-        _fallen(
+        fallen(
             provider="template",
             nodes=2,
             pool="moved",
@@ -227,11 +228,11 @@ STORIES: dict[str, Named] = {
     ),
     "never-returns": Named(
         "the node does not come back from its reboot; a warm spare takes over",
-        _fallen(prepares=(_will_not_come_back,), expects=_expects(_HUMAN, True, True, HUMAN)),
+        fallen(prepares=(_will_not_come_back,), expects=_expects(_HUMAN, True, True, HUMAN)),
     ),
     "approval-given": Named(
         "the pool asks first; a human clicks Approve in the email",
-        _fallen(
+        fallen(
             pool=CAREFUL,
             moves=(_answers("approve"),),
             expects=_expects(Ending.RECOVERED, True, True, QUESTION, RECOVERED),
@@ -239,7 +240,7 @@ STORIES: dict[str, Named] = {
     ),
     "approval-refused": Named(
         "the pool asks first; a human clicks Refuse, and nothing is touched",
-        _fallen(
+        fallen(
             pool=CAREFUL,
             kills=False,
             moves=(_answers("refuse"),),
@@ -248,13 +249,13 @@ STORIES: dict[str, Named] = {
     ),
     "approval-ignored": Named(
         "the pool asks first; nobody answers, and silence is no yes",
-        _fallen(
+        fallen(
             pool=CAREFUL, kills=False, moves=(_nobody_answers,), expects=_expects(_HUMAN, True, False, QUESTION, HUMAN)
         ),
     ),
     "budget-full": Named(
         "one node is out already; the incident waits in line until the slot is free",
-        _fallen(
+        fallen(
             prepares=(_budget_is_full,),
             moves=(_slot_is_freed,),
             expects=_expects(Ending.RECOVERED, True, True, RECOVERED),
@@ -262,7 +263,7 @@ STORIES: dict[str, Named] = {
     ),
     "breaker-open": Named(
         "three nodes fail together; nothing is touched, one page, and a human resets the breaker",
-        _fallen(
+        fallen(
             breaks=3,
             kills=False,
             prepares=(_events_are_taken_in_side_by_side,),
@@ -272,15 +273,15 @@ STORIES: dict[str, Named] = {
     ),
     "two-faults": Named(
         "one node reports two faults: one incident, one recovery, one email",
-        _fallen(moves=(_second_fault,), expects=_expects(Ending.RECOVERED, True, True, RECOVERED)),
+        fallen(moves=(_second_fault,), expects=_expects(Ending.RECOVERED, True, True, RECOVERED)),
     ),
     "two-nodes": Named(
         "two nodes of one job fail: one after the other is healed, and the last one brings the job back",
-        _fallen(breaks=2, expects=_expects(Ending.RECOVERED, True, True, RECOVERED, RECOVERED)),
+        fallen(breaks=2, expects=_expects(Ending.RECOVERED, True, True, RECOVERED, RECOVERED)),
     ),
     "tasks-of-others": Named(
         "two people have tasks on the node: the one that says so is stopped and started again, the other left alone",
-        _fallen(
+        fallen(
             pool="shared",
             kills=False,  # unmanaged tasks are stopped whatever a lost GPU has killed
             prepares=(unmanaged_tasks_move_in,),
@@ -290,7 +291,7 @@ STORIES: dict[str, Named] = {
     ),
     "paused": Named(
         "an operator has paused the pool; nodeheal only tells",
-        _fallen(
+        fallen(
             kills=False,
             prepares=(_pool_is_paused,),
             expects=_expects(Ending.OBSERVED_ONLY, True, False, OBSERVED),
@@ -298,6 +299,6 @@ STORIES: dict[str, Named] = {
     ),
     "stale-event": Named(
         "after the recovery an old fault arrives late, and is history",
-        _fallen(moves=(_old_event_arrives,), expects=_expects(Ending.RECOVERED, True, True, RECOVERED)),
+        fallen(moves=(_old_event_arrives,), expects=_expects(Ending.RECOVERED, True, True, RECOVERED)),
     ),
 }

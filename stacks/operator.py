@@ -20,6 +20,7 @@ from stacks.permission import (
     PASS_EXECUTION_ROLE,
     READ_HEARTBEATS,
     RESUME,
+    SEE_INSTANCE_TAGS,
     SEE_MANAGED_NODES,
     SEE_NODE,
     SSM,
@@ -201,6 +202,7 @@ READ_LOG = Permission("read what the ranks of jobs have written", ("logs:GetLogE
 _FIND = (FIND_NODE, SEE_NODE)
 _DECIDE = (READ, WRITE, RESUME)
 _POLICY = (FIND_POLICY, READ_POLICY)
+_ASK_SLURM = (SEE_MANAGED_NODES, SEE_INSTANCE_TAGS, *ASK_SLURM)
 _ENROL = (*_FIND, *SEE_MARKS, *CHANGE_MARKS)
 
 Commands = Mapping[str, tuple[Permission, ...]]
@@ -213,7 +215,7 @@ NODE_COMMANDS: Commands = {
     "breaker reset": _DECIDE,
     "incidents list": (READ,),
     "incidents show": (READ,),
-    "incidents close": (*_DECIDE, FIND_NODE, *UNDRAIN_NODE, SEE_MANAGED_NODES, *ASK_SLURM),
+    "incidents close": (*_DECIDE, FIND_NODE, *UNDRAIN_NODE, *_ASK_SLURM),
     "incidents export": (READ,),
     "incidents rma": (READ,),
     "inject": (READ, *_POLICY, *DRILL),
@@ -221,7 +223,7 @@ NODE_COMMANDS: Commands = {
     "nodes unenrolled": (READ,),
     "nodes show": (READ, READ_HEARTBEATS, *_POLICY),
     "nodes enroll": (READ, WRITE, *_ENROL),
-    "nodes release": (*_DECIDE, FIND_NODE, *UNDRAIN_NODE, SEE_MANAGED_NODES, *ASK_SLURM),
+    "nodes release": (*_DECIDE, FIND_NODE, *UNDRAIN_NODE, *_ASK_SLURM),
     "nodes retire": (*_DECIDE, *_ENROL),
     "nodes isolate": (READ, ASK),
     "nodes reboot": (READ, ASK),

@@ -27,7 +27,7 @@ Make = Callable[[str], Any]  # a client of a service, by name
 
 def schedulers(make: Make, make_once: Make, clock: Clock) -> dict[SchedulerKind, Scheduler]:
     """The port of each; clients are made when a port is first used."""
-    controller = SlurmController(lambda: make("ssm"), lambda: make_once("ssm"), clock)
+    controller = SlurmController(lambda: make("ssm"), lambda: make_once("ssm"), lambda: make("ec2"), clock)
     return {
         SchedulerKind.ECS: EcsScheduler(lambda: make("ecs"), lambda: make_once("ecs")),
         SchedulerKind.SLURM: SlurmScheduler(controller),

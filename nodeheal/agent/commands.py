@@ -78,6 +78,12 @@ def _after_boot() -> Command:
     return after_boot
 
 
+def _prolog() -> Command:
+    from nodeheal.agent import prolog
+
+    return prolog
+
+
 def _slurm() -> Command:
     from nodeheal.agent import slurm
 
@@ -98,6 +104,7 @@ _COMMANDS: dict[str, tuple[str, Callable[[], Command]]] = {
     "config": ("say whether the configuration can be used", _config),
     "copy-credentials": ("hand root's AWS credentials to the agent's user", _copy_credentials),
     "after-boot": ("run the diagnostics that a reboot has left for this boot", _after_boot),
+    "prolog": ("as Slurm's Prolog, before a job starts: look at this node; exit code 1: it has failed", _prolog),
     "slurm": ("on a machine of a Slurm controller: look at nodes and jobs, drain, resume, requeue", _slurm),
     "units": ("write the units of systemd", _units),
 }

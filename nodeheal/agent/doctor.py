@@ -77,7 +77,7 @@ def carry_out(arguments: argparse.Namespace) -> int:
         config = given(arguments)
         checks = chosen(config)
     except ConfigError as error:
-        _say(Sign("configuration", BAD, f"{error}; {_MEND}"), as_json=arguments.json)
+        say(Sign("configuration", BAD, f"{error}; {_MEND}"), as_json=arguments.json)
         return 1
     return doctor(checks, Place(config, run_tool), as_json=arguments.json)
 
@@ -90,11 +90,12 @@ def doctor(checks: Sequence[Check], place: Place, *, as_json: bool) -> int:
         *tried([*_host(place.config), *_aws(place), *_supported(checks, place)], place),
     ]
     for sign in [*signs, *_tools()]:
-        _say(sign, as_json=as_json)
+        say(sign, as_json=as_json)
     return 1 if any(sign.state == BAD for sign in signs) else 0
 
 
-def _say(sign: Sign, *, as_json: bool) -> None:
+def say(sign: Sign, *, as_json: bool) -> None:
+    """Print one sign."""
     line = f"{sign.what:<24}{sign.state:<7}{sign.said}"
     sys.stdout.write((json.dumps(asdict(sign)) if as_json else line.rstrip()) + "\n")
 

@@ -1,8 +1,8 @@
 """`nodeheal-agent slurm`: what the control plane has done on the machine of a Slurm controller, and what a person sees.
 
-Each verb prints one JSON object. Slurm's commands get argument lists and no shell, and each has a deadline: a client
-waits for ever for a controller that is down. Nothing is done twice by repeating a verb, and a reason that a person gave
-is never replaced.
+Each verb prints one JSON object, except `doctor`. Slurm's commands get argument lists and no shell, and each has a
+deadline: a client waits for ever for a controller that is down. Nothing is done twice by repeating a verb, and a reason
+that a person gave is never replaced.
 """
 
 import argparse
@@ -163,6 +163,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "requeue": "have Slurm start a job anew, elsewhere; hold it where that was done too often",
     }
     verbs = parser.add_subparsers(dest="verb", required=True)
+    doctor = verbs.add_parser("doctor", help="say whether Slurm is set up so that its nodes can be healed")
+    doctor.add_argument("--json", action="store_true", help="one JSON object a line")
     for name, purpose in about.items():
         verb = verbs.add_parser(name, help=purpose)
         verb.add_argument("--addresses", type=_addresses, default=[], help="of nodes, with commas between")
@@ -176,6 +178,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def carry_out(arguments: argparse.Namespace) -> int:
     """Do it, and print what came of it; the exit code."""
+    if arguments.verb == "doctor":
+        from nodeheal.agent import slurm_doctor
+
+        return slurm_doctor.doctor(as_json=arguments.json)
     if not time.time() < arguments.expires_at:
         return _print({"error": "the order has expired"}, EXIT_REFUSED)
     wrong = _what_is_missing(arguments)

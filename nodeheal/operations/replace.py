@@ -135,6 +135,10 @@ def _start(operation: Operation, world: World) -> Operation | StepResult:
         if is_untouched:
             give_attempt_back(request, ports)
         return step_result(operation, now, Outcome.REFUSED, why_not)
+    if ports.scheduler_of(node).requeues:
+        # A spare may have jobs that only its scheduler knows, and so may a new machine: both would be diagnosed.
+        told = f"{node.scheduler} starts its jobs on other nodes by itself, and nodeheal replaces none of its nodes yet"
+        return _refused(operation, told, ports)
     knobs = world.policy.pool(node.pool).replacement
     is_hybrid = node.provider is Provider.hybrid
     if is_untouched:

@@ -105,6 +105,23 @@ def parse_jobs(text: str) -> list[SlurmJob]:
     return [_job(line) for line in _lines(text)]
 
 
+def parse_config(text: str) -> dict[str, str]:
+    """The settings of `scontrol show config`; what is not set is empty. Raises ValueError where there is no version.
+
+    Its last lines say which controllers answer: these stand under `CONTROLLERS`. A second table, of cgroup.conf, may
+    stand between and does not count.
+    """
+    settings: dict[str, str] = {}
+    for line in _lines(text):
+        key, is_setting, value = line.partition("=")
+        if is_setting:
+            settings.setdefault(key.strip(), "" if value.strip() == "(null)" else value.strip())
+    if not settings.get("SLURM_VERSION"):
+        raise ValueError(f"scontrol printed no configuration: {text[:200]!r}")
+    answers = [line.strip() for line in _lines(text) if line.startswith("Slurmctld(")]
+    return settings | {"CONTROLLERS": ", ".join(answers)}
+
+
 def _job(line: str) -> SlurmJob:
     parts = [part.strip() for part in line.split("|")]
     try:

@@ -44,7 +44,7 @@ _SERVICES = {
     "ecs.container_instances": ("ecs",),
     "ecs.scheduler": ("ecs",),
     "slurm.scheduler": (),
-    "slurm.controller": ("ssm",),
+    "slurm.controller": ("ec2", "ssm"),
     "enrolment_tags": ("ec2", "ssm"),
     "evidence": ("s3",),
     "heartbeats": ("dynamodb",),

@@ -10,7 +10,8 @@ import pytest
 
 from nodeheal.agent import slurm as agent
 from nodeheal.agent.commands import carry_out
-from nodeheal.agent.slurm import EXIT_NO_ANSWER, EXIT_REFUSED, NoAnswerError
+from nodeheal.agent.node_command import EXIT_REFUSED
+from nodeheal.agent.slurm import EXIT_NO_ANSWER, NoAnswerError
 from sandbox.slurm import why_missing
 from tests.slurm.cluster import NAMES, PARTITION, Slurm, running
 

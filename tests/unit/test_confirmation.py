@@ -18,6 +18,7 @@ from tests.unit.builders import ACT, xid
 from tests.unit.step_functions import freeze_evidence
 from tests.unit.test_decide import Story, steps_of
 from tests.unit.test_steps import A, Incident
+from tests.workflows.fake_cluster import FakeCluster
 
 SAVES = ACT.model_copy(update={"evidence": Evidence()})
 DOWN = "ECS: agent not connected"
@@ -237,3 +238,12 @@ def test_what_the_isolation_has_asked_about_another_fault_is_no_answer() -> None
 )
 def test_a_node_is_not_asked_meanwhile_where_nothing_is_saved_or_nothing_heard(story: Story) -> None:
     assert (story.next().step, story.next().evidence_seconds) == (Step.ISOLATE, 0)
+
+
+def test_an_email_tells_once_what_the_node_has_answered_though_the_isolation_asks_ahead() -> None:
+    cluster = FakeCluster(ACT.model_copy(update={"evidence": Evidence()}))
+
+    cluster.reports(xid(79))
+
+    told = confirmations_in(cluster.ports.incidents.history(cluster.incident_id))
+    assert [line.partition(":")[0] for line in told] == ["CONFIRMED"]

@@ -6,7 +6,7 @@ import pytest
 
 from nodeheal.adapters.memory.world import MemoryScheduler
 from nodeheal.contract.names import MANAGED_TAG, MANAGED_TAG_VALUE
-from nodeheal.contract.vocabulary import IncidentState, Verdict
+from nodeheal.contract.vocabulary import IncidentState, Outcome, Step, Verdict
 from nodeheal.domain.fleet.unmanaged_tasks import (
     SEEN,
     STARTED,
@@ -256,3 +256,33 @@ def test_the_same_unmanaged_task_under_another_mark_would_be_another_successor()
 
     assert EVALUATION.mark != twin.mark
     assert len(EVALUATION.mark) < 128
+
+
+def test_a_scheduler_that_requeues_needs_no_consent_of_the_pool_and_nothing_is_started_for_it() -> None:
+    cluster = cluster_with_unmanaged_tasks(ACT)
+    unmanaged_tasks_of(cluster).requeues = True
+
+    cluster.reports(xid(79))
+
+    told = cluster.ports.incidents.history(cluster.incident_id).timeline
+    timeline = {entry.entry_id: entry for entry in told}
+    assert timeline[f"{STARTED}1111"].text.endswith("was requeued: its scheduler starts it again by itself")
+    assert f"{STOPPED}2222" not in timeline  # its owner has not agreed
+    assert unmanaged_tasks_of(cluster).unmanaged_started == []
+    assert tasks_not_restarted(told) == []
+    assert "could not be started again" not in email_of(cluster)
+    assert "was requeued" in email_of(cluster)
+
+
+def test_a_node_of_a_scheduler_that_requeues_is_not_swapped_for_one_that_may_have_jobs() -> None:
+    cluster = cluster_with_unmanaged_tasks(ACT)
+    unmanaged_tasks_of(cluster).requeues = True
+    cluster.diagnoses = {BROKEN: Verdict.FAILED}
+
+    cluster.reports(xid(79))
+
+    told = cluster.ports.incidents.history(cluster.incident_id)
+    [refused] = [turn.result for turn in told.turns if turn.result and turn.result.step is Step.REPLACE]
+    assert (refused.outcome, told.incident.state) == (Outcome.REFUSED, IncidentState.ESCALATED)
+    assert "starts its jobs on other nodes by itself" in refused.reason
+    assert cluster.node(SPARE).open_incident is None

@@ -6,12 +6,13 @@ first one that SSM reaches is asked: Slurm's own commands find the controller th
 
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from nodeheal.adapters.aws.calls import code_of, throttles_named
 from nodeheal.contract import names
+from nodeheal.contract.vocabulary import Provider
 from nodeheal.domain.errors import NotAccepted, NotEnrolled, NotFound
 from nodeheal.domain.fleet.node import Node
 from nodeheal.ports.clock import Clock
@@ -24,7 +25,6 @@ DOCUMENT = "slurm"
 ANSWER_SECONDS = 15.0
 _POLL_SECONDS = 0.25
 _DELIVERY_SECONDS = 30  # SSM accepts no shorter time-out
-_NODES_A_CALL = 50  # DescribeInstanceInformation takes fifty ids, and the agent fifty addresses
 _EXIT_NO_ANSWER = 75  # of `nodeheal-agent slurm`: nothing was done that asking again does not do
 _PENDING = frozenset({"Pending", "InProgress", "Delayed"})
 
@@ -36,31 +36,33 @@ class SlurmController:
         self,
         client: "Callable[[], SSMClient]",
         once: "Callable[[], SSMClient]",
+        ec2: "Callable[[], Any]",
         clock: Clock,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._client, self._once, self._clock, self._sleep = client, once, clock, sleep
+        self._client, self._once, self._ec2, self._clock, self._sleep = client, once, ec2, clock, sleep
 
-    def addresses(self, nodes: Sequence[Node]) -> dict[str, str]:
-        """Where each node is, by its id, as SSM knows it: a node's own word could name another one's address.
+    def address_of(self, node: Node) -> str:
+        """Where the node is; empty: nobody knows. Not by its own word, which could name another node's address.
 
-        One that SSM does not know, or no more, is left out.
+        EC2 knows it of its machines. Of a hybrid node SSM knows what its SSM agent says, which root there can change:
+        docs/security.md says what comes of that.
         """
-        of_machine: dict[str, str] = {}
-        for first in range(0, len(nodes), _NODES_A_CALL):
-            wanted = [node.instance_id for node in nodes[first : first + _NODES_A_CALL]]
-            for known in self._described("InstanceIds", wanted):
-                if known.get("IPAddress"):
-                    of_machine[known["InstanceId"]] = known["IPAddress"]
-        return {node.node_id: of_machine[node.instance_id] for node in nodes if node.instance_id in of_machine}
+        if node.provider is Provider.ec2:
+            of_machine = [{"Name": "instance-id", "Values": [node.instance_id]}]
+            with throttles_named("DescribeInstances"):
+                found = self._ec2().describe_instances(Filters=of_machine)["Reservations"]
+            return str(found[0]["Instances"][0].get("PrivateIpAddress", "")) if found else ""
+        known = self._described("InstanceIds", [node.instance_id])
+        return str(known[0].get("IPAddress", "")) if known else ""
 
-    def ask(self, cluster: str, verb: str, addresses: Iterable[str], **options: str) -> Mapping[str, Any]:
+    def ask(self, cluster: str, verb: str, address: str, **options: str) -> Mapping[str, Any]:
         """What the agent there answers. Raises NotFound, NotAccepted (nothing is lost by asking again)."""
         machine = self._machine(cluster)
         expires_at = self._clock() + timedelta(seconds=ANSWER_SECONDS)
         parameters = {
             "Verb": verb,
-            "Addresses": ",".join(addresses),
+            "Addresses": address,
             "ExpiresAt": str(int(expires_at.timestamp())),
             **options,
         }

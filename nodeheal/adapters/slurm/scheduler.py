@@ -28,34 +28,25 @@ class SlurmScheduler:
         self._controller = controller
 
     def placement_of(self, node: Node) -> NodePlacement:
-        return self.placements_of([node])[node.node_id]
+        seen = self._asked("nodes", node)
+        return NodePlacement(str(seen["name"]), _may_be_drained(seen))
 
     def placements_of(self, nodes: Sequence[Node]) -> Mapping[str, NodePlacement]:
-        found = self._nodes("nodes", nodes)
-        for node in nodes:
-            if node.node_id not in found:
-                raise NotFound(_not_there(node))
-        return {name: NodePlacement(str(seen["name"]), _may_be_drained(seen)) for name, seen in found.items()}
+        return {node.node_id: self.placement_of(node) for node in nodes}
 
     def names_in_service(self, nodes: Sequence[Node]) -> Sequence[str]:
         return ()  # nodes are never drained together: each one's reason names its own incident
 
     def drain_all(self, nodes: Sequence[Node], placements: Sequence[str]) -> Mapping[str, Drained]:
-        drained = {}
-        for node in nodes:
-            seen = self._nodes("drain", [node], Incident=node.open_incident or "unknown").get(node.node_id)
-            if seen is not None and not seen["is_in_service"]:
-                drained[node.node_id] = Drained(str(seen["name"]), bool(seen["has_jobs"]))
-        if not drained:
-            raise NotFound(_not_there(nodes[0]))
-        return drained
+        seen = {node.node_id: self._asked("drain", node, Incident=node.open_incident or "unknown") for node in nodes}
+        out = {name: one for name, one in seen.items() if not one["is_in_service"]}
+        return {name: Drained(str(one["name"]), bool(one["has_jobs"])) for name, one in out.items()}
 
     def show_isolation(self, node: Node, placement: NodePlacement, incident_id: str) -> None:
         """The reason shows it."""
 
     def undrain(self, node: Node, placement: NodePlacement) -> None:
-        if node.node_id not in self._nodes("resume", [node]):
-            raise NotFound(_not_there(node))
+        self._asked("resume", node)
 
     def liveness(self, node: Node) -> ProbeAnswer:
         return ProbeAnswer(node.scheduler, None, "not asked: SSM and the machine's cloud are asked themselves")
@@ -73,31 +64,26 @@ class SlurmScheduler:
         return []
 
     def unmanaged_tasks(self, node: Node, placement: NodePlacement) -> Sequence[UnmanagedTask]:
-        where = self._controller.addresses([node])
-        if not where:
-            return []
-        answer = self._controller.ask(node.cluster, "jobs", where.values())
-        return [_task(job, where[node.node_id]) for job in answer["jobs"]]
+        address = self._controller.address_of(node)
+        jobs = self._controller.ask(node.cluster, "jobs", address)["jobs"] if address else ()
+        return [_task(job, address) for job in jobs]
 
     def stop_unmanaged_task(self, node: Node, task: UnmanagedTask, reason: str) -> bool:
         known = json.loads(task.overrides)
         options = {"Job": task.task_id, "Restarts": str(known["restarts"])}
-        return bool(self._controller.ask(node.cluster, "requeue", [known["address"]], **options)["requeued"])
+        return bool(self._controller.ask(node.cluster, "requeue", known["address"], **options)["requeued"])
 
     def restart_unmanaged_task(self, node: Node, task: UnmanagedTask) -> str:
         return task.task_id
 
-    def _nodes(self, verb: str, nodes: Sequence[Node], **options: str) -> dict[str, Mapping[str, Any]]:
-        """What Slurm says of these nodes of one cluster, by node id. One that it does not know is left out."""
-        where = self._controller.addresses(nodes)
-        if not where:
-            return {}
-        seen = self._controller.ask(nodes[0].cluster, verb, where.values(), **options)["nodes"]
-        return {node_id: seen[address] for node_id, address in where.items() if address in seen}
-
-
-def _not_there(node: Node) -> str:
-    return f"Slurm cluster {node.cluster} has no node at the address of {node.instance_id}, or more than one"
+    def _asked(self, verb: str, node: Node, **options: str) -> Mapping[str, Any]:
+        """What Slurm says of the node. Raises NotFound."""
+        address = self._controller.address_of(node)
+        nodes = self._controller.ask(node.cluster, verb, address, **options)["nodes"] if address else {}
+        if address not in nodes:
+            told = f"Slurm cluster {node.cluster} has no node at the address of {node.instance_id}, or more than one"
+            raise NotFound(told)
+        return nodes[address]  # type: ignore[no-any-return]
 
 
 def _may_be_drained(seen: Mapping[str, Any]) -> bool:

@@ -68,12 +68,12 @@ class DiagnoseCommand:
 
 def diagnose(order: DiagnoseCommand, config: AgentConfig, spool: Spool, bus: EventBus, clock: Clock) -> int:
     """Run, report, and print one line of JSON; the exit code. A stale order is refused and nothing is reported."""
-    with _alone(Path(config.orders_dir), order, config, clock) as refusal:
+    with alone(Path(config.orders_dir), order, config, clock) as refusal:
         if refusal:
             logger.error("diagnostics refused", extra={"why": refusal, "request": order.request_id})
             return EXIT_REFUSED
         after_boot.forget(config)
-        parts = _run_all(order, config, clock)
+        parts = run_all(order, config, clock)
     found = _named_first(worst_of([part for part, _, _ in parts]), order.first)
     results = tuple(result for _, result, _ in parts)
     said = "\n".join(text for _, _, text in parts)
@@ -85,7 +85,7 @@ def diagnose(order: DiagnoseCommand, config: AgentConfig, spool: Spool, bus: Eve
 
 
 @contextmanager
-def _alone(place: Path, order: DiagnoseCommand, config: AgentConfig, clock: Clock) -> Iterator[str | None]:
+def alone(place: Path, order: DiagnoseCommand, config: AgentConfig, clock: Clock) -> Iterator[str | None]:
     """Wait until no other diagnostics run here, for two at once fail for one another. Gives why the order is refused,
     because it is stale, or has become so while it waited.
 
@@ -132,7 +132,7 @@ def _lock(folder: int) -> bool:
     return True
 
 
-def _run_all(order: DiagnoseCommand, config: AgentConfig, clock: Clock) -> list[tuple[Report, DiagnosticResult, str]]:
+def run_all(order: DiagnoseCommand, config: AgentConfig, clock: Clock) -> list[tuple[Report, DiagnosticResult, str]]:
     """Every check. A disk that takes no output is no fault of the accelerators: nobody can tell."""
     try:
         with tempfile.TemporaryDirectory(prefix="nodeheal-", ignore_cleanup_errors=True) as folder:

@@ -102,7 +102,8 @@ def confirmation_in(result: StepResult) -> Confirmation:
 
 def confirmations_in(history: History) -> list[str]:
     """Returns one line for each time that the node was asked about a fault."""
-    asked = [(turn.decision.accused, turn.result) for turn in history.turns]
+    # The isolation asks ahead; its answer is the result of the step that waits for it.
+    asked = [(turn.decision.accused, turn.result) for turn in history.turns if turn.decision.step is not Step.ISOLATE]
     return [_answer_text(accused, result) for accused, result in asked if accused is not None and result is not None]
 
 

@@ -189,11 +189,11 @@ def test_diagnostics_wait_for_those_that_run(config: AgentConfig, monkeypatch: p
 
     def second() -> None:
         begun.set()
-        with diag._alone(place, order, config, clock) as refusal:
+        with diag.alone(place, order, config, clock) as refusal:
             seen.append(f"second {refusal}")
 
     assert not diag.is_running(config)
-    with diag._alone(place, order, config, clock):
+    with diag.alone(place, order, config, clock):
         thread = threading.Thread(target=second)
         thread.start()
         assert begun.wait(10)
@@ -212,8 +212,8 @@ def test_diagnostics_whose_order_expires_while_they_wait_are_refused(
     clock, place = Clock(), Path(config.orders_dir)
 
     with (
-        diag._alone(place, order_of(config), config, clock),
-        diag._alone(place, order_of(config, 0.05), config, clock) as refusal,
+        diag.alone(place, order_of(config), config, clock),
+        diag.alone(place, order_of(config, 0.05), config, clock) as refusal,
     ):
         assert "the order has expired" in str(refusal)
 
@@ -226,7 +226,7 @@ def test_where_nothing_can_be_locked_they_run(
 
     monkeypatch.setattr(diag, "_open_folder", broken)
 
-    with diag._alone(Path(config.orders_dir), order_of(config), config, Clock()) as refusal:
+    with diag.alone(Path(config.orders_dir), order_of(config), config, Clock()) as refusal:
         assert refusal is None
     assert not diag.is_running(config)
 
@@ -238,7 +238,7 @@ def test_what_was_left_is_dropped_where_a_command_runs_them(
     after_boot.leave(packed(), "boot-1", config, enabled)
     node.reboots("boot-2")
 
-    with diag._alone(place.parent, order_of(config), config, Clock()):
+    with diag.alone(place.parent, order_of(config), config, Clock()):
         assert boots(node) == 0
 
     assert asked == []
@@ -249,7 +249,7 @@ def test_a_command_that_comes_first_takes_away_what_was_left(
     config: AgentConfig, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     after_boot.leave(packed(), "boot-0", config, enabled)
-    monkeypatch.setattr(diag, "_run_all", lambda *_: pytest.fail("ran") if place.exists() else [])
+    monkeypatch.setattr(diag, "run_all", lambda *_: pytest.fail("ran") if place.exists() else [])
     monkeypatch.setattr(diag, "worst_of", lambda _: (_ for _ in ()).throw(KeyError("it ran")))
 
     with pytest.raises(KeyError, match="it ran"):

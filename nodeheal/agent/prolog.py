@@ -1,0 +1,353 @@
+"""`nodeheal-agent prolog`: Slurm's Prolog on a compute node. It says by its exit code whether a job may start here.
+
+0: the job starts. 1: Slurm drains the node and requeues the job. Only a node that has failed is drained, or one where
+something hangs. What could not be checked and faults of our own must not stop a cluster.
+
+A failed diagnostic is reported as findings of DCGM (`HealthEvent`): they open an incident. `DiagnosticsFinished` would
+open none: the control plane only shows an answer that it has not asked for. The source is the check `dcgm`. It does not
+show what only a diagnostic shows, so a node that is asked to confirm denies it, and then its diagnostics decide. What
+the checks find, the agent that watches reports: it is not reported twice.
+"""
+
+import argparse
+import contextlib
+import json
+import logging
+import os
+import re
+import select
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import NoReturn
+
+from nodeheal.agent.check_now import NOT_HERE, Row, answers_of, row_of
+from nodeheal.agent.checks import clock_skew, dcgm, progress
+from nodeheal.agent.checks.check import Check, Place
+from nodeheal.agent.checks.hardware import has_nvidia
+from nodeheal.agent.checks.registry import chosen
+from nodeheal.agent.checks.tools import run_tool
+from nodeheal.agent.clock import Clock
+from nodeheal.agent.compose import event_bus, open_spool
+from nodeheal.agent.config import AgentConfig, given
+from nodeheal.agent.event import EventFactory, HealthEvent, clip, verdict_of
+from nodeheal.agent.machine import identity
+from nodeheal.agent.node_command import end_well_when_terminated, number, report
+from nodeheal.agent.node_commands import diag
+from nodeheal.agent.probe import killed_with
+from nodeheal.agent.safe_files import is_own, open_file, open_folder, replace_file
+from nodeheal.contract.check_seconds import HEALTHY_SECONDS
+from nodeheal.contract.vocabulary import Family, Verdict
+from nodeheal.parsers.dcgm_diag import UNNAMED
+from nodeheal.parsers.finding import Finding, Report
+from nodeheal.parsers.tool_report import GRAVITY, unknown
+
+EXIT_STARTS, EXIT_DRAINS = 0, 1
+SECONDS, VALID_SECONDS = 180.0, 600.0  # by default
+LEAST_SECONDS, LONGEST_SECONDS = 30.0, 86_400.0
+END_SECONDS, KILL_SECONDS = 5.0, 1.0  # to end what hangs: a look takes two, a tool takes two
+REPORT_SECONDS = 15.0
+RESERVE_SECONDS = REPORT_SECONDS + END_SECONDS  # after the answer is due; never more than a quarter of all
+TICK_SECONDS = 0.02
+MIG_SECONDS = 20.0
+MIG_QUERY = ("nvidia-smi", "--query-gpu=mig.mode.current", "--format=csv,noheader")
+PASS_FILE = "prolog-pass.json"
+PASS_CHARACTERS = 4_096
+FINDINGS = 16  # that are reported of one diagnostic
+SAID_CHARACTERS = 1_000
+# Slurm gives its prolog no PATH at all.
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/opt/aws/neuron/bin:/opt/amazon/efa/bin"
+# `progress` is about a job, not about the node. `clock_skew` asks AWS: jobs must start while AWS is out of reach.
+_NOT_OF_A_PROLOG = (progress.CHECK.name, clock_skew.CHECK.name)
+_JOB_ID = re.compile(r"[0-9]{1,12}")
+_READ_BYTES = 65_536
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What is to be done with the job, and why. Only FAILED keeps it from its start."""
+
+    verdict: str
+    said: str
+
+
+Say = Callable[[Answer], None]
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What was asked. `until`: when the answer is due, by the monotonic clock."""
+
+    level: int
+    valid_seconds: float
+    without: tuple[str, ...]
+    until: float
+    job: str = ""
+
+    @property
+    def rest_seconds(self) -> float:
+        """What is left for a tool, so that there is time to end it."""
+        return self.until - END_SECONDS - time.monotonic()
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """How deep to look, and how long."""
+    levels = [0, *sorted(HEALTHY_SECONDS)]
+    parser.add_argument("--level", type=int, choices=levels, default=1, help="of DCGM's diagnostic; 0: none; default 1")
+    parser.add_argument(
+        "--seconds",
+        type=number(LEAST_SECONDS, LONGEST_SECONDS),
+        default=SECONDS,
+        help=f"for all of it; default {SECONDS:g}",
+    )
+    valid = f"a node that passed is not looked at again so long; 0: it is; default {VALID_SECONDS:g}"
+    parser.add_argument("--valid-seconds", type=number(0, LONGEST_SECONDS), default=VALID_SECONDS, help=valid)
+    parser.add_argument("--without", type=_names, default=(), metavar="NAMES", help="checks to be left out: a,b")
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(filter(None, text.split(",")))
+
+
+def carry_out(arguments: argparse.Namespace) -> int:
+    """Look, at most so long; the exit code."""
+    began, found = time.monotonic(), _JOB_ID.fullmatch(os.environ.get("SLURM_JOB_ID", ""))
+    os.environ.setdefault("PATH", PATH)
+    ends_at = began + arguments.seconds
+    until = ends_at - min(RESERVE_SECONDS, arguments.seconds / 4)
+    terms = Terms(arguments.level, arguments.valid_seconds, arguments.without, until, found[0] if found else "")
+    try:
+        answer = _answer(partial(_look, arguments, terms), until, ends_at)
+    except Exception as error:
+        answer = _broken(error)
+    told = {"job": terms.job, "verdict": answer.verdict, "found": answer.said}
+    told["seconds"] = f"{time.monotonic() - began:.1f}"
+    if answer.verdict == Verdict.FAILED:
+        logger.error("the node has failed: the job must not start here", extra=told)
+        return EXIT_DRAINS
+    level = logging.INFO if answer.verdict == Verdict.OK else logging.WARNING
+    logger.log(level, "the job may start", extra=told)
+    return EXIT_STARTS
+
+
+def _answer(look: Callable[[Say], None], until: float, ends_at: float) -> Answer:
+    """What the look says. It runs in a process of its own, which is ended in time: reading a file may hang as well.
+
+    It may go on after a bad answer, to report it.
+    """
+    reader, writer = os.pipe()
+    parent, pid = os.getpid(), os.fork()
+    if pid == 0:
+        _be_the_look(look, parent, writer)
+    os.close(writer)
+    try:
+        line = _line(reader, until)
+        if line is None:
+            return Answer(Verdict.FAILED, "it hangs: there is no answer in time")
+        if not line:
+            return Answer(Verdict.UNKNOWN, "the look has ended without an answer")
+        answer = Answer(**json.loads(line))
+        _line(reader, min(time.monotonic() + REPORT_SECONDS, ends_at - END_SECONDS))
+        return answer
+    finally:
+        os.close(reader)
+        _end(pid, ends_at)
+
+
+def _be_the_look(look: Callable[[Say], None], parent: int, writer: int) -> NoReturn:
+    """In the process of its own: it ends with its parent, and what it has started ends with it.
+
+    It lets go of Slurm's pipe. slurmd waits for the end of that, and so for a process that nobody can end.
+    """
+    say = partial(_say, writer)
+    try:
+        killed_with(parent)()
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        for stream in (0, 1, 2):
+            os.dup2(nowhere, stream)
+        end_well_when_terminated()
+        look(say)
+    except Exception as error:  # after an answer nobody reads it
+        say(_broken(error))
+    finally:
+        os._exit(0)
+
+
+def _say(writer: int, answer: Answer) -> None:
+    short = replace(answer, said=clip(answer.said, SAID_CHARACTERS))
+    os.write(writer, f"{json.dumps(asdict(short))}\n".encode())
+
+
+def _broken(error: Exception) -> Answer:
+    return Answer(Verdict.UNKNOWN, f"the node was not checked: {type(error).__name__}: {error}")
+
+
+def _line(reader: int, until: float) -> bytes | None:
+    """The next line; empty where the other end is closed first, None where neither has come in time."""
+    news, data = select.poll(), b""
+    news.register(reader, select.POLLIN)
+    while not data.endswith(b"\n"):
+        rest = until - time.monotonic()
+        if rest <= 0 or not news.poll(rest * 1000):
+            return None
+        more = os.read(reader, _READ_BYTES)
+        if not more:
+            return b""
+        data += more
+    return data
+
+
+def _end(pid: int, ends_at: float) -> None:
+    """End the look. One that waits in the driver cannot be ended, and is left."""
+    for sent, seconds in ((signal.SIGTERM, END_SECONDS - KILL_SECONDS), (signal.SIGKILL, KILL_SECONDS)):
+        until = min(time.monotonic() + seconds, ends_at)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, sent)
+        while not os.waitpid(pid, os.WNOHANG)[0]:
+            if time.monotonic() >= until:
+                break
+            time.sleep(TICK_SECONDS)
+        else:
+            return
+
+
+def _look(arguments: argparse.Namespace, terms: Terms, say: Say) -> None:
+    """All of it: say what was found, then report it. Raises ConfigError, OSError."""
+    config, clock = given(arguments), Clock()
+    boot_id = config.boot_id()
+    checks = [one for one in chosen(config) if one.name not in (*_NOT_OF_A_PROLOG, *terms.without)]
+    passes = _Passes(config, {"boot_id": boot_id, "level": terms.level, "checks": [one.name for one in checks]}, clock)
+    if passes.is_valid(terms.valid_seconds):
+        say(Answer(Verdict.OK, "the node has passed a moment ago"))
+        return
+    place = Place(config, run_tool)
+    rows = [row for row in _rows(checks, place, terms) if row.verdict != NOT_HERE]
+    verdicts = [Verdict(row.verdict) for row in rows]
+    words = [f"{row.check}: {'; '.join(row.said)}" for row in rows if row.verdict != Verdict.OK]
+    found = Report(Verdict.OK)
+    if Verdict.FAILED not in verdicts:
+        found = _diagnosed(boot_id, place, terms, passes, clock)
+        words += [f"dcgmi diag: {found.reason}"] * bool(found.reason)
+    worst = max([*verdicts, found.verdict], key=GRAVITY.index)
+    passes.keep(worst, terms.valid_seconds)
+    say(Answer(worst, "; ".join(words) or f"{len(rows)} checks found nothing"))
+    if found.verdict is Verdict.FAILED:
+        _report(found, config, boot_id, terms.job, clock.utc_now())
+
+
+def _rows(checks: Sequence[Check], place: Place, terms: Terms) -> Iterator[Row]:
+    """What each check says. One that had less time than it may take, and hangs, has failed: it holds the prolog up."""
+    rest = max(0.1, terms.rest_seconds)
+    timely = [replace(one, deadline_seconds=min(one.deadline_seconds, rest)) for one in checks]
+    for answer, terms_of_it, seconds in answers_of(timely, place):
+        row = row_of(answer, terms_of_it, seconds)
+        is_cut = answer.hung and terms_of_it.deadline_seconds == rest
+        yield replace(row, verdict=Verdict.FAILED.value) if is_cut else row
+
+
+def _diagnosed(boot_id: str, place: Place, terms: Terms, passes: "_Passes", clock: Clock) -> Report:
+    """What DCGM's diagnostic says. OK without a reason: this node has nothing that it could test."""
+    if not terms.level or not has_nvidia(place):
+        return Report(Verdict.OK)
+    if _is_mig(place):
+        return Report(Verdict.OK, reason="left out under MIG")
+    needed = HEALTHY_SECONDS[terms.level]
+    patience = terms.rest_seconds - needed
+    if patience <= 0:
+        return unknown(f"left out: level {terms.level} takes up to {needed} s, give more --seconds")
+    until = clock.utc_now().timestamp() + patience
+    order = diag.DiagnoseCommand(terms.level, "prolog", boot_id, until)
+    with diag.alone(Path(place.config.orders_dir), order, place.config, clock) as refusal:
+        if refusal:
+            return unknown(f"left out: other diagnostics run here ({refusal})")
+        if passes.is_valid(terms.valid_seconds):  # of a prolog beside this one
+            return Report(Verdict.OK)
+        [(found, _, _)] = diag.run_all(replace(order, deadline_seconds=terms.rest_seconds), place.config, clock)
+    return found
+
+
+def _is_mig(place: Place) -> bool:
+    """Whether a GPU is cut into MIG instances: DCGM's diagnostic does not run there."""
+    output = place.run(MIG_QUERY, MIG_SECONDS)
+    return "Enabled" in (line.strip() for line in output.text.splitlines())
+
+
+def _report(found: Report, config: AgentConfig, boot_id: str, job: str, at: datetime) -> None:
+    """Send what failed. All is on the disk first: the agent that watches sends what this process cannot."""
+    events = list(events_of(found, EventFactory(identity(config), boot_id), job, at))
+    spool, clock = open_spool(config), Clock()
+    spool.put(events)
+    bus = event_bus(config, clock)
+    for event in events:
+        report(event, spool, bus)
+
+
+def events_of(found: Report, event_factory: EventFactory, job: str, at: datetime) -> Iterator[HealthEvent]:
+    """The findings that made the diagnostic fail. One that names none, such as one that hangs, has a code of its own.
+
+    Where the catalog calls none of them FAILED, all are told: the diagnostic has failed nevertheless.
+    """
+    grave = [one for one in found.findings if verdict_of(one) is Verdict.FAILED]
+    unnamed = Finding(Family.dcgm, UNNAMED, None, found.reason)
+    for place, finding in enumerate((grave or list(found.findings) or [unnamed])[:FINDINGS]):
+        yield event_factory.found(
+            finding,
+            source=dcgm.CHECK.name,
+            position=f"prolog/{job}/{at.timestamp()}/{place}",
+            at=at,
+            evidence=f"dcgmi diag in the prolog of job {job or '?'}: {finding.message or found.reason}",
+        )
+
+
+class _Passes:
+    """The last pass of this node, in root's folder: of the same boot, level and checks.
+
+    It is dated by the seconds since the boot, which nobody can set: a clock that jumps makes it no younger.
+    """
+
+    def __init__(self, config: AgentConfig, terms: dict[str, object], clock: Clock) -> None:
+        self._folder, self._terms, self._clock = Path(config.orders_dir), terms, clock
+
+    def is_valid(self, seconds: float) -> bool:
+        """Whether there is one, not older than that."""
+        said = self._read() if seconds else None
+        if said is None:
+            return False
+        at = said.pop("at", None)
+        if said != self._terms or not isinstance(at, float):
+            return False
+        return 0 <= self._clock.since_boot() - at < seconds
+
+    def keep(self, verdict: str, seconds: float) -> None:
+        """Keep it, where all could be checked. A node that has failed has passed nothing."""
+        file = self._folder / PASS_FILE
+        try:
+            if verdict in (Verdict.OK, Verdict.DEGRADED) and seconds:
+                self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                replace_file(file, json.dumps({**self._terms, "at": self._clock.since_boot()}), 0o600)
+            elif verdict == Verdict.FAILED:
+                file.unlink(missing_ok=True)
+        except OSError as error:
+            logger.warning("the prolog's pass is not kept", extra={"file": file, "why": error})
+
+    def _read(self) -> dict[str, object] | None:
+        """What lies there, if it is root's own."""
+        try:
+            folder = open_folder(self._folder)
+        except OSError:
+            return None
+        try:
+            with open_file(PASS_FILE, inside=folder) as file:
+                is_ours, text = is_own(file.fileno()) and is_own(folder), file.read(PASS_CHARACTERS)
+            said = json.loads(text) if is_ours else None
+        except (OSError, ValueError, RecursionError):
+            return None
+        finally:
+            os.close(folder)
+        return said if isinstance(said, dict) else None

@@ -1,0 +1,150 @@
+"""`nodeheal-agent slurm doctor`: whether Slurm is set up so that its nodes can be healed and its jobs survive it.
+
+It reads what slurmctld itself says, not a file: what is in slurm.conf may not hold yet. It changes nothing.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from nodeheal.agent.checks.tools import run_tool
+from nodeheal.agent.doctor import ABSENT, BAD, GOOD, POOR, UNTRIED, Sign, say
+from nodeheal.agent.prolog import SECONDS as PROLOG_SECONDS
+from nodeheal.agent.slurm import SECONDS, NoAnswerError, Run
+from nodeheal.parsers.slurm import parse_config
+
+OLDEST = (22, 5)  # the first version that nodeheal was tried with
+REBOOT_SECONDS = 600
+_NO_LIMIT = 65_534  # what an unset PrologEpilogTimeout prints as; INFINITE where somebody says so
+_FILE_BYTES = 65_536
+_OURS = "nodeheal-agent"
+
+
+def doctor(run: Run = run_tool, *, as_json: bool) -> int:
+    """Print what was found; 1 where something is WRONG, else 0."""
+    try:
+        signs = list(signs_of(_settings(run)))
+    except NoAnswerError as error:
+        signs = [Sign("slurmctld", BAD, str(error))]
+    for sign in signs:
+        say(sign, as_json=as_json)
+    return 1 if any(sign.state == BAD for sign in signs) else 0
+
+
+def _settings(run: Run) -> Mapping[str, str]:
+    output = run(["scontrol", "show", "config"], SECONDS)
+    if output.ran.error:
+        raise NoAnswerError(f"scontrol: {output.ran.error}")
+    if output.ran.exit_code:
+        raise NoAnswerError(f"scontrol: {output.errors.strip() or output.last_words}")
+    try:
+        return parse_config(output.text)
+    except ValueError as error:
+        raise NoAnswerError(str(error)) from None
+
+
+def signs_of(settings: Mapping[str, str]) -> Iterator[Sign]:
+    """One for each thing that matters, by the settings that hold."""
+    controllers = settings.get("CONTROLLERS", "")
+    is_whole = "DOWN" not in controllers
+    yield Sign("slurmctld", GOOD if is_whole else POOR, f"{settings.get('ClusterName', '')}: {controllers}")
+    yield _version(settings.get("SLURM_VERSION", ""))
+    programs = _programs(settings, "Prolog")
+    if programs:
+        yield from _prolog(settings, programs)
+    else:
+        yield Sign("Prolog", POOR, "none: a job starts on a broken node, until that one is found")
+    yield _at_least(
+        settings, "ResumeTimeout", REBOOT_SECONDS, "a node that `scontrol reboot` reboots is given up before"
+    )
+    yield _return_to_service(settings.get("ReturnToService", ""))
+    requeues = settings.get("JobRequeue") == "1"
+    not_requeued = "0: only jobs of `sbatch --requeue` are started again when their node breaks"
+    yield Sign("JobRequeue", *((GOOD, "1") if requeues else (POOR, not_requeued)))
+    yield _health_check(settings)
+
+
+def _version(text: str) -> Sign:
+    found = re.match(r"(\d+)\.(\d+)", text)
+    if found is None:
+        return Sign("version", UNTRIED, f"{text}: nobody can read it")
+    is_new = (int(found[1]), int(found[2])) >= OLDEST
+    return Sign("version", GOOD, text) if is_new else Sign("version", BAD, f"{text}: 22.05 or newer is needed")
+
+
+def _prolog(settings: Mapping[str, str], programs: list[str]) -> Iterator[Sign]:
+    yield from (_program("Prolog", program) for program in programs)
+    if "nohold_on_prolog_fail" in _words(settings, "SchedulerParameters"):
+        yield Sign("SchedulerParameters", GOOD, "nohold_on_prolog_fail")
+    else:
+        held = "without nohold_on_prolog_fail a job whose prolog has failed is held: it waits for a person"
+        yield Sign("SchedulerParameters", BAD, held)
+    if "Alloc" in _words(settings, "PrologFlags"):
+        yield Sign("PrologFlags", GOOD, settings["PrologFlags"])
+    else:
+        late = (
+            "without Alloc the prolog runs when the first step starts, and `srun` gives up before a long one has ended"
+        )
+        yield Sign("PrologFlags", BAD, late)
+    limit = _seconds(settings.get("PrologEpilogTimeout", ""))
+    if limit is not None and limit < PROLOG_SECONDS:
+        drains = (
+            f"{limit} s: a prolog that takes {PROLOG_SECONDS:g} s is ended before, which drains a node that is well"
+        )
+        yield Sign("PrologEpilogTimeout", BAD, drains)
+    else:
+        yield Sign("PrologEpilogTimeout", GOOD, "none" if limit is None else f"{limit} s")
+    lost = "a job whose node registers while its prolog runs, as after `scontrol reconfigure`, is taken for lost"
+    yield _at_least(settings, "BatchStartTimeout", PROLOG_SECONDS, lost)
+    if "Alloc" not in _words(settings, "PrologFlags"):
+        yield _at_least(
+            settings, "MessageTimeout", PROLOG_SECONDS, "`srun` waits no longer for a prolog that starts late"
+        )
+
+
+def _at_least(settings: Mapping[str, str], key: str, least: float, otherwise: str) -> Sign:
+    seconds = _seconds(settings.get(key, ""))
+    if seconds is None or seconds >= least:
+        return Sign(key, GOOD, settings.get(key, ""))
+    return Sign(key, POOR, f"{seconds} s: {otherwise}; set {least:g}")
+
+
+def _return_to_service(value: str) -> Sign:
+    if value == "2":
+        why = "2: a node that was down takes jobs as soon as it has rebooted, before its diagnostics; set 0 or 1"
+        return Sign("ReturnToService", POOR, why)
+    return Sign("ReturnToService", GOOD, value)
+
+
+def _health_check(settings: Mapping[str, str]) -> Sign:
+    programs, interval = _programs(settings, "HealthCheckProgram"), _seconds(settings.get("HealthCheckInterval", ""))
+    if not programs:
+        return Sign("HealthCheckProgram", ABSENT, "none: the agent that watches needs none")
+    if not interval:
+        return Sign("HealthCheckProgram", POOR, f"{programs[0]} is never run: HealthCheckInterval is 0")
+    return Sign("HealthCheckProgram", GOOD, f"{programs[0]}, every {interval} s")
+
+
+def _program(key: str, path: str) -> Sign:
+    """Whether it calls the agent. It lies on the nodes: here it may be another one, or none."""
+    try:
+        with Path(path).open("rb") as file:
+            is_ours = _OURS.encode() in file.read(_FILE_BYTES)
+    except OSError as error:
+        return Sign(key, UNTRIED, f"{path}: cannot be read here: {error.strerror}")
+    return Sign(key, GOOD, path) if is_ours else Sign(key, POOR, f"{path} does not call {_OURS}, as it lies here")
+
+
+def _programs(settings: Mapping[str, str], key: str) -> list[str]:
+    """Newer versions number them: `Prolog[0]`."""
+    return [value for name, value in settings.items() if value and re.fullmatch(rf"{key}(\[\d+\])?", name)]
+
+
+def _words(settings: Mapping[str, str], key: str) -> list[str]:
+    return [word.strip() for word in settings.get(key, "").split(",")]
+
+
+def _seconds(text: str) -> int | None:
+    """None: no limit, or none that can be read."""
+    found = re.fullmatch(r"(\d+)(?: sec)?", text)
+    return None if found is None or int(found[1]) == _NO_LIMIT else int(found[1])

@@ -1,0 +1,108 @@
+"""Stories on a real Slurm in the embedded cloud: the same stack and agents, jobs that are Slurm's own.
+
+Played in one cloud, each on a pool and a Slurm cluster of its own. Nothing here measures wall time.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from nodeheal.contract.vocabulary import Ending, NodeState, SchedulerKind
+from nodeheal.services.operators.release_node import release_node
+from sandbox.client import Sandbox
+from sandbox.demo import story_of
+from sandbox.report import judge, make_report
+from sandbox.script import SUBJECTS, Expected, Script
+from sandbox.slurm import why_missing
+from sandbox.slurm_story import SlurmStory
+from sandbox.stories import fallen
+from sandbox.story import Story
+
+pytestmark = [pytest.mark.emulated, pytest.mark.skipif(bool(why_missing()), reason=why_missing())]
+RECOVERED, HUMAN = SUBJECTS[Ending.RECOVERED], SUBJECTS[Ending.HANDED_TO_A_HUMAN]
+ON_SLURM: dict[str, Any] = {
+    "scheduler": SchedulerKind.SLURM,
+    "boot_seconds": 1.5,
+    "steps": 120,
+    "step_seconds": 0.06,
+}
+
+
+@pytest.fixture(scope="module")
+def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
+    with Sandbox(tmp_path_factory.mktemp("cloud"), boot_seconds=1.5) as sandbox:
+        sandbox.deploy()
+        yield sandbox
+
+
+def play(cloud: Sandbox, name: str, script: Script) -> tuple[SlurmStory, dict[str, Any]]:
+    """Play it; the judge of the demo's exit code must be content."""
+    story = story_of(cloud, replace(script, pool=name, job=name, **ON_SLURM), lambda told, text: None)
+    assert isinstance(story, SlurmStory)
+    story.play()
+    report = make_report(story)
+    assert judge(story, report).wrong == ()
+    return story, report
+
+
+def expects(ending: Ending, *mails: str) -> Expected:
+    return Expected(ending, finishes=True, restarts=True, mails=mails)
+
+
+def test_a_gpu_falls_off_the_bus_and_the_job_goes_on_elsewhere_from_its_checkpoint(cloud: Sandbox) -> None:
+    story, report = play(cloud, "fallen", fallen())
+
+    assert [step for step, _ in report["incident"]["results"]] == [
+        *("ISOLATE", "FREEZE_EVIDENCE", "REBOOT", "DIAGNOSE"),
+        *(["WAIT"] if ["WAIT", "TIMED_OUT"] in report["incident"]["results"] else []),
+        "RETURN",
+    ]
+    assert report["attempts"] == {"REBOOT": 1}
+    assert report["step_at_fault"] - 20 <= report["resumed_from_step"] < report["final_step"]
+    told = " ".join(entry["text"] for entry in report["incident"]["timeline"])
+    assert "was requeued: its scheduler starts it again by itself" in told
+    assert story.slurm_states() == ["idle"] * 3  # the healed node is in service again, with no reason left
+    assert story.restarts() == 1
+
+
+def test_a_node_that_does_not_heal_stays_drained_with_its_incident_as_reason(cloud: Sandbox) -> None:
+    script = fallen(persists=True, expects=expects(Ending.HANDED_TO_A_HUMAN, HUMAN))
+
+    story, report = play(cloud, "broken", script)
+
+    assert story.slurm_reason(story.victim) == f"nodeheal:{report['incident']['id']}"
+    assert sorted(story.slurm_states()) == ["drained", "idle", "idle"]
+    # A human has replaced the riser card, and gives the node back.
+    release_node(story.victim, "the riser card is new", story.ports)
+    story.wait(lambda: story.slurm_states() == ["idle"] * 3, "the node is in service again")
+    assert story.ports.nodes.get(story.victim).state is NodeState.HEALTHY  # type: ignore[union-attr]
+
+
+def test_a_person_who_drains_the_node_meanwhile_keeps_it(cloud: Sandbox) -> None:
+    def drains(story: Story) -> str:
+        assert isinstance(story, SlurmStory)
+        if not any("takes no new work" in text for _, _, text in story.told.lines):
+            return ""
+        story.slurm("scontrol", "update", f"NodeName={story.name_of(story.victim)}", "State=DRAIN", "Reason=ada looks")
+        return "ada drains the node for herself"
+
+    script = fallen(moves=(drains,), expects=expects(Ending.RECOVERED, RECOVERED))
+
+    story, _ = play(cloud, "kept", script)
+
+    assert story.slurm_reason(story.victim) == "ada looks"
+    assert sorted(story.slurm_states()) == ["drained", "idle", "idle"]
+
+
+def test_a_node_that_a_person_has_drained_before_is_healed_and_stays_drained(cloud: Sandbox) -> None:
+    def drains(story: Story) -> str:
+        assert isinstance(story, SlurmStory)
+        story.slurm("scontrol", "update", f"NodeName={story.name_of(story.victim)}", "State=DRAIN", "Reason=ada looks")
+        return "ada drains the node for herself; its job runs on"
+
+    story, report = play(cloud, "hers", fallen(prepares=(drains,), expects=expects(Ending.RECOVERED, RECOVERED)))
+
+    assert ["RETURN", "DONE"] in report["incident"]["results"]
+    assert story.slurm_reason(story.victim) == "ada looks"

@@ -1,0 +1,279 @@
+"""Scheduler on Slurm, through SSM: what is asked of whom, what the answers mean, and what no answer means."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from nodeheal.adapters.slurm.controller import ANSWER_SECONDS, SlurmController
+from nodeheal.adapters.slurm.scheduler import SlurmScheduler
+from nodeheal.contract.names import MANAGED_TAG, MANAGED_TAG_VALUE
+from nodeheal.contract.vocabulary import Provider, SchedulerKind
+from nodeheal.domain.errors import NotAccepted, NotEnrolled, NotFound, PlacementRefused
+from nodeheal.domain.fleet.node import Node
+from nodeheal.ports.scheduler import Drained, NodePlacement
+from tests.twins.test_world import Aws, aws, on_ssm  # noqa: F401
+from tests.unit.builders import NOW, node
+
+HEAD = "i-0c0000000000000ff"
+FIRST, SECOND = "i-0000000a", "i-0000000b"
+WHERE = "10.0.0.7"
+COMMAND = "5f9b1f6e-5a0c-4e0e-9c3e-2f1f1f1f1f1f"
+IDLE = {"name": "gpu-7", "is_in_service": True, "is_ours": False, "is_by_person": False, "has_jobs": False}
+DRAINED = {**IDLE, "is_in_service": False, "is_ours": True, "has_jobs": True}
+
+
+def broken(**changes: Any) -> Node:
+    return node("mi-0a", scheduler=SchedulerKind.SLURM, cluster="lab", open_incident="inc-1", **changes)
+
+
+class Asked:
+    """A controller whose SSM is stubbed, and what was waited for."""
+
+    def __init__(self, ssm: Aws) -> None:
+        self.ssm = ssm
+        self.waited = 0.0
+        self.ec2 = Aws("ec2")
+        self.ec2.stub.activate()
+        controller = SlurmController(ssm, ssm, self.ec2, lambda: NOW, self._sleep)
+        self.scheduler = SlurmScheduler(controller)
+
+    def _sleep(self, seconds: float) -> None:
+        self.waited += seconds
+
+    def knows(self, address: str | None = WHERE) -> "Asked":
+        """SSM knows where the node is, or knows no such node."""
+        rows = [{"InstanceId": broken().instance_id, "IPAddress": address}] if address else []
+        asked = {"Filters": [{"Key": "InstanceIds", "Values": [broken().instance_id]}]}
+        self.ssm.answers("describe_instance_information", {"InstanceInformationList": rows}, asked)
+        return self
+
+    def finds(self, *heads: tuple[str, str]) -> "Asked":
+        """The machines with the tag of a controller, and whether SSM reaches them."""
+        rows = [{"InstanceId": name, "PingStatus": ping} for name, ping in heads or ((HEAD, "Online"),)]
+        asked = {"Filters": [{"Key": "tag:nodeheal:slurm-controller", "Values": ["lab"]}]}
+        self.ssm.answers("describe_instance_information", {"InstanceInformationList": rows}, asked)
+        return self
+
+    def sends(self, verb: str, head: str = HEAD, **options: str) -> "Asked":
+        """The command that must be sent."""
+        until = str(int(NOW.timestamp() + ANSWER_SECONDS))
+        parameters = {"Verb": verb, "Addresses": WHERE, "ExpiresAt": until, **options}
+        asked = {
+            "DocumentName": "nodeheal-slurm",
+            "InstanceIds": [head],
+            "TimeoutSeconds": 30,
+            "Parameters": {name: [value] for name, value in parameters.items()},
+        }
+        self.ssm.answers("send_command", {"Command": {"CommandId": COMMAND}}, asked)
+        return self
+
+    def hears(self, answer: object, status: str = "Success", code: int = 0, errors: str = "") -> "Asked":
+        """What became of it."""
+        said = {
+            "Status": status,
+            "ResponseCode": code,
+            "StandardOutputContent": answer if isinstance(answer, str) else json.dumps(answer),
+            "StandardErrorContent": errors,
+        }
+        self.ssm.answers("get_command_invocation", said)
+        return self
+
+
+@pytest.fixture
+def slurm(aws: Aws) -> Asked:  # noqa: F811
+    return Asked(aws)
+
+
+def nodes(**seen: object) -> dict[str, object]:
+    return {"nodes": {WHERE: seen}}
+
+
+@on_ssm
+def test_a_node_is_found_by_the_address_that_ssm_knows(slurm: Asked) -> None:
+    slurm.knows().finds().sends("nodes").hears(nodes(**IDLE))
+
+    assert slurm.scheduler.placement_of(broken()) == NodePlacement("gpu-7", is_schedulable=True)
+
+
+@on_ssm
+@pytest.mark.parametrize(
+    ("seen", "may_be_drained"),
+    [
+        (DRAINED, False),  # by nodeheal, for an incident before
+        ({**IDLE, "is_in_service": False, "is_by_person": True}, False),
+        ({**IDLE, "is_in_service": False}, True),  # Slurm itself has found something
+    ],
+)
+def test_what_a_person_has_drained_was_not_in_service(
+    slurm: Asked, seen: dict[str, object], may_be_drained: bool
+) -> None:
+    slurm.knows().finds().sends("nodes").hears(nodes(**seen))
+
+    assert slurm.scheduler.placement_of(broken()).is_schedulable is may_be_drained
+
+
+@on_ssm
+def test_the_reason_names_the_incident(slurm: Asked) -> None:
+    slurm.knows().finds().sends("drain", Incident="inc-1").hears(nodes(**DRAINED))
+
+    assert slurm.scheduler.drain_all([broken()], ["gpu-7"]) == {"mi-0a": Drained("gpu-7", has_tasks=True)}
+
+
+@on_ssm
+def test_a_node_that_still_takes_work_is_not_drained(slurm: Asked) -> None:
+    slurm.knows().finds().sends("drain", Incident="inc-1").hears(nodes(**IDLE))
+    slurm.knows().finds().sends("drain", Incident="inc-1").hears({"nodes": {}})
+
+    assert slurm.scheduler.drain_all([broken()], ["gpu-7"]) == {}
+    with pytest.raises(NotFound, match="Slurm cluster lab has no node at the address of mi-0a"):
+        slurm.scheduler.drain_all([broken()], ["gpu-7"])
+
+
+@on_ssm
+def test_a_machine_that_ssm_does_not_know_is_no_node_and_nobody_is_asked(slurm: Asked) -> None:
+    for _ in range(3):
+        slurm.knows(None)
+
+    with pytest.raises(NotFound):
+        slurm.scheduler.placement_of(broken())
+    with pytest.raises(NotFound):
+        slurm.scheduler.undrain(broken(), NodePlacement("gpu-7", is_schedulable=False))
+    assert slurm.scheduler.unmanaged_tasks(broken(), NodePlacement("gpu-7", is_schedulable=False)) == []
+
+
+@on_ssm
+@pytest.mark.parametrize("is_there", [True, False])
+def test_where_a_machine_of_ec2_is_says_ec2(slurm: Asked, is_there: bool) -> None:
+    machine = replace(broken(), provider=Provider.ec2, instance_id="i-0000000c")
+    found = [{"Instances": [{"InstanceId": "i-0000000c", "PrivateIpAddress": WHERE}]}] if is_there else []
+    asked = {"Filters": [{"Name": "instance-id", "Values": ["i-0000000c"]}]}
+    slurm.ec2.answers("describe_instances", {"Reservations": found}, asked)
+    if is_there:
+        slurm.finds().sends("nodes").hears(nodes(**IDLE))
+        assert slurm.scheduler.placement_of(machine).name == "gpu-7"
+    else:
+        with pytest.raises(NotFound):
+            slurm.scheduler.placement_of(machine)
+
+
+@on_ssm
+def test_a_node_is_resumed(slurm: Asked) -> None:
+    slurm.knows().finds().sends("resume").hears(nodes(**IDLE))
+
+    slurm.scheduler.undrain(broken(), NodePlacement("gpu-7", is_schedulable=False))
+
+
+@on_ssm
+def test_a_job_is_requeued_as_often_as_it_was_when_it_was_seen(slurm: Asked) -> None:
+    job = {"job_id": "12_3", "user": "ada", "partition": "gpu", "nodes": 2, "restarts": 4, "may_requeue": True}
+    slurm.knows().finds().sends("jobs").hears(
+        {"jobs": [job, {**job, "job_id": "13", "may_requeue": False, "nodes": 1}]}
+    )
+    slurm.finds().sends("requeue", Job="12_3", Restarts="4").hears({"requeued": True, "is_held": False, "why": ""})
+
+    mine, theirs = slurm.scheduler.unmanaged_tasks(broken(), NodePlacement("gpu-7", is_schedulable=False))
+
+    assert (str(mine), mine.may_be_stopped) == ("job of 2 nodes in gpu (12_3, started by ada)", True)
+    assert (str(theirs), theirs.may_be_stopped) == ("job of 1 node in gpu (13, started by ada)", False)
+    assert mine.tags == {MANAGED_TAG: MANAGED_TAG_VALUE}
+    assert slurm.scheduler.stop_unmanaged_task(broken(), mine, "nodeheal: recovery inc-1") is True
+    assert slurm.scheduler.restart_unmanaged_task(broken(), mine) == "12_3"
+
+
+@on_ssm
+@pytest.mark.parametrize(
+    ("heads", "asked"),
+    [
+        ([(SECOND, "Online"), (FIRST, "Online")], FIRST),
+        ([(FIRST, "ConnectionLost"), (SECOND, "Online")], SECOND),  # the one that has taken over
+    ],
+)
+def test_of_two_controllers_one_that_is_reached_is_asked(
+    slurm: Asked, heads: Sequence[tuple[str, str]], asked: str
+) -> None:
+    slurm.knows().finds(*heads).sends("nodes", asked).hears(nodes(**IDLE))
+
+    slurm.scheduler.placement_of(broken())
+
+
+@on_ssm
+def test_a_controller_that_ssm_does_not_reach_is_asked_later(slurm: Asked) -> None:
+    slurm.knows().finds((HEAD, "ConnectionLost"))
+
+    with pytest.raises(NotAccepted, match=f"SSM does not reach the Slurm controller of lab: {HEAD}"):
+        slurm.scheduler.placement_of(broken())
+
+
+@on_ssm
+def test_a_cluster_without_a_tagged_machine_says_what_to_do(slurm: Asked) -> None:
+    slurm.knows()
+    slurm.ssm.answers("describe_instance_information", {"InstanceInformationList": []})
+
+    with pytest.raises(NotFound, match="tag it with nodeheal:slurm-controller = lab"):
+        slurm.scheduler.placement_of(broken())
+
+
+@on_ssm
+def test_the_answer_is_waited_for_and_not_for_ever(slurm: Asked) -> None:
+    slurm.knows().finds().sends("nodes")
+    slurm.ssm.refuses("get_command_invocation", "InvocationDoesNotExist")
+    slurm.hears("", "InProgress").hears("", "Pending").hears("", "Delayed").hears(nodes(**IDLE))
+    slurm.scheduler.placement_of(broken())
+    assert slurm.waited == 5 * 0.25
+
+    slurm.knows().finds().sends("nodes")
+    for _ in range(60):
+        slurm.hears("", "InProgress")
+    with pytest.raises(NotAccepted, match=rf"the Slurm controller of lab \({HEAD}\) has not answered in 15 s"):
+        slurm.scheduler.placement_of(broken())
+
+
+@on_ssm
+@pytest.mark.parametrize(
+    ("answer", "status", "code", "errors", "why"),
+    [
+        ({"error": "sinfo: no answer within 10 s"}, "Failed", 75, "", "could not nodes: sinfo: no answer within 10 s"),
+        ("", "Failed", 127, "nodeheal-agent is neither on PATH", "exit code 127: nodeheal-agent is neither on PATH"),
+        ("no JSON", "Success", 0, "", "no JSON"),
+        ({"nodes": {}}, "Failed", 1, "", "exit code 1"),
+        ([], "Success", 0, "", "Success"),
+        ("", "TimedOut", -1, "", "TimedOut, exit code -1"),
+    ],
+)
+def test_what_is_no_answer_is_asked_again(
+    slurm: Asked, answer: object, status: str, code: int, errors: str, why: str
+) -> None:
+    slurm.knows().finds().sends("nodes").hears(answer, status, code, errors)
+
+    with pytest.raises(NotAccepted, match=why):
+        slurm.scheduler.placement_of(broken())
+
+
+@on_ssm
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [("AccessDeniedException", NotEnrolled), ("InvalidInstanceId", NotAccepted), ("Throttling", NotAccepted)],
+)
+def test_a_command_that_is_not_taken(slurm: Asked, code: str, error: type[Exception]) -> None:
+    slurm.knows().finds()
+    slurm.ssm.refuses("send_command", code, **({"Message": ""} if code == "AccessDeniedException" else {}))
+
+    with pytest.raises(error):
+        slurm.scheduler.placement_of(broken())
+
+
+@on_ssm
+def test_slurm_runs_no_job_of_nodeheals_and_nodes_are_not_drained_together(slurm: Asked) -> None:
+    anything: Any = None
+
+    with pytest.raises(PlacementRefused, match="submit with sbatch"):
+        slurm.scheduler.start_rank(anything, anything, anything, {})
+    slurm.scheduler.stop_rank("lab", "1", "why")
+    slurm.scheduler.show_isolation(broken(), NodePlacement("gpu-7", is_schedulable=False), "inc-1")
+    assert slurm.scheduler.find_ranks(anything, anything) == {}
+    assert slurm.scheduler.rank_statuses("lab", []) == []
+    assert slurm.scheduler.names_in_service([broken(), broken()]) == ()
+    assert slurm.scheduler.liveness(broken()).is_up is None

@@ -1,0 +1,185 @@
+"""`nodeheal-agent slurm doctor`: what it says of a Slurm by its own settings."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from nodeheal.agent.diagnostics.bench import Output
+from nodeheal.agent.main import main
+from nodeheal.agent.probe import Ran
+from nodeheal.agent.slurm_doctor import doctor
+from nodeheal.parsers.slurm import parse_config
+
+# As `scontrol show config` of Slurm 22.05.8 prints it; what the doctor does not read is left out.
+CONFIG = """\
+Configuration data as of 2026-11-27T03:54:22
+BatchStartTimeout       = 200 sec
+ClusterName             = training
+HealthCheckInterval     = 0 sec
+HealthCheckNodeState    = ANY
+HealthCheckProgram      = (null)
+JobRequeue              = 1
+MessageTimeout          = 10 sec
+Prolog                  = {prolog}
+PrologEpilogTimeout     = 65534
+PrologSlurmctld         = (null)
+PrologFlags             = Alloc
+ResumeProgram           = (null)
+ResumeTimeout           = 900 sec
+ReturnToService         = 0
+SchedulerParameters     = nohold_on_prolog_fail,sched_interval=2,bf_interval=2
+SLURM_CONF              = /etc/slurm/slurm.conf
+SLURM_VERSION           = 22.05.8
+
+Cgroup Support Configuration:
+ClusterName             = of another table
+
+Slurmctld(primary) at head is UP
+"""
+OUTPUT = Output("", "", Ran(exit_code=0))
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> str:
+    """Of a Slurm as docs/slurm.md has it."""
+    (tmp_path / "prolog").write_text("#!/bin/sh\n/opt/nodeheal/bin/nodeheal-agent prolog\n")
+    return CONFIG.format(prolog=tmp_path / "prolog")
+
+
+def told(config: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[str, tuple[str, str]]]:
+    """The exit code; state and words by what they are about."""
+    return told_of(replace(OUTPUT, text=config), capsys)
+
+
+def told_of(output: Output, capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[str, tuple[str, str]]]:
+    def run(command: Sequence[str], _: float) -> Output:
+        assert command == ["scontrol", "show", "config"]
+        return output
+
+    code = doctor(run, as_json=True)
+    signs = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    return code, {sign["what"]: (sign["state"], sign["said"]) for sign in signs}
+
+
+def test_a_slurm_as_the_page_has_it_is_well(config: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, signs = told(config, capsys)
+
+    assert code == 0
+    assert {what: state for what, (state, _) in signs.items()} == {
+        "slurmctld": "ok",
+        "version": "ok",
+        "Prolog": "ok",
+        "SchedulerParameters": "ok",
+        "PrologFlags": "ok",
+        "PrologEpilogTimeout": "ok",
+        "BatchStartTimeout": "ok",
+        "ResumeTimeout": "ok",
+        "ReturnToService": "ok",
+        "JobRequeue": "ok",
+        "HealthCheckProgram": "-",
+    }
+    assert signs["slurmctld"][1] == "training: Slurmctld(primary) at head is UP"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "what", "state", "words"),
+    [
+        ("22.05.8", "21.08.8", "version", "WRONG", "22.05 or newer"),
+        ("22.05.8", "24.11.0-rc1", "version", "ok", "24.11"),
+        ("22.05.8", "slurm", "version", "?", "nobody can read it"),
+        ("head is UP", "head is DOWN", "slurmctld", "poor", "DOWN"),
+        ("nohold_on_prolog_fail,", "", "SchedulerParameters", "WRONG", "is held"),
+        ("= Alloc", "= (null)", "PrologFlags", "WRONG", "without Alloc"),
+        ("= Alloc", "= (null)", "MessageTimeout", "poor", "10 s: `srun` waits no longer"),
+        ("= Alloc", "= Alloc,Contain", "PrologFlags", "ok", "Alloc,Contain"),
+        ("65534", "60 sec", "PrologEpilogTimeout", "WRONG", "drains a node that is well"),
+        ("65534", "60", "PrologEpilogTimeout", "WRONG", "60 s"),
+        ("65534", "300 sec", "PrologEpilogTimeout", "ok", "300 s"),
+        ("200 sec", "10 sec", "BatchStartTimeout", "poor", "is taken for lost; set 180"),
+        ("900 sec", "60 sec", "ResumeTimeout", "poor", "set 600"),
+        ("900 sec", "INFINITE", "ResumeTimeout", "ok", "INFINITE"),
+        ("ReturnToService         = 0", "ReturnToService = 2", "ReturnToService", "poor", "before its diagnostics"),
+        ("JobRequeue              = 1", "JobRequeue = 0", "JobRequeue", "poor", "sbatch --requeue"),
+        ("HealthCheckProgram      = (null)", "HealthCheckProgram = /x", "HealthCheckProgram", "poor", "never run"),
+    ],
+)
+def test_each_setting_is_judged(
+    config: str, capsys: pytest.CaptureFixture[str], before: str, after: str, what: str, state: str, words: str
+) -> None:
+    assert before in config
+
+    code, signs = told(config.replace(before, after), capsys)
+
+    assert (signs[what][0], code) == (state, int(state == "WRONG" or what == "MessageTimeout"))
+    assert words in signs[what][1]
+
+
+def test_a_health_check_is_named_with_its_interval(config: str, capsys: pytest.CaptureFixture[str]) -> None:
+    text = config.replace("Interval     = 0 sec", "Interval = 300 sec")
+    text = text.replace("HealthCheckProgram      = (null)", "HealthCheckProgram = /etc/slurm/health")
+
+    assert told(text, capsys)[1]["HealthCheckProgram"] == ("ok", "/etc/slurm/health, every 300 s")
+
+
+def test_without_a_prolog_its_settings_do_not_matter(capsys: pytest.CaptureFixture[str]) -> None:
+    code, signs = told(CONFIG.format(prolog="(null)").replace("= Alloc", "= (null)"), capsys)
+
+    assert (code, signs["Prolog"][0]) == (0, "poor")
+    assert signs.keys().isdisjoint({"PrologFlags", "BatchStartTimeout", "SchedulerParameters"})
+
+
+@pytest.mark.parametrize(("script", "state"), [("#!/bin/sh\nexit 0\n", "poor"), (None, "?")])
+def test_a_prolog_of_somebody_else_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], script: str | None, state: str
+) -> None:
+    """One that is not here may be on the nodes."""
+    if script is not None:
+        (tmp_path / "prolog").write_text(script)
+
+    code, signs = told(CONFIG.format(prolog=tmp_path / "prolog"), capsys)
+
+    assert (code, signs["Prolog"][0]) == (0, state)
+
+
+def test_prologs_that_are_numbered_are_found(config: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """As Slurm 24.05 and newer print them."""
+    code, signs = told(config.replace("Prolog                  =", "Prolog[0] ="), capsys)
+
+    assert (code, signs["Prolog"][0]) == (0, "ok")
+
+
+@pytest.mark.parametrize(
+    ("output", "words"),
+    [
+        (replace(OUTPUT, ran=Ran(error="not installed")), "scontrol: not installed"),
+        (replace(OUTPUT, ran=Ran(error="no answer within 10 s")), "scontrol: no answer within 10 s"),
+        (replace(OUTPUT, ran=Ran(exit_code=1), errors="Unable to contact slurm controller"), "Unable to contact"),
+        (replace(OUTPUT, text="what?"), "scontrol printed no configuration: 'what?'"),
+    ],
+)
+def test_a_slurm_that_does_not_answer_is_wrong(capsys: pytest.CaptureFixture[str], output: Output, words: str) -> None:
+    code, signs = told_of(output, capsys)
+
+    assert (code, list(signs)) == (1, ["slurmctld"])
+    assert (signs["slurmctld"][0], words in signs["slurmctld"][1]) == ("WRONG", True)
+
+
+def test_the_command_says_a_line_for_each(
+    tmp_path: Path, config: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tool = tmp_path / "scontrol"
+    tool.write_text(f"#!/bin/sh\ncat <<'END'\n{config}END\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+
+    assert main(["slurm", "doctor"]) == 0
+    assert "PrologFlags             ok     Alloc" in capsys.readouterr().out.splitlines()
+
+
+def test_what_is_not_set_is_empty(config: str) -> None:
+    settings = parse_config(config)
+
+    assert (settings["HealthCheckProgram"], settings["ClusterName"]) == ("", "training")
