@@ -22,8 +22,6 @@ def claim_spare(
 
     Returns None where no node is free. `but`: nodes on which the job has, or will have, another rank.
     """
-    if ports.scheduler_of(broken).requeues:  # it gives out the nodes itself: what is free on record may have its job
-        return claimed_spare(broken, incident_id, ports)
     known = [node for node in ports.nodes.in_pool(broken.pool) if node.node_id not in but]
     free = [node for node in known if not policy.why_opted_out(node.node_id)]
     for seen in sorted(free, key=lambda node: not node.is_spare):
