@@ -10,7 +10,6 @@ from math import inf
 
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.names import OPERATOR_REQUEST
-from nodeheal.contract.results import Replaced
 from nodeheal.contract.steps import AttemptLimit
 from nodeheal.contract.vocabulary import (
     Action,
@@ -243,19 +242,11 @@ def slurm_starts_and_stops_its_jobs(seen: Seen, call: str, about: str) -> Iterat
 
 
 def no_diagnosis_beside_a_job(seen: Seen, node: Node) -> Iterator[Violation]:
-    """A node that is in service is not diagnosed while a job of Slurm has its accelerators.
-
-    Not held for a machine that was launched for the incident: nothing keeps Slurm from it before it is diagnosed.
-    """
+    """A node that is in service is not diagnosed while a job of Slurm has its accelerators."""
     job = seen.slurm.at_work.get(node.node_id) if seen.slurm is not None else None
-    if job is not None and node.state not in OUT_OF_SERVICE and not _is_launched(seen, node):
+    if job is not None and node.state not in OUT_OF_SERVICE:
         told = f"it is {node.state}, and job {job.job_id} runs there"
         yield Violation(seen.agenda.now, no_diagnosis_beside_a_job.__name__, node.node_id, told)
-
-
-def _is_launched(seen: Seen, node: Node) -> bool:
-    turns = seen.incidents.history(node.open_incident).turns if node.open_incident else ()
-    return any(turn.result and isinstance(turn.result.facts, Replaced) for turn in turns)
 
 
 def nothing_stale_opens_an_incident(seen: Seen, incident: Incident) -> Iterator[Violation]:

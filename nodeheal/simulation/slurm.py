@@ -86,11 +86,15 @@ class SlurmCluster:
         return self.wanted.unanswered > 0 and self._stream.random() < self.wanted.unanswered
 
     def idle_seconds(self, node_id: str) -> float:
-        """For how long the node has been up without a job, whether it takes work or not."""
+        """For how long the node has been up without a job, and since it was resumed if ever; whether it takes work."""
         node = self._fleet.nodes.get(node_id)
         if node is None or not node.is_up or node_id in self.at_work:
             return 0.0
         return self._agenda.now - max(node.booted_at, self._idle_since.get(node_id, 0.0))
+
+    def resumed(self, node_id: str) -> None:
+        """The node takes work again."""
+        self._idle_since[node_id] = self._agenda.now
 
     def requeue(self, job_id: str, node_id: str, restarts: int) -> bool:
         """Start the job anew, elsewhere, as `nodeheal-agent slurm requeue` does: at most once for these restarts."""
@@ -230,6 +234,7 @@ class SimSlurm(SimScheduler):
         def resume() -> None:
             self.on_switched_on(node.node_id)
             self.draining.discard(node.node_id)
+            self._cluster.resumed(node.node_id)
 
         self._answered(resume)
 

@@ -9,9 +9,10 @@ from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Breaker, Budget, Mode, PoolPolicy
 from nodeheal.operations import engine, isolate
+from nodeheal.operations import replace as replace_node
 from nodeheal.services.intake.ingest import Ingested
 from nodeheal.services.jobs import job_nodes
-from nodeheal.services.recovery import return_to_service, spares, unmanaged_tasks
+from nodeheal.services.recovery import return_to_service, unmanaged_tasks
 from nodeheal.simulation.cloud import SimWorkflows
 from nodeheal.simulation.co_tenants import MARK
 from nodeheal.simulation.faults import Fault, Kind
@@ -229,7 +230,7 @@ CASES: dict[str, tuple[Break, Callable[[World], None], RecoveryPolicy, Work | Sl
         SLURM,
     ),
     "no_diagnosis_beside_a_job": (
-        cut(spares.claim_spare, "ports.scheduler_of(broken).requeues"),
+        cut(replace_node._start, "ports.scheduler_of(node).requeues"),
         a_node_breaks_while_jobs_run_on_all_others,
         ACT,
         SLURM,

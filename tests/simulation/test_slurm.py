@@ -141,3 +141,9 @@ def test_a_number_is_the_run_of_ecs_that_it_was_and_on_slurm_one_of_the_same_fau
     assert ecs.slurm is None
     assert replace(other, slurm=None, work=ecs.work, others=ecs.others) == ecs
     assert (other.work.share, other.others.unmanaged_tasks, other.scheduler) == (0, 0, SchedulerKind.SLURM)
+
+
+def test_people_repeat_a_release_that_broke_off_before_the_node_was_resumed() -> None:
+    _, _, broken, surprises = run_some([2_004_534], SchedulerKind.SLURM)
+
+    assert (broken, surprises) == ([], Counter())
