@@ -230,7 +230,8 @@ def requeued_jobs_run_again(seen: Seen, job_id: str) -> Iterator[Violation]:
 def _has_room(seen: Seen, node: Node) -> bool:
     """Whether Slurm should have started a job there by now, for all that is on record."""
     since = seen.agenda.clock() - timedelta(seconds=_TO_GIVE_BACK_SECONDS)
-    is_out = node.state in OUT_OF_SERVICE | ABSENT or node.open_incident is not None or node.node_id in seen.drained
+    is_out = node.state in OUT_OF_SERVICE | ABSENT or node.open_incident is not None
+    is_out = is_out or node.node_id in seen.drained or node.node_id in seen.broken_off
     is_fresh = any(change.at > since for change in node.state_changes)
     idle = seen.slurm.idle_seconds(node.node_id) if seen.slurm is not None else 0.0
     return not is_out and not is_fresh and idle > _TO_GIVE_BACK_SECONDS

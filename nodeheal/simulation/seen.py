@@ -60,6 +60,7 @@ class Seen:
     missing_unmanaged_tasks: Callable[[str], Sequence[UnmanagedTask]] = lambda reason: ()
     drained: Collection[str] = ()  # nodes that people have drained
     slurm: SlurmCluster | None = None  # what runs on the nodes, where they are Slurm's
+    broken_off: Collection[str] = ()  # nodes that people were giving back, and will by the same command once more
     struck_at: list[float] = field(default_factory=list)  # when a function died, or a call of one was broken
     runs_since: float = 0.0  # the function that others may be let in beside
     boots_heard_at: dict[str, float] = field(default_factory=dict)  # by node, the newest

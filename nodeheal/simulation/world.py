@@ -128,7 +128,7 @@ class World:
         slurm, scheduler, watch = self.parts.slurm, self.scheduler, self.watch
         if slurm is None or not isinstance(scheduler, SimSlurm):
             return
-        watch.seen.slurm = slurm
+        watch.seen.slurm, watch.seen.broken_off = slurm, self.operators.broken_off
         slurm.on_requeued, scheduler.on_foreign = watch.job_requeued, watch.acted_for_slurm
         self.commands.on_diagnose = watch.diagnosed
         self.fleet.on_exit = slurm.exits
