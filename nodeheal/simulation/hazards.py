@@ -109,9 +109,16 @@ class Hazards:
 
 
 class FaultInjectingPort:
-    """A port, every call of which (but the `plain` ones) is a moment at which something may happen."""
+    """A port, every call of which (but the `plain` ones) is a moment at which something may happen.
 
-    def __init__(self, name: str, port: Any, hazards: Hazards, plain: Sequence[str] = ()) -> None:
+    `values` are what it is, and no calls.
+    """
+
+    def __init__(
+        self, name: str, port: Any, hazards: Hazards, plain: Sequence[str] = (), values: Sequence[str] = ()
+    ) -> None:
+        for value in values:
+            setattr(self, value, getattr(port, value))
         for method in dir(type(port)):
             if not method.startswith("_") and callable(getattr(type(port), method)):
                 found = getattr(port, method)

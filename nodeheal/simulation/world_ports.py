@@ -24,6 +24,7 @@ from nodeheal.simulation.stores import SimFleetIndex, SimHeartbeats, SimIncident
 # Ports that are functions which only look, or values: nothing comes between.
 _PLAIN = ("clock", "console_links", "decide", "sign_upload", "has_confirmed")
 _PLAIN_OF_SCHEDULER = ("placements_of", "rank_statuses")  # they only look, however many nodes they are asked about
+_VALUES_OF_SCHEDULER = ("requeues",)
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ def with_fault_injection(raw: Ports, hazards: Hazards) -> Ports:
     for name in sorted(seams.keys() - {*_PLAIN, "schedulers"}):
         seams[name] = FaultInjectingPort(name, seams[name], hazards)
     seams["schedulers"] = {
-        kind: FaultInjectingPort("scheduler", one, hazards, plain=_PLAIN_OF_SCHEDULER)
+        kind: FaultInjectingPort("scheduler", one, hazards, plain=_PLAIN_OF_SCHEDULER, values=_VALUES_OF_SCHEDULER)
         for kind, one in raw.schedulers.items()
     }
     return Ports(**seams)
