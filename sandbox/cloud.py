@@ -23,7 +23,7 @@ from sandbox.events import Event, EventPump
 from sandbox.fleet import Fleet, NodeKind, describe_node
 from sandbox.iam import ACCOUNT, REGION, caller_of
 from sandbox.log_sink import log_sink
-from sandbox.node import Faults
+from sandbox.node import Faults, Node
 from sandbox.slurm import SlurmCluster, abort_tasks, marks_of, run_on
 from sandbox.ssm import Ssm
 
@@ -140,12 +140,13 @@ class Cloud:
         persists, of_host = request["persists"], request.get("of_host", False)
         node.set_faults(Faults(dcgm=dcgm, persists=persists, of_host=of_host, line=request["line"]))
         at = node.append_kernel_line(request["line"])
-        abort = self._ecs.agents.abort_all if node.spec.scheduler is SchedulerKind.ECS else self._abort_slurm
-        aborted = abort(node.spec.node_id) if request["kill_rank"] else 0
+        aborted = self._abort_ranks(node) if request["kill_rank"] else 0
         return {"at": at, "aborted": aborted}
 
-    def _abort_slurm(self, node_id: str) -> int:
-        return abort_tasks(self._fleet.find(node_id))
+    def _abort_ranks(self, node: Node) -> int:
+        if node.spec.scheduler is SchedulerKind.SLURM:
+            return abort_tasks(node)
+        return self._ecs.agents.abort_all(node.spec.node_id)
 
     def close(self) -> None:
         """Switch every node off."""

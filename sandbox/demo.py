@@ -41,7 +41,7 @@ def main(arguments: list[str] | None = None) -> int:
     if options.story == "list":
         sys.stdout.writelines(f"  {name:<22} {story.about}\n" for name, story in STORIES.items())
         return 0
-    script = STORIES[options.story].script if options.story else _script(options)
+    script = _script(options)
     if isinstance(script, str):
         sys.stderr.write(f"demo: {script}\n")
         return 2
@@ -87,6 +87,9 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
 
 def _script(options: argparse.Namespace) -> Script | str:
     """The story that the options ask for, or what is wrong with them."""
+    if options.story:
+        is_on_ecs = options.scheduler == "ecs"
+        return STORIES[options.story].script if is_on_ecs else "--story: these are on ECS; leave out --scheduler"
     if not GANG_NODES <= options.nodes <= MOST_NODES:
         return (
             f"--nodes {options.nodes}: the job needs {GANG_NODES} nodes, and more than {MOST_NODES} are not simulated"

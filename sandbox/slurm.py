@@ -7,8 +7,9 @@ import os
 import shutil
 import signal
 import socket
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -128,7 +129,7 @@ def run_on(cluster: SlurmCluster, head: Node, nodes: Mapping[str, Node]) -> None
         node.variables.update(cluster.environment)
     _start(head, cluster.controller())
     for name, node in nodes.items():
-        begin = _starter(node, cluster.daemon(name))
+        begin = partial(_start, node, cluster.daemon(name))
         node.when_up = begin
         node.also_ends = stepds_of
         begin()
@@ -162,10 +163,6 @@ def _is_task(process: psutil.Process) -> bool:
         return "SLURM_PROCID" in told and "SLURM_STEP_ID" in told and "RANK" in told
     except psutil.Error:
         return False
-
-
-def _starter(node: Node, command: list[str]) -> Callable[[], None]:
-    return lambda: _start(node, command)
 
 
 def _start(node: Node, command: list[str]) -> None:

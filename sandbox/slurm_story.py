@@ -13,7 +13,7 @@ from sandbox.client import NodeHandle, free_port
 from sandbox.job_file import EXAMPLES
 from sandbox.script import GANG_NODES
 from sandbox.slurm import why_missing
-from sandbox.story import READY_SECONDS, TRAINING_SECONDS, Story, StoryError
+from sandbox.story import READY_SECONDS, Story, StoryError
 from sandbox.training import Training
 
 BATCH = EXAMPLES / "slurm" / "train.sbatch"
@@ -63,12 +63,7 @@ class SlurmStory(Story):
         self._job_id = re.sub(r"\D", "", said)
         self._say(said.strip())
         self.told.training = Training(directory)
-        self._await(lambda: self._gang() is not None, READY_SECONDS, f"{script.job} runs")
-        gang = self._gang() or []
-        self._handles.sort(key=lambda handle: gang.index(handle.node_id) if handle.node_id in gang else GANG_NODES)
-        self._say(f"{script.job} starts: {GANG_NODES} ranks, on {' and '.join(gang)}")
-        enough = script.checkpoint_every * 2 + script.checkpoint_every // 2
-        self._await(lambda: self._step() >= enough, TRAINING_SECONDS, f"the job has reached step {enough}")
+        self._await_training()
 
     def _gang(self) -> list[str] | None:
         """The nodes of the job, in Slurm's order, which is that of its ranks."""

@@ -143,6 +143,11 @@ class Story:
         for line in said:
             self._say(line)
         self._say(f"{GANG_NODES} nodes are chosen, and prove by diagnostics that they are fit")
+        self._await_training()
+
+    def _await_training(self) -> None:
+        """Until the job runs and has written two checkpoints. The nodes are in order of rank then."""
+        script = self.script
         self._await(lambda: self._gang() is not None, READY_SECONDS, f"{script.job} has been launched")
         gang = self._gang() or []
         self._handles.sort(key=lambda handle: gang.index(handle.node_id) if handle.node_id in gang else GANG_NODES)

@@ -209,11 +209,11 @@ def _done(arguments: argparse.Namespace, controller: Controller) -> dict[str, An
     match arguments.verb:
         case "nodes":
             found = controller.nodes_at(addresses) if addresses else {node.name: node for node in controller.nodes()}
-            return _nodes(found, controller)
+            return _nodes(found)
         case "drain":
-            return _nodes(controller.drain(addresses, arguments.incident), controller)
+            return _nodes(controller.drain(addresses, arguments.incident))
         case "resume":
-            return _nodes(controller.resume(addresses), controller)
+            return _nodes(controller.resume(addresses))
         case "jobs":
             jobs = controller.jobs(list(controller.nodes_at(addresses).values()))
             return {"jobs": [vars(job) for job in jobs]}
@@ -221,28 +221,14 @@ def _done(arguments: argparse.Namespace, controller: Controller) -> dict[str, An
             return vars(controller.requeue(arguments.job, addresses[0], arguments.restarts, arguments.limit))
 
 
-def _nodes(found: Mapping[str, SlurmNode], controller: Controller) -> dict[str, Any]:
-    """What the control plane reads of each: its name, whether it takes work, whose reason stands."""
-    busy = _busy(list(found.values()), controller)
+def _nodes(found: Mapping[str, SlurmNode]) -> dict[str, Any]:
+    """What the control plane reads of each: its name, whether it takes work and has any, whose reason stands."""
+    derived = ("is_in_service", "is_ours", "is_by_person", "has_jobs")
     return {
         "nodes": {
-            where: {
-                **vars(node),
-                "is_in_service": node.is_in_service,
-                "is_ours": node.is_ours,
-                "is_by_person": node.is_by_person,
-                "has_jobs": node.name in busy,
-            }
-            for where, node in found.items()
+            where: {**vars(node), **{name: getattr(node, name) for name in derived}} for where, node in found.items()
         }
     }
-
-
-def _busy(nodes: Sequence[SlurmNode], controller: Controller) -> set[str]:
-    """Those that have jobs. One question for all where none has, which is nearly always so after a drain."""
-    if not nodes or len(nodes) > ADDRESSES or not controller.jobs(nodes):
-        return set()
-    return {node.name for node in nodes if len(nodes) == 1 or controller.jobs([node])}
 
 
 def _is_drained(node: SlurmNode) -> bool:

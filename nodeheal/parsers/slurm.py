@@ -21,6 +21,7 @@ NO_REASON = "none"
 _MARKS = "*~#!%$@^-+"
 # States in which Slurm gives a node work.
 _IN_SERVICE = frozenset({"allocated", "completing", "idle", "mixed", "planned", "reserved", "blocked"})
+_WITH_JOBS = frozenset({"allocated", "completing", "draining", "failing", "mixed"})
 # What slurmctld gives as a reason by itself, by its source (src/slurmctld: agent.c, job_mgr.c, node_mgr.c,
 # ping_nodes.c, power_save.c) and slurm_errno.c. An operator's reason begins otherwise.
 _SLURMS_OWN = (
@@ -31,7 +32,6 @@ _SLURMS_OWN = (
     "Job env setup error",
     "Kill task failed",
     "Duplicate jobid",
-    "batch job complete failure",
     "Node unexpectedly rebooted",
     "ResumeTimeout reached",
     "reboot complete",
@@ -57,6 +57,11 @@ class SlurmNode:
     def is_in_service(self) -> bool:
         """Whether Slurm gives it work."""
         return self.state in _IN_SERVICE
+
+    @property
+    def has_jobs(self) -> bool:
+        """Whether a job has it, or is just leaving it: Slurm's words for a node without work are others."""
+        return self.state in _WITH_JOBS
 
     @property
     def is_ours(self) -> bool:

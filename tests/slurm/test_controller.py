@@ -46,7 +46,7 @@ def test_a_drained_node_names_the_incident_and_is_given_back(slurm: Slurm) -> No
     drained = slurm.controller.drain([where], INCIDENT)
     again = slurm.controller.drain([where], INCIDENT)
 
-    assert (drained[where].name, drained[where].state) == ("node1", "drained")
+    assert (drained[where].name, drained[where].state, drained[where].has_jobs) == ("node1", "drained", False)
     assert drained == again
     assert slurm.ask("sinfo", "-h", "-n", "node1", "-o", "%E") == f"nodeheal:{INCIDENT}"
     assert slurm.states()["node2"] == "idle"
@@ -85,7 +85,7 @@ def test_a_job_is_requeued_once_and_runs_again_elsewhere(slurm: Slurm) -> None:
     slurm.run_until(job, "RUNNING")
     [first] = slurm.ask("squeue", "-h", "-j", job, "-o", "%B").split()
     where = slurm.addresses[first]
-    slurm.controller.drain([where], INCIDENT)
+    assert slurm.controller.drain([where], INCIDENT)[where].has_jobs
     [seen] = slurm.controller.jobs(list(slurm.controller.nodes_at([where]).values()))
 
     answers = [slurm.controller.requeue(job, where, seen.restarts, 9) for _ in range(2)]

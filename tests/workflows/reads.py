@@ -33,6 +33,7 @@ READS = frozenset(
         "queued",
         "runs",
         "rank_statuses",
+        "requeues",
         "observations",
         "spent",
         "unmanaged_tasks",

@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from types_boto3_ssm import SSMClient
+    from types_boto3_ssm.type_defs import GetCommandInvocationResultTypeDef
 
-_STATES = {
+STATES = {
     "Pending": "PENDING",
     "InProgress": "PENDING",
     "Delayed": "PENDING",
@@ -27,7 +28,7 @@ _STATES = {
     "Success": "SUCCEEDED",
 }
 # SSM accepts no shorter delivery timeout than this.
-_SHORTEST_DELIVERY_SECONDS = 30
+SHORTEST_DELIVERY_SECONDS = 30
 _NODES_A_COMMAND = 50  # SendCommand names no more
 
 
@@ -50,16 +51,10 @@ class SsmNodeCommands:
         return sent
 
     def look(self, node: Node, command_id: str) -> CommandStatus:
-        from botocore.exceptions import ClientError
-
-        try:
-            with throttles_named("GetCommandInvocation"):
-                seen = self._client().get_command_invocation(CommandId=command_id, InstanceId=node.instance_id)
-        except ClientError as error:
-            if code_of(error) == "InvocationDoesNotExist":
-                return CommandStatus("UNKNOWN")
-            raise
-        state = _STATES.get(seen["Status"], "FAILED")
+        seen = invocation(self._client(), command_id, node.instance_id)
+        if seen is None:
+            return CommandStatus("UNKNOWN")
+        state = STATES.get(seen["Status"], "FAILED")
         return CommandStatus(state, seen.get("StandardOutputContent", ""), seen.get("ResponseCode"))
 
     def _send(self, nodes: Sequence[Node], command: Command, expires_at: datetime, boots: Mapping[str, str]) -> str:
@@ -72,7 +67,7 @@ class SsmNodeCommands:
                 answer = self._once().send_command(
                     DocumentName=names.document(command.document),
                     InstanceIds=[node.instance_id for node in nodes],
-                    TimeoutSeconds=max(left, _SHORTEST_DELIVERY_SECONDS),
+                    TimeoutSeconds=max(left, SHORTEST_DELIVERY_SECONDS),
                     Parameters={name: [value] for name, value in parameters.items()},
                 )
         except ClientError as error:
@@ -81,3 +76,16 @@ class SsmNodeCommands:
             known = ", ".join(node.instance_id for node in nodes)
             raise NotFound(f"SSM takes no command for {known}: not registered, or not connected") from error
         return answer["Command"]["CommandId"]
+
+
+def invocation(client: "SSMClient", command_id: str, instance_id: str) -> "GetCommandInvocationResultTypeDef | None":
+    """What SSM says of a command on one machine; None: it knows nothing of it, or nothing yet."""
+    from botocore.exceptions import ClientError
+
+    try:
+        with throttles_named("GetCommandInvocation"):
+            return client.get_command_invocation(CommandId=command_id, InstanceId=instance_id)
+    except ClientError as error:
+        if code_of(error) == "InvocationDoesNotExist":
+            return None
+        raise

@@ -11,6 +11,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from nodeheal.adapters.aws.calls import code_of, throttles_named
+from nodeheal.adapters.aws.ssm import SHORTEST_DELIVERY_SECONDS, STATES, invocation
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import Provider
 from nodeheal.domain.errors import NotAccepted, NotEnrolled, NotFound
@@ -24,9 +25,6 @@ DOCUMENT = "slurm"
 # A function waits for so long. What comes later is refused by the machine itself.
 ANSWER_SECONDS = 15.0
 _POLL_SECONDS = 0.25
-_DELIVERY_SECONDS = 30  # SSM accepts no shorter time-out
-_EXIT_NO_ANSWER = 75  # of `nodeheal-agent slurm`: nothing was done that asking again does not do
-_PENDING = frozenset({"Pending", "InProgress", "Delayed"})
 
 
 class SlurmController:
@@ -71,8 +69,8 @@ class SlurmController:
         while waited < ANSWER_SECONDS:
             self._sleep(_POLL_SECONDS)
             waited += _POLL_SECONDS
-            seen = self._look(command, machine)
-            if seen is not None:
+            seen = invocation(self._client(), command, machine)
+            if seen is not None and STATES.get(seen["Status"]) != "PENDING":
                 return _answer(seen, cluster, verb)
         raise NotAccepted(f"the Slurm controller of {cluster} ({machine}) has not answered in {ANSWER_SECONDS:g} s")
 
@@ -102,7 +100,7 @@ class SlurmController:
                 answer = self._once().send_command(
                     DocumentName=names.document(DOCUMENT),
                     InstanceIds=[machine],
-                    TimeoutSeconds=_DELIVERY_SECONDS,
+                    TimeoutSeconds=SHORTEST_DELIVERY_SECONDS,
                     Parameters={name: [value] for name, value in parameters.items()},
                 )
         except ClientError as error:
@@ -114,19 +112,6 @@ class SlurmController:
                 raise
             raise NotAccepted(f"SSM takes no command for the Slurm controller {machine}: not connected") from error
         return answer["Command"]["CommandId"]
-
-    def _look(self, command: str, machine: str) -> Any:
-        """The invocation, once it has ended."""
-        from botocore.exceptions import ClientError
-
-        try:
-            with throttles_named("GetCommandInvocation"):
-                seen = self._client().get_command_invocation(CommandId=command, InstanceId=machine)
-        except ClientError as error:
-            if code_of(error) == "InvocationDoesNotExist":  # SSM has not made it yet
-                return None
-            raise
-        return None if seen["Status"] in _PENDING else seen
 
 
 def _answer(seen: Any, cluster: str, verb: str) -> Mapping[str, Any]:

@@ -58,7 +58,7 @@ class SlurmScheduler:
         return {}
 
     def stop_rank(self, cluster: str, task_id: str, reason: str) -> None:
-        """There is none to stop."""
+        """nodeheal has started no rank here."""
 
     def rank_statuses(self, cluster: str, ranks: Sequence[GangTask]) -> Sequence[RankStatus]:
         return []
