@@ -33,6 +33,13 @@ class LatencyName(StrEnum):
     aws = "aws"
 
 
+class SchedulerName(StrEnum):
+    """Whose nodes they are."""
+
+    ecs = "ecs"
+    slurm = "slurm"
+
+
 class Breaker(StrEnum):
     """As it is in a mass failure."""
 
@@ -44,7 +51,7 @@ class Breaker(StrEnum):
 NODES_AT_MOST, DAYS_AT_MOST, FAULTS_AT_MOST = 1_000_000, 36_500, 1_000
 # The options that these two use. They bring a setting of their own, and would ignore any other option.
 _OF_MASS_FAILURE = ("nodes", "seed", "mass_failure", "breaker", "latency", "trace", "until", "as_json")
-_OF_SCHEDULE = ("schedule", "injected_failure", "blow", "latency", "trace", "until", "as_json")
+_OF_SCHEDULE = ("schedule", "scheduler", "injected_failure", "blow", "latency", "trace", "until", "as_json")
 
 Nodes = Annotated[int, typer.Option(min=1, max=NODES_AT_MOST, help="of the whole fleet")]
 Days = Annotated[float, typer.Option(min=0.01, max=DAYS_AT_MOST, help="of virtual time")]
@@ -67,6 +74,7 @@ InjectedFailures = Annotated[
 OldInjectedFailures = Annotated[list[str] | None, typer.Option("--blow", hidden=True)]
 Mass = Annotated[int, typer.Option(min=0, help="so many nodes fail within a second: breaker raised, and as it ships")]
 Latencies = Annotated[LatencyName, typer.Option(help="aws: commands begin after 3 s, reboots 5 s after theirs")]
+Schedulers = Annotated[SchedulerName, typer.Option(help="slurm: Slurm starts all jobs itself, and nodeheal none")]
 OneBreaker = Annotated[Breaker | None, typer.Option(help="only this of a mass failure's two runs: for a replay")]
 Processes = Annotated[int | None, typer.Option(min=1, help="at once; without it, one a core")]
 Json = Annotated[bool, typer.Option("--json", help="for programs")]
@@ -90,6 +98,7 @@ def simulate(
     mass_failure: Mass = 0,
     breaker: OneBreaker = None,
     latency: Latencies = LatencyName.none,
+    scheduler: Schedulers = SchedulerName.ecs,
     processes: Processes = None,
     as_json: Json = False,
 ) -> None:
@@ -111,9 +120,9 @@ def simulate(
     elif failures:
         refuse("--inject-failure goes with --schedule: the number of a call is of one run")
     settings = (
-        [replace(_schedule(schedule, failures), latency=LATENCIES[latency])]
+        [replace(_schedule(schedule, failures, scheduler), latency=LATENCIES[latency])]
         if schedule is not None
-        else _pools(given, pool_nodes, policy, harsh, only)
+        else _pools(given, pool_nodes, policy, harsh, only, scheduler)
     )
     if trace is not None or until is not None or schedule is not None:
         if len(settings) > 1:
@@ -131,7 +140,7 @@ def simulate(
     again += (f" --policy {shlex.quote(str(policy))}" if policy else "") + (" --harsh" if harsh else "")
     if schedule is not None:
         again = f"nodeheal simulate --schedule {schedule}" + "".join(f" --inject-failure {one}" for one in failures)
-    again += _as_option(latency)
+    again += _as_option(latency) + ("" if scheduler is SchedulerName.ecs else f" --scheduler {scheduler}")
     tell(report, again, as_json, latency)
     if report.violations:
         raise typer.Exit(BROKEN)
@@ -167,12 +176,16 @@ def _is_said(context: typer.Context, name: str) -> bool:
     return source is not None and source.name == "COMMANDLINE"
 
 
-def _pools(given: dict[str, Any], pool_nodes: int, policy: Path | None, harsh: bool, only: str) -> "list[Setting]":
+def _pools(
+    given: dict[str, Any], pool_nodes: int, policy: Path | None, harsh: bool, only: str, scheduler: SchedulerName
+) -> "list[Setting]":
     from nodeheal.simulation.runner import pools_of
-    from nodeheal.simulation.setting import HARSH, Cloud, Others, Setting
+    from nodeheal.simulation.setting import HARSH, Cloud, Others, Setting, SlurmJobs, with_slurm
 
     document = read_policy(policy) if policy is not None else None
     setting = Setting(**given, policy=document, cloud=HARSH if harsh else Cloud(), others=Others())
+    if scheduler is SchedulerName.slurm:
+        setting = with_slurm(setting, SlurmJobs())
     pools = pools_of(setting, pool_nodes)
     _tell_of_other_pools(document, [one.pool for one in pools])
     wanted = [one for one in pools if only in ("", one.pool)]
@@ -190,7 +203,8 @@ def _tell_of_other_pools(policy: "RecoveryPolicy | None", simulated: list[str]) 
         say(f"{told}{simulated[-1]}, and go by default_pool; put the rules that you mean there", aside=True)
 
 
-def _schedule(number: int, injected_failures: list[str]) -> "Setting":
+def _schedule(number: int, injected_failures: list[str], scheduler: SchedulerName) -> "Setting":
+    from nodeheal.contract.vocabulary import SchedulerKind
     from nodeheal.simulation.injected_failures import parse_injected_failure
     from nodeheal.simulation.schedules import schedule
 
@@ -202,7 +216,7 @@ def _schedule(number: int, injected_failures: list[str]) -> "Setting":
     twice = next((call for call in calls if calls.count(call) > 1), None)
     if twice is not None:
         refuse(f"--inject-failure {twice}: one thing at a call, and no more")
-    return replace(schedule(number), injected_failures=aimed)
+    return replace(schedule(number, SchedulerKind(scheduler.upper())), injected_failures=aimed)
 
 
 def _fail_together(

@@ -92,6 +92,7 @@ class Agents:
             "boot_id": node.boot_id,
             "observed_at": self._moment(seen_at),
             "agent_version": AGENT,
+            "scheduler": self._setting.scheduler,
         }
 
     def fact(self, node: GroundTruth) -> dict[str, Any]:

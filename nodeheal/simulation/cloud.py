@@ -12,6 +12,7 @@ from nodeheal.contract.job_steps import JobResult
 from nodeheal.contract.names import job_execution
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.results import StepResult
+from nodeheal.contract.vocabulary import SchedulerKind
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.fleet.liveness import ProbeAnswer
 from nodeheal.domain.fleet.node import Node
@@ -67,8 +68,8 @@ class SimScheduler(MemoryScheduler):
     A task of others on a node that goes down is dead, and its owner's to start again.
     """
 
-    def __init__(self, throttles: Throttles) -> None:
-        super().__init__()
+    def __init__(self, throttles: Throttles, *, requeues: bool = False) -> None:
+        super().__init__(requeues=requeues)
         self._throttles = throttles
         self._unmanaged_stopped: dict[str, list[UnmanagedTask]] = {}
         self.on_act: Acts = lambda verb, node_id, why: None
@@ -175,6 +176,7 @@ class SimCommands(MemoryNodeCommands):
         super().__init__()
         self._throttles, self._fleet = throttles, fleet
         self.on_act: Acts = lambda verb, node_id, why: None
+        self.on_diagnose: Callable[[Node], None] = lambda node: None
         self.on_search: Callable[[GroundTruth, str, str], None] = lambda node, directory, request_id: None
         self.on_look: Callable[[GroundTruth, str, str], None] = lambda node, directory, request_id: None
 
@@ -183,6 +185,8 @@ class SimCommands(MemoryNodeCommands):
         command_id = super().send(node, command, expires_at)
         if command.document == "reboot-node":
             self.on_act("reboot", node.node_id, node.boot_id)
+        if command.document == "run-diagnostics":
+            self.on_diagnose(node)
         if command.document in _OBEYED:
             obey = partial(_OBEYED[command.document], self, command_id, command.parameters)
             self._fleet.order(node.node_id, node.boot_id, command_id, expires_at, obey)
@@ -267,19 +271,21 @@ class SimNotifier(MemoryNotifier):
 
 
 class SimLivenessProbes:
-    """LivenessProbes: the scheduler and the command channel say what they would see of the node."""
+    """LivenessProbes: the scheduler and the command channel say what they would see of the node. Slurm is not asked."""
 
     def __init__(self, fleet: Fleet, throttles: Throttles) -> None:
         self._fleet, self._throttles = fleet, throttles
 
     def ask(self, node: Node) -> Sequence[ProbeAnswer]:
-        self._throttles.take("ecs_reads", "DescribeContainerInstances")
+        is_asked = node.scheduler is SchedulerKind.ECS
+        if is_asked:
+            self._throttles.take("ecs_reads", "DescribeContainerInstances")
         known = self._fleet.nodes.get(node.node_id)
         if known is None or known.is_gone:
             return [ProbeAnswer("ec2", is_up=False, text="its machine is terminated", gone="terminated")]
         if known.is_up:
-            return [ProbeAnswer("ecs", is_up=True, text="its agent is connected")]
-        return [
-            ProbeAnswer("ecs", is_up=False, text="its agent is not connected"),
-            ProbeAnswer("ssm", is_up=False, text="no ping", is_unreachable=known.rebooting),
-        ]
+            return [ProbeAnswer("ecs" if is_asked else "ssm", is_up=True, text="its agent is connected")]
+        scheduler = ProbeAnswer("ecs", is_up=False, text="its agent is not connected")
+        if not is_asked:
+            scheduler = ProbeAnswer("slurm", is_up=None, text="not asked")
+        return [scheduler, ProbeAnswer("ssm", is_up=False, text="no ping", is_unreachable=known.rebooting)]

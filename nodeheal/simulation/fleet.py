@@ -72,6 +72,7 @@ class Fleet(Agents):
             agent_since=at,
             passed_at=at,
             rack=rack,
+            scheduler=self._setting.scheduler,
             version=1,
         )
 

@@ -22,14 +22,14 @@ from nodeheal.contract.vocabulary import (
     VerbName,
     Verdict,
 )
-from nodeheal.domain.fleet.node import OUT_OF_SERVICE, Node
+from nodeheal.domain.fleet.node import ABSENT, OUT_OF_SERVICE, Node
 from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
 from nodeheal.domain.policy.policy_models import Mode
 from nodeheal.domain.recovery.incident import History, Incident, Turn, incident_id_of, is_boot_independent
 from nodeheal.domain.verbs import ESCALATION_STEPS
 from nodeheal.services.jobs.runs import current_run
 from nodeheal.simulation.agenda import seconds_of
-from nodeheal.simulation.seen import LIVE, Act, Seen, Violation
+from nodeheal.simulation.seen import LIVE, Act, Requeue, Seen, Violation
 
 # Between the last look at a pause and the call that acts: a step's own time, its retries included.
 PAUSE_SECONDS = 180.0
@@ -37,6 +37,8 @@ _END_A_BOOT = ("reboot", "stop")
 # So long at least a node has to come back, before something else is done to it. Its deadline is longer, and runs from
 # before the call, which may have been repeated.
 _TO_BOOT_SECONDS = 600.0
+# Between the record that a node is back and Slurm's next look for free nodes: the call's retries, and some looks.
+_TO_GIVE_BACK_SECONDS = 1_800.0
 ACTION_OF = {
     "isolate": Action.ISOLATE,
     "reboot": Action.REBOOT,
@@ -188,9 +190,11 @@ def what_people_drained_stays_drained(seen: Seen, node_id: str) -> Iterator[Viol
 
 
 def tasks_of_others_are_left_alone(seen: Seen, node: Node, unmanaged_task: UnmanagedTask) -> Iterator[Violation]:
-    """No action on what is not ours: a task of others ends by our hand only where its owner and the pool let it."""
+    """No action on what is not ours: a task of others ends by our hand only where its owner and the pool let it. The
+    owner alone, where its scheduler starts it again by itself."""
     why = "" if unmanaged_task.may_be_stopped else "its owner does not let us"
-    why = why or ("" if seen.policy.pool(node.pool).stops_other_tasks else "the pool does not let us")
+    may_stop = seen.policy.pool(node.pool).stops_other_tasks or seen.ports.scheduler_of(node).requeues
+    why = why or ("" if may_stop else "the pool does not let us")
     why = why or ("" if node.state in OUT_OF_SERVICE else f"its node is {node.state}")
     if why:
         at, name = seen.agenda.now, tasks_of_others_are_left_alone.__name__
@@ -204,6 +208,46 @@ def stopped_tasks_come_back(seen: Seen, incident_id: str) -> Iterator[Violation]
     if missing and incident.ending is Ending.RECOVERED:
         told = f"{', '.join(map(str, missing))} stopped for it, and not started again"
         yield Violation(seen.agenda.now, stopped_tasks_come_back.__name__, incident_id, told)
+
+
+def a_job_is_requeued_once(seen: Seen, before: Collection[Requeue], requeue: Requeue) -> Iterator[Violation]:
+    """One incident requeues a job of Slurm once, however often its function is repeated."""
+    if requeue in before:
+        told = f"job {requeue.job_id} was requeued for {requeue.incident_id} before"
+        yield Violation(seen.agenda.now, a_job_is_requeued_once.__name__, requeue.node_id, told)
+
+
+def requeued_jobs_run_again(seen: Seen, job_id: str) -> Iterator[Violation]:
+    """A job that was requeued does not wait while enough nodes idle that nodeheal has given back: Slurm has them."""
+    job = seen.slurm.jobs.get(job_id) if seen.slurm is not None else None
+    room = [node.node_id for node in seen.nodes.nodes.values() if _has_room(seen, node)]
+    has_waited = job is not None and job.is_waiting and seen.agenda.now - job.not_before > _TO_GIVE_BACK_SECONDS
+    if job is not None and has_waited and job.size <= len(room):
+        told = f"it waits for {job.size} nodes, and these are in service and idle: {', '.join(room)}"
+        yield Violation(seen.agenda.now, requeued_jobs_run_again.__name__, f"job {job_id}", told)
+
+
+def _has_room(seen: Seen, node: Node) -> bool:
+    """Whether Slurm should have started a job there by now, for all that is on record."""
+    since = seen.agenda.clock() - timedelta(seconds=_TO_GIVE_BACK_SECONDS)
+    is_out = node.state in OUT_OF_SERVICE | ABSENT or node.open_incident is not None
+    is_out = is_out or node.node_id in seen.drained or node.node_id in seen.broken_off
+    is_fresh = any(change.at > since for change in node.state_changes)
+    idle = seen.slurm.idle_seconds(node.node_id) if seen.slurm is not None else 0.0
+    return not is_out and not is_fresh and idle > _TO_GIVE_BACK_SECONDS
+
+
+def slurm_starts_and_stops_its_jobs(seen: Seen, call: str, about: str) -> Iterator[Violation]:
+    """On nodes of Slurm nodeheal starts no task and no rank, and stops no rank."""
+    yield Violation(seen.agenda.now, slurm_starts_and_stops_its_jobs.__name__, about, f"{call} was called")
+
+
+def no_diagnosis_beside_a_job(seen: Seen, node: Node) -> Iterator[Violation]:
+    """A node that is in service is not diagnosed while a job of Slurm has its accelerators."""
+    job = seen.slurm.at_work.get(node.node_id) if seen.slurm is not None else None
+    if job is not None and node.state not in OUT_OF_SERVICE:
+        told = f"it is {node.state}, and job {job.job_id} runs there"
+        yield Violation(seen.agenda.now, no_diagnosis_beside_a_job.__name__, node.node_id, told)
 
 
 def nothing_stale_opens_an_incident(seen: Seen, incident: Incident) -> Iterator[Violation]:
@@ -338,6 +382,10 @@ ALL = (
     what_people_drained_stays_drained,
     tasks_of_others_are_left_alone,
     stopped_tasks_come_back,
+    a_job_is_requeued_once,
+    requeued_jobs_run_again,
+    slurm_starts_and_stops_its_jobs,
+    no_diagnosis_beside_a_job,
     nothing_stale_opens_an_incident,
     no_act_on_stale_news,
     incidents_end_or_page_in_time,

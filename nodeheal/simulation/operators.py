@@ -42,6 +42,7 @@ class Operators:
         self._ports, self._fleet = ports, fleet
         self._stream = chance.of("people")
         self._at_it: set[str] = set()
+        self.broken_off: set[str] = set()  # nodes that were being given back, by a command that broke off
         self.out_of_service: Callable[[], list[str]] = list
         self.jobs_down: Callable[[], Iterator[str]] = lambda: iter(())
         self.restart_job: Callable[[str], None] = lambda job_id: None
@@ -119,7 +120,7 @@ class Operators:
         node, known = self._ports.nodes.get(node_id), self._fleet.nodes.get(node_id)
         if node is None or known is None or node_id in self._at_it:
             return
-        if node.state in OUT_OF_SERVICE or not known.is_up:
+        if node.state in OUT_OF_SERVICE or not known.is_up or node_id in self.broken_off:
             is_broken = known.fault is not None or not known.is_up
             self._at_it.add(node_id)
             self._later(
@@ -134,13 +135,17 @@ class Operators:
         if node is None or known is None:
             return
         self._fleet.repair(known)
-        if node.state not in OUT_OF_SERVICE:
+        if node.state not in OUT_OF_SERVICE and node_id not in self.broken_off:
             self._close(node.open_incident)
             return
+        is_repeated = node_id in self.broken_off
+        self.broken_off.discard(node_id)
         try:
             release_node(node_id, "ada: repaired", self._ports)
             self._trace.tell("releases", node_id)
         except (ValueError, NotAccepted) as refusal:
+            if isinstance(refusal, NotAccepted) or (is_repeated and node.drained_by_us):
+                self.broken_off.add(node_id)  # what has been done of it stands: they give the command again
             self._trace.tell("cannot release", node_id, str(refusal))
             self._agenda.after(AGAIN_SECONDS, lambda: self._see_to(node_id))
 

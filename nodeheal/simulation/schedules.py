@@ -12,11 +12,12 @@ from collections import Counter
 from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor
 from datetime import time as time_of_day
+from functools import partial
 from itertools import count, islice
 from random import Random
 from signal import SIG_IGN, SIGINT, signal
 
-from nodeheal.contract.vocabulary import Provider
+from nodeheal.contract.vocabulary import Provider, SchedulerKind
 from nodeheal.domain.humanize import counted
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Breaker, Budget, MaintenanceWindow, Mode, PoolPolicy, Weekday
@@ -24,7 +25,18 @@ from nodeheal.domain.verbs import VERBS
 from nodeheal.simulation.agenda import EPOCH
 from nodeheal.simulation.report import Report
 from nodeheal.simulation.runner import run_pool
-from nodeheal.simulation.setting import CALM, HARSH, NOBODY, Cloud, OperatorTimes, Others, Setting, Work
+from nodeheal.simulation.setting import (
+    CALM,
+    HARSH,
+    NOBODY,
+    Cloud,
+    OperatorTimes,
+    Others,
+    Setting,
+    SlurmJobs,
+    Work,
+    with_slurm,
+)
 
 HOURS, COOL_DOWN_HOURS = 4.0, 32.0
 FAULTS = 2.5  # expected of one schedule
@@ -38,8 +50,14 @@ _ACTIONS = tuple(action for action, verb in VERBS.items() if verb.has_mode)
 _MODES = (Mode.act,) * 7 + (Mode.approve,) * 2 + (Mode.observe,)
 
 
-def schedule(number: int) -> Setting:
-    """The setting of this number."""
+def schedule(number: int, scheduler: SchedulerKind = SchedulerKind.ECS) -> Setting:
+    """The setting of this number. A number is one run of ECS: runs are recorded and replayed by it. The same over nodes
+    of Slurm is another run, of the same faults."""
+    drawn = _schedule(number)
+    return drawn if scheduler is SchedulerKind.ECS else with_slurm(drawn, _slurm_jobs(number))
+
+
+def _schedule(number: int) -> Setting:
     draw = Random(f"schedule {number}")
     nodes, others = draw.randint(4, 12), _others(Random(f"others of schedule {number}"))
     return Setting(
@@ -58,6 +76,16 @@ def schedule(number: int) -> Setting:
         switches_fail_a_day=Random(f"switches of schedule {number}").choice((0.0, SWITCHES_FAIL_A_DAY)),
         panics=Random(f"panics of schedule {number}").choice((0.0, PANICS)),
         cool_down_days=COOL_DOWN_HOURS / 24,
+    )
+
+
+def _slurm_jobs(number: int) -> SlurmJobs:
+    draw = Random(f"slurm of schedule {number}")
+    return SlurmJobs(
+        share=draw.choice((0.3, 0.8, 1.3)),
+        days=draw.choice((0.05, 0.2, 1.0)),
+        requeueable=draw.choice((0.5, 0.5, 1.0)),
+        unanswered=draw.choice((0.0, 0.01, 0.2)),
     )
 
 
@@ -119,18 +147,21 @@ def _with_others(policy: RecoveryPolicy, others: Others) -> RecoveryPolicy:
     return policy.model_copy(update={"default_pool": pool})
 
 
-def run_schedule(number: int) -> Report:
+def run_schedule(number: int, scheduler: SchedulerKind = SchedulerKind.ECS) -> Report:
     """One of them, to its end: as `nodeheal simulate --schedule` replays it."""
-    return run_pool(schedule(number))
+    return run_pool(schedule(number, scheduler))
 
 
-def run_some(numbers: Iterable[int]) -> tuple[int, int, list[str], Counter[str]]:
+def run_some(
+    numbers: Iterable[int], scheduler: SchedulerKind = SchedulerKind.ECS
+) -> tuple[int, int, list[str], Counter[str]]:
     """(schedules, incidents, what was broken, what services raised)."""
     done, incidents, broken, surprises = 0, 0, list[str](), Counter[str]()
+    option = "" if scheduler is SchedulerKind.ECS else f" --scheduler {scheduler.lower()}"
     for number in numbers:
-        done, again = done + 1, f"nodeheal simulate --schedule {number} --trace {number}.trace"
+        done, again = done + 1, f"nodeheal simulate --schedule {number}{option} --trace {number}.trace"
         try:
-            report = run_schedule(number)
+            report = run_schedule(number, scheduler)
         except Exception as error:  # of the simulation itself: the others are run all the same
             broken.append(f"the simulation broke off: {type(error).__name__}: {error}\n    {again}")
             continue
@@ -145,13 +176,13 @@ def main(arguments: list[str] | None = None) -> int:
     given = _options(arguments)
     end = time.monotonic() + given.minutes * 60
     done, incidents, broken, surprises, is_cut_short = 0, 0, list[str](), Counter[str](), False
-    numbers = count(given.first)
+    numbers, run = count(given.first), partial(run_some, scheduler=SchedulerKind(given.scheduler.upper()))
     # Ctrl-C reaches every process of a terminal: the workers end what they have begun, and only this one hears it.
     with ProcessPoolExecutor(given.processes, initializer=signal, initargs=(SIGINT, SIG_IGN)) as workers:
         try:
             while not done or time.monotonic() < end:
                 batches = [list(islice(numbers, AT_ONCE)) for _ in range(given.processes)]
-                for some, opened, lines, raised in workers.map(run_some, batches):
+                for some, opened, lines, raised in workers.map(run, batches):
                     done, incidents = done + some, incidents + opened
                     broken += lines
                     surprises += raised
@@ -169,6 +200,8 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m nodeheal.simulation.schedules", description=__doc__)
     parser.add_argument("--minutes", type=float, default=60.0, help="begun batches are finished")
     parser.add_argument("--first", type=int, default=1_000_000, help="the number to begin with")
+    kinds = [kind.lower() for kind in SchedulerKind]
+    parser.add_argument("--scheduler", choices=kinds, default=kinds[0], help="whose nodes they are")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     given = parser.parse_args(arguments)
     if not 0 < given.minutes < math.inf:  # of none at all, none is broken: that is no result

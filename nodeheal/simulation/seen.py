@@ -8,6 +8,7 @@ from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.ports import Ports
 from nodeheal.simulation.agenda import Agenda
+from nodeheal.simulation.slurm import SlurmCluster
 from nodeheal.simulation.stores import SimIncidents, SimNodes, SimOperations
 
 LIVE = (IncidentState.OPEN, IncidentState.WAITING)
@@ -35,6 +36,15 @@ class Act:
     serial: str = ""  # of the one accelerator that its incident is about; empty: of none, or of several
 
 
+@dataclass(frozen=True)
+class Requeue:
+    """A job of Slurm that was requeued from a node, and for which incident."""
+
+    job_id: str
+    node_id: str
+    incident_id: str
+
+
 @dataclass
 class Seen:
     """What the checks look at."""
@@ -49,6 +59,8 @@ class Seen:
     # tasks of others that were stopped for this reason, and not started again
     missing_unmanaged_tasks: Callable[[str], Sequence[UnmanagedTask]] = lambda reason: ()
     drained: Collection[str] = ()  # nodes that people have drained
+    slurm: SlurmCluster | None = None  # what runs on the nodes, where they are Slurm's
+    broken_off: Collection[str] = ()  # nodes that people were giving back, and will by the same command once more
     struck_at: list[float] = field(default_factory=list)  # when a function died, or a call of one was broken
     runs_since: float = 0.0  # the function that others may be let in beside
     boots_heard_at: dict[str, float] = field(default_factory=dict)  # by node, the newest

@@ -1,8 +1,8 @@
 """What is simulated: how large a pool, for how long, under which policy, and what goes wrong how often."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from nodeheal.contract.vocabulary import Provider
+from nodeheal.contract.vocabulary import Provider, SchedulerKind
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Budget, Mode, PoolPolicy
 from nodeheal.simulation.injected_failures import InjectedFailure
@@ -84,6 +84,17 @@ class Work:
 
 
 @dataclass(frozen=True)
+class SlurmJobs:
+    """What runs on a pool whose nodes are Slurm's. Slurm starts all of it itself."""
+
+    share: float = 0.8  # of the pool's nodes that are asked for at once; above 1: jobs wait
+    most_nodes: int = 4  # of one job; the least is one
+    days: float = 0.25  # that a job takes if nothing comes between (median)
+    requeueable: float = 0.6  # of the jobs, whose owners consent to a requeue
+    unanswered: float = 0.0  # of the orders to the controller that are carried out, and answered too late
+
+
+@dataclass(frozen=True)
 class OperatorTimes:
     """How long people take. Medians in seconds; the spread is that of a lognormal's logarithm."""
 
@@ -125,6 +136,7 @@ class Setting:
     quotas: Quotas = field(default_factory=Quotas)
     latency: Latency = NONE
     work: Work = field(default_factory=Work)
+    slurm: SlurmJobs | None = None  # none: the nodes are not Slurm's
     operators: OperatorTimes = field(default_factory=OperatorTimes)
     others: Others = NOBODY
     policy: RecoveryPolicy | None = None  # none: `acting`
@@ -144,3 +156,14 @@ class Setting:
     def rules(self) -> RecoveryPolicy:
         """The policy in force."""
         return self.policy or acting(self.nodes)
+
+    @property
+    def scheduler(self) -> SchedulerKind:
+        """The scheduler of all its nodes."""
+        return SchedulerKind.ECS if self.slurm is None else SchedulerKind.SLURM
+
+
+def with_slurm(setting: Setting, jobs: SlurmJobs) -> Setting:
+    """The same pool as nodes of a Slurm cluster: whatever runs there is Slurm's."""
+    others = replace(setting.others, unmanaged_tasks=0.0)
+    return replace(setting, slurm=jobs, work=replace(setting.work, share=0.0), others=others)

@@ -11,6 +11,7 @@ from nodeheal.domain.jobs.job import Run
 from nodeheal.domain.recovery.incident import Incident
 from nodeheal.simulation.agenda import seconds_of
 from nodeheal.simulation.invariants import (
+    a_job_is_requeued_once,
     budget_is_never_exceeded,
     every_fault_is_accounted_for,
     hands_off_where_told,
@@ -19,19 +20,23 @@ from nodeheal.simulation.invariants import (
     no_act_on_stale_news,
     no_attempt_beyond_its_limit,
     no_attempt_on_an_accelerator_beyond_its_limit,
+    no_diagnosis_beside_a_job,
     nothing_is_done_without_a_yes,
     nothing_is_left_behind,
     nothing_is_left_of_a_job,
     nothing_stale_opens_an_incident,
     one_destructive_action_a_node,
     one_open_incident_a_node,
+    requeued_jobs_run_again,
     serial_of,
+    slurm_starts_and_stops_its_jobs,
     stopped_tasks_come_back,
     tasks_of_others_are_left_alone,
     what_people_drained_stays_drained,
 )
 from nodeheal.simulation.launches import Launches
-from nodeheal.simulation.seen import LIVE, Act, Seen, Violation
+from nodeheal.simulation.seen import LIVE, Act, Requeue, Seen, Violation
+from nodeheal.simulation.slurm import SlurmJob
 from nodeheal.simulation.trace import Trace
 
 # A decision is carried out within its deadline, twice that where a child looks as well; then come retries and the look.
@@ -49,6 +54,7 @@ class Watch:
         self.live_of: defaultdict[str, dict[str, None]] = defaultdict(dict)
         self.acts: defaultdict[str, list[Act]] = defaultdict(list)
         self.acts_on: defaultdict[str, list[Act]] = defaultdict(list)  # by the serial of the accelerator
+        self.requeues: list[Requeue] = []
         self.out_of_service: dict[str, None] = {}
         # Seconds from the fault, as the node saw it. After a wait: a decision was to wait first, for the job's end, a
         # person, a slot, or until a pause was over.
@@ -134,6 +140,32 @@ class Watch:
         """A task of others is stopped by us."""
         self._trace.tell("act", node.node_id, f"stops {unmanaged_task}")
         self._hold(tasks_of_others_are_left_alone(self.seen, self.seen.nodes.nodes[node.node_id], unmanaged_task))
+
+    def job_requeued(self, node_id: str, job: SlurmJob) -> None:
+        """A job of Slurm is requeued by us, off this node."""
+        node = self.seen.nodes.nodes[node_id]
+        requeue = Requeue(job.job_id, node_id, node.open_incident or "")
+        self._hold(a_job_is_requeued_once(self.seen, self.requeues, requeue))
+        self.requeues.append(requeue)
+        self._look_for_it_later(job)
+
+    def _look_for_it_later(self, job: SlurmJob) -> None:
+        """Look whether it runs again, and once more while it does not."""
+
+        def look() -> Iterator[Violation]:
+            yield from requeued_jobs_run_again(self.seen, job.job_id)
+            if job.is_waiting:
+                self._look_for_it_later(job)
+
+        self.look_later(SETTLED_SECONDS, look)
+
+    def acted_for_slurm(self, call: str, about: str) -> None:
+        """A call that is Slurm's to make, and not ours."""
+        self._hold(slurm_starts_and_stops_its_jobs(self.seen, call, about))
+
+    def diagnosed(self, node: Node) -> None:
+        """Diagnostics are sent to a node."""
+        self._hold(no_diagnosis_beside_a_job(self.seen, self.seen.nodes.nodes[node.node_id]))
 
     def out_of_service_seconds(self) -> float:
         """Of all nodes together, by our hand or a human's, until now."""

@@ -30,6 +30,7 @@ from nodeheal.simulation.hazards import Died, Hazards
 from nodeheal.simulation.operators import Operators
 from nodeheal.simulation.seen import Seen
 from nodeheal.simulation.setting import Setting
+from nodeheal.simulation.slurm import SimSlurm
 from nodeheal.simulation.sweeper import Sweeper
 from nodeheal.simulation.switches import Switches
 from nodeheal.simulation.tasks import FUNCTION_TIMEOUT, INVOKE, Tasks
@@ -60,7 +61,9 @@ class World:
         self.bus = Bus(self.agenda, self.chance, self.trace, setting.cloud, self.run)
         self._began_at = 0.0  # the outermost function that runs now
         self._unheard: dict[str, HealthEvent] = {}  # sent, and not taken in yet
-        self.parts = world_ports(setting, self.agenda, self.chance, self.throttles, self.fleet, self.executions)
+        self.parts = world_ports(
+            setting, self.agenda, self.chance, self.trace, self.throttles, self.fleet, self.executions
+        )
         self.raw, self.nodes, self.incidents = self.parts.raw, self.parts.nodes, self.parts.incidents
         self.jobs, self.scheduler = self.parts.jobs, self.parts.scheduler
         self.commands, self.machines = self.parts.commands, self.parts.machines
@@ -112,6 +115,7 @@ class World:
         self.machines.on_gone = lambda name: wake(name, lambda: machine_gone(name, self.hands.deciding))
         self._connect_work()
         self._connect_neighbours()
+        self._connect_slurm()
 
     def _connect_neighbours(self) -> None:
         self.watch.seen.missing_unmanaged_tasks = self.scheduler.missing
@@ -119,6 +123,15 @@ class World:
         self.scheduler.on_switched_on = self.watch.switched_on
         self.scheduler.on_stop_unmanaged = self.watch.unmanaged_task_stopped
         self.co_tenants.in_force = self._come_into_force
+
+    def _connect_slurm(self) -> None:
+        slurm, scheduler, watch = self.parts.slurm, self.scheduler, self.watch
+        if slurm is None or not isinstance(scheduler, SimSlurm):
+            return
+        watch.seen.slurm, watch.seen.broken_off = slurm, self.operators.broken_off
+        slurm.on_requeued, scheduler.on_foreign = watch.job_requeued, watch.acted_for_slurm
+        self.commands.on_diagnose = watch.diagnosed
+        self.fleet.on_exit = slurm.exits
 
     def _come_into_force(self, policy: RecoveryPolicy) -> None:
         """From now on services are handed this policy."""
@@ -154,6 +167,8 @@ class World:
 
     def _came_up(self, node: GroundTruth) -> None:
         self.work.node_up(node)
+        if self.parts.slurm is not None:
+            self.parts.slurm.node_up(node)
         self.sweeper.came_up(node)
 
     def _begin(self) -> None:
@@ -163,6 +178,8 @@ class World:
             self.machines.put(records)
         self.co_tenants.begin(records, self.scheduler, self.machines)
         self.switches.begin()
+        if self.parts.slurm is not None:
+            self.parts.slurm.begin()
         self.work.begin(self.setting.nodes)
         if self.setting.mass_failure:
             self.agenda.at(MASS_FAILURE_AT, lambda: self.fleet.fail_together(self.setting.mass_failure))

@@ -7,7 +7,6 @@ from nodeheal.adapters.memory.enrolment_tags import MemoryEnrolmentTags
 from nodeheal.adapters.memory.evidence import sign_upload
 from nodeheal.adapters.memory.owners import MemoryConfirmations
 from nodeheal.adapters.memory.stores import MemoryAttemptLedger, MemoryPoolStore
-from nodeheal.contract.vocabulary import SchedulerKind
 from nodeheal.ports import Ports
 from nodeheal.simulation.agenda import Agenda
 from nodeheal.simulation.chance import Chance
@@ -19,7 +18,9 @@ from nodeheal.simulation.index import Index
 from nodeheal.simulation.job_stores import SimJobNotes, SimJobs
 from nodeheal.simulation.machines import SimMachines
 from nodeheal.simulation.setting import Setting
+from nodeheal.simulation.slurm import SimSlurm, SlurmCluster
 from nodeheal.simulation.stores import SimFleetIndex, SimHeartbeats, SimIncidents, SimNodes, SimOperations
+from nodeheal.simulation.trace import Trace
 
 # Ports that are functions which only look, or values: nothing comes between.
 _PLAIN = ("clock", "console_links", "decide", "sign_upload", "has_confirmed")
@@ -40,16 +41,25 @@ class WorldPorts:
     notifier: SimNotifier
     machines: SimMachines
     raw: Ports
+    slurm: SlurmCluster | None = None  # the scheduler's, where that is Slurm
 
 
 def world_ports(
-    setting: Setting, agenda: Agenda, chance: Chance, throttles: Throttles, fleet: Fleet, executions: Executions
+    setting: Setting,
+    agenda: Agenda,
+    chance: Chance,
+    trace: Trace,
+    throttles: Throttles,
+    fleet: Fleet,
+    executions: Executions,
 ) -> WorldPorts:
     """Made for one world."""
     index = Index(agenda, chance, setting.cloud)
     nodes, jobs = SimNodes(index), SimJobs(index)
     operations = SimOperations(index, agenda)
-    incidents, scheduler = SimIncidents(nodes, index), SimScheduler(throttles)
+    incidents = SimIncidents(nodes, index)
+    slurm = SlurmCluster(setting.slurm, agenda, chance, trace, fleet) if setting.slurm is not None else None
+    scheduler = SimScheduler(throttles) if slurm is None else SimSlurm(throttles, slurm)
     commands, notifier = SimCommands(throttles, fleet), SimNotifier(agenda)
     machines = SimMachines(throttles, fleet, agenda, chance)
     raw = Ports(
@@ -60,7 +70,7 @@ def world_ports(
         operations=operations,
         jobs=jobs,
         job_notes=SimJobNotes(jobs),
-        schedulers={SchedulerKind.ECS: scheduler},
+        schedulers={setting.scheduler: scheduler},
         commands=commands,
         machines=machines,
         workflows=SimWorkflows(throttles, executions),
@@ -73,7 +83,7 @@ def world_ports(
         has_confirmed=MemoryConfirmations(),
         clock=agenda.clock,
     )
-    return WorldPorts(nodes, incidents, operations, jobs, scheduler, commands, notifier, machines, raw)
+    return WorldPorts(nodes, incidents, operations, jobs, scheduler, commands, notifier, machines, raw, slurm)
 
 
 def with_fault_injection(raw: Ports, hazards: Hazards) -> Ports:

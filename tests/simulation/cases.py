@@ -9,13 +9,15 @@ from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Breaker, Budget, Mode, PoolPolicy
 from nodeheal.operations import engine, isolate
+from nodeheal.operations import replace as replace_node
 from nodeheal.services.intake.ingest import Ingested
 from nodeheal.services.jobs import job_nodes
-from nodeheal.services.recovery import unmanaged_tasks
+from nodeheal.services.recovery import return_to_service, unmanaged_tasks
 from nodeheal.simulation.cloud import SimWorkflows
 from nodeheal.simulation.co_tenants import MARK
 from nodeheal.simulation.faults import Fault, Kind
-from nodeheal.simulation.setting import CALM, OperatorTimes, Setting, Work
+from nodeheal.simulation.setting import CALM, OperatorTimes, Setting, SlurmJobs, Work, with_slurm
+from nodeheal.simulation.slurm import SlurmCluster
 from nodeheal.simulation.stores import SimIncidents
 from nodeheal.simulation.world import World
 from tests.simulation.builders import HOUR, NVLINK, OFF_THE_BUS
@@ -26,6 +28,7 @@ from tests.simulation.taken_away import (
     cut,
     every_attempt_is_granted,
     no_boot_is_told_from_another,
+    requeued_wherever_it_is,
     set_to,
     twice,
 )
@@ -37,21 +40,23 @@ ACT = RecoveryPolicy(
 
 
 def calm(
-    policy: RecoveryPolicy = ACT, work: Work | None = None, nodes: int = 6, provider: Provider = Provider.hybrid
+    policy: RecoveryPolicy = ACT,
+    work: Work | SlurmJobs | None = None,
+    nodes: int = 6,
+    provider: Provider = Provider.hybrid,
 ) -> World:
     """A pool in which nothing fails by itself."""
-    return World(
-        Setting(
-            nodes=nodes,
-            provider=provider,
-            days=1,
-            cloud=CALM,
-            faults_a_node_day=0,
-            work=work or Work(share=0),
-            policy=policy,
-            operators=OperatorTimes(page_seconds=1e9, round_seconds=1e9, answer_seconds=1_200, spread=0.01),
-        )
+    setting = Setting(
+        nodes=nodes,
+        provider=provider,
+        days=1,
+        cloud=CALM,
+        faults_a_node_day=0,
+        work=work if isinstance(work, Work) else Work(share=0),
+        policy=policy,
+        operators=OperatorTimes(page_seconds=1e9, round_seconds=1e9, answer_seconds=1_200, spread=0.01),
     )
+    return World(with_slurm(setting, work) if isinstance(work, SlurmJobs) else setting)
 
 
 def strike(world: World, at: float, number: int = 0, kind: Kind = OFF_THE_BUS, cure: str = "reboot") -> None:
@@ -132,13 +137,31 @@ def a_node_with_a_task_of_others_fails(world: World) -> None:
     strike(world, 60)
 
 
+def submit(world: World, *sizes: int, may_requeue: bool = True) -> None:
+    """Jobs of Slurm, of so many nodes each."""
+    assert world.parts.slurm is not None
+    for size in sizes:
+        world.parts.slurm.submit(size, 5 * HOUR, may_requeue=may_requeue)
+
+
+def a_job_on_all_nodes_loses_one(world: World) -> None:
+    submit(world, 6)
+    strike(world, 600)
+
+
+def a_node_breaks_while_jobs_run_on_all_others(world: World) -> None:
+    submit(world, *[1] * 6)
+    strike(world, 600, cure="hardware")
+
+
 OPTED_OUT = ACT.model_copy(update={"opted_out": {"mi-2b3ec911000000000": "it is mine"}})
 APPROVE = ACT.model_copy(update={"default_pool": PoolPolicy(mode=Mode.approve, budget=Budget(max_nodes=2))})
 TRAINS = Work(share=0.7, gang_nodes=4, days=5)
+SLURM = SlurmJobs(share=0.0)  # the jobs are those that a case submits
 
 
 _SERVICES = "nodeheal.services."
-CASES: dict[str, tuple[Break, Callable[[World], None], RecoveryPolicy, Work]] = {
+CASES: dict[str, tuple[Break, Callable[[World], None], RecoveryPolicy, Work | SlurmJobs]] = {
     "one_open_incident_a_node": (
         set_to((f"{_SERVICES}intake.ingest._is_abandoned", lambda node, ports: True)),
         two_faults_at_once,
@@ -187,6 +210,30 @@ CASES: dict[str, tuple[Break, Callable[[World], None], RecoveryPolicy, Work]] = 
         a_node_with_a_task_of_others_fails,
         ACT.model_copy(update={"default_pool": ACT.default_pool.model_copy(update={"stops_other_tasks": True})}),
         Work(share=0),
+    ),
+    "a_job_is_requeued_once": (
+        lambda patch: patch.setattr(SlurmCluster, "requeue", requeued_wherever_it_is),
+        a_job_on_all_nodes_loses_one,
+        ACT,
+        SLURM,
+    ),
+    "requeued_jobs_run_again": (
+        cut(return_to_service._let_work, "node.drained_by_us"),
+        a_job_on_all_nodes_loses_one,
+        ACT,
+        SLURM,
+    ),
+    "slurm_starts_and_stops_its_jobs": (
+        cut(unmanaged_tasks.stop_unmanaged_tasks, "by_us and scheduler.requeues and known.successor is None"),
+        a_job_on_all_nodes_loses_one,
+        ACT,
+        SLURM,
+    ),
+    "no_diagnosis_beside_a_job": (
+        cut(replace_node._start, "ports.scheduler_of(node).requeues"),
+        a_node_breaks_while_jobs_run_on_all_others,
+        ACT,
+        SLURM,
     ),
     "nothing_stale_opens_an_incident": (no_boot_is_told_from_another, a_report_of_an_old_boot, ACT, Work(share=0)),
     "no_act_on_stale_news": (

@@ -11,6 +11,7 @@ from nodeheal.contract.vocabulary import IncidentState
 from nodeheal.domain.fleet.node import BootView, Node
 from nodeheal.domain.operation import Operation
 from nodeheal.ports.commands import Command
+from nodeheal.simulation.slurm import SlurmCluster
 from nodeheal.simulation.stores import SimIncidents
 from tests.without import without
 
@@ -38,6 +39,16 @@ def no_boot_is_told_from_another(patch: Patch) -> None:
 def every_attempt_is_granted(patch: Patch) -> None:
     patch.setattr("nodeheal.domain.recovery.ladder.spent_reason", lambda rung, say: "")
     patch.setattr(MemoryAttemptLedger, "reserve", lambda *_: (True, 1))
+
+
+_requeue = SlurmCluster.requeue
+
+
+def requeued_wherever_it_is(self: SlurmCluster, job_id: str, node_id: str, restarts: int) -> bool:
+    """Sent once more when the first order has been carried out: the job's restarts are those of now."""
+    is_done = _requeue(self, job_id, node_id, restarts)
+    self.jobs[job_id].is_completing = False
+    return _requeue(self, job_id, node_id, restarts + 1) or is_done
 
 
 _finish = SimIncidents.finish

@@ -17,6 +17,7 @@ from nodeheal.contract.vocabulary import (
     VerbName,
     Verdict,
 )
+from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.fleet.pool import Pool
 from nodeheal.domain.operation import job_owner
 from nodeheal.domain.policy.policy import RecoveryPolicy
@@ -111,6 +112,26 @@ def test_a_release_that_died_before_it_woke_anybody_is_seen_at_the_deadline() ->
     last = it.request()
 
     assert "was given back or retired by hand" in last.decision.reason
+
+
+def test_what_waited_is_woken_though_the_scheduler_does_not_take_the_node_back_yet(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    it = Waiting(policy=STABLE).until_stable()
+    monkeypatch.setattr(type(scheduler_in(it.ports)), "undrain", throttled)
+
+    with pytest.raises(NotAccepted):
+        release_node(A, "I looked at it", it.ports)
+
+    it.resumed()
+    assert "was given back or retired by hand" in it.request().decision.reason
+    monkeypatch.undo()
+    release_node(A, "I looked at it", it.ports)
+    assert (A in scheduler_in(it.ports).draining, it.node().drained_by_us) == (False, False)
+
+
+def throttled(*_: object) -> None:
+    raise NotAccepted("throttled")
 
 
 def test_a_node_that_is_given_back_under_a_question_answers_it() -> None:

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from nodeheal.contract.vocabulary import IncidentState, NodeState
+from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.fleet.node import OUT_OF_SERVICE, Node, moved
 from nodeheal.domain.recovery.approval_links import Question
 from nodeheal.operations.approve import find_question
@@ -43,7 +44,11 @@ def release_node(node_id: str, why: str, ports: Ports, *, retire: bool = False) 
 def _finish(node: Node, why: str, ports: Ports) -> Node:
     """All that follows from the node's being written as in service, or retired. `node`: with the incident's name."""
     _release_replacement_nodes(node, ports)
-    after = undo_isolation(node, ports)
+    try:
+        after = undo_isolation(node, ports)
+    except NotAccepted:
+        wake_its_workflow(node, ports)  # it is not this incident's any more, whenever the command is repeated
+        raise
     _close(node, why, ports)
     wake_its_workflow(node, ports)
     return after

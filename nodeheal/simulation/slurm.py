@@ -1,0 +1,284 @@
+"""A Slurm cluster over the pool: it starts its jobs itself, on nodes that take work, and starts them again elsewhere.
+
+nodeheal sees a job as one unmanaged task on each of its nodes. It may drain, requeue and resume, and nothing else.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+
+from nodeheal.contract import names
+from nodeheal.domain.errors import NotAccepted, PlacementRefused
+from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
+from nodeheal.domain.jobs.job import GangTask, Job, Run
+from nodeheal.ports.scheduler import Drained, NodePlacement, RankStatus
+from nodeheal.simulation.agenda import Agenda, Due
+from nodeheal.simulation.chance import Chance, lognormal
+from nodeheal.simulation.cloud import SimScheduler, Throttles
+from nodeheal.simulation.faults import Kind
+from nodeheal.simulation.fleet import Fleet
+from nodeheal.simulation.ground_truth import GroundTruth
+from nodeheal.simulation.setting import DAY, SlurmJobs
+from nodeheal.simulation.trace import Trace
+
+SCHEDULE_SECONDS = 60.0  # between two looks for free nodes (sched_interval)
+SLURMD_TIMEOUT = 300.0  # until a node that does not answer is down, and its jobs are lost (SlurmdTimeout)
+AGAIN_SECONDS = 120.0  # until a job that was requeued may start again (median)
+COMPLETING_SECONDS = 20.0  # until its processes are gone, and its nodes free (median)
+NEXT_JOB_SECONDS = 600.0  # from a job's end to the next one (median)
+HANGS = 0.5  # of the jobs on a node that has failed; the others end at once
+HANGS_SECONDS = 1_800.0  # until a job that hangs gives up (median): what NCCL waits by default
+Answer = TypeVar("Answer")
+
+
+@dataclass(eq=False)
+class SlurmJob:
+    """A job as Slurm has it. `seconds`: it runs so long if nothing comes between."""
+
+    job_id: str
+    size: int  # nodes
+    seconds: float
+    may_requeue: bool
+    restarts: int = 0
+    nodes: tuple[str, ...] = ()  # that it has; empty: it waits
+    is_completing: bool = False
+    not_before: float = 0.0
+    end: Due | None = None
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it has no nodes yet, or no more."""
+        return not self.nodes
+
+
+class SlurmCluster:
+    """Its jobs, and on which nodes they are. It has a stream of its own: nothing else is drawn otherwise."""
+
+    def __init__(self, wanted: SlurmJobs, agenda: Agenda, chance: Chance, trace: Trace, fleet: Fleet) -> None:
+        self.wanted, self._agenda, self._trace, self._fleet = wanted, agenda, trace, fleet
+        self._stream = chance.of("slurm")
+        self._submitted = 0
+        self._idle_since: dict[str, float] = {}
+        self.jobs: dict[str, SlurmJob] = {}
+        self.at_work: dict[str, SlurmJob] = {}  # by node
+        self.takes_work: Callable[[str], bool] = lambda node_id: True
+        self.on_requeued: Callable[[str, SlurmJob], None] = lambda node_id, job: None
+
+    def begin(self) -> None:
+        """Submit as many jobs as are wanted, and look for nodes from now on."""
+        asked = 0
+        while asked < self.wanted.share * len(self._fleet.nodes):
+            asked += self._submit_drawn().size
+        self._schedule()
+
+    def submit(self, size: int, seconds: float, *, may_requeue: bool) -> SlurmJob:
+        """One more job. It starts at the next look for free nodes."""
+        self._submitted += 1
+        job = SlurmJob(str(self._submitted), size, seconds, may_requeue)
+        self.jobs[job.job_id] = job
+        return job
+
+    def is_late(self) -> bool:
+        """Whether an order's answer comes too late. It is carried out."""
+        return self.wanted.unanswered > 0 and self._stream.random() < self.wanted.unanswered
+
+    def idle_seconds(self, node_id: str) -> float:
+        """For how long the node has been up without a job, and since it was resumed if ever; whether it takes work."""
+        node = self._fleet.nodes.get(node_id)
+        if node is None or not node.is_up or node_id in self.at_work:
+            return 0.0
+        return self._agenda.now - max(node.booted_at, self._idle_since.get(node_id, 0.0))
+
+    def resumed(self, node_id: str) -> None:
+        """The node takes work again."""
+        self._idle_since[node_id] = self._agenda.now
+
+    def requeue(self, job_id: str, node_id: str, restarts: int) -> bool:
+        """Start the job anew, elsewhere, as `nodeheal-agent slurm requeue` does: at most once for these restarts."""
+        job = self.jobs.get(job_id)
+        if job is None or node_id not in job.nodes or job.restarts > restarts:
+            return job is not None and job.restarts > restarts
+        if job.is_completing or not job.may_requeue:
+            return False
+        self.on_requeued(node_id, job)
+        self._requeue(job)
+        return True
+
+    # What befalls its nodes
+
+    def node_down(self, node: GroundTruth) -> None:
+        """Slurm notices after a while that a node does not answer, or when it answers again."""
+        job = self.at_work.get(node.node_id)
+        if job is not None:
+            self._agenda.after(SLURMD_TIMEOUT, partial(self._node_failed, job, job.restarts))
+
+    def node_up(self, node: GroundTruth) -> None:
+        """A job that was on it before is lost."""
+        job = self.at_work.get(node.node_id)
+        if job is not None:
+            self._node_failed(job, job.restarts)
+
+    def exits(self, node: GroundTruth, kind: Kind) -> None:
+        """A fault ends the program there, and so its job; or it hangs, and the job with it."""
+        job = self.at_work.get(node.node_id)
+        if job is None or job.is_completing or job.end is None:
+            return
+        job.end.call_off()
+        hangs = kind.effect != "exits" and self._stream.random() < HANGS
+        seconds = lognormal(self._stream, HANGS_SECONDS, 0.3) if hangs else 0.0
+        job.end = self._agenda.after(seconds, lambda: self._ends(job, "FAILED"))
+
+    def _node_failed(self, job: SlurmJob, restarts: int) -> None:
+        if job.restarts != restarts or job.is_waiting or job.is_completing:
+            return
+        if job.may_requeue:
+            self._requeue(job)
+        else:
+            self._ends(job, "NODE_FAIL")
+
+    # Jobs
+
+    def _submit_drawn(self) -> SlurmJob:
+        seconds = lognormal(self._stream, self.wanted.days * DAY, 0.7)
+        size = self._stream.randint(1, self.wanted.most_nodes)
+        return self.submit(size, seconds, may_requeue=self._stream.random() < self.wanted.requeueable)
+
+    def _next(self) -> None:
+        if self.wanted.share and not self._fleet.is_over:
+            self._submit_drawn()
+
+    def _schedule(self) -> None:
+        """Start what waits, in order; a smaller job may pass a larger one."""
+        free = [name for name, node in self._fleet.nodes.items() if self._is_free(node)]
+        for job in [one for one in self.jobs.values() if one.is_waiting and one.not_before <= self._agenda.now]:
+            if job.size <= len(free):
+                job.nodes = tuple(self._stream.sample(free, job.size))
+                free = [name for name in free if name not in job.nodes]
+                self._start(job)
+        self._agenda.after(SCHEDULE_SECONDS, self._schedule)
+
+    def _is_free(self, node: GroundTruth) -> bool:
+        return node.is_up and node.node_id not in self.at_work and self.takes_work(node.node_id)
+
+    def _start(self, job: SlurmJob) -> None:
+        self._trace.tell("slurm starts", job.job_id, ", ".join(job.nodes))
+        self.at_work |= dict.fromkeys(job.nodes, job)
+        job.end = self._agenda.after(job.seconds, lambda: self._ends(job, "COMPLETED"))
+
+    def _ends(self, job: SlurmJob, how: str) -> None:
+        self._trace.tell("slurm ends", job.job_id, how)
+        self._leave(job, self._is_over)
+        self._agenda.after(lognormal(self._stream, NEXT_JOB_SECONDS, 0.5), self._next)
+
+    def _requeue(self, job: SlurmJob) -> None:
+        self._trace.tell("slurm requeues", job.job_id, ", ".join(job.nodes))
+        job.restarts += 1
+        self._leave(job, self._waits_again)
+
+    def _leave(self, job: SlurmJob, then: Callable[[SlurmJob], None]) -> None:
+        """It has its nodes until its processes are gone."""
+        if job.end is not None:
+            job.end.call_off()
+        job.is_completing = True
+
+        def left() -> None:
+            for name in job.nodes:
+                self._idle_since[name] = self._agenda.now
+                del self.at_work[name]
+            job.nodes, job.is_completing = (), False
+            then(job)
+
+        self._agenda.after(lognormal(self._stream, COMPLETING_SECONDS, 0.5), left)
+
+    def _is_over(self, job: SlurmJob) -> None:
+        del self.jobs[job.job_id]
+
+    def _waits_again(self, job: SlurmJob) -> None:
+        job.not_before = self._agenda.now + lognormal(self._stream, AGAIN_SECONDS, 0.5)
+
+
+class SimSlurm(SimScheduler):
+    """Scheduler. Each call but those that Slurm has no use for is one command to the controller's machine."""
+
+    def __init__(self, throttles: Throttles, cluster: SlurmCluster) -> None:
+        super().__init__(throttles, requeues=True)
+        self._cluster = cluster
+        cluster.takes_work = lambda node_id: node_id not in self.draining
+        self.on_foreign: Callable[[str, str], None] = lambda call, about: None  # what is Slurm's to do, and not ours
+
+    def placement_of(self, node: Node) -> NodePlacement:
+        return self._answered(lambda: super(SimScheduler, self).placement_of(node))
+
+    def placements_of(self, nodes: Sequence[Node]) -> Mapping[str, NodePlacement]:
+        return self._answered(lambda: {node.node_id: super(SimScheduler, self).placement_of(node) for node in nodes})
+
+    def names_in_service(self, nodes: Sequence[Node]) -> Sequence[str]:
+        return ()
+
+    def drain_all(self, nodes: Sequence[Node], placements: Sequence[str]) -> Mapping[str, Drained]:
+        return {node.node_id: self._answered(partial(self._drain, node)) for node in nodes}
+
+    def _drain(self, node: Node) -> Drained:
+        if node.node_id not in self.draining:  # the controller's machine leaves one as it is that is drained by us
+            self.on_act("isolate", node.node_id, node.open_incident or "")
+            self.draining.add(node.node_id)
+        return Drained(f"placement-of-{node.node_id}", node.node_id in self._cluster.at_work)
+
+    def show_isolation(self, node: Node, placement: NodePlacement, incident_id: str) -> None:
+        """The reason shows it."""
+
+    def undrain(self, node: Node, placement: NodePlacement) -> None:
+        def resume() -> None:
+            self.on_switched_on(node.node_id)
+            self.draining.discard(node.node_id)
+            self._cluster.resumed(node.node_id)
+
+        self._answered(resume)
+
+    def start_rank(self, job: Job, run: Run, task: GangTask, environment: dict[str, str]) -> str:
+        self.on_foreign("start_rank", job.job_id)
+        raise PlacementRefused("Slurm starts the jobs of its nodes itself")
+
+    def find_ranks(self, job: Job, run: Run) -> Mapping[str, str]:
+        return {}
+
+    def stop_rank(self, cluster: str, task_id: str, reason: str) -> None:
+        self.on_foreign("stop_rank", task_id)
+
+    def rank_statuses(self, cluster: str, ranks: Sequence[GangTask]) -> Sequence[RankStatus]:
+        return []
+
+    def unmanaged_tasks(self, node: Node, placement: NodePlacement) -> Sequence[UnmanagedTask]:
+        return self._answered(lambda: list(self._tasks(node.node_id)))
+
+    def _tasks(self, node_id: str) -> Iterator[UnmanagedTask]:
+        job = self._cluster.at_work.get(node_id)
+        if job is not None:
+            tags = {names.MANAGED_TAG: names.MANAGED_TAG_VALUE} if job.may_requeue else {}
+            known = json.dumps({"address": node_id, "restarts": job.restarts})
+            yield UnmanagedTask(job.job_id, f"job of {job.size} nodes", started_by="eve", overrides=known, tags=tags)
+
+    def stop_unmanaged_task(self, node: Node, task: UnmanagedTask, reason: str) -> bool:
+        def requeue() -> bool:
+            self.on_stop_unmanaged(node, task)
+            return self._cluster.requeue(task.task_id, node.node_id, json.loads(task.overrides)["restarts"])
+
+        return self._answered(requeue)
+
+    def restart_unmanaged_task(self, node: Node, task: UnmanagedTask) -> str:
+        self.on_foreign("restart_unmanaged_task", task.task_id)
+        return task.task_id
+
+    def node_down(self, node: GroundTruth) -> None:
+        self._cluster.node_down(node)
+
+    def _answered(self, carried_out: Callable[[], Answer]) -> Answer:
+        """What the controller answers. What is answered too late is carried out, and to ask again harms nobody."""
+        self._throttles.take("send_command", "SendCommand")
+        said = carried_out()
+        if self._cluster.is_late():
+            raise NotAccepted("the Slurm controller of training has not answered in time")
+        return said

@@ -1,0 +1,149 @@
+"""Nodes of a Slurm cluster: nodeheal drains, requeues and resumes, and Slurm does the rest."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from nodeheal.contract.vocabulary import Ending, NodeState, SchedulerKind
+from nodeheal.operations import isolate
+from nodeheal.services.recovery import unmanaged_tasks
+from nodeheal.simulation import slurm
+from nodeheal.simulation.runner import run_world
+from nodeheal.simulation.schedules import run_some, schedule
+from nodeheal.simulation.setting import SlurmJobs
+from nodeheal.simulation.slurm import SlurmCluster
+from nodeheal.simulation.world import World
+from tests.simulation.builders import HOUR
+from tests.simulation.cases import (
+    ACT,
+    SLURM,
+    a_job_on_all_nodes_loses_one,
+    a_node_that_people_have_drained_fails,
+    calm,
+    strike,
+    submit,
+)
+from tests.without import without
+
+SCHEDULES = range(60)
+
+
+def _played(happen: Callable[[World], None], jobs: SlurmJobs = SLURM, until: float = 8 * HOUR) -> World:
+    world = calm(ACT, jobs)
+    happen(world)
+    world.advance(until)
+    return world
+
+
+def _cluster(world: World) -> SlurmCluster:
+    assert world.parts.slurm is not None
+    return world.parts.slurm
+
+
+def _told(world: World) -> set[tuple[str, str]]:
+    return {(one.invariant, one.text.partition(" (")[0]) for one in world.watch.violations}
+
+
+def _a_job_of_somebody_who_has_not_agreed(world: World) -> None:
+    submit(world, 6, may_requeue=False)
+    strike(world, 600)
+
+
+def test_a_job_is_requeued_off_a_node_that_fails_and_runs_again_when_slurm_has_nodes_for_it() -> None:
+    world = _played(a_job_on_all_nodes_loses_one, until=2 * HOUR)
+
+    (job,) = _cluster(world).jobs.values()
+    (incident,) = world.incidents.incidents.values()
+    assert (job.restarts, len(job.nodes), incident.ending) == (1, 6, Ending.RECOVERED)
+    assert [one.incident_id for one in world.watch.requeues] == [incident.incident_id]
+    assert (world.watch.violations, world.surprises) == ([], Counter())
+
+
+def test_a_job_whose_owner_has_not_agreed_runs_until_the_reboot(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slurm, "HANGS", 1.0)
+    told: list[str] = []
+    world = calm(ACT, SLURM)
+    world.trace._read = told.append
+    _a_job_of_somebody_who_has_not_agreed(world)
+    world.advance(8 * HOUR)
+
+    words = [" ".join(line.split()[2:5]) for line in told if "slurm " in line or " node down " in line]
+    assert words == ["slurm starts 1", f"node down {next(iter(world.fleet.nodes))}", "slurm ends 1"]
+    assert "NODE_FAIL" in next(line for line in told if "slurm ends" in line)
+    assert (world.watch.requeues, world.watch.violations) == ([], [])
+
+
+def test_and_without_that_guard_it_is_named() -> None:
+    with without(unmanaged_tasks.stop_unmanaged_tasks, "wants_stop and task.may_be_stopped", "wants_stop"):
+        world = _played(_a_job_of_somebody_who_has_not_agreed)
+
+    assert _told(world) == {("tasks_of_others_are_left_alone", "job of 6 nodes")}
+
+
+def test_a_node_that_a_person_has_drained_is_healed_and_stays_drained() -> None:
+    world = _played(a_node_that_people_have_drained_fails)
+
+    (drained,) = world.co_tenants.drained
+    assert world.scheduler.draining == {drained}
+    assert world.nodes.nodes[drained].state in (NodeState.PROBATION, NodeState.HEALTHY)
+    assert world.watch.violations == []
+
+
+def test_and_without_the_record_of_whose_drain_it_is_that_is_named() -> None:
+    with without(isolate._record_isolated, "known.drained_by_us or placement.is_schedulable", "True"):
+        world = _played(a_node_that_people_have_drained_fails)
+
+    assert _told(world) == {("what_people_drained_stays_drained", "people have drained it, and it was switched on")}
+
+
+def test_an_order_whose_answer_comes_too_late_is_sent_again_and_carried_out_once() -> None:
+    world = _played(a_job_on_all_nodes_loses_one, replace(SLURM, unanswered=0.4))
+
+    assert (world.trace.counts["task fails"] > 0, len(world.watch.requeues)) == (True, 1)
+    assert world.watch.violations == []
+
+
+def test_a_rank_that_is_stopped_on_a_node_of_slurm_is_named() -> None:
+    world = calm(ACT, SLURM)
+
+    world.scheduler.stop_rank("training", "task-1", "by mistake")
+
+    assert _told(world) == {("slurm_starts_and_stops_its_jobs", "stop_rank was called")}
+
+
+def test_random_schedules_over_nodes_of_slurm_break_no_invariant() -> None:
+    done, incidents, broken, surprises = run_some(SCHEDULES, SchedulerKind.SLURM)
+
+    assert (broken, surprises) == ([], Counter())
+    assert (done, incidents > 3 * done) == (len(SCHEDULES), True)
+
+
+def test_and_what_they_are_about_happens_in_them() -> None:
+    counts, endings = Counter[str](), Counter[str]()
+    for number in SCHEDULES:
+        world = World(schedule(number, SchedulerKind.SLURM))
+        endings += run_world(world).endings
+        counts += world.trace.counts
+        counts["requeued by nodeheal"] += len(world.watch.requeues)
+        counts["drained by people"] += len(world.co_tenants.drained)
+
+    assert min(counts["slurm starts"], counts["requeued by nodeheal"], counts["drained by people"]) > 10
+    assert counts["slurm requeues"] > counts["requeued by nodeheal"]  # where a node has failed, Slurm does it itself
+    assert min(endings[one] for one in (Ending.RECOVERED, Ending.HANDED_TO_A_HUMAN)) > 10
+
+
+@pytest.mark.parametrize("number", [7, 4_711])
+def test_a_number_is_the_run_of_ecs_that_it_was_and_on_slurm_one_of_the_same_faults(number: int) -> None:
+    ecs, other = schedule(number), schedule(number, SchedulerKind.SLURM)
+
+    assert ecs.slurm is None
+    assert replace(other, slurm=None, work=ecs.work, others=ecs.others) == ecs
+    assert (other.work.share, other.others.unmanaged_tasks, other.scheduler) == (0, 0, SchedulerKind.SLURM)
+
+
+def test_people_repeat_a_release_that_broke_off_before_the_node_was_resumed() -> None:
+    _, _, broken, surprises = run_some([2_004_534], SchedulerKind.SLURM)
+
+    assert (broken, surprises) == ([], Counter())
