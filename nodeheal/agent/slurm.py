@@ -30,6 +30,9 @@ _INCIDENT = re.compile(r"[0-9A-Za-z._:-]{1,128}")
 _JOB_ID = re.compile(r"[0-9]{1,10}([_+][0-9]{1,10})?")  # of an array's task, of a part of a heterogeneous job
 _NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
 _NEVER_ENDS = 2**31 - 1
+# A job that has failed so lately on a node may have failed by its fault: the program ends first, its node is drained
+# seconds later.
+FAILED_SECONDS = 120.0
 # Jobs that have, or are just leaving, their nodes.
 _ON_NODES = "RUNNING,COMPLETING,CONFIGURING,SUSPENDED,STAGE_OUT,STOPPED,SIGNALING"
 
@@ -69,10 +72,15 @@ class Controller:
         return {address: nodes[0] for address, nodes in found.items() if len(nodes) == 1}
 
     def jobs(self, nodes: Sequence[SlurmNode]) -> list[SlurmJob]:
-        """The jobs that have a part on one of these nodes. Raises NoAnswerError."""
+        """The jobs that have a part on one of these nodes. Raises NoAnswerError.
+
+        With them come those that had a part, have just failed, and may be requeued.
+        """
         if not nodes:
             return []
-        return self._jobs("--nodelist", ",".join(_name_of(node) for node in nodes), "--states", _ON_NODES)
+        here = ("--nodelist", ",".join(_name_of(node) for node in nodes))
+        jobs = self._jobs(*here, "--states", f"{_ON_NODES},FAILED")
+        return [job for job in jobs if not job.has_failed or (job.may_requeue and _is_recent(job))]
 
     def drain(self, addresses: Collection[str], incident: str) -> dict[str, SlurmNode]:
         """Take no new work on these nodes, with our reason. Where a person has given one, the node is left as it is."""
@@ -159,7 +167,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "nodes": "the nodes at these addresses; with none: all nodes",
         "drain": "take no new work there; a person's reason is left as it is",
         "resume": "take new work there again, where the reason is nodeheal's or Slurm's own",
-        "jobs": "the jobs that have a part there",
+        "jobs": "the jobs that have a part there, or have just failed there",
         "requeue": "have Slurm start a job anew, elsewhere; hold it where that was done too often",
     }
     verbs = parser.add_subparsers(dest="verb", required=True)
@@ -211,24 +219,32 @@ def _done(arguments: argparse.Namespace, controller: Controller) -> dict[str, An
             found = controller.nodes_at(addresses) if addresses else {node.name: node for node in controller.nodes()}
             return _nodes(found)
         case "drain":
-            return _nodes(controller.drain(addresses, arguments.incident))
+            drained = controller.drain(addresses, arguments.incident)
+            told = _nodes(drained)
+            for where, node in drained.items():
+                told["nodes"][where]["has_jobs"] = bool(controller.jobs([node]))
+            return told
         case "resume":
             return _nodes(controller.resume(addresses))
         case "jobs":
             jobs = controller.jobs(list(controller.nodes_at(addresses).values()))
-            return {"jobs": [vars(job) for job in jobs]}
+            return {"jobs": [{**vars(job), "has_failed": job.has_failed} for job in jobs]}
         case _:
             return vars(controller.requeue(arguments.job, addresses[0], arguments.restarts, arguments.limit))
 
 
 def _nodes(found: Mapping[str, SlurmNode]) -> dict[str, Any]:
-    """What the control plane reads of each: its name, whether it takes work and has any, whose reason stands."""
-    derived = ("is_in_service", "is_ours", "is_by_person", "has_jobs")
+    """What the control plane reads of each: its name, whether it takes work, whose reason stands."""
+    derived = ("is_in_service", "is_ours", "is_by_person")
     return {
         "nodes": {
             where: {**vars(node), **{name: getattr(node, name) for name in derived}} for where, node in found.items()
         }
     }
+
+
+def _is_recent(job: SlurmJob) -> bool:
+    return job.ends_at is not None and job.ends_at > time.time() - FAILED_SECONDS
 
 
 def _is_drained(node: SlurmNode) -> bool:

@@ -6,13 +6,16 @@ options did not change.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime
 
 # What `sinfo --Node --noheader --format` is asked for: name, address, state, who gave the reason, the reason. The last
 # one may hold any character.
 NODE_FORMAT = "%N|%o|%T|%u|%E"
 # The same for `squeue --noheader --Format`. The job's name is left out: its owner may put a line break into it, and so
 # the line of another job.
-JOB_FORMAT = "JobArrayID:|,State:|,UserName:|,Requeue:|,RestartCnt:|,BatchFlag:|,Partition:|,NumNodes:|,NodeList:|"
+JOB_FORMAT = (
+    "JobArrayID:|,State:|,UserName:|,Requeue:|,RestartCnt:|,BatchFlag:|,Partition:|,NumNodes:|,NodeList:|,EndTime:|"
+)
 # By this a reason is known as ours.
 OUR_REASON = "nodeheal:"
 NO_REASON = "none"
@@ -21,7 +24,6 @@ NO_REASON = "none"
 _MARKS = "*~#!%$@^-+"
 # States in which Slurm gives a node work.
 _IN_SERVICE = frozenset({"allocated", "completing", "idle", "mixed", "planned", "reserved", "blocked"})
-_WITH_JOBS = frozenset({"allocated", "completing", "draining", "failing", "mixed"})
 # What slurmctld gives as a reason by itself, by its source (src/slurmctld: agent.c, job_mgr.c, node_mgr.c,
 # ping_nodes.c, power_save.c) and slurm_errno.c. An operator's reason begins otherwise.
 _SLURMS_OWN = (
@@ -59,11 +61,6 @@ class SlurmNode:
         return self.state in _IN_SERVICE
 
     @property
-    def has_jobs(self) -> bool:
-        """Whether a job has it, or is just leaving it: Slurm's words for a node without work are others."""
-        return self.state in _WITH_JOBS
-
-    @property
     def is_ours(self) -> bool:
         """Whether nodeheal gave the reason."""
         return self.reason.startswith(OUR_REASON)
@@ -76,7 +73,10 @@ class SlurmNode:
 
 @dataclass(frozen=True)
 class SlurmJob:
-    """A job that Slurm has. `job_id`: as `scontrol` takes it, with the index of an array's task."""
+    """A job that Slurm has. `job_id`: as `scontrol` takes it, with the index of an array's task.
+
+    `ends_at`: epoch seconds when it has ended, or must; None: it has no limit.
+    """
 
     job_id: str
     state: str
@@ -86,6 +86,12 @@ class SlurmJob:
     partition: str
     nodes: int
     node_list: str
+    ends_at: float | None = None
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether its program has ended it. Slurm still knows it, and `scontrol requeue` starts it anew."""
+        return self.state == "FAILED"
 
 
 def parse_nodes(text: str) -> list[SlurmNode]:
@@ -130,7 +136,7 @@ def parse_config(text: str) -> dict[str, str]:
 def _job(line: str) -> SlurmJob:
     parts = [part.strip() for part in line.split("|")]
     try:
-        job_id, state, user, requeue, restarts, is_batch, partition, nodes, node_list, _ = parts
+        job_id, state, user, requeue, restarts, is_batch, partition, nodes, node_list, ends_at, _ = parts
         return SlurmJob(
             job_id,
             state,
@@ -141,9 +147,15 @@ def _job(line: str) -> SlurmJob:
             partition=partition,
             nodes=int(nodes),
             node_list=node_list,
+            ends_at=_epoch(ends_at),
         )
     except ValueError:
         raise ValueError(f"squeue printed {line[:200]!r}, which is no job") from None
+
+
+def _epoch(text: str) -> float | None:
+    """A time of Slurm's commands, which say it in the machine's own zone."""
+    return None if text in ("N/A", "NONE", "Unknown") else datetime.fromisoformat(text).timestamp()
 
 
 def _lines(text: str) -> Iterator[str]:

@@ -46,7 +46,7 @@ def test_a_drained_node_names_the_incident_and_is_given_back(slurm: Slurm) -> No
     drained = slurm.controller.drain([where], INCIDENT)
     again = slurm.controller.drain([where], INCIDENT)
 
-    assert (drained[where].name, drained[where].state, drained[where].has_jobs) == ("node1", "drained", False)
+    assert (drained[where].name, drained[where].state) == ("node1", "drained")
     assert drained == again
     assert slurm.ask("sinfo", "-h", "-n", "node1", "-o", "%E") == f"nodeheal:{INCIDENT}"
     assert slurm.states()["node2"] == "idle"
@@ -85,7 +85,7 @@ def test_a_job_is_requeued_once_and_runs_again_elsewhere(slurm: Slurm) -> None:
     slurm.run_until(job, "RUNNING")
     [first] = slurm.ask("squeue", "-h", "-j", job, "-o", "%B").split()
     where = slurm.addresses[first]
-    assert slurm.controller.drain([where], INCIDENT)[where].has_jobs
+    assert slurm.controller.drain([where], INCIDENT)[where].state == "draining"
     [seen] = slurm.controller.jobs(list(slurm.controller.nodes_at([where]).values()))
 
     answers = [slurm.controller.requeue(job, where, seen.restarts, 9) for _ in range(2)]
@@ -140,6 +140,33 @@ def test_a_job_that_has_ended_is_not_started_again(slurm: Slurm) -> None:
 
     assert (answer.requeued, answer.why) == (False, "it had ended by itself, or Slurm does not know it any more")
     assert not slurm.controller.requeue("99999", slurm.addresses["node1"], 0, 9).requeued
+
+
+def test_a_job_that_has_just_failed_on_a_node_is_started_again_elsewhere(
+    slurm: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where = slurm.addresses["node1"]
+    once = f"{tmp_path}/failed-once"
+    script = f"test -e {once} && exec sleep 600; touch {once}; exit 3"
+    job = slurm.submit(script, "--exclude=node3", "--requeue")
+    other = slurm.submit("exit 3", "--nodelist=node1", "--no-requeue")
+    for each in (job, other):
+        slurm.run_until(each, "FAILED")
+    slurm.controller.drain([where], INCIDENT)
+    node = slurm.controller.nodes_at([where])[where]
+    with monkeypatch.context() as patch:
+        patch.setattr(agent, "FAILED_SECONDS", 0.0)
+        a_while_ago = slurm.controller.jobs([node])
+    [seen] = slurm.controller.jobs([node])
+
+    answers = [slurm.controller.requeue(job, where, seen.restarts, 9) for _ in range(2)]
+
+    assert a_while_ago == []
+    assert (seen.job_id, seen.has_failed) == (job, True)
+    assert [one.requeued for one in answers] == [True, True]
+    slurm.run_until(job, "RUNNING")
+    assert slurm.ask("squeue", "-h", "-j", job, "-o", "%N") == "node2"
+    assert "Restarts=1 " in slurm.ask("scontrol", "-o", "show", "job", job)
 
 
 def test_a_jobs_name_cannot_stand_for_another_job(slurm: Slurm) -> None:

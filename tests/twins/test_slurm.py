@@ -169,6 +169,7 @@ def test_a_node_is_resumed(slurm: Asked) -> None:
 @on_ssm
 def test_a_job_is_requeued_as_often_as_it_was_when_it_was_seen(slurm: Asked) -> None:
     job = {"job_id": "12_3", "user": "ada", "partition": "gpu", "nodes": 2, "restarts": 4, "may_requeue": True}
+    job["has_failed"] = False
     slurm.knows().finds().sends("jobs").hears(
         {"jobs": [job, {**job, "job_id": "13", "may_requeue": False, "nodes": 1}]}
     )

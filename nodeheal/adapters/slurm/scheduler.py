@@ -93,9 +93,10 @@ def _may_be_drained(seen: Mapping[str, Any]) -> bool:
 
 def _task(job: Mapping[str, Any], address: str) -> UnmanagedTask:
     parts = f"{job['nodes']} node{'s' if job['nodes'] != 1 else ''}"
+    word = "failed job" if job["has_failed"] else "job"
     return UnmanagedTask(
         task_id=str(job["job_id"]),
-        definition=f"job of {parts} in {job['partition']}",
+        definition=f"{word} of {parts} in {job['partition']}",
         started_by=str(job["user"]),
         overrides=json.dumps({"address": address, "restarts": job["restarts"]}),
         tags={names.MANAGED_TAG: names.MANAGED_TAG_VALUE} if job["may_requeue"] else {},  # `--requeue` is the consent
