@@ -77,8 +77,12 @@ class SlurmCluster:
         members: Mapping[str, str],
         marks: Mapping[str, Mapping[str, str]],
         prolog: str = "",
+        more: str = "",
     ) -> None:
-        """`members`: addresses by Slurm's names. `marks`: variables for the jobs' processes, by the same."""
+        """`members`: addresses by Slurm's names. `marks`: variables for the jobs' processes, by the same.
+
+        `more`: further lines of slurm.conf.
+        """
         self.folder = folder
         (folder / "state").mkdir(parents=True)
         port, *ports = _free_ports(1 + len(members))
@@ -102,7 +106,7 @@ class SlurmCluster:
             prolog=f"Prolog={prolog}\n" if prolog else "",
             nodes="\n".join(lines),
         )
-        self.configuration.write_text(text, "utf-8")
+        self.configuration.write_text(f"{text}{more}", "utf-8")
 
     @property
     def configuration(self) -> Path:

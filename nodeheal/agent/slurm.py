@@ -24,6 +24,8 @@ from nodeheal.parsers.slurm import JOB_FORMAT, NODE_FORMAT, OUR_REASON, SlurmJob
 
 EXIT_NO_ANSWER = 75  # as sysexits(3) has a failure that may pass: nothing can be said, asking again is harmless
 SECONDS = 10.0  # that one of Slurm's commands may take
+ACTION_REPLACE = "Action:Replace"  # the reason that HyperPod's own daemon looks for
+POWER_DOWN = "power_down"
 NONE = "none"  # an option that is not given, as the SSM document says it
 ADDRESSES = 50  # of nodes that one call is about
 _INCIDENT = re.compile(r"[0-9A-Za-z._:-]{1,128}")
@@ -102,6 +104,17 @@ class Controller:
             self._told("scontrol", "update", f"NodeName={_name_of(node)}", "State=RESUME")
         return self.nodes_at(addresses) if wanted else before
 
+    def replace(self, addresses: Collection[str], how: str) -> dict[str, tuple[SlurmNode, bool]]:
+        """Have the cluster replace these nodes' machines, where the reason is nodeheal's; and whether that is asked."""
+        out = {}
+        for address, node in self.nodes_at(addresses).items():
+            if node.is_ours:
+                reason = node.reason if how == POWER_DOWN else ACTION_REPLACE
+                state = "POWER_DOWN_FORCE" if how == POWER_DOWN else "FAIL"
+                self._told("scontrol", "update", f"NodeName={_name_of(node)}", f"State={state}", f"Reason={reason}")
+            out[address] = (node, node.is_ours or node.reason == ACTION_REPLACE)
+        return out
+
     def requeue(self, job_id: str, address: str, restarts: int, limit: int) -> Requeued:
         """Have Slurm start the job anew, elsewhere. `restarts`: how often it had been when that was decided.
 
@@ -167,6 +180,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "nodes": "the nodes at these addresses; with none: all nodes",
         "drain": "take no new work there; a person's reason is left as it is",
         "resume": "take new work there again, where the reason is nodeheal's or Slurm's own",
+        "replace": "have the cluster replace the machine, where the reason is nodeheal's",
         "jobs": "the jobs that have a part there, or have just failed there",
         "requeue": "have Slurm start a job anew, elsewhere; hold it where that was done too often",
     }
@@ -178,6 +192,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         verb.add_argument("--addresses", type=_addresses, default=[], help="of nodes, with commas between")
         verb.add_argument("--incident", type=_text(_INCIDENT), default=NONE, help="it is named in the reason")
         verb.add_argument("--job", type=_text(_JOB_ID), default=NONE, help="its id: 12, or 12_3 in an array")
+        verb.add_argument("--how", choices=("action_replace", POWER_DOWN, NONE), default=NONE, help="of `replace`")
         verb.add_argument("--restarts", type=whole_number(0, _NEVER_ENDS), default=0, help="as they were then")
         verb.add_argument("--limit", type=whole_number(0, _NEVER_ENDS), default=_NEVER_ENDS, help="of restarts")
         until = "epoch seconds; refused from then on"
@@ -207,6 +222,8 @@ def _what_is_missing(arguments: argparse.Namespace) -> str:
         return f"{verb} needs --addresses"
     if verb == "drain" and arguments.incident == NONE:
         return "drain needs --incident"
+    if verb == "replace" and arguments.how == NONE:
+        return "replace needs --how"
     if verb == "requeue" and (arguments.job == NONE or len(arguments.addresses) != 1):
         return "requeue needs --job, and one address"
     return ""
@@ -226,6 +243,12 @@ def _done(arguments: argparse.Namespace, controller: Controller) -> dict[str, An
             return told
         case "resume":
             return _nodes(controller.resume(addresses))
+        case "replace":
+            asked = controller.replace(addresses, arguments.how)
+            told = _nodes({where: node for where, (node, _) in asked.items()})
+            for where, (_, is_asked) in asked.items():
+                told["nodes"][where]["is_asked"] = is_asked
+            return told
         case "jobs":
             jobs = controller.jobs(list(controller.nodes_at(addresses).values()))
             return {"jobs": [{**vars(job), "has_failed": job.has_failed} for job in jobs]}

@@ -59,10 +59,14 @@ class EvidenceSaved(Frozen):
 
 
 class Replaced(Frozen):
-    """Of REPLACE: whether the node in its place is a new machine, or which machine was launched and not heard from."""
+    """Of REPLACE: whether the node in its place is a new machine, or which machine was launched and not heard from.
+
+    `serves_at_once`: its scheduler gives the new machine work by itself, so nodeheal neither diagnoses nor returns it.
+    """
 
     kind: Literal["REPLACED"] = "REPLACED"
     is_new_machine: bool = False
+    serves_at_once: bool = False
     launched: str = ""
 
 

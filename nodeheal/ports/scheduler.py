@@ -13,6 +13,7 @@ from typing import Protocol
 from nodeheal.contract.job_spec import JobSpec
 from nodeheal.contract.vocabulary import EndCause
 from nodeheal.domain.fleet.liveness import ProbeAnswer
+from nodeheal.domain.fleet.machine import ClusterReplacement
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
 from nodeheal.domain.jobs.job import GangTask, Job, Run
@@ -148,6 +149,12 @@ class Scheduler(NodePlacements, RankRunner, UnmanagedWork, Protocol):
     @property
     def requeues(self) -> bool:
         """Whether it starts again by itself what was stopped, so that to stop a task needs its owner's consent only."""
+
+    def have_replaced(self, node: Node, how: ClusterReplacement) -> None:
+        """Have the node's cluster replace its machine. Repeating it changes nothing.
+
+        Raises NotFound, and PlacementRefused where the cluster cannot, or where a person has the node.
+        """
 
 
 class TaskDefinitions(Protocol):

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from nodeheal.contract import names
 from nodeheal.domain.errors import NotAccepted, PlacementRefused
+from nodeheal.domain.fleet.machine import ClusterReplacement
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
 from nodeheal.domain.jobs.job import GangTask, Job, Run
@@ -207,6 +208,8 @@ class SimSlurm(SimScheduler):
         super().__init__(throttles, requeues=True)
         self._cluster = cluster
         cluster.takes_work = lambda node_id: node_id not in self.draining
+        self.on_hand_over: Callable[[Node], None] = lambda node: None
+        self.handed_over: set[str] = set()  # nodes whose machines the cluster was to replace
         self.on_foreign: Callable[[str, str], None] = lambda call, about: None  # what is Slurm's to do, and not ours
 
     def placement_of(self, node: Node) -> NodePlacement:
@@ -237,6 +240,14 @@ class SimSlurm(SimScheduler):
             self._cluster.resumed(node.node_id)
 
         self._answered(resume)
+
+    def have_replaced(self, node: Node, how: ClusterReplacement) -> None:
+        def hand_over() -> None:
+            if node.node_id not in self.handed_over:
+                self.handed_over.add(node.node_id)
+                self.on_hand_over(node)
+
+        self._answered(hand_over)
 
     def start_rank(self, job: Job, run: Run, task: GangTask, environment: dict[str, str]) -> str:
         self.on_foreign("start_rank", job.job_id)

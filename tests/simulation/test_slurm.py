@@ -127,9 +127,11 @@ def test_and_what_they_are_about_happens_in_them() -> None:
         endings += run_world(world).endings
         counts += world.trace.counts
         counts["requeued by nodeheal"] += len(world.watch.requeues)
+        counts["replaced by their cluster"] += len(world.scheduler.handed_over)  # type: ignore[attr-defined]
         counts["drained by people"] += len(world.co_tenants.drained)
 
     assert min(counts["slurm starts"], counts["requeued by nodeheal"], counts["drained by people"]) > 10
+    assert counts["replaced by their cluster"] > 5
     assert counts["slurm requeues"] > counts["requeued by nodeheal"]  # where a node has failed, Slurm does it itself
     assert min(endings[one] for one in (Ending.RECOVERED, Ending.HANDED_TO_A_HUMAN)) > 10
 
@@ -139,7 +141,7 @@ def test_a_number_is_the_run_of_ecs_that_it_was_and_on_slurm_one_of_the_same_fau
     ecs, other = schedule(number), schedule(number, SchedulerKind.SLURM)
 
     assert ecs.slurm is None
-    assert replace(other, slurm=None, work=ecs.work, others=ecs.others) == ecs
+    assert replace(other, slurm=None, work=ecs.work, others=ecs.others, policy=ecs.policy) == ecs
     assert (other.work.share, other.others.unmanaged_tasks, other.scheduler) == (0, 0, SchedulerKind.SLURM)
 
 

@@ -23,11 +23,11 @@ PATIENCE_SECONDS = 60.0
 class Slurm:
     """A cluster that runs. Its commands are asked with `ask`."""
 
-    def __init__(self, folder: Path, prolog: str = "") -> None:
+    def __init__(self, folder: Path, prolog: str = "", more: str = "") -> None:
         self.addresses = {name: f"127.77.{os.getpid() % 250}.{number}" for number, name in enumerate(NAMES, 1)}
         self._mark = str(folder)
         marks = {name: {MARK: self._mark} for name in NAMES}
-        self._cluster = SlurmCluster("lab", folder / "slurm", self.addresses, marks, prolog)
+        self._cluster = SlurmCluster("lab", folder / "slurm", self.addresses, marks, prolog, more)
         self._daemons: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self) -> None:
@@ -113,9 +113,9 @@ class Slurm:
 
 
 @contextlib.contextmanager
-def running(folder: Path, prolog: str = "") -> Iterator[Slurm]:
-    """A cluster for as long as the block lasts."""
-    slurm = Slurm(folder, prolog)
+def running(folder: Path, prolog: str = "", more: str = "") -> Iterator[Slurm]:
+    """A cluster for as long as the block lasts. `more`: further lines of its slurm.conf."""
+    slurm = Slurm(folder, prolog, more)
     try:
         slurm.start()
         yield slurm

@@ -19,6 +19,15 @@ pytestmark = pytest.mark.skipif(bool(why_missing()), reason=why_missing())
 INCIDENT = "inc-20261127T035044-mi-0a"
 
 
+# What a cluster needs that powers nodes down. ParallelCluster has programs of its own there.
+POWER_SAVING = """\
+SuspendProgram={program}
+ResumeProgram={program}
+SuspendTime=86400
+SuspendTimeout=5
+"""
+
+
 @pytest.fixture(scope="module")
 def one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
     with running(tmp_path_factory.mktemp("slurm")) as cluster:
@@ -78,6 +87,37 @@ def test_what_slurm_has_found_itself_is_replaced_by_our_reason(slurm: Slurm) -> 
     slurm.ask("scontrol", "update", "NodeName=node3", "State=DRAIN", "Reason=Prolog error")
 
     assert slurm.controller.drain([where], INCIDENT)[where].reason == f"nodeheal:{INCIDENT}"
+
+
+def test_a_cluster_is_told_to_replace_what_nodeheal_has_drained_and_nothing_else(slurm: Slurm) -> None:
+    ours, hers = slurm.addresses["node1"], slurm.addresses["node2"]
+    slurm.controller.drain([ours], INCIDENT)
+    slurm.ask("scontrol", "update", "NodeName=node2", "State=DRAIN", "Reason=ada looks")
+
+    answers = [slurm.controller.replace([ours, hers], "action_replace") for _ in range(2)]
+
+    asked = [{where: is_asked for where, (_, is_asked) in answer.items()} for answer in answers]
+    assert asked == [{ours: True, hers: False}] * 2
+    assert (slurm.states()["node1"], slurm.states()["node2"]) == ("fail", "drained")
+    assert slurm.ask("sinfo", "-h", "-n", "node1", "-o", "%E") == "Action:Replace"
+
+
+def test_a_node_is_powered_down_so_that_its_cluster_makes_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURM_CONF", "")
+    program, powered = tmp_path / "power.sh", tmp_path / "powered"
+    program.write_text(f"#!/bin/sh\necho $1 >> {powered}\n")
+    program.chmod(0o755)
+    with running(tmp_path, more=POWER_SAVING.format(program=program)) as cluster:
+        where = cluster.addresses["node3"]
+        cluster.controller.drain([where], INCIDENT)
+
+        [(node, is_asked)] = cluster.controller.replace([where], "power_down").values()
+
+        cluster.wait(lambda: powered.exists() and powered.read_text() == "node3\n", "its SuspendProgram has run")
+        assert (node.name, is_asked) == ("node3", True)
+        assert cluster.states()["node3"].startswith("idle")  # powering down, and not drained any more
 
 
 def test_a_job_is_requeued_once_and_runs_again_elsewhere(slurm: Slurm) -> None:

@@ -12,6 +12,7 @@ from nodeheal.adapters.slurm.scheduler import SlurmScheduler
 from nodeheal.contract.names import MANAGED_TAG, MANAGED_TAG_VALUE
 from nodeheal.contract.vocabulary import Provider, SchedulerKind
 from nodeheal.domain.errors import NotAccepted, NotEnrolled, NotFound, PlacementRefused
+from nodeheal.domain.fleet.machine import ClusterReplacement
 from nodeheal.domain.fleet.node import Node
 from nodeheal.ports.scheduler import Drained, NodePlacement
 from tests.twins.test_world import Aws, aws, on_ssm  # noqa: F401
@@ -164,6 +165,22 @@ def test_a_node_is_resumed(slurm: Asked) -> None:
     slurm.knows().finds().sends("resume").hears(nodes(**IDLE))
 
     slurm.scheduler.undrain(broken(), NodePlacement("gpu-7", is_schedulable=False))
+
+
+@on_ssm
+def test_a_cluster_is_asked_for_another_machine(slurm: Asked) -> None:
+    slurm.knows().finds().sends("replace", How="action_replace").hears(nodes(**DRAINED, is_asked=True))
+
+    slurm.scheduler.have_replaced(broken(), ClusterReplacement.action_replace)
+
+
+@on_ssm
+def test_a_node_that_a_person_has_drained_is_not_replaced(slurm: Asked) -> None:
+    hers = {"state": "drained", "reason": "ada looks", "reason_by": "ada", "is_asked": False}
+    slurm.knows().finds().sends("replace", How="power_down").hears(nodes(**DRAINED, **hers))
+
+    with pytest.raises(PlacementRefused, match="ada gives the reason: ada looks"):
+        slurm.scheduler.have_replaced(broken(), ClusterReplacement.power_down)
 
 
 @on_ssm

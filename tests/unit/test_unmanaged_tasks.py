@@ -284,5 +284,5 @@ def test_a_node_of_a_scheduler_that_requeues_is_not_swapped_for_one_that_may_hav
     told = cluster.ports.incidents.history(cluster.incident_id)
     [refused] = [turn.result for turn in told.turns if turn.result and turn.result.step is Step.REPLACE]
     assert (refused.outcome, told.incident.state) == (Outcome.REFUSED, IncidentState.ESCALATED)
-    assert "starts its jobs on other nodes by itself" in refused.reason
+    assert "has no replacement.by_cluster" in refused.reason
     assert cluster.node(SPARE).open_incident is None

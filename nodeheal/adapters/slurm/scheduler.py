@@ -11,6 +11,7 @@ from nodeheal.adapters.slurm.controller import SlurmController
 from nodeheal.contract import names
 from nodeheal.domain.errors import NotFound, PlacementRefused
 from nodeheal.domain.fleet.liveness import ProbeAnswer
+from nodeheal.domain.fleet.machine import ClusterReplacement
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
 from nodeheal.domain.jobs.job import GangTask, Job, Run
@@ -47,6 +48,12 @@ class SlurmScheduler:
 
     def undrain(self, node: Node, placement: NodePlacement) -> None:
         self._asked("resume", node)
+
+    def have_replaced(self, node: Node, how: ClusterReplacement) -> None:
+        seen = self._asked("replace", node, How=how.value)
+        if not seen["is_asked"]:
+            why = f"{seen['state']}, {seen['reason_by'] or 'nobody'} gives the reason: {seen['reason'] or 'none'}"
+            raise PlacementRefused(f"Slurm has {seen['name']} drained for another reason than nodeheal's ({why})")
 
     def liveness(self, node: Node) -> ProbeAnswer:
         return ProbeAnswer(node.scheduler, None, "not asked: SSM and the machine's cloud are asked themselves")

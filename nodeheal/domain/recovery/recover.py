@@ -22,6 +22,8 @@ def recover(builder: DecisionBuilder, progress: Progress, assessment: FaultAsses
     fault = assessment.fault
     if not progress.is_isolated:
         return _not_isolated(builder, progress, fault)
+    if progress.has_serving_machine:
+        return _after_replacement_by_scheduler(builder, progress, fault)
     if progress.returned is None and builder.history.context.is_released_or_retired:
         return _after_manual_release(builder, progress, assessment)
     if fault.is_of_new_node and progress.proof is None:
@@ -259,6 +261,16 @@ def _after_replacement(builder: DecisionBuilder, progress: Progress, assessment:
     if returned is not None and progress.is_broken_one_left:
         return builder.escalate(Escalation.REPAIR_PENDING, f"{ended}; but {returned.reason}")
     return builder.close(Ending.RECOVERED, ended)
+
+
+def _after_replacement_by_scheduler(builder: DecisionBuilder, progress: Progress, fault: Fault) -> Decision:
+    """Ends the recovery: the scheduler gives the new machine work by itself, and no job of ours is to be restarted."""
+    if progress.contradiction:
+        return builder.escalate(
+            Escalation.FAILED_AFTER_RETURN,
+            f"{fault.title}: {progress.contradiction}, when the new machine was in service already",
+        )
+    return builder.close(Ending.RECOVERED, f"{fault.title}: {progress.summary()}, which its scheduler gives work")
 
 
 def _restart_job(builder: DecisionBuilder, progress: Progress, assessment: FaultAssessment) -> Decision | None:

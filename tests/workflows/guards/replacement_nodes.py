@@ -73,8 +73,9 @@ GUARDS = (
     Guard(
         "whom EC2 knows",
         new_machine.on_machine_booted,
-        "node.provider is not Provider.ec2",
+        "node.provider is Provider.ec2",
         when.a_node_comes_up_that_is_none_of_ec2s,
+        "True",
     ),
     Guard(
         "that who waits has got it",
