@@ -30,8 +30,9 @@ _INCIDENT = re.compile(r"[0-9A-Za-z._:-]{1,128}")
 _JOB_ID = re.compile(r"[0-9]{1,10}([_+][0-9]{1,10})?")  # of an array's task, of a part of a heterogeneous job
 _NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
 _NEVER_ENDS = 2**31 - 1
-# Jobs that have, or are just leaving, their nodes.
-_ON_NODES = "RUNNING,COMPLETING,CONFIGURING,SUSPENDED,STAGE_OUT,STOPPED,SIGNALING"
+# Jobs that have their nodes. One that is COMPLETING has ended, was cancelled or was requeued, and Slurm does not say
+# which of them; it would start each of them again.
+_ON_NODES = "RUNNING,CONFIGURING,SUSPENDED,STAGE_OUT,STOPPED,SIGNALING"
 
 Run = Callable[[Sequence[str], float], Output]
 
@@ -69,7 +70,7 @@ class Controller:
         return {address: nodes[0] for address, nodes in found.items() if len(nodes) == 1}
 
     def jobs(self, nodes: Sequence[SlurmNode]) -> list[SlurmJob]:
-        """The jobs that have a part on one of these nodes. Raises NoAnswerError."""
+        """The jobs that have a part on one of these nodes and have not ended. Raises NoAnswerError."""
         if not nodes:
             return []
         return self._jobs("--nodelist", ",".join(_name_of(node) for node in nodes), "--states", _ON_NODES)
