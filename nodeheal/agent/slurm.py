@@ -35,8 +35,8 @@ _NEVER_ENDS = 2**31 - 1
 # A job that has failed so lately on a node may have failed by its fault: the program ends first, its node is drained
 # seconds later.
 FAILED_SECONDS = 120.0
-# Jobs that have, or are just leaving, their nodes.
-_ON_NODES = "RUNNING,COMPLETING,CONFIGURING,SUSPENDED,STAGE_OUT,STOPPED,SIGNALING"
+# Jobs that have, are leaving, or have left their nodes.
+_ON_NODES = "RUNNING,COMPLETING,CONFIGURING,SUSPENDED,STAGE_OUT,STOPPED,SIGNALING,FAILED"
 
 Run = Callable[[Sequence[str], float], Output]
 
@@ -74,15 +74,15 @@ class Controller:
         return {address: nodes[0] for address, nodes in found.items() if len(nodes) == 1}
 
     def jobs(self, nodes: Sequence[SlurmNode]) -> list[SlurmJob]:
-        """The jobs that have a part on one of these nodes. Raises NoAnswerError.
+        """The jobs that have a part on one of these nodes and have not ended. Raises NoAnswerError.
 
         With them come those that had a part, have just failed, and may be requeued.
         """
         if not nodes:
             return []
         here = ("--nodelist", ",".join(_name_of(node) for node in nodes))
-        jobs = self._jobs(*here, "--states", f"{_ON_NODES},FAILED")
-        return [job for job in jobs if not job.has_failed or (job.may_requeue and _is_recent(job))]
+        jobs = self._jobs(*here, "--states", _ON_NODES)
+        return [job for job in jobs if not job.is_ending or (job.may_requeue and _has_just_failed(job))]
 
     def drain(self, addresses: Collection[str], incident: str) -> dict[str, SlurmNode]:
         """Take no new work on these nodes, with our reason. Where a person has given one, the node is left as it is."""
@@ -266,8 +266,10 @@ def _nodes(found: Mapping[str, SlurmNode]) -> dict[str, Any]:
     }
 
 
-def _is_recent(job: SlurmJob) -> bool:
-    return job.ends_at is not None and job.ends_at > time.time() - FAILED_SECONDS
+def _has_just_failed(job: SlurmJob) -> bool:
+    """One that was cancelled by its owner has not failed. One that was requeued ends in the future."""
+    now = time.time()
+    return job.has_failed and job.ends_at is not None and now - FAILED_SECONDS < job.ends_at <= now
 
 
 def _is_drained(node: SlurmNode) -> bool:

@@ -14,7 +14,8 @@ NODE_FORMAT = "%N|%o|%T|%u|%E"
 # The same for `squeue --noheader --Format`. The job's name is left out: its owner may put a line break into it, and so
 # the line of another job.
 JOB_FORMAT = (
-    "JobArrayID:|,State:|,UserName:|,Requeue:|,RestartCnt:|,BatchFlag:|,Partition:|,NumNodes:|,NodeList:|,EndTime:|"
+    "JobArrayID:|,State:|,UserName:|,Requeue:|,RestartCnt:|,BatchFlag:|,Partition:|,NumNodes:|,NodeList:|,EndTime:|,"
+    "Reason:|"
 )
 # By this a reason is known as ours.
 OUR_REASON = "nodeheal:"
@@ -87,11 +88,17 @@ class SlurmJob:
     nodes: int
     node_list: str
     ends_at: float | None = None
+    reason: str = ""
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether it has ended, was cancelled or was requeued, whether or not its nodes are free already."""
+        return self.state in ("COMPLETING", "FAILED")
 
     @property
     def has_failed(self) -> bool:
-        """Whether its program has ended it. Slurm still knows it, and `scontrol requeue` starts it anew."""
-        return self.state == "FAILED"
+        """Whether its own exit code has ended it. Slurm still knows it, and `scontrol requeue` starts it anew."""
+        return self.is_ending and self.reason == "NonZeroExitCode"
 
 
 def parse_nodes(text: str) -> list[SlurmNode]:
@@ -136,7 +143,7 @@ def parse_config(text: str) -> dict[str, str]:
 def _job(line: str) -> SlurmJob:
     parts = [part.strip() for part in line.split("|")]
     try:
-        job_id, state, user, requeue, restarts, is_batch, partition, nodes, node_list, ends_at, _ = parts
+        job_id, state, user, requeue, restarts, is_batch, partition, nodes, node_list, ends_at, reason, _ = parts
         return SlurmJob(
             job_id,
             state,
@@ -148,6 +155,7 @@ def _job(line: str) -> SlurmJob:
             nodes=int(nodes),
             node_list=node_list,
             ends_at=_epoch(ends_at),
+            reason=reason,
         )
     except ValueError:
         raise ValueError(f"squeue printed {line[:200]!r}, which is no job") from None

@@ -141,6 +141,27 @@ def test_a_job_is_requeued_once_and_runs_again_elsewhere(slurm: Slurm) -> None:
     assert "Restarts=1 " in slurm.ask("scontrol", "-o", "show", "job", job)
 
 
+@pytest.mark.parametrize(("ends", "restarts"), [("scontrol requeue", 1), ("scancel", 0)])
+def test_a_job_that_its_owner_requeues_or_cancels_meanwhile_is_left_to_that(
+    slurm: Slurm, ends: str, restarts: int
+) -> None:
+    # It does not go when it is told to, and so is COMPLETING for a while.
+    job = slurm.submit("trap '' TERM; srun sleep 600", "--requeue")
+    slurm.run_until(job, "RUNNING")
+    [seen] = slurm.controller.jobs(slurm.controller.nodes())
+    slurm.wait(lambda: slurm.ask("squeue", "-h", "-s", "-j", job, "-o", "%j").count("sleep") == 1, "its step has begun")
+    slurm.ask(*ends.split(), job)
+    slurm.run_until(job, "COMPLETING")
+
+    answer = slurm.controller.requeue(job, slurm.addresses[seen.node_list], seen.restarts, 9)
+
+    assert answer.requeued is bool(restarts)
+    assert slurm.controller.jobs(slurm.controller.nodes()) == []
+    slurm.wait(lambda: slurm.state_of_job(job) in ("PENDING", "CANCELLED"), "it has left its node")
+    assert f"Restarts={restarts} " in slurm.ask("scontrol", "-o", "show", "job", job)
+    assert (slurm.state_of_job(job) == "CANCELLED") is (restarts == 0)
+
+
 def test_a_job_that_was_requeued_too_often_is_held_for_a_person(slurm: Slurm) -> None:
     job = slurm.submit("sleep 600", "--nodelist=node1", "--requeue")
     slurm.run_until(job, "RUNNING")
@@ -207,6 +228,24 @@ def test_a_job_that_has_just_failed_on_a_node_is_started_again_elsewhere(
     slurm.run_until(job, "RUNNING")
     assert slurm.ask("squeue", "-h", "-j", job, "-o", "%N") == "node2"
     assert "Restarts=1 " in slurm.ask("scontrol", "-o", "show", "job", job)
+
+
+def test_a_job_that_has_failed_is_started_again_though_its_nodes_are_not_free_yet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURM_CONF", "")
+    epilog = tmp_path / "epilog.sh"
+    epilog.write_text("#!/bin/sh\nsleep 600\n")
+    epilog.chmod(0o755)
+    with running(tmp_path, more=f"Epilog={epilog}\n") as cluster:
+        where = cluster.addresses["node1"]
+        cluster.run_until(cluster.submit("exit 3", "--requeue", "--nodelist=node1"), "COMPLETING")
+        cluster.controller.drain([where], INCIDENT)
+        [seen] = cluster.controller.jobs(list(cluster.controller.nodes_at([where]).values()))
+
+        assert cluster.controller.requeue(seen.job_id, where, seen.restarts, 9).requeued
+        assert cluster.controller.jobs(list(cluster.controller.nodes_at([where]).values())) == []
+        assert "Restarts=1 " in cluster.ask("scontrol", "-o", "show", "job", seen.job_id)
 
 
 def test_a_jobs_name_cannot_stand_for_another_job(slurm: Slurm) -> None:

@@ -61,17 +61,21 @@ def test_a_gpu_falls_off_the_bus_and_the_job_goes_on_elsewhere_from_its_checkpoi
     ]
     assert report["attempts"] == {"REBOOT": 1}
     assert report["step_at_fault"] - 20 <= report["resumed_from_step"] < report["final_step"]
-    told = " ".join(entry["text"] for entry in report["incident"]["timeline"])
-    assert "was requeued: its scheduler starts it again by itself" in told
+    assert story.told.training is not None
+    (log,) = story.told.training.directory.glob("*.log")
+    assert "failed with exit code 134: requeuing job" in log.read_text()  # by its own script
     assert story.slurm_states() == ["idle"] * 3  # the healed node is in service again, with no reason left
     assert story.restarts() == 1
 
 
-def test_a_node_that_does_not_heal_stays_drained_with_its_incident_as_reason(cloud: Sandbox) -> None:
-    script = fallen(persists=True, expects=expects(Ending.HANDED_TO_A_HUMAN, HUMAN))
+def test_a_node_that_does_not_heal_stays_drained_and_its_job_which_hangs_is_requeued(cloud: Sandbox) -> None:
+    script = fallen(persists=True, kills=False, expects=expects(Ending.HANDED_TO_A_HUMAN, HUMAN))
 
     story, report = play(cloud, "broken", script)
 
+    told = " ".join(entry["text"] for entry in report["incident"]["timeline"])
+    assert "was requeued: its scheduler starts it again by itself" in told
+    assert story.restarts() == 1
     assert story.slurm_reason(story.victim) == f"nodeheal:{report['incident']['id']}"
     assert sorted(story.slurm_states()) == ["drained", "idle", "idle"]
     # A human has replaced the riser card, and gives the node back.
