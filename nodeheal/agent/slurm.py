@@ -7,7 +7,9 @@ that a person gave is never replaced.
 
 import argparse
 import json
+import os
 import re
+import secrets
 import socket
 import sys
 import time
@@ -17,10 +19,20 @@ from ipaddress import ip_address
 from typing import Any
 
 from nodeheal.agent.checks.tools import run_tool
-from nodeheal.agent.diagnostics.bench import Output
+from nodeheal.agent.diagnostics.bench import OUTPUT_BYTES, Output
 from nodeheal.agent.node_command import EXIT_DONE, EXIT_REFUSED, LATEST, number, whole_number
 from nodeheal.contract import words
-from nodeheal.parsers.slurm import JOB_FORMAT, NODE_FORMAT, OUR_REASON, SlurmJob, SlurmNode, parse_jobs, parse_nodes
+from nodeheal.parsers import slurm_report
+from nodeheal.parsers.slurm import (
+    OUR_REASON,
+    TIMES,
+    SlurmJob,
+    SlurmNode,
+    job_format,
+    node_format,
+    parse_jobs,
+    parse_nodes,
+)
 
 EXIT_NO_ANSWER = 75  # as sysexits(3) has a failure that may pass: nothing can be said, asking again is harmless
 SECONDS = 10.0  # that one of Slurm's commands may take
@@ -32,6 +44,8 @@ _NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
 _NEVER_ENDS = 2**31 - 1
 # Jobs that have, or are just leaving, their nodes.
 _ON_NODES = "RUNNING,COMPLETING,CONFIGURING,SUSPENDED,STAGE_OUT,STOPPED,SIGNALING"
+# What the control plane is told of a job that is to be requeued: SSM hands 24,000 characters on.
+_OF_A_JOB = ("job_id", "state", "user", "may_requeue", "restarts", "partition", "nodes", "node_list")
 
 Run = Callable[[Sequence[str], float], Output]
 
@@ -53,12 +67,14 @@ class Controller:
     """A Slurm cluster, as its own commands show it on a machine that has them."""
 
     def __init__(self, run: Run = run_tool) -> None:
+        """Slurm's commands inherit this process's environment, and with it how they are to print times."""
+        os.environ.update(TIMES)
         self._run = run
 
     def nodes(self) -> list[SlurmNode]:
         """All nodes. Raises NoAnswerError."""
-        text = self._asked("sinfo", "--Node", "--noheader", "--format", NODE_FORMAT)
-        return _read(parse_nodes, text)
+        mark = _mark()
+        return _read(parse_nodes, self._asked("sinfo", "--Node", "--noheader", "--format", node_format(mark)), mark)
 
     def nodes_at(self, addresses: Collection[str]) -> dict[str, SlurmNode]:
         """The nodes that Slurm reaches at these addresses, by address. One that two nodes have is left out."""
@@ -73,6 +89,11 @@ class Controller:
         if not nodes:
             return []
         return self._jobs("--nodelist", ",".join(_name_of(node) for node in nodes), "--states", _ON_NODES)
+
+    def report(self) -> dict[str, Any]:
+        """The nodes out of service and the jobs that Slurm knows, so many as one answer holds. Raises NoAnswerError."""
+        out = [(node, sorted(_addresses_of(node.address))) for node in self.nodes() if not node.is_in_service]
+        return slurm_report.pack(out, self._jobs("--states", "all"))
 
     def drain(self, addresses: Collection[str], incident: str) -> dict[str, SlurmNode]:
         """Take no new work on these nodes, with our reason. Where a person has given one, the node is left as it is."""
@@ -125,11 +146,14 @@ class Controller:
         return not self._refused("scontrol", "show", "job", job_id)
 
     def _jobs(self, *only: str) -> list[SlurmJob]:
-        return _read(parse_jobs, self._asked("squeue", "--noheader", "--Format", JOB_FORMAT, *only))
+        mark = _mark()
+        return _read(parse_jobs, self._asked("squeue", "--noheader", "--Format", job_format(mark), *only), mark)
 
     def _asked(self, *command: str) -> str:
         output = self._ended(command)
-        if output.ran.exit_code != 0 or output.ran.is_truncated:
+        if output.ran.is_truncated:
+            raise NoAnswerError(f"{command[0]}: it printed more than {OUTPUT_BYTES} bytes")
+        if output.ran.exit_code != 0:
             raise NoAnswerError(f"{command[0]}: {output.last_words}")
         return output.text
 
@@ -161,6 +185,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "resume": "take new work there again, where the reason is nodeheal's or Slurm's own",
         "jobs": "the jobs that have a part there",
         "requeue": "have Slurm start a job anew, elsewhere; hold it where that was done too often",
+        "report": "the nodes out of service, and the jobs that Slurm knows, ended ones included",
     }
     verbs = parser.add_subparsers(dest="verb", required=True)
     doctor = verbs.add_parser("doctor", help="say whether Slurm is set up so that its nodes can be healed")
@@ -195,7 +220,7 @@ def carry_out(arguments: argparse.Namespace) -> int:
 
 def _what_is_missing(arguments: argparse.Namespace) -> str:
     verb = arguments.verb
-    if verb != "nodes" and not arguments.addresses:
+    if verb not in ("nodes", "report") and not arguments.addresses:
         return f"{verb} needs --addresses"
     if verb == "drain" and arguments.incident == NONE:
         return "drain needs --incident"
@@ -216,7 +241,9 @@ def _done(arguments: argparse.Namespace, controller: Controller) -> dict[str, An
             return _nodes(controller.resume(addresses))
         case "jobs":
             jobs = controller.jobs(list(controller.nodes_at(addresses).values()))
-            return {"jobs": [vars(job) for job in jobs]}
+            return {"jobs": [{name: getattr(job, name) for name in _OF_A_JOB} for job in jobs]}
+        case "report":
+            return controller.report()
         case _:
             return vars(controller.requeue(arguments.job, addresses[0], arguments.restarts, arguments.limit))
 
@@ -254,9 +281,14 @@ def _addresses_of(said: str) -> set[str]:
         return set()
 
 
-def _read(parse: Callable[[str], list[Any]], text: str) -> list[Any]:
+def _mark() -> str:
+    """A word that nobody can have put into a reason or a name before."""
+    return f"|{secrets.token_urlsafe(6)}|"
+
+
+def _read(parse: Callable[[str, str], list[Any]], text: str, mark: str) -> list[Any]:
     try:
-        return parse(text)
+        return parse(text, mark)
     except ValueError as error:
         raise NoAnswerError(str(error)) from None
 
