@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 from pydantic import TypeAdapter
+from typer.testing import CliRunner
 
 from nodeheal.agent import slurm as agent
 from nodeheal.agent.commands import carry_out
 from nodeheal.agent.node_command import EXIT_REFUSED
 from nodeheal.agent.slurm import EXIT_NO_ANSWER, NoAnswerError
+from nodeheal.cli.main import app
 from nodeheal.parsers.slurm_report import SlurmReport, unpack
 from sandbox.slurm import why_missing
 from tests.slurm.cluster import NAMES, PARTITION, Slurm, running
@@ -213,6 +215,25 @@ def test_a_report_has_jobs_that_run_wait_and_have_ended(slurm: Slurm, capsys: py
     assert (waits.state, waits.started_at, waits.node_list, bool(waits.reason)) == ("PENDING", None, "", True)
     assert report.jobs[0] == runs
     assert (report.more_nodes, report.more_jobs) == (0, 0)
+
+
+def test_a_script_is_submitted_as_the_user_who_types_it(slurm: Slurm, tmp_path: Path) -> None:
+    assert slurm.controller
+    script = tmp_path / "train.sbatch"
+    script.write_text(f"#!/bin/sh\n#SBATCH --no-kill\n#SBATCH --output={tmp_path}/%j.log\nsleep 600\n")
+    words = ["jobs", "submit", "--slurm", str(script), "--json"]
+
+    tried = CliRunner().invoke(app, [*words, "--dry-run", "--", "--nodelist=node1"])
+    refused = CliRunner().invoke(app, [*words, "--", "--partition=nowhere"])
+    said = CliRunner().invoke(app, [*words, "--", "--nodelist=node1"])
+
+    assert (tried.exit_code, json.loads(tried.stdout)["job"]) == (0, None)
+    assert "to start at" in json.loads(tried.stdout)["sbatch"]
+    assert (refused.exit_code, "invalid partition" in refused.stderr) == (1, True)
+    job = json.loads(said.stdout)["job"]
+    slurm.run_until(job, "RUNNING")
+    seen = slurm.ask("squeue", "-h", "-j", job, "--Format", "UserName:|,Requeue:|,NodeList:|,Name:|")
+    assert seen == f"{slurm.ask('id', '-un')}|1|node1|train.sbatch|"
 
 
 def test_a_job_whose_node_is_lost_is_reported_so(slurm: Slurm, capsys: pytest.CaptureFixture[str]) -> None:
