@@ -102,6 +102,8 @@ def test_an_answer_fits_into_what_ssm_hands_on_and_counts_the_rest(nodes: int, j
     assert len(told["nodes"]) + told["more_nodes"] == nodes
     assert len(told["jobs"]) + told["more_jobs"] == jobs
     assert (bool(told["nodes"]), bool(told["jobs"])) == (bool(nodes), bool(jobs))
+    assert {len(job["name"]) for job in told["jobs"]} <= {64}
+    assert {len(node["reason"]) for node in told["nodes"]} <= {200}
     if nodes == 5:
         assert told["more_nodes"] == 0
     assert len(json.dumps(answer)) > CHARACTERS // 3
