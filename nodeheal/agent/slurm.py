@@ -7,7 +7,9 @@ that a person gave is never replaced.
 
 import argparse
 import json
+import os
 import re
+import secrets
 import socket
 import sys
 import time
@@ -17,10 +19,20 @@ from ipaddress import ip_address
 from typing import Any
 
 from nodeheal.agent.checks.tools import run_tool
-from nodeheal.agent.diagnostics.bench import Output
+from nodeheal.agent.diagnostics.bench import OUTPUT_BYTES, Output
 from nodeheal.agent.node_command import EXIT_DONE, EXIT_REFUSED, LATEST, number, whole_number
 from nodeheal.contract import words
-from nodeheal.parsers.slurm import JOB_FORMAT, NODE_FORMAT, OUR_REASON, SlurmJob, SlurmNode, parse_jobs, parse_nodes
+from nodeheal.parsers import slurm_report
+from nodeheal.parsers.slurm import (
+    OUR_REASON,
+    TIMES,
+    SlurmJob,
+    SlurmNode,
+    job_format,
+    node_format,
+    parse_jobs,
+    parse_nodes,
+)
 
 EXIT_NO_ANSWER = 75  # as sysexits(3) has a failure that may pass: nothing can be said, asking again is harmless
 SECONDS = 10.0  # that one of Slurm's commands may take
@@ -37,6 +49,8 @@ _NEVER_ENDS = 2**31 - 1
 FAILED_SECONDS = 120.0
 # Jobs that have, are leaving, or have left their nodes.
 _ON_NODES = "RUNNING,COMPLETING,CONFIGURING,SUSPENDED,STAGE_OUT,STOPPED,SIGNALING,FAILED"
+# What the control plane is told of a job that is to be requeued: SSM hands 24,000 characters on.
+_OF_A_JOB = ("job_id", "state", "user", "may_requeue", "restarts", "partition", "nodes", "node_list", "has_failed")
 
 Run = Callable[[Sequence[str], float], Output]
 
@@ -58,12 +72,14 @@ class Controller:
     """A Slurm cluster, as its own commands show it on a machine that has them."""
 
     def __init__(self, run: Run = run_tool) -> None:
+        """Slurm's commands inherit this process's environment, and with it how they are to print times."""
+        os.environ.update(TIMES)
         self._run = run
 
     def nodes(self) -> list[SlurmNode]:
         """All nodes. Raises NoAnswerError."""
-        text = self._asked("sinfo", "--Node", "--noheader", "--format", NODE_FORMAT)
-        return _read(parse_nodes, text)
+        mark = _mark()
+        return _read(parse_nodes, self._asked("sinfo", "--Node", "--noheader", "--format", node_format(mark)), mark)
 
     def nodes_at(self, addresses: Collection[str]) -> dict[str, SlurmNode]:
         """The nodes that Slurm reaches at these addresses, by address. One that two nodes have is left out."""
@@ -82,7 +98,12 @@ class Controller:
             return []
         here = ("--nodelist", ",".join(_name_of(node) for node in nodes))
         jobs = self._jobs(*here, "--states", _ON_NODES)
-        return [job for job in jobs if not job.is_ending or (job.may_requeue and _has_just_failed(job))]
+        return [job for job in jobs if not job.is_leaving or (job.may_requeue and _has_just_failed(job))]
+
+    def report(self) -> dict[str, Any]:
+        """The nodes out of service and the jobs that Slurm knows, so many as one answer holds. Raises NoAnswerError."""
+        out = [(node, sorted(_addresses_of(node.address))) for node in self.nodes() if not node.is_in_service]
+        return slurm_report.pack(out, self._jobs("--states", "all"))
 
     def drain(self, addresses: Collection[str], incident: str) -> dict[str, SlurmNode]:
         """Take no new work on these nodes, with our reason. Where a person has given one, the node is left as it is."""
@@ -146,11 +167,14 @@ class Controller:
         return not self._refused("scontrol", "show", "job", job_id)
 
     def _jobs(self, *only: str) -> list[SlurmJob]:
-        return _read(parse_jobs, self._asked("squeue", "--noheader", "--Format", JOB_FORMAT, *only))
+        mark = _mark()
+        return _read(parse_jobs, self._asked("squeue", "--noheader", "--Format", job_format(mark), *only), mark)
 
     def _asked(self, *command: str) -> str:
         output = self._ended(command)
-        if output.ran.exit_code != 0 or output.ran.is_truncated:
+        if output.ran.is_truncated:
+            raise NoAnswerError(f"{command[0]}: it printed more than {OUTPUT_BYTES} bytes")
+        if output.ran.exit_code != 0:
             raise NoAnswerError(f"{command[0]}: {output.last_words}")
         return output.text
 
@@ -183,6 +207,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "replace": "have the cluster replace the machine, where the reason is nodeheal's",
         "jobs": "the jobs that have a part there, or have just failed there",
         "requeue": "have Slurm start a job anew, elsewhere; hold it where that was done too often",
+        "report": "the nodes out of service, and the jobs that Slurm knows, ended ones included",
     }
     verbs = parser.add_subparsers(dest="verb", required=True)
     doctor = verbs.add_parser("doctor", help="say whether Slurm is set up so that its nodes can be healed")
@@ -218,7 +243,7 @@ def carry_out(arguments: argparse.Namespace) -> int:
 
 def _what_is_missing(arguments: argparse.Namespace) -> str:
     verb = arguments.verb
-    if verb != "nodes" and not arguments.addresses:
+    if verb not in ("nodes", "report") and not arguments.addresses:
         return f"{verb} needs --addresses"
     if verb == "drain" and arguments.incident == NONE:
         return "drain needs --incident"
@@ -237,39 +262,35 @@ def _done(arguments: argparse.Namespace, controller: Controller) -> dict[str, An
             return _nodes(found)
         case "drain":
             drained = controller.drain(addresses, arguments.incident)
-            told = _nodes(drained)
-            for where, node in drained.items():
-                told["nodes"][where]["has_jobs"] = bool(controller.jobs([node]))
-            return told
+            return _nodes(drained, has_jobs={where: bool(controller.jobs([node])) for where, node in drained.items()})
         case "resume":
             return _nodes(controller.resume(addresses))
         case "replace":
             asked = controller.replace(addresses, arguments.how)
-            told = _nodes({where: node for where, (node, _) in asked.items()})
-            for where, (_, is_asked) in asked.items():
-                told["nodes"][where]["is_asked"] = is_asked
-            return told
+            nodes = {where: node for where, (node, _) in asked.items()}
+            return _nodes(nodes, is_asked={where: is_asked for where, (_, is_asked) in asked.items()})
         case "jobs":
             jobs = controller.jobs(list(controller.nodes_at(addresses).values()))
-            return {"jobs": [{**vars(job), "has_failed": job.has_failed} for job in jobs]}
+            return {"jobs": [{name: getattr(job, name) for name in _OF_A_JOB} for job in jobs]}
+        case "report":
+            return controller.report()
         case _:
             return vars(controller.requeue(arguments.job, addresses[0], arguments.restarts, arguments.limit))
 
 
-def _nodes(found: Mapping[str, SlurmNode]) -> dict[str, Any]:
-    """What the control plane reads of each: its name, whether it takes work, whose reason stands."""
-    derived = ("is_in_service", "is_ours", "is_by_person")
-    return {
-        "nodes": {
-            where: {**vars(node), **{name: getattr(node, name) for name in derived}} for where, node in found.items()
-        }
-    }
+def _nodes(found: Mapping[str, SlurmNode], **more: Mapping[str, bool]) -> dict[str, Any]:
+    """What the control plane reads of each: its name, whether it takes work, whose reason stands; `more`, by node."""
+    told = {}
+    for where, node in found.items():
+        derived = {name: getattr(node, name) for name in ("is_in_service", "is_ours", "is_by_person")}
+        told[where] = {**vars(node), **derived, **{name: known[where] for name, known in more.items()}}
+    return {"nodes": told}
 
 
 def _has_just_failed(job: SlurmJob) -> bool:
     """One that was cancelled by its owner has not failed. One that was requeued ends in the future."""
     now = time.time()
-    return job.has_failed and job.ends_at is not None and now - FAILED_SECONDS < job.ends_at <= now
+    return job.has_failed and job.ended_at is not None and now - FAILED_SECONDS < job.ended_at <= now
 
 
 def _is_drained(node: SlurmNode) -> bool:
@@ -295,9 +316,14 @@ def _addresses_of(said: str) -> set[str]:
         return set()
 
 
-def _read(parse: Callable[[str], list[Any]], text: str) -> list[Any]:
+def _mark() -> str:
+    """A word that nobody can have put into a reason or a name before."""
+    return f"|{secrets.token_urlsafe(6)}|"
+
+
+def _read(parse: Callable[[str, str], list[Any]], text: str, mark: str) -> list[Any]:
     try:
-        return parse(text)
+        return parse(text, mark)
     except ValueError as error:
         raise NoAnswerError(str(error)) from None
 

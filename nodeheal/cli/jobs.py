@@ -1,5 +1,6 @@
 """`nodeheal jobs`: a training job from its file to its end."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -8,11 +9,13 @@ import typer
 from nodeheal.cli import connect, job_log
 from nodeheal.cli.connect import AsJson, Table, Why, clearly
 from nodeheal.cli.job_file import JobFileRefused, bytes_of, parse_job_file, read_job_file
-from nodeheal.cli.job_list import placement_of, row_of, say_jobs, standing_json
+from nodeheal.cli.job_list import listed, placement_of, say_jobs, standing_json
 from nodeheal.cli.job_submitted import Submitted, say_submitted, say_submitted_json, warn
 from nodeheal.cli.job_view import as_json_of, as_text
 from nodeheal.cli.job_wait import follow, seconds_or_none
 from nodeheal.cli.say import BAD_INPUT, refuse, say, say_json
+from nodeheal.cli.slurm import clusters_of, reports_of
+from nodeheal.cli.slurm_submit import submit_batch
 from nodeheal.contract import names
 from nodeheal.contract.schemas import FOLDER
 from nodeheal.services.jobs.job_line import stands_before
@@ -55,14 +58,26 @@ def schema() -> None:
 
 @app.command()
 def submit(
-    file: File,
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="the job, as docs/jobs.md describes it; with --slurm a batch script")
+    ],
+    sbatch: Annotated[list[str] | None, typer.Argument(metavar="[-- SBATCH OPTIONS]", help="with --slurm")] = None,
+    slurm: Annotated[bool, typer.Option("--slurm", help="look the script over and hand it to sbatch, as you")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="check and show everything, and touch nothing")] = False,
     idempotent: Annotated[bool, typer.Option("--idempotent", help="one of this name is returned as it is")] = False,
     wait: Annotated[bool, typer.Option("--wait", help="until it ends, as `nodeheal jobs wait`")] = False,
     table: Table = names.TABLE,
     as_json: AsJson = False,
 ) -> None:
-    """Check a job, put it on record and start it. From then on nodeheal keeps it running."""
+    """Check a job, put it on record and start it. From then on nodeheal keeps it running.
+
+    With --slurm it is Slurm's job: nodeheal has Slurm start it anew when its node breaks. This asks AWS for nothing.
+    """
+    if slurm:
+        _refuse_options("with --slurm", {"--idempotent": idempotent, "--wait": wait, "--table": table != names.TABLE})
+        submit_batch(file, sbatch or (), dry_run=dry_run, as_json=as_json)
+        return
+    _refuse_options("without --slurm", {f"{' '.join(sbatch or ())}": bool(sbatch)})
     if wait and as_json:
         refuse("--json: not with --wait, whose lines are for people; ask `nodeheal jobs show NAME --json` afterwards")
     spec = read_job_file(file)
@@ -84,6 +99,13 @@ def submit(
         follow(job.job_id, world, None)
 
 
+def _refuse_options(where: str, given: Mapping[str, bool]) -> None:
+    """Refuse what does not apply, by its name."""
+    for option, is_given in given.items():
+        if is_given:
+            refuse(f"{option}: not {where}")
+
+
 @app.command("list")
 def list_all(
     pool: Annotated[str | None, typer.Argument(help="one pool; without it, every pool")] = None,
@@ -91,13 +113,15 @@ def list_all(
     table: Table = names.TABLE,
     as_json: AsJson = False,
 ) -> None:
-    """Jobs, those that live first."""
+    """Jobs, those that live first; with those that Slurm runs or has run of late on these pools' clusters."""
     with clearly():
         world = connect.ports(table)
         pools = [connect.known_pool(pool, world)] if pool is not None else list(world.fleet_index.pools())
-        found = [job for job in list_jobs(pools, world) if not (live and job.is_over)]
+        own = list_jobs(pools, world)
+        reports = reports_of(clusters_of(node for name in pools for node in world.nodes.in_pool(name)))
+        found = [job for job in listed(own, reports) if not (live and job.is_over)]
     if as_json:
-        say_json([row_of(job) for job in found])
+        say_json([job.row for job in found])
     else:
         say_jobs(found)
 

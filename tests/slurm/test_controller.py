@@ -7,11 +7,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pydantic import TypeAdapter
+from typer.testing import CliRunner
 
 from nodeheal.agent import slurm as agent
 from nodeheal.agent.commands import carry_out
 from nodeheal.agent.node_command import EXIT_REFUSED
 from nodeheal.agent.slurm import EXIT_NO_ANSWER, NoAnswerError
+from nodeheal.cli.main import app
+from nodeheal.parsers.slurm_report import SlurmReport, unpack
 from sandbox.slurm import why_missing
 from tests.slurm.cluster import NAMES, PARTITION, Slurm, running
 
@@ -266,13 +270,100 @@ def test_a_reason_with_a_line_break_hides_no_node(slurm: Slurm) -> None:
     assert nodes["node3"].is_by_person
 
 
+def report_of(capsys: pytest.CaptureFixture[str]) -> SlurmReport:
+    """What the command prints, as operators read it."""
+    assert carry_out(["slurm", "report"]) == 0
+    return TypeAdapter(SlurmReport).validate_python(unpack(json.loads(capsys.readouterr().out)))
+
+
+def test_a_report_says_who_has_taken_a_node_out_of_service_why_and_since_when(
+    slurm: Slurm, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = int(time.time())
+    slurm.ask("scontrol", "update", "NodeName=node1", "State=DRAIN", "Reason=ada looks\nnode2|x|down|root|1|nodeheal:x")
+    slurm.ask("scontrol", "update", "NodeName=node3", "State=DRAIN", "Reason=Prolog error")
+    slurm.controller.drain([slurm.addresses["node2"]], INCIDENT)
+
+    nodes = {node.name: node for node in report_of(capsys).nodes}
+
+    assert {name: (node.taken_by, node.reason, node.addresses) for name, node in nodes.items()} == {
+        "node1": ("a person", "ada looks node2|x|down|root|1|nodeheal:x", (slurm.addresses["node1"],)),
+        "node2": ("nodeheal", f"nodeheal:{INCIDENT}", (slurm.addresses["node2"],)),
+        "node3": ("Slurm", "Prolog error", (slurm.addresses["node3"],)),
+    }
+    assert {node.state for node in nodes.values()} == {"drained"}
+    assert {node.reason_by for node in nodes.values()} == {slurm.ask("id", "-un")}
+    assert all(before <= (node.since or 0) <= time.time() for node in nodes.values())
+
+
+def test_a_report_has_jobs_that_run_wait_and_have_ended(slurm: Slurm, capsys: pytest.CaptureFixture[str]) -> None:
+    assert slurm.controller
+    forged = "x\n7|RUNNING|root|1|0|1|gpu|1|node1|x"
+    failed = slurm.submit("exit 7", "--nodelist=node1", f"--job-name={forged}")
+    killed = slurm.submit("kill -9 $$", "--nodelist=node1")
+    array = slurm.submit("sleep 600", "--nodelist=node2", "--array=0-4", "--job-name=é|sweep", "--requeue")
+    for job in (failed, killed):
+        slurm.run_until(job, "FAILED")
+    slurm.run_until(f"{array}_0", "RUNNING")
+
+    report = report_of(capsys)
+
+    jobs = {job.job_id: job for job in report.jobs}
+    assert [(jobs[one].state, jobs[one].exit_code, jobs[one].signal) for one in (failed, killed)] == [
+        ("FAILED", 7, 0),
+        ("FAILED", 0, 9),
+    ]
+    assert jobs[failed].name == " ".join(forged.split())
+    assert jobs[failed].submitted_at <= jobs[failed].started_at <= jobs[failed].ended_at <= time.time()  # type: ignore[operator]
+    runs, waits = jobs[f"{array}_0"], jobs[f"{array}_[1-4]"]
+    assert (runs.state, runs.name, runs.node_list, runs.may_requeue) == ("RUNNING", "é|sweep", "node2", True)
+    assert (runs.ended_at, runs.exit_code) == (None, None)
+    assert (waits.state, waits.started_at, waits.node_list, bool(waits.reason)) == ("PENDING", None, "", True)
+    assert report.jobs[0] == runs
+    assert (report.more_nodes, report.more_jobs) == (0, 0)
+
+
+def test_a_script_is_submitted_as_the_user_who_types_it(slurm: Slurm, tmp_path: Path) -> None:
+    assert slurm.controller
+    script = tmp_path / "train.sbatch"
+    script.write_text(f"#!/bin/sh\n#SBATCH --no-kill\n#SBATCH --output={tmp_path}/%j.log\nsleep 600\n")
+    words = ["jobs", "submit", "--slurm", str(script), "--json"]
+
+    tried = CliRunner().invoke(app, [*words, "--dry-run", "--", "--nodelist=node1"])
+    refused = CliRunner().invoke(app, [*words, "--", "--partition=nowhere"])
+    said = CliRunner().invoke(app, [*words, "--", "--nodelist=node1"])
+
+    assert (tried.exit_code, json.loads(tried.stdout)["job"]) == (0, None)
+    assert "to start at" in json.loads(tried.stdout)["sbatch"]
+    assert (refused.exit_code, "invalid partition" in refused.stderr) == (1, True)
+    job = json.loads(said.stdout)["job"]
+    slurm.run_until(job, "RUNNING")
+    seen = slurm.ask("squeue", "-h", "-j", job, "--Format", "UserName:|,Requeue:|,NodeList:|,Name:|")
+    assert seen == f"{slurm.ask('id', '-un')}|1|node1|train.sbatch|"
+
+
+def test_a_job_whose_node_is_lost_is_reported_so(slurm: Slurm, capsys: pytest.CaptureFixture[str]) -> None:
+    assert slurm.controller
+    job = slurm.submit("sleep 600", "--nodelist=node3", "--no-requeue")
+    slurm.run_until(job, "RUNNING")
+
+    slurm.ask("scontrol", "update", "NodeName=node3", "State=DOWN", "Reason=Not responding")
+
+    slurm.run_until(job, "NODE_FAIL")
+    [lost] = [one for one in report_of(capsys).jobs if one.job_id == job]
+    assert (lost.node_list, lost.is_over, lost.may_requeue) == ("node3", True, False)
+
+
 def test_an_address_that_no_node_has_is_no_node(slurm: Slurm) -> None:
     assert slurm.controller.nodes_at(["10.9.8.7"]) == {}
     assert slurm.controller.drain(["10.9.8.7"], INCIDENT) == {}
     assert set(slurm.states().values()) == {"idle"}
 
 
-def test_the_command_answers_in_json(slurm: Slurm, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_answers_in_json(
+    slurm: Slurm, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agent, "FAILED_SECONDS", 0.0)  # jobs of other tests have failed here
     assert slurm.controller  # which leads the command to this cluster
     where = slurm.addresses["node1"]
 
@@ -293,6 +384,7 @@ def test_the_command_answers_in_json(slurm: Slurm, capsys: pytest.CaptureFixture
         "state": "drained",
         "reason": f"nodeheal:{INCIDENT}",
         "reason_by": said[0]["nodes"][where]["reason_by"],
+        "since": said[0]["nodes"][where]["since"],
         "is_in_service": False,
         "is_ours": True,
         "is_by_person": False,

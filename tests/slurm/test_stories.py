@@ -3,6 +3,7 @@
 Played in one cloud, each on a pool and a Slurm cluster of its own. Nothing here measures wall time.
 """
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -19,6 +20,7 @@ from sandbox.slurm import why_missing
 from sandbox.slurm_story import SlurmStory
 from sandbox.stories import fallen
 from sandbox.story import Story
+from tests.emulated.operators import operator
 
 pytestmark = [pytest.mark.emulated, pytest.mark.skipif(bool(why_missing()), reason=why_missing())]
 RECOVERED, HUMAN = SUBJECTS[Ending.RECOVERED], SUBJECTS[Ending.HANDED_TO_A_HUMAN]
@@ -51,8 +53,15 @@ def expects(ending: Ending, *mails: str) -> Expected:
     return Expected(ending, finishes=True, restarts=True, mails=mails)
 
 
-def test_a_gpu_falls_off_the_bus_and_the_job_goes_on_elsewhere_from_its_checkpoint(cloud: Sandbox) -> None:
-    story, report = play(cloud, "fallen", fallen())
+@pytest.fixture(scope="module")
+def healed(cloud: Sandbox) -> tuple[SlurmStory, dict[str, Any]]:
+    return play(cloud, "fallen", fallen())
+
+
+def test_a_gpu_falls_off_the_bus_and_the_job_goes_on_elsewhere_from_its_checkpoint(
+    healed: tuple[SlurmStory, dict[str, Any]],
+) -> None:
+    story, report = healed
 
     assert [step for step, _ in report["incident"]["results"]] == [
         *("ISOLATE", "FREEZE_EVIDENCE", "REBOOT", "DIAGNOSE"),
@@ -66,6 +75,34 @@ def test_a_gpu_falls_off_the_bus_and_the_job_goes_on_elsewhere_from_its_checkpoi
     assert "failed with exit code 134: requeuing job" in log.read_text()  # by its own script
     assert story.slurm_states() == ["idle"] * 3  # the healed node is in service again, with no reason left
     assert story.restarts() == 1
+
+
+def test_an_operator_sees_slurms_jobs_and_nodes_in_nodeheals_lists(
+    cloud: Sandbox, healed: tuple[SlurmStory, dict[str, Any]]
+) -> None:
+    story, _ = healed
+    ada, grace = operator(cloud, "ada", "OperatorPolicyArn"), operator(cloud, "grace", "OperatorJobsPolicyArn")
+    name = story.name_of(story.victim)
+    story.slurm("scontrol", "update", f"NodeName={name}", "State=DRAIN", "Reason=ada looks")
+
+    [job] = json.loads(ada.does("jobs", "list", "fallen", "--json"))
+    rows = {row["node"]: row["slurm"] for row in json.loads(ada.does("nodes", "list", "fallen", "--slurm", "--json"))}
+    shown = json.loads(ada.does("nodes", "show", story.victim, "--json"))["slurm"]
+    story.slurm("scontrol", "update", f"NodeName={name}", "State=RESUME")
+    denied = grace.types("jobs", "list", "fallen", "--json")
+
+    assert (job["name"], job["scheduler"], job["cluster"], job["state"]) == (
+        "fallen",
+        "SLURM",
+        "slurm-fallen",
+        "COMPLETED",
+    )
+    assert (job["restarts"], job["exit_code"], job["may_requeue"]) == (1, 0, True)
+    assert [(node, seen["reason"]) for node, seen in rows.items() if seen] == [(story.victim, "ada looks")]
+    assert (shown["name"], shown["state"], shown["taken_by"]) == (name, "drained", "a person")
+    assert rows[story.victim] == shown
+    assert (denied.returncode, json.loads(denied.stdout)) == (0, [])
+    assert "Slurm cluster slurm-fallen is not shown: " in denied.stderr
 
 
 def test_a_node_that_does_not_heal_stays_drained_and_its_job_which_hangs_is_requeued(cloud: Sandbox) -> None:

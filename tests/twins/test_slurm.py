@@ -14,6 +14,8 @@ from nodeheal.contract.vocabulary import Provider, SchedulerKind
 from nodeheal.domain.errors import NotAccepted, NotEnrolled, NotFound, PlacementRefused
 from nodeheal.domain.fleet.machine import ClusterReplacement
 from nodeheal.domain.fleet.node import Node
+from nodeheal.parsers.slurm import SlurmJob, SlurmNode
+from nodeheal.parsers.slurm_report import pack
 from nodeheal.ports.scheduler import Drained, NodePlacement
 from tests.twins.test_world import Aws, aws, on_ssm  # noqa: F401
 from tests.unit.builders import NOW, node
@@ -38,8 +40,8 @@ class Asked:
         self.waited = 0.0
         self.ec2 = Aws("ec2")
         self.ec2.stub.activate()
-        controller = SlurmController(ssm, ssm, self.ec2, lambda: NOW, self._sleep)
-        self.scheduler = SlurmScheduler(controller)
+        self.controller = SlurmController(ssm, ssm, self.ec2, lambda: NOW, self._sleep)
+        self.scheduler = SlurmScheduler(self.controller)
 
     def _sleep(self, seconds: float) -> None:
         self.waited += seconds
@@ -58,10 +60,10 @@ class Asked:
         self.ssm.answers("describe_instance_information", {"InstanceInformationList": rows}, asked)
         return self
 
-    def sends(self, verb: str, head: str = HEAD, **options: str) -> "Asked":
+    def sends(self, verb: str, head: str = HEAD, where: str = WHERE, **options: str) -> "Asked":
         """The command that must be sent."""
         until = str(int(NOW.timestamp() + ANSWER_SECONDS))
-        parameters = {"Verb": verb, "Addresses": WHERE, "ExpiresAt": until, **options}
+        parameters = {"Verb": verb, "Addresses": where, "ExpiresAt": until, **options}
         asked = {
             "DocumentName": "nodeheal-slurm",
             "InstanceIds": [head],
@@ -295,3 +297,43 @@ def test_slurm_runs_no_job_of_nodeheals_and_nodes_are_not_drained_together(slurm
     assert slurm.scheduler.rank_statuses("lab", []) == []
     assert slurm.scheduler.names_in_service([broken(), broken()]) == ()
     assert slurm.scheduler.liveness(broken()).is_up is None
+
+
+JOB = SlurmJob("12_3", "RUNNING", "ada", True, 2, "gpu", 1, "gpu-7", name="llama", started_at=1_795_766_989)
+SEEN = SlurmNode("gpu-7", WHERE, "drained", "new riser card", "ada", 1_795_766_989)
+
+
+@on_ssm
+def test_a_report_is_asked_for_by_one_command_and_read_as_it_was_packed(slurm: Asked) -> None:
+    slurm.finds().sends("report", where="none").hears(pack([(SEEN, [WHERE])], [JOB]))
+
+    report = slurm.controller.report("lab")
+
+    [out] = report.nodes
+    assert (out.name, out.addresses, out.reason_by, out.taken_by) == ("gpu-7", (WHERE,), "ada", "a person")
+    assert (report.jobs, report.more_jobs, report.more_nodes) == ((JOB,), 0, 0)
+
+
+@on_ssm
+def test_a_node_is_read_as_slurm_has_it(slurm: Asked) -> None:
+    slurm.knows().finds().sends("nodes").hears(nodes(**{**IDLE, **vars(SEEN)}))
+
+    assert slurm.controller.node(broken()) == SEEN
+
+
+@on_ssm
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {},
+        {"nodes": [], "jobs": []},
+        {"nodes": {"fields": ["name"], "rows": [["a", "b"]], "more": 0}, "jobs": {"fields": [], "rows": [], "more": 0}},
+        {"nodes": {"fields": [], "rows": [], "more": 0}, "jobs": {"fields": ["job_id"], "rows": [["1"]], "more": 0}},
+        {"nodes": {"fields": [], "rows": [], "more": 0}, "jobs": {"fields": [], "rows": [], "more": "many"}},
+    ],
+)
+def test_a_report_that_nobody_can_read_is_no_answer(slurm: Asked, answer: dict[str, object]) -> None:
+    slurm.finds().sends("report", where="none").hears(answer)
+
+    with pytest.raises(NotAccepted, match="the Slurm controller of lab reports what nobody can read"):
+        slurm.controller.report("lab")

@@ -8,7 +8,7 @@ import json
 import time
 from collections.abc import Callable, Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from nodeheal.adapters.aws.calls import code_of, throttles_named
 from nodeheal.adapters.aws.ssm import SHORTEST_DELIVERY_SECONDS, STATES, invocation
@@ -16,12 +16,16 @@ from nodeheal.contract import names
 from nodeheal.contract.vocabulary import Provider
 from nodeheal.domain.errors import NotAccepted, NotEnrolled, NotFound
 from nodeheal.domain.fleet.node import Node
+from nodeheal.parsers.slurm import SlurmNode
+from nodeheal.parsers.slurm_report import SlurmReport, unpack
 from nodeheal.ports.clock import Clock
 
 if TYPE_CHECKING:
     from types_boto3_ssm import SSMClient
 
 DOCUMENT = "slurm"
+EVERY_NODE = "none"  # where the document asks for an address
+Read = TypeVar("Read")
 # A function waits for so long. What comes later is refused by the machine itself.
 ANSWER_SECONDS = 15.0
 _POLL_SECONDS = 0.25
@@ -53,6 +57,28 @@ class SlurmController:
             return str(found[0]["Instances"][0].get("PrivateIpAddress", "")) if found else ""
         known = self._described("InstanceIds", [node.instance_id])
         return str(known[0].get("IPAddress", "")) if known else ""
+
+    def about(self, node: Node, verb: str, **options: str) -> Mapping[str, Any]:
+        """What Slurm says of the node. Raises NotFound, NotAccepted."""
+        address = self.address_of(node)
+        nodes = self.ask(node.cluster, verb, address, **options)["nodes"] if address else {}
+        if address not in nodes:
+            told = f"Slurm cluster {node.cluster} has no node at the address of {node.instance_id}, or more than one"
+            raise NotFound(told)
+        return nodes[address]  # type: ignore[no-any-return]
+
+    def node(self, node: Node) -> SlurmNode:
+        """The node as Slurm has it. Raises NotFound, NotAccepted."""
+        return _read(SlurmNode, self.about(node, "nodes"), node.cluster)
+
+    def report(self, cluster: str) -> SlurmReport:
+        """The nodes out of service, and the jobs that Slurm knows, by one command. Raises NotFound, NotAccepted."""
+        answer = self.ask(cluster, "report", EVERY_NODE)
+        try:
+            named = unpack(answer)
+        except (KeyError, TypeError, ValueError) as error:
+            raise NotAccepted(f"the Slurm controller of {cluster} reports what nobody can read: {error!r}") from error
+        return _read(SlurmReport, named, cluster)
 
     def ask(self, cluster: str, verb: str, address: str, **options: str) -> Mapping[str, Any]:
         """What the agent there answers. Raises NotFound, NotAccepted (nothing is lost by asking again)."""
@@ -112,6 +138,17 @@ class SlurmController:
                 raise
             raise NotAccepted(f"SSM takes no command for the Slurm controller {machine}: not connected") from error
         return answer["Command"]["CommandId"]
+
+
+def _read(kind: type[Read], answer: Mapping[str, Any], cluster: str) -> Read:
+    from pydantic import TypeAdapter, ValidationError  # only operators read them
+
+    try:
+        return TypeAdapter(kind).validate_python(dict(answer))
+    except ValidationError as error:
+        wrong = error.errors()[0]
+        where = ".".join(map(str, wrong["loc"]))
+        raise NotAccepted(f"the Slurm controller of {cluster} reports what nobody can read: {where}") from error
 
 
 def _answer(seen: Any, cluster: str, verb: str) -> Mapping[str, Any]:

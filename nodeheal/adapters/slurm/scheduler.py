@@ -9,7 +9,7 @@ from typing import Any
 
 from nodeheal.adapters.slurm.controller import SlurmController
 from nodeheal.contract import names
-from nodeheal.domain.errors import NotFound, PlacementRefused
+from nodeheal.domain.errors import PlacementRefused
 from nodeheal.domain.fleet.liveness import ProbeAnswer
 from nodeheal.domain.fleet.machine import ClusterReplacement
 from nodeheal.domain.fleet.node import Node
@@ -29,7 +29,7 @@ class SlurmScheduler:
         self._controller = controller
 
     def placement_of(self, node: Node) -> NodePlacement:
-        seen = self._asked("nodes", node)
+        seen = self._controller.about(node, "nodes")
         return NodePlacement(str(seen["name"]), _may_be_drained(seen))
 
     def placements_of(self, nodes: Sequence[Node]) -> Mapping[str, NodePlacement]:
@@ -39,7 +39,10 @@ class SlurmScheduler:
         return ()  # nodes are never drained together: each one's reason names its own incident
 
     def drain_all(self, nodes: Sequence[Node], placements: Sequence[str]) -> Mapping[str, Drained]:
-        seen = {node.node_id: self._asked("drain", node, Incident=node.open_incident or "unknown") for node in nodes}
+        seen = {
+            node.node_id: self._controller.about(node, "drain", Incident=node.open_incident or "unknown")
+            for node in nodes
+        }
         out = {name: one for name, one in seen.items() if not one["is_in_service"]}
         return {name: Drained(str(one["name"]), bool(one["has_jobs"])) for name, one in out.items()}
 
@@ -47,10 +50,10 @@ class SlurmScheduler:
         """The reason shows it."""
 
     def undrain(self, node: Node, placement: NodePlacement) -> None:
-        self._asked("resume", node)
+        self._controller.about(node, "resume")
 
     def have_replaced(self, node: Node, how: ClusterReplacement) -> None:
-        seen = self._asked("replace", node, How=how.value)
+        seen = self._controller.about(node, "replace", How=how.value)
         if not seen["is_asked"]:
             why = f"{seen['state']}, {seen['reason_by'] or 'nobody'} gives the reason: {seen['reason'] or 'none'}"
             raise PlacementRefused(f"Slurm has {seen['name']} drained for another reason than nodeheal's ({why})")
@@ -82,15 +85,6 @@ class SlurmScheduler:
 
     def restart_unmanaged_task(self, node: Node, task: UnmanagedTask) -> str:
         return task.task_id
-
-    def _asked(self, verb: str, node: Node, **options: str) -> Mapping[str, Any]:
-        """What Slurm says of the node. Raises NotFound."""
-        address = self._controller.address_of(node)
-        nodes = self._controller.ask(node.cluster, verb, address, **options)["nodes"] if address else {}
-        if address not in nodes:
-            told = f"Slurm cluster {node.cluster} has no node at the address of {node.instance_id}, or more than one"
-            raise NotFound(told)
-        return nodes[address]  # type: ignore[no-any-return]
 
 
 def _may_be_drained(seen: Mapping[str, Any]) -> bool:
