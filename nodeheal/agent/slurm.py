@@ -136,10 +136,10 @@ class Controller:
             out[address] = (node, node.is_ours or node.reason == ACTION_REPLACE)
         return out
 
-    def requeue(self, job_id: str, address: str, restarts: int, limit: int) -> Requeued:
+    def requeue(self, job_id: str, address: str, restarts: int, *, hold: bool = False) -> Requeued:
         """Have Slurm start the job anew, elsewhere. `restarts`: how often it had been when that was decided.
 
-        A job that has been started anew `limit` times is held. Safe to repeat: one that was requeued meanwhile, or
+        `hold`: it waits for a person. Safe to repeat: one that was requeued meanwhile, or
         that has left the node, is not touched.
         """
         node = self.nodes_at([address]).get(address)
@@ -149,11 +149,10 @@ class Controller:
             return self._gone(job_id, restarts)
         if not job.may_requeue:
             return Requeued(requeued=False, why="its owner does not let it be requeued, or it has no batch script")
-        is_held = job.restarts >= limit
-        refused = self._refused("scontrol", "requeuehold" if is_held else "requeue", job_id)
+        refused = self._refused("scontrol", "requeuehold" if hold else "requeue", job_id)
         if refused and self._gone(job_id, restarts).requeued is False:
             return Requeued(requeued=False, why=refused)
-        return Requeued(requeued=True, is_held=is_held)
+        return Requeued(requeued=True, is_held=hold)
 
     def _gone(self, job_id: str, restarts: int) -> Requeued:
         """Of a job that does not run on the node: whether it was requeued since."""
@@ -206,7 +205,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "resume": "take new work there again, where the reason is nodeheal's or Slurm's own",
         "replace": "have the cluster replace the machine, where the reason is nodeheal's",
         "jobs": "the jobs that have a part there, or have just failed there",
-        "requeue": "have Slurm start a job anew, elsewhere; hold it where that was done too often",
+        "requeue": "have Slurm start a job anew, elsewhere; with --hold once a person has released it",
         "report": "the nodes out of service, and the jobs that Slurm knows, ended ones included",
     }
     verbs = parser.add_subparsers(dest="verb", required=True)
@@ -219,7 +218,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         verb.add_argument("--job", type=_text(_JOB_ID), default=NONE, help="its id: 12, or 12_3 in an array")
         verb.add_argument("--how", choices=("action_replace", POWER_DOWN, NONE), default=NONE, help="of `replace`")
         verb.add_argument("--restarts", type=whole_number(0, _NEVER_ENDS), default=0, help="as they were then")
-        verb.add_argument("--limit", type=whole_number(0, _NEVER_ENDS), default=_NEVER_ENDS, help="of restarts")
+        verb.add_argument("--hold", choices=("yes", "no"), default="no", help="`requeue`: a person must release it")
         until = "epoch seconds; refused from then on"
         verb.add_argument("--expires-at", type=number(0, LATEST), default=float(LATEST), help=until)
 
@@ -275,7 +274,9 @@ def _done(arguments: argparse.Namespace, controller: Controller) -> dict[str, An
         case "report":
             return controller.report()
         case _:
-            return vars(controller.requeue(arguments.job, addresses[0], arguments.restarts, arguments.limit))
+            return vars(
+                controller.requeue(arguments.job, addresses[0], arguments.restarts, hold=arguments.hold == "yes")
+            )
 
 
 def _nodes(found: Mapping[str, SlurmNode], **more: Mapping[str, bool]) -> dict[str, Any]:

@@ -133,7 +133,8 @@ class UnmanagedWork(Protocol):
     def stop_unmanaged_task(self, node: Node, task: UnmanagedTask, reason: str) -> bool:
         """Ask it to end, with the grace that its definition gives. False: it had ended otherwise, or is not known.
 
-        Asked again with the same reason, it answers the same.
+        Where the scheduler starts it again by itself, it does not as long as the task is held. Asked again with the
+        same reason, it answers the same.
         """
 
     def restart_unmanaged_task(self, node: Node, task: UnmanagedTask) -> str:

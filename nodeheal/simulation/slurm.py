@@ -28,6 +28,7 @@ from nodeheal.simulation.trace import Trace
 SCHEDULE_SECONDS = 60.0  # between two looks for free nodes (sched_interval)
 SLURMD_TIMEOUT = 300.0  # until a node that does not answer is down, and its jobs are lost (SlurmdTimeout)
 AGAIN_SECONDS = 120.0  # until a job that was requeued may start again (median)
+HELD_SECONDS = 3_600.0  # until a person releases a job that was requeued too often (median)
 COMPLETING_SECONDS = 20.0  # until its processes are gone, and its nodes free (median)
 NEXT_JOB_SECONDS = 600.0  # from a job's end to the next one (median)
 HANGS = 0.5  # of the jobs on a node that has failed; the others end at once
@@ -97,15 +98,18 @@ class SlurmCluster:
         """The node takes work again."""
         self._idle_since[node_id] = self._agenda.now
 
-    def requeue(self, job_id: str, node_id: str, restarts: int) -> bool:
-        """Start the job anew, elsewhere, as `nodeheal-agent slurm requeue` does: at most once for these restarts."""
+    def requeue(self, job_id: str, node_id: str, restarts: int, *, is_held: bool) -> bool:
+        """Start the job anew, elsewhere, as `nodeheal-agent slurm requeue` does: at most once for these restarts.
+
+        One that is held waits until a person releases it.
+        """
         job = self.jobs.get(job_id)
         if job is None or node_id not in job.nodes or job.restarts > restarts:
             return job is not None and job.restarts > restarts
         if job.is_completing or not job.may_requeue:
             return False
         self.on_requeued(node_id, job)
-        self._requeue(job)
+        self._requeue(job, lognormal(self._stream, HELD_SECONDS, 0.5) if is_held else 0.0)
         return True
 
     # What befalls its nodes
@@ -174,10 +178,10 @@ class SlurmCluster:
         self._leave(job, self._is_over)
         self._agenda.after(lognormal(self._stream, NEXT_JOB_SECONDS, 0.5), self._next)
 
-    def _requeue(self, job: SlurmJob) -> None:
+    def _requeue(self, job: SlurmJob, held_seconds: float = 0.0) -> None:
         self._trace.tell("slurm requeues", job.job_id, ", ".join(job.nodes))
         job.restarts += 1
-        self._leave(job, self._waits_again)
+        self._leave(job, partial(self._waits_again, held_seconds))
 
     def _leave(self, job: SlurmJob, then: Callable[[SlurmJob], None]) -> None:
         """It has its nodes until its processes are gone."""
@@ -197,8 +201,8 @@ class SlurmCluster:
     def _is_over(self, job: SlurmJob) -> None:
         del self.jobs[job.job_id]
 
-    def _waits_again(self, job: SlurmJob) -> None:
-        job.not_before = self._agenda.now + lognormal(self._stream, AGAIN_SECONDS, 0.5)
+    def _waits_again(self, held_seconds: float, job: SlurmJob) -> None:
+        job.not_before = self._agenda.now + held_seconds + lognormal(self._stream, AGAIN_SECONDS, 0.5)
 
 
 class SimSlurm(SimScheduler):
@@ -275,7 +279,8 @@ class SimSlurm(SimScheduler):
     def stop_unmanaged_task(self, node: Node, task: UnmanagedTask, reason: str) -> bool:
         def requeue() -> bool:
             self.on_stop_unmanaged(node, task)
-            return self._cluster.requeue(task.task_id, node.node_id, json.loads(task.overrides)["restarts"])
+            restarts = json.loads(task.overrides)["restarts"]
+            return self._cluster.requeue(task.task_id, node.node_id, restarts, is_held=task.is_held)
 
         return self._answered(requeue)
 

@@ -132,7 +132,7 @@ def test_a_job_is_requeued_once_and_runs_again_elsewhere(slurm: Slurm) -> None:
     assert slurm.controller.drain([where], INCIDENT)[where].state == "draining"
     [seen] = slurm.controller.jobs(list(slurm.controller.nodes_at([where]).values()))
 
-    answers = [slurm.controller.requeue(job, where, seen.restarts, 9) for _ in range(2)]
+    answers = [slurm.controller.requeue(job, where, seen.restarts) for _ in range(2)]
 
     assert (seen.job_id, seen.may_requeue, seen.nodes, seen.restarts) == (job, True, 2, 0)
     assert [(one.requeued, one.is_held) for one in answers] == [(True, False), (True, False)]
@@ -140,7 +140,7 @@ def test_a_job_is_requeued_once_and_runs_again_elsewhere(slurm: Slurm) -> None:
     assert "Restarts=1 " in slurm.ask("scontrol", "-o", "show", "job", job)
     assert first not in slurm.ask("scontrol", "show", "hostnames", slurm.ask("squeue", "-h", "-j", job, "-o", "%N"))
     # The order that comes late, when the job runs elsewhere: it must not cost another start.
-    assert slurm.controller.requeue(job, where, seen.restarts, 9).requeued
+    assert slurm.controller.requeue(job, where, seen.restarts).requeued
     assert slurm.state_of_job(job) == "RUNNING"
     assert "Restarts=1 " in slurm.ask("scontrol", "-o", "show", "job", job)
 
@@ -157,7 +157,7 @@ def test_a_job_that_its_owner_requeues_or_cancels_meanwhile_is_left_to_that(
     slurm.ask(*ends.split(), job)
     slurm.run_until(job, "COMPLETING")
 
-    answer = slurm.controller.requeue(job, slurm.addresses[seen.node_list], seen.restarts, 9)
+    answer = slurm.controller.requeue(job, slurm.addresses[seen.node_list], seen.restarts)
 
     assert answer.requeued is bool(restarts)
     assert slurm.controller.jobs(slurm.controller.nodes()) == []
@@ -170,7 +170,7 @@ def test_a_job_that_was_requeued_too_often_is_held_for_a_person(slurm: Slurm) ->
     job = slurm.submit("sleep 600", "--nodelist=node1", "--requeue")
     slurm.run_until(job, "RUNNING")
 
-    answer = slurm.controller.requeue(job, slurm.addresses["node1"], 0, 0)
+    answer = slurm.controller.requeue(job, slurm.addresses["node1"], 0, hold=True)
 
     assert (answer.requeued, answer.is_held) == (True, True)
     slurm.wait(lambda: "held" in slurm.ask("squeue", "-h", "-j", job, "-o", "%r"), "the job is held")
@@ -182,7 +182,7 @@ def test_a_job_is_requeued_only_if_its_owner_lets_it(slurm: Slurm, how: str) -> 
     job = slurm.submit("sleep 600", "--nodelist=node1", *options) + ("_0" if how == "array" else "")
     slurm.run_until(job, "RUNNING")
 
-    answer = slurm.controller.requeue(job, slurm.addresses["node1"], 0, 9)
+    answer = slurm.controller.requeue(job, slurm.addresses["node1"], 0)
 
     assert answer.requeued is (how == "array")
     assert answer.requeued or slurm.state_of_job(job) == "RUNNING"
@@ -201,10 +201,10 @@ def test_a_job_that_has_ended_is_not_started_again(slurm: Slurm) -> None:
     job = slurm.submit("true", "--requeue")
     slurm.run_until(job, "COMPLETED")
 
-    answer = slurm.controller.requeue(job, slurm.addresses["node1"], 0, 9)
+    answer = slurm.controller.requeue(job, slurm.addresses["node1"], 0)
 
     assert (answer.requeued, answer.why) == (False, "it had ended by itself, or Slurm does not know it any more")
-    assert not slurm.controller.requeue("99999", slurm.addresses["node1"], 0, 9).requeued
+    assert not slurm.controller.requeue("99999", slurm.addresses["node1"], 0).requeued
 
 
 def test_a_job_that_has_just_failed_on_a_node_is_started_again_elsewhere(
@@ -224,7 +224,7 @@ def test_a_job_that_has_just_failed_on_a_node_is_started_again_elsewhere(
         a_while_ago = slurm.controller.jobs([node])
     [seen] = slurm.controller.jobs([node])
 
-    answers = [slurm.controller.requeue(job, where, seen.restarts, 9) for _ in range(2)]
+    answers = [slurm.controller.requeue(job, where, seen.restarts) for _ in range(2)]
 
     assert a_while_ago == []
     assert (seen.job_id, seen.has_failed) == (job, True)
@@ -247,7 +247,7 @@ def test_a_job_that_has_failed_is_started_again_though_its_nodes_are_not_free_ye
         cluster.controller.drain([where], INCIDENT)
         [seen] = cluster.controller.jobs(list(cluster.controller.nodes_at([where]).values()))
 
-        assert cluster.controller.requeue(seen.job_id, where, seen.restarts, 9).requeued
+        assert cluster.controller.requeue(seen.job_id, where, seen.restarts).requeued
         assert cluster.controller.jobs(list(cluster.controller.nodes_at([where]).values())) == []
         assert "Restarts=1 " in cluster.ask("scontrol", "-o", "show", "job", seen.job_id)
 
@@ -311,7 +311,7 @@ def test_a_report_has_jobs_that_run_wait_and_have_ended(slurm: Slurm, capsys: py
     jobs = {job.job_id: job for job in report.jobs}
     assert [(jobs[one].state, jobs[one].exit_code, jobs[one].signal) for one in (failed, killed)] == [
         ("FAILED", 7, 0),
-        ("FAILED", 0, 9),
+        ("FAILED", 0),
     ]
     assert jobs[failed].name == " ".join(forged.split())
     assert jobs[failed].submitted_at <= jobs[failed].started_at <= jobs[failed].ended_at <= time.time()  # type: ignore[operator]

@@ -6,7 +6,8 @@ import pytest
 
 from nodeheal.adapters.memory.world import MemoryScheduler
 from nodeheal.contract.names import MANAGED_TAG, MANAGED_TAG_VALUE
-from nodeheal.contract.vocabulary import IncidentState, Outcome, Step, Verdict
+from nodeheal.contract.vocabulary import Action, IncidentState, Outcome, Step, Verdict
+from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.fleet.unmanaged_tasks import (
     SEEN,
     STARTED,
@@ -266,12 +267,37 @@ def test_a_scheduler_that_requeues_needs_no_consent_of_the_pool_and_nothing_is_s
 
     told = cluster.ports.incidents.history(cluster.incident_id).timeline
     timeline = {entry.entry_id: entry for entry in told}
-    assert timeline[f"{STARTED}1111"].text.endswith("was requeued: its scheduler starts it again by itself")
+    assert timeline[f"{STARTED}1111"].text.endswith("was requeued: its scheduler starts it again")
     assert f"{STOPPED}2222" not in timeline  # its owner has not agreed
     assert unmanaged_tasks_of(cluster).unmanaged_started == []
     assert tasks_not_restarted(told) == []
     assert "could not be started again" not in email_of(cluster)
     assert "was requeued" in email_of(cluster)
+
+
+@pytest.mark.parametrize(("before", "is_held"), [(9, False), (10, True)])
+def test_a_task_that_was_requeued_too_often_is_held_for_a_person(before: int, is_held: bool) -> None:
+    cluster = cluster_with_unmanaged_tasks(ACT)
+    scheduler, limit = unmanaged_tasks_of(cluster), ACT.limits[Action.RESTART_WORKLOAD]
+    scheduler.requeues = True
+    stop = scheduler.stop_unmanaged_task
+    asked: list[bool] = []
+
+    def stops(node: Node, task: UnmanagedTask, reason: str) -> bool:
+        asked.append(task.is_held)
+        return stop(node, task, reason)
+
+    scheduler.stop_unmanaged_task = stops  # type: ignore[method-assign]
+    for number in range(before):
+        cluster.ports.attempts.reserve(
+            f"job#{cluster.node(BROKEN).cluster}:{EVALUATION.short_id}", f"inc-{number}", limit
+        )
+
+    cluster.reports(xid(79))
+
+    told = "was requeued and is held until a person releases it: 10 of 10 job restarts in 24 h are spent"
+    assert asked == [is_held]
+    assert (told in email_of(cluster)) is is_held
 
 
 def test_a_node_of_a_scheduler_that_requeues_is_not_swapped_for_one_that_may_have_jobs() -> None:

@@ -80,7 +80,7 @@ class SlurmScheduler:
 
     def stop_unmanaged_task(self, node: Node, task: UnmanagedTask, reason: str) -> bool:
         known = json.loads(task.overrides)
-        options = {"Job": task.task_id, "Restarts": str(known["restarts"])}
+        options = {"Job": task.task_id, "Restarts": str(known["restarts"])} | ({"Hold": "yes"} if task.is_held else {})
         return bool(self._controller.ask(node.cluster, "requeue", known["address"], **options)["requeued"])
 
     def restart_unmanaged_task(self, node: Node, task: UnmanagedTask) -> str:
