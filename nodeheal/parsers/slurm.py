@@ -12,35 +12,55 @@ from dataclasses import dataclass
 NODE_FORMAT = "%N|%o|%T|%u|%E"
 # The same for `squeue --noheader --Format`. The job's name is left out: its owner may put a line break into it, and so
 # the line of another job.
-JOB_FORMAT = "JobArrayID:|,State:|,UserName:|,Requeue:|,RestartCnt:|,BatchFlag:|,Partition:|,NumNodes:|,NodeList:|"
+JOB_FORMAT = (
+    "JobArrayID:|,State:|,UserName:|,Requeue:|,RestartCnt:|,BatchFlag:|,Partition:|,NumNodes:|,NodeList:|,"
+    "PriorityLong:|"
+)
 # By this a reason is known as ours.
 OUR_REASON = "nodeheal:"
 NO_REASON = "none"
 
 # How `sinfo` marks a state on top: not responding, powered off, and so on. The word before it is the state.
 _MARKS = "*~#!%$@^-+"
-# States in which Slurm gives a node work.
-_IN_SERVICE = frozenset({"allocated", "completing", "idle", "mixed", "planned", "reserved", "blocked"})
+# States in which Slurm gives a node work; unknown: as soon as slurmctld, which has lost its state, has heard from it.
+_IN_SERVICE = frozenset({"allocated", "completing", "idle", "mixed", "planned", "reserved", "blocked", "unknown"})
 _WITH_JOBS = frozenset({"allocated", "completing", "draining", "failing", "mixed"})
-# What slurmctld gives as a reason by itself, by its source (src/slurmctld: agent.c, job_mgr.c, node_mgr.c,
-# ping_nodes.c, power_save.c) and slurm_errno.c. An operator's reason begins otherwise.
-_SLURMS_OWN = (
-    "Not responding",
-    "Prolog error",
-    "Prolog/Epilog failure",
-    "Epilog error",
-    "Job env setup error",
-    "Kill task failed",
-    "Duplicate jobid",
-    "Node unexpectedly rebooted",
-    "ResumeTimeout reached",
-    "reboot complete",
-    "reboot issued",
-    "reboot requested",
-    "reboot timed out",
-    "Low ",
+# What Slurm gives as a reason by itself, by the source of 22.05 and of 26.05: src/slurmctld (agent.c, job_mgr.c,
+# node_mgr.c, ping_nodes.c, power_save.c, proc_req.c), src/slurmd/slurmstepd, src/interfaces/gres.c, slurm_errno.c.
+_SLURMS_WORDS = frozenset(
+    {
+        "Not responding",
+        "Prolog error",
+        "Prolog/Epilog failure",
+        "Epilog error",
+        "Job env setup error",
+        "batch job complete failure",
+        "Kill task failed",
+        "Duplicate jobid",
+        "Bad core count",
+        "SlurmdSpoolDir is full",
+        "Node unexpectedly rebooted",
+        "ResumeTimeout reached",
+        "Reboot ASAP",
+        "reboot complete",
+        "reboot issued",
+        "reboot requested",
+        "reboot timed out",
+    }
+)
+# After these Slurm says more: numbers, names, and what else does not fit its configuration.
+_SLURMS_BEGINNINGS = (
+    "Kill task failed (JobId=",
+    "Low socket*core",
+    "Low CPUs",
+    "Low RealMemory",
+    "Low TmpDisk",
+    "CoreSpec differ",
+    "RestrictedCoresPerGPU",
+    "Could not unpack gres data",
     "gres/",
 )
+_THEN = " : "  # before what Slurm adds to a reason that is there
 
 
 @dataclass(frozen=True)
@@ -71,12 +91,15 @@ class SlurmNode:
     @property
     def is_by_person(self) -> bool:
         """Whether somebody else took it out of service: neither nodeheal nor Slurm by itself."""
-        return not self.is_in_service and not self.is_ours and not self.reason.startswith(_SLURMS_OWN)
+        return not self.is_in_service and not self.is_ours and not all(map(_is_slurms, self.reason.split(_THEN)))
 
 
 @dataclass(frozen=True)
 class SlurmJob:
-    """A job that Slurm has. `job_id`: as `scontrol` takes it, with the index of an array's task."""
+    """A job that Slurm has. `job_id`: as `scontrol` takes it, with the index of an array's task.
+
+    `is_held`: it starts when somebody releases it, and not before.
+    """
 
     job_id: str
     state: str
@@ -86,6 +109,7 @@ class SlurmJob:
     partition: str
     nodes: int
     node_list: str
+    is_held: bool
 
 
 def parse_nodes(text: str) -> list[SlurmNode]:
@@ -127,10 +151,14 @@ def parse_config(text: str) -> dict[str, str]:
     return settings | {"CONTROLLERS": ", ".join(answers)}
 
 
+def _is_slurms(reason: str) -> bool:
+    return reason in _SLURMS_WORDS or reason.startswith(_SLURMS_BEGINNINGS)
+
+
 def _job(line: str) -> SlurmJob:
     parts = [part.strip() for part in line.split("|")]
     try:
-        job_id, state, user, requeue, restarts, is_batch, partition, nodes, node_list, _ = parts
+        job_id, state, user, requeue, restarts, is_batch, partition, nodes, node_list, priority, _ = parts
         return SlurmJob(
             job_id,
             state,
@@ -141,6 +169,7 @@ def _job(line: str) -> SlurmJob:
             partition=partition,
             nodes=int(nodes),
             node_list=node_list,
+            is_held=state == "PENDING" and priority == "0",
         )
     except ValueError:
         raise ValueError(f"squeue printed {line[:200]!r}, which is no job") from None
