@@ -1,174 +1,160 @@
 """`nodeheal-agent slurm` on a real Slurm: what it drains, requeues and resumes, and what it leaves alone."""
 
+import getpass
 import json
-import os
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from nodeheal.agent import slurm as agent
 from nodeheal.agent.commands import carry_out
 from nodeheal.agent.node_command import EXIT_REFUSED
-from nodeheal.agent.slurm import EXIT_NO_ANSWER, NoAnswerError
-from sandbox.slurm import why_missing
-from tests.slurm.cluster import NAMES, PARTITION, Slurm, running
+from nodeheal.agent.slurm import EXIT_NO_ANSWER, Controller, NoAnswerError
+from tests.slurm.cluster import Slurm
 
-pytestmark = pytest.mark.skipif(bool(why_missing()), reason=why_missing())
+CONTROLLER = Controller()
 INCIDENT = "inc-20261127T035044-mi-0a"
 
 
-@pytest.fixture(scope="module")
-def one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
-    with running(tmp_path_factory.mktemp("slurm")) as cluster:
-        before = os.environ.get("SLURM_CONF")
-        yield cluster
-        os.environ.pop("SLURM_CONF", None)
-        if before is not None:
-            os.environ["SLURM_CONF"] = before
-
-
-@pytest.fixture
-def slurm(one: Slurm) -> Iterator[Slurm]:
-    yield one
-    one.ask("scancel", "--quiet", f"--partition={PARTITION}")
-    one.wait(lambda: one.ask("squeue", "-h", "-t", "R,CG") == "", "no job runs")
-    for name, state in one.states().items():
-        if state != "idle":
-            one.ask("scontrol", "update", f"NodeName={name}", "State=RESUME")
-    one.wait(lambda: set(one.states().values()) == {"idle"}, "every node is free")
-
-
 def test_a_drained_node_names_the_incident_and_is_given_back(slurm: Slurm) -> None:
-    where = slurm.addresses["node1"]
+    node, other, _ = slurm.names
+    where = slurm.addresses[node]
 
-    drained = slurm.controller.drain([where], INCIDENT)
-    again = slurm.controller.drain([where], INCIDENT)
+    drained = CONTROLLER.drain([where], INCIDENT)
+    again = CONTROLLER.drain([where], INCIDENT)
 
-    assert (drained[where].name, drained[where].state, drained[where].has_jobs) == ("node1", "drained", False)
+    assert (drained[where].name, drained[where].state, drained[where].has_jobs) == (node, "drained", False)
     assert drained == again
-    assert slurm.ask("sinfo", "-h", "-n", "node1", "-o", "%E") == f"nodeheal:{INCIDENT}"
-    assert slurm.states()["node2"] == "idle"
-    assert slurm.controller.resume([where])[where].is_in_service
+    assert slurm.ask("sinfo", "-h", "-n", node, "-o", "%E") == f"nodeheal:{INCIDENT}"
+    assert slurm.states()[other] == "idle"
+    assert CONTROLLER.resume([where])[where].is_in_service
 
 
-def test_a_persons_reason_is_kept(slurm: Slurm) -> None:
-    where = slurm.addresses["node2"]
-    slurm.ask("scontrol", "update", "NodeName=node2", "State=DRAIN", "Reason=new riser card, ada")
+@pytest.mark.parametrize(
+    ("state", "reason"),
+    [("DRAIN", "new riser card, ada"), ("FAIL", "Action:Replace"), ("DOWN", "Not responding to ada")],
+)
+def test_a_persons_reason_is_kept(slurm: Slurm, state: str, reason: str) -> None:
+    node, *_ = slurm.names
+    where = slurm.addresses[node]
+    slurm.ask("scontrol", "update", f"NodeName={node}", f"State={state}", f"Reason={reason}")
+    before = slurm.states()[node]
 
-    drained = slurm.controller.drain([where], INCIDENT)
-    resumed = slurm.controller.resume([where])
+    seen = [CONTROLLER.nodes_at([where]), CONTROLLER.drain([where], INCIDENT), CONTROLLER.resume([where])]
 
-    assert drained[where].is_by_person
-    assert resumed[where].reason == "new riser card, ada"
-    assert slurm.states()["node2"] == "drained"
-
-
-def test_an_operators_replacement_is_a_persons_reason(slurm: Slurm) -> None:
-    slurm.ask("scontrol", "update", "NodeName=node2", "State=FAIL", "Reason=Action:Replace")
-
-    node = slurm.controller.drain([slurm.addresses["node2"]], INCIDENT)[slurm.addresses["node2"]]
-
-    assert (node.is_by_person, node.reason) == (True, "Action:Replace")
+    who = getpass.getuser()
+    assert [(one[where].is_by_person, one[where].reason, one[where].reason_by) for one in seen] == [
+        (True, reason, who)
+    ] * 3
+    assert slurm.states()[node] == before
 
 
 def test_what_slurm_has_found_itself_is_replaced_by_our_reason(slurm: Slurm) -> None:
-    where = slurm.addresses["node3"]
-    slurm.ask("scontrol", "update", "NodeName=node3", "State=DRAIN", "Reason=Prolog error")
+    node, *_ = slurm.names
+    where = slurm.addresses[node]
+    slurm.ask("scontrol", "update", f"NodeName={node}", "State=DRAIN", "Reason=Prolog error")
 
-    assert slurm.controller.drain([where], INCIDENT)[where].reason == f"nodeheal:{INCIDENT}"
+    assert CONTROLLER.drain([where], INCIDENT)[where].reason == f"nodeheal:{INCIDENT}"
 
 
-def test_a_job_is_requeued_once_and_runs_again_elsewhere(slurm: Slurm) -> None:
-    job = slurm.submit("srun sleep 600", "--nodes=2", "--requeue")
-    slurm.run_until(job, "RUNNING")
-    [first] = slurm.ask("squeue", "-h", "-j", job, "-o", "%B").split()
-    where = slurm.addresses[first]
-    assert slurm.controller.drain([where], INCIDENT)[where].has_jobs
-    [seen] = slurm.controller.jobs(list(slurm.controller.nodes_at([where]).values()))
+def test_a_job_is_requeued_once_and_runs_again_elsewhere(cluster: Slurm, slurm: Slurm) -> None:
+    """A job of 32 nodes, of which one breaks."""
+    cluster.take(36)
+    job = slurm.submit(
+        "srun bash -c 'echo $SLURMD_NODENAME' | sort -u | wc -l; exec sleep 600", "--nodes=32", "--requeue"
+    )
+    slurm.wait(lambda: slurm.output_of(job) == ["32"], "the job has counted its nodes")
+    broken = slurm.nodes_of(job)[7]
+    where = slurm.addresses[broken]
+    assert CONTROLLER.drain([where], INCIDENT)[where].has_jobs
+    [seen] = CONTROLLER.jobs(list(CONTROLLER.nodes_at([where]).values()))
 
-    answers = [slurm.controller.requeue(job, where, seen.restarts, 9) for _ in range(2)]
+    answers = [CONTROLLER.requeue(job, where, seen.restarts, 9) for _ in range(2)]
 
-    assert (seen.job_id, seen.may_requeue, seen.nodes, seen.restarts) == (job, True, 2, 0)
+    assert (seen.job_id, seen.may_requeue, seen.nodes, seen.restarts) == (job, True, 32, 0)
     assert [(one.requeued, one.is_held) for one in answers] == [(True, False), (True, False)]
-    slurm.run_until(job, "RUNNING")
-    assert "Restarts=1 " in slurm.ask("scontrol", "-o", "show", "job", job)
-    assert first not in slurm.ask("scontrol", "show", "hostnames", slurm.ask("squeue", "-h", "-j", job, "-o", "%N"))
+    slurm.wait(lambda: slurm.output_of(job).count("32") == 2, "the job has counted its nodes again")
+    assert (len(slurm.nodes_of(job)), broken in slurm.nodes_of(job), slurm.job(job, "Restarts")) == (32, False, "1")
     # The order that comes late, when the job runs elsewhere: it must not cost another start.
-    assert slurm.controller.requeue(job, where, seen.restarts, 9).requeued
-    assert slurm.state_of_job(job) == "RUNNING"
-    assert "Restarts=1 " in slurm.ask("scontrol", "-o", "show", "job", job)
+    assert CONTROLLER.requeue(job, where, seen.restarts, 9).requeued
+    assert (slurm.job(job, "JobState"), slurm.job(job, "Restarts")) == ("RUNNING", "1")
 
 
 def test_a_job_that_was_requeued_too_often_is_held_for_a_person(slurm: Slurm) -> None:
-    job = slurm.submit("sleep 600", "--nodelist=node1", "--requeue")
+    node, *_ = slurm.names
+    job = slurm.submit("exec sleep 600", f"--nodelist={node}", "--requeue")
     slurm.run_until(job, "RUNNING")
 
-    answer = slurm.controller.requeue(job, slurm.addresses["node1"], 0, 0)
+    answer = CONTROLLER.requeue(job, slurm.addresses[node], 0, 0)
 
     assert (answer.requeued, answer.is_held) == (True, True)
-    slurm.wait(lambda: "held" in slurm.ask("squeue", "-h", "-j", job, "-o", "%r"), "the job is held")
+    slurm.wait(lambda: slurm.job(job, "Reason") == "job_requeued_in_held_state", "the job is held")
 
 
 @pytest.mark.parametrize("how", ["--no-requeue", "array"])
 def test_a_job_is_requeued_only_if_its_owner_lets_it(slurm: Slurm, how: str) -> None:
+    node, *_ = slurm.names
     options = ["--array=0-1", "--requeue"] if how == "array" else [how]
-    job = slurm.submit("sleep 600", "--nodelist=node1", *options) + ("_0" if how == "array" else "")
+    job = slurm.submit("exec sleep 600", f"--nodelist={node}", *options) + ("_0" if how == "array" else "")
     slurm.run_until(job, "RUNNING")
 
-    answer = slurm.controller.requeue(job, slurm.addresses["node1"], 0, 9)
+    answer = CONTROLLER.requeue(job, slurm.addresses[node], 0, 9)
 
     assert answer.requeued is (how == "array")
-    assert answer.requeued or slurm.state_of_job(job) == "RUNNING"
+    assert answer.requeued or slurm.job(job, "JobState") == "RUNNING"
     assert answer.requeued or "its owner does not let it" in answer.why
 
 
 def test_a_command_that_a_person_has_typed_is_left_alone(slurm: Slurm) -> None:
-    script = "salloc --nodelist=node1 --no-shell --job-name=hand"
-    slurm.ask(*script.split())
-    [job] = slurm.controller.jobs(list(slurm.controller.nodes_at([slurm.addresses["node1"]]).values()))
+    node, *_ = slurm.names
+    found = CONTROLLER.nodes_at([slurm.addresses[node]])
+    slurm.begin("salloc", ["salloc", f"--nodelist={node}", "--no-shell"])
+    slurm.wait(lambda: CONTROLLER.jobs(list(found.values())), "the node has a job")
 
-    assert not job.may_requeue
+    assert [job.may_requeue for job in CONTROLLER.jobs(list(found.values()))] == [False]
 
 
 def test_a_job_that_has_ended_is_not_started_again(slurm: Slurm) -> None:
+    where = slurm.addresses[slurm.names[0]]
     job = slurm.submit("true", "--requeue")
     slurm.run_until(job, "COMPLETED")
 
-    answer = slurm.controller.requeue(job, slurm.addresses["node1"], 0, 9)
+    answer = CONTROLLER.requeue(job, where, 0, 9)
 
     assert (answer.requeued, answer.why) == (False, "it had ended by itself, or Slurm does not know it any more")
-    assert not slurm.controller.requeue("99999", slurm.addresses["node1"], 0, 9).requeued
+    assert not CONTROLLER.requeue("99999", where, 0, 9).requeued
 
 
 def test_a_jobs_name_cannot_stand_for_another_job(slurm: Slurm) -> None:
-    job = slurm.submit("sleep 600", "--nodelist=node1", "--job-name=x\n7|RUNNING|root|1|0|1|gpu|1|node1|x")
+    node, *_ = slurm.names
+    name = f"x\n7|RUNNING|root|1|0|1|gpu|1|{node}|x"
+    job = slurm.submit("exec sleep 600", f"--nodelist={node}", f"--job-name={name}")
     slurm.run_until(job, "RUNNING")
 
-    jobs = slurm.controller.jobs(list(slurm.controller.nodes_at([slurm.addresses["node1"]]).values()))
+    jobs = CONTROLLER.jobs(list(CONTROLLER.nodes_at([slurm.addresses[node]]).values()))
 
     assert [one.job_id for one in jobs] == [job]
 
 
 def test_a_reason_with_a_line_break_hides_no_node(slurm: Slurm) -> None:
-    slurm.ask("scontrol", "update", "NodeName=node3", "State=DRAIN", "Reason=first\nsecond")
+    node, *_ = slurm.names
+    slurm.ask("scontrol", "update", f"NodeName={node}", "State=DRAIN", "Reason=first\nsecond")
 
-    nodes = {node.name: node for node in slurm.controller.nodes()}
+    nodes = {node.name: node for node in CONTROLLER.nodes()}
 
-    assert nodes.keys() == set(NAMES)
-    assert nodes["node3"].is_by_person
+    assert nodes.keys() == slurm.addresses.keys()
+    assert nodes[node].is_by_person
 
 
 def test_an_address_that_no_node_has_is_no_node(slurm: Slurm) -> None:
-    assert slurm.controller.nodes_at(["10.9.8.7"]) == {}
-    assert slurm.controller.drain(["10.9.8.7"], INCIDENT) == {}
+    assert CONTROLLER.nodes_at(["10.9.8.7"]) == {}
+    assert CONTROLLER.drain(["10.9.8.7"], INCIDENT) == {}
     assert set(slurm.states().values()) == {"idle"}
 
 
 def test_the_command_answers_in_json(slurm: Slurm, capsys: pytest.CaptureFixture[str]) -> None:
-    assert slurm.controller  # which leads the command to this cluster
-    where = slurm.addresses["node1"]
+    node, *_ = slurm.names
+    where = slurm.addresses[node]
 
     codes = [
         carry_out(["slurm", "drain", "--addresses", where, "--incident", INCIDENT]),
@@ -182,7 +168,7 @@ def test_the_command_answers_in_json(slurm: Slurm, capsys: pytest.CaptureFixture
     said = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert codes == [0, 0, 0, EXIT_REFUSED, EXIT_REFUSED, 0]
     assert said[0]["nodes"][where] == {
-        "name": "node1",
+        "name": node,
         "address": where,
         "state": "drained",
         "reason": f"nodeheal:{INCIDENT}",
@@ -197,19 +183,25 @@ def test_the_command_answers_in_json(slurm: Slurm, capsys: pytest.CaptureFixture
     assert said[5]["nodes"][where]["is_in_service"]
 
 
-def test_a_controller_that_is_down_or_hangs_is_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(agent, "SECONDS", 2.0)
-    monkeypatch.setenv("SLURM_CONF", "")
-    with running(tmp_path) as cluster:
-        cluster.freeze_controller()
+def test_a_controller_that_is_down_or_hangs_is_no_answer(slurm: Slurm, monkeypatch: pytest.MonkeyPatch) -> None:
+    where = slurm.addresses[slurm.names[0]]
+    with monkeypatch.context() as patch:
+        patch.setattr(agent, "SECONDS", 1.0)
+        slurm.freeze_controller()
         began = time.monotonic()
-        with pytest.raises(NoAnswerError, match=r"no answer within 2 s|Unable to contact|Socket timed out"):
-            cluster.controller.drain([cluster.addresses["node1"]], INCIDENT)
+        with pytest.raises(NoAnswerError, match=r"no answer within 1 s|Unable to contact|Socket timed out"):
+            CONTROLLER.drain([where], INCIDENT)
         hung = time.monotonic() - began
-        cluster.stop_controller()
+        slurm.kill("slurmctld")
         code = carry_out(["slurm", "nodes"])
-        cluster.start_controller()
-        cluster.wait(lambda: cluster.states()["node1"] == "idle", "node1 is as it was")
 
     assert hung < 30
     assert code == EXIT_NO_ANSWER
+    slurm.forget_nodes()
+    slurm.start_controller()
+    # It is nobody's doing that slurmctld gives the node no work yet.
+    assert CONTROLLER.nodes_at([where])[where].state == "unknown"
+    CONTROLLER.drain([where], INCIDENT)
+    slurm.wait(lambda: "unknown" not in slurm.states().values(), "the nodes have registered")
+    found = CONTROLLER.nodes_at([where])[where]
+    assert (found.state, found.reason) == ("drained", f"nodeheal:{INCIDENT}")
