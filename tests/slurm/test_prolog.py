@@ -57,6 +57,7 @@ def test_a_node_whose_check_fails_is_drained_and_its_job_runs_elsewhere(slurm: S
     first, second = slurm.take(2)
     configure(first, checks=["mounts"], mounts=["/nodeheal/fsx"])
     configure(second)
+    slurm.ask("scontrol", "update", f"NodeName={second}", "Weight=9")  # Slurm takes the first one first
 
     job = slurm.submit('echo "$SLURMD_NODENAME"', "--requeue")
 
