@@ -41,15 +41,15 @@ SlurmdLogFile={folder}/%n.log
 TaskProlog={task_prolog}
 SelectType=select/cons_tres
 SchedulerType=sched/backfill
-SchedulerParameters=nohold_on_prolog_fail,sched_interval=2,bf_interval=2
+SchedulerParameters=nohold_on_prolog_fail,sched_interval=1,bf_interval=1
 PrologFlags=Alloc
-{prolog}ReturnToService=0
+ReturnToService=0
 SlurmdTimeout=300
 KillWait=2
 BatchStartTimeout=5
 AccountingStorageType=accounting_storage/none
 JobCompType=jobcomp/none
-{nodes}
+{settings}{nodes}
 PartitionName=gpu Nodes=ALL Default=YES MaxTime=INFINITE OverSubscribe=EXCLUSIVE State=UP
 """
 
@@ -76,12 +76,11 @@ class SlurmCluster:
         folder: Path,
         members: Mapping[str, str],
         marks: Mapping[str, Mapping[str, str]],
-        prolog: str = "",
-        more: str = "",
+        settings: str = "",
     ) -> None:
         """`members`: addresses by Slurm's names. `marks`: variables for the jobs' processes, by the same.
 
-        `more`: further lines of slurm.conf.
+        `settings`: lines of slurm.conf; of one that stands there twice the last one holds.
         """
         self.folder = folder
         (folder / "state").mkdir(parents=True)
@@ -103,10 +102,10 @@ class SlurmCluster:
             user=_user(),
             folder=folder,
             task_prolog=task_prolog,
-            prolog=f"Prolog={prolog}\n" if prolog else "",
+            settings=settings,
             nodes="\n".join(lines),
         )
-        self.configuration.write_text(f"{text}{more}", "utf-8")
+        self.configuration.write_text(text, "utf-8")
 
     @property
     def configuration(self) -> Path:

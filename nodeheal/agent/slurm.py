@@ -44,6 +44,8 @@ _INCIDENT = re.compile(r"[0-9A-Za-z._:-]{1,128}")
 _JOB_ID = re.compile(r"[0-9]{1,10}([_+][0-9]{1,10})?")  # of an array's task, of a part of a heterogeneous job
 _NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
 _NEVER_ENDS = 2**31 - 1
+# So Slurm's commands say that no controller in charge has answered: it is down, gone, or its backup takes over.
+_NOT_REACHED = ("Unable to contact slurm controller", "standby mode", "Socket timed out", "Zero Bytes were transmitted")
 # A job that has failed so lately on a node may have failed by its fault: the program ends first, its node is drained
 # seconds later.
 FAILED_SECONDS = 120.0
@@ -61,7 +63,7 @@ class NoAnswerError(Exception):
 
 @dataclass(frozen=True)
 class Requeued:
-    """What became of a job that was to be requeued. `is_held`: it waits for a person, it was requeued too often."""
+    """What became of a job that was to be requeued. `is_held`: it waits for a person, who releases it."""
 
     requeued: bool
     is_held: bool = False
@@ -159,7 +161,7 @@ class Controller:
         known = self._jobs("--jobs", job_id, "--states", "all") if self._knows(job_id) else []
         job = next((one for one in known if one.job_id == job_id), None)
         if job is not None and job.restarts > restarts:
-            return Requeued(requeued=True, is_held=False)
+            return Requeued(requeued=True, is_held=job.is_held)
         return Requeued(requeued=False, why="it had ended by itself, or Slurm does not know it any more")
 
     def _knows(self, job_id: str) -> bool:
@@ -186,7 +188,7 @@ class Controller:
         """What Slurm says against it; empty: it is done. Raises NoAnswerError where Slurm cannot be reached."""
         output = self._ended(command)
         words_said = output.errors.strip() or output.last_words
-        if output.ran.exit_code and "Unable to contact slurm controller" in words_said:
+        if output.ran.exit_code and any(told in words_said for told in _NOT_REACHED):
             raise NoAnswerError(f"{command[0]}: {words_said}")
         return words_said if output.ran.exit_code else ""
 

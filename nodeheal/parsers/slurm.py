@@ -15,7 +15,7 @@ _NODE_FIELDS = ("%N", "%o", "%T", "%u", "%H", "%E")
 # The same for `squeue --Format`.
 _JOB_FIELDS = (
     *("JobArrayID", "State", "UserName", "Requeue", "RestartCnt", "BatchFlag", "Partition", "NumNodes", "NodeList"),
-    *("exit_code", "SubmitTime", "StartTime", "EndTime", "Reason", "Name"),
+    *("PriorityLong", "exit_code", "SubmitTime", "StartTime", "EndTime", "Reason", "Name"),
 )
 # By this a reason is known as ours.
 OUR_REASON = "nodeheal:"
@@ -23,8 +23,8 @@ NO_REASON = "none"
 
 # How `sinfo` marks a state on top: not responding, powered off, and so on. The word before it is the state.
 _MARKS = "*~#!%$@^-+"
-# States in which Slurm gives a node work.
-_IN_SERVICE = frozenset({"allocated", "completing", "idle", "mixed", "planned", "reserved", "blocked"})
+# States in which Slurm gives a node work; unknown: as soon as slurmctld, which has lost its state, has heard from it.
+_IN_SERVICE = frozenset({"allocated", "completing", "idle", "mixed", "planned", "reserved", "blocked", "unknown"})
 # The state of a job whose nodes are not free yet: it is over, or was requeued.
 COMPLETING = "COMPLETING"
 # States of a job that is over (squeue(1), JOB STATE CODES).
@@ -34,25 +34,42 @@ _OVER = frozenset(
 )
 # States of a job that waits for its nodes: Slurm's time of its start is a forecast.
 _WAITING = frozenset({"PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT"})
-# What slurmctld gives as a reason by itself, by its source (src/slurmctld: agent.c, job_mgr.c, node_mgr.c,
-# ping_nodes.c, power_save.c) and slurm_errno.c. An operator's reason begins otherwise.
-_SLURMS_OWN = (
-    "Not responding",
-    "Prolog error",
-    "Prolog/Epilog failure",
-    "Epilog error",
-    "Job env setup error",
-    "Kill task failed",
-    "Duplicate jobid",
-    "Node unexpectedly rebooted",
-    "ResumeTimeout reached",
-    "reboot complete",
-    "reboot issued",
-    "reboot requested",
-    "reboot timed out",
-    "Low ",
+# What Slurm gives as a reason by itself, by the source of 22.05 and of 26.05: src/slurmctld (agent.c, job_mgr.c,
+# node_mgr.c, ping_nodes.c, power_save.c, proc_req.c), src/slurmd/slurmstepd, src/interfaces/gres.c, slurm_errno.c.
+_SLURMS_WORDS = frozenset(
+    {
+        "Not responding",
+        "Prolog error",
+        "Prolog/Epilog failure",
+        "Epilog error",
+        "Job env setup error",
+        "batch job complete failure",
+        "Kill task failed",
+        "Duplicate jobid",
+        "Bad core count",
+        "SlurmdSpoolDir is full",
+        "Node unexpectedly rebooted",
+        "ResumeTimeout reached",
+        "Reboot ASAP",
+        "reboot complete",
+        "reboot issued",
+        "reboot requested",
+        "reboot timed out",
+    }
+)
+# After these Slurm says more: numbers, names, and what else does not fit its configuration.
+_SLURMS_BEGINNINGS = (
+    "Kill task failed (JobId=",
+    "Low socket*core",
+    "Low CPUs",
+    "Low RealMemory",
+    "Low TmpDisk",
+    "CoreSpec differ",
+    "RestrictedCoresPerGPU",
+    "Could not unpack gres data",
     "gres/",
 )
+_THEN = " : "  # before what Slurm adds to a reason that is there
 
 
 @dataclass(frozen=True)
@@ -80,7 +97,7 @@ class SlurmNode:
     @property
     def is_by_person(self) -> bool:
         """Whether somebody else took it out of service: neither nodeheal nor Slurm by itself."""
-        return not self.is_in_service and not self.is_ours and not self.reason.startswith(_SLURMS_OWN)
+        return not self.is_in_service and not self.is_ours and not all(map(_is_slurms, self.reason.split(_THEN)))
 
     @property
     def taken_by(self) -> str:
@@ -95,7 +112,7 @@ class SlurmJob:
     """A job that Slurm has. `job_id`: as `scontrol` takes it, with the index of an array's task; those that wait
     together have one, `12_[3-7]`. Times are epoch seconds, and None as long as it has not come to that; one that is
     COMPLETING because it was requeued ends in the future. `exit_code` and `signal`: how it ended; None: it goes on, or
-    Slurm does not say."""
+    Slurm does not say. `is_held`: it starts when somebody releases it, and not before."""
 
     job_id: str
     state: str
@@ -112,6 +129,7 @@ class SlurmJob:
     ended_at: int | None = None
     reason: str = ""
     name: str = ""
+    is_held: bool = False
 
     @property
     def is_over(self) -> bool:
@@ -181,6 +199,10 @@ def parse_config(text: str) -> dict[str, str]:
     return settings | {"CONTROLLERS": ", ".join(answers)}
 
 
+def _is_slurms(reason: str) -> bool:
+    return reason in _SLURMS_WORDS or reason.startswith(_SLURMS_BEGINNINGS)
+
+
 def _records(text: str, mark: str, fields: Sequence[str]) -> Iterator[list[str]]:
     """The values of each record, each on one line. Raises ValueError."""
     *values, rest = text.split(mark)
@@ -192,7 +214,8 @@ def _records(text: str, mark: str, fields: Sequence[str]) -> Iterator[list[str]]
 
 
 def _job(parts: Sequence[str]) -> SlurmJob:
-    job_id, state, user, requeue, restarts, is_batch, partition, nodes, node_list, status, *times, reason, name = parts
+    job_id, state, user, requeue, restarts, is_batch, partition, nodes, node_list, *more = parts
+    priority, status, *times, reason, name = more
     try:
         submitted_at, started_at, ended_at = map(_time, times)
         exit_code, signal = (None, None) if state not in _OVER else _ended(status)
@@ -213,6 +236,7 @@ def _job(parts: Sequence[str]) -> SlurmJob:
             ended_at=ended_at if state in _OVER or state == COMPLETING else None,
             reason="" if reason == "None" else reason,
             name=name,
+            is_held=state == "PENDING" and priority == "0",
         )
     except ValueError:
         raise ValueError(f"squeue printed {parts!r:.200}, which is no job") from None

@@ -71,7 +71,7 @@ class Submitted:
 
 @pytest.fixture(scope="module")
 def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
-    with running(tmp_path_factory.mktemp("batch")) as cluster:
+    with running(tmp_path_factory.mktemp("batch"), 3) as cluster:
         yield cluster
 
 

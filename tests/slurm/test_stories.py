@@ -18,7 +18,7 @@ from sandbox.report import judge, make_report
 from sandbox.script import SUBJECTS, Expected, Script
 from sandbox.slurm import why_missing
 from sandbox.slurm_story import SlurmStory
-from sandbox.stories import fallen
+from sandbox.stories import ECC, fallen
 from sandbox.story import Story
 from tests.emulated.operators import operator
 
@@ -121,29 +121,35 @@ def test_a_node_that_does_not_heal_stays_drained_and_its_job_which_hangs_is_requ
     assert story.ports.nodes.get(story.victim).state is NodeState.HEALTHY  # type: ignore[union-attr]
 
 
-def test_a_person_who_drains_the_node_meanwhile_keeps_it(cloud: Sandbox) -> None:
-    def drains(story: Story) -> str:
+def test_a_node_that_an_operator_has_replaced_meanwhile_stays_theirs(cloud: Sandbox) -> None:
+    def replaces(story: Story) -> str:
         assert isinstance(story, SlurmStory)
         if not any("takes no new work" in text for _, _, text in story.told.lines):
             return ""
-        story.slurm("scontrol", "update", f"NodeName={story.name_of(story.victim)}", "State=DRAIN", "Reason=ada looks")
-        return "ada drains the node for herself"
+        node = f"NodeName={story.name_of(story.victim)}"
+        story.slurm("scontrol", "update", node, "State=FAIL", "Reason=Action:Replace")
+        return "an operator of HyperPod has the node replaced"
 
-    script = fallen(moves=(drains,), expects=expects(Ending.RECOVERED, RECOVERED))
+    script = fallen(moves=(replaces,), expects=expects(Ending.RECOVERED, RECOVERED))
 
     story, _ = play(cloud, "kept", script)
 
-    assert story.slurm_reason(story.victim) == "ada looks"
-    assert sorted(story.slurm_states()) == ["drained", "idle", "idle"]
+    assert story.slurm_reason(story.victim) == "Action:Replace"
+    assert sorted(story.slurm_states()) == ["fail", "idle", "idle"]
 
 
-def test_a_node_that_a_person_has_drained_before_is_healed_and_stays_drained(cloud: Sandbox) -> None:
+def test_a_double_bit_error_is_healed_on_a_node_that_a_person_has_drained_before(
+    cloud: Sandbox,
+) -> None:
     def drains(story: Story) -> str:
         assert isinstance(story, SlurmStory)
         story.slurm("scontrol", "update", f"NodeName={story.name_of(story.victim)}", "State=DRAIN", "Reason=ada looks")
         return "ada drains the node for herself; its job runs on"
 
-    story, report = play(cloud, "hers", fallen(prepares=(drains,), expects=expects(Ending.RECOVERED, RECOVERED)))
+    double_bit = {"fault_line": ECC, "code": "48"}
+    script = fallen(**double_bit, prepares=(drains,), expects=expects(Ending.RECOVERED, RECOVERED))
+
+    story, report = play(cloud, "hers", script)
 
     assert ["RETURN", "DONE"] in report["incident"]["results"]
     assert story.slurm_reason(story.victim) == "ada looks"

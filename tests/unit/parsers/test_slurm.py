@@ -10,7 +10,24 @@ from nodeheal.parsers.slurm import SlurmJob, SlurmNode, job_format, parse_jobs, 
 from nodeheal.parsers.slurm_report import CHARACTERS, pack, unpack
 
 MARK = "|x7Yz|"
-FIELDS = ["12_3", "FAILED", "ada", "1", "2", "1", "gpu", "4", "gpu[1-4]", "1792", "100", "200", "300", "None", "llama"]
+FIELDS = [
+    "12_3",
+    "FAILED",
+    "ada",
+    "1",
+    "2",
+    "1",
+    "gpu",
+    "4",
+    "gpu[1-4]",
+    "7",
+    "1792",
+    "100",
+    "200",
+    "300",
+    "None",
+    "llama",
+]
 JOB = SlurmJob("12", "RUNNING", "ada", True, 0, "gpu", 1, "gpu1", name="llama", submitted_at=100, started_at=200)
 
 
@@ -19,7 +36,7 @@ def printed(*rows: list[str]) -> str:
 
 
 def with_fields(**changes: str) -> list[str]:
-    places = {"state": 1, "nodes": 7, "status": 9, "name": 14}
+    places = {"state": 1, "nodes": 7, "priority": 9, "status": 10, "name": 15}
     row = list(FIELDS)
     for name, value in changes.items():
         row[places[name]] = value
@@ -107,3 +124,48 @@ def test_an_answer_fits_into_what_ssm_hands_on_and_counts_the_rest(nodes: int, j
     if nodes == 5:
         assert told["more_nodes"] == 0
     assert len(json.dumps(answer)) > CHARACTERS // 3
+
+
+BY_SLURM = [
+    "Not responding",
+    "Prolog error",
+    "batch job complete failure",
+    "Kill task failed",
+    "Kill task failed (JobId=12 StepId=0)",
+    "reboot requested : reboot issued : reboot timed out",
+    "Reboot ASAP : reboot issued : reboot timed out",
+    "Not responding : Node unexpectedly rebooted",
+    "Low RealMemory (reported:1 < 100.00% of configured:2), gres/gpu count reported lower than configured (7 < 8)",
+]
+BY_A_PERSON = [
+    "Action:Replace",
+    "Action:Replace : Not responding",
+    "new driver, ada : reboot issued : reboot timed out",
+    "Not responding to ssh, ada",
+    "Prolog error? ada looks",
+    "Low voltage, ada",
+    "reboot issued by ada",
+]
+
+
+@pytest.mark.parametrize("reason", [*BY_SLURM, *BY_A_PERSON, "nodeheal:inc-1 : Not responding"])
+def test_a_reason_is_slurms_own_only_if_all_of_it_is(reason: str) -> None:
+    [node] = parse_nodes(f"node1|10.0.0.1|down*|root|100|{reason}|".replace("|", MARK), MARK)
+
+    assert node.is_by_person is (reason in BY_A_PERSON)
+    assert node.is_ours is reason.startswith("nodeheal:")
+
+
+def test_a_node_that_the_controller_has_not_heard_yet_is_nobodys() -> None:
+    [node] = parse_nodes("node1|10.0.0.1|unknown*|Unknown|Unknown|none|".replace("|", MARK), MARK)
+
+    assert (node.is_by_person, node.is_in_service) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("state", "priority", "is_held"), [("PENDING", "0", True), ("PENDING", "7", False), ("RUNNING", "0", False)]
+)
+def test_a_job_that_waits_without_a_priority_is_held(state: str, priority: str, is_held: bool) -> None:
+    [job] = parse_jobs(printed(with_fields(state=state, priority=priority)), MARK)
+
+    assert job.is_held is is_held
