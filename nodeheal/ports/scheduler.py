@@ -23,10 +23,14 @@ from nodeheal.domain.jobs.task_definition import TaskDefinition
 
 @dataclass(frozen=True)
 class NodePlacement:
-    """A node as its scheduler knows it: under which name, and whether it takes new work."""
+    """A node as its scheduler knows it: under which name, and whether it takes new work; `why_not`, in words, by whom.
+
+    Empty: it does, or nobody says.
+    """
 
     name: str
     is_schedulable: bool
+    why_not: str = ""
 
 
 @dataclass(frozen=True)

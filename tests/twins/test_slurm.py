@@ -25,6 +25,7 @@ FIRST, SECOND = "i-0000000a", "i-0000000b"
 WHERE = "10.0.0.7"
 COMMAND = "5f9b1f6e-5a0c-4e0e-9c3e-2f1f1f1f1f1f"
 IDLE = {"name": "gpu-7", "is_in_service": True, "is_ours": False, "is_by_person": False, "has_jobs": False}
+HERS = {"state": "drained", "reason": "ada looks", "reason_by": "ada"}
 DRAINED = {**IDLE, "is_in_service": False, "is_ours": True, "has_jobs": True}
 
 
@@ -106,7 +107,7 @@ def test_a_node_is_found_by_the_address_that_ssm_knows(slurm: Asked) -> None:
     ("seen", "may_be_drained"),
     [
         (DRAINED, False),  # by nodeheal, for an incident before
-        ({**IDLE, "is_in_service": False, "is_by_person": True}, False),
+        ({**IDLE, "is_in_service": False, "is_by_person": True, **HERS}, False),
         ({**IDLE, "is_in_service": False}, True),  # Slurm itself has found something
     ],
 )
@@ -115,7 +116,10 @@ def test_what_a_person_has_drained_was_not_in_service(
 ) -> None:
     slurm.knows().finds().sends("nodes").hears(nodes(**seen))
 
-    assert slurm.scheduler.placement_of(broken()).is_schedulable is may_be_drained
+    found = slurm.scheduler.placement_of(broken())
+
+    assert found.is_schedulable is may_be_drained
+    assert found.why_not == ("drained by ada: ada looks" if seen["is_by_person"] else "")
 
 
 @on_ssm
@@ -178,8 +182,7 @@ def test_a_cluster_is_asked_for_another_machine(slurm: Asked) -> None:
 
 @on_ssm
 def test_a_node_that_a_person_has_drained_is_not_replaced(slurm: Asked) -> None:
-    hers = {"state": "drained", "reason": "ada looks", "reason_by": "ada", "is_asked": False}
-    slurm.knows().finds().sends("replace", How="power_down").hears(nodes(**DRAINED, **hers))
+    slurm.knows().finds().sends("replace", How="power_down").hears(nodes(**DRAINED, **HERS, is_asked=False))
 
     with pytest.raises(PlacementRefused, match="ada gives the reason: ada looks"):
         slurm.scheduler.have_replaced(broken(), ClusterReplacement.power_down)

@@ -30,7 +30,8 @@ class SlurmScheduler:
 
     def placement_of(self, node: Node) -> NodePlacement:
         seen = self._controller.about(node, "nodes")
-        return NodePlacement(str(seen["name"]), _may_be_drained(seen))
+        by_person = f"{seen['state']} by {seen['reason_by']}: {seen['reason']}" if seen["is_by_person"] else ""
+        return NodePlacement(str(seen["name"]), _may_be_drained(seen), by_person)
 
     def placements_of(self, nodes: Sequence[Node]) -> Mapping[str, NodePlacement]:
         return {node.node_id: self.placement_of(node) for node in nodes}
