@@ -209,8 +209,8 @@ def _replace_in_group(operation: Operation, node: Node, knobs: Replacement, port
 
 
 def _cluster_of(node: Node) -> str:
-    """A cluster that makes its machines by itself, beside Auto Scaling groups, whose names have no slash in front."""
-    return f"/{node.scheduler}/{node.cluster}"
+    """The part of a cluster that makes its machines by itself. No Auto Scaling group's name has a slash in front."""
+    return f"/{node.scheduler}/{node.cluster}/{node.pool}"
 
 
 def _refused_for_new_boot(operation: Operation, node: Node, now: datetime, ports: Ports) -> StepResult:

@@ -394,11 +394,13 @@ def test_on_slurm_a_group_makes_the_new_node_where_the_policy_names_no_other_way
     assert pool.node().state is NodeState.RETIRED
 
 
-def test_on_slurm_two_replacements_get_a_node_each_and_one_that_was_there_before_is_none() -> None:
+def test_on_slurm_two_replacements_get_a_node_each_and_one_of_before_or_of_another_pool_is_none() -> None:
     pool = Pool(group="", scheduler=SchedulerKind.SLURM, by_cluster=ClusterReplacement.power_down)
     pool.boots("i-0eeeeeeeeeeeeeeee")
     pool.clock.advance(60)
     pool.replaces(A), pool.replaces(B)
+    elsewhere = node("i-0ffffffffffffffff", provider=Provider.ec2, scheduler=SchedulerKind.SLURM, pool="other")
+    new_machine.on_machine_booted(replace(elsewhere, booted_at=pool.clock()), pool.ports)
     assert pool.answer(A) is None
 
     for name in (N, M):
