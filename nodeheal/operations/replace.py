@@ -186,7 +186,7 @@ def _replace_in_cluster(operation: Operation, node: Node, knobs: Replacement, po
     since = record.since or ports.clock().replace(microsecond=0)
     asked = _in_line_of(operation, _cluster_of(node), ports, by_cluster=True, since=since)
     try:
-        ports.scheduler_of(node).have_replaced(node, knobs.by_cluster)
+        ports.scheduler_of(node).have_replaced(node, knobs.by_cluster, _addresses_of_others(node, ports))
     except NotAccepted:
         update(asked, ports, _with_nothing_asked)
         raise
@@ -206,6 +206,12 @@ def _replace_in_group(operation: Operation, node: Node, knobs: Replacement, port
         return _refused(operation, f"{node.scheduler} starts jobs on any new machine by itself: the {how}", ports)
     operation = update(operation, ports, lambda one: _with(one, serves_at_once=True))
     return _replace_machine(operation, node, knobs, ports)
+
+
+def _addresses_of_others(node: Node, ports: Ports) -> set[str]:
+    """Where the other nodes of its cluster are, as their own agents say."""
+    others = (one for pool in ports.fleet_index.pools() for one in ports.nodes.in_pool(pool))
+    return {one.address for one in others if one.cluster == node.cluster and one.node_id != node.node_id} - {""}
 
 
 def _cluster_of(node: Node) -> str:

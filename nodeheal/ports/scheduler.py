@@ -5,7 +5,7 @@ function has. An adapter hands on its scheduler's events as `TaskChange` and as 
 (`ports.signals`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
@@ -155,10 +155,11 @@ class Scheduler(NodePlacements, RankRunner, UnmanagedWork, Protocol):
     def requeues(self) -> bool:
         """Whether it starts again by itself what was stopped, so that to stop a task needs its owner's consent only."""
 
-    def have_replaced(self, node: Node, how: ClusterReplacement) -> None:
+    def have_replaced(self, node: Node, how: ClusterReplacement, others: Collection[str]) -> None:
         """Have the node's cluster replace its machine. Repeating it changes nothing.
 
-        Raises NotFound, and PlacementRefused where the cluster cannot, or where a person has the node.
+        `others`: the addresses of other nodes. Raises NotFound, and PlacementRefused where the cluster cannot, where a
+        person has the node, or where the node is said to be at the address of another one.
         """
 
 

@@ -4,7 +4,7 @@ nodeheal sees a job as one unmanaged task on each of its nodes. It may drain, re
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -245,7 +245,7 @@ class SimSlurm(SimScheduler):
 
         self._answered(resume)
 
-    def have_replaced(self, node: Node, how: ClusterReplacement) -> None:
+    def have_replaced(self, node: Node, how: ClusterReplacement, others: Collection[str]) -> None:
         def hand_over() -> None:
             if node.node_id not in self.handed_over:
                 self.handed_over.add(node.node_id)

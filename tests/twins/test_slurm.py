@@ -175,17 +175,25 @@ def test_a_node_is_resumed(slurm: Asked) -> None:
 
 @on_ssm
 def test_a_cluster_is_asked_for_another_machine(slurm: Asked) -> None:
-    slurm.knows().finds().sends("replace", How="action_replace").hears(nodes(**DRAINED, is_asked=True))
+    slurm.knows().knows().finds().sends("replace", How="action_replace").hears(nodes(**DRAINED, is_asked=True))
 
-    slurm.scheduler.have_replaced(broken(), ClusterReplacement.action_replace)
+    slurm.scheduler.have_replaced(broken(), ClusterReplacement.action_replace, {"10.0.0.8"})
+
+
+@on_ssm
+def test_a_node_that_ssm_has_at_anothers_address_is_not_replaced(slurm: Asked) -> None:
+    slurm.knows()
+
+    with pytest.raises(PlacementRefused, match="at the address of another node"):
+        slurm.scheduler.have_replaced(broken(), ClusterReplacement.action_replace, {WHERE})
 
 
 @on_ssm
 def test_a_node_that_a_person_has_drained_is_not_replaced(slurm: Asked) -> None:
-    slurm.knows().finds().sends("replace", How="power_down").hears(nodes(**DRAINED, **HERS, is_asked=False))
+    slurm.knows().knows().finds().sends("replace", How="power_down").hears(nodes(**DRAINED, **HERS, is_asked=False))
 
     with pytest.raises(PlacementRefused, match="ada gives the reason: ada looks"):
-        slurm.scheduler.have_replaced(broken(), ClusterReplacement.power_down)
+        slurm.scheduler.have_replaced(broken(), ClusterReplacement.power_down, ())
 
 
 @on_ssm

@@ -1,6 +1,6 @@
 """Replacing EC2 nodes: by their Auto Scaling group, or from their launch template. Events come as they like."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, NoReturn
@@ -435,8 +435,8 @@ def test_on_slurm_an_order_that_was_not_answered_is_given_again() -> None:
     pool = Pool(group="", scheduler=SchedulerKind.SLURM, by_cluster=ClusterReplacement.action_replace)
     order, late = pool.scheduler.have_replaced, [True]
 
-    def answers_late(node: Node, how: ClusterReplacement) -> None:
-        order(node, how)
+    def answers_late(node: Node, how: ClusterReplacement, others: Collection[str]) -> None:
+        order(node, how, others)
         if late.pop():
             late.append(False)
             raise NotAccepted("the controller has not answered")
@@ -450,6 +450,19 @@ def test_on_slurm_an_order_that_was_not_answered_is_given_again() -> None:
 
     assert outcome(pool.answer()) is Outcome.DONE
     assert pool.spent() == 1
+
+
+def test_on_slurm_the_cluster_is_told_where_other_nodes_are() -> None:
+    pool = Pool(group="", scheduler=SchedulerKind.SLURM, by_cluster=ClusterReplacement.action_replace)
+    pool.ports.nodes.save(replace(pool.node(B), address="10.0.0.8"))
+    pool.ports.nodes.save(node("mi-1", pool="other", address="10.0.0.9"))
+    pool.ports.nodes.save(node("mi-2", pool="other", cluster="far", address="10.0.0.10"))
+    told: list[Collection[str]] = []
+    pool.scheduler.have_replaced = lambda node, how, others: told.append(others)  # type: ignore[method-assign]
+
+    pool.replaces()
+
+    assert told == [{"10.0.0.8", "10.0.0.9"}]
 
 
 def test_on_slurm_a_cluster_that_makes_no_machine_is_named_at_the_deadline() -> None:

@@ -1,7 +1,7 @@
 """Scheduler on ECS: container instances are nodes, standalone tasks are ranks and the work of others."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -97,7 +97,7 @@ class EcsScheduler:
             raise NotFound(f"{node.instance_id} in cluster {node.cluster}: {answer['failures'][0].get('reason')}")
         return answer["containerInstances"]
 
-    def have_replaced(self, node: Node, how: ClusterReplacement) -> None:
+    def have_replaced(self, node: Node, how: ClusterReplacement, others: Collection[str]) -> None:
         raise PlacementRefused("ECS replaces no machine")
 
     def liveness(self, node: Node) -> ProbeAnswer:

@@ -1,7 +1,7 @@
 """The outside world in memory: a scheduler, node commands, workflows and messages that remember what was asked."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -86,7 +86,7 @@ class MemoryScheduler:
         if node.node_id in self.not_enrolled:
             raise NotEnrolled(f"{node.node_id} does not bear the operator's tag")
 
-    def have_replaced(self, node: Node, how: ClusterReplacement) -> None:
+    def have_replaced(self, node: Node, how: ClusterReplacement, others: Collection[str]) -> None:
         if self.replaces_none:
             raise PlacementRefused(self.replaces_none)
         self._must_be_ours(node)

@@ -4,11 +4,12 @@ Whatever is asked goes to the controller by SSM, and takes seconds. So each meth
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from nodeheal.adapters.slurm.controller import SlurmController
 from nodeheal.contract import names
+from nodeheal.contract.vocabulary import Provider
 from nodeheal.domain.errors import PlacementRefused
 from nodeheal.domain.fleet.liveness import ProbeAnswer
 from nodeheal.domain.fleet.machine import ClusterReplacement
@@ -53,7 +54,10 @@ class SlurmScheduler:
     def undrain(self, node: Node, placement: NodePlacement) -> None:
         self._controller.about(node, "resume")
 
-    def have_replaced(self, node: Node, how: ClusterReplacement) -> None:
+    def have_replaced(self, node: Node, how: ClusterReplacement, others: Collection[str]) -> None:
+        # Root on a hybrid node can have SSM say another node's address, whose machine would be replaced.
+        if node.provider is Provider.hybrid and self._controller.address_of(node) in others:
+            raise PlacementRefused(f"SSM has {node.instance_id} at the address of another node, which may be another's")
         seen = self._controller.about(node, "replace", How=how.value)
         if not seen["is_asked"]:
             why = f"{seen['state']}, {seen['reason_by'] or 'nobody'} gives the reason: {seen['reason'] or 'none'}"
