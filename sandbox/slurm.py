@@ -94,7 +94,7 @@ class SlurmCluster:
             for node, one in self._members.items()
         ]
         task_prolog = folder / "task-prolog.sh"
-        task_prolog.write_text(_task_prolog(self._members), "utf-8")
+        self._write_task_prolog()
         task_prolog.chmod(0o755)
         text = _CONFIGURATION.format(
             name=name,
@@ -106,6 +106,18 @@ class SlurmCluster:
             nodes="\n".join(lines),
         )
         self.configuration.write_text(text, "utf-8")
+
+    def move(self, name: str, address: str, marks: Mapping[str, str]) -> None:
+        """The node of this name is at another address. slurmctld goes on with the one that it has."""
+        known = self._members[name]
+        text = self.configuration.read_text("utf-8")
+        moved = text.replace(f"NodeName={name} NodeAddr={known.address} ", f"NodeName={name} NodeAddr={address} ")
+        self.configuration.write_text(moved, "utf-8")
+        self._members[name] = _Member(address, known.port, marks)
+        self._write_task_prolog()
+
+    def _write_task_prolog(self) -> None:
+        (self.folder / "task-prolog.sh").write_text(_task_prolog(self._members), "utf-8")
 
     @property
     def configuration(self) -> Path:
@@ -128,14 +140,19 @@ class SlurmCluster:
 
 def run_on(cluster: SlurmCluster, head: Node, nodes: Mapping[str, Node]) -> None:
     """Start the cluster's daemons: on the head, and on each node now and after each of its boots."""
-    for node in (head, *nodes.values()):
-        node.variables.update(cluster.environment)
+    head.variables.update(cluster.environment)
     _start(head, cluster.controller())
     for name, node in nodes.items():
-        begin = partial(_start, node, cluster.daemon(name))
-        node.when_up = begin
-        node.also_ends = stepds_of
-        begin()
+        join(cluster, name, node)
+
+
+def join(cluster: SlurmCluster, name: str, node: Node) -> None:
+    """Start the node's daemon, now and after each of its boots."""
+    node.variables.update(cluster.environment)
+    begin = partial(_start, node, cluster.daemon(name))
+    node.when_up = begin
+    node.also_ends = stepds_of
+    begin()
 
 
 def stepds_of(found: Iterable[psutil.Process]) -> list[psutil.Process]:

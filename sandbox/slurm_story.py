@@ -88,6 +88,13 @@ class SlurmStory(Story):
         """What Slurm calls the node."""
         return {node: name for name, node in self._nodes_by_name().items()}[node_id]
 
+    def replace_victim(self) -> None:
+        """What HyperPod's daemon does with a node in state FAIL for Action:Replace."""
+        name = self.name_of(self.victim)
+        new = self.sandbox.replace_slurm_node(self.victim)
+        self._handles.append(new)
+        self.slurm("scontrol", "update", f"NodeName={name}", f"NodeAddr={new.address}", "State=RESUME")
+
     def restarts(self) -> int:
         """How often Slurm has started the job anew."""
         shown = re.search(r"Restarts=(\d+)", self.slurm("scontrol", "-o", "show", "job", self._job_id))

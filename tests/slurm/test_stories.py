@@ -138,6 +138,25 @@ def test_a_node_that_an_operator_has_replaced_meanwhile_stays_theirs(cloud: Sand
     assert sorted(story.slurm_states()) == ["fail", "idle", "idle"]
 
 
+def test_a_node_that_no_reboot_heals_is_replaced_by_its_cluster(cloud: Sandbox) -> None:
+    def replaces(story: Story) -> str:
+        assert isinstance(story, SlurmStory)
+        if story.slurm_reason(story.victim) != "Action:Replace":
+            return ""
+        story.replace_victim()
+        return "HyperPod's daemon has made another machine under the same name"
+
+    script = fallen(persists=True, moves=(replaces,), expects=expects(Ending.RECOVERED, RECOVERED))
+
+    story, report = play(cloud, "hyperpod", script)
+
+    assert ["REPLACE", "DONE"] in report["incident"]["results"]
+    assert report["attempts"] == {"REBOOT": 1, "REPLACE": 1}
+    assert story.ports.nodes.get(story.victim).state is NodeState.RETIRED  # type: ignore[union-attr]
+    assert story.ports.pools.holders("hyperpod") == []
+    story.wait(lambda: story.slurm_states() == ["idle"] * 3, "the new machine serves under the old one's name")
+
+
 def test_a_double_bit_error_is_healed_on_a_node_that_a_person_has_drained_before(
     cloud: Sandbox,
 ) -> None:
