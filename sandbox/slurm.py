@@ -3,7 +3,9 @@
 Slurm's programs are not nodeheal's: they are there if somebody has installed them (`make slurm`).
 """
 
+import contextlib
 import os
+import random
 import shutil
 import signal
 import socket
@@ -17,6 +19,7 @@ import psutil
 from sandbox import processes
 from sandbox.node import Node
 
+_PORTS = (10_000, 32_000)  # below those that the kernel hands out
 TOOLS = ("slurmctld", "slurmd", "sbatch", "scontrol", "sinfo", "squeue")
 _PATH = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])  # Debian has daemons there
 _CONFIGURATION = """\
@@ -209,12 +212,13 @@ def _task_prolog(members: Mapping[str, _Member]) -> str:
 
 
 def _free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    try:
-        return [int(one.getsockname()[1]) for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()
+    """Ports that nobody listens at, and that the kernel gives no outgoing connection in the meantime."""
+    found: set[int] = set()
+    while len(found) < count:
+        port = random.randrange(*_PORTS)
+        with contextlib.suppress(OSError), socket.create_server(("", port)):
+            found.add(port)
+    return list(found)
 
 
 def marks_of(node: Node) -> dict[str, str]:

@@ -95,6 +95,7 @@ def test_the_backup_answers_when_the_primary_controller_is_gone(
         where = pair.addresses[node]
         job = pair.submit("exec sleep 600", f"--nodelist={node}", "--requeue")
         pair.run_until(job, "RUNNING")
+        pair.wait(lambda: CONTROLLER.jobs(list(CONTROLLER.nodes_at([where]).values())), "the node has its job")
         [seen] = CONTROLLER.jobs(list(CONTROLLER.nodes_at([where]).values()))
         pair.wait_until_saved(job)
         pair.lose_primary()

@@ -18,7 +18,8 @@ from pathlib import Path
 from sandbox.client import free_port
 from tests.slurm.cluster import Slurm
 
-SETTINGS = "SlurmctldTimeout=2\nCommunicationParameters=NoCtldInAddrAny\n"
+# Long enough that a primary controller on a busy machine is not given up.
+SETTINGS = "SlurmctldTimeout=8\nCommunicationParameters=NoCtldInAddrAny\n"
 ADDRESSES = ("127.79.0.1", "127.79.0.2")
 _BYTES = 65_536
 
