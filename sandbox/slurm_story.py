@@ -26,6 +26,7 @@ class SlurmStory(Story):
     """One playing of a script on a Slurm cluster."""
 
     _job_id = ""
+    _restarts_told = _starts_told = 0
     _configuration = Path()
 
     @property
@@ -72,9 +73,20 @@ class SlurmStory(Story):
         return [self._nodes_by_name()[name] for name in names_of] or None
 
     def _job_state(self) -> JobState | None:
-        shown = self.slurm("scontrol", "-o", "show", "job", self._job_id)
-        state = re.search(r"JobState=(\w+)", shown)
-        return _STATES.get(state[1] if state else "", JobState.RUNNING)
+        known = dict(re.findall(r"(\w+)=(\S+)", self.slurm("scontrol", "-o", "show", "job", self._job_id)))
+        state, restarts = known.get("JobState", ""), int(known.get("Restarts", 0))
+        if restarts > self._restarts_told:
+            self._restarts_told = restarts
+            self._line(time.time(), "training", f"Slurm requeues job {self._job_id} (restart {restarts})")
+        elif state == "RUNNING" and restarts > self._starts_told:
+            self._starts_told = restarts
+            self._line(time.time(), "training", f"Slurm starts job {self._job_id} again, on {self._where(known)}")
+        return _STATES.get(state, JobState.RUNNING)
+
+    def _where(self, known: Mapping[str, str]) -> str:
+        names = self._nodes_by_name()
+        hosts = self.slurm("scontrol", "show", "hostnames", known["NodeList"]).split()
+        return " and ".join(names[host] for host in hosts)
 
     def slurm_states(self) -> list[str]:
         """The state of each node, in order. `*` would say that it was not heard since it was given back."""

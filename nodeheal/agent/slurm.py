@@ -52,7 +52,18 @@ FAILED_SECONDS = 120.0
 # Jobs that have, are leaving, or have left their nodes.
 _ON_NODES = "RUNNING,COMPLETING,CONFIGURING,SUSPENDED,STAGE_OUT,STOPPED,SIGNALING,FAILED"
 # What the control plane is told of a job that is to be requeued: SSM hands 24,000 characters on.
-_OF_A_JOB = ("job_id", "state", "user", "may_requeue", "restarts", "partition", "nodes", "node_list", "has_failed")
+_OF_A_JOB = (
+    "job_id",
+    "state",
+    "user",
+    "may_requeue",
+    "restarts",
+    "partition",
+    "nodes",
+    "node_list",
+    "has_failed",
+    "name",
+)
 
 Run = Callable[[Sequence[str], float], Output]
 
@@ -119,24 +130,35 @@ class Controller:
         self._told("scontrol", "update", f"NodeName={names}", "State=DRAIN", f"Reason={reason}")
         return self.nodes_at(addresses)
 
-    def resume(self, addresses: Collection[str]) -> dict[str, SlurmNode]:
-        """Take new work again, where the reason is nodeheal's or Slurm's own."""
+    def resume(self, addresses: Collection[str], incident: str = NONE) -> dict[str, SlurmNode]:
+        """Take new work again, where the reason is nodeheal's for this incident, if one is given, or Slurm's own."""
         before = self.nodes_at(addresses)
-        wanted = [node for node in before.values() if not node.is_by_person and not node.is_in_service]
+        others = [node for node in before.values() if incident != NONE and node.is_ours_for_another(incident)]
+        out = [node for node in before.values() if not node.is_by_person and not node.is_in_service]
+        wanted = [node for node in out if node not in others]
         for node in wanted:
             self._told("scontrol", "update", f"NodeName={_name_of(node)}", "State=RESUME")
         return self.nodes_at(addresses) if wanted else before
 
-    def replace(self, addresses: Collection[str], how: str) -> dict[str, tuple[SlurmNode, bool]]:
-        """Have the cluster replace these nodes' machines, where the reason is nodeheal's; and whether that is asked."""
-        out = {}
-        for address, node in self.nodes_at(addresses).items():
-            if node.is_ours:
-                reason = node.reason if how == POWER_DOWN else ACTION_REPLACE
-                state = "POWER_DOWN_FORCE" if how == POWER_DOWN else "FAIL"
-                self._told("scontrol", "update", f"NodeName={_name_of(node)}", f"State={state}", f"Reason={reason}")
-            out[address] = (node, node.is_ours or node.reason == ACTION_REPLACE)
-        return out
+    def replace(self, addresses: Collection[str], how: str) -> dict[str, tuple[SlurmNode, str]]:
+        """Have the cluster replace these nodes' machines; and why not, in words. Empty: that is asked for.
+
+        It is asked for where nodeheal has drained the node, and nowhere else.
+        """
+        return {address: (node, self._replace(node, how)) for address, node in self.nodes_at(addresses).items()}
+
+    def _replace(self, node: SlurmNode, how: str) -> str:
+        if node.reason == ACTION_REPLACE:
+            return ""
+        if not node.is_ours:
+            by = f"{node.state} by {node.reason_by or 'nobody'}: {node.reason or 'no reason'}"
+            return f"nodeheal has not drained {node.name} ({by})"
+        reason = node.reason if how == POWER_DOWN else ACTION_REPLACE
+        state = "POWER_DOWN_FORCE" if how == POWER_DOWN else "FAIL"
+        told = ("scontrol", "update", f"NodeName={_name_of(node)}", f"State={state}", f"Reason={reason}")
+        refused = self._refused(*told)
+        hint = "; Slurm powers no node down without SuspendProgram and SuspendTime" if how == POWER_DOWN else ""
+        return f"Slurm refuses: {refused}{hint}" if refused else ""
 
     def requeue(self, job_id: str, address: str, restarts: int, *, hold: bool = False) -> Requeued:
         """Have Slurm start the job anew, elsewhere. `restarts`: how often it had been when that was decided.
@@ -162,6 +184,8 @@ class Controller:
         job = next((one for one in known if one.job_id == job_id), None)
         if job is not None and job.restarts > restarts:
             return Requeued(requeued=True, is_held=job.is_held)
+        if job is not None and not job.is_leaving:
+            return Requeued(requeued=False, why=f"it is {job.state}, and not on this node")
         return Requeued(requeued=False, why="it had ended by itself, or Slurm does not know it any more")
 
     def _knows(self, job_id: str) -> bool:
@@ -249,7 +273,7 @@ def _what_is_missing(arguments: argparse.Namespace) -> str:
     if verb == "drain" and arguments.incident == NONE:
         return "drain needs --incident"
     if verb == "replace" and arguments.how == NONE:
-        return "replace needs --how"
+        return "replace needs --how action_replace or --how power_down"
     if verb == "requeue" and (arguments.job == NONE or len(arguments.addresses) != 1):
         return "requeue needs --job, and one address"
     return ""
@@ -265,11 +289,11 @@ def _done(arguments: argparse.Namespace, controller: Controller) -> dict[str, An
             drained = controller.drain(addresses, arguments.incident)
             return _nodes(drained, has_jobs={where: bool(controller.jobs([node])) for where, node in drained.items()})
         case "resume":
-            return _nodes(controller.resume(addresses))
+            return _nodes(controller.resume(addresses, arguments.incident))
         case "replace":
             asked = controller.replace(addresses, arguments.how)
             nodes = {where: node for where, (node, _) in asked.items()}
-            return _nodes(nodes, is_asked={where: is_asked for where, (_, is_asked) in asked.items()})
+            return _nodes(nodes, why_not={where: why_not for where, (_, why_not) in asked.items()})
         case "jobs":
             jobs = controller.jobs(list(controller.nodes_at(addresses).values()))
             return {"jobs": [{name: getattr(job, name) for name in _OF_A_JOB} for job in jobs]}
@@ -281,7 +305,7 @@ def _done(arguments: argparse.Namespace, controller: Controller) -> dict[str, An
             )
 
 
-def _nodes(found: Mapping[str, SlurmNode], **more: Mapping[str, bool]) -> dict[str, Any]:
+def _nodes(found: Mapping[str, SlurmNode], **more: Mapping[str, bool | str]) -> dict[str, Any]:
     """What the control plane reads of each: its name, whether it takes work, whose reason stands; `more`, by node."""
     told = {}
     for where, node in found.items():

@@ -71,10 +71,12 @@ class Replaced(Frozen):
 
 
 class Returned(Frozen):
-    """Of RETURN, where a new machine serves: whether the broken one could not be given back."""
+    """Of RETURN: whether the broken machine could not be given back, where a new one serves; and who keeps the node
+    out of service for a reason of his own, and why."""
 
     kind: Literal["RETURNED"] = "RETURNED"
     is_broken_left: bool
+    kept_out: Shown = ""
 
 
 class CheckpointSearch(Frozen):

@@ -69,6 +69,7 @@ _SLURMS_BEGINNINGS = (
     "Could not unpack gres data",
     "gres/",
 )
+_ORDERS = ("Action:Replace", "Action:Reboot")  # to HyperPod's own daemon
 _THEN = " : "  # before what Slurm adds to a reason that is there
 
 
@@ -94,6 +95,10 @@ class SlurmNode:
         """Whether nodeheal gave the reason."""
         return self.reason.startswith(OUR_REASON)
 
+    def is_ours_for_another(self, incident: str) -> bool:
+        """Whether nodeheal gave the reason, and for another incident than this one."""
+        return self.is_ours and self.reason != f"{OUR_REASON}{incident}"
+
     @property
     def is_by_person(self) -> bool:
         """Whether somebody else took it out of service: neither nodeheal nor Slurm by itself."""
@@ -104,6 +109,8 @@ class SlurmNode:
         """Who took it out of service, in words; empty: it serves, or there is no reason."""
         if self.is_in_service or not self.reason:
             return ""
+        if self.reason.startswith(_ORDERS):
+            return "an order to its cluster"  # by a person, or by nodeheal: the incident says so
         return "nodeheal" if self.is_ours else "a person" if self.is_by_person else "Slurm"
 
 
@@ -236,7 +243,7 @@ def _job(parts: Sequence[str]) -> SlurmJob:
             ended_at=ended_at if state in _OVER or state == COMPLETING else None,
             reason="" if reason == "None" else reason,
             name=name,
-            is_held=state == "PENDING" and priority == "0",
+            is_held=state in ("PENDING", COMPLETING) and priority == "0",
         )
     except ValueError:
         raise ValueError(f"squeue printed {parts!r:.200}, which is no job") from None

@@ -78,10 +78,29 @@ def test_a_cluster_is_told_to_replace_what_nodeheal_has_drained_and_nothing_else
 
     answers = [CONTROLLER.replace([ours, other], "action_replace") for _ in range(2)]
 
-    asked = [{where: is_asked for where, (_, is_asked) in answer.items()} for answer in answers]
-    assert asked == [{ours: True, other: False}] * 2
+    who = getpass.getuser()
+    refused = [{where: why_not for where, (_, why_not) in answer.items()} for answer in answers]
+    assert refused == [{ours: "", other: f"nodeheal has not drained {hers} (drained by {who}: ada looks)"}] * 2
     assert (slurm.states()[mine], slurm.states()[hers]) == ("fail", "drained")
     assert slurm.ask("sinfo", "-h", "-n", mine, "-o", "%E") == "Action:Replace"
+
+
+def test_where_slurm_powers_nothing_down_it_is_refused_with_what_is_missing(slurm: Slurm) -> None:
+    where = slurm.addresses[slurm.names[0]]
+    CONTROLLER.drain([where], INCIDENT)
+
+    [(_, why_not)] = CONTROLLER.replace([where], "power_down").values()
+
+    assert "Invalid node state specified" in why_not
+    assert "SuspendProgram" in why_not
+
+
+def test_a_node_that_is_drained_for_another_incident_is_not_resumed_for_this_one(slurm: Slurm) -> None:
+    where = slurm.addresses[slurm.names[0]]
+    CONTROLLER.drain([where], INCIDENT)
+
+    assert not CONTROLLER.resume([where], "inc-of-before")[where].is_in_service
+    assert CONTROLLER.resume([where], INCIDENT)[where].is_in_service
 
 
 @pytest.mark.skipif(bool(why_missing()), reason=why_missing())
@@ -97,10 +116,10 @@ def test_a_node_is_powered_down_so_that_its_cluster_makes_another(
         where = slurm.addresses[node]
         CONTROLLER.drain([where], INCIDENT)
 
-        [(seen, is_asked)] = CONTROLLER.replace([where], "power_down").values()
+        [(seen, why_not)] = CONTROLLER.replace([where], "power_down").values()
 
         slurm.wait(lambda: powered.exists() and powered.read_text() == f"{node}\n", "its SuspendProgram has run")
-        assert (seen.name, is_asked) == (node, True)
+        assert (seen.name, why_not) == (node, "")
         assert slurm.states()[node].startswith("idle")  # powering down, and not drained any more
 
 
@@ -154,9 +173,9 @@ def test_a_job_that_was_requeued_too_often_is_held_for_a_person(slurm: Slurm) ->
     job = slurm.submit("exec sleep 600", f"--nodelist={node}", "--requeue")
     slurm.run_until(job, "RUNNING")
 
-    answer = CONTROLLER.requeue(job, slurm.addresses[node], 0, hold=True)
+    answers = [CONTROLLER.requeue(job, slurm.addresses[node], 0, hold=True) for _ in range(3)]
 
-    assert (answer.requeued, answer.is_held) == (True, True)
+    assert [(answer.requeued, answer.is_held) for answer in answers] == [(True, True)] * 3
     slurm.wait(lambda: slurm.job(job, "Reason") == "job_requeued_in_held_state", "the job is held")
 
 

@@ -135,7 +135,7 @@ def test_a_node_that_still_takes_work_is_not_drained(slurm: Asked) -> None:
     slurm.knows().finds().sends("drain", Incident="inc-1").hears({"nodes": {}})
 
     assert slurm.scheduler.drain_all([broken()], ["gpu-7"]) == {}
-    with pytest.raises(NotFound, match="Slurm cluster lab has no node at the address of mi-0a"):
+    with pytest.raises(NotFound, match=r"Slurm cluster lab has no node at 10\.0\.0\.7, the address of mi-0a"):
         slurm.scheduler.drain_all([broken()], ["gpu-7"])
 
 
@@ -168,14 +168,14 @@ def test_where_a_machine_of_ec2_is_says_ec2(slurm: Asked, is_there: bool) -> Non
 
 @on_ssm
 def test_a_node_is_resumed(slurm: Asked) -> None:
-    slurm.knows().finds().sends("resume").hears(nodes(**IDLE))
+    slurm.knows().finds().sends("resume", Incident="inc-1").hears(nodes(**IDLE))
 
     slurm.scheduler.undrain(broken(), NodePlacement("gpu-7", is_schedulable=False))
 
 
 @on_ssm
 def test_a_cluster_is_asked_for_another_machine(slurm: Asked) -> None:
-    slurm.knows().knows().finds().sends("replace", How="action_replace").hears(nodes(**DRAINED, is_asked=True))
+    slurm.knows().knows().finds().sends("replace", How="action_replace").hears(nodes(**DRAINED, why_not=""))
 
     slurm.scheduler.have_replaced(broken(), ClusterReplacement.action_replace, {"10.0.0.8"})
 
@@ -190,16 +190,18 @@ def test_a_node_that_ssm_has_at_anothers_address_is_not_replaced(slurm: Asked) -
 
 @on_ssm
 def test_a_node_that_a_person_has_drained_is_not_replaced(slurm: Asked) -> None:
-    slurm.knows().knows().finds().sends("replace", How="power_down").hears(nodes(**DRAINED, **HERS, is_asked=False))
+    slurm.knows().knows().finds().sends("replace", How="power_down").hears(
+        nodes(**DRAINED, **HERS, why_not="nodeheal has not drained gpu-7 (drained by ada: ada looks)")
+    )
 
-    with pytest.raises(PlacementRefused, match="ada gives the reason: ada looks"):
+    with pytest.raises(PlacementRefused, match="drained by ada: ada looks"):
         slurm.scheduler.have_replaced(broken(), ClusterReplacement.power_down, ())
 
 
 @on_ssm
 def test_a_job_is_requeued_as_often_as_it_was_when_it_was_seen(slurm: Asked) -> None:
     job = {"job_id": "12_3", "user": "ada", "partition": "gpu", "nodes": 2, "restarts": 4, "may_requeue": True}
-    job["has_failed"] = False
+    job |= {"has_failed": False, "name": "llama/7\nx"}
     slurm.knows().finds().sends("jobs").hears(
         {"jobs": [job, {**job, "job_id": "13", "may_requeue": False, "nodes": 1}]}
     )
@@ -207,8 +209,8 @@ def test_a_job_is_requeued_as_often_as_it_was_when_it_was_seen(slurm: Asked) -> 
 
     mine, theirs = slurm.scheduler.unmanaged_tasks(broken(), NodePlacement("gpu-7", is_schedulable=False))
 
-    assert (str(mine), mine.may_be_stopped) == ("job of 2 nodes in gpu (12_3, started by ada)", True)
-    assert (str(theirs), theirs.may_be_stopped) == ("job of 1 node in gpu (13, started by ada)", False)
+    assert (str(mine), mine.may_be_stopped) == ("job llama_7_x of 2 nodes in gpu (12_3, started by ada)", True)
+    assert (str(theirs), theirs.may_be_stopped) == ("job llama_7_x of 1 node in gpu (13, started by ada)", False)
     assert mine.tags == {MANAGED_TAG: MANAGED_TAG_VALUE}
     assert slurm.scheduler.stop_unmanaged_task(broken(), mine, "nodeheal: recovery inc-1") is True
     assert slurm.scheduler.restart_unmanaged_task(broken(), mine) == "12_3"
@@ -266,7 +268,13 @@ def test_the_answer_is_waited_for_and_not_for_ever(slurm: Asked) -> None:
 @pytest.mark.parametrize(
     ("answer", "status", "code", "errors", "why"),
     [
-        ({"error": "sinfo: no answer within 10 s"}, "Failed", 75, "", "could not nodes: sinfo: no answer within 10 s"),
+        (
+            {"error": "sinfo: no answer within 10 s"},
+            "Failed",
+            75,
+            "",
+            "has not carried out `nodes`: sinfo: no answer within 10 s",
+        ),
         ("", "Failed", 127, "nodeheal-agent is neither on PATH", "exit code 127: nodeheal-agent is neither on PATH"),
         ("no JSON", "Success", 0, "", "no JSON"),
         ({"nodes": {}}, "Failed", 1, "", "exit code 1"),

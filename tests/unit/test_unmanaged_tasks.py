@@ -6,7 +6,8 @@ import pytest
 
 from nodeheal.adapters.memory.world import MemoryScheduler
 from nodeheal.contract.names import MANAGED_TAG, MANAGED_TAG_VALUE
-from nodeheal.contract.vocabulary import Action, IncidentState, Outcome, Step, Verdict
+from nodeheal.contract.vocabulary import Action, Ending, IncidentState, Outcome, Step, Verdict
+from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.fleet.unmanaged_tasks import (
     SEEN,
@@ -20,7 +21,8 @@ from nodeheal.domain.fleet.unmanaged_tasks import (
 )
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import PoolPolicy
-from nodeheal.domain.recovery.incident import TimelineEntry
+from nodeheal.domain.recovery.incident import TimelineEntry, incident_id_of
+from nodeheal.ports.scheduler import NodePlacement
 from nodeheal.services.operators.release_node import release_node
 from nodeheal.services.recovery.end_incident import end_incident
 from tests.unit.builders import ACT, NOW, scheduler_in, xid
@@ -273,6 +275,41 @@ def test_a_scheduler_that_requeues_needs_no_consent_of_the_pool_and_nothing_is_s
     assert tasks_not_restarted(told) == []
     assert "could not be started again" not in email_of(cluster)
     assert "was requeued" in email_of(cluster)
+
+
+def test_a_node_that_others_have_taken_out_of_service_is_healed_and_said_to_be_left_to_them() -> None:
+    cluster = FakeCluster(ACT)
+    scheduler = scheduler_in(cluster.ports)
+    scheduler.requeues = True
+    hers = NodePlacement("gpu-7", is_schedulable=False, why_not="drained by ada: ada looks")
+    scheduler.placement_of = lambda node: hers
+    fault = xid(79, node_id=SPARE, instance_id=SPARE)  # no job of nodeheal's runs there
+
+    cluster.reports(fault)
+
+    told = cluster.ports.incidents.history(incident_id_of(fault))
+    kept = "healed, and left out of service for those who took it out (drained by ada: ada looks)"
+    assert (told.incident.ending, cluster.node(SPARE).drained_by_us) == (Ending.RECOVERED, False)
+    assert kept in str(told.turns[-1].decision.reason)
+    assert any("will not be given back by nodeheal: drained by ada" in entry.text for entry in told.timeline)
+    assert any(f"is {kept}; on probation until" in entry.text for entry in told.timeline)
+    assert kept in email_of(cluster)
+
+
+@pytest.mark.parametrize(("requeues", "is_told"), [(True, True), (False, False)])
+def test_a_scheduler_that_does_not_answer_leaves_a_line_in_the_incident(requeues: bool, is_told: bool) -> None:
+    it = Incident()
+    scheduler_in(it.ports).requeues = requeues
+
+    def hangs(node: Node) -> NodePlacement:
+        raise NotAccepted("the controller has not answered in 15 s")
+
+    scheduler_in(it.ports).placement_of = hangs
+    with pytest.raises(NotAccepted):
+        isolate_node(it.request(), it.ports, ACT)
+
+    told = [entry.text for entry in it.ports.incidents.history(it.id).timeline]
+    assert ("not drained yet, to be tried again: the controller has not answered in 15 s" in told) is is_told
 
 
 @pytest.mark.parametrize(("before", "is_held"), [(9, False), (10, True)])

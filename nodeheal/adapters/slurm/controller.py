@@ -63,8 +63,9 @@ class SlurmController:
         address = self.address_of(node)
         nodes = self.ask(node.cluster, verb, address, **options)["nodes"] if address else {}
         if address not in nodes:
-            told = f"Slurm cluster {node.cluster} has no node at the address of {node.instance_id}, or more than one"
-            raise NotFound(told)
+            where = f"at {address}, the address of {node.instance_id}" if address else f"like {node.instance_id}"
+            told = f"Slurm cluster {node.cluster} has no node {where}, or more than one"
+            raise NotFound(f"{told}: there `sinfo --Node --format='%N %o'` shows its addresses")
         return nodes[address]  # type: ignore[no-any-return]
 
     def node(self, node: Node) -> SlurmNode:
@@ -160,7 +161,7 @@ def _answer(seen: Any, cluster: str, verb: str) -> Mapping[str, Any]:
     if isinstance(answer, dict) and "error" not in answer and seen.get("ResponseCode") == 0:
         return answer
     why = answer["error"] if isinstance(answer, dict) and "error" in answer else _last_words(seen)
-    raise NotAccepted(f"the Slurm controller of {cluster} could not {verb}: {why}")
+    raise NotAccepted(f"the Slurm controller of {cluster} has not carried out `{verb}`: {why}")
 
 
 def _last_words(seen: Any) -> str:

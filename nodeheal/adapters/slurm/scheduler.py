@@ -4,6 +4,7 @@ Whatever is asked goes to the controller by SSM, and takes seconds. So each meth
 """
 
 import json
+import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -18,6 +19,9 @@ from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
 from nodeheal.domain.jobs.job import GangTask, Job, Run
 from nodeheal.ports.scheduler import Drained, NodePlacement, RankStatus
 
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]")  # a job's name is its owner's word, and gets into emails
+_NAME_CHARACTERS = 40
+_REASON_CHARACTERS = 160
 SUBMIT = "Slurm starts the jobs of its nodes itself: submit with sbatch (docs/slurm.md)"
 
 
@@ -31,8 +35,7 @@ class SlurmScheduler:
 
     def placement_of(self, node: Node) -> NodePlacement:
         seen = self._controller.about(node, "nodes")
-        by_person = f"{seen['state']} by {seen['reason_by']}: {seen['reason']}" if seen["is_by_person"] else ""
-        return NodePlacement(str(seen["name"]), _may_be_drained(seen), by_person)
+        return NodePlacement(str(seen["name"]), _may_be_drained(seen), _kept_out(seen))
 
     def placements_of(self, nodes: Sequence[Node]) -> Mapping[str, NodePlacement]:
         return {node.node_id: self.placement_of(node) for node in nodes}
@@ -52,16 +55,15 @@ class SlurmScheduler:
         """The reason shows it."""
 
     def undrain(self, node: Node, placement: NodePlacement) -> None:
-        self._controller.about(node, "resume")
+        self._controller.about(node, "resume", **({"Incident": node.open_incident} if node.open_incident else {}))
 
     def have_replaced(self, node: Node, how: ClusterReplacement, others: Collection[str]) -> None:
         # Root on a hybrid node can have SSM say another node's address, whose machine would be replaced.
         if node.provider is Provider.hybrid and self._controller.address_of(node) in others:
             raise PlacementRefused(f"SSM has {node.instance_id} at the address of another node, which may be another's")
         seen = self._controller.about(node, "replace", How=how.value)
-        if not seen["is_asked"]:
-            why = f"{seen['state']}, {seen['reason_by'] or 'nobody'} gives the reason: {seen['reason'] or 'none'}"
-            raise PlacementRefused(f"Slurm has {seen['name']} drained for another reason than nodeheal's ({why})")
+        if seen["why_not"]:
+            raise PlacementRefused(str(seen["why_not"]))
 
     def liveness(self, node: Node) -> ProbeAnswer:
         return ProbeAnswer(node.scheduler, None, "not asked: SSM and the machine's cloud are asked themselves")
@@ -92,6 +94,13 @@ class SlurmScheduler:
         return task.task_id
 
 
+def _kept_out(seen: Mapping[str, Any]) -> str:
+    """Who has taken it out of service, and why; empty: it was nodeheal or Slurm, or it serves."""
+    if not seen["is_by_person"]:
+        return ""
+    return f"{seen['state']} by {seen['reason_by']}: {seen['reason']}"[:_REASON_CHARACTERS]
+
+
 def _may_be_drained(seen: Mapping[str, Any]) -> bool:
     """Whether it takes work, or fails to only because Slurm itself has found something wrong: that is ours to undo."""
     return not seen["is_by_person"] and not seen["is_ours"]
@@ -100,9 +109,10 @@ def _may_be_drained(seen: Mapping[str, Any]) -> bool:
 def _task(job: Mapping[str, Any], address: str) -> UnmanagedTask:
     parts = f"{job['nodes']} node{'s' if job['nodes'] != 1 else ''}"
     word = "failed job" if job["has_failed"] else "job"
+    name = _UNSAFE.sub("_", str(job["name"]))[:_NAME_CHARACTERS]
     return UnmanagedTask(
         task_id=str(job["job_id"]),
-        definition=f"{word} of {parts} in {job['partition']}",
+        definition=f"{word} {name} of {parts} in {job['partition']}",
         started_by=str(job["user"]),
         overrides=json.dumps({"address": address, "restarts": job["restarts"]}),
         tags={names.MANAGED_TAG: names.MANAGED_TAG_VALUE} if job["may_requeue"] else {},  # `--requeue` is the consent

@@ -115,6 +115,12 @@ class Progress:
         return isinstance(facts, Returned) and facts.is_broken_left
 
     @property
+    def is_kept_out(self) -> bool:
+        """Whether the node is healed, and others keep it out of service."""
+        facts = self.returned.facts if self.returned is not None else None
+        return isinstance(facts, Returned) and bool(facts.kept_out)
+
+    @property
     def awaits_proof(self) -> bool:
         """Whether the last verb was carried out and no diagnosis has checked its effect yet."""
         went = bool(self.tried) and self.tried[-1].result.outcome is Outcome.DONE

@@ -297,4 +297,5 @@ def _ending_reason(builder: DecisionBuilder, progress: Progress, fault: Fault) -
     if progress.job_is_left_to:
         job = f"{builder.job_id} is brought back by {progress.job_is_left_to}, which heals another of its nodes"
     denied = denial_reason(progress) if not progress.tried else ""
-    return f"{fault.title}: {'; '.join(filter(None, [denied, progress.summary(), proof, job]))}"
+    kept = progress.returned.reason if progress.is_kept_out and progress.returned is not None else ""
+    return f"{fault.title}: {'; '.join(filter(None, [denied, progress.summary(), proof, kept, job]))}"
