@@ -43,8 +43,12 @@ class Machine:
             (programs / name).write_text(STANDS_IN, "utf-8")
             (programs / name).chmod(0o755)
         (programs / "python3.11").symlink_to(sys.executable)
+        wheel = root / "pip.whl"
+        with zipfile.ZipFile(wheel, "w") as archive:
+            archive.writestr("pip/__main__.py", PIP)
+        # As `make wheelhouse` makes it: the wheel is a zip within the zip.
         with zipfile.ZipFile(root / "nodeheal-agent-0.2.0.zip", "w") as archive:
-            archive.writestr("pip-26.3-py3-none-any.whl/pip", PIP)
+            archive.write(wheel, "pip-26.3-py3-none-any.whl")
             archive.writestr("requirements-0.2.0.txt", "")
         self._environment = {
             "PATH": f"{programs}:{os.environ['PATH']}",
