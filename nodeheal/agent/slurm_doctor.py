@@ -43,7 +43,8 @@ def _settings(run: Run) -> Mapping[str, str]:
     if not output.is_installed:
         raise NoAnswerError(f"scontrol is in no folder of PATH: {os.environ.get('PATH', os.defpath)}")
     if output.ran.error:
-        raise NoAnswerError(f"scontrol: {output.ran.error}")
+        last = output.errors.strip().rpartition("\n")[2]
+        raise NoAnswerError(f"scontrol: {output.ran.error}" + f"; it said {last!r}" * bool(last))
     if _NOT_CONFIGURED in output.errors:
         raise NoAnswerError("scontrol finds no slurm.conf: set SLURM_CONF, or run this on the controller")
     if output.ran.exit_code:

@@ -209,6 +209,10 @@ def test_prologs_that_are_numbered_are_found(config: str, capsys: pytest.Capture
         (replace(OUTPUT, ran=Ran(error="not installed")), f"in no folder of PATH: {os.environ['PATH']}"),
         (replace(OUTPUT, ran=Ran(exit_code=1), errors=NO_CONFIG), "set SLURM_CONF"),
         (replace(OUTPUT, ran=Ran(error="no answer within 10 s")), "scontrol: no answer within 10 s"),
+        (
+            replace(OUTPUT, ran=Ran(error="no answer within 10 s"), errors="cannot stat file\nretrying in 1sec\n"),
+            "scontrol: no answer within 10 s; it said 'retrying in 1sec'",
+        ),
         (replace(OUTPUT, ran=Ran(exit_code=1), errors="Unable to contact slurm controller"), "Unable to contact"),
         (replace(OUTPUT, text="what?"), "scontrol printed no configuration: 'what?'"),
     ],
