@@ -20,7 +20,7 @@ from sandbox import processes
 from sandbox.node import Node
 
 _PORTS = (10_000, 32_000)  # below those that the kernel hands out
-TOOLS = ("slurmctld", "slurmd", "sbatch", "scontrol", "sinfo", "squeue")
+TOOLS = ("slurmctld", "slurmd", "sbatch", "srun", "scontrol", "sinfo", "squeue")
 _PATH = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])  # Debian has daemons there
 _CONFIGURATION = """\
 ClusterName={name}

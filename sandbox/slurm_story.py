@@ -30,6 +30,11 @@ class SlurmStory(Story):
     _configuration = Path()
 
     @property
+    def variables(self) -> dict[str, str]:
+        """By it they find the cluster: nobody else's, and no DNS."""
+        return {"SLURM_CONF": str(self._configuration)}
+
+    @property
     def owner_mails(self) -> tuple[str, ...]:
         """None: of who has submitted a job Slurm knows no address."""
         return ()
@@ -121,7 +126,7 @@ class SlurmStory(Story):
         """What one of Slurm's commands says, in this cluster. Raises StoryError."""
         environment = {
             **{name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ},
-            "SLURM_CONF": str(self._configuration),
+            **self.variables,
             "PYTHONUNBUFFERED": "1",
             **(extra or {}),
         }

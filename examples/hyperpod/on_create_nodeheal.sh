@@ -21,8 +21,8 @@ if [ "$kind" = compute ]; then
     trap 'rm -rf "$work"' EXIT
     python3.11 -m zipfile -e nodeheal-agent-*.zip "$work"
     python3.11 -m venv --clear --without-pip /opt/nodeheal
-    /opt/nodeheal/bin/python "$work"/pip-*.whl/pip install --no-index --find-links "$work" --require-hashes \
-        -r "$work"/requirements-*.txt
+    pip=$(echo "$work"/pip-*.whl) # a zip: no pattern reaches into it
+    /opt/nodeheal/bin/python "$pip/pip" install --no-index --find-links "$work" --require-hashes -r "$work"/requirements-*.txt
 
     # The prolog needs no AWS, but the agent's configuration.
     install -d /etc/nodeheal /etc/slurm

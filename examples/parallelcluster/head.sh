@@ -13,8 +13,8 @@ trap 'rm -rf "$work"' EXIT
 aws s3 cp "$wheelhouse" "$work/wheels.zip"
 python3.11 -m zipfile -e "$work/wheels.zip" "$work"
 python3.11 -m venv --clear --without-pip /opt/nodeheal
-/opt/nodeheal/bin/python "$work"/pip-*.whl/pip install --no-index --find-links "$work" --require-hashes \
-    -r "$work"/requirements-*.txt
+pip=$(echo "$work"/pip-*.whl) # a zip: no pattern reaches into it
+/opt/nodeheal/bin/python "$pip/pip" install --no-index --find-links "$work" --require-hashes -r "$work"/requirements-*.txt
 
 # All nodes see /opt/slurm, and run what lies in this folder before a job, the highest number first.
 cat >/opt/slurm/etc/scripts/prolog.d/50_nodeheal <<'END'

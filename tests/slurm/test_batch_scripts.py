@@ -84,12 +84,13 @@ def jobs(slurm: Slurm, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Su
     (root / "megatron" / "saved" / "latest_checkpointed_iteration.txt").write_text("1500")
     (root / "megatron" / "saved" / "iter_0001500" / "__1_0.distcp").unlink()
     distributed_folder(root / "fsdp" / "saved" / "step-000500")
-    for name in ("used up", "cancelled"):
+    for name in ("used up", "cancelled", "no trainer"):
         (root / name / "saved").mkdir(parents=True)
     return {
         "cancelled": submit(slurm, "fsdp.sbatch", root / "cancelled", nodes=1, KILLED="nobody", FAILURES=9),
         "megatron": submit(slurm, "megatron.sbatch", root / "megatron", nodes=2, KILLED=1, FAILURES=1),
         "fsdp": submit(slurm, "fsdp.sbatch", root / "fsdp", nodes=2, KILLED=1, FAILURES=1),
+        "no trainer": submit(slurm, "train.sbatch", root / "no trainer", nodes=1, TRAINER="train.py"),
         "used up": submit(slurm, "fsdp.sbatch", root / "used up", nodes=1, KILLED=0, FAILURES=9, MAX_RESTARTS=1),
     }
 
@@ -102,10 +103,19 @@ def submit(slurm: Slurm, script: str, folder: Path, nodes: int, **variables: obj
     torchrun.chmod(0o755)
     folders = {"RECORD": folder / "record", "CHECKPOINTS": folder / "checkpoints", "SAVED": folder / "saved"}
     path = os.pathsep.join([str(torchrun.parent), str(Path(sys.executable).parent), os.environ["PATH"]])
-    told = {"PATH": path, **folders, **variables}
+    told = {"PATH": path, "TRAINER": torchrun, **folders, **variables}
     options = ["--export=" + ",".join(["ALL", *(f"{name}={value}" for name, value in told.items())])]
-    options += [f"--nodes={nodes}", "--gpus-per-node=0", f"--output={folder}/log"]
+    options += [f"--chdir={folder}", f"--nodes={nodes}", "--gpus-per-node=0", f"--output={folder}/log"]
     return Submitted(slurm, slurm.ask("sbatch", "--parsable", *options, str(EXAMPLES / script)), folder)
+
+
+def test_a_job_whose_trainer_is_not_there_is_not_started_anew(slurm: Slurm, jobs: dict[str, Submitted]) -> None:
+    job = jobs["no trainer"]
+
+    slurm.run_until(job.job, "FAILED")
+
+    assert (job.shown("Restarts"), job.shown("ExitCode")) == ("0", "2:0")
+    assert "there is no file train.py on" in job.log[-1]
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.name)
@@ -115,7 +125,9 @@ def test_a_script_is_bash_and_ends_as_the_others_do(script: Path) -> None:
     subprocess.run(["bash", "-n", script], check=True)
 
     assert {"#SBATCH --requeue", "#SBATCH --open-mode=append"} <= set(text.splitlines())
-    assert len({one.read_text("utf-8").partition("code=$?\n")[2] for one in SCRIPTS}) == 1
+    texts = [one.read_text("utf-8") for one in SCRIPTS]
+    assert len({text.partition("code=$?\n")[2] for text in texts}) == 1
+    assert len({text.partition("# A wrong path")[2].partition("fi\n")[0] for text in texts}) == 1
 
 
 def test_a_job_that_its_owner_cancels_is_not_started_anew(slurm: Slurm, jobs: dict[str, Submitted]) -> None:

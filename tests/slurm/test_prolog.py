@@ -106,5 +106,5 @@ def test_the_doctor_reads_the_settings_of_a_real_slurm(slurm: Slurm) -> None:
     assert states == {
         **dict.fromkeys(("slurmctld", "version", "Prolog", "SchedulerParameters", "PrologFlags"), "ok"),
         **{"PrologEpilogTimeout": "ok", "BatchStartTimeout": "poor", "ResumeTimeout": "poor"},
-        **{"ReturnToService": "ok", "JobRequeue": "ok", "HealthCheckProgram": "-"},
+        **{"ReturnToService": "ok", "JobRequeue": "ok", "SuspendProgram": "-", "HealthCheckProgram": "-"},
     }

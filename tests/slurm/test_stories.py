@@ -4,6 +4,7 @@ Played in one cloud, each on a pool and a Slurm cluster of its own. Nothing here
 """
 
 import json
+import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 from nodeheal.contract.vocabulary import Ending, NodeState, SchedulerKind
 from nodeheal.services.operators.release_node import release_node
 from sandbox.client import Sandbox
-from sandbox.demo import story_of
+from sandbox.demo import main, story_of, ways_around
 from sandbox.report import judge, make_report
 from sandbox.script import SUBJECTS, Expected, Script
 from sandbox.slurm import why_missing
@@ -103,6 +104,24 @@ def test_an_operator_sees_slurms_jobs_and_nodes_in_nodeheals_lists(
     assert rows[story.victim] == shown
     assert (denied.returncode, json.loads(denied.stdout)) == (0, [])
     assert "Slurm cluster slurm-fallen is not shown: " in denied.stderr
+
+
+def test_the_demo_says_how_to_look_at_the_cluster_that_it_keeps(
+    cloud: Sandbox, healed: tuple[SlurmStory, dict[str, Any]]
+) -> None:
+    lines = ways_around(cloud, healed[0])
+
+    [export] = [line for line in lines if line.startswith("  export ")]
+    sinfo = next(line for line in lines if "sinfo" in line)
+    done = subprocess.run(["bash", "-c", f"{export}\n{sinfo}"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.count("node"), done.stderr) == (0, 3, "")
+
+
+def test_the_demo_lists_no_stories_for_slurm_that_it_would_refuse(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--scheduler", "slurm", "--story", "list"]) == 2
+
+    said = capsys.readouterr()
+    assert (said.out, "leave out --scheduler" in said.err) == ("", True)
 
 
 def test_a_node_that_does_not_heal_stays_drained_and_its_job_which_hangs_is_requeued(cloud: Sandbox) -> None:

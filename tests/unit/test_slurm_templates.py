@@ -43,8 +43,12 @@ class Machine:
             (programs / name).write_text(STANDS_IN, "utf-8")
             (programs / name).chmod(0o755)
         (programs / "python3.11").symlink_to(sys.executable)
+        wheel = root / "pip.whl"
+        with zipfile.ZipFile(wheel, "w") as archive:
+            archive.writestr("pip/__main__.py", PIP)
+        # As `make wheelhouse` makes it: the wheel is a zip within the zip.
         with zipfile.ZipFile(root / "nodeheal-agent-0.2.0.zip", "w") as archive:
-            archive.writestr("pip-26.3-py3-none-any.whl/pip", PIP)
+            archive.write(wheel, "pip-26.3-py3-none-any.whl")
             archive.writestr("requirements-0.2.0.txt", "")
         self._environment = {
             "PATH": f"{programs}:{os.environ['PATH']}",
@@ -81,9 +85,28 @@ def machine(tmp_path: Path) -> Machine:
     return Machine(tmp_path)
 
 
-def documented_prolog() -> str:
+def documented_scripts() -> dict[str, str]:
+    """The page's scripts, by their places on a node."""
     page = (REPOSITORY / "docs" / "slurm.md").read_text("utf-8")
-    return page.partition("at `/etc/slurm/nodeheal-prolog`:\n\n```sh\n")[2].partition("```")[0]
+    return dict(re.findall(r"at `(/etc/slurm/\S+)`:\n\n```sh\n(.*?)```", page, re.DOTALL))
+
+
+def documented_prolog() -> str:
+    return documented_scripts()["/etc/slurm/nodeheal-prolog"]
+
+
+@pytest.mark.parametrize("place", ["/etc/slurm/nodeheal-prolog", "/etc/slurm/nodeheal-health"])
+def test_a_script_of_the_page_can_be_started_as_slurm_does_it(tmp_path: Path, place: str) -> None:
+    """Without a shell: execve(2) takes no script that does not name its own."""
+    script, agent = tmp_path / "script", tmp_path / "nodeheal-agent"
+    script.write_text(documented_scripts()[place].replace("/opt/nodeheal/bin", str(tmp_path)))
+    agent.write_text('#!/bin/sh\necho "$*"\n')
+    for program in (script, agent):
+        program.chmod(0o755)
+
+    done = subprocess.run([script], env={}, capture_output=True, text=True, check=True)
+
+    assert done.stdout in ("prolog\n", "check\n")
 
 
 def test_the_head_node_gets_the_package_the_prolog_and_its_tag_and_hands_its_nodes_over(machine: Machine) -> None:
