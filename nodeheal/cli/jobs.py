@@ -58,10 +58,11 @@ def schema() -> None:
 
 @app.command()
 def submit(
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="the job, as docs/jobs.md describes it; with --slurm a batch script")
-    ],
-    sbatch: Annotated[list[str] | None, typer.Argument(metavar="[-- SBATCH OPTIONS]", help="with --slurm")] = None,
+    file: Annotated[str, typer.Argument(metavar="FILE", help="the job (docs/jobs.md); with --slurm a batch script")],
+    more: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="ARGUMENTS", help="with --slurm and after --: those of the script"),
+    ] = None,
     slurm: Annotated[bool, typer.Option("--slurm", help="look the script over and hand it to sbatch, as you")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="check and show everything, and touch nothing")] = False,
     idempotent: Annotated[bool, typer.Option("--idempotent", help="one of this name is returned as it is")] = False,
@@ -72,15 +73,20 @@ def submit(
     """Check a job, put it on record and start it. From then on nodeheal keeps it running.
 
     With --slurm it is Slurm's job: nodeheal has Slurm start it anew when its node breaks. This asks AWS for nothing.
+
+    After -- stands what would stand after sbatch: its options, each with its value in one word, then the batch script,
+    then the script's own arguments.
+
+    nodeheal jobs submit --slurm -- --nodes=2 train.sbatch --steps 20000
     """
     if slurm:
         _refuse_options("with --slurm", {"--idempotent": idempotent, "--wait": wait, "--table": table != names.TABLE})
-        submit_batch(file, sbatch or (), dry_run=dry_run, as_json=as_json)
+        submit_batch([file, *(more or ())], dry_run=dry_run, as_json=as_json)
         return
-    _refuse_options("without --slurm", {f"{' '.join(sbatch or ())}": bool(sbatch)})
+    _refuse_options("without --slurm", {" ".join(more or ()): bool(more)})
     if wait and as_json:
         refuse("--json: not with --wait, whose lines are for people; ask `nodeheal jobs show NAME --json` afterwards")
-    spec = read_job_file(file)
+    spec = read_job_file(Path(file))
     with clearly():
         world = connect.job_ports(table)
         connect.known_pool(spec.pool, world)

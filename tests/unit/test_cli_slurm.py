@@ -389,7 +389,9 @@ def sbatch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sbatch:
 
 
 def submit(sbatch: Sbatch, *words: str) -> Any:
-    return run("jobs", "submit", "--slurm", str(sbatch.script), *words)
+    """With options of ours, then after `--` those of sbatch before the script."""
+    own, theirs = ([*words[: words.index("--")]], words[words.index("--") :]) if "--" in words else (words, ())
+    return run("jobs", "submit", "--slurm", *own, *theirs, str(sbatch.script))
 
 
 def test_a_script_is_submitted_so_that_it_may_be_requeued(sbatch: Sbatch) -> None:
@@ -397,6 +399,21 @@ def test_a_script_is_submitted_so_that_it_may_be_requeued(sbatch: Sbatch) -> Non
 
     assert (said.exit_code, said.stdout) == (0, "job 42 is submitted; see `squeue --job=42`\n")
     assert sbatch.calls == [f"--parsable --requeue --nodes=2 -N2 {sbatch.script}"]
+
+
+@pytest.mark.parametrize(
+    "words", [("--", "--nodes=2", "SCRIPT", "--steps", "2 0", "-x"), ("SCRIPT", "--", "--steps", "2 0", "-x")]
+)
+def test_a_script_gets_its_arguments(sbatch: Sbatch, words: tuple[str, ...]) -> None:
+    typed = [str(sbatch.script) if word == "SCRIPT" else word for word in words]
+
+    said = run("jobs", "submit", "--slurm", *typed)
+    told = json.loads(run("jobs", "submit", "--slurm", "--json", *typed).stdout)
+
+    assert said.stdout == "job 42 is submitted, its script with --steps '2 0' -x; see `squeue --job=42`\n"
+    assert told["arguments"] == ["--steps", "2 0", "-x"]
+    options = "--nodes=2 " if "--nodes=2" in words else ""
+    assert sbatch.calls == [f"--parsable --requeue {options}{sbatch.script} --steps 2 0 -x"] * 2
 
 
 def test_a_programs_reader_gets_id_cluster_and_warnings(sbatch: Sbatch) -> None:
@@ -440,12 +457,14 @@ def test_what_sbatch_refuses_is_told_in_its_words(sbatch: Sbatch) -> None:
 
 def test_an_sbatch_that_hangs_is_given_up(sbatch: Sbatch, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slurm_submit, "SECONDS", 0.3)
+    monkeypatch.setattr(slurm_submit, "QUIET_SECONDS", 0.1)
     sbatch.says("exec sleep 60")
 
     said = submit(sbatch)
 
     assert (said.exit_code, said.stderr) == (
         1,
+        "sbatch has not answered yet; it is given 0.3 s\n"
         "sbatch had not ended in 0.3 s. Look whether it has submitted: `squeue --me`\n",
     )
 
@@ -470,7 +489,11 @@ def test_where_sbatch_is_missing_or_broken_it_says_where_to_go(sbatch: Sbatch, m
         (("--slurm", "SCRIPT", "--idempotent"), "--idempotent: not with --slurm"),
         (("--slurm", "SCRIPT", "--table", "other"), "--table: not with --slurm"),
         (("SCRIPT", "--", "--nodes=2"), "--nodes=2: not without --slurm"),
-        (("--slurm", "SCRIPT", "--", "--nodes", "2"), "'2' is no option of sbatch"),
+        (("--slurm", "--", "--nodes", "2", "SCRIPT"), "2: there is no such script; write a value of sbatch's with its"),
+        (("--slurm", "--", "--nodes=2"), "name the batch script"),
+        (("SCRIPT",), "train.sbatch: it is a batch script; with --slurm it is handed to sbatch"),
+        (("OPTIONS",), "options.txt: it is a batch script; with --slurm"),
+        (("YAML",), "pool: is missing"),
         (("--slurm", "NOWHERE"), "No such file or directory"),
         (("--slurm", "YAML"), "job.yaml: it is no batch script: its first line must begin with #!"),
     ],
@@ -478,7 +501,9 @@ def test_where_sbatch_is_missing_or_broken_it_says_where_to_go(sbatch: Sbatch, m
 def test_what_does_not_apply_is_refused_by_name(sbatch: Sbatch, words: tuple[str, ...], told: str) -> None:
     yaml = sbatch.script.parent / "job.yaml"
     yaml.write_text("name: llama\n")
-    files = {"SCRIPT": str(sbatch.script), "NOWHERE": "/nowhere", "YAML": str(yaml)}
+    bare = sbatch.script.parent / "options.txt"
+    bare.write_text("#SBATCH --nodes=2\nsrun train\n")
+    files = {"SCRIPT": str(sbatch.script), "NOWHERE": "/nowhere", "YAML": str(yaml), "OPTIONS": str(bare)}
 
     said = run("jobs", "submit", *(files.get(word, word) for word in words))
 
