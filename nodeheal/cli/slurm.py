@@ -84,11 +84,12 @@ def slurm_node(node: Node) -> SlurmNode | str | None:
 def node_at(node: Node, reports: Reports) -> NodeOut | str | None:
     """The node, where a report has it out of service, or that nothing is known of its cluster. It is looked up by the
     address that its agent has reported."""
-    if not clusters_of([node]):
+    if node.scheduler is not SchedulerKind.SLURM:
         return None
     if node.cluster in reports.unknown:
         return "not known"
-    return next((out for out in reports.known[node.cluster].nodes if node.address in out.addresses), None)
+    report = reports.known.get(node.cluster)
+    return next((out for out in report.nodes if node.address in out.addresses), None) if report else None
 
 
 def our_job(name: str, world: Ports) -> Job:
