@@ -90,6 +90,7 @@ def test_an_srun_is_seen_where_a_shell_runs_it(command: str) -> None:
         "srun \\\n  --kill-on-bad-exit train",
         "export SLURM_KILL_BAD_EXIT=1\nsrun train",
         "cat >other.sbatch <<'END'\n#!/bin/bash\n#SBATCH --nodes=4\nsrun train\nEND\nbash other.sbatch",
+        "cat <<-END\n#SBATCH -N2\n\tEND",
         "cat <<-END >one; cat >two <<LAST\n#SBATCH -N2\n\tEND\n\tLAST\n#SBATCH -N2\nLAST",
         "scontrol requeue $SLURM_JOB_ID  # at most 3: $SLURM_RESTART_COUNT",
     ],
