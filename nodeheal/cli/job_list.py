@@ -1,19 +1,20 @@
 """Jobs, as `nodeheal jobs list` and `submit` tell of them."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TypedDict
 
 from nodeheal.cli.say import iso, say, say_table
-from nodeheal.cli.slurm import time_of
+from nodeheal.cli.slurm import Reports, time_of
 from nodeheal.contract.vocabulary import SchedulerKind
 from nodeheal.domain.humanize import counted
 from nodeheal.domain.jobs.job import Job
 from nodeheal.parsers.slurm import SlurmJob
-from nodeheal.parsers.slurm_report import SlurmReport
 from nodeheal.services.jobs.job_line import Standing
 from nodeheal.services.jobs.prepare_job import Plan
+
+INCOMPLETE = 6  # exit code of `jobs list`
 
 
 class Where(TypedDict):
@@ -69,20 +70,29 @@ class Listed:
     cells: tuple[str, ...]
 
 
-def listed(jobs: Iterable[Job], reports: Mapping[str, SlurmReport]) -> list[Listed]:
+def listed(jobs: Iterable[Job], reports: Reports) -> list[Listed]:
     """nodeheal's own jobs and those that Slurm runs, those that live first."""
-    theirs = (_slurms(job, cluster) for cluster, report in reports.items() for job in report.jobs)
+    theirs = (_slurms(job, cluster) for cluster, report in reports.known.items() for job in report.jobs)
     return sorted([*map(_own, jobs), *theirs], key=lambda one: one.is_over)
 
 
-def say_jobs(jobs: Sequence[Listed]) -> None:
-    """A list, for people."""
+def say_jobs(jobs: Sequence[Listed], unknown: Collection[str]) -> None:
+    """A list, for people. `unknown`: the Slurm clusters whose jobs are not known."""
+    clusters = f"cluster{'s' if len(unknown) > 1 else ''} {', '.join(sorted(unknown))}"
+    but = f"; those of Slurm {clusters} are not known" if unknown else ""
     if not jobs:
-        say("no job")
+        say(f"no job of nodeheal's{but}" if but else "no job")
         return
     head = ("JOB", "SCHEDULER", "STATE", "POOL", "NODES", "RUN", "SUBMITTED (UTC)", "HOW IT STANDS")
     say_table(head, [job.cells for job in jobs])
-    say(f"{counted(len(jobs), 'job')}, {sum(not job.is_over for job in jobs)} of them alive")
+    say(f"{counted(len(jobs), 'job')}, {sum(not job.is_over for job in jobs)} of them alive{but}")
+
+
+def unknown_row(cluster: str, why: str) -> dict[str, object]:
+    """For programs, in place of the jobs of a Slurm cluster that are not known. A list with it is not empty."""
+    nothing = dict.fromkeys(("pool", "nodes", "priority", "run", "submission", "submitted_at", "owner"))
+    state = {"job": None, "scheduler": SchedulerKind.SLURM.value, "state": "UNKNOWN", "cluster": cluster}
+    return {**state, **nothing, "summary": f"not known: {why}"}
 
 
 def _own(job: Job) -> Listed:
@@ -130,7 +140,7 @@ def _summary(job: SlurmJob) -> str:
 
 def _facts(job: SlurmJob) -> Iterator[str]:
     """Where it runs, why it waits, how it ended; and what of it an operator should know."""
-    if job.node_list:
+    if job.node_list and not job.waits:  # one that was requeued has its old nodes on record for a while
         yield f"{'ran' if job.is_over else 'runs'} on {job.node_list}"
     if job.signal:
         yield f"ended by signal {job.signal}"

@@ -1,7 +1,6 @@
 """`nodeheal nodes`: see the nodes of a pool, and give back what nodeheal has taken out of service."""
 
 from collections import Counter
-from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -11,7 +10,7 @@ from nodeheal.cli import connect
 from nodeheal.cli.connect import AsJson, Table, Why, clearly
 from nodeheal.cli.node_view import as_json_of, as_text
 from nodeheal.cli.say import refuse, say, say_json, say_table
-from nodeheal.cli.slurm import clusters_of, node_at, node_json, node_words, reports_of, slurm_node
+from nodeheal.cli.slurm import Reports, clusters_of, node_at, node_json, node_words, reports_of, slurm_node
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import Action, NodeState, Provider
 from nodeheal.domain.fleet.enrolment import Enrolment
@@ -19,7 +18,7 @@ from nodeheal.domain.fleet.liveness import apply_heartbeat
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.humanize import counted
 from nodeheal.domain.recovery.incident import incident_id_of
-from nodeheal.parsers.slurm_report import SlurmReport
+from nodeheal.parsers.slurm import SlurmNode
 from nodeheal.services.intake.enroll_node import enroll_node
 from nodeheal.services.operators.look_at_node import look_at_node
 from nodeheal.services.operators.release_node import release_node
@@ -84,7 +83,7 @@ def unenrolled(table: Table = names.TABLE, as_json: AsJson = False) -> None:
     say(f"{counted(len(rows), 'node')}; to enrol one: nodeheal nodes enroll NODE --pool POOL --why …")
 
 
-def _row(node: Node, now: datetime, reports: Mapping[str, SlurmReport] | None) -> dict[str, Any]:
+def _row(node: Node, now: datetime, reports: Reports | None) -> dict[str, Any]:
     until = node.paused_until if node.is_paused(now) else None
     return {
         "node": node.node_id,
@@ -107,10 +106,9 @@ def _say_nodes(rows: list[dict[str, Any]]) -> None:
     words = {None: "-", False: "-", True: "spare"}
     cells = [[words.get(row[key], str(row[key])) for key in keys] for row in rows]
     for row, line in zip(rows, cells, strict=True):
-        if row["paused_until"]:
-            line[-1] = "; ".join(filter(None, [f"paused until {row['paused_until']} ({row['paused_why']})", line[-1]]))
-        if row.get("slurm"):
-            line[-1] = f"{line[-1]}; Slurm: {row['slurm']['summary']}"
+        paused = f"paused until {row['paused_until']} ({row['paused_why']})" if row["paused_until"] else ""
+        on_slurm = f"Slurm: {row['slurm']['summary']}" if row.get("slurm") else ""
+        line[-1] = "; ".join(filter(None, [paused, line[-1], on_slurm]))
     say_table(head, cells)
     counts = Counter(str(row["state"]) for row in rows)
     told = ", ".join(f"{count} {state}" for state, count in sorted(counts.items())) or "none in this state"
@@ -129,7 +127,8 @@ def show(node: NodeName, table: Table = names.TABLE, as_json: AsJson = False) ->
     for line in as_text(view, connect.ports(table).clock()):
         say(line)
     if on_slurm is not None:
-        say(f"Slurm        {on_slurm.name} is {node_words(on_slurm)}")
+        told = on_slurm if isinstance(on_slurm, str) else f"{on_slurm.name} is {node_words(on_slurm)}"
+        say(f"Slurm        {told}")
 
 
 @app.command()
@@ -173,8 +172,11 @@ def release(node: NodeName, why: Why, table: Table = names.TABLE) -> None:
         freed = None if withdrawn else release_node(node, reason, world)
     if freed is None:
         say(f"{withdrawn} is withdrawn: {node} was not taken out of service yet, and is not touched")
-    else:
-        say(f"{node} is {freed.state} now")
+        return
+    say(f"{node} is {freed.state} now")
+    seen = slurm_node(freed)
+    if isinstance(seen, SlurmNode) and not seen.is_in_service:
+        say(f"Slurm gives it no work, for a reason that is not nodeheal's: {node_words(seen)}")
 
 
 @app.command()

@@ -5,6 +5,8 @@ import shlex
 import shutil
 import subprocess
 from collections.abc import Sequence
+from contextlib import suppress
+from itertools import takewhile
 from pathlib import Path
 
 import typer
@@ -17,32 +19,40 @@ from nodeheal.parsers.sbatch import BatchScript, all_options, doubts_of, parse_s
 
 FAILED = 1
 SECONDS = 120.0  # sbatch waits for a controller that is down, and repeats
+QUIET_SECONDS = 5.0  # until a person is told what is waited for
 
 
-def submit_batch(file: Path, options: Sequence[str], *, dry_run: bool, as_json: bool) -> None:
-    """Submit it so that it may be requeued, or with `dry_run` have sbatch only test it."""
+def submit_batch(words: Sequence[str], *, dry_run: bool, as_json: bool) -> None:
+    """Submit a script so that it may be requeued, or with `dry_run` have sbatch only test it.
+
+    `words` stand as after `sbatch`: its options, the script, the script's own arguments.
+    """
+    options = list(takewhile(lambda word: word.startswith("-"), words))
+    named, *arguments = words[len(options) :] or refuse(
+        "name the batch script, as after sbatch: OPTIONS SCRIPT ARGUMENTS"
+    )
+    file = Path(named)
+    if options and not file.exists():
+        refuse(f"{file}: there is no such script; write a value of sbatch's with its option: --nodes=2, -N2")
     script = _read(file)
-    stray = [option for option in options if not option.startswith("-") or option == "--"]
-    if stray:
-        # sbatch would take a word for the script.
-        refuse(f"{stray[0]!r} is no option of sbatch; write a value with its option: --nodes=2, -N2")
     if shutil.which("sbatch") is None:
         refuse("sbatch is not on PATH: run this where you would run sbatch, such as on a login node of the cluster")
     given = all_options(script, options, os.environ)
     doubts = doubts_of(script, given, os.environ)
     ours = ["--test-only" if dry_run else "--parsable", *([] if refuses_requeue(given) else ["--requeue"])]
-    done = _run(["sbatch", *ours, *options, str(file.absolute())])
-    job, _, cluster = ("" if dry_run else done.stdout.strip()).partition(";")
-    said = " ".join(done.stderr.split())
+    printed, errors = _run(["sbatch", *ours, *options, str(file.absolute()), *arguments])
+    job, _, cluster = ("" if dry_run else printed.strip()).partition(";")
+    said = " ".join(errors.split())
     if as_json:
         told = {"job": job or None, "scheduler": SchedulerKind.SLURM.value, "cluster": cluster or None}
-        say_json({**told, "warnings": doubts, "sbatch": said})
+        say_json({**told, "arguments": arguments, "warnings": doubts, "sbatch": said})
         return
     warn(doubts)
     if said:
         say(said)
     if job:
-        say(f"job {job} is submitted; see `squeue --job={job}`")
+        handed_on = f", its script with {shlex.join(arguments)}" if arguments else ""
+        say(f"job {job} is submitted{handed_on}; see `squeue --job={job}`")
 
 
 def _read(file: Path) -> BatchScript:
@@ -52,17 +62,33 @@ def _read(file: Path) -> BatchScript:
         refuse(f"{file}: {error}")
 
 
-def _run(command: list[str]) -> "subprocess.CompletedProcess[str]":
+def _run(command: list[str]) -> tuple[str, str]:
+    """What sbatch has printed, and on stderr."""
     try:
-        done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=SECONDS, check=False
+        program = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
+    except OSError as error:
+        refuse(f"sbatch: {error.strerror}")
+    try:
+        said, errors = _ended(program)
     except subprocess.TimeoutExpired:
         say(f"sbatch had not ended in {SECONDS:g} s. Look whether it has submitted: `squeue --me`", aside=True)
         raise typer.Exit(FAILED) from None
-    except OSError as error:
-        refuse(f"sbatch: {error.strerror}")
-    if done.returncode != 0:
-        say(f"sbatch has not taken it: {shlex.join(command)}", *done.stderr.splitlines(), aside=True)
+    if program.returncode != 0:
+        say(f"sbatch has not taken it: {shlex.join(command)}", *errors.splitlines(), aside=True)
         raise typer.Exit(FAILED)
-    return done
+    return said, errors
+
+
+def _ended(program: "subprocess.Popen[str]") -> tuple[str, str]:
+    """What it has printed. Nothing of it is left, whatever comes between. Raises TimeoutExpired."""
+    with program:
+        try:
+            with suppress(subprocess.TimeoutExpired):
+                return program.communicate(timeout=QUIET_SECONDS)
+            say(f"sbatch has not answered yet; it is given {SECONDS:g} s", aside=True)
+            return program.communicate(timeout=SECONDS - QUIET_SECONDS)
+        except BaseException:
+            program.kill()
+            raise

@@ -203,6 +203,7 @@ def _replace_in_group(operation: Operation, node: Node, knobs: Replacement, port
     known = machine or _recorded_machine(operation.step, ports)
     if known is None or not known.group:
         how = f"policy of pool {node.pool} has no replacement.by_cluster, and the node is in no Auto Scaling group"
+        how += "; set replacement.by_cluster to action_replace (HyperPod) or power_down (ParallelCluster)"
         return _refused(operation, f"{node.scheduler} starts jobs on any new machine by itself: the {how}", ports)
     operation = update(operation, ports, lambda one: _with(one, serves_at_once=True))
     return _replace_machine(operation, node, knobs, ports)

@@ -10,8 +10,10 @@ DIRECTIVE = "#SBATCH"
 _SHELLS = re.compile(r"#!\s*\S*/(env\s+)?(ba|da|k|z)?sh\b")
 # Where a command of a shell begins: at a line's beginning, after an operator or a keyword, after assignments.
 _SRUN = re.compile(
-    r"(?:^|[;&|(!]|\b(?:then|do|else|exec|time|if|while|until)\s)\s*(?:\w+=\S*\s+)*srun\s(?P<rest>[^;&|]*)"
+    r"(?:^|[;&|(){!`]|\b(?:then|do|else|exec|nohup|time|if|while|until)\s)\s*(?:\w+=\S*\s+)*srun\s(?P<rest>[^;&|]*)"
 )
+# `<<END`, `<<-'END'`, and not `<<<`.
+_HERE = re.compile(r"(?<!<)<<(?P<tabs>-?)\s*['\"\\]?(?P<end>[A-Za-z_]\w*)")
 _REQUEUE = re.compile(r"--(?:no-r|req)[a-z]*")
 _KILLS = re.compile(r"(?:^|\s)(?:--kill-on-bad-exit\b|-K)")
 
@@ -35,9 +37,16 @@ def parse_script(text: str) -> BatchScript:
     for line in lines[:first]:
         if _is_directive(line):
             options += _words(line.removeprefix(DIRECTIVE))
-    late = tuple(at + 1 for at, line in enumerate(lines) if at >= first and _is_directive(line))
-    commands = tuple(_commands(lines[first:])) if _SHELLS.match(lines[0]) else ()
-    return BatchScript(tuple(options), late, commands)
+    is_shell = bool(_SHELLS.match(lines[0]))
+    texts = _here_documents(lines) if is_shell else set()
+    late = tuple(at + 1 for at, line in enumerate(lines) if at >= first and at not in texts and _is_directive(line))
+    own = [line for at, line in enumerate(lines) if at >= first and at not in texts]
+    return BatchScript(tuple(options), late, tuple(_commands(own)) if is_shell else ())
+
+
+def is_batch_script(raw: bytes) -> bool:
+    """Whether these bytes look like a file for sbatch: it names an interpreter, or has options of sbatch's."""
+    return raw.startswith(b"#!") or any(_is_directive(line) for line in raw.decode("utf-8", "replace").split("\n"))
 
 
 def all_options(script: BatchScript, options: Sequence[str], variables: Mapping[str, str]) -> list[str]:
@@ -114,6 +123,23 @@ def _words(text: str) -> list[str]:
         return shlex.split(text, comments=True)
     except ValueError:
         return []
+
+
+def _here_documents(lines: Sequence[str]) -> set[int]:
+    """Where lines stand that a shell hands to a command as they are, by index; their ends included. What has no end
+    is none: `1 << x` looks like a beginning, too."""
+    found: set[int] = set()
+    for at, line in enumerate(lines):
+        if at in found or line.lstrip().startswith("#"):
+            continue
+        begin = at + 1
+        for here in _HERE.finditer(line):
+            indent = "\t" if here["tabs"] else ""
+            end = next((one for one in range(begin, len(lines)) if lines[one].lstrip(indent) == here["end"]), None)
+            if end is not None:
+                found |= set(range(begin, end + 1))
+                begin = end + 1
+    return found
 
 
 def _commands(lines: Sequence[str]) -> Iterator[str]:

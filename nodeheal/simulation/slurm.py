@@ -4,6 +4,7 @@ nodeheal sees a job as one unmanaged task on each of its nodes. It may drain, re
 """
 
 import json
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -65,6 +66,7 @@ class SlurmCluster:
         self._submitted = 0
         self._idle_since: dict[str, float] = {}
         self.jobs: dict[str, SlurmJob] = {}
+        self.ended: Counter[str] = Counter()  # jobs, by how
         self.at_work: dict[str, SlurmJob] = {}  # by node
         self.takes_work: Callable[[str], bool] = lambda node_id: True
         self.on_requeued: Callable[[str, SlurmJob], None] = lambda node_id, job: None
@@ -175,6 +177,7 @@ class SlurmCluster:
 
     def _ends(self, job: SlurmJob, how: str) -> None:
         self._trace.tell("slurm ends", job.job_id, how)
+        self.ended[how] += 1
         self._leave(job, self._is_over)
         self._agenda.after(lognormal(self._stream, NEXT_JOB_SECONDS, 0.5), self._next)
 

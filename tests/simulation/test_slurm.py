@@ -1,15 +1,18 @@
 """Nodes of a Slurm cluster: nodeheal drains, requeues and resumes, and Slurm does the rest."""
 
+import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
+from nodeheal.cli.simulated import tell
 from nodeheal.contract.vocabulary import Ending, NodeState, SchedulerKind
 from nodeheal.operations import isolate
 from nodeheal.services.recovery import unmanaged_tasks
 from nodeheal.simulation import slurm
+from nodeheal.simulation.report import report_of
 from nodeheal.simulation.runner import run_world
 from nodeheal.simulation.schedules import run_some, schedule
 from nodeheal.simulation.setting import SlurmJobs
@@ -73,6 +76,19 @@ def test_a_job_whose_owner_has_not_agreed_runs_until_the_reboot(monkeypatch: pyt
     assert words == ["slurm starts 1", f"node down {next(iter(world.fleet.nodes))}", "slurm ends 1"]
     assert "NODE_FAIL" in next(line for line in told if "slurm ends" in line)
     assert (world.watch.requeues, world.watch.violations) == ([], [])
+
+
+def test_jobs_that_slurm_ends_are_reported_and_no_training_time_that_nodeheal_does_not_know(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(slurm, "HANGS", 1.0)
+    world = _played(_a_job_of_somebody_who_has_not_agreed)
+
+    tell(report_of(world), "nodeheal simulate", as_json=False, latency="none")
+
+    rows = dict(re.split(r"  +", line, maxsplit=1) for line in capsys.readouterr().out.splitlines())
+    assert rows["jobs that ended"] == "NODE_FAIL 1"
+    assert "ETTR" not in rows
 
 
 def test_and_without_that_guard_it_is_named() -> None:

@@ -118,6 +118,20 @@ def test_a_job_whose_trainer_is_not_there_is_not_started_anew(slurm: Slurm, jobs
     assert "there is no file train.py on" in job.log[-1]
 
 
+def test_a_script_gets_the_arguments_that_stand_after_it(slurm: Slurm, tmp_path: Path) -> None:
+    script, got = tmp_path / "steps.sbatch", tmp_path / "got"
+    script.write_text(f"#!/bin/bash\n#SBATCH --requeue\nprintf '%s\\n' \"$@\" $SLURM_JOB_NAME >{got}\n", "utf-8")
+    program = str(Path(sys.executable).with_name("nodeheal"))
+
+    said = slurm.ask(
+        *(program, "jobs", "submit", "--slurm", "--json", "--", "--job-name=named", f"--output={tmp_path}/log"),
+        *(str(script), "--steps", "20 000", "--job-name=other"),
+    )
+    slurm.run_until(json.loads(said)["job"], "COMPLETED")
+
+    assert got.read_text("utf-8").splitlines() == ["--steps", "20 000", "--job-name=other", "named"]
+
+
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.name)
 def test_a_script_is_bash_and_ends_as_the_others_do(script: Path) -> None:
     text = script.read_text("utf-8")

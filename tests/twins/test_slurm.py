@@ -335,9 +335,11 @@ def test_a_report_is_asked_for_by_one_command_and_read_as_it_was_packed(slurm: A
 
 @on_ssm
 def test_a_node_is_read_as_slurm_has_it(slurm: Asked) -> None:
-    slurm.knows().finds().sends("nodes").hears(nodes(**{**IDLE, **vars(SEEN)}))
+    slurm.finds().sends("nodes").hears(nodes(**{**IDLE, **vars(SEEN)}))
+    slurm.finds().sends("nodes").hears({"nodes": {}})
 
-    assert slurm.controller.node(broken()) == SEEN
+    assert slurm.controller.node_at("lab", WHERE) == SEEN
+    assert slurm.controller.node_at("lab", WHERE) is None
 
 
 @on_ssm

@@ -1,7 +1,9 @@
 """What operators see of Slurm in nodeheal's own lists, and how a batch script is submitted."""
 
+import io
 import json
 import os
+import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +14,7 @@ from botocore.exceptions import ClientError
 from typer.testing import CliRunner
 
 from nodeheal.cli import connect, slurm_submit
+from nodeheal.cli import slurm as shown
 from nodeheal.cli.main import app
 from nodeheal.contract.vocabulary import JobState, NodeState, SchedulerKind
 from nodeheal.domain.errors import NotAccepted
@@ -36,7 +39,8 @@ class Controllers:
 
     def __init__(self, **reports: SlurmReport) -> None:
         self.reports, self.asked = reports, list[str]()
-        self.seen: SlurmNode | Exception = SlurmNode("gpu-1", "10.0.0.1", "idle")
+        self.seen: SlurmNode | Exception | None = SlurmNode("gpu-1", "10.0.0.1", "idle")
+        self.address = "10.0.0.1"
         self.together: threading.Barrier | None = None
 
     def report(self, cluster: str) -> SlurmReport:
@@ -48,9 +52,13 @@ class Controllers:
             raise NotAccepted(f"the Slurm controller of {cluster} (i-0) has not answered in 15 s")
         return self.reports[cluster]
 
-    def node(self, node: Node) -> SlurmNode:
+    def address_of(self, node: Node) -> str:
         """As SlurmController."""
-        self.asked.append(node.cluster)
+        return self.address
+
+    def node_at(self, cluster: str, address: str) -> SlurmNode | None:
+        """As SlurmController."""
+        self.asked.append(cluster)
         if isinstance(self.seen, Exception):
             raise self.seen
         return self.seen
@@ -105,7 +113,7 @@ def test_jobs_of_slurm_stand_beside_nodeheals_own_in_one_list(lab: World) -> Non
     assert "gpt of ada: ran on gpu[1-2], exit code 7, Slurm says: NonZeroExitCode\n" in said.stdout
     assert "sweep of bob: waits: Resources, may not be requeued\n" in said.stdout
     assert said.stdout.endswith("4 jobs, 3 of them alive\n")
-    assert said.stderr == "asking the Slurm controller of lab …\n"
+    assert (said.exit_code, said.stderr) == (0, "")
 
 
 def test_a_signal_is_told_instead_of_an_exit_code(lab: World) -> None:
@@ -157,11 +165,9 @@ def test_clusters_are_asked_at_once_and_one_that_does_not_answer_is_named(monkey
 
     said = run("jobs", "list", "--json")
 
-    assert said.exit_code == 0
     assert sorted(world.controllers.asked) == ["down", "far", "lab"]
-    assert {row["cluster"] for row in json.loads(said.stdout)} == {"lab", "far"}
+    assert {row["cluster"] for row in json.loads(said.stdout) if row["job"]} == {"lab", "far"}
     assert said.stderr.splitlines() == [
-        "asking the Slurm controller of down, far, lab …",
         "Slurm cluster down is not shown: the Slurm controller of down (i-0) has not answered in 15 s",
         "Slurm cluster far: 0 nodes and 40 jobs had no room in its report; ask sinfo and squeue there",
     ]
@@ -180,7 +186,7 @@ def test_a_person_who_may_not_ask_sees_the_rest(lab: World, monkeypatch: pytest.
 
     said = run("jobs", "list")
 
-    assert (said.exit_code, said.stdout) == (0, "no job\n")
+    assert said.stdout == "no job of nodeheal's; those of Slurm cluster lab are not known\n"
     assert "Slurm cluster lab is not shown: " in said.stderr
     assert "grace may not ssm:DescribeInstanceInformation" in said.stderr
 
@@ -196,7 +202,8 @@ def test_a_person_who_may_not_ask_sees_the_rest(lab: World, monkeypatch: pytest.
             SlurmNode("gpu-1", "h", "draining", "nodeheal:inc-1", "root"),
             "gpu-1 is draining by nodeheal: nodeheal:inc-1",
         ),
-        (SlurmNode("gpu-1", "h", "down", "Not responding", "slurm"), "gpu-1 is down by Slurm: Not responding"),
+        (SlurmNode("gpu-1", "h", "down", "Not responding", "slurm"), "gpu-1 is set to DOWN by Slurm: Not responding"),
+        (SlurmNode("gpu-1", "h", "fail", "new card", "root"), "gpu-1 is set to FAIL by root: new card"),
         (SlurmNode("gpu-1", "h", "drained", "new card", ""), "gpu-1 is drained by a person: new card"),
         (SlurmNode("gpu-1", "h", "mixed"), "gpu-1 is mixed"),
     ],
@@ -211,15 +218,151 @@ def test_a_node_is_shown_as_slurm_has_it(lab: World, seen: SlurmNode, words: str
     assert told["slurm"]["taken_by"] == (seen.taken_by or None)
 
 
-def test_a_node_is_shown_without_slurm_where_its_controller_is_down(lab: World) -> None:
-    lab.controllers.seen = NotAccepted("SSM does not reach it")
+@pytest.mark.parametrize(
+    ("address", "seen", "words"),
+    [
+        ("10.0.0.1", NotAccepted("SSM does not reach it"), "not known: SSM does not reach it"),
+        ("10.0.0.7", None, "knows no node at 10.0.0.7 (cluster lab), or more than one"),
+        ("", None, "not asked: nobody knows the address of mi-1"),
+    ],
+)
+def test_a_node_of_which_slurm_says_nothing_is_shown_with_the_reason(
+    lab: World, address: str, seen: Exception | None, words: str
+) -> None:
+    lab.controllers.address, lab.controllers.seen = address, seen
 
     said, told = run("nodes", "show", "mi-1"), json.loads(run("nodes", "show", "mi-1", "--json").stdout)
 
+    assert (said.exit_code, said.stderr) == (0, "")
+    assert said.stdout.splitlines()[-1] == f"Slurm        {words}"
+    assert (told["slurm"]["summary"], told["slurm"]["state"]) == (words, None)
+    assert bool(lab.controllers.asked) == bool(address)
+
+
+@pytest.mark.parametrize(
+    ("seen", "said"),
+    [
+        (SlurmNode("gpu-1", "h", "draining", "riser, ada", "ada", 1_795_766_989), ["riser, ada"]),
+        (SlurmNode("gpu-1", "h", "idle"), []),
+        (NotAccepted("SSM does not reach it"), []),
+    ],
+)
+def test_a_release_says_who_keeps_the_node_out_of_service(
+    lab: World, seen: SlurmNode | Exception, said: list[str]
+) -> None:
+    lab.has("mi-2", state=NodeState.QUARANTINED)
+    lab.controllers.seen = seen
+
+    lines = run("nodes", "release", "mi-2", "--why", "new riser card").stdout.splitlines()
+
+    assert lines[0] == "mi-2 is HEALTHY now"
+    assert [line.rpartition(": ")[2] for line in lines[1:]] == said
+
+
+def test_a_list_of_nodes_says_where_nothing_is_known_of_slurm(lab: World) -> None:
+    lab.controllers.reports.clear()
+    lab.has("mi-3", "lab", scheduler=SchedulerKind.ECS)
+
+    said = run("nodes", "list", "lab", "--slurm")
+    rows = {row["node"]: row["slurm"] for row in json.loads(run("nodes", "list", "lab", "--slurm", "--json").stdout)}
+
     assert said.exit_code == 0
-    assert "Slurm cluster lab is not shown: SSM does not reach it" in said.stderr
-    assert "Slurm" not in said.stdout
-    assert told["slurm"] is None
+    assert [line.split()[0] for line in said.stdout.splitlines() if "Slurm: not known" in line] == ["mi-1"]
+    assert (rows["mi-1"]["summary"], rows["mi-3"]) == ("not known", None)
+
+
+def test_a_reason_of_slurms_stands_alone_where_there_is_no_other(lab: World) -> None:
+    lab.has("mi-2", state_reason="proven")
+
+    said = run("nodes", "list", "lab", "--slurm").stdout
+
+    assert "  Slurm: drained by ada since" in said
+    assert "proven; Slurm: drained by ada since" in said
+
+
+class Terminal(io.StringIO):
+    """Where a person reads along, or not."""
+
+    def __init__(self, is_there: bool) -> None:
+        super().__init__()
+        self._is_there = is_there
+
+    def isatty(self) -> bool:
+        """As a stream has it."""
+        return self._is_there
+
+
+@pytest.mark.parametrize(("is_there", "said"), [(True, "asking the Slurm controller of lab …\n"), (False, "")])
+def test_only_a_terminal_is_told_that_a_controller_is_asked(
+    lab: World, monkeypatch: pytest.MonkeyPatch, is_there: bool, said: str
+) -> None:
+    errors = Terminal(is_there)
+    monkeypatch.setattr(sys, "stderr", errors)
+
+    shown.reports_of(["lab"])
+
+    assert errors.getvalue() == said
+
+
+def test_jobs_that_are_not_known_are_no_empty_list(lab: World) -> None:
+    lab.controllers.reports.clear()
+    lab.ports.nodes.save(node("mi-9", pool="demo"))
+    empty, rows = run("jobs", "list"), json.loads(run("jobs", "list", "--live", "--json").stdout)
+    lab.ports.jobs.save(job_of(spec(pool="demo"), "training", "trainer:1", NOW))
+
+    said = run("jobs", "list")
+
+    assert empty.stdout == "no job of nodeheal's; those of Slurm cluster lab are not known\n"
+    assert said.stdout.endswith("1 job, 1 of them alive; those of Slurm cluster lab are not known\n")
+    assert {empty.exit_code, said.exit_code, run("jobs", "list", "--json").exit_code} == {6}
+    assert run("jobs", "list", "demo").exit_code == 0
+    [row] = rows
+    assert (row["job"], row["scheduler"], row["state"], row["cluster"]) == (None, "SLURM", "UNKNOWN", "lab")
+    assert row["summary"].endswith("has not answered in 15 s")
+    assert json.loads(run("jobs", "list", "demo", "--json").stdout)[0].keys() <= row.keys()
+
+
+@pytest.mark.parametrize("command", ["show", "stop --why done", "logs", "wait", "restart"])
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("2", "`scontrol show job 2`, `scancel 2`"),
+        ("12_3", "`scontrol show job 12_3`, `scancel 12_3`"),
+        ("13_[0-3]", "`scontrol show job 13`, `scancel '13_[0-3]'`"),
+        ("llama", "no job llama is known; see `nodeheal jobs list`"),
+    ],
+)
+def test_a_job_of_slurms_is_pointed_to_slurms_commands(
+    lab: World, monkeypatch: pytest.MonkeyPatch, command: str, name: str, told: str
+) -> None:
+    monkeypatch.setattr(connect, "job_ports", lambda table: lab.ports)
+    verb, *options = command.split()
+
+    said = run("jobs", verb, name, *options)
+
+    assert (said.exit_code, said.stdout) == (1, "")
+    assert told in said.stderr
+    assert ("on cluster lab: " in said.stderr) == (name != "llama")
+
+
+def test_a_job_of_nodeheals_may_have_a_number_for_its_name(lab: World) -> None:
+    lab.ports.nodes.save(node("mi-9", pool="demo"))
+    lab.ports.jobs.save(replace(job_of(spec(pool="demo"), "training", "trainer:1", NOW), job_id="2"))
+
+    assert lab.ports.jobs.get("2") == shown.our_job("2", lab.ports)
+
+
+def test_where_no_node_is_on_slurm_a_number_is_no_job_of_slurms(monkeypatch: pytest.MonkeyPatch) -> None:
+    World(monkeypatch, Controllers()).has("mi-1", scheduler=SchedulerKind.ECS)
+
+    assert run("jobs", "wait", "2").stderr == "no job 2 is known; see `nodeheal jobs list`\n"
+
+
+def test_a_job_that_waits_again_runs_nowhere(lab: World) -> None:
+    again = replace(WAITS, node_list="gpu3", restarts=1)
+    lab.controllers.reports["lab"] = SlurmReport((), (again,))
+
+    assert "sweep of bob: waits: Resources, started anew 1 time, may not be requeued\n" in run("jobs", "list").stdout
 
 
 def test_a_list_of_nodes_says_why_slurm_gives_one_no_work(lab: World) -> None:
@@ -229,7 +372,7 @@ def test_a_list_of_nodes_says_why_slurm_gives_one_no_work(lab: World) -> None:
     rows = {row["node"]: row["slurm"] for row in json.loads(run("nodes", "list", "lab", "--slurm", "--json").stdout)}
 
     [first] = [line for line in said if line.startswith("mi-1")]
-    assert first.endswith("; Slurm: drained by ada since 2026-11-27 08:09:49 UTC: new riser card")
+    assert first.endswith("  Slurm: drained by ada since 2026-11-27 08:09:49 UTC: new riser card")
     assert not [line for line in said if "Slurm" in line and not line.startswith("mi-1")]
     assert rows["mi-1"]["reason_by"] == "ada"
     assert (rows["mi-2"], rows["mi-3"]) == (None, None)
@@ -266,7 +409,9 @@ def sbatch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sbatch:
 
 
 def submit(sbatch: Sbatch, *words: str) -> Any:
-    return run("jobs", "submit", "--slurm", str(sbatch.script), *words)
+    """With options of ours, then after `--` those of sbatch before the script."""
+    own, theirs = ([*words[: words.index("--")]], words[words.index("--") :]) if "--" in words else (words, ())
+    return run("jobs", "submit", "--slurm", *own, *theirs, str(sbatch.script))
 
 
 def test_a_script_is_submitted_so_that_it_may_be_requeued(sbatch: Sbatch) -> None:
@@ -274,6 +419,21 @@ def test_a_script_is_submitted_so_that_it_may_be_requeued(sbatch: Sbatch) -> Non
 
     assert (said.exit_code, said.stdout) == (0, "job 42 is submitted; see `squeue --job=42`\n")
     assert sbatch.calls == [f"--parsable --requeue --nodes=2 -N2 {sbatch.script}"]
+
+
+@pytest.mark.parametrize(
+    "words", [("--", "--nodes=2", "SCRIPT", "--steps", "2 0", "-x"), ("SCRIPT", "--", "--steps", "2 0", "-x")]
+)
+def test_a_script_gets_its_arguments(sbatch: Sbatch, words: tuple[str, ...]) -> None:
+    typed = [str(sbatch.script) if word == "SCRIPT" else word for word in words]
+
+    said = run("jobs", "submit", "--slurm", *typed)
+    told = json.loads(run("jobs", "submit", "--slurm", "--json", *typed).stdout)
+
+    assert said.stdout == "job 42 is submitted, its script with --steps '2 0' -x; see `squeue --job=42`\n"
+    assert told["arguments"] == ["--steps", "2 0", "-x"]
+    options = "--nodes=2 " if "--nodes=2" in words else ""
+    assert sbatch.calls == [f"--parsable --requeue {options}{sbatch.script} --steps 2 0 -x"] * 2
 
 
 def test_a_programs_reader_gets_id_cluster_and_warnings(sbatch: Sbatch) -> None:
@@ -317,12 +477,14 @@ def test_what_sbatch_refuses_is_told_in_its_words(sbatch: Sbatch) -> None:
 
 def test_an_sbatch_that_hangs_is_given_up(sbatch: Sbatch, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slurm_submit, "SECONDS", 0.3)
+    monkeypatch.setattr(slurm_submit, "QUIET_SECONDS", 0.1)
     sbatch.says("exec sleep 60")
 
     said = submit(sbatch)
 
     assert (said.exit_code, said.stderr) == (
         1,
+        "sbatch has not answered yet; it is given 0.3 s\n"
         "sbatch had not ended in 0.3 s. Look whether it has submitted: `squeue --me`\n",
     )
 
@@ -347,7 +509,11 @@ def test_where_sbatch_is_missing_or_broken_it_says_where_to_go(sbatch: Sbatch, m
         (("--slurm", "SCRIPT", "--idempotent"), "--idempotent: not with --slurm"),
         (("--slurm", "SCRIPT", "--table", "other"), "--table: not with --slurm"),
         (("SCRIPT", "--", "--nodes=2"), "--nodes=2: not without --slurm"),
-        (("--slurm", "SCRIPT", "--", "--nodes", "2"), "'2' is no option of sbatch"),
+        (("--slurm", "--", "--nodes", "2", "SCRIPT"), "2: there is no such script; write a value of sbatch's with its"),
+        (("--slurm", "--", "--nodes=2"), "name the batch script"),
+        (("SCRIPT",), "train.sbatch: it is a batch script; with --slurm it is handed to sbatch"),
+        (("OPTIONS",), "options.txt: it is a batch script; with --slurm"),
+        (("YAML",), "pool: is missing"),
         (("--slurm", "NOWHERE"), "No such file or directory"),
         (("--slurm", "YAML"), "job.yaml: it is no batch script: its first line must begin with #!"),
     ],
@@ -355,7 +521,9 @@ def test_where_sbatch_is_missing_or_broken_it_says_where_to_go(sbatch: Sbatch, m
 def test_what_does_not_apply_is_refused_by_name(sbatch: Sbatch, words: tuple[str, ...], told: str) -> None:
     yaml = sbatch.script.parent / "job.yaml"
     yaml.write_text("name: llama\n")
-    files = {"SCRIPT": str(sbatch.script), "NOWHERE": "/nowhere", "YAML": str(yaml)}
+    bare = sbatch.script.parent / "options.txt"
+    bare.write_text("#SBATCH --nodes=2\nsrun train\n")
+    files = {"SCRIPT": str(sbatch.script), "NOWHERE": "/nowhere", "YAML": str(yaml), "OPTIONS": str(bare)}
 
     said = run("jobs", "submit", *(files.get(word, word) for word in words))
 

@@ -68,9 +68,10 @@ class SlurmController:
             raise NotFound(f"{told}: there `sinfo --Node --format='%N %o'` shows its addresses")
         return nodes[address]  # type: ignore[no-any-return]
 
-    def node(self, node: Node) -> SlurmNode:
-        """The node as Slurm has it. Raises NotFound, NotAccepted."""
-        return _read(SlurmNode, self.about(node, "nodes"), node.cluster)
+    def node_at(self, cluster: str, address: str) -> SlurmNode | None:
+        """The node that Slurm has there. None: it has none, or more than one. Raises NotFound, NotAccepted."""
+        found = self.ask(cluster, "nodes", address)["nodes"].get(address)
+        return None if found is None else _read(SlurmNode, found, cluster)
 
     def report(self, cluster: str) -> SlurmReport:
         """The nodes out of service, and the jobs that Slurm knows, by one command. Raises NotFound, NotAccepted."""

@@ -43,6 +43,8 @@ def test_the_example_comes_back() -> None:
         (GOOD.replace("#SBATCH --open-mode=append\n", ""), "no --open-mode=append"),
         (GOOD.replace("--kill-on-bad-exit=1 ", ""), "srun without --kill-on-bad-exit"),
         (GOOD + "#SBATCH --nodes=4\n", "line 8: sbatch does not read #SBATCH after the first command"),
+        (GOOD + "cat <<END\n#SBATCH -N2\nEND\n#SBATCH -N4\n", "line 11: sbatch does not read #SBATCH"),
+        (GOOD + "cat <<<END\n#SBATCH -N4\nEND\n", "line 9: sbatch does not read #SBATCH"),
         (GOOD + "[ $? = 0 ] || scontrol requeue $SLURM_JOB_ID\n", "does not look at SLURM_RESTART_COUNT"),
     ],
 )
@@ -63,6 +65,11 @@ def test_what_keeps_a_job_from_coming_back_is_named(text: str, told: str) -> Non
         "srun \\\n  -n 4 train",
         "(srun train)",
         "srun --kill-on-bad-exit=1 a; srun b",
+        "srun -K a || { srun b; }",
+        "train() { srun train; }",
+        "nohup srun train &",
+        "cat >hosts <<END\ngpu1\nEND\nsrun train",
+        "x=$((1<<n))\nsrun train",
     ],
 )
 def test_an_srun_is_seen_where_a_shell_runs_it(command: str) -> None:
@@ -82,6 +89,9 @@ def test_an_srun_is_seen_where_a_shell_runs_it(command: str) -> None:
         "srun -n4 -K1 train",
         "srun \\\n  --kill-on-bad-exit train",
         "export SLURM_KILL_BAD_EXIT=1\nsrun train",
+        "cat >other.sbatch <<'END'\n#!/bin/bash\n#SBATCH --nodes=4\nsrun train\nEND\nbash other.sbatch",
+        "cat <<-END\n#SBATCH -N2\n\tEND",
+        "cat <<-END >one; cat >two <<LAST\n#SBATCH -N2\n\tEND\n\tLAST\n#SBATCH -N2\nLAST",
         "scontrol requeue $SLURM_JOB_ID  # at most 3: $SLURM_RESTART_COUNT",
     ],
 )
