@@ -53,8 +53,10 @@ node_modules/.installed: package.json package-lock.json $(VENV)/.requirements
 	@$(NPM) ci --silent --no-audit --no-fund
 	@touch $@
 
+SLURM := slurmctld slurmd sbatch srun scontrol sinfo squeue
+
 slurm: ## install Slurm (Debian and Ubuntu, as root), for the demo and the tests that need it
-	@command -v slurmctld >/dev/null || test -x /usr/sbin/slurmctld || \
+	@PATH="$$PATH:/usr/sbin:/sbin" which $(SLURM) >/dev/null || \
 	    { apt-get update --quiet=2 && DEBIAN_FRONTEND=noninteractive apt-get install --yes --quiet=2 \
 	        --no-install-recommends slurmctld slurmd slurm-client slurm-wlm-basic-plugins >/dev/null; }
 	@echo 'Slurm is installed: make demo ARGS="--scheduler slurm"'

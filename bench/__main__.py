@@ -22,16 +22,17 @@ from bench.core import measure_core
 from bench.functions import measure_functions
 from bench.incident import measure_incident
 from bench.isolation import measure_storm
-from bench.recovery import measure_recovery
+from bench.recovery import measure_recovery, measure_slurm
 from bench.restart import measure_restart
 from bench.simulator import measure_mass_failure, measure_simulator
 from bench.table import as_text, with_table
+from sandbox.slurm import why_missing
 
 WRITTEN = Path("build/bench.json")
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "benchmarks.md"
 PUBLISHED = PAGE.with_suffix(".json")  # the figures of the page; a run of some sections keeps those of the others
 Section = Callable[[], Mapping[str, float]]
-RUNS = {"agent": 3, "core": 5, "recovery": 3, "storm": 2, "job": 3, "functions": 3, "simulator": 3}
+RUNS = {"agent": 3, "core": 5, "recovery": 3, "slurm": 2, "storm": 2, "job": 3, "functions": 3, "simulator": 3}
 # Counted or simulated: a second run would say the same.
 EXACT = ("incident", "mass_failure")
 # Measured at both latencies; the figures at AWS's are kept under the section's name with this behind it.
@@ -42,6 +43,7 @@ def sections(idle_seconds: float) -> dict[str, Section]:
     """All there are, in the order of the table."""
     paced: dict[str, Callable[[str], Mapping[str, float]]] = {
         "recovery": measure_recovery,
+        "slurm": measure_slurm,
         "storm": measure_storm,
         "job": measure_restart,
         "mass_failure": measure_mass_failure,
@@ -61,7 +63,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Measure, keep as JSON, and print."""
     given = _options(arguments)
     measured = _earlier()
-    for name in given.sections or sections(0):
+    for name in given.sections or _all():
         _measure(measured, name, sections(given.idle_seconds)[name], given.runs)
     sys.stdout.write(as_text(measured))
     sys.stderr.write(f"all figures are in {WRITTEN}\n")
@@ -85,6 +87,14 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     if (given.runs is not None and given.runs < 1) or not 0 < given.idle_seconds < math.inf:
         parser.error("--runs and --idle-seconds are numbers above 0")
     return given
+
+
+def _all() -> list[str]:
+    """Every section that can be measured here."""
+    missing = why_missing()
+    if missing:
+        sys.stderr.write(f"slurm is left out: {missing}\n")
+    return [name for name in sections(0) if not (missing and name.removesuffix(AT_AWS) == "slurm")]
 
 
 def _earlier() -> dict[str, Any]:

@@ -1,4 +1,5 @@
-"""One recovery from the fault line to the first step of the resumed job: the demo's story, twice in one cloud.
+"""One recovery from the fault line to the first step of the resumed job: the demo's story, twice in one cloud, and
+twice on a real Slurm.
 
 First with cold functions, as after a quiet night: none has an environment but those that a schedule of the stack pings.
 Then with warm ones: each has served the recovery before. The emulator, its functions (a process each, kept once it has
@@ -9,12 +10,16 @@ import sys
 import tempfile
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+from nodeheal.contract.vocabulary import SchedulerKind
 from nodeheal.simulation.latency import LATENCIES
 from sandbox.client import Sandbox
+from sandbox.demo import story_of
 from sandbox.report import judge, make_report
 from sandbox.script import Move
-from sandbox.stories import STORIES
+from sandbox.slurm import why_missing
+from sandbox.stories import STORIES, fallen
 from sandbox.story import Story, Told
 
 BOOT_SECONDS = 3.0
@@ -32,15 +37,33 @@ def measure_recovery(latency: str) -> dict[str, float]:
         return {**_recovered(cloud, latency, "cold", _cool_down), **_recovered(cloud, latency, "warm")}
 
 
+def measure_slurm(latency: str) -> dict[str, float]:
+    """The same on a real Slurm, at one latency: seconds until the node is drained, and until the job goes on.
+
+    Functions are warm: a recovery comes before the one that counts. Raises RuntimeError where no Slurm is installed.
+    """
+    missing = why_missing()
+    if missing:
+        raise RuntimeError(missing)
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        Sandbox(Path(directory) / "cloud", boot_seconds=BOOT_SECONDS) as cloud,
+    ):
+        cloud.deploy()
+        cloud.behave(**LATENCIES[latency].of_sandbox())
+        for pool in ("before", "slurm"):
+            script = replace(fallen(), scheduler=SchedulerKind.SLURM, pool=pool, job=pool, steps=STEPS)
+            report = _played(story_of(cloud, script, say))
+    return {
+        "fault_to_drained_s": report["isolated_seconds"],
+        "fault_to_first_step_s": report["recovered_seconds"],
+    }
+
+
 def _recovered(cloud: Sandbox, latency: str, functions: str, *prepares: Move) -> dict[str, float]:
     script = STORIES["fixed-by-reboot"].script
     script = replace(script, pool=functions, job=f"llama-{functions}", steps=STEPS, prepares=prepares)
-    story = Story(cloud, script, say)
-    story.play()
-    report = make_report(story)
-    verdict = judge(story, report)
-    if not verdict.is_right:
-        raise RuntimeError(f"the story did not end as it should: {'; '.join(verdict.wrong)}")
+    report = _played(Story(cloud, script, say))
     measured = {f"{leg['name']}_s": leg["seconds"] for leg in report["legs"]}
     measured |= {
         "wait_s": measured.get("wait_s", 0.0),  # it depends on the machine's speed whether a node waits to be stable
@@ -50,6 +73,15 @@ def _recovered(cloud: Sandbox, latency: str, functions: str, *prepares: Move) ->
         "control_plane_percent": round(100 * report["control_plane_seconds"] / report["recovered_seconds"], 1),
     }
     return {f"{functions}_{name}": value for name, value in measured.items()}
+
+
+def _played(story: Story) -> dict[str, Any]:
+    story.play()
+    report = make_report(story)
+    verdict = judge(story, report)
+    if not verdict.is_right:
+        raise RuntimeError(f"the story did not end as it should: {'; '.join(verdict.wrong)}")
+    return report
 
 
 def _cool_down(story: Story) -> str:

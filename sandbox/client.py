@@ -206,6 +206,11 @@ class Sandbox(MachineOrders):
         nodes = [NodeHandle(one["node_id"], pool, one["address"], Path(one["directory"]), "") for one in made["nodes"]]
         return nodes, Path(made["configuration"])
 
+    def replace_slurm_node(self, node_id: str) -> NodeHandle:
+        """Another machine under the same name of Slurm, which is told nothing of it."""
+        made = self._call("replace_slurm_node", {"node_id": node_id})
+        return NodeHandle(made["node_id"], made["pool"], made["address"], Path(made["directory"]), "")
+
     def nodes(self) -> list[Json]:
         """Every node as it is now: node_id, pool, address, directory, boot_id, is_up."""
         found: list[Json] = self._call("nodes", {})["nodes"]

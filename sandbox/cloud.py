@@ -24,7 +24,7 @@ from sandbox.fleet import Fleet, NodeKind, describe_node
 from sandbox.iam import ACCOUNT, REGION, caller_of
 from sandbox.log_sink import log_sink
 from sandbox.node import Faults, Node
-from sandbox.slurm import SlurmCluster, abort_tasks, marks_of, run_on
+from sandbox.slurm import SlurmCluster, abort_tasks, join, marks_of, run_on
 from sandbox.ssm import Ssm
 
 
@@ -35,6 +35,7 @@ class Cloud:
         self._behaviour = Behaviour()
         self._directory = directory
         self._unpacked = directory / "tmp" / "unpacked"
+        self._slurm: list[tuple[SlurmCluster, NodeKind, dict[str, Node]]] = []
         self._fleet = Fleet(directory, endpoint_url, boot_seconds, sandbox_id, self._behaviour)
         pump = EventPump(_in_account(patches.event_sink()), self._behaviour)
         self._ecs = self._fleet.ecs = Ecs(self._fleet.nodes, pump.emit, log_sink(), self._behaviour)
@@ -101,8 +102,24 @@ class Cloud:
         marks = {name: marks_of(node) for name, node in members.items()}
         cluster = SlurmCluster(kind.cluster, self._directory / kind.cluster, addresses, marks)
         run_on(cluster, head, members)
+        self._slurm.append((cluster, kind, members))
         nodes = [describe_node(node) for node in members.values()]
         return {"nodes": nodes, "head": describe_node(head), "configuration": str(cluster.configuration)}
+
+    def replace_slurm_node(self, request: Json) -> Json:
+        """Another machine under the same name of Slurm, as HyperPod and ParallelCluster make one. `request`: node_id.
+
+        Slurm is told nothing: that is for those who replace.
+        """
+        for cluster, kind, members in self._slurm:
+            for name, node in members.items():
+                if node.spec.node_id == request["node_id"]:
+                    self._fleet.off(node.spec.node_id)
+                    members[name], _ = self._fleet.enrol(kind)
+                    cluster.move(name, members[name].spec.address, marks_of(members[name]))
+                    join(cluster, name, members[name])
+                    return describe_node(members[name])
+        raise AwsError("NoSuchNode", f"no Slurm cluster has a node {request['node_id']}", status=404)
 
     def add_template(self, request: Json) -> Json:
         """A launch template whose instances are nodes of this kind. `request`: as add_node; name and data besides."""
@@ -193,6 +210,7 @@ class Control:
             "nodes": cloud.nodes,
             "inject": cloud.inject,
             "add_slurm": cloud.add_slurm,
+            "replace_slurm_node": cloud.replace_slurm_node,
             "add_template": cloud.add_template,
             "add_group": cloud.add_group,
             "behave": cloud.behave,

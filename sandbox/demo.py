@@ -38,7 +38,7 @@ STOPPED_BY_USER = 130
 def main(arguments: list[str] | None = None) -> int:
     """Play one story. 0: it ended as it should. 1: it did not. 2: the options make no sense."""
     options = _options(arguments)
-    if options.story == "list":
+    if options.story == "list" and options.scheduler == "ecs":
         sys.stdout.writelines(f"  {name:<22} {story.about}\n" for name, story in STORIES.items())
         return 0
     script = _script(options)
@@ -87,9 +87,10 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
 
 def _script(options: argparse.Namespace) -> Script | str:
     """The story that the options ask for, or what is wrong with them."""
+    if options.story and options.scheduler != "ecs":
+        return "--story: all of them are on ECS; leave out --scheduler"
     if options.story:
-        is_on_ecs = options.scheduler == "ecs"
-        return STORIES[options.story].script if is_on_ecs else "--story: these are on ECS; leave out --scheduler"
+        return STORIES[options.story].script
     if not GANG_NODES <= options.nodes <= MOST_NODES:
         return (
             f"--nodes {options.nodes}: the job needs {GANG_NODES} nodes, and more than {MOST_NODES} are not simulated"
@@ -159,27 +160,31 @@ def _play(console: Console, directory: Path, script: Script, options: argparse.N
         finally:
             screen.__exit__()
             if options.keep:
-                _show_around(console, sandbox, script.pool)
+                _show_around(console, sandbox, story)
     return 0 if verdict.is_right else 1
 
 
-def _show_around(console: Console, sandbox: Sandbox, pool: str) -> None:
-    """Say how, and wait until somebody has seen enough. Whatever else comes here as an exception goes on after it."""
-    spoken = {key: value for key, value in sandbox.environment().items() if key.startswith("AWS_")}
-    lines = [
-        "",
+def ways_around(sandbox: Sandbox, story: Story) -> list[str]:
+    """How to look at what is left up, line by line."""
+    aws = {key: value for key, value in sandbox.environment().items() if key.startswith("AWS_")}
+    return [
         f"Everything is still up. In another terminal, in {BUILD.parent}:",
         "",
-        f"  export {' '.join(f'{key}={value}' for key, value in spoken.items())}",
+        f"  export {' '.join(f'{key}={value}' for key, value in {**aws, **story.variables}.items())}",
+        *(["  sinfo --Node --long"] if story.script.scheduler is SchedulerKind.SLURM else []),
         "  .venv/bin/nodeheal incidents list",
-        f"  .venv/bin/nodeheal nodes list {pool}",
+        f"  .venv/bin/nodeheal nodes list {story.script.pool}",
         "  .venv/bin/nodeheal jobs list",
         f"  aws stepfunctions list-executions --state-machine-arn {sandbox.outputs['RecoverNodeArn']}",
         "",
         f"Logs of nodes, functions and the emulator: {sandbox.directory}",
         "Ctrl-C ends all of it.",
     ]
-    for line in lines:
+
+
+def _show_around(console: Console, sandbox: Sandbox, story: Story) -> None:
+    """Say how, and wait until somebody has seen enough. Whatever else comes here as an exception goes on after it."""
+    for line in ["", *ways_around(sandbox, story)]:
         console.print(line, soft_wrap=True, markup=False)
     with contextlib.suppress(KeyboardInterrupt):
         threading.Event().wait()

@@ -11,7 +11,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from nodeheal.contract.vocabulary import Outcome
+from nodeheal.contract.vocabulary import Outcome, SchedulerKind
 from sandbox.legs import LEGS
 from sandbox.report import Verdict
 from sandbox.story import Told
@@ -162,7 +162,8 @@ def _numbers(report: dict[str, Any], told: Told) -> Table:
     rows["fault line to event accepted"] = _seconds(report["detected_seconds"], 1)
     rows["fault line to node isolated"] = _seconds(report["isolated_seconds"], 2)
     rows["fault line to training again"] = _seconds(report["recovered_seconds"])
-    rows["  of that, the control plane"] = _seconds(report["control_plane_seconds"], 10)
+    if told.script.scheduler is SchedulerKind.ECS:  # on Slurm the job goes on elsewhere while the node is healed
+        rows["  of that, the control plane"] = _seconds(report["control_plane_seconds"], 10)
     rows["attempts spent on the node"] = ", ".join(f"{n} {a}" for a, n in report["attempts"].items()) or "none"
     rows["training"] = (
         f"step {report['step_at_fault']} at the fault, resumed from {_or_dash(report['resumed_from_step'])}, "

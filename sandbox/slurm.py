@@ -3,7 +3,9 @@
 Slurm's programs are not nodeheal's: they are there if somebody has installed them (`make slurm`).
 """
 
+import contextlib
 import os
+import random
 import shutil
 import signal
 import socket
@@ -17,7 +19,8 @@ import psutil
 from sandbox import processes
 from sandbox.node import Node
 
-TOOLS = ("slurmctld", "slurmd", "sbatch", "scontrol", "sinfo", "squeue")
+_PORTS = (10_000, 32_000)  # below those that the kernel hands out
+TOOLS = ("slurmctld", "slurmd", "sbatch", "srun", "scontrol", "sinfo", "squeue")
 _PATH = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])  # Debian has daemons there
 _CONFIGURATION = """\
 ClusterName={name}
@@ -41,15 +44,15 @@ SlurmdLogFile={folder}/%n.log
 TaskProlog={task_prolog}
 SelectType=select/cons_tres
 SchedulerType=sched/backfill
-SchedulerParameters=nohold_on_prolog_fail,sched_interval=2,bf_interval=2
+SchedulerParameters=nohold_on_prolog_fail,sched_interval=1,bf_interval=1
 PrologFlags=Alloc
-{prolog}ReturnToService=0
+ReturnToService=0
 SlurmdTimeout=300
 KillWait=2
 BatchStartTimeout=5
 AccountingStorageType=accounting_storage/none
 JobCompType=jobcomp/none
-{nodes}
+{settings}{nodes}
 PartitionName=gpu Nodes=ALL Default=YES MaxTime=INFINITE OverSubscribe=EXCLUSIVE State=UP
 """
 
@@ -76,9 +79,12 @@ class SlurmCluster:
         folder: Path,
         members: Mapping[str, str],
         marks: Mapping[str, Mapping[str, str]],
-        prolog: str = "",
+        settings: str = "",
     ) -> None:
-        """`members`: addresses by Slurm's names. `marks`: variables for the jobs' processes, by the same."""
+        """`members`: addresses by Slurm's names. `marks`: variables for the jobs' processes, by the same.
+
+        `settings`: lines of slurm.conf; of one that stands there twice the last one holds.
+        """
         self.folder = folder
         (folder / "state").mkdir(parents=True)
         port, *ports = _free_ports(1 + len(members))
@@ -91,7 +97,7 @@ class SlurmCluster:
             for node, one in self._members.items()
         ]
         task_prolog = folder / "task-prolog.sh"
-        task_prolog.write_text(_task_prolog(self._members), "utf-8")
+        self._write_task_prolog()
         task_prolog.chmod(0o755)
         text = _CONFIGURATION.format(
             name=name,
@@ -99,10 +105,22 @@ class SlurmCluster:
             user=_user(),
             folder=folder,
             task_prolog=task_prolog,
-            prolog=f"Prolog={prolog}\n" if prolog else "",
+            settings=settings,
             nodes="\n".join(lines),
         )
         self.configuration.write_text(text, "utf-8")
+
+    def move(self, name: str, address: str, marks: Mapping[str, str]) -> None:
+        """The node of this name is at another address. slurmctld goes on with the one that it has."""
+        known = self._members[name]
+        text = self.configuration.read_text("utf-8")
+        moved = text.replace(f"NodeName={name} NodeAddr={known.address} ", f"NodeName={name} NodeAddr={address} ")
+        self.configuration.write_text(moved, "utf-8")
+        self._members[name] = _Member(address, known.port, marks)
+        self._write_task_prolog()
+
+    def _write_task_prolog(self) -> None:
+        (self.folder / "task-prolog.sh").write_text(_task_prolog(self._members), "utf-8")
 
     @property
     def configuration(self) -> Path:
@@ -125,14 +143,19 @@ class SlurmCluster:
 
 def run_on(cluster: SlurmCluster, head: Node, nodes: Mapping[str, Node]) -> None:
     """Start the cluster's daemons: on the head, and on each node now and after each of its boots."""
-    for node in (head, *nodes.values()):
-        node.variables.update(cluster.environment)
+    head.variables.update(cluster.environment)
     _start(head, cluster.controller())
     for name, node in nodes.items():
-        begin = partial(_start, node, cluster.daemon(name))
-        node.when_up = begin
-        node.also_ends = stepds_of
-        begin()
+        join(cluster, name, node)
+
+
+def join(cluster: SlurmCluster, name: str, node: Node) -> None:
+    """Start the node's daemon, now and after each of its boots."""
+    node.variables.update(cluster.environment)
+    begin = partial(_start, node, cluster.daemon(name))
+    node.when_up = begin
+    node.also_ends = stepds_of
+    begin()
 
 
 def stepds_of(found: Iterable[psutil.Process]) -> list[psutil.Process]:
@@ -189,12 +212,13 @@ def _task_prolog(members: Mapping[str, _Member]) -> str:
 
 
 def _free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    try:
-        return [int(one.getsockname()[1]) for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()
+    """Ports that nobody listens at, and that the kernel gives no outgoing connection in the meantime."""
+    found: set[int] = set()
+    while len(found) < count:
+        port = random.randrange(*_PORTS)
+        with contextlib.suppress(OSError), socket.create_server(("", port)):
+            found.add(port)
+    return list(found)
 
 
 def marks_of(node: Node) -> dict[str, str]:

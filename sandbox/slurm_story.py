@@ -26,7 +26,13 @@ class SlurmStory(Story):
     """One playing of a script on a Slurm cluster."""
 
     _job_id = ""
+    _restarts_told = _starts_told = 0
     _configuration = Path()
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """By it they find the cluster: nobody else's, and no DNS."""
+        return {"SLURM_CONF": str(self._configuration)}
 
     @property
     def owner_mails(self) -> tuple[str, ...]:
@@ -72,9 +78,20 @@ class SlurmStory(Story):
         return [self._nodes_by_name()[name] for name in names_of] or None
 
     def _job_state(self) -> JobState | None:
-        shown = self.slurm("scontrol", "-o", "show", "job", self._job_id)
-        state = re.search(r"JobState=(\w+)", shown)
-        return _STATES.get(state[1] if state else "", JobState.RUNNING)
+        known = dict(re.findall(r"(\w+)=(\S+)", self.slurm("scontrol", "-o", "show", "job", self._job_id)))
+        state, restarts = known.get("JobState", ""), int(known.get("Restarts", 0))
+        if restarts > self._restarts_told:
+            self._restarts_told = restarts
+            self._line(time.time(), "training", f"Slurm requeues job {self._job_id} (restart {restarts})")
+        elif state == "RUNNING" and restarts > self._starts_told:
+            self._starts_told = restarts
+            self._line(time.time(), "training", f"Slurm starts job {self._job_id} again, on {self._where(known)}")
+        return _STATES.get(state, JobState.RUNNING)
+
+    def _where(self, known: Mapping[str, str]) -> str:
+        names = self._nodes_by_name()
+        hosts = self.slurm("scontrol", "show", "hostnames", known["NodeList"]).split()
+        return " and ".join(names[host] for host in hosts)
 
     def slurm_states(self) -> list[str]:
         """The state of each node, in order. `*` would say that it was not heard since it was given back."""
@@ -87,6 +104,13 @@ class SlurmStory(Story):
     def name_of(self, node_id: str) -> str:
         """What Slurm calls the node."""
         return {node: name for name, node in self._nodes_by_name().items()}[node_id]
+
+    def replace_victim(self) -> None:
+        """What HyperPod's daemon does with a node in state FAIL for Action:Replace."""
+        name = self.name_of(self.victim)
+        new = self.sandbox.replace_slurm_node(self.victim)
+        self._handles.append(new)
+        self.slurm("scontrol", "update", f"NodeName={name}", f"NodeAddr={new.address}", "State=RESUME")
 
     def restarts(self) -> int:
         """How often Slurm has started the job anew."""
@@ -102,7 +126,7 @@ class SlurmStory(Story):
         """What one of Slurm's commands says, in this cluster. Raises StoryError."""
         environment = {
             **{name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ},
-            "SLURM_CONF": str(self._configuration),
+            **self.variables,
             "PYTHONUNBUFFERED": "1",
             **(extra or {}),
         }

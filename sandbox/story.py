@@ -229,6 +229,11 @@ class Story:
         return [self.ports.incidents.history(incident.incident_id) for incident in self._incidents()]
 
     @property
+    def variables(self) -> dict[str, str]:
+        """What the scheduler's own commands need in their environment, to find what was played."""
+        return {}
+
+    @property
     def owner_mails(self) -> tuple[str, ...]:
         """How the subjects of the emails to the job's owner should begin: its start, what was done to it, its end."""
         expected, subject = self.script.expected, f"[nodeheal] {self.script.job}"

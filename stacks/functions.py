@@ -31,6 +31,7 @@ from stacks.permission import (
     RESUME,
     SEE_COMMAND,
     SEE_INSTANCE_TAGS,
+    SEE_MANAGED_NODES,
     SEE_NODE,
     SEE_NODE_TAGS,
     SEE_TASKS,
@@ -233,7 +234,16 @@ FUNCTIONS = (
     ),
     FunctionSpec(
         "replace_node",
-        (*SEE_MACHINES, *LAUNCH_MACHINE, TERMINATE_MACHINE, GIVE_UP_IN_GROUP, READ_POLICY, RESUME),
+        (
+            *SEE_MACHINES,
+            *LAUNCH_MACHINE,
+            TERMINATE_MACHINE,
+            GIVE_UP_IN_GROUP,
+            SEE_MANAGED_NODES,
+            *ASK_SLURM,
+            READ_POLICY,
+            RESUME,
+        ),
         timeout_seconds=55,  # a launch that is refused takes seconds, and there may be several places to try
         handler="operation",
     ),

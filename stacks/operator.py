@@ -219,9 +219,9 @@ NODE_COMMANDS: Commands = {
     "incidents export": (READ,),
     "incidents rma": (READ,),
     "inject": (READ, *_POLICY, *DRILL),
-    "nodes list": (READ, READ_HEARTBEATS),
+    "nodes list": (READ, READ_HEARTBEATS, *_ASK_SLURM),
     "nodes unenrolled": (READ,),
-    "nodes show": (READ, READ_HEARTBEATS, *_POLICY),
+    "nodes show": (READ, READ_HEARTBEATS, *_POLICY, *_ASK_SLURM),
     "nodes enroll": (READ, WRITE, *_ENROL),
     "nodes release": (*_DECIDE, FIND_NODE, *UNDRAIN_NODE, *_ASK_SLURM),
     "nodes retire": (*_DECIDE, *_ENROL),
@@ -237,6 +237,7 @@ NODE_COMMANDS: Commands = {
 # Apart from the others: who trains needs no more than these, and both together do not fit into one policy.
 JOB_COMMANDS: Commands = {
     "jobs submit": (READ_JOBS, WRITE_JOBS, *_POLICY, SEE_RECIPE, *MAKE_RECIPE, RUN_JOB, SEE_OWNERS),
+    # With Slurm's jobs where the caller is an operator, too: who may send the document may also drain with it.
     "jobs list": (READ_JOBS,),
     "jobs show": (READ_JOBS, SEE_OWNERS),
     "jobs stop": (READ_JOBS, WRITE_JOBS, STOP_JOB),

@@ -45,11 +45,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Which checks, and how to tell."""
     names = [one.name for one in CHECKS]
     about = f"of {', '.join(names)}; own/NAME is the file NAME in `checks_dir`, own all of them"
-    parser.add_argument("names", nargs="*", type=_name, metavar="NAME", help=about)
+    parser.add_argument("names", nargs="*", type=check_name, metavar="NAME", help=about)
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
 
 
-def _name(text: str) -> str:
+def check_name(text: str) -> str:
+    """An option's type: the name of a check, or of one of the operator's own, whether or not its file is here."""
     if text not in {one.name for one in CHECKS} and not is_name(text):
         raise argparse.ArgumentTypeError(no_check(text))
     return text

@@ -90,6 +90,12 @@ def _slurm() -> Command:
     return slurm
 
 
+def _latest_checkpoint() -> Command:
+    from nodeheal.agent import latest_checkpoint
+
+    return latest_checkpoint
+
+
 def _units() -> Command:
     from nodeheal.agent import units
 
@@ -106,6 +112,7 @@ _COMMANDS: dict[str, tuple[str, Callable[[], Command]]] = {
     "after-boot": ("run the diagnostics that a reboot has left for this boot", _after_boot),
     "prolog": ("as Slurm's Prolog, before a job starts: look at this node; exit code 1: it has failed", _prolog),
     "slurm": ("on a machine of a Slurm controller: look at nodes and jobs, drain, resume, requeue", _slurm),
+    "latest-checkpoint": ("print the path of a job's newest checkpoint that is whole", _latest_checkpoint),
     "units": ("write the units of systemd", _units),
 }
 

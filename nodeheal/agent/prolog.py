@@ -25,8 +25,8 @@ from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
-from nodeheal.agent.check_now import NOT_HERE, Row, answers_of, row_of
-from nodeheal.agent.checks import clock_skew, dcgm, progress
+from nodeheal.agent.check_now import NOT_HERE, Row, answers_of, check_name, row_of
+from nodeheal.agent.checks import clock_skew, dcgm, own, progress
 from nodeheal.agent.checks.check import Check, Place
 from nodeheal.agent.checks.hardware import has_nvidia
 from nodeheal.agent.checks.registry import chosen
@@ -108,11 +108,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     valid = f"a node that passed is not looked at again so long; 0: it is; default {VALID_SECONDS:g}"
     parser.add_argument("--valid-seconds", type=number(0, LONGEST_SECONDS), default=VALID_SECONDS, help=valid)
-    parser.add_argument("--without", type=_names, default=(), metavar="NAMES", help="checks to be left out: a,b")
+    left_out = "checks to be left out: a,b; own: all of your own"
+    parser.add_argument("--without", type=check_names, default=(), metavar="NAMES", help=left_out)
 
 
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(filter(None, text.split(",")))
+def check_names(text: str) -> tuple[str, ...]:
+    """An option's type: names of checks, with commas between."""
+    return tuple(map(check_name, filter(None, text.split(","))))
 
 
 def carry_out(arguments: argparse.Namespace) -> int:
@@ -221,7 +223,7 @@ def _look(arguments: argparse.Namespace, terms: Terms, say: Say) -> None:
     """All of it: say what was found, then report it. Raises ConfigError, OSError."""
     config, clock = given(arguments), Clock()
     boot_id = config.boot_id()
-    checks = [one for one in chosen(config) if one.name not in (*_NOT_OF_A_PROLOG, *terms.without)]
+    checks = [one for one in chosen(config) if not _is_left_out(one.name, terms.without)]
     passes = _Passes(config, {"boot_id": boot_id, "level": terms.level, "checks": [one.name for one in checks]}, clock)
     if passes.is_valid(terms.valid_seconds):
         say(Answer(Verdict.OK, "the node has passed a moment ago"))
@@ -239,6 +241,11 @@ def _look(arguments: argparse.Namespace, terms: Terms, say: Say) -> None:
     say(Answer(worst, "; ".join(words) or f"{len(rows)} checks found nothing"))
     if found.verdict is Verdict.FAILED:
         _report(found, config, boot_id, terms.job, clock.utc_now())
+
+
+def _is_left_out(name: str, without: tuple[str, ...]) -> bool:
+    is_own = own.is_name(name) and own.FOLDER in without
+    return is_own or name in (*_NOT_OF_A_PROLOG, *without)
 
 
 def _rows(checks: Sequence[Check], place: Place, terms: Terms) -> Iterator[Row]:

@@ -7,7 +7,9 @@ that a person gave is never replaced.
 
 import argparse
 import json
+import os
 import re
+import secrets
 import socket
 import sys
 import time
@@ -17,21 +19,51 @@ from ipaddress import ip_address
 from typing import Any
 
 from nodeheal.agent.checks.tools import run_tool
-from nodeheal.agent.diagnostics.bench import Output
+from nodeheal.agent.diagnostics.bench import OUTPUT_BYTES, Output
 from nodeheal.agent.node_command import EXIT_DONE, EXIT_REFUSED, LATEST, number, whole_number
 from nodeheal.contract import words
-from nodeheal.parsers.slurm import JOB_FORMAT, NODE_FORMAT, OUR_REASON, SlurmJob, SlurmNode, parse_jobs, parse_nodes
+from nodeheal.parsers import slurm_report
+from nodeheal.parsers.slurm import (
+    OUR_REASON,
+    TIMES,
+    SlurmJob,
+    SlurmNode,
+    job_format,
+    node_format,
+    parse_jobs,
+    parse_nodes,
+)
 
 EXIT_NO_ANSWER = 75  # as sysexits(3) has a failure that may pass: nothing can be said, asking again is harmless
 SECONDS = 10.0  # that one of Slurm's commands may take
+ACTION_REPLACE = "Action:Replace"  # the reason that HyperPod's own daemon looks for
+POWER_DOWN = "power_down"
 NONE = "none"  # an option that is not given, as the SSM document says it
 ADDRESSES = 50  # of nodes that one call is about
 _INCIDENT = re.compile(r"[0-9A-Za-z._:-]{1,128}")
 _JOB_ID = re.compile(r"[0-9]{1,10}([_+][0-9]{1,10})?")  # of an array's task, of a part of a heterogeneous job
 _NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
 _NEVER_ENDS = 2**31 - 1
-# Jobs that have, or are just leaving, their nodes.
-_ON_NODES = "RUNNING,COMPLETING,CONFIGURING,SUSPENDED,STAGE_OUT,STOPPED,SIGNALING"
+# So Slurm's commands say that no controller in charge has answered: it is down, gone, or its backup takes over.
+_NOT_REACHED = ("Unable to contact slurm controller", "standby mode", "Socket timed out", "Zero Bytes were transmitted")
+# A job that has failed so lately on a node may have failed by its fault: the program ends first, its node is drained
+# seconds later.
+FAILED_SECONDS = 120.0
+# Jobs that have, are leaving, or have left their nodes.
+_ON_NODES = "RUNNING,COMPLETING,CONFIGURING,SUSPENDED,STAGE_OUT,STOPPED,SIGNALING,FAILED"
+# What the control plane is told of a job that is to be requeued: SSM hands 24,000 characters on.
+_OF_A_JOB = (
+    "job_id",
+    "state",
+    "user",
+    "may_requeue",
+    "restarts",
+    "partition",
+    "nodes",
+    "node_list",
+    "has_failed",
+    "name",
+)
 
 Run = Callable[[Sequence[str], float], Output]
 
@@ -42,7 +74,7 @@ class NoAnswerError(Exception):
 
 @dataclass(frozen=True)
 class Requeued:
-    """What became of a job that was to be requeued. `is_held`: it waits for a person, it was requeued too often."""
+    """What became of a job that was to be requeued. `is_held`: it waits for a person, who releases it."""
 
     requeued: bool
     is_held: bool = False
@@ -53,12 +85,14 @@ class Controller:
     """A Slurm cluster, as its own commands show it on a machine that has them."""
 
     def __init__(self, run: Run = run_tool) -> None:
+        """Slurm's commands inherit this process's environment, and with it how they are to print times."""
+        os.environ.update(TIMES)
         self._run = run
 
     def nodes(self) -> list[SlurmNode]:
         """All nodes. Raises NoAnswerError."""
-        text = self._asked("sinfo", "--Node", "--noheader", "--format", NODE_FORMAT)
-        return _read(parse_nodes, text)
+        mark = _mark()
+        return _read(parse_nodes, self._asked("sinfo", "--Node", "--noheader", "--format", node_format(mark)), mark)
 
     def nodes_at(self, addresses: Collection[str]) -> dict[str, SlurmNode]:
         """The nodes that Slurm reaches at these addresses, by address. One that two nodes have is left out."""
@@ -69,10 +103,20 @@ class Controller:
         return {address: nodes[0] for address, nodes in found.items() if len(nodes) == 1}
 
     def jobs(self, nodes: Sequence[SlurmNode]) -> list[SlurmJob]:
-        """The jobs that have a part on one of these nodes. Raises NoAnswerError."""
+        """The jobs that have a part on one of these nodes and have not ended. Raises NoAnswerError.
+
+        With them come those that had a part, have just failed, and may be requeued.
+        """
         if not nodes:
             return []
-        return self._jobs("--nodelist", ",".join(_name_of(node) for node in nodes), "--states", _ON_NODES)
+        here = ("--nodelist", ",".join(_name_of(node) for node in nodes))
+        jobs = self._jobs(*here, "--states", _ON_NODES)
+        return [job for job in jobs if not job.is_leaving or (job.may_requeue and _has_just_failed(job))]
+
+    def report(self) -> dict[str, Any]:
+        """The nodes out of service and the jobs that Slurm knows, so many as one answer holds. Raises NoAnswerError."""
+        out = [(node, sorted(_addresses_of(node.address))) for node in self.nodes() if not node.is_in_service]
+        return slurm_report.pack(out, self._jobs("--states", "all"))
 
     def drain(self, addresses: Collection[str], incident: str) -> dict[str, SlurmNode]:
         """Take no new work on these nodes, with our reason. Where a person has given one, the node is left as it is."""
@@ -86,18 +130,40 @@ class Controller:
         self._told("scontrol", "update", f"NodeName={names}", "State=DRAIN", f"Reason={reason}")
         return self.nodes_at(addresses)
 
-    def resume(self, addresses: Collection[str]) -> dict[str, SlurmNode]:
-        """Take new work again, where the reason is nodeheal's or Slurm's own."""
+    def resume(self, addresses: Collection[str], incident: str = NONE) -> dict[str, SlurmNode]:
+        """Take new work again, where the reason is nodeheal's for this incident, if one is given, or Slurm's own."""
         before = self.nodes_at(addresses)
-        wanted = [node for node in before.values() if not node.is_by_person and not node.is_in_service]
+        others = [node for node in before.values() if incident != NONE and node.is_ours_for_another(incident)]
+        out = [node for node in before.values() if not node.is_by_person and not node.is_in_service]
+        wanted = [node for node in out if node not in others]
         for node in wanted:
             self._told("scontrol", "update", f"NodeName={_name_of(node)}", "State=RESUME")
         return self.nodes_at(addresses) if wanted else before
 
-    def requeue(self, job_id: str, address: str, restarts: int, limit: int) -> Requeued:
+    def replace(self, addresses: Collection[str], how: str) -> dict[str, tuple[SlurmNode, str]]:
+        """Have the cluster replace these nodes' machines; and why not, in words. Empty: that is asked for.
+
+        It is asked for where nodeheal has drained the node, and nowhere else.
+        """
+        return {address: (node, self._replace(node, how)) for address, node in self.nodes_at(addresses).items()}
+
+    def _replace(self, node: SlurmNode, how: str) -> str:
+        if node.reason == ACTION_REPLACE:
+            return ""
+        if not node.is_ours:
+            by = f"{node.state} by {node.reason_by or 'nobody'}: {node.reason or 'no reason'}"
+            return f"nodeheal has not drained {node.name} ({by})"
+        reason = node.reason if how == POWER_DOWN else ACTION_REPLACE
+        state = "POWER_DOWN_FORCE" if how == POWER_DOWN else "FAIL"
+        told = ("scontrol", "update", f"NodeName={_name_of(node)}", f"State={state}", f"Reason={reason}")
+        refused = self._refused(*told)
+        hint = "; Slurm powers no node down without SuspendProgram and SuspendTime" if how == POWER_DOWN else ""
+        return f"Slurm refuses: {refused}{hint}" if refused else ""
+
+    def requeue(self, job_id: str, address: str, restarts: int, *, hold: bool = False) -> Requeued:
         """Have Slurm start the job anew, elsewhere. `restarts`: how often it had been when that was decided.
 
-        A job that has been started anew `limit` times is held. Safe to repeat: one that was requeued meanwhile, or
+        `hold`: it waits for a person. Safe to repeat: one that was requeued meanwhile, or
         that has left the node, is not touched.
         """
         node = self.nodes_at([address]).get(address)
@@ -107,29 +173,33 @@ class Controller:
             return self._gone(job_id, restarts)
         if not job.may_requeue:
             return Requeued(requeued=False, why="its owner does not let it be requeued, or it has no batch script")
-        is_held = job.restarts >= limit
-        refused = self._refused("scontrol", "requeuehold" if is_held else "requeue", job_id)
+        refused = self._refused("scontrol", "requeuehold" if hold else "requeue", job_id)
         if refused and self._gone(job_id, restarts).requeued is False:
             return Requeued(requeued=False, why=refused)
-        return Requeued(requeued=True, is_held=is_held)
+        return Requeued(requeued=True, is_held=hold)
 
     def _gone(self, job_id: str, restarts: int) -> Requeued:
         """Of a job that does not run on the node: whether it was requeued since."""
         known = self._jobs("--jobs", job_id, "--states", "all") if self._knows(job_id) else []
         job = next((one for one in known if one.job_id == job_id), None)
         if job is not None and job.restarts > restarts:
-            return Requeued(requeued=True, is_held=False)
+            return Requeued(requeued=True, is_held=job.is_held)
+        if job is not None and not job.is_leaving:
+            return Requeued(requeued=False, why=f"it is {job.state}, and not on this node")
         return Requeued(requeued=False, why="it had ended by itself, or Slurm does not know it any more")
 
     def _knows(self, job_id: str) -> bool:
         return not self._refused("scontrol", "show", "job", job_id)
 
     def _jobs(self, *only: str) -> list[SlurmJob]:
-        return _read(parse_jobs, self._asked("squeue", "--noheader", "--Format", JOB_FORMAT, *only))
+        mark = _mark()
+        return _read(parse_jobs, self._asked("squeue", "--noheader", "--Format", job_format(mark), *only), mark)
 
     def _asked(self, *command: str) -> str:
         output = self._ended(command)
-        if output.ran.exit_code != 0 or output.ran.is_truncated:
+        if output.ran.is_truncated:
+            raise NoAnswerError(f"{command[0]}: it printed more than {OUTPUT_BYTES} bytes")
+        if output.ran.exit_code != 0:
             raise NoAnswerError(f"{command[0]}: {output.last_words}")
         return output.text
 
@@ -142,7 +212,7 @@ class Controller:
         """What Slurm says against it; empty: it is done. Raises NoAnswerError where Slurm cannot be reached."""
         output = self._ended(command)
         words_said = output.errors.strip() or output.last_words
-        if output.ran.exit_code and "Unable to contact slurm controller" in words_said:
+        if output.ran.exit_code and any(told in words_said for told in _NOT_REACHED):
             raise NoAnswerError(f"{command[0]}: {words_said}")
         return words_said if output.ran.exit_code else ""
 
@@ -159,8 +229,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "nodes": "the nodes at these addresses; with none: all nodes",
         "drain": "take no new work there; a person's reason is left as it is",
         "resume": "take new work there again, where the reason is nodeheal's or Slurm's own",
-        "jobs": "the jobs that have a part there",
-        "requeue": "have Slurm start a job anew, elsewhere; hold it where that was done too often",
+        "replace": "have the cluster replace the machine, where the reason is nodeheal's",
+        "jobs": "the jobs that have a part there, or have just failed there",
+        "requeue": "have Slurm start a job anew, elsewhere; with --hold once a person has released it",
+        "report": "the nodes out of service, and the jobs that Slurm knows, ended ones included",
     }
     verbs = parser.add_subparsers(dest="verb", required=True)
     doctor = verbs.add_parser("doctor", help="say whether Slurm is set up so that its nodes can be healed")
@@ -170,8 +242,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         verb.add_argument("--addresses", type=_addresses, default=[], help="of nodes, with commas between")
         verb.add_argument("--incident", type=_text(_INCIDENT), default=NONE, help="it is named in the reason")
         verb.add_argument("--job", type=_text(_JOB_ID), default=NONE, help="its id: 12, or 12_3 in an array")
+        verb.add_argument("--how", choices=("action_replace", POWER_DOWN, NONE), default=NONE, help="of `replace`")
         verb.add_argument("--restarts", type=whole_number(0, _NEVER_ENDS), default=0, help="as they were then")
-        verb.add_argument("--limit", type=whole_number(0, _NEVER_ENDS), default=_NEVER_ENDS, help="of restarts")
+        verb.add_argument("--hold", choices=("yes", "no"), default="no", help="`requeue`: a person must release it")
         until = "epoch seconds; refused from then on"
         verb.add_argument("--expires-at", type=number(0, LATEST), default=float(LATEST), help=until)
 
@@ -195,10 +268,12 @@ def carry_out(arguments: argparse.Namespace) -> int:
 
 def _what_is_missing(arguments: argparse.Namespace) -> str:
     verb = arguments.verb
-    if verb != "nodes" and not arguments.addresses:
+    if verb not in ("nodes", "report") and not arguments.addresses:
         return f"{verb} needs --addresses"
     if verb == "drain" and arguments.incident == NONE:
         return "drain needs --incident"
+    if verb == "replace" and arguments.how == NONE:
+        return "replace needs --how action_replace or --how power_down"
     if verb == "requeue" and (arguments.job == NONE or len(arguments.addresses) != 1):
         return "requeue needs --job, and one address"
     return ""
@@ -211,24 +286,38 @@ def _done(arguments: argparse.Namespace, controller: Controller) -> dict[str, An
             found = controller.nodes_at(addresses) if addresses else {node.name: node for node in controller.nodes()}
             return _nodes(found)
         case "drain":
-            return _nodes(controller.drain(addresses, arguments.incident))
+            drained = controller.drain(addresses, arguments.incident)
+            return _nodes(drained, has_jobs={where: bool(controller.jobs([node])) for where, node in drained.items()})
         case "resume":
-            return _nodes(controller.resume(addresses))
+            return _nodes(controller.resume(addresses, arguments.incident))
+        case "replace":
+            asked = controller.replace(addresses, arguments.how)
+            nodes = {where: node for where, (node, _) in asked.items()}
+            return _nodes(nodes, why_not={where: why_not for where, (_, why_not) in asked.items()})
         case "jobs":
             jobs = controller.jobs(list(controller.nodes_at(addresses).values()))
-            return {"jobs": [vars(job) for job in jobs]}
+            return {"jobs": [{name: getattr(job, name) for name in _OF_A_JOB} for job in jobs]}
+        case "report":
+            return controller.report()
         case _:
-            return vars(controller.requeue(arguments.job, addresses[0], arguments.restarts, arguments.limit))
+            return vars(
+                controller.requeue(arguments.job, addresses[0], arguments.restarts, hold=arguments.hold == "yes")
+            )
 
 
-def _nodes(found: Mapping[str, SlurmNode]) -> dict[str, Any]:
-    """What the control plane reads of each: its name, whether it takes work and has any, whose reason stands."""
-    derived = ("is_in_service", "is_ours", "is_by_person", "has_jobs")
-    return {
-        "nodes": {
-            where: {**vars(node), **{name: getattr(node, name) for name in derived}} for where, node in found.items()
-        }
-    }
+def _nodes(found: Mapping[str, SlurmNode], **more: Mapping[str, bool | str]) -> dict[str, Any]:
+    """What the control plane reads of each: its name, whether it takes work, whose reason stands; `more`, by node."""
+    told = {}
+    for where, node in found.items():
+        derived = {name: getattr(node, name) for name in ("is_in_service", "is_ours", "is_by_person")}
+        told[where] = {**vars(node), **derived, **{name: known[where] for name, known in more.items()}}
+    return {"nodes": told}
+
+
+def _has_just_failed(job: SlurmJob) -> bool:
+    """One that was cancelled by its owner has not failed. One that was requeued ends in the future."""
+    now = time.time()
+    return job.has_failed and job.ended_at is not None and now - FAILED_SECONDS < job.ended_at <= now
 
 
 def _is_drained(node: SlurmNode) -> bool:
@@ -254,9 +343,14 @@ def _addresses_of(said: str) -> set[str]:
         return set()
 
 
-def _read(parse: Callable[[str], list[Any]], text: str) -> list[Any]:
+def _mark() -> str:
+    """A word that nobody can have put into a reason or a name before."""
+    return f"|{secrets.token_urlsafe(6)}|"
+
+
+def _read(parse: Callable[[str, str], list[Any]], text: str, mark: str) -> list[Any]:
     try:
-        return parse(text)
+        return parse(text, mark)
     except ValueError as error:
         raise NoAnswerError(str(error)) from None
 

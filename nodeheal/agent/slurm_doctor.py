@@ -3,13 +3,17 @@
 It reads what slurmctld itself says, not a file: what is in slurm.conf may not hold yet. It changes nothing.
 """
 
+import argparse
+import os
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from nodeheal.agent.checks.tools import run_tool
 from nodeheal.agent.doctor import ABSENT, BAD, GOOD, POOR, UNTRIED, Sign, say
 from nodeheal.agent.prolog import SECONDS as PROLOG_SECONDS
+from nodeheal.agent.prolog import check_names
 from nodeheal.agent.slurm import SECONDS, NoAnswerError, Run
 from nodeheal.parsers.slurm import parse_config
 
@@ -17,7 +21,10 @@ OLDEST = (22, 5)  # the first version that nodeheal was tried with
 REBOOT_SECONDS = 600
 _NO_LIMIT = 65_534  # what an unset PrologEpilogTimeout prints as; INFINITE where somebody says so
 _FILE_BYTES = 65_536
-_OURS = "nodeheal-agent"
+_OURS = b"nodeheal-agent"
+_PROGRAM_BEGINS = (b"#!", b"\x7fELF")  # the kernel starts nothing else (execve(2): ENOEXEC)
+_LEFT_OUT = re.compile(rb"--without[ =]([\w/,.-]+)")
+_NOT_CONFIGURED = "Could not establish a configuration source"  # after errors of DNS, which may have had one
 
 
 def doctor(run: Run = run_tool, *, as_json: bool) -> int:
@@ -33,8 +40,13 @@ def doctor(run: Run = run_tool, *, as_json: bool) -> int:
 
 def _settings(run: Run) -> Mapping[str, str]:
     output = run(["scontrol", "show", "config"], SECONDS)
+    if not output.is_installed:
+        raise NoAnswerError(f"scontrol is in no folder of PATH: {os.environ.get('PATH', os.defpath)}")
     if output.ran.error:
-        raise NoAnswerError(f"scontrol: {output.ran.error}")
+        last = output.errors.strip().rpartition("\n")[2]
+        raise NoAnswerError(f"scontrol: {output.ran.error}" + f"; it said {last!r}" * bool(last))
+    if _NOT_CONFIGURED in output.errors:
+        raise NoAnswerError("scontrol finds no slurm.conf: set SLURM_CONF, or run this on the controller")
     if output.ran.exit_code:
         raise NoAnswerError(f"scontrol: {output.errors.strip() or output.last_words}")
     try:
@@ -61,6 +73,7 @@ def signs_of(settings: Mapping[str, str]) -> Iterator[Sign]:
     requeues = settings.get("JobRequeue") == "1"
     not_requeued = "0: only jobs of `sbatch --requeue` are started again when their node breaks"
     yield Sign("JobRequeue", *((GOOD, "1") if requeues else (POOR, not_requeued)))
+    yield _suspend(settings)
     yield _health_check(settings)
 
 
@@ -73,7 +86,7 @@ def _version(text: str) -> Sign:
 
 
 def _prolog(settings: Mapping[str, str], programs: list[str]) -> Iterator[Sign]:
-    yield from (_program("Prolog", program) for program in programs)
+    yield from map(_prolog_program, programs)
     if "nohold_on_prolog_fail" in _words(settings, "SchedulerParameters"):
         yield Sign("SchedulerParameters", GOOD, "nohold_on_prolog_fail")
     else:
@@ -116,23 +129,54 @@ def _return_to_service(value: str) -> Sign:
     return Sign("ReturnToService", GOOD, value)
 
 
+def _suspend(settings: Mapping[str, str]) -> Sign:
+    """Slurm refuses POWER_DOWN_FORCE without a time to suspend (22.05)."""
+    programs, seconds = _programs(settings, "SuspendProgram"), _seconds(settings.get("SuspendTime", ""))
+    if not programs:
+        return Sign("SuspendProgram", ABSENT, "none: `replacement.by_cluster: power_down` cannot be used here")
+    if seconds is None:
+        refused = "SuspendTime is not set: Slurm refuses `power_down`, unless the node's partition has a SuspendTime"
+        return Sign("SuspendProgram", POOR, refused)
+    return Sign("SuspendProgram", GOOD, f"{programs[0]}, SuspendTime {seconds} s")
+
+
 def _health_check(settings: Mapping[str, str]) -> Sign:
     programs, interval = _programs(settings, "HealthCheckProgram"), _seconds(settings.get("HealthCheckInterval", ""))
     if not programs:
         return Sign("HealthCheckProgram", ABSENT, "none: the agent that watches needs none")
     if not interval:
         return Sign("HealthCheckProgram", POOR, f"{programs[0]} is never run: HealthCheckInterval is 0")
-    return Sign("HealthCheckProgram", GOOD, f"{programs[0]}, every {interval} s")
+    sign, _ = _program("HealthCheckProgram", programs[0])
+    return replace(sign, said=f"{sign.said}, every {interval} s") if sign.state == GOOD else sign
 
 
-def _program(key: str, path: str) -> Sign:
-    """Whether it calls the agent. It lies on the nodes: here it may be another one, or none."""
+def _prolog_program(path: str) -> Sign:
+    """Whether it calls the agent, and with checks that there are: of a mistake there nobody on the node is told."""
+    sign, text = _program("Prolog", path)
+    if sign.state != GOOD:
+        return sign
+    if _OURS not in text:
+        return Sign("Prolog", POOR, f"{path} does not call nodeheal-agent, as it lies here")
+    left_out = _LEFT_OUT.search(text)
+    try:
+        check_names(left_out[1].decode() if left_out else "")
+    except argparse.ArgumentTypeError as error:
+        return Sign("Prolog", BAD, f"{path} checks nothing, and every job starts: --without: {error}")
+    return sign
+
+
+def _program(key: str, path: str) -> tuple[Sign, bytes]:
+    """Whether slurmd can start it, and its text. It lies on the nodes: here it may be another one, or none."""
     try:
         with Path(path).open("rb") as file:
-            is_ours = _OURS.encode() in file.read(_FILE_BYTES)
+            text = file.read(_FILE_BYTES)
     except OSError as error:
-        return Sign(key, UNTRIED, f"{path}: cannot be read here: {error.strerror}")
-    return Sign(key, GOOD, path) if is_ours else Sign(key, POOR, f"{path} does not call {_OURS}, as it lies here")
+        return Sign(key, UNTRIED, f"{path}: cannot be read here: {error.strerror}"), b""
+    if not text.startswith(_PROGRAM_BEGINS):
+        return Sign(key, BAD, f"{path} does not begin with `#!`: slurmd cannot start it (Exec format error)"), b""
+    if not os.access(path, os.X_OK):
+        return Sign(key, BAD, f"{path} is not executable: chmod 755"), b""
+    return Sign(key, GOOD, path), text
 
 
 def _programs(settings: Mapping[str, str], key: str) -> list[str]:

@@ -24,6 +24,7 @@ from nodeheal.adapters.aws.owners import SnsOwners, SnsSignedConfirmations
 from nodeheal.adapters.aws.owners import topic_arn as owners_topic
 from nodeheal.adapters.aws.policy_documents import PolicyDocuments, deployed_place
 from nodeheal.adapters.aws.ports import aws_ports, clock
+from nodeheal.adapters.slurm.controller import SlurmController
 from nodeheal.cli.say import refuse, say
 from nodeheal.contract import names
 from nodeheal.contract.health_event import HealthEvent
@@ -84,6 +85,12 @@ def _logs(region: str) -> Any:
     import boto3
 
     return boto3.client("logs", region_name=region) if region else client("logs")
+
+
+def slurm() -> SlurmController:
+    """The controllers of Slurm clusters. Its clients are made here: it is asked from several threads."""
+    ssm, once = client("ssm"), client_once("ssm")
+    return SlurmController(lambda: ssm, lambda: once, partial(client, "ec2"), clock)
 
 
 def known_pool(pool: str, world: Ports) -> str:

@@ -51,9 +51,11 @@ def _findings(table: str) -> Iterator[Finding]:
         yield _failed(NO_REGION)
         return
     yield Finding("credentials", GOOD, f"{who} in {sts.meta.region_name}")
-    yield from examine(
-        Account(client, lambda: connect.ports(table), lambda: connect.policy_documents().in_force().text, table)
-    )
+    yield from examine(Account(client, lambda: connect.ports(table), _document, connect.slurm, table))
+
+
+def _document() -> str:
+    return connect.policy_documents().in_force().text
 
 
 def _failed(failure: Failure) -> Finding:

@@ -16,6 +16,7 @@ from nodeheal.cli.yaml_tree import Tree, YamlRefused, read_tree
 from nodeheal.contract.job_spec import JobSpec
 from nodeheal.domain.jobs.owner import parse_owner
 from nodeheal.domain.policy.policy import perhaps
+from nodeheal.parsers.sbatch import is_batch_script
 
 # What else people call them.
 _ALIASES = {
@@ -79,9 +80,12 @@ def parse_job_file(raw: bytes) -> JobSpec:
 
 def read_job_file(file: Path) -> JobSpec:
     """The file's job; refused with a line for each complaint."""
+    raw = bytes_of(file)
     try:
-        return parse_job_file(bytes_of(file))
+        return parse_job_file(raw)
     except JobFileRefused as refused:
+        if is_batch_script(raw):
+            refuse(f"{file}: it is a batch script; with --slurm it is handed to sbatch")
         refuse(*(f"{file}:{one.line}: {one}" for one in refused.complaints))
 
 

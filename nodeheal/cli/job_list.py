@@ -1,14 +1,20 @@
 """Jobs, as `nodeheal jobs list` and `submit` tell of them."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TypedDict
 
-from nodeheal.cli.say import say, say_table
+from nodeheal.cli.say import iso, say, say_table
+from nodeheal.cli.slurm import Reports, time_of
+from nodeheal.contract.vocabulary import SchedulerKind
 from nodeheal.domain.humanize import counted
 from nodeheal.domain.jobs.job import Job
+from nodeheal.parsers.slurm import SlurmJob
 from nodeheal.services.jobs.job_line import Standing
 from nodeheal.services.jobs.prepare_job import Plan
+
+INCOMPLETE = 6  # exit code of `jobs list`
 
 
 class Where(TypedDict):
@@ -37,6 +43,7 @@ def row_of(job: Job) -> dict[str, object]:
     """One line of a list, for programs."""
     return {
         "job": job.job_id,
+        "scheduler": job.scheduler.value,
         "state": job.state.value,
         "pool": job.pool,
         "nodes": job.nodes,
@@ -54,21 +61,98 @@ def standing_json(ahead: Sequence[Standing]) -> list[dict[str, object]]:
     return [{"job": one.job_id, "since": iso(one.since), "priority": one.priority, "nodes": one.nodes} for one in ahead]
 
 
-def say_jobs(jobs: Sequence[Job]) -> None:
-    """A list, for people."""
+@dataclass(frozen=True)
+class Listed:
+    """A job in a list, whoever runs it: for programs, and as the cells of its line."""
+
+    is_over: bool
+    row: Mapping[str, object]
+    cells: tuple[str, ...]
+
+
+def listed(jobs: Iterable[Job], reports: Reports) -> list[Listed]:
+    """nodeheal's own jobs and those that Slurm runs, those that live first."""
+    theirs = (_slurms(job, cluster) for cluster, report in reports.known.items() for job in report.jobs)
+    return sorted([*map(_own, jobs), *theirs], key=lambda one: one.is_over)
+
+
+def say_jobs(jobs: Sequence[Listed], unknown: Collection[str]) -> None:
+    """A list, for people. `unknown`: the Slurm clusters whose jobs are not known."""
+    clusters = f"cluster{'s' if len(unknown) > 1 else ''} {', '.join(sorted(unknown))}"
+    but = f"; those of Slurm {clusters} are not known" if unknown else ""
     if not jobs:
-        say("no job")
+        say(f"no job of nodeheal's{but}" if but else "no job")
         return
-    head = ("JOB", "STATE", "POOL", "NODES", "RUN", "SUBMITTED (UTC)", "HOW IT STANDS")
-    say_table(head, [(*_cells(job), job.summary or "-") for job in jobs])
-    say(f"{counted(len(jobs), 'job')}, {sum(not job.is_over for job in jobs)} of them alive")
+    head = ("JOB", "SCHEDULER", "STATE", "POOL", "NODES", "RUN", "SUBMITTED (UTC)", "HOW IT STANDS")
+    say_table(head, [job.cells for job in jobs])
+    say(f"{counted(len(jobs), 'job')}, {sum(not job.is_over for job in jobs)} of them alive{but}")
 
 
-def _cells(job: Job) -> tuple[str, ...]:
-    at = f"{job.submitted_at:%Y-%m-%d %H:%M:%S}" if job.submitted_at else "-"
-    return job.job_id, job.state.value, job.pool, str(job.nodes), str(job.current_run or "-"), at
+def unknown_row(cluster: str, why: str) -> dict[str, object]:
+    """For programs, in place of the jobs of a Slurm cluster that are not known. A list with it is not empty."""
+    nothing = dict.fromkeys(("pool", "nodes", "priority", "run", "submission", "submitted_at", "owner"))
+    state = {"job": None, "scheduler": SchedulerKind.SLURM.value, "state": "UNKNOWN", "cluster": cluster}
+    return {**state, **nothing, "summary": f"not known: {why}"}
 
 
-def iso(at: datetime | None) -> str | None:
-    """A time, for programs."""
-    return at.isoformat(timespec="seconds") if at else None
+def _own(job: Job) -> Listed:
+    at, run = _utc(job.submitted_at), str(job.current_run or "-")
+    cells = (job.job_id, job.scheduler.value, job.state.value, job.pool, str(job.nodes), run, at, job.summary or "-")
+    return Listed(job.is_over, row_of(job), cells)
+
+
+def _slurms(job: SlurmJob, cluster: str) -> Listed:
+    """With the fields of nodeheal's own jobs, and Slurm's besides. Slurm's jobs have a partition and no pool."""
+    submitted_at = time_of(job.submitted_at)
+    run, kind = job.restarts + (not job.waits), SchedulerKind.SLURM.value
+    row: dict[str, object] = {
+        "job": job.job_id,
+        "scheduler": kind,
+        "state": job.state,
+        "pool": None,
+        "nodes": job.nodes,
+        "priority": None,
+        "run": run,
+        "submission": None,
+        "submitted_at": iso(submitted_at),
+        "owner": job.user,
+        "summary": _summary(job),
+        "name": job.name,
+        "cluster": cluster,
+        "partition": job.partition,
+        "node_list": job.node_list or None,
+        "may_requeue": job.may_requeue,
+        "restarts": job.restarts,
+        "exit_code": job.exit_code,
+        "signal": job.signal,
+        "started_at": iso(time_of(job.started_at)),
+        "ended_at": iso(time_of(job.ended_at)),
+        "reason": job.reason or None,
+    }
+    place = f"{cluster}/{job.partition}"
+    cells = (job.job_id, kind, job.state, place, str(job.nodes), str(run or "-"), _utc(submitted_at), _summary(job))
+    return Listed(job.is_over, row, cells)
+
+
+def _summary(job: SlurmJob) -> str:
+    return f"{job.name} of {job.user}: {', '.join(_facts(job))}"
+
+
+def _facts(job: SlurmJob) -> Iterator[str]:
+    """Where it runs, why it waits, how it ended; and what of it an operator should know."""
+    if job.node_list and not job.waits:  # one that was requeued has its old nodes on record for a while
+        yield f"{'ran' if job.is_over else 'runs'} on {job.node_list}"
+    if job.signal:
+        yield f"ended by signal {job.signal}"
+    elif job.exit_code is not None:
+        yield f"exit code {job.exit_code}"
+    if job.reason:
+        yield f"{'waits' if job.waits else 'Slurm says'}: {job.reason}"
+    if job.restarts:
+        yield f"started anew {counted(job.restarts, 'time')}"
+    if not (job.may_requeue or job.is_over):
+        yield "may not be requeued"
+
+
+def _utc(at: datetime | None) -> str:
+    return f"{at:%Y-%m-%d %H:%M:%S}" if at else "-"

@@ -11,6 +11,7 @@ from nodeheal.cli import connect
 from nodeheal.cli.connect import Table, clearly
 from nodeheal.cli.job_wait import LOOK_EVERY_SECONDS, patiently
 from nodeheal.cli.say import say
+from nodeheal.cli.slurm import our_job
 from nodeheal.contract import names
 from nodeheal.domain.jobs.job_log import LogLine
 from nodeheal.ports import Ports
@@ -31,7 +32,7 @@ def logs(
     """What the ranks have written, line by line, from CloudWatch Logs."""
     with clearly():
         world = connect.ports(table)
-        shelf = connect.job_logs(find_job(name, world).scheduler)
+        shelf = connect.job_logs(our_job(name, world).scheduler)
         if is_followed:
             tail(name, rank, run, world, shelf)
         else:

@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from itertools import pairwise
 
-from nodeheal.cli.job_list import iso, row_of, standing_json
+from nodeheal.cli.job_list import row_of, standing_json
+from nodeheal.cli.say import iso
 from nodeheal.contract.names import started_by
 from nodeheal.domain.humanize import counted
 from nodeheal.domain.jobs.gang import first_failure

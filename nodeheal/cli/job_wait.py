@@ -11,11 +11,11 @@ from botocore.exceptions import BotoCoreError, ClientError
 from nodeheal.cli import connect
 from nodeheal.cli.connect import clearly
 from nodeheal.cli.say import say
+from nodeheal.cli.slurm import our_job
 from nodeheal.contract.vocabulary import JobState
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.jobs.job import Job
 from nodeheal.ports import Ports
-from nodeheal.services.operators.look_at_job import find_job
 
 Answer = TypeVar("Answer")
 LOOK_EVERY_SECONDS = 2.0
@@ -42,7 +42,7 @@ def follow(
     told: tuple[JobState, str] | None = None
     while True:
         with clearly():
-            job = patiently(lambda: find_job(job_id, world), sleep)
+            job = patiently(lambda: our_job(job_id, world), sleep)
         if (job.state, job.summary) != told:
             told = (job.state, job.summary)
             say(line_of(job, world.clock()))

@@ -1,5 +1,6 @@
 """`nodeheal jobs`: a training job from its file to its end."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -8,11 +9,13 @@ import typer
 from nodeheal.cli import connect, job_log
 from nodeheal.cli.connect import AsJson, Table, Why, clearly
 from nodeheal.cli.job_file import JobFileRefused, bytes_of, parse_job_file, read_job_file
-from nodeheal.cli.job_list import placement_of, row_of, say_jobs, standing_json
+from nodeheal.cli.job_list import INCOMPLETE, listed, placement_of, say_jobs, standing_json, unknown_row
 from nodeheal.cli.job_submitted import Submitted, say_submitted, say_submitted_json, warn
 from nodeheal.cli.job_view import as_json_of, as_text
 from nodeheal.cli.job_wait import follow, seconds_or_none
 from nodeheal.cli.say import BAD_INPUT, refuse, say, say_json
+from nodeheal.cli.slurm import clusters_of, our_job, reports_of
+from nodeheal.cli.slurm_submit import submit_batch
 from nodeheal.contract import names
 from nodeheal.contract.schemas import FOLDER
 from nodeheal.services.jobs.job_line import stands_before
@@ -55,17 +58,35 @@ def schema() -> None:
 
 @app.command()
 def submit(
-    file: File,
+    file: Annotated[str, typer.Argument(metavar="FILE", help="the job (docs/jobs.md); with --slurm a batch script")],
+    more: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="ARGUMENTS", help="with --slurm and after --: those of the script"),
+    ] = None,
+    slurm: Annotated[bool, typer.Option("--slurm", help="look the script over and hand it to sbatch, as you")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="check and show everything, and touch nothing")] = False,
     idempotent: Annotated[bool, typer.Option("--idempotent", help="one of this name is returned as it is")] = False,
     wait: Annotated[bool, typer.Option("--wait", help="until it ends, as `nodeheal jobs wait`")] = False,
     table: Table = names.TABLE,
     as_json: AsJson = False,
 ) -> None:
-    """Check a job, put it on record and start it. From then on nodeheal keeps it running."""
+    """Check a job, put it on record and start it. From then on nodeheal keeps it running.
+
+    With --slurm it is Slurm's job: nodeheal has Slurm start it anew when its node breaks. This asks AWS for nothing.
+
+    After -- stands what would stand after sbatch: its options, each with its value in one word, then the batch script,
+    then the script's own arguments.
+
+    nodeheal jobs submit --slurm -- --nodes=2 train.sbatch --steps 20000
+    """
+    if slurm:
+        _refuse_options("with --slurm", {"--idempotent": idempotent, "--wait": wait, "--table": table != names.TABLE})
+        submit_batch([file, *(more or ())], dry_run=dry_run, as_json=as_json)
+        return
+    _refuse_options("without --slurm", {" ".join(more or ()): bool(more)})
     if wait and as_json:
         refuse("--json: not with --wait, whose lines are for people; ask `nodeheal jobs show NAME --json` afterwards")
-    spec = read_job_file(file)
+    spec = read_job_file(Path(file))
     with clearly():
         world = connect.job_ports(table)
         connect.known_pool(spec.pool, world)
@@ -84,6 +105,13 @@ def submit(
         follow(job.job_id, world, None)
 
 
+def _refuse_options(where: str, given: Mapping[str, bool]) -> None:
+    """Refuse what does not apply, by its name."""
+    for option, is_given in given.items():
+        if is_given:
+            refuse(f"{option}: not {where}")
+
+
 @app.command("list")
 def list_all(
     pool: Annotated[str | None, typer.Argument(help="one pool; without it, every pool")] = None,
@@ -91,22 +119,30 @@ def list_all(
     table: Table = names.TABLE,
     as_json: AsJson = False,
 ) -> None:
-    """Jobs, those that live first."""
+    """Jobs, those that live first; with those that Slurm runs or has run of late on these pools' clusters.
+
+    The exit code is 6 where a Slurm cluster's jobs are not known: the list then says of which.
+    """
     with clearly():
         world = connect.ports(table)
         pools = [connect.known_pool(pool, world)] if pool is not None else list(world.fleet_index.pools())
-        found = [job for job in list_jobs(pools, world) if not (live and job.is_over)]
+        own = list_jobs(pools, world)
+        reports = reports_of(clusters_of(node for name in pools for node in world.nodes.in_pool(name)))
+        found = [job for job in listed(own, reports) if not (live and job.is_over)]
     if as_json:
-        say_json([row_of(job) for job in found])
+        say_json([*(job.row for job in found), *(unknown_row(*one) for one in reports.unknown.items())])
     else:
-        say_jobs(found)
+        say_jobs(found, reports.unknown)
+    if reports.unknown:
+        raise typer.Exit(INCOMPLETE)
 
 
 @app.command()
 def show(name: JobName, table: Table = names.TABLE, as_json: AsJson = False) -> None:
     """One job: how it stands and why, where it runs, how its runs ended, and what it has used of its limits."""
     with clearly():
-        view = look_at_job(name, connect.ports(table))
+        world = connect.ports(table)
+        view = look_at_job(our_job(name, world).job_id, world)
         owner = view.job.owner
         is_confirmed = connect.owners().is_confirmed(owner) if owner else None
         link = connect.job_execution_url(name, view.job.submission) if view.job.submission else ""
@@ -123,7 +159,8 @@ def stop(name: JobName, why: Why, table: Table = names.TABLE) -> None:
     """Stop a job, each rank with its grace, and leave nothing of it. `jobs restart` runs it again."""
     reason = connect.on_record(why)
     with clearly():
-        job = ask_to_stop(name, reason, connect.ports(table))
+        world = connect.ports(table)
+        job = ask_to_stop(our_job(name, world).job_id, reason, world)
         if job.is_over:
             say(f"{name} is {job.state} already: {job.summary}")
             return
@@ -135,7 +172,8 @@ def stop(name: JobName, why: Why, table: Table = names.TABLE) -> None:
 def restart(name: JobName, table: Table = names.TABLE) -> None:
     """Submit a job that is over once more, as it was; it goes on from its last valid checkpoint."""
     with clearly():
-        job = restart_job(name, connect.job_ports(table))
+        world = connect.job_ports(table)
+        job = restart_job(our_job(name, world).job_id, world)
     say(f"{name} is submitted again (submission {job.submission})")
 
 

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -10,6 +10,7 @@ from nodeheal.cli import connect
 from nodeheal.cli.connect import AsJson, Table, Why, clearly
 from nodeheal.cli.node_view import as_json_of, as_text
 from nodeheal.cli.say import refuse, say, say_json, say_table
+from nodeheal.cli.slurm import Reports, clusters_of, node_at, node_json, node_words, reports_of, slurm_node
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import Action, NodeState, Provider
 from nodeheal.domain.fleet.enrolment import Enrolment
@@ -17,6 +18,7 @@ from nodeheal.domain.fleet.liveness import apply_heartbeat
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.humanize import counted
 from nodeheal.domain.recovery.incident import incident_id_of
+from nodeheal.parsers.slurm import SlurmNode
 from nodeheal.services.intake.enroll_node import enroll_node
 from nodeheal.services.operators.look_at_node import look_at_node
 from nodeheal.services.operators.release_node import release_node
@@ -38,6 +40,7 @@ TAKEN_SECONDS = 10  # from the bus to the table takes one, with a cold start thr
 def list_nodes(
     pool: Annotated[str, typer.Argument(help="the pool")],
     state: Annotated[list[NodeState] | None, typer.Option(case_sensitive=False, help="may stand twice")] = None,
+    slurm: Annotated[bool, typer.Option("--slurm", help="with why Slurm gives a node no work; takes seconds")] = False,
     table: Table = names.TABLE,
     as_json: AsJson = False,
 ) -> None:
@@ -47,8 +50,9 @@ def list_nodes(
         nodes = world.nodes.in_pool(pool) or world.nodes.in_pool(connect.known_pool(pool, world))
         heartbeats = world.heartbeats.newest()
         paused, now = world.pools.get(pool).why_paused(world.clock()), world.clock()
+        reports = reports_of(clusters_of(nodes)) if slurm else None
     heard = [apply_heartbeat(node, heartbeats.get(node.instance_id), now) for node in nodes]
-    rows = [_row(node, now) for node in heard if not state or node.state in state]
+    rows = [_row(node, now, reports) for node in heard if not state or node.state in state]
     if as_json:
         say_json(rows)
         return
@@ -79,7 +83,7 @@ def unenrolled(table: Table = names.TABLE, as_json: AsJson = False) -> None:
     say(f"{counted(len(rows), 'node')}; to enrol one: nodeheal nodes enroll NODE --pool POOL --why …")
 
 
-def _row(node: Node, now: datetime) -> dict[str, str | bool | None]:
+def _row(node: Node, now: datetime, reports: Reports | None) -> dict[str, Any]:
     until = node.paused_until if node.is_paused(now) else None
     return {
         "node": node.node_id,
@@ -92,17 +96,19 @@ def _row(node: Node, now: datetime) -> dict[str, str | bool | None]:
         "paused_until": until.isoformat(timespec="seconds") if until else None,
         "paused_why": node.paused_why if until else None,
         "reason": node.state_reason if node.has_reported else f"its agent has never reported; {node.state_reason}",
+        **({} if reports is None else {"slurm": node_json(node_at(node, reports))}),
     }
 
 
-def _say_nodes(rows: list[dict[str, str | bool | None]]) -> None:
+def _say_nodes(rows: list[dict[str, Any]]) -> None:
     head = ("NODE", "STATE", "SPARE", "JOB", "INCIDENT", "LAST SEEN", "WHY")
     keys = ("node", "state", "spare", "job", "incident", "last_seen", "reason")
-    words: dict[str | bool | None, str] = {None: "-", False: "-", True: "spare"}
+    words = {None: "-", False: "-", True: "spare"}
     cells = [[words.get(row[key], str(row[key])) for key in keys] for row in rows]
     for row, line in zip(rows, cells, strict=True):
-        if row["paused_until"]:
-            line[-1] = "; ".join(filter(None, [f"paused until {row['paused_until']} ({row['paused_why']})", line[-1]]))
+        paused = f"paused until {row['paused_until']} ({row['paused_why']})" if row["paused_until"] else ""
+        on_slurm = f"Slurm: {row['slurm']['summary']}" if row.get("slurm") else ""
+        line[-1] = "; ".join(filter(None, [paused, line[-1], on_slurm]))
     say_table(head, cells)
     counts = Counter(str(row["state"]) for row in rows)
     told = ", ".join(f"{count} {state}" for state, count in sorted(counts.items())) or "none in this state"
@@ -114,11 +120,15 @@ def show(node: NodeName, table: Table = names.TABLE, as_json: AsJson = False) ->
     """One node: where it is in its life, why and since when, and what nodeheal may still do with it."""
     with clearly():
         view = look_at_node(node, connect.ports(table), connect.policy())
+        on_slurm = slurm_node(view.node)
     if as_json:
-        say_json(as_json_of(view))
+        say_json({**as_json_of(view), "slurm": node_json(on_slurm)})
         return
     for line in as_text(view, connect.ports(table).clock()):
         say(line)
+    if on_slurm is not None:
+        told = on_slurm if isinstance(on_slurm, str) else f"{on_slurm.name} is {node_words(on_slurm)}"
+        say(f"Slurm        {told}")
 
 
 @app.command()
@@ -162,8 +172,11 @@ def release(node: NodeName, why: Why, table: Table = names.TABLE) -> None:
         freed = None if withdrawn else release_node(node, reason, world)
     if freed is None:
         say(f"{withdrawn} is withdrawn: {node} was not taken out of service yet, and is not touched")
-    else:
-        say(f"{node} is {freed.state} now")
+        return
+    say(f"{node} is {freed.state} now")
+    seen = slurm_node(freed)
+    if isinstance(seen, SlurmNode) and not seen.is_in_service:
+        say(f"Slurm gives it no work, for a reason that is not nodeheal's: {node_words(seen)}")
 
 
 @app.command()

@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Never
 
@@ -40,6 +41,11 @@ def say_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 def say_json(value: object) -> None:
     """For programs."""
     sys.stdout.write(json.dumps(value, indent=2) + "\n")
+
+
+def iso(at: datetime | None) -> str | None:
+    """A time, for programs."""
+    return at.isoformat(timespec="seconds") if at else None
 
 
 def refuse(*why: str) -> Never:

@@ -77,7 +77,7 @@ def _rows(report: "Report") -> list[tuple[str, str]]:
         ("isolated after a wait", _waited(report.isolated_after_wait)),
         ("pages, emails", f"{report.pages:,}, {report.emails:,}"),
         ("jobs that ended", _counts(report.jobs)),
-        ("ETTR", "no job ran" if report.ettr is None else f"{report.ettr:.4f}"),
+        *([] if report.ettr is None else [("ETTR", f"{report.ettr:.4f}")]),  # of jobs that nodeheal started
         ("lost node hours", f"{report.lost_node_hours:,.0f}"),
         ("cost", f"${sum(report.dollars.values()):,.2f}"),
         ("throttled", _counts(report.throttled)),

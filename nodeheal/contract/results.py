@@ -59,18 +59,24 @@ class EvidenceSaved(Frozen):
 
 
 class Replaced(Frozen):
-    """Of REPLACE: whether the node in its place is a new machine, or which machine was launched and not heard from."""
+    """Of REPLACE: whether the node in its place is a new machine, or which machine was launched and not heard from.
+
+    `serves_at_once`: its scheduler gives the new machine work by itself, so nodeheal neither diagnoses nor returns it.
+    """
 
     kind: Literal["REPLACED"] = "REPLACED"
     is_new_machine: bool = False
+    serves_at_once: bool = False
     launched: str = ""
 
 
 class Returned(Frozen):
-    """Of RETURN, where a new machine serves: whether the broken one could not be given back."""
+    """Of RETURN: whether the broken machine could not be given back, where a new one serves; and who keeps the node
+    out of service for a reason of his own, and why."""
 
     kind: Literal["RETURNED"] = "RETURNED"
     is_broken_left: bool
+    kept_out: Shown = ""
 
 
 class CheckpointSearch(Frozen):

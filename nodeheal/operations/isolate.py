@@ -73,8 +73,10 @@ def _start(operation: Operation, world: World) -> Operation | StepResult:
     if not (record_of(operation).placement and mine.holds_node):  # a call or a batch before has not drained it
         try:
             drained = _drain(mine, world)
-        except NotAccepted:
+        except NotAccepted as error:
             _stand_in_line(mine, ports)
+            if ports.scheduler_of(mine.node).requeues:  # ECS only throttles, and a storm must not write for that
+                add_timeline_entry(request, ports, "not-drained-yet", f"not drained yet, to be tried again: {error}")
             raise
         if isinstance(drained, StepResult):
             return drained
@@ -239,7 +241,7 @@ def _observe(operation: Operation, facts: GangFacts) -> StepResult | None:
         why = "it could not be drained"
         return step_result(operation, facts.now, Outcome.FAILED, why, facts=Isolated(is_drained=False))
     if record.is_asked and not left:
-        why = f"drained, and its gang has stopped{record.aside}"
+        why = f"drained{', and its gang has stopped' if facts.run is not None else ''}{record.aside}"
         return step_result(operation, facts.now, Outcome.DONE, why, facts=Isolated(is_drained=True))
     if not facts.is_final:
         return None
@@ -298,6 +300,9 @@ def _record_isolated(it: _Isolation, ports: Ports) -> _Isolation:
         return replace(after, drained_by_us=known.drained_by_us or placement.is_schedulable)
 
     marked = save_changed(node, lambda: node_of(node.node_id, ports), ports.nodes.save, isolated, node.node_id)
+    if placement.why_not:
+        told = f"{node.node_id} takes no new work already, and will not be given back by nodeheal: {placement.why_not}"
+        add_timeline_entry(it.operation.step, ports, "drained-by-others", told)
     return replace(it, node=marked, placement=placement)
 
 
@@ -309,8 +314,11 @@ def _undo(node: Node, ports: Ports) -> None:
     wake_queue(node.pool, ports)
 
 
-def switch_on(node: Node, ports: Ports) -> None:
-    """Undo the isolation. The caller forgets it afterwards, so that a crash between is made up for by a repeat."""
+def switch_on(node: Node, ports: Ports) -> str:
+    """Undo the isolation. The caller forgets it afterwards, so that a crash between is made up for by a repeat.
+
+    Why the scheduler gives it no work all the same, because others have taken it out of service; empty: it does.
+    """
     placement = ports.scheduler_of(node).placement_of(node)
     try:
         ports.scheduler_of(node).undrain(node, placement)
@@ -318,6 +326,7 @@ def switch_on(node: Node, ports: Ports) -> None:
         if not placement.is_schedulable:
             raise
         # A call that died before its drain was denied has left a record, and nothing else: there is nothing to undo.
+    return placement.why_not
 
 
 HANDLER = Handler(_start, _observe, read_gang, refresh_ranks, may_repeat=True)

@@ -5,6 +5,9 @@ Without a group the new one is launched first, from the broken one's launch temp
 the new one is proven (`retire_broken`). How far this is stands in the record before EC2 is asked for anything, so a
 repeated call never gives back or launches twice.
 
+A scheduler that starts its jobs by itself (Slurm) gives a new machine work at once. There the group or the scheduler's
+own cluster makes it, and nodeheal neither takes a spare nor diagnoses the new node.
+
 EC2's and Auto Scaling's events are best effort, and come twice or in any order. So none of them decides alone: a new
 node is taken when its own agent has reported its boot, and whichever event comes last finds what the others recorded.
 """
@@ -21,7 +24,7 @@ from nodeheal.contract.results import Facts as ResultFacts
 from nodeheal.contract.results import Refused, Replaced, StepResult
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import NodeState, Outcome, Provider, Refusal, VerbName
-from nodeheal.domain.errors import MachineRefused, NoCapacity, NotAccepted
+from nodeheal.domain.errors import MachineRefused, NoCapacity, NotAccepted, NotFound, PlacementRefused
 from nodeheal.domain.fleet.machine import Launch, Machine, Termination, alternatives_of
 from nodeheal.domain.fleet.node import Node, moved
 from nodeheal.domain.operation import Operation, OperationState, node_owner
@@ -59,6 +62,8 @@ class _Record(Frozen):
 
     phase: Phase = Phase.NOTHING_ASKED
     since: UtcTime | None = None  # what was launched before is no replacement
+    serves_at_once: bool = False  # its scheduler gives the new machine work by itself
+    by_cluster: bool = False  # the scheduler's cluster is to make a machine, and `group` names it
     has_slot: bool = False  # it may hold one of the pool's slots for replacements
     group: str = ""  # the Auto Scaling group that is to make a machine
     launched: str = ""  # the machine that was launched for it
@@ -83,12 +88,25 @@ def plan(request: StepRequest, ports: Ports) -> Operation:
     return plan_step(request, ports, VerbName.REPLACE, node_owner(request.decision.node_id))
 
 
-def is_made_for(operation: Operation, machine: Machine | None) -> bool:
-    """Whether the group made this machine after the incident asked for one. An idle sibling is no replacement."""
+def is_made_for(operation: Operation, node: Node, machine: Machine | None) -> bool:
+    """Whether the group made this machine after the incident asked for one. An idle sibling is no replacement.
+
+    Of a machine that a cluster has made only its node's own first boot is known.
+    """
     record = read_record(operation)
-    if machine is None or machine.group != record.group or record.since is None:
+    if record.since is None:
+        return False
+    if record.by_cluster:
+        return _cluster_of(node) == record.group and node.booted_at >= record.since
+    if machine is None or machine.group != record.group:
         return False
     return machine.launched_at is not None and machine.launched_at >= record.since
+
+
+def groups_of(node: Node, machine: Machine | None, ports: Ports) -> list[str]:
+    """Who may have made the machine of a new node: its Auto Scaling group, its scheduler's cluster."""
+    groups = [machine.group] if machine is not None and machine.group else []
+    return [*groups, *([_cluster_of(node)] if ports.scheduler_of(node).requeues else [])]
 
 
 def take_new_node(operation: Operation, new: Node, ports: Ports) -> Operation:
@@ -135,11 +153,9 @@ def _start(operation: Operation, world: World) -> Operation | StepResult:
         if is_untouched:
             give_attempt_back(request, ports)
         return step_result(operation, now, Outcome.REFUSED, why_not)
-    if ports.scheduler_of(node).requeues:
-        # A spare may have jobs that only its scheduler knows, and so may a new machine: both would be diagnosed.
-        told = f"{node.scheduler} starts its jobs on other nodes by itself, and nodeheal replaces none of its nodes yet"
-        return _refused(operation, told, ports)
     knobs = world.policy.pool(node.pool).replacement
+    if ports.scheduler_of(node).requeues:
+        return _replace_in_cluster(operation, node, knobs, ports)
     is_hybrid = node.provider is Provider.hybrid
     if is_untouched:
         spare = claimed_spare(node, request.incident_id, ports)
@@ -154,6 +170,54 @@ def _start(operation: Operation, world: World) -> Operation | StepResult:
     if is_hybrid:  # no API makes a new machine for ECS Anywhere
         return _refused(operation, f"pool {node.pool} has no healthy spare without a job", ports)
     return _replace_machine(operation, node, knobs, ports)
+
+
+def _replace_in_cluster(operation: Operation, node: Node, knobs: Replacement, ports: Ports) -> Operation | StepResult:
+    """Have the cluster, or an Auto Scaling group, make the new machine. A spare may have jobs of its scheduler."""
+    request, record = operation.step, read_record(operation)
+    if record.phase is Phase.NOTHING_ASKED and request.decision.boot_id not in ("", node.boot_id):
+        return _refused_for_new_boot(operation, node, ports.clock(), ports)
+    if knobs.by_cluster is None:
+        return _replace_in_group(operation, node, knobs, ports)
+    operation = update(operation, ports, lambda one: _with(one, has_slot=True, serves_at_once=True))
+    refused = _enter(operation, node, knobs, ports)
+    if refused is not None:
+        return refused
+    since = record.since or ports.clock().replace(microsecond=0)
+    asked = _in_line_of(operation, _cluster_of(node), ports, by_cluster=True, since=since)
+    try:
+        ports.scheduler_of(node).have_replaced(node, knobs.by_cluster, _addresses_of_others(node, ports))
+    except NotAccepted:
+        update(asked, ports, _with_nothing_asked)
+        raise
+    except (PlacementRefused, NotFound) as refusal:
+        back = update(asked, ports, _with_nothing_asked)
+        return _refused(back, str(refusal), ports)
+    told = f"{node.node_id} left to its cluster to replace ({knobs.by_cluster})"
+    add_timeline_entry(request, ports, "given-up", told)
+    return _find_new_node(update(asked, ports, lambda one: _with(one, is_given_back=True)), ports)
+
+
+def _replace_in_group(operation: Operation, node: Node, knobs: Replacement, ports: Ports) -> Operation | StepResult:
+    machine = ports.machines.describe(node.instance_id) if node.provider is Provider.ec2 else None
+    known = machine or _recorded_machine(operation.step, ports)
+    if known is None or not known.group:
+        how = f"policy of pool {node.pool} has no replacement.by_cluster, and the node is in no Auto Scaling group"
+        how += "; set replacement.by_cluster to action_replace (HyperPod) or power_down (ParallelCluster)"
+        return _refused(operation, f"{node.scheduler} starts jobs on any new machine by itself: the {how}", ports)
+    operation = update(operation, ports, lambda one: _with(one, serves_at_once=True))
+    return _replace_machine(operation, node, knobs, ports)
+
+
+def _addresses_of_others(node: Node, ports: Ports) -> set[str]:
+    """Where the other nodes of its cluster are, as their own agents say."""
+    others = (one for pool in ports.fleet_index.pools() for one in ports.nodes.in_pool(pool))
+    return {one.address for one in others if one.cluster == node.cluster and one.node_id != node.node_id} - {""}
+
+
+def _cluster_of(node: Node) -> str:
+    """The part of a cluster that makes its machines by itself. No Auto Scaling group's name has a slash in front."""
+    return f"/{node.scheduler}/{node.cluster}/{node.pool}"
 
 
 def _refused_for_new_boot(operation: Operation, node: Node, now: datetime, ports: Ports) -> StepResult:
@@ -178,11 +242,9 @@ def _replace_machine(operation: Operation, node: Node, knobs: Replacement, ports
     since = record.since or _record_machine(request, machine, ports)
     # Stored before the slot is claimed: who holds a slot without an operation has crashed.
     operation = update(operation, ports, lambda one: _with(one, has_slot=True, since=since))
-    if not _claim_slot(node, knobs.max_nodes, ports):
-        why = f"{knobs.max_nodes} of {knobs.max_nodes} replacements of pool {node.pool} are under way"
-        return _refused(operation, why, ports, Refused(code=Refusal.REPLACEMENTS_FULL))
-    if node.state is NodeState.ISOLATED:
-        enter_state(ports, node, NodeState.RECOVERING, f"replacing: {request.decision.reason}")
+    refused = _enter(operation, node, knobs, ports)
+    if refused is not None:
+        return refused
     if machine.group:
         return _ask_group(operation, machine.group, alive, knobs, ports)
     if knobs.terminate_first and alive is not None and record.phase is not Phase.LAUNCHING:
@@ -190,14 +252,30 @@ def _replace_machine(operation: Operation, node: Node, knobs: Replacement, ports
     return _launch(operation, machine, knobs, ports)
 
 
+def _enter(operation: Operation, node: Node, knobs: Replacement, ports: Ports) -> StepResult | None:
+    """Take one of the pool's slots for replacements, and record that the node is being replaced."""
+    if not _claim_slot(node, knobs.max_nodes, ports):
+        why = f"{knobs.max_nodes} of {knobs.max_nodes} replacements of pool {node.pool} are under way"
+        return _refused(operation, why, ports, Refused(code=Refusal.REPLACEMENTS_FULL))
+    if node.state is NodeState.ISOLATED:
+        enter_state(ports, node, NodeState.RECOVERING, f"replacing: {operation.step.decision.reason}")
+    return None
+
+
+def _in_line_of(operation: Operation, group: str, ports: Ports, **known: object) -> Operation:
+    """Record that this group, or cluster, is asked for a machine, the most urgent first."""
+    line = (group_line(group), f"{operation.deadline_at:%Y-%m-%dT%H:%M:%S}#{operation.node_id}")
+    return update(
+        operation,
+        ports,
+        lambda one: replace(_moved_on(one, phase=Phase.GROUP_ASKED, group=group, **known), line=line),
+    )
+
+
 def _ask_group(
     operation: Operation, group: str, alive: Machine | None, knobs: Replacement, ports: Ports
 ) -> Operation | StepResult:
-    place = f"{operation.deadline_at:%Y-%m-%dT%H:%M:%S}#{operation.node_id}"  # the most urgent first
-    line = (group_line(group), place)
-    asked = update(
-        operation, ports, lambda one: replace(_moved_on(one, phase=Phase.GROUP_ASKED, group=group), line=line)
-    )
+    asked = _in_line_of(operation, group, ports)
     if alive is not None:
         how = Termination.MARK_UNHEALTHY if knobs.in_group is InGroup.mark_unhealthy else Termination.TERMINATE
         done = "terminated in" if how is Termination.TERMINATE else "marked unhealthy in"
@@ -276,8 +354,10 @@ def _find_new_node(operation: Operation, ports: Ports) -> Operation:
         node = ports.nodes.get(record.launched)
         return take_new_node(operation, node, ports) if node is not None else operation
     for node in ports.nodes.in_pool(node_of(operation.node_id, ports).pool) if record.group else ():
-        machine = ports.machines.describe(node.instance_id) if _may_be_new(node, operation, ports) else None
-        if is_made_for(operation, machine):
+        if not _may_be_new(node, operation, ports):
+            continue
+        machine = ports.machines.describe(node.instance_id) if not record.by_cluster else None
+        if is_made_for(operation, node, machine):
             operation = take_new_node(operation, node, ports)
             if has_taken(operation, node.node_id):
                 break
@@ -307,7 +387,7 @@ def _refresh(operation: Operation, ports: Ports) -> Operation:
     operation = _find_new_node(operation, ports)
     if read_record(operation).new_node_id:
         return operation
-    said = _group_says(operation, ports) if record.phase is Phase.GROUP_ASKED else {}
+    said = _group_says(operation, ports) if record.phase is Phase.GROUP_ASKED and not record.by_cluster else {}
     if record.phase is Phase.LAUNCHED:
         machine = ports.machines.describe(record.launched)
         said = {"machine_state": machine.state if machine is not None else _GONE}
@@ -344,7 +424,7 @@ def _replaced(operation: Operation, record: _Record, new: Node, now: datetime) -
         f"swapped for {_kind(record)} {new.node_id}",
         boot_id=new.boot_id,
         replacement_node_id=new.node_id,
-        facts=None if record.is_spare else Replaced(is_new_machine=True),
+        facts=None if record.is_spare else Replaced(is_new_machine=True, serves_at_once=record.serves_at_once),
     )
 
 
@@ -364,6 +444,8 @@ def _final(operation: Operation, record: _Record, now: datetime) -> StepResult:
             what = f"{record.launched} was launched and is {record.machine_state}"
             return _not_up(operation, what, record.launched, now)
         case Phase.GROUP_ASKED:
+            if record.by_cluster:
+                return _not_up(operation, "its cluster was asked for a machine", "", now)
             group, machine = record.group, record.group_launched
             if record.group_refused:
                 why = f"group {group} makes no machine: {record.group_refused}"
@@ -385,16 +467,22 @@ def _settle(operation: Operation, result: StepResult, ports: Ports) -> None:
     elif record.phase is Phase.GROUP_ASKED:
         if record.launch_failed:
             refund_attempt(operation.step, ports)  # the next one may find what the group makes in the meantime
-        track_late_capacity(operation, record.group, record.since, ports)
+        if not record.by_cluster:
+            track_late_capacity(operation, record.group, record.since, ports)
     if record.has_slot:
         _free_slot(node, ports)
 
 
 def _put_away(operation: Operation, record: _Record, broken: Node, ports: Ports) -> None:
     if broken.state is not NodeState.RETIRED:  # by a recovery that has gone on; what is reported late changes nothing
-        quarantined = moved(broken, NodeState.QUARANTINED, operation.step.decision.reason, ports.clock())
-        save_node(ports, broken, state=quarantined.state, state_reason=quarantined.state_reason, job_id=None)
-    what = f"{_kind(record)} {record.new_node_id} stands in for {broken.node_id}, which is quarantined"
+        away = moved(broken, NodeState.QUARANTINED, operation.step.decision.reason, ports.clock())
+        if record.serves_at_once:  # its machine was given back before the new one was made
+            away = moved(away, NodeState.RETIRED, f"replaced by {record.new_node_id}", ports.clock())
+        save_node(ports, broken, state=away.state, state_reason=away.state_reason, job_id=None)
+    if record.serves_at_once:
+        ports.pools.release(broken.pool, broken.node_id)  # the sweep wakes who waits for the slot
+    put = "retired" if record.serves_at_once else "quarantined"
+    what = f"{_kind(record)} {record.new_node_id} stands in for {broken.node_id}, which is {put}"
     add_timeline_entry(operation.step, ports, "swapped", what)
     if not record.is_spare:
         forget_late_capacity(broken.node_id, ports)

@@ -4,54 +4,86 @@ Their JSON changed its shape with nearly every release, and `squeue --json` of 2
 options did not change.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-# What `sinfo --Node --noheader --format` is asked for: name, address, state, who gave the reason, the reason. The last
-# one may hold any character.
-NODE_FORMAT = "%N|%o|%T|%u|%E"
-# The same for `squeue --noheader --Format`. The job's name is left out: its owner may put a line break into it, and so
-# the line of another job.
-JOB_FORMAT = "JobArrayID:|,State:|,UserName:|,Requeue:|,RestartCnt:|,BatchFlag:|,Partition:|,NumNodes:|,NodeList:|"
+# Slurm prints times as its machine's clock shows them. With this in their environment `sinfo` and `squeue` print epoch
+# seconds.
+TIMES = {"SLURM_TIME_FORMAT": "%s"}
+# What `sinfo --format` is asked for: name, address, state, who gave the reason and when, the reason.
+_NODE_FIELDS = ("%N", "%o", "%T", "%u", "%H", "%E")
+# The same for `squeue --Format`.
+_JOB_FIELDS = (
+    *("JobArrayID", "State", "UserName", "Requeue", "RestartCnt", "BatchFlag", "Partition", "NumNodes", "NodeList"),
+    *("PriorityLong", "exit_code", "SubmitTime", "StartTime", "EndTime", "Reason", "Name"),
+)
 # By this a reason is known as ours.
 OUR_REASON = "nodeheal:"
 NO_REASON = "none"
 
 # How `sinfo` marks a state on top: not responding, powered off, and so on. The word before it is the state.
 _MARKS = "*~#!%$@^-+"
-# States in which Slurm gives a node work.
-_IN_SERVICE = frozenset({"allocated", "completing", "idle", "mixed", "planned", "reserved", "blocked"})
-_WITH_JOBS = frozenset({"allocated", "completing", "draining", "failing", "mixed"})
-# What slurmctld gives as a reason by itself, by its source (src/slurmctld: agent.c, job_mgr.c, node_mgr.c,
-# ping_nodes.c, power_save.c) and slurm_errno.c. An operator's reason begins otherwise.
-_SLURMS_OWN = (
-    "Not responding",
-    "Prolog error",
-    "Prolog/Epilog failure",
-    "Epilog error",
-    "Job env setup error",
-    "Kill task failed",
-    "Duplicate jobid",
-    "Node unexpectedly rebooted",
-    "ResumeTimeout reached",
-    "reboot complete",
-    "reboot issued",
-    "reboot requested",
-    "reboot timed out",
-    "Low ",
+# States in which Slurm gives a node work; unknown: as soon as slurmctld, which has lost its state, has heard from it.
+_IN_SERVICE = frozenset({"allocated", "completing", "idle", "mixed", "planned", "reserved", "blocked", "unknown"})
+# The state of a job whose nodes are not free yet: it is over, or was requeued.
+COMPLETING = "COMPLETING"
+# States of a job that is over (squeue(1), JOB STATE CODES).
+_OVER = frozenset(
+    {"BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "REVOKED"}
+    | {"TIMEOUT"}
+)
+# States of a job that waits for its nodes: Slurm's time of its start is a forecast.
+_WAITING = frozenset({"PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT"})
+# What Slurm gives as a reason by itself, by the source of 22.05 and of 26.05: src/slurmctld (agent.c, job_mgr.c,
+# node_mgr.c, ping_nodes.c, power_save.c, proc_req.c), src/slurmd/slurmstepd, src/interfaces/gres.c, slurm_errno.c.
+_SLURMS_WORDS = frozenset(
+    {
+        "Not responding",
+        "Prolog error",
+        "Prolog/Epilog failure",
+        "Epilog error",
+        "Job env setup error",
+        "batch job complete failure",
+        "Kill task failed",
+        "Duplicate jobid",
+        "Bad core count",
+        "SlurmdSpoolDir is full",
+        "Node unexpectedly rebooted",
+        "ResumeTimeout reached",
+        "Reboot ASAP",
+        "reboot complete",
+        "reboot issued",
+        "reboot requested",
+        "reboot timed out",
+    }
+)
+# After these Slurm says more: numbers, names, and what else does not fit its configuration.
+_SLURMS_BEGINNINGS = (
+    "Kill task failed (JobId=",
+    "Low socket*core",
+    "Low CPUs",
+    "Low RealMemory",
+    "Low TmpDisk",
+    "CoreSpec differ",
+    "RestrictedCoresPerGPU",
+    "Could not unpack gres data",
     "gres/",
 )
+_ORDERS = ("Action:Replace", "Action:Reboot")  # to HyperPod's own daemon
+_THEN = " : "  # before what Slurm adds to a reason that is there
 
 
 @dataclass(frozen=True)
 class SlurmNode:
-    """A node as Slurm has it. `state`: Slurm's long word, without the marks on top."""
+    """A node as Slurm has it. `state`: Slurm's long word, without the marks on top. `since`: epoch seconds at which the
+    reason was given."""
 
     name: str
     address: str
     state: str
     reason: str = ""
     reason_by: str = ""
+    since: int | None = None
 
     @property
     def is_in_service(self) -> bool:
@@ -59,24 +91,35 @@ class SlurmNode:
         return self.state in _IN_SERVICE
 
     @property
-    def has_jobs(self) -> bool:
-        """Whether a job has it, or is just leaving it: Slurm's words for a node without work are others."""
-        return self.state in _WITH_JOBS
-
-    @property
     def is_ours(self) -> bool:
         """Whether nodeheal gave the reason."""
         return self.reason.startswith(OUR_REASON)
 
+    def is_ours_for_another(self, incident: str) -> bool:
+        """Whether nodeheal gave the reason, and for another incident than this one."""
+        return self.is_ours and self.reason != f"{OUR_REASON}{incident}"
+
     @property
     def is_by_person(self) -> bool:
         """Whether somebody else took it out of service: neither nodeheal nor Slurm by itself."""
-        return not self.is_in_service and not self.is_ours and not self.reason.startswith(_SLURMS_OWN)
+        return not self.is_in_service and not self.is_ours and not all(map(_is_slurms, self.reason.split(_THEN)))
+
+    @property
+    def taken_by(self) -> str:
+        """Who took it out of service, in words; empty: it serves, or there is no reason."""
+        if self.is_in_service or not self.reason:
+            return ""
+        if self.reason.startswith(_ORDERS):
+            return "an order to its cluster"  # by a person, or by nodeheal: the incident says so
+        return "nodeheal" if self.is_ours else "a person" if self.is_by_person else "Slurm"
 
 
 @dataclass(frozen=True)
 class SlurmJob:
-    """A job that Slurm has. `job_id`: as `scontrol` takes it, with the index of an array's task."""
+    """A job that Slurm has. `job_id`: as `scontrol` takes it, with the index of an array's task; those that wait
+    together have one, `12_[3-7]`. Times are epoch seconds, and None as long as it has not come to that; one that is
+    COMPLETING because it was requeued ends in the future. `exit_code` and `signal`: how it ended; None: it goes on, or
+    Slurm does not say. `is_held`: it starts when somebody releases it, and not before."""
 
     job_id: str
     state: str
@@ -86,28 +129,64 @@ class SlurmJob:
     partition: str
     nodes: int
     node_list: str
+    exit_code: int | None = None
+    signal: int | None = None
+    submitted_at: int | None = None
+    started_at: int | None = None
+    ended_at: int | None = None
+    reason: str = ""
+    name: str = ""
+    is_held: bool = False
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended, well or not."""
+        return self.state in _OVER
+
+    @property
+    def waits(self) -> bool:
+        """Whether it has no nodes yet, or none any more."""
+        return self.state in _WAITING
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether it has ended, was cancelled or was requeued, whether or not its nodes are free already."""
+        return self.is_over or self.state == COMPLETING
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether its own exit code has ended it. Slurm still knows it, and `scontrol requeue` starts it anew."""
+        return self.is_leaving and self.reason == "NonZeroExitCode"
 
 
-def parse_nodes(text: str) -> list[SlurmNode]:
-    """The nodes of `sinfo`, each once, whatever partitions it is in. Raises ValueError where there is none.
+def node_format(mark: str) -> str:
+    """For `sinfo --Node --noheader --format`. `mark`: a word that nobody can foresee; each field ends with it.
 
-    A line that is no node is the rest of a reason, into which an operator has put a line break.
+    A reason may hold anything, line breaks and what looks like another node included, and so may a job's name. Neither
+    can hold a word that is made up when Slurm is asked.
     """
+    return "".join(f"{field}{mark}" for field in _NODE_FIELDS)
+
+
+def job_format(mark: str) -> str:
+    """The same for `squeue --noheader --Format`."""
+    return ",".join(f"{field}:{mark}" for field in _JOB_FIELDS)
+
+
+def parse_nodes(text: str, mark: str) -> list[SlurmNode]:
+    """The nodes of `sinfo`, each once, whatever partitions it is in. Raises ValueError where there is none."""
     nodes: dict[str, SlurmNode] = {}
-    for line in _lines(text):
-        parts = [part.strip() for part in line.split("|", 4)]
-        if len(parts) == 5 and parts[0]:
-            name, address, state, reason_by, reason = parts
-            said = ("", "") if reason in (NO_REASON, "") else (reason, reason_by)
-            nodes.setdefault(name, SlurmNode(name, address, state.rstrip(_MARKS), *said))
+    for name, address, state, reason_by, since, reason in _records(text, mark, _NODE_FIELDS):
+        said = ("", "", None) if reason in (NO_REASON, "") else (reason, reason_by, _time(since))
+        nodes.setdefault(name, SlurmNode(name, address, state.rstrip(_MARKS), *said))
     if not nodes:
         raise ValueError(f"sinfo printed no node: {text[:200]!r}")
     return list(nodes.values())
 
 
-def parse_jobs(text: str) -> list[SlurmJob]:
-    """The jobs of `squeue`. Raises ValueError, which quotes the line."""
-    return [_job(line) for line in _lines(text)]
+def parse_jobs(text: str, mark: str) -> list[SlurmJob]:
+    """The jobs of `squeue`. Raises ValueError, which quotes what is no job."""
+    return [_job(record) for record in _records(text, mark, _JOB_FIELDS)]
 
 
 def parse_config(text: str) -> dict[str, str]:
@@ -127,10 +206,26 @@ def parse_config(text: str) -> dict[str, str]:
     return settings | {"CONTROLLERS": ", ".join(answers)}
 
 
-def _job(line: str) -> SlurmJob:
-    parts = [part.strip() for part in line.split("|")]
+def _is_slurms(reason: str) -> bool:
+    return reason in _SLURMS_WORDS or reason.startswith(_SLURMS_BEGINNINGS)
+
+
+def _records(text: str, mark: str, fields: Sequence[str]) -> Iterator[list[str]]:
+    """The values of each record, each on one line. Raises ValueError."""
+    *values, rest = text.split(mark)
+    width = len(fields)
+    if rest.strip() or len(values) % width:
+        raise ValueError(f"Slurm printed {text[-200:]!r}, which does not end as it was asked to")
+    for at in range(0, len(values), width):
+        yield [" ".join(value.split()) for value in values[at : at + width]]
+
+
+def _job(parts: Sequence[str]) -> SlurmJob:
+    job_id, state, user, requeue, restarts, is_batch, partition, nodes, node_list, *more = parts
+    priority, status, *times, reason, name = more
     try:
-        job_id, state, user, requeue, restarts, is_batch, partition, nodes, node_list, _ = parts
+        submitted_at, started_at, ended_at = map(_time, times)
+        exit_code, signal = (None, None) if state not in _OVER else _ended(status)
         return SlurmJob(
             job_id,
             state,
@@ -141,9 +236,29 @@ def _job(line: str) -> SlurmJob:
             partition=partition,
             nodes=int(nodes),
             node_list=node_list,
+            exit_code=exit_code,
+            signal=signal,
+            submitted_at=submitted_at,
+            started_at=None if state in _WAITING else started_at,
+            ended_at=ended_at if state in _OVER or state == COMPLETING else None,
+            reason="" if reason == "None" else reason,
+            name=name,
+            is_held=state in ("PENDING", COMPLETING) and priority == "0",
         )
     except ValueError:
-        raise ValueError(f"squeue printed {line[:200]!r}, which is no job") from None
+        raise ValueError(f"squeue printed {parts!r:.200}, which is no job") from None
+
+
+def _ended(status: str) -> tuple[int | None, int | None]:
+    """Exit code and signal of the status that wait(2) has given Slurm."""
+    if not status.isdecimal():
+        return None, None
+    return int(status) >> 8, int(status) & 0x7F
+
+
+def _time(text: str) -> int | None:
+    """Epoch seconds. Slurm has several words for a time that there is not."""
+    return int(text) if text.isdecimal() else None
 
 
 def _lines(text: str) -> Iterator[str]:

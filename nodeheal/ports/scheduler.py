@@ -5,7 +5,7 @@ function has. An adapter hands on its scheduler's events as `TaskChange` and as 
 (`ports.signals`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
@@ -13,6 +13,7 @@ from typing import Protocol
 from nodeheal.contract.job_spec import JobSpec
 from nodeheal.contract.vocabulary import EndCause
 from nodeheal.domain.fleet.liveness import ProbeAnswer
+from nodeheal.domain.fleet.machine import ClusterReplacement
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
 from nodeheal.domain.jobs.job import GangTask, Job, Run
@@ -22,10 +23,14 @@ from nodeheal.domain.jobs.task_definition import TaskDefinition
 
 @dataclass(frozen=True)
 class NodePlacement:
-    """A node as its scheduler knows it: under which name, and whether it takes new work."""
+    """A node as its scheduler knows it: under which name, and whether it takes new work; `why_not`, in words, by whom.
+
+    Empty: it does, or nobody says.
+    """
 
     name: str
     is_schedulable: bool
+    why_not: str = ""
 
 
 @dataclass(frozen=True)
@@ -132,7 +137,8 @@ class UnmanagedWork(Protocol):
     def stop_unmanaged_task(self, node: Node, task: UnmanagedTask, reason: str) -> bool:
         """Ask it to end, with the grace that its definition gives. False: it had ended otherwise, or is not known.
 
-        Asked again with the same reason, it answers the same.
+        Where the scheduler starts it again by itself, it does not as long as the task is held. Asked again with the
+        same reason, it answers the same.
         """
 
     def restart_unmanaged_task(self, node: Node, task: UnmanagedTask) -> str:
@@ -148,6 +154,13 @@ class Scheduler(NodePlacements, RankRunner, UnmanagedWork, Protocol):
     @property
     def requeues(self) -> bool:
         """Whether it starts again by itself what was stopped, so that to stop a task needs its owner's consent only."""
+
+    def have_replaced(self, node: Node, how: ClusterReplacement, others: Collection[str]) -> None:
+        """Have the node's cluster replace its machine. Repeating it changes nothing.
+
+        `others`: the addresses of other nodes. Raises NotFound, and PlacementRefused where the cluster cannot, where a
+        person has the node, or where the node is said to be at the address of another one.
+        """
 
 
 class TaskDefinitions(Protocol):

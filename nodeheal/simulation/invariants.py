@@ -68,7 +68,9 @@ def one_destructive_action_a_node(seen: Seen, before: list[Act], act: Act) -> It
     """At most one destructive action a node: none begins on a boot that another is still to end."""
     if act.verb not in (*_END_A_BOOT, "replace"):
         return
-    same = [one for one in before if one.verb in _END_A_BOOT and one.boot_id == act.boot_id]
+    machine = seen.ports.machines.describe(act.node_id)
+    over = ("stop",) if machine is not None and machine.state == "stopped" else ()
+    same = [one for one in before if one.verb in _END_A_BOOT and one.verb not in over and one.boot_id == act.boot_id]
     given = seen.policy.deadlines.reboot_seconds
     under_way = [one for one in same if act.at - one.at < (given if one.verb == act.verb else _TO_BOOT_SECONDS)]
     if under_way:

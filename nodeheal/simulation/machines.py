@@ -1,6 +1,6 @@
 """EC2: machines that reboot, stop, start and are replaced, and times at which there are none to be had."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from nodeheal.adapters.memory.machines import MemoryMachines
@@ -70,13 +70,25 @@ class SimMachines(MemoryMachines):
         if self._is_short():
             raise NoCapacity("no capacity for p5.48xlarge in subnet-a", is_reservation=bool(like.reservation))
         self.on_act("launch", like.machine_id, "EC2")
+        self.tokens[token] = self._make(like, {names.LAUNCH_TAG: token})
+        return self.tokens[token]
+
+    def remake(self, node: Node) -> None:
+        """The node's cluster replaces its machine by itself, if there is one to be had."""
+        self.on_act("replace", node.node_id, "its cluster")
+        like = self.machines[node.instance_id]
+        super().terminate_instance(like, Termination.TERMINATE)
+        self._fleet.terminate(node.node_id)
+        if not self._is_short():
+            self._make(like, {})
+
+    def _make(self, like: Machine, tags: Mapping[str, str]) -> str:
+        """A new machine, which comes up after a while; its id."""
         self._launched += 1
         machine_id = f"i-{self._launched:08x}{0xFFFFFFFFF - self._launched:09x}"
         kept = {key: value for key, value in like.tags.items() if key != names.RACK_TAG}
-        tags = {**kept, names.LAUNCH_TAG: token}
         at = self._agenda.clock()
-        self.machines[machine_id] = replace(like, machine_id=machine_id, tags=tags, launched_at=at)
-        self.tokens[token] = machine_id
+        self.machines[machine_id] = replace(like, machine_id=machine_id, tags={**kept, **tags}, launched_at=at)
         self._fleet.launch(machine_id, lognormal(self._stream, LAUNCH_SECONDS, 0.3))
         return machine_id
 

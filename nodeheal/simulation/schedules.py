@@ -86,6 +86,7 @@ def _slurm_jobs(number: int) -> SlurmJobs:
         days=draw.choice((0.05, 0.2, 1.0)),
         requeueable=draw.choice((0.5, 0.5, 1.0)),
         unanswered=draw.choice((0.0, 0.01, 0.2)),
+        replaces=draw.random() < 0.5,
     )
 
 

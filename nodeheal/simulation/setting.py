@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field, replace
 
 from nodeheal.contract.vocabulary import Provider, SchedulerKind
+from nodeheal.domain.fleet.machine import ClusterReplacement
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Budget, Mode, PoolPolicy
 from nodeheal.simulation.injected_failures import InjectedFailure
@@ -92,6 +93,7 @@ class SlurmJobs:
     days: float = 0.25  # that a job takes if nothing comes between (median)
     requeueable: float = 0.6  # of the jobs, whose owners consent to a requeue
     unanswered: float = 0.0  # of the orders to the controller that are carried out, and answered too late
+    replaces: bool = False  # its cluster replaces machines on EC2 by itself where nodeheal asks for that
 
 
 @dataclass(frozen=True)
@@ -165,5 +167,10 @@ class Setting:
 
 def with_slurm(setting: Setting, jobs: SlurmJobs) -> Setting:
     """The same pool as nodes of a Slurm cluster: whatever runs there is Slurm's."""
-    others = replace(setting.others, unmanaged_tasks=0.0)
-    return replace(setting, slurm=jobs, work=replace(setting.work, share=0.0), others=others)
+    others, policy = replace(setting.others, unmanaged_tasks=0.0), setting.policy
+    if jobs.replaces and setting.provider is Provider.ec2:
+        known = setting.rules.default_pool
+        asked = known.replacement.model_copy(update={"by_cluster": ClusterReplacement.action_replace})
+        pool = known.model_copy(update={"replacement": asked})
+        policy = setting.rules.model_copy(update={"default_pool": pool})
+    return replace(setting, slurm=jobs, work=replace(setting.work, share=0.0), others=others, policy=policy)

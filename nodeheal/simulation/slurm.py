@@ -4,13 +4,15 @@ nodeheal sees a job as one unmanaged task on each of its nodes. It may drain, re
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
 from nodeheal.contract import names
 from nodeheal.domain.errors import NotAccepted, PlacementRefused
+from nodeheal.domain.fleet.machine import ClusterReplacement
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
 from nodeheal.domain.jobs.job import GangTask, Job, Run
@@ -27,6 +29,7 @@ from nodeheal.simulation.trace import Trace
 SCHEDULE_SECONDS = 60.0  # between two looks for free nodes (sched_interval)
 SLURMD_TIMEOUT = 300.0  # until a node that does not answer is down, and its jobs are lost (SlurmdTimeout)
 AGAIN_SECONDS = 120.0  # until a job that was requeued may start again (median)
+HELD_SECONDS = 3_600.0  # until a person releases a job that was requeued too often (median)
 COMPLETING_SECONDS = 20.0  # until its processes are gone, and its nodes free (median)
 NEXT_JOB_SECONDS = 600.0  # from a job's end to the next one (median)
 HANGS = 0.5  # of the jobs on a node that has failed; the others end at once
@@ -63,6 +66,7 @@ class SlurmCluster:
         self._submitted = 0
         self._idle_since: dict[str, float] = {}
         self.jobs: dict[str, SlurmJob] = {}
+        self.ended: Counter[str] = Counter()  # jobs, by how
         self.at_work: dict[str, SlurmJob] = {}  # by node
         self.takes_work: Callable[[str], bool] = lambda node_id: True
         self.on_requeued: Callable[[str, SlurmJob], None] = lambda node_id, job: None
@@ -96,15 +100,18 @@ class SlurmCluster:
         """The node takes work again."""
         self._idle_since[node_id] = self._agenda.now
 
-    def requeue(self, job_id: str, node_id: str, restarts: int) -> bool:
-        """Start the job anew, elsewhere, as `nodeheal-agent slurm requeue` does: at most once for these restarts."""
+    def requeue(self, job_id: str, node_id: str, restarts: int, *, is_held: bool) -> bool:
+        """Start the job anew, elsewhere, as `nodeheal-agent slurm requeue` does: at most once for these restarts.
+
+        One that is held waits until a person releases it.
+        """
         job = self.jobs.get(job_id)
         if job is None or node_id not in job.nodes or job.restarts > restarts:
             return job is not None and job.restarts > restarts
         if job.is_completing or not job.may_requeue:
             return False
         self.on_requeued(node_id, job)
-        self._requeue(job)
+        self._requeue(job, lognormal(self._stream, HELD_SECONDS, 0.5) if is_held else 0.0)
         return True
 
     # What befalls its nodes
@@ -170,13 +177,14 @@ class SlurmCluster:
 
     def _ends(self, job: SlurmJob, how: str) -> None:
         self._trace.tell("slurm ends", job.job_id, how)
+        self.ended[how] += 1
         self._leave(job, self._is_over)
         self._agenda.after(lognormal(self._stream, NEXT_JOB_SECONDS, 0.5), self._next)
 
-    def _requeue(self, job: SlurmJob) -> None:
+    def _requeue(self, job: SlurmJob, held_seconds: float = 0.0) -> None:
         self._trace.tell("slurm requeues", job.job_id, ", ".join(job.nodes))
         job.restarts += 1
-        self._leave(job, self._waits_again)
+        self._leave(job, partial(self._waits_again, held_seconds))
 
     def _leave(self, job: SlurmJob, then: Callable[[SlurmJob], None]) -> None:
         """It has its nodes until its processes are gone."""
@@ -196,8 +204,8 @@ class SlurmCluster:
     def _is_over(self, job: SlurmJob) -> None:
         del self.jobs[job.job_id]
 
-    def _waits_again(self, job: SlurmJob) -> None:
-        job.not_before = self._agenda.now + lognormal(self._stream, AGAIN_SECONDS, 0.5)
+    def _waits_again(self, held_seconds: float, job: SlurmJob) -> None:
+        job.not_before = self._agenda.now + held_seconds + lognormal(self._stream, AGAIN_SECONDS, 0.5)
 
 
 class SimSlurm(SimScheduler):
@@ -207,6 +215,8 @@ class SimSlurm(SimScheduler):
         super().__init__(throttles, requeues=True)
         self._cluster = cluster
         cluster.takes_work = lambda node_id: node_id not in self.draining
+        self.on_hand_over: Callable[[Node], None] = lambda node: None
+        self.handed_over: set[str] = set()  # nodes whose machines the cluster was to replace
         self.on_foreign: Callable[[str, str], None] = lambda call, about: None  # what is Slurm's to do, and not ours
 
     def placement_of(self, node: Node) -> NodePlacement:
@@ -238,6 +248,14 @@ class SimSlurm(SimScheduler):
 
         self._answered(resume)
 
+    def have_replaced(self, node: Node, how: ClusterReplacement, others: Collection[str]) -> None:
+        def hand_over() -> None:
+            if node.node_id not in self.handed_over:
+                self.handed_over.add(node.node_id)
+                self.on_hand_over(node)
+
+        self._answered(hand_over)
+
     def start_rank(self, job: Job, run: Run, task: GangTask, environment: dict[str, str]) -> str:
         self.on_foreign("start_rank", job.job_id)
         raise PlacementRefused("Slurm starts the jobs of its nodes itself")
@@ -264,7 +282,8 @@ class SimSlurm(SimScheduler):
     def stop_unmanaged_task(self, node: Node, task: UnmanagedTask, reason: str) -> bool:
         def requeue() -> bool:
             self.on_stop_unmanaged(node, task)
-            return self._cluster.requeue(task.task_id, node.node_id, json.loads(task.overrides)["restarts"])
+            restarts = json.loads(task.overrides)["restarts"]
+            return self._cluster.requeue(task.task_id, node.node_id, restarts, is_held=task.is_held)
 
         return self._answered(requeue)
 

@@ -130,6 +130,7 @@ class World:
             return
         watch.seen.slurm, watch.seen.broken_off = slurm, self.operators.broken_off
         slurm.on_requeued, scheduler.on_foreign = watch.job_requeued, watch.acted_for_slurm
+        scheduler.on_hand_over = self.machines.remake
         self.commands.on_diagnose = watch.diagnosed
         self.fleet.on_exit = slurm.exits
 

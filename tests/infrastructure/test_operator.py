@@ -10,8 +10,8 @@ import typer.main
 
 from nodeheal.cli.main import app
 from nodeheal.contract.names import JOB_EXECUTION_ROLE
-from stacks.operator import COMMANDS, JOBS_POLICY_NAME, POLICIES, POLICY_NAME, every_permission
-from stacks.permission import READ_HEARTBEATS, Permission
+from stacks.operator import COMMANDS, JOB_COMMANDS, JOBS_POLICY_NAME, POLICIES, POLICY_NAME, every_permission
+from stacks.permission import ASK_SLURM, READ_HEARTBEATS, Permission
 from tests.infrastructure.synthesis import Template, synthesize
 from tests.infrastructure.test_permissions import WITHOUT_RESOURCE, as_list
 
@@ -80,8 +80,15 @@ def test_what_looks_only_writes_nothing() -> None:
     looking = [name for name in COMMANDS if name.split()[-1] in ("list", "show", "export")]
 
     writes = re.compile(r":(Put|Update|Delete|Create|Start|Send|Add|Remove|Tag|Untag)\w*")
+    found = [(name, p) for name in looking for p in COMMANDS[name] for a in p.actions if writes.search(a)]
     assert looking
-    assert not [a for name in looking for p in COMMANDS[name] for a in p.actions if writes.search(a)]
+    # IAM does not see what a document is asked for. These commands ask it for what it looks up.
+    assert {name for name, p in found if p in ASK_SLURM} == {"nodes list", "nodes show"}
+    assert [name for name, p in found if p not in ASK_SLURM] == []
+
+
+def test_who_trains_may_not_send_what_drains_nodes() -> None:
+    assert not [p for p in every_permission(JOB_COMMANDS) if "ssm:SendCommand" in p.actions]
 
 
 @pytest.mark.parametrize("name", POLICIES)

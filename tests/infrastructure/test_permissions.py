@@ -61,6 +61,7 @@ MAY = {
         "freeze_evidence",
         "isolate_node",
         "reboot_node",
+        "replace_node",
         "run_diagnostics",
         "stop_gang",
         "wait_for_news",
@@ -75,6 +76,7 @@ MAY = {
         "wakeup",
     },
 }
+ON_SLURM = ("isolate_node", "replace_node", "return_to_service")
 CONTROLLERS = {"StringLike": {f"ssm:resourceTag/{names.SLURM_CONTROLLER_TAG}": "*"}}
 TAG_KEYS = {f"{key}/{names.MANAGED_TAG}" for key in ("aws:ResourceTag", "aws:RequestTag", "ssm:resourceTag")}
 EVERY_PERMISSION = [(spec.stem, permission) for spec in FUNCTIONS for permission in spec.every_permission]
@@ -147,24 +149,24 @@ def test_a_command_goes_to_its_documents_or_to_tagged_nodes(stem: str, permissio
         "check_nodes": [names.document("run-diagnostics"), names.document("test-fabric")],
         "find_checkpoint": [names.document("find-checkpoint")],
         "freeze_evidence": [names.document("freeze-evidence")],
-        "isolate_node": [names.document("checkpoint-now"), names.document("freeze-evidence")],
         "reboot_node": [names.document("reboot-node"), names.document("find-checkpoint")],
         "run_diagnostics": [names.document("run-diagnostics")],
         "stop_gang": [names.document("checkpoint-now")],
         "wait_for_news": [names.document("checkpoint-now")],
-        "return_to_service": [],
+        **{name: [] for name in ON_SLURM},
+        "isolate_node": [names.document("checkpoint-now"), names.document("freeze-evidence")],
     }[stem]
 
     slurm = "arn:{partition}:ssm:{region}:{account}:document/" + names.document("slurm")
     in_place = tuple("arn:{partition}:ssm:{region}:{account}:document/" + document for document in documents)
-    on_slurm = {(slurm,)} if stem in ("isolate_node", "return_to_service") else set()
+    on_slurm = {(slurm,)} if stem in ON_SLURM else set()
     assert permission.resources in {MANAGED_NODES, in_place, *on_slurm}
 
 
 def test_whom_slurms_document_is_for_is_tagged_as_a_controller() -> None:
     asking = [(stem, p) for stem, p in COMMANDS if p.conditions == CONTROLLERS]
 
-    assert {stem for stem, _ in asking} == {"isolate_node", "return_to_service"}
+    assert {stem for stem, _ in asking} == set(ON_SLURM)
     assert {p.resources for _, p in asking} == {MANAGED_NODES}
 
 

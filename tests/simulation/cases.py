@@ -224,7 +224,7 @@ CASES: dict[str, tuple[Break, Callable[[World], None], RecoveryPolicy, Work | Sl
         SLURM,
     ),
     "slurm_starts_and_stops_its_jobs": (
-        cut(unmanaged_tasks.stop_unmanaged_tasks, "by_us and scheduler.requeues and known.successor is None"),
+        cut(unmanaged_tasks.stop_unmanaged_tasks, "by_us and is_requeued"),
         a_job_on_all_nodes_loses_one,
         ACT,
         SLURM,

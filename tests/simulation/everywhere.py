@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from nodeheal.contract.vocabulary import SchedulerKind
 from nodeheal.simulation.injected_failures import How, InjectedFailure, can_be_refused
 from nodeheal.simulation.report import Report
 from nodeheal.simulation.runner import run_world
@@ -16,18 +17,22 @@ from nodeheal.simulation.world import World
 from tests.workflows.places import Place, place_called
 from tests.workflows.reads import READS
 
+Numbered = tuple[int, SchedulerKind]  # a schedule's number, and whose nodes they are
+
 
 @dataclass(frozen=True)
 class Way:
     """How a place is come to: by this schedule, with these injected failures, at this call."""
 
-    number: int
+    schedule: Numbered
     injected_failures: tuple[InjectedFailure, ...]
     call: int
 
     def __str__(self) -> str:
         given = "".join(f" --inject-failure {injected_failure}" for injected_failure in self.injected_failures)
-        return f"nodeheal simulate --schedule {self.number}{given}"
+        number, scheduler = self.schedule
+        on = "" if scheduler is SchedulerKind.ECS else f" --scheduler {scheduler.lower()}"
+        return f"nodeheal simulate --schedule {number}{on}{given}"
 
     def with_injected_failure(self, how: How) -> "Way":
         """The same, and this happens there."""
@@ -50,9 +55,9 @@ class Recorder:
         return self._call(name, *given)
 
 
-def run(number: int, injected_failures: tuple[InjectedFailure, ...] = ()) -> tuple[Report, dict[Place, int]]:
+def run(which: Numbered, injected_failures: tuple[InjectedFailure, ...] = ()) -> tuple[Report, dict[Place, int]]:
     """This schedule with these injected failures: what came of it, and which places it came to by which calls."""
-    world = World(replace(schedule(number), injected_failures=injected_failures))
+    world = World(replace(schedule(*which), injected_failures=injected_failures))
     recorder = Recorder(world)
     return run_world(world), recorder.seen
 
@@ -71,14 +76,14 @@ class Broken:
     runs: int = 0
 
     def come_to(
-        self, seen: Mapping[Place, int], number: int, injected_failures: tuple[InjectedFailure, ...], limit: int
+        self, seen: Mapping[Place, int], which: Numbered, injected_failures: tuple[InjectedFailure, ...], limit: int
     ) -> set[Place]:
         """Remember the way to these, for so many ways a place; which of them are new."""
         new = set(seen) - set(self.ways)
         for place, call in seen.items():
             known = self.ways.setdefault(place, [])
             if len(known) < limit:
-                known.append(Way(number, injected_failures, call))
+                known.append(Way(which, injected_failures, call))
         return new
 
     def breaks(self, place: Place, limit: int) -> set[Place]:
@@ -87,11 +92,11 @@ class Broken:
         for way in list(self.ways[place]):
             for how in hows(place):
                 hit = way.with_injected_failure(how)
-                report, seen = run(hit.number, hit.injected_failures)
+                report, seen = run(hit.schedule, hit.injected_failures)
                 self.runs += 1
                 self.wrong += [f"{place}: {one.invariant}: {one.text}\n    {hit}" for _, one in report.violations]
                 self.wrong += [f"{place}: raised {name}\n    {hit}" for name in report.surprises if not _may(name, how)]
-                new |= self.come_to(seen, hit.number, hit.injected_failures, limit)
+                new |= self.come_to(seen, hit.schedule, hit.injected_failures, limit)
         return new
 
 
@@ -100,11 +105,11 @@ def _may(surprise: str, how: How) -> bool:
     return "NoAnswer" in surprise or (how is How.refused and "NotFound" in surprise)
 
 
-def break_everywhere(numbers: Sequence[int], ways: int) -> Broken:
+def break_everywhere(schedules: Sequence[Numbered], ways: int) -> Broken:
     """Come to all places that these schedules come to, break each, and each that only this leads to."""
     it = Broken()
-    for number in numbers:
-        it.come_to(run(number)[1], number, (), ways)
+    for which in schedules:
+        it.come_to(run(which)[1], which, (), ways)
     todo = sorted(it.ways)
     while todo:
         todo = sorted({new for place in todo for new in it.breaks(place, ways)})

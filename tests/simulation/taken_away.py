@@ -44,11 +44,11 @@ def every_attempt_is_granted(patch: Patch) -> None:
 _requeue = SlurmCluster.requeue
 
 
-def requeued_wherever_it_is(self: SlurmCluster, job_id: str, node_id: str, restarts: int) -> bool:
+def requeued_wherever_it_is(self: SlurmCluster, job_id: str, node_id: str, restarts: int, *, is_held: bool) -> bool:
     """Sent once more when the first order has been carried out: the job's restarts are those of now."""
-    is_done = _requeue(self, job_id, node_id, restarts)
+    is_done = _requeue(self, job_id, node_id, restarts, is_held=is_held)
     self.jobs[job_id].is_completing = False
-    return _requeue(self, job_id, node_id, restarts + 1) or is_done
+    return _requeue(self, job_id, node_id, restarts + 1, is_held=is_held) or is_done
 
 
 _finish = SimIncidents.finish

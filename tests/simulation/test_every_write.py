@@ -8,11 +8,15 @@ ARGS="--ways 10"` comes to each in more ways.
 
 import pytest
 
+from nodeheal.contract.vocabulary import SchedulerKind
 from tests.simulation.everywhere import Broken, break_everywhere
 from tests.workflows.places import places
 from tests.workflows.told_places import places_of_stories
 
-SCHEDULES = 300
+SCHEDULES = [
+    *((number, SchedulerKind.ECS) for number in range(150)),
+    *((number, SchedulerKind.SLURM) for number in range(60)),
+]
 
 # It is one computation of minutes, and of more where the machine does other work as well.
 pytestmark = pytest.mark.timeout(1_800)
@@ -20,7 +24,7 @@ pytestmark = pytest.mark.timeout(1_800)
 
 @pytest.fixture(scope="module")
 def broken(request: pytest.FixtureRequest) -> Broken:
-    return break_everywhere(range(SCHEDULES), int(request.config.getoption("--ways")))
+    return break_everywhere(SCHEDULES, int(request.config.getoption("--ways")))
 
 
 def test_wherever_a_function_breaks_no_invariant_does(broken: Broken) -> None:

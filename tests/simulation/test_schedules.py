@@ -1,4 +1,4 @@
-"""Random schedules hold every invariant: some thousands here; `make simulate` runs as many as an hour allows."""
+"""Random schedules hold every invariant: more than a thousand here; `make simulate` runs as many as an hour allows."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from nodeheal.simulation.schedules import run_schedule, run_some, schedule
 from nodeheal.simulation.setting import DAY, Setting
 from nodeheal.simulation.world import World
 
-BATCHES, IN_A_BATCH = 16, 150
+BATCHES, IN_A_BATCH = 8, 150
 
 # Schedules in which an invariant was broken once, or a service raised what it should not have. Numbers move when the
 # simulation draws otherwise: each has a test of its own beside it, which does not move.

@@ -1,15 +1,18 @@
 """Nodes of a Slurm cluster: nodeheal drains, requeues and resumes, and Slurm does the rest."""
 
+import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
+from nodeheal.cli.simulated import tell
 from nodeheal.contract.vocabulary import Ending, NodeState, SchedulerKind
 from nodeheal.operations import isolate
 from nodeheal.services.recovery import unmanaged_tasks
 from nodeheal.simulation import slurm
+from nodeheal.simulation.report import report_of
 from nodeheal.simulation.runner import run_world
 from nodeheal.simulation.schedules import run_some, schedule
 from nodeheal.simulation.setting import SlurmJobs
@@ -75,6 +78,19 @@ def test_a_job_whose_owner_has_not_agreed_runs_until_the_reboot(monkeypatch: pyt
     assert (world.watch.requeues, world.watch.violations) == ([], [])
 
 
+def test_jobs_that_slurm_ends_are_reported_and_no_training_time_that_nodeheal_does_not_know(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(slurm, "HANGS", 1.0)
+    world = _played(_a_job_of_somebody_who_has_not_agreed)
+
+    tell(report_of(world), "nodeheal simulate", as_json=False, latency="none")
+
+    rows = dict(re.split(r"  +", line, maxsplit=1) for line in capsys.readouterr().out.splitlines())
+    assert rows["jobs that ended"] == "NODE_FAIL 1"
+    assert "ETTR" not in rows
+
+
 def test_and_without_that_guard_it_is_named() -> None:
     with without(unmanaged_tasks.stop_unmanaged_tasks, "wants_stop and task.may_be_stopped", "wants_stop"):
         world = _played(_a_job_of_somebody_who_has_not_agreed)
@@ -127,9 +143,11 @@ def test_and_what_they_are_about_happens_in_them() -> None:
         endings += run_world(world).endings
         counts += world.trace.counts
         counts["requeued by nodeheal"] += len(world.watch.requeues)
+        counts["replaced by their cluster"] += len(world.scheduler.handed_over)  # type: ignore[attr-defined]
         counts["drained by people"] += len(world.co_tenants.drained)
 
     assert min(counts["slurm starts"], counts["requeued by nodeheal"], counts["drained by people"]) > 10
+    assert counts["replaced by their cluster"] > 5
     assert counts["slurm requeues"] > counts["requeued by nodeheal"]  # where a node has failed, Slurm does it itself
     assert min(endings[one] for one in (Ending.RECOVERED, Ending.HANDED_TO_A_HUMAN)) > 10
 
@@ -139,7 +157,7 @@ def test_a_number_is_the_run_of_ecs_that_it_was_and_on_slurm_one_of_the_same_fau
     ecs, other = schedule(number), schedule(number, SchedulerKind.SLURM)
 
     assert ecs.slurm is None
-    assert replace(other, slurm=None, work=ecs.work, others=ecs.others) == ecs
+    assert replace(other, slurm=None, work=ecs.work, others=ecs.others, policy=ecs.policy) == ecs
     assert (other.work.share, other.others.unmanaged_tasks, other.scheduler) == (0, 0, SchedulerKind.SLURM)
 
 

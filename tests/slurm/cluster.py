@@ -1,4 +1,7 @@
-"""A real Slurm for one test: slurmctld and a slurmd for each node, as processes of the test."""
+"""A real Slurm for tests: slurmctld and a slurmd for each node, as processes of the test.
+
+The tests share it. Each has nodes of its own, and Slurm's commands show it no others.
+"""
 
 import contextlib
 import os
@@ -8,43 +11,89 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from nodeheal.agent.checks.tools import run_tool
-from nodeheal.agent.diagnostics.bench import Output
-from nodeheal.agent.slurm import Controller
+import psutil
+
 from sandbox import processes
 from sandbox.slurm import SlurmCluster
 
-PARTITION = "gpu"
-NAMES = ("node1", "node2", "node3")
 MARK = "NODEHEAL_SLURM_TEST"
 PATIENCE_SECONDS = 60.0
+SETTINGS = """\
+Prolog={prolog}
+RebootProgram=/bin/true
+ResumeTimeout=2
+ReturnToService=1
+"""
+PROLOG = """\
+#!/bin/sh
+# In place of one that runs `nodeheal-agent prolog`: what a test has written for this node.
+own={folder}/$SLURMD_NODENAME.prolog
+[ ! -e "$own" ] || exec sh "$own"
+"""
 
 
 class Slurm:
-    """A cluster that runs. Its commands are asked with `ask`."""
+    """A cluster that runs. Its commands are asked with `ask`. `names`: the nodes of this test."""
 
-    def __init__(self, folder: Path, prolog: str = "") -> None:
-        self.addresses = {name: f"127.77.{os.getpid() % 250}.{number}" for number, name in enumerate(NAMES, 1)}
+    def __init__(self, folder: Path, size: int, more: str = "") -> None:
+        names = [f"node{number}" for number in range(1, size + 1)]
+        self.addresses = {name: f"127.77.{os.getpid() % 250}.{number}" for number, name in enumerate(names, 1)}
+        self.names: list[str] = []
+        self.folder = folder
         self._mark = str(folder)
-        marks = {name: {MARK: self._mark} for name in NAMES}
-        self._cluster = SlurmCluster("lab", folder / "slurm", self.addresses, marks, prolog)
+        prolog = folder / "prolog.sh"
+        prolog.write_text(PROLOG.format(folder=folder), "utf-8")
+        prolog.chmod(0o755)
+        marks = {name: {MARK: self._mark} for name in names}
+        settings = SETTINGS.format(prolog=prolog) + more
+        self.cluster = SlurmCluster("lab", folder / "slurm", self.addresses, marks, settings)
         self._daemons: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self) -> None:
         """All daemons, and wait until every node is idle."""
         self.start_controller()
-        for name in NAMES:
-            self._begin(name, self._cluster.daemon(name))
-        self.wait(lambda: self.states() == dict.fromkeys(NAMES, "idle"), "all nodes are idle")
+        for name in self.addresses:
+            self.start_node(name)
+        self.wait(lambda: len(self._idle()) == len(self.addresses), "all nodes are idle")
 
     def start_controller(self) -> None:
         """slurmctld, with the state that it had."""
-        self._begin("slurmctld", self._cluster.controller())
+        self.begin("slurmctld", self.cluster.controller())
 
-    def stop_controller(self) -> None:
-        """As a crash does."""
-        self._daemons["slurmctld"].kill()
-        self._daemons["slurmctld"].wait()
+    def start_node(self, name: str) -> None:
+        """Its slurmd, after a boot."""
+        self.begin(name, self.cluster.daemon(name))
+
+    def kill(self, name: str) -> None:
+        """End a daemon as a crash does: a node's name, or slurmctld."""
+        self._daemons[name].kill()
+        self._daemons[name].wait()
+
+    def vanish(self, name: str) -> None:
+        """A node loses its power: its slurmd is gone, and what that has started."""
+        started = psutil.Process(self._daemons[name].pid).children(recursive=True)
+        self.kill(name)
+        for process in started:
+            processes.send(process, signal.SIGKILL)
+
+    def forget_nodes(self) -> None:
+        """slurmctld, when it starts again, knows no more of its nodes than its configuration says."""
+        for saved in (self.cluster.folder / "state").glob("node_state*"):
+            saved.unlink()
+
+    def prolog(self, name: str, script: str) -> None:
+        """What runs on a node of this test before a job."""
+        (self.folder / f"{name}.prolog").write_text(script, "utf-8")
+
+    @contextlib.contextmanager
+    def settings(self, lines: str) -> Iterator[None]:
+        """Have these lines of slurm.conf hold for a while; of one that stands there twice the last one does."""
+        before = self.cluster.configuration.read_text("utf-8")
+        self._reconfigure(f"{before}{lines}\n")
+        try:
+            yield
+        finally:
+            self._reconfigure(before)
 
     def freeze_controller(self) -> None:
         """It takes connections and answers none."""
@@ -58,6 +107,20 @@ class Slurm:
             daemon.wait()
         processes.kill_all(lambda: processes.with_mark(MARK, self._mark))
 
+    def take(self, count: int) -> list[str]:
+        """So many nodes that are free, for a test alone."""
+        self.wait(lambda: len(self._idle()) >= count, f"{count} nodes are free")
+        self.names = self._idle()[:count]
+        return self.names
+
+    def give_back(self) -> None:
+        """End the test's jobs and put its nodes into service. Nobody waits: the next test has other nodes."""
+        self.ask("scancel", "--quiet", "--user", str(os.getuid()))
+        for name, state in self.states().items():
+            (self.folder / f"{name}.prolog").unlink(missing_ok=True)
+            if state.startswith(("drain", "down", "fail")):
+                self.ask("scontrol", "update", f"NodeName={name}", "State=RESUME")
+
     def ask(self, *command: str) -> str:
         """What one of Slurm's commands says."""
         return subprocess.run(
@@ -65,57 +128,74 @@ class Slurm:
         ).stdout.strip()
 
     def submit(self, script: str, *options: str) -> str:
-        """Have sbatch take a job; its id."""
-        folder = self._cluster.folder
-        said = self.ask("sbatch", "--parsable", f"--output={folder}/%j.out", *options, "--wrap", script)
+        """Have sbatch take a job for the test's nodes; its id."""
+        output = f"--output={self.folder}/%j.out"
+        said = self.ask(
+            "sbatch", "--parsable", "--open-mode=append", output, self.only_mine, *options, "--wrap", script
+        )
         return said.partition(";")[0]
+
+    @property
+    def only_mine(self) -> str:
+        """The option that keeps a job to the test's nodes."""
+        return f"--exclude={','.join(self.addresses.keys() - set(self.names))}"
+
+    def output_of(self, job: str) -> list[str]:
+        """The lines that the job has printed, in all its runs."""
+        output = self.folder / f"{job}.out"
+        return output.read_text("utf-8").splitlines() if output.exists() else []
 
     def states(self) -> dict[str, str]:
         """The state of each node, as sinfo has it. `*` would say that it was not heard since it was given back."""
         rows = [line.split() for line in self.ask("sinfo", "-h", "-N", "-o", "%N %T").splitlines()]
-        return {name: state.rstrip("*") for name, state in rows}
+        return {name: state.rstrip("*") for name, state in rows if name in self.names}
 
-    def state_of_job(self, job: str) -> str:
-        """As squeue has it; empty: it knows no such job."""
-        return self.ask("squeue", "-h", "-t", "all", "-j", job, "-o", "%T")
+    def job(self, job: str, field: str) -> str:
+        """A field of `scontrol show job`."""
+        known = dict(word.partition("=")[::2] for word in self.ask("scontrol", "show", "job", job).split())
+        return known[field]
 
-    def wait(self, is_true: Callable[[], bool], what: str) -> None:
+    def nodes_of(self, job: str) -> list[str]:
+        """Those on which it runs."""
+        return self.ask("scontrol", "show", "hostnames", self.job(job, "NodeList")).split()
+
+    def wait(self, is_true: Callable[[], object], what: str) -> None:
         """Until it is so that `what`."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         while not is_true():
-            assert time.monotonic() < deadline, f"it never was so that {what}: {self.states()}"
+            if time.monotonic() > deadline:
+                raise AssertionError(f"it never was so that {what}: {self.ask('sinfo', '-N', '-l')}")
             time.sleep(0.1)
 
     def run_until(self, job: str, state: str) -> None:
         """Wait until the job has this state."""
-        self.wait(lambda: self.state_of_job(job) == state, f"job {job} is {state}")
+        self.wait(lambda: self.job(job, "JobState") == state, f"job {job} is {state}")
 
     @property
     def environment(self) -> Mapping[str, str]:
         """For a process that is to find the cluster."""
-        return {**os.environ, **self._cluster.environment, MARK: self._mark}
+        return {**os.environ, **self.cluster.environment, MARK: self._mark}
 
-    @property
-    def controller(self) -> Controller:
-        """The agent's view of it."""
-        os.environ.update(self._cluster.environment)
-
-        def run(command: object, seconds: float) -> Output:
-            return run_tool(command, seconds)  # type: ignore[arg-type]
-
-        return Controller(run)
-
-    def _begin(self, name: str, command: list[str]) -> None:
-        with (self._cluster.folder / f"{name}.out").open("ab") as output:
+    def begin(self, name: str, command: list[str]) -> None:
+        """Start a daemon, which ends with the cluster."""
+        with (self.folder / f"{name}.out").open("ab") as output:
             self._daemons[name] = subprocess.Popen(
                 command, env=dict(self.environment), stdin=subprocess.DEVNULL, stdout=output, stderr=output
             )
 
+    def _reconfigure(self, text: str) -> None:
+        self.cluster.configuration.write_text(text, "utf-8")
+        self.ask("scontrol", "reconfigure")
+
+    def _idle(self) -> list[str]:
+        rows = [line.split() for line in self.ask("sinfo", "-h", "-N", "-o", "%N %T").splitlines()]
+        return [name for name, state in rows if state == "idle"]
+
 
 @contextlib.contextmanager
-def running(folder: Path, prolog: str = "") -> Iterator[Slurm]:
-    """A cluster for as long as the block lasts."""
-    slurm = Slurm(folder, prolog)
+def running(folder: Path, size: int, more: str = "") -> Iterator[Slurm]:
+    """A cluster for as long as the block lasts. `more`: further lines of its slurm.conf."""
+    slurm = Slurm(folder, size, more)
     try:
         slurm.start()
         yield slurm

@@ -1,170 +1,97 @@
 """The prolog under a real Slurm: what its exit code does to the node and to the job."""
 
-import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from sandbox.slurm import SlurmCluster, why_missing
 from sandbox.toml import toml
-
-pytestmark = pytest.mark.skipif(bool(why_missing()), reason=why_missing())
+from tests.slurm.cluster import Slurm
 
 REPOSITORY = Path(__file__).parents[2]
-PATIENCE_SECONDS = 45.0
 # As docs/slurm.md has it, but for the paths. Slurm gives it no PATH.
 PROLOG = """\
-#!/bin/sh
-export PYTHONPATH={repository} NODEHEAL_AGENT_CONFIG={folder}/$SLURMD_NODENAME.toml
+export PYTHONPATH={repository} NODEHEAL_AGENT_CONFIG={config}
 # in place of /opt/nodeheal/bin/nodeheal-agent:
 agent="{python} -m nodeheal.agent.main"
 $agent --version >/dev/null 2>&1 || exit 0
 $agent prolog {options}
 [ $? -ne 1 ]
 """
-
-
-@dataclass
-class Slurm:
-    """Two nodes, of which each has a configuration of the agent, and the cluster's daemons."""
-
-    folder: Path
-    options: str = ""
-    daemons: list["subprocess.Popen[bytes]"] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        prolog = self.folder / "prolog.sh"
-        words = {"repository": REPOSITORY, "folder": self.folder, "python": sys.executable, "options": self.options}
-        prolog.write_text(PROLOG.format(**words))
-        prolog.chmod(0o755)
-        addresses = {"n1": "127.0.0.1", "n2": "127.0.0.1"}
-        self.cluster = SlurmCluster("prolog", self.folder / "slurm", addresses, {}, str(prolog))
-        self.environment = {**os.environ, **self.cluster.environment}
-
-    def node(self, name: str, **changes: object) -> None:
-        """The agent's configuration on the node: there is nothing to check, unless that is changed."""
-        (self.folder / "boot_id").write_text("boot-1\n")
-        known: dict[str, object] = {
-            **{"node_id": f"mi-0a1b2c3d4e5f6789{name[-1]}", "cluster": "training", "pool": "h100"},
-            **{"provider": "hybrid", "region": "eu-central-1", "endpoint_url": "http://127.0.0.1:9", "checks": []},
-            **{"state_dir": str(self.folder / name / "state"), "orders_dir": str(self.folder / name / "orders")},
-            "boot_id_file": str(self.folder / "boot_id"),
-        }
-        (self.folder / f"{name}.toml").write_text(toml({**known, **changes}))
-
-    def start(self) -> None:
-        for command in (self.cluster.controller(), self.cluster.daemon("n1"), self.cluster.daemon("n2")):
-            log = (self.folder / f"daemon-{len(self.daemons)}.log").open("wb")
-            with log:
-                self.daemons.append(subprocess.Popen(command, env=self.environment, stdout=log, stderr=log))
-        eventually(lambda: self.nodes() == {"n1": ("idle", "none"), "n2": ("idle", "none")})
-
-    def stop(self) -> None:
-        for daemon in reversed(self.daemons):
-            daemon.terminate()
-        for daemon in self.daemons:
-            try:
-                daemon.wait(20)
-            except subprocess.TimeoutExpired:
-                daemon.kill()
-                daemon.wait(20)
-
-    def run(self, *command: str) -> str:
-        ended = subprocess.run(
-            command, env=self.environment, capture_output=True, text=True, timeout=60, check=False, cwd=self.folder
-        )
-        return ended.stdout if ended.returncode == 0 else f"{ended.stdout}{ended.stderr}"
-
-    def nodes(self) -> dict[str, tuple[str, str]]:
-        """State and reason of each node."""
-        lines = self.run("sinfo", "--Node", "--noheader", "--format", "%N|%T|%E").splitlines()
-        found = [line.split("|") for line in lines if line.count("|") == 2]
-        return {name: (state, reason) for name, state, reason in found}
-
-    def submit(self) -> str:
-        """A job that says where it ran; its id."""
-        said = self.run("sbatch", "--parsable", "--output", "job.out", "--wrap", 'echo "$SLURMD_NODENAME"')
-        return said.strip()
-
-    def job(self, number: str) -> dict[str, str]:
-        words = self.run("scontrol", "show", "job", number).split()
-        return dict(word.split("=", 1) for word in words if "=" in word)
-
-    def log_of(self, node: str) -> str:
-        return (self.folder / "slurm" / f"{node}.log").read_text()
-
-
-def eventually(claim: Callable[[], object]) -> None:
-    until = time.monotonic() + PATIENCE_SECONDS
-    while not claim():
-        assert time.monotonic() < until, "it did not happen in time"
-        time.sleep(0.2)
+Configure = Callable[..., Path]
 
 
 @pytest.fixture
-def slurm(tmp_path: Path) -> Iterator[Slurm]:
-    it = Slurm(tmp_path)
-    yield it
-    it.stop()
+def configure(slurm: Slurm, tmp_path: Path) -> Configure:
+    def configure(name: str, options: str = "", text: str = "", **changes: object) -> Path:
+        """A node's prolog and its agent's configuration: there is nothing to check, unless that is changed.
+
+        Returns the agent's folder.
+        """
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "boot_id").write_text("boot-1\n")
+        known: dict[str, object] = {
+            **{"node_id": "mi-0a1b2c3d4e5f67890", "cluster": "training", "pool": "h100", "provider": "hybrid"},
+            **{"region": "eu-central-1", "endpoint_url": "http://127.0.0.1:9", "checks": []},
+            **{"state_dir": str(folder / "state"), "orders_dir": str(folder / "orders")},
+            "boot_id_file": str(folder / "boot_id"),
+        }
+        config = folder / "agent.toml"
+        config.write_text(text or toml({**known, **changes}))
+        words = {"repository": REPOSITORY, "config": config, "python": sys.executable, "options": options}
+        slurm.prolog(name, PROLOG.format(**words))
+        return folder
+
+    return configure
 
 
-def test_a_node_whose_check_fails_is_drained_and_its_job_runs_elsewhere(slurm: Slurm) -> None:
-    slurm.node("n1", checks=["mounts"], mounts=[str(slurm.folder / "fsx")])
-    slurm.node("n2")
-    slurm.start()
-
-    job = slurm.submit()
-
-    eventually(lambda: slurm.job(job)["JobState"] == "COMPLETED")
-    told = slurm.job(job)
-    assert (told["NodeList"], told["Restarts"], (slurm.folder / "job.out").read_text()) == ("n2", "1", "n2\n")
-    assert slurm.nodes() == {"n1": ("drained", "Prolog error"), "n2": ("idle", "none")}
-    assert "the job must not start here" in slurm.log_of("n1")
+def states_and_reasons(slurm: Slurm) -> list[tuple[str, str]]:
+    rows = [line.split("|") for line in slurm.ask("sinfo", "-h", "-N", "-o", "%N|%T|%E").splitlines()]
+    return [(state, reason) for name, state, reason in rows if name in slurm.names]
 
 
-def test_a_job_starts_at_once_on_nodes_that_are_well(slurm: Slurm) -> None:
-    slurm.node("n1")
-    slurm.node("n2")
-    slurm.start()
-    began = time.monotonic()
+def test_a_node_whose_check_fails_is_drained_and_its_job_runs_elsewhere(slurm: Slurm, configure: Configure) -> None:
+    first, second = slurm.take(2)
+    configure(first, checks=["mounts"], mounts=["/nodeheal/fsx"])
+    configure(second)
+    slurm.ask("scontrol", "update", f"NodeName={second}", "Weight=9")  # Slurm takes the first one first
 
-    job = slurm.submit()
+    job = slurm.submit('echo "$SLURMD_NODENAME"', "--requeue")
 
-    eventually(lambda: slurm.job(job)["JobState"] == "COMPLETED")
-    assert time.monotonic() - began < 15
-    assert (slurm.job(job)["NodeList"], slurm.job(job)["Restarts"]) == ("n1", "0")
-    assert (slurm.folder / "n1" / "orders" / "prolog-pass.json").exists()
-    assert {state for state, _ in slurm.nodes().values()} == {"idle"}
+    slurm.run_until(job, "COMPLETED")
+    told = (slurm.nodes_of(job), slurm.job(job, "Restarts"), slurm.output_of(job))
+    assert told == ([second], "1", [second])
+    assert states_and_reasons(slurm) == [("drained", "Prolog error"), ("idle", "none")]
+    assert "the job must not start here" in (slurm.cluster.folder / f"{first}.log").read_text()
+
+
+def test_a_job_starts_at_once_on_nodes_that_are_well(slurm: Slurm, configure: Configure) -> None:
+    folders = {name: configure(name) for name in slurm.names}
+
+    job = slurm.submit("true")
+
+    slurm.run_until(job, "COMPLETED")
+    [where] = slurm.nodes_of(job)
+    assert slurm.job(job, "Restarts") == "0"
+    assert (folders[where] / "orders" / "prolog-pass.json").exists()
+    slurm.wait(lambda: states_and_reasons(slurm) == [("idle", "none")] * 3, "all nodes are free")
 
 
 @pytest.mark.parametrize(("text", "options"), [("what?", ""), ("", "--sekonds 10")])
-def test_a_mistake_on_all_nodes_drains_none(tmp_path: Path, text: str, options: str) -> None:
-    slurm = Slurm(tmp_path, options)
-    try:
-        for name in ("n1", "n2"):
-            slurm.node(name)
-            if text:
-                (tmp_path / f"{name}.toml").write_text(text)
-        slurm.start()
+def test_a_mistake_on_all_nodes_drains_none(slurm: Slurm, configure: Configure, text: str, options: str) -> None:
+    for name in slurm.names:
+        configure(name, options, text)
 
-        job = slurm.submit()
+    job = slurm.submit("true")
 
-        eventually(lambda: slurm.job(job)["JobState"] == "COMPLETED")
-        assert slurm.job(job)["Restarts"] == "0"
-    finally:
-        slurm.stop()
+    slurm.run_until(job, "COMPLETED")
+    assert slurm.job(job, "Restarts") == "0"
 
 
 def test_the_doctor_reads_the_settings_of_a_real_slurm(slurm: Slurm) -> None:
-    slurm.node("n1")
-    slurm.node("n2")
-    slurm.start()
-
     ended = subprocess.run(
         [sys.executable, "-m", "nodeheal.agent.main", "slurm", "doctor"],
         env={**slurm.environment, "PYTHONPATH": str(REPOSITORY)},
@@ -179,5 +106,5 @@ def test_the_doctor_reads_the_settings_of_a_real_slurm(slurm: Slurm) -> None:
     assert states == {
         **dict.fromkeys(("slurmctld", "version", "Prolog", "SchedulerParameters", "PrologFlags"), "ok"),
         **{"PrologEpilogTimeout": "ok", "BatchStartTimeout": "poor", "ResumeTimeout": "poor"},
-        **{"ReturnToService": "ok", "JobRequeue": "ok", "HealthCheckProgram": "-"},
+        **{"ReturnToService": "ok", "JobRequeue": "ok", "SuspendProgram": "-", "HealthCheckProgram": "-"},
     }

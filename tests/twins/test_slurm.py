@@ -12,7 +12,10 @@ from nodeheal.adapters.slurm.scheduler import SlurmScheduler
 from nodeheal.contract.names import MANAGED_TAG, MANAGED_TAG_VALUE
 from nodeheal.contract.vocabulary import Provider, SchedulerKind
 from nodeheal.domain.errors import NotAccepted, NotEnrolled, NotFound, PlacementRefused
+from nodeheal.domain.fleet.machine import ClusterReplacement
 from nodeheal.domain.fleet.node import Node
+from nodeheal.parsers.slurm import SlurmJob, SlurmNode
+from nodeheal.parsers.slurm_report import pack
 from nodeheal.ports.scheduler import Drained, NodePlacement
 from tests.twins.test_world import Aws, aws, on_ssm  # noqa: F401
 from tests.unit.builders import NOW, node
@@ -22,6 +25,7 @@ FIRST, SECOND = "i-0000000a", "i-0000000b"
 WHERE = "10.0.0.7"
 COMMAND = "5f9b1f6e-5a0c-4e0e-9c3e-2f1f1f1f1f1f"
 IDLE = {"name": "gpu-7", "is_in_service": True, "is_ours": False, "is_by_person": False, "has_jobs": False}
+HERS = {"state": "drained", "reason": "ada looks", "reason_by": "ada"}
 DRAINED = {**IDLE, "is_in_service": False, "is_ours": True, "has_jobs": True}
 
 
@@ -37,8 +41,8 @@ class Asked:
         self.waited = 0.0
         self.ec2 = Aws("ec2")
         self.ec2.stub.activate()
-        controller = SlurmController(ssm, ssm, self.ec2, lambda: NOW, self._sleep)
-        self.scheduler = SlurmScheduler(controller)
+        self.controller = SlurmController(ssm, ssm, self.ec2, lambda: NOW, self._sleep)
+        self.scheduler = SlurmScheduler(self.controller)
 
     def _sleep(self, seconds: float) -> None:
         self.waited += seconds
@@ -57,10 +61,10 @@ class Asked:
         self.ssm.answers("describe_instance_information", {"InstanceInformationList": rows}, asked)
         return self
 
-    def sends(self, verb: str, head: str = HEAD, **options: str) -> "Asked":
+    def sends(self, verb: str, head: str = HEAD, where: str = WHERE, **options: str) -> "Asked":
         """The command that must be sent."""
         until = str(int(NOW.timestamp() + ANSWER_SECONDS))
-        parameters = {"Verb": verb, "Addresses": WHERE, "ExpiresAt": until, **options}
+        parameters = {"Verb": verb, "Addresses": where, "ExpiresAt": until, **options}
         asked = {
             "DocumentName": "nodeheal-slurm",
             "InstanceIds": [head],
@@ -103,7 +107,7 @@ def test_a_node_is_found_by_the_address_that_ssm_knows(slurm: Asked) -> None:
     ("seen", "may_be_drained"),
     [
         (DRAINED, False),  # by nodeheal, for an incident before
-        ({**IDLE, "is_in_service": False, "is_by_person": True}, False),
+        ({**IDLE, "is_in_service": False, "is_by_person": True, **HERS}, False),
         ({**IDLE, "is_in_service": False}, True),  # Slurm itself has found something
     ],
 )
@@ -112,7 +116,10 @@ def test_what_a_person_has_drained_was_not_in_service(
 ) -> None:
     slurm.knows().finds().sends("nodes").hears(nodes(**seen))
 
-    assert slurm.scheduler.placement_of(broken()).is_schedulable is may_be_drained
+    found = slurm.scheduler.placement_of(broken())
+
+    assert found.is_schedulable is may_be_drained
+    assert found.why_not == ("drained by ada: ada looks" if seen["is_by_person"] else "")
 
 
 @on_ssm
@@ -128,7 +135,7 @@ def test_a_node_that_still_takes_work_is_not_drained(slurm: Asked) -> None:
     slurm.knows().finds().sends("drain", Incident="inc-1").hears({"nodes": {}})
 
     assert slurm.scheduler.drain_all([broken()], ["gpu-7"]) == {}
-    with pytest.raises(NotFound, match="Slurm cluster lab has no node at the address of mi-0a"):
+    with pytest.raises(NotFound, match=r"Slurm cluster lab has no node at 10\.0\.0\.7, the address of mi-0a"):
         slurm.scheduler.drain_all([broken()], ["gpu-7"])
 
 
@@ -161,14 +168,40 @@ def test_where_a_machine_of_ec2_is_says_ec2(slurm: Asked, is_there: bool) -> Non
 
 @on_ssm
 def test_a_node_is_resumed(slurm: Asked) -> None:
-    slurm.knows().finds().sends("resume").hears(nodes(**IDLE))
+    slurm.knows().finds().sends("resume", Incident="inc-1").hears(nodes(**IDLE))
 
     slurm.scheduler.undrain(broken(), NodePlacement("gpu-7", is_schedulable=False))
 
 
 @on_ssm
+def test_a_cluster_is_asked_for_another_machine(slurm: Asked) -> None:
+    slurm.knows().knows().finds().sends("replace", How="action_replace").hears(nodes(**DRAINED, why_not=""))
+
+    slurm.scheduler.have_replaced(broken(), ClusterReplacement.action_replace, {"10.0.0.8"})
+
+
+@on_ssm
+def test_a_node_that_ssm_has_at_anothers_address_is_not_replaced(slurm: Asked) -> None:
+    slurm.knows()
+
+    with pytest.raises(PlacementRefused, match="at the address of another node"):
+        slurm.scheduler.have_replaced(broken(), ClusterReplacement.action_replace, {WHERE})
+
+
+@on_ssm
+def test_a_node_that_a_person_has_drained_is_not_replaced(slurm: Asked) -> None:
+    slurm.knows().knows().finds().sends("replace", How="power_down").hears(
+        nodes(**DRAINED, **HERS, why_not="nodeheal has not drained gpu-7 (drained by ada: ada looks)")
+    )
+
+    with pytest.raises(PlacementRefused, match="drained by ada: ada looks"):
+        slurm.scheduler.have_replaced(broken(), ClusterReplacement.power_down, ())
+
+
+@on_ssm
 def test_a_job_is_requeued_as_often_as_it_was_when_it_was_seen(slurm: Asked) -> None:
     job = {"job_id": "12_3", "user": "ada", "partition": "gpu", "nodes": 2, "restarts": 4, "may_requeue": True}
+    job |= {"has_failed": False, "name": "llama/7\nx"}
     slurm.knows().finds().sends("jobs").hears(
         {"jobs": [job, {**job, "job_id": "13", "may_requeue": False, "nodes": 1}]}
     )
@@ -176,8 +209,8 @@ def test_a_job_is_requeued_as_often_as_it_was_when_it_was_seen(slurm: Asked) -> 
 
     mine, theirs = slurm.scheduler.unmanaged_tasks(broken(), NodePlacement("gpu-7", is_schedulable=False))
 
-    assert (str(mine), mine.may_be_stopped) == ("job of 2 nodes in gpu (12_3, started by ada)", True)
-    assert (str(theirs), theirs.may_be_stopped) == ("job of 1 node in gpu (13, started by ada)", False)
+    assert (str(mine), mine.may_be_stopped) == ("job llama_7_x of 2 nodes in gpu (12_3, started by ada)", True)
+    assert (str(theirs), theirs.may_be_stopped) == ("job llama_7_x of 1 node in gpu (13, started by ada)", False)
     assert mine.tags == {MANAGED_TAG: MANAGED_TAG_VALUE}
     assert slurm.scheduler.stop_unmanaged_task(broken(), mine, "nodeheal: recovery inc-1") is True
     assert slurm.scheduler.restart_unmanaged_task(broken(), mine) == "12_3"
@@ -235,7 +268,13 @@ def test_the_answer_is_waited_for_and_not_for_ever(slurm: Asked) -> None:
 @pytest.mark.parametrize(
     ("answer", "status", "code", "errors", "why"),
     [
-        ({"error": "sinfo: no answer within 10 s"}, "Failed", 75, "", "could not nodes: sinfo: no answer within 10 s"),
+        (
+            {"error": "sinfo: no answer within 10 s"},
+            "Failed",
+            75,
+            "",
+            "has not carried out `nodes`: sinfo: no answer within 10 s",
+        ),
         ("", "Failed", 127, "nodeheal-agent is neither on PATH", "exit code 127: nodeheal-agent is neither on PATH"),
         ("no JSON", "Success", 0, "", "no JSON"),
         ({"nodes": {}}, "Failed", 1, "", "exit code 1"),
@@ -277,3 +316,45 @@ def test_slurm_runs_no_job_of_nodeheals_and_nodes_are_not_drained_together(slurm
     assert slurm.scheduler.rank_statuses("lab", []) == []
     assert slurm.scheduler.names_in_service([broken(), broken()]) == ()
     assert slurm.scheduler.liveness(broken()).is_up is None
+
+
+JOB = SlurmJob("12_3", "RUNNING", "ada", True, 2, "gpu", 1, "gpu-7", name="llama", started_at=1_795_766_989)
+SEEN = SlurmNode("gpu-7", WHERE, "drained", "new riser card", "ada", 1_795_766_989)
+
+
+@on_ssm
+def test_a_report_is_asked_for_by_one_command_and_read_as_it_was_packed(slurm: Asked) -> None:
+    slurm.finds().sends("report", where="none").hears(pack([(SEEN, [WHERE])], [JOB]))
+
+    report = slurm.controller.report("lab")
+
+    [out] = report.nodes
+    assert (out.name, out.addresses, out.reason_by, out.taken_by) == ("gpu-7", (WHERE,), "ada", "a person")
+    assert (report.jobs, report.more_jobs, report.more_nodes) == ((JOB,), 0, 0)
+
+
+@on_ssm
+def test_a_node_is_read_as_slurm_has_it(slurm: Asked) -> None:
+    slurm.finds().sends("nodes").hears(nodes(**{**IDLE, **vars(SEEN)}))
+    slurm.finds().sends("nodes").hears({"nodes": {}})
+
+    assert slurm.controller.node_at("lab", WHERE) == SEEN
+    assert slurm.controller.node_at("lab", WHERE) is None
+
+
+@on_ssm
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {},
+        {"nodes": [], "jobs": []},
+        {"nodes": {"fields": ["name"], "rows": [["a", "b"]], "more": 0}, "jobs": {"fields": [], "rows": [], "more": 0}},
+        {"nodes": {"fields": [], "rows": [], "more": 0}, "jobs": {"fields": ["job_id"], "rows": [["1"]], "more": 0}},
+        {"nodes": {"fields": [], "rows": [], "more": 0}, "jobs": {"fields": [], "rows": [], "more": "many"}},
+    ],
+)
+def test_a_report_that_nobody_can_read_is_no_answer(slurm: Asked, answer: dict[str, object]) -> None:
+    slurm.finds().sends("report", where="none").hears(answer)
+
+    with pytest.raises(NotAccepted, match="the Slurm controller of lab reports what nobody can read"):
+        slurm.controller.report("lab")

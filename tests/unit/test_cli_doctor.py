@@ -22,8 +22,10 @@ from nodeheal.adapters.memory.ports import memory_ports
 from nodeheal.cli import connect, doctor
 from nodeheal.cli.main import app
 from nodeheal.contract import names
-from nodeheal.contract.vocabulary import NodeState, Provider, Verdict
+from nodeheal.contract.vocabulary import NodeState, Provider, SchedulerKind, Verdict
+from nodeheal.domain.errors import NotAccepted, NotEnrolled
 from nodeheal.domain.fleet.node import Node, ReportedDiagnosis
+from nodeheal.parsers.slurm import SlurmNode
 from tests.unit.builders import ACT, NOW, FrozenClock, node
 
 
@@ -53,7 +55,7 @@ class Answers:
             def paginate(self, **asked: Any) -> Iterator[Any]:
                 if isinstance(answer, Exception):
                     raise answer
-                yield answer
+                yield answer(**asked) if callable(answer) else answer
 
         return Pages()
 
@@ -145,7 +147,7 @@ def findings(**answers: Any) -> dict[str, tuple[str, str]]:
     """State and detail of each finding, by what it is about."""
     ports = memory_ports(FrozenClock())
     ports.nodes.save(node())
-    made = Account(Answers(**answers), lambda: ports, ACT.model_dump_json)
+    made = Account(Answers(**answers), lambda: ports, ACT.model_dump_json, _never)
     return {one.what: (one.state, one.detail) for one in examine(made)}
 
 
@@ -205,7 +207,7 @@ def test_an_address_that_has_not_confirmed_or_that_anybody_could_unsubscribe_is_
 
 def test_an_alarm_that_rings_fails_with_its_own_description() -> None:
     ringing = {"AlarmName": "nodeheal-SweepGone", "StateValue": "ALARM", "AlarmDescription": "look at the sweep's log"}
-    made = Account(Answers(describe_stacks=STACK, describe_alarms={"MetricAlarms": [ringing]}), _never, _never)
+    made = Account(Answers(describe_stacks=STACK, describe_alarms={"MetricAlarms": [ringing]}), _never, _never, _never)
 
     [found] = [one for one in examine(made) if one.what == "alarm nodeheal-SweepGone"]
 
@@ -281,7 +283,7 @@ def test_a_table_that_does_not_exist_is_named_and_nothing_is_said_of_its_nodes()
     def missing() -> Any:
         raise _error("ResourceNotFoundException", "Query")
 
-    made = Account(Answers(describe_stacks=STACK), missing, ACT.model_dump_json, "nope")
+    made = Account(Answers(describe_stacks=STACK), missing, ACT.model_dump_json, _never, "nope")
 
     found = {one.what: one for one in examine(made)}
 
@@ -293,7 +295,7 @@ def test_a_table_that_does_not_exist_is_named_and_nothing_is_said_of_its_nodes()
 
 def test_a_network_that_fails_midway_is_unknown_and_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-central-1")
-    made = Account(Answers(get_parameter=EndpointConnectionError(endpoint_url="https://ssm")), _never, _never)
+    made = Account(Answers(get_parameter=EndpointConnectionError(endpoint_url="https://ssm")), _never, _never, _never)
 
     [found] = [one for one in examine(made) if one.what == "cdk bootstrap"]
 
@@ -332,7 +334,7 @@ def about_nodes(*nodes: Node, reads: list[str] | None = None, **answers: Any) ->
         "get_service_setting": {"ServiceSetting": {"SettingValue": "standard"}},
         **answers,
     }
-    made = Account(Answers(**asked), lambda: ports, ACT.model_dump_json)
+    made = Account(Answers(**asked), lambda: ports, ACT.model_dump_json, _never)
     return [one for one in examine(made) if one.what in ("nodes of demo", "nodes", "SSM tier")]
 
 
@@ -399,3 +401,92 @@ def test_a_node_whose_newest_diagnosis_has_not_passed_is_named_with_the_reason(
     told = [one.detail for one in found if "diagnos" in one.detail]
     assert len(told) == bool(said)
     assert all(said in one for one in told)
+
+
+HEAD = "i-0c0000000000000ff"
+ON_SLURM = replace(node(), scheduler=SchedulerKind.SLURM, cluster="lab", address="10.0.0.7", passed_at=NOW)
+
+
+class Controllers:
+    """The controllers of clusters, of which each gives this answer."""
+
+    def __init__(self, answer: SlurmNode | Exception | None) -> None:
+        self.answer, self.asked = answer, list[tuple[str, str]]()
+
+    def node_at(self, cluster: str, address: str) -> SlurmNode | None:
+        """As SlurmController."""
+        self.asked.append((cluster, address))
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+def about_slurm(controllers: Controllers, heads: dict[str, str], *nodes: Node) -> list[Finding]:
+    """What is found where these nodes are, and these machines bear the tag of cluster lab. No ECS cluster exists."""
+    ports = memory_ports(FrozenClock())
+    for one in nodes:
+        ports.nodes.save(one)
+
+    def machines(**asked: Any) -> dict[str, Any]:
+        tags = {(one["Key"], tuple(one["Values"])) for one in asked.get("Filters", ())}
+        of_lab = ("tag:nodeheal:slurm-controller", ("lab",)) in tags
+        known = heads if of_lab else {} if "slurm" in str(tags) else {one.instance_id: "Online" for one in nodes}
+        return {"InstanceInformationList": [{"InstanceId": name, "PingStatus": ping} for name, ping in known.items()]}
+
+    answers = Answers(
+        describe_stacks=ROLE_STACK,
+        describe_instance_information=machines,
+        list_container_instances=_error("ClusterNotFoundException", "ListContainerInstances"),
+    )
+    made = Account(answers, lambda: ports, ACT.model_dump_json, lambda: controllers)  # type: ignore[arg-type, return-value]
+    return [one for one in examine(made) if "nodes" in one.what or "Slurm" in one.what]
+
+
+@pytest.mark.parametrize(
+    ("heads", "answer", "state", "told", "todo"),
+    [
+        ({}, None, account.BAD, "SSM knows no machine with the tag nodeheal:slurm-controller = lab", "tag the machine"),
+        ({HEAD: "ConnectionLost"}, None, account.BAD, f"SSM does not reach its controller: {HEAD}", "amazon-ssm-agent"),
+        ({HEAD: "Online"}, NotAccepted("not in 15 s"), account.BAD, "not in 15 s", "nodeheal-agent slurm doctor"),
+        ({HEAD: "Online"}, NotEnrolled("denied"), account.UNKNOWN, "you may not ask its", "nodeheal-operator-REGION"),
+        ({HEAD: "Online"}, None, account.WARNING, "answers, and knows no node at 10.0.0.7", "NodeAddr"),
+        ({HEAD: "Online"}, SlurmNode("gpu7", "10.0.0.7", "idle"), account.GOOD, f"its controller answers: {HEAD}", ""),
+    ],
+)
+def test_a_slurm_cluster_has_a_controller_that_is_tagged_reached_and_answers(
+    heads: dict[str, str], answer: SlurmNode | Exception | None, state: str, told: str, todo: str
+) -> None:
+    controllers = Controllers(answer)
+
+    [found] = [one for one in about_slurm(controllers, heads, ON_SLURM) if "Slurm" in one.what]
+
+    assert (found.what, found.state) == ("Slurm cluster lab", state)
+    assert told in found.detail
+    assert todo in found.todo
+    assert bool(found.todo) == (state != account.GOOD)
+    assert controllers.asked == ([("lab", "10.0.0.7")] if "Online" in heads.values() else [])
+
+
+def test_a_controller_is_not_asked_before_a_node_has_said_where_it_is() -> None:
+    controllers = Controllers(None)
+
+    found = about_slurm(controllers, {HEAD: "Online"}, replace(ON_SLURM, address="", state=NodeState.ENROLLED))
+
+    assert [one.state for one in found if "Slurm" in one.what] == [account.UNKNOWN]
+    assert controllers.asked == []
+
+
+def test_ecs_is_asked_only_about_clusters_of_its_nodes() -> None:
+    other = replace(ON_SLURM, instance_id="mi-0f", node_id="mi-0f", pool="ecs", scheduler=SchedulerKind.ECS)
+
+    only_slurm = about_slurm(Controllers(None), {}, ON_SLURM)
+    both = about_slurm(Controllers(None), {}, ON_SLURM, other)
+
+    assert not [one for one in only_slurm if "ListContainerInstances" in one.detail or "ECS" in one.detail]
+    assert [one.state for one in both if "ListContainerInstances" in one.detail] == [account.UNKNOWN]
+
+
+def test_where_no_node_is_on_slurm_it_is_not_mentioned() -> None:
+    retired = replace(ON_SLURM, state=NodeState.RETIRED, instance_id="mi-0f", node_id="mi-0f")
+
+    assert not [one for one in about_slurm(Controllers(None), {}, node(), retired) if "Slurm" in one.what]

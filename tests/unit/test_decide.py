@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.results import EvidenceSaved, Isolated, Replaced, StepResult
 from nodeheal.contract.steps import Decision
-from nodeheal.contract.vocabulary import Action, Confirmation, Ending, Family, Outcome, Step
+from nodeheal.contract.vocabulary import Action, Confirmation, Ending, Escalation, Family, Outcome, Step
 from nodeheal.domain.faults.catalog import catalog
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Mode, PoolPolicy
@@ -67,8 +67,8 @@ class Story:
     def swapped(self) -> "Story":
         return self.then(Outcome.DONE, f"swapped for spare {SPARE}", boot_id="boot-9", replacement_node_id=SPARE)
 
-    def renewed(self) -> "Story":
-        facts = Replaced(is_new_machine=True)
+    def renewed(self, *, serves_at_once: bool = False) -> "Story":
+        facts = Replaced(is_new_machine=True, serves_at_once=serves_at_once)
         why = f"swapped for new machine {SPARE}"
         return self.then(Outcome.DONE, why, boot_id="boot-9", replacement_node_id=SPARE, facts=facts)
 
@@ -163,6 +163,25 @@ def test_a_spare_that_reports_a_fault_is_not_given_the_job() -> None:
     story = Story(xid(74)).isolated().swapped().passed().reports(broken_too)
 
     assert story.next().step is Step.ESCALATE
+    assert SPARE in story.next().reason
+
+
+def test_a_new_machine_that_its_scheduler_gives_work_is_neither_diagnosed_nor_returned() -> None:
+    story = Story(xid(74), job=None).isolated().renewed(serves_at_once=True)
+    released = replace(story.history, context=replace(story.history.context, is_released_or_retired=True))
+
+    for history in (story.history, released):  # the broken node has been retired with the replacement
+        decision = decide(history, ACT, NOW)
+        assert (decision.step, decision.ending) == (Step.CLOSE, Ending.RECOVERED)
+        assert f"swapped for new machine {SPARE}, which its scheduler gives work" in decision.reason
+
+
+def test_a_new_machine_that_serves_already_and_reports_a_fault_is_left_to_a_human() -> None:
+    broken_too = xid(79, event_id="new", node_id=SPARE, boot_id="boot-9")
+
+    story = Story(xid(74), job=None).isolated().renewed(serves_at_once=True).reports(broken_too)
+
+    assert story.next().escalation is Escalation.FAILED_AFTER_RETURN
     assert SPARE in story.next().reason
 
 

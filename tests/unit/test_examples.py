@@ -174,6 +174,29 @@ def test_a_gang_that_is_stopped_goes_on_from_its_checkpoint_to_exactly_the_same_
     assert (tmp_path / "progress").exists()
 
 
+@pytest.mark.skipif(not has_torch, reason="PyTorch is not installed")
+def test_fsdp_goes_on_from_its_checkpoint_to_exactly_the_same_losses(tmp_path: Path) -> None:
+    undisturbed = fsdp(tmp_path / "undisturbed", steps=40)
+
+    fsdp(tmp_path / "disturbed", steps=20)
+    (tmp_path / "disturbed" / "step-000030").mkdir()  # one that a run has begun and not finished
+    resumed = fsdp(tmp_path / "disturbed", steps=40)
+
+    assert "goes on from step 20 of 40" in resumed
+    last = [re.search(r"rank 0 step 40 of 40, loss (.+)", said) for said in (undisturbed, resumed)]
+    assert last[0] and last[1] and last[0][1] == last[1][1]
+
+
+def fsdp(directory: Path, steps: int) -> str:
+    """What two processes of the trainer say, on processors."""
+    torchrun = ["torchrun", "--standalone", "--nproc-per-node=2", str(EXAMPLES / "slurm" / "train_fsdp.py")]
+    command = [*torchrun, "--steps", str(steps), "--save-every", "10", "--directory", str(directory)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=180, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
 def options(launcher: list[str], directory: Path, *more: str) -> list[str]:
     return [*launcher, "--steps", "80", "--checkpoint-every", "10", "--directory", str(directory), *more]
 

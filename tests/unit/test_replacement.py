@@ -1,19 +1,30 @@
 """Replacing EC2 nodes: by their Auto Scaling group, or from their launch template. Events come as they like."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, NoReturn
 
 import pytest
 
+from nodeheal.adapters.memory.world import MemoryScheduler
 from nodeheal.contract.health_event import NodeBooted
 from nodeheal.contract.names import OPERATOR_REQUEST, group_line
 from nodeheal.contract.results import CallAgain, Refused, Replaced, StepResult
 from nodeheal.contract.steps import Decision, Reservation, StepRequest
-from nodeheal.contract.vocabulary import Action, Awaited, NodeState, Outcome, Provider, Refusal, Step, VerbName
+from nodeheal.contract.vocabulary import (
+    Action,
+    Awaited,
+    NodeState,
+    Outcome,
+    Provider,
+    Refusal,
+    SchedulerKind,
+    Step,
+    VerbName,
+)
 from nodeheal.domain.errors import MachineRefused, NotAccepted
-from nodeheal.domain.fleet.machine import Alternative, Launch, Machine, Remediator, Termination
+from nodeheal.domain.fleet.machine import Alternative, ClusterReplacement, Launch, Machine, Remediator, Termination
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.operation import Operation, node_owner
 from nodeheal.domain.policy.policy import RecoveryPolicy
@@ -37,9 +48,13 @@ LIMIT = RecoveryPolicy().limits[Action.REPLACE]
 class Pool:
     """Two broken EC2 nodes, isolated, each with an incident; by default in one group."""
 
-    def __init__(self, *, group: str = GROUP, template: str = "", **knobs: Any) -> None:
+    def __init__(
+        self, *, group: str = GROUP, template: str = "", scheduler: SchedulerKind = SchedulerKind.ECS, **knobs: Any
+    ) -> None:
         self.clock = FrozenClock()
-        self.ports = memory_ports(self.clock)
+        self.scheduler = MemoryScheduler(requeues=scheduler is SchedulerKind.SLURM)
+        self.kind_of_scheduler = scheduler
+        self.ports = replace(memory_ports(self.clock), schedulers={scheduler: self.scheduler})
         machines: Any = self.ports.machines
         self.machines = machines
         self.machines.groups.add(GROUP)
@@ -56,7 +71,8 @@ class Pool:
 
     def _breaks(self, name: str) -> None:
         fault = xid(79, node_id=name, instance_id=name, event_id=name, provider=Provider.ec2)
-        broken = node(name, provider=Provider.ec2, state=NodeState.ISOLATED, open_incident=incident_id_of(fault))
+        known = {"provider": Provider.ec2, "scheduler": self.kind_of_scheduler, "state": NodeState.ISOLATED}
+        broken = node(name, open_incident=incident_id_of(fault), **known)
         self.ports.nodes.save(replace(broken, open_incident=None))
         opened = Incident(incident_id_of(fault), name, "demo", fault, NOW, "policy")
         assert self.ports.incidents.open(opened, replace(broken, version=1))
@@ -106,6 +122,7 @@ class Pool:
         self.clock.advance(60)
         shared = xid().model_dump(include={"schema_version", "cluster", "pool", "agent_version"})
         own = {"node_id": name, "instance_id": name, "boot_id": boot_id, "observed_at": self.clock()}
+        own |= {"scheduler": self.kind_of_scheduler}
         event = {**shared, **own, "provider": Provider.ec2, "event_id": f"{name}-{boot_id}", "booted_at": self.clock()}
         wakeup.on_node_booted(NodeBooted(**event, address="127.0.0.1", accelerators=8), self.ports)
 
@@ -341,6 +358,133 @@ def test_a_deleted_group_is_told_and_nothing_is_spent() -> None:
     assert answer.outcome is Outcome.REFUSED
     assert "does not exist" in answer.reason
     assert (pool.spent(), waiting(pool.ports), list(pool.machines.machines)) == (0, [], [A, B])
+
+
+# On Slurm -----------------------------------------------------------------------------------------------------------
+
+
+def test_on_slurm_the_cluster_makes_the_new_node_which_serves_at_once() -> None:
+    pool = Pool(group="", scheduler=SchedulerKind.SLURM, by_cluster=ClusterReplacement.action_replace)
+    pool.replaces()
+    assert pool.scheduler.replaced_by_cluster == [(A, ClusterReplacement.action_replace)]
+    assert (pool.given_back, pool.answer()) == ([], None)
+
+    pool.boots()
+
+    answer = pool.answer()
+    assert answer is not None
+    assert (answer.outcome, answer.replacement_node_id) == (Outcome.DONE, N)
+    assert answer.facts == Replaced(is_new_machine=True, serves_at_once=True)
+    assert pool.node().state is NodeState.RETIRED
+    assert A not in pool.ports.pools.holders("demo")
+    assert waiting(pool.ports) == []
+
+
+def test_on_slurm_a_group_makes_the_new_node_where_the_policy_names_no_other_way() -> None:
+    pool = Pool(scheduler=SchedulerKind.SLURM)
+    pool.replaces()
+    pool.group_makes()
+
+    pool.boots()
+
+    answer = pool.answer()
+    assert pool.given_back == [(A, Termination.TERMINATE)]
+    assert answer is not None
+    assert answer.facts == Replaced(is_new_machine=True, serves_at_once=True)
+    assert pool.node().state is NodeState.RETIRED
+
+
+def test_on_slurm_two_replacements_get_a_node_each_and_one_of_before_or_of_another_pool_is_none() -> None:
+    pool = Pool(group="", scheduler=SchedulerKind.SLURM, by_cluster=ClusterReplacement.power_down)
+    pool.boots("i-0eeeeeeeeeeeeeeee")
+    pool.clock.advance(60)
+    pool.replaces(A), pool.replaces(B)
+    elsewhere = node("i-0ffffffffffffffff", provider=Provider.ec2, scheduler=SchedulerKind.SLURM, pool="other")
+    new_machine.on_machine_booted(replace(elsewhere, booted_at=pool.clock()), pool.ports)
+    assert pool.answer(A) is None
+
+    for name in (N, M):
+        pool.boots(name)
+
+    assert {answer.replacement_node_id for name in (A, B) if (answer := pool.answer(name))} == {N, M}
+
+
+@pytest.mark.parametrize(
+    ("knobs", "told"),
+    [
+        ({"group": ""}, "has no replacement.by_cluster, and the node is in no Auto Scaling group"),
+        ({"group": "", "template": TEMPLATE, "prefer_spare": True}, "is in no Auto Scaling group"),
+        ({"group": "", "by_cluster": ClusterReplacement.power_down}, "ada has it"),
+    ],
+)
+def test_on_slurm_what_cannot_be_replaced_is_refused_and_unspent(knobs: dict[str, Any], told: str) -> None:
+    pool = Pool(scheduler=SchedulerKind.SLURM, **knobs)
+    pool.ports.nodes.save(node(N, provider=Provider.ec2, is_spare=True, scheduler=SchedulerKind.SLURM))
+    pool.scheduler.replaces_none = "ada has it"
+
+    pool.replaces()
+
+    answer = pool.answer()
+    assert answer is not None
+    assert answer.outcome is Outcome.REFUSED
+    assert told in answer.reason
+    assert (pool.spent(), pool.given_back, pool.node(N).open_incident) == (0, [], None)
+
+
+def test_on_slurm_an_order_that_was_not_answered_is_given_again() -> None:
+    pool = Pool(group="", scheduler=SchedulerKind.SLURM, by_cluster=ClusterReplacement.action_replace)
+    order, late = pool.scheduler.have_replaced, [True]
+
+    def answers_late(node: Node, how: ClusterReplacement, others: Collection[str]) -> None:
+        order(node, how, others)
+        if late.pop():
+            late.append(False)
+            raise NotAccepted("the controller has not answered")
+
+    pool.scheduler.have_replaced = answers_late  # type: ignore[method-assign]
+    with pytest.raises(NotAccepted):
+        pool.replaces()
+
+    pool.replaces()
+    pool.boots()
+
+    assert outcome(pool.answer()) is Outcome.DONE
+    assert pool.spent() == 1
+
+
+def test_on_slurm_the_cluster_is_told_where_other_nodes_are() -> None:
+    pool = Pool(group="", scheduler=SchedulerKind.SLURM, by_cluster=ClusterReplacement.action_replace)
+    pool.ports.nodes.save(replace(pool.node(B), address="10.0.0.8"))
+    pool.ports.nodes.save(node("mi-1", pool="other", address="10.0.0.9"))
+    pool.ports.nodes.save(node("mi-2", pool="other", cluster="far", address="10.0.0.10"))
+    told: list[Collection[str]] = []
+    pool.scheduler.have_replaced = lambda node, how, others: told.append(others)  # type: ignore[method-assign]
+
+    pool.replaces()
+
+    assert told == [{"10.0.0.8", "10.0.0.9"}]
+
+
+def test_on_slurm_a_cluster_that_makes_no_machine_is_named_at_the_deadline() -> None:
+    pool = Pool(group="", scheduler=SchedulerKind.SLURM, by_cluster=ClusterReplacement.action_replace)
+    asked = pool.replaces()
+
+    ended = conclude(asked, pool.ports)
+
+    assert (ended.outcome, ended.reason) == (
+        Outcome.TIMED_OUT,
+        "its cluster was asked for a machine; no new node has come up within 900 s",
+    )
+    assert pool.node().state is NodeState.RECOVERING
+
+
+def test_on_slurm_a_new_node_whose_boot_was_lost_is_found_at_the_deadline() -> None:
+    pool = Pool(group="", scheduler=SchedulerKind.SLURM, by_cluster=ClusterReplacement.action_replace)
+    asked = pool.replaces()
+    late = NOW + timedelta(minutes=5)
+    pool.ports.nodes.save(node(N, provider=Provider.ec2, scheduler=SchedulerKind.SLURM, booted_at=late))
+
+    assert conclude(asked, pool.ports).replacement_node_id == N
 
 
 # From a launch template ---------------------------------------------------------------------------------------------

@@ -6,7 +6,9 @@ import pytest
 
 from nodeheal.adapters.memory.world import MemoryScheduler
 from nodeheal.contract.names import MANAGED_TAG, MANAGED_TAG_VALUE
-from nodeheal.contract.vocabulary import IncidentState, Outcome, Step, Verdict
+from nodeheal.contract.vocabulary import Action, Ending, IncidentState, Outcome, Step, Verdict
+from nodeheal.domain.errors import NotAccepted
+from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.fleet.unmanaged_tasks import (
     SEEN,
     STARTED,
@@ -19,7 +21,8 @@ from nodeheal.domain.fleet.unmanaged_tasks import (
 )
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import PoolPolicy
-from nodeheal.domain.recovery.incident import TimelineEntry
+from nodeheal.domain.recovery.incident import TimelineEntry, incident_id_of
+from nodeheal.ports.scheduler import NodePlacement
 from nodeheal.services.operators.release_node import release_node
 from nodeheal.services.recovery.end_incident import end_incident
 from tests.unit.builders import ACT, NOW, scheduler_in, xid
@@ -266,12 +269,72 @@ def test_a_scheduler_that_requeues_needs_no_consent_of_the_pool_and_nothing_is_s
 
     told = cluster.ports.incidents.history(cluster.incident_id).timeline
     timeline = {entry.entry_id: entry for entry in told}
-    assert timeline[f"{STARTED}1111"].text.endswith("was requeued: its scheduler starts it again by itself")
+    assert timeline[f"{STARTED}1111"].text.endswith("was requeued: its scheduler starts it again")
     assert f"{STOPPED}2222" not in timeline  # its owner has not agreed
     assert unmanaged_tasks_of(cluster).unmanaged_started == []
     assert tasks_not_restarted(told) == []
     assert "could not be started again" not in email_of(cluster)
     assert "was requeued" in email_of(cluster)
+
+
+def test_a_node_that_others_have_taken_out_of_service_is_healed_and_said_to_be_left_to_them() -> None:
+    cluster = FakeCluster(ACT)
+    scheduler = scheduler_in(cluster.ports)
+    scheduler.requeues = True
+    hers = NodePlacement("gpu-7", is_schedulable=False, why_not="drained by ada: ada looks")
+    scheduler.placement_of = lambda node: hers
+    fault = xid(79, node_id=SPARE, instance_id=SPARE)  # no job of nodeheal's runs there
+
+    cluster.reports(fault)
+
+    told = cluster.ports.incidents.history(incident_id_of(fault))
+    kept = "healed, and left out of service for those who took it out (drained by ada: ada looks)"
+    assert (told.incident.ending, cluster.node(SPARE).drained_by_us) == (Ending.RECOVERED, False)
+    assert kept in str(told.turns[-1].decision.reason)
+    assert any("will not be given back by nodeheal: drained by ada" in entry.text for entry in told.timeline)
+    assert any(f"is {kept}; on probation until" in entry.text for entry in told.timeline)
+    assert kept in email_of(cluster)
+
+
+@pytest.mark.parametrize(("requeues", "is_told"), [(True, True), (False, False)])
+def test_a_scheduler_that_does_not_answer_leaves_a_line_in_the_incident(requeues: bool, is_told: bool) -> None:
+    it = Incident()
+    scheduler_in(it.ports).requeues = requeues
+
+    def hangs(node: Node) -> NodePlacement:
+        raise NotAccepted("the controller has not answered in 15 s")
+
+    scheduler_in(it.ports).placement_of = hangs
+    with pytest.raises(NotAccepted):
+        isolate_node(it.request(), it.ports, ACT)
+
+    told = [entry.text for entry in it.ports.incidents.history(it.id).timeline]
+    assert ("not drained yet, to be tried again: the controller has not answered in 15 s" in told) is is_told
+
+
+@pytest.mark.parametrize(("before", "is_held"), [(9, False), (10, True)])
+def test_a_task_that_was_requeued_too_often_is_held_for_a_person(before: int, is_held: bool) -> None:
+    cluster = cluster_with_unmanaged_tasks(ACT)
+    scheduler, limit = unmanaged_tasks_of(cluster), ACT.limits[Action.RESTART_WORKLOAD]
+    scheduler.requeues = True
+    stop = scheduler.stop_unmanaged_task
+    asked: list[bool] = []
+
+    def stops(node: Node, task: UnmanagedTask, reason: str) -> bool:
+        asked.append(task.is_held)
+        return stop(node, task, reason)
+
+    scheduler.stop_unmanaged_task = stops  # type: ignore[method-assign]
+    for number in range(before):
+        cluster.ports.attempts.reserve(
+            f"job#{cluster.node(BROKEN).cluster}:{EVALUATION.short_id}", f"inc-{number}", limit
+        )
+
+    cluster.reports(xid(79))
+
+    told = "was requeued and is held until a person releases it: 10 of 10 job restarts in 24 h are spent"
+    assert asked == [is_held]
+    assert (told in email_of(cluster)) is is_held
 
 
 def test_a_node_of_a_scheduler_that_requeues_is_not_swapped_for_one_that_may_have_jobs() -> None:
@@ -284,5 +347,7 @@ def test_a_node_of_a_scheduler_that_requeues_is_not_swapped_for_one_that_may_hav
     told = cluster.ports.incidents.history(cluster.incident_id)
     [refused] = [turn.result for turn in told.turns if turn.result and turn.result.step is Step.REPLACE]
     assert (refused.outcome, told.incident.state) == (Outcome.REFUSED, IncidentState.ESCALATED)
-    assert "starts its jobs on other nodes by itself" in refused.reason
+    assert "has no replacement.by_cluster" in refused.reason
+    knobs = "action_replace (HyperPod) or power_down (ParallelCluster)"
+    assert refused.reason.endswith(f"; set replacement.by_cluster to {knobs}")
     assert cluster.node(SPARE).open_incident is None

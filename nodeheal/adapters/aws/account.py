@@ -8,20 +8,23 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nodeheal.adapters.aws.calls import code_of
 from nodeheal.adapters.aws.failures import explain
 from nodeheal.adapters.ecs.container_instances import tags_by_machine
 from nodeheal.contract import names
-from nodeheal.contract.vocabulary import NodeState, Provider, Verdict
-from nodeheal.domain.errors import NodehealError
+from nodeheal.contract.vocabulary import NodeState, Provider, SchedulerKind, Verdict
+from nodeheal.domain.errors import NodehealError, NotEnrolled
 from nodeheal.domain.fleet.liveness import Heartbeat, apply_heartbeat
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.humanize import counted
 from nodeheal.domain.policy.policy import RecoveryPolicy, parse_policy
 from nodeheal.domain.policy.policy_models import Mode
 from nodeheal.ports import Ports
+
+if TYPE_CHECKING:
+    from nodeheal.adapters.slurm.controller import SlurmController
 
 GOOD, WARNING, BAD, UNKNOWN = "ok", "warn", "fail", "unknown"
 # The pings that keep functions warm, the sweep and one incident's steps use up a new account's 10.
@@ -57,11 +60,13 @@ class Finding:
 @dataclass
 class Account:
     """What the looks share. `make`: a boto3 client of a service; `ports`: the control plane's, over `table`, once it
-    is there; `document`: the text of the policy in force. Policy and nodes are read once."""
+    is there; `document`: the text of the policy in force; `slurm`: the controllers of Slurm clusters. Policy and nodes
+    are read once."""
 
     make: Callable[[str], Any]
     ports: Callable[[], Ports]
     document: Callable[[], str]
+    slurm: "Callable[[], SlurmController]"
     table: str = names.TABLE
     outputs: dict[str, str] = field(default_factory=dict)  # of the stack; empty: it is not deployed
     has_table: bool = False
@@ -349,15 +354,16 @@ def _nodes(account: Account) -> Iterator[Finding]:
     roles = _roles(account, mute, ssm)
     ours = account.outputs.get("NodeRoleArn", "").rpartition("/")[2]
     for pool, nodes in pools.items():
-        clusters = {node.cluster for node in nodes}
+        clusters = {node.cluster for node in nodes if _is_on_ecs(node)}
         instances = {cluster: tags_by_machine(account.make("ecs"), cluster) for cluster in clusters}
         complaints: dict[Complaint, list[str]] = {}
         for node in nodes:
-            ecs = instances[node.cluster].get(node.instance_id)
+            ecs = instances[node.cluster].get(node.instance_id) if _is_on_ecs(node) else None
             wrong = [
                 *_not_reporting(node, node in mute, roles.get(node.instance_id), ours),
                 *_not_believed(node, heartbeats.get(node.instance_id), account),
-                *_not_registered(ssm.get(node.instance_id), ecs),
+                *_not_in_ssm(ssm.get(node.instance_id)),
+                _not_in_ecs(ecs) if _is_on_ecs(node) else None,
                 _not_passed(node) if node.has_reported else None,
             ]
             for complaint in filter(None, wrong):
@@ -404,15 +410,21 @@ def _not_believed(node: Node, heartbeat: Heartbeat | None, account: Account) -> 
         yield UNSIGNED
 
 
-def _not_registered(ssm: "_Managed | None", ecs: Mapping[str, str] | None) -> Iterator[Complaint]:
+def _is_on_ecs(node: Node) -> bool:
+    return node.scheduler is SchedulerKind.ECS
+
+
+def _not_in_ssm(ssm: "_Managed | None") -> Iterator[Complaint]:
     if ssm is None or not ssm.is_online:
         yield NOT_IN_SSM
     elif not ssm.is_managed:
         yield NO_TAG_IN_SSM
+
+
+def _not_in_ecs(ecs: Mapping[str, str] | None) -> Complaint | None:
     if ecs is None:
-        yield NOT_IN_ECS
-    elif ecs.get(names.MANAGED_TAG) != names.MANAGED_TAG_VALUE:
-        yield NO_TAG_IN_ECS
+        return NOT_IN_ECS
+    return NO_TAG_IN_ECS if ecs.get(names.MANAGED_TAG) != names.MANAGED_TAG_VALUE else None
 
 
 @dataclass(frozen=True)
@@ -463,6 +475,44 @@ def _roles(account: Account, nodes: Sequence[Node], ssm: Mapping[str, _Managed])
 def _role_in(account: Account, profile: str) -> str:
     roles = account.make("iam").get_instance_profile(InstanceProfileName=profile)["InstanceProfile"]["Roles"]
     return str(roles[0]["RoleName"]) if roles else ""
+
+
+def _slurm(account: Account) -> Iterator[Finding]:
+    """Of every Slurm cluster with nodes: whether its controller bears the tag, SSM reaches it, and it answers."""
+    nodes = [node for in_pool in account.pools.values() for node in in_pool if node.state is not NodeState.RETIRED]
+    on_slurm = [node for node in nodes if node.scheduler is SchedulerKind.SLURM]
+    for cluster in sorted({node.cluster for node in on_slurm}):
+        addresses = (node.address for node in on_slurm if node.cluster == cluster and node.address)
+        yield _controller(account, cluster, next(addresses, ""))
+
+
+def _controller(account: Account, cluster: str, address: str) -> Finding:
+    """One of them, by a question about the node at this address; empty: nobody knows where a node is."""
+    what = f"Slurm cluster {cluster}"
+    tagged = [{"Key": f"tag:{names.SLURM_CONTROLLER_TAG}", "Values": [cluster]}]
+    pages = account.make("ssm").get_paginator("describe_instance_information").paginate(Filters=tagged)
+    found = {one["InstanceId"]: one.get("PingStatus") for page in pages for one in page["InstanceInformationList"]}
+    if not found:
+        told = f"SSM knows no machine with the tag {names.SLURM_CONTROLLER_TAG} = {cluster}"
+        return Finding(what, BAD, told, "tag the machine that has slurmctld: docs/slurm.md, Set it up")
+    if "Online" not in found.values():
+        told = f"SSM does not reach its controller: {_some(sorted(found))}"
+        return Finding(what, BAD, told, "there: systemctl status amazon-ssm-agent")
+    if not address:
+        told = "its controller was not asked: no node of it has reported its address"
+        return Finding(what, UNKNOWN, told, "docs/agent.md, Put it on a node")
+    try:
+        node = account.slurm().node_at(cluster, address)
+    except NotEnrolled:
+        todo = "ask with the managed policy nodeheal-operator-REGION; nodeheal-doctor-REGION may send no command"
+        return Finding(what, UNKNOWN, f"you may not ask its controller: {_some(sorted(found))}", todo)
+    except NodehealError as error:
+        return Finding(what, BAD, str(error), "on the controller: sinfo; nodeheal-agent slurm doctor")
+    if node is None:
+        told = f"its controller answers, and knows no node at {address}, or more than one"
+        todo = "compare `nodeheal-agent slurm nodes` there with the nodes; in slurm.conf: NodeAddr"
+        return Finding(what, WARNING, told, todo)
+    return Finding(what, GOOD, f"its controller answers: {_some(sorted(found))}")
 
 
 def _ssm_tier(account: Account) -> Iterator[Finding]:
@@ -532,6 +582,7 @@ AFTER: Sequence[Look] = (
     Look("state table", _state_table),
     Look("pools", _pool_policies, reads_nodes=True),
     Look("nodes", _nodes, reads_nodes=True),
+    Look("Slurm", _slurm, reads_nodes=True),
     Look("SSM tier", _ssm_tier, reads_nodes=True),
     Look("log groups", _log_groups),
     Look("alarms", _alarms),

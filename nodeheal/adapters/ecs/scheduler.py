@@ -1,7 +1,7 @@
 """Scheduler on ECS: container instances are nodes, standalone tasks are ranks and the work of others."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ from nodeheal.adapters.ecs.task import EcsTaskDetail
 from nodeheal.contract import names
 from nodeheal.domain.errors import NotEnrolled, NotFound, PlacementRefused
 from nodeheal.domain.fleet.liveness import ProbeAnswer
+from nodeheal.domain.fleet.machine import ClusterReplacement
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
 from nodeheal.domain.jobs.job import GangTask, Job, Run
@@ -95,6 +96,9 @@ class EcsScheduler:
         if len(answer["failures"]) == len(placements):
             raise NotFound(f"{node.instance_id} in cluster {node.cluster}: {answer['failures'][0].get('reason')}")
         return answer["containerInstances"]
+
+    def have_replaced(self, node: Node, how: ClusterReplacement, others: Collection[str]) -> None:
+        raise PlacementRefused("ECS replaces no machine")
 
     def liveness(self, node: Node) -> ProbeAnswer:
         if listed(self._client(), node.cluster, node.instance_id, connected=True):

@@ -1,7 +1,7 @@
 """The outside world in memory: a scheduler, node commands, workflows and messages that remember what was asked."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -10,6 +10,7 @@ from nodeheal.contract.notification import Notification
 from nodeheal.contract.results import StepResult
 from nodeheal.domain.errors import NotEnrolled, NotFound, PlacementRefused
 from nodeheal.domain.fleet.liveness import ProbeAnswer
+from nodeheal.domain.fleet.machine import ClusterReplacement
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
 from nodeheal.domain.jobs.job import GangTask, Job, Run
@@ -26,10 +27,12 @@ class MemoryScheduler:
     `isolated_by` names the incident for which a node was drained. `seen` says how ranks are, by task: one that is not
     there is as it was started. `disconnected` holds the placements that are not reached. `unmanaged` holds the tasks of
     others that run, as (node, task) by id; `unmanaged_ended` why each other one ended; `unmanaged_refused`, why none
-    starts.
+    starts. `replaced_by_cluster` holds the nodes whose machines were to be replaced; `replaces_none`, why none is.
     """
 
     requeues: bool = False
+    replaces_none: str = ""
+    replaced_by_cluster: list[tuple[str, ClusterReplacement]] = field(default_factory=list)
     draining: set[str] = field(default_factory=set)
     isolated_by: dict[str, str] = field(default_factory=dict)
     tasks: dict[str, GangTask] = field(default_factory=dict)
@@ -82,6 +85,12 @@ class MemoryScheduler:
         MemoryScheduler.placement_of(self, node)  # no look of its own: whoever counts looks counts none
         if node.node_id in self.not_enrolled:
             raise NotEnrolled(f"{node.node_id} does not bear the operator's tag")
+
+    def have_replaced(self, node: Node, how: ClusterReplacement, others: Collection[str]) -> None:
+        if self.replaces_none:
+            raise PlacementRefused(self.replaces_none)
+        self._must_be_ours(node)
+        self.replaced_by_cluster.append((node.node_id, how))
 
     def liveness(self, node: Node) -> ProbeAnswer:
         if node.node_id in self.unknown_nodes:

@@ -8,7 +8,7 @@ import json
 import time
 from collections.abc import Callable, Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from nodeheal.adapters.aws.calls import code_of, throttles_named
 from nodeheal.adapters.aws.ssm import SHORTEST_DELIVERY_SECONDS, STATES, invocation
@@ -16,12 +16,16 @@ from nodeheal.contract import names
 from nodeheal.contract.vocabulary import Provider
 from nodeheal.domain.errors import NotAccepted, NotEnrolled, NotFound
 from nodeheal.domain.fleet.node import Node
+from nodeheal.parsers.slurm import SlurmNode
+from nodeheal.parsers.slurm_report import SlurmReport, unpack
 from nodeheal.ports.clock import Clock
 
 if TYPE_CHECKING:
     from types_boto3_ssm import SSMClient
 
 DOCUMENT = "slurm"
+EVERY_NODE = "none"  # where the document asks for an address
+Read = TypeVar("Read")
 # A function waits for so long. What comes later is refused by the machine itself.
 ANSWER_SECONDS = 15.0
 _POLL_SECONDS = 0.25
@@ -53,6 +57,30 @@ class SlurmController:
             return str(found[0]["Instances"][0].get("PrivateIpAddress", "")) if found else ""
         known = self._described("InstanceIds", [node.instance_id])
         return str(known[0].get("IPAddress", "")) if known else ""
+
+    def about(self, node: Node, verb: str, **options: str) -> Mapping[str, Any]:
+        """What Slurm says of the node. Raises NotFound, NotAccepted."""
+        address = self.address_of(node)
+        nodes = self.ask(node.cluster, verb, address, **options)["nodes"] if address else {}
+        if address not in nodes:
+            where = f"at {address}, the address of {node.instance_id}" if address else f"like {node.instance_id}"
+            told = f"Slurm cluster {node.cluster} has no node {where}, or more than one"
+            raise NotFound(f"{told}: there `sinfo --Node --format='%N %o'` shows its addresses")
+        return nodes[address]  # type: ignore[no-any-return]
+
+    def node_at(self, cluster: str, address: str) -> SlurmNode | None:
+        """The node that Slurm has there. None: it has none, or more than one. Raises NotFound, NotAccepted."""
+        found = self.ask(cluster, "nodes", address)["nodes"].get(address)
+        return None if found is None else _read(SlurmNode, found, cluster)
+
+    def report(self, cluster: str) -> SlurmReport:
+        """The nodes out of service, and the jobs that Slurm knows, by one command. Raises NotFound, NotAccepted."""
+        answer = self.ask(cluster, "report", EVERY_NODE)
+        try:
+            named = unpack(answer)
+        except (KeyError, TypeError, ValueError) as error:
+            raise NotAccepted(f"the Slurm controller of {cluster} reports what nobody can read: {error!r}") from error
+        return _read(SlurmReport, named, cluster)
 
     def ask(self, cluster: str, verb: str, address: str, **options: str) -> Mapping[str, Any]:
         """What the agent there answers. Raises NotFound, NotAccepted (nothing is lost by asking again)."""
@@ -114,6 +142,17 @@ class SlurmController:
         return answer["Command"]["CommandId"]
 
 
+def _read(kind: type[Read], answer: Mapping[str, Any], cluster: str) -> Read:
+    from pydantic import TypeAdapter, ValidationError  # only operators read them
+
+    try:
+        return TypeAdapter(kind).validate_python(dict(answer))
+    except ValidationError as error:
+        wrong = error.errors()[0]
+        where = ".".join(map(str, wrong["loc"]))
+        raise NotAccepted(f"the Slurm controller of {cluster} reports what nobody can read: {where}") from error
+
+
 def _answer(seen: Any, cluster: str, verb: str) -> Mapping[str, Any]:
     said = seen.get("StandardOutputContent", "").strip()
     try:
@@ -123,7 +162,7 @@ def _answer(seen: Any, cluster: str, verb: str) -> Mapping[str, Any]:
     if isinstance(answer, dict) and "error" not in answer and seen.get("ResponseCode") == 0:
         return answer
     why = answer["error"] if isinstance(answer, dict) and "error" in answer else _last_words(seen)
-    raise NotAccepted(f"the Slurm controller of {cluster} could not {verb}: {why}")
+    raise NotAccepted(f"the Slurm controller of {cluster} has not carried out `{verb}`: {why}")
 
 
 def _last_words(seen: Any) -> str:

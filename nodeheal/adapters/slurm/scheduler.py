@@ -4,18 +4,24 @@ Whatever is asked goes to the controller by SSM, and takes seconds. So each meth
 """
 
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from nodeheal.adapters.slurm.controller import SlurmController
 from nodeheal.contract import names
-from nodeheal.domain.errors import NotFound, PlacementRefused
+from nodeheal.contract.vocabulary import Provider
+from nodeheal.domain.errors import PlacementRefused
 from nodeheal.domain.fleet.liveness import ProbeAnswer
+from nodeheal.domain.fleet.machine import ClusterReplacement
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
 from nodeheal.domain.jobs.job import GangTask, Job, Run
 from nodeheal.ports.scheduler import Drained, NodePlacement, RankStatus
 
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]")  # a job's name is its owner's word, and gets into emails
+_NAME_CHARACTERS = 40
+_REASON_CHARACTERS = 160
 SUBMIT = "Slurm starts the jobs of its nodes itself: submit with sbatch (docs/slurm.md)"
 
 
@@ -28,8 +34,8 @@ class SlurmScheduler:
         self._controller = controller
 
     def placement_of(self, node: Node) -> NodePlacement:
-        seen = self._asked("nodes", node)
-        return NodePlacement(str(seen["name"]), _may_be_drained(seen))
+        seen = self._controller.about(node, "nodes")
+        return NodePlacement(str(seen["name"]), _may_be_drained(seen), _kept_out(seen))
 
     def placements_of(self, nodes: Sequence[Node]) -> Mapping[str, NodePlacement]:
         return {node.node_id: self.placement_of(node) for node in nodes}
@@ -38,7 +44,10 @@ class SlurmScheduler:
         return ()  # nodes are never drained together: each one's reason names its own incident
 
     def drain_all(self, nodes: Sequence[Node], placements: Sequence[str]) -> Mapping[str, Drained]:
-        seen = {node.node_id: self._asked("drain", node, Incident=node.open_incident or "unknown") for node in nodes}
+        seen = {
+            node.node_id: self._controller.about(node, "drain", Incident=node.open_incident or "unknown")
+            for node in nodes
+        }
         out = {name: one for name, one in seen.items() if not one["is_in_service"]}
         return {name: Drained(str(one["name"]), bool(one["has_jobs"])) for name, one in out.items()}
 
@@ -46,7 +55,15 @@ class SlurmScheduler:
         """The reason shows it."""
 
     def undrain(self, node: Node, placement: NodePlacement) -> None:
-        self._asked("resume", node)
+        self._controller.about(node, "resume", **({"Incident": node.open_incident} if node.open_incident else {}))
+
+    def have_replaced(self, node: Node, how: ClusterReplacement, others: Collection[str]) -> None:
+        # Root on a hybrid node can have SSM say another node's address, whose machine would be replaced.
+        if node.provider is Provider.hybrid and self._controller.address_of(node) in others:
+            raise PlacementRefused(f"SSM has {node.instance_id} at the address of another node, which may be another's")
+        seen = self._controller.about(node, "replace", How=how.value)
+        if seen["why_not"]:
+            raise PlacementRefused(str(seen["why_not"]))
 
     def liveness(self, node: Node) -> ProbeAnswer:
         return ProbeAnswer(node.scheduler, None, "not asked: SSM and the machine's cloud are asked themselves")
@@ -70,20 +87,18 @@ class SlurmScheduler:
 
     def stop_unmanaged_task(self, node: Node, task: UnmanagedTask, reason: str) -> bool:
         known = json.loads(task.overrides)
-        options = {"Job": task.task_id, "Restarts": str(known["restarts"])}
+        options = {"Job": task.task_id, "Restarts": str(known["restarts"])} | ({"Hold": "yes"} if task.is_held else {})
         return bool(self._controller.ask(node.cluster, "requeue", known["address"], **options)["requeued"])
 
     def restart_unmanaged_task(self, node: Node, task: UnmanagedTask) -> str:
         return task.task_id
 
-    def _asked(self, verb: str, node: Node, **options: str) -> Mapping[str, Any]:
-        """What Slurm says of the node. Raises NotFound."""
-        address = self._controller.address_of(node)
-        nodes = self._controller.ask(node.cluster, verb, address, **options)["nodes"] if address else {}
-        if address not in nodes:
-            told = f"Slurm cluster {node.cluster} has no node at the address of {node.instance_id}, or more than one"
-            raise NotFound(told)
-        return nodes[address]  # type: ignore[no-any-return]
+
+def _kept_out(seen: Mapping[str, Any]) -> str:
+    """Who has taken it out of service, and why; empty: it was nodeheal or Slurm, or it serves."""
+    if not seen["is_by_person"]:
+        return ""
+    return f"{seen['state']} by {seen['reason_by']}: {seen['reason']}"[:_REASON_CHARACTERS]
 
 
 def _may_be_drained(seen: Mapping[str, Any]) -> bool:
@@ -93,9 +108,11 @@ def _may_be_drained(seen: Mapping[str, Any]) -> bool:
 
 def _task(job: Mapping[str, Any], address: str) -> UnmanagedTask:
     parts = f"{job['nodes']} node{'s' if job['nodes'] != 1 else ''}"
+    word = "failed job" if job["has_failed"] else "job"
+    name = _UNSAFE.sub("_", str(job["name"]))[:_NAME_CHARACTERS]
     return UnmanagedTask(
         task_id=str(job["job_id"]),
-        definition=f"job of {parts} in {job['partition']}",
+        definition=f"{word} {name} of {parts} in {job['partition']}",
         started_by=str(job["user"]),
         overrides=json.dumps({"address": address, "restarts": job["restarts"]}),
         tags={names.MANAGED_TAG: names.MANAGED_TAG_VALUE} if job["may_requeue"] else {},  # `--requeue` is the consent

@@ -45,6 +45,13 @@ class Termination(StrEnum):
     MARK_UNHEALTHY = "MARK_UNHEALTHY"  # its group then replaces it by its own rules: hooks, grace, capacity first
 
 
+class ClusterReplacement(StrEnum):
+    """How a scheduler's cluster is told to replace the machine of a node by itself."""
+
+    action_replace = "action_replace"  # Slurm's state FAIL with the reason that HyperPod looks for
+    power_down = "power_down"  # Slurm's own: ParallelCluster terminates the instance, and launches a static node anew
+
+
 @dataclass(frozen=True)
 class Machine:
     """One machine that exists. An empty field means none: no group, no placement group, no targeted reservation."""

@@ -16,7 +16,10 @@ _YES = "yes"
 
 @dataclass(frozen=True)
 class UnmanagedTask:
-    """What is needed to start the task again. `overrides` is JSON in the scheduler's own form."""
+    """What is needed to start the task again. `overrides` is JSON in the scheduler's own form.
+
+    `is_held`: a scheduler that would start it again by itself must wait for a person.
+    """
 
     task_id: str
     definition: str
@@ -25,6 +28,7 @@ class UnmanagedTask:
     launch_type: str = ""
     overrides: str = ""
     tags: Mapping[str, str] = field(default_factory=dict)
+    is_held: bool = False
 
     @property
     def may_be_stopped(self) -> bool:

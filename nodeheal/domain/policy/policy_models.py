@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from nodeheal.contract.health_event import Frozen, Line, Word
 from nodeheal.contract.vocabulary import Action, Check, Family, NextStepCondition
-from nodeheal.domain.fleet.machine import Remediator
+from nodeheal.domain.fleet.machine import ClusterReplacement, Remediator
 from nodeheal.domain.verbs import DISRUPTIVENESS, VERBS, VerbSpec
 
 HOUR = 3_600
@@ -204,6 +204,11 @@ class Replacement(Frozen):
         default=(),
         max_length=2,
         description="without a group: what else to launch, in order, when there is no capacity",
+    )
+    by_cluster: ClusterReplacement | None = Field(
+        default=None,
+        description="Slurm: have the cluster replace the machine. action_replace: HyperPod; power_down: "
+        "ParallelCluster and others with a SuspendProgram. Empty: only an Auto Scaling group replaces a node of Slurm",
     )
     accept_owners: tuple[Remediator, ...] = Field(
         default=(), description="others that may repair this pool's nodes beside nodeheal; by default it then keeps off"

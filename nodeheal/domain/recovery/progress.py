@@ -102,10 +102,23 @@ class Progress:
         return isinstance(facts, Replaced) and facts.is_new_machine
 
     @property
+    def has_serving_machine(self) -> bool:
+        """Whether a new machine serves already, because its scheduler gives it work by itself."""
+        went = bool(self.tried) and self.tried[-1].result.outcome is Outcome.DONE
+        facts = self.tried[-1].result.facts if went else None
+        return isinstance(facts, Replaced) and facts.serves_at_once
+
+    @property
     def is_broken_one_left(self) -> bool:
         """Whether the broken machine could not be given back after another one took its place."""
         facts = self.returned.facts if self.returned is not None else None
         return isinstance(facts, Returned) and facts.is_broken_left
+
+    @property
+    def is_kept_out(self) -> bool:
+        """Whether the node is healed, and others keep it out of service."""
+        facts = self.returned.facts if self.returned is not None else None
+        return isinstance(facts, Returned) and bool(facts.kept_out)
 
     @property
     def awaits_proof(self) -> bool:

@@ -22,6 +22,8 @@ def recover(builder: DecisionBuilder, progress: Progress, assessment: FaultAsses
     fault = assessment.fault
     if not progress.is_isolated:
         return _not_isolated(builder, progress, fault)
+    if progress.has_serving_machine:
+        return _after_replacement_by_scheduler(builder, progress, fault)
     if progress.returned is None and builder.history.context.is_released_or_retired:
         return _after_manual_release(builder, progress, assessment)
     if fault.is_of_new_node and progress.proof is None:
@@ -261,6 +263,16 @@ def _after_replacement(builder: DecisionBuilder, progress: Progress, assessment:
     return builder.close(Ending.RECOVERED, ended)
 
 
+def _after_replacement_by_scheduler(builder: DecisionBuilder, progress: Progress, fault: Fault) -> Decision:
+    """Ends the recovery: the scheduler gives the new machine work by itself, and no job of ours is to be restarted."""
+    if progress.contradiction:
+        return builder.escalate(
+            Escalation.FAILED_AFTER_RETURN,
+            f"{fault.title}: {progress.contradiction}, when the new machine was in service already",
+        )
+    return builder.close(Ending.RECOVERED, f"{fault.title}: {progress.summary()}, which its scheduler gives work")
+
+
 def _restart_job(builder: DecisionBuilder, progress: Progress, assessment: FaultAssessment) -> Decision | None:
     """Restarts the job once. Returns None when nothing is left to restart."""
     if not must_restart_job(builder, progress, assessment):
@@ -285,4 +297,5 @@ def _ending_reason(builder: DecisionBuilder, progress: Progress, fault: Fault) -
     if progress.job_is_left_to:
         job = f"{builder.job_id} is brought back by {progress.job_is_left_to}, which heals another of its nodes"
     denied = denial_reason(progress) if not progress.tried else ""
-    return f"{fault.title}: {'; '.join(filter(None, [denied, progress.summary(), proof, job]))}"
+    kept = progress.returned.reason if progress.is_kept_out and progress.returned is not None else ""
+    return f"{fault.title}: {'; '.join(filter(None, [denied, progress.summary(), proof, kept, job]))}"

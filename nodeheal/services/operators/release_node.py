@@ -46,9 +46,10 @@ def _finish(node: Node, why: str, ports: Ports) -> Node:
     _release_replacement_nodes(node, ports)
     try:
         after = undo_isolation(node, ports)
-    except NotAccepted:
+    except NotAccepted as error:
         wake_its_workflow(node, ports)  # it is not this incident's any more, whenever the command is repeated
-        raise
+        told = f"{node.node_id} is on record as given back, and gets no work yet: {error}; repeat the command"
+        raise NotAccepted(told) from error
     _close(node, why, ports)
     wake_its_workflow(node, ports)
     return after

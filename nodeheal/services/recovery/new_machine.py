@@ -6,31 +6,29 @@ from nodeheal.domain.fleet.machine import Launch, Machine
 from nodeheal.domain.fleet.node import Node
 from nodeheal.operations.engine import reconcile
 from nodeheal.operations.late_capacity import is_owed, late_capacity_of, report_late
-from nodeheal.operations.replace import has_taken, is_made_for, launch_failed, take_new_node
+from nodeheal.operations.replace import groups_of, has_taken, is_made_for, launch_failed, take_new_node
 from nodeheal.ports import Ports
 
 
 def on_machine_booted(node: Node, ports: Ports) -> None:
     """A node has come up. If a replacement waits for it, or for any new node of its group, it takes the place."""
-    if node.provider is not Provider.ec2:
-        return
-    launched = ports.operations.queued(machine_line(node.node_id))
+    is_ec2 = node.provider is Provider.ec2
+    launched = ports.operations.queued(machine_line(node.node_id)) if is_ec2 else ()
     for operation in launched:
         reconcile(take_new_node(operation, node, ports), ports)
     if launched or node.past_boots:  # one with past boots is no new machine
         return
     # One that is claimed goes through the line, too: who has claimed it may have died before that was recorded.
-    machine = ports.machines.describe(node.instance_id)
-    if machine is None or not machine.group:
-        return
-    for waiting in ports.operations.queued(group_line(machine.group)):
-        if not is_made_for(waiting, machine):
-            continue
-        operation = take_new_node(waiting, node, ports)
-        if has_taken(operation, node.node_id):
-            reconcile(operation, ports)
-            return
-    if node.is_available(ports.clock()):
+    machine = ports.machines.describe(node.instance_id) if is_ec2 else None
+    for group in groups_of(node, machine, ports):
+        for waiting in ports.operations.queued(group_line(group)):
+            if not is_made_for(waiting, node, machine):
+                continue
+            operation = take_new_node(waiting, node, ports)
+            if has_taken(operation, node.node_id):
+                reconcile(operation, ports)
+                return
+    if machine is not None and machine.group and node.is_available(ports.clock()):
         _report_late(node, machine, ports)
 
 

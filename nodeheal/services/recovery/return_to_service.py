@@ -41,12 +41,17 @@ def _return(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> StepR
     state = NodeState.HEALTHY if is_new else NodeState.PROBATION
     back = moved(node, state, request.decision.reason, ports.clock())
     _save_proven(replace(back, probation_until=until), proof.proof.finished_at, ports)
-    _let_work(node, ports)
+    kept = _let_work(node, ports)
     ports.pools.release(node.pool, node.node_id)
     wake_queue(node.pool, ports)
     where = "in service" if is_new else f"back in service, on probation until {until:%H:%M:%S} UTC"
+    told = where.split(",")[0]
+    if kept:
+        told = f"healed, and left out of service for those who took it out ({kept})"
+        where = f"{told}; on probation until {until:%H:%M:%S} UTC"
     add_timeline_entry(request, ports, "returned", f"{node.node_id} is {where}")
-    return result_of(request, ports, Outcome.DONE, where.split(",")[0], boot_id=node.boot_id)
+    facts = Returned(is_broken_left=False, kept_out=kept) if kept else None
+    return result_of(request, ports, Outcome.DONE, told, boot_id=node.boot_id, facts=facts)
 
 
 def _save_proven(node: Node, passed_at: datetime, ports: Ports) -> None:
@@ -55,12 +60,18 @@ def _save_proven(node: Node, passed_at: datetime, ports: Ports) -> None:
         raise NotAccepted(f"{node.node_id} is being written by others; it is given back later")
 
 
-def _let_work(node: Node, ports: Ports) -> None:
+def _let_work(node: Node, ports: Ports) -> str:
     """Undo our isolation, after it is written that the node is in service, and forget it then: a crash between leaves
-    a node that takes no work, and is made up for by the repeated call or by `nodes release`."""
+    a node that takes no work, and is made up for by the repeated call or by `nodes release`.
+
+    Who keeps it out of service all the same, and why; empty: nobody, or nobody says.
+    """
     if node.drained_by_us:
-        switch_on(node, ports)
+        kept = switch_on(node, ports)
         save_node(ports, node, drained_by_us=False)
+        return kept
+    scheduler = ports.scheduler_of(node)
+    return scheduler.placement_of(node).why_not if scheduler.requeues else ""
 
 
 def _join(

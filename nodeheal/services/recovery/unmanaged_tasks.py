@@ -5,8 +5,10 @@ The incident's timeline is the record: a line before each stop, one with its ans
 Tasks of services are left alone: the scheduler places them elsewhere by itself once a node drains.
 """
 
-from nodeheal.contract.steps import StepRequest
-from nodeheal.contract.vocabulary import NodeState
+from dataclasses import replace
+
+from nodeheal.contract.steps import Reservation, StepRequest
+from nodeheal.contract.vocabulary import Action, NodeState
 from nodeheal.domain.errors import NotFound, PlacementRefused
 from nodeheal.domain.fleet.node import OUT_OF_SERVICE, Node
 from nodeheal.domain.fleet.unmanaged_tasks import (
@@ -20,6 +22,7 @@ from nodeheal.domain.fleet.unmanaged_tasks import (
     stopped_tasks,
 )
 from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.recovery.attempt_budget import attempts_text
 from nodeheal.domain.recovery.incident import History, TimelineEntry
 from nodeheal.domain.recovery.progress import Progress
 from nodeheal.ports import Ports
@@ -43,16 +46,26 @@ def stop_unmanaged_tasks(
     # Only where the pool lets its tasks be stopped: a hundred nodes that fail together would all read their history.
     timeline = ports.incidents.history(request.incident_id).timeline if wants_stop else ()
     for known in stopped_tasks(timeline):
-        by_us = known.by_us
+        by_us, is_requeued = known.by_us, scheduler.requeues and known.successor is None
+        spent = _why_held(request, node, known.task, ports, policy) if is_requeued else ""
         if by_us is None:
-            by_us = scheduler.stop_unmanaged_task(node, known.task, reason_of(request))
+            by_us = scheduler.stop_unmanaged_task(node, replace(known.task, is_held=bool(spent)), reason_of(request))
             word = "stopped" if by_us else "had ended by itself, or is not known any more"
             _note(request, f"{STOPPED}{known.task.short_id}", f"task {known.task} {word}", ports, answered(by_us))
-        if by_us and scheduler.requeues and known.successor is None:
-            again = f"task {known.task} was requeued: its scheduler starts it again by itself"
+        if by_us and is_requeued:
+            then = f" and is held until a person releases it: {spent}" if spent else ": its scheduler starts it again"
+            again = f"task {known.task} was requeued{then}"
             _note(request, f"{STARTED}{known.task.short_id}", again, ports, known.task.task_id)
         stopped += [known.task] if by_us else []
     return _clause("stopped, to be started again", stopped) + _clause("left to run", left)
+
+
+def _why_held(request: StepRequest, node: Node, task: UnmanagedTask, ports: Ports, policy: RecoveryPolicy) -> str:
+    """Count one more restart of the task; empty: it may have it. One that keeps breaking nodes stays down."""
+    limit = policy.limits[Action.RESTART_WORKLOAD]
+    counted = Reservation(scope=f"job#{node.cluster}:{task.short_id}", limit=limit)
+    granted, spent = ports.attempts.reserve(counted.scope, request.incident_id, limit)
+    return "" if granted else f"{attempts_text(counted, spent)} are spent"
 
 
 def restart_unmanaged_tasks(request: StepRequest, history: History, seen: Progress, ports: Ports) -> str:

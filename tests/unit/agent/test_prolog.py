@@ -245,6 +245,22 @@ def test_checks_of_jobs_and_of_aws_are_left_out(slurm: SlurmNode) -> None:
     assert slurm.prolog("--without", "mounts,own/lustre") == 0
 
 
+def test_own_leaves_out_all_checks_of_ones_own(slurm: SlurmNode) -> None:
+    for name in ("own", "own/lustre"):
+        slurm.check(name, lambda: FULL)
+
+    assert (slurm.prolog("--without", "own"), slurm.prolog()) == (0, 1)
+
+
+def test_a_check_to_be_left_out_that_is_none_is_an_error_of_usage(
+    slurm: SlurmNode, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="64"):
+        slurm.prolog("--without", "mount")
+
+    assert "there is no check 'mount'; there are gpu_state," in capsys.readouterr().err
+
+
 def test_a_diagnostic_that_fails_keeps_the_job_away_and_is_reported(slurm: SlurmNode, bus: FakeEventBridge) -> None:
     slurm.dcgmi_says(dcgm_4(pcie="Fail"))
 

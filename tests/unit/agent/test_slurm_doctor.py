@@ -1,6 +1,7 @@
 """`nodeheal-agent slurm doctor`: what it says of a Slurm by its own settings."""
 
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -33,11 +34,20 @@ ReturnToService         = 0
 SchedulerParameters     = nohold_on_prolog_fail,sched_interval=2,bf_interval=2
 SLURM_CONF              = /etc/slurm/slurm.conf
 SLURM_VERSION           = 22.05.8
+SuspendProgram          = (null)
+SuspendTime             = INFINITE
 
 Cgroup Support Configuration:
 ClusterName             = of another table
 
 Slurmctld(primary) at head is UP
+"""
+# As `scontrol` of 22.05.8 says it where there is no slurm.conf.
+NO_CONFIG = """\
+scontrol: error: resolve_ctls_from_dns_srv: res_nsearch error: Unknown host
+scontrol: error: fetch_config: DNS SRV lookup failed
+scontrol: error: _establish_config_source: failed to fetch config
+scontrol: fatal: Could not establish a configuration source
 """
 OUTPUT = Output("", "", Ran(exit_code=0))
 
@@ -45,8 +55,13 @@ OUTPUT = Output("", "", Ran(exit_code=0))
 @pytest.fixture
 def config(tmp_path: Path) -> str:
     """Of a Slurm as docs/slurm.md has it."""
-    (tmp_path / "prolog").write_text("#!/bin/sh\n/opt/nodeheal/bin/nodeheal-agent prolog\n")
-    return CONFIG.format(prolog=tmp_path / "prolog")
+    return CONFIG.format(prolog=program(tmp_path / "prolog", "#!/bin/sh\n/opt/nodeheal/bin/nodeheal-agent prolog\n"))
+
+
+def program(path: Path, text: str) -> Path:
+    path.write_text(text)
+    path.chmod(0o755)
+    return path
 
 
 def told(config: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[str, tuple[str, str]]]:
@@ -79,6 +94,7 @@ def test_a_slurm_as_the_page_has_it_is_well(config: str, capsys: pytest.CaptureF
         "ResumeTimeout": "ok",
         "ReturnToService": "ok",
         "JobRequeue": "ok",
+        "SuspendProgram": "-",
         "HealthCheckProgram": "-",
     }
     assert signs["slurmctld"][1] == "training: Slurmctld(primary) at head is UP"
@@ -117,11 +133,38 @@ def test_each_setting_is_judged(
     assert words in signs[what][1]
 
 
-def test_a_health_check_is_named_with_its_interval(config: str, capsys: pytest.CaptureFixture[str]) -> None:
-    text = config.replace("Interval     = 0 sec", "Interval = 300 sec")
-    text = text.replace("HealthCheckProgram      = (null)", "HealthCheckProgram = /etc/slurm/health")
+@pytest.mark.parametrize(
+    ("text", "mode", "state", "words"),
+    [
+        ("#!/bin/sh\nexec nhc\n", 0o755, "ok", "health, every 300 s"),
+        ("exec /opt/nodeheal/bin/nodeheal-agent check\n", 0o755, "WRONG", "does not begin with `#!`"),
+        ("#!/bin/sh\n", 0o644, "WRONG", "is not executable"),
+    ],
+)
+def test_a_health_check_must_be_a_program(
+    tmp_path: Path, config: str, capsys: pytest.CaptureFixture[str], text: str, mode: int, state: str, words: str
+) -> None:
+    program(tmp_path / "health", text).chmod(mode)
+    config = config.replace("Interval     = 0 sec", "Interval = 300 sec")
+    config = config.replace("HealthCheckProgram      = (null)", f"HealthCheckProgram = {tmp_path}/health")
 
-    assert told(text, capsys)[1]["HealthCheckProgram"] == ("ok", "/etc/slurm/health, every 300 s")
+    found = told(config, capsys)[1]["HealthCheckProgram"]
+
+    assert (found[0], words in found[1]) == (state, True)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "state", "words"),
+    [("INFINITE", "poor", "Slurm refuses `power_down`"), ("600 sec", "ok", "/x, SuspendTime 600 s")],
+)
+def test_a_cluster_that_switches_nodes_off_needs_a_time_for_that(
+    config: str, capsys: pytest.CaptureFixture[str], seconds: str, state: str, words: str
+) -> None:
+    config = config.replace("SuspendProgram          = (null)", "SuspendProgram = /x")
+
+    found = told(config.replace("INFINITE", seconds), capsys)[1]["SuspendProgram"]
+
+    assert (found[0], words in found[1]) == (state, True)
 
 
 def test_without_a_prolog_its_settings_do_not_matter(capsys: pytest.CaptureFixture[str]) -> None:
@@ -131,17 +174,26 @@ def test_without_a_prolog_its_settings_do_not_matter(capsys: pytest.CaptureFixtu
     assert signs.keys().isdisjoint({"PrologFlags", "BatchStartTimeout", "SchedulerParameters"})
 
 
-@pytest.mark.parametrize(("script", "state"), [("#!/bin/sh\nexit 0\n", "poor"), (None, "?")])
-def test_a_prolog_of_somebody_else_is_named(
+@pytest.mark.parametrize(
+    ("script", "state"),
+    [
+        ("#!/bin/sh\nexit 0\n", "poor"),
+        (None, "?"),
+        ("nodeheal-agent prolog\n", "WRONG"),
+        ("#!/bin/sh\nnodeheal-agent prolog --level 0 --without mount\n", "WRONG"),
+        ("#!/bin/sh\nnodeheal-agent prolog --without=mounts,own,own/lustre\n", "ok"),
+    ],
+)
+def test_a_prolog_must_call_the_agent_and_leave_out_checks_that_there_are(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], script: str | None, state: str
 ) -> None:
     """One that is not here may be on the nodes."""
     if script is not None:
-        (tmp_path / "prolog").write_text(script)
+        program(tmp_path / "prolog", script)
 
     code, signs = told(CONFIG.format(prolog=tmp_path / "prolog"), capsys)
 
-    assert (code, signs["Prolog"][0]) == (0, state)
+    assert (code, signs["Prolog"][0]) == (int(state == "WRONG"), state)
 
 
 def test_prologs_that_are_numbered_are_found(config: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -154,8 +206,13 @@ def test_prologs_that_are_numbered_are_found(config: str, capsys: pytest.Capture
 @pytest.mark.parametrize(
     ("output", "words"),
     [
-        (replace(OUTPUT, ran=Ran(error="not installed")), "scontrol: not installed"),
+        (replace(OUTPUT, ran=Ran(error="not installed")), f"in no folder of PATH: {os.environ['PATH']}"),
+        (replace(OUTPUT, ran=Ran(exit_code=1), errors=NO_CONFIG), "set SLURM_CONF"),
         (replace(OUTPUT, ran=Ran(error="no answer within 10 s")), "scontrol: no answer within 10 s"),
+        (
+            replace(OUTPUT, ran=Ran(error="no answer within 10 s"), errors="cannot stat file\nretrying in 1sec\n"),
+            "scontrol: no answer within 10 s; it said 'retrying in 1sec'",
+        ),
         (replace(OUTPUT, ran=Ran(exit_code=1), errors="Unable to contact slurm controller"), "Unable to contact"),
         (replace(OUTPUT, text="what?"), "scontrol printed no configuration: 'what?'"),
     ],

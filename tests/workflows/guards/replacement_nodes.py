@@ -73,8 +73,10 @@ GUARDS = (
     Guard(
         "whom EC2 knows",
         new_machine.on_machine_booted,
-        "node.provider is not Provider.ec2",
+        "is_ec2",
         when.a_node_comes_up_that_is_none_of_ec2s,
+        "True",
+        nth=2,
     ),
     Guard(
         "that who waits has got it",

@@ -15,7 +15,7 @@ _HAS_SLOT = "_claim_slot(node, knobs.max_nodes, ports)"
 GUARDS = (
     Guard(
         "how many are replaced at once",
-        replace._replace_machine,
+        replace._enter,
         f"not {_HAS_SLOT}",
         when.another_one_of_the_pool_is_being_replaced,
         not_saved(_HAS_SLOT),
@@ -43,14 +43,14 @@ GUARDS = (
     Guard(
         "what a group has made, where it is looked for",
         replace._find_new_node,
-        "is_made_for(operation, machine)",
+        "is_made_for(operation, node, machine)",
         when.an_idle_sibling_is_there,
         "True",
     ),
     Guard(
         "what a group has made, where it boots",
         new_machine.on_machine_booted,
-        "is_made_for(waiting, machine)",
+        "is_made_for(waiting, node, machine)",
         when.an_idle_sibling_boots,
         "True",
     ),

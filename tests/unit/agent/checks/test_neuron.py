@@ -238,4 +238,4 @@ def test_any_part_of_a_tree_after_any_other_is_judged_and_never_healthy(
 ) -> None:
     seen = neuron.judge(tree, Expected(0), {"counters": before})
 
-    assert seen.unclear
+    assert seen.unclear or seen.problems or seen.happened

@@ -1,0 +1,49 @@
+#!/bin/bash
+# SageMaker HyperPod with Slurm: keeps jobs off broken nodes, and leaves the repair to HyperPod. Put this file and the
+# archive of `make wheelhouse` into the folder of the lifecycle scripts. In lifecycle_script.py, before start_slurm.sh:
+#   ExecuteBashScript("./on_create_nodeheal.sh").run(node_type, "training")   # the cluster's name
+set -euo pipefail
+kind=$1 cluster=$2
+conf=/opt/slurm/etc/slurm.conf
+
+if [ "$kind" = controller ]; then
+    # PrologFlags=Contain, which pam_adopt_cgroup_wheel.sh of HyperPod's examples sets, implies Alloc.
+    grep -q '^PrologFlags=' $conf || echo 'PrologFlags=Alloc' >>$conf
+    grep -q '^SchedulerParameters=' $conf || echo 'SchedulerParameters=nohold_on_prolog_fail' >>$conf
+    sed -i '/nohold_on_prolog_fail/! s/^SchedulerParameters=/&nohold_on_prolog_fail,/' $conf
+    printf '%s\n' 'Prolog=/etc/slurm/nodeheal-prolog' 'BatchStartTimeout=200' 'JobRequeue=1' >>$conf
+fi
+
+if [ "$kind" = compute ]; then
+    apt-get update
+    apt-get install -y python3.11
+    work=$(mktemp -d)
+    trap 'rm -rf "$work"' EXIT
+    python3.11 -m zipfile -e nodeheal-agent-*.zip "$work"
+    python3.11 -m venv --clear --without-pip /opt/nodeheal
+    pip=$(echo "$work"/pip-*.whl) # a zip: no pattern reaches into it
+    /opt/nodeheal/bin/python "$pip/pip" install --no-index --find-links "$work" --require-hashes -r "$work"/requirements-*.txt
+
+    # The prolog needs no AWS, but the agent's configuration.
+    install -d /etc/nodeheal /etc/slurm
+    install -d -m 700 /var/lib/nodeheal-orders
+    resources=${SAGEMAKER_RESOURCE_CONFIG_PATH:-/opt/ml/config/resource_config.json}
+    cat >/etc/nodeheal/agent.toml <<END
+node_id = "$(cat /sys/devices/virtual/dmi/id/board_asset_tag)"
+cluster = "$cluster"
+pool = "$cluster"
+provider = "ec2"
+region = "$(jq -r .ClusterConfig.ClusterArn "$resources" | cut -d: -f4)"
+scheduler = "SLURM"
+END
+    cat >/etc/slurm/nodeheal-prolog <<'END'
+#!/bin/sh
+agent=/opt/nodeheal/bin/nodeheal-agent
+# An agent that cannot even start says nothing about the node.
+"$agent" --version >/dev/null 2>&1 || exit 0
+"$agent" prolog
+# Only 1 means that the node has failed.
+[ $? -ne 1 ]
+END
+    chmod 755 /etc/slurm/nodeheal-prolog
+fi

@@ -1,0 +1,161 @@
+"""What Slurm says, as operators see it: one command to each cluster's controller, all at once."""
+
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from shlex import quote
+from typing import TypeVar
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from nodeheal.adapters.aws.failures import explain
+from nodeheal.cli import connect
+from nodeheal.cli.say import iso, say
+from nodeheal.contract.vocabulary import SchedulerKind
+from nodeheal.domain.errors import NodehealError, NotFound
+from nodeheal.domain.fleet.node import ABSENT, Node
+from nodeheal.domain.jobs.job import Job
+from nodeheal.parsers.slurm import SlurmNode
+from nodeheal.parsers.slurm_report import NodeOut, SlurmReport
+from nodeheal.ports import Ports
+from nodeheal.services.operators.look_at_job import find_job
+
+_AT_ONCE = 16
+# As `jobs list` shows them: a job, a task of an array, those of it that wait, a part of a heterogeneous job.
+_JOB_ID = re.compile(r"[0-9]+(_([0-9]+|\[[0-9,%:.-]+\])|\+[0-9]+)?")
+Said = TypeVar("Said")
+
+
+@dataclass(frozen=True)
+class Reports:
+    """What controllers report, by cluster; and why nothing is known of the other clusters."""
+
+    known: Mapping[str, SlurmReport]
+    unknown: Mapping[str, str]
+
+
+def clusters_of(nodes: Iterable[Node]) -> list[str]:
+    """The Slurm clusters that these nodes are in."""
+    return sorted(
+        {node.cluster for node in nodes if node.scheduler is SchedulerKind.SLURM and node.state not in ABSENT}
+    )
+
+
+def reports_of(clusters: list[str]) -> Reports:
+    """What each controller reports. Of one that does not answer a line on stderr says why."""
+    if not clusters:
+        return Reports({}, {})
+    controller = connect.slurm()
+    _say_whom_it_asks(clusters)
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        found = list(pool.map(lambda cluster: _answer(lambda: controller.report(cluster)), clusters))
+    told = dict(zip(clusters, found, strict=True))
+    unknown = {cluster: answer for cluster, answer in told.items() if isinstance(answer, str)}
+    reports = {cluster: answer for cluster, answer in told.items() if not isinstance(answer, str)}
+    for cluster, why in unknown.items():
+        say(f"Slurm cluster {cluster} is not shown: {why}", aside=True)
+    for cluster, report in reports.items():
+        if report.more_nodes or report.more_jobs:
+            left = f"{report.more_nodes} nodes and {report.more_jobs} jobs"
+            say(f"Slurm cluster {cluster}: {left} had no room in its report; ask sinfo and squeue there", aside=True)
+    return Reports(reports, unknown)
+
+
+def slurm_node(node: Node) -> SlurmNode | str | None:
+    """What Slurm says of the node, or in words why that is not known. None: it is no node of Slurm's."""
+    if not clusters_of([node]):
+        return None
+    controller = connect.slurm()
+    _say_whom_it_asks([node.cluster])
+
+    def ask() -> SlurmNode | str:
+        address = controller.address_of(node)
+        if not address:
+            return f"not asked: nobody knows the address of {node.instance_id}"
+        found = controller.node_at(node.cluster, address)
+        return found or f"knows no node at {address} (cluster {node.cluster}), or more than one"
+
+    return _answer(ask, "not known: ")
+
+
+def node_at(node: Node, reports: Reports) -> NodeOut | str | None:
+    """The node, where a report has it out of service, or that nothing is known of its cluster. It is looked up by the
+    address that its agent has reported."""
+    if node.scheduler is not SchedulerKind.SLURM:
+        return None
+    if node.cluster in reports.unknown:
+        return "not known"
+    report = reports.known.get(node.cluster)
+    return next((out for out in report.nodes if node.address in out.addresses), None) if report else None
+
+
+def our_job(name: str, world: Ports) -> Job:
+    """The job of nodeheal's. Raises NotFound, which says whom to ask where this may be a job of Slurm's."""
+    try:
+        return find_job(name, world)
+    except NotFound:
+        nodes = (node for pool in world.fleet_index.pools() for node in world.nodes.in_pool(pool))
+        clusters = clusters_of(nodes) if _JOB_ID.fullmatch(name) else []
+        if not clusters:
+            raise
+    where = f"{'cluster' if len(clusters) == 1 else 'one of the clusters'} {', '.join(clusters)}"
+    whole, one = name.partition("_[")[0], quote(name)  # scontrol shows no tasks that wait together
+    raise NotFound(
+        f"no job {name} of nodeheal's is known; if it is Slurm's, use Slurm's commands on {where}: "
+        f"`scontrol show job {whole}`, `scancel {one}`"
+    )
+
+
+def node_words(node: SlurmNode | NodeOut) -> str:
+    """`drained by ada since 2026-11-27 03:50:44 UTC: new riser card`."""
+    if not node.taken_by:
+        return node.state
+    state = node.state if node.state.startswith("drain") else f"set to {node.state.upper()}"
+    by = (node.reason_by if node.taken_by == "a person" else "") or node.taken_by
+    at = time_of(node.since)
+    since = f" since {at:%Y-%m-%d %H:%M:%S} UTC" if at else ""
+    return f"{state} by {by}{since}: {node.reason}"
+
+
+def node_json(node: SlurmNode | NodeOut | str | None) -> dict[str, object] | None:
+    """The same for programs. Where only words are known, they are the summary."""
+    if node is None:
+        return None
+    if isinstance(node, str):
+        return {**dict.fromkeys(("name", "state", "reason", "reason_by", "since", "taken_by")), "summary": node}
+    return {
+        "name": node.name,
+        "state": node.state,
+        "reason": node.reason or None,
+        "reason_by": node.reason_by or None,
+        "since": iso(time_of(node.since)),
+        "taken_by": node.taken_by or None,
+        "summary": node_words(node),
+    }
+
+
+def time_of(seconds: int | None) -> datetime | None:
+    """A time as Slurm has it, in epoch seconds. None: there is none, or no calendar has it."""
+    try:
+        return datetime.fromtimestamp(seconds, UTC) if seconds else None
+    except (OverflowError, OSError, ValueError):
+        return None
+
+
+def _say_whom_it_asks(clusters: Iterable[str]) -> None:
+    """It takes seconds: a person should know why. A script's log needs no such line."""
+    if sys.stderr.isatty():
+        say(f"asking the Slurm controller of {', '.join(clusters)} …", aside=True)
+
+
+def _answer(ask: Callable[[], Said], but: str = "") -> Said | str:
+    """What it answers; or after `but` why it does not."""
+    try:
+        return ask()
+    except (BotoCoreError, ClientError) as error:
+        return f"{but}{explain(error)}"
+    except NodehealError as error:
+        return f"{but}{error}"

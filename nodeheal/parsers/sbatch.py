@@ -1,0 +1,147 @@
+"""Reads a batch script for Slurm, and finds what would keep its job from coming back. Pure, standard library."""
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+DIRECTIVE = "#SBATCH"
+_SHELLS = re.compile(r"#!\s*\S*/(env\s+)?(ba|da|k|z)?sh\b")
+# Where a command of a shell begins: at a line's beginning, after an operator or a keyword, after assignments.
+_SRUN = re.compile(
+    r"(?:^|[;&|(){!`]|\b(?:then|do|else|exec|nohup|time|if|while|until)\s)\s*(?:\w+=\S*\s+)*srun\s(?P<rest>[^;&|]*)"
+)
+# `<<END`, `<<-'END'`, and not `<<<`.
+_HERE = re.compile(r"(?<!<)<<(?P<tabs>-?)\s*['\"\\]?(?P<end>[A-Za-z_]\w*)")
+_REQUEUE = re.compile(r"--(?:no-r|req)[a-z]*")
+_KILLS = re.compile(r"(?:^|\s)(?:--kill-on-bad-exit\b|-K)")
+
+
+@dataclass(frozen=True)
+class BatchScript:
+    """`options`: of its #SBATCH lines, in order. `late`: numbers of the #SBATCH lines that sbatch does not read."""
+
+    options: tuple[str, ...]
+    late: tuple[int, ...]
+    commands: tuple[str, ...]  # its other lines, continued ones joined, without comments; empty: no script of a shell
+
+
+def parse_script(text: str) -> BatchScript:
+    """The script. Raises ValueError where sbatch would take it for no script."""
+    lines = text.split("\n")
+    if not lines[0].startswith("#!"):
+        raise ValueError("it is no batch script: its first line must begin with #! and name an interpreter")
+    first = next((at for at, line in enumerate(lines) if line.strip()[:1] not in ("", "#")), len(lines))
+    options: list[str] = []
+    for line in lines[:first]:
+        if _is_directive(line):
+            options += _words(line.removeprefix(DIRECTIVE))
+    is_shell = bool(_SHELLS.match(lines[0]))
+    texts = _here_documents(lines) if is_shell else set()
+    late = tuple(at + 1 for at, line in enumerate(lines) if at >= first and at not in texts and _is_directive(line))
+    own = [line for at, line in enumerate(lines) if at >= first and at not in texts]
+    return BatchScript(tuple(options), late, tuple(_commands(own)) if is_shell else ())
+
+
+def is_batch_script(raw: bytes) -> bool:
+    """Whether these bytes look like a file for sbatch: it names an interpreter, or has options of sbatch's."""
+    return raw.startswith(b"#!") or any(_is_directive(line) for line in raw.decode("utf-8", "replace").split("\n"))
+
+
+def all_options(script: BatchScript, options: Sequence[str], variables: Mapping[str, str]) -> list[str]:
+    """What sbatch goes by, the last word counting: the script's own, its environment's, then those of its command."""
+    requeue = [f"--{name}" for name in ("requeue", "no-requeue") if _variable(name) in variables]
+    mode = variables.get(_variable("open-mode"))
+    return [*script.options, *requeue, *([f"--open-mode={mode}"] if mode else []), *options]
+
+
+def refuses_requeue(given: Sequence[str]) -> bool:
+    """Whether its owner says that it must not be started anew. `given`: all options."""
+    return _requeues(given)[-1:] == [False]
+
+
+def doubts_of(script: BatchScript, given: Sequence[str], variables: Mapping[str, str]) -> list[str]:
+    """What would keep the job from coming back as it was, a line each. `given`: all options. `variables`: the
+    environment of sbatch, which hands it on to the job."""
+    return [*_late(script), *_requeue(given), *_log(given), *_ranks(script, variables), *_budget(script)]
+
+
+def _late(script: BatchScript) -> Iterator[str]:
+    for number in script.late:
+        yield f"line {number}: sbatch does not read {DIRECTIVE} after the first command"
+
+
+def _requeue(given: Sequence[str]) -> Iterator[str]:
+    if refuses_requeue(given):
+        yield "--no-requeue: its owner does not let it be started anew, so that it ends with its node"
+    elif not _requeues(given):
+        yield f"no `{DIRECTIVE} --requeue`: it is given now; sbatch by itself leaves it to the cluster's JobRequeue"
+
+
+def _log(given: Sequence[str]) -> Iterator[str]:
+    words = [word for option in given for word in option.split("=", 1 if option.startswith("--open-mode=") else 0)]
+    modes = [mode for option, mode in pairwise(words) if option == "--open-mode"]
+    if not modes or not modes[-1].startswith("a"):
+        yield "no --open-mode=append: when it starts anew it overwrites its log, unless the cluster has JobFileAppend=1"
+
+
+def _ranks(script: BatchScript, variables: Mapping[str, str]) -> Iterator[str]:
+    set_there = any("SLURM_KILL_BAD_EXIT" in command for command in script.commands)
+    if set_there or variables.get("SLURM_KILL_BAD_EXIT"):
+        return
+    steps = [step["rest"] for command in script.commands for step in _SRUN.finditer(command)]
+    if any(not _KILLS.search(step) for step in steps):
+        yield (
+            "srun without --kill-on-bad-exit: when one rank dies the others wait for it, unless the cluster has "
+            "KillOnBadExit=1"
+        )
+
+
+def _budget(script: BatchScript) -> Iterator[str]:
+    text = "\n".join(script.commands)
+    if re.search(r"\bscontrol\s+requeue", text) and "SLURM_RESTART_COUNT" not in text:
+        yield "it requeues itself and does not look at SLURM_RESTART_COUNT: a fault of its own starts it without end"
+
+
+def _requeues(given: Sequence[str]) -> list[bool]:
+    """What each of the two options says that stands there. sbatch takes them abbreviated as well."""
+    return [option.startswith("--r") for option in given if _REQUEUE.fullmatch(option)]
+
+
+def _variable(option: str) -> str:
+    return f"SBATCH_{option.replace('-', '_').upper()}"
+
+
+def _is_directive(line: str) -> bool:
+    return line == DIRECTIVE or line.startswith((f"{DIRECTIVE} ", f"{DIRECTIVE}\t"))
+
+
+def _words(text: str) -> list[str]:
+    """As a shell reads them. What it cannot read says nothing here: sbatch refuses it."""
+    try:
+        return shlex.split(text, comments=True)
+    except ValueError:
+        return []
+
+
+def _here_documents(lines: Sequence[str]) -> set[int]:
+    """Where lines stand that a shell hands to a command as they are, by index; their ends included. What has no end
+    is none: `1 << x` looks like a beginning, too."""
+    found: set[int] = set()
+    for at, line in enumerate(lines):
+        if at in found or line.lstrip().startswith("#"):
+            continue
+        begin = at + 1
+        for here in _HERE.finditer(line):
+            indent = "\t" if here["tabs"] else ""
+            end = next((one for one in range(begin, len(lines)) if lines[one].lstrip(indent) == here["end"]), None)
+            if end is not None:
+                found |= set(range(begin, end + 1))
+                begin = end + 1
+    return found
+
+
+def _commands(lines: Sequence[str]) -> Iterator[str]:
+    joined = re.sub(r"\\\n", " ", "\n".join(lines))
+    return (line.strip() for line in joined.splitlines() if line.strip() and not line.strip().startswith("#"))

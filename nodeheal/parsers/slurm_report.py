@@ -1,0 +1,103 @@
+"""What the machine of a Slurm controller reports in one answer: nodes out of service, and the jobs that Slurm knows.
+
+The agent there packs it; operators' commands unpack it. Pure, standard library.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass, fields, replace
+from typing import Any
+
+from nodeheal.parsers.slurm import SlurmJob, SlurmNode
+
+# SSM hands 24,000 characters of a command's output on; the rest of the answer has room in what is left.
+CHARACTERS = 23_000
+# Nodes come first and leave jobs at least half of it.
+_OF_NODES = CHARACTERS // 2
+_NAME_CHARACTERS = 64  # of a job's name
+_REASON_CHARACTERS = 200  # of why a node is out of service
+
+
+@dataclass(frozen=True)
+class NodeOut:
+    """A node that Slurm gives no work. `taken_by`: nodeheal, Slurm or a person; empty: there is no reason. `since`:
+    epoch seconds."""
+
+    name: str
+    addresses: tuple[str, ...]
+    state: str
+    reason: str
+    reason_by: str
+    since: int | None
+    taken_by: str
+
+
+@dataclass(frozen=True)
+class SlurmReport:
+    """What fits into one answer, and how many nodes and jobs there are besides."""
+
+    nodes: tuple[NodeOut, ...]
+    jobs: tuple[SlurmJob, ...]
+    more_nodes: int = 0
+    more_jobs: int = 0
+
+
+def pack(nodes: Sequence[tuple[SlurmNode, Sequence[str]]], jobs: Sequence[SlurmJob]) -> dict[str, Any]:
+    """The answer, as JSON takes it. `nodes`: those out of service, each with its addresses.
+
+    Jobs that have nodes come first, then those that have ended otherwise than well, then those that wait, then the
+    others; in each the newest. What has no room is counted.
+    """
+    all_nodes = [astuple(_out(node, addresses)) for node, addresses in nodes]
+    all_jobs = [astuple(_short(job)) for job in sorted(jobs, key=_first)]
+    some_nodes, left = _fitting(all_nodes, _OF_NODES)
+    some_jobs, _ = _fitting(all_jobs, CHARACTERS - _OF_NODES + left)
+    return {
+        "nodes": {"fields": _names(NodeOut), "rows": some_nodes, "more": len(all_nodes) - len(some_nodes)},
+        "jobs": {"fields": _names(SlurmJob), "rows": some_jobs, "more": len(all_jobs) - len(some_jobs)},
+    }
+
+
+def unpack(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """The answer with names for its values, as SlurmReport has them. Raises KeyError, TypeError, ValueError."""
+    nodes, jobs = answer["nodes"], answer["jobs"]
+    return {
+        "nodes": _rows(nodes),
+        "jobs": _rows(jobs),
+        "more_nodes": nodes["more"],
+        "more_jobs": jobs["more"],
+    }
+
+
+def _out(node: SlurmNode, addresses: Sequence[str]) -> NodeOut:
+    reason = node.reason[:_REASON_CHARACTERS]
+    return NodeOut(node.name, tuple(addresses), node.state, reason, node.reason_by, node.since, node.taken_by)
+
+
+def _short(job: SlurmJob) -> SlurmJob:
+    return replace(job, name=job.name[:_NAME_CHARACTERS])
+
+
+def _first(job: SlurmJob) -> tuple[int, int]:
+    groups = (not (job.is_over or job.waits), job.is_over and job.state != "COMPLETED", job.waits, True)
+    return groups.index(True), -(job.ended_at or job.started_at or job.submitted_at or 0)
+
+
+def _fitting(rows: Sequence[Any], characters: int) -> tuple[list[Any], int]:
+    """As many from the beginning as have room, and the room that is left."""
+    fitting: list[Any] = []
+    for row in rows:
+        needed = len(json.dumps(row)) + len(", ")
+        if needed > characters:
+            break
+        characters -= needed
+        fitting.append(row)
+    return fitting, characters
+
+
+def _names(kind: Any) -> list[str]:
+    return [field.name for field in fields(kind)]
+
+
+def _rows(table: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [dict(zip(table["fields"], row, strict=True)) for row in table["rows"]]

@@ -1,0 +1,41 @@
+"""`nodeheal-agent slurm` where Slurm's commands fail half-way, which no real Slurm does when a test wants it."""
+
+import re
+from collections.abc import Sequence
+
+import pytest
+
+from nodeheal.agent import slurm as agent
+from nodeheal.agent.diagnostics.bench import Output
+from nodeheal.agent.probe import Ran
+from nodeheal.agent.slurm import Controller, NoAnswerError
+
+WHERE = "10.0.0.1"
+SAID = {
+    "sinfo": f"node1|{WHERE}|draining|root|100|nodeheal:inc-1|\n",
+    "squeue": "7|RUNNING|ada|1|0|1|gpu|1|node1|100|0|100|200|300|None|llama|\n",
+}
+
+
+@pytest.mark.parametrize(
+    "complaint",
+    [
+        "slurm_requeue error: Slurm backup controller in standby mode",
+        "slurm_requeue error: Unable to contact slurm controller (connect failure)",
+        "slurm_requeue error: Socket timed out on send/recv operation",
+        "slurm_requeue error: Zero Bytes were transmitted or received",
+    ],
+)
+@pytest.mark.parametrize("is_known_to_run", [True, False])
+def test_a_controller_that_goes_away_meanwhile_does_not_mean_that_the_job_has_ended(
+    complaint: str, is_known_to_run: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agent, "_mark", lambda: "|")
+
+    def run(command: Sequence[str], _: float) -> Output:
+        if command[0] == "scontrol":
+            return Output("", f"{complaint}\n", Ran(exit_code=1))
+        return Output(SAID[command[0]] if is_known_to_run or command[0] == "sinfo" else "", "", Ran(exit_code=0))
+
+    with pytest.raises(NoAnswerError, match=re.escape(complaint)):
+        Controller(run).requeue("7", WHERE, 0)
