@@ -1,13 +1,14 @@
 """One Slurm for all tests of this folder; skipped where none is installed."""
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
 
 from sandbox.slurm import why_missing
-from tests.slurm.cluster import Slurm, running
+from tests.slurm.cluster import Alone, Slurm, running
 
-SIZE = 42  # a job of 32 nodes, four that may take its place, and those that the test before has just left
+SIZE = 12  # three for a test, and those that the tests before have just left
 
 
 @pytest.fixture(scope="session")
@@ -25,3 +26,19 @@ def slurm(cluster: Slurm, monkeypatch: pytest.MonkeyPatch) -> Iterator[Slurm]:
     cluster.take(3)
     yield cluster
     cluster.give_back()
+
+
+@pytest.fixture
+def alone(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[Alone]:
+    """For what would disturb the tests that share a Slurm. In a short folder: slurmstepd has a socket there."""
+    if why_missing():
+        pytest.skip(why_missing())
+    with ExitStack() as stack:
+
+        def make(size: int, more: str) -> Slurm:
+            slurm = stack.enter_context(running(tmp_path_factory.mktemp("one"), size, more))
+            monkeypatch.setenv("SLURM_CONF", slurm.cluster.environment["SLURM_CONF"])
+            slurm.take(size)
+            return slurm
+
+        yield make

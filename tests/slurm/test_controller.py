@@ -15,8 +15,7 @@ from nodeheal.agent.node_command import EXIT_REFUSED
 from nodeheal.agent.slurm import EXIT_NO_ANSWER, Controller, NoAnswerError
 from nodeheal.cli.main import app
 from nodeheal.parsers.slurm_report import SlurmReport, unpack
-from sandbox.slurm import why_missing
-from tests.slurm.cluster import Slurm, running
+from tests.slurm.cluster import Alone, Slurm
 
 CONTROLLER = Controller()
 INCIDENT = "inc-20261127T035044-mi-0a"
@@ -103,29 +102,25 @@ def test_a_node_that_is_drained_for_another_incident_is_not_resumed_for_this_one
     assert CONTROLLER.resume([where], INCIDENT)[where].is_in_service
 
 
-@pytest.mark.skipif(bool(why_missing()), reason=why_missing())
-def test_a_node_is_powered_down_so_that_its_cluster_makes_another(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_node_is_powered_down_so_that_its_cluster_makes_another(alone: Alone, tmp_path: Path) -> None:
     program, powered = tmp_path / "power.sh", tmp_path / "powered"
     program.write_text(f"#!/bin/sh\necho $1 >> {powered}\n")
     program.chmod(0o755)
-    with running(tmp_path, 1, POWER_SAVING.format(program=program)) as slurm:
-        monkeypatch.setenv("SLURM_CONF", slurm.cluster.environment["SLURM_CONF"])
-        [node] = slurm.take(1)
-        where = slurm.addresses[node]
-        CONTROLLER.drain([where], INCIDENT)
+    slurm = alone(1, POWER_SAVING.format(program=program))
+    [node] = slurm.names
+    where = slurm.addresses[node]
+    CONTROLLER.drain([where], INCIDENT)
 
-        [(seen, why_not)] = CONTROLLER.replace([where], "power_down").values()
+    [(seen, why_not)] = CONTROLLER.replace([where], "power_down").values()
 
-        slurm.wait(lambda: powered.exists() and powered.read_text() == f"{node}\n", "its SuspendProgram has run")
-        assert (seen.name, why_not) == (node, "")
-        assert slurm.states()[node].startswith("idle")  # powering down, and not drained any more
+    slurm.wait(lambda: powered.exists() and powered.read_text() == f"{node}\n", "its SuspendProgram has run")
+    assert (seen.name, why_not) == (node, "")
+    assert slurm.states()[node].startswith("idle")  # powering down, and not drained any more
 
 
-def test_a_job_is_requeued_once_and_runs_again_elsewhere(cluster: Slurm, slurm: Slurm) -> None:
+def test_a_job_is_requeued_once_and_runs_again_elsewhere(alone: Alone) -> None:
     """A job of 32 nodes, of which one breaks."""
-    cluster.take(36)
+    slurm = alone(34, "")
     job = slurm.submit(
         "srun bash -c 'echo $SLURMD_NODENAME' | sort -u | wc -l; exec sleep 600", "--nodes=32", "--requeue"
     )
@@ -236,21 +231,21 @@ def test_a_job_that_has_just_failed_on_a_node_is_started_again_elsewhere(
     assert (slurm.nodes_of(job) == [node], slurm.job(job, "Restarts")) == (False, "1")
 
 
-def test_a_job_that_has_failed_is_started_again_though_its_nodes_are_not_free_yet(slurm: Slurm, tmp_path: Path) -> None:
-    node, *_ = slurm.names
-    where = slurm.addresses[node]
+def test_a_job_that_has_failed_is_started_again_though_its_nodes_are_not_free_yet(alone: Alone, tmp_path: Path) -> None:
     epilog = tmp_path / "epilog.sh"
     epilog.write_text("#!/bin/sh\nsleep 5\n")
     epilog.chmod(0o755)
-    with slurm.settings(f"Epilog={epilog}"):
-        job = slurm.submit("exit 3", "--requeue", f"--nodelist={node}")
-        slurm.run_until(job, "COMPLETING")
-        [found] = CONTROLLER.drain([where], INCIDENT).values()
-        [seen] = [one for one in CONTROLLER.jobs([found]) if one.job_id == job]
+    slurm = alone(1, f"Epilog={epilog}\n")
+    [node] = slurm.names
+    where = slurm.addresses[node]
+    job = slurm.submit("exit 3", "--requeue", f"--nodelist={node}")
+    slurm.run_until(job, "COMPLETING")
+    [found] = CONTROLLER.drain([where], INCIDENT).values()
+    [seen] = [one for one in CONTROLLER.jobs([found]) if one.job_id == job]
 
-        assert (seen.state, CONTROLLER.requeue(job, where, seen.restarts).requeued) == ("COMPLETING", True)
-        assert job not in [one.job_id for one in CONTROLLER.jobs([found])]
-        assert slurm.job(job, "Restarts") == "1"
+    assert (seen.state, CONTROLLER.requeue(job, where, seen.restarts).requeued) == ("COMPLETING", True)
+    assert job not in [one.job_id for one in CONTROLLER.jobs([found])]
+    assert slurm.job(job, "Restarts") == "1"
 
 
 def test_a_jobs_name_cannot_stand_for_another_job(slurm: Slurm) -> None:
@@ -332,11 +327,11 @@ def test_a_script_is_submitted_as_the_user_who_types_it(slurm: Slurm, tmp_path: 
     node, *_ = slurm.names
     script = tmp_path / "train.sbatch"
     script.write_text(f"#!/bin/sh\n#SBATCH --no-kill\n#SBATCH --output={tmp_path}/%j.log\nexec sleep 600\n")
-    words = ["jobs", "submit", "--slurm", str(script), "--json"]
+    words = ["jobs", "submit", "--slurm", "--json"]
 
-    tried = CliRunner().invoke(app, [*words, "--dry-run", "--", f"--nodelist={node}"])
-    refused = CliRunner().invoke(app, [*words, "--", "--partition=nowhere"])
-    said = CliRunner().invoke(app, [*words, "--", f"--nodelist={node}"])
+    tried = CliRunner().invoke(app, [*words, "--dry-run", "--", f"--nodelist={node}", str(script)])
+    refused = CliRunner().invoke(app, [*words, "--", "--partition=nowhere", str(script)])
+    said = CliRunner().invoke(app, [*words, "--", f"--nodelist={node}", str(script)])
 
     assert (tried.exit_code, json.loads(tried.stdout)["job"]) == (0, None)
     assert "to start at" in json.loads(tried.stdout)["sbatch"]
@@ -400,7 +395,8 @@ def test_the_command_answers_in_json(
     assert said[5]["nodes"][where]["is_in_service"]
 
 
-def test_a_controller_that_is_down_or_hangs_is_no_answer(slurm: Slurm, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_controller_that_is_down_or_hangs_is_no_answer(alone: Alone, monkeypatch: pytest.MonkeyPatch) -> None:
+    slurm = alone(1, "")
     where = slurm.addresses[slurm.names[0]]
     with monkeypatch.context() as patch:
         patch.setattr(agent, "SECONDS", 1.0)

@@ -1,37 +1,23 @@
 """What breaks around a node of a real Slurm, and what `nodeheal-agent slurm` then says and does."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from nodeheal.agent.slurm import Controller
-from tests.slurm.cluster import Slurm
+from sandbox.slurm import why_missing
+from tests.slurm.cluster import Alone, Slurm
 from tests.slurm.two_controllers import TwoControllers
 
 CONTROLLER = Controller()
 INCIDENT = "inc-20261127T035044-mi-0a"
-REBOOTS = {"by Slurm": ["reboot"], "soon": ["reboot", "ASAP"], "by ada": ["reboot", "reason=new driver, ada"]}
 
 
-@pytest.fixture(scope="module", autouse=True)
-def rebooting(cluster: Slurm) -> Iterator[list[str]]:
-    """Nodes that Slurm reboots and that do not come back. It looks every 30 s: other tests run meanwhile."""
-    nodes = list(cluster.take(3))
-    for node, command in zip(nodes, REBOOTS.values(), strict=True):
-        cluster.ask("scontrol", *command, node)
-    yield nodes
-    cluster.names = nodes
-    cluster.give_back()
-
-
-def test_a_job_that_slurm_holds_after_its_prolog_has_failed_is_told_and_stays_held(slurm: Slurm) -> None:
-    node, *_ = slurm.names
+def test_a_job_that_slurm_holds_after_its_prolog_has_failed_is_told_and_stays_held(alone: Alone) -> None:
+    slurm = alone(1, "SchedulerParameters=sched_interval=1,bf_interval=1\n")  # without nohold_on_prolog_fail
+    [node] = slurm.names
     where = slurm.addresses[node]
     slurm.prolog(node, "exit 1")
-    with slurm.settings("SchedulerParameters=sched_interval=1,bf_interval=1"):
-        job = slurm.submit("exec sleep 600", f"--nodelist={node}", "--requeue")
-        slurm.wait(lambda: slurm.job(job, "Reason") == "launch_failed_requeued_held", "the job is held")
+    job = slurm.submit("exec sleep 600", f"--nodelist={node}", "--requeue")
+    slurm.wait(lambda: slurm.job(job, "Reason") == "launch_failed_requeued_held", "the job is held")
 
     drained = CONTROLLER.drain([where], INCIDENT)
     answer = CONTROLLER.requeue(job, where, 0)
@@ -84,10 +70,11 @@ def test_an_order_for_the_address_that_a_nodes_name_had_before_touches_nothing(s
         slurm.ask("scontrol", "update", f"NodeName={node}", f"NodeAddr={old}")
 
 
+@pytest.mark.skipif(bool(why_missing()), reason=why_missing())
 def test_the_backup_answers_when_the_primary_controller_is_gone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pair = TwoControllers(tmp_path, 2)
+    pair = TwoControllers(tmp_path_factory.mktemp("two"), 2)
     monkeypatch.setenv("SLURM_CONF", str(pair.cluster.configuration))
     try:
         pair.start()
@@ -108,22 +95,3 @@ def test_the_backup_answers_when_the_primary_controller_is_gone(
         assert pair.job(job, "Restarts") == "1"
     finally:
         pair.close()
-
-
-def test_a_node_whose_reboot_by_slurm_timed_out_is_healed_unless_a_person_said_why(
-    cluster: Slurm, slurm: Slurm, rebooting: list[str]
-) -> None:
-    cluster.names = rebooting
-    where = [slurm.addresses[node] for node in rebooting]
-    slurm.wait(lambda: set(slurm.states().values()) == {"down"}, "Slurm has given all of them up")
-
-    seen = CONTROLLER.nodes_at(where)
-    drained = CONTROLLER.drain(where, INCIDENT)
-    resumed = CONTROLLER.resume(where)
-
-    assert all(node.reason.endswith("reboot timed out") for node in seen.values())
-    by_ada = where[2]
-    assert [node.is_by_person for node in seen.values()] == [False, False, True]
-    assert [drained[one].is_ours for one in where] == [True, True, False]
-    assert [resumed[one].is_in_service for one in where] == [True, True, False]
-    assert resumed[by_ada] == seen[by_ada]
