@@ -178,7 +178,10 @@ def _replace_in_cluster(operation: Operation, node: Node, knobs: Replacement, po
     if record.phase is Phase.NOTHING_ASKED and request.decision.boot_id not in ("", node.boot_id):
         return _refused_for_new_boot(operation, node, ports.clock(), ports)
     if knobs.by_cluster is None:
-        return _replace_in_group(operation, node, knobs, ports)
+        if node.provider is Provider.hybrid:
+            return _refused(operation, _no_way(node), ports)
+        operation = update(operation, ports, lambda one: _with(one, serves_at_once=True))
+        return _replace_machine(operation, node, knobs, ports)
     operation = update(operation, ports, lambda one: _with(one, has_slot=True, serves_at_once=True))
     refused = _enter(operation, node, knobs, ports)
     if refused is not None:
@@ -198,21 +201,17 @@ def _replace_in_cluster(operation: Operation, node: Node, knobs: Replacement, po
     return _find_new_node(update(asked, ports, lambda one: _with(one, is_given_back=True)), ports)
 
 
-def _replace_in_group(operation: Operation, node: Node, knobs: Replacement, ports: Ports) -> Operation | StepResult:
-    machine = ports.machines.describe(node.instance_id) if node.provider is Provider.ec2 else None
-    known = machine or _recorded_machine(operation.step, ports)
-    if known is None or not known.group:
-        how = f"policy of pool {node.pool} has no replacement.by_cluster, and the node is in no Auto Scaling group"
-        how += "; set replacement.by_cluster to action_replace (HyperPod) or power_down (ParallelCluster)"
-        return _refused(operation, f"{node.scheduler} starts jobs on any new machine by itself: the {how}", ports)
-    operation = update(operation, ports, lambda one: _with(one, serves_at_once=True))
-    return _replace_machine(operation, node, knobs, ports)
+def _no_way(node: Node) -> str:
+    """Why nothing can make another machine for a node of such a scheduler, and what to do."""
+    what = f"{node.node_id} is in no Auto Scaling group, and pool {node.pool} has no replacement.by_cluster"
+    return f"{what}: set it to action_replace (HyperPod) or power_down (ParallelCluster)"
 
 
 def _addresses_of_others(node: Node, ports: Ports) -> set[str]:
-    """Where the other nodes of its cluster are, as their own agents say."""
-    others = (one for pool in ports.fleet_index.pools() for one in ports.nodes.in_pool(pool))
-    return {one.address for one in others if one.cluster == node.cluster and one.node_id != node.node_id} - {""}
+    """Where the other nodes of its cluster are, as their own agents say. A retired one's may be in use again."""
+    known = (one for pool in ports.fleet_index.pools() for one in ports.nodes.in_pool(pool))
+    others = (one for one in known if one.node_id != node.node_id and one.state is not NodeState.RETIRED)
+    return {one.address for one in others if one.cluster == node.cluster} - {""}
 
 
 def _cluster_of(node: Node) -> str:
@@ -236,6 +235,8 @@ def _replace_machine(operation: Operation, node: Node, knobs: Replacement, ports
     if machine is None:
         why = f"{node.instance_id} is gone: no such instance is there to be replaced"
         return _refused(operation, why, ports, Refused(code=Refusal.INSTANCE_GONE))
+    if record.serves_at_once and not machine.group:
+        return _refused(operation, _no_way(node), ports)
     if not machine.group and not machine.launch_template:
         why = "is in no Auto Scaling group and comes from no launch template: there is nothing to make another from"
         return _refused(operation, f"{node.instance_id} {why}", ports)

@@ -412,6 +412,11 @@ class Controllers:
 
     def __init__(self, answer: SlurmNode | Exception | None) -> None:
         self.answer, self.asked = answer, list[tuple[str, str]]()
+        self.heads: dict[str, str] = {}
+
+    def machines(self, cluster: str) -> dict[str, bool]:
+        """As SlurmController."""
+        return {name: ping == "Online" for name, ping in self.heads.items() if cluster == "lab"}
 
     def node_at(self, cluster: str, address: str) -> SlurmNode | None:
         """As SlurmController."""
@@ -427,15 +432,11 @@ def about_slurm(controllers: Controllers, heads: dict[str, str], *nodes: Node) -
     for one in nodes:
         ports.nodes.save(one)
 
-    def machines(**asked: Any) -> dict[str, Any]:
-        tags = {(one["Key"], tuple(one["Values"])) for one in asked.get("Filters", ())}
-        of_lab = ("tag:nodeheal:slurm-controller", ("lab",)) in tags
-        known = heads if of_lab else {} if "slurm" in str(tags) else {one.instance_id: "Online" for one in nodes}
-        return {"InstanceInformationList": [{"InstanceId": name, "PingStatus": ping} for name, ping in known.items()]}
-
+    controllers.heads = heads
+    managed = [{"InstanceId": one.instance_id, "PingStatus": "Online"} for one in nodes]
     answers = Answers(
         describe_stacks=ROLE_STACK,
-        describe_instance_information=machines,
+        describe_instance_information={"InstanceInformationList": managed},
         list_container_instances=_error("ClusterNotFoundException", "ListContainerInstances"),
     )
     made = Account(answers, lambda: ports, ACT.model_dump_json, lambda: controllers)  # type: ignore[arg-type, return-value]

@@ -412,7 +412,7 @@ def test_on_slurm_two_replacements_get_a_node_each_and_one_of_before_or_of_anoth
 @pytest.mark.parametrize(
     ("knobs", "told"),
     [
-        ({"group": ""}, "has no replacement.by_cluster, and the node is in no Auto Scaling group"),
+        ({"group": ""}, "is in no Auto Scaling group, and pool demo has no replacement.by_cluster"),
         ({"group": "", "template": TEMPLATE, "prefer_spare": True}, "is in no Auto Scaling group"),
         ({"group": "", "by_cluster": ClusterReplacement.power_down}, "ada has it"),
     ],
@@ -457,6 +457,7 @@ def test_on_slurm_the_cluster_is_told_where_other_nodes_are() -> None:
     pool.ports.nodes.save(replace(pool.node(B), address="10.0.0.8"))
     pool.ports.nodes.save(node("mi-1", pool="other", address="10.0.0.9"))
     pool.ports.nodes.save(node("mi-2", pool="other", cluster="far", address="10.0.0.10"))
+    pool.ports.nodes.save(node("mi-3", state=NodeState.RETIRED, address="10.0.0.11"))
     told: list[Collection[str]] = []
     pool.scheduler.have_replaced = lambda node, how, others: told.append(others)  # type: ignore[method-assign]
 

@@ -489,13 +489,11 @@ def _slurm(account: Account) -> Iterator[Finding]:
 def _controller(account: Account, cluster: str, address: str) -> Finding:
     """One of them, by a question about the node at this address; empty: nobody knows where a node is."""
     what = f"Slurm cluster {cluster}"
-    tagged = [{"Key": f"tag:{names.SLURM_CONTROLLER_TAG}", "Values": [cluster]}]
-    pages = account.make("ssm").get_paginator("describe_instance_information").paginate(Filters=tagged)
-    found = {one["InstanceId"]: one.get("PingStatus") for page in pages for one in page["InstanceInformationList"]}
+    found = account.slurm().machines(cluster)
     if not found:
         told = f"SSM knows no machine with the tag {names.SLURM_CONTROLLER_TAG} = {cluster}"
         return Finding(what, BAD, told, "tag the machine that has slurmctld: docs/slurm.md, Set it up")
-    if "Online" not in found.values():
+    if not any(found.values()):
         told = f"SSM does not reach its controller: {_some(sorted(found))}"
         return Finding(what, BAD, told, "there: systemctl status amazon-ssm-agent")
     if not address:

@@ -60,13 +60,18 @@ class SlurmController:
 
     def about(self, node: Node, verb: str, **options: str) -> Mapping[str, Any]:
         """What Slurm says of the node. Raises NotFound, NotAccepted."""
-        address = self.address_of(node)
-        nodes = self.ask(node.cluster, verb, address, **options)["nodes"] if address else {}
+        return self.about_address(node, self.address_of(node), verb, **options)
+
+    def about_address(self, node: Node, address: str, verb: str, **options: str) -> Mapping[str, Any]:
+        """The same, of a node whose address the caller has looked up."""
+        nodes: Mapping[str, Mapping[str, Any]] = {}
+        if address:
+            nodes = self.ask(node.cluster, verb, address, **options)["nodes"]
         if address not in nodes:
             where = f"at {address}, the address of {node.instance_id}" if address else f"like {node.instance_id}"
             told = f"Slurm cluster {node.cluster} has no node {where}, or more than one"
             raise NotFound(f"{told}: there `sinfo --Node --format='%N %o'` shows its addresses")
-        return nodes[address]  # type: ignore[no-any-return]
+        return nodes[address]
 
     def node_at(self, cluster: str, address: str) -> SlurmNode | None:
         """The node that Slurm has there. None: it has none, or more than one. Raises NotFound, NotAccepted."""
@@ -102,13 +107,18 @@ class SlurmController:
                 return _answer(seen, cluster, verb)
         raise NotAccepted(f"the Slurm controller of {cluster} ({machine}) has not answered in {ANSWER_SECONDS:g} s")
 
-    def _machine(self, cluster: str) -> str:
+    def machines(self, cluster: str) -> Mapping[str, bool]:
+        """The machines that bear the cluster's tag, by their ids, and whether SSM reaches each."""
         found = self._described(f"tag:{names.SLURM_CONTROLLER_TAG}", [cluster])
-        online: list[str] = sorted(known["InstanceId"] for known in found if known.get("PingStatus") == "Online")
+        return {known["InstanceId"]: known.get("PingStatus") == "Online" for known in found}
+
+    def _machine(self, cluster: str) -> str:
+        found = self.machines(cluster)
+        online = sorted(machine for machine, is_online in found.items() if is_online)
         if online:
             return online[0]
         if found:
-            raise NotAccepted(f"SSM does not reach the Slurm controller of {cluster}: {found[0]['InstanceId']}")
+            raise NotAccepted(f"SSM does not reach the Slurm controller of {cluster}: {', '.join(sorted(found))}")
         raise NotFound(
             f"no machine is known as the Slurm controller of cluster {cluster}: tag it with "
             f"{names.SLURM_CONTROLLER_TAG} = {cluster} (docs/slurm.md)"

@@ -1,4 +1,4 @@
-"""Scheduler on Slurm: a node is drained with a reason, and a job on it is requeued, so that Slurm starts it anew.
+"""Scheduler on Slurm: a node is drained with a reason, and a job on it is requeued, so that Slurm restarts it.
 
 Whatever is asked goes to the controller by SSM, and takes seconds. So each method asks once.
 """
@@ -58,10 +58,12 @@ class SlurmScheduler:
         self._controller.about(node, "resume", **({"Incident": node.open_incident} if node.open_incident else {}))
 
     def have_replaced(self, node: Node, how: ClusterReplacement, others: Collection[str]) -> None:
+        address = self._controller.address_of(node)  # once: it may be another one when it is looked up again
         # Root on a hybrid node can have SSM say another node's address, whose machine would be replaced.
-        if node.provider is Provider.hybrid and self._controller.address_of(node) in others:
-            raise PlacementRefused(f"SSM has {node.instance_id} at the address of another node, which may be another's")
-        seen = self._controller.about(node, "replace", How=how.value)
+        if node.provider is Provider.hybrid and address in others:
+            told = f"SSM says that {node.instance_id} is at {address}, and another node's agent says so of its own"
+            raise PlacementRefused(told)
+        seen = self._controller.about_address(node, address, "replace", How=how.value)
         if seen["why_not"]:
             raise PlacementRefused(str(seen["why_not"]))
 
