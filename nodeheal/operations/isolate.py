@@ -301,7 +301,7 @@ def _record_isolated(it: _Isolation, ports: Ports) -> _Isolation:
 
     marked = save_changed(node, lambda: node_of(node.node_id, ports), ports.nodes.save, isolated, node.node_id)
     if placement.why_not:
-        told = f"{node.node_id} takes no new work already, and will not be given back by nodeheal: {placement.why_not}"
+        told = f"{node.node_id} was out of service before ({placement.why_not}): nodeheal will not give it back"
         add_timeline_entry(it.operation.step, ports, "drained-by-others", told)
     return replace(it, node=marked, placement=placement)
 

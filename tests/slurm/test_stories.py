@@ -191,4 +191,4 @@ def test_a_double_bit_error_is_healed_on_a_node_that_a_person_has_drained_before
     assert ["RETURN", "DONE"] in report["incident"]["results"]
     assert story.slurm_reason(story.victim) == "ada looks"
     told = " ".join(entry["text"] for entry in report["incident"]["timeline"])
-    assert "will not be given back by nodeheal: drain" in told
+    assert "was out of service before (drain" in told

@@ -288,10 +288,10 @@ def test_a_node_that_others_have_taken_out_of_service_is_healed_and_said_to_be_l
     cluster.reports(fault)
 
     told = cluster.ports.incidents.history(incident_id_of(fault))
-    kept = "healed, and left out of service for those who took it out (drained by ada: ada looks)"
+    kept = "healed; its scheduler still gives it no work (drained by ada: ada looks)"
     assert (told.incident.ending, cluster.node(SPARE).drained_by_us) == (Ending.RECOVERED, False)
     assert kept in str(told.turns[-1].decision.reason)
-    assert any("will not be given back by nodeheal: drained by ada" in entry.text for entry in told.timeline)
+    assert any("was out of service before (drained by ada: ada looks)" in entry.text for entry in told.timeline)
     assert any(f"is {kept}; on probation until" in entry.text for entry in told.timeline)
     assert kept in email_of(cluster)
 
@@ -337,6 +337,18 @@ def test_a_task_that_was_requeued_too_often_is_held_for_a_person(before: int, is
     assert (told in email_of(cluster)) is is_held
 
 
+def test_a_task_that_had_ended_by_itself_is_counted_as_no_restart() -> None:
+    cluster = cluster_with_unmanaged_tasks(ACT)
+    scheduler, limit = unmanaged_tasks_of(cluster), ACT.limits[Action.RESTART_WORKLOAD]
+    scheduler.requeues = True
+    scheduler.stop_unmanaged_task = lambda node, task, reason: False  # type: ignore[method-assign]
+
+    cluster.reports(xid(79))
+
+    scope = f"job#{cluster.node(BROKEN).cluster}:{EVALUATION.short_id}"
+    assert cluster.ports.attempts.spent(scope, limit) == {Action.RESTART_WORKLOAD: 0}
+
+
 def test_a_node_of_a_scheduler_that_requeues_is_not_swapped_for_one_that_may_have_jobs() -> None:
     cluster = cluster_with_unmanaged_tasks(ACT)
     unmanaged_tasks_of(cluster).requeues = True
@@ -349,5 +361,5 @@ def test_a_node_of_a_scheduler_that_requeues_is_not_swapped_for_one_that_may_hav
     assert (refused.outcome, told.incident.state) == (Outcome.REFUSED, IncidentState.ESCALATED)
     assert "has no replacement.by_cluster" in refused.reason
     knobs = "action_replace (HyperPod) or power_down (ParallelCluster)"
-    assert refused.reason.endswith(f"; set replacement.by_cluster to {knobs}")
+    assert refused.reason.endswith(f": set it to {knobs}")
     assert cluster.node(SPARE).open_incident is None

@@ -47,7 +47,7 @@ def _return(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> StepR
     where = "in service" if is_new else f"back in service, on probation until {until:%H:%M:%S} UTC"
     told = where.split(",")[0]
     if kept:
-        told = f"healed, and left out of service for those who took it out ({kept})"
+        told = f"healed; its scheduler still gives it no work ({kept})"
         where = f"{told}; on probation until {until:%H:%M:%S} UTC"
     add_timeline_entry(request, ports, "returned", f"{node.node_id} is {where}")
     facts = Returned(is_broken_left=False, kept_out=kept) if kept else None

@@ -47,9 +47,12 @@ def stop_unmanaged_tasks(
     timeline = ports.incidents.history(request.incident_id).timeline if wants_stop else ()
     for known in stopped_tasks(timeline):
         by_us, is_requeued = known.by_us, scheduler.requeues and known.successor is None
-        spent = _why_held(request, node, known.task, ports, policy) if is_requeued else ""
+        restart = _restart_of(known.task, node, policy)
+        spent = _why_held(restart, request, ports) if is_requeued and by_us is not False else ""
         if by_us is None:
             by_us = scheduler.stop_unmanaged_task(node, replace(known.task, is_held=bool(spent)), reason_of(request))
+            if not by_us and scheduler.requeues:
+                ports.attempts.refund(restart.scope, request.incident_id, restart.limit)
             word = "stopped" if by_us else "had ended by itself, or is not known any more"
             _note(request, f"{STOPPED}{known.task.short_id}", f"task {known.task} {word}", ports, answered(by_us))
         if by_us and is_requeued:
@@ -60,12 +63,15 @@ def stop_unmanaged_tasks(
     return _clause("stopped, to be started again", stopped) + _clause("left to run", left)
 
 
-def _why_held(request: StepRequest, node: Node, task: UnmanagedTask, ports: Ports, policy: RecoveryPolicy) -> str:
-    """Count one more restart of the task; empty: it may have it. One that keeps breaking nodes stays down."""
-    limit = policy.limits[Action.RESTART_WORKLOAD]
-    counted = Reservation(scope=f"job#{node.cluster}:{task.short_id}", limit=limit)
-    granted, spent = ports.attempts.reserve(counted.scope, request.incident_id, limit)
-    return "" if granted else f"{attempts_text(counted, spent)} are spent"
+def _restart_of(task: UnmanagedTask, node: Node, policy: RecoveryPolicy) -> Reservation:
+    """What one more restart of the task is counted as."""
+    return Reservation(scope=f"job#{node.cluster}:{task.short_id}", limit=policy.limits[Action.RESTART_WORKLOAD])
+
+
+def _why_held(restart: Reservation, request: StepRequest, ports: Ports) -> str:
+    """Count it; empty: the task may have it. One that keeps breaking nodes stays down."""
+    granted, spent = ports.attempts.reserve(restart.scope, request.incident_id, restart.limit)
+    return "" if granted else f"{attempts_text(restart, spent)} are spent"
 
 
 def restart_unmanaged_tasks(request: StepRequest, history: History, seen: Progress, ports: Ports) -> str:
