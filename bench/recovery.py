@@ -18,7 +18,6 @@ from sandbox.client import Sandbox
 from sandbox.demo import story_of
 from sandbox.report import judge, make_report
 from sandbox.script import Move
-from sandbox.slurm import why_missing
 from sandbox.stories import STORIES, fallen
 from sandbox.story import Story, Told
 
@@ -40,11 +39,8 @@ def measure_recovery(latency: str) -> dict[str, float]:
 def measure_slurm(latency: str) -> dict[str, float]:
     """The same on a real Slurm, at one latency: seconds until the node is drained, and until the job goes on.
 
-    Functions are warm: a recovery comes before the one that counts. Raises RuntimeError where no Slurm is installed.
+    Functions are warm: a recovery comes before the one that counts. Raises StoryError where no Slurm is installed.
     """
-    missing = why_missing()
-    if missing:
-        raise RuntimeError(missing)
     with (
         tempfile.TemporaryDirectory() as directory,
         Sandbox(Path(directory) / "cloud", boot_seconds=BOOT_SECONDS) as cloud,

@@ -1,4 +1,4 @@
-"""A story on Slurm: the job is Slurm's own, started with sbatch, and Slurm starts it anew when nodeheal requeues it."""
+"""A story on Slurm: the job is Slurm's own, started with sbatch, and Slurm restarts it when nodeheal requeues it."""
 
 import os
 import re
@@ -113,7 +113,7 @@ class SlurmStory(Story):
         self.slurm("scontrol", "update", f"NodeName={name}", f"NodeAddr={new.address}", "State=RESUME")
 
     def restarts(self) -> int:
-        """How often Slurm has started the job anew."""
+        """How often Slurm has restarted the job."""
         shown = re.search(r"Restarts=(\d+)", self.slurm("scontrol", "-o", "show", "job", self._job_id))
         return int(shown[1]) if shown else 0
 

@@ -161,7 +161,7 @@ class Controller:
         return f"Slurm refuses: {refused}{hint}" if refused else ""
 
     def requeue(self, job_id: str, address: str, restarts: int, *, hold: bool = False) -> Requeued:
-        """Have Slurm start the job anew, elsewhere. `restarts`: how often it had been when that was decided.
+        """Have Slurm restart the job, elsewhere. `restarts`: how often it had been when that was decided.
 
         `hold`: it waits for a person. Safe to repeat: one that was requeued meanwhile, or
         that has left the node, is not touched.
@@ -231,7 +231,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "resume": "take new work there again, where the reason is nodeheal's or Slurm's own",
         "replace": "have the cluster replace the machine, where the reason is nodeheal's",
         "jobs": "the jobs that have a part there, or have just failed there",
-        "requeue": "have Slurm start a job anew, elsewhere; with --hold once a person has released it",
+        "requeue": "have Slurm restart a job, elsewhere; with --hold once a person has released it",
         "report": "the nodes out of service, and the jobs that Slurm knows, ended ones included",
     }
     verbs = parser.add_subparsers(dest="verb", required=True)

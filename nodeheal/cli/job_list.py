@@ -149,7 +149,7 @@ def _facts(job: SlurmJob) -> Iterator[str]:
     if job.reason:
         yield f"{'waits' if job.waits else 'Slurm says'}: {job.reason}"
     if job.restarts:
-        yield f"started anew {counted(job.restarts, 'time')}"
+        yield f"restarted {counted(job.restarts, 'time')}"
     if not (job.may_requeue or job.is_over):
         yield "may not be requeued"
 

@@ -72,7 +72,7 @@ def submit(
 ) -> None:
     """Check a job, put it on record and start it. From then on nodeheal keeps it running.
 
-    With --slurm it is Slurm's job: nodeheal has Slurm start it anew when its node breaks. This asks AWS for nothing.
+    With --slurm it is Slurm's job: nodeheal has Slurm restart it when its node breaks. This asks AWS for nothing.
 
     After -- stands what would stand after sbatch: its options, each with its value in one word, then the batch script,
     then the script's own arguments.

@@ -57,7 +57,7 @@ def all_options(script: BatchScript, options: Sequence[str], variables: Mapping[
 
 
 def refuses_requeue(given: Sequence[str]) -> bool:
-    """Whether its owner says that it must not be started anew. `given`: all options."""
+    """Whether its owner says that it must not be restarted. `given`: all options."""
     return _requeues(given)[-1:] == [False]
 
 
@@ -74,7 +74,7 @@ def _late(script: BatchScript) -> Iterator[str]:
 
 def _requeue(given: Sequence[str]) -> Iterator[str]:
     if refuses_requeue(given):
-        yield "--no-requeue: its owner does not let it be started anew, so that it ends with its node"
+        yield "--no-requeue: its owner does not let it be restarted, so that it ends with its node"
     elif not _requeues(given):
         yield f"no `{DIRECTIVE} --requeue`: it is given now; sbatch by itself leaves it to the cluster's JobRequeue"
 
@@ -83,7 +83,7 @@ def _log(given: Sequence[str]) -> Iterator[str]:
     words = [word for option in given for word in option.split("=", 1 if option.startswith("--open-mode=") else 0)]
     modes = [mode for option, mode in pairwise(words) if option == "--open-mode"]
     if not modes or not modes[-1].startswith("a"):
-        yield "no --open-mode=append: when it starts anew it overwrites its log, unless the cluster has JobFileAppend=1"
+        yield "no --open-mode=append: when it restarts it overwrites its log, unless the cluster has JobFileAppend=1"
 
 
 def _ranks(script: BatchScript, variables: Mapping[str, str]) -> Iterator[str]:

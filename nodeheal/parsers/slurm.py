@@ -155,7 +155,7 @@ class SlurmJob:
 
     @property
     def has_failed(self) -> bool:
-        """Whether its own exit code has ended it. Slurm still knows it, and `scontrol requeue` starts it anew."""
+        """Whether its own exit code has ended it. Slurm still knows it, and `scontrol requeue` restarts it."""
         return self.is_leaving and self.reason == "NonZeroExitCode"
 
 

@@ -101,7 +101,7 @@ class SlurmCluster:
         self._idle_since[node_id] = self._agenda.now
 
     def requeue(self, job_id: str, node_id: str, restarts: int, *, is_held: bool) -> bool:
-        """Start the job anew, elsewhere, as `nodeheal-agent slurm requeue` does: at most once for these restarts.
+        """Restart the job, elsewhere, as `nodeheal-agent slurm requeue` does: at most once for these restarts.
 
         One that is held waits until a person releases it.
         """

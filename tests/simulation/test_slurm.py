@@ -16,7 +16,7 @@ from nodeheal.simulation.report import report_of
 from nodeheal.simulation.runner import run_world
 from nodeheal.simulation.schedules import run_some, schedule
 from nodeheal.simulation.setting import SlurmJobs
-from nodeheal.simulation.slurm import SlurmCluster
+from nodeheal.simulation.slurm import SimSlurm, SlurmCluster
 from nodeheal.simulation.world import World
 from tests.simulation.builders import HOUR
 from tests.simulation.cases import (
@@ -143,7 +143,8 @@ def test_and_what_they_are_about_happens_in_them() -> None:
         endings += run_world(world).endings
         counts += world.trace.counts
         counts["requeued by nodeheal"] += len(world.watch.requeues)
-        counts["replaced by their cluster"] += len(world.scheduler.handed_over)  # type: ignore[attr-defined]
+        assert isinstance(world.scheduler, SimSlurm)
+        counts["replaced by their cluster"] += len(world.scheduler.handed_over)
         counts["drained by people"] += len(world.co_tenants.drained)
 
     assert min(counts["slurm starts"], counts["requeued by nodeheal"], counts["drained by people"]) > 10

@@ -109,7 +109,7 @@ def submit(slurm: Slurm, script: str, folder: Path, nodes: int, **variables: obj
     return Submitted(slurm, slurm.ask("sbatch", "--parsable", *options, str(EXAMPLES / script)), folder)
 
 
-def test_a_job_whose_trainer_is_not_there_is_not_started_anew(slurm: Slurm, jobs: dict[str, Submitted]) -> None:
+def test_a_job_whose_trainer_is_not_there_is_not_restarted(slurm: Slurm, jobs: dict[str, Submitted]) -> None:
     job = jobs["no trainer"]
 
     slurm.run_until(job.job, "FAILED")
@@ -144,7 +144,7 @@ def test_a_script_is_bash_and_ends_as_the_others_do(script: Path) -> None:
     assert len({text.partition("# A wrong path")[2].partition("fi\n")[0] for text in texts}) == 1
 
 
-def test_a_job_that_its_owner_cancels_is_not_started_anew(slurm: Slurm, jobs: dict[str, Submitted]) -> None:
+def test_a_job_that_its_owner_cancels_is_not_restarted(slurm: Slurm, jobs: dict[str, Submitted]) -> None:
     job = jobs["cancelled"]
     slurm.wait(lambda: (job.folder / "record").exists(), "the job has begun")
 

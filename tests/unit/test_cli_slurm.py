@@ -109,7 +109,7 @@ def test_jobs_of_slurm_stand_beside_nodeheals_own_in_one_list(lab: World) -> Non
     assert (rows[1]["run"], rows[1]["submitted_at"], rows[1]["pool"]) == (2, "2026-11-27T08:09:49+00:00", None)
     assert (rows[3]["exit_code"], rows[2]["run"]) == (7, 0)
     assert "lab/gpu" in said.stdout
-    assert "llama of ada: runs on gpu[1-2], started anew 1 time\n" in said.stdout
+    assert "llama of ada: runs on gpu[1-2], restarted 1 time\n" in said.stdout
     assert "gpt of ada: ran on gpu[1-2], exit code 7, Slurm says: NonZeroExitCode\n" in said.stdout
     assert "sweep of bob: waits: Resources, may not be requeued\n" in said.stdout
     assert said.stdout.endswith("4 jobs, 3 of them alive\n")
@@ -362,7 +362,7 @@ def test_a_job_that_waits_again_runs_nowhere(lab: World) -> None:
     again = replace(WAITS, node_list="gpu3", restarts=1)
     lab.controllers.reports["lab"] = SlurmReport((), (again,))
 
-    assert "sweep of bob: waits: Resources, started anew 1 time, may not be requeued\n" in run("jobs", "list").stdout
+    assert "sweep of bob: waits: Resources, restarted 1 time, may not be requeued\n" in run("jobs", "list").stdout
 
 
 def test_a_list_of_nodes_says_why_slurm_gives_one_no_work(lab: World) -> None:
@@ -461,7 +461,7 @@ def test_a_dry_run_submits_nothing(sbatch: Sbatch) -> None:
 def test_an_owner_who_says_no_is_heeded_and_told_what_follows(sbatch: Sbatch) -> None:
     said = submit(sbatch, "--", "--no-requeue")
 
-    assert "warning: --no-requeue: its owner does not let it be started anew" in said.stdout
+    assert "warning: --no-requeue: its owner does not let it be restarted" in said.stdout
     assert sbatch.calls == [f"--parsable --no-requeue {sbatch.script}"]
 
 

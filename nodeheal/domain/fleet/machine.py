@@ -49,7 +49,7 @@ class ClusterReplacement(StrEnum):
     """How a scheduler's cluster is told to replace the machine of a node by itself."""
 
     action_replace = "action_replace"  # Slurm's state FAIL with the reason that HyperPod looks for
-    power_down = "power_down"  # Slurm's own: ParallelCluster terminates the instance, and launches a static node anew
+    power_down = "power_down"  # Slurm's own: ParallelCluster terminates the instance, and launches a static node again
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ def test_the_example_comes_back() -> None:
     ("text", "told"),
     [
         (GOOD.replace("#SBATCH --requeue\n", ""), "no `#SBATCH --requeue`: it is given now"),
-        (GOOD.replace("--requeue", "--no-requeue"), "--no-requeue: its owner does not let it be started anew"),
+        (GOOD.replace("--requeue", "--no-requeue"), "--no-requeue: its owner does not let it be restarted"),
         (GOOD.replace("=append", "=truncate"), "no --open-mode=append"),
         (GOOD.replace("=append", "=append\n#SBATCH --open-mode truncate"), "no --open-mode=append"),
         (GOOD.replace("#SBATCH --open-mode=append\n", ""), "no --open-mode=append"),
