@@ -14,7 +14,7 @@ from stacks.machine_permissions import (
 )
 from stacks.permission import (
     ANNOUNCE,
-    ASK_SLURM,
+    ASK_CONTROLLER,
     CHANGE,
     DRAIN_NODE,
     FIND_NODE,
@@ -196,11 +196,11 @@ FUNCTIONS = (
             *send_command("ask a gang for a checkpoint, and its broken node for evidence", *_AT_ISOLATION),
             STOP_TASK,
             SIGN_UPLOADS,
-            *ASK_SLURM,
+            *ASK_CONTROLLER,
             *_DECIDE,
             RESUME,
         ),
-        timeout_seconds=55,  # a Slurm controller is asked three times, and SSM takes seconds for each
+        timeout_seconds=55,  # a controller is asked three times, and SSM takes seconds for each
         handler="deciding_operation",
         keep_warm=True,
     ),
@@ -240,7 +240,7 @@ FUNCTIONS = (
             TERMINATE_MACHINE,
             GIVE_UP_IN_GROUP,
             SEE_MANAGED_NODES,
-            *ASK_SLURM,
+            *ASK_CONTROLLER,
             READ_POLICY,
             RESUME,
         ),
@@ -254,11 +254,11 @@ FUNCTIONS = (
             *SEE_MACHINES,
             TERMINATE_MACHINE,
             GIVE_UP_IN_GROUP,
-            *ASK_SLURM,
+            *ASK_CONTROLLER,
             *_DECIDE,
             RESUME,
         ),
-        timeout_seconds=55,  # a Slurm controller is asked twice
+        timeout_seconds=55,  # a controller is asked twice
         keep_warm=True,
     ),
     FunctionSpec("wait_for_news", (*_ASK_FOR_CHECKPOINT, RESUME, ANNOUNCE), state=(KEEP, LIST)),

@@ -14,7 +14,7 @@ from stacks.functions import pass_task_roles
 from stacks.machine_permissions import INSTANCES
 from stacks.nag import accept_wildcards
 from stacks.permission import (
-    ASK_SLURM,
+    ASK_CONTROLLER,
     CONTAINER_INSTANCES,
     FIND_NODE,
     PASS_EXECUTION_ROLE,
@@ -202,7 +202,7 @@ READ_LOG = Permission("read what the ranks of jobs have written", ("logs:GetLogE
 _FIND = (FIND_NODE, SEE_NODE)
 _DECIDE = (READ, WRITE, RESUME)
 _POLICY = (FIND_POLICY, READ_POLICY)
-_ASK_SLURM = (SEE_MANAGED_NODES, SEE_INSTANCE_TAGS, *ASK_SLURM)
+_ASK_CONTROLLER = (SEE_MANAGED_NODES, SEE_INSTANCE_TAGS, *ASK_CONTROLLER)
 _ENROL = (*_FIND, *SEE_MARKS, *CHANGE_MARKS)
 
 Commands = Mapping[str, tuple[Permission, ...]]
@@ -215,15 +215,15 @@ NODE_COMMANDS: Commands = {
     "breaker reset": _DECIDE,
     "incidents list": (READ,),
     "incidents show": (READ,),
-    "incidents close": (*_DECIDE, FIND_NODE, *UNDRAIN_NODE, *_ASK_SLURM),
+    "incidents close": (*_DECIDE, FIND_NODE, *UNDRAIN_NODE, *_ASK_CONTROLLER),
     "incidents export": (READ,),
     "incidents rma": (READ,),
     "inject": (READ, *_POLICY, *DRILL),
-    "nodes list": (READ, READ_HEARTBEATS, *_ASK_SLURM),
+    "nodes list": (READ, READ_HEARTBEATS, *_ASK_CONTROLLER),
     "nodes unenrolled": (READ,),
-    "nodes show": (READ, READ_HEARTBEATS, *_POLICY, *_ASK_SLURM),
+    "nodes show": (READ, READ_HEARTBEATS, *_POLICY, *_ASK_CONTROLLER),
     "nodes enroll": (READ, WRITE, *_ENROL),
-    "nodes release": (*_DECIDE, FIND_NODE, *UNDRAIN_NODE, *_ASK_SLURM),
+    "nodes release": (*_DECIDE, FIND_NODE, *UNDRAIN_NODE, *_ASK_CONTROLLER),
     "nodes retire": (*_DECIDE, *_ENROL),
     "nodes isolate": (READ, ASK),
     "nodes reboot": (READ, ASK),
@@ -237,7 +237,7 @@ NODE_COMMANDS: Commands = {
 # Apart from the others: who trains needs no more than these, and both together do not fit into one policy.
 JOB_COMMANDS: Commands = {
     "jobs submit": (READ_JOBS, WRITE_JOBS, *_POLICY, SEE_RECIPE, *MAKE_RECIPE, RUN_JOB, SEE_OWNERS),
-    # With Slurm's jobs where the caller is an operator, too: who may send the document may also drain with it.
+    # A controller's jobs are listed for operators only: who may send the document may also drain with it.
     "jobs list": (READ_JOBS,),
     "jobs show": (READ_JOBS, SEE_OWNERS),
     "jobs stop": (READ_JOBS, WRITE_JOBS, STOP_JOB),

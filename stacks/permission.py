@@ -201,7 +201,7 @@ SEE_MANAGED_NODES = Permission(
 )
 # What it needs besides to ask DescribeInstanceInformation, which whoever decides may do. A controller is no node that
 # is healed, and needs no tag as one.
-ASK_SLURM = (
+ASK_CONTROLLER = (
     Permission(
         "ask the controller of a Slurm cluster: with this document only",
         ("ssm:SendCommand",),

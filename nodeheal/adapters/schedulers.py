@@ -3,7 +3,7 @@
 The tables of events import their models when they are asked for: only the functions that read events pay for them.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, assert_never
 
 from nodeheal.adapters.ecs.job_logs import EcsJobLogs
@@ -18,6 +18,7 @@ from nodeheal.ports.clock import Clock
 from nodeheal.ports.scheduler import JobLogs, Scheduler, TaskChange, TaskDefinitions
 
 if TYPE_CHECKING:
+    from nodeheal.adapters.aws.account import Look
     from nodeheal.adapters.aws.marks import SchedulerMarks
     from nodeheal.adapters.aws.translate.foreign import ForeignEvent
     from nodeheal.ports.signals import Draft
@@ -27,11 +28,14 @@ Make = Callable[[str], Any]  # a client of a service, by name
 
 def schedulers(make: Make, make_once: Make, clock: Clock) -> dict[SchedulerKind, Scheduler]:
     """The port of each; clients are made when a port is first used."""
-    controller = SlurmController(lambda: make("ssm"), lambda: make_once("ssm"), lambda: make("ec2"), clock)
     return {
         SchedulerKind.ECS: EcsScheduler(lambda: make("ecs"), lambda: make_once("ecs")),
-        SchedulerKind.SLURM: SlurmScheduler(controller),
+        SchedulerKind.SLURM: SlurmScheduler(_slurm_controller(make, make_once, clock)),
     }
+
+
+def _slurm_controller(make: Make, make_once: Make, clock: Clock) -> SlurmController:
+    return SlurmController(lambda: make("ssm"), lambda: make_once("ssm"), lambda: make("ec2"), clock)
 
 
 def scheduler_marks(make: Make) -> "dict[SchedulerKind, SchedulerMarks]":
@@ -59,6 +63,13 @@ def job_logs(kind: SchedulerKind, make: Make, logs: Make) -> JobLogs:
         case SchedulerKind.SLURM:
             raise ValueError("Slurm keeps what a job prints in the file that its owner has named (sbatch --output)")
     assert_never(kind)
+
+
+def looks(make: Make, make_once: Make, clock: Clock) -> "Sequence[Look]":
+    """What `nodeheal doctor` looks at of each scheduler, besides the account."""
+    from nodeheal.adapters.slurm.account_look import slurm_look
+
+    return (slurm_look(lambda: _slurm_controller(make, make_once, clock)),)
 
 
 def signals() -> "dict[str, tuple[type[ForeignEvent], Callable[[Any], list[Draft]]]]":

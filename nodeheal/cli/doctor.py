@@ -9,8 +9,10 @@ import typer
 from botocore.exceptions import BotoCoreError, ClientError
 
 from nodeheal.adapters.aws.account import BAD, GOOD, UNKNOWN, WARNING, Account, Finding, examine
-from nodeheal.adapters.aws.calls import client
+from nodeheal.adapters.aws.calls import client, client_once
 from nodeheal.adapters.aws.failures import NO_REGION, Failure, explain
+from nodeheal.adapters.aws.ports import clock
+from nodeheal.adapters.schedulers import looks
 from nodeheal.cli import connect
 from nodeheal.cli.connect import AsJson, Table
 from nodeheal.cli.say import say, say_json
@@ -51,7 +53,8 @@ def _findings(table: str) -> Iterator[Finding]:
         yield _failed(NO_REGION)
         return
     yield Finding("credentials", GOOD, f"{who} in {sts.meta.region_name}")
-    yield from examine(Account(client, lambda: connect.ports(table), _document, connect.slurm, table))
+    account = Account(client, lambda: connect.ports(table), _document, table)
+    yield from examine(account, looks(client, client_once, clock))
 
 
 def _document() -> str:

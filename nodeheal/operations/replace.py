@@ -5,7 +5,7 @@ Without a group the new one is launched first, from the broken one's launch temp
 the new one is proven (`retire_broken`). How far this is stands in the record before EC2 is asked for anything, so a
 repeated call never gives back or launches twice.
 
-A scheduler that starts its jobs by itself (Slurm) gives a new machine work at once. There the group or the scheduler's
+A scheduler that starts its jobs by itself gives a new machine work at once. There the group or the scheduler's
 own cluster makes it, and nodeheal neither takes a spare nor diagnoses the new node.
 
 EC2's and Auto Scaling's events are best effort, and come twice or in any order. So none of them decides alone: a new

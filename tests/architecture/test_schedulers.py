@@ -80,3 +80,26 @@ def test_services_name_no_adapter_of_a_scheduler() -> None:
     folders = [REPOSITORY / "nodeheal" / name for name in ("services", "operations")]
     for path in (file for folder in folders for file in folder.rglob("*.py")):
         assert "adapters.ecs" not in path.read_text("utf-8"), Path(path).name
+
+
+# The seam's price: what a second scheduler names itself in, outside of its adapter and of the commands.
+KNOW_SLURM = {
+    "nodeheal/adapters/schedulers.py": "its rows",
+    "nodeheal/contract/names.py": "the tag of the controller's machine, which the stacks put into permissions",
+    "nodeheal/contract/vocabulary.py": "the closed list of schedulers",
+    "nodeheal/domain/fleet/machine.py": "what its clusters understand as an order to replace a machine",
+    "nodeheal/domain/policy/policy_models.py": "the option that chooses between them, with its text",
+    "stacks/permission.py": "what asking its controller needs",
+}
+_MOST = 8
+# Its adapter and what reads its output; commands of the agent and of operators; what plays it (ADR 63).
+_OF_SLURM = ("adapters/slurm/", "parsers/s", "agent/", "cli/", "simulation/")
+
+
+def test_a_scheduler_is_named_in_few_files_outside_of_its_own() -> None:
+    files = [file for part in ("nodeheal", "lambdas", "stacks") for file in (REPOSITORY / part).rglob("*.py")]
+    named = {file.relative_to(REPOSITORY).as_posix() for file in files if "slurm" in file.read_text("utf-8").lower()}
+    others = {name for name in named if not name.removeprefix("nodeheal/").startswith(_OF_SLURM)}
+
+    assert others == set(KNOW_SLURM)
+    assert len(KNOW_SLURM) <= _MOST

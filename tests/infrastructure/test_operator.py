@@ -11,7 +11,7 @@ import typer.main
 from nodeheal.cli.main import app
 from nodeheal.contract.names import JOB_EXECUTION_ROLE
 from stacks.operator import COMMANDS, JOB_COMMANDS, JOBS_POLICY_NAME, POLICIES, POLICY_NAME, every_permission
-from stacks.permission import ASK_SLURM, READ_HEARTBEATS, Permission
+from stacks.permission import ASK_CONTROLLER, READ_HEARTBEATS, Permission
 from tests.infrastructure.synthesis import Template, synthesize
 from tests.infrastructure.test_permissions import WITHOUT_RESOURCE, as_list
 
@@ -83,8 +83,8 @@ def test_what_looks_only_writes_nothing() -> None:
     found = [(name, p) for name in looking for p in COMMANDS[name] for a in p.actions if writes.search(a)]
     assert looking
     # IAM does not see what a document is asked for. These commands ask it for what it looks up.
-    assert {name for name, p in found if p in ASK_SLURM} == {"nodes list", "nodes show"}
-    assert [name for name, p in found if p not in ASK_SLURM] == []
+    assert {name for name, p in found if p in ASK_CONTROLLER} == {"nodes list", "nodes show"}
+    assert [name for name, p in found if p not in ASK_CONTROLLER] == []
 
 
 def test_who_trains_may_not_send_what_drains_nodes() -> None:

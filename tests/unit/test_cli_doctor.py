@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 from nodeheal.adapters.aws import account
 from nodeheal.adapters.aws.account import Account, Finding, examine
 from nodeheal.adapters.memory.ports import memory_ports
+from nodeheal.adapters.slurm.account_look import slurm_look
 from nodeheal.cli import connect, doctor
 from nodeheal.cli.main import app
 from nodeheal.contract import names
@@ -147,7 +148,7 @@ def findings(**answers: Any) -> dict[str, tuple[str, str]]:
     """State and detail of each finding, by what it is about."""
     ports = memory_ports(FrozenClock())
     ports.nodes.save(node())
-    made = Account(Answers(**answers), lambda: ports, ACT.model_dump_json, _never)
+    made = Account(Answers(**answers), lambda: ports, ACT.model_dump_json)
     return {one.what: (one.state, one.detail) for one in examine(made)}
 
 
@@ -207,7 +208,7 @@ def test_an_address_that_has_not_confirmed_or_that_anybody_could_unsubscribe_is_
 
 def test_an_alarm_that_rings_fails_with_its_own_description() -> None:
     ringing = {"AlarmName": "nodeheal-SweepGone", "StateValue": "ALARM", "AlarmDescription": "look at the sweep's log"}
-    made = Account(Answers(describe_stacks=STACK, describe_alarms={"MetricAlarms": [ringing]}), _never, _never, _never)
+    made = Account(Answers(describe_stacks=STACK, describe_alarms={"MetricAlarms": [ringing]}), _never, _never)
 
     [found] = [one for one in examine(made) if one.what == "alarm nodeheal-SweepGone"]
 
@@ -283,7 +284,7 @@ def test_a_table_that_does_not_exist_is_named_and_nothing_is_said_of_its_nodes()
     def missing() -> Any:
         raise _error("ResourceNotFoundException", "Query")
 
-    made = Account(Answers(describe_stacks=STACK), missing, ACT.model_dump_json, _never, "nope")
+    made = Account(Answers(describe_stacks=STACK), missing, ACT.model_dump_json, "nope")
 
     found = {one.what: one for one in examine(made)}
 
@@ -295,7 +296,7 @@ def test_a_table_that_does_not_exist_is_named_and_nothing_is_said_of_its_nodes()
 
 def test_a_network_that_fails_midway_is_unknown_and_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-central-1")
-    made = Account(Answers(get_parameter=EndpointConnectionError(endpoint_url="https://ssm")), _never, _never, _never)
+    made = Account(Answers(get_parameter=EndpointConnectionError(endpoint_url="https://ssm")), _never, _never)
 
     [found] = [one for one in examine(made) if one.what == "cdk bootstrap"]
 
@@ -334,7 +335,7 @@ def about_nodes(*nodes: Node, reads: list[str] | None = None, **answers: Any) ->
         "get_service_setting": {"ServiceSetting": {"SettingValue": "standard"}},
         **answers,
     }
-    made = Account(Answers(**asked), lambda: ports, ACT.model_dump_json, _never)
+    made = Account(Answers(**asked), lambda: ports, ACT.model_dump_json)
     return [one for one in examine(made) if one.what in ("nodes of demo", "nodes", "SSM tier")]
 
 
@@ -439,8 +440,9 @@ def about_slurm(controllers: Controllers, heads: dict[str, str], *nodes: Node) -
         describe_instance_information={"InstanceInformationList": managed},
         list_container_instances=_error("ClusterNotFoundException", "ListContainerInstances"),
     )
-    made = Account(answers, lambda: ports, ACT.model_dump_json, lambda: controllers)  # type: ignore[arg-type, return-value]
-    return [one for one in examine(made) if "nodes" in one.what or "Slurm" in one.what]
+    made = Account(answers, lambda: ports, ACT.model_dump_json)  # type: ignore[arg-type]
+    look = slurm_look(lambda: controllers)  # type: ignore[arg-type]
+    return [one for one in examine(made, (look,)) if "nodes" in one.what or "Slurm" in one.what]
 
 
 @pytest.mark.parametrize(

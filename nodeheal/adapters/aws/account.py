@@ -8,23 +8,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from nodeheal.adapters.aws.calls import code_of
 from nodeheal.adapters.aws.failures import explain
 from nodeheal.adapters.ecs.container_instances import tags_by_machine
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import NodeState, Provider, SchedulerKind, Verdict
-from nodeheal.domain.errors import NodehealError, NotEnrolled
+from nodeheal.domain.errors import NodehealError
 from nodeheal.domain.fleet.liveness import Heartbeat, apply_heartbeat
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.humanize import counted
 from nodeheal.domain.policy.policy import RecoveryPolicy, parse_policy
 from nodeheal.domain.policy.policy_models import Mode
 from nodeheal.ports import Ports
-
-if TYPE_CHECKING:
-    from nodeheal.adapters.slurm.controller import SlurmController
 
 GOOD, WARNING, BAD, UNKNOWN = "ok", "warn", "fail", "unknown"
 # The pings that keep functions warm, the sweep and one incident's steps use up a new account's 10.
@@ -60,13 +57,11 @@ class Finding:
 @dataclass
 class Account:
     """What the looks share. `make`: a boto3 client of a service; `ports`: the control plane's, over `table`, once it
-    is there; `document`: the text of the policy in force; `slurm`: the controllers of Slurm clusters. Policy and nodes
-    are read once."""
+    is there; `document`: the text of the policy in force. Policy and nodes are read once."""
 
     make: Callable[[str], Any]
     ports: Callable[[], Ports]
     document: Callable[[], str]
-    slurm: "Callable[[], SlurmController]"
     table: str = names.TABLE
     outputs: dict[str, str] = field(default_factory=dict)  # of the stack; empty: it is not deployed
     has_table: bool = False
@@ -97,12 +92,15 @@ class Look:
     reads_nodes: bool = False
 
 
-def examine(account: Account) -> Iterator[Finding]:
-    """Every look, in an order in which each problem comes before what follows from it."""
+def examine(account: Account, of_schedulers: Sequence[Look] = ()) -> Iterator[Finding]:
+    """Every look, in an order in which each problem comes before what follows from it.
+
+    `of_schedulers`: the looks that adapters of schedulers add.
+    """
     for look in BEFORE:
         yield from _looked(look, account)
     if account.outputs:
-        for look in AFTER:
+        for look in (*AFTER, *of_schedulers):
             if account.has_table or not look.reads_nodes:
                 yield from _looked(look, account)
 
@@ -214,9 +212,9 @@ def _emails(account: Account) -> Iterator[Finding]:
         todo = (
             "copy the link of the email of AWS Notifications there: nodeheal emails confirm LINK; no email comes before"
         )
-        yield Finding("alert emails", BAD, f"not confirmed: {_some(waiting)}", todo)
+        yield Finding("alert emails", BAD, f"not confirmed: {some(waiting)}", todo)
     elif exposed := [one["Endpoint"] for one in found if one["Protocol"] == "email" and _takes_any_no(account, one)]:
-        told = f"anybody who gets a forwarded email can unsubscribe {_some(exposed)}"
+        told = f"anybody who gets a forwarded email can unsubscribe {some(exposed)}"
         todo = "subscribe it again and confirm by `nodeheal emails confirm`: docs/operations-email.md"
         yield Finding("alert emails", WARNING, told, todo)
     else:
@@ -369,18 +367,18 @@ def _nodes(account: Account) -> Iterator[Finding]:
             for complaint in filter(None, wrong):
                 complaints.setdefault(complaint, []).append(node.node_id)
         for complaint, whom in complaints.items():
-            yield Finding(f"nodes of {pool}", complaint.state, f"{complaint.what}: {_some(whom)}", complaint.todo)
+            yield Finding(f"nodes of {pool}", complaint.state, f"{complaint.what}: {some(whom)}", complaint.todo)
         if not complaints:
             told = f"{counted(len(nodes), 'node')}, each enrolled, reporting and diagnosed"
             yield Finding(f"nodes of {pool}", GOOD, told)
     unenrolled = [node.node_id for node in ports.nodes.unenrolled()]
     if unenrolled:
-        told = f"they report, and nobody has enrolled them: {_some(unenrolled)}"
+        told = f"they report, and nobody has enrolled them: {some(unenrolled)}"
         yield Finding("unenrolled nodes", WARNING, told, _ENROLL.partition(";")[0])
     known = {*(node.instance_id for nodes in pools.values() for node in nodes), *unenrolled}
     without_agent = sorted(ssm.keys() - known)
     if without_agent:
-        told = f"SSM knows machines of which nodeheal has no record: {_some([ssm[one].named for one in without_agent])}"
+        told = f"SSM knows machines of which nodeheal has no record: {some([ssm[one].named for one in without_agent])}"
         yield Finding("machines", WARNING, told, "if they are nodes: docs/agent.md, Put it on a node")
     if not known:
         yield Finding("nodes", WARNING, "no node has reported, and none is enrolled", "docs/agent.md, Put it on a node")
@@ -477,42 +475,6 @@ def _role_in(account: Account, profile: str) -> str:
     return str(roles[0]["RoleName"]) if roles else ""
 
 
-def _slurm(account: Account) -> Iterator[Finding]:
-    """Of every Slurm cluster with nodes: whether its controller bears the tag, SSM reaches it, and it answers."""
-    nodes = [node for in_pool in account.pools.values() for node in in_pool if node.state is not NodeState.RETIRED]
-    on_slurm = [node for node in nodes if node.scheduler is SchedulerKind.SLURM]
-    for cluster in sorted({node.cluster for node in on_slurm}):
-        addresses = (node.address for node in on_slurm if node.cluster == cluster and node.address)
-        yield _controller(account, cluster, next(addresses, ""))
-
-
-def _controller(account: Account, cluster: str, address: str) -> Finding:
-    """One of them, by a question about the node at this address; empty: nobody knows where a node is."""
-    what = f"Slurm cluster {cluster}"
-    found = account.slurm().machines(cluster)
-    if not found:
-        told = f"SSM knows no machine with the tag {names.SLURM_CONTROLLER_TAG} = {cluster}"
-        return Finding(what, BAD, told, "tag the machine that has slurmctld: docs/slurm.md, Set it up")
-    if not any(found.values()):
-        told = f"SSM does not reach its controller: {_some(sorted(found))}"
-        return Finding(what, BAD, told, "there: systemctl status amazon-ssm-agent")
-    if not address:
-        told = "its controller was not asked: no node of it has reported its address"
-        return Finding(what, UNKNOWN, told, "docs/agent.md, Put it on a node")
-    try:
-        node = account.slurm().node_at(cluster, address)
-    except NotEnrolled:
-        todo = "ask with the managed policy nodeheal-operator-REGION; nodeheal-doctor-REGION may send no command"
-        return Finding(what, UNKNOWN, f"you may not ask its controller: {_some(sorted(found))}", todo)
-    except NodehealError as error:
-        return Finding(what, BAD, str(error), "on the controller: sinfo; nodeheal-agent slurm doctor")
-    if node is None:
-        told = f"its controller answers, and knows no node at {address}, or more than one"
-        todo = "compare `nodeheal-agent slurm nodes` there with the nodes; in slurm.conf: NodeAddr"
-        return Finding(what, WARNING, told, todo)
-    return Finding(what, GOOD, f"its controller answers: {_some(sorted(found))}")
-
-
 def _ssm_tier(account: Account) -> Iterator[Finding]:
     hybrid = sum(node.provider is Provider.hybrid for nodes in account.pools.values() for node in nodes)
     tier = account.make("ssm").get_service_setting(SettingId=TIER)["ServiceSetting"]["SettingValue"]
@@ -531,7 +493,7 @@ def _log_groups(account: Account) -> Iterator[Finding]:
     if not found:
         yield Finding("log groups", BAD, f"no log group under {LOG_PREFIX}", "run `make deploy`: the stack makes them")
     elif endless:
-        yield Finding("log groups", WARNING, f"kept for ever: {_some(endless)}", "run `make deploy`: it sets retention")
+        yield Finding("log groups", WARNING, f"kept for ever: {some(endless)}", "run `make deploy`: it sets retention")
     else:
         yield Finding("log groups", GOOD, counted(len(found), "log group"))
 
@@ -544,7 +506,7 @@ def _alarms(account: Account) -> Iterator[Finding]:
         yield Finding(f"alarm {alarm['AlarmName']}", BAD, "is in ALARM", alarm.get("AlarmDescription", ""))
     muted = [alarm["AlarmName"] for alarm in found if not alarm.get("ActionsEnabled", True)]
     if muted:
-        yield Finding("alarms", WARNING, f"ring and tell nobody: {_some(muted)}", "enable their actions")
+        yield Finding("alarms", WARNING, f"ring and tell nobody: {some(muted)}", "enable their actions")
     if not found:
         yield Finding("alarms", BAD, "the stack has no alarm", "run `make deploy`: the stack makes them")
     elif not ringing and not muted:
@@ -580,7 +542,6 @@ AFTER: Sequence[Look] = (
     Look("state table", _state_table),
     Look("pools", _pool_policies, reads_nodes=True),
     Look("nodes", _nodes, reads_nodes=True),
-    Look("Slurm", _slurm, reads_nodes=True),
     Look("SSM tier", _ssm_tier, reads_nodes=True),
     Look("log groups", _log_groups),
     Look("alarms", _alarms),
@@ -588,6 +549,7 @@ AFTER: Sequence[Look] = (
 )
 
 
-def _some(words: Sequence[str]) -> str:
+def some(words: Sequence[str]) -> str:
+    """The first few of them, and how many more there are."""
     more = f" and {len(words) - NAMED} more" if len(words) > NAMED else ""
     return f"{', '.join(words[:NAMED])}{more}"

@@ -78,7 +78,7 @@ def _why_not_now(node: Node, ports: Ports, policy: RecoveryPolicy) -> str:
     if held or pool.is_tripped:
         return held or "the breaker is open"
     if ports.scheduler_of(node).requeues:
-        return "its scheduler checks it before its first job"  # Slurm's prolog; docs/slurm.md
+        return "its scheduler checks it before its first job"
     try:
         unmanaged_tasks = ports.scheduler_of(node).unmanaged_tasks(node, ports.scheduler_of(node).placement_of(node))
     except NotFound:

@@ -1,0 +1,49 @@
+"""What `nodeheal doctor` looks at of Slurm clusters."""
+
+from collections.abc import Callable, Iterator
+
+from nodeheal.adapters.aws.account import BAD, GOOD, UNKNOWN, WARNING, Account, Finding, Look, some
+from nodeheal.adapters.slurm.controller import SlurmController
+from nodeheal.contract import names
+from nodeheal.contract.vocabulary import NodeState, SchedulerKind
+from nodeheal.domain.errors import NodehealError, NotEnrolled
+
+
+def slurm_look(controller: Callable[[], SlurmController]) -> Look:
+    """Of every cluster with nodes: whether its controller bears the tag, SSM reaches it, and it answers."""
+
+    def findings(account: Account) -> Iterator[Finding]:
+        nodes = [node for in_pool in account.pools.values() for node in in_pool if node.state is not NodeState.RETIRED]
+        on_slurm = [node for node in nodes if node.scheduler is SchedulerKind.SLURM]
+        for cluster in sorted({node.cluster for node in on_slurm}):
+            addresses = (node.address for node in on_slurm if node.cluster == cluster and node.address)
+            yield _about(controller(), cluster, next(addresses, ""))
+
+    return Look("Slurm", findings, reads_nodes=True)
+
+
+def _about(controller: SlurmController, cluster: str, address: str) -> Finding:
+    """One of them, by a question about the node at this address; empty: nobody knows where a node is."""
+    what = f"Slurm cluster {cluster}"
+    found = controller.machines(cluster)
+    if not found:
+        told = f"SSM knows no machine with the tag {names.SLURM_CONTROLLER_TAG} = {cluster}"
+        return Finding(what, BAD, told, "tag the machine that has slurmctld: docs/slurm.md, Set it up")
+    if not any(found.values()):
+        told = f"SSM does not reach its controller: {some(sorted(found))}"
+        return Finding(what, BAD, told, "there: systemctl status amazon-ssm-agent")
+    if not address:
+        told = "its controller was not asked: no node of it has reported its address"
+        return Finding(what, UNKNOWN, told, "docs/agent.md, Put it on a node")
+    try:
+        node = controller.node_at(cluster, address)
+    except NotEnrolled:
+        todo = "ask with the managed policy nodeheal-operator-REGION; nodeheal-doctor-REGION may send no command"
+        return Finding(what, UNKNOWN, f"you may not ask its controller: {some(sorted(found))}", todo)
+    except NodehealError as error:
+        return Finding(what, BAD, str(error), "on the controller: sinfo; nodeheal-agent slurm doctor")
+    if node is None:
+        told = f"its controller answers, and knows no node at {address}, or more than one"
+        todo = "compare `nodeheal-agent slurm nodes` there with the nodes; in slurm.conf: NodeAddr"
+        return Finding(what, WARNING, told, todo)
+    return Finding(what, GOOD, f"its controller answers: {some(sorted(found))}")
