@@ -440,8 +440,8 @@ def about_slurm(controllers: Controllers, heads: dict[str, str], *nodes: Node) -
         describe_instance_information={"InstanceInformationList": managed},
         list_container_instances=_error("ClusterNotFoundException", "ListContainerInstances"),
     )
-    made = Account(answers, lambda: ports, ACT.model_dump_json)  # type: ignore[arg-type]
-    look = slurm_look(lambda: controllers)  # type: ignore[arg-type]
+    made = Account(answers, lambda: ports, ACT.model_dump_json)
+    look = slurm_look(lambda: controllers)  # type: ignore[arg-type, return-value]
     return [one for one in examine(made, (look,)) if "nodes" in one.what or "Slurm" in one.what]
 
 
