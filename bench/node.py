@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
+import pynvml
 
 from sandbox.toml import toml
 from tests.unit.agent.authority import Authority, found_authority
@@ -148,6 +149,7 @@ def running_agent(
 
 def _as_on_a_node(authority: Authority) -> dict[str, str]:
     """What the unit sets, and the machine's authorities, with the bench's own among them, in one file."""
+    compileall.compile_file(pynvml.__file__, quiet=1)
     compileall.compile_dir("nodeheal", quiet=1)  # as pip does: what compiles itself at its start takes 1 MiB more
     machine = Path(
         next(name for name in (ssl.get_default_verify_paths().cafile, *BUNDLES) if name and Path(name).exists())

@@ -1,15 +1,13 @@
-"""Signed POSTs to one AWS service over one connection that is kept open, with nothing but the standard library."""
+"""Signed POSTs to one AWS service over one connection that is kept open."""
 
 import http
 import os
-import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
+from email.utils import parsedate_to_datetime
 from urllib.parse import urlsplit
 
 from nodeheal import __version__
-from nodeheal.agent.ca_bundle import CaBundle
 from nodeheal.agent.clock import Clock
 from nodeheal.agent.connection import BadAnswer, Connection
 from nodeheal.agent.credentials import CredentialChain, NoCredentials
@@ -18,9 +16,7 @@ from nodeheal.agent.sigv4 import Scope, signed_headers
 TIMEOUT_SECONDS = 10.0
 # AWS refuses what was signed five minutes ago, or will be in five minutes.
 TOLERATED_SKEW = timedelta(minutes=2)
-_DATE = re.compile(r"[A-Z][a-z]{2}, (\d{2}) ([A-Z][a-z]{2}) (\d{4}) (\d{2}):(\d{2}):(\d{2}) GMT", re.ASCII)
-_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
-_LAST_YEAR = "2999"  # who tells of a later one tells nonsense, and what is reckoned by it may be no time at all
+_LAST_YEAR = 2999  # a later one is nonsense, and what is reckoned by it may be no time at all
 _REFUSED = (http.HTTPStatus.BAD_REQUEST, http.HTTPStatus.FORBIDDEN)
 
 # What somebody has to change a permission, a credential or a clock for.
@@ -162,14 +158,8 @@ class AwsClient:
         return response.status, response.body
 
     def _connect(self) -> Connection:
-        trust = _trust() if self._url.scheme == "https" else None
-        return Connection(self._url.hostname or "", self._url.port, TIMEOUT_SECONDS, trust)
-
-
-@lru_cache(maxsize=1)
-def _trust() -> CaBundle:
-    """One for all connections: the certificate authorities take memory and some milliseconds each time."""
-    return CaBundle()
+        url = self._url
+        return Connection(url.hostname or "", url.port, TIMEOUT_SECONDS, has_tls=url.scheme == "https")
 
 
 def _worded(body: bytes | Callable[[], bytes]) -> bytes:
@@ -177,12 +167,9 @@ def _worded(body: bytes | Callable[[], bytes]) -> bytes:
 
 
 def _time_of(date: str) -> datetime | None:
-    """The time that a Date header tells, in the one form that HTTP still has: Sun, 22 Nov 2026 05:20:00 GMT."""
-    told = _DATE.fullmatch(date)
-    if told is None or told[2] not in _MONTHS or told[3] > _LAST_YEAR:
-        return None
-    day, year, hour, minute, second = (int(told[group]) for group in (1, 3, 4, 5, 6))
+    """The time that a Date header tells; None for what is no date."""
     try:
-        return datetime(year, _MONTHS.index(told[2]) + 1, day, hour, minute, second, tzinfo=UTC)
-    except ValueError:
+        told = parsedate_to_datetime(date)
+    except (ValueError, TypeError, IndexError):
         return None
+    return None if told.year > _LAST_YEAR else told.replace(tzinfo=told.tzinfo or UTC)

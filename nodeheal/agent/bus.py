@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nodeheal.agent.aws_client import ACCESS_ERRORS, AwsClient, NoAnswer
-from nodeheal.agent.clock_correction import redated
+from nodeheal.agent.clock_correction import Entry, redated
 from nodeheal.agent.signing import NotPublished, Signs
-from nodeheal.agent.spool import Entry
 from nodeheal.contract import names
 
 ENTRIES_A_CALL = 10  # PutEvents takes no more

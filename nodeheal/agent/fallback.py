@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from urllib.parse import urlencode
 
 from nodeheal.agent.aws_client import ACCESS_ERRORS, AwsClient, NoAnswer
-from nodeheal.agent.clock_correction import redated
+from nodeheal.agent.clock_correction import Entry, redated
 from nodeheal.agent.log_once import LogOnce
 from nodeheal.agent.signing import NotPublished, Signs
-from nodeheal.agent.spool import Entry, Spool
+from nodeheal.agent.spool import Spool
 from nodeheal.agent.sts_identity import IdentityError, StsIdentity
 from nodeheal.contract import names
 

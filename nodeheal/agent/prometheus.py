@@ -1,14 +1,13 @@
-"""What the agent knows, for a Prometheus on this node: its text format, version 0.0.4, on loopback only.
-
-A few lines over a socket: the server of the standard library takes more memory than all of the metrics.
-"""
+"""What the agent knows, for a Prometheus on this node, on loopback only. Format and HTTP are prometheus_client's."""
 
 import logging
-import socket
 import threading
-import time
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
+
+from prometheus_client import CollectorRegistry, make_wsgi_app
+from prometheus_client.core import Metric
 
 from nodeheal import __version__
 from nodeheal.agent.eventfd_event import EventfdEvent
@@ -17,12 +16,9 @@ from nodeheal.agent.gauges import Gauge, Sample, taken_apart, training_job
 from nodeheal.agent.identity import Identity
 
 LOOPBACK = "127.0.0.1"
-PATH = "/metrics"
-REQUEST_BYTES = 8192
-PATIENCE_SECONDS = 2.0  # for all of a request and its answer: there is one at a time
+PATIENCE_SECONDS = 2.0  # for each read of a request: there is one at a time
 RETRY_SECONDS = 60.0  # before a port is tried again that somebody else has
-_WAITING = 8
-_ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
+_POLL_SECONDS = 0.5  # how soon a server that is stopped ends
 # Every metric that the agent serves, and what it says. A check of somebody's own may measure others.
 HELP = {
     "nodeheal_agent_info": "The agent's version, and the node's cluster and product; always 1.",
@@ -61,7 +57,7 @@ OF_A_CHECK = "Measured by a check of this node."
 logger = logging.getLogger(__name__)
 
 
-def exposition(identity: Identity, gauges: Mapping[str, float], samples: Iterable[Sample]) -> str:
+def metrics(identity: Identity, gauges: Mapping[str, float], samples: Iterable[Sample]) -> Iterator[Metric]:
     """All samples in Prometheus' words: base units, so shares of one and not of a hundred, and the labels of the node.
 
     The node's own labels are on each: what scrapes loopback gives every node the same address. The training job is on
@@ -70,13 +66,17 @@ def exposition(identity: Identity, gauges: Mapping[str, float], samples: Iterabl
     """
     node = {"node": identity.node_id, "pool": identity.pool}
     about = {"cluster": identity.cluster, "version": __version__, "product": identity.product or ""}
-    lines = defaultdict[str, list[str]](list)
+    found: dict[str, Metric] = {}
     for sample in (Sample("agent_info", 1, about), *_measured(gauges), *samples):
-        labels = _labels({**node, **sample.labels})
-        lines[f"nodeheal_{sample.name}"].append(f"{labels} {float(sample.value)!r}")
-    return "".join(
-        _head(name) + "".join(f"{name}{sample}\n" for sample in samples_of) for name, samples_of in lines.items()
-    )
+        name = f"nodeheal_{sample.name}"
+        labels = {key: value for key, value in {**node, **sample.labels}.items() if value}  # an empty label is none
+        found.setdefault(name, _metric(name)).add_sample(name, labels, float(sample.value))
+    yield from found.values()
+
+
+def _metric(name: str) -> Metric:
+    kind = "counter" if name.endswith("_total") else "gauge"
+    return Metric(name.removesuffix("_total"), HELP.get(name, OF_A_CHECK), kind)
 
 
 def _measured(gauges: Mapping[str, float]) -> Iterator[Sample]:
@@ -91,24 +91,13 @@ def _measured(gauges: Mapping[str, float]) -> Iterator[Sample]:
             yield Sample(name, value, {**of, "training_job": job} if has_job else of)
 
 
-def _head(name: str) -> str:
-    kind = "counter" if name.endswith("_total") else "gauge"
-    return f"# HELP {name} {HELP.get(name, OF_A_CHECK)}\n# TYPE {name} {kind}\n"
-
-
 def _in_base_units(gauge: Gauge) -> tuple[str, float]:
     stem = gauge.name.removesuffix("_percent")
     return (gauge.name, gauge.value) if stem == gauge.name else (f"{stem}_ratio", gauge.value / 100)
 
 
-def _labels(labels: Mapping[str, str]) -> str:
-    """Those that are not empty: to Prometheus an empty label is none."""
-    told = ",".join(f'{name}="{value.translate(_ESCAPES)}"' for name, value in labels.items() if value)
-    return f"{{{told}}}"
-
-
 class Exporter(threading.Thread):
-    """Answers whoever asks on this node. One that is slow, or says nonsense, makes only others wait who ask."""
+    """Answers whoever asks on this node, one at a time."""
 
     def __init__(
         self,
@@ -119,11 +108,9 @@ class Exporter(threading.Thread):
     ) -> None:
         super().__init__(name="prometheus", daemon=True)
         self._port = port
-        self._identity = identity
-        self._gauges = gauges
-        self._samples = samples
+        self._collected = lambda: metrics(identity, gauges(), samples())
         self._stopping = EventfdEvent()
-        self._listener: socket.socket | None = None
+        self._server: _Server | None = None
         self._is_broken = False
 
     def run(self) -> None:
@@ -131,83 +118,56 @@ class Exporter(threading.Thread):
         has_complained = False
         while not self._stopping.is_set():
             try:
-                self._listener = socket.create_server((LOOPBACK, self._port), backlog=_WAITING)
+                self._server = _Server((LOOPBACK, self._port), _Handler)
             except OSError as error:
                 if not has_complained:
                     logger.error("nobody can ask for metrics", extra={"port": self._port, "why": error})
                 has_complained = True
                 self._stopping.wait(RETRY_SECONDS)
                 continue
-            with self._listener:
-                self._serve(self._listener)
+            with self._server as server:
+                server.set_app(self._answer)
+                server.timeout = _POLL_SECONDS
+                while not self._stopping.is_set():
+                    server.handle_request()
 
     def stop(self, patience_seconds: float) -> None:
         """End, also in the middle of waiting."""
         self._stopping.set()
-        if self._listener is not None:
-            try:
-                self._listener.shutdown(socket.SHUT_RDWR)  # on Linux this ends `accept`
-            except OSError:
-                logger.debug("nobody listened any more")
         self.join(patience_seconds)
 
-    def _serve(self, listener: socket.socket) -> None:
-        while not self._stopping.is_set():
-            try:
-                connection, _ = listener.accept()
-            except OSError as error:
-                if not self._stopping.wait(1.0):  # such as too many open files
-                    logger.warning("a caller for metrics was lost", extra={"why": error})
-                return
-            with at_work(), connection:
-                self._answer(connection)
+    def collect(self) -> Iterator[Metric]:
+        """For prometheus_client."""
+        yield from self._collected()  # type: ignore[no-untyped-call]
 
-    def _answer(self, connection: socket.socket) -> None:
-        try:
-            words = _first_line(connection).split()
-            connection.settimeout(PATIENCE_SECONDS)
-            connection.sendall(self._answer_to(words))
-        except OSError:
-            return  # it has gone, or it takes too long
-
-    def _metrics(self) -> bytes:
+    def _answer(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
         """A metric that cannot be read must not end the thread, and so all metrics."""
+        registry = CollectorRegistry()
         try:
-            return _response("200 OK", exposition(self._identity, self._gauges(), self._samples()))
+            registry.register(self)
+            body: Iterable[bytes] = make_wsgi_app(registry)(environ, start_response)
+            return body
         except Exception:
             if not self._is_broken:
                 logger.exception("metrics cannot be served; each request tries again")
             self._is_broken = True
-            return _response("500 Internal Server Error", "metrics cannot be served: see the agent's log\n")
-
-    def _answer_to(self, words: list[bytes]) -> bytes:
-        if len(words) != 3 or not words[2].startswith(b"HTTP/1."):
-            return _response("400 Bad Request", "this is no HTTP/1 request\n")
-        if words[0] != b"GET":
-            return _response("405 Method Not Allowed", "only GET\n", "Allow: GET\r\n")
-        if words[1].partition(b"?")[0] != PATH.encode():
-            return _response("404 Not Found", f"there is only {PATH}\n")
-        return self._metrics()
+            start_response("500 Internal Server Error", [("Content-Type", "text/plain")])
+            return [b"metrics cannot be served: see the agent's log\n"]
 
 
-def _first_line(connection: socket.socket) -> bytes:
-    """Of a whole request, or of as much as comes in time. Raises OSError."""
-    ends_at, request = time.monotonic() + PATIENCE_SECONDS, b""
-    while b"\r\n\r\n" not in request and len(request) < REQUEST_BYTES:
-        connection.settimeout(max(0.001, ends_at - time.monotonic()))
-        data = connection.recv(REQUEST_BYTES)
-        if not data:
-            break
-        request += data
-        if time.monotonic() >= ends_at:
-            raise TimeoutError
-    return request.partition(b"\r\n")[0]
+class _Server(WSGIServer):
+    def finish_request(self, request: Any, client_address: Any) -> None:
+        """The agent forks for its checks only while no other thread works."""
+        with at_work():
+            super().finish_request(request, client_address)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """It has gone, or it takes too long."""
+        logger.debug("a caller for metrics was lost", exc_info=True)
 
 
-def _response(status: str, text: str, more: str = "") -> bytes:
-    body = text.encode()
-    head = (
-        f"HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n"
-        f"Content-Length: {len(body)}\r\nConnection: close\r\n{more}\r\n"
-    )
-    return head.encode() + body
+class _Handler(WSGIRequestHandler):
+    timeout = PATIENCE_SECONDS
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Nothing: it is asked every few seconds."""

@@ -1,6 +1,5 @@
 """Keeps events on disk until the bus has them."""
 
-import contextlib
 import json
 import logging
 import math
@@ -8,15 +7,14 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import TypeVar
 
-from nodeheal.agent import spool_repair
 from nodeheal.agent.clock import Clock
-from nodeheal.agent.clock_correction import BootEpochs
+from nodeheal.agent.clock_correction import BootEpochs, Entry
 from nodeheal.agent.event import HealthEvent, NodeFact
 from nodeheal.agent.file_owner import as_owner_of
-from nodeheal.agent.spool_repair import Entry as Entry
 from nodeheal.contract.vocabulary import Family, Verdict
 
 FILE_NAME = "spool.db"
@@ -25,12 +23,21 @@ LOCK_SECONDS = 5.0
 # How soon a disk is tried again that was full, or locked. One that is broken is not: the next try may hang in it.
 AGAIN_SECONDS = 60.0
 
-_STATE = "CREATE TABLE IF NOT EXISTS state (key TEXT PRIMARY KEY, value TEXT NOT NULL)"
-_SCHEMA = ";".join((spool_repair.EVENTS, spool_repair.BY_KIND, spool_repair.SET_ASIDE, _STATE))
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS events (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT, event_id TEXT NOT NULL UNIQUE, detail_type TEXT NOT NULL,
+    detail TEXT NOT NULL, observed_at REAL NOT NULL, kind TEXT NOT NULL, zero REAL
+);
+CREATE INDEX IF NOT EXISTS by_kind ON events (kind, seq);
+CREATE TABLE IF NOT EXISTS state (key TEXT PRIMARY KEY, value TEXT NOT NULL)
+"""
 _COLUMNS = "event_id, detail_type, detail, observed_at, kind, zero"
 _INSERT = f"INSERT OR IGNORE INTO events ({_COLUMNS}) VALUES (?,?,?,?,?,?)"
 _REMEMBER = "INSERT OR REPLACE INTO state VALUES (?,?)"
+_READ = "SELECT seq, event_id, detail_type, detail, zero FROM events"
+_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _PASSING = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY)
+_KIND = 0xFF  # of SQLite's codes: the rest says which of the kind
 _HEARTBEAT, _OK, _FINDING = "heartbeat", "ok", "finding"
 _DROPPED = "spool.dropped"
 
@@ -75,7 +82,7 @@ class Spool:
         self._do(write)
 
     def oldest(self, count: int) -> Sequence[Entry]:
-        """The events that have waited longest. What cannot be read any more is set aside, and told once."""
+        """The events that have waited longest. What cannot be read any more is dropped, and told."""
         return self._readable("ORDER BY seq LIMIT ?", (count,))
 
     def failed(self, after: str, count: int) -> Sequence[Entry]:
@@ -120,48 +127,59 @@ class Spool:
             self._database.close()
 
     def _readable(self, which: str, values: Sequence[object]) -> Sequence[Entry]:
-        entries, losses = self._do(lambda database: spool_repair.readable(database, which, values))
-        for loss in losses:
-            told = {"event": loss.event_id, "why": loss.why, "seq": loss.seq}
-            logger.error("the spool holds an event that cannot be read; it is set aside", extra=told)
-        return [one if one.boot_id == self._boot_id else replace(one, zero=None) for one in entries]
+        entries, is_whole = self._do(lambda database: self._read(database, which, values))
+        while not is_whole:
+            entries, is_whole = self._do(lambda database: self._read(database, which, values))
+        return entries
+
+    def _read(self, database: sqlite3.Connection, which: str, values: Sequence[object]) -> tuple[list[Entry], bool]:
+        """Those that can be read, and whether that is all: what the disk has spoilt is dropped."""
+        entries, spoilt = list[Entry](), list[tuple[int]]()
+        for seq, event_id, detail_type, detail, zero in database.execute(f"{_READ} {which}", values).fetchall():
+            try:
+                entry = _entry(event_id, detail_type, detail, zero)
+            except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
+                spoilt.append((seq,))
+                told = {"event": str(event_id)[:64], "why": f"{type(error).__name__}: {error}"}
+                logger.error("the spool holds an event that cannot be read; it is dropped", extra=told)
+                continue
+            entries.append(entry if entry.boot_id == self._boot_id else replace(entry, zero=None))
+        database.executemany("DELETE FROM events WHERE seq = ?", spoilt)
+        return entries, not spoilt
 
     def _do(self, work: Callable[[sqlite3.Connection], T]) -> T:
         with self._lock:
             if self._is_in_memory and self._clock.monotonic() >= self._again_at:
                 self._go_back()
-            for remedy in (self._mend, self._go_on_in_memory):
-                try:
-                    with self._database:
-                        return work(self._database)
-                except sqlite3.Error as error:
-                    if self._is_in_memory:
-                        raise
-                    remedy(error)
+            try:
+                with self._database:
+                    return work(self._database)
+            except sqlite3.Error as error:
+                if self._is_in_memory:
+                    raise
+                self._recover(error)
             with self._database:
                 return work(self._database)
 
-    def _mend(self, error: sqlite3.Error) -> None:
-        """Where only the way to the events is spoilt and not they, the disk is kept."""
-        try:
-            if not spool_repair.is_damage(error):
-                raise error
-            with self._database:
-                spool_repair.write_anew(self._database)
-        except sqlite3.Error as why:
-            self._go_on_in_memory(why)
-
-    def _go_on_in_memory(self, error: sqlite3.Error) -> None:
-        memory = _in_memory()
-        try:
-            if spool_repair.is_damage(error):
-                spool_repair.rescue(self._database, memory)
-            else:
-                self._database.backup(memory)
-        except sqlite3.Error:
+    def _recover(self, error: sqlite3.Error) -> None:
+        """A new file where the old one is corrupt, else in memory, with what could be read."""
+        if _is_one_of(error, _DAMAGED):
+            self._database.close()
+            try:
+                with as_owner_of(self._path.parent):
+                    self._move_aside(error)
+                    self._database = self._open()
+                return
+            except (OSError, sqlite3.Error):
+                memory = _in_memory()
+        else:
             memory = _in_memory()
+            try:
+                self._database.backup(memory)
+            except sqlite3.Error:
+                memory = _in_memory()
+            self._database.close()
         self._complain(error)
-        self._database.close()
         self._database, self._is_in_memory = memory, True
 
     def _go_back(self) -> None:
@@ -189,7 +207,7 @@ class Spool:
 
     def _look_again_after(self, error: Exception) -> None:
         """Or never, where the error is not of the kind that passes."""
-        passes = spool_repair.is_one_of(error, _PASSING)
+        passes = _is_one_of(error, _PASSING)
         self._again_at = self._clock.monotonic() + AGAIN_SECONDS if passes else math.inf
 
     def _begin(self, directory: Path) -> sqlite3.Connection:
@@ -209,11 +227,8 @@ class Spool:
         except sqlite3.OperationalError:
             raise  # read-only, full, locked: not corrupt
         except sqlite3.DatabaseError as error:
-            aside = self._move_aside(error)
-        database = self._open()
-        with contextlib.closing(_connected(aside)) as spoilt:
-            spool_repair.rescue(spoilt, database)
-        return database
+            self._move_aside(error)
+        return self._open()
 
     def _complain(self, error: Exception) -> None:
         """A failed disk must not silence a node. Stable event ids make harmless what is sent twice because of it."""
@@ -229,14 +244,13 @@ class Spool:
             if result != ("ok",):
                 raise sqlite3.DatabaseError(result[0])
             database.executescript(_SCHEMA)
-            spool_repair.bring_up_to_date(database)
         except sqlite3.Error:
             database.close()
             raise
         return database
 
-    def _move_aside(self, error: sqlite3.Error) -> Path:
-        """Where to. Its write-ahead log goes with it: it has what was written last."""
+    def _move_aside(self, error: sqlite3.Error) -> None:
+        """Its write-ahead log goes with it: it has what was written last."""
         aside = self._path.with_suffix(".corrupt")
         self._path.replace(aside)
         logger.error("the spool is corrupt; beginning a new one", extra={"moved_to": aside, "error": error})
@@ -245,12 +259,9 @@ class Spool:
         log_aside.unlink(missing_ok=True)
         if log.exists():
             log.replace(log_aside)
-        return aside
 
     def _trim(self, database: sqlite3.Connection) -> None:
         dropped = 0
-        if self._used_bytes(database) > self._limit_bytes:
-            database.execute("DELETE FROM set_aside")  # nobody waits for it
         while self._used_bytes(database) > self._limit_bytes:
             gone = self._drop(database, "IN") or self._drop(database, "NOT IN")
             if not gone:
@@ -278,7 +289,7 @@ class Spool:
 
 def _connected(place: Path | str) -> sqlite3.Connection:
     database = sqlite3.connect(place, timeout=LOCK_SECONDS, check_same_thread=False)
-    database.text_factory = spool_repair.as_it_is
+    database.text_factory = lambda stored: stored.decode("utf-8", "replace")  # a disk may leave no text
     return database
 
 
@@ -305,10 +316,26 @@ def _count(value: object) -> int:
 def _understood(rows: Iterable[tuple[object, object]]) -> Iterator[tuple[str, object]]:
     for key, value in rows:
         try:
-            yield spool_repair.text(key), json.loads(spool_repair.text(value))
+            yield str(key), json.loads(str(value))
         except (ValueError, RecursionError) as error:
             logger.error("the spool holds what is not understood; it is forgotten", extra={"key": key, "why": error})
 
 
 def _state_rows(state: dict[str, object]) -> list[tuple[str, str]]:
     return [(key, json.dumps(value)) for key, value in state.items()]
+
+
+def _entry(event_id: object, detail_type: object, detail: object, zero: object) -> Entry:
+    """Its time is its own word. Raises what `_read` catches, for what the disk has spoilt."""
+    kind = str(detail_type)
+    if kind not in {fact.detail_type for fact in NodeFact.__subclasses__()}:
+        raise ValueError(f"{kind[:64]!r} is no kind of event")
+    said = json.loads(str(detail))
+    if said["event_id"] != event_id:
+        raise ValueError("it has the id of another event")
+    observed_at, boot_id = datetime.fromisoformat(said["observed_at"]).timestamp(), str(said.get("boot_id", ""))
+    return Entry(str(event_id), kind, str(detail), observed_at, boot_id, zero if isinstance(zero, float) else None)
+
+
+def _is_one_of(error: Exception, kinds: Sequence[int]) -> bool:
+    return getattr(error, "sqlite_errorcode", 0) & _KIND in kinds

@@ -45,7 +45,7 @@ BANNED = {
     # The agent
     r"Speaker|Stranger|NotTold|Occupied|Zeros|_bury_dead|SignedPost": "EventFactory, IdentityError, …",
     r"(?:agent|checks)[./](?:looks|one_look|look|watch|answer|one_cause|holders)": "check_runner, check_process, …",
-    r"agent[./](?:rot|bell|sole|later|chance|caller|sight|trials|exhibits|gather)": "spool_repair, eventfd_event, …",
+    r"agent[./](?:rot|bell|sole|later|chance|caller|sight|trials|exhibits|gather)": "eventfd_event, …",
     r"agent[./](?:dating|shown_step|owner|trust|signed_post|reasons|beat|pulse|orders?)": "clock_correction, …",
     # The simulation
     r"Blows?|blows?|parse_blow": "injected failure",

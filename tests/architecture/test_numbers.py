@@ -18,7 +18,6 @@ from nodeheal.agent.fault_counts import MOST_KINDS
 from nodeheal.agent.loop import FILE_POLL_SECONDS
 from nodeheal.agent.node_commands.reboot import DELAY_SECONDS, EXIT_REBOOT, FALLBACK_SECONDS
 from nodeheal.agent.signing import ROTATE_SECONDS
-from nodeheal.agent.spool_repair import KEPT_ASIDE
 from nodeheal.agent.thresholds import DISK_FULL, MOUNT_ANSWER, MOUNT_FULL, RAM_CORRECTED, ZOMBIES
 from nodeheal.checkpoints.single_files import CHECKED_BYTES
 from nodeheal.checkpoints.torch_distributed import EXACT_BYTES
@@ -82,7 +81,6 @@ SENTENCES: tuple[tuple[str, str, Sequence[Any]], ...] = (
     ("docs/agent.md", "{:.0f} zombies", (ZOMBIES.default,)),
     ("docs/agent.md", "After {} minutes without a word", (WORDS[int(follower.SILENT_SECONDS / 60)].lower(),)),
     ("docs/agent.md", "within {} s from a file", (FILE_POLL_SECONDS,)),
-    ("docs/agent.md", "`set_aside`, the newest {})", (KEPT_ASIDE,)),
     ("docs/agent.md", "start the shutdown {} s later", (DELAY_SECONDS,)),
     ("docs/agent.md", "with exit code {}:", (EXIT_REBOOT,)),
     ("docs/agent.md", "with less than {} s left", (FALLBACK_SECONDS,)),

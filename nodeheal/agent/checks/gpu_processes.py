@@ -25,7 +25,9 @@ def gpu_users(place: Place) -> frozenset[int] | None:
     """The processes that use an NVIDIA GPU; None: nobody tells."""
     if gpu_state.why_not(place):
         return None
-    from nodeheal.agent.checks.nvml import Nvml, NvmlError  # here: it is rarely asked
+    import pynvml  # here: it is rarely asked
+
+    from nodeheal.agent.checks.nvml import Nvml
 
     try:
         nvml = Nvml()
@@ -33,7 +35,7 @@ def gpu_users(place: Place) -> frozenset[int] | None:
             return nvml.users()
         finally:
             nvml.close()
-    except NvmlError:
+    except pynvml.NVMLError:
         return None
 
 

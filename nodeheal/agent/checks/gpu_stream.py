@@ -10,12 +10,14 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 
+import pynvml
+
 from nodeheal.agent.checks.check import CheckResult, Place, Problem, State
 from nodeheal.agent.checks.dedupe import without_duplicates
 from nodeheal.agent.checks.gpu_judgement import gauges, judge, names_of
 from nodeheal.agent.checks.gpu_reading import GpuReading, problem
 from nodeheal.agent.checks.hardware import gpus_with_driver
-from nodeheal.agent.checks.nvml import DRIVER_NOT_LOADED, VERSION_MISMATCH, GpuEvent, Nvml, NvmlError
+from nodeheal.agent.checks.nvml import GpuEvent, Nvml
 from nodeheal.agent.checks.tools import is_installed
 from nodeheal.agent.thresholds import Limit
 from nodeheal.contract.vocabulary import Family
@@ -23,7 +25,10 @@ from nodeheal.parsers.finding import Finding
 
 # Events of one fault come together: those that follow this soon are told with the first, and a storm in such portions.
 GATHER_SECONDS, PORTION_SECONDS = 0.2, 1.0
-_ERRORS = {DRIVER_NOT_LOADED: "DRIVER_NOT_LOADED", VERSION_MISMATCH: "DRIVER_MISMATCH"}
+_ERRORS = {
+    pynvml.NVML_ERROR_DRIVER_NOT_LOADED: "DRIVER_NOT_LOADED",
+    pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: "DRIVER_MISMATCH",
+}
 
 
 def looks(place: Place, state: State, every_seconds: float) -> Iterator[CheckResult]:
@@ -36,7 +41,7 @@ def looks(place: Place, state: State, every_seconds: float) -> Iterator[CheckRes
         try:
             nvml = nvml or Nvml(_known(place, state))
             readings = nvml.read()
-        except NvmlError as error:
+        except pynvml.NVMLError as error:
             if nvml is not None:
                 nvml.close()
             nvml, seen = None, _unusable(error, state)
@@ -64,10 +69,10 @@ def _seen(
     )
 
 
-def _unusable(error: NvmlError, state: State) -> CheckResult:
+def _unusable(error: pynvml.NVMLError, state: State) -> CheckResult:
     """No GPU can be read. A driver that is being loaded again shows that for a moment: it counts the second time."""
-    code, kept = _ERRORS.get(error.number), {**state, "unusable": error.number}
-    is_known = code is not None and state.get("unusable") == error.number
+    code, kept = _ERRORS.get(error.value), {**state, "unusable": error.value}
+    is_known = code is not None and state.get("unusable") == error.value
     return CheckResult((problem(code, None, f"NVML: {error}"),) if code and is_known else (), f"NVML: {error}", kept)
 
 
@@ -78,7 +83,7 @@ def _events(nvml: Nvml | None, due_at: float) -> Counter[GpuEvent]:
     while nvml is not None and (left := until - time.monotonic()) > 0:
         try:
             event = nvml.wait(min(left, GATHER_SECONDS) if heard else left)
-        except NvmlError:
+        except pynvml.NVMLError:
             break  # its events cannot be heard; the looks go on
         if event is None:
             break

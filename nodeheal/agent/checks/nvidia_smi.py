@@ -16,6 +16,7 @@ from nodeheal.contract.vocabulary import Family, Verdict
 from nodeheal.parsers.finding import Finding
 
 TOOL = "nvidia-smi"
+LIBRARY = "libnvidia-ml.so.1"  # of the driver; what NVML is called by
 ASK = [TOOL, "-q", "-x"]
 _ERR_FIELD = "ERR_FIELD"
 HANG = Finding(Family.host, "nvidia_smi_hang", None, f"{' '.join(ASK)} does not answer")
@@ -39,9 +40,13 @@ def look(place: Place, _: State) -> CheckResult:
 
 
 def _has_library() -> bool:
-    from nodeheal.agent.checks.nvml_library import is_there  # which a node without GPUs never needs
+    import ctypes  # which a node without GPUs never needs
 
-    return is_there()
+    try:
+        ctypes.CDLL(LIBRARY)
+    except OSError:
+        return False
+    return True
 
 
 def _left_over(look: CheckResult) -> CheckResult:

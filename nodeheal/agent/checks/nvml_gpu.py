@@ -5,17 +5,21 @@ What a driver does not know, or a product does not have, it does not tell: that 
 
 import ctypes
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from typing import Any, TypeVar
 
-from nodeheal.agent.checks import nvml_library as nvml
+import pynvml
+
 from nodeheal.agent.checks.gpu_reading import BUSY_PERCENT, GpuReading
 from nodeheal.parsers import nvidia_smi_readers
 
 _MIB = 1024 * 1024
-# Answers, by NVML's numbers, of a GPU that is not there for anything.
-_GONE = {15: "GPU_LOST", 16: "RESET_REQUIRED", 28: "GPU_LOST"}
-_UNKNOWN_ERROR = 999
+_NOT_FOUND_ON_BUS = 28  # NVML_ERROR_GPU_NOT_FOUND, which the package does not name
+# Answers of a GPU that is not there for anything.
+_GONE = {
+    pynvml.NVML_ERROR_GPU_IS_LOST: "GPU_LOST",
+    pynvml.NVML_ERROR_RESET_REQUIRED: "RESET_REQUIRED",
+    _NOT_FOUND_ON_BUS: "GPU_LOST",
+}
 # Field values by NVML's numbers: one call reads all of them, and says of each whether it is told.
 _HEALTH = {
     4: "ecc.errors.uncorrected.volatile.total",
@@ -25,9 +29,8 @@ _HEALTH = {
     145: "remapped_rows.failure",
 }
 _LINK_ERRORS = {38: "crc_flit", 45: "crc_data", 52: "replay", 59: "recovery"}
-_MEMORY_CELSIUS, _RECOVERY_ACTION = 82, 230
+_MEMORY_CELSIUS, _RECOVERY_ACTION = pynvml.NVML_FI_DEV_MEMORY_TEMP, pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION
 _FIELDS = (*_HEALTH, *_LINK_ERRORS, _MEMORY_CELSIUS, _RECOVERY_ACTION)
-_FieldValues = nvml.FieldValue * len(_FIELDS)
 _MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")  # of a value, by its type
 _LARGEST = 2**63
 # In nvidia-smi's words, by NVML's numbers.
@@ -36,7 +39,6 @@ _ACTIONS = (
     "System Reboot",
 )
 _STATES = ("Not Supported", "Not Started", "In Progress", "Completed")  # of its part in the NVLink fabric
-_COMPLETED = 3
 _SUMMARIES = ("N/A", "Healthy", "Unhealthy", "Limited Capacity")
 # Each two bits of the fabric's health mask: 0 not supported, 1 true, 2 false.
 _FABRIC_FLAGS = {
@@ -52,10 +54,7 @@ _CONFIGURATIONS = (
     *("Incompatible GPU Firmware", "Invalid Location", "GPU State Invalid"),
 )
 _CLOCK_REASONS = "clocks_event_reasons.active"
-_GPU_SENSOR = 0
-_HIGHEST, _SLOWDOWN, _MEMORY_HIGHEST = 3, 1, 2  # temperatures to work at, and where the GPU slows down
-_SM_CLOCK = 1
-_LINKS, _SWITCH = 18, 2
+_LINKS = 18
 
 _Answer = TypeVar("_Answer")
 
@@ -76,8 +75,7 @@ def gone_code(number: int) -> str | None:
 class Gpu:
     """One GPU by its handle. Raises Gone from any call when it does not answer."""
 
-    def __init__(self, library: nvml.Library, index: int, handle: ctypes.c_void_p) -> None:
-        self._library = library
+    def __init__(self, index: int, handle: ctypes.c_void_p) -> None:
         self._index = index
         self._has_switch: bool | None = None
         self._limits: tuple[float | None, float | None] | None = None
@@ -88,35 +86,33 @@ class Gpu:
 
     def address(self) -> str | None:
         """Where it is on the PCI bus, as the kernel writes it."""
-        info = self._fill("nvmlDeviceGetPciInfo_v3", nvml.PciInfo())
-        return nvidia_smi_readers.address(info.busId.decode("ascii", "replace")) if info is not None else None
+        info = self._ask(pynvml.nvmlDeviceGetPciInfo)
+        return nvidia_smi_readers.address(_text(info.busId)) if info is not None else None
 
     def own_uuid(self) -> str:
         """As nvidia-smi and CUDA name it; empty where the driver does not tell it."""
-        told = self._ask(self._library.text, "nvmlDeviceGetUUID")
-        return told or ""
+        return _text(self._ask(pynvml.nvmlDeviceGetUUID) or "")
 
     def own_serial(self) -> str:
         """Of its board, as its vendor asks for it; empty where the driver does not tell it."""
-        told = self._ask(self._library.text, "nvmlDeviceGetSerial")
-        return told or ""
+        return _text(self._ask(pynvml.nvmlDeviceGetSerial) or "")
 
     def listen(self, events: ctypes.c_void_p, wanted: int) -> bool:
         """Add it to those whose events are waited for; whether it tells any."""
         try:
-            kinds = (self._large_number("nvmlDeviceGetSupportedEventTypes") or 0) & wanted
+            kinds = (self._ask(pynvml.nvmlDeviceGetSupportedEventTypes) or 0) & wanted
             if kinds:
-                self._library.call("nvmlDeviceRegisterEvents", self.handle, ctypes.c_ulonglong(kinds), events)
-        except (Gone, nvml.Refused):
+                pynvml.nvmlDeviceRegisterEvents(self.handle, kinds, events)
+        except (Gone, pynvml.NVMLError):
             return False
         return bool(kinds)
 
     def read(self) -> GpuReading:
         """All that it tells now. Clocks and PCIe only while it works: at rest they are low anyway."""
         told, links = self._fields(), self._links()
-        temperature = self._number("nvmlDeviceGetTemperature", _GPU_SENSOR, is_vital=True)
-        power, memory = self._number("nvmlDeviceGetPowerUsage"), self._fill("nvmlDeviceGetMemoryInfo", nvml.Memory())
-        rates, reasons = self._fill("nvmlDeviceGetUtilizationRates", nvml.Rates()), self._clock_reasons()
+        temperature = self._ask(pynvml.nvmlDeviceGetTemperature, pynvml.NVML_TEMPERATURE_GPU, is_vital=True)
+        power, memory = self._ask(pynvml.nvmlDeviceGetPowerUsage), self._ask(pynvml.nvmlDeviceGetMemoryInfo)
+        rates, reasons = self._ask(pynvml.nvmlDeviceGetUtilizationRates), self._clock_reasons()
         self._limits = self._limits or self._read_limits()
         return GpuReading(
             self._index,
@@ -139,9 +135,8 @@ class Gpu:
         )
 
     def _fields(self) -> dict[int, int]:
-        values = _FieldValues(*(nvml.FieldValue(field) for field in _FIELDS))
         told: dict[int, int] = {}
-        for value in self._fill("nvmlDeviceGetFieldValues", values, len(values)) or ():
+        for value in self._ask(pynvml.nvmlDeviceGetFieldValues, _FIELDS) or ():
             if value.nvmlReturn in _GONE:
                 raise Gone(_GONE[value.nvmlReturn])
             if value.nvmlReturn == 0 and value.valueType < len(_MEMBERS):
@@ -161,8 +156,8 @@ class Gpu:
 
     def _fabric(self) -> dict[str, str]:
         """Its part in the NVLink fabric, in nvidia-smi's words; empty where the driver is too old to tell."""
-        named = "nvmlDeviceGetGpuFabricInfoV"
-        fabric = self._fill(named, nvml.FabricSummed()) or self._fill(named, nvml.Fabric())
+        newer = self._fill(pynvml.nvmlDeviceGetGpuFabricInfoV, pynvml.c_nvmlGpuFabricInfo_v3_t())
+        fabric = newer or self._fill(pynvml.nvmlDeviceGetGpuFabricInfoV, pynvml.c_nvmlGpuFabricInfo_v2_t())
         if fabric is None:
             return {}
         mask = fabric.healthMask
@@ -171,52 +166,56 @@ class Gpu:
         told["health/incorrect_configuration"] = _name(_CONFIGURATIONS, configuration)
         told["health/summary"] = _name(_SUMMARIES, getattr(fabric, "healthSummary", 0))
         told["state"] = _name(_STATES, fabric.state)
-        if fabric.state == _COMPLETED:  # before that, the status says nothing
+        if fabric.state == pynvml.NVML_GPU_FABRIC_STATE_COMPLETED:  # before that, the status says nothing
             told["status"] = "Success" if fabric.status == 0 else f"error {fabric.status}"
         return {f"fabric/{name}": word for name, word in told.items()}
 
     def _flags(self) -> Iterator[tuple[str, int]]:
         """What is yes or no, in nvidia-smi's words."""
-        sram = self._fill("nvmlDeviceGetSramEccErrorStatus", nvml.SramErrors())
+        sram = self._fill(pynvml.nvmlDeviceGetSramEccErrorStatus, pynvml.c_nvmlEccSramErrorStatus_v1_t())
         if sram is not None:
             yield "ecc_errors/sram_threshold_exceeded", sram.bThresholdExceeded
-        repairs = self._fill("nvmlDeviceGetRepairStatus", nvml.Repairs())
+        repairs = self._ask(pynvml.nvmlDeviceGetRepairStatus)
         if repairs is not None:
-            yield "ecc_errors/channel_repair_pending", repairs.bChannelRepairPending
-            yield "ecc_errors/tpc_repair_pending", repairs.bTpcRepairPending
-        memory = self._fill("nvmlDeviceGetUnrepairableMemoryFlag_v1", nvml.Unrepairable())
+            yield "ecc_errors/channel_repair_pending", repairs[0]
+            yield "ecc_errors/tpc_repair_pending", repairs[1]
+        memory = self._ask(pynvml.nvmlDeviceGetUnrepairableMemoryFlag_v1)
         if memory is not None:
-            yield "ecc_errors/unrepairable_memory", memory.unrepairableMemory
+            yield "ecc_errors/unrepairable_memory", memory
 
     def _clock_reasons(self) -> int | None:
-        newer = self._large_number("nvmlDeviceGetCurrentClocksEventReasons")
-        return newer if newer is not None else self._large_number("nvmlDeviceGetCurrentClocksThrottleReasons")
+        newer = self._ask(pynvml.nvmlDeviceGetCurrentClocksEventReasons)
+        return newer if newer is not None else self._ask(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons)
 
     def _read_limits(self) -> tuple[float | None, float | None]:
         highest, slowdown, memory = (
-            self._number("nvmlDeviceGetTemperatureThreshold", threshold)
-            for threshold in (_HIGHEST, _SLOWDOWN, _MEMORY_HIGHEST)
+            self._ask(pynvml.nvmlDeviceGetTemperatureThreshold, threshold)
+            for threshold in (
+                pynvml.NVML_TEMPERATURE_THRESHOLD_GPU_MAX,
+                pynvml.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN,
+                pynvml.NVML_TEMPERATURE_THRESHOLD_MEM_MAX,
+            )
         )
         return highest or slowdown or None, memory or None
 
     def _working(self) -> dict[str, Any]:
         return {
-            "pcie_width": self._number("nvmlDeviceGetCurrPcieLinkWidth"),
-            "pcie_width_most": self._number("nvmlDeviceGetMaxPcieLinkWidth"),
-            "pcie_generation": self._number("nvmlDeviceGetCurrPcieLinkGeneration"),
-            "pcie_generation_most": self._number("nvmlDeviceGetMaxPcieLinkGeneration"),
-            "clock_mhz": self._number("nvmlDeviceGetClockInfo", _SM_CLOCK),
-            "clock_most_mhz": self._number("nvmlDeviceGetMaxClockInfo", _SM_CLOCK),
+            "pcie_width": self._ask(pynvml.nvmlDeviceGetCurrPcieLinkWidth),
+            "pcie_width_most": self._ask(pynvml.nvmlDeviceGetMaxPcieLinkWidth),
+            "pcie_generation": self._ask(pynvml.nvmlDeviceGetCurrPcieLinkGeneration),
+            "pcie_generation_most": self._ask(pynvml.nvmlDeviceGetMaxPcieLinkGeneration),
+            "clock_mhz": self._ask(pynvml.nvmlDeviceGetClockInfo, pynvml.NVML_CLOCK_SM),
+            "clock_most_mhz": self._ask(pynvml.nvmlDeviceGetMaxClockInfo, pynvml.NVML_CLOCK_SM),
         }
 
     def _links(self) -> dict[int, bool]:
         """Its NVLinks; none where it is cut into MIG instances, which use none."""
-        is_cut = ctypes.c_uint()
-        if self._number("nvmlDeviceGetMigMode", ctypes.byref(is_cut)) is not None and is_cut.value:
+        mig = self._ask(pynvml.nvmlDeviceGetMigMode)
+        if mig is not None and mig[0]:
             return {}
         links = {}
         for link in range(_LINKS):
-            state = self._number("nvmlDeviceGetNvLinkState", link)
+            state = self._ask(pynvml.nvmlDeviceGetNvLinkState, link)
             if state is None:
                 break
             links[link] = bool(state)
@@ -225,28 +224,27 @@ class Gpu:
     def _leads_to_switch(self, links: dict[int, bool]) -> bool:
         first = next((link for link, is_up in links.items() if is_up), None)
         if self._has_switch is None and first is not None:
-            self._has_switch = self._number("nvmlDeviceGetNvLinkRemoteDeviceType", first) == _SWITCH
+            self._has_switch = (
+                self._ask(pynvml.nvmlDeviceGetNvLinkRemoteDeviceType, first) == pynvml.NVML_NVLINK_DEVICE_TYPE_SWITCH
+            )
         return bool(self._has_switch)
 
-    def _number(self, name: str, *arguments: object, is_vital: bool = False) -> int | None:
-        return self._ask(self._library.number, name, *arguments, is_vital=is_vital)
+    def _fill(self, call: Callable[..., object], told: _Answer) -> _Answer | None:
+        """What is told as a structure that the caller brings; the package leaves the reference to it to the caller."""
+        return told if self._ask(call, ctypes.byref(told)) is not None else None  # type: ignore[arg-type]
 
-    def _large_number(self, name: str) -> int | None:
-        return self._ask(self._library.large_number, name)
-
-    def _fill(self, name: str, told: nvml.Told, *arguments: object) -> nvml.Told | None:
-        return self._ask(partial(self._library.fill, told), name, *arguments)
-
-    def _ask(
-        self, call: Callable[..., _Answer], name: str, *arguments: object, is_vital: bool = False
-    ) -> _Answer | None:
+    def _ask(self, call: Callable[..., _Answer], *arguments: object, is_vital: bool = False) -> _Answer | None:
         """The answer, or None for what is not told. Every GPU tells what `is_vital`."""
         try:
-            return call(name, self.handle, *arguments)
-        except nvml.Refused as refused:
-            if refused.number in _GONE or (is_vital and refused.number == _UNKNOWN_ERROR):
-                raise Gone(_GONE.get(refused.number, "UNKNOWN_ERROR")) from refused
+            return call(self.handle, *arguments)
+        except pynvml.NVMLError as refused:
+            if refused.value in _GONE or (is_vital and refused.value == pynvml.NVML_ERROR_UNKNOWN):
+                raise Gone(_GONE.get(refused.value, "UNKNOWN_ERROR")) from refused
             return None
+
+
+def _text(told: str | bytes) -> str:
+    return told.decode("ascii", "replace") if isinstance(told, bytes) else told
 
 
 def _name(words: Sequence[str], number: int) -> str:

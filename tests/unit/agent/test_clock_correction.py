@@ -9,12 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from nodeheal.agent.clock_correction import redated
+from nodeheal.agent.clock_correction import Entry, redated
 from nodeheal.agent.credentials import CredentialChain
 from nodeheal.agent.event import EventFactory
 from nodeheal.agent.sender import Sender
 from nodeheal.agent.spool import Spool
-from nodeheal.agent.spool_repair import Entry
 from tests.unit.agent.fakes import IDENTITY, START, Answer, FakeEventBridge, FakeTime, bus_at, xid_event
 from tests.unit.agent.test_credentials import KEYS
 

@@ -198,13 +198,13 @@ def test_a_disk_that_is_still_full_is_tried_again_later_and_not_complained_of_ag
 
 @pytest.mark.parametrize(
     ("code", "is_left_alone"),
-    [(sqlite3.SQLITE_IOERR_WRITE, True), (sqlite3.SQLITE_CORRUPT, True), (sqlite3.SQLITE_BUSY_SNAPSHOT, False)],
+    [(sqlite3.SQLITE_IOERR_WRITE, True), (sqlite3.SQLITE_BUSY_SNAPSHOT, False)],
 )
 def test_a_disk_that_is_broken_is_left_alone(tmp_path: Path, time: FakeTime, code: int, is_left_alone: bool) -> None:
     spool = Spool(tmp_path, clock=time.clock())
     error = sqlite3.OperationalError("something is wrong")
     error.sqlite_errorcode = code
-    spool._go_on_in_memory(error)
+    spool._recover(error)
 
     time.seconds = AGAIN_SECONDS
     spool.put([xid_event(100)])
@@ -235,39 +235,47 @@ def test_a_corrupt_spool_that_cannot_be_moved_aside_does_not_silence_the_node(
     assert "going on in memory" in caplog.text
 
 
-# As agents kept it that did not know by which clock an event was dated.
-OLDER = """
-    CREATE TABLE events (
-        seq INTEGER PRIMARY KEY AUTOINCREMENT, event_id TEXT NOT NULL UNIQUE, detail_type TEXT NOT NULL,
-        detail TEXT NOT NULL, observed_at REAL NOT NULL, kind TEXT NOT NULL
-    );
-    CREATE INDEX by_kind ON events (kind, seq);
-    CREATE TABLE set_aside (seq INTEGER PRIMARY KEY, event_id, detail_type, detail, observed_at, kind);
-    CREATE TABLE state (key TEXT PRIMARY KEY, value TEXT NOT NULL);
-"""
-OLDER_PUT = "INSERT OR IGNORE INTO events (event_id, detail_type, detail, observed_at, kind) VALUES (?,?,?,?,?)"
-
-
-def older_put(database: sqlite3.Connection, code: int) -> None:
-    event = xid_event(code)
-    database.execute(OLDER_PUT, (event.event_id, event.detail_type, event.to_json(), 0.0, "finding"))
-    database.commit()
-
-
-def test_the_spool_of_an_older_agent_is_gone_on_with_and_that_one_may_come_back(
-    tmp_path: Path, time: FakeTime, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "detail = CAST(x'7b22ff' AS TEXT)",  # no text
+        "detail = substr(detail, 1, 40)",  # no JSON
+        "detail = '[' || detail || ']'",  # no event
+        "detail = replace(detail, '2026-', '2026=')",
+        "detail_type = 'Node Health Repooted'",  # nobody would listen to it
+        "event_id = 'of another'",
+    ],
+)
+def test_an_event_that_the_disk_has_spoilt_is_dropped_and_told_once_and_holds_up_no_other(
+    tmp_path: Path, damage: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with contextlib.closing(sqlite3.connect(tmp_path / FILE_NAME)) as older:
-        older.executescript(OLDER)
-        older_put(older, 1)
-        spool = Spool(tmp_path, clock=time.clock(), boot_id="boot-1")
-        spool.put([xid_event(2)])
-        older_put(older, 3)  # it still runs
+    spool = Spool(tmp_path)
+    spool.put([xid_event(code) for code in range(1, 6)])
+    with contextlib.closing(sqlite3.connect(tmp_path / FILE_NAME)) as database, database:
+        database.execute(f"UPDATE events SET {damage} WHERE seq = 3")
 
-        zeros = {json.loads(entry.detail)["code"]: entry.zero for entry in Spool(tmp_path, boot_id="boot-1").oldest(9)}
+    assert codes(spool) == ["1", "2", "4", "5"]
+    assert codes(Spool(tmp_path)) == ["1", "2", "4", "5"]
+    assert caplog.text.count("the spool holds an event that cannot be read; it is dropped") == 1
 
-    assert zeros == {"1": None, "2": START.timestamp(), "3": None}
-    assert not caplog.records
+
+def test_a_spool_that_becomes_corrupt_while_the_agent_runs_is_moved_aside_too(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    spool = Spool(tmp_path)
+    spool.put([xid_event(number) for number in range(200)])
+    spool._database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    spool._database.execute("PRAGMA cache_size = 1")
+    with (tmp_path / FILE_NAME).open("r+b") as file:
+        file.seek(4096)
+        file.write(b"\xa5" * 4096 * 3)
+
+    spool.put([xid_event(7)])
+
+    assert codes(spool) == ["7"]
+    assert not spool._is_in_memory
+    assert (tmp_path / "spool.corrupt").exists()
+    assert "the spool is corrupt" in caplog.text
 
 
 def test_a_disk_that_is_back_knows_by_which_clock_it_was_dated_meanwhile(tmp_path: Path, time: FakeTime) -> None:

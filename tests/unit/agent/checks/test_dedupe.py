@@ -4,13 +4,14 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import pynvml
 import pytest
+from pynvml import NVML_ERROR_DRIVER_NOT_LOADED, NVML_ERROR_LIB_RM_VERSION_MISMATCH
 
 from nodeheal.agent.checks import gpu_count, gpu_state, gpu_stream, nvidia_services, nvidia_smi
 from nodeheal.agent.checks.check import CheckResult, Place, State
 from nodeheal.agent.checks.dedupe import without_duplicates
 from nodeheal.agent.checks.gpu_reading import problem
-from nodeheal.agent.checks.nvml import DRIVER_NOT_LOADED, VERSION_MISMATCH, NvmlError
 from nodeheal.contract.vocabulary import Family
 from nodeheal.parsers.finding import Finding
 from tests.unit.agent.checks.places import Node, says
@@ -77,20 +78,20 @@ def test_a_doubt_that_the_look_had_itself_is_kept(node: Node) -> None:
 class Unusable:
     """A library that cannot be used."""
 
-    number = DRIVER_NOT_LOADED
+    number = NVML_ERROR_DRIVER_NOT_LOADED
 
     def __init__(self, *_: object) -> None:
-        raise NvmlError(self.number, "unusable")
+        raise pynvml.NVMLError(self.number)
 
 
-@pytest.mark.parametrize("number", [DRIVER_NOT_LOADED, VERSION_MISMATCH])
+@pytest.mark.parametrize("number", [NVML_ERROR_DRIVER_NOT_LOADED, NVML_ERROR_LIB_RM_VERSION_MISMATCH])
 def test_a_driver_that_is_not_loaded_or_does_not_fit_is_one_event_of_one_check(
     node: Node, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     monkeypatch.setattr(gpu_stream, "Nvml", type("Other", (Unusable,), {"number": number}))
     state: State = {"unusable": number}
     node.answers["nvidia-smi"] = says(_SENTENCES[number], 9)
-    if number == VERSION_MISMATCH:
+    if number == NVML_ERROR_LIB_RM_VERSION_MISMATCH:
         node.gpus(8, 8)
     else:
         shutil.rmtree(node.root / "proc")
@@ -102,8 +103,8 @@ def test_a_driver_that_is_not_loaded_or_does_not_fit_is_one_event_of_one_check(
 
 
 _SENTENCES = {
-    DRIVER_NOT_LOADED: "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.",
-    VERSION_MISMATCH: "Failed to initialize NVML: Driver/library version mismatch",
+    NVML_ERROR_DRIVER_NOT_LOADED: "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.",
+    NVML_ERROR_LIB_RM_VERSION_MISMATCH: "Failed to initialize NVML: Driver/library version mismatch",
 }
 
 

@@ -16,7 +16,7 @@ from tests.unit.parsers.goldens import golden
 @pytest.fixture(autouse=True)
 def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """There is none, whatever this machine has."""
-    monkeypatch.setattr("nodeheal.agent.checks.nvml_library.FILE", str(tmp_path / "libnvidia-ml.so.1"))
+    monkeypatch.setattr("nodeheal.agent.checks.nvidia_smi.LIBRARY", str(tmp_path / "libnvidia-ml.so.1"))
 
 
 def look(tmp_path: Path, answer: Output) -> CheckResult:
@@ -26,7 +26,7 @@ def look(tmp_path: Path, answer: Output) -> CheckResult:
 
 def look_beside(tmp_path: Path, answer: Output, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> CheckResult:
     """Where the library is there, which is this program then."""
-    monkeypatch.setattr("nodeheal.agent.checks.nvml_library.FILE", None)
+    monkeypatch.setattr("nodeheal.agent.checks.nvidia_smi.LIBRARY", None)
     place = Node(tmp_path, answers={"nvidia-smi -q -x": answer}).place
     return nvidia_smi.look(replace(place, config=replace(place.config, **settings)), {})
 
@@ -114,7 +114,7 @@ def test_beside_the_library_it_is_asked_where_somebody_wants_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     installed(tmp_path, nvidia_smi.TOOL, monkeypatch)
-    monkeypatch.setattr("nodeheal.agent.checks.nvml_library.FILE", None)
+    monkeypatch.setattr("nodeheal.agent.checks.nvidia_smi.LIBRARY", None)
     place = Node(tmp_path).gpus(8, 8).place
 
     wanted = replace(place, config=replace(place.config, nvidia_smi_beside_nvml=True))
@@ -129,8 +129,8 @@ def test_unless_it_is_wanted_it_is_used_only_where_the_library_cannot_be(
     installed(tmp_path, nvidia_smi.TOOL, monkeypatch)
     without_gpus = nvidia_smi.why_not(node.place)
     node.gpus(8, 8)
-    monkeypatch.setattr("nodeheal.agent.checks.nvml_library.FILE", None)  # which is this program, and always loaded
+    monkeypatch.setattr("nodeheal.agent.checks.nvidia_smi.LIBRARY", None)  # which is this program, and always loaded
     with_library = nvidia_smi.why_not(node.place)
-    monkeypatch.setattr("nodeheal.agent.checks.nvml_library.FILE", str(tmp_path / "libnvidia-ml.so.1"))
+    monkeypatch.setattr("nodeheal.agent.checks.nvidia_smi.LIBRARY", str(tmp_path / "libnvidia-ml.so.1"))
 
     assert (without_gpus, bool(with_library), nvidia_smi.why_not(node.place)) == ("no NVIDIA GPU", True, "")
