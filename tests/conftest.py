@@ -2,9 +2,11 @@
 
 import importlib.util
 import os
+from functools import cache
 from pathlib import Path
 
 import pytest
+from botocore.loaders import JSONFileLoader
 
 from sandbox.request_rules import refuse_in_this_process
 from tests.strict_asks import check_every_ask
@@ -18,6 +20,17 @@ if _node is not None and _node.origin is not None:
 for _name in ("AWS_PROFILE", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL"):
     os.environ.pop(_name, None)
 os.environ.setdefault("AWS_EC2_METADATA_DISABLED", "true")
+
+# Every client under moto comes from a new session, which reads its service's model again: half of such a test's time.
+_load_file = JSONFileLoader.load_file
+
+
+@cache
+def _model(path: str) -> object:
+    return _load_file(JSONFileLoader(), path)
+
+
+JSONFileLoader.load_file = lambda self, file_path: _model(file_path)  # type: ignore[method-assign]
 
 # Whatever a test asks of AWS, through a stub, through moto or by a state machine, is held to what AWS takes.
 refuse_in_this_process()
