@@ -17,6 +17,7 @@ import pytest
 from tests.mutants.aim import modules
 from tests.mutants.harmless import all_sites, complaints, read_rows
 from tests.mutants.kept import Kept
+from tests.mutants.sample import Sample, choose, read_noticed, write_noticed
 from tests.mutants.sites import ROOT
 from tests.mutants.sweep import Json, Sweep
 from tests.mutants.switch import Switch
@@ -35,12 +36,16 @@ def main(given: list[str] | None = None) -> int:
         sites = [site for site in all_sites(modules()) if site.where.startswith(asked.only)]
         sys.stdout.write("".join(f"{site}\n" for site in sites))
         return not sites
+    if asked.sample:
+        return sample(modules(), asked.sample, asked.processes)
     units = sorted(
         str(path) for folder in ("unit", "unit/operations") for path in (ROOT / "tests" / folder).glob("test_*.py")
     )
     kept = Kept()
     swept = sweep(modules(), (*TESTS, *units), kept, asked.only, asked.processes, asked.effort)
     report = reported(swept, kept)
+    if not asked.only:
+        write_noticed(kept.results)
     if asked.json:
         asked.json.parent.mkdir(parents=True, exist_ok=True)
         asked.json.write_text(json.dumps(report, indent=1) + "\n", "utf-8")
@@ -63,6 +68,21 @@ def sweep(
     if code != pytest.ExitCode.OK:
         raise SystemExit(f"the tests were not collected, or the sweep broke off: {code!r}")
     return swept
+
+
+def sample(sources: Mapping[str, Path], count: int, processes: int) -> int:
+    """Take so many guards out; the test that noticed each before must notice it again."""
+    switch = Switch(sources)
+    sys.meta_path.insert(0, switch)
+    noticed = read_noticed()
+    chosen = choose(switch.sites, noticed, count)
+    sampled = Sample(switch, chosen, noticed, processes)
+    files = sorted({noticed[site.key].partition("::")[0] for site in chosen})
+    code = pytest.main([*PYTEST, *files], [sampled])
+    for one in sampled.missed:
+        sys.stdout.write(f"{one}\n")
+    sys.stdout.write(f"{len(chosen)} guards were out, {len(sampled.missed)} of them unnoticed\n")
+    return bool(sampled.missed) or code != pytest.ExitCode.OK or not chosen
 
 
 def reported(swept: Sweep, kept: Kept) -> Json:
@@ -100,6 +120,9 @@ def tell(report: Json) -> int:
 def _options(given: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
     parser.add_argument("--only", default="", help="what begins so: a module, or a function of one")
+    parser.add_argument(
+        "--sample", type=int, default=0, metavar="N", help="only so many, asking noticed.csv who notices"
+    )
     parser.add_argument("--list", action="store_true", help="only say which guards there are")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="children at a time")
     parser.add_argument(

@@ -18,7 +18,17 @@ KEPT = ROOT / "build/mutants"
 _SOURCES = ("nodeheal", "tests", "state_machines")
 _SUFFIXES = {".py", ".json", ".csv", ".yaml"}
 # How it is gone about, and judged: what a guard is and which there are, the others say.
-_GOES_ABOUT_IT = ("__main__.py", "child.py", "choice.py", "harmless.csv", "harmless.py", "kept.py", "sweep.py")
+_GOES_ABOUT_IT = (
+    "__main__.py",
+    "child.py",
+    "choice.py",
+    "harmless.csv",
+    "harmless.py",
+    "kept.py",
+    "noticed.csv",
+    "sample.py",
+    "sweep.py",
+)
 _NOT_ASKED = {f"tests/mutants/{name}" for name in (*_GOES_ABOUT_IT, "test_mutants.py")}
 
 

@@ -19,7 +19,7 @@ import pytest
 from _pytest.runner import runtestprotocol
 
 from tests.mutants.child import Heard, Task, run_all
-from tests.mutants.choice import nearest, scenarios_by_function, spread
+from tests.mutants.choice import nearest, spread
 from tests.mutants.harmless import read_rows
 from tests.mutants.kept import Kept
 from tests.mutants.sites import Site
@@ -27,7 +27,7 @@ from tests.mutants.switch import Switch
 
 # How many tests of each kind are asked about one guard, where it matters to more: of each test function some.
 AT_MOST = {
-    "test_with_every_guard_nothing_goes_wrong": 24,
+    "test_nothing_goes_wrong": 24,
     "walk": 14,
     "slow": 1,
     "test_a_break": 8,
@@ -41,7 +41,6 @@ AT_ONCE = 25  # recordings in one child
 LONGEST_SECONDS = 4.0  # of one test; tests/mutants/battery.py has the long ones in pieces
 # They take guards out themselves, or are in pieces in the battery, or hold something against a file of its own.
 LEFT_OUT = (
-    "::test_without_the_guard_",
     "::test_without_its_guard_",
     "test_wherever_a_function_breaks",
     "test_a_world_that_answers_only_when_all_is_over",
@@ -63,7 +62,6 @@ class Sweep:
         self._switch, self._kept, self._processes, self._effort = switch, kept, processes, effort
         self.only = only
         self._items: dict[str, pytest.Item] = {}
-        self._named: dict[str, set[str]] = {}
         self._began, self._told_at = monotonic(), 0.0
         self.broken: list[str] = []  # tests that fail with all guards in place
 
@@ -76,7 +74,6 @@ class Sweep:
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Record, then take each guard out: for the simulation, for the unit tests, and for whoever else may notice."""
         self._items = {item.nodeid: item for item in session.items if not is_left_out(item.nodeid)}
-        self._named = scenarios_by_function()
         self._warm_up()
         with TemporaryDirectory(prefix="mutants-") as scratch:
             removals = (self._removals(is_unit=False), self._removals(is_unit=True), self._last_removals())
@@ -188,11 +185,8 @@ class Sweep:
         return to_whom
 
     def _chosen(self, site: Site, tests: Sequence[str]) -> list[str]:
-        """Who noticed it before; then whom rows name for its function, and of each kind as many as may be, those that
-        cost least first.
-        """
-        first, named = self._kept.asked_first(site.key), self._named.get(site.where, set())
-        chosen = {test for test in tests if test.partition("nothing_goes_wrong[")[2].rstrip("]") in named}
+        """Who noticed it before; then of each kind as many as may be, those that cost least first."""
+        first, chosen = self._kept.asked_first(site.key), set[str]()
         for kind, most in AT_MOST.items():
             of_kind = [test for test in tests if self._kind_of(test) == kind]
             drawn = Random(site.key).sample(of_kind, len(of_kind))

@@ -1,6 +1,6 @@
 """Every condition of a write to DynamoDB is needed: with it taken out, the test that is about it fails.
 
-The same as tests/workflows/test_without_guards.py, for what the table itself refuses.
+As `make mutants`, for what the table itself refuses.
 """
 
 import inspect

@@ -1,1 +1,1 @@
-"""What may come together by bad luck or ill will, by topic; guards/ has the guard that each is about."""
+"""What may come together by bad luck or ill will, by topic. test_scenarios.py plays all of it."""

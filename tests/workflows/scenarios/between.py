@@ -12,7 +12,6 @@ from nodeheal.services.intake.take_signal import take_draft
 from nodeheal.services.jobs.ask_for_checkpoint import ask_for_checkpoint
 from nodeheal.services.notify.deliver_notification import notify
 from nodeheal.services.notify.warn_job import warn_job
-from nodeheal.services.operators.operator_guardrails import reset_breaker
 from nodeheal.services.operators.release_node import release_node
 from tests.unit.builders import commands_in, node, started_job, xid
 from tests.unit.step_functions import reboot_node
@@ -26,18 +25,6 @@ from tests.workflows.scenarios.turns import opened
 from tests.workflows.stories import OTHER, STORIES
 
 # Before the wait is stored
-
-
-def it_grows_worse_before_it_waits() -> list[str]:
-    it = world()
-    it.meanwhile["wait_for_news"] = [lambda: it._ingest(xid(79))]
-    return _does_not_wait(it, 63)
-
-
-def the_breaker_is_reset_before_it_waits() -> list[str]:
-    it = STORIES[19].make(Fuse(writes_only=True))
-    it.meanwhile["wait_for_news"] = [lambda: reset_breaker("demo", "looked at", it.plain)]
-    return _does_not_wait(it, 79)
 
 
 def a_slot_becomes_free_before_it_waits() -> list[str]:

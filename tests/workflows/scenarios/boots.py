@@ -78,14 +78,6 @@ def an_old_boot_is_told_late() -> list[str]:
     return [] if it.node().boot_id == "boot-2" else ["an old boot was taken for a new one"]
 
 
-def it_answers_before_it_went_down() -> list[str]:
-    """Its agent has just started, and says so on the boot that the reboot is to end."""
-    it = world(spare=False)
-    it._boots = lambda request: it._comes_up(BROKEN, "boot-1")  # type: ignore[method-assign]
-    it.reports(xid(63, verdict=Verdict.DEGRADED))
-    return wrong_with(it, (it.ends != RECOVERED, "a reboot that nobody has seen was taken for done"))
-
-
 def another_boot_was_diagnosed() -> list[str]:
     return _is_answered_by(lambda it: it._fact(BROKEN, "boot-9"))
 
@@ -213,14 +205,6 @@ def _evidence_is_saved_by(of: Callable[[BreakingWorld], dict[str, Any]]) -> list
     saved = [t.result.reason for t in turns if t.result is not None and t.result.step is Step.FREEZE_EVIDENCE]
     own = any("12" in why for why in saved)
     return wrong_with(it, ends_as(it, *RECOVERED), (own, f"another's evidence was taken for its own: {saved}"))
-
-
-def it_panics_before_its_reboot() -> list[str]:
-    """It comes up by itself after the decision: what was seen on the boot before is no reason to take this one down."""
-    it = world()
-    it.meanwhile["reboot_node"] = [lambda: it._goes_down_and_comes_up(BROKEN)]
-    it.reports(xid(79))
-    return wrong_with(it, ends_as(it, *RECOVERED), (spent(it) == 0, "what was not done was counted"))
 
 
 def it_comes_up_again_without_a_job() -> list[str]:

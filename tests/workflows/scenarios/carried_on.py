@@ -3,30 +3,22 @@
 Each is one service and one moment, and says what is wrong after it, which is nothing.
 """
 
-from dataclasses import replace
-from functools import partial
-
 from nodeheal.contract.names import pool_line
 from nodeheal.contract.results import StepResult
 from nodeheal.contract.steps import Decision, StepRequest
 from nodeheal.contract.vocabulary import Action, Awaited, NodeState, Outcome, Step, VerbName
 from nodeheal.domain.recovery.incident import decision_entry, result_entry
-from nodeheal.operations.engine import conclude
 from nodeheal.ports.storage import SweepCursor
 from nodeheal.services import sweep as sweeping
 from nodeheal.services.intake.ingest import Ingested, ingest
 from nodeheal.services.intake.take_signal import take_draft
-from nodeheal.services.intake.wakeup import on_command_failed
 from nodeheal.services.operators.request_action import request_action, taken_by
 from nodeheal.services.recovery.queue import in_line_before
 from tests.unit.builders import NOW, under_way, xid
-from tests.unit.step_functions import run_diagnostics
-from tests.unit.test_stop_start import START, STOP
 from tests.workflows.breaking_world import ACTS
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE
 from tests.workflows.scenarios.news import GONE, draft_of
 from tests.workflows.scenarios.races import Moment
-from tests.workflows.scenarios.stops import BY_ITSELF, started
 from tests.workflows.scenarios.turns import opened
 
 # Commands
@@ -35,15 +27,6 @@ from tests.workflows.scenarios.turns import opened
 def _to_diagnose(mine: StepRequest, token: str) -> StepRequest:
     decision = Decision(step=Step.DIAGNOSE, reason="is it well?", node_id=BROKEN, deadline_seconds=600)
     return mine.model_copy(update={"decision": decision, "task_token": token})
-
-
-def a_command_is_refused_when_its_call_was_repeated() -> list[str]:
-    it, mine = opened()
-    for token in ("first", "again"):
-        it.does(partial(run_diagnostics, _to_diagnose(mine, token), it.ports, ACTS))
-    on_command_failed(BROKEN, "command-1", it.plain)
-    resumed = it.plain.workflows.resumed  # type: ignore[attr-defined]
-    return [] if "again" in resumed else ["the node has refused, and is waited for"]
 
 
 # Machines
@@ -69,21 +52,6 @@ def a_node_is_isolated_while_its_machine_goes() -> list[str]:
     it = Moment("nodes.save", lambda it: it.is_written(state=NodeState.ISOLATED, open_incident="inc"))
     told = it.does(lambda: take_draft(draft_of(**GONE), it.ports, ACTS))
     return [] if told is Ingested.HISTORY else [str(told)]
-
-
-def it_is_stopped_and_nobody_says_why() -> list[str]:
-    it = started()
-    it.becomes("stopped")
-    it.has_stopped()
-    return [] if it.ordered == [STOP, START, START] else ["it is left stopped, and nobody wants that"]
-
-
-def it_is_back_at_its_deadline_and_seems_to_be_stopped() -> list[str]:
-    it = started()
-    it.ports.nodes.save(replace(it.it.node(), boot_id="boot-2", booted_at=it.it.clock()))
-    it.becomes("stopped", BY_ITSELF)
-    seen = conclude(it.request, it.ports)
-    return [] if seen.outcome is Outcome.DONE else [f"it is back: {seen.reason}"]
 
 
 # Whose turn it is

@@ -6,9 +6,9 @@ Each is one service and one moment, and says what is wrong after it, which is no
 from dataclasses import replace
 
 from nodeheal.contract.job_spec import Checkpoints
-from nodeheal.contract.names import INSTANCE_GONE, TRAINING_HANG
-from nodeheal.contract.steps import Decision, Reservation
-from nodeheal.contract.vocabulary import Action, Awaited, Family, JobState, NodeState, Outcome, Step, VerbName, Verdict
+from nodeheal.contract.names import INSTANCE_GONE
+from nodeheal.contract.steps import Decision
+from nodeheal.contract.vocabulary import Awaited, Family, JobState, NodeState, Outcome, Step, VerbName, Verdict
 from nodeheal.domain.fleet.liveness import TERMINATED
 from nodeheal.domain.operation import incident_owner
 from nodeheal.operations.engine import conclude, machine_gone, reconcile
@@ -19,7 +19,6 @@ from nodeheal.services.jobs.job_nodes import leave
 from nodeheal.services.operators.release_node import release_node
 from nodeheal.services.recovery.spares import claim_spare
 from tests.unit.builders import gang_under_way, node, started_job, under_way, xid
-from tests.unit.step_functions import reboot_node
 from tests.unit.test_replacement import A, B, Pool
 from tests.workflows.breaking_world import ACTS
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE
@@ -30,19 +29,6 @@ from tests.workflows.scenarios.races import JOB, Moment
 from tests.workflows.scenarios.turns import opened, turned
 
 # News
-
-
-def a_run_that_has_hung_fails() -> list[str]:
-    """Its hang was seen to, and is over; what it ends of is named as that was, by its run."""
-    it = Moment()
-    it.plain.jobs.save(replace(JOB, current_run=1))
-    hangs = {"family": Family.host, "code": TRAINING_HANG, "component": "llama/1", "node_id": PEER, "instance_id": PEER}
-    ingest(xid(0, event_id="hang", **hangs), it.plain, ACTS)
-    it.is_written(PEER, open_incident=None)
-    fails = xid(0, family=Family.task, code="exit_1", component="llama/1", event_id="failure")
-    it.does(lambda: ingest(fails, it.ports, ACTS))
-    failed = it.plain.nodes.get(BROKEN)
-    return [] if failed is not None and failed.open_incident else ["its failure is told to an incident that is over"]
 
 
 def it_is_well_while_its_incident_waits() -> list[str]:
@@ -114,16 +100,6 @@ def a_rank_stops_before_its_end_is_waited_for() -> list[str]:
 
 
 # Attempts
-
-
-def a_reboot_is_refused_before_it_is_sent() -> list[str]:
-    it, mine = opened()
-    limit = ACTS.limits[Action.REBOOT]
-    decision = mine.decision.model_copy(update={"reserve": (Reservation(scope=f"node#{BROKEN}", limit=limit),)})
-    asks = mine.model_copy(update={"decision": decision, "task_token": "token"})
-    it.does(lambda: reboot_node(asks, it.ports))
-    spent = it.plain.attempts.spent(f"node#{BROKEN}", limit)[limit.group]
-    return [f"{spent} attempts are spent on what was never done"] if spent else []
 
 
 def its_slot_is_gone_when_its_replacement_is_asked_again() -> list[str]:

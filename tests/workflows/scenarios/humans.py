@@ -8,9 +8,7 @@ from contextlib import suppress
 from datetime import timedelta
 
 from nodeheal.contract.health_event import HealthEvent
-from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Action, Step
-from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.approval_links import Answer, LinkRefused, Question
 from nodeheal.domain.recovery.incident import incident_id_of
@@ -22,15 +20,13 @@ from nodeheal.services.operators.withdraw_request import withdraw_request
 from tests.unit.builders import NOW, xid
 from tests.workflows.breaking_world import ACTS, QUIET, BreakingWorld
 from tests.workflows.fake_cluster import BROKEN, LINKS, SPARE
-from tests.workflows.fuse import Fuse, InjectedFailure
+from tests.workflows.fuse import Fuse
 from tests.workflows.scenarios.setup import (
     HANDED_OVER,
     RECOVERED,
     answers,
     changes,
     ends_as,
-    is_soon,
-    made_of,
     steps_of,
     world,
     wrong_with,
@@ -88,22 +84,6 @@ def _is_answered(say: Callable[[BreakingWorld], Answer]) -> list[str]:
     it.on_question = lambda request: answers(it, Question(request.incident_id, request.turn), say(it))
     it.reports(xid(79))
     return wrong_with(it, ends_as(it, *HANDED_OVER), (it.commands == [], "it was touched without a yes"))
-
-
-def a_human_answers_between_two_calls() -> list[str]:
-    """The question went out, and the function that asked it was throttled after that: it is called again."""
-    asked = [n for n, made in enumerate(made_of(4)) if made.call == "notifier.announce"]
-    it = world(pool(mode="approve"), InjectedFailure(asked[0], is_after=True, error=NotAccepted))
-    question = Question(incident_id_of(xid(79)), 1)
-    it.meanwhile["wait_for_approval"] = [lambda: None, lambda: answers(it, question, Answer.approve)]
-
-    def says_yes_to_what_comes_after(request: StepRequest) -> None:
-        if request.turn != question.turn:
-            answers(it, Question(request.incident_id, request.turn), Answer.approve)
-
-    it.on_question = says_yes_to_what_comes_after
-    it.reports(xid(79))
-    return wrong_with(it, ends_as(it, *RECOVERED), is_soon(it))
 
 
 def a_human_resets_the_breaker_meanwhile() -> list[str]:

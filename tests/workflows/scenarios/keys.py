@@ -6,10 +6,8 @@ Each is one moment, of bad luck or ill will, and says what is wrong after it, wh
 from datetime import timedelta
 
 from nodeheal.contract.steps import Reservation, StepRequest
-from nodeheal.contract.vocabulary import Action, NodeState, Outcome, Verdict
-from nodeheal.domain.fleet.machine import Power
+from nodeheal.contract.vocabulary import Action, NodeState, Outcome
 from nodeheal.domain.jobs.job import CheckAnswer
-from nodeheal.domain.recovery.approval_links import Answer, Question
 from nodeheal.operations.engine import conclude
 from nodeheal.operations.steps import stop_gang
 from nodeheal.ports.scheduler import TaskChange
@@ -19,28 +17,12 @@ from nodeheal.services.recovery.reserve_attempt import refund_attempt, why_no_at
 from tests.unit.builders import NOW, commands_in, node, scheduler_in, started_job, xid
 from tests.unit.step_functions import reboot_node, replace_node
 from tests.unit.test_replacement import LIMIT, Pool
-from tests.unit.test_stop_start import START, STOP, of
 from tests.workflows.breaking_world import ACTS, BreakingWorld
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE
 from tests.workflows.scenarios.races import JOB, Moment
-from tests.workflows.scenarios.setup import HANDED_OVER, RECOVERED, answers, changes, ends_as, world, wrong_with
+from tests.workflows.scenarios.setup import RECOVERED, changes, world
 from tests.workflows.scenarios.turns import opened
 from tests.workflows.stories import TEMPLATE, pool
-
-
-def a_yes_to_an_earlier_question_is_given_again() -> list[str]:
-    """He agreed to the reboot, which did not help; when the swap is asked about, his link of then is opened again."""
-    it, first = world(pool(mode="approve")), list[Question]()
-    it.diagnoses[BROKEN] = Verdict.FAILED
-
-    def the_first_link(request: StepRequest) -> None:
-        first.append(Question(request.incident_id, request.turn))
-        answers(it, first[0], Answer.approve)
-
-    it.on_question = the_first_link
-    it.reports(xid(79))
-    assert len(first) == 2
-    return wrong_with(it, ends_as(it, *HANDED_OVER), (it.node(SPARE).job_id is None, "it was swapped without a yes"))
 
 
 def two_incidents_wait_for_one_gang() -> list[str]:
@@ -147,17 +129,3 @@ def it_has_failed_a_check_of_an_earlier_submission() -> list[str]:
         it.is_written(name, passed_at=None)
     found = it.does(lambda: claim(JOB, it.ports, ACTS))
     return [] if found.nodes else [f"nothing is chosen: {found.why}"]
-
-
-def its_machine_has_stopped_before_ec2_has_answered() -> list[str]:
-    it = of()
-    power = it.machines.power
-
-    def is_told_at_once(machine_id: str, order: Power) -> None:
-        power(machine_id, order)
-        if order is Power.STOP:
-            it.has_stopped()
-
-    it.machines.power = is_told_at_once
-    it.calls()
-    return [] if it.ordered == [STOP, START] else [f"EC2 was asked for {it.ordered}: the machine stays stopped"]

@@ -8,7 +8,7 @@ from nodeheal.domain.errors import NotAccepted
 from nodeheal.services.jobs.runs import current_run
 from tests.unit.builders import xid
 from tests.workflows.breaking_world import ACTS, BreakingWorld
-from tests.workflows.fuse import Crash, Fuse, InjectedFailure, LostAnswer
+from tests.workflows.fuse import Crash, InjectedFailure, LostAnswer
 from tests.workflows.scenarios.setup import (
     HANDED_OVER,
     RECOVERED,
@@ -16,11 +16,10 @@ from tests.workflows.scenarios.setup import (
     ends_as,
     is_soon,
     made_of,
-    spent,
     world,
     wrong_with,
 )
-from tests.workflows.stories import STORIES, TEMPLATE, pool
+from tests.workflows.stories import TEMPLATE, pool
 
 
 def two_faults_one_after_the_other() -> list[str]:
@@ -97,31 +96,6 @@ def a_decision_is_asked_again() -> list[str]:
     it = world(ACTS, breaks("incidents.advance", of="decide_next_step", error=LostAnswer))
     it.reports(xid(79))
     return wrong_with(it, ends_as(it, *RECOVERED))
-
-
-def a_command_is_repeated() -> list[str]:
-    it = world()
-    last = [n for n, made in enumerate(made_of(0)) if (made.function, made.call) == ("reboot_node", "incidents.append")]
-    it.fuse.injected_failures = (InjectedFailure(last[-1], is_after=False, error=NotAccepted),)
-    it.reports(xid(79))
-    return wrong_with(it, ends_as(it, *RECOVERED))
-
-
-def ec2_is_asked_again() -> list[str]:
-    of = [n for n, made in enumerate(made_of(11)) if (made.function, made.call) == ("reboot_node", "incidents.append")]
-    it = STORIES[11].make(Fuse((InjectedFailure(of[1], is_after=False, error=NotAccepted),), writes_only=True))
-    it.reports(xid(79, **it.fault))
-    asked = [order for order in it.plain.machines.ordered if order[1].value == "REBOOT"]  # type: ignore[attr-defined]
-    return [] if len(asked) == 1 else ["EC2 was asked to reboot twice, which is bound to no boot"]
-
-
-def a_reboot_is_repeated_after_it_worked() -> list[str]:
-    last = [n for n, made in enumerate(made_of(0)) if (made.function, made.call) == ("reboot_node", "incidents.append")]
-    it = world(ACTS, InjectedFailure(last[-1], is_after=False, error=NotAccepted))
-    boots = it._boots
-    it.meanwhile["reboot_node"] = [lambda: None, lambda: boots(request_of(it))]
-    it.reports(xid(79))
-    return wrong_with(it, ends_as(it, *RECOVERED), (spent(it) == 1, "the reboot was not counted"))
 
 
 def request_of(it: BreakingWorld) -> StepRequest:

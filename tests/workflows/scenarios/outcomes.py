@@ -34,7 +34,6 @@ from tests.unit.test_decide import Story
 from tests.unit.test_decide_among_others import NODE, seen, with_policy
 from tests.unit.test_guardrails import APPROVE, waited
 from tests.unit.test_job_move import MOVES
-from tests.unit.test_judge_diagnosis import BUS, diagnosed, rebooted
 from tests.unit.test_stop_start_step import POOL
 from tests.unit.test_unmanaged_tasks import cluster_with_unmanaged_tasks, unmanaged_tasks_of
 from tests.workflows.breaking_world import ACTS
@@ -110,13 +109,6 @@ def _opened(it: Moment) -> list[Incident]:
 
 
 # Diagnoses
-
-
-def it_passes_and_measures_nothing() -> list[str]:
-    it = rebooted()
-    it.ports.nodes.save(replace(it.node(), diagnostic_baseline={BUS: 400.0}))
-    diagnosed(it, {})
-    return [] if it.node().diagnostic_baseline == {BUS: 400.0} else ["nobody knows any more what it could do before"]
 
 
 # Ranks

@@ -14,7 +14,6 @@ from nodeheal.contract.vocabulary import NodeState, Verdict
 from nodeheal.domain.fleet.machine import Remediator
 from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
 from nodeheal.domain.jobs.job import Job, job_of
-from nodeheal.domain.policy.policy_models import Evidence
 from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.services.jobs.job_nodes import claim
 from nodeheal.services.operators.close_incident import close_incident
@@ -57,24 +56,6 @@ def the_node_is_anothers() -> list[str]:
     it.meanwhile["isolate_node"] = [changes(it, open_incident="inc-of-another")]
     it.reports(xid(79))
     return [] if it.node().state is NodeState.HEALTHY else ["a node of another incident was isolated"]
-
-
-def the_node_is_anothers_when_it_is_diagnosed() -> list[str]:
-    it = world()
-    it.meanwhile["run_diagnostics"] = [changes(it, open_incident="inc-of-another", state=NodeState.HEALTHY)]
-    it.reports(xid(79))
-    return [] if ("run-diagnostics", BROKEN) not in it.commands else ["accelerators in use were diagnosed"]
-
-
-def the_node_is_anothers_when_its_evidence_is_saved() -> list[str]:
-    it = world(ACTS.model_copy(update={"evidence": Evidence()}))
-    it.meanwhile["freeze_evidence"] = [changes(it, open_incident="inc-of-another")]
-    it.reports(xid(79))
-    return (
-        []
-        if ("freeze-evidence", BROKEN) not in it.commands
-        else ["a node of another incident was asked for its evidence"]
-    )
 
 
 def a_node_is_claimed_anew_before_the_launch() -> list[str]:

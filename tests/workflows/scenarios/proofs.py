@@ -3,7 +3,6 @@
 Each is one moment, of bad luck or ill will, and says what is wrong after it, which is nothing.
 """
 
-from dataclasses import replace
 from typing import Any
 
 from nodeheal.contract.health_event import Sight
@@ -13,7 +12,6 @@ from nodeheal.operations.engine import conclude
 from nodeheal.operations.gang import GangRecord
 from nodeheal.services.jobs.job_nodes import claim_replacement_nodes, free_nodes, replacement_nodes
 from tests.unit.builders import gang_under_way, node, started_job, xid
-from tests.unit.test_judge_diagnosis import BUS, diagnosed, rebooted
 from tests.workflows.fake_cluster import BROKEN, PEER
 from tests.workflows.fuse import Fuse
 from tests.workflows.job_cluster import NODES, JobCluster
@@ -59,14 +57,6 @@ def another_job_runs_where_this_one_was() -> list[str]:
     it.does(lambda: free_nodes(JOB, [BROKEN], it.ports))
     kept = it.plain.nodes.get(BROKEN)
     return [] if kept is not None and kept.job_id == "another" else ["a node was freed under another job"]
-
-
-def it_has_become_slower() -> list[str]:
-    """It passes, with half of what it could before."""
-    it = rebooted()
-    it.ports.nodes.save(replace(it.node(), diagnostic_baseline={BUS: 400.0}))
-    found = diagnosed(it, {BUS: 200.0})
-    return [] if found.outcome is Outcome.UNKNOWN else ["a node that has lost half of its bandwidth is proven"]
 
 
 def a_directory_is_on_a_disk_of_its_own() -> list[str]:

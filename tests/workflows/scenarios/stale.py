@@ -142,15 +142,6 @@ def an_incident_was_lost_days_ago() -> list[str]:
 _SAVES = Checkpoints(directory="/fsx/llama")
 
 
-def a_node_has_rebooted_since_it_was_asked() -> list[str]:
-    return _is_asked(boot_id="boot-0", command_id="command-0")
-
-
-def a_node_could_not_be_asked() -> list[str]:
-    """The call was throttled, and is repeated."""
-    return _is_asked(boot_id="boot-1")
-
-
 def _is_asked(**before: str) -> list[str]:
     """After a call that has left such a wait."""
     it = Moment()

@@ -30,7 +30,7 @@ from tests.workflows.breaking_world import ACTS
 from tests.workflows.fake_cluster import BROKEN, PEER
 from tests.workflows.job_cluster import JobCluster, finishes
 from tests.workflows.scenarios.races import JOB, Moment
-from tests.workflows.scenarios.setup import RECOVERED, ends_as, rank_ends, world, wrong_with
+from tests.workflows.scenarios.setup import RECOVERED, ends_as, world, wrong_with
 from tests.workflows.scenarios.turns import opened
 from tests.workflows.walker import Error
 
@@ -58,19 +58,6 @@ def _becomes(it: Moment, name: str, status: str, exit_code: int | None = None, s
 
 
 # Ranks that end
-
-
-def a_rank_is_quickly_done_while_the_other_one_starts() -> list[str]:
-    it = JobCluster()
-
-    def starts(request: JobRequest) -> None:
-        it.becomes(0, "STOPPED", 0)
-        it.becomes(1, "RUNNING")
-
-    it._ranks_start = starts  # type: ignore[method-assign]
-    it.happenings = [finishes]
-    path = it.submit().path
-    return [] if "Attribute failure" not in path else ["a rank that has done its part was taken for one that broke"]
 
 
 def the_first_of_two_ranks_to_break_is_told_last() -> list[str]:
@@ -133,21 +120,6 @@ def the_clock_of_a_node_is_ahead() -> list[str]:
     it.is_written(booted_at=NOW + timedelta(seconds=30))
     task = GangTask(BROKEN, 0, "boot-1", "placement", "task", "RUNNING", asked_at=NOW)
     return [] if may_write(task, it.plain) else ["a rank that writes was taken for one that a reboot has ended"]
-
-
-def its_ranks_stop_before_anybody_waits_for_it() -> list[str]:
-    it = world()
-
-    def stop() -> None:
-        for name in ("task-llama-1-0", "task-llama-1-1"):
-            rank_ends(it, name)
-
-    it.fuse.meanwhile["isolate_node", "operations.save"] = stop
-    it.reports(xid(79))
-    usual = world()
-    usual.reports(xid(79))
-    is_late = it.clock() > usual.clock() + timedelta(minutes=1)
-    return wrong_with(it, ends_as(it, *RECOVERED), (not is_late, "who has stopped is waited for"))
 
 
 def a_stop_is_asked_for_twice() -> list[str]:
