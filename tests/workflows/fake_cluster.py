@@ -260,10 +260,7 @@ class FakeCluster:
             self._ingest(replace_time(event, self.clock))
 
     def _resets_gpu(self, request: StepRequest) -> None:
-        name, asked = (
-            request.decision.node_id,
-            [one for one in commands_in(self.ports).sent if one.document == "reset-gpu"],
-        )
+        name, asked = request.decision.node_id, commands_in(self.ports).sent_of("reset-gpu")
         if self.resets is None or not asked:
             return
         self.clock.advance(20)
