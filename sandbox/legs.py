@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from nodeheal.contract.results import Isolated
-from nodeheal.contract.vocabulary import Outcome, Step
+from nodeheal.contract.vocabulary import Action, Outcome, Step
 from nodeheal.domain.jobs.job import Run
 from nodeheal.domain.recovery.incident import History
 from nodeheal.operations.isolate import DRAINED
@@ -123,7 +123,8 @@ def _of_incident(facts: Facts) -> Iterator[tuple[float, str, float]]:
         name, own = _OF_STEP[result.step], 0.0
         if result.step is Step.ISOLATE and history.incident.job_id and result.facts == Isolated(is_drained=True):
             name = "stop"
-        if result.step is Step.REBOOT and result.outcome is Outcome.DONE:
+        is_reset = turn.decision.action is Action.RESET_GPU
+        if result.step is Step.REBOOT and result.outcome is Outcome.DONE and not is_reset:
             own = facts.boot_seconds
         if result.step is Step.DIAGNOSE:
             own = DIAGNOSTICS_SECONDS

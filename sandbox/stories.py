@@ -26,6 +26,10 @@ BROKEN_LINK = (
     "NVLink: fatal error detected on link 6(0x10000, 0x0, 0x0, 0x0, 0x0, 0x0, 0x0)"
 )
 ECC = "NVRM: Xid (PCI:0000:b9:00): 48, pid=<unknown>, name=<unknown>, An uncorrectable double bit error (DBE)"
+ASKS_FOR_RESET = (
+    "NVRM: Xid (PCI:0000:b9:00): 154, pid=<unknown>, name=<unknown>, "
+    "GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)"
+)
 RECOVERED, HUMAN = SUBJECTS[Ending.RECOVERED], SUBJECTS[Ending.HANDED_TO_A_HUMAN]
 OBSERVED = SUBJECTS[Ending.OBSERVED_ONLY]
 QUESTION, TRIPPED, NO_CAPACITY = "[nodeheal] approve?", "[nodeheal] breaker open", "[nodeheal] no capacity"
@@ -48,6 +52,16 @@ def fallen(**changes: object) -> Script:
 
 def _link(**changes: object) -> Script:
     return replace(Script(BROKEN_LINK, Family.xid, "74"), **changes)  # type: ignore[arg-type]
+
+
+def _wants_reset(**changes: object) -> Script:
+    script = Script(ASKS_FOR_RESET, Family.xid, "154", subcode="GPU_RESET", pool="reset", nodes=2)
+    return replace(script, **changes)  # type: ignore[arg-type]
+
+
+def _gpu_is_held(story: Story) -> str:
+    (story.victim_handle.directory / "gpu_in_use").touch()
+    return f"something on {story.victim} has its GPU open that no list of processes shows"
 
 
 def _will_not_come_back(story: Story) -> str:
@@ -196,6 +210,13 @@ def _expects(ending: Ending, finishes: bool, restarts: bool, *mails: str) -> Exp
 _HUMAN = Ending.HANDED_TO_A_HUMAN
 STORIES: dict[str, Named] = {
     "fixed-by-reboot": Named("a GPU falls off the bus; one reboot brings it back", fallen()),
+    "gpu-reset": Named(
+        "the driver asks for a reset: the GPU is reset and proven, and the node does not reboot", _wants_reset()
+    ),
+    "gpu-reset-refused": Named(
+        "the driver asks for a reset, and something has the GPU open: the node is rebooted instead",
+        _wants_reset(prepares=(_gpu_is_held,)),
+    ),
     "fixed-by-replacement": Named("the reboot does not help; a warm spare takes over", fallen(persists=True)),
     "fixed-by-stop-start": Named(
         "the reboot does not help on EC2: the machine is stopped, starts on another host, and the fault stays behind",

@@ -107,6 +107,7 @@ _SEE_UNMANAGED_TASKS = (LIST_TASKS, SEE_TASKS)
 _ASK_FOR_CHECKPOINT = send_command(
     "ask a gang for a checkpoint, before it is stopped or on an early warning", "checkpoint-now"
 )
+_AT_REBOOT = ("reset-gpu", "reboot-node", "find-checkpoint")
 _AT_ISOLATION = ("checkpoint-now", "freeze-evidence")
 
 FUNCTIONS = (
@@ -207,7 +208,7 @@ FUNCTIONS = (
     FunctionSpec(
         "reboot_node",
         (
-            *send_command("reboot a node, and ask where its job can go on", "reboot-node", "find-checkpoint"),
+            *send_command("reset a GPU, reboot a node, and ask where its job can go on", *_AT_REBOOT),
             *SEE_MACHINES,
             REBOOT_MACHINE,
             STOP_MACHINE,

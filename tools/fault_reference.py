@@ -91,9 +91,10 @@ the page's address: `faults.md#xid-79`, `faults.md#xid-145-RLW_REMAP-0x00000004`
 - Nothing is done in a pool whose mode is `observe`, which is the default: decisions are told, and no node is touched.
 - *What is done* is a ladder. The first action, in bold, is the least that may help; later steps do more. When all are
   used up, a human is asked. A ladder never goes down again within the window of its attempts.
-- Attempts are counted in four budget groups: RESET_GPU and REBOOT together, STOP_START, REPLACE, RESTART_WORKLOAD. By
-  default a node (for RESTART_WORKLOAD: a job) has: {limits}. See
+- Attempts are counted in five budget groups: RESET_GPU, REBOOT, STOP_START, REPLACE, RESTART_WORKLOAD. By default a
+  node (for RESTART_WORKLOAD: a job) has: {limits}. See
   [policy.md](policy.md).
+- RESET_GPU is a reboot, unless the pool has switched on `reset_gpu`: then that GPU is reset first.
 - *Keep* is the evidence worth saving before a reboot wipes it, the most telling first.
 - *On* names the GPU generations and drivers that the sources know the code on; without it, all. H100 stands for H200
   and GH200 too, B100 for B200 and B300, GB200 for GB300, A100 for A30. A destructive action is not taken on another
@@ -127,8 +128,10 @@ def anchor(row: CatalogRow) -> str:
 
 def done(row: CatalogRow) -> str:
     """The ladder in words: the first action in bold, then what makes each further escalation step come."""
-    actions = [action for action in row.ladder if not (action is Action.REBOOT and Action.RESET_GPU in row.ladder)]
-    said = ["RESET_GPU (done by a reboot)" if action is Action.RESET_GPU else action.value for action in actions]
+    said = [
+        f"{action} (or a REBOOT, where it is off)" if action is Action.RESET_GPU else action.value
+        for action in row.ladder
+    ]
     told = f"**{said[0]}**"
     if len(said) > 1:
         told += f"; {_NEXT_STEP_CONDITIONS[row.next_rung][0]}: {said[1]}"

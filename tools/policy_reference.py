@@ -119,7 +119,7 @@ An example, in which every pool observes and one acts:
   about, and no further. Silence until the deadline, or a no, hands the incident to a human.
 - `act`: recover, within limits, budget and breaker.
 
-`modes` differs by action: a pool may reboot by itself and ask before it replaces. RESET_GPU goes by the mode of REBOOT.
+`modes` differs by action: a pool may reboot by itself and ask before it replaces.
 A mode that is lowered in the middle of a recovery stops it before its next escalation step: the node stays isolated,
 and a human is told.
 
@@ -140,14 +140,15 @@ An override treats a fault otherwise than [the catalog](faults.md) does, and eve
 - The most exact one wins: a sub-code before its unit, the unit before the code, the code before the family. Between two
   that name the same, the one that names the pool wins.
 - The ladder must go up: {", ".join(DISRUPTIVENESS)}.
-  RESET_GPU is done by a reboot. `next_rung` says what makes the second escalation step come.
+  RESET_GPU is done by a reboot where the pool has no `reset_gpu`. `next_rung` says what makes the second escalation
+  step come.
 - To treat what the driver itself asks for otherwise, name its statement: `xid/154/NODE_REBOOT`.
 - An event that reports no fault (verdict OK) asks for nothing, whatever an override says.
 
 ## Limits
 
-- `limits` must name REBOOT, REPLACE and RESTART_WORKLOAD, and STOP_START where a pool has `stop_start`; each counts in
-  its own group. RESET_GPU spends REBOOT's.
+- `limits` must name REBOOT, REPLACE and RESTART_WORKLOAD, STOP_START where a pool has `stop_start`, and RESET_GPU where
+  one has `reset_gpu`; each counts in its own group. Where REBOOT stands for RESET_GPU, it spends REBOOT's.
 - An attempt is reserved before it is made; one that is denied costs nothing. When none is left, the ladder goes on to
   its next escalation step, and after the last to a human.
 - `accelerator_limits` counts by the accelerator's serial number: a node under a new name does not begin anew.

@@ -51,7 +51,17 @@ class Breaker(StrEnum):
 NODES_AT_MOST, DAYS_AT_MOST, FAULTS_AT_MOST = 1_000_000, 36_500, 1_000
 # The options that these two use. They bring a setting of their own, and would ignore any other option.
 _OF_MASS_FAILURE = ("nodes", "seed", "mass_failure", "breaker", "latency", "trace", "until", "as_json")
-_OF_SCHEDULE = ("schedule", "scheduler", "injected_failure", "blow", "latency", "trace", "until", "as_json")
+_OF_SCHEDULE = (
+    "schedule",
+    "scheduler",
+    "reset_gpu",
+    "injected_failure",
+    "blow",
+    "latency",
+    "trace",
+    "until",
+    "as_json",
+)
 
 Nodes = Annotated[int, typer.Option(min=1, max=NODES_AT_MOST, help="of the whole fleet")]
 Days = Annotated[float, typer.Option(min=0.01, max=DAYS_AT_MOST, help="of virtual time")]
@@ -75,6 +85,7 @@ OldInjectedFailures = Annotated[list[str] | None, typer.Option("--blow", hidden=
 Mass = Annotated[int, typer.Option(min=0, help="so many nodes fail within a second: breaker raised, and as it ships")]
 Latencies = Annotated[LatencyName, typer.Option(help="aws: commands begin after 3 s, reboots 5 s after theirs")]
 Schedulers = Annotated[SchedulerName, typer.Option(help="slurm: Slurm starts all jobs itself, and nodeheal none")]
+Resets = Annotated[bool, typer.Option("--reset-gpu", help="in that schedule GPUs are reset before nodes are rebooted")]
 OneBreaker = Annotated[Breaker | None, typer.Option(help="only this of a mass failure's two runs: for a replay")]
 Processes = Annotated[int | None, typer.Option(min=1, help="at once; without it, one a core")]
 Json = Annotated[bool, typer.Option("--json", help="for programs")]
@@ -93,6 +104,7 @@ def simulate(
     trace: TraceFile = None,
     until: Until = None,
     schedule: Number = None,
+    reset_gpu: Resets = False,
     injected_failure: InjectedFailures = None,
     blow: OldInjectedFailures = None,
     mass_failure: Mass = 0,
@@ -117,10 +129,12 @@ def simulate(
         refuse("--breaker goes with --mass-failure")
     if schedule is not None:
         _refuse_unused_options(context, "--schedule", _OF_SCHEDULE)
+    elif reset_gpu:
+        refuse("--reset-gpu goes with --schedule; else a policy document says it")
     elif failures:
         refuse("--inject-failure goes with --schedule: the number of a call is of one run")
     settings = (
-        [replace(_schedule(schedule, failures, scheduler), latency=LATENCIES[latency])]
+        [replace(_schedule(schedule, failures, scheduler, reset_gpu), latency=LATENCIES[latency])]
         if schedule is not None
         else _pools(given, pool_nodes, policy, harsh, only, scheduler)
     )
@@ -139,7 +153,8 @@ def simulate(
     again += f" --faults-per-node-day {faults_per_node_day}"
     again += (f" --policy {shlex.quote(str(policy))}" if policy else "") + (" --harsh" if harsh else "")
     if schedule is not None:
-        again = f"nodeheal simulate --schedule {schedule}" + "".join(f" --inject-failure {one}" for one in failures)
+        again = f"nodeheal simulate --schedule {schedule}" + " --reset-gpu" * reset_gpu
+        again += "".join(f" --inject-failure {one}" for one in failures)
     again += _as_option(latency) + ("" if scheduler is SchedulerName.ecs else f" --scheduler {scheduler}")
     tell(report, again, as_json, latency)
     if report.violations:
@@ -203,7 +218,7 @@ def _tell_of_other_pools(policy: "RecoveryPolicy | None", simulated: list[str]) 
         say(f"{told}{simulated[-1]}, and go by default_pool; put the rules that you mean there", aside=True)
 
 
-def _schedule(number: int, injected_failures: list[str], scheduler: SchedulerName) -> "Setting":
+def _schedule(number: int, injected_failures: list[str], scheduler: SchedulerName, reset_gpu: bool) -> "Setting":
     from nodeheal.contract.vocabulary import SchedulerKind
     from nodeheal.simulation.injected_failures import parse_injected_failure
     from nodeheal.simulation.schedules import schedule
@@ -216,7 +231,8 @@ def _schedule(number: int, injected_failures: list[str], scheduler: SchedulerNam
     twice = next((call for call in calls if calls.count(call) > 1), None)
     if twice is not None:
         refuse(f"--inject-failure {twice}: one thing at a call, and no more")
-    return replace(schedule(number, SchedulerKind(scheduler.upper())), injected_failures=aimed)
+    drawn = schedule(number, SchedulerKind(scheduler.upper()), resets=reset_gpu)
+    return replace(drawn, injected_failures=aimed)
 
 
 def _fail_together(

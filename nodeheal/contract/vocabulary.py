@@ -110,7 +110,7 @@ class Action(_Word):
 
     OBSERVE = "OBSERVE"
     RESTART_WORKLOAD = "RESTART_WORKLOAD"
-    RESET_GPU = "RESET_GPU"
+    RESET_GPU = "RESET_GPU"  # one GPU; the node stays on its boot
     REBOOT = "REBOOT"
     STOP_START = "STOP_START"  # EC2: stop the machine and start it again, on another host
     REPLACE = "REPLACE"
@@ -167,6 +167,7 @@ class VerbName(_Word):
     CHECK_NODE = "CHECK_NODE"
     NETWORK_TEST = "NETWORK_TEST"
     LOOK_AT_DIRECTORY = "LOOK_AT_DIRECTORY"
+    RESET_GPU = "RESET_GPU"
     REBOOT = "REBOOT"
     STOP_START = "STOP_START"
     REPLACE = "REPLACE"

@@ -122,14 +122,27 @@ _ROWS = (
     ),
     VerbSpec(
         Action.RESET_GPU,
-        Step.REBOOT,
-        VerbName.REBOOT,
+        Step.REBOOT,  # the mildest manner of reboot: of one GPU
+        VerbName.RESET_GPU,
         disruptiveness=4,
-        reference="done by a reboot: resetting one GPU behind an NVSwitch touches all of them",
+        noun="GPU reset",
+        plural="GPU resets",
+        done="GPU reset",
+        healed="had its GPU reset",
+        proposal="isolate the node, reset its GPU and rerun its diagnostics",
+        on_yes="its GPU reset and proven by diagnostics",
+        reference="drain, stop the job's tasks, reset the one GPU; where the pool has no `reset_gpu`, a reboot instead",
+        is_escalation_step=True,
         carried_out_as=Action.REBOOT,
-        deadline="reboot_seconds",
-        # A reboot resets what a GPU reset would: the two spend the same attempts.
-        budget_group=Action.REBOOT,
+        keeps_boot=True,
+        keeps_machine=True,
+        concerns_hardware=True,
+        pool_option="reset_gpu",
+        deadline="reset_gpu_seconds",
+        # Its own attempts: a reset that did not help must leave the one for the reboot that comes next. No limit of the
+        # accelerator: the node's holds, and a GPU that needs it again and again makes the node a lemon.
+        budget_group=Action.RESET_GPU,
+        limit=Attempts(1, _DAY),
     ),
     VerbSpec(
         Action.REBOOT,

@@ -8,9 +8,10 @@ from typing import Any
 from nodeheal.adapters.memory.evidence import uploaded_key
 from nodeheal.contract.health_event import DiagnosticsFinished, EvidenceFrozen, HealthEvent, NodeBooted
 from nodeheal.contract.steps import Accusation
-from nodeheal.contract.vocabulary import Confirmation, Family, Verdict
+from nodeheal.contract.vocabulary import Confirmation, Family, Outcome, Verdict
 from nodeheal.domain.faults.catalog import find
 from nodeheal.domain.fleet.liveness import Heartbeat
+from nodeheal.operations.reset_gpu import GpuResetFinished, NodeOutcome
 from nodeheal.simulation.agenda import EPOCH, Agenda, seconds_of
 from nodeheal.simulation.chance import Chance, lognormal
 from nodeheal.simulation.faults import Kind
@@ -27,7 +28,9 @@ HIBERNATES_SECONDS = 3_600.0
 COMMAND_SECONDS = 1.5  # until a command begins (median), where the setting names no latency
 AGENT = "0.1.0"
 REPORT_SECONDS = 0.5  # from the fault until the agent tells
-DIAGNOSE_SECONDS, EVIDENCE_SECONDS = 240.0, 20.0  # medians
+DIAGNOSE_SECONDS, EVIDENCE_SECONDS, RESET_SECONDS = 240.0, 20.0, 20.0  # medians
+# Of GPU resets, all of them guesses: no table is public. The last is of faults of a GPU that a reboot mends.
+IN_USE, RESET_FAILS, SILENT_IN_RESET, MENDED_BY_RESET = 0.1, 0.05, 0.02, 0.6
 ACCELERATORS = 8
 _OF_ACCELERATORS = (Family.xid, Family.nvml)
 
@@ -38,11 +41,13 @@ class Agents:
     def __init__(self, setting: Setting, agenda: Agenda, chance: Chance, trace: Trace) -> None:
         self._setting, self._agenda, self._trace = setting, agenda, trace
         self._stream, self._logs = chance.of("fleet"), chance.of("kernel logs")
+        self._resets = chance.of("GPU resets")
         self.nodes: dict[str, GroundTruth] = {}
         self.faults = 0
         self.on_event: Callable[[HealthEvent], None] = lambda event: None
         self.on_booted: Callable[[NodeBooted], None] = lambda event: None
         self.on_diagnosed: Callable[[DiagnosticsFinished], None] = lambda event: None
+        self.on_reset: Callable[[GpuResetFinished], None] = lambda event: None
         self.on_evidence: Callable[[EvidenceFrozen], None] = lambda event: None
         self.on_refused: Callable[[str, str], None] = lambda node_id, command_id: None
         self.on_down: Callable[[GroundTruth], None] = lambda node: None
@@ -143,6 +148,37 @@ class Agents:
                 self._report_soon(node, node.fault.kind, median=6 * 3_600.0)
 
         self._agenda.after(lognormal(self._stream, DIAGNOSE_SECONDS, 0.3), answer)
+
+    def reset_gpu(self, node: GroundTruth, request_id: str) -> None:
+        """Resets the GPU that has failed, or says why not. Some of what a reboot mends, a reset mends as well."""
+        boot, draw, mends = node.boot, self._resets.random(), self._resets.random() < MENDED_BY_RESET
+        if draw < SILENT_IN_RESET:
+            return
+        failed = SILENT_IN_RESET + RESET_FAILS
+        outcome: NodeOutcome = Outcome.FAILED if draw < failed else Outcome.DONE
+        if failed <= draw < failed + IN_USE:
+            outcome = Outcome.REFUSED
+
+        def answer() -> None:
+            if not node.is_up or node.boot != boot:
+                return
+            kind = node.fault.kind if node.fault is not None else None
+            is_of_gpu = kind is not None and kind.family in _OF_ACCELERATORS
+            if (
+                outcome is Outcome.DONE
+                and node.fault is not None
+                and is_of_gpu
+                and mends
+                and node.fault.cure == "reboot"
+            ):
+                node.fault = None
+            self._trace.tell("GPU reset", node.node_id, outcome)
+            fact = self._fact(node, self._agenda.now)
+            self.on_reset(GpuResetFinished(**fact, request_id=request_id, outcome=outcome, reason="simulated"))
+            if outcome is Outcome.DONE and node.fault is not None and not node.fault.is_shy:
+                self._report_soon(node, node.fault.kind, median=60.0)
+
+        self._agenda.after(lognormal(self._resets, RESET_SECONDS, 0.5), answer)
 
     def freeze_evidence(self, node: GroundTruth, asked: Mapping[str, str]) -> None:
         """Uploads what it has, and says whether its kernel log shows the fault that it is asked about."""

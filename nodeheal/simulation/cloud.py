@@ -163,6 +163,10 @@ class SimScheduler(MemoryScheduler):
         begun = {task.mark for _, task in self.unmanaged_started}
         return [task for task in self._unmanaged_stopped.get(reason, ()) if task.mark not in begun]
 
+    def tasks_of_others_on(self, node_id: str) -> list[UnmanagedTask]:
+        """Those that run there now."""
+        return [task for where, task in self.unmanaged.values() if where == node_id]
+
     def node_down(self, node: GroundTruth) -> None:
         """The tasks of others that ran on the node are dead."""
         for task_id in [name for name, (where, _) in self.unmanaged.items() if where == node.node_id]:
@@ -185,6 +189,8 @@ class SimCommands(MemoryNodeCommands):
         command_id = super().send(node, command, expires_at)
         if command.document == "reboot-node":
             self.on_act("reboot", node.node_id, node.boot_id)
+        if command.document == "reset-gpu":
+            self.on_act("reset", node.node_id, node.boot_id)
         if command.document == "run-diagnostics":
             self.on_diagnose(node)
         if command.document in _OBEYED:
@@ -202,6 +208,9 @@ class SimCommands(MemoryNodeCommands):
         self.statuses[command_id] = CommandStatus("SUCCEEDED", json.dumps(said))
         self._fleet.reboot_soon(node)
 
+    def _resets_gpu(self, command_id: str, asked: Asked, node: GroundTruth) -> None:
+        self._fleet.reset_gpu(node, asked["RequestId"])
+
     def _diagnoses(self, command_id: str, asked: Asked, node: GroundTruth) -> None:
         self._fleet.diagnose(node, asked["RequestId"])
 
@@ -218,6 +227,7 @@ class SimCommands(MemoryNodeCommands):
 
 
 _OBEYED = {
+    "reset-gpu": SimCommands._resets_gpu,
     "reboot-node": SimCommands._reboots,
     "run-diagnostics": SimCommands._diagnoses,
     "freeze-evidence": SimCommands._freezes_evidence,

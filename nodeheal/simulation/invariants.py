@@ -41,6 +41,7 @@ _TO_BOOT_SECONDS = 600.0
 _TO_GIVE_BACK_SECONDS = 1_800.0
 ACTION_OF = {
     "isolate": Action.ISOLATE,
+    "reset": Action.RESET_GPU,
     "reboot": Action.REBOOT,
     "stop": Action.STOP_START,
     "replace": Action.REPLACE,
@@ -66,7 +67,7 @@ def one_open_incident_a_node(opened: Incident, live: list[str]) -> Iterator[Viol
 
 def one_destructive_action_a_node(seen: Seen, before: list[Act], act: Act) -> Iterator[Violation]:
     """At most one destructive action a node: none begins on a boot that another is still to end."""
-    if act.verb not in (*_END_A_BOOT, "replace"):
+    if act.verb not in (*_END_A_BOOT, "reset", "replace"):
         return
     machine = seen.ports.machines.describe(act.node_id)
     over = ("stop",) if machine is not None and machine.state == "stopped" else ()
@@ -201,6 +202,14 @@ def tasks_of_others_are_left_alone(seen: Seen, node: Node, unmanaged_task: Unman
     if why:
         at, name = seen.agenda.now, tasks_of_others_are_left_alone.__name__
         yield Violation(at, name, node.node_id, f"{unmanaged_task} was stopped, and {why}")
+
+
+def no_gpu_is_reset_beside_tasks_of_others(seen: Seen, act: Act) -> Iterator[Violation]:
+    """No GPU is reset while a task of others runs on its node: nobody knows which GPU it uses."""
+    there = seen.unmanaged_tasks_on(act.node_id) if act.verb == "reset" else ()
+    if there:
+        name = no_gpu_is_reset_beside_tasks_of_others.__name__
+        yield Violation(act.at, name, act.node_id, f"reset beside {', '.join(map(str, there))}")
 
 
 def stopped_tasks_come_back(seen: Seen, incident_id: str) -> Iterator[Violation]:
@@ -383,6 +392,7 @@ ALL = (
     nothing_is_done_without_a_yes,
     what_people_drained_stays_drained,
     tasks_of_others_are_left_alone,
+    no_gpu_is_reset_beside_tasks_of_others,
     stopped_tasks_come_back,
     a_job_is_requeued_once,
     requeued_jobs_run_again,

@@ -11,16 +11,25 @@ import time
 from collections import Counter
 from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from datetime import time as time_of_day
 from functools import partial
 from itertools import count, islice
 from random import Random
 from signal import SIG_IGN, SIGINT, signal
 
-from nodeheal.contract.vocabulary import Provider, SchedulerKind
+from nodeheal.contract.vocabulary import Action, Provider, SchedulerKind
 from nodeheal.domain.humanize import counted
 from nodeheal.domain.policy.policy import RecoveryPolicy
-from nodeheal.domain.policy.policy_models import Breaker, Budget, MaintenanceWindow, Mode, PoolPolicy, Weekday
+from nodeheal.domain.policy.policy_models import (
+    Breaker,
+    Budget,
+    MaintenanceWindow,
+    Mode,
+    Override,
+    PoolPolicy,
+    Weekday,
+)
 from nodeheal.domain.verbs import VERBS
 from nodeheal.simulation.agenda import EPOCH
 from nodeheal.simulation.report import Report
@@ -46,14 +55,20 @@ AT_ONCE = 50
 PROCESSES = 1_024  # no machine has more cores, and each of them is given its numbers before it begins
 BROKEN_OFF = 130  # by Ctrl-C, as shells have it
 POOL = "pool"
-_ACTIONS = tuple(action for action, verb in VERBS.items() if verb.has_mode)
+# Without RESET_GPU, which no schedule has unless it is asked for: another draw would make another run of each number.
+_ACTIONS = tuple(action for action, verb in VERBS.items() if verb.has_mode and action is not Action.RESET_GPU)
+_RESET_FIRST = ("xid/48", "xid/74", "xid/79", "xid/95", "xid/119")  # faults that the simulated GPUs have
 _MODES = (Mode.act,) * 7 + (Mode.approve,) * 2 + (Mode.observe,)
 
 
-def schedule(number: int, scheduler: SchedulerKind = SchedulerKind.ECS) -> Setting:
+def schedule(number: int, scheduler: SchedulerKind = SchedulerKind.ECS, *, resets: bool = False) -> Setting:
     """The setting of this number. A number is one run of ECS: runs are recorded and replayed by it. The same over nodes
-    of Slurm is another run, of the same faults."""
+    of Slurm is another run, of the same faults; so is that with `resets`, where GPUs are reset before nodes are
+    rebooted."""
     drawn = _schedule(number)
+    drawn = (
+        replace(drawn, policy=_with_resets(drawn.rules, Random(f"resets of schedule {number}"))) if resets else drawn
+    )
     return drawn if scheduler is SchedulerKind.ECS else with_slurm(drawn, _slurm_jobs(number))
 
 
@@ -122,6 +137,16 @@ def _with_modes(policy: RecoveryPolicy, draw: Random) -> RecoveryPolicy:
     return policy.model_copy(update={"default_pool": policy.default_pool.model_copy(update={"modes": modes})})
 
 
+def _with_resets(policy: RecoveryPolicy, draw: Random) -> RecoveryPolicy:
+    """In half of them the reset goes as far as everything in the pool; else less far, or further."""
+    pool = policy.default_pool.model_copy(update={"reset_gpu": True})
+    if draw.random() < 0.5:
+        pool = pool.model_copy(update={"modes": {**pool.modes, Action.RESET_GPU: draw.choice(tuple(Mode))}})
+    ladder = (Action.RESET_GPU, Action.REBOOT, Action.REPLACE)
+    overrides = tuple(Override(fault=fault, ladder=ladder, why="simulated") for fault in _RESET_FIRST)
+    return policy.model_copy(update={"default_pool": pool, "overrides": overrides})
+
+
 def _others(draw: Random) -> Others:
     """In half of them nobody; else a crowd, which has all its say in these few hours."""
     if draw.random() < 0.5:
@@ -148,21 +173,22 @@ def _with_others(policy: RecoveryPolicy, others: Others) -> RecoveryPolicy:
     return policy.model_copy(update={"default_pool": pool})
 
 
-def run_schedule(number: int, scheduler: SchedulerKind = SchedulerKind.ECS) -> Report:
+def run_schedule(number: int, scheduler: SchedulerKind = SchedulerKind.ECS, *, resets: bool = False) -> Report:
     """One of them, to its end: as `nodeheal simulate --schedule` replays it."""
-    return run_pool(schedule(number, scheduler))
+    return run_pool(schedule(number, scheduler, resets=resets))
 
 
 def run_some(
-    numbers: Iterable[int], scheduler: SchedulerKind = SchedulerKind.ECS
+    numbers: Iterable[int], scheduler: SchedulerKind = SchedulerKind.ECS, *, resets: bool = False
 ) -> tuple[int, int, list[str], Counter[str]]:
     """(schedules, incidents, what was broken, what services raised)."""
     done, incidents, broken, surprises = 0, 0, list[str](), Counter[str]()
     option = "" if scheduler is SchedulerKind.ECS else f" --scheduler {scheduler.lower()}"
+    option += " --reset-gpu" if resets else ""
     for number in numbers:
         done, again = done + 1, f"nodeheal simulate --schedule {number}{option} --trace {number}.trace"
         try:
-            report = run_schedule(number, scheduler)
+            report = run_schedule(number, scheduler, resets=resets)
         except Exception as error:  # of the simulation itself: the others are run all the same
             broken.append(f"the simulation broke off: {type(error).__name__}: {error}\n    {again}")
             continue
@@ -177,7 +203,10 @@ def main(arguments: list[str] | None = None) -> int:
     given = _options(arguments)
     end = time.monotonic() + given.minutes * 60
     done, incidents, broken, surprises, is_cut_short = 0, 0, list[str](), Counter[str](), False
-    numbers, run = count(given.first), partial(run_some, scheduler=SchedulerKind(given.scheduler.upper()))
+    numbers, run = (
+        count(given.first),
+        partial(run_some, scheduler=SchedulerKind(given.scheduler.upper()), resets=given.reset_gpu),
+    )
     # Ctrl-C reaches every process of a terminal: the workers end what they have begun, and only this one hears it.
     with ProcessPoolExecutor(given.processes, initializer=signal, initargs=(SIGINT, SIG_IGN)) as workers:
         try:
@@ -203,6 +232,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--first", type=int, default=1_000_000, help="the number to begin with")
     kinds = [kind.lower() for kind in SchedulerKind]
     parser.add_argument("--scheduler", choices=kinds, default=kinds[0], help="whose nodes they are")
+    parser.add_argument("--reset-gpu", action="store_true", help="GPUs are reset before nodes are rebooted")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     given = parser.parse_args(arguments)
     if not 0 < given.minutes < math.inf:  # of none at all, none is broken: that is no result

@@ -58,6 +58,7 @@ class Seen:
     in_force_since: float = float("-inf")  # of this policy
     # tasks of others that were stopped for this reason, and not started again
     missing_unmanaged_tasks: Callable[[str], Sequence[UnmanagedTask]] = lambda reason: ()
+    unmanaged_tasks_on: Callable[[str], Sequence[UnmanagedTask]] = lambda node_id: ()
     drained: Collection[str] = ()  # nodes that people have drained
     slurm: SlurmCluster | None = None  # what runs on the nodes, where they are Slurm's
     broken_off: Collection[str] = ()  # nodes that people were giving back, and will by the same command once more

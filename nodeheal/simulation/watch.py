@@ -21,6 +21,7 @@ from nodeheal.simulation.invariants import (
     no_attempt_beyond_its_limit,
     no_attempt_on_an_accelerator_beyond_its_limit,
     no_diagnosis_beside_a_job,
+    no_gpu_is_reset_beside_tasks_of_others,
     nothing_is_done_without_a_yes,
     nothing_is_left_behind,
     nothing_is_left_of_a_job,
@@ -110,6 +111,7 @@ class Watch:
             self._hold(check(self.seen, self.acts[node_id], act))
         self._hold(no_attempt_on_an_accelerator_beyond_its_limit(self.seen, self.acts_on[act.serial], act))
         self._hold(nothing_is_done_without_a_yes(self.seen, act))
+        self._hold(no_gpu_is_reset_beside_tasks_of_others(self.seen, act))
         if verb != "stop":
             self._hold(no_act_on_stale_news(self.seen, act))
         if verb == "isolate":

@@ -108,6 +108,7 @@ class World:
         fleet.on_event = self._report
         fleet.on_booted = lambda event: wake(event.node_id, lambda: wakeup.on_node_booted(event, self.hands.deciding))
         fleet.on_diagnosed = lambda event: wake(event.node_id, lambda: wakeup.on_answer(event, self.hands.deciding))
+        fleet.on_reset = lambda event: wake(event.node_id, lambda: wakeup.on_answer(event, self.hands.deciding))
         fleet.on_evidence = lambda event: wake(event.node_id, lambda: wakeup.on_answer(event, self.hands.deciding))
         fleet.on_refused = self._refused
         fleet.on_silence = self.sweeper.fell_silent
@@ -119,6 +120,7 @@ class World:
 
     def _connect_neighbours(self) -> None:
         self.watch.seen.missing_unmanaged_tasks = self.scheduler.missing
+        self.watch.seen.unmanaged_tasks_on = self.scheduler.tasks_of_others_on
         self.watch.seen.drained = self.co_tenants.drained
         self.scheduler.on_switched_on = self.watch.switched_on
         self.scheduler.on_stop_unmanaged = self.watch.unmanaged_task_stopped

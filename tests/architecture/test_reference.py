@@ -96,10 +96,12 @@ def test_a_row_tells_what_the_catalog_says() -> None:
     assert row.source in why
 
 
-def test_a_ladder_that_begins_with_a_reset_says_that_a_reboot_does_it() -> None:
+def test_a_ladder_that_begins_with_a_reset_says_that_a_reboot_stands_for_it() -> None:
     told = fault_reference.done(catalog()["xid", "154", "GPU_RESET"])
 
-    assert told == "**RESET_GPU (done by a reboot)**; if that did not help: REPLACE"
+    assert told == (
+        "**RESET_GPU (or a REBOOT, where it is off)**; if that did not help: REBOOT; if that did not help: REPLACE"
+    )
 
 
 def test_another_xid_in_a_text_is_a_link_and_its_own_is_not() -> None:

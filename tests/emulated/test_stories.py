@@ -46,10 +46,10 @@ BOOT_SECONDS = 1.5
 POLICY = json.loads((Path(sandbox.__file__).parent / "policy.json").read_text("utf-8"))
 # Of those that share a pool of the sandbox's policy, each is in another cloud; who takes EC2's machines away is last.
 CLOUDS = (
-    ("fixed-by-reboot", "approval-given", "two-faults", "replaced-by-group", "swap", "application"),
+    ("fixed-by-reboot", "gpu-reset", "approval-given", "two-faults", "replaced-by-group", "swap", "application"),
     ("fixed-by-replacement", "approval-refused", "tasks-of-others", "stale-event", "paused", "no-capacity"),
     ("never-returns", "approval-ignored", "fixed-by-stop-start", "two-nodes", "unknown", "no-spare"),
-    ("breaker-open", "replaced-from-template", "budget-full", "early-warning", "remap"),
+    ("breaker-open", "gpu-reset-refused", "replaced-from-template", "budget-full", "early-warning", "remap"),
 )
 
 
@@ -150,6 +150,8 @@ SWAPPED = ["Isolate node", "Freeze evidence", "Replace node", "Run diagnostics",
 # The path of every story that the demo knows by name.
 PATHS = {
     "fixed-by-reboot": HEALED,
+    "gpu-reset": HEALED,
+    "gpu-reset-refused": HEALED,  # the state of the reset is that of the reboot after it
     "fixed-by-replacement": [
         *HEALED[:4],
         "Replace node",
@@ -194,6 +196,8 @@ FAILS = ["DIAGNOSE", "FAILED"]
 # What came of each of their steps.
 RESULTS = {
     "fixed-by-reboot": REBOOTED,
+    "gpu-reset": REBOOTED,
+    "gpu-reset-refused": [*OUT, ["REBOOT", "FAILED"], *done("REBOOT", "DIAGNOSE"), *BACK],
     "fixed-by-replacement": [*OUT, *done("REBOOT"), FAILS, *done("REPLACE", "DIAGNOSE", "RESTART_WORKLOAD")],
     "fixed-by-stop-start": [*OUT, *done("REBOOT"), FAILS, *done("REBOOT", "DIAGNOSE"), *BACK],
     "replaced-by-group": REPLACED,
@@ -211,6 +215,9 @@ RESULTS = {
     "stale-event": REBOOTED,
 }
 
+
+# What they spend, where that is not one reboot.
+ATTEMPTS = {"gpu-reset": {"RESET_GPU": 1}, "gpu-reset-refused": {"RESET_GPU": 1, "REBOOT": 1}}
 
 # What each of two nodes goes through that fail in one moment, and what came of it; which goes first is not told.
 SIDE_BY_SIDE = sorted(
@@ -258,7 +265,7 @@ def test_a_named_story_ends_as_it_should_by_the_path_that_it_should(stage: Stage
         each = [(paths[one["id"]], in_its_turn(outcomes(one["results"], waits=True))) for one in report["incidents"]]
         assert sorted(each) == SIDE_BY_SIDE
     if PATHS[name] == HEALED:
-        assert report["attempts"] == {"REBOOT": 1}
+        assert report["attempts"] == ATTEMPTS.get(name, {"REBOOT": 1})
         whole = sum(leg["seconds"] + leg["own_seconds"] for leg in report["legs"])
         assert whole == pytest.approx(report["recovered_seconds"], abs=0.02)
         # It was asked for a checkpoint before it was stopped: nothing that it had done is lost but the last moment.

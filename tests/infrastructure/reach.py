@@ -31,7 +31,7 @@ _NOT_FOLLOWED = frozenset(
 _VERBS_PACKAGE = "nodeheal.operations"
 _FOLLOWED_PARTS = ("_read", "_observe", "_settle")
 _OF_A_JOB = {"await_nodes": _FOLLOWED_PARTS, "watch_gang": (*_FOLLOWED_PARTS, "_hold")}
-_OF_A_NODE = ("diagnose", "find_checkpoint", "freeze_evidence", "reboot", "stop_start")
+_OF_A_NODE = ("diagnose", "find_checkpoint", "freeze_evidence", "reboot", "reset_gpu", "stop_start")
 _REFRESHED = ("stop_start.", "diagnose.")  # by a call that is repeated
 _OF_A_GANG = ("check_node", "network_test", "fan_out", "look_at_directory")
 _ALL = (*_OF_A_NODE, "approve", "replace", "wait")
@@ -39,7 +39,7 @@ _ALL = (*_OF_A_NODE, "approve", "replace", "wait")
 _OPERATIONS = {
     "isolate_node": ("isolate",),
     "freeze_evidence": ("freeze_evidence",),
-    "reboot_node": ("reboot", "stop_start"),
+    "reboot_node": ("reset_gpu", "reboot", "stop_start"),
     "run_diagnostics": ("diagnose",),
     "replace_node": ("replace",),
 }
@@ -53,8 +53,8 @@ _ENDS: dict[str, dict[str, tuple[str, ...]]] = {
     "choose_nodes": {"await_nodes": _FOLLOWED_PARTS},
     "end_incident": _OF_A_JOB,
     "end_job": {"await_nodes": _FOLLOWED_PARTS},
-    "sweep": dict.fromkeys(("reboot", "replace", "stop_start"), _FOLLOWED_PARTS) | _OF_A_JOB,
-    "take_signal": dict.fromkeys(("reboot", "replace", "stop_start"), _FOLLOWED_PARTS),
+    "sweep": dict.fromkeys(("reset_gpu", "reboot", "replace", "stop_start"), _FOLLOWED_PARTS) | _OF_A_JOB,
+    "take_signal": dict.fromkeys(("reset_gpu", "reboot", "replace", "stop_start"), _FOLLOWED_PARTS),
     "wakeup": dict.fromkeys((*_OF_A_NODE, *_OF_A_GANG), (*_FOLLOWED_PARTS, "_refresh"))
     | _OF_A_JOB
     | {"replace": _FOLLOWED_PARTS, "stop_start": (*_FOLLOWED_PARTS, "_refresh", "_start_machine")},

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from nodeheal.contract import names
+from nodeheal.operations.reset_gpu import GpuResetFinished
 from stacks.control import DOCUMENTS
 from stacks.functions import FUNCTIONS, FunctionSpec
 from stacks.permission import READ_POLICY
@@ -142,7 +143,7 @@ def test_health_events_are_queued(real: Template) -> None:
 def test_what_a_node_answers_reaches_wakeup_and_nothing_else_that_it_says(real: Template) -> None:
     pattern = rule(real, names.NODE_BOOTED, "WakeupFunction")["EventPattern"]
 
-    answers = [names.CHECKPOINT_FOUND, names.DIAGNOSTICS_FINISHED, names.EVIDENCE_FROZEN]
+    answers = [names.CHECKPOINT_FOUND, names.DIAGNOSTICS_FINISHED, names.EVIDENCE_FROZEN, GpuResetFinished.detail_type]
     assert pattern == {"source": [names.AGENT_SOURCE], "detail-type": [names.NODE_BOOTED, *answers]}
 
 

@@ -149,7 +149,7 @@ def test_a_command_goes_to_its_documents_or_to_tagged_nodes(stem: str, permissio
         "check_nodes": [names.document("run-diagnostics"), names.document("test-fabric")],
         "find_checkpoint": [names.document("find-checkpoint")],
         "freeze_evidence": [names.document("freeze-evidence")],
-        "reboot_node": [names.document("reboot-node"), names.document("find-checkpoint")],
+        "reboot_node": [names.document(name) for name in ("reset-gpu", "reboot-node", "find-checkpoint")],
         "run_diagnostics": [names.document("run-diagnostics")],
         "stop_gang": [names.document("checkpoint-now")],
         "wait_for_news": [names.document("checkpoint-now")],

@@ -4,10 +4,10 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from nodeheal.adapters.memory.stores import MemoryJobNotes, MemoryPoolStore
-from nodeheal.contract.vocabulary import Provider
+from nodeheal.contract.vocabulary import Action, Provider
 from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
 from nodeheal.domain.policy.policy import RecoveryPolicy
-from nodeheal.domain.policy.policy_models import Breaker, Budget, Mode, PoolPolicy
+from nodeheal.domain.policy.policy_models import Breaker, Budget, Mode, Override, PoolPolicy
 from nodeheal.operations import engine, isolate
 from nodeheal.operations import replace as replace_node
 from nodeheal.services.intake.ingest import Ingested
@@ -154,6 +154,10 @@ def a_node_breaks_while_jobs_run_on_all_others(world: World) -> None:
     strike(world, 600, cure="hardware")
 
 
+RESET_FIRST = Override(fault="xid/79", ladder=(Action.RESET_GPU, Action.REBOOT, Action.REPLACE), why="a case")
+RESETS = ACT.model_copy(
+    update={"default_pool": ACT.default_pool.model_copy(update={"reset_gpu": True}), "overrides": (RESET_FIRST,)}
+)
 OPTED_OUT = ACT.model_copy(update={"opted_out": {"mi-2b3ec911000000000": "it is mine"}})
 APPROVE = ACT.model_copy(update={"default_pool": PoolPolicy(mode=Mode.approve, budget=Budget(max_nodes=2))})
 TRAINS = Work(share=0.7, gang_nodes=4, days=5)
@@ -209,6 +213,12 @@ CASES: dict[str, tuple[Break, Callable[[World], None], RecoveryPolicy, Work | Sl
         set_to((f"{_SERVICES}recovery.end_incident.restart_unmanaged_tasks", lambda *_: "")),
         a_node_with_a_task_of_others_fails,
         ACT.model_copy(update={"default_pool": ACT.default_pool.model_copy(update={"stops_other_tasks": True})}),
+        Work(share=0),
+    ),
+    "no_gpu_is_reset_beside_tasks_of_others": (
+        set_to(("nodeheal.operations.reset_gpu._why_not_reset", lambda *_: "")),
+        a_node_with_a_task_of_others_fails,
+        RESETS,
         Work(share=0),
     ),
     "a_job_is_requeued_once": (

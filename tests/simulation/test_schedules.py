@@ -8,7 +8,7 @@ import pytest
 
 from nodeheal.services.sweep import sweep
 from nodeheal.simulation import schedules
-from nodeheal.simulation.runner import pools_of, run_all, run_traced
+from nodeheal.simulation.runner import pools_of, run_all, run_traced, run_world
 from nodeheal.simulation.schedules import run_schedule, run_some, schedule
 from nodeheal.simulation.setting import DAY, Setting
 from nodeheal.simulation.world import World
@@ -57,6 +57,27 @@ def test_no_schedule_breaks_an_invariant(batch: int) -> None:
     assert (done, incidents > IN_A_BATCH) == (IN_A_BATCH, True)
 
 
+def test_no_schedule_breaks_an_invariant_where_gpus_are_reset_first() -> None:
+    done, incidents, broken, surprises = run_some(range(IN_A_BATCH), resets=True)
+
+    assert (done, incidents > IN_A_BATCH, broken, surprises) == (IN_A_BATCH, True, [], Counter())
+
+
+def test_a_reset_mends_some_faults_and_others_take_a_reboot() -> None:
+    acts: Counter[str] = Counter()
+    for number in range(40):
+        world = World(schedule(number, resets=True))
+        run_world(world)
+        for of_node in world.watch.acts.values():
+            verbs = {act.incident_id: "" for act in of_node}
+            for act in of_node:
+                verbs[act.incident_id] += f"{act.verb} "
+            acts.update(verbs.values())
+
+    assert acts["isolate reset "] > 0
+    assert acts["isolate reset reboot "] > 0
+
+
 @pytest.mark.parametrize("number", REGRESSIONS.values(), ids=REGRESSIONS.keys())
 def test_what_was_broken_once_is_not_again(number: int) -> None:
     assert run_schedule(number).violations == []
@@ -70,7 +91,7 @@ def test_a_replay_is_the_same_run_to_its_end() -> None:
 
 def test_a_schedule_that_breaks_off_is_named_and_the_others_are_run(monkeypatch: pytest.MonkeyPatch) -> None:
     run = schedules.run_schedule
-    monkeypatch.setattr(schedules, "run_schedule", lambda number, *given: run(number // (number != 8), *given))
+    monkeypatch.setattr(schedules, "run_schedule", lambda number, *given, **more: run(number // (number != 8), *given))
 
     done, _, broken, _ = run_some([7, 8, 9])
 

@@ -174,7 +174,7 @@ def test_the_budget_group_is_the_one_that_the_first_action_spends() -> None:
     groups = {action: verb.budget_group for action, verb in VERBS.items() if verb.budget_group}
 
     assert groups == {
-        Action.RESET_GPU: Action.REBOOT,
+        Action.RESET_GPU: Action.RESET_GPU,
         Action.REBOOT: Action.REBOOT,
         Action.STOP_START: Action.STOP_START,
         Action.REPLACE: Action.REPLACE,

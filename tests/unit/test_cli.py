@@ -128,7 +128,7 @@ def test_a_word_that_cannot_have_been_tried_is_refused() -> None:
     result = RUN.invoke(app, ["explain", "xid", "79", "--after", "reboot,pray"])
 
     assert result.exit_code == 2
-    assert result.output == "--after: 'pray' is not one of reboot, stop_start, replace\n"
+    assert result.output == "--after: 'pray' is not one of reset_gpu, reboot, stop_start, replace\n"
 
 
 @pytest.mark.parametrize(

@@ -54,9 +54,10 @@ def test_an_operator_may_ask_for_what_the_catalog_has_a_row_of() -> None:
 
 
 def test_a_verb_that_only_one_provider_has_must_be_switched_on() -> None:
-    assert {action for action in ESCALATION_STEPS if VERBS[action].providers != set(Provider)} == {
-        action for action in ESCALATION_STEPS if VERBS[action].pool_option
-    }
+    of_one = {action for action in ESCALATION_STEPS if VERBS[action].providers != set(Provider)}
+
+    assert of_one == {Action.STOP_START}
+    assert all(VERBS[action].pool_option for action in of_one)
 
 
 @pytest.mark.parametrize(
@@ -65,6 +66,7 @@ def test_a_verb_that_only_one_provider_has_must_be_switched_on() -> None:
         (Step.REBOOT, None, "reboot_seconds"),
         (Step.REBOOT, Action.REBOOT, "reboot_seconds"),
         (Step.REBOOT, Action.STOP_START, "stop_start_seconds"),
+        (Step.REBOOT, Action.RESET_GPU, "reset_gpu_seconds"),
         (Step.WAIT, Action.REBOOT, "quick_seconds"),
         (Step.DIAGNOSE, None, "diagnose_seconds"),
     ],
@@ -77,7 +79,8 @@ def test_a_step_is_the_verb_that_its_decision_names(step: Step, action: Action |
     ("action", "option", "is_on"),
     [
         (Action.REBOOT, {}, True),
-        (Action.RESET_GPU, {}, False),  # a reboot stands for it, and no pool can switch it on
+        (Action.RESET_GPU, {}, False),  # a reboot stands for it
+        (Action.RESET_GPU, {"reset_gpu": True}, True),
         (Action.STOP_START, {}, False),
         (Action.STOP_START, {"stop_start": True}, True),
     ],

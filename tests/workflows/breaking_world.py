@@ -15,7 +15,7 @@ from nodeheal.agent.clock import Clock
 from nodeheal.agent.node_command import why_refuse
 from nodeheal.contract.health_event import DiagnosticsFinished, HealthEvent
 from nodeheal.contract.steps import DecideRequest, Decision, StepRequest
-from nodeheal.contract.vocabulary import IncidentState, Provider, Verdict
+from nodeheal.contract.vocabulary import Action, IncidentState, Provider, Verdict
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.fleet.machine import Machine, Power
 from nodeheal.domain.fleet.node import OUT_OF_SERVICE
@@ -253,8 +253,13 @@ class BreakingWorld(FakeCluster):
         self._wakes(wakeup.on_task_change, change)
 
     def _boots(self, request: StepRequest) -> None:
-        """Carry out every reboot that was asked for; a command for another boot is refused by its node."""
+        """Carry out every reset and reboot that was asked for; a command for another boot is refused by its node."""
         name = request.decision.node_id
+        if request.decision.action is Action.RESET_GPU:
+            resets = [sent.boot_id for sent in commands_in(self.plain).sent_of("reset-gpu")]
+            if resets and resets[-1] == self.node(name).boot_id:
+                self._resets_gpu(request)
+            return
         while self._seen_sent < len(self._orders):
             self._seen_sent += 1
             self.takes_order(*self._orders[self._seen_sent - 1])

@@ -20,12 +20,22 @@ from nodeheal.contract.health_event import (
 )
 from nodeheal.contract.names import evidence_key
 from nodeheal.contract.steps import DecideRequest, Decision, StepRequest
-from nodeheal.contract.vocabulary import Check, CheckpointFormat, Confirmation, IncidentState, JobState, Verdict
+from nodeheal.contract.vocabulary import (
+    Action,
+    Check,
+    CheckpointFormat,
+    Confirmation,
+    IncidentState,
+    JobState,
+    Outcome,
+    Verdict,
+)
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.jobs.job import Job
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.approval_links import Links
 from nodeheal.domain.recovery.incident import incident_id_of
+from nodeheal.operations.reset_gpu import GpuResetFinished, NodeOutcome
 from nodeheal.operations.steps import launch_gang, stop_gang, wait_for_approval
 from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services.intake import wakeup
@@ -84,6 +94,8 @@ class FakeCluster:
         self.confirms = Confirmation.CONFIRMED  # what a node answers that is asked about its fault
         self.deaf: set[str] = set()  # nodes whose tasks do not stop
         self.after_reboot: list[HealthEvent] = []
+        self.resets: NodeOutcome | None = Outcome.DONE  # what a node says of its GPU's reset; None: nothing
+        self.after_reset: list[HealthEvent] = []
         self.on_wait: Callable[[], object] = self._gang_finishes  # what happens while an incident waits for news
         self.on_question: Callable[[StepRequest], None] = lambda _: None  # a human is asked; silence unless told
         self.on_replace: Callable[[StepRequest], None] = lambda _: None  # what comes of asking for a new machine
@@ -234,6 +246,9 @@ class FakeCluster:
                 self._wakes(wakeup.on_task_change, change)
 
     def _boots(self, request: StepRequest) -> None:
+        if request.decision.action is Action.RESET_GPU:
+            self._resets_gpu(request)
+            return
         was_sent = any(verb == "reboot-node" for verb, _ in self.commands)
         if not self.node_returns or not was_sent:
             return
@@ -243,6 +258,21 @@ class FakeCluster:
         self._comes_up(request.decision.node_id, "boot-2")
         for event in self.after_reboot:
             self._ingest(replace_time(event, self.clock))
+
+    def _resets_gpu(self, request: StepRequest) -> None:
+        name, asked = request.decision.node_id, commands_in(self.ports).sent_of("reset-gpu")
+        if self.resets is None or not asked:
+            return
+        self.clock.advance(20)
+        fact = self._fact(name, self.node(name).boot_id)
+        event = GpuResetFinished(
+            **fact, request_id=asked[-1].request_id, outcome=self.resets, reason="as the node says"
+        )
+        self.heard["node"] += 1
+        self._wakes(wakeup.on_answer, event)
+        self.clock.advance(1)
+        for event_after in self.after_reset:
+            self._ingest(replace_time(event_after, self.clock))
 
     def _comes_up(self, name: str, boot_id: str) -> None:
         booted = NodeBooted(**self._fact(name, boot_id), booted_at=self.clock(), address="127.0.0.1", accelerators=8)

@@ -25,6 +25,7 @@ Invariant = Callable[[Ports, RecoveryPolicy], Iterator[str]]
 LIVE = (IncidentState.OPEN, IncidentState.WAITING)
 # The calls that take a node down, and which attempt must have been reserved for them.
 DESTRUCTIVE = {
+    "commands.reset-gpu": (Action.RESET_GPU,),
     "commands.reboot-node": (Action.REBOOT,),
     "machines.power": (Action.REBOOT, Action.STOP_START),
     "machines.terminate_instance": (Action.REPLACE,),
@@ -40,7 +41,7 @@ def watch(call: str, given: tuple[Any, ...], ports: Ports, policy: RecoveryPolic
     told: Iterator[str] = iter(())
     if call in DESTRUCTIVE:
         told = chain(_not_reserved(call, given[0], ports, policy), _hands_off(_node_of(given[0], ports), ports, policy))
-    if call == "commands.reboot-node":
+    if call in ("commands.reset-gpu", "commands.reboot-node"):
         told = chain(told, _of_another_boot(given[0], ports))
     if call == "scheduler.drain_all":
         told = chain(*(_wrongly_switched(_node_of(one, ports), ports, policy, is_on=False) for one in given[0]))
@@ -174,10 +175,11 @@ def no_attempt_beyond_its_limit(ports: Ports, policy: RecoveryPolicy) -> Iterato
 
 def no_boot_rebooted_twice(ports: Ports, policy: RecoveryPolicy) -> Iterator[str]:
     """Never two destructive commands for one boot of a node."""
-    sent = Counter((one.node_id, one.boot_id) for one in commands_in(ports).sent_of("reboot-node"))
-    for (name, boot), count in sent.items():
-        if count > 1:
-            yield f"{name} was asked {count} times to reboot from {boot}"
+    for document in ("reset-gpu", "reboot-node"):
+        sent = Counter((one.node_id, one.boot_id) for one in commands_in(ports).sent_of(document))
+        yield from (
+            f"{name} was sent {count} {document} on {boot}" for (name, boot), count in sent.items() if count > 1
+        )
 
 
 ALWAYS: tuple[Invariant, ...] = (

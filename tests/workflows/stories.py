@@ -264,4 +264,10 @@ STORIES = (
     ),
     Story("a spare is announced", _has_no_spare, _enrolls, ("Escalated",), ("enroll_node",)),
     *RESTARTS,
+    Story(
+        "its GPU is reset",
+        _world(pool(reset_gpu=True)),
+        lambda it: it.reports(xid(154, subcode="GPU_RESET")),
+        only=("reboot_node", "wakeup.on_answer"),
+    ),
 )

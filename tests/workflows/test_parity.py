@@ -12,7 +12,7 @@ import pytest
 
 from nodeheal.contract import names
 from nodeheal.contract.steps import StepRequest
-from nodeheal.contract.vocabulary import NodeState, Verdict
+from nodeheal.contract.vocabulary import NodeState, Outcome, Verdict
 from nodeheal.domain.fleet.machine import Machine
 from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
 from nodeheal.domain.policy.policy import RecoveryPolicy, parse_policy
@@ -123,6 +123,15 @@ def group_makes_one(cluster: BreakingWorld) -> None:
     cluster.on_replace = launches
 
 
+def wants_reset(cluster: FakeCluster) -> None:
+    cluster.fault = {"subcode": "GPU_RESET", "component": "0000:b9:00.0"}  # type: ignore[attr-defined]
+
+
+def reset_fails(cluster: FakeCluster) -> None:
+    wants_reset(cluster)
+    cluster.resets = Outcome.FAILED
+
+
 def nothing_to_be_had(cluster: BreakingWorld) -> None:
     cluster.plain.machines.is_full = True  # type: ignore[attr-defined]
     cluster.on_wait = lambda: None
@@ -161,6 +170,8 @@ PLAYED: dict[str, Play] = {
     "fixed-by-reboot": on_premises(lambda _: None),
     "fixed-by-replacement": on_premises(persists),
     "fixed-by-stop-start": on_ec2(moves_to_another_host),
+    "gpu-reset": on_premises(wants_reset),
+    "gpu-reset-refused": on_premises(reset_fails),
     "never-returns": on_premises(stays_down),
     "no-capacity": on_ec2(nothing_to_be_had),
     "paused": on_premises(lambda cluster: pause_pool("demo", 3_600, "a new driver", cluster.ports)),

@@ -107,6 +107,12 @@ class Deadlines(Frozen):
     reboot_seconds: int = Field(
         default=1_200, gt=0, le=LONGEST, description="a GPU node boots in minutes; firmware can take 15"
     )
+    reset_gpu_seconds: int = Field(
+        default=300,
+        gt=0,
+        le=LONGEST,
+        description="to stop what monitors the GPUs, reset one, and start it again; the reset itself gets 90 at most",
+    )
     stop_start_seconds: int = Field(
         default=2_400, gt=0, le=LONGEST, description="EC2: to stop, start and boot; large machines take long for each"
     )
@@ -224,7 +230,7 @@ class PoolPolicy(Frozen):
     )
     modes: dict[Action, Mode] = Field(
         default_factory=dict,
-        description="by action, where it differs: REBOOT, STOP_START, REPLACE, ISOLATE or RESTART_WORKLOAD",
+        description="by action, where it differs: RESET_GPU, REBOOT, STOP_START, REPLACE, ISOLATE or RESTART_WORKLOAD",
     )
     budget: Budget = Field(default_factory=Budget)
     new_nodes: NewNodes = Field(default_factory=NewNodes)
@@ -236,6 +242,11 @@ class PoolPolicy(Frozen):
         default=None, ge=1, le=4, description="dcgmi diag -r for this pool; empty: the document's"
     )
     replacement: Replacement = Field(default_factory=Replacement)
+    reset_gpu: bool = Field(
+        default=False,
+        description="where a fault's ladder has RESET_GPU, reset the one GPU before the node is rebooted, if nothing "
+        "uses a GPU there. The agent, DCGM and the persistence daemon stop for it. false: the node is rebooted at once",
+    )
     stop_start: bool = Field(
         default=False,
         description="EC2 that stands alone: where a reboot did not help, stop and start the instance before it is "

@@ -13,7 +13,7 @@ from nodeheal.contract.fabric import FabricTestRequest
 from nodeheal.contract.job_spec import Checkpoints
 from nodeheal.contract.steps import Accusation
 from nodeheal.contract.vocabulary import Check, CheckpointFormat, FabricRole, Family
-from nodeheal.operations import diagnose, find_checkpoint, freeze_evidence
+from nodeheal.operations import diagnose, find_checkpoint, freeze_evidence, reset_gpu
 from nodeheal.ports.commands import Command
 from nodeheal.services.jobs import ask_for_checkpoint
 from stacks.settings import REPOSITORY
@@ -38,6 +38,7 @@ COMMANDS = {
     "a test as client": Command("test-fabric", CONNECT.parameters()),
     "a checkpoint now": ask_for_checkpoint.command(LLAMA),
     "a reboot": Command("reboot-node"),
+    "a GPU reset": reset_gpu.command("0000:b9:00.0"),
 }
 
 

@@ -1,0 +1,227 @@
+"""`nodeheal-agent run reset-gpu`: resets one GPU of this node, where no process uses a GPU, and reports how it went.
+
+nvidia-smi resets a GPU only while nothing has it open. So what monitors the GPUs is stopped before, this node's own
+agent included, and started again whatever becomes of the reset. Work is never stopped here: where a process has a GPU
+open, the order is refused.
+
+Sources: the manual of nvidia-smi, `--gpu-reset`; NVIDIA's MIG User Guide, "Driver Clients"; hooks.sh of
+NVIDIA/mig-parted.
+"""
+
+import argparse
+import json
+import logging
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from nodeheal.agent.bus import EventBus
+from nodeheal.agent.checks.check import Place
+from nodeheal.agent.checks.gpu_processes import holds_accelerator
+from nodeheal.agent.checks.hardware import nvswitches
+from nodeheal.agent.checks.nvidia_services import FABRIC_MANAGER, PERSISTENCE
+from nodeheal.agent.checks.tools import run_tool
+from nodeheal.agent.clock import Clock
+from nodeheal.agent.compose import event_bus, open_spool
+from nodeheal.agent.config import AgentConfig
+from nodeheal.agent.event import CHECK_CHARACTERS, EventFactory, NodeFact, clip
+from nodeheal.agent.node_command import (
+    EXIT_DONE,
+    EXIT_REFUSED,
+    NodeCommand,
+    add_request_id,
+    end_well_when_terminated,
+    report,
+    why_refuse,
+)
+from nodeheal.agent.spool import Spool
+from nodeheal.contract.vocabulary import Outcome
+from nodeheal.parsers.nvidia_smi_readers import address
+
+SMI = "nvidia-smi"
+ASK = (SMI, "--query-gpu=pci.bus_id,uuid,mig.mode.current", "--format=csv,noheader")
+# What has GPUs open without using them. DCGM's unit has had two names.
+CLIENTS = (
+    "nodeheal-agent.service",
+    "dcgm-exporter.service",
+    "nvidia-dcgm.service",
+    "dcgm.service",
+    "nvsm.service",
+    PERSISTENCE,
+)
+ASK_SECONDS, STOP_SECONDS, RESET_SECONDS = 20.0, 60.0, 90.0
+AFTERWARDS_SECONDS = STOP_SECONDS + 5.0  # of the time that is given, what starting them again and reporting may need
+LEAST_SECONDS = 30.0  # a reset that is given less is not begun
+# The Fabric Manager and its subnet manager, by the 15 characters that the kernel keeps of a name. They run on.
+_FABRIC = ("nv-fabricmanage", "nvlsm")
+_HOLDERS_TOLD = 5
+_GPU = re.compile(r"GPU-[0-9a-f-]{36}|[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.0")  # as the SSM document has it
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class ResetGpuCommand:
+    """Which GPU, by its address or UUID, on which boot, until when."""
+
+    gpu: str
+    request_id: str
+    boot_id: str
+    expires_at: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class GpuResetFinished(NodeFact):
+    """The answer to the order."""
+
+    detail_type: ClassVar[str] = "GPU Reset Finished"
+
+    request_id: str
+    outcome: Outcome  # DONE, REFUSED or FAILED
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How it went, in words. REFUSED: nothing was tried."""
+
+    outcome: Outcome
+    reason: str
+
+
+def reset_gpu(order: ResetGpuCommand, place: Place, spool: Spool, bus: EventBus, clock: Clock) -> int:
+    """Reset it, report, and print one line of JSON; the exit code. A stale order is refused and nothing is reported."""
+    config = place.config
+    refusal = why_refuse([order.boot_id], order.expires_at, config.boot_id(), clock)
+    if refusal:
+        logger.error("GPU reset refused", extra={"why": refusal, "request": order.request_id})
+        return EXIT_REFUSED
+    ended = _reset(order, place, clock)
+    reason = clip(" ".join(ended.reason.split()), CHECK_CHARACTERS)
+    header = EventFactory(config.identity, order.boot_id).header("gpu-reset", order.request_id, at=clock.utc_now())
+    report(GpuResetFinished(**header, request_id=order.request_id, outcome=ended.outcome, reason=reason), spool, bus)
+    said = {"outcome": ended.outcome, "reason": reason, "request_id": order.request_id}
+    sys.stdout.write(json.dumps(said) + "\n")
+    return EXIT_DONE
+
+
+def _reset(order: ResetGpuCommand, place: Place, clock: Clock) -> Ended:
+    bus_id, why_not = _find(order.gpu, place)
+    units = _states(place)
+    why_not = why_not or _why_not_alone(place, units)
+    if why_not:
+        return Ended(Outcome.REFUSED, why_not)
+    with _without([unit for unit in CLIENTS if units.get(unit) == "active"], place) as still_there:
+        why_not = still_there or _why_in_use(place)
+        seconds = min(RESET_SECONDS, order.expires_at - clock.utc_now().timestamp() - AFTERWARDS_SECONDS)
+        if not why_not and seconds < LEAST_SECONDS:
+            why_not = f"a reset has {seconds:.0f} s left, and needs up to {LEAST_SECONDS:.0f}"
+        return Ended(Outcome.REFUSED, why_not) if why_not else _run_reset(bus_id, seconds, place)
+
+
+def _find(gpu: str, place: Place) -> tuple[str, str]:
+    """(its address as nvidia-smi writes it, why it cannot be reset). What the driver does not list is no GPU here."""
+    answer = place.run(ASK, ASK_SECONDS)
+    if answer.ran.error:
+        return "", f"{SMI} does not list the GPUs: {answer.ran.error}"
+    rows = [[cell.strip() for cell in line.split(",")] for line in answer.text.splitlines()]
+    found = [row for row in rows if len(row) == 3 and gpu in (address(row[0]), row[1])]
+    if len(found) != 1:
+        return "", f"{SMI} lists no GPU {gpu}; {answer.last_words}"
+    bus_id, _, mig = found[0]
+    # It would come back without them, and nobody makes them again before the next boot.
+    return bus_id, "it is split into MIG instances, which a reset takes away" if mig == "Enabled" else ""
+
+
+def _why_not_alone(place: Place, units: Mapping[str, str]) -> str:
+    """Behind NVSwitches a GPU is reset alone only while the Fabric Manager runs; else all of them would have to be."""
+    is_managed = units.get(FABRIC_MANAGER) == "active"
+    return "" if is_managed or not nvswitches(place) else f"there are NVSwitches, and {FABRIC_MANAGER} does not run"
+
+
+def _states(place: Place) -> dict[str, str]:
+    """The state of each unit. Where systemd does not say one for each, none is known."""
+    units = (FABRIC_MANAGER, *CLIENTS)
+    said = place.run(["systemctl", "is-active", *units], ASK_SECONDS).text.split()
+    return dict(zip(units, said, strict=True)) if len(said) == len(units) else {}
+
+
+@contextmanager
+def _without(units: list[str], place: Place) -> Iterator[str]:
+    """Stop these units, and start them again at the end, whatever happens. Gives why they do not stop."""
+    try:
+        yield _systemctl("stop", units, place)
+    finally:
+        failed = _systemctl("start", units, place)
+        if failed:
+            logger.error("what monitors the GPUs was not started again", extra={"why": failed, "units": units})
+
+
+def _systemctl(verb: str, units: list[str], place: Place) -> str:
+    """Do it to all of them; why it failed. Empty: it did not."""
+    if not units:
+        return ""
+    answer = place.run(["systemctl", verb, *units], STOP_SECONDS)
+    is_done = not answer.ran.error and answer.ran.exit_code == 0
+    return "" if is_done else f"systemctl {verb}: {answer.ran.error or answer.last_words}"
+
+
+def _why_in_use(place: Place) -> str:
+    """Which processes have an accelerator or a port of the fabric open. Empty: none has.
+
+    Whichever it is: work on one GPU may reach into another one, and so does RDMA.
+    """
+    folders = [folder for folder in place.proc.iterdir() if folder.name.isdecimal()]
+    held = {folder: holds_accelerator(folder, None) for folder in folders}
+    users = [folder for folder in folders if held[folder] and _name(folder) not in _FABRIC]
+    if users:
+        named = ", ".join(f"{_name(folder)} ({folder.name})" for folder in users[:_HOLDERS_TOLD])
+        return f"{len(users)} processes have accelerators open: {named}"
+    # Where the driver has made no device file, none can be open.
+    unknown = sum(held[folder] is None for folder in folders) if any(place.dev.glob("nvidia*")) else 0
+    return f"of {unknown} processes nobody can tell whether they have an accelerator open" if unknown else ""
+
+
+def _name(folder: Path) -> str:
+    try:
+        return (folder / "comm").read_text("utf-8", "replace").strip()
+    except OSError:
+        return "ended"
+
+
+def _run_reset(bus_id: str, seconds: float, place: Place) -> Ended:
+    """Only what the driver's tool says itself of this GPU is a success: its exit code is 0 for warnings too."""
+    answer = place.run([SMI, "--gpu-reset", "-i", bus_id], seconds)
+    if not answer.ran.error and answer.ran.exit_code == 0 and f"GPU {bus_id} was successfully reset" in answer.text:
+        return Ended(Outcome.DONE, f"GPU {bus_id} was reset")
+    said = answer.ran.error or f"{answer.text} {answer.errors}".strip() or answer.last_words
+    return Ended(Outcome.FAILED, f"{SMI} --gpu-reset: {said}")
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_request_id(parser)
+    parser.add_argument("--gpu", type=_gpu, required=True, help="its PCI address (0000:b9:00.0) or its UUID (GPU-…)")
+
+
+def _gpu(text: str) -> str:
+    if not _GPU.fullmatch(text):
+        raise argparse.ArgumentTypeError(f"{text!r}: give a PCI address like 0000:b9:00.0, or a UUID")
+    return text
+
+
+def _carry_out(arguments: argparse.Namespace, config: AgentConfig) -> int:
+    end_well_when_terminated()
+    clock = Clock()
+    order = ResetGpuCommand(arguments.gpu, arguments.request_id, arguments.boot_id, arguments.expires_at)
+    return reset_gpu(order, Place(config, run_tool), open_spool(config), event_bus(config, clock), clock)
+
+
+COMMAND = NodeCommand(
+    help="reset one GPU, where no process uses any",
+    add_arguments=_add_arguments,
+    carry_out=_carry_out,
+)
