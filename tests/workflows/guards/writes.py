@@ -62,8 +62,8 @@ GUARDS = (
     ),
     Guard(
         "an email that has gone out",
-        deliver_notification.notify,
-        "ports.notifier.was_sent(notification)",
+        deliver_notification._deliver,
+        "ports.notifier.was_sent(message.key)",
         when.an_email_is_announced_again_much_later,
     ),
     Guard(
