@@ -48,7 +48,7 @@ GUARDS = (
     ),
     Guard(
         "who is sending an email",
-        deliver_notification.notify,
+        deliver_notification._deliver,
         "delivery is Delivery.BUSY",
         when.an_email_is_being_sent_by_one_who_dies,
     ),
