@@ -14,16 +14,17 @@ from pydantic import BaseModel, ValidationError
 from nodeheal.adapters.aws.calls import client
 from nodeheal.adapters.aws.items import Table
 from nodeheal.adapters.aws.notifier import Destinations
-from nodeheal.adapters.aws.policy_reader import PolicyReader
+from nodeheal.adapters.aws.policy_reader import PolicyReader, last_good
 from nodeheal.adapters.aws.ports import aws_ports
 from nodeheal.contract import metrics, names
 from nodeheal.contract.steps import AttemptLimit
-from nodeheal.contract.vocabulary import Family, Verdict
+from nodeheal.contract.vocabulary import ChannelKind, Family, Verdict
 from nodeheal.domain.policy.policy import RecoveryPolicy, complaints_of
 from nodeheal.domain.recovery.approval_links import Links
 from nodeheal.domain.review.measures import Measure, of_attempt, of_fault
 from nodeheal.ports import Ports
 from nodeheal.ports.storage import AttemptLedger
+from nodeheal.services.notify.channel_kinds import read_channels
 
 Event = dict[str, Any]
 Request = TypeVar("Request", bound=BaseModel)
@@ -40,6 +41,12 @@ def logger() -> Logger:
 def policy() -> RecoveryPolicy:
     """The policy document that is in force now."""
     return policy_reader().read()
+
+
+def policy_of_others() -> RecoveryPolicy:
+    """The policy that other functions have read last, at most a minute ago: the sweep does so once a minute. For a
+    function that must tell people whether or not AppConfig can be read; where there is none, the default."""
+    return last_good(Table(client("dynamodb"), os.environ[names.ENV_TABLE])) or RecoveryPolicy()
 
 
 def reads_policy() -> bool:
@@ -118,7 +125,12 @@ def ports() -> Ports:
         run_job_arn=os.environ.get(names.ENV_RUN_JOB_ARN, ""),
         node_role_ids=node_role_ids(),
     )
-    return replace(made, attempts=MeasuredAttempts(made.attempts))
+    return replace(made, attempts=MeasuredAttempts(made.attempts), channels=channels())
+
+
+def channels() -> dict[str, ChannelKind]:
+    """The channels that this deployment has."""
+    return read_channels(os.environ.get(names.ENV_CHANNELS, ""))
 
 
 class MeasuredAttempts:

@@ -69,6 +69,7 @@ class Cloud:
         item_access.know_who_asks()
         patches.take_loopback_for_tls()
         patches.provision_documents(self._ssm)
+        patches.provision_api_destinations()
         patches.take_up_buckets()
         patches.evaluate_timeouts()
         patches.fail_callbacks_whose_function_fails()

@@ -18,8 +18,16 @@ from stacks.agent_release import AgentRelease
 from stacks.alarms import Parts, build_alarms
 from stacks.approval_api import ApprovalApi
 from stacks.bundling import code_asset
+from stacks.channels import build_channels, chats_of, deployed_channels
 from stacks.dashboard import build_dashboard, build_nodes_dashboard
-from stacks.functions import FUNCTIONS, FunctionSpec, pass_instance_roles, pass_task_roles, read_image_parameters
+from stacks.functions import (
+    FUNCTIONS,
+    FunctionSpec,
+    pass_instance_roles,
+    pass_task_roles,
+    publish_to_channels,
+    read_image_parameters,
+)
 from stacks.job_output import RETENTION
 from stacks.nag import accept, accept_wildcards
 from stacks.operator import OperatorPolicy
@@ -77,6 +85,7 @@ class Control:
             "RecoverNodeArn": self.workflows[PARENT].state_machine_arn,
             "RunJobArn": self.workflows[JOB].state_machine_arn,
             names.POLICY_OUTPUT: self.policy.place,
+            names.CHANNELS_OUTPUT: deployed_channels(self._settings),
             "UndeliveredUrl": self._undelivered.queue_url,
             **self.operators.outputs(),
             **self.agent_release.outputs(),
@@ -137,6 +146,8 @@ class Control:
         permissions = spec.every_permission
         if spec.stem in ("launch_gang", "launch_job", "end_incident") and self._settings.task_role_arns:
             permissions = (*permissions, pass_task_roles(self._settings.task_role_arns))
+        if spec.stem == "notify" and (chats := chats_of(self._settings)):
+            permissions = (*permissions, publish_to_channels(chats))
         if spec.stem == "replace_node" and self._settings.instance_role_arns:
             permissions = (*permissions, pass_instance_roles(self._settings.instance_role_arns))
         if spec.stem == "replace_node" and self._settings.image_parameter_arns:
@@ -164,6 +175,7 @@ class Control:
             names.ENV_QUARANTINE_URL: self._state.quarantine.queue_url,
             names.ENV_EVIDENCE_BUCKET: self._state.evidence.bucket_name,
             names.ENV_APPROVAL_KEY_ARN: self._state.approval_key_arn,
+            names.ENV_CHANNELS: deployed_channels(self._settings),
             names.ENV_RUNBOOKS: self._settings.runbook_base_url,
             names.ENV_NODE_ROLE_IDS: self._state.node_role_ids,
             "POWERTOOLS_SERVICE_NAME": spec.stem,
@@ -234,6 +246,7 @@ class Control:
         # By its ARN: the CDK leaves the policy of such a queue alone.
         dead = sqs.Queue.from_queue_arn(self._stack, "UndeliveredTarget", self._undelivered.queue_arn)
         connect_routes(self._stack, self.functions, self._state.bus, dead, CLUSTER.format_map(self._places))
+        build_channels(self._stack, self._settings, self._state.bus, dead)
         keep_warm(self._stack, self.functions, dead)
         sweep_regularly(self._stack, self.functions["sweep"], dead)
         console_links = ConsoleLinks(runbooks=self._settings.runbook_base_url)

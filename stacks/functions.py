@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from nodeheal.contract import names
 from stacks.machine_permissions import (
     GIVE_UP_IN_GROUP,
     LAUNCH_MACHINE,
@@ -315,6 +316,7 @@ FUNCTIONS = (
     FunctionSpec(
         "notify",
         (
+            ANNOUNCE,
             Permission("tell the operators, or the owner of a job", ("sns:Publish",), ("{topic}", "{owners_topic}")),
             Permission(
                 "see whether an owner has confirmed his subscription, so that the operators hear of it where not",
@@ -326,6 +328,15 @@ FUNCTIONS = (
         is_event_driven=True,
     ),
 )
+
+
+def publish_to_channels(channels: tuple[str, ...]) -> Permission:
+    """What notify needs besides where channels of kind chat are deployed."""
+    return Permission(
+        "tell a chat what the policy wants told there",
+        ("sns:Publish",),
+        tuple(f"arn:{{partition}}:sns:{{region}}:{{account}}:{names.CHANNEL_TOPIC_PREFIX}{name}" for name in channels),
+    )
 
 
 def pass_instance_roles(instance_role_arns: tuple[str, ...]) -> Permission:

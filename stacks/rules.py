@@ -105,6 +105,7 @@ def routes(cluster_arn: str) -> tuple[Route, ...]:
                 detail_type=[
                     names.APPROVAL_REQUESTED,
                     names.INCIDENT_CLOSED,
+                    names.INCIDENT_DIGEST,
                     names.INCIDENT_ESCALATED,
                     names.INCIDENT_WAITING,
                     names.JOB_NEWS,

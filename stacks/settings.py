@@ -11,11 +11,12 @@ import tomllib
 from difflib import get_close_matches
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from nodeheal.agent.config import ConfigError, parse
+from nodeheal.contract.names import CHANNEL_NAME, EMAIL_CHANNEL
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -36,7 +37,19 @@ RepositoryArn = Annotated[str, Field(pattern=r"^arn:aws[a-z-]*:ecr:[a-z0-9-]+:\d
 AGENT_WHEEL = r"^nodeheal-([0-9][0-9A-Za-z.+]*)-py3-none-any\.whl$"
 Pool = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")]
 RoleId = Annotated[str, Field(pattern=r"^AROA[A-Z0-9]{12,124}$")]
+SecretArn = Annotated[
+    str, Field(pattern=r"^arn:aws[a-z-]*:secretsmanager:[a-z0-9-]+:\d{12}:secret:[A-Za-z0-9/_+=.@!-]+$")
+]
 RoleArn = Annotated[str, Field(pattern=r"^arn:aws[a-z-]*:iam::\d{12}:role/.+$")]
+
+
+def _is_not_email(name: str) -> str:
+    if name == EMAIL_CHANNEL:
+        raise ValueError(f"{name} is there by itself: its addresses are the setting alert_emails")
+    return name
+
+
+ChannelName = Annotated[str, Field(pattern=CHANNEL_NAME), AfterValidator(_is_not_email)]
 
 
 def _is_agent_wheel(path: str) -> str:
@@ -76,6 +89,29 @@ class Stage(StrEnum):
 
     real = "real"
     sandbox = "sandbox"
+
+
+class ChannelSetting(BaseModel):
+    """One channel. `secret_arn`: in Secrets Manager, plain text, read by CloudFormation at the deployment."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kind: Literal["chat", "pagerduty", "webhook"]
+    url: str | None = Field(default=None, pattern=r"^https?://[!-~]{1,2000}$", description="of a webhook; https")
+    secret_arn: SecretArn | None = Field(default=None, description="PagerDuty's routing key, or the header's value")
+    header: str = Field(
+        default="Authorization", pattern=r"^[A-Za-z0-9-]{1,64}$", description="the webhook's header for the secret"
+    )
+
+
+def _is_whole(channel: ChannelSetting) -> ChannelSetting:
+    if channel.kind == "chat" and (channel.url or channel.secret_arn):
+        raise ValueError("a chat channel takes no url and no secret_arn: Amazon Q Developer reads its topic")
+    if channel.kind != "chat" and not channel.secret_arn:
+        raise ValueError(f"a channel of kind {channel.kind} needs secret_arn")
+    if channel.kind == "webhook" and not channel.url:
+        raise ValueError("a channel of kind webhook needs url")
+    return channel
 
 
 class Settings(BaseModel):
@@ -128,6 +164,11 @@ class Settings(BaseModel):
     agent_wheels: tuple[Annotated[str, AfterValidator(_is_agent_wheel)], ...] = Field(
         default=(), description="wheels of other versions of nodeheal that nodes may install beside this one"
     )
+    channels: dict[ChannelName, Annotated[ChannelSetting, AfterValidator(_is_whole)]] = Field(
+        default_factory=dict,
+        max_length=10,
+        description="where people are told beside email: each name is one for the policy's `channels`",
+    )
     runbook_base_url: str = Field(
         default="docs/runbooks",
         pattern=r"^[!-~]{0,200}$",
@@ -135,6 +176,13 @@ class Settings(BaseModel):
     )
     account: str | None = Field(default=None, pattern=r"^\d{12}$", description="default: the deploying credentials'")
     region: str | None = Field(default=None, pattern=r"^[a-z]{2}(-[a-z]+)+-\d$", description="default: the CLI's")
+
+    @model_validator(mode="after")
+    def _posts_over_tls(self) -> Self:
+        for name, channel in self.channels.items():
+            if channel.url and not channel.url.startswith("https://") and not self.is_sandbox:
+                raise ValueError(f"channels.{name}.url: {channel.url} must begin with https://")
+        return self
 
     @property
     def is_sandbox(self) -> bool:
@@ -202,7 +250,7 @@ def _complaint(error: ErrorDetails) -> str:
         nearest = get_close_matches(key, Settings.model_fields, n=1, cutoff=0.8)
         return f"{key}: unknown key{f'; did you mean {nearest[0]}?' if nearest else ''}"
     if kind == "value_error":  # by a check of ours, which says what it was given
-        return f"{key}: {error['msg'].removeprefix('Value error, ')}"
+        return f"{key}: {error['msg'].removeprefix('Value error, ')}".removeprefix(": ")
     if kind == "string_pattern_mismatch":
         wanted = f"must match {context['pattern']}"
     elif kind in _KINDS:

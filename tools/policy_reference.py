@@ -19,6 +19,7 @@ Places = dict[type[BaseModel], list[str]]
 
 # How a knob's name ends, and what it counts in.
 UNITS = {
+    "hours": "hours",
     "seconds": "seconds",
     "minutes": "minutes",
     "percent": "percent",
@@ -81,6 +82,7 @@ EXAMPLE = """\
     "REPLACE": {"group": "REPLACE", "limit": 1, "window_seconds": 86400},
     "RESTART_WORKLOAD": {"group": "RESTART_WORKLOAD", "limit": 5, "window_seconds": 86400}
   },
+  "channels": {"email": {"severities": ["PAGE"], "digest_hours": 24}},
   "deadlines": {"diagnose_seconds": 3600},
   "breaker": {"min_nodes": 2, "percent": 5}
 }
@@ -144,6 +146,15 @@ An override treats a fault otherwise than [the catalog](faults.md) does, and eve
   step come.
 - To treat what the driver itself asks for otherwise, name its statement: `xid/154/NODE_REBOOT`.
 - An event that reports no fault (verdict OK) asks for nothing, whatever an override says.
+
+## Channels
+
+- Which channels there are is the deployment's (the setting `channels`); what each is told is the policy's. `email` is
+  always there. A channel that is not named is told nothing.
+- At least one channel takes PAGE. A page that no deployed channel takes goes by email.
+- PagerDuty triggers for what its severities name, and resolves what it paged for when the incident ended by recovery.
+- `apply` refuses a channel that the deployment does not have, by name; `check --deployed` asks before.
+- docs/channels.md says how to set channels up.
 
 ## Limits
 

@@ -9,7 +9,7 @@ from typing import Any
 from nodeheal.contract import names
 from stacks import operator
 from stacks.agent_release import DOWNLOAD
-from stacks.functions import FUNCTIONS, pass_task_roles, read_image_parameters
+from stacks.functions import FUNCTIONS, pass_task_roles, publish_to_channels, read_image_parameters
 from stacks.job_output import EXECUTION_PERMISSIONS, pull_from_others
 from stacks.node_channels import NODE_PERMISSIONS
 from stacks.permission import Permission, own_log
@@ -61,6 +61,8 @@ def _iam() -> str:
         "",
         *_table((parameters,)),
     ]
+    chats = publish_to_channels(("{each of the setting channels of kind chat}",))
+    lines += ["", "## notify, where the setting channels has chats", "", *_table((chats,))]
     lines += ["", f"## The workflow {PARENT}", "", *_table(PARENT_PERMISSIONS)]
     lines += ["", f"## The workflow {JOB}", "", *_table(JOB_PERMISSIONS)]
     lines += ["", "Every workflow may invoke exactly the functions that its file names, and deliver its own log.", ""]

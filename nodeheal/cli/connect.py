@@ -22,18 +22,19 @@ from nodeheal.adapters.aws.marks import AwsMarks
 from nodeheal.adapters.aws.notifier import Destinations
 from nodeheal.adapters.aws.owners import SnsOwners, SnsSignedConfirmations
 from nodeheal.adapters.aws.owners import topic_arn as owners_topic
-from nodeheal.adapters.aws.policy_documents import PolicyDocuments, deployed_place
+from nodeheal.adapters.aws.policy_documents import PolicyDocuments, deployed_channels, deployed_place
 from nodeheal.adapters.aws.ports import aws_ports, clock
 from nodeheal.adapters.slurm.controller import SlurmController
 from nodeheal.cli.say import refuse, say
 from nodeheal.contract import names
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.job_steps import JobStopRequested
-from nodeheal.contract.vocabulary import SchedulerKind
+from nodeheal.contract.vocabulary import ChannelKind, SchedulerKind
 from nodeheal.domain.errors import NodehealError
 from nodeheal.domain.policy.policy import RecoveryPolicy, parse_policy
 from nodeheal.ports import Ports
 from nodeheal.ports.scheduler import JobLogs, TaskDefinitions
+from nodeheal.services.notify.channel_kinds import read_channels
 
 Table = Annotated[str, typer.Option(help="the state table")]
 Why = Annotated[str, typer.Option(help="goes on record, with your name")]
@@ -132,6 +133,11 @@ def confirmations() -> SnsSignedConfirmations:
     caller, region = sts.get_caller_identity()["Arn"], sts.meta.region_name
     topics = [owners_topic(caller, region, topic) for topic in (names.ALERTS_TOPIC, names.OWNERS_TOPIC)]
     return SnsSignedConfirmations(client("sns"), topics)
+
+
+def channels() -> dict[str, ChannelKind]:
+    """The channels of the deployed stack."""
+    return read_channels(deployed_channels(client("cloudformation")))
 
 
 def policy_documents() -> PolicyDocuments:

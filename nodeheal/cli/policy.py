@@ -10,13 +10,14 @@ import typer
 from botocore.exceptions import BotoCoreError, ClientError
 
 from nodeheal.adapters.aws.policy_documents import Deployed
-from nodeheal.cli.connect import policy_documents
+from nodeheal.cli.connect import channels, policy_documents
 from nodeheal.cli.differ import Change, Treatment, changed_settings, changes
 from nodeheal.cli.say import read_policy, read_text, refuse, say, say_json
 from nodeheal.domain.errors import NodehealError
 from nodeheal.domain.humanize import counted
 from nodeheal.domain.policy.policy import PolicyRefused, parse_policy
 from nodeheal.domain.policy.policy_lint import lint_policy
+from nodeheal.services.operators.validate_policy import complaints_of_channels
 
 app = typer.Typer(no_args_is_help=True, help="The policy document: what nodeheal may do, where, and how often.")
 
@@ -31,10 +32,18 @@ SHOWN = 8  # faults of one kind of change
 def check(
     file: File,
     strict: Annotated[bool, typer.Option("--strict", help="a warning fails the check")] = False,
+    deployed: Annotated[
+        bool, typer.Option("--deployed", help="ask the deployed stack too, whether it has the channels")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Say whether a policy document is valid; if not, name the field. Warn of what it can hardly mean."""
     document = read_policy(file)
+    if deployed:
+        with _clearly():
+            missing = "; ".join(complaints_of_channels(document, channels()))
+        if missing:
+            refuse(f"{file}: {missing}")
     warnings = list(lint_policy(document))
     if as_json:
         say_json({"file": str(file), "is_valid": True, "version": document.version, "warnings": warnings})

@@ -25,6 +25,8 @@ INCIDENT_ESCALATED = "Incident Escalated"
 INCIDENT_WAITING = "Incident Waiting"
 APPROVAL_REQUESTED = "Approval Requested"
 JOB_NEWS = "Job News"  # to the owner of a job
+INCIDENT_DIGEST = "Incident Digest"  # one message that stands for those of some hours
+CHANNEL_MESSAGE = "Channel Message"  # what EventBridge posts to the webhook of the channel that its detail names
 JOB_STOP_REQUESTED = "Job Stop Requested"  # an operator wants a job stopped; its record says so already
 
 # Where an event's `source` begins so, somebody other than the node's agent says it.
@@ -113,6 +115,7 @@ ENV_APPROVAL_URL = "NODEHEAL_APPROVAL_URL"
 ENV_EVIDENCE_BUCKET = "NODEHEAL_EVIDENCE_BUCKET"
 ENV_RUNBOOKS = "NODEHEAL_RUNBOOKS"  # where docs/runbooks is found, for the emails
 ENV_NODE_ROLE_IDS = "NODEHEAL_NODE_ROLE_IDS"  # of the roles whose sessions AWS names after machines; "," between
+ENV_CHANNELS = "NODEHEAL_CHANNELS"  # that are deployed, as NAME=KIND; "," between
 ENV_POLICY = "NODEHEAL_POLICY"  # ids of application, environment and profile in AppConfig, with "/" between them
 
 # The input of a scheduled ping that keeps a function warm; the handler answers it without doing anything.
@@ -148,6 +151,7 @@ POLICY_ENVIRONMENT = "live"
 POLICY_PROFILE = "recovery-policy"
 POLICY_STRATEGY = "nodeheal-at-once"
 POLICY_OUTPUT = "PolicyPlace"  # of the stack: ids of application, environment, profile and strategy, with "/" between
+CHANNELS_OUTPUT = "Channels"  # of the stack: as in ENV_CHANNELS
 METRICS_NAMESPACE = "nodeheal"
 NODE_METRICS_NAMESPACE = "nodeheal/nodes"  # what agents tell of their own hosts; IAM lets them into no other
 
@@ -155,6 +159,9 @@ NODE_METRICS_NAMESPACE = "nodeheal/nodes"  # what agents tell of their own hosts
 ALERTS_TOPIC = "nodeheal-alerts"
 OWNERS_TOPIC = "nodeheal-job-owners"
 FALLBACK_TOPIC = "nodeheal-node-fallback"  # where nodes tell what is grave when the bus takes nothing; ingest reads it
+CHANNEL_TOPIC_PREFIX = "nodeheal-channel-"  # and the name of a channel that a topic serves
+EMAIL_CHANNEL = "email"  # the alerts topic, which every deployment has
+CHANNEL_NAME = r"^[a-z][a-z0-9-]{0,31}$"
 OWNER_ATTRIBUTE = "owner"  # of a message to a job's owner: his subscription lets no other message through
 
 # The bucket ----------------------------------------------------------------------------------------------------------

@@ -3,15 +3,17 @@
 from pydantic import Field
 
 from nodeheal.contract.health_event import Frozen
-from nodeheal.contract.vocabulary import Escalation, Family, Phase
+from nodeheal.contract.vocabulary import Ending, Escalation, Family, Phase
 
 SUBJECT_CHARACTERS = 99  # SNS refuses an email subject of 100 or more
+PAGE, INFO = "PAGE", "INFO"
 
 
 class Notification(Frozen):
-    """One email: a subject that says it all on a phone, and a body to act on.
+    """What people are told: an email, whole, and the facts that the other channels are rendered from.
 
-    All but key, subject and body travel as attributes of the message, so that a subscription may choose by them.
+    The email has a subject that says it all on a phone, and a body to act on. `attributes` travel with it, so that a
+    subscription may choose by them. A body may hold links with which a recovery is approved: it goes by email only.
     """
 
     key: str = Field(description="sent once: a second notification with this key is folded")
@@ -25,6 +27,15 @@ class Notification(Frozen):
     escalation: Escalation | None = Field(default=None, description="why a human is needed; names the runbook")
     job_id: str | None = Field(default=None, description="the job that it is about, where it is about one")
     owner: str | None = Field(default=None, description="the job's owner, to whom it goes; nobody: to the operators")
+    incident_id: str | None = Field(default=None, description="the incident that it is about, where it is about one")
+    ending: Ending | None = Field(default=None, description="how that incident has ended, where this says so")
+    needed: tuple[str, ...] = Field(
+        default=(), description="what people have to do, and commands; the first thing first"
+    )
+    link: str = Field(default="", description="address of the incident's execution in the console; empty: not known")
+    channel: str | None = Field(
+        default=None, description="a digest: goes to this channel only, and at most once; nobody: to all that take it"
+    )
 
     @property
     def attributes(self) -> dict[str, str]:

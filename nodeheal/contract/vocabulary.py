@@ -262,6 +262,15 @@ class Phase(_Word):
     HANDED_OVER = "HANDED_OVER"  # the job is down, and a human must bring it back
 
 
+class ChannelKind(_Word):
+    """How a channel takes a notification. Each kind has a row in services/notify/channel_kinds.py."""
+
+    email = "email"
+    chat = "chat"  # Slack and Microsoft Teams, by Amazon Q Developer in chat applications
+    pagerduty = "pagerduty"  # Events API v2
+    webhook = "webhook"  # any HTTPS endpoint that takes JSON
+
+
 class Escalation(_Word):
     """Why a human is needed. Each word has a runbook of its name, in docs/runbooks."""
 

@@ -90,13 +90,17 @@ def _compose(history: History, new: Node, text: str, ports: Ports) -> Notificati
     incident = history.incident
     needed = (
         f"{new.node_id} serves in pool {incident.pool}, and has passed no diagnostics: have it rebooted and proven."
+        f" Then give {incident.node_id} up, which frees its slot:"
     )
+    commands = [
+        command("nodeheal", "nodes", "reboot", new.node_id, "--why", "..."),
+        command("nodeheal", "nodes", "retire", incident.node_id, "--why", "..."),
+    ]
     body = [
         *paragraph(f"{text}."),
         "",
-        *field("Needed", f"{needed} Then give {incident.node_id} up, which frees its slot:"),
-        command("nodeheal", "nodes", "reboot", new.node_id, "--why", "..."),
-        command("nodeheal", "nodes", "retire", incident.node_id, "--why", "..."),
+        *field("Needed", needed),
+        *commands,
         "",
         link("Incident", f"nodeheal incidents show {incident.incident_id}"),
     ]
@@ -109,6 +113,9 @@ def _compose(history: History, new: Node, text: str, ports: Ports) -> Notificati
         phase=Phase.NEWS,
         node_id=incident.node_id,
         family=incident.root.family,
+        incident_id=incident.incident_id,
+        needed=(needed, *map(str.strip, commands)),
+        link=ports.console_links.execution(incident.incident_id),
     )
 
 

@@ -5,10 +5,11 @@ surprise and is raised as it comes: the caller must then look before it acts aga
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from nodeheal.contract.names import EMAIL_CHANNEL
 from nodeheal.contract.steps import DecideRequest, Decision
-from nodeheal.contract.vocabulary import SchedulerKind
+from nodeheal.contract.vocabulary import ChannelKind, SchedulerKind
 from nodeheal.domain.errors import NotFound
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.jobs.job import Job
@@ -55,6 +56,8 @@ class Ports:
     has_confirmed: HasConfirmed
     clock: Clock
     console_links: ConsoleLinks = NO_LINKS
+    # The channels that this deployment has, by name.
+    channels: Mapping[str, ChannelKind] = field(default_factory=lambda: {EMAIL_CHANNEL: ChannelKind.email})
     # The next decision, where the function that ends a step makes it. By default it leaves that to the workflow.
     decide: Callable[[DecideRequest], Decision | None] = lambda request: None
 

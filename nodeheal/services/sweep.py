@@ -18,6 +18,7 @@ from nodeheal.services.jobs.sweep_jobs import sweep_jobs
 from nodeheal.services.notify.deliver_notification import report_storm
 from nodeheal.services.recovery.pool_size import count, note_size
 from nodeheal.services.recovery.queue import wake_after_reset, wake_for_free_slots
+from nodeheal.services.send_digests import announce_digests
 
 # What one run may do. A page of nodes costs one read of a megabyte, a node that is looked at some calls of ECS, SSM and
 # EC2, whose limits all of us share. What is left over, the next run goes on with.
@@ -53,6 +54,7 @@ class Swept:
     ranks: list[str] = field(default_factory=list)  # tasks of which nobody had told what the scheduler says
     left_waiting: list[str] = field(default_factory=list)  # pools that the next run begins with: the time was up
     storms: list[str] = field(default_factory=list)  # minutes in which more happened than was sent
+    digests: list[str] = field(default_factory=list)
     broken: list[Exception] = field(default_factory=list)  # what looking after jobs met, once all else was done
     unfinished: str = ""
     counted: dict[str, int] = field(default_factory=dict)  # the nodes of each pool that was looked over whole
@@ -74,6 +76,8 @@ def sweep(ports: Ports, policy: RecoveryPolicy) -> Swept:
         done.ranks = ask_after_ranks(pools, ports)
     except UNTRUE as error:
         done.broken.append(error)
+    if ports.clock() < begun_at + timedelta(seconds=RUN_SECONDS):  # else the next run has the time
+        done.digests = announce_digests(pools, ports, policy)
     if done.broken:
         raise done.broken[0]  # an alarm tells of functions that fail
     return done

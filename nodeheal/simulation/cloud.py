@@ -19,7 +19,7 @@ from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
 from nodeheal.domain.jobs.job import GangTask, Job, Run
 from nodeheal.ports.commands import Command, CommandStatus
-from nodeheal.ports.messaging import Delivery
+from nodeheal.ports.messaging import Delivery, Message
 from nodeheal.ports.scheduler import Drained, NodePlacement, RankStatus
 from nodeheal.simulation.agenda import Agenda
 from nodeheal.simulation.chance import Bucket
@@ -270,13 +270,13 @@ class SimNotifier(MemoryNotifier):
     def announce(self, detail_type: str, notification: Notification) -> None:
         self.on_announce(detail_type, notification)
 
-    def send(self, notification: Notification, a_minute: int) -> Delivery:
-        if self._claims.get(notification.key, -1.0) > self._agenda.now:
+    def send(self, message: Message, a_minute: int) -> Delivery:
+        if self._claims.get(message.key, -1.0) > self._agenda.now:
             return Delivery.BUSY
-        self._claims[notification.key] = self._agenda.now + SENDING_SECONDS
-        if not self.has_room(a_minute):
+        self._claims[message.key] = self._agenda.now + SENDING_SECONDS
+        if not self.has_room(message, a_minute):
             return Delivery.FOLDED
-        self.on_send(notification)
+        self.on_send(message.notification)
         return Delivery.SENT
 
 

@@ -243,7 +243,7 @@ class World:
         self._wake(command_id, lambda: wakeup.on_command_failed(node_id, command_id, self.hands.deciding))
 
     def _notify(self, notification: Notification) -> None:
-        notify(notification, self.ports)
+        notify(notification, self.ports, self.policy)
 
     def _sweep(self) -> None:
         self.run("sweep", lambda: sweep(self.ports, self.policy))

@@ -23,7 +23,7 @@ from nodeheal.simulation.stores import SimFleetIndex, SimHeartbeats, SimIncident
 from nodeheal.simulation.trace import Trace
 
 # Ports that are functions which only look, or values: nothing comes between.
-_PLAIN = ("clock", "console_links", "decide", "sign_upload", "has_confirmed")
+_PLAIN = ("channels", "clock", "console_links", "decide", "sign_upload", "has_confirmed")
 _PLAIN_OF_SCHEDULER = ("placements_of", "rank_statuses")  # they only look, however many nodes they are asked about
 _VALUES_OF_SCHEDULER = ("requeues",)
 

@@ -13,7 +13,7 @@ from nodeheal.ports import Ports
 from stacks.functions import FUNCTIONS
 from stacks.settings import REPOSITORY
 
-PORTS = frozenset(Ports.__dataclass_fields__) - {"clock", "console_links", "decide", "schedulers"}
+PORTS = frozenset(Ports.__dataclass_fields__) - {"channels", "clock", "console_links", "decide", "schedulers"}
 VERBS = frozenset({"has_confirmed", "sign_upload"})  # ports that are one call
 OF_WHOSE = ("scheduler_of", "scheduler_for")  # of a node, for a job
 _FOLDERS = ("nodeheal/operations", "nodeheal/services", "nodeheal/domain", "lambdas")

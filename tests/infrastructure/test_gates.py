@@ -17,6 +17,7 @@ from stacks import wheelhouse
 from stacks.settings import REPOSITORY
 from stacks.workflows import JOB, PARENT, Workflow
 from tests.infrastructure.synthesis import Template, synthesize
+from tests.infrastructure.test_channels import CHANNELS
 
 CHINA = {"region": "cn-north-1", "account": "111122223333"}
 
@@ -39,8 +40,8 @@ def cfn_lint(*arguments: str) -> subprocess.CompletedProcess[str]:
     return run([str(Path(sys.executable).with_name("cfn-lint")), *arguments])
 
 
-@pytest.mark.parametrize("given", [{}, CHINA], ids=["aws", "aws-cn"])
-def test_the_app_synthesizes_offline_and_nag_finds_nothing(tmp_path: Path, given: dict[str, str]) -> None:
+@pytest.mark.parametrize("given", [{}, CHINA, {"channels": CHANNELS}], ids=["aws", "aws-cn", "channels"])
+def test_the_app_synthesizes_offline_and_nag_finds_nothing(tmp_path: Path, given: dict[str, Any]) -> None:
     nowhere = "http://127.0.0.1:9"  # the discard port: a call would fail the synthesis
     context = json.dumps({"aws:cdk:bundling-stacks": [], "nodeheal": given})
     wheelhouse.packages()  # downloaded once for each set of pins
@@ -70,10 +71,11 @@ def test_nag_would_say_so(tmp_path: Path) -> None:
 
 
 def test_cfn_lint_finds_nothing(real: Template, tmp_path: Path) -> None:
-    file = tmp_path / "template.json"
-    file.write_text(json.dumps(real.body))
+    files = [tmp_path / "real.json", tmp_path / "channels.json"]
+    for file, template in zip(files, (real, synthesize({"nodeheal": {"channels": CHANNELS}})), strict=True):
+        file.write_text(json.dumps(template.body))
 
-    done = cfn_lint(str(file))
+    done = cfn_lint(*map(str, files))
 
     assert done.returncode == 0, done.stdout
 

@@ -12,6 +12,8 @@ import pytest
 from stacks import settings as settings_module
 from stacks.settings import REPOSITORY, SettingsError, load_settings
 
+SECRET = "arn:aws:secretsmanager:eu-central-1:111122223333:secret:oncall-a1b2c3"
+
 
 class FakeNode:
     """The part of a construct's node that settings are read from."""
@@ -42,6 +44,16 @@ def load(**context: Any) -> Any:
         ({"image_repository_arns": ["763104351884.dkr.ecr"]}, "nodeheal.image_repository_arns.0"),
         ({"architecture": "amd64"}, "nodeheal.architecture"),
         ({"runbook_base_url": "our wiki"}, "nodeheal.runbook_base_url"),
+        ({"channels": {"Ops": {"kind": "chat"}}}, "nodeheal.channels.Ops"),
+        ({"channels": {"ops": {"kind": "slack"}}}, "nodeheal.channels.ops.kind"),
+        ({"channels": {"email": {"kind": "chat"}}}, "email is there by itself"),
+        ({"channels": {"ops": {"kind": "pagerduty"}}}, "channels.ops: a channel of kind pagerduty needs secret_arn"),
+        ({"channels": {"ops": {"kind": "pagerduty", "secret_arn": "key"}}}, "nodeheal.channels.ops.secret_arn"),
+        ({"channels": {"ops": {"kind": "webhook", "secret_arn": SECRET}}}, "a channel of kind webhook needs url"),
+        (
+            {"channels": {"ops": {"kind": "webhook", "secret_arn": SECRET, "url": "http://x"}}},
+            "nodeheal.channels.ops.url: http://x must begin with https://",
+        ),
         ({"account": "12"}, "nodeheal.account"),
         ({"region": "Frankfurt"}, "nodeheal.region"),
         ({"policy_file": "mine.json"}, "nodeheal policy apply FILE"),

@@ -143,6 +143,7 @@ def test_the_outputs_have_the_names_that_tools_rely_on(real: Template) -> None:
         "AgentDownloadPolicyArn",
         "ApprovalKeyArn",
         "BusName",
+        "Channels",
         "EvidenceBucketName",
         "EventDlqUrl",
         "EventQueueUrl",

@@ -14,7 +14,7 @@ from botocore.stub import Stubber
 from moto import mock_aws
 
 from nodeheal.adapters.aws.items import Item, Table
-from nodeheal.adapters.aws.policy_reader import KEPT_SECONDS, PolicyReader
+from nodeheal.adapters.aws.policy_reader import KEPT_SECONDS, PolicyReader, last_good
 from nodeheal.contract import names
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.policy.policy import RecoveryPolicy
@@ -105,6 +105,20 @@ def test_a_document_that_comes_as_text_is_read_too(functions: Functions) -> None
     functions.appconfig.deployed = acting(301)
 
     assert functions.settles() == 301
+
+
+def test_who_only_tells_people_reads_what_others_have_read_last(functions: Functions) -> None:
+    before = last_good(functions.table)
+    functions.deploys(acting(301))
+    functions.settles()
+    functions.deploys('{"default_pool": {"mode": "destroy"}}')
+    functions.settles()
+
+    kept = last_good(functions.table)
+
+    assert before is None
+    assert kept is not None
+    assert kept.settle_seconds == 301
 
 
 def test_the_same_text_is_parsed_once(functions: Functions) -> None:

@@ -15,12 +15,13 @@ from nodeheal.adapters.aws.items import Item, Table, to_item
 from nodeheal.adapters.aws.limits import DynamoAttemptLedger, DynamoPoolStore
 from nodeheal.adapters.aws.notifier import AwsNotifier, Destinations
 from nodeheal.adapters.aws.stores import DynamoIncidentStore, DynamoNodeStore
+from nodeheal.adapters.memory.world import MemoryNotifier
 from nodeheal.contract import names
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.steps import AttemptLimit
 from nodeheal.contract.vocabulary import Action, Ending, IncidentState
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.ports.messaging import Delivery
+from nodeheal.ports.messaging import Delivery, Message
 from tests.twins.test_stores import _incident, dynamo_ports
 from tests.unit.builders import NOW, FrozenClock, node, xid
 
@@ -171,13 +172,25 @@ def test_an_email_that_has_gone_out_is_remembered_longer_than_it_is_delivered_ag
     notifier = AwsNotifier(never_made, never_made, never_made, on_time(late), nowhere, CLOCK)
     told = Notification(key="inc-1/RECOVERED", subject="recovered", body="look", severity="INFO", pool="demo")
 
-    before = notifier.was_sent(told)
-    notifier.mark_sent(told)
+    before = notifier.was_sent(told.key)
+    notifier.mark_sent(told.key)
 
-    assert (before, notifier.was_sent(told)) == (False, True)
+    assert (before, notifier.was_sent(told.key)) == (False, True)
     kept = on_time(late).get("notification#inc-1/RECOVERED", "sent")
     assert kept is not None
     assert int(kept[names.TTL_ATTRIBUTE]["N"]) > (NOW + timedelta(days=1)).timestamp()
+
+
+def test_of_all_who_mark_a_digest_as_sent_the_first_is_told_so(late: LateTable) -> None:
+    never_made: Any = None
+    nowhere = Destinations("bus", "arn:t", "https://q")
+    one, other = (
+        AwsNotifier(never_made, never_made, never_made, on_time(late), nowhere, CLOCK),
+        MemoryNotifier(CLOCK),
+    )
+
+    for notifier in (one, other):
+        assert [notifier.mark_sent("digest/email/2026-03-02T00") for _ in range(3)] == [True, False, False]
 
 
 def test_what_decides_is_read_strongly_consistent() -> None:
@@ -214,9 +227,9 @@ def test_of_two_who_send_one_page_at_once_one_does_and_a_dead_ones_claim_runs_ou
     with Stubber(sns) as stub:
         stub.add_response("publish", {"MessageId": "first"})
         stub.add_response("publish", {"MessageId": "after a crash"})
-        at_once = [notifier.send(told, 2), notifier.send(told, 2)]
+        at_once = [notifier.send(Message(told), 2), notifier.send(Message(told), 2)]
         clock.advance(45)
-        after_the_lease = notifier.send(told, 2)
+        after_the_lease = notifier.send(Message(told), 2)
 
     assert at_once == [Delivery.SENT, Delivery.BUSY]
     assert after_the_lease is Delivery.SENT
@@ -235,13 +248,13 @@ def test_all_functions_together_send_so_many_in_a_minute_and_count_the_others(la
     with Stubber(sns) as stub:
         for _ in range(4):
             stub.add_response("publish", {"MessageId": "1"})
-        became = [notifier.send(told(n), 3) for n, notifier in enumerate((one, other, one, other, one))]
+        became = [notifier.send(Message(told(n)), 3) for n, notifier in enumerate((one, other, one, other, one))]
         minute = clock()
         clock.advance(60)
-        later = other.send(told(9), 3)
+        later = other.send(Message(told(9)), 3)
 
     assert became == [Delivery.SENT] * 3 + [Delivery.FOLDED] * 2
-    assert (later, one.folded(minute), one.folded(clock())) == (Delivery.SENT, 2, 0)
+    assert (later, one.folded(minute, "email"), one.folded(clock(), "email")) == (Delivery.SENT, 2, 0)
 
 
 class Unanswered(Table):
@@ -261,9 +274,9 @@ def test_a_page_whose_claim_was_written_and_not_answered_is_sent(late: LateTable
 
     with Stubber(sns) as stub:
         stub.add_response("publish", {"MessageId": "first"})
-        was_sent = notifier.send(told, 1)
+        was_sent = notifier.send(Message(told), 1)
         by_another = AwsNotifier(
             never_made, lambda: sns, never_made, on_time(late), Destinations("bus", "arn:t", "https://q"), CLOCK
-        ).send(told, 1)
+        ).send(Message(told), 1)
 
     assert (was_sent, by_another) == (Delivery.SENT, Delivery.BUSY)

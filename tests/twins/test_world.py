@@ -30,7 +30,7 @@ from nodeheal.contract.vocabulary import Escalation, Family, Outcome, Phase, Ste
 from nodeheal.domain.errors import NotAccepted, NotEnrolled, NotFound, PlacementRefused
 from nodeheal.domain.jobs.job import GangTask, Job, Run
 from nodeheal.ports.commands import Command, CommandStatus, SignUpload
-from nodeheal.ports.messaging import Delivery
+from nodeheal.ports.messaging import Delivery, Message, Way
 from nodeheal.ports.scheduler import Drained, NodePlacement
 from tests.unit.builders import NOW, FrozenClock, node
 
@@ -437,7 +437,7 @@ def test_an_email_has_its_subject_and_can_be_filtered(aws: Aws) -> None:
     more = {"severity": "PAGE", "node_id": A, "family": Family.xid, "escalation": Escalation.LEMON}
     table = Aws("dynamodb").answers("put_item", {}).answers("update_item", {})
     with table.stub:
-        assert notifier(sns=aws, table=table).send(TOLD.model_copy(update=more), 1) is Delivery.SENT
+        assert notifier(sns=aws, table=table).send(Message(TOLD.model_copy(update=more)), 1) is Delivery.SENT
 
 
 @pytest.mark.parametrize("aws", ["sns"], indirect=True)
@@ -450,7 +450,31 @@ def test_what_is_for_the_owner_of_a_job_goes_where_no_operator_reads(aws: Aws) -
     mine = TOLD.model_copy(update={"owner": "ada@example.com", "job_id": "llama", "phase": Phase.STOPPED})
     table = Aws("dynamodb").answers("put_item", {}).answers("update_item", {})
     with table.stub:
-        assert notifier(sns=aws, table=table).send(mine, 1) is Delivery.SENT
+        assert notifier(sns=aws, table=table).send(Message(mine), 1) is Delivery.SENT
+
+
+@pytest.mark.parametrize("aws", ["sns"], indirect=True)
+def test_a_chat_message_goes_to_the_topic_of_its_channel(aws: Aws) -> None:
+    attributes = {name: {"DataType": "String", "StringValue": value} for name, value in TOLD.attributes.items()}
+    asked = {"TopicArn": "arn:nodeheal-channel-ops", "Subject": "recovered", "Message": '{"version": "1.0"}'}
+    aws.answers("publish", {"MessageId": "m"}, {**asked, "MessageAttributes": attributes})
+
+    table = Aws("dynamodb").answers("put_item", {}).answers("update_item", {})
+    with table.stub:
+        message = Message(TOLD, "ops", Way.TOPIC, {"version": "1.0"})
+        assert notifier(sns=aws, table=table).send(message, 1) is Delivery.SENT
+
+
+@pytest.mark.parametrize("aws", ["events"], indirect=True)
+def test_what_a_webhook_gets_is_an_event_for_the_rule_of_its_channel(aws: Aws) -> None:
+    detail = {"channel": "oncall", "key": f"oncall/{TOLD.key}", "message": {"event_action": "resolve"}}
+    entry = {"EventBusName": "bus", "Source": names.CONTROL_SOURCE, "DetailType": names.CHANNEL_MESSAGE}
+    aws.answers("put_events", {"FailedEntryCount": 0}, {"Entries": [{**entry, "Detail": json.dumps(detail)}]})
+
+    table = Aws("dynamodb").answers("put_item", {})
+    with table.stub:
+        message = Message(TOLD, "oncall", Way.WEBHOOK, {"event_action": "resolve"})
+        assert notifier(events=aws, table=table).send(message, 1) is Delivery.SENT
 
 
 def test_what_is_not_known_of_an_email_is_no_attribute_of_it() -> None:

@@ -470,4 +470,4 @@ def test_a_knob_that_makes_no_sense_is_refused(tmp_path: Path, document: dict[st
 
 def test_the_validator_refuses_what_check_refuses() -> None:
     with pytest.raises(ValueError, match="'default_pool' stands twice"):
-        validate_policy('{"default_pool": {"mode": "observe"}, "default_pool": {"mode": "act"}}')
+        validate_policy('{"default_pool": {"mode": "observe"}, "default_pool": {"mode": "act"}}', {})

@@ -66,6 +66,8 @@ class World:
 def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     world = World()
     monkeypatch.setattr(composition, "policy_reader", lambda: world)
+    monkeypatch.setattr(composition, "last_good", lambda table: None)
+    monkeypatch.setattr(composition, "client", lambda service: None)
     monkeypatch.setenv(names.ENV_TABLE, "state")
     monkeypatch.setattr(composition, "aws_ports", lambda **_: world.ports)
     monkeypatch.setattr(lambdas.signatures, "node_keys", lambda: KEYS)

@@ -26,7 +26,7 @@ from nodeheal.services.notify.compose_job import (
 from nodeheal.services.notify.deliver_notification import notify
 from nodeheal.services.notify.layout import WIDTH
 from nodeheal.services.notify.notify_job_lifecycle import notify_of_start
-from tests.unit.builders import NOW, FrozenClock, memory_ports
+from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports
 from tests.workflows.job_cluster import NODES, spec
 
 ADA = Owner("ada@example.com", "Ada Lovelace")
@@ -316,10 +316,10 @@ def test_the_operators_are_told_once_a_job_of_an_owner_who_has_not_confirmed() -
     letter = compose_started(story(RUN), ADA)
     assert letter is not None
 
-    notify(letter, ports), notify(letter, ports)
-    notify(compose_finished(story(RUN), ADA), ports)
+    notify(letter, ports, ACT), notify(letter, ports, ACT)
+    notify(compose_finished(story(RUN), ADA), ports, ACT)
 
-    sent = ports.notifier.sent  # type: ignore[attr-defined]
+    sent = [message.notification for message in ports.notifier.sent]  # type: ignore[attr-defined]
     assert [told.owner for told in sent] == ["ada@example.com", None, "ada@example.com"]
     assert sent[1].subject == "[nodeheal] ada@example.com, who owns llama, does not hear of it: not confirmed"
     assert body(sent[1]) == [
@@ -339,7 +339,7 @@ def test_of_what_has_no_owner_nobody_is_asked_whether_he_has_confirmed() -> None
     letter = compose_started(story(RUN), ADA)
     assert letter is not None
 
-    notify(letter.model_copy(update={"owner": None}), ports)
+    notify(letter.model_copy(update={"owner": None}), ports, ACT)
 
     assert len(ports.notifier.sent) == 1  # type: ignore[attr-defined]
 
@@ -350,6 +350,6 @@ def test_of_an_owner_who_hears_or_may_hear_nothing_is_said(what: str) -> None:
     if what != "confirmed":
         ports.has_confirmed.unknown.add("ada@example.com")  # type: ignore[attr-defined]
 
-    notify(compose_finished(story(RUN), ADA), ports)
+    notify(compose_finished(story(RUN), ADA), ports, ACT)
 
-    assert [told.owner for told in ports.notifier.sent] == ["ada@example.com"]  # type: ignore[attr-defined]
+    assert [told.notification.owner for told in ports.notifier.sent] == ["ada@example.com"]  # type: ignore[attr-defined]

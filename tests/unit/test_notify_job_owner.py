@@ -422,7 +422,7 @@ def test_two_nodes_of_one_job_are_one_email() -> None:
         it.request()
 
     announced = [told for _, told in it.ports.notifier.announced]  # type: ignore[attr-defined]
-    assert [notify(told, it.ports) for told in announced] == [True, False]
+    assert [notify(told, it.ports, ACT) for told in announced] == [True, False]
 
 
 def test_a_turn_that_dies_after_telling_tells_the_same_again() -> None:

@@ -23,6 +23,7 @@ from nodeheal.operations.engine import conclude
 from nodeheal.operations.gang import record_of
 from nodeheal.operations.steps import launch_gang
 from nodeheal.ports.commands import Command, CommandStatus
+from nodeheal.ports.messaging import Message
 from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services.intake import wakeup
 from nodeheal.services.intake.ingest import ingest
@@ -858,18 +859,18 @@ def test_an_email_is_sent_once() -> None:
     end_incident(it.request(), it.ports, ACT)
     told = it.ports.notifier.announced[0][1]  # type: ignore[attr-defined]
 
-    assert [notify(told, it.ports), notify(told, it.ports)] == [True, False]
-    assert it.ports.notifier.sent == [told]  # type: ignore[attr-defined]
+    assert [notify(told, it.ports, ACT), notify(told, it.ports, ACT)] == [True, False]
+    assert it.ports.notifier.sent == [Message(told)]  # type: ignore[attr-defined]
 
 
 def test_a_page_that_somebody_else_is_sending_now_is_left_to_them() -> None:
     it = Incident(999)
     end_incident(it.request(), it.ports, ACT)
     told = it.ports.notifier.announced[0][1]  # type: ignore[attr-defined]
-    it.ports.notifier.send(told, 1)
+    it.ports.notifier.send(Message(told), 1)
 
-    assert not notify(told, it.ports)
-    assert not it.ports.notifier.was_sent(told)
+    assert not notify(told, it.ports, ACT)
+    assert not it.ports.notifier.was_sent(told.key)
 
 
 def test_decide_and_the_service_agree() -> None:

@@ -274,7 +274,7 @@ def test_a_network_cut_of_ten_nodes_acts_on_nobody_and_is_told_once() -> None:
         it.says(f"mi-cut{number}", LOST)
 
     done = [it.sweep() for _ in range(2)]
-    it.ports.notifier.mark_sent(it.ports.notifier.announced[0][1])  # type: ignore[attr-defined]
+    it.ports.notifier.mark_sent(it.ports.notifier.announced[0][1].key)  # type: ignore[attr-defined]
     done.append(it.sweep())
 
     assert (it.asked, it.incidents) == ([], [])

@@ -331,7 +331,7 @@ class BreakingWorld(FakeCluster):
             self._is_told("again", again)
         self.walk_what_was_started()
         for _, told in list(self.plain.notifier.announced):  # type: ignore[attr-defined]
-            self._is_told("notify", partial(notify, told, self.ports))
+            self._is_told("notify", partial(notify, told, self.ports, self.policy))
 
     def does(self, command: str, call: Callable[[], object]) -> None:
         """A human, who repeats the command where it breaks, and reads what it answers."""

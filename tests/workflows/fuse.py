@@ -14,7 +14,7 @@ from nodeheal.ports import Ports
 from nodeheal.ports.commands import Command
 from tests.workflows.reads import READS
 
-NOT_PORTS = ("clock", "console_links", "decide", "sign_upload")
+NOT_PORTS = ("channels", "clock", "console_links", "decide", "sign_upload")
 VERBS = ("has_confirmed",)  # ports that are one call
 NEVER = 10**9
 

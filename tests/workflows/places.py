@@ -13,7 +13,9 @@ from tests.workflows.reads import READS
 
 HOME = Path(nodeheal.__path__[0])
 FOLDERS = (HOME / "operations", HOME / "services")
-PORTS = (frozenset(field.name for field in fields(Ports)) - {"console_links", "decide", "schedulers"}) | {"scheduler"}
+PORTS = (frozenset(field.name for field in fields(Ports)) - {"channels", "console_links", "decide", "schedulers"}) | {
+    "scheduler"
+}
 OF_WHOSE = ("scheduler_of", "scheduler_for")  # of a node, for a job
 IMAGINED = "replay.py"  # writes to a memory of its own
 SAVING = "services/saving.py"  # the loop: the place is where it is called

@@ -295,7 +295,7 @@ def _says_too_much(it: BreakingWorld) -> None:
 
 def _is_swept_after_a_storm(it: BreakingWorld) -> None:
     """The last minute had more emails than are sent, and the last sweep came to no end."""
-    it.plain.notifier.folded_in[it.clock() - timedelta(minutes=1)] = 7  # type: ignore[attr-defined]
+    it.plain.notifier.folded_in[it.clock() - timedelta(minutes=1), "email"] = 7  # type: ignore[attr-defined]
     it.plain.fleet_index.save_cursor(SweepCursor(due="z"))
     it.does("sweep", lambda: sweep(it.ports, ACTS))
 

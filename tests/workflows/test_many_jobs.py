@@ -158,7 +158,7 @@ def test_fifty_jobs_of_eight_nodes_lose_and_double_no_rank(seed: int) -> None:
     plain = memory_ports(clock)
     floor = Floor(plain)
     scheduler_in(plain).start_rank = floor.start_rank
-    as_they_are = ("clock", "console_links", "decide", "sign_upload", "has_confirmed")
+    as_they_are = ("channels", "clock", "console_links", "decide", "sign_upload", "has_confirmed")
     wrapped: dict[str, Any] = {f.name: getattr(plain, f.name) for f in fields(Ports)}
     wrapped = {name: port if name in as_they_are else Shared(port, baton) for name, port in wrapped.items()}
     wrapped["schedulers"] = {kind: Shared(one, baton) for kind, one in plain.schedulers.items()}

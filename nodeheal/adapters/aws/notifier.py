@@ -1,5 +1,6 @@
 """Notifier on EventBridge, SNS and SQS."""
 
+import json
 import uuid
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -11,7 +12,7 @@ from nodeheal.contract import names
 from nodeheal.contract.notification import Notification
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.ports.clock import Clock
-from nodeheal.ports.messaging import Delivery
+from nodeheal.ports.messaging import Delivery, Message, Way
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,6 +58,9 @@ class AwsNotifier:
         self._table, self._to, self._clock = table, to, clock
 
     def announce(self, detail_type: str, notification: Notification) -> None:
+        self._put(detail_type, notification.model_dump_json())
+
+    def _put(self, detail_type: str, detail: str) -> None:
         with throttles_named("PutEvents"):
             answer = self._events().put_events(
                 Entries=[
@@ -64,23 +68,28 @@ class AwsNotifier:
                         "EventBusName": self._to.bus,
                         "Source": names.CONTROL_SOURCE,
                         "DetailType": detail_type,
-                        "Detail": notification.model_dump_json(),
+                        "Detail": detail,
                     }
                 ]
             )
         if answer["FailedEntryCount"]:
             raise NotAccepted(f"PutEvents: {answer['Entries'][0].get('ErrorMessage')}")
 
-    def send(self, notification: Notification, a_minute: int) -> Delivery:
-        if not self._claim(notification):
+    def send(self, message: Message, a_minute: int) -> Delivery:
+        if not self._claim(message.key):
             return Delivery.BUSY
-        if not self._has_room(a_minute):
+        if message.way is Way.WEBHOOK:
+            told = {"channel": message.channel, "key": message.key, "message": message.rendered}
+            self._put(names.CHANNEL_MESSAGE, json.dumps(told))
+            return Delivery.SENT
+        if not self._has_room(message.channel, a_minute):
             return Delivery.FOLDED
+        notification = message.notification
         with throttles_named("Publish"):
             self._sns().publish(
-                TopicArn=self._to.owners_topic_arn if notification.owner else self._to.topic_arn,
+                TopicArn=self._topic_of(message),
                 Subject=notification.subject,
-                Message=notification.body,
+                Message=notification.body if message.rendered is None else json.dumps(message.rendered),
                 MessageAttributes={
                     name: {"DataType": "String", "StringValue": value}
                     for name, value in notification.attributes.items()
@@ -88,12 +97,20 @@ class AwsNotifier:
             )
         return Delivery.SENT
 
-    def folded(self, minute: datetime) -> int:
-        item = self._table.get(_minute_pk(minute), "emails")
+    def _topic_of(self, message: Message) -> str:
+        if message.notification.owner:
+            return self._to.owners_topic_arn
+        if message.channel == names.EMAIL_CHANNEL:
+            return self._to.topic_arn
+        place, _, _ = self._to.topic_arn.rpartition(":")
+        return f"{place}:{names.CHANNEL_TOPIC_PREFIX}{message.channel}"
+
+    def folded(self, minute: datetime, channel: str) -> int:
+        item = self._table.get(_minute_pk(minute), _minute_sk(channel))
         return int(plain(item).get("folded", 0)) if item else 0
 
-    def _has_room(self, a_minute: int) -> bool:
-        """Take one of the emails of this minute, or count one that is folded.
+    def _has_room(self, channel: str, a_minute: int) -> bool:
+        """Take one of this minute's messages to the channel, or count one that is folded.
 
         One of a function that dies before it sends stays taken: fewer go out then, and never more.
         """
@@ -102,20 +119,21 @@ class AwsNotifier:
         taken = f"ADD emails :one SET {names.TTL_ATTRIBUTE} = :expires"
         values = {":one": 1, ":expires": expires, ":limit": a_minute}
         is_free = "attribute_not_exists(emails) OR emails < :limit"
-        if self._table.update(_minute_pk(now), "emails", taken, values, is_free):
+        if self._table.update(_minute_pk(now), _minute_sk(channel), taken, values, is_free):
             return True
-        self._table.count(_minute_pk(now), "emails", "folded", expires)
+        self._table.count(_minute_pk(now), _minute_sk(channel), "folded", expires)
         return False
 
-    def was_sent(self, notification: Notification) -> bool:
-        return self._table.get(_sent_pk(notification), "sent") is not None
+    def was_sent(self, key: str) -> bool:
+        return self._table.get(_sent_pk(key), "sent") is not None
 
-    def mark_sent(self, notification: Notification) -> None:
-        expires = int((self._clock() + _SENT_REMEMBERED).timestamp())
-        item = {"pk": _sent_pk(notification), "sk": "sent", names.TTL_ATTRIBUTE: expires}
-        self._table.put(to_item(item))
+    def mark_sent(self, key: str) -> bool:
+        """Named as a claim is, and for the same reason."""
+        expires, by = int((self._clock() + _SENT_REMEMBERED).timestamp()), uuid.uuid4().hex
+        item = to_item({"pk": _sent_pk(key), "sk": "sent", "marked_by": by, names.TTL_ATTRIBUTE: expires})
+        return self._table.put(item, "attribute_not_exists(pk) OR marked_by = :by", {":by": by})
 
-    def _claim(self, notification: Notification) -> bool:
+    def _claim(self, key: str) -> bool:
         """For a while nobody else sends it; after that whoever claimed it has died, and its event comes again.
 
         The claim has a name: the SDK repeats a write whose answer was lost, and must not take its own for another's.
@@ -124,7 +142,7 @@ class AwsNotifier:
         until = now + _SENDING_SECONDS
         claim = {"claimed_until": until, "claimed_by": by, names.TTL_ATTRIBUTE: until}
         is_free = "attribute_not_exists(pk) OR claimed_until <= :now OR claimed_by = :by"
-        item = to_item({"pk": _sent_pk(notification), "sk": "claim", **claim})
+        item = to_item({"pk": _sent_pk(key), "sk": "claim", **claim})
         return self._table.put(item, is_free, {":now": now, ":by": by})
 
     def quarantine(self, body: str, why: str) -> None:
@@ -141,5 +159,9 @@ def _minute_pk(at: datetime) -> str:
     return f"emails#{at.astimezone(UTC):%Y-%m-%dT%H:%M}"
 
 
-def _sent_pk(notification: Notification) -> str:
-    return f"notification#{notification.key}"
+def _minute_sk(channel: str) -> str:
+    return "emails" if channel == names.EMAIL_CHANNEL else f"channel#{channel}"
+
+
+def _sent_pk(key: str) -> str:
+    return f"notification#{key}"

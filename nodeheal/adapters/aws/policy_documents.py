@@ -43,6 +43,18 @@ def deployed_place(client: Any) -> PolicyPlace:
 
     The stack is asked, and not AppConfig: a stack that was removed leaves its application there, of the same name.
     """
+    ids = _outputs(client).get(names.POLICY_OUTPUT)
+    if not ids:
+        raise _not_deployed()
+    return PolicyPlace(*ids.split("/"))
+
+
+def deployed_channels(client: Any) -> str:
+    """The channels of the deployed stack, as its functions find them. `client`: as above. Raises NotFound."""
+    return _outputs(client).get(names.CHANNELS_OUTPUT, "")
+
+
+def _outputs(client: Any) -> dict[str, str]:
     from botocore.exceptions import ClientError
 
     try:
@@ -51,10 +63,7 @@ def deployed_place(client: Any) -> PolicyPlace:
         if error.response["Error"]["Code"] != "ValidationError":  # CloudFormation's word for a stack that is not there
             raise
         raise _not_deployed() from error
-    ids = [output["OutputValue"] for output in stack.get("Outputs", ()) if output["OutputKey"] == names.POLICY_OUTPUT]
-    if not ids:
-        raise _not_deployed()
-    return PolicyPlace(*ids[0].split("/"))
+    return {output["OutputKey"]: output["OutputValue"] for output in stack.get("Outputs", ())}
 
 
 def _not_deployed() -> NotFound:

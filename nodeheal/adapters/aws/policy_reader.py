@@ -16,6 +16,16 @@ from nodeheal.domain.policy.policy import PolicyRefused, RecoveryPolicy, parse_p
 KEPT_SECONDS = 60
 
 
+def last_good(table: Table) -> RecoveryPolicy | None:
+    """The table's copy of the newest valid document that some function has read. None: there is none, or it is from a
+    release whose policies this one cannot read."""
+    kept = table.get(names.POLICY_PK, names.POLICY_SK)
+    try:
+        return parse_policy(kept["document"]["S"]) if kept else None
+    except PolicyRefused:
+        return None
+
+
 class Source(Protocol):
     """Powertools' AppConfigProvider, as far as it is used."""
 
@@ -60,18 +70,10 @@ class PolicyReader:
         """What was in force before. `otherwise`: what holds where nothing ever was."""
         self.alarm(why)
         if self._policy is None:
-            self._policy = self._kept() or otherwise
+            self._policy = last_good(self.table) or otherwise
         if self._policy is None:
             raise NotAccepted(f"no policy: {why}")
         return self._policy
-
-    def _kept(self) -> RecoveryPolicy | None:
-        """The table's copy, unless it is from a release whose policies this one cannot read."""
-        kept = self.table.get(names.POLICY_PK, names.POLICY_SK)
-        try:
-            return parse_policy(kept["document"]["S"]) if kept else None
-        except PolicyRefused:
-            return None
 
     def _remember(self, policy: RecoveryPolicy, text: str) -> None:
         """For the functions that start cold while the deployed document cannot be used.

@@ -16,7 +16,7 @@ from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
 from nodeheal.domain.jobs.job import GangTask, Job, Run
 from nodeheal.ports.clock import Clock
 from nodeheal.ports.commands import Command, CommandStatus
-from nodeheal.ports.messaging import Delivery
+from nodeheal.ports.messaging import Delivery, Message, Way
 from nodeheal.ports.scheduler import Drained, NodePlacement, RankStatus
 
 
@@ -218,10 +218,10 @@ class MemoryNotifier:
     """Notifier."""
 
     clock: Clock
-    sent_in: Counter[datetime] = field(default_factory=Counter)
-    folded_in: Counter[datetime] = field(default_factory=Counter)
+    sent_in: Counter[tuple[datetime, str]] = field(default_factory=Counter)
+    folded_in: Counter[tuple[datetime, str]] = field(default_factory=Counter)
     announced: list[tuple[str, Notification]] = field(default_factory=list)
-    sent: list[Notification] = field(default_factory=list)
+    sent: list[Message] = field(default_factory=list)
     being_sent: set[str] = field(default_factory=set)
     marked: set[str] = field(default_factory=set)
     quarantined: list[tuple[str, str]] = field(default_factory=list)
@@ -229,32 +229,36 @@ class MemoryNotifier:
     def announce(self, detail_type: str, notification: Notification) -> None:
         self.announced.append((detail_type, notification))
 
-    def send(self, notification: Notification, a_minute: int) -> Delivery:
-        if notification.key in self.being_sent:
+    def send(self, message: Message, a_minute: int) -> Delivery:
+        if message.key in self.being_sent:
             return Delivery.BUSY
-        self.being_sent.add(notification.key)
-        if not self.has_room(a_minute):
+        self.being_sent.add(message.key)
+        if not self.has_room(message, a_minute):
             return Delivery.FOLDED
-        self.sent.append(notification)
+        self.sent.append(message)
         return Delivery.SENT
 
-    def has_room(self, a_minute: int) -> bool:
-        """Take one of the emails of this minute, or count one that is folded."""
-        minute = self.clock().replace(second=0, microsecond=0)
-        if self.sent_in[minute] >= a_minute:
-            self.folded_in[minute] += 1
+    def has_room(self, message: Message, a_minute: int) -> bool:
+        """Take one of this minute's messages to the channel, or count one that is folded."""
+        if message.way is Way.WEBHOOK:
+            return True
+        place = self.clock().replace(second=0, microsecond=0), message.channel
+        if self.sent_in[place] >= a_minute:
+            self.folded_in[place] += 1
             return False
-        self.sent_in[minute] += 1
+        self.sent_in[place] += 1
         return True
 
-    def folded(self, minute: datetime) -> int:
-        return self.folded_in[minute]
+    def folded(self, minute: datetime, channel: str) -> int:
+        return self.folded_in[minute, channel]
 
-    def was_sent(self, notification: Notification) -> bool:
-        return notification.key in self.marked
+    def was_sent(self, key: str) -> bool:
+        return key in self.marked
 
-    def mark_sent(self, notification: Notification) -> None:
-        self.marked.add(notification.key)
+    def mark_sent(self, key: str) -> bool:
+        is_first = key not in self.marked
+        self.marked.add(key)
+        return is_first
 
     def quarantine(self, body: str, why: str) -> None:
         self.quarantined.append((body, why))

@@ -9,12 +9,13 @@ import re
 from datetime import datetime
 from difflib import get_close_matches
 from functools import cached_property
-from typing import Self
+from typing import Annotated, Self
 
 from pydantic import Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
 from nodeheal.contract.health_event import Frozen, Line, NodeId
+from nodeheal.contract.names import CHANNEL_NAME, EMAIL_CHANNEL
 from nodeheal.contract.steps import AttemptLimit
 from nodeheal.contract.vocabulary import Action
 from nodeheal.domain.fleet.liveness import Silence
@@ -22,6 +23,7 @@ from nodeheal.domain.policy.policy_models import (
     LONGEST,
     Breaker,
     Capacity,
+    Channel,
     Correlation,
     Deadlines,
     Evidence,
@@ -30,6 +32,7 @@ from nodeheal.domain.policy.policy_models import (
     Mode,
     Override,
     PoolPolicy,
+    Severity,
 )
 from nodeheal.domain.verbs import VERBS, Attempts
 
@@ -128,8 +131,16 @@ class RecoveryPolicy(Frozen):
         " once a fault and run. Empty: none. Others are named here in vain: they stop the job, or ask for nothing",
     )
 
+    channels: dict[Annotated[str, Field(pattern=CHANNEL_NAME)], Channel] = Field(
+        default_factory=lambda: {EMAIL_CHANNEL: Channel()},
+        description="what each channel is told: `email`, and those of the setting `channels`, by name; one that is not"
+        " named is told nothing",
+    )
+
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:
+        if not any(Severity.PAGE in channel.severities for channel in self.channels.values()):
+            raise ValueError("channels: none of them takes PAGE; somebody must be told when a human is needed")
         for action in self.limited_actions():
             if action not in self.limits:
                 raise ValueError(f"limits: {action} is missing; without a limit there is no attempt to reserve")

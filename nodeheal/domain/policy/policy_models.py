@@ -19,6 +19,7 @@ LONGEST = 90 * DAY
 MEBIBYTE = 1024 * 1024
 # A node that is about to be rebooted is given minutes for its last words, not hours.
 LONGEST_EVIDENCE_SECONDS = 1_800
+LONGEST_DIGEST_HOURS = 168
 _FAULT = rf"^({'|'.join(family.value for family in Family)})/([^\s/]+(/[^\s/]+)*)$"
 
 Fault = Annotated[str, Field(pattern=_FAULT)]
@@ -30,6 +31,29 @@ class Mode(StrEnum):
     observe = "observe"
     approve = "approve"
     act = "act"
+
+
+class Severity(StrEnum):
+    """How much a notification asks of people."""
+
+    PAGE = "PAGE"
+    INFO = "INFO"
+
+
+class Channel(Frozen):
+    """What one channel is told. Which channels there are, and of which kind, is the deployment's."""
+
+    severities: tuple[Severity, ...] = Field(
+        default=(Severity.PAGE, Severity.INFO),
+        description="what it gets at once, each in a message of its own; PAGE: somebody is needed, INFO: to know",
+    )
+    digest_hours: int = Field(
+        default=0,
+        ge=0,
+        le=LONGEST_DIGEST_HOURS,
+        description="one message every so many hours, counted from midnight UTC on 1970-01-01, with the incidents that"
+        " were opened in them: 24 is once a day; 0: none",
+    )
 
 
 class Weekday(StrEnum):

@@ -69,9 +69,10 @@ def page_mass_silence(pool: str, company: Sequence[NodeLiveness], ports: Ports) 
     began = min(one.last_seen for one in company)
     nodes = sorted(one.node_id for one in company)
     many = f"{len(nodes)} nodes of pool {pool} fell silent together"
+    need = "The cause is hardly in the nodes: look at their network, their role, and the way to DynamoDB."
     body = [
         f"{many}; the first was last heard at {began:%Y-%m-%d %H:%M:%S} UTC.",
-        "The cause is hardly in the nodes: look at their network, their role, and the way to DynamoDB.",
+        need,
         "None of them is touched.",
         "",
         *nodes[:_NODES_LISTED],
@@ -88,8 +89,9 @@ def page_mass_silence(pool: str, company: Sequence[NodeLiveness], ports: Ports) 
         phase=Phase.NEWS,
         family=Family.heartbeat,
         escalation=Escalation.NODES_SILENT,
+        needed=(need,),
     )
-    if ports.notifier.was_sent(told):
+    if ports.notifier.was_sent(told.key):
         return False
     ports.notifier.announce(names.INCIDENT_ESCALATED, told)
     return True

@@ -1,6 +1,7 @@
 """Write the email that an operator reads at night: what happened, why, what was tried, what is needed."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from nodeheal.contract.names import OPERATOR_REQUEST
 from nodeheal.contract.notification import SUBJECT_CHARACTERS, Notification
@@ -13,7 +14,7 @@ from nodeheal.domain.recovery.confirmation import confirmations_in
 from nodeheal.domain.recovery.incident import History
 from nodeheal.domain.recovery.progress import Progress
 from nodeheal.domain.review.console_links import NO_LINKS, ConsoleLinks
-from nodeheal.services.notify.compose_needed import needed
+from nodeheal.services.notify.compose_needed import Part, needed, what_is_needed
 from nodeheal.services.notify.compose_unmanaged_tasks import fate_of_unmanaged_tasks
 from nodeheal.services.notify.layout import field, link, paragraph, plain, quoted
 
@@ -33,16 +34,18 @@ def compose(
     incident, ending = history.incident, decided.ending or Ending.HANDED_TO_A_HUMAN
     is_human = ending is Ending.HANDED_TO_A_HUMAN
     job = f", {incident.job_id}{_how_the_job_is(seen, ending)}" if incident.job_id else ""
+    to_do = what_is_needed(history, seen, decided, node)
     return letter(
         history,
         subject=f"{heading(history)} {_WORDS[ending]}: {incident.node_id}{job}: {decided.fault}",
         key=decided.page_key or f"{incident.incident_id}/{ending}",
         parts=[
             _head(history, seen, decided),
-            needed(history, seen, decided, node),
+            needed(to_do),
             told_by(history, decided, console_links),
         ],
         severity="PAGE" if is_human and not _can_wait_until_morning(history, seen, decided) else "INFO",
+        facts=Facts(lines_of(to_do), console_links.execution(incident.incident_id), ending),
         escalation=decided.escalation,
     )
 
@@ -88,12 +91,27 @@ def heading(history: History) -> str:
     return "[nodeheal] drill:" if history.is_drill else "[nodeheal]"
 
 
+@dataclass(frozen=True)
+class Facts:
+    """What the channels beside email are rendered from, and the email says in its own way."""
+
+    needed: tuple[str, ...]
+    link: str = ""
+    ending: Ending | None = None
+
+
+def lines_of(parts: Sequence[Part]) -> tuple[str, ...]:
+    """What is needed as plain lines: each thing to do, then its commands."""
+    return tuple(line.strip() for text, commands in parts for line in (text, *commands))
+
+
 def letter(
     history: History,
     subject: str,
     key: str,
     parts: Sequence[Sequence[str]],
     severity: str,
+    facts: Facts,
     phase: Phase = Phase.ENDED,
     escalation: Escalation | None = None,
 ) -> Notification:
@@ -109,6 +127,10 @@ def letter(
         node_id=incident.node_id,
         family=incident.root.family,
         escalation=escalation,
+        incident_id=incident.incident_id,
+        ending=facts.ending,
+        needed=facts.needed,
+        link=facts.link,
     )
 
 

@@ -5,7 +5,8 @@ from nodeheal.contract.steps import Decision
 from nodeheal.domain.fleet.pool import Pool
 from nodeheal.domain.recovery.incident import History
 from nodeheal.domain.review.console_links import NO_LINKS, ConsoleLinks
-from nodeheal.services.notify.compose import letter, told_by
+from nodeheal.services.notify.compose import Facts, letter, lines_of, told_by
+from nodeheal.services.notify.compose_needed import needed
 from nodeheal.services.notify.layout import command, field, paragraph
 
 
@@ -21,6 +22,12 @@ def compose_dropped(
         "incident for each node: nothing was done to these nodes, and nobody has proven them. What was fresh enough "
         "goes on, within the budget."
     )
+    dropped = command("nodeheal", "incidents", "list", "--pool", pool.name, "--state", "closed", "--since", "1d")
+    reboot = command("nodeheal", "nodes", "reboot", "NODE", "--why", "...")
+    to_do = [
+        ("see which nodes and jobs were dropped:", [dropped]),
+        ("have each node that you do not trust rebooted and proven:", [reboot]),
+    ]
     return letter(
         history,
         subject=f"[nodeheal] breaker reset: pool {pool.name}: what was stale by then is dropped",
@@ -35,13 +42,11 @@ def compose_dropped(
                 *field("One of it", f"{incident.node_id}{job}: {decided.reason}"),
             ],
             [
-                *field("Needed", "see which nodes and jobs were dropped:"),
-                command("nodeheal", "incidents", "list", "--pool", pool.name, "--state", "closed", "--since", "1d"),
-                *field("", "have each node that you do not trust rebooted and proven:"),
-                command("nodeheal", "nodes", "reboot", "NODE", "--why", "..."),
+                *needed(to_do),
                 *field("", "A node that shows its fault again is news, and recovered as ever."),
             ],
             told_by(history, decided, console_links),
         ],
         severity="INFO",
+        facts=Facts(lines_of(to_do)),
     )

@@ -120,6 +120,7 @@ def compose_for_operators(story: JobStory) -> Notification:
     job, code = story.job, Escalation.JOB_HANDED_OVER
     what = "is down" if story.runs else "did not start"
     is_page = story.trouble is None or story.trouble in OF_THE_CLUSTER
+    need = "look at the nodes first; the runbook has it." if is_page else _OF_THE_OWNER
     whose = f"{job.owner}, who has been told" if job.owner else "nobody: the file names no owner"
     body = [
         *paragraph(f"Job {job.job_id} {what}, and nodeheal does not start it again: {story.why}"),
@@ -127,7 +128,7 @@ def compose_for_operators(story: JobStory) -> Notification:
         *labelled("Job", _named(story)),
         *labelled("Owner", whose),
         *labelled("Trouble", story.trouble.value if story.trouble else "not known"),
-        *labelled("Needed", "look at the nodes first; the runbook has it." if is_page else _OF_THE_OWNER),
+        *labelled("Needed", need),
         link("Runbook", story.console_links.runbook(code)),
         link("More", f"nodeheal jobs show {job.job_id}"),
     ]
@@ -140,6 +141,7 @@ def compose_for_operators(story: JobStory) -> Notification:
         phase=Phase.ENDED,
         escalation=code,
         job_id=job.job_id,
+        needed=(need, f"nodeheal jobs show {job.job_id}"),
     )
 
 

@@ -18,12 +18,13 @@ def tells_of_storm(notification: Notification) -> bool:
 def compose_storm(minute: datetime, folded: int) -> Notification:
     """One for each minute. It is of no pool: those who asked for one pool only do not get it."""
     more = f"{counted(folded, 'more email')} at {minute:%Y-%m-%d %H:%M} UTC"
+    looks = [command("nodeheal incidents list --state waiting"), command("nodeheal incidents list")]
+    need = "look at what is open, and answer the questions among it by command:"
     body = [
         *paragraph(f"Too much happened in one minute. nodeheal did not send {more}. Its recoveries went on."),
         "",
-        *field("Needed", "look at what is open, and answer the questions among it by command:"),
-        command("nodeheal incidents list --state waiting"),
-        command("nodeheal incidents list"),
+        *field("Needed", need),
+        *looks,
     ]
     return Notification(
         key=f"{_KEY}{minute:%Y-%m-%dT%H:%M}",
@@ -32,4 +33,5 @@ def compose_storm(minute: datetime, folded: int) -> Notification:
         severity="PAGE",
         pool="",
         phase=Phase.NEWS,
+        needed=(need, *map(str.strip, looks)),
     )

@@ -13,12 +13,13 @@ def compose_unconfirmed(lost: Notification) -> Notification:
         f"{owner} owns {job_id} and does not hear of it: the address has not confirmed its subscription, or was never"
     )
     need = "have him look for AWS's email that asks for a confirmation, in his spam as well. To have it sent again:"
+    again = command("nodeheal", "owners", "subscribe", owner)
     body = [
         *paragraph(f"{told} subscribed. Until then, what nodeheal writes to it is lost, and you are told of this job."),
         "",
         *quoted("Lost", lost.subject),
         *field("Needed", need),
-        command("nodeheal", "owners", "subscribe", owner),
+        again,
     ]
     return Notification(
         key=f"unconfirmed/{owner}/{job_id}",
@@ -27,5 +28,6 @@ def compose_unconfirmed(lost: Notification) -> Notification:
         severity="INFO",
         pool=lost.pool,
         phase=Phase.NEWS,
+        needed=(need, again.strip()),
         job_id=lost.job_id,
     )

@@ -10,8 +10,8 @@ from nodeheal.contract.vocabulary import Awaited, Escalation, Phase
 from nodeheal.domain.recovery.approval_links import Answer
 from nodeheal.domain.recovery.incident import History
 from nodeheal.domain.review.console_links import NO_LINKS, ConsoleLinks
-from nodeheal.services.notify.compose import facts_of, heading, letter, told_by
-from nodeheal.services.notify.compose_needed import missing
+from nodeheal.services.notify.compose import Facts, facts_of, heading, letter, lines_of, told_by
+from nodeheal.services.notify.compose_needed import missing, needed
 from nodeheal.services.notify.layout import command, field, link, paragraph
 
 _YES_NO = {Answer.approve: "yes", Answer.refuse: "no"}
@@ -45,6 +45,8 @@ def compose_question(
             told_by(history, decision, console_links, code),
         ],
         severity="INFO" if history.is_drill else "PAGE",
+        # Without the links: who reads a chat may be more than those who may approve.
+        facts=Facts((silence, *map(str.strip, commands)), console_links.execution(incident.incident_id)),
         phase=Phase.ASKS,
         escalation=code,
     )
@@ -70,19 +72,19 @@ def _compose_capacity(history: History, decision: Decision, due: datetime, conso
     incident, code = history.incident, Escalation.NO_CAPACITY
     again = f"nodeheal tries again by itself at {due:%Y-%m-%d %H:%M:%S} UTC. It helps to free or buy a machine of that"
     again += f" kind, or to name others in `replacement` of pool {incident.pool}. Or give the node up:"
+    give_up = command("nodeheal", "nodes", "retire", incident.node_id, "--why", "...")
+    to_do = [(f"{missing(history)}. {again}", [give_up])]
     return letter(
         history,
         subject=f"{heading(history)} no capacity: {incident.node_id} waits for a replacement",
         key=decision.page_key or f"{incident.incident_id}/{decision.awaits}",
         parts=[
             [*_without_fault(decision), "", *facts_of(history, decision)],
-            [
-                *field("Needed", f"{missing(history)}. {again}"),
-                command("nodeheal", "nodes", "retire", incident.node_id, "--why", "..."),
-            ],
+            needed(to_do),
             told_by(history, decision, console_links, code),
         ],
         severity="PAGE",
+        facts=Facts(lines_of(to_do), console_links.execution(incident.incident_id)),
         phase=Phase.WAITS,
         escalation=code,
     )
@@ -91,17 +93,19 @@ def _compose_capacity(history: History, decision: Decision, due: datetime, conso
 def _compose_turn(history: History, decision: Decision, due: datetime, console_links: ConsoleLinks) -> Notification:
     """An incident that waits for others to be done: nothing is missing, so nobody is paged."""
     incident = history.incident
-    needed = f"nothing; it is tried again at {due:%Y-%m-%d %H:%M:%S} UTC. How many nodes of pool {incident.pool} may be"
+    nothing = f"nothing; it is tried again at {due:%Y-%m-%d %H:%M:%S} UTC. How many nodes of pool {incident.pool}"
+    nothing += " may be replaced at once is its policy's replacement.max_nodes."
     return letter(
         history,
         subject=f"{heading(history)} in turn: {incident.node_id} waits for other replacements",
         key=decision.page_key or f"{incident.incident_id}/{decision.awaits}",
         parts=[
             [*_without_fault(decision), "", *facts_of(history, decision)],
-            field("Needed", f"{needed} replaced at once is its policy's replacement.max_nodes."),
+            field("Needed", nothing),
             told_by(history, decision, console_links),
         ],
         severity="INFO",
+        facts=Facts((nothing,), console_links.execution(incident.incident_id)),
         phase=Phase.WAITS,
     )
 
@@ -116,23 +120,27 @@ def _compose_breaker(history: History, decision: Decision, console_links: Consol
     """The one page of a storm. It is about the pool: what one of its nodes would need by itself is bad advice now."""
     pool, code = history.incident.pool, Escalation.BREAKER_OPEN
     cause = decision.reason.removeprefix(f"{decision.fault}: ").partition(". ")[0]
+    looks = [
+        command("nodeheal", "breaker", "show", pool),
+        command("nodeheal", "incidents", "list", "--pool", pool, "--state", "waiting"),
+        command("nodeheal", "nodes", "list", pool),
+    ]
+    reset = command("nodeheal", "breaker", "reset", pool, "--why", "...")
+    to_do = [
+        ("see who fails, and which jobs hold; find what they have in common:", looks),
+        ("put it right, and then (what is stale by then is dropped):", [reset]),
+    ]
     return letter(
         history,
         subject=f"[nodeheal] breaker open: pool {pool}: {cause}",
         key=decision.page_key or f"breaker/{pool}",
         parts=[
             [*paragraph(decision.reason), "", *field("Pool", pool), *field("First seen", history.incident.node_id)],
-            [
-                *field("Needed", "see who fails, and which jobs hold; find what they have in common:"),
-                command("nodeheal", "breaker", "show", pool),
-                command("nodeheal", "incidents", "list", "--pool", pool, "--state", "waiting"),
-                command("nodeheal", "nodes", "list", pool),
-                *field("", "put it right, and then (what is stale by then is dropped):"),
-                command("nodeheal", "breaker", "reset", pool, "--why", "..."),
-            ],
+            needed(to_do),
             told_by(history, decision, console_links, code),
         ],
         severity="PAGE",
+        facts=Facts(lines_of(to_do), console_links.execution(history.incident.incident_id)),
         phase=Phase.WAITS,
         escalation=code,
     )

@@ -8,12 +8,13 @@ from dataclasses import replace
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.vocabulary import NodeState, Step, Verdict
 from nodeheal.domain.jobs.job import GangTask
+from nodeheal.ports.messaging import Message
 from nodeheal.services.intake.take_signal import take_draft
 from nodeheal.services.jobs.ask_for_checkpoint import ask_for_checkpoint
 from nodeheal.services.notify.deliver_notification import notify
 from nodeheal.services.notify.warn_job import warn_job
 from nodeheal.services.operators.release_node import release_node
-from tests.unit.builders import commands_in, node, started_job, xid
+from tests.unit.builders import ACT, commands_in, node, started_job, xid
 from tests.unit.step_functions import reboot_node
 from tests.workflows.breaking_world import ACTS, BreakingWorld
 from tests.workflows.fake_cluster import BROKEN, SPARE
@@ -73,10 +74,10 @@ def a_reboot_was_decided_without_a_limit() -> list[str]:
 def an_email_is_being_sent_by_one_who_dies() -> list[str]:
     it = Moment()
     told = Notification(key="page", subject="broken", body="broken", severity="PAGE", pool="demo")
-    it.plain.notifier.send(told, 1)
+    it.plain.notifier.send(Message(told), 1)
     it.plain.notifier.sent.clear()  # type: ignore[attr-defined]
-    notify(told, it.plain)
-    return ["an email counts as sent that nobody has sent"] if it.plain.notifier.was_sent(told) else []
+    notify(told, it.plain, ACT)
+    return ["an email counts as sent that nobody has sent"] if it.plain.notifier.was_sent(told.key) else []
 
 
 def something_older_is_said_while_something_newer_is_written() -> list[str]:

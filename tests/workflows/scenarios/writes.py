@@ -14,7 +14,7 @@ from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.notify.deliver_notification import notify
 from nodeheal.services.operators.operator_guardrails import pause_node, pause_pool
 from nodeheal.services.recovery.spares import claim_spare
-from tests.unit.builders import node, scheduler_in, xid
+from tests.unit.builders import ACT, node, scheduler_in, xid
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE
 from tests.workflows.scenarios.setup import (
     HANDED_OVER,
@@ -154,8 +154,8 @@ def an_email_is_announced_again_much_later() -> list[str]:
     it.reports(xid(79))
     notifier: Any = it.plain.notifier
     _, first = notifier.announced[0]
-    notify(first, it.plain)
+    notify(first, it.plain, ACT)
     notifier.being_sent.clear()
-    notify(first, it.plain)
+    notify(first, it.plain, ACT)
     sent = [one.key for one in notifier.sent].count(first.key)
     return [] if sent == 1 else [f"an email went out {sent} times"]
