@@ -40,7 +40,7 @@ ACTION_REPLACE = "Action:Replace"  # the reason that HyperPod's own daemon looks
 POWER_DOWN = "power_down"
 NONE = "none"  # an option that is not given, as the SSM document says it
 ADDRESSES = 50  # of nodes that one call is about
-_INCIDENT = re.compile(r"[0-9A-Za-z._:-]{1,128}")
+_INCIDENT = re.compile(words.INCIDENT)
 _JOB_ID = re.compile(r"[0-9]{1,10}([_+][0-9]{1,10})?")  # of an array's task, of a part of a heterogeneous job
 _NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
 _NEVER_ENDS = 2**31 - 1
@@ -122,8 +122,11 @@ class Controller:
         """Take no new work on these nodes, with our reason. Where a person has given one, the node is left as it is."""
         before = self.nodes_at(addresses)
         reason = f"{OUR_REASON}{incident}"
-        done = [node for node in before.values() if node.is_by_person or (_is_drained(node) and node.reason == reason)]
-        wanted = [node for node in before.values() if node not in done]
+        wanted = [
+            node
+            for node in before.values()
+            if not node.is_by_person and not (_is_drained(node) and node.incident == incident)
+        ]
         if not wanted:
             return before
         names = ",".join(_name_of(node) for node in wanted)
@@ -153,7 +156,7 @@ class Controller:
         if not node.is_ours:
             by = f"{node.state} by {node.reason_by or 'nobody'}: {node.reason or 'no reason'}"
             return f"nodeheal has not drained {node.name} ({by})"
-        reason = node.reason if how == POWER_DOWN else ACTION_REPLACE
+        reason = f"{OUR_REASON}{node.incident}" if how == POWER_DOWN else ACTION_REPLACE
         state = "POWER_DOWN_FORCE" if how == POWER_DOWN else "FAIL"
         told = ("scontrol", "update", f"NodeName={_name_of(node)}", f"State={state}", f"Reason={reason}")
         refused = self._refused(*told)

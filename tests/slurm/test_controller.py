@@ -18,7 +18,7 @@ from nodeheal.parsers.slurm_report import SlurmReport, unpack
 from tests.slurm.cluster import Alone, Slurm
 
 CONTROLLER = Controller()
-INCIDENT = "inc-20261127T035044-mi-0a"
+INCIDENT = "inc-20261127T035044-mi-0a-0123456789"
 # What a cluster needs that powers nodes down. ParallelCluster has programs of its own there.
 POWER_SAVING = """\
 SuspendProgram={program}
@@ -44,7 +44,13 @@ def test_a_drained_node_names_the_incident_and_is_given_back(slurm: Slurm) -> No
 
 @pytest.mark.parametrize(
     ("state", "reason"),
-    [("DRAIN", "new riser card, ada"), ("FAIL", "Action:Replace"), ("DOWN", "Not responding to ada")],
+    [
+        ("DRAIN", "new riser card, ada"),
+        ("FAIL", "Action:Replace"),
+        ("DOWN", "Not responding to ada"),
+        ("DRAIN", f"nodeheal:{INCIDENT} ADA: do not resume"),
+        ("DRAIN", "Low RealMemory ada swaps DIMM"),
+    ],
 )
 def test_a_persons_reason_is_kept(slurm: Slurm, state: str, reason: str) -> None:
     node, *_ = slurm.names
@@ -98,7 +104,7 @@ def test_a_node_that_is_drained_for_another_incident_is_not_resumed_for_this_one
     where = slurm.addresses[slurm.names[0]]
     CONTROLLER.drain([where], INCIDENT)
 
-    assert not CONTROLLER.resume([where], "inc-of-before")[where].is_in_service
+    assert not CONTROLLER.resume([where], INCIDENT.replace("mi-0a", "mi-0b"))[where].is_in_service
     assert CONTROLLER.resume([where], INCIDENT)[where].is_in_service
 
 

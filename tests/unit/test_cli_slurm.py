@@ -31,6 +31,7 @@ DONE = replace(
     RUNS, job_id="9", state="FAILED", exit_code=7, signal=0, reason="NonZeroExitCode", restarts=0, name="gpt"
 )
 WAITS = SlurmJob("13_[0-3]", "PENDING", "bob", False, 0, "gpu", 1, "", reason="Resources", name="sweep")
+INCIDENT = "inc-20261127T035044-mi-0a-0123456789"
 OUT = NodeOut("gpu-1", ("10.0.0.1",), "drained", "new riser card", "ada", 1_795_766_989, "a person")
 
 
@@ -199,8 +200,8 @@ def test_a_person_who_may_not_ask_sees_the_rest(lab: World, monkeypatch: pytest.
             "gpu-1 is drained by ada since 2026-11-27 08:09:49 UTC: new riser card",
         ),
         (
-            SlurmNode("gpu-1", "h", "draining", "nodeheal:inc-1", "root"),
-            "gpu-1 is draining by nodeheal: nodeheal:inc-1",
+            SlurmNode("gpu-1", "h", "draining", f"nodeheal:{INCIDENT}", "root"),
+            f"gpu-1 is draining by nodeheal: nodeheal:{INCIDENT}",
         ),
         (SlurmNode("gpu-1", "h", "down", "Not responding", "slurm"), "gpu-1 is set to DOWN by Slurm: Not responding"),
         (SlurmNode("gpu-1", "h", "fail", "new card", "root"), "gpu-1 is set to FAIL by root: new card"),

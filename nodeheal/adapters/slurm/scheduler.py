@@ -45,8 +45,7 @@ class SlurmScheduler:
 
     def drain_all(self, nodes: Sequence[Node], placements: Sequence[str]) -> Mapping[str, Drained]:
         seen = {
-            node.node_id: self._controller.about(node, "drain", Incident=node.open_incident or "unknown")
-            for node in nodes
+            node.node_id: self._controller.about(node, "drain", Incident=node.open_incident or "none") for node in nodes
         }
         out = {name: one for name, one in seen.items() if not one["is_in_service"]}
         return {name: Drained(str(one["name"]), bool(one["has_jobs"])) for name, one in out.items()}

@@ -1,5 +1,6 @@
 """`nodeheal-agent slurm` where Slurm's commands fail half-way, which no real Slurm does when a test wants it."""
 
+import json
 import re
 from collections.abc import Sequence
 
@@ -9,6 +10,8 @@ from nodeheal.agent import slurm as agent
 from nodeheal.agent.diagnostics.bench import Output
 from nodeheal.agent.probe import Ran
 from nodeheal.agent.slurm import Controller, NoAnswerError
+from nodeheal.contract import words
+from stacks.settings import REPOSITORY
 
 WHERE = "10.0.0.1"
 SAID = {
@@ -39,3 +42,11 @@ def test_a_controller_that_goes_away_meanwhile_does_not_mean_that_the_job_has_en
 
     with pytest.raises(NoAnswerError, match=re.escape(complaint)):
         Controller(run).requeue("7", WHERE, 0)
+
+
+def test_the_document_takes_the_incidents_and_jobs_that_the_agent_takes() -> None:
+    parameters = json.loads((REPOSITORY / "packaging" / "ssm" / "slurm.json").read_text("utf-8"))["parameters"]
+
+    taken = [parameters[name]["allowedPattern"].strip("^$") for name in ("Incident", "Job")]
+
+    assert taken == [f"(none|{pattern.strip('^$')})" for pattern in (words.INCIDENT, agent._JOB_ID.pattern)]
