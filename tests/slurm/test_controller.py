@@ -401,6 +401,20 @@ def test_the_command_answers_in_json(
     assert said[5]["nodes"][where]["is_in_service"]
 
 
+def test_a_job_that_a_frozen_controller_takes_later_is_not_called_refused(alone: Alone, tmp_path: Path) -> None:
+    slurm = alone(1, "MessageTimeout=2\n")
+    script = tmp_path / "ghost.sbatch"
+    script.write_text(f"#!/bin/sh\n#SBATCH --output={tmp_path}/%j.log\nexec sleep 600\n")
+    slurm.freeze_controller()
+
+    said = CliRunner().invoke(app, ["jobs", "submit", "--slurm", str(script)])
+    slurm.thaw_controller()
+
+    assert (said.exit_code, "it is not known whether the job is submitted" in said.stderr) == (6, True)
+    look = said.stderr.rpartition(": `")[2].strip("`\n")
+    slurm.wait(lambda: "ghost" in slurm.ask(*look.split()), "the job is there all the same")
+
+
 def test_a_controller_that_is_down_or_hangs_is_no_answer(alone: Alone, monkeypatch: pytest.MonkeyPatch) -> None:
     slurm = alone(1, "")
     where = slurm.addresses[slurm.names[0]]

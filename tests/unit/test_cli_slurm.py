@@ -476,18 +476,20 @@ def test_what_sbatch_refuses_is_told_in_its_words(sbatch: Sbatch) -> None:
     assert f"sbatch --parsable --requeue --partition=gpus {sbatch.script}" in said.stderr
 
 
-def test_an_sbatch_that_hangs_is_given_up(sbatch: Sbatch, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("dry", [True, False])
+def test_an_sbatch_that_hangs_is_given_up(sbatch: Sbatch, monkeypatch: pytest.MonkeyPatch, dry: bool) -> None:
     monkeypatch.setattr(slurm_submit, "SECONDS", 0.3)
     monkeypatch.setattr(slurm_submit, "QUIET_SECONDS", 0.1)
     sbatch.says("exec sleep 60")
 
-    said = submit(sbatch)
+    said = submit(sbatch, *["--dry-run"] * dry)
 
-    assert (said.exit_code, said.stderr) == (
-        1,
-        "sbatch has not answered yet; it is given 0.3 s\n"
-        "sbatch had not ended in 0.3 s. Look whether it has submitted: `squeue --me`\n",
+    waited, known, why, *look = said.stderr.splitlines()
+    assert waited == "sbatch has not answered yet; it is ended after 0.3 s at the latest"
+    assert (said.exit_code, known.partition(":")[0], len(look)) == (
+        (1, "sbatch has not taken it", 0) if dry else (6, "it is not known whether the job is submitted", 1)
     )
+    assert why == "sbatch had not ended in 0.3 s"
 
 
 def test_where_sbatch_is_missing_or_broken_it_says_where_to_go(sbatch: Sbatch, monkeypatch: pytest.MonkeyPatch) -> None:
