@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from ipaddress import ip_address
 from typing import Any
 
@@ -50,7 +51,12 @@ _NOT_REACHED = ("Unable to contact slurm controller", "standby mode", "Socket ti
 # seconds later.
 FAILED_SECONDS = 120.0
 # Jobs that have, are leaving, or have left their nodes.
-_ON_NODES = "RUNNING,COMPLETING,CONFIGURING,SUSPENDED,STAGE_OUT,STOPPED,SIGNALING,FAILED"
+_ON_NODES = "RUNNING,COMPLETING,CONFIGURING,SUSPENDED,STAGE_OUT,STOPPED,SIGNALING,FAILED,NODE_FAIL"
+# The same, of jobs that wait, or run, since they were requeued.
+_REQUEUED = "PENDING,CONFIGURING,RUNNING,COMPLETING,REQUEUE_HOLD,SPECIAL_EXIT"
+# A program may die before the kernel log has the line, and the clocks of a node and its controller differ a little.
+BEFORE_SECONDS = 30.0
+MOST_STOPPED = 8  # jobs that a fault may have stopped: those of the last seconds, and in a large cluster of others too
 # What the control plane is told of a job that is to be requeued: SSM hands 24,000 characters on.
 _OF_A_JOB = (
     "job_id",
@@ -64,6 +70,8 @@ _OF_A_JOB = (
     "has_failed",
     "name",
 )
+_LOST = ("FAILED", "NODE_FAIL")
+LOST, REQUEUED = "lost", "requeued"  # what had become of a job before nodeheal came
 
 Run = Callable[[Sequence[str], float], Output]
 
@@ -107,11 +115,26 @@ class Controller:
 
         With them come those that had a part, have just failed, and may be requeued.
         """
-        if not nodes:
-            return []
-        here = ("--nodelist", ",".join(_name_of(node) for node in nodes))
-        jobs = self._jobs(*here, "--states", _ON_NODES)
+        jobs = self._jobs_on(nodes)
         return [job for job in jobs if not job.is_leaving or (job.may_requeue and _has_just_failed(job))]
+
+    def stopped(self, nodes: Sequence[SlurmNode], incident: str) -> dict[str, tuple[SlurmJob, str]]:
+        """The jobs that the fault of these nodes may have stopped already, by id, each with what became of it.
+
+        LOST: it failed there, and its owner does not let it be requeued. REQUEUED: that was done, by its own script for
+        example. It need not have run there: Slurm forgets where. Raises NoAnswerError.
+        """
+        since = _fault_at(incident) - BEFORE_SECONDS
+        found = [(job, LOST) for job in self._jobs_on(nodes) if job.state in _LOST and not job.may_requeue]
+        found += [(job, REQUEUED) for job in self._jobs("--states", _REQUEUED) if job.restarts] if nodes else []
+        at = {job.job_id: (job.ended_at if what == LOST else job.submitted_at) or 0 for job, what in found}
+        near = [one for one in found if since <= at[one[0].job_id] <= since + BEFORE_SECONDS + FAILED_SECONDS]
+        newest = sorted(near, key=lambda one: -at[one[0].job_id])[:MOST_STOPPED]
+        return {job.job_id: (job, what) for job, what in newest}
+
+    def _jobs_on(self, nodes: Sequence[SlurmNode]) -> list[SlurmJob]:
+        here = ("--nodelist", ",".join(_name_of(node) for node in nodes))
+        return self._jobs(*here, "--states", _ON_NODES) if nodes else []
 
     def report(self) -> dict[str, Any]:
         """The nodes out of service and the jobs that Slurm knows, so many as one answer holds. Raises NoAnswerError."""
@@ -233,7 +256,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "drain": "take no new work there; a person's reason is left as it is",
         "resume": "take new work there again, where the reason is nodeheal's or Slurm's own",
         "replace": "have the cluster replace the machine, where the reason is nodeheal's",
-        "jobs": "the jobs that have a part there, or have just failed there",
+        "jobs": "the jobs that have a part there, or that its fault may have stopped",
         "requeue": "have Slurm restart a job, elsewhere; with --hold once a person has released it",
         "report": "the nodes out of service, and the jobs that Slurm knows, ended ones included",
     }
@@ -290,7 +313,8 @@ def _done(arguments: argparse.Namespace, controller: Controller) -> dict[str, An
             return _nodes(found)
         case "drain":
             drained = controller.drain(addresses, arguments.incident)
-            return _nodes(drained, has_jobs={where: bool(controller.jobs([node])) for where, node in drained.items()})
+            has_jobs = {where: bool(_jobs(controller, [node], arguments.incident)) for where, node in drained.items()}
+            return _nodes(drained, has_jobs=has_jobs)
         case "resume":
             return _nodes(controller.resume(addresses, arguments.incident))
         case "replace":
@@ -298,14 +322,20 @@ def _done(arguments: argparse.Namespace, controller: Controller) -> dict[str, An
             nodes = {where: node for where, (node, _) in asked.items()}
             return _nodes(nodes, why_not={where: why_not for where, (_, why_not) in asked.items()})
         case "jobs":
-            jobs = controller.jobs(list(controller.nodes_at(addresses).values()))
-            return {"jobs": [{name: getattr(job, name) for name in _OF_A_JOB} for job in jobs]}
+            return {"jobs": _jobs(controller, list(controller.nodes_at(addresses).values()), arguments.incident)}
         case "report":
             return controller.report()
         case _:
             return vars(
                 controller.requeue(arguments.job, addresses[0], arguments.restarts, hold=arguments.hold == "yes")
             )
+
+
+def _jobs(controller: Controller, nodes: Sequence[SlurmNode], incident: str) -> list[dict[str, Any]]:
+    """What the control plane reads of each; `before`: what had become of one already, empty where it is there."""
+    told = {job.job_id: (job, "") for job in controller.jobs(nodes)}
+    found = {**controller.stopped(nodes, incident), **told}
+    return [{**{name: getattr(job, name) for name in _OF_A_JOB}, "before": before} for job, before in found.values()]
 
 
 def _nodes(found: Mapping[str, SlurmNode], **more: Mapping[str, bool | str]) -> dict[str, Any]:
@@ -321,6 +351,13 @@ def _has_just_failed(job: SlurmJob) -> bool:
     """One that was cancelled by its owner has not failed. One that was requeued ends in the future."""
     now = time.time()
     return job.has_failed and job.ended_at is not None and now - FAILED_SECONDS < job.ended_at <= now
+
+
+def _fault_at(incident: str) -> float:
+    """When the incident's fault was seen, in epoch seconds: its id says so. Of none, some time ago."""
+    if incident == NONE:
+        return time.time() - FAILED_SECONDS
+    return datetime.strptime(incident.split("-")[1], "%Y%m%dT%H%M%S").replace(tzinfo=UTC).timestamp()
 
 
 def _is_drained(node: SlurmNode) -> bool:

@@ -3,6 +3,7 @@
 import getpass
 import json
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -237,6 +238,38 @@ def test_a_job_that_has_just_failed_on_a_node_is_started_again_elsewhere(
     assert (slurm.nodes_of(job) == [node], slurm.job(job, "Restarts")) == (False, "1")
 
 
+def test_jobs_that_the_fault_has_stopped_before_the_node_is_drained_are_told(
+    slurm: Slurm, capsys: pytest.CaptureFixture[str]
+) -> None:
+    node, other, _ = slurm.names
+    where = slurm.addresses[node]
+    incident = f"inc-{datetime.now(UTC):%Y%m%dT%H%M%S}-mi-0a-0123456789"
+    long_ago = INCIDENT.replace("20261127", "20250101")
+    lost = slurm.submit("exit 3", f"--nodelist={node}", "--no-requeue")
+    elsewhere = slurm.submit("exit 3", f"--nodelist={other}", "--no-requeue")
+    by_itself = slurm.submit("scontrol requeue $SLURM_JOB_ID; exec sleep 600", f"--nodelist={node}", "--requeue")
+    for job in (lost, elsewhere):
+        slurm.run_until(job, "FAILED")
+    slurm.wait(lambda: slurm.job(by_itself, "Restarts") == "1", "the job has requeued itself")
+
+    codes = [
+        carry_out(["slurm", verb, "--addresses", where, "--incident", known])
+        for known in (long_ago, incident)
+        for verb in ("jobs", "drain")
+    ]
+
+    before, _, now, drained = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    found = {job["job_id"]: job["before"] for job in now["jobs"]}
+    assert codes == [0, 0, 0, 0]
+    assert {name: found.get(name) for name in (lost, by_itself, elsewhere)} == {
+        lost: "lost",
+        by_itself: "requeued",
+        elsewhere: None,
+    }
+    assert lost not in {job["job_id"] for job in before["jobs"]}
+    assert drained["nodes"][where]["has_jobs"] is True
+
+
 def test_a_job_that_has_failed_is_started_again_though_its_nodes_are_not_free_yet(alone: Alone, tmp_path: Path) -> None:
     epilog = tmp_path / "epilog.sh"
     epilog.write_text("#!/bin/sh\nsleep 5\n")
@@ -376,7 +409,7 @@ def test_the_command_answers_in_json(
     codes = [
         carry_out(["slurm", "drain", "--addresses", where, "--incident", INCIDENT]),
         carry_out(["slurm", "nodes", "--addresses", f"{where},10.9.8.7"]),
-        carry_out(["slurm", "jobs", "--addresses", where]),
+        carry_out(["slurm", "jobs", "--addresses", where, "--incident", INCIDENT]),
         carry_out(["slurm", "resume", "--addresses", where, "--expires-at", "1"]),
         carry_out(["slurm", "drain", "--addresses", where]),
         carry_out(["slurm", "resume", "--addresses", where]),
