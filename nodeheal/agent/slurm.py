@@ -103,10 +103,14 @@ class Controller:
         return _read(parse_nodes, self._asked("sinfo", "--Node", "--noheader", "--format", node_format(mark)), mark)
 
     def nodes_at(self, addresses: Collection[str]) -> dict[str, SlurmNode]:
-        """The nodes that Slurm reaches at these addresses, by address. One that two nodes have is left out."""
+        """The nodes that Slurm reaches at these addresses, by address. One that two nodes have is left out.
+
+        Raises NoAnswerError, also where a node's name could be taken for an option.
+        """
         found: dict[str, list[SlurmNode]] = {address: [] for address in addresses}
         for node in self.nodes():
             for address in _addresses_of(node.address) & found.keys():
+                _name_of(node)
                 found[address].append(node)
         return {address: nodes[0] for address, nodes in found.items() if len(nodes) == 1}
 
@@ -245,8 +249,14 @@ class Controller:
     def _ended(self, command: Sequence[str]) -> Output:
         output = self._run(command, SECONDS)
         if output.ran.error:  # not installed, hung, or not to be started
-            raise NoAnswerError(f"{command[0]}: {output.ran.error}")
+            raise NoAnswerError(no_answer(command[0], output))
         return output
+
+
+def no_answer(tool: str, output: Output) -> str:
+    """Why one of Slurm's commands has not answered, with the last that it said."""
+    last = output.errors.strip().rpartition("\n")[2]
+    return f"{tool}: {output.ran.error}" + f"; it said {last!r}" * bool(last)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -310,17 +320,17 @@ def _done(arguments: argparse.Namespace, controller: Controller) -> dict[str, An
     match arguments.verb:
         case "nodes":
             found = controller.nodes_at(addresses) if addresses else {node.name: node for node in controller.nodes()}
-            return _nodes(found)
+            return _nodes(found, addresses)
         case "drain":
             drained = controller.drain(addresses, arguments.incident)
             has_jobs = {where: bool(_jobs(controller, [node], arguments.incident)) for where, node in drained.items()}
-            return _nodes(drained, has_jobs=has_jobs)
+            return _nodes(drained, addresses, has_jobs=has_jobs)
         case "resume":
-            return _nodes(controller.resume(addresses, arguments.incident))
+            return _nodes(controller.resume(addresses, arguments.incident), addresses)
         case "replace":
             asked = controller.replace(addresses, arguments.how)
             nodes = {where: node for where, (node, _) in asked.items()}
-            return _nodes(nodes, why_not={where: why_not for where, (_, why_not) in asked.items()})
+            return _nodes(nodes, addresses, why_not={where: why_not for where, (_, why_not) in asked.items()})
         case "jobs":
             return {"jobs": _jobs(controller, list(controller.nodes_at(addresses).values()), arguments.incident)}
         case "report":
@@ -338,9 +348,16 @@ def _jobs(controller: Controller, nodes: Sequence[SlurmNode], incident: str) -> 
     return [{**{name: getattr(job, name) for name in _OF_A_JOB}, "before": before} for job, before in found.values()]
 
 
-def _nodes(found: Mapping[str, SlurmNode], **more: Mapping[str, bool | str]) -> dict[str, Any]:
-    """What the control plane reads of each: its name, whether it takes work, whose reason stands; `more`, by node."""
+def _nodes(
+    found: Mapping[str, SlurmNode], addresses: Sequence[str], **more: Mapping[str, bool | str]
+) -> dict[str, Any]:
+    """What the control plane reads of each: its name, whether it takes work, whose reason stands; `more`, by node.
+
+    A person is told of addresses without a node; the control plane sees that they are not there.
+    """
     told = {}
+    for where in [where for where in addresses if where not in found]:
+        sys.stderr.write(f"Slurm has no node at {where}, or more than one\n")
     for where, node in found.items():
         derived = {name: getattr(node, name) for name in ("is_in_service", "is_ours", "is_by_person")}
         told[where] = {**vars(node), **derived, **{name: known[where] for name, known in more.items()}}

@@ -16,7 +16,7 @@ from nodeheal.agent import config as configuration
 from nodeheal.agent import prolog
 from nodeheal.agent.checks.tools import run_tool
 from nodeheal.agent.doctor import ABSENT, BAD, GOOD, POOR, UNTRIED, Sign, say
-from nodeheal.agent.slurm import SECONDS, NoAnswerError, Run
+from nodeheal.agent.slurm import SECONDS, NoAnswerError, Run, no_answer
 from nodeheal.parsers.slurm import parse_config
 
 OLDEST = (22, 5)  # the first version that nodeheal was tried with
@@ -52,8 +52,7 @@ def _settings(run: Run) -> Mapping[str, str]:
     if not output.is_installed:
         raise NoAnswerError(f"scontrol is in no folder of PATH: {os.environ.get('PATH', os.defpath)}")
     if output.ran.error:
-        last = output.errors.strip().rpartition("\n")[2]
-        raise NoAnswerError(f"scontrol: {output.ran.error}" + f"; it said {last!r}" * bool(last))
+        raise NoAnswerError(no_answer("scontrol", output))
     if _NOT_CONFIGURED in output.errors:
         raise NoAnswerError("scontrol finds no slurm.conf: set SLURM_CONF, or run this on the controller")
     if output.ran.exit_code:

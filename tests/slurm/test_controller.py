@@ -415,7 +415,9 @@ def test_the_command_answers_in_json(
         carry_out(["slurm", "resume", "--addresses", where]),
     ]
 
-    said = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    printed = capsys.readouterr()
+    said = [json.loads(line) for line in printed.out.splitlines()]
+    assert printed.err == "Slurm has no node at 10.9.8.7, or more than one\n"
     assert codes == [0, 0, 0, EXIT_REFUSED, EXIT_REFUSED, 0]
     assert said[0]["nodes"][where] == {
         "name": node,

@@ -518,6 +518,8 @@ def test_where_sbatch_is_missing_or_broken_it_says_where_to_go(sbatch: Sbatch, m
         (("OPTIONS",), "options.txt: it is a batch script; with --slurm"),
         (("YAML",), "pool: is missing"),
         (("--slurm", "NOWHERE"), "No such file or directory"),
+        (("--slurm", "/dev/stdin"), "/dev/stdin: it is no regular file"),
+        (("--slurm", "FOLDER"), "it is no regular file"),
         (("--slurm", "YAML"), "job.yaml: it is no batch script: its first line must begin with #!"),
     ],
 )
@@ -526,7 +528,14 @@ def test_what_does_not_apply_is_refused_by_name(sbatch: Sbatch, words: tuple[str
     yaml.write_text("name: llama\n")
     bare = sbatch.script.parent / "options.txt"
     bare.write_text("#SBATCH --nodes=2\nsrun train\n")
-    files = {"SCRIPT": str(sbatch.script), "NOWHERE": "/nowhere", "YAML": str(yaml), "OPTIONS": str(bare)}
+    folder = str(sbatch.script.parent)
+    files = {
+        "SCRIPT": str(sbatch.script),
+        "FOLDER": folder,
+        "NOWHERE": "/nowhere",
+        "YAML": str(yaml),
+        "OPTIONS": str(bare),
+    }
 
     said = run("jobs", "submit", *(files.get(word, word) for word in words))
 
