@@ -9,6 +9,7 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import takewhile
 from pathlib import Path
 from typing import NoReturn
 
@@ -28,11 +29,7 @@ _FILE_BYTES = 65_536
 _OURS = "nodeheal-agent"
 _BINARY = b"\x7fELF"  # beside scripts the kernel starts nothing else (execve(2): ENOEXEC)
 _INTERPRETER = re.compile(rb"#![ \t]*(\S+)")
-_VARIABLE = re.compile(r"^\s*(\w+)=(\S+)\s*$", re.MULTILINE)
-# A call of the agent in a script of a shell; what follows the options ends the command.
-_CALL = re.compile(
-    r"(?P<agent>[^\s;|&(!]+)(?:\s+--config[= ]\S+)?\s+prolog(?P<options>(?:[ \t][^;|&<>\n]*)?)(?=[;|&<>\n]|$)"
-)
+_OPERATORS = tuple("();<>|&")  # of a shell, between commands and around files
 _NOT_CONFIGURED = "Could not establish a configuration source"  # after errors of DNS, which may have had one
 
 
@@ -173,30 +170,45 @@ def _prolog_program(path: str) -> tuple[Sign, float]:
     sign, raw = _program("Prolog", path)
     if sign.state != GOOD:
         return sign, 0.0
-    lines = raw.decode("utf-8", "replace").replace("\\\n", " ").splitlines()
-    text = "\n".join(line for line in lines if not line.lstrip().startswith("#"))
-    variables = dict(_VARIABLE.findall(text))
-    for call in _CALL.finditer(text):
-        named = call["agent"].strip("\"'")
-        agent = variables.get(named.strip("${}"), "").strip("\"'") if named.startswith("$") else named
+    for agent, options in _calls(raw.decode("utf-8", "replace")):
         if agent.endswith(_OURS):
-            return _judged(path, agent, call["options"])
+            return _judged(path, agent, options)
     return Sign("Prolog", POOR, f"{path} does not call `{_OURS} prolog`, as far as it can be read here"), 0.0
 
 
-def _judged(path: str, agent: str, options: str) -> tuple[Sign, float]:
-    if "$" in options:
-        return Sign("Prolog", UNTRIED, f"{path}: its options cannot be read here: {options.strip()}"), 0.0
+def _calls(script: str) -> Iterator[tuple[str, list[str]]]:
+    """The commands that are called with the word `prolog`, and the words after it. Variables of one word are known."""
+    variables: dict[str, str] = {}
+    for line in script.replace("\\\n", " ").splitlines():
+        lexer = shlex.shlex(line, posix=True, punctuation_chars="".join(_OPERATORS))
+        lexer.whitespace_split = True
+        try:
+            words = list(lexer)
+        except ValueError:  # a text that goes on in the next line
+            continue
+        variables |= {name: value for name, _, value in (word.partition("=") for word in words)}
+        if "prolog" not in words[1:]:
+            continue
+        at = words.index("prolog", 1)
+        called = words[at - 1]
+        options = list(takewhile(lambda word: not word.startswith(_OPERATORS), words[at + 1 :]))
+        if options[-1:] == ["2"] and words[at + 1 + len(options) :]:  # of `2>`
+            options.pop()
+        yield variables.get(called.strip("${}"), "") if called.startswith("$") else called, options
+
+
+def _judged(path: str, agent: str, options: list[str]) -> tuple[Sign, float]:
+    if any("$" in word for word in options):
+        return Sign("Prolog", UNTRIED, f"{path}: its options cannot be read here: {' '.join(options)}"), 0.0
     parser = _Options(add_help=False, parents=[configuration.option()])
     prolog.add_arguments(parser)
     try:
-        seconds = parser.parse_args(shlex.split(options, comments=True)).seconds
+        seconds = parser.parse_args(options).seconds
     except ValueError as error:
         return Sign("Prolog", BAD, f"{path} checks nothing, and every job starts: {error}"), 0.0
     if "/" in agent and not os.access(agent, os.X_OK):
-        return Sign(
-            "Prolog", POOR, f"{path} calls {agent}, which is not here: where it is not, every job starts"
-        ), seconds
+        absent = f"{path} calls {agent}, which is not here: where it is not, every job starts"
+        return Sign("Prolog", POOR, absent), seconds
     return Sign("Prolog", GOOD, f"{path}, at most {seconds:g} s"), seconds
 
 

@@ -207,7 +207,13 @@ CALL = "/opt/nodeheal/bin/nodeheal-agent prolog"
             "unrecognized arguments: --levle",
         ),
         (f"#!/bin/sh\nexec {CALL} \\\n  --seconds 5\n", "WRONG", "argument --seconds: '5': give a number, 30 to"),
-        (f"#!/bin/sh\nif {CALL} --level '2; then true; fi\n", "WRONG", "No closing quotation"),
+        (
+            f"#!/bin/sh\nif {CALL} --level=9 2>/dev/null; then true; fi\n",
+            "WRONG",
+            "argument --level: invalid choice: 9",
+        ),
+        (f"#!/bin/sh\n{CALL} ''\n", "WRONG", "unrecognized arguments"),
+        (f"#!/bin/sh\n! {CALL} --level 2 2>&1\n", "ok", "at most 180 s"),
         (f"#!/bin/sh\n{CALL} --level $LEVEL\n", "?", "options cannot be read here: --level $LEVEL"),
         (
             "#!/bin/sh\nagent=/nope/nodeheal-agent\n${agent} prolog\n",
