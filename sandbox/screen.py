@@ -164,9 +164,7 @@ def _numbers(report: dict[str, Any], told: Told) -> Table:
     rows["fault line to node isolated"] = _seconds(report["isolated_seconds"], 2)
     rows["fault line to training again"] = _seconds(report["recovered_seconds"])
     if told.script.scheduler is SchedulerKind.SLURM:
-        rows["  of that, until Slurm may start the job again"] = (
-            f"{CRED_EXPIRE_SECONDS:6} s     (Slurm's default: 120 s)"
-        )
+        rows["  Slurm waits after a requeue"] = f"{CRED_EXPIRE_SECONDS:6} s     (Slurm's default: 120 s)"
     if told.script.scheduler is SchedulerKind.ECS:  # on Slurm the job goes on elsewhere while the node is healed
         rows["  of that, the control plane"] = _seconds(report["control_plane_seconds"], 10)
     rows["attempts spent on the node"] = ", ".join(f"{n} {a}" for a, n in report["attempts"].items()) or "none"
