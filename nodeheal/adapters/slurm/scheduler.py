@@ -24,7 +24,6 @@ _NAME_CHARACTERS = 40
 _REASON_CHARACTERS = 160
 # What had become of a job before nodeheal came, by the agent's word for it.
 _BEFORE = {
-    "": "",
     "lost": "had failed here already, and its owner does not let it be requeued: its owner must start it again",
     "requeued": "had been requeued already, by its own script for example; Slurm forgets where it ran, perhaps here",
 }
@@ -124,5 +123,5 @@ def _task(job: Mapping[str, Any], address: str) -> UnmanagedTask:
         started_by=str(job["user"]),
         overrides=json.dumps({"address": address, "restarts": job["restarts"]}),
         tags={names.MANAGED_TAG: names.MANAGED_TAG_VALUE} if job["may_requeue"] else {},  # `--requeue` is the consent
-        before=_BEFORE[job.get("before", "")],
+        before=_BEFORE.get(str(job.get("before")), ""),
     )
