@@ -14,6 +14,7 @@ from rich.text import Text
 from nodeheal.contract.vocabulary import Outcome, SchedulerKind
 from sandbox.legs import LEGS
 from sandbox.report import Verdict
+from sandbox.slurm import CRED_EXPIRE_SECONDS
 from sandbox.story import Told
 
 STYLES = {
@@ -162,6 +163,8 @@ def _numbers(report: dict[str, Any], told: Told) -> Table:
     rows["fault line to event accepted"] = _seconds(report["detected_seconds"], 1)
     rows["fault line to node isolated"] = _seconds(report["isolated_seconds"], 2)
     rows["fault line to training again"] = _seconds(report["recovered_seconds"])
+    if told.script.scheduler is SchedulerKind.SLURM:
+        rows["  Slurm waits after a requeue"] = f"{CRED_EXPIRE_SECONDS:6} s     (Slurm's default: 120 s)"
     if told.script.scheduler is SchedulerKind.ECS:  # on Slurm the job goes on elsewhere while the node is healed
         rows["  of that, the control plane"] = _seconds(report["control_plane_seconds"], 10)
     rows["attempts spent on the node"] = ", ".join(f"{n} {a}" for a, n in report["attempts"].items()) or "none"

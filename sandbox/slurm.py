@@ -22,14 +22,15 @@ from sandbox.node import Node
 _PORTS = (10_000, 32_000)  # below those that the kernel hands out
 TOOLS = ("slurmctld", "slurmd", "sbatch", "srun", "scontrol", "sinfo", "squeue")
 _PATH = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])  # Debian has daemons there
+# A job that was requeued may start once its credential has expired. Slurm's default is 120 s.
+CRED_EXPIRE_SECONDS = 5
 _CONFIGURATION = """\
 ClusterName={name}
 SlurmctldHost=localhost(127.0.0.1)
 SlurmctldPort={port}
 AuthType=auth/none
 CredType=cred/none
-# A job that was requeued may start once its credential has expired; by default that takes two minutes.
-AuthInfo=cred_expire=5
+AuthInfo=cred_expire={cred_expire}
 MpiDefault=none
 ProctrackType=proctrack/pgid
 TaskPlugin=task/none
@@ -102,6 +103,7 @@ class SlurmCluster:
         text = _CONFIGURATION.format(
             name=name,
             port=port,
+            cred_expire=CRED_EXPIRE_SECONDS,
             user=_user(),
             folder=folder,
             task_prolog=task_prolog,

@@ -82,11 +82,19 @@ class SlurmStory(Story):
         state, restarts = known.get("JobState", ""), int(known.get("Restarts", 0))
         if restarts > self._restarts_told:
             self._restarts_told = restarts
-            self._line(time.time(), "training", f"Slurm requeues job {self._job_id} (restart {restarts})")
+            by = "its batch script" if self._has_requeued_itself(restarts) else "nodeheal"
+            told = f"{by} has Slurm requeue job {self._job_id} (restart {restarts})"
+            self._line(time.time(), "training", told)
         elif state == "RUNNING" and restarts > self._starts_told:
             self._starts_told = restarts
             self._line(time.time(), "training", f"Slurm starts job {self._job_id} again, on {self._where(known)}")
         return _STATES.get(state, JobState.RUNNING)
+
+    def _has_requeued_itself(self, restart: int) -> bool:
+        """Whether the job's log says so, as the script of the example writes it before it asks."""
+        assert self.told.training is not None
+        log = self.told.training.directory / f"{self._job_id}.log"
+        return log.exists() and f"requeuing job {self._job_id}, restart {restart} of" in log.read_text("utf-8")
 
     def _where(self, known: Mapping[str, str]) -> str:
         names = self._nodes_by_name()

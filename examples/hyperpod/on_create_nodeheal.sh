@@ -27,6 +27,12 @@ if [ "$kind" = compute ]; then
     # The prolog needs no AWS, but the agent's configuration.
     install -d /etc/nodeheal /etc/slurm
     install -d -m 700 /var/lib/nodeheal-orders
+    # Whoever owns this folder runs checks of your own: /etc/nodeheal/checks.d. The agent's service, which would make it,
+    # is not here.
+    id nodeheal >/dev/null 2>&1 ||
+        useradd --system --user-group --no-create-home --home-dir /var/lib/nodeheal --shell /usr/sbin/nologin nodeheal
+    install -d -m 700 /var/lib/nodeheal
+    chown nodeheal:nodeheal /var/lib/nodeheal
     resources=${SAGEMAKER_RESOURCE_CONFIG_PATH:-/opt/ml/config/resource_config.json}
     cat >/etc/nodeheal/agent.toml <<END
 node_id = "$(cat /sys/devices/virtual/dmi/id/board_asset_tag)"

@@ -249,12 +249,15 @@ def _is_left_out(name: str, without: tuple[str, ...]) -> bool:
 
 
 def _rows(checks: Sequence[Check], place: Place, terms: Terms) -> Iterator[Row]:
-    """What each check says. One that had less time than it may take, and hangs, has failed: it holds the prolog up."""
+    """What each check says. One that had less time than it may take, and hangs, has failed: it holds the prolog up.
+
+    One of the operator's own has not: broken, it is so on all nodes, and would drain them.
+    """
     rest = max(0.1, terms.rest_seconds)
     timely = [replace(one, deadline_seconds=min(one.deadline_seconds, rest)) for one in checks]
     for answer, terms_of_it, seconds in answers_of(timely, place):
         row = row_of(answer, terms_of_it, seconds)
-        is_cut = answer.hung and terms_of_it.deadline_seconds == rest
+        is_cut = answer.hung and terms_of_it.deadline_seconds == rest and not own.is_name(answer.name)
         yield replace(row, verdict=Verdict.FAILED.value) if is_cut else row
 
 

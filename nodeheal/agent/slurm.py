@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from ipaddress import ip_address
 from typing import Any
 
@@ -40,7 +41,7 @@ ACTION_REPLACE = "Action:Replace"  # the reason that HyperPod's own daemon looks
 POWER_DOWN = "power_down"
 NONE = "none"  # an option that is not given, as the SSM document says it
 ADDRESSES = 50  # of nodes that one call is about
-_INCIDENT = re.compile(r"[0-9A-Za-z._:-]{1,128}")
+_INCIDENT = re.compile(words.INCIDENT)
 _JOB_ID = re.compile(r"[0-9]{1,10}([_+][0-9]{1,10})?")  # of an array's task, of a part of a heterogeneous job
 _NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
 _NEVER_ENDS = 2**31 - 1
@@ -50,7 +51,12 @@ _NOT_REACHED = ("Unable to contact slurm controller", "standby mode", "Socket ti
 # seconds later.
 FAILED_SECONDS = 120.0
 # Jobs that have, are leaving, or have left their nodes.
-_ON_NODES = "RUNNING,COMPLETING,CONFIGURING,SUSPENDED,STAGE_OUT,STOPPED,SIGNALING,FAILED"
+_ON_NODES = "RUNNING,COMPLETING,CONFIGURING,SUSPENDED,STAGE_OUT,STOPPED,SIGNALING,FAILED,NODE_FAIL"
+# The same, of jobs that wait, or run, since they were requeued.
+_REQUEUED = "PENDING,CONFIGURING,RUNNING,COMPLETING,REQUEUE_HOLD,SPECIAL_EXIT"
+# A program may die before the kernel log has the line, and the clocks of a node and its controller differ a little.
+BEFORE_SECONDS = 30.0
+MOST_STOPPED = 8  # jobs that a fault may have stopped: those of the last seconds, and in a large cluster of others too
 # What the control plane is told of a job that is to be requeued: SSM hands 24,000 characters on.
 _OF_A_JOB = (
     "job_id",
@@ -64,6 +70,8 @@ _OF_A_JOB = (
     "has_failed",
     "name",
 )
+_LOST = ("FAILED", "NODE_FAIL")
+LOST, REQUEUED = "lost", "requeued"  # what had become of a job before nodeheal came
 
 Run = Callable[[Sequence[str], float], Output]
 
@@ -95,10 +103,14 @@ class Controller:
         return _read(parse_nodes, self._asked("sinfo", "--Node", "--noheader", "--format", node_format(mark)), mark)
 
     def nodes_at(self, addresses: Collection[str]) -> dict[str, SlurmNode]:
-        """The nodes that Slurm reaches at these addresses, by address. One that two nodes have is left out."""
+        """The nodes that Slurm reaches at these addresses, by address. One that two nodes have is left out.
+
+        Raises NoAnswerError, also where a node's name could be taken for an option.
+        """
         found: dict[str, list[SlurmNode]] = {address: [] for address in addresses}
         for node in self.nodes():
             for address in _addresses_of(node.address) & found.keys():
+                _name_of(node)
                 found[address].append(node)
         return {address: nodes[0] for address, nodes in found.items() if len(nodes) == 1}
 
@@ -107,11 +119,26 @@ class Controller:
 
         With them come those that had a part, have just failed, and may be requeued.
         """
-        if not nodes:
-            return []
-        here = ("--nodelist", ",".join(_name_of(node) for node in nodes))
-        jobs = self._jobs(*here, "--states", _ON_NODES)
+        jobs = self._jobs_on(nodes)
         return [job for job in jobs if not job.is_leaving or (job.may_requeue and _has_just_failed(job))]
+
+    def stopped(self, nodes: Sequence[SlurmNode], incident: str) -> dict[str, tuple[SlurmJob, str]]:
+        """The jobs that the fault of these nodes may have stopped already, by id, each with what became of it.
+
+        LOST: it failed there, and its owner does not let it be requeued. REQUEUED: that was done, by its own script for
+        example. It need not have run there: Slurm forgets where. Raises NoAnswerError.
+        """
+        since = _fault_at(incident) - BEFORE_SECONDS
+        found = [(job, LOST) for job in self._jobs_on(nodes) if job.state in _LOST and not job.may_requeue]
+        found += [(job, REQUEUED) for job in self._jobs("--states", _REQUEUED) if job.restarts] if nodes else []
+        at = {job.job_id: (job.ended_at if what == LOST else job.submitted_at) or 0 for job, what in found}
+        near = [one for one in found if since <= at[one[0].job_id] <= since + BEFORE_SECONDS + FAILED_SECONDS]
+        newest = sorted(near, key=lambda one: -at[one[0].job_id])[:MOST_STOPPED]
+        return {job.job_id: (job, what) for job, what in newest}
+
+    def _jobs_on(self, nodes: Sequence[SlurmNode]) -> list[SlurmJob]:
+        here = ("--nodelist", ",".join(_name_of(node) for node in nodes))
+        return self._jobs(*here, "--states", _ON_NODES) if nodes else []
 
     def report(self) -> dict[str, Any]:
         """The nodes out of service and the jobs that Slurm knows, so many as one answer holds. Raises NoAnswerError."""
@@ -122,8 +149,11 @@ class Controller:
         """Take no new work on these nodes, with our reason. Where a person has given one, the node is left as it is."""
         before = self.nodes_at(addresses)
         reason = f"{OUR_REASON}{incident}"
-        done = [node for node in before.values() if node.is_by_person or (_is_drained(node) and node.reason == reason)]
-        wanted = [node for node in before.values() if node not in done]
+        wanted = [
+            node
+            for node in before.values()
+            if not node.is_by_person and not (_is_drained(node) and node.incident == incident)
+        ]
         if not wanted:
             return before
         names = ",".join(_name_of(node) for node in wanted)
@@ -153,7 +183,7 @@ class Controller:
         if not node.is_ours:
             by = f"{node.state} by {node.reason_by or 'nobody'}: {node.reason or 'no reason'}"
             return f"nodeheal has not drained {node.name} ({by})"
-        reason = node.reason if how == POWER_DOWN else ACTION_REPLACE
+        reason = f"{OUR_REASON}{node.incident}" if how == POWER_DOWN else ACTION_REPLACE
         state = "POWER_DOWN_FORCE" if how == POWER_DOWN else "FAIL"
         told = ("scontrol", "update", f"NodeName={_name_of(node)}", f"State={state}", f"Reason={reason}")
         refused = self._refused(*told)
@@ -219,8 +249,14 @@ class Controller:
     def _ended(self, command: Sequence[str]) -> Output:
         output = self._run(command, SECONDS)
         if output.ran.error:  # not installed, hung, or not to be started
-            raise NoAnswerError(f"{command[0]}: {output.ran.error}")
+            raise NoAnswerError(no_answer(command[0], output))
         return output
+
+
+def no_answer(tool: str, output: Output) -> str:
+    """Why one of Slurm's commands has not answered, with the last that it said."""
+    last = output.errors.strip().rpartition("\n")[2]
+    return f"{tool}: {output.ran.error}" + f"; it said {last!r}" * bool(last)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -230,7 +266,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "drain": "take no new work there; a person's reason is left as it is",
         "resume": "take new work there again, where the reason is nodeheal's or Slurm's own",
         "replace": "have the cluster replace the machine, where the reason is nodeheal's",
-        "jobs": "the jobs that have a part there, or have just failed there",
+        "jobs": "the jobs that have a part there, or that its fault may have stopped",
         "requeue": "have Slurm restart a job, elsewhere; with --hold once a person has released it",
         "report": "the nodes out of service, and the jobs that Slurm knows, ended ones included",
     }
@@ -284,19 +320,19 @@ def _done(arguments: argparse.Namespace, controller: Controller) -> dict[str, An
     match arguments.verb:
         case "nodes":
             found = controller.nodes_at(addresses) if addresses else {node.name: node for node in controller.nodes()}
-            return _nodes(found)
+            return _nodes(found, addresses)
         case "drain":
             drained = controller.drain(addresses, arguments.incident)
-            return _nodes(drained, has_jobs={where: bool(controller.jobs([node])) for where, node in drained.items()})
+            has_jobs = {where: bool(_jobs(controller, [node], arguments.incident)) for where, node in drained.items()}
+            return _nodes(drained, addresses, has_jobs=has_jobs)
         case "resume":
-            return _nodes(controller.resume(addresses, arguments.incident))
+            return _nodes(controller.resume(addresses, arguments.incident), addresses)
         case "replace":
             asked = controller.replace(addresses, arguments.how)
             nodes = {where: node for where, (node, _) in asked.items()}
-            return _nodes(nodes, why_not={where: why_not for where, (_, why_not) in asked.items()})
+            return _nodes(nodes, addresses, why_not={where: why_not for where, (_, why_not) in asked.items()})
         case "jobs":
-            jobs = controller.jobs(list(controller.nodes_at(addresses).values()))
-            return {"jobs": [{name: getattr(job, name) for name in _OF_A_JOB} for job in jobs]}
+            return {"jobs": _jobs(controller, list(controller.nodes_at(addresses).values()), arguments.incident)}
         case "report":
             return controller.report()
         case _:
@@ -305,9 +341,23 @@ def _done(arguments: argparse.Namespace, controller: Controller) -> dict[str, An
             )
 
 
-def _nodes(found: Mapping[str, SlurmNode], **more: Mapping[str, bool | str]) -> dict[str, Any]:
-    """What the control plane reads of each: its name, whether it takes work, whose reason stands; `more`, by node."""
+def _jobs(controller: Controller, nodes: Sequence[SlurmNode], incident: str) -> list[dict[str, Any]]:
+    """What the control plane reads of each; `before`: what had become of one already, empty where it is there."""
+    told = {job.job_id: (job, "") for job in controller.jobs(nodes)}
+    found = {**controller.stopped(nodes, incident), **told}
+    return [{**{name: getattr(job, name) for name in _OF_A_JOB}, "before": before} for job, before in found.values()]
+
+
+def _nodes(
+    found: Mapping[str, SlurmNode], addresses: Sequence[str], **more: Mapping[str, bool | str]
+) -> dict[str, Any]:
+    """What the control plane reads of each: its name, whether it takes work, whose reason stands; `more`, by node.
+
+    A person is told of addresses without a node; the control plane sees that they are not there.
+    """
     told = {}
+    for where in [where for where in addresses if where not in found]:
+        sys.stderr.write(f"Slurm has no node at {where}, or more than one\n")
     for where, node in found.items():
         derived = {name: getattr(node, name) for name in ("is_in_service", "is_ours", "is_by_person")}
         told[where] = {**vars(node), **derived, **{name: known[where] for name, known in more.items()}}
@@ -318,6 +368,13 @@ def _has_just_failed(job: SlurmJob) -> bool:
     """One that was cancelled by its owner has not failed. One that was requeued ends in the future."""
     now = time.time()
     return job.has_failed and job.ended_at is not None and now - FAILED_SECONDS < job.ended_at <= now
+
+
+def _fault_at(incident: str) -> float:
+    """When the incident's fault was seen, in epoch seconds: its id says so. Of none, some time ago."""
+    if incident == NONE:
+        return time.time() - FAILED_SECONDS
+    return datetime.strptime(incident.split("-")[1], "%Y%m%dT%H%M%S").replace(tzinfo=UTC).timestamp()
 
 
 def _is_drained(node: SlurmNode) -> bool:

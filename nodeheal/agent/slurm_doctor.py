@@ -6,24 +6,30 @@ It reads what slurmctld itself says, not a file: what is in slurm.conf may not h
 import argparse
 import os
 import re
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import takewhile
 from pathlib import Path
+from typing import NoReturn
 
+from nodeheal.agent import config as configuration
+from nodeheal.agent import prolog
 from nodeheal.agent.checks.tools import run_tool
 from nodeheal.agent.doctor import ABSENT, BAD, GOOD, POOR, UNTRIED, Sign, say
-from nodeheal.agent.prolog import SECONDS as PROLOG_SECONDS
-from nodeheal.agent.prolog import check_names
-from nodeheal.agent.slurm import SECONDS, NoAnswerError, Run
+from nodeheal.agent.slurm import SECONDS, NoAnswerError, Run, no_answer
 from nodeheal.parsers.slurm import parse_config
 
 OLDEST = (22, 5)  # the first version that nodeheal was tried with
 REBOOT_SECONDS = 600
+# That Slurm must give a prolog beside its own: to start the script and the agent, twice, and to take its answer.
+START_SECONDS = 20
 _NO_LIMIT = 65_534  # what an unset PrologEpilogTimeout prints as; INFINITE where somebody says so
 _FILE_BYTES = 65_536
-_OURS = b"nodeheal-agent"
-_PROGRAM_BEGINS = (b"#!", b"\x7fELF")  # the kernel starts nothing else (execve(2): ENOEXEC)
-_LEFT_OUT = re.compile(rb"--without[ =]([\w/,.-]+)")
+_OURS = "nodeheal-agent"
+_BINARY = b"\x7fELF"  # beside scripts the kernel starts nothing else (execve(2): ENOEXEC)
+_INTERPRETER = re.compile(rb"#![ \t]*(\S+)")
+_OPERATORS = tuple("();<>|&")  # of a shell, between commands and around files
 _NOT_CONFIGURED = "Could not establish a configuration source"  # after errors of DNS, which may have had one
 
 
@@ -43,8 +49,7 @@ def _settings(run: Run) -> Mapping[str, str]:
     if not output.is_installed:
         raise NoAnswerError(f"scontrol is in no folder of PATH: {os.environ.get('PATH', os.defpath)}")
     if output.ran.error:
-        last = output.errors.strip().rpartition("\n")[2]
-        raise NoAnswerError(f"scontrol: {output.ran.error}" + f"; it said {last!r}" * bool(last))
+        raise NoAnswerError(no_answer("scontrol", output))
     if _NOT_CONFIGURED in output.errors:
         raise NoAnswerError("scontrol finds no slurm.conf: set SLURM_CONF, or run this on the controller")
     if output.ran.exit_code:
@@ -86,7 +91,11 @@ def _version(text: str) -> Sign:
 
 
 def _prolog(settings: Mapping[str, str], programs: list[str]) -> Iterator[Sign]:
-    yield from map(_prolog_program, programs)
+    seconds = prolog.SECONDS
+    for path in programs:
+        sign, its_seconds = _prolog_program(path)
+        yield sign
+        seconds = max(seconds, its_seconds)
     if "nohold_on_prolog_fail" in _words(settings, "SchedulerParameters"):
         yield Sign("SchedulerParameters", GOOD, "nohold_on_prolog_fail")
     else:
@@ -99,20 +108,17 @@ def _prolog(settings: Mapping[str, str], programs: list[str]) -> Iterator[Sign]:
             "without Alloc the prolog runs when the first step starts, and `srun` gives up before a long one has ended"
         )
         yield Sign("PrologFlags", BAD, late)
+    least = seconds + START_SECONDS
     limit = _seconds(settings.get("PrologEpilogTimeout", ""))
-    if limit is not None and limit < PROLOG_SECONDS:
-        drains = (
-            f"{limit} s: a prolog that takes {PROLOG_SECONDS:g} s is ended before, which drains a node that is well"
-        )
-        yield Sign("PrologEpilogTimeout", BAD, drains)
+    if limit is not None and limit < least:
+        drains = f"{limit} s: a prolog that takes {seconds:g} s is ended before, which drains a node that is well"
+        yield Sign("PrologEpilogTimeout", BAD, f"{drains}; set {least:g}, or none")
     else:
         yield Sign("PrologEpilogTimeout", GOOD, "none" if limit is None else f"{limit} s")
     lost = "a job whose node registers while its prolog runs, as after `scontrol reconfigure`, is taken for lost"
-    yield _at_least(settings, "BatchStartTimeout", PROLOG_SECONDS, lost)
+    yield _at_least(settings, "BatchStartTimeout", least, lost)
     if "Alloc" not in _words(settings, "PrologFlags"):
-        yield _at_least(
-            settings, "MessageTimeout", PROLOG_SECONDS, "`srun` waits no longer for a prolog that starts late"
-        )
+        yield _at_least(settings, "MessageTimeout", least, "`srun` waits no longer for a prolog that starts late")
 
 
 def _at_least(settings: Mapping[str, str], key: str, least: float, otherwise: str) -> Sign:
@@ -150,19 +156,60 @@ def _health_check(settings: Mapping[str, str]) -> Sign:
     return replace(sign, said=f"{sign.said}, every {interval} s") if sign.state == GOOD else sign
 
 
-def _prolog_program(path: str) -> Sign:
-    """Whether it calls the agent, and with checks that there are: of a mistake there nobody on the node is told."""
-    sign, text = _program("Prolog", path)
+class _Options(argparse.ArgumentParser):
+    """The prolog's, which says what is wrong with them instead of ending this process."""
+
+    def error(self, message: str) -> NoReturn:
+        """As ArgumentParser has it. Raises ValueError."""
+        raise ValueError(message)
+
+
+def _prolog_program(path: str) -> tuple[Sign, float]:
+    """Whether it calls the agent with options that it has, since of a mistake there nobody on the node is told; and how
+    many seconds it may take, 0 where that cannot be read."""
+    sign, raw = _program("Prolog", path)
     if sign.state != GOOD:
-        return sign
-    if _OURS not in text:
-        return Sign("Prolog", POOR, f"{path} does not call nodeheal-agent, as it lies here")
-    left_out = _LEFT_OUT.search(text)
+        return sign, 0.0
+    for agent, options in _calls(raw.decode("utf-8", "replace")):
+        if agent.endswith(_OURS):
+            return _judged(path, agent, options)
+    return Sign("Prolog", POOR, f"{path} does not call `{_OURS} prolog`, as far as it can be read here"), 0.0
+
+
+def _calls(script: str) -> Iterator[tuple[str, list[str]]]:
+    """The commands that are called with the word `prolog`, and the words after it. Variables of one word are known."""
+    variables: dict[str, str] = {}
+    for line in script.replace("\\\n", " ").splitlines():
+        lexer = shlex.shlex(line, posix=True, punctuation_chars="".join(_OPERATORS))
+        lexer.whitespace_split = True
+        try:
+            words = list(lexer)
+        except ValueError:  # a text that goes on in the next line
+            continue
+        variables |= {name: value for name, _, value in (word.partition("=") for word in words)}
+        if "prolog" not in words[1:]:
+            continue
+        at = words.index("prolog", 1)
+        called = words[at - 1]
+        options = list(takewhile(lambda word: not word.startswith(_OPERATORS), words[at + 1 :]))
+        if options[-1:] == ["2"] and words[at + 1 + len(options) :]:  # of `2>`
+            options.pop()
+        yield variables.get(called.strip("${}"), "") if called.startswith("$") else called, options
+
+
+def _judged(path: str, agent: str, options: list[str]) -> tuple[Sign, float]:
+    if any("$" in word for word in options):
+        return Sign("Prolog", UNTRIED, f"{path}: its options cannot be read here: {' '.join(options)}"), 0.0
+    parser = _Options(add_help=False, parents=[configuration.option()])
+    prolog.add_arguments(parser)
     try:
-        check_names(left_out[1].decode() if left_out else "")
-    except argparse.ArgumentTypeError as error:
-        return Sign("Prolog", BAD, f"{path} checks nothing, and every job starts: --without: {error}")
-    return sign
+        seconds = parser.parse_args(options).seconds
+    except ValueError as error:
+        return Sign("Prolog", BAD, f"{path} checks nothing, and every job starts: {error}"), 0.0
+    if "/" in agent and not os.access(agent, os.X_OK):
+        absent = f"{path} calls {agent}, which is not here: where it is not, every job starts"
+        return Sign("Prolog", POOR, absent), seconds
+    return Sign("Prolog", GOOD, f"{path}, at most {seconds:g} s"), seconds
 
 
 def _program(key: str, path: str) -> tuple[Sign, bytes]:
@@ -172,8 +219,11 @@ def _program(key: str, path: str) -> tuple[Sign, bytes]:
             text = file.read(_FILE_BYTES)
     except OSError as error:
         return Sign(key, UNTRIED, f"{path}: cannot be read here: {error.strerror}"), b""
-    if not text.startswith(_PROGRAM_BEGINS):
+    named = _INTERPRETER.match(text)
+    if named is None and not text.startswith(_BINARY):
         return Sign(key, BAD, f"{path} does not begin with `#!`: slurmd cannot start it (Exec format error)"), b""
+    if named is not None and not os.access(named[1], os.X_OK):
+        return Sign(key, BAD, f"{path} begins with {named[0].decode('utf-8', 'replace')}, which is not here"), b""
     if not os.access(path, os.X_OK):
         return Sign(key, BAD, f"{path} is not executable: chmod 755"), b""
     return Sign(key, GOOD, path), text

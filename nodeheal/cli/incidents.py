@@ -161,7 +161,7 @@ def _story(review: Review, console: str) -> list[str]:
         f"Node       {review.node_id} (pool {review.pool})",
         f"Fault      {review.fault}{component}{serial}",
         *([f"Asked by   {review.asked_by_hand}"] if review.asked_by_hand else []),
-        f"Job        {review.job_id or 'none of ours'}",
+        f"Job        {review.job}",
         f"Begun      {review.fault_at:%Y-%m-%d %H:%M:%S} UTC",
         f"Ended      {f'{review.closed_at:%Y-%m-%d %H:%M:%S} UTC' if review.closed_at else 'not yet'}",
         f"Summary    {review.summary or '-'}",

@@ -14,7 +14,7 @@ from nodeheal.parsers.slurm import SlurmJob
 from nodeheal.services.jobs.job_line import Standing
 from nodeheal.services.jobs.prepare_job import Plan
 
-INCOMPLETE = 6  # exit code of `jobs list`
+INCOMPLETE = 6  # exit code: what Slurm has is not known
 
 
 class Where(TypedDict):

@@ -12,13 +12,22 @@ from pathlib import Path
 import typer
 
 from nodeheal.cli.job_file import bytes_of
+from nodeheal.cli.job_list import INCOMPLETE
 from nodeheal.cli.job_submitted import warn
 from nodeheal.cli.say import refuse, say, say_json
 from nodeheal.contract.vocabulary import SchedulerKind
-from nodeheal.parsers.sbatch import BatchScript, all_options, doubts_of, parse_script, refuses_requeue
+from nodeheal.parsers.sbatch import (
+    BatchScript,
+    all_options,
+    doubts_of,
+    may_be_submitted,
+    parse_script,
+    refuses_requeue,
+)
 
 FAILED = 1
-SECONDS = 120.0  # sbatch waits for a controller that is down, and repeats
+SECONDS = 120.0  # at most: sbatch itself gives up sooner, or repeats
+LOOK = "squeue --me --states=all --sort=-V"
 QUIET_SECONDS = 5.0  # until a person is told what is waited for
 
 
@@ -40,7 +49,7 @@ def submit_batch(words: Sequence[str], *, dry_run: bool, as_json: bool) -> None:
     given = all_options(script, options, os.environ)
     doubts = doubts_of(script, given, os.environ)
     ours = ["--test-only" if dry_run else "--parsable", *([] if refuses_requeue(given) else ["--requeue"])]
-    printed, errors = _run(["sbatch", *ours, *options, str(file.absolute()), *arguments])
+    printed, errors = _run(["sbatch", *ours, *options, str(file.absolute()), *arguments], dry_run=dry_run)
     job, _, cluster = ("" if dry_run else printed.strip()).partition(";")
     said = " ".join(errors.split())
     if as_json:
@@ -56,14 +65,16 @@ def submit_batch(words: Sequence[str], *, dry_run: bool, as_json: bool) -> None:
 
 
 def _read(file: Path) -> BatchScript:
+    if file.exists() and (not file.is_file() or str(file.absolute()).startswith("/dev/")):
+        refuse(f"{file}: it is no regular file: read here, it would be empty for sbatch")
     try:
         return parse_script(bytes_of(file).decode("utf-8", "replace"))
     except ValueError as error:
         refuse(f"{file}: {error}")
 
 
-def _run(command: list[str]) -> tuple[str, str]:
-    """What sbatch has printed, and on stderr."""
+def _run(command: list[str], *, dry_run: bool) -> tuple[str, str]:
+    """What sbatch has printed, and on stderr. The exit code is INCOMPLETE where the job may be submitted."""
     try:
         program = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -73,12 +84,18 @@ def _run(command: list[str]) -> tuple[str, str]:
     try:
         said, errors = _ended(program)
     except subprocess.TimeoutExpired:
-        say(f"sbatch had not ended in {SECONDS:g} s. Look whether it has submitted: `squeue --me`", aside=True)
-        raise typer.Exit(FAILED) from None
-    if program.returncode != 0:
+        errors, is_known = f"sbatch had not ended in {SECONDS:g} s", dry_run
+    else:
+        is_known = dry_run or not may_be_submitted(errors)
+        if program.returncode == 0:
+            return said, errors
+    if is_known:
         say(f"sbatch has not taken it: {shlex.join(command)}", *errors.splitlines(), aside=True)
         raise typer.Exit(FAILED)
-    return said, errors
+    # A second submission would be a second run, in the same directory of checkpoints.
+    say(f"it is not known whether the job is submitted: {shlex.join(command)}", *errors.splitlines(), aside=True)
+    say(f"once Slurm answers, look before you submit again, the newest job is first: `{LOOK}`", aside=True)
+    raise typer.Exit(INCOMPLETE)
 
 
 def _ended(program: "subprocess.Popen[str]") -> tuple[str, str]:
@@ -87,7 +104,7 @@ def _ended(program: "subprocess.Popen[str]") -> tuple[str, str]:
         try:
             with suppress(subprocess.TimeoutExpired):
                 return program.communicate(timeout=QUIET_SECONDS)
-            say(f"sbatch has not answered yet; it is given {SECONDS:g} s", aside=True)
+            say(f"sbatch has not answered yet; it is ended after {SECONDS:g} s at the latest", aside=True)
             return program.communicate(timeout=SECONDS - QUIET_SECONDS)
         except BaseException:
             program.kill()

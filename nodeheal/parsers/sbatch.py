@@ -15,7 +15,13 @@ _SRUN = re.compile(
 # `<<END`, `<<-'END'`, and not `<<<`.
 _HERE = re.compile(r"(?<!<)<<(?P<tabs>-?)\s*['\"\\]?(?P<end>[A-Za-z_]\w*)")
 _REQUEUE = re.compile(r"--(?:no-r|req)[a-z]*")
-_KILLS = re.compile(r"(?:^|\s)(?:--kill-on-bad-exit\b|-K)")
+# srun takes its long options abbreviated as well; 0 says that the other ranks go on.
+_KILLS = re.compile(r"(?:^|\s)(?:--kill-on-b[a-z-]*(?![a-z-])|-K)(?!=?0)")
+# So sbatch says that it has lost its controller after it had asked: the job may have been taken. By slurm_errno.c.
+_LOST = re.compile(
+    r"Socket timed out|Zero Bytes were transmitted|Message receive failure|"
+    r"Unable to contact slurm controller \((?:send|receive|shutdown) failure\)"
+)
 
 
 @dataclass(frozen=True)
@@ -59,6 +65,11 @@ def all_options(script: BatchScript, options: Sequence[str], variables: Mapping[
 def refuses_requeue(given: Sequence[str]) -> bool:
     """Whether its owner says that it must not be restarted. `given`: all options."""
     return _requeues(given)[-1:] == [False]
+
+
+def may_be_submitted(errors: str) -> bool:
+    """Whether the job may run, though sbatch has failed. `errors`: what it said."""
+    return bool(_LOST.search(errors))
 
 
 def doubts_of(script: BatchScript, given: Sequence[str], variables: Mapping[str, str]) -> list[str]:

@@ -4,8 +4,11 @@ Their JSON changed its shape with nearly every release, and `squeue --json` of 2
 options did not change.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+
+from nodeheal.contract import words
 
 # Slurm prints times as its machine's clock shows them. With this in their environment `sinfo` and `squeue` print epoch
 # seconds.
@@ -17,7 +20,7 @@ _JOB_FIELDS = (
     *("JobArrayID", "State", "UserName", "Requeue", "RestartCnt", "BatchFlag", "Partition", "NumNodes", "NodeList"),
     *("PriorityLong", "exit_code", "SubmitTime", "StartTime", "EndTime", "Reason", "Name"),
 )
-# By this a reason is known as ours.
+# Our reason is this and the incident's id, and nothing else: a person's may begin so, too.
 OUR_REASON = "nodeheal:"
 NO_REASON = "none"
 
@@ -45,6 +48,7 @@ _SLURMS_WORDS = frozenset(
         "Job env setup error",
         "batch job complete failure",
         "Kill task failed",
+        "Job step not running",
         "Duplicate jobid",
         "Bad core count",
         "SlurmdSpoolDir is full",
@@ -57,18 +61,24 @@ _SLURMS_WORDS = frozenset(
         "reboot timed out",
     }
 )
-# After these Slurm says more: numbers, names, and what else does not fit its configuration.
-_SLURMS_BEGINNINGS = (
-    "Kill task failed (JobId=",
-    "Low socket*core",
-    "Low CPUs",
-    "Low RealMemory",
-    "Low TmpDisk",
-    "CoreSpec differ",
-    "RestrictedCoresPerGPU",
-    "Could not unpack gres data",
-    "gres/",
+_STEPD = re.compile(r"(?:Kill task failed|Job step not running) \(JobId=\d+ StepId=[\w.+-]+\)")  # since 25.05
+# What does not fit the node's configuration; several stand with commas between. Each is matched whole: a person writes
+# "Low RealMemory, ada swaps a DIMM", too. Those about cores, features and links that gres.conf names are not here: a
+# person mends that file.
+_GRES = r"gres/[\w.-]+(?::[\w.-]+)?"
+_MISFITS = (
+    r"Low socket\*core\*thread count",
+    r"Low CPUs",
+    r"Low RealMemory \(reported:\d+ < \d+\.\d+% of configured:\d+\)",
+    r"Low TmpDisk",
+    r"CoreSpec differ",
+    r"Could not unpack gres data",
+    rf"{_GRES} count (?:reported lower than configured|too low) \(\d+ < \d+\)",
+    rf"{_GRES} count changed and jobs are using them \(\d+ != \d+\)",
+    rf"{_GRES} type changed and jobs are using them",
+    rf"{_GRES} type \([\w.-]+\) reported but not configured",
 )
+_MISFIT = re.compile(rf"(?:{'|'.join(_MISFITS)})(?:, (?:{'|'.join(_MISFITS)}))*")
 _ORDERS = ("Action:Replace", "Action:Reboot")  # to HyperPod's own daemon
 _THEN = " : "  # before what Slurm adds to a reason that is there
 
@@ -91,13 +101,21 @@ class SlurmNode:
         return self.state in _IN_SERVICE
 
     @property
+    def incident(self) -> str:
+        """The incident that nodeheal's reason names; empty: nodeheal has not given it. Slurm may have added to it."""
+        ours, *added = self.reason.split(_THEN)
+        named = ours.removeprefix(OUR_REASON)
+        is_ours = named != ours and re.fullmatch(words.INCIDENT, named) and all(map(_is_slurms, added))
+        return named if is_ours else ""
+
+    @property
     def is_ours(self) -> bool:
         """Whether nodeheal gave the reason."""
-        return self.reason.startswith(OUR_REASON)
+        return bool(self.incident)
 
     def is_ours_for_another(self, incident: str) -> bool:
         """Whether nodeheal gave the reason, and for another incident than this one."""
-        return self.is_ours and self.reason != f"{OUR_REASON}{incident}"
+        return self.incident not in ("", incident)
 
     @property
     def is_by_person(self) -> bool:
@@ -207,7 +225,7 @@ def parse_config(text: str) -> dict[str, str]:
 
 
 def _is_slurms(reason: str) -> bool:
-    return reason in _SLURMS_WORDS or reason.startswith(_SLURMS_BEGINNINGS)
+    return reason in _SLURMS_WORDS or any(pattern.fullmatch(reason) for pattern in (_STEPD, _MISFIT))
 
 
 def _records(text: str, mark: str, fields: Sequence[str]) -> Iterator[list[str]]:

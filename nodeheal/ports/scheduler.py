@@ -132,7 +132,10 @@ class UnmanagedWork(Protocol):
     """Manages tasks that nodeheal did not start, and that nothing else would start again."""
 
     def unmanaged_tasks(self, node: Node, placement: NodePlacement) -> Sequence[UnmanagedTask]:
-        """The tasks of others that run on the node."""
+        """The tasks of others that run on the node; and those that its fault may have ended already, if it knows them.
+
+        These say so by `before`.
+        """
 
     def stop_unmanaged_task(self, node: Node, task: UnmanagedTask, reason: str) -> bool:
         """Ask it to end, with the grace that its definition gives. False: it had ended otherwise, or is not known.

@@ -87,6 +87,10 @@ class Slurm:
         """It takes connections and answers none."""
         self._daemons["slurmctld"].send_signal(signal.SIGSTOP)
 
+    def thaw_controller(self) -> None:
+        """It goes on, with what it was asked meanwhile."""
+        self._daemons["slurmctld"].send_signal(signal.SIGCONT)
+
     def close(self) -> None:
         """End every process of the cluster."""
         for daemon in self._daemons.values():

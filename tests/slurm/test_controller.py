@@ -3,6 +3,7 @@
 import getpass
 import json
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from nodeheal.parsers.slurm_report import SlurmReport, unpack
 from tests.slurm.cluster import Alone, Slurm
 
 CONTROLLER = Controller()
-INCIDENT = "inc-20261127T035044-mi-0a"
+INCIDENT = "inc-20261127T035044-mi-0a-0123456789"
 # What a cluster needs that powers nodes down. ParallelCluster has programs of its own there.
 POWER_SAVING = """\
 SuspendProgram={program}
@@ -44,7 +45,13 @@ def test_a_drained_node_names_the_incident_and_is_given_back(slurm: Slurm) -> No
 
 @pytest.mark.parametrize(
     ("state", "reason"),
-    [("DRAIN", "new riser card, ada"), ("FAIL", "Action:Replace"), ("DOWN", "Not responding to ada")],
+    [
+        ("DRAIN", "new riser card, ada"),
+        ("FAIL", "Action:Replace"),
+        ("DOWN", "Not responding to ada"),
+        ("DRAIN", f"nodeheal:{INCIDENT} ADA: do not resume"),
+        ("DRAIN", "Low RealMemory ada swaps DIMM"),
+    ],
 )
 def test_a_persons_reason_is_kept(slurm: Slurm, state: str, reason: str) -> None:
     node, *_ = slurm.names
@@ -98,7 +105,7 @@ def test_a_node_that_is_drained_for_another_incident_is_not_resumed_for_this_one
     where = slurm.addresses[slurm.names[0]]
     CONTROLLER.drain([where], INCIDENT)
 
-    assert not CONTROLLER.resume([where], "inc-of-before")[where].is_in_service
+    assert not CONTROLLER.resume([where], INCIDENT.replace("mi-0a", "mi-0b"))[where].is_in_service
     assert CONTROLLER.resume([where], INCIDENT)[where].is_in_service
 
 
@@ -229,6 +236,38 @@ def test_a_job_that_has_just_failed_on_a_node_is_started_again_elsewhere(
     assert [one.requeued for one in answers] == [True, True]
     slurm.run_until(job, "RUNNING")
     assert (slurm.nodes_of(job) == [node], slurm.job(job, "Restarts")) == (False, "1")
+
+
+def test_jobs_that_the_fault_has_stopped_before_the_node_is_drained_are_told(
+    slurm: Slurm, capsys: pytest.CaptureFixture[str]
+) -> None:
+    node, other, _ = slurm.names
+    where = slurm.addresses[node]
+    incident = f"inc-{datetime.now(UTC):%Y%m%dT%H%M%S}-mi-0a-0123456789"
+    long_ago = INCIDENT.replace("20261127", "20250101")
+    lost = slurm.submit("exit 3", f"--nodelist={node}", "--no-requeue")
+    elsewhere = slurm.submit("exit 3", f"--nodelist={other}", "--no-requeue")
+    by_itself = slurm.submit("scontrol requeue $SLURM_JOB_ID; exec sleep 600", f"--nodelist={node}", "--requeue")
+    for job in (lost, elsewhere):
+        slurm.run_until(job, "FAILED")
+    slurm.wait(lambda: slurm.job(by_itself, "Restarts") == "1", "the job has requeued itself")
+
+    codes = [
+        carry_out(["slurm", verb, "--addresses", where, "--incident", known])
+        for known in (long_ago, incident)
+        for verb in ("jobs", "drain")
+    ]
+
+    before, _, now, drained = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    found = {job["job_id"]: job["before"] for job in now["jobs"]}
+    assert codes == [0, 0, 0, 0]
+    assert {name: found.get(name) for name in (lost, by_itself, elsewhere)} == {
+        lost: "lost",
+        by_itself: "requeued",
+        elsewhere: None,
+    }
+    assert lost not in {job["job_id"] for job in before["jobs"]}
+    assert drained["nodes"][where]["has_jobs"] is True
 
 
 def test_a_job_that_has_failed_is_started_again_though_its_nodes_are_not_free_yet(alone: Alone, tmp_path: Path) -> None:
@@ -370,13 +409,15 @@ def test_the_command_answers_in_json(
     codes = [
         carry_out(["slurm", "drain", "--addresses", where, "--incident", INCIDENT]),
         carry_out(["slurm", "nodes", "--addresses", f"{where},10.9.8.7"]),
-        carry_out(["slurm", "jobs", "--addresses", where]),
+        carry_out(["slurm", "jobs", "--addresses", where, "--incident", INCIDENT]),
         carry_out(["slurm", "resume", "--addresses", where, "--expires-at", "1"]),
         carry_out(["slurm", "drain", "--addresses", where]),
         carry_out(["slurm", "resume", "--addresses", where]),
     ]
 
-    said = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    printed = capsys.readouterr()
+    said = [json.loads(line) for line in printed.out.splitlines()]
+    assert printed.err == "Slurm has no node at 10.9.8.7, or more than one\n"
     assert codes == [0, 0, 0, EXIT_REFUSED, EXIT_REFUSED, 0]
     assert said[0]["nodes"][where] == {
         "name": node,
@@ -393,6 +434,20 @@ def test_the_command_answers_in_json(
     assert said[1]["nodes"].keys() == {where}
     assert said[2:5] == [{"jobs": []}, {"error": "the order has expired"}, {"error": "drain needs --incident"}]
     assert said[5]["nodes"][where]["is_in_service"]
+
+
+def test_a_job_that_a_frozen_controller_takes_later_is_not_called_refused(alone: Alone, tmp_path: Path) -> None:
+    slurm = alone(1, "MessageTimeout=2\n")
+    script = tmp_path / "ghost.sbatch"
+    script.write_text(f"#!/bin/sh\n#SBATCH --output={tmp_path}/%j.log\nexec sleep 600\n")
+    slurm.freeze_controller()
+
+    said = CliRunner().invoke(app, ["jobs", "submit", "--slurm", str(script)])
+    slurm.thaw_controller()
+
+    assert (said.exit_code, "it is not known whether the job is submitted" in said.stderr) == (6, True)
+    look = said.stderr.rpartition(": `")[2].strip("`\n")
+    slurm.wait(lambda: "ghost" in slurm.ask(*look.split()), "the job is there all the same")
 
 
 def test_a_controller_that_is_down_or_hangs_is_no_answer(alone: Alone, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from tests.slurm.cluster import Alone, Slurm
 from tests.slurm.two_controllers import TwoControllers
 
 CONTROLLER = Controller()
-INCIDENT = "inc-20261127T035044-mi-0a"
+INCIDENT = "inc-20261127T035044-mi-0a-0123456789"
 
 
 def test_a_job_that_slurm_holds_after_its_prolog_has_failed_is_told_and_stays_held(alone: Alone) -> None:

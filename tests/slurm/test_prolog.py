@@ -104,7 +104,7 @@ def test_the_doctor_reads_the_settings_of_a_real_slurm(slurm: Slurm) -> None:
     states = {line[:24].strip(): line[24:31].strip() for line in ended.stdout.splitlines()}
     assert (ended.returncode, ended.stderr) == (0, "")
     assert states == {
-        **dict.fromkeys(("slurmctld", "version", "Prolog", "SchedulerParameters", "PrologFlags"), "ok"),
-        **{"PrologEpilogTimeout": "ok", "BatchStartTimeout": "poor", "ResumeTimeout": "poor"},
+        **dict.fromkeys(("slurmctld", "version", "SchedulerParameters", "PrologFlags"), "ok"),
+        **{"Prolog": "poor", "PrologEpilogTimeout": "ok", "BatchStartTimeout": "poor", "ResumeTimeout": "poor"},
         **{"ReturnToService": "ok", "JobRequeue": "ok", "SuspendProgram": "-", "HealthCheckProgram": "-"},
     }

@@ -50,6 +50,11 @@ def play(cloud: Sandbox, name: str, script: Script) -> tuple[SlurmStory, dict[st
     return story, report
 
 
+def email_of(report: dict[str, Any]) -> str:
+    """The last one, in one line: it is wrapped for a phone."""
+    return " ".join(report["emails"][-1]["body"].split())
+
+
 def expects(ending: Ending, *mails: str) -> Expected:
     return Expected(ending, finishes=True, restarts=True, mails=mails)
 
@@ -73,7 +78,10 @@ def test_a_gpu_falls_off_the_bus_and_the_job_goes_on_elsewhere_from_its_checkpoi
     assert report["step_at_fault"] - 20 <= report["resumed_from_step"] < report["final_step"]
     assert story.told.training is not None
     (log,) = story.told.training.directory.glob("*.log")
-    assert "failed with exit code 134: requeuing job" in log.read_text()  # by its own script
+    assert "failed with exit code 134: requeuing job" in log.read_text()
+    told = [text for _, _, text in story.told.lines]
+    assert any(text.startswith("its batch script has Slurm requeue job ") for text in told)
+    assert "Job none of nodeheal's; of others: job fallen of 2 nodes in gpu (" in email_of(report)
     assert story.slurm_states() == ["idle"] * 3  # the healed node is in service again, with no reason left
     assert story.restarts() == 1
 
@@ -130,6 +138,7 @@ def test_a_node_that_does_not_heal_stays_drained_and_its_job_which_hangs_is_requ
 
     told = " ".join(entry["text"] for entry in report["incident"]["timeline"])
     assert "was requeued: its scheduler starts it again" in told
+    assert any(text.startswith("nodeheal has Slurm requeue job ") for _, _, text in story.told.lines)
     assert story.restarts() == 1
     assert story.slurm_reason(story.victim) == f"nodeheal:{report['incident']['id']}"
     assert sorted(story.slurm_states()) == ["drained", "idle", "idle"]

@@ -9,6 +9,7 @@ import pytest
 
 from nodeheal.adapters.slurm.controller import ANSWER_SECONDS, SlurmController
 from nodeheal.adapters.slurm.scheduler import SlurmScheduler
+from nodeheal.agent.slurm import LOST, REQUEUED
 from nodeheal.contract.names import MANAGED_TAG, MANAGED_TAG_VALUE
 from nodeheal.contract.vocabulary import Provider, SchedulerKind
 from nodeheal.domain.errors import NotAccepted, NotEnrolled, NotFound, PlacementRefused
@@ -201,16 +202,18 @@ def test_a_node_that_a_person_has_drained_is_not_replaced(slurm: Asked) -> None:
 @on_ssm
 def test_a_job_is_requeued_as_often_as_it_was_when_it_was_seen(slurm: Asked) -> None:
     job = {"job_id": "12_3", "user": "ada", "partition": "gpu", "nodes": 2, "restarts": 4, "may_requeue": True}
-    job |= {"has_failed": False, "name": "llama/7\nx"}
-    slurm.knows().finds().sends("jobs").hears(
-        {"jobs": [job, {**job, "job_id": "13", "may_requeue": False, "nodes": 1}]}
-    )
+    job |= {"has_failed": False, "name": "llama/7\nx", "before": ""}
+    theirs_too = [{**job, "job_id": "13", "may_requeue": False, "nodes": 1}]
+    gone = [{**job, "job_id": "14", "before": before} for before in (LOST, REQUEUED)]
+    slurm.knows().finds().sends("jobs", Incident="inc-1").hears({"jobs": [job, *theirs_too, *gone]})
     slurm.finds().sends("requeue", Job="12_3", Restarts="4").hears({"requeued": True, "is_held": False, "why": ""})
 
-    mine, theirs = slurm.scheduler.unmanaged_tasks(broken(), NodePlacement("gpu-7", is_schedulable=False))
+    mine, theirs, *before = slurm.scheduler.unmanaged_tasks(broken(), NodePlacement("gpu-7", is_schedulable=False))
 
     assert (str(mine), mine.may_be_stopped) == ("job llama_7_x of 2 nodes in gpu (12_3, started by ada)", True)
     assert (str(theirs), theirs.may_be_stopped) == ("job llama_7_x of 1 node in gpu (13, started by ada)", False)
+    assert (mine.before, theirs.before) == ("", "")
+    assert ["failed here" in before[0].before, "requeued already" in before[1].before] == [True, True]
     assert mine.tags == {MANAGED_TAG: MANAGED_TAG_VALUE}
     assert slurm.scheduler.stop_unmanaged_task(broken(), mine, "nodeheal: recovery inc-1") is True
     assert slurm.scheduler.restart_unmanaged_task(broken(), mine) == "12_3"

@@ -31,6 +31,7 @@ DONE = replace(
     RUNS, job_id="9", state="FAILED", exit_code=7, signal=0, reason="NonZeroExitCode", restarts=0, name="gpt"
 )
 WAITS = SlurmJob("13_[0-3]", "PENDING", "bob", False, 0, "gpu", 1, "", reason="Resources", name="sweep")
+INCIDENT = "inc-20261127T035044-mi-0a-0123456789"
 OUT = NodeOut("gpu-1", ("10.0.0.1",), "drained", "new riser card", "ada", 1_795_766_989, "a person")
 
 
@@ -199,8 +200,8 @@ def test_a_person_who_may_not_ask_sees_the_rest(lab: World, monkeypatch: pytest.
             "gpu-1 is drained by ada since 2026-11-27 08:09:49 UTC: new riser card",
         ),
         (
-            SlurmNode("gpu-1", "h", "draining", "nodeheal:inc-1", "root"),
-            "gpu-1 is draining by nodeheal: nodeheal:inc-1",
+            SlurmNode("gpu-1", "h", "draining", f"nodeheal:{INCIDENT}", "root"),
+            f"gpu-1 is draining by nodeheal: nodeheal:{INCIDENT}",
         ),
         (SlurmNode("gpu-1", "h", "down", "Not responding", "slurm"), "gpu-1 is set to DOWN by Slurm: Not responding"),
         (SlurmNode("gpu-1", "h", "fail", "new card", "root"), "gpu-1 is set to FAIL by root: new card"),
@@ -475,18 +476,20 @@ def test_what_sbatch_refuses_is_told_in_its_words(sbatch: Sbatch) -> None:
     assert f"sbatch --parsable --requeue --partition=gpus {sbatch.script}" in said.stderr
 
 
-def test_an_sbatch_that_hangs_is_given_up(sbatch: Sbatch, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("dry", [True, False])
+def test_an_sbatch_that_hangs_is_given_up(sbatch: Sbatch, monkeypatch: pytest.MonkeyPatch, dry: bool) -> None:
     monkeypatch.setattr(slurm_submit, "SECONDS", 0.3)
     monkeypatch.setattr(slurm_submit, "QUIET_SECONDS", 0.1)
     sbatch.says("exec sleep 60")
 
-    said = submit(sbatch)
+    said = submit(sbatch, *["--dry-run"] * dry)
 
-    assert (said.exit_code, said.stderr) == (
-        1,
-        "sbatch has not answered yet; it is given 0.3 s\n"
-        "sbatch had not ended in 0.3 s. Look whether it has submitted: `squeue --me`\n",
+    waited, known, why, *look = said.stderr.splitlines()
+    assert waited == "sbatch has not answered yet; it is ended after 0.3 s at the latest"
+    assert (said.exit_code, known.partition(":")[0], len(look)) == (
+        (1, "sbatch has not taken it", 0) if dry else (6, "it is not known whether the job is submitted", 1)
     )
+    assert why == "sbatch had not ended in 0.3 s"
 
 
 def test_where_sbatch_is_missing_or_broken_it_says_where_to_go(sbatch: Sbatch, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -515,6 +518,8 @@ def test_where_sbatch_is_missing_or_broken_it_says_where_to_go(sbatch: Sbatch, m
         (("OPTIONS",), "options.txt: it is a batch script; with --slurm"),
         (("YAML",), "pool: is missing"),
         (("--slurm", "NOWHERE"), "No such file or directory"),
+        (("--slurm", "/dev/stdin"), "/dev/stdin: it is no regular file"),
+        (("--slurm", "FOLDER"), "it is no regular file"),
         (("--slurm", "YAML"), "job.yaml: it is no batch script: its first line must begin with #!"),
     ],
 )
@@ -523,7 +528,14 @@ def test_what_does_not_apply_is_refused_by_name(sbatch: Sbatch, words: tuple[str
     yaml.write_text("name: llama\n")
     bare = sbatch.script.parent / "options.txt"
     bare.write_text("#SBATCH --nodes=2\nsrun train\n")
-    files = {"SCRIPT": str(sbatch.script), "NOWHERE": "/nowhere", "YAML": str(yaml), "OPTIONS": str(bare)}
+    folder = str(sbatch.script.parent)
+    files = {
+        "SCRIPT": str(sbatch.script),
+        "FOLDER": folder,
+        "NOWHERE": "/nowhere",
+        "YAML": str(yaml),
+        "OPTIONS": str(bare),
+    }
 
     said = run("jobs", "submit", *(files.get(word, word) for word in words))
 

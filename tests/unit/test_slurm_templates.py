@@ -28,6 +28,7 @@ case "$(basename "$0") $1" in
     "aws s3") cp "$WHEELHOUSE" "$4" ;;
     "jq -r") echo "$ARN" ;;
     "systemctl is-active") exit "$INACTIVE" ;;
+    "id nodeheal") exit 1 ;;
 esac
 """
 PIP = "import os, sys\nwith open(os.environ['CALLS'], 'a') as file:\n    print('pip', *sys.argv[1:], file=file)\n"
@@ -39,7 +40,7 @@ class Machine:
     def __init__(self, root: Path) -> None:
         self.root, self._calls, programs = root, root / "calls", root / "programs"
         programs.mkdir()
-        for name in ("aws", "dnf", "apt-get", "jq", "systemctl", "sleep"):
+        for name in ("aws", "dnf", "apt-get", "jq", "systemctl", "sleep", "id", "useradd", "chown"):
             (programs / name).write_text(STANDS_IN, "utf-8")
             (programs / name).chmod(0o755)
         (programs / "python3.11").symlink_to(sys.executable)
@@ -181,3 +182,5 @@ def test_hyperpods_compute_nodes_get_the_package_the_prolog_and_a_configuration(
     loaded = config.load(machine.root / "etc/nodeheal/agent.toml")
     assert (loaded.node_id, loaded.cluster, loaded.region) == ("i-0a1b2c3d4e5f67890", "training", "eu-west-1")
     assert any(call.startswith("pip install --no-index") for call in machine.calls)
+    assert (machine.root / "var/lib/nodeheal").is_dir()
+    assert [call.split()[0] for call in machine.calls if call.endswith("nodeheal")] == ["id", "useradd", "chown"]

@@ -10,6 +10,7 @@ from nodeheal.contract.vocabulary import Action, Ending, IncidentState, Outcome,
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.fleet.unmanaged_tasks import (
+    GONE,
     SEEN,
     STARTED,
     STOPPED,
@@ -22,6 +23,7 @@ from nodeheal.domain.fleet.unmanaged_tasks import (
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import PoolPolicy
 from nodeheal.domain.recovery.incident import TimelineEntry, incident_id_of
+from nodeheal.domain.review.review import Accelerators, review_of
 from nodeheal.ports.scheduler import NodePlacement
 from nodeheal.services.operators.release_node import release_node
 from nodeheal.services.recovery.end_incident import end_incident
@@ -275,6 +277,53 @@ def test_a_scheduler_that_requeues_needs_no_consent_of_the_pool_and_nothing_is_s
     assert tasks_not_restarted(told) == []
     assert "could not be started again" not in email_of(cluster)
     assert "was requeued" in email_of(cluster)
+
+
+def test_jobs_that_a_fault_has_stopped_are_named_wherever_the_incident_says_whose_work_it_touched() -> None:
+    cluster = FakeCluster(ACT)
+    scheduler = unmanaged_tasks_of(cluster)
+    scheduler.requeues = True
+    gone = replace(STRANGER, before="had been requeued already")
+    scheduler.unmanaged = {one.task_id: (SPARE, one) for one in (EVALUATION, gone)}
+    fault = xid(79, node_id=SPARE, instance_id=SPARE)  # no job of nodeheal's runs there
+
+    cluster.reports(fault)
+
+    history = cluster.ports.incidents.history(incident_id_of(fault))
+    review = review_of(history, Accelerators(), NOW)
+    both = "notebook:1 (2222, started by somebody), nightly-eval:3 (1111, started by cron)"
+    fates = "task notebook:1 (2222, started by somebody) had been requeued already; task nightly-eval:3 (1111, started"
+    assert history.incident.summary.count(fates) == 1
+    assert f"{both}: XID 79" in review.subject
+    assert review.job == f"none of nodeheal's; of others: {both}"
+    email = email_of(cluster)
+    assert f"Job {review.job} Why" in email
+    assert "Others task notebook:1 (2222, started by somebody) had been requeued already. task nightly-eval:3" in email
+    assert f"{STOPPED}2222" not in {entry.entry_id for entry in history.timeline}
+
+
+def test_a_task_that_a_call_before_has_requeued_is_not_said_to_have_been_gone() -> None:
+    it = Incident()
+    request = it.request()
+    scheduler = unmanaged_tasks_of(it)
+    scheduler.requeues = True
+    scheduler.unmanaged = {EVALUATION.task_id: (BROKEN, EVALUATION)}
+    stop = scheduler.stop_unmanaged_task
+
+    def is_lost(node: Node, task: UnmanagedTask, reason: str) -> bool:
+        stop(node, task, reason)
+        raise NotAccepted("the answer of the controller is lost")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scheduler, "stop_unmanaged_task", is_lost)
+        with pytest.raises(NotAccepted):
+            isolate_node(request, it.ports, ACT)
+    scheduler.unmanaged = {EVALUATION.task_id: (BROKEN, replace(EVALUATION, before="had been requeued already"))}
+    isolate_node(request, it.ports, ACT)
+
+    told = {entry.entry_id for entry in it.ports.incidents.history(it.id).timeline}
+    assert f"{STARTED}1111" in told
+    assert f"{GONE}1111" not in told
 
 
 def test_a_node_that_others_have_taken_out_of_service_is_healed_and_said_to_be_left_to_them() -> None:

@@ -22,6 +22,11 @@ from nodeheal.ports.scheduler import Drained, NodePlacement, RankStatus
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")  # a job's name is its owner's word, and gets into emails
 _NAME_CHARACTERS = 40
 _REASON_CHARACTERS = 160
+# What had become of a job before nodeheal came, by the agent's word for it.
+_BEFORE = {
+    "lost": "had failed here already, and its owner does not let it be requeued: its owner must start it again",
+    "requeued": "had been requeued already, by its own script for example; Slurm forgets where it ran, perhaps here",
+}
 SUBMIT = "Slurm starts the jobs of its nodes itself: submit with sbatch (docs/slurm.md)"
 
 
@@ -45,8 +50,7 @@ class SlurmScheduler:
 
     def drain_all(self, nodes: Sequence[Node], placements: Sequence[str]) -> Mapping[str, Drained]:
         seen = {
-            node.node_id: self._controller.about(node, "drain", Incident=node.open_incident or "unknown")
-            for node in nodes
+            node.node_id: self._controller.about(node, "drain", Incident=node.open_incident or "none") for node in nodes
         }
         out = {name: one for name, one in seen.items() if not one["is_in_service"]}
         return {name: Drained(str(one["name"]), bool(one["has_jobs"])) for name, one in out.items()}
@@ -84,7 +88,8 @@ class SlurmScheduler:
 
     def unmanaged_tasks(self, node: Node, placement: NodePlacement) -> Sequence[UnmanagedTask]:
         address = self._controller.address_of(node)
-        jobs = self._controller.ask(node.cluster, "jobs", address)["jobs"] if address else ()
+        incident = {"Incident": node.open_incident} if node.open_incident else {}
+        jobs = self._controller.ask(node.cluster, "jobs", address, **incident)["jobs"] if address else ()
         return [_task(job, address) for job in jobs]
 
     def stop_unmanaged_task(self, node: Node, task: UnmanagedTask, reason: str) -> bool:
@@ -118,4 +123,5 @@ def _task(job: Mapping[str, Any], address: str) -> UnmanagedTask:
         started_by=str(job["user"]),
         overrides=json.dumps({"address": address, "restarts": job["restarts"]}),
         tags={names.MANAGED_TAG: names.MANAGED_TAG_VALUE} if job["may_requeue"] else {},  # `--requeue` is the consent
+        before=_BEFORE.get(str(job.get("before")), ""),
     )

@@ -83,7 +83,8 @@ def _user_for(file: Path, state_dir: Path) -> tuple[int, int]:
         if not why and not file.stat().st_mode & _MAY_BE_RUN:
             why = f"{file} is not executable"
     except OSError as error:
-        why = f"{error.filename}: {error.strerror}"
+        hint = ": the owner of this folder is the user that it runs as" * (str(error.filename) == str(state_dir))
+        why = f"{error.filename}: {error.strerror}{hint}"
     if not why and user == ROOT:
         why = f"no check of your own runs as root, and {state_dir} says that root is the agent's user"
     if why:

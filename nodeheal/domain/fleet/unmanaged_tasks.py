@@ -6,11 +6,13 @@ from dataclasses import dataclass, field
 from pydantic import TypeAdapter
 
 from nodeheal.contract import names
-from nodeheal.domain.recovery.incident import TimelineEntry
+from nodeheal.domain.recovery.incident import History, TimelineEntry
 
 # How timeline entries about unmanaged tasks are named; the task's id follows. Stored timelines have these ids.
 SEEN, STOPPED, STARTED = "guest-seen-", "guest-stopped-", "guest-started-"
+GONE = "guest-gone-"  # one that had ended, or was requeued, before nodeheal came
 LEFT_TO_RUN = "is left to run"
+_MOST_NAMED = 3
 _YES = "yes"
 
 
@@ -18,7 +20,8 @@ _YES = "yes"
 class UnmanagedTask:
     """What is needed to start the task again. `overrides` is JSON in the scheduler's own form.
 
-    `is_held`: a scheduler that would start it again by itself must wait for a person.
+    `is_held`: a scheduler that would start it again by itself must wait for a person. `before`: what had become of it
+    before nodeheal came, in words; empty: it is there.
     """
 
     task_id: str
@@ -29,6 +32,7 @@ class UnmanagedTask:
     overrides: str = ""
     tags: Mapping[str, str] = field(default_factory=dict)
     is_held: bool = False
+    before: str = ""
 
     @property
     def may_be_stopped(self) -> bool:
@@ -80,6 +84,26 @@ def tasks_left_running(timeline: Iterable[TimelineEntry]) -> list[str]:
     """Returns the tasks that an incident has left running, in words, in order. What is stopped has data of its own."""
     left = [entry.text for entry in timeline if entry.entry_id.startswith(SEEN) and not entry.data]
     return [text.removeprefix("task ").removesuffix(LEFT_TO_RUN).strip() for text in left]
+
+
+def tasks_gone(timeline: Iterable[TimelineEntry]) -> list[str]:
+    """Returns what had become of the tasks that were gone before nodeheal came, in words."""
+    return [entry.text for entry in timeline if entry.entry_id.startswith(GONE)]
+
+
+def tasks_there(timeline: Iterable[TimelineEntry]) -> str:
+    """Returns the first tasks that ran there, or had run there, and how many more there are. Empty: none is known."""
+    entries = list(timeline)
+    gone = [str(_LOADED.validate_json(entry.data)) for entry in entries if entry.entry_id.startswith(GONE)]
+    found = [*gone, *(str(one.task) for one in stopped_tasks(entries)), *tasks_left_running(entries)]
+    more = len(found) - _MOST_NAMED
+    return ", ".join(found[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def job_text(history: History) -> str:
+    """Returns whose work the incident touches: the job of nodeheal's, else the tasks of others."""
+    there = tasks_there(history.timeline)
+    return history.incident.job_id or (f"none of nodeheal's; of others: {there}" if there else "none of ours")
 
 
 def restart_reports(timeline: Iterable[TimelineEntry]) -> list[str]:

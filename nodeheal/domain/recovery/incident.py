@@ -134,7 +134,8 @@ class History:
 def incident_id_of(event: HealthEvent) -> str:
     """Returns the incident that this event would open. The same event always names the same incident.
 
-    The id has at most 80 characters of [A-Za-z0-9-_], because the execution has the same name.
+    The id has at most 80 characters of [A-Za-z0-9-_], because the execution has the same name. Its shape is
+    `contract.words.INCIDENT`: by it a reason in a scheduler is known as nodeheal's.
     """
     digest = sha256(f"{event.node_id}/{event.event_id}".encode()).hexdigest()[:10]
     node = "".join(c if c.isalnum() else "-" for c in event.node_id)[-24:]

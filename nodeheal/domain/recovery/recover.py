@@ -7,6 +7,7 @@ from nodeheal.contract.vocabulary import Action, Awaited, Ending, Escalation, Ou
 from nodeheal.domain.faults import correlation
 from nodeheal.domain.faults.assessment import FaultAssessment
 from nodeheal.domain.faults.diagnosis import Fault
+from nodeheal.domain.fleet.unmanaged_tasks import restart_reports, tasks_gone
 from nodeheal.domain.recovery import guardrails
 from nodeheal.domain.recovery.confirmation import ask_node, denial_reason, is_silent, unconfirmed
 from nodeheal.domain.recovery.decision_builder import DecisionBuilder
@@ -292,7 +293,9 @@ def _ending_reason(builder: DecisionBuilder, progress: Progress, fault: Fault) -
     proof = progress.proof.reason if progress.proof else ""
     if fault.is_of_new_node:
         return f"{fault.title}: {proof}; it may serve"
-    job = "no job of ours was running here" if builder.job_id is None else "its job had ended before"
+    theirs = "; ".join([*tasks_gone(builder.history.timeline), *restart_reports(builder.history.timeline)])
+    none = theirs or "no job of ours was running here"
+    job = none if builder.job_id is None else "its job had ended before"
     job = progress.restart.reason if progress.restart else job
     if progress.job_is_left_to:
         job = f"{builder.job_id} is brought back by {progress.job_is_left_to}, which heals another of its nodes"

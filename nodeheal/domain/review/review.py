@@ -10,6 +10,7 @@ from nodeheal.contract.results import EvidenceSaved
 from nodeheal.contract.steps import Decision
 from nodeheal.contract.vocabulary import Ending, IncidentState, Outcome, Step
 from nodeheal.domain.faults.catalog import find, title
+from nodeheal.domain.fleet.unmanaged_tasks import job_text, tasks_there
 from nodeheal.domain.recovery.confirmation import confirmations_in
 from nodeheal.domain.recovery.incident import History, Incident
 from nodeheal.domain.verbs import VERBS, verb_of_step
@@ -81,6 +82,7 @@ class Review:
     node_id: str
     pool: str
     job_id: str | None
+    job: str  # the same in words; of a node without one, the tasks of others that ran there
     fault: str
     fault_page: str
     component: str | None
@@ -106,16 +108,18 @@ def review_of(history: History, accelerators: Accelerators, now: datetime) -> Re
     """Returns the review of an incident. `now`: until when unfinished phases are counted."""
     incident, root = history.incident, history.incident.root
     taken = tuple(_taken(history))
+    whose = incident.job_id or tasks_there(history.timeline) or "no job of ours"
     fault = next((turn.decision.fault for turn in reversed(history.turns) if turn.decision.fault), title_of(root))
     return Review(
         incident_id=incident.incident_id,
-        subject=f"{status_text(incident)}: {incident.node_id}, {incident.job_id or 'no job of ours'}: {fault}",
+        subject=f"{status_text(incident)}: {incident.node_id}, {whose}: {fault}",
         state=incident.state,
         ending=incident.ending,
         summary=incident.summary,
         node_id=incident.node_id,
         pool=incident.pool,
         job_id=incident.job_id,
+        job=job_text(history),
         fault=fault,
         fault_page=_fault_page(root),
         component=root.component,

@@ -9,6 +9,7 @@ from nodeheal.contract.results import EvidenceSaved
 from nodeheal.contract.steps import Decision
 from nodeheal.contract.vocabulary import Ending, Escalation, Outcome, Phase
 from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.fleet.unmanaged_tasks import job_text
 from nodeheal.domain.humanize import counted
 from nodeheal.domain.recovery.confirmation import confirmations_in
 from nodeheal.domain.recovery.incident import History
@@ -177,7 +178,7 @@ def facts_of(history: History, decided: Decision) -> list[str]:
         *(field("Drill", "an operator has injected this fault. What is done about it is real.") if drill else []),
         *(line for told in confirmations_in(history) for line in quoted("Confirmed", told)),
         *_saved(history),
-        *field("Job", incident.job_id or "none of ours"),
+        *field("Job", job_text(history)),
         *field("Why", decided.why),
     ]
 

@@ -1,7 +1,7 @@
 """What an email to operators says of the tasks of others on the node: which were left, which ended, which run again."""
 
 from nodeheal.contract.vocabulary import Action, Outcome
-from nodeheal.domain.fleet.unmanaged_tasks import restart_reports, tasks_left_running
+from nodeheal.domain.fleet.unmanaged_tasks import restart_reports, tasks_gone, tasks_left_running
 from nodeheal.domain.recovery.incident import History
 from nodeheal.domain.recovery.progress import Progress, TriedStep
 from nodeheal.domain.verbs import VERBS
@@ -15,7 +15,7 @@ def fate_of_unmanaged_tasks(history: History, seen: Progress) -> list[str]:
     """Empty where there were none."""
     left, step = tasks_left_running(history.timeline), _that_ended_them(seen)
     told = [f"task {unmanaged_task} {_fate(step)}." for unmanaged_task in left]
-    told += [f"{text}." for text in restart_reports(history.timeline)]
+    told += [f"{text}." for text in [*tasks_gone(history.timeline), *restart_reports(history.timeline)]]
     return [line for number, text in enumerate(told) for line in field("" if number else "Others", text)]
 
 

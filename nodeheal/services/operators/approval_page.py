@@ -5,6 +5,7 @@ from base64 import b64decode
 from html import escape
 from urllib.parse import parse_qs
 
+from nodeheal.domain.fleet.unmanaged_tasks import job_text
 from nodeheal.domain.recovery.approval_links import Answer
 from nodeheal.domain.recovery.incident import History
 from nodeheal.ports import Ports
@@ -35,7 +36,7 @@ def question(history: History, turn: int, answer: Answer, ports: Ports) -> str:
     does = describe_answer(asked, incident, ports)[answer] if asked else ""
     facts = {
         "Node": f"{incident.node_id} (pool {incident.pool})",
-        "Job": incident.job_id or "none of ours",
+        "Job": job_text(history),
         "What nodeheal would do, and why": asked.reason if asked else "",
         f"What “{word}” does": does,
         "Evidence": incident.root.evidence[:500],

@@ -12,6 +12,7 @@ from nodeheal.contract.vocabulary import Action, NodeState
 from nodeheal.domain.errors import NotFound, PlacementRefused
 from nodeheal.domain.fleet.node import OUT_OF_SERVICE, Node
 from nodeheal.domain.fleet.unmanaged_tasks import (
+    GONE,
     LEFT_TO_RUN,
     SEEN,
     STARTED,
@@ -38,13 +39,18 @@ def stop_unmanaged_tasks(
     """
     scheduler = ports.scheduler_of(node)
     wants_stop = policy.pool(node.pool).stops_other_tasks or scheduler.requeues
-    there = scheduler.unmanaged_tasks(node, placement)
+    found = scheduler.unmanaged_tasks(node, placement)
+    there = [task for task in found if not task.before]
     left = [task for task in there if not (wants_stop and task.may_be_stopped)]
     for task in there:
         _note(request, f"{SEEN}{task.short_id}", _first_words(task, task in left), ports, _data(task, left))
     stopped = []
     # Only where the pool lets its tasks be stopped: a hundred nodes that fail together would all read their history.
     timeline = ports.incidents.history(request.incident_id).timeline if wants_stop else ()
+    ours = {known.task.short_id for known in stopped_tasks(timeline)}
+    for task in found:
+        if task.before and task.short_id not in ours:  # a call before may have requeued it
+            _note(request, f"{GONE}{task.short_id}", f"task {task} {task.before}", ports, dumped(task))
     for known in stopped_tasks(timeline):
         by_us, is_requeued = known.by_us, scheduler.requeues and known.successor is None
         restart = _restart_of(known.task, node, policy)

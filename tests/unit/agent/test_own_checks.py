@@ -277,6 +277,16 @@ def test_nothing_is_run_as_root(node_of_own: OwnFolder) -> None:
     assert "no check of your own runs as root" in why_refused(node_of_own)
 
 
+@pytest.mark.skipif(not IS_ROOT, reason="root alone asks whose the folder is")
+def test_where_the_agent_never_ran_it_says_which_folder_is_missing(node_of_own: OwnFolder) -> None:
+    node_of_own.has("inodes", "true")
+    node_of_own.config = replace(node_of_own.config, state_dir="/nowhere")
+
+    assert why_refused(node_of_own).endswith(
+        "/nowhere: No such file or directory: the owner of this folder is the user that it runs as"
+    )
+
+
 @pytest.mark.skipif(not IS_ROOT, reason="root alone can be somebody else")
 def test_root_runs_it_as_the_agents_user_and_in_no_group_of_its_own(node_of_own: OwnFolder) -> None:
     node_of_own.has("inodes", """printf '{"verdict": "OK", "reason": "%s %s %s"}' "$(id -u)" "$(id -g)" "$(id -G)" """)

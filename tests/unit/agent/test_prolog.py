@@ -329,17 +329,20 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("hasty")
-def test_a_check_that_hangs_fails_the_node(slurm: SlurmNode, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(("name", "code"), [("disk", 1), ("own/lustre", 0)])
+def test_a_check_that_hangs_fails_the_node_but_for_one_of_the_sites_own(
+    slurm: SlurmNode, caplog: pytest.LogCaptureFixture, name: str, code: int
+) -> None:
     def hangs() -> CheckResult:
         time.sleep(60)
         return CheckResult()
 
-    slurm.check("mine", hangs)
+    slurm.check(name, hangs)
     began = time.monotonic()
 
-    assert slurm.prolog(*SHORT) == 1
+    assert slurm.prolog(*SHORT) == code
     assert time.monotonic() - began < 7
-    assert logged(caplog).startswith("mine: no answer within")
+    assert logged(caplog).startswith(f"{name}: no answer within")
 
 
 @pytest.mark.usefixtures("hasty")

@@ -1,7 +1,8 @@
 """`nodeheal-agent slurm` where Slurm's commands fail half-way, which no real Slurm does when a test wants it."""
 
+import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -9,6 +10,8 @@ from nodeheal.agent import slurm as agent
 from nodeheal.agent.diagnostics.bench import Output
 from nodeheal.agent.probe import Ran
 from nodeheal.agent.slurm import Controller, NoAnswerError
+from nodeheal.contract import words
+from stacks.settings import REPOSITORY
 
 WHERE = "10.0.0.1"
 SAID = {
@@ -39,3 +42,31 @@ def test_a_controller_that_goes_away_meanwhile_does_not_mean_that_the_job_has_en
 
     with pytest.raises(NoAnswerError, match=re.escape(complaint)):
         Controller(run).requeue("7", WHERE, 0)
+
+
+def test_the_document_takes_the_incidents_and_jobs_that_the_agent_takes() -> None:
+    parameters = json.loads((REPOSITORY / "packaging" / "ssm" / "slurm.json").read_text("utf-8"))["parameters"]
+
+    taken = [parameters[name]["allowedPattern"].strip("^$") for name in ("Incident", "Job")]
+
+    assert taken == [f"(none|{pattern.strip('^$')})" for pattern in (words.INCIDENT, agent._JOB_ID.pattern)]
+
+
+@pytest.mark.parametrize(
+    "does", [Controller.nodes_at, lambda it, where: it.replace(where, "power_down"), Controller.resume]
+)
+def test_a_name_that_could_be_an_option_is_refused_whatever_is_asked(
+    does: Callable[[Controller, list[str]], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agent, "_mark", lambda: "|")
+    said = SAID["sinfo"].replace("node1|", "--help|")
+
+    with pytest.raises(NoAnswerError, match="'--help', which is no name of a node"):
+        does(Controller(lambda command, _: Output(said, "", Ran(exit_code=0))), [WHERE])
+
+
+def test_a_command_that_does_not_answer_is_quoted(monkeypatch: pytest.MonkeyPatch) -> None:
+    hangs = Output("", "sinfo: error: cannot stat file /nope, retrying in 1sec\n", Ran(error="no answer within 10 s"))
+
+    with pytest.raises(NoAnswerError, match="within 10 s; it said 'sinfo: error: cannot stat file /nope"):
+        Controller(lambda command, _: hangs).nodes()

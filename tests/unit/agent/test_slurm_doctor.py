@@ -13,6 +13,7 @@ from nodeheal.agent.main import main
 from nodeheal.agent.probe import Ran
 from nodeheal.agent.slurm_doctor import doctor
 from nodeheal.parsers.slurm import parse_config
+from stacks.settings import REPOSITORY
 
 # As `scontrol show config` of Slurm 22.05.8 prints it; what the doctor does not read is left out.
 CONFIG = """\
@@ -55,7 +56,20 @@ OUTPUT = Output("", "", Ran(exit_code=0))
 @pytest.fixture
 def config(tmp_path: Path) -> str:
     """Of a Slurm as docs/slurm.md has it."""
-    return CONFIG.format(prolog=program(tmp_path / "prolog", "#!/bin/sh\n/opt/nodeheal/bin/nodeheal-agent prolog\n"))
+    return with_prolog(tmp_path, documented_prolog())
+
+
+def with_prolog(folder: Path, script: str) -> str:
+    """With this script, and an agent in the folder."""
+    agent = program(folder / "nodeheal-agent", "#!/bin/sh\n")
+    return CONFIG.format(
+        prolog=program(folder / "prolog", script.replace("/opt/nodeheal/bin/nodeheal-agent", str(agent)))
+    )
+
+
+def documented_prolog() -> str:
+    page = (REPOSITORY / "docs" / "slurm.md").read_text("utf-8")
+    return page.partition("at `/etc/slurm/nodeheal-prolog`:\n\n```sh\n")[2].partition("```")[0]
 
 
 def program(path: Path, text: str) -> Path:
@@ -114,7 +128,8 @@ def test_a_slurm_as_the_page_has_it_is_well(config: str, capsys: pytest.CaptureF
         ("65534", "60 sec", "PrologEpilogTimeout", "WRONG", "drains a node that is well"),
         ("65534", "60", "PrologEpilogTimeout", "WRONG", "60 s"),
         ("65534", "300 sec", "PrologEpilogTimeout", "ok", "300 s"),
-        ("200 sec", "10 sec", "BatchStartTimeout", "poor", "is taken for lost; set 180"),
+        ("65534", "190 sec", "PrologEpilogTimeout", "WRONG", "set 200, or none"),
+        ("200 sec", "180 sec", "BatchStartTimeout", "poor", "is taken for lost; set 200"),
         ("900 sec", "60 sec", "ResumeTimeout", "poor", "set 600"),
         ("900 sec", "INFINITE", "ResumeTimeout", "ok", "INFINITE"),
         ("ReturnToService         = 0", "ReturnToService = 2", "ReturnToService", "poor", "before its diagnostics"),
@@ -174,26 +189,61 @@ def test_without_a_prolog_its_settings_do_not_matter(capsys: pytest.CaptureFixtu
     assert signs.keys().isdisjoint({"PrologFlags", "BatchStartTimeout", "SchedulerParameters"})
 
 
+CALL = "/opt/nodeheal/bin/nodeheal-agent prolog"
+
+
 @pytest.mark.parametrize(
-    ("script", "state"),
+    ("script", "state", "words"),
     [
-        ("#!/bin/sh\nexit 0\n", "poor"),
-        (None, "?"),
-        ("nodeheal-agent prolog\n", "WRONG"),
-        ("#!/bin/sh\nnodeheal-agent prolog --level 0 --without mount\n", "WRONG"),
-        ("#!/bin/sh\nnodeheal-agent prolog --without=mounts,own,own/lustre\n", "ok"),
+        ("#!/bin/sh\nexit 0\n", "poor", "does not call"),
+        (f"#!/bin/sh\n# {CALL}\n", "poor", "does not call"),
+        (None, "?", "cannot be read here"),
+        (f"{CALL}\n", "WRONG", "does not begin with `#!`"),
+        (f"#!/nope/sh\n{CALL}\n", "WRONG", "begins with #!/nope/sh, which is not here"),
+        (f"#!/bin/sh\n{CALL} --level 0 --without mount\n", "WRONG", "every job starts: argument --without"),
+        (
+            f'#!/bin/sh\nagent={CALL.split()[0]}\n"$agent" prolog --levle 2\n',
+            "WRONG",
+            "unrecognized arguments: --levle",
+        ),
+        (f"#!/bin/sh\nexec {CALL} \\\n  --seconds 5\n", "WRONG", "argument --seconds: '5': give a number, 30 to"),
+        (
+            f"#!/bin/sh\nif {CALL} --level=9 2>/dev/null; then true; fi\n",
+            "WRONG",
+            "argument --level: invalid choice: 9",
+        ),
+        (f"#!/bin/sh\n{CALL} ''\n", "WRONG", "unrecognized arguments"),
+        (f"#!/bin/sh\n! {CALL} --level 2 2>&1\n", "ok", "at most 180 s"),
+        (f"#!/bin/sh\n{CALL} --level $LEVEL\n", "?", "options cannot be read here: --level $LEVEL"),
+        (
+            "#!/bin/sh\nagent=/nope/nodeheal-agent\n${agent} prolog\n",
+            "poor",
+            "calls /nope/nodeheal-agent, which is not here",
+        ),
+        (f"#!/bin/sh\n{CALL} --without=mounts,own,own/lustre || exit 1\n", "ok", "at most 180 s"),
     ],
 )
-def test_a_prolog_must_call_the_agent_and_leave_out_checks_that_there_are(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], script: str | None, state: str
+def test_a_prolog_must_call_an_agent_that_is_there_with_options_that_it_has(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], script: str | None, state: str, words: str
 ) -> None:
     """One that is not here may be on the nodes."""
-    if script is not None:
-        program(tmp_path / "prolog", script)
+    config = CONFIG.format(prolog=tmp_path / "prolog") if script is None else with_prolog(tmp_path, script)
 
-    code, signs = told(CONFIG.format(prolog=tmp_path / "prolog"), capsys)
+    code, signs = told(config, capsys)
 
-    assert (code, signs["Prolog"][0]) == (int(state == "WRONG"), state)
+    assert (code, signs["Prolog"][0], words in signs["Prolog"][1]) == (int(state == "WRONG"), state, True)
+
+
+def test_slurm_must_give_a_prolog_as_long_as_its_own_options_say(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = with_prolog(tmp_path, f"#!/bin/sh\n{CALL} --level 2 --seconds 900\n").replace("65534", "300")
+
+    code, signs = told(config, capsys)
+
+    assert (code, signs["PrologEpilogTimeout"][0], signs["BatchStartTimeout"][0]) == (1, "WRONG", "poor")
+    assert "takes 900 s" in signs["PrologEpilogTimeout"][1]
+    assert signs["BatchStartTimeout"][1].endswith("set 920")
 
 
 def test_prologs_that_are_numbered_are_found(config: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,10 +6,14 @@ from typing import Any
 
 import pytest
 
+from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.parsers.slurm import SlurmJob, SlurmNode, job_format, parse_jobs, parse_nodes
 from nodeheal.parsers.slurm_report import CHARACTERS, pack, unpack
+from tests.unit.builders import xid
 
 MARK = "|x7Yz|"
+INCIDENT = "inc-20261127T035044-mi-0a-0123456789"
+OURS = f"nodeheal:{INCIDENT}"
 FIELDS = [
     "12_3",
     "FAILED",
@@ -87,7 +91,7 @@ def test_what_is_no_job_is_quoted(text: str) -> None:
     [
         ("gpu1|10.0.0.1|drained|ada|100|new riser card", "a person", 100),
         ("gpu1|10.0.0.1|down*|slurm|100|Not responding", "Slurm", 100),
-        ("gpu1|10.0.0.1|draining|root|2026-11-27T08:09:49|nodeheal:inc-1", "nodeheal", None),
+        (f"gpu1|10.0.0.1|draining|root|2026-11-27T08:09:49|{OURS}", "nodeheal", None),
         ("gpu1|10.0.0.1|idle|ada|100|back soon", "", 100),
         ("gpu1|10.0.0.1|down|Unknown|Unknown|none", "", None),
     ],
@@ -135,8 +139,14 @@ BY_SLURM = [
     "reboot requested : reboot issued : reboot timed out",
     "Reboot ASAP : reboot issued : reboot timed out",
     "Not responding : Node unexpectedly rebooted",
+    "Job step not running (JobId=12 StepId=batch)",
     "Low RealMemory (reported:1 < 100.00% of configured:2), gres/gpu count reported lower than configured (7 < 8)",
+    "gres/gpu:h100 count too low (7 < 8), Low socket*core*thread count, Low CPUs, Low TmpDisk, CoreSpec differ",
+    "gres/gpu count changed and jobs are using them (8 != 7)",
+    "gres/gpu type changed and jobs are using them : Not responding",
+    "gres/gpu type (a100) reported but not configured",
 ]
+BY_NODEHEAL = [OURS, f"{OURS} : Not responding", f"{OURS} : reboot issued : reboot timed out"]
 BY_A_PERSON = [
     "Action:Replace",
     "Action:Replace : Not responding",
@@ -145,15 +155,33 @@ BY_A_PERSON = [
     "Prolog error? ada looks",
     "Low voltage, ada",
     "reboot issued by ada",
+    "Low RealMemory ada swaps DIMM",
+    "Low RealMemory (reported:1 < 100.00% of configured:2), ada swaps a DIMM",
+    "gres/gpu count is wrong, ada waits for vendor",
+    "Low CPUs, ",
+    "nodeheal: ada keeps this node out until the vendor came",
+    "nodeheal:",
+    f"{OURS} ADA: do not resume",
+    f"{OURS} : ada, too",
+    f"{OURS.upper()}",
+    f" {OURS}-2",
 ]
 
 
-@pytest.mark.parametrize("reason", [*BY_SLURM, *BY_A_PERSON, "nodeheal:inc-1 : Not responding"])
-def test_a_reason_is_slurms_own_only_if_all_of_it_is(reason: str) -> None:
+@pytest.mark.parametrize("reason", [*BY_SLURM, *BY_A_PERSON, *BY_NODEHEAL])
+def test_a_reason_is_slurms_own_or_ours_only_if_all_of_it_is(reason: str) -> None:
     [node] = parse_nodes(f"node1|10.0.0.1|down*|root|100|{reason}|".replace("|", MARK), MARK)
 
     assert node.is_by_person is (reason in BY_A_PERSON)
-    assert node.is_ours is reason.startswith("nodeheal:")
+    assert node.is_ours is (reason in BY_NODEHEAL)
+    assert [node.is_ours_for_another(one) for one in (INCIDENT, "inc-2")] == [False, node.is_ours]
+
+
+def test_the_reason_of_every_incident_is_known_as_ours() -> None:
+    for node_id in ("i-0a1b2c3d4e5f67890", "mi-0a1b2c3d4e5f67890", "n1", "a-node.of/theirs-with-a-name-of-its-own"):
+        incident = incident_id_of(xid(node_id=node_id, instance_id=node_id))
+
+        assert SlurmNode("gpu1", "10.0.0.1", "drained", f"nodeheal:{incident}").incident == incident
 
 
 def test_a_node_that_the_controller_has_not_heard_yet_is_nobodys() -> None:
