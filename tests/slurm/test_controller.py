@@ -15,6 +15,7 @@ from nodeheal.agent.commands import carry_out
 from nodeheal.agent.node_command import EXIT_REFUSED
 from nodeheal.agent.slurm import EXIT_NO_ANSWER, Controller, NoAnswerError
 from nodeheal.cli.main import app
+from nodeheal.parsers.slurm import SlurmJob
 from nodeheal.parsers.slurm_report import SlurmReport, unpack
 from tests.slurm.cluster import Alone, Slurm
 
@@ -27,6 +28,11 @@ ResumeProgram={program}
 SuspendTime=86400
 SuspendTimeout=5
 """
+
+
+def jobs_at(where: str) -> list[SlurmJob]:
+    """Those that are there. Jobs of other tests may have failed there just before."""
+    return [job for job in CONTROLLER.jobs(list(CONTROLLER.nodes_at([where]).values())) if not job.has_failed]
 
 
 def test_a_drained_node_names_the_incident_and_is_given_back(slurm: Slurm) -> None:
@@ -164,7 +170,7 @@ def test_a_job_that_its_owner_requeues_or_cancels_meanwhile_is_left_to_that(
     answer = CONTROLLER.requeue(job, where, 0)
 
     assert answer.requeued is (restarts == "1")
-    assert CONTROLLER.jobs(list(CONTROLLER.nodes_at([where]).values())) == []
+    assert jobs_at(where) == []
     slurm.wait(lambda: slurm.job(job, "JobState") in ("PENDING", "CANCELLED"), "it has left its node")
     assert slurm.job(job, "Restarts") == restarts
     assert (slurm.job(job, "JobState") == "CANCELLED") is (restarts == "0")
@@ -197,11 +203,11 @@ def test_a_job_is_requeued_only_if_its_owner_lets_it(slurm: Slurm, how: str) -> 
 
 def test_a_command_that_a_person_has_typed_is_left_alone(slurm: Slurm) -> None:
     node, *_ = slurm.names
-    found = CONTROLLER.nodes_at([slurm.addresses[node]])
+    where = slurm.addresses[node]
     slurm.begin("salloc", ["salloc", f"--nodelist={node}", "--no-shell"])
-    slurm.wait(lambda: CONTROLLER.jobs(list(found.values())), "the node has a job")
+    slurm.wait(lambda: jobs_at(where), "the node has a job")
 
-    assert [job.may_requeue for job in CONTROLLER.jobs(list(found.values()))] == [False]
+    assert [job.may_requeue for job in jobs_at(where)] == [False]
 
 
 def test_a_job_that_has_ended_is_not_started_again(slurm: Slurm) -> None:
@@ -293,9 +299,7 @@ def test_a_jobs_name_cannot_stand_for_another_job(slurm: Slurm) -> None:
     job = slurm.submit("exec sleep 600", f"--nodelist={node}", f"--job-name={name}")
     slurm.run_until(job, "RUNNING")
 
-    jobs = CONTROLLER.jobs(list(CONTROLLER.nodes_at([slurm.addresses[node]]).values()))
-
-    assert [one.job_id for one in jobs] == [job]
+    assert [one.job_id for one in jobs_at(slurm.addresses[node])] == [job]
 
 
 def test_a_reason_with_a_line_break_hides_no_node(slurm: Slurm) -> None:
