@@ -19,7 +19,7 @@ COMPILE = $(VENV)/bin/uv pip compile --quiet --universal --python-version 3.11 -
 # plug-in's 3.8.0 does not see the groups any more, and says nothing.)
 PYTEST = $(PYTHON) -m pytest -q -n 3 --dist loadscope --no-loadscope-reorder
 
-.PHONY: help setup slurm demo test crashes fuzz mutants simulate bootstrap deploy synth wheelhouse check lint bench fleet schemas reference requirements audit e2e clean
+.PHONY: help setup slurm demo test test-all crashes fuzz mutants simulate bootstrap deploy synth wheelhouse check lint bench fleet schemas reference requirements audit e2e clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -64,7 +64,10 @@ slurm: ## install Slurm (Debian and Ubuntu, as root), for the demo and the tests
 demo: setup ## a GPU falls off the bus, and the job resumes: the whole story on this machine
 	@$(WITH_NODE) $(PYTHON) -m sandbox.demo $(ARGS)
 
-test: setup ## every test, the embedded cloud included (ARGS goes to pytest)
+test: setup ## the tests, without those that take minutes (ARGS goes to pytest)
+	@$(WITH_NODE) $(PYTEST) -m "not long and not node" $(ARGS)
+
+test-all: setup ## every test: all stories in the embedded cloud and on a real Slurm too (ARGS goes to pytest)
 	@$(WITH_NODE) $(PYTEST) $(ARGS)
 
 crashes: setup ## functions break at every place that writes to a port (ARGS="--ways 10", or "--pairs all" for hours)
@@ -101,7 +104,7 @@ lint: setup
 	@$(VENV)/bin/lint-imports --no-cache
 
 check: lint ## the whole gate: format, lint, types, import law, tests
-	@$(MAKE) --no-print-directory test
+	@$(MAKE) --no-print-directory test-all
 
 simulate: setup ## as many random schedules as ARGS="--minutes 60" allows, each held to every invariant
 	@$(PYTHON) -m nodeheal.simulation.schedules $(ARGS)

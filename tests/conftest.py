@@ -41,3 +41,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """What `make crashes` passes on."""
     parser.addoption("--pairs", default="6", help="pairs of breaks that are drawn for each story; 'all': every one")
     parser.addoption("--ways", default="1", help="runs that each place is broken in, which come to it in their own way")
+
+
+# They wait for machines, or try very many ways: `make test` leaves them out, `make test-all` and the CI run them.
+LONG = ("tests/emulated/", "tests/slurm/", "tests/simulation/test_every_write.py")
+# One story in the embedded cloud is always played, and one test holds that the cloud enforces IAM.
+NOT_LONG = ("tests/emulated/test_demo.py", "tests/emulated/test_cloud_iam.py")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what is long."""
+    for item in items:
+        if item.nodeid.startswith(LONG) and not item.nodeid.startswith(NOT_LONG):
+            item.add_marker(pytest.mark.long)

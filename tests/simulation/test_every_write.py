@@ -14,8 +14,8 @@ from tests.workflows.places import places
 from tests.workflows.told_places import places_of_stories
 
 SCHEDULES = [
-    *((number, SchedulerKind.ECS) for number in range(150)),
-    *((number, SchedulerKind.SLURM) for number in range(60)),
+    *((number, SchedulerKind.ECS) for number in range(100)),
+    *((number, SchedulerKind.SLURM) for number in range(40)),
 ]
 
 # It is one computation of minutes, and of more where the machine does other work as well.

@@ -13,7 +13,7 @@ from nodeheal.simulation.schedules import run_schedule, run_some, schedule
 from nodeheal.simulation.setting import DAY, Setting
 from nodeheal.simulation.world import World
 
-BATCHES, IN_A_BATCH = 8, 150
+BATCHES, IN_A_BATCH = 5, 150
 
 # Schedules in which an invariant was broken once, or a service raised what it should not have. Numbers move when the
 # simulation draws otherwise: each has a test of its own beside it, which does not move.
