@@ -284,11 +284,6 @@ def machine_line(machine_id: str) -> str:
     return f"machine/{machine_id}"
 
 
-def late_line(group: str) -> str:
-    """The line of those for whom an Auto Scaling group still owes a machine, and nobody waits any more."""
-    return f"late/{group}"
-
-
 def isolation_line(scheduler: str, cluster: str) -> str:
     """The line of the isolations in a cluster whose call to its scheduler was throttled."""
     return f"isolate/{scheduler}/{cluster}"

@@ -31,7 +31,6 @@ from nodeheal.domain.operation import Operation, OperationState, node_owner
 from nodeheal.domain.policy.policy_models import InGroup, Replacement
 from nodeheal.domain.recovery.incident import TimelineEntry
 from nodeheal.operations.handler import Act, Facts, Handler, World, step_result
-from nodeheal.operations.late_capacity import forget_late_capacity, track_late_capacity
 from nodeheal.operations.record import plan_step, update
 from nodeheal.ports import Ports
 from nodeheal.services.jobs.runs import nodes_of_gang
@@ -465,11 +464,8 @@ def _settle(operation: Operation, result: StepResult, ports: Ports) -> None:
     record, node = read_record(operation), node_of(operation.node_id, ports)
     if result.outcome is Outcome.DONE:
         _put_away(operation, record, node, ports)
-    elif record.phase is Phase.GROUP_ASKED:
-        if record.launch_failed:
-            refund_attempt(operation.step, ports)  # the next one may find what the group makes in the meantime
-        if not record.by_cluster:
-            track_late_capacity(operation, record.group, record.since, ports)
+    elif record.phase is Phase.GROUP_ASKED and record.launch_failed:
+        refund_attempt(operation.step, ports)  # the next one may find what the group makes in the meantime
     if record.has_slot:
         _free_slot(node, ports)
 
@@ -485,8 +481,6 @@ def _put_away(operation: Operation, record: _Record, broken: Node, ports: Ports)
     put = "retired" if record.serves_at_once else "quarantined"
     what = f"{_kind(record)} {record.new_node_id} stands in for {broken.node_id}, which is {put}"
     add_timeline_entry(operation.step, ports, "swapped", what)
-    if not record.is_spare:
-        forget_late_capacity(broken.node_id, ports)
 
 
 def _kind(record: _Record) -> str:

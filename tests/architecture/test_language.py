@@ -34,7 +34,7 @@ BANNED = {
     # Nodes, machines and tasks
     r"[Gg]uests?|set_guests_aside|bring_guests_back": "unmanaged task",
     r"[Ss]tand-ins?|stand_ins?": "replacement node",
-    r"expect_late|owed_by|GiveBack|machines\.give_back": "track_late_capacity, late_capacity_of, Termination",
+    r"expect_late|owed_by|GiveBack|machines\.give_back": "Termination",
     # Notifications
     r"tell_owner|tell_job|told_line|meant_by": "notify_job_owner, notify_job_lifecycle, find_timeline_entry, …",
     # Ports

@@ -182,7 +182,6 @@ STEP_OF = {
     VerbName.REBOOT: Step.REBOOT,
     VerbName.STOP_START: Step.REBOOT,
     VerbName.REPLACE: Step.REPLACE,
-    VerbName.LATE_CAPACITY: Step.REPLACE,
     VerbName.WAIT: Step.WAIT,
     VerbName.DIAGNOSE: Step.DIAGNOSE,
     VerbName.FREEZE_EVIDENCE: Step.FREEZE_EVIDENCE,

@@ -14,7 +14,6 @@ from nodeheal.contract.results import CallAgain, Refused, Replaced, StepResult
 from nodeheal.contract.steps import Decision, Reservation, StepRequest
 from nodeheal.contract.vocabulary import (
     Action,
-    Awaited,
     NodeState,
     Outcome,
     Provider,
@@ -30,7 +29,7 @@ from nodeheal.domain.operation import Operation, node_owner
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Budget, InGroup, Mode, PoolPolicy, Replacement
 from nodeheal.domain.recovery.guardrails import keep_machine_reason
-from nodeheal.domain.recovery.incident import Incident, decision_entry, incident_id_of
+from nodeheal.domain.recovery.incident import Incident, incident_id_of
 from nodeheal.operations.engine import conclude, machine_gone
 from nodeheal.services.intake import wakeup
 from nodeheal.services.operators.operator_guardrails import pause_pool
@@ -737,13 +736,8 @@ def test_at_the_deadline_the_group_is_asked_what_it_did(launch: Launch | None, e
     assert pool.ports.pools.holders("demo#replacements") == []
 
 
-def told_late(pool: Pool) -> list[str]:
-    """The subjects of what people were told."""
-    return [told.subject for _, told in pool.ports.notifier.announced]  # type: ignore[attr-defined]
-
-
 @pytest.mark.parametrize("failed", ["", "no capacity"], ids=["at the deadline", "after a failure"])
-def test_a_machine_that_the_group_makes_too_late_is_named_to_a_human_once(failed: str) -> None:
+def test_a_machine_that_the_group_makes_too_late_is_a_new_node_and_nobodys_successor(failed: str) -> None:
     pool = Pool()
     asked = pool.replaces()
     if failed:
@@ -755,98 +749,10 @@ def test_a_machine_that_the_group_makes_too_late_is_named_to_a_human_once(failed
     pool.group_makes()
     pool.boots()
     pool.told_of_launch()
-    pool.boots(boot_id="boot-1")
 
-    assert told_late(pool) == [f"[nodeheal] late: {N} has come up for {A}"]
-    [(_, mail)] = pool.ports.notifier.announced  # type: ignore[attr-defined]
-    assert f"nodeheal nodes retire {A} --why" in mail.body
-    assert f"nodeheal nodes reboot {N} --why" in mail.body
-    assert any(N in entry.text for entry in pool.ports.incidents.history(pool.incident()).timeline)
-    assert (pool.node(N).open_incident, waiting(pool.ports)) == (None, [])
-
-
-def test_a_late_machine_that_has_a_job_already_is_nobodys_successor() -> None:
-    pool = Pool()
-    conclude(pool.replaces(), pool.ports)
-    pool.clock.advance(60)
-    pool.group_makes()
-    pool.boots()
-    pool.ports.notifier.announced.clear()  # type: ignore[attr-defined]
-    conclude(pool.replaces(B), pool.ports)
-    pool.ports.nodes.save(replace(pool.node(N), job_id="llama"))
-
-    pool.clock.advance(60)
-    pool.group_makes()
-    pool.told_of_launch()
-
-    assert told_late(pool) == []
-
-
-def test_of_two_late_machines_each_is_told_to_one_incident() -> None:
-    pool = Pool()
-    for asked in (pool.replaces(A), pool.replaces(B)):
-        conclude(asked, pool.ports)
-    pool.clock.advance(60)
-
-    for name in (N, M):
-        pool.group_makes(name)
-        pool.boots(name)
-
-    assert sorted(told_late(pool)) == sorted(
-        f"[nodeheal] late: {new} has come up for {old}" for new, old in ((N, A), (M, B))
-    )
-
-
-def test_what_the_group_makes_for_a_node_that_a_human_has_given_up_is_nobodys_news() -> None:
-    pool = Pool()
-    conclude(pool.replaces(), pool.ports)
-    pool.ports.nodes.save(replace(pool.node(), open_incident=None))
-
-    pool.group_makes()
-    pool.boots()
-
-    assert (told_late(pool), waiting(pool.ports)) == ([], [])
-
-
-def test_an_incident_that_will_try_again_finds_the_machine_by_itself_and_nobody_is_told() -> None:
-    pool = Pool()
-    pool.replaces()
-    pool.told_of_launch("", failed="no capacity")
-    waits = Decision(step=Step.WAIT, awaits=Awaited.CAPACITY, reason="no capacity", node_id=A)
-    pool.ports.incidents.append(pool.incident(), decision_entry(4, waits, NOW))
-
-    pool.group_makes()
-    pool.boots()
-    pool.replaces(turn=5)
-
-    assert told_late(pool) == []
-    assert outcome(pool.answer(turn=5)) is Outcome.DONE
-
-
-def test_a_machine_that_the_group_had_before_is_not_late() -> None:
-    pool = Pool()
-    pool.group_makes()
-    pool.clock.advance(60)
-    conclude(pool.replaces(), pool.ports)
-
-    pool.boots()
-
-    assert told_late(pool) == []
-
-
-def test_a_replacement_that_succeeds_in_the_end_is_owed_nothing() -> None:
-    pool = Pool()
-    pool.replaces()
-    pool.told_of_launch("", failed="no capacity")
-    pool.replaces(turn=5)
-    pool.group_makes()
-    pool.boots()
-
-    pool.group_makes(M)
-    pool.boots(M)
-
-    assert outcome(pool.answer(turn=5)) is Outcome.DONE
-    assert (told_late(pool), waiting(pool.ports)) == ([], [])
+    assert pool.ports.notifier.announced == []  # type: ignore[attr-defined]
+    assert (pool.node(N).open_incident, pool.node(N).claimed_by, waiting(pool.ports)) == (None, None, [])
+    assert pool.node(N).is_available(pool.clock())
 
 
 @pytest.mark.parametrize("is_gone", [False, True])

@@ -275,7 +275,7 @@ def nobody_stands_in_line(ports: Ports, policy: RecoveryPolicy) -> Iterator[str]
     A machine that a group still owes holds nobody up, nor does an isolation: each one also asks for itself.
     """
     for operation in ports.operations.all_open():  # type: ignore[attr-defined]
-        if operation.line is not None and operation.verb not in (VerbName.LATE_CAPACITY, VerbName.ISOLATE):
+        if operation.line is not None and operation.verb is not VerbName.ISOLATE:
             yield f"{operation.incident_id} stands in line {operation.line}"
 
 

@@ -2,10 +2,9 @@
 
 from nodeheal.contract.names import group_line, machine_line
 from nodeheal.contract.vocabulary import Provider
-from nodeheal.domain.fleet.machine import Launch, Machine
+from nodeheal.domain.fleet.machine import Launch
 from nodeheal.domain.fleet.node import Node
 from nodeheal.operations.engine import reconcile
-from nodeheal.operations.late_capacity import is_owed, late_capacity_of, report_late
 from nodeheal.operations.replace import groups_of, has_taken, is_made_for, launch_failed, take_new_node
 from nodeheal.ports import Ports
 
@@ -28,8 +27,6 @@ def on_machine_booted(node: Node, ports: Ports) -> None:
             if has_taken(operation, node.node_id):
                 reconcile(operation, ports)
                 return
-    if machine is not None and machine.group and node.is_available(ports.clock()):
-        _report_late(node, machine, ports)
 
 
 def on_group_launch(launch: Launch, ports: Ports) -> None:
@@ -41,10 +38,3 @@ def on_group_launch(launch: Launch, ports: Ports) -> None:
     node = ports.nodes.get(launch.machine_id)
     if node is not None:  # else its own boot is still to come, and finds the replacement by itself
         on_machine_booted(node, ports)
-
-
-def _report_late(node: Node, machine: Machine, ports: Ports) -> None:
-    """No workflow waits for it; but a human may have an incident in which it is missed."""
-    for owed in late_capacity_of(machine.group, ports):
-        if is_owed(owed, machine) and report_late(owed, node, machine.group, ports):
-            return

@@ -395,7 +395,6 @@ def test_what_a_replacement_leaves_that_did_not_come(
 ) -> None:
     done: list[str] = []
     monkeypatch.setattr(replacement, "refund_attempt", lambda *_: done.append("refund"))
-    monkeypatch.setattr(replacement, "track_late_capacity", lambda *_: None)
     monkeypatch.setattr(ports.pools, "release", lambda *_: done.append("release"))
     record = {"phase": Replacing.GROUP_ASKED, "group": "g", "launch_failed": launch_failed, "has_slot": has_slot}
     operation = replacing(ports, **record)
@@ -410,8 +409,6 @@ def test_what_a_replacement_leaves_that_did_not_come(
 def test_a_broken_node_that_is_retired_stays_so(
     ports: Ports, monkeypatch: pytest.MonkeyPatch, state: NodeState, is_spare: bool
 ) -> None:
-    forgotten: list[str] = []
-    monkeypatch.setattr(replacement, "forget_late_capacity", lambda name, _: forgotten.append(name))
     monkeypatch.setattr(replacement, "add_timeline_entry", lambda *_: None)
     change_node(A, ports, lambda one: replace(one, state=state))
     operation = replacing(ports, new_node_id=NEW, is_spare=is_spare)
@@ -419,4 +416,3 @@ def test_a_broken_node_that_is_retired_stays_so(
     replacement.HANDLER.settle(operation, step_result(operation, NOW, Outcome.DONE, "swapped"), ports)
 
     assert node_of(A, ports).state is (NodeState.RETIRED if state is NodeState.RETIRED else NodeState.QUARANTINED)
-    assert forgotten == ([] if is_spare else [A])

@@ -19,7 +19,7 @@ from nodeheal.services.jobs.job_nodes import leave
 from nodeheal.services.operators.release_node import release_node
 from nodeheal.services.recovery.spares import claim_spare
 from tests.unit.builders import gang_under_way, node, started_job, under_way, xid
-from tests.unit.test_replacement import A, B, Pool
+from tests.unit.test_replacement import A, Pool
 from tests.workflows.breaking_world import ACTS
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE
 from tests.workflows.scenarios.climbs import next_is
@@ -56,16 +56,6 @@ def its_group_cannot_make_another() -> list[str]:
     it.replaces()
     it.told_of_launch(failed="InsufficientInstanceCapacity")
     return [] if it.answer() is not None else ["it waits to its deadline for what will not come"]
-
-
-def one_machine_comes_late_for_two() -> list[str]:
-    it = Pool()
-    for name in (A, B):
-        conclude(it.replaces(name), it.ports)
-    it.group_makes()
-    it.boots()
-    told = it.ports.notifier.announced  # type: ignore[attr-defined]
-    return [] if len(told) == 1 else [f"{len(told)} humans are told that one machine is theirs"]
 
 
 # What was lost

@@ -8,7 +8,7 @@ from typing import Any
 
 from nodeheal.contract.job_steps import JobRequest, JobResult
 from nodeheal.contract.results import Refused
-from nodeheal.contract.steps import Decision, StepRequest
+from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import (
     Action,
     Confirmation,
@@ -25,11 +25,10 @@ from nodeheal.domain.jobs.early_end import early_end, ended_early
 from nodeheal.domain.jobs.job import CheckAnswer, GangTask, Run
 from nodeheal.domain.policy.policy_models import Evidence
 from nodeheal.domain.recovery.incident import Incident
-from nodeheal.operations.late_capacity import report_late
 from nodeheal.operations.steps import check_nodes
 from nodeheal.services.jobs.judge_checks import UNANSWERED, judge_checks
 from nodeheal.services.recovery.end_incident import end_incident
-from tests.unit.builders import NOW, node, xid
+from tests.unit.builders import NOW, xid
 from tests.unit.test_decide import Story
 from tests.unit.test_decide_among_others import NODE, seen, with_policy
 from tests.unit.test_guardrails import APPROVE, waited
@@ -41,8 +40,6 @@ from tests.workflows.fake_cluster import BROKEN, PEER
 from tests.workflows.scenarios.climbs import next_is
 from tests.workflows.scenarios.races import JOB, Moment
 from tests.workflows.scenarios.shared import LATER
-from tests.workflows.scenarios.turns import opened, owes, turned
-from tests.workflows.stories import NEW
 
 # Checks of a job
 
@@ -172,14 +169,6 @@ def its_machine_can_be_replaced_when_its_job_has_moved() -> list[str]:
     story = Story(xid(74), policy=MOVES).amid(provider=Provider.ec2, free_nodes=2).isolated()
     moved = story.then(Outcome.DONE, "llama goes on elsewhere")
     return next_is(moved.answers(Confirmation.CONFIRMED), Step.REPLACE)
-
-
-def a_machine_comes_late_when_a_human_has_its_incident() -> list[str]:
-    it, mine = opened()
-    handed = Decision(step=Step.ESCALATE, ending=Ending.HANDED_TO_A_HUMAN, reason="none came", node_id=BROKEN)
-    turned(it, mine, handed)
-    is_told = it.does(lambda: report_late(owes(it, mine), node(NEW), "asg", it.ports))
-    return [] if is_told else ["nobody is told that the machine has come"]
 
 
 # Tasks of others

@@ -181,18 +181,6 @@ def a_machine_that_has_served_reboots_while_another_is_owed_one() -> list[str]:
     return ["a human is told that it has just come"] if it.ports.notifier.announced else []  # type: ignore[attr-defined]
 
 
-def the_first_that_is_owed_one_was_given_back() -> list[str]:
-    it = Pool()
-    for name in (A, B):
-        it.replaces(name)
-    it.told_of_launch("", failed="no capacity")
-    it.ports.nodes.save(replace(it.node(A), open_incident=None))
-    it.group_makes()
-    it.boots()
-    told = it.ports.notifier.announced  # type: ignore[attr-defined]
-    return [] if told else ["a human has an incident, and is not told that its machine is there"]
-
-
 def its_launched_machine_is_not_told_of() -> list[str]:
     """Its events are lost; it serves, and is known by its name."""
     it = _launched()

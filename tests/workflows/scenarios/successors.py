@@ -73,14 +73,6 @@ def its_successor_is_proven() -> list[str]:
     return [] if gone == [BROKEN] else [f"{gone} were given up, and not {[BROKEN]}"]
 
 
-def its_successor_comes_after_the_deadline() -> list[str]:
-    it = Pool()
-    conclude(it.replaces(), it.ports)
-    it.group_makes()
-    it.boots()
-    return [] if _told(it) else ["a human has the incident, and is not told that its successor is there"]
-
-
 def an_idle_sibling_comes_up_after_the_deadline() -> list[str]:
     it = Pool()
     it.clock.advance(60)

@@ -8,20 +8,17 @@ from datetime import timedelta
 
 from nodeheal.contract.results import StepResult
 from nodeheal.contract.steps import Decision, StepRequest
-from nodeheal.contract.vocabulary import Awaited, IncidentState, Step, VerbName
+from nodeheal.contract.vocabulary import IncidentState, Step
 from nodeheal.domain.fleet.liveness import Heartbeat
-from nodeheal.domain.operation import Operation
 from nodeheal.domain.recovery.incident import decision_entry, result_entry
 from nodeheal.operations.engine import machine_gone
-from nodeheal.operations.late_capacity import report_late
 from nodeheal.services.intake import liveness
 from nodeheal.services.intake.ingest import ingest
-from tests.unit.builders import ACT, NOW, node, under_way, xid
+from tests.unit.builders import ACT, NOW, xid
 from tests.unit.test_replacement import A, Pool
 from tests.workflows.breaking_world import ACTS
 from tests.workflows.fake_cluster import BROKEN
 from tests.workflows.scenarios.races import Moment
-from tests.workflows.stories import NEW
 
 
 def opened() -> tuple[Moment, StepRequest]:
@@ -33,26 +30,6 @@ def opened() -> tuple[Moment, StepRequest]:
     mine = str(broken.open_incident)
     decision = Decision(step=Step.REBOOT, reason="it failed", node_id=BROKEN, job_id="llama")
     return it, StepRequest(incident_id=mine, turn=1, decision=decision)
-
-
-def owes(it: Moment, mine: StepRequest) -> Operation:
-    """Its group still owes a machine for it."""
-    return under_way(it.plain, VerbName.LATE_CAPACITY, incident_id=mine.incident_id)
-
-
-def a_human_has_given_it_back_when_the_late_machine_comes() -> list[str]:
-    it, mine = opened()
-    it.is_written(open_incident=None)
-    owed = owes(it, mine)
-    return ["nobody misses it, and a human is told"] if report_late(owed, node(NEW), "asg", it.plain) else []
-
-
-def its_workflow_will_look_for_the_late_machine() -> list[str]:
-    it, mine = opened()
-    waits = Decision(step=Step.WAIT, reason="none to be had", node_id=BROKEN, awaits=Awaited.CAPACITY)
-    turned(it, mine, waits)
-    owed = owes(it, mine)
-    return ["a human is told of what comes by itself"] if report_late(owed, node(NEW), "asg", it.plain) else []
 
 
 def turned(it: Moment, mine: StepRequest, decision: Decision, result: StepResult | None = None) -> None:
