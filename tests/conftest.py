@@ -44,7 +44,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 # They wait for machines, or try very many ways: `make test` leaves them out, `make test-all` and the CI run them.
-LONG = ("tests/emulated/", "tests/slurm/", "tests/simulation/test_every_write.py")
+LONG = (
+    "tests/emulated/",
+    "tests/slurm/",
+    "tests/simulation/test_every_write.py",
+    "tests/workflows/test_crashes.py",
+    "tests/workflows/test_job_crashes.py",
+)
 # One story in the embedded cloud is always played, and one test holds that the cloud enforces IAM.
 NOT_LONG = ("tests/emulated/test_demo.py", "tests/emulated/test_cloud_iam.py")
 

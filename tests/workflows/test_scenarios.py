@@ -1,4 +1,7 @@
-"""What may come together by bad luck or ill will, and is to harm nobody: each scenario says what is wrong after it."""
+"""What may come together by bad luck or ill will, and is to harm nobody: each scenario says what is wrong after it.
+
+Those are here by which the sweep of tests/mutants holds guards that no other test holds.
+"""
 
 import importlib
 import inspect
@@ -28,4 +31,4 @@ def test_nothing_goes_wrong(scenario: Scenario) -> None:
 
 
 def test_the_scenarios_are_found() -> None:
-    assert len({one.__name__ for one in all_scenarios()}) > 500
+    assert len({one.__name__ for one in all_scenarios()}) > 100

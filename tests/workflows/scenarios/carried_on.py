@@ -5,29 +5,19 @@ Each is one service and one moment, and says what is wrong after it, which is no
 
 from nodeheal.contract.names import pool_line
 from nodeheal.contract.results import StepResult
-from nodeheal.contract.steps import Decision, StepRequest
+from nodeheal.contract.steps import Decision
 from nodeheal.contract.vocabulary import Action, Awaited, NodeState, Outcome, Step, VerbName
 from nodeheal.domain.recovery.incident import decision_entry, result_entry
-from nodeheal.ports.storage import SweepCursor
-from nodeheal.services import sweep as sweeping
 from nodeheal.services.intake.ingest import Ingested, ingest
 from nodeheal.services.intake.take_signal import take_draft
 from nodeheal.services.operators.request_action import request_action, taken_by
 from nodeheal.services.recovery.queue import in_line_before
 from tests.unit.builders import NOW, under_way, xid
 from tests.workflows.breaking_world import ACTS
-from tests.workflows.fake_cluster import BROKEN, PEER, SPARE
+from tests.workflows.fake_cluster import BROKEN
 from tests.workflows.scenarios.news import GONE, draft_of
 from tests.workflows.scenarios.races import Moment
 from tests.workflows.scenarios.turns import opened
-
-# Commands
-
-
-def _to_diagnose(mine: StepRequest, token: str) -> StepRequest:
-    decision = Decision(step=Step.DIAGNOSE, reason="is it well?", node_id=BROKEN, deadline_seconds=600)
-    return mine.model_copy(update={"decision": decision, "task_token": token})
-
 
 # Machines
 
@@ -92,14 +82,6 @@ def it_was_called_by_something_else() -> list[str]:
 
 
 # What the sweep and people ask for
-
-
-def the_pool_where_the_sweep_was_is_gone() -> list[str]:
-    """The next one is looked over from its beginning."""
-    it = Moment()
-    it.plain.fleet_index.save_cursor(SweepCursor("a-pool-that-is-gone", "node#HEALTHY#mi-0z"))
-    found = [one.node_id for _, some, _ in sweeping._portions(["demo"], it.plain) for one in some]
-    return [f"{name} is not looked at" for name in (BROKEN, PEER, SPARE) if name not in found]
 
 
 def something_is_asked_of_a_node_that_has_just_failed() -> list[str]:

@@ -9,8 +9,6 @@ from nodeheal.contract.vocabulary import Outcome, Step
 from nodeheal.operations.engine import conclude
 from tests.workflows.scenarios.races import Moment
 
-_SUMMARY = '{"verdict": "OK", "failed_tests": [], "measured": {}}'
-
 
 def _found(it: Moment, request: StepRequest, outcome: Outcome, said: str) -> list[str]:
     found = it.does(lambda: conclude(request, it.ports))
@@ -22,12 +20,3 @@ def _found(it: Moment, request: StepRequest, outcome: Outcome, said: str) -> lis
 def _at(step: Step, request: StepRequest, **decided: object) -> StepRequest:
     decision = request.decision.model_copy(update={"step": step, **decided})
     return request.model_copy(update={"decision": decision})
-
-
-# Of a reboot
-
-
-# Of a diagnosis, and of evidence
-
-
-# Of an answer

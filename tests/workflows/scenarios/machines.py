@@ -5,55 +5,20 @@ Each is one moment, of bad luck or ill will, and says what is wrong after it, wh
 
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from nodeheal.contract.health_event import NodeBooted
 from nodeheal.contract.steps import StepRequest
-from nodeheal.contract.vocabulary import Provider, Step
-from nodeheal.domain.fleet.machine import Launch
+from nodeheal.contract.vocabulary import Provider
 from nodeheal.services.intake import wakeup
-from nodeheal.services.recovery import new_machine
-from tests.unit.builders import NOW, xid
+from tests.unit.builders import xid
 from tests.workflows.breaking_world import BreakingWorld
 from tests.workflows.fake_cluster import BROKEN
 from tests.workflows.scenarios.setup import RECOVERED, changes, ends_as, world, wrong_with
 from tests.workflows.stories import TEMPLATE, pool
 
 GROUP, NEW, OTHER = "asg", "i-0000000000000new1", "i-0000000000000new2"
-
-
-def an_idle_sibling_comes_up() -> list[str]:
-    """Another machine of the group, made long ago, boots while the group's next one is waited for."""
-
-    def come(it: BreakingWorld) -> None:
-        _comes_up(it, OTHER, NOW - timedelta(days=1))
-        _comes_up(it, NEW)
-
-    it = _told(come)
-    return wrong_with(it, ends_as(it, *RECOVERED), _is_only(it, NEW))
-
-
-def a_launch_had_failed_for_another() -> list[str]:
-    """Before this replacement had begun; the event comes late."""
-    failed = Launch(GROUP, NOW - timedelta(hours=1), failed="no capacity")
-
-    def come(it: BreakingWorld) -> None:
-        new_machine.on_group_launch(failed, it.plain)
-        _comes_up(it, NEW)
-
-    it = _told(come)
-    asked = [t for t in it.plain.incidents.history(it.incident_id).turns if t.decision.step is Step.REPLACE]
-    return wrong_with(it, ends_as(it, *RECOVERED), (len(asked) == 1, "a machine was asked for twice"))
-
-
-def the_broken_one_is_anothers_when_its_successor_comes() -> list[str]:
-    def come(it: BreakingWorld) -> None:
-        changes(it, open_incident="inc-of-another")()
-        _comes_up(it, NEW)
-
-    it = _told(come)
-    return [] if it.node(NEW).open_incident is None else ["a machine was taken that nobody waits for any more"]
 
 
 def two_machines_come_in_one_moment() -> list[str]:

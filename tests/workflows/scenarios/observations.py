@@ -5,18 +5,14 @@ Each is one history or one moment, and says what is wrong after it, which is not
 
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
 
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.names import OPERATOR_REQUEST
 from nodeheal.contract.steps import Decision
-from nodeheal.contract.vocabulary import Awaited, Family, JobState, Outcome, Step, VerbName, Verdict
-from nodeheal.domain.jobs.job import CheckAnswer
+from nodeheal.contract.vocabulary import Awaited, Family, JobState, Step, VerbName, Verdict
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.incident import fingerprint, incident_id_of
-from nodeheal.ports.storage import FAULTS_LOOKED_UP
 from nodeheal.services.intake.ingest import Ingested, ingest
-from nodeheal.services.jobs.job_nodes import unfit_of
 from nodeheal.services.jobs.start_gang import find_unnoted, record_run
 from nodeheal.services.jobs.sweep_jobs import sweep_jobs
 from nodeheal.services.operators.operator_guardrails import pause_pool
@@ -24,7 +20,7 @@ from tests.unit.builders import NOW, node, scheduler_in, under_way, xid
 from tests.unit.test_decide import Story
 from tests.unit.test_decide_among_others import seen, with_policy
 from tests.workflows.breaking_world import ACTS, QUIET, BreakingWorld
-from tests.workflows.fake_cluster import BROKEN, PEER
+from tests.workflows.fake_cluster import BROKEN
 from tests.workflows.scenarios.climbs import next_is
 from tests.workflows.scenarios.races import JOB, Moment
 from tests.workflows.scenarios.setup import world
@@ -36,46 +32,6 @@ OLD = "from before the node's current boot"
 # What is kept
 
 
-def its_fault_is_told_again_when_its_job_is_over() -> list[str]:
-    it = Moment()
-    for job_id in ("llama", None):
-        it.plain.nodes.record(xid(31), job_id)
-    jobs = [observation.job_id for observation in _seen(it)]
-    return [] if jobs == ["llama"] else [f"it was seen under {jobs}"]
-
-
-def an_old_line_comes_late() -> list[str]:
-    it = Moment()
-    it.plain.nodes.record(xid(31), "llama", OLD)
-    return [f"{observation.event_id} counts, {observation.note}" for observation in _seen(it)]
-
-
-def old_lines_come_late_in_their_hundreds() -> list[str]:
-    """What a neighbour has just shown is seen among them."""
-    it = Moment()
-    _peer_fails(it)
-    for number in range(FAULTS_LOOKED_UP):
-        old = xid(31, event_id=f"old-{number}", observed_at=NOW + timedelta(seconds=1))
-        it.plain.nodes.record(old, "llama", OLD)
-    return (
-        [] if [observation.node_id for observation in _seen(it)] == [PEER] else ["nobody sees that its neighbour fails"]
-    )
-
-
-def its_neighbour_fails() -> list[str]:
-    it = Moment()
-    _peer_fails(it)
-    return [] if _seen(it) else ["nobody sees that its neighbour fails"]
-
-
-def _peer_fails(it: Moment) -> None:
-    it.plain.nodes.record(xid(79, node_id=PEER, instance_id=PEER, event_id="peer"), "llama")
-
-
-def _seen(it: Moment) -> Any:
-    return it.plain.nodes.observations(BROKEN, NOW, "demo", NOW)
-
-
 def operators_ask_for_many_reboots() -> list[str]:
     """Which says nothing of what fails by itself."""
     asked = tuple(
@@ -83,18 +39,6 @@ def operators_ask_for_many_reboots() -> list[str]:
         for number in range(12)
     )
     return next_is(Story(xid(79)).amid(observations=asked, pool_nodes=12), Step.ISOLATE)
-
-
-# What a check has found
-
-
-def a_node_has_not_answered_a_job_of_a_name_alike() -> list[str]:
-    """The rounds of `llama-1` begin as those of `llama` do."""
-    it = Moment()
-    silent = CheckAnswer("llama-1-1-0", BROKEN, "boot-1", Outcome.UNKNOWN, "no answer", NOW)
-    it.plain.job_notes.note_answer("llama-1", silent)
-    unfit = unfit_of(JOB, it.plain.nodes.in_pool("demo"), it.plain)
-    return [f"{name} is not chosen for what another job has found" for name in unfit]
 
 
 # What was started
@@ -122,18 +66,7 @@ def a_jobs_workflow_begins_late() -> list[str]:
     return [] if len(started) == 1 else ["two workflows run one job"]
 
 
-def a_job_is_over_when_the_sweep_passes() -> list[str]:
-    it = Moment()
-    it.plain.jobs.save(replace(JOB, state=JobState.COMPLETED))
-    seen_to = it.does(lambda: sweep_jobs("demo", it.ports, ACTS))
-    return [f"{name} is written anew every minute, and is over" for name in seen_to]
-
-
 # What was decided on, and is told again
-
-
-def its_fault_is_told_again_while_it_waits() -> list[str]:
-    return _is_told_again(xid(79))
 
 
 def its_good_news_is_told_again_while_it_waits() -> list[str]:
@@ -162,10 +95,6 @@ OPTED_OUT = with_policy(
 ).model_copy(update=QUIET)
 
 
-def it_repeats_while_its_pool_is_only_observed() -> list[str]:
-    return _is_told_once(world(OBSERVES))
-
-
 def it_repeats_while_it_is_opted_out() -> list[str]:
     return _is_told_once(world(OPTED_OUT))
 
@@ -181,10 +110,6 @@ def _is_told_once(it: BreakingWorld, code: int = 79) -> list[str]:
     it._ingest(xid(code, event_id="again"))
     it.walk_what_was_started()
     return [] if it.ends == ("Observed only",) else ["people are told of one fault again and again"]
-
-
-def its_trend_has_come_twice() -> list[str]:
-    return [] if _comes_again(1) == [Ingested.REPEATED] else ["twice is taken for too often"]
 
 
 def its_trend_comes_again_and_again_where_nothing_may_be_done() -> list[str]:

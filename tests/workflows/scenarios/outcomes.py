@@ -13,7 +13,6 @@ from nodeheal.contract.vocabulary import (
     Action,
     Confirmation,
     Ending,
-    JobState,
     JobStep,
     Next,
     Outcome,
@@ -21,7 +20,6 @@ from nodeheal.contract.vocabulary import (
     Refusal,
     Step,
 )
-from nodeheal.domain.jobs.early_end import early_end, ended_early
 from nodeheal.domain.jobs.job import CheckAnswer, GangTask, Run
 from nodeheal.domain.policy.policy_models import Evidence
 from nodeheal.domain.recovery.incident import Incident
@@ -105,21 +103,7 @@ def _opened(it: Moment) -> list[Incident]:
     return list(it.plain.incidents.incidents.values())  # type: ignore[attr-defined]
 
 
-# Diagnoses
-
-
 # Ranks
-
-
-def a_rank_is_quickly_done() -> list[str]:
-    early = ended_early(_run(exit_code=0))
-    return [f"rank {task.rank} was done, and is taken for failed" for task in early]
-
-
-def a_rank_fails_when_its_job_is_over() -> list[str]:
-    run = _run(exit_code=1)
-    outcome, _ = early_end(replace(JOB, state=JobState.CANCELLED), run, run.tasks[0])
-    return [] if outcome is Outcome.FAILED else ["it is left to a workflow that has ended"]
 
 
 def _run(exit_code: int) -> Run:
@@ -172,12 +156,6 @@ def its_machine_can_be_replaced_when_its_job_has_moved() -> list[str]:
 
 
 # Tasks of others
-
-
-def an_unmanaged_task_that_was_refused_could_start_when_the_end_is_repeated() -> list[str]:
-    """By then its owner has read that it was not started, and may have started it himself."""
-    started, _ = _ends_twice()
-    return [f"{unmanaged_task.definition} was started on {name} after all" for name, unmanaged_task in started]
 
 
 def an_unmanaged_task_was_refused_before_the_end_is_repeated() -> list[str]:

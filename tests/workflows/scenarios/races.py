@@ -10,32 +10,18 @@ from typing import Any
 
 from nodeheal.adapters.memory.marks import MemoryMarks
 from nodeheal.contract.job_spec import Checkpoints
-from nodeheal.contract.job_steps import JobRequest, JobResult
-from nodeheal.contract.names import pool_line
-from nodeheal.contract.vocabulary import Awaited, JobState, JobStep, Next, NodeState, Outcome, VerbName, Verdict
+from nodeheal.contract.vocabulary import JobState
 from nodeheal.domain.errors import NodehealError
 from nodeheal.domain.fleet.liveness import Heartbeat, liveness_of
-from nodeheal.domain.jobs.job import Job, Run
-from nodeheal.operations import check_node, fan_out
-from nodeheal.operations.diagnose import DiagnosisAnswer
+from nodeheal.domain.jobs.job import Job
 from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services.intake.heartbeats import record_missed_boots
-from nodeheal.services.intake.ingest import ingest
-from nodeheal.services.intake.wakeup import on_task_change
-from nodeheal.services.jobs.end_job import end_job
-from nodeheal.services.jobs.job_nodes import claim, claim_replacement_nodes, leave
-from nodeheal.services.jobs.job_steps import save_job
-from nodeheal.services.jobs.start_gang import record_run
-from nodeheal.services.jobs.submit_job import restart_job, submit_job
-from nodeheal.services.operators.operator_guardrails import trip_breaker
-from nodeheal.services.operators.release_node import release_node
+from nodeheal.services.jobs.job_nodes import claim_replacement_nodes, leave
+from nodeheal.services.jobs.submit_job import restart_job
 from nodeheal.services.operators.retire_node import retire_node
-from nodeheal.services.recovery.queue import wake_after_reset
-from tests.unit.builders import NOW, FrozenClock, memory_ports, node, started_job, under_way, xid
-from tests.workflows.breaking_world import ACTS
+from tests.unit.builders import NOW, FrozenClock, memory_ports, node, started_job
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE
 from tests.workflows.fuse import Fuse, fused
-from tests.workflows.scenarios.setup import changes, world
 
 JOB = Job("llama", "demo", "training", "trainer:1", "trainer", 1, submission=1, submitted_at=NOW)
 
@@ -77,12 +63,6 @@ def _another_claims(it: Moment) -> None:
     it.is_written(BROKEN, claimed_by="another")
 
 
-def a_node_is_claimed_while_a_job_claims_it() -> list[str]:
-    it = Moment("nodes.save", _another_claims)
-    found = it.does(lambda: claim(JOB, it.ports, ACTS))
-    return it.of_another([node.node_id for node in found.nodes])
-
-
 def a_replacement_node_is_claimed_while_a_job_claims_it() -> list[str]:
     it = Moment("nodes.save", _another_claims)
     found = it.does(lambda: claim_replacement_nodes(JOB, 1, it.ports))
@@ -95,54 +75,11 @@ def a_node_gets_a_job_while_it_is_retired() -> list[str]:
     return [] if isinstance(told, str) else ["he is told that it is retired, and it trains"]
 
 
-def a_job_of_another_has_the_name() -> list[str]:
-    it = Moment()
-    it.plain.jobs.save(JOB)
-    told = it.does(lambda: submit_job(replace(JOB, task_definition="other:1"), it.ports))
-    return [] if isinstance(told, str) else ["he is told that his job was taken in, and another one has its name"]
-
-
 def two_start_a_job_again() -> list[str]:
     it = Moment("jobs.save", lambda it: it.job_is_written(state=JobState.SUBMITTED, submission=2))
     it.plain.jobs.save(replace(JOB, state=JobState.FAILED))
     told = it.does(lambda: restart_job("llama", it.ports))
     return [] if isinstance(told, str) else ["he is told that it was started again, and another one has done that"]
-
-
-def two_record_a_run() -> list[str]:
-    def another(it: Moment) -> None:
-        it.plain.jobs.save_run(Run("llama", 1, NOW, "another", ()))
-
-    it = Moment("jobs.save_run", another)
-    it.plain.jobs.save(JOB)
-    told = it.does(lambda: record_run(replace(JOB, version=1), [node(BROKEN)], "mine", it.ports))
-    return [] if isinstance(told, str) else ["the job points at a run that is another's"]
-
-
-def a_job_is_written_while_it_is_written() -> list[str]:
-    it = Moment("jobs.save", lambda it: it.job_is_written(priority=7))
-    it.plain.jobs.save(JOB)
-    it.does(lambda: save_job(it.ports, "llama", summary="run 1 is under way"))
-    stored = it.plain.jobs.get("llama")
-    return [] if stored is not None and stored.summary else ["what was to be written is not"]
-
-
-def a_workflow_of_an_older_submission_ends() -> list[str]:
-    it = Moment()
-    it.plain.jobs.save(replace(JOB, submission=2))
-    last = JobResult(
-        step=JobStep.STOP,
-        job_id="llama",
-        outcome=Outcome.DONE,
-        then=Next.END,
-        reason="stopped",
-        finished_at=NOW,
-        ending=JobState.CANCELLED,
-        deadline_seconds=60,
-    )
-    it.does(lambda: end_job(JobRequest(job_id="llama", submission=1, round=0, last=last), it.ports))
-    stored = it.plain.jobs.get("llama")
-    return [] if stored is not None and not stored.is_over else ["it has ended the submission that came after it"]
 
 
 def a_rank_may_still_write_when_its_job_is_over() -> list[str]:
@@ -152,22 +89,6 @@ def a_rank_may_still_write_when_its_job_is_over() -> list[str]:
     it.plain.job_notes.hold("/fsx/llama", "llama")
     it.does(lambda: leave(replace(job, state=JobState.FAILED), it.ports))
     return [] if it.plain.job_notes.hold("/fsx/llama", "another") == "llama" else ["two may write to one directory"]
-
-
-def a_node_fails_twice_in_one_moment() -> list[str]:
-    it = Moment("incidents.open", lambda it: ingest(xid(48), it.plain, ACTS))
-    it.does(lambda: ingest(xid(79), it.ports, ACTS))
-    known = it.plain.incidents.incidents  # type: ignore[attr-defined]
-    started = it.plain.workflows.started  # type: ignore[attr-defined]
-    return [f"a workflow was started for {name}, which is not there" for name in started if name not in known]
-
-
-def two_ranks_end_in_one_moment() -> list[str]:
-    it = Moment("jobs.save_run", lambda it: on_task_change(_end(it, 1), it.plain))
-    started_job(replace(JOB, nodes=2), [node(BROKEN, version=1), node(PEER, version=1)], it.plain)
-    it.does(lambda: on_task_change(_end(it, 0), it.ports))
-    run = it.plain.jobs.get_run("llama", 1)
-    return [] if run is not None and run.has_ended else ["the end of a rank is not on record"]
 
 
 def _end(it: Moment, rank: int) -> TaskChange:
@@ -186,36 +107,3 @@ def a_node_is_written_while_its_beat_tells_of_a_boot() -> list[str]:
     after = it.plain.nodes.get(BROKEN)
     assert after is not None
     return [] if after.boot_id == "boot-2" or not told else ["a boot counts that is not on record"]
-
-
-def a_node_has_booted_since_it_was_checked() -> list[str]:
-    it = Moment()
-    it.is_written(boot_id="boot-2", passed_at=None)
-    asked = fan_out.plan(JobRequest(job_id="llama", submission=1, round=0), it.plain, check_node.QUESTION, 60)
-    answer = DiagnosisAnswer(verdict=Verdict.OK)
-    part = replace(fan_out.plan_part(asked, VerbName.CHECK_NODE, BROKEN, answer), boot_id="boot-1")
-    part = replace(part, answer_json=answer.model_dump_json())
-    passed = fan_out.part_result(part, NOW, Outcome.DONE, "passed")
-    it.does(lambda: check_node._settle(part, passed, it.ports))
-    after = it.plain.nodes.get(BROKEN)
-    return [] if after is not None and after.passed_at is None else ["what another boot has passed counts for this one"]
-
-
-def a_breaker_is_open_when_the_sweep_looks() -> list[str]:
-    it = Moment()
-    trip_breaker("demo", "6 fail", it.plain)
-    line = (pool_line(Awaited.BREAKER, "demo"), "1")
-    under_way(it.plain, VerbName.WAIT, line=line)
-    return ["an open breaker was passed"] if it.does(lambda: wake_after_reset("demo", it.ports)) else []
-
-
-def another_incident_holds_a_neighbour_of_what_is_released() -> list[str]:
-    it = world(spare=False)
-    it.diagnoses[BROKEN] = Verdict.FAILED
-    it.reports(xid(79))
-    claimed = replace(it.node(PEER), open_incident=it.node().open_incident)
-    changes(it, PEER, open_incident="inc-of-another")()
-    assert it.node().state is NodeState.QUARANTINED
-    it.plain.nodes.in_pool = lambda pool: [claimed]  # type: ignore[method-assign]  # the list of a pool lags
-    release_node(BROKEN, "repaired", it.plain)
-    return [] if it.node(PEER).open_incident == "inc-of-another" else ["a node of another incident was let go"]

@@ -3,31 +3,14 @@
 Each is one service and one moment, and says what is wrong after it, which is nothing.
 """
 
-from contextlib import suppress
 from dataclasses import replace
-from typing import Any
 
-from nodeheal.contract.steps import Reservation
-from nodeheal.contract.vocabulary import Action, NodeState, Provider
-from nodeheal.domain.errors import PlacementRefused
+from nodeheal.contract.vocabulary import Provider
 from nodeheal.domain.fleet.node import Node
 from nodeheal.operations.engine import conclude
 from nodeheal.operations.replace import has_taken, take_new_node
-from nodeheal.services.jobs.start_gang import record_run, start_ranks
-from nodeheal.services.recovery.reserve_attempt import why_no_attempt
-from tests.unit.builders import commands_in, node, scheduler_in
-from tests.unit.step_functions import reboot_node
+from tests.unit.builders import node
 from tests.unit.test_replacement import N, Pool
-from tests.workflows.breaking_world import ACTS
-from tests.workflows.fake_cluster import BROKEN, PEER
-from tests.workflows.scenarios.races import JOB, Moment
-from tests.workflows.scenarios.turns import opened
-
-# Waits
-
-
-# Commands
-
 
 # New machines
 
@@ -71,60 +54,3 @@ def another_group_makes_a_machine() -> list[str]:
     it.ports.nodes.save(node(N, provider=Provider.ec2))
     conclude(it.request(), it.ports)
     return [] if it.node(N).open_incident is None else ["a machine of another group is taken"]
-
-
-# Attempts
-
-
-def one_of_two_limits_is_reached() -> list[str]:
-    """What the other one has granted is there again."""
-    it, mine = opened()
-    limit = ACTS.limits[Action.REBOOT]
-    for number in range(limit.limit):
-        it.plain.attempts.reserve("rack#r1", f"inc-of-another/{number}", limit)
-    both = (Reservation(scope=f"node#{BROKEN}", limit=limit), Reservation(scope="rack#r1", limit=limit))
-    asks = mine.model_copy(update={"decision": mine.decision.model_copy(update={"reserve": both})})
-    it.does(lambda: why_no_attempt(asks, it.ports))
-    spent = it.plain.attempts.spent(f"node#{BROKEN}", limit)[limit.group]
-    return [f"{spent} attempts are spent on what was never done"] if spent else []
-
-
-def it_serves_when_its_replacement_is_asked_for() -> list[str]:
-    """It holds a slot, and there is an attempt."""
-    it = Pool()
-    it.ports.nodes.save(replace(it.node(), state=NodeState.HEALTHY))
-    it.replaces()
-    return [f"{name} was given up, and serves" for name, _ in it.given_back]
-
-
-def another_has_isolated_it_when_its_reboot_is_asked_for() -> list[str]:
-    it, mine = opened()
-    it.is_written(state=NodeState.ISOLATED, open_incident="inc-of-another")
-    it.plain.pools.claim("demo", BROKEN, 1)
-    reserve = (Reservation(scope=f"node#{BROKEN}", limit=ACTS.limits[Action.REBOOT]),)
-    decision = mine.decision.model_copy(update={"reserve": reserve})
-    it.does(lambda: reboot_node(mine.model_copy(update={"decision": decision, "task_token": "token"}), it.ports))
-    sent = commands_in(it.plain).sent
-    return [f"{one.document} for {one.node_id}, which another incident has isolated" for one in sent]
-
-
-# Ranks
-
-
-def its_second_rank_is_refused() -> list[str]:
-    it = Moment()
-    job = replace(JOB, nodes=2)
-    it.plain.jobs.save(job)
-    run = record_run(replace(job, version=1), [node(BROKEN), node(PEER)], "mine", it.plain)
-    starts = scheduler_in(it.plain).start_rank
-
-    def refuses(job: Any, run: Any, task: Any, environment: Any) -> str:
-        if task.rank:
-            raise PlacementRefused("RESOURCE:MEMORY")
-        return str(starts(job, run, task, environment))
-
-    scheduler_in(it.plain).start_rank = refuses
-    with suppress(PlacementRefused):
-        start_ranks(replace(job, version=2), run, it.plain, ACTS)
-    stopped = scheduler_in(it.plain).stopped
-    return [] if stopped else ["its first rank holds its accelerators, and waits for the others for ever"]

@@ -7,22 +7,19 @@ from dataclasses import replace
 from typing import Any
 
 from nodeheal.contract.job_spec import Preflight
-from nodeheal.contract.job_steps import JobRequest
 from nodeheal.contract.steps import Decision
-from nodeheal.contract.vocabulary import JobState, NodeState, Outcome, Provider, Step
+from nodeheal.contract.vocabulary import NodeState, Outcome, Provider, Step
 from nodeheal.domain.recovery.incident import Turn
 from nodeheal.operations import launch_gang
 from nodeheal.operations.engine import conclude
-from nodeheal.operations.steps import launch_job
 from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.jobs.job_replacement_node import let_go_of_claims, release_replacement_nodes
 from nodeheal.services.recovery import build_decision_context
 from nodeheal.services.steps import result_of
 from tests.unit.builders import NOW, node, started_job, xid
-from tests.unit.test_replacement import A, B, M, N, Pool
+from tests.unit.test_replacement import A, M, N, Pool
 from tests.workflows.breaking_world import ACTS
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE
-from tests.workflows.job_cluster import JobCluster, finishes
 from tests.workflows.scenarios.races import JOB
 from tests.workflows.scenarios.turns import opened
 
@@ -31,11 +28,6 @@ from tests.workflows.scenarios.turns import opened
 
 def its_job_was_restarted_where_it_was() -> list[str]:
     return _keeps_what_another_has_claimed(_turn(Step.RESTART_WORKLOAD))
-
-
-def its_job_was_to_move_and_did_not() -> list[str]:
-    """The free node did not pass."""
-    return _keeps_what_another_has_claimed(_turn(Step.DIAGNOSE, is_move=True))
 
 
 def _turn(step: Step, *, is_move: bool = False) -> Turn:
@@ -103,44 +95,6 @@ def a_node_that_failed_before_it_had_the_job_is_to_bring_it_back() -> list[str]:
     return [f"it is left to {left}, and stays down"] if left else []
 
 
-def a_rank_is_done_before_its_launch_is_called_again() -> list[str]:
-    it = JobCluster()
-    launches = it._job_answers()["Launch job"]
-
-    def twice(arguments: dict[str, Any]) -> Any:
-        first = JobRequest.model_validate(arguments["Payload"]).model_copy(update={"task_token": "lost"})
-        launch_job(first, it.ports, it.policy)
-        it.becomes(0, "RUNNING")
-        it.becomes(0, "STOPPED", 0)
-        return launches(arguments)
-
-    it.job_breaks["Launch job"] = twice
-    it.happenings = [finishes]
-    it.submit()
-    return [] if it.job.state is JobState.COMPLETED else [f"it is {it.job.state}: {it.job.summary}"]
-
-
-def a_launch_broke_off_before_the_job_moved() -> list[str]:
-    """Its run is on record, and has never run."""
-    it, mine = opened()
-    started_job(JOB, [node(BROKEN, version=1)], it.plain)
-    first = it.plain.jobs.get_run("llama", 1)
-    assert first is not None
-    ended = replace(first.tasks[0], status="STOPPED")
-    it.plain.jobs.save_run(first.with_task(ended))
-    for number, name in ((2, PEER), (3, SPARE)):
-        it.plain.jobs.save_run(replace(first, number=number, version=0, tasks=(replace(ended, node_id=name),)))
-    it.job_is_written(current_run=3)
-    it.is_written(BROKEN, job_id="llama")
-    moves = mine.model_copy(update={"decision": mine.decision.model_copy(update={"is_move": True})})
-    job, last = it.plain.jobs.get("llama"), it.plain.jobs.get_run("llama", 3)
-    assert job is not None
-    assert last is not None
-    it.does(lambda: launch_gang._let_go_of_who_was_left(moves, job, last, it.ports))
-    left = it.plain.nodes.get(BROKEN)
-    return [f"{BROKEN} is marked as the job's still"] if left is not None and left.job_id else []
-
-
 # Which machine is a successor
 
 
@@ -160,17 +114,6 @@ def a_node_comes_up_that_is_none_of_ec2s() -> list[str]:
     return []
 
 
-def a_machine_comes_for_who_waits_while_another_is_owed_one() -> list[str]:
-    """One that a human has is not told that it is there for him."""
-    it = Pool()
-    it.replaces(A)
-    it.told_of_launch("", failed="no capacity")
-    it.replaces(B)
-    it.group_makes()
-    it.boots()
-    return ["a human is told of a machine that was another's"] if it.ports.notifier.announced else []  # type: ignore[attr-defined]
-
-
 def a_machine_that_has_served_reboots_while_another_is_owed_one() -> list[str]:
     it = Pool()
     it.replaces(A)
@@ -179,13 +122,6 @@ def a_machine_that_has_served_reboots_while_another_is_owed_one() -> list[str]:
     it.ports.nodes.save(node(N, provider=Provider.ec2))
     it.boots(boot_id="boot-2")
     return ["a human is told that it has just come"] if it.ports.notifier.announced else []  # type: ignore[attr-defined]
-
-
-def its_launched_machine_is_not_told_of() -> list[str]:
-    """Its events are lost; it serves, and is known by its name."""
-    it = _launched()
-    it.ports.nodes.save(node(_name(it), provider=Provider.ec2))
-    return [] if conclude(it.request(), it.ports).replacement_node_id else ["it is not found, and another is tried"]
 
 
 def its_launched_machine_has_rebooted_before_it_is_looked_for() -> list[str]:

@@ -9,10 +9,8 @@ from nodeheal.contract.vocabulary import Action, Step
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.approval_links import Answer, Question
 from nodeheal.domain.recovery.decision_context import node_scope
-from nodeheal.ports.scheduler import TaskChange
-from nodeheal.services.intake import wakeup
 from nodeheal.services.operators.answer_approval import answer_approval
-from tests.unit.builders import NOW, scheduler_in, xid
+from tests.unit.builders import NOW, xid
 from tests.workflows.breaking_world import ACTS, BreakingWorld
 from tests.workflows.fake_cluster import BROKEN, PEER
 from tests.workflows.fuse import Fuse, InjectedFailure
@@ -55,13 +53,6 @@ def peers_fault() -> Any:
 
 def answers(it: BreakingWorld, question: Question, answer: Answer, *, fused: bool = False) -> None:
     answer_approval(question, answer, "ada" if fused else "bob", "", it.ports if fused else it.plain)
-
-
-def rank_ends(it: BreakingWorld, task_id: str, status: str = "STOPPED") -> None:
-    task = scheduler_in(it.plain).tasks[task_id]
-    it._gone.add(task_id)
-    number = int(task_id.split("-")[-2])
-    wakeup.on_task_change(TaskChange("llama", number, task_id, task.placement, status, 143, ""), it.plain)
 
 
 def is_soon(it: BreakingWorld) -> tuple[bool, str]:

@@ -5,16 +5,11 @@ Each is one service and one moment, and says what is wrong after it, which is no
 
 from contextlib import suppress
 
-from nodeheal.contract.results import StepResult
-from nodeheal.contract.vocabulary import Action
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.fleet.machine import Power
-from nodeheal.operations.engine import conclude
-from tests.unit.step_functions import reboot_node
 from tests.unit.test_stop_start import Stopping, of
 
 BY_HAND = "Client.UserInitiatedShutdown: User initiated (2026-03-01 03:00:00 GMT)"
-BY_ITSELF = "Client.InternalError: Client error on launch"
 
 
 def _stopped() -> Stopping:
@@ -39,20 +34,5 @@ def _throttled() -> Stopping:
     return it
 
 
-def _looks(it: Stopping) -> StepResult:
-    """At the deadline."""
-    return conclude(it.request, it.ports)
-
-
 def _asked(it: Stopping, *orders: tuple[str, Power]) -> list[str]:
     return [] if it.ordered == list(orders) else [f"EC2 was asked for {it.ordered}, and not for {list(orders)}"]
-
-
-def _spent(it: Stopping, attempts: int) -> list[str]:
-    return [] if it.spent == attempts else [f"{it.spent} attempts are counted, and not {attempts}"]
-
-
-def _is_rebooted(it: Stopping, token: str) -> None:
-    """The same step as a mere reboot. Its attempt counts with those of stops."""
-    decision = it.request.decision.model_copy(update={"action": Action.REBOOT})
-    reboot_node(it.request.model_copy(update={"decision": decision, "task_token": token}), it.ports)

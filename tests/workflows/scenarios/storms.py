@@ -8,7 +8,7 @@ from datetime import timedelta
 
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.names import OPERATOR_REQUEST
-from nodeheal.contract.vocabulary import Action, Awaited, Family, Outcome, Provider, Step, VerbName
+from nodeheal.contract.vocabulary import Awaited, Family, Outcome, Provider, Step, VerbName
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import MaintenanceWindow, Mode, PoolPolicy, Weekday
@@ -24,9 +24,9 @@ from tests.unit.test_decide_among_others import crowd, seen, with_policy
 from tests.unit.test_guardrails import OPEN, no_capacity, waited
 from tests.unit.test_steps import Incident
 from tests.workflows.breaking_world import ACTS
-from tests.workflows.fake_cluster import BROKEN, PEER
+from tests.workflows.fake_cluster import PEER
 from tests.workflows.scenarios.climbs import EARLIER, next_is
-from tests.workflows.scenarios.races import JOB, Moment
+from tests.workflows.scenarios.races import JOB
 from tests.workflows.scenarios.turns import opened
 
 HOUR = timedelta(hours=1)
@@ -95,25 +95,10 @@ def its_neighbours_fail_while_it_is_rebooted() -> list[str]:
     return [] if proves and None not in told else ["people are told of a wait that is none"]
 
 
-def what_fails_together_is_only_observed() -> list[str]:
-    return _is_open(with_policy(default_pool={"mode": "observe"}), xid(79))
-
-
-def many_programs_fail_together() -> list[str]:
-    """Their jobs are restarted, and no node is touched."""
-    return _is_open(ACT, xid(31))
-
-
 def _is_open(policy: RecoveryPolicy, fault: HealthEvent) -> list[str]:
     story = _in_a_storm(fault)
     cause = guardrails.breaker_cause(story.history, policy, NOW)
     return [f"the breaker opens: {cause.text}"] if cause is not None else []
-
-
-def it_has_just_passed_after_its_reboot() -> list[str]:
-    """A node that falls over a minute later has not been healed by it."""
-    stable = ACT.model_copy(update={"stable_seconds": 120})
-    return next_is(Story(xid(79), policy=stable).isolated().rebooted().passed(), Step.WAIT)
 
 
 # Whose it is
@@ -167,16 +152,6 @@ def ec2_does_not_answer_when_a_node_of_ours_is_isolated() -> list[str]:
 
 
 # What is counted
-
-
-def a_reboot_of_last_week_is_counted() -> list[str]:
-    it = Moment()
-    limit = ACTS.limits[Action.REBOOT]
-    for number in range(limit.limit):
-        it.plain.attempts.reserve(f"node#{BROKEN}", f"inc-{number}", limit)
-    it.plain.clock.advance(limit.window_seconds + 1)  # type: ignore[attr-defined]
-    granted, _ = it.plain.attempts.reserve(f"node#{BROKEN}", "inc-of-today", limit)
-    return [] if granted else ["what was spent long ago is never there again"]
 
 
 def its_job_is_restarted_when_it_is_healed() -> list[str]:

@@ -11,11 +11,9 @@ from nodeheal.contract.steps import Decision, StepRequest
 from nodeheal.contract.vocabulary import IncidentState, Step
 from nodeheal.domain.fleet.liveness import Heartbeat
 from nodeheal.domain.recovery.incident import decision_entry, result_entry
-from nodeheal.operations.engine import machine_gone
 from nodeheal.services.intake import liveness
 from nodeheal.services.intake.ingest import ingest
 from tests.unit.builders import ACT, NOW, xid
-from tests.unit.test_replacement import A, Pool
 from tests.workflows.breaking_world import ACTS
 from tests.workflows.fake_cluster import BROKEN
 from tests.workflows.scenarios.races import Moment
@@ -45,12 +43,3 @@ def a_silent_node_is_written_while_it_is_looked_at() -> list[str]:
     it.plain.clock.advance(3 * 3_600)  # type: ignore[attr-defined]
     silent = it.does(lambda: list(liveness._still_silent([BROKEN], heartbeats, it.ports, ACT)))
     return [f"{one.node_id} has just been heard" for one in silent]
-
-
-def ec2_still_shows_a_machine_that_this_turn_has_terminated() -> list[str]:
-    it = Pool(group="", template="lt-1", terminate_first=True)
-    it.replaces()
-    machine_gone(A, it.ports)
-    it.machines.machines[A] = it.kind
-    it.replaces(token="again")
-    return ["it was terminated twice"] if len(it.given_back) > 1 else []

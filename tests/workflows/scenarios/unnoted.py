@@ -44,14 +44,6 @@ def _runs_on(it: Moment) -> list[str]:
     return [] if is_stopped else ["it runs on, and nobody ends it"]
 
 
-def a_run_is_given_up_while_a_rank_of_it_is_started() -> list[str]:
-    """A person stops the job in the second in which a recovery relaunches it."""
-    it = Moment("scheduler.start_rank", _given_up)
-    run = _recorded(it)
-    it.does(lambda: start_ranks(KNOWN, run, it.ports, ACTS))
-    return _runs_unknown(it)
-
-
 def a_run_was_given_up_that_is_there_when_its_launch_is_called_again() -> list[str]:
     """The scheduler did not list the task yet when it was looked for."""
     it = Moment()

@@ -8,29 +8,23 @@ from datetime import timedelta
 
 from nodeheal.contract.job_spec import Checkpoints
 from nodeheal.contract.job_steps import JobRequest
-from nodeheal.contract.steps import Decision, StepRequest
-from nodeheal.contract.vocabulary import Awaited, JobState, JobStep, Next, Outcome, Step
-from nodeheal.domain.jobs.gang import first_failure
+from nodeheal.contract.vocabulary import JobState, Outcome, Step
 from nodeheal.domain.jobs.job import FoundCheckpoint, GangTask, Run
 from nodeheal.domain.operation import job_owner
-from nodeheal.domain.recovery.incident import decision_entry
 from nodeheal.operations.engine import reconcile_all
-from nodeheal.operations.steps import launch_gang, stop_job, watch_gang
+from nodeheal.operations.steps import launch_gang, watch_gang
 from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services.intake.wakeup import on_stop_requested, on_task_change
-from nodeheal.services.jobs.job_steps import job_result
-from nodeheal.services.jobs.runs import await_end, may_write, recovery_of
+from nodeheal.services.jobs.runs import await_end, may_write
 from nodeheal.services.jobs.submit_job import submit_job
 from nodeheal.services.jobs.sweep_jobs import START_SECONDS, sweep_jobs
 from nodeheal.services.operators.ask_to_stop import ask_to_stop
 from nodeheal.services.operators.operator_guardrails import pause_pool
-from nodeheal.services.recovery.wait_for_news import wait_for_news, waiting_for_news
-from tests.unit.builders import NOW, commands_in, node, scheduler_in, started_job, xid
+from tests.unit.builders import NOW, node, scheduler_in, started_job
 from tests.workflows.breaking_world import ACTS
 from tests.workflows.fake_cluster import BROKEN, PEER
-from tests.workflows.job_cluster import JobCluster, finishes
+from tests.workflows.job_cluster import JobCluster
 from tests.workflows.scenarios.races import JOB, Moment
-from tests.workflows.scenarios.setup import RECOVERED, ends_as, world, wrong_with
 from tests.workflows.scenarios.turns import opened
 from tests.workflows.walker import Error
 
@@ -60,28 +54,6 @@ def _becomes(it: Moment, name: str, status: str, exit_code: int | None = None, s
 # Ranks that end
 
 
-def the_first_of_two_ranks_to_break_is_told_last() -> list[str]:
-    it = Moment()
-    _runs_on(it, BROKEN, PEER)
-    _becomes(it, BROKEN, "STOPPED", 139, seconds=20)
-    _becomes(it, PEER, "STOPPED", 139)
-    broke = first_failure(_run(it))
-    return [] if broke is not None and broke.task.node_id == PEER else ["who broke second is taken for the cause"]
-
-
-def one_rank_is_done_while_an_incident_waits_for_its_job() -> list[str]:
-    """The other one trains on."""
-    it, mine = opened()
-    _runs_on(it, BROKEN, PEER)
-    known = it.plain.incidents.history(mine.incident_id).incident
-    it.plain.incidents.incidents[mine.incident_id] = replace(known, job_id="llama", turn=1)  # type: ignore[attr-defined]
-    it.is_written(open_incident=mine.incident_id)
-    waits = Decision(step=Step.WAIT, reason="it may finish", node_id=BROKEN, awaits=Awaited.JOB_END, events_seen=1)
-    wait_for_news(StepRequest(incident_id=mine.incident_id, turn=1, decision=waits, task_token="token"), it.plain)
-    _becomes(it, PEER, "STOPPED", 0)
-    return [] if waiting_for_news(mine.incident_id, it.plain) is not None else ["it goes on while the job trains"]
-
-
 def a_rank_breaks_and_the_job_is_to_be_restarted() -> list[str]:
     it = Moment()
     _runs_on(it, BROKEN)
@@ -92,14 +64,6 @@ def a_rank_breaks_and_the_job_is_to_be_restarted() -> list[str]:
 
 
 # Ranks that are stopped, and started
-
-
-def an_old_fault_of_its_node_is_heard_when_it_has_been_submitted() -> list[str]:
-    """Nobody has restarted it: whoever heals the node stops it first."""
-    it = world()
-    it.reports(xid(79, observed_at=NOW - timedelta(minutes=1)))
-    stopped = scheduler_in(it.plain).stopped
-    return wrong_with(it, ends_as(it, *RECOVERED), (bool(stopped), "its node was rebooted under it"))
 
 
 def it_was_moved_away_before_its_node_failed() -> list[str]:
@@ -131,23 +95,6 @@ def a_stop_is_asked_for_twice() -> list[str]:
     return [] if listed == ("inc-1",) else [f"{listed}: each is told of each rank's end"]
 
 
-def a_node_of_a_job_that_is_stopped_has_rebooted() -> list[str]:
-    """Nobody has told that its rank is gone, and nobody will."""
-    it = Moment()
-    _runs_on(it, BROKEN)
-    it.is_written(boot_id="boot-2", booted_at=NOW + timedelta(minutes=5))
-    last = job_result(REQUEST, JobStep.WATCH, Next.STOP, "stopped by a person: ada", it.plain)
-    it.does(lambda: stop_job(REQUEST.model_copy(update={"last": last}), it.ports))
-    resumed = it.plain.workflows.resumed  # type: ignore[attr-defined]
-    return [] if "token" in resumed else ["a rank is waited for that a reboot has ended"]
-
-
-def it_starts_where_nothing_was_saved() -> list[str]:
-    it = world()
-    told = scheduler_in(it.plain).environments["task-llama-1-0"]
-    return [f"{name}: there is nothing to go on from" for name in told if name.startswith("NODEHEAL_RESUME")]
-
-
 def it_goes_on_from_a_checkpoint_without_a_number() -> list[str]:
     it = Moment()
     found = FoundCheckpoint("/fsx/llama/final", None, NOW, written_at=NOW)
@@ -162,14 +109,6 @@ def it_goes_on_from_a_checkpoint_without_a_number() -> list[str]:
 # Watched
 
 
-def a_job_of_nobody_is_brought_back() -> list[str]:
-    it = world()
-    it.reports(xid(79))
-    timeline = it.plain.incidents.history(it.incident_id).timeline
-    told = [entry.text for entry in timeline if entry.entry_id.startswith("owner-not-told")]
-    return wrong_with(it, ends_as(it, *RECOVERED), (not told, f"{told}: nobody was to be told"))
-
-
 def _is_held() -> Moment:
     """Its rank has broken while its pool is paused."""
     it = Moment()
@@ -180,15 +119,6 @@ def _is_held() -> Moment:
     return it
 
 
-def a_person_stops_a_job_that_waits_for_the_end_of_a_pause() -> list[str]:
-    it = _is_held()
-    ask_to_stop("llama", "ada: it is wrong anyway", it.plain)
-    it.does(lambda: on_stop_requested("llama", it.ports))
-    resumed = it.plain.workflows.resumed  # type: ignore[attr-defined]
-    told = resumed.get("token")
-    return [] if told is not None and told.then is Next.STOP else ["his wish waits for the end of the pause"]
-
-
 def it_breaks_again_in_the_same_way_while_its_pool_is_paused() -> list[str]:
     """Its last run has been restarted since, and nobody has said that it runs."""
     it = _is_held()
@@ -196,19 +126,6 @@ def it_breaks_again_in_the_same_way_while_its_pool_is_paused() -> list[str]:
     it.does(lambda: reconcile_all(job_owner("llama"), it.ports))
     job = it.plain.jobs.get("llama")
     return [] if job is not None and job.held_at is not None else ["the end of the pause wakes nobody"]
-
-
-def an_incident_waits_for_a_slot_when_its_job_has_failed() -> list[str]:
-    it, mine = opened()
-    run = _runs_on(it, BROKEN)
-    known = it.plain.incidents.history(mine.incident_id).incident
-    it.plain.incidents.incidents[mine.incident_id] = replace(known, job_id="llama", turn=1)  # type: ignore[attr-defined]
-    it.is_written(open_incident=mine.incident_id)
-    waits = Decision(step=Step.WAIT, reason="it is full", node_id=BROKEN, awaits=Awaited.BUDGET)
-    it.plain.incidents.append(mine.incident_id, decision_entry(1, waits, NOW))
-    job = it.plain.jobs.get("llama")
-    assert job is not None
-    return [] if it.does(lambda: recovery_of(job, run, it.ports)) else ["two bring it back"]
 
 
 # Submitted
@@ -246,11 +163,3 @@ def it_waits_for_nodes_when_the_sweep_passes() -> list[str]:
     it.while_waiting = [passes]
     it.submit()
     return [f"{name} is started, and waits already" for name in again]
-
-
-def nobody_wants_the_ways_between_its_nodes_tested() -> list[str]:
-    it = JobCluster()
-    it.happenings = [finishes]
-    it.submit()
-    tests = commands_in(it.ports).sent_of("test-fabric")
-    return [f"{one.node_id} is loaded with a test that its pool does not want" for one in tests]
