@@ -404,14 +404,13 @@ def test_what_a_replacement_leaves_that_did_not_come(
     assert done == ["refund"] * bool(launch_failed) + ["release"] * has_slot
 
 
-@pytest.mark.parametrize("is_spare", [True, False])
 @pytest.mark.parametrize("state", [NodeState.RECOVERING, NodeState.RETIRED])
 def test_a_broken_node_that_is_retired_stays_so(
-    ports: Ports, monkeypatch: pytest.MonkeyPatch, state: NodeState, is_spare: bool
+    ports: Ports, monkeypatch: pytest.MonkeyPatch, state: NodeState
 ) -> None:
     monkeypatch.setattr(replacement, "add_timeline_entry", lambda *_: None)
     change_node(A, ports, lambda one: replace(one, state=state))
-    operation = replacing(ports, new_node_id=NEW, is_spare=is_spare)
+    operation = replacing(ports, new_node_id=NEW)
 
     replacement.HANDLER.settle(operation, step_result(operation, NOW, Outcome.DONE, "swapped"), ports)
 
