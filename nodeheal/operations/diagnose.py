@@ -57,7 +57,7 @@ class DiagnosisAnswer(Frozen):
 
 class _Record(Frozen):
     """`tolerated_percent`: as the policy had it when the node was asked; who observes reads no policy. `is_left`: the
-    order of a reboot has brought it, and nobody has seen yet whether the node has taken it.
+    command of a reboot has brought it, and nobody has seen yet whether the node has taken it.
     """
 
     tolerated_percent: float
@@ -200,7 +200,7 @@ def _refresh(operation: Operation, ports: Ports) -> Operation:
 
 
 def _taken_by_node(operation: Operation, ports: Ports) -> Operation:
-    """The operation as one that the node runs, if the reboot's command says that it has taken the order; else as one
+    """The operation as one that the node runs, if the reboot's command says that it has taken the command; else as one
     that is still to be sent, under another request id: what the node says of the first one does not count then.
 
     Where SSM cannot be asked now, it stays as it is: the node may be running them.

@@ -74,7 +74,7 @@ def _start(operation: Operation, world: World) -> Operation | StepResult:
     except (PlacementRefused, NotFound) as refusal:
         abandon(job, last.number, ports)
         return _refused(operation, ports.clock(), str(refusal))
-    _let_go_of_who_was_left(request, job, last, ports)
+    _release_nodes_left(request, job, last, ports)
     return start_waiting(operation, ports)
 
 
@@ -176,7 +176,7 @@ def _without_the_unfit(
     return [places.get(node.node_id, node) for node in nodes]
 
 
-def _let_go_of_who_was_left(request: StepRequest, job: Job, run: Run, ports: Ports) -> None:
+def _release_nodes_left(request: StepRequest, job: Job, run: Run, ports: Ports) -> None:
     """The nodes that were claimed carry the job now; those that it has left are nobody's."""
     if not request.decision.is_move:
         return

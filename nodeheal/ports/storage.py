@@ -193,7 +193,7 @@ class JobNotes(Protocol):
         """Take the checkpoint directory for the job, with all that lies in it and above it, unless another job has one
         of these; who has it now. Taking it again is harmless. Raises NotAccepted."""
 
-    def let_go(self, directory: str, job_id: str) -> None:
+    def release_directory(self, directory: str, job_id: str) -> None:
         """Give it back, if this job has it."""
 
 

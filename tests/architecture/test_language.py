@@ -31,9 +31,17 @@ BANNED = {
     r"[Rr]ungs?|NextRung|next_rungs|HEIGHT": "escalation step, DISRUPTIVENESS",
     r"begun_anew|outlasts_its_boot|is_heir_of_job|has_riddle|owes_job": "rebased_on_latest_boot, …",
     r"good_since|good_run": "healthy_since, diagnostic_baseline",
+    r"(?:recovery|domain)[./](?:brakes|case|spell|heal|surroundings|counted)|held_back|out_of_date|[Bb]rakes that": (
+        "guardrails, assessment, blocked_before_start, stale, …"
+    ),
+    r"(?:policy|review|jobs)[./](?:knobs|doubts|tally|lost|one_directory|pairs|recipe)|[Ll]adder rung": (
+        "policy_models, policy_lint, incident_stats, lost_work, …"
+    ),
+    r"correlation\.echoes|only echoes": "secondary faults",
     # Nodes, machines and tasks
     r"[Gg]uests?|set_guests_aside|bring_guests_back": "unmanaged task",
     r"[Ss]tand-ins?|stand_ins?": "replacement node",
+    r"late_machine|_?let_go|let_go_of_\w+": "late_capacity, promote_replacement, release_…",
     r"expect_late|owed_by|GiveBack|machines\.give_back": "track_late_capacity, late_capacity_of, Termination",
     # Notifications
     r"tell_owner|tell_job|told_line|meant_by": "notify_job_owner, notify_job_lifecycle, find_timeline_entry, …",
@@ -41,12 +49,14 @@ BANNED = {
     r"[Ww]atchlist|[Gg]limpses?": "FleetIndex, NodeLiveness",
     r"Witnesses|ports\.witnesses": "LivenessProbes",
     r"TryWay|try_way|Messenger|ports\.messenger": "StartFabricTest, Notifier",
+    r"[Tt]he ways? (?:between|to another)|fabric orders?": "the network between nodes",
     r"Seats?|Recipes?|Guests": "Placement, TaskDefinition, UnmanagedTask",
     # The agent
     r"Speaker|Stranger|NotTold|Occupied|Zeros|_bury_dead|SignedPost": "EventFactory, IdentityError, …",
     r"(?:agent|checks)[./](?:looks|one_look|look|watch|answer|one_cause|holders)": "check_runner, check_process, …",
     r"agent[./](?:rot|bell|sole|later|chance|caller|sight|trials|exhibits|gather)": "eventfd_event, …",
     r"agent[./](?:dating|shown_step|owner|trust|signed_post|reasons|beat|pulse|orders?)": "clock_correction, …",
+    r"services[./]orders|stale order|order (?:has expired|expires|names)": "command",
     # The simulation
     r"Blows?|blows?|parse_blow": "injected failure",
     r"TrueNode|true_node|Seam|simulation[./](?:neighbours|people|strikes)": "GroundTruth, FaultInjectingPort, …",

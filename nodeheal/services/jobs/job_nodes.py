@@ -202,7 +202,7 @@ def leave(job: Job, ports: Ports) -> None:
     free_nodes(job, had, ports)
     release_claims(job, ports, also=had)  # a launch that died has not let go of them, and the pool's list lags
     if job.checkpoints is not None and not any(may_write(task, ports) for task in _begun(runs, job, ports)):
-        ports.job_notes.let_go(job.checkpoints.directory, job.job_id)
+        ports.job_notes.release_directory(job.checkpoints.directory, job.job_id)
 
 
 def call_next_job(pool: str, ports: Ports) -> str | None:

@@ -24,7 +24,7 @@ def release_replacement_nodes(history: History, ports: Ports, policy: RecoveryPo
         clear_if_owner(ports, turn.decision.node_id, also=proven, open_incident=history.incident.incident_id)
 
 
-def let_go_of_claims(history: History, ports: Ports) -> None:
+def release_claims_of_move(history: History, ports: Ports) -> None:
     """What a move that broke off has claimed and never started on. A job that is being submitted claims for itself."""
     job = ports.jobs.get(str(history.incident.job_id))
     has_moved = any(t.decision.is_move and t.decision.step is Step.RESTART_WORKLOAD for t in history.turns)

@@ -41,7 +41,7 @@ LEAST_SHARE = 0.5  # of the preflight's time that must have passed before silenc
 
 
 def judge_checks(request: JobRequest, ports: Ports, policy: RecoveryPolicy) -> JobResult:
-    """Goes to LAUNCH when all have passed, or to CHECK where the ways between them are tested, too; else to CHOOSE.
+    """Goes to LAUNCH when all have passed, or to CHECK where the network between them is tested, too; else to CHOOSE.
     After a failed run back to ATTRIBUTE. Safe to repeat.
     """
     job = job_of_request(request, ports)
@@ -76,12 +76,12 @@ def _broke_off(request: JobRequest, job: Job, ports: Ports) -> bool:
 
 
 def _judge_pairs(request: JobRequest, job: Job, ports: Ports, policy: RecoveryPolicy) -> JobResult:
-    """A way that fails accuses both of its nodes; several of them, the node that they share, or the network."""
+    """A pair that fails accuses both of its nodes; several of them, the node that they share, or the network."""
     found = verdicts_of(request, ports)
     bad = [pair for pair, verdict in found.items() if verdict.verdict is not Verdict.OK]
     told = "; ".join(f"{' and '.join(pair.nodes)}: {found[pair].reason}" for pair in bad[:_NAMED])
     if not bad:
-        proven = f"every node has passed, and the ways between {counted(len(found), 'pair')} of them"
+        proven = f"every node has passed, and the network between {counted(len(found), 'pair')} of them"
         save_job(ports, job.job_id, summary=proven)
         return to_launch(request, JobStep.JUDGE, job, proven, ports)
     told = f"{len(bad)} of {counted(len(found), 'way')} between nodes did not pass: {told}"

@@ -31,7 +31,7 @@ def close_incident(incident_id: str, why: str, ports: Ports) -> bool:
         _held(node_id, incident_id, ports)  # may raise: before any node is let go
     # Let go first: a node that names a closed incident would hand its next fault to nobody.
     for node_id in nodes:
-        _let_go(node_id, incident_id, ports)
+        _release_node(node_id, incident_id, ports)
     write_closed(incident, CLOSED_BY_HAND, f"closed by hand: {why}", ports)
     return True
 
@@ -68,7 +68,7 @@ def _held(node_id: str, incident_id: str, ports: Ports) -> Node | None:
     return node
 
 
-def _let_go(node_id: str, incident_id: str, ports: Ports) -> None:
+def _release_node(node_id: str, incident_id: str, ports: Ports) -> None:
     """What a workflow that broke off has left on a node in service goes first, and the incident's name last."""
     node = _held(node_id, incident_id, ports)
     if node is None:
