@@ -1,4 +1,4 @@
-"""LATE_CAPACITY: a machine that an Auto Scaling group makes when no workflow waits for it any more.
+"""LATE_CAPACITY: an Auto Scaling group launches a machine after the workflow has stopped waiting for it.
 
 A human has the incident by then, and is notified. The operation has no workflow: it stands in the group's line until
 the machine comes up, or until it is forgotten.
@@ -20,7 +20,7 @@ from nodeheal.ports import Ports
 from nodeheal.services.notify.compose import fit_subject, heading
 from nodeheal.services.notify.layout import command, field, link, paragraph
 
-LOOKED_FOR = timedelta(days=7)  # a group may try for ever; what comes later than this is nobody's successor
+LOOKED_FOR = timedelta(days=7)  # a group may try without end; a machine that comes later than this replaces no node
 _WAITS_STILL = (Awaited.CAPACITY, Awaited.REPLACEMENT)
 
 

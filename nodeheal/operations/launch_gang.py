@@ -177,7 +177,7 @@ def _without_the_unfit(
 
 
 def _release_nodes_left(request: StepRequest, job: Job, run: Run, ports: Ports) -> None:
-    """The nodes that were claimed carry the job now; those that it has left are nobody's."""
+    """Releases the nodes that the job has left, after a move: the claimed nodes run it now."""
     if not request.decision.is_move:
         return
     release_claims(job, ports, also=[task.node_id for task in run.tasks])

@@ -194,7 +194,7 @@ class JobNotes(Protocol):
         of these; who has it now. Taking it again is harmless. Raises NotAccepted."""
 
     def release_directory(self, directory: str, job_id: str) -> None:
-        """Give it back, if this job has it."""
+        """Release the directory, if this job has it."""
 
 
 @dataclass(frozen=True)
@@ -221,8 +221,8 @@ class FleetIndex(Protocol):
     def incidents(self, pool: str, state: IncidentState, since: datetime, until: datetime) -> Iterator[Incident]:
         """The pool's incidents in this state that were opened between the two, to the second, oldest first.
 
-        Read page by page, as they are taken: who stops early has read no more. One that changes its state meanwhile may
-        be seen in both states, or in neither.
+        Pages are read as they are consumed, so a caller that stops early reads no more. An incident that changes its
+        state meanwhile may be seen in both states, or in neither.
         """
 
     def cursor(self) -> SweepCursor:

@@ -76,14 +76,14 @@ def health_event(draft: Draft, node: Node) -> HealthEvent:
 
 
 def _boot_at(draft: Draft, node: Node) -> str:
-    """Others do not know boots: what they saw before the node came up is about the boot before."""
+    """Returns the boot at that time. Other sources do not know boots: an older finding is about the boot before."""
     if draft.observed_at > node.booted_at:
         return node.boot_id
     return node.past_boots[0] if node.past_boots else f"before-{node.boot_id}"[:_BOOT_ID]
 
 
 def _is_newest(draft: Draft, node: Node, ports: Ports) -> bool:
-    """Whether nothing newer was heard of this topic; remembers it. The same version again is: it may have been lost."""
+    """Stores the version. True: no newer one of this topic was taken. A repeat is True: it may have been lost."""
     if draft.version is None:
         return True
     version = draft.version
@@ -117,7 +117,7 @@ def _take_departure(
     if is_gone:
         machine_gone(node.node_id, ports)  # it will not come back from its reboot
     if node.state in OUT_OF_SERVICE and not is_past:
-        # By our hand, or on a node that nobody uses: what waits for it is told, and no ladder climbs for it.
+        # nodeheal ended it, or no job uses it: wakes the operations that wait for it, and opens no incident.
         return ingest(event.model_copy(update={"verdict": Verdict.OK}), ports, policy)
     if is_past or _is_needed(node, ports):
         return ingest(event, ports, policy)

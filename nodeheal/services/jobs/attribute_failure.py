@@ -1,4 +1,4 @@
-"""Why a run has failed: the first cause, not its echoes. What no incident accounts for becomes one.
+"""Finds why a run failed: the first cause, not its secondary faults. A failure without an incident gets one.
 
 Every restart belongs to an incident: that of the node that broke, or one of the job's own that is opened here.
 """
@@ -86,7 +86,7 @@ def _attribute(request: JobRequest, job: Job, run: Run, ports: Ports, policy: Re
 
 
 def _explain(request: JobRequest, job: Job, run: Run, ports: Ports, policy: RecoveryPolicy) -> JobResult:
-    """It has failed, and no incident is at work on it."""
+    """Explains a failure that no incident is working on."""
     given_up = _handed_over(job, run, ports)
     if given_up is not None:
         told = f"{given_up.incident_id} was handed to a human: {given_up.summary}"
@@ -144,7 +144,7 @@ def _not_brought_back(request: JobRequest, event: HealthEvent, broke: RankFailur
 
 
 def _evidence(job: Job, run: Run, broke: RankFailure, node: Node, ports: Ports, policy: RecoveryPolicy) -> str:
-    """What speaks for this cause, and what was seen around it that might speak for another."""
+    """Returns the evidence for this cause, and findings near it that may point to another."""
     since = (failed_at(run) or ports.clock()) - NEAR
     seen = ports.nodes.observations(node.node_id, since, node.pool, since)
     return " ".join(
@@ -191,7 +191,7 @@ def _watch(request: JobRequest, told: str, ports: Ports) -> JobResult:
 
 
 def _over(request: JobRequest, trouble: Trouble, why: str, ports: Ports) -> JobResult:
-    """Nothing is started any more: a human has it."""
+    """Hands the job to a human. Nothing is started any more."""
     return _ends(request, why, ports, JobState.FAILED).model_copy(update={"trouble": trouble})
 
 

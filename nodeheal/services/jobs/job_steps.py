@@ -81,7 +81,7 @@ def end_of_job(
 
 
 def stop_if_wanted(request: JobRequest, step: JobStep, job: Job, ports: Ports) -> JobResult | None:
-    """Where a person wants the job stopped, it goes there. None: nobody does."""
+    """Goes to STOP if a person wants the job stopped. None: nobody does."""
     if not job.stop_wanted:
         return None
     stopped = job_result(request, step, Next.STOP, f"stopped by a person: {job.stop_wanted}", ports)

@@ -1,4 +1,4 @@
-"""What the checks of a gang's nodes have found: each node that did not pass becomes an incident."""
+"""Judges the checks of a gang's nodes: each node that did not pass gets an incident."""
 
 from datetime import datetime, timedelta
 from hashlib import sha256
@@ -99,7 +99,7 @@ def _judge_pairs(request: JobRequest, job: Job, ports: Ports, policy: RecoveryPo
 
 
 def choose_others(request: JobRequest, told: str, ports: Ports) -> JobResult:
-    """Some did not pass: the job goes on with others, unless that has been tried too often."""
+    """Chooses other nodes after some did not pass, unless that was tried too often."""
     if request.round + 1 >= ROUNDS:
         why = f"{counted(ROUNDS, 'time')} nodes were chosen, and some did not pass; the last time {told}"
         return end_of_job(request, JobStep.JUDGE, JobState.FAILED, why, ports, Trouble.NODES_FAIL)

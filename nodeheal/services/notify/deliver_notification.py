@@ -28,7 +28,7 @@ def notify(notification: Notification, ports: Ports, policy: RecoveryPolicy) -> 
 
     A crash right after sending sends it twice, which is better than never; a digest rather never. A channel that fails
     keeps it from no other: its error is raised in the end, and the call that comes again sends what has not gone out.
-    What an owner cannot hear yet, the operators are told of, once a job."""
+    If an owner cannot be reached yet, operators are notified once for each job."""
     messages = list(_messages_of(notification, ports, policy))
     broken: list[Exception] = []
     sent = []

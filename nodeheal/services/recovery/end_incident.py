@@ -1,4 +1,4 @@
-"""End an incident: write how it ended, let go of the nodes, wake who waits, tell people."""
+"""Ends an incident: records how it ended, releases the nodes, wakes waiting incidents, notifies people."""
 
 from dataclasses import replace
 
@@ -82,7 +82,7 @@ def _email(history: History, seen: Progress, decided: Decision, node: Node, port
 
 
 def _wake_who_waits_for_the_job(incident: Incident, ports: Ports) -> None:
-    """An incident on another node of the job may wait for it to end: this one will not bring it back any more."""
+    """Wakes incidents on the job's other nodes that wait for its end: this incident will not restart it."""
     _, run = current_run(incident.job_id, ports)
     if run is None or not run.has_ended:
         return
@@ -153,7 +153,7 @@ def _is_no_fault(incident: Incident) -> bool:
 
 
 def _settled(node: Node, history: History, seen: Progress, decided: Decision, policy: RecoveryPolicy) -> dict[str, str]:
-    """The node's faults that the last decision knew. When others came after it, only the root is sure to be known."""
+    """Returns the node's faults that the last decision knew. If others came later, only the root fault is certain."""
     root = history.incident.root
     known = history.events if history.event_count <= decided.events_seen else (root,)
     # What a node reported after its return is a relapse: the next report of it is news.

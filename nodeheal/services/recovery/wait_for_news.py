@@ -1,4 +1,4 @@
-"""Waits for news: begin one, and end it when there is some."""
+"""Begins a wait for news, and ends it when there is news."""
 
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Awaited, Refusal, VerbName
