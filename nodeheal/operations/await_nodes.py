@@ -26,7 +26,7 @@ def _start(operation: Operation, world: World) -> Operation:
     job = job_of_request(operation.job_request, ports)
     for earlier in ports.operations.open_of(operation.owner):
         if earlier.verb is VerbName.AWAIT_NODES and earlier.operation_id != operation.operation_id:
-            update(earlier, ports, Operation.delivered)  # its time was over, and nobody waits for it any more
+            update(earlier, ports, Operation.delivered)  # its deadline has passed, and no workflow waits for it
     line = (pool_line(NODES_LINE, job.pool), place_of(job))
     operation = mark_sending(replace(operation, line=line), ports)
     # A node that became free between the choice and the record has woken no job.

@@ -57,7 +57,7 @@ class DiagnosisAnswer(Frozen):
 
 class _Record(Frozen):
     """`tolerated_percent`: as the policy had it when the node was asked; who observes reads no policy. `is_left`: the
-    command of a reboot has brought it, and nobody has seen yet whether the node has taken it.
+    command of a reboot has brought it, and it is not known yet whether the node has accepted it.
     """
 
     tolerated_percent: float

@@ -1,7 +1,7 @@
 """Moves operations: starts them once, follows their facts, stores their result, and resumes the workflow with it.
 
 The step's function, an event, the deadline and the sweep all come here. Nothing else ends an operation. A repeated
-call, an event that is late or comes twice, and a function that died between two lines are therefore one case.
+call, an event that is late or comes twice, and a function that crashed between two lines are therefore one case.
 """
 
 import logging

@@ -64,7 +64,7 @@ def ask(question: Operation, parts: Sequence[Operation], all_in: JobResult, worl
 
 
 def part_result(part: Operation, now: datetime, outcome: Outcome, reason: str) -> JobResult:
-    """What a node has answered, or why it has not."""
+    """Returns the answer of a node, or why there is none."""
     return job_step_result(part.job_request, now, JobStep.CHECK, Next.CHECK, reason, outcome)
 
 

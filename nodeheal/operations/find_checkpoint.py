@@ -106,7 +106,7 @@ def _message(event: CheckpointFound, job_id: str) -> str:
 
 
 def _result(operation: Operation, now: datetime, outcome: Outcome, reason: str) -> Result:
-    """With the directory in it where nobody knows yet: another node is asked then."""
+    """Returns the result. It has the directory if no checkpoint is known yet: the step then asks another node."""
     request, record = operation.request, _record(operation)
     is_sure = outcome is Outcome.DONE
     facts = (

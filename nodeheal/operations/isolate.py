@@ -172,7 +172,7 @@ def _behind(operation: Operation, ports: Ports) -> list[_Isolation]:
 def _mark_other(it: _Isolation, world: World) -> _Isolation | None:
     """Mark another isolation's node. None: it is not to be switched off; its own function finds out why."""
     with suppress(NodehealError, ValueError):
-        if not is_worked_on(it.node, world.ports):  # its workflow has died, and left it in line
+        if not is_worked_on(it.node, world.ports):  # its workflow has ended, and left it in line
             return None
         marked = _mark(it, world) if _why_refused(it, world) is None else None
         if isinstance(marked, _Isolation) and marked.node.drained_by_us:
@@ -308,16 +308,16 @@ def _record_isolated(it: _Isolation, ports: Ports) -> _Isolation:
 
 def _undo(node: Node, ports: Ports) -> None:
     """Take back what is on record of an isolation that was denied: `node` is as it was before."""
-    was = node.state if node.state is not NodeState.ISOLATED else NodeState.SUSPECT  # a call that died has marked it
+    was = node.state if node.state is not NodeState.ISOLATED else NodeState.SUSPECT  # a call that crashed has marked it
     save_node(ports, node, state=was, state_reason=node.state_reason, drained_by_us=False)
     ports.pools.release(node.pool, node.node_id)
     wake_queue(node.pool, ports)
 
 
 def switch_on(node: Node, ports: Ports) -> str:
-    """Undo the isolation. The caller forgets it afterwards, so that a crash between is made up for by a repeat.
+    """Undo the isolation. The caller deletes its record afterwards, so that a repeat completes it after a crash.
 
-    Why the scheduler gives it no work all the same, because others have taken it out of service; empty: it does.
+    Returns why the scheduler still gives it no work, because others have drained it. Empty: it does.
     """
     placement = ports.scheduler_of(node).placement_of(node)
     try:
@@ -325,7 +325,7 @@ def switch_on(node: Node, ports: Ports) -> str:
     except NotEnrolled:
         if not placement.is_schedulable:
             raise
-        # A call that died before its drain was denied has left a record, and nothing else: there is nothing to undo.
+        # A call that crashed before its drain was denied has left a record, and nothing else: there is nothing to undo.
     return placement.why_not
 
 

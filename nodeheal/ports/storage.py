@@ -1,4 +1,4 @@
-"""What the services remember: nodes, incidents, attempts, pools, operations, jobs."""
+"""The stores: nodes, incidents, attempts, pools, operations, jobs."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ class NodeStore(Protocol):
         """The pool's nodes; eventually consistent."""
 
     def unenrolled(self) -> Sequence[Node]:
-        """Nodes that report and that nobody has enrolled: they are in no pool, and expire; eventually consistent."""
+        """Nodes that report and are not enrolled: they are in no pool, and expire; eventually consistent."""
 
     def record(self, event: HealthEvent, job_id: str | None, note: str = "", *, in_pool: bool = True) -> None:
         """Keep a fault, and why it led to no incident where it did not. Recording it twice changes nothing.

@@ -45,7 +45,7 @@ class Swept:
     silent: int = 0
     heard: list[LivenessResult] = field(default_factory=list)
     paged_mass_silence: list[str] = field(default_factory=list)
-    booted: list[str] = field(default_factory=list)  # nodes whose boot nobody has announced
+    booted: list[str] = field(default_factory=list)  # nodes whose boot no event has announced
     interval_requests: int = 0
     restarted: list[str] = field(default_factory=list)
     woken: list[str] = field(default_factory=list)

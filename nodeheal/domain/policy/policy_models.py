@@ -70,7 +70,7 @@ class Weekday(StrEnum):
 
 
 class Budget(Frozen):
-    """How much of a pool may be out of service by our hand at once. The stricter of the two wins."""
+    """How much of a pool nodeheal may take out of service at once. The stricter of the two wins."""
 
     max_nodes: int = Field(default=1, ge=0, description="nodes that may be out of service by our hand at once")
     max_percent: float = Field(

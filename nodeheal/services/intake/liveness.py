@@ -100,7 +100,7 @@ def page_mass_silence(pool: str, company: Sequence[NodeLiveness], ports: Ports) 
 def _still_silent(
     node_ids: Iterable[str], heartbeats: Mapping[str, Heartbeat], ports: Ports, policy: RecoveryPolicy
 ) -> Iterator[Node]:
-    """The nodes as they are written now: one may have been heard since the list was made, or be out of service."""
+    """Reads the nodes again: one may have reported since the list was made, or be out of service."""
     now = ports.clock()
     for node_id in node_ids:
         node = ports.nodes.get(node_id)

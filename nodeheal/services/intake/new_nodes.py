@@ -68,7 +68,7 @@ def _has_served(node: Node) -> bool:
 
 
 def _why_not_now(node: Node, ports: Ports, policy: RecoveryPolicy) -> str:
-    """What keeps nodeheal from touching it now; empty: nothing."""
+    """Returns why nodeheal must not touch it now. Empty: it may."""
     now, rules, pool = ports.clock(), policy.pool(node.pool), ports.pools.get(node.pool)
     if not rules.new_nodes.diagnose or rules.mode_of(Action.ISOLATE) is not Mode.act:
         return "the policy does not ask for it"

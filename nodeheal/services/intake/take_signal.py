@@ -1,4 +1,4 @@
-"""What others say about a node becomes a health event of that node, or a line of its history."""
+"""Turns what another system reports about a node into a health event of that node, or a line of its history."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -25,7 +25,7 @@ _UNKNOWN_AGENT = "unknown"
 
 @dataclass(frozen=True)
 class Taken:
-    """What became of a draft. `became` None: no node of ours, so it was left alone."""
+    """What became of a draft. `became` None: not a node of this deployment, so it was ignored."""
 
     draft: Draft
     became: Ingested | None
@@ -37,7 +37,7 @@ def take_signal(drafts: Iterable[Draft], ports: Ports, policy: RecoveryPolicy) -
 
 
 def take_draft(draft: Draft, ports: Ports, policy: RecoveryPolicy) -> Ingested | None:
-    """Take one draft. None: the machine is no node of ours."""
+    """Take one draft. None: the machine is not a node of this deployment."""
     node = ports.nodes.get(draft.instance_id)
     if node is None:
         return None

@@ -56,7 +56,7 @@ def attribute_failure(request: JobRequest, ports: Ports, policy: RecoveryPolicy)
             else _over(request, Trouble.NOT_LAUNCHED, "it has no run", ports)
         )
     nodes = [task.node_id for task in run.tasks] if run else []
-    if found.then is Next.END:  # a launch that has died may have left claims, and the pool's list lags
+    if found.then is Next.END:  # a launch that crashed may have left claims, and the pool's list lags
         nodes += [name for name in request.nodes if name not in nodes]
     save_job(ports, job.job_id, summary=found.reason)
     return found.model_copy(update={"run": run.number if run else None, "nodes": tuple(nodes)})
@@ -196,6 +196,6 @@ def _over(request: JobRequest, trouble: Trouble, why: str, ports: Ports) -> JobR
 
 
 def _ends(request: JobRequest, why: str, ports: Ports, ending: JobState) -> JobResult:
-    """What still runs is stopped, and the job ends."""
+    """Stops the ranks that still run, and ends the job."""
     ended = job_result(request, JobStep.ATTRIBUTE, Next.STOP, why, ports, Outcome.REFUSED)
     return ended.model_copy(update={"ending": ending})

@@ -51,7 +51,7 @@ def unfit_of(job: Job, known: Sequence[Node], ports: Ports) -> frozenset[str]:
 
 
 def _not_seen_to(job: Job, failed: Sequence[CheckAnswer], ports: Ports) -> list[CheckAnswer]:
-    """Without those whose node's incident, opened since, was handed to a human and is closed: somebody has looked."""
+    """Leaves out nodes whose incident, opened since, was handed to a human and is closed: a person has seen them."""
     if not failed:
         return []
     since = min(answer.at for answer in failed) - timedelta(seconds=1)

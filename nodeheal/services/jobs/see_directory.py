@@ -28,7 +28,7 @@ _SILENT = "no answer in time"
 def see_directory(request: JobRequest, job: Job, ports: Ports, policy: RecoveryPolicy) -> bool:
     """Whether this call of the step was about that: the nodes were asked, or do not share it. Else a search may begin.
 
-    What nobody can tell is noted with the job, and does not keep it from starting.
+    Missing answers are noted with the job, and do not keep it from starting.
     """
     if not _is_due(request):
         return False
@@ -64,7 +64,7 @@ def _look(request: JobRequest, number: int, ports: Ports) -> Operation | None:
 
 
 def _sights(request: JobRequest, ports: Ports) -> dict[str, Sight | str]:
-    """What each node has seen, the last time that it could say; or why it could not."""
+    """Returns the last answer of each node, or why there is none."""
     looks = [_look(request, number, ports) for number in (_SECOND, _FIRST) if number < request.searches]
     told: dict[str, Sight | str] = {}
     for name in request.nodes:

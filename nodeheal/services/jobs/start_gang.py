@@ -47,7 +47,7 @@ def record_run(job: Job, nodes: Sequence[Node], why: str, ports: Ports) -> Run:
 
 
 def _next_number(job: Job, why: str, ports: Ports) -> tuple[int, list[Run]]:
-    """The number of the next run, and the runs before it that were recorded by calls that died right after that."""
+    """The number of the next run, and the runs before it that were recorded by calls that crashed right after that."""
     number, orphans = job.current_run + 1, []
     while (known := ports.jobs.get_run(job.job_id, number)) is not None and known.why != why:
         orphans.append(known)
@@ -100,7 +100,7 @@ def start_ranks(job: Job, run: Run, ports: Ports, policy: RecoveryPolicy) -> Non
             "MASTER_PORT": str(job.master_port),
         }
         try:
-            # Refused, by a call that died before it had taken the others down; or given up by others.
+            # Refused by a call that crashed before it stopped the others; or given up by another call.
             if task.has_stopped and task.placement not in there:
                 raise PlacementRefused(f"rank {task.rank} on {task.node_id} was refused before")
             started.append(

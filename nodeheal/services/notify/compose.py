@@ -24,7 +24,7 @@ _WORDS = {
     Ending.OBSERVED_ONLY: "observed only",
     Ending.HANDED_TO_A_HUMAN: "needs a human",
 }
-# Of a long story, its beginning and its end are told.
+# The email has the beginning and the end of a long timeline.
 _FIRST_LINES, _LAST_LINES = 10, 30
 
 

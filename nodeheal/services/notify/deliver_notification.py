@@ -14,7 +14,7 @@ from nodeheal.services.notify.compose_storm import compose_storm, tells_of_storm
 from nodeheal.services.notify.compose_unconfirmed import compose_unconfirmed
 
 # SNS switches an address off that gets more than ten emails a second, 600 a minute. All topics count together. A chat
-# or a pager that gets more is read by nobody.
+# or a pager that gets more is not read.
 EMAILS_A_MINUTE = 30
 # What can wait takes no more of them, so that pages and questions have the others to themselves.
 ROUTINE_A_MINUTE = 15

@@ -70,7 +70,7 @@ def _of_step(history: History, result: StepResult, ports: Ports, policy: Recover
 
 
 def _comes_back(about: About) -> bool:
-    """Whether the job was taken from its node, and is to be started again. What is left to a human is told then."""
+    """Whether the job was taken from its node, and will be started again. The ending reports a job left to a human."""
     if not about.seen.is_isolated or about.job.state is JobState.COMPLETED or about.fault.action is Action.ISOLATE:
         return False
     if about.history.incident.incident_id in about.run.end_awaited_by:

@@ -90,7 +90,7 @@ def _looked(request: DecideRequest, history: History, ports: Ports) -> DecideReq
 
 
 def _witnessed(request: DecideRequest, history: History, ports: Ports) -> DecideRequest:
-    """Where the node has not answered, the result says who else reports it down. It is kept with the incident."""
+    """Adds to the result which probes report a node down that has not answered. The incident stores it."""
     result = request.result
     if result is None or not history.turns or not is_unclear(history.turns[-1].decision, result):
         return request

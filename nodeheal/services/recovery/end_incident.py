@@ -148,7 +148,7 @@ def _times(history: History) -> list[tuple[Turn, float]]:
 
 
 def _is_no_fault(incident: Incident) -> bool:
-    """What an operator asked for, or that a node is new, speaks neither for nor against it."""
+    """Whether the incident is no fault of the node: an operator's request, or a new node."""
     return incident.is_of_new_node or incident.root.code == OPERATOR_REQUEST
 
 
