@@ -186,5 +186,5 @@ def step(
 
 
 def explain(error: ValidationError) -> str:
-    """What is wrong with an input, field by field: the first few are enough to act on."""
+    """Returns what is wrong with an input, field by field: the first few are enough to act on."""
     return "; ".join(complaints_of(error)[:5])

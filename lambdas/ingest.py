@@ -34,7 +34,7 @@ class Posted(BaseModel):
 
 
 class Wrapping(BaseModel):
-    """What tells the two apart: SNS writes a topic outside of what it was given, and EventBridge none."""
+    """Tells the two apart: SNS adds a topic outside of the message, EventBridge does not."""
 
     topic: str = Field(default="", alias="TopicArn")
 
@@ -58,7 +58,7 @@ def _take(record: SQSRecord) -> None:
         why = explain(error) if isinstance(error, ValidationError) else str(error)
         return quarantine("ingest", record.body, why)
     became = ingest(health_event, ports(), policy(), is_proven=is_proven)
-    # What is only counted costs no read and no line more: a node may send it by the hundred a second.
+    # An event that is only counted costs no read and no log line: a node may send hundreds a second.
     if became not in (Ingested.UNENROLLED, Ingested.UNPROVEN, Ingested.TOO_MANY):
         emit_fault(health_event.node_id, health_event.family, health_event.code, health_event.verdict)
     logger().info(

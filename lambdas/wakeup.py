@@ -42,7 +42,7 @@ def handler(event: Event, context: object) -> None:
 
 
 def _read(source: Any, kind: Any, detail: Event) -> Callable[[Ports], None]:
-    """What is to be done about the event. Raises ValidationError for one that is not what it says, Forged for one that
+    """Returns the action for the event. Raises ValidationError for one that is not what it says, Forged for one that
     its node has not signed, NotAccepted for one that cannot be verified yet.
 
     A node may name any kind, and no source but its own: nobody but AWS can name AWS's.

@@ -1,6 +1,6 @@
-"""`nodeheal-agent after-boot`: runs the diagnostics that the order of a reboot has left on the node.
+"""`nodeheal-agent after-boot`: runs the diagnostics that the command of a reboot has left on the node.
 
-The order lies in root's folder. The unit `nodeheal-after-boot.service` runs them once driver, fabric manager and DCGM
+The command lies in root's folder. The unit `nodeheal-after-boot.service` runs them once driver, fabric manager and DCGM
 are up, so that nobody has to send a command for them. ADR 62 says why.
 """
 
@@ -18,10 +18,10 @@ from nodeheal.agent.config import AgentConfig
 from nodeheal.agent.node_command import EXIT_DONE, EXIT_REFUSED
 from nodeheal.agent.safe_files import is_own, open_file, open_folder, replace_file
 
-VARIABLE = "NODEHEAL_AFTER_BOOT"  # in it the SSM document hands the order over: an older agent knows no such option
+VARIABLE = "NODEHEAL_AFTER_BOOT"  # in it the SSM document hands the command over: an older agent knows no such option
 UNIT = "nodeheal-after-boot.service"
 FILE = "after-boot.json"
-LONGEST = 4_096  # characters of an order
+LONGEST = 4_096  # characters of a command
 _ASKED = ("level", "checks", "first", "request_id", "expires_at")
 _NOT_ON = "not_on"
 
@@ -29,25 +29,25 @@ logger = logging.getLogger(__name__)
 
 
 def leave(text: str, boot_id: str, config: AgentConfig, call: systemd.Call) -> str:
-    """Leave the order for the boot after this one. Returns its request id; empty: nothing is left.
+    """Leave the command for the boot after this one. Returns its request id; empty: nothing is left.
 
     `text`: JSON in Base64 of the URL's alphabet, an object of five options of `nodeheal-agent run diag`, each a text.
     """
     if text in ("", "none"):
         return ""
-    order = _read(_decoded(text))
-    why_not = "it cannot be read" if order is None else call(["systemctl", "is-enabled", "--quiet", UNIT])
-    if order is None or why_not:
+    command = _read(_decoded(text))
+    why_not = "it cannot be read" if command is None else call(["systemctl", "is-enabled", "--quiet", UNIT])
+    if command is None or why_not:
         logger.warning("no diagnostics are left for the next boot", extra={"why": why_not})
         return ""
     folder = Path(config.orders_dir)
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        replace_file(folder / FILE, json.dumps({**order, _NOT_ON: boot_id}), 0o600, os.fsync)
+        replace_file(folder / FILE, json.dumps({**command, _NOT_ON: boot_id}), 0o600, os.fsync)
     except OSError as error:
         logger.warning("no diagnostics are left for the next boot", extra={"why": error})
         return ""
-    return order["request_id"]
+    return command["request_id"]
 
 
 def forget(config: AgentConfig) -> None:
@@ -61,21 +61,23 @@ def add_arguments(_: argparse.ArgumentParser) -> None:
 
 
 def carry_out(arguments: argparse.Namespace) -> int:
-    """Take the order, and run it; the exit code. There is nothing to do where none was left."""
+    """Take the command, and run it; the exit code. There is nothing to do where none was left."""
     from nodeheal.agent.node_commands import diag
 
     config = configuration.given(arguments)
-    order = _take(Path(config.orders_dir))
-    if order is None:
+    command = _take(Path(config.orders_dir))
+    if command is None:
         return EXIT_DONE
     running = config.boot_id()
-    if order.pop(_NOT_ON) == running:
-        logger.error("diagnostics refused", extra={"why": "the node has not rebooted", "request": order["request_id"]})
+    if command.pop(_NOT_ON) == running:
+        logger.error(
+            "diagnostics refused", extra={"why": "the node has not rebooted", "request": command["request_id"]}
+        )
         return EXIT_REFUSED
     if diag.is_running(config):
-        logger.warning("a command runs diagnostics already", extra={"request": order["request_id"]})
+        logger.warning("a command runs diagnostics already", extra={"request": command["request_id"]})
         return EXIT_DONE
-    words = [f"--{name.replace('_', '-')}={value}" for name, value in order.items()]
+    words = [f"--{name.replace('_', '-')}={value}" for name, value in command.items()]
     named = [f"--config={arguments.config}"] if hasattr(arguments, "config") else []
     return commands.carry_out([*named, "run", "diag", f"--boot-id={running}", *words])
 
@@ -88,7 +90,7 @@ def _decoded(text: str) -> str:
 
 
 def _take(place: Path) -> dict[str, str] | None:
-    """The order, which is gone from the disk before it is run: it runs once. None: no order of root's lies there."""
+    """The command, which is gone from the disk before it is run: it runs once. None: root has left no command there."""
     try:
         folder = open_folder(place)
     except FileNotFoundError:
@@ -101,18 +103,18 @@ def _take(place: Path) -> dict[str, str] | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        logger.error("what lies in the orders' folder cannot be taken", extra={"file": place / FILE, "why": error})
+        logger.error("what lies in the commands' folder cannot be taken", extra={"file": place / FILE, "why": error})
         return None
     finally:
         os.close(folder)
-    order = _read(text, _NOT_ON) if is_ours else None
-    if order is None:
-        logger.error("what lies in the orders' folder is no order", extra={"file": place / FILE})
-    return order
+    command = _read(text, _NOT_ON) if is_ours else None
+    if command is None:
+        logger.error("what lies in the commands' folder is no command", extra={"file": place / FILE})
+    return command
 
 
 def _read(text: str, *more: str) -> dict[str, str] | None:
-    """The order, if it has exactly these texts. What they say, `run diag` checks."""
+    """The command, if it has exactly these texts. What they say, `run diag` checks."""
     try:
         found = json.loads(text) if len(text) <= LONGEST else None
     except ValueError:

@@ -104,7 +104,7 @@ def _units() -> Command:
 
 _COMMANDS: dict[str, tuple[str, Callable[[], Command]]] = {
     "watch": ("watch this node until stopped", _watch),
-    "run": ("carry out one order, as the SSM documents do", _run),
+    "run": ("carry out one command, as the SSM documents do", _run),
     "check": ("look at this node once; exit code: 0 OK, 1 DEGRADED, 2 FAILED, 3 UNKNOWN", _check),
     "doctor": ("say what works here, what is missing, and whether the bus takes events", _doctor),
     "config": ("say whether the configuration can be used", _config),

@@ -14,7 +14,7 @@ from nodeheal.agent.sts_identity import StsIdentity
 
 
 def open_spool(config: AgentConfig) -> Spool:
-    """The node's spool, which the agent and its orders share, though they may not be the same user's."""
+    """The node's spool, which the agent and its commands share, though they may not be the same user's."""
     return Spool(Path(config.state_dir), config.spool_mib, Clock(), config.boot_id())
 
 

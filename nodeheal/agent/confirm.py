@@ -74,19 +74,19 @@ class _Said:
 
 
 def read_accusation(text: str) -> Accusation | None:
-    """The accusation in an order's Base64; None where the order names none. Raises ValueError."""
+    """The accusation in a command's Base64; None where the command names none. Raises ValueError."""
     if not text:
         return None
     try:
         said = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"the fault that the order names cannot be read: {error}") from error
+        raise ValueError(f"the fault that the command names cannot be read: {error}") from error
     if not isinstance(said, dict):
-        raise ValueError("the fault that the order names is no object")
+        raise ValueError("the fault that the command names is no object")
     known = {name: said.get(name) for name in Accusation.__dataclass_fields__}
     optional = ("subcode", "component")
     if any(not isinstance(one, str) and not (one is None and name in optional) for name, one in known.items()):
-        raise ValueError("the fault that the order names lacks a word")
+        raise ValueError("the fault that the command names lacks a word")
     return Accusation(**known)  # type: ignore[arg-type]  # each is a word, as was just checked
 
 

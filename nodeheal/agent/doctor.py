@@ -26,13 +26,13 @@ GOOD, BAD, ABSENT = "ok", "WRONG", "-"
 POOR, UNTRIED = "poor", "?"  # the agent does its work, at a price or with less; nobody has tried
 # A call finds out who this node is, and may be signed a second time: four answers of ten seconds.
 CALL_SECONDS, LOCAL_SECONDS = 45.0, 10.0
-# What an order may run on a node, and what for.
+# What a command may run on a node, and what for.
 TOOLS = {
     "dcgmi": "diagnostics and health of NVIDIA GPUs",
     "nvidia-smi": "evidence; GPU state where NVML cannot be loaded",
     "neuron-ls": "diagnostics of Trainium and Inferentia",
     "fi_info": "diagnostics of EFA",
-    "fi_pingpong": "the way to another node over EFA, on command",
+    "fi_pingpong": "the network to another node over EFA, on command",
     "stress-ng": "CPU stress",
     "systemd-run": "reboots; without it a reboot takes the SSM agent a minute longer",
 }

@@ -143,7 +143,7 @@ class EvidenceFrozen(NodeFact):
 
 @dataclass(frozen=True)
 class Confirmed:
-    """Whether this node shows the fault that an order names, and where, or why it cannot tell."""
+    """Whether this node shows the fault that a command names, and where, or why it cannot tell."""
 
     confirmation: Confirmation = Confirmation.UNKNOWN
     confirmed_by: str = ""

@@ -1,4 +1,4 @@
-"""Root's orders work in a folder that is the agent's user's: what they leave there must be his to write."""
+"""Root's commands work in a folder that is the agent's user's: what they leave there must be his to write."""
 
 import os
 from collections.abc import Iterator

@@ -7,7 +7,7 @@ import signal
 import sys
 from collections.abc import Sequence
 
-# As sysexits(3) has them: the small codes say what a check or an order came to.
+# As sysexits(3) has them: the small codes say what a check or a command came to.
 EXIT_CONFIG = 78  # the same again, until somebody mends the configuration: systemd does not start it at once
 EXIT_BROKEN = 70  # a fault of ours: it must not look like a verdict
 EXIT_CANNOT_START = 71  # the machine keeps it from starting, such as a log that cannot be read: that may pass

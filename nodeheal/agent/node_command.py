@@ -1,4 +1,4 @@
-"""What every order that reaches a node as a command has in common: its description, whom it is meant for, and how it is
+"""What every command to a node has in common: its description, whom it is meant for, and how it is
 answered."""
 
 import argparse
@@ -34,7 +34,7 @@ class NodeCommand:
     """
 
     help: str
-    add_arguments: Callable[[argparse.ArgumentParser], None]  # those of its own; every order has the boot and its end
+    add_arguments: Callable[[argparse.ArgumentParser], None]  # those of its own; every command has the boot and its end
     carry_out: Callable[[argparse.Namespace, AgentConfig], int]  # the exit code; raises ConfigError, OSError
 
 
@@ -77,12 +77,12 @@ def whole_number(least: int, most: int) -> Callable[[str], int]:
 
 
 def why_refuse(meant_for: Collection[str], expires_at: float, boot_id: str, clock: Clock) -> str | None:
-    """Why an order for these boots must not be carried out on this one now; None where it may be."""
+    """Why a command for these boots must not be carried out on this one now; None where it may be."""
     if boot_id not in meant_for:
         return f"meant for boot {', '.join(meant_for)}, this is {boot_id}"
     now = clock.utc_now().timestamp()
     if not now < expires_at:  # an end that is no number is none: `nan` is not later
-        return f"the order has expired: its end is {expires_at:.0f}, this node's clock says {now:.0f}"
+        return f"the command has expired: its end is {expires_at:.0f}, this node's clock says {now:.0f}"
     return None
 
 

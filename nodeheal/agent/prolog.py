@@ -272,13 +272,13 @@ def _diagnosed(boot_id: str, place: Place, terms: Terms, passes: "_Passes", cloc
     if patience <= 0:
         return unknown(f"left out: level {terms.level} takes up to {needed} s, give more --seconds")
     until = clock.utc_now().timestamp() + patience
-    order = diag.DiagnoseCommand(terms.level, "prolog", boot_id, until)
-    with diag.alone(Path(place.config.orders_dir), order, place.config, clock) as refusal:
+    command = diag.DiagnoseCommand(terms.level, "prolog", boot_id, until)
+    with diag.alone(Path(place.config.orders_dir), command, place.config, clock) as refusal:
         if refusal:
             return unknown(f"left out: other diagnostics run here ({refusal})")
         if passes.is_valid(terms.valid_seconds):  # of a prolog beside this one
             return Report(Verdict.OK)
-        [(found, _, _)] = diag.run_all(replace(order, deadline_seconds=terms.rest_seconds), place.config, clock)
+        [(found, _, _)] = diag.run_all(replace(command, deadline_seconds=terms.rest_seconds), place.config, clock)
     return found
 
 

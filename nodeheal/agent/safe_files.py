@@ -1,6 +1,6 @@
 """Opens and replaces files in folders where other users can write: no link leads this process to another file.
 
-Orders run as root. A user who can write to a folder can put a link there, and root would follow it to any file.
+Commands run as root. A user who can write to a folder can put a link there, and root would follow it to any file.
 """
 
 import contextlib
@@ -53,7 +53,7 @@ def why_unsafe(file: Path, owners: Container[int]) -> str:
 
 
 def is_own(descriptor: int) -> bool:
-    """Whether it belongs to the user of this process: to root, where an order runs."""
+    """Whether it belongs to the user of this process: to root, where a command runs."""
     return os.fstat(descriptor).st_uid == os.geteuid()
 
 

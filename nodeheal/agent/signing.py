@@ -1,6 +1,6 @@
 """Signs what this node reports with a key that never leaves it; the public half stands in its own item. See ADR 49.
 
-The daemon and the orders that root runs share one key file. Only the daemon replaces the key.
+The daemon and the commands that root runs share one key file. Only the daemon replaces the key.
 """
 
 import base64

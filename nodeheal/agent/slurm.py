@@ -292,7 +292,7 @@ def carry_out(arguments: argparse.Namespace) -> int:
 
         return slurm_doctor.doctor(as_json=arguments.json)
     if not time.time() < arguments.expires_at:
-        return _print({"error": "the order has expired"}, EXIT_REFUSED)
+        return _print({"error": "the command has expired"}, EXIT_REFUSED)
     wrong = _what_is_missing(arguments)
     if wrong:
         return _print({"error": wrong}, EXIT_REFUSED)

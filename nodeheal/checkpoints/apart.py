@@ -66,7 +66,7 @@ def tell_apart(look: Callable[[], object], seconds: float, prepare: Callable[[],
 def _live(writer: int, look: Callable[[], object], prepare: Callable[[], None]) -> None:
     """The life of the process; never returns."""
     try:
-        _let_go_of_streams()
+        _close_streams()
         _bound_memory()
         prepare()
         found = look()
@@ -82,7 +82,7 @@ def _bound_memory() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (least, most))
 
 
-def _let_go_of_streams() -> None:
+def _close_streams() -> None:
     """Whoever reads this command's output waits until all have closed it: one that hangs must not hold it."""
     nothing = os.open(os.devnull, os.O_RDWR)
     for stream in range(3):

@@ -91,7 +91,7 @@ def _why_not(status: CommandStatus) -> str:
             return f": {json.loads(status.output)['refused']}"
         except (ValueError, KeyError, TypeError):
             return "; does its agent's configuration say `drills`, and is its version as new as this one?"
-    return "; nobody knows yet whether it will: the order expires within a minute"
+    return "; nobody knows yet whether it will: the command expires within a minute"
 
 
 def _wait(node: Node, command_id: str, world: Ports) -> CommandStatus:

@@ -187,7 +187,7 @@ class EvidenceFrozen(NodeAnswer):
     )
     reason: Annotated[str, Field(max_length=1000)] = Field(default="", description="why it was not uploaded")
     confirmation: Confirmation = Field(
-        default=Confirmation.UNKNOWN, description="whether the node itself shows the fault that the order named"
+        default=Confirmation.UNKNOWN, description="whether the node itself shows the fault that the command named"
     )
     confirmed_by: Annotated[str, Field(max_length=REASON_CHARACTERS)] = Field(
         default="", description="where the node shows it, or why it cannot tell"

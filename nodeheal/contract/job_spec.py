@@ -85,7 +85,7 @@ class Preflight(Frozen):
     level: int = Field(default=2, ge=0, le=4, description="dcgmi diag -r; 0: nodes are not checked")
     checks: tuple[Check, ...] = Field(default=(), description="empty: those of the pool's policy")
     fabric: bool = Field(
-        default=True, description="the ways between the nodes are tested, too, where the pool's policy has it"
+        default=True, description="the network between the nodes is tested, too, where the pool's policy has it"
     )
     recent_seconds: int = Field(
         default=DAY, ge=0, le=LONGEST, description="a pass of this boot that is younger is not repeated"

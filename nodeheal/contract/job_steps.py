@@ -27,7 +27,7 @@ class JobResult(Frozen):
     trouble: Trouble | None = Field(default=None, description="where it ends as FAILED: why a human has it")
     incident_id: str | None = Field(default=None, description="the incident that brings the job back")
     deadline_seconds: int = Field(default=60, gt=0, le=MOST, description="how long the next step may take")
-    pairs: bool = Field(default=False, description="the check is that of the ways between the nodes, in pairs")
+    pairs: bool = Field(default=False, description="the check tests the network between the nodes, in pairs")
     facts: CheckpointSearch | None = Field(
         default=None, description="to LAUNCH: where its newest checkpoint is looked for"
     )
@@ -67,7 +67,7 @@ class JobRequest(Frozen):
 
     @property
     def is_of_pairs(self) -> bool:
-        """Whether the check is that of the ways between the nodes."""
+        """Whether the check tests the network between the nodes."""
         return self.last is not None and self.last.pairs
 
     @property

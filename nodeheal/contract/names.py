@@ -77,7 +77,7 @@ PROGRESS = "/run/nodeheal/progress"  # where a program shows its steps, so that 
 
 # Stands in every line that a drill injects, so that nobody takes what follows for the real thing.
 DRILL_MARK = "nodeheal-drill"
-# The environment variable in which an order for evidence names the fault that was reported of the node, as Base64.
+# The environment variable in which a command for evidence names the fault that was reported of the node, as Base64.
 ACCUSED = "NODEHEAL_ACCUSED"
 
 # The tag that says "nodeheal may act on this". Destructive permissions are conditioned on it.

@@ -15,3 +15,6 @@ ESCALATIONS = {
     "RULES_CHANGED": "POLICY_CHANGED",
     "TOO_MANY_DECISIONS": "DECISION_LIMIT",
 }
+
+# Under `correlation` of a policy document.
+POLICY_KEYS = {"echoes": "secondary_faults"}

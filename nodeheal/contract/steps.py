@@ -75,7 +75,9 @@ class Decision(Frozen):
     is_of_new_node: bool = Field(
         default=False, description="for ISOLATE: of a node that has never served; it takes no slot of the budget"
     )
-    is_held_back: bool = Field(default=False, description="a brake kept nodeheal from acting: what is repeated is news")
+    is_held_back: bool = Field(
+        default=False, description="a guardrail kept nodeheal from acting: what is repeated is news"
+    )
     is_move: bool = Field(
         default=False,
         description="for RESTART_WORKLOAD: on free nodes, before this one is healed; DIAGNOSE: such a node",

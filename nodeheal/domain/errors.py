@@ -14,7 +14,7 @@ class NotFound(NodehealError):
 
 
 class Superseded(NodehealError):
-    """Whoever calls works for something that is over, and that a newer one has replaced. There is nothing to do."""
+    """The caller works for a submission or step that a newer one has replaced. There is nothing to do."""
 
 
 class NoCapacity(NodehealError):

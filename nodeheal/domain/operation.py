@@ -19,7 +19,7 @@ class OperationState(StrEnum):
     """How far an operation is."""
 
     PLANNED = "PLANNED"  # nothing was asked of anybody yet
-    SENDING = "SENDING"  # it is being sent: if the function died there, nobody knows whether it was taken
+    SENDING = "SENDING"  # it is being sent: if the function crashed there, it is not known whether it was accepted
     STARTED = "STARTED"  # it was taken, or there was nothing to send
     DONE = "DONE"  # its result is stored; the workflow may not have it yet
     DELIVERED = "DELIVERED"  # the workflow has its result

@@ -1,4 +1,4 @@
-"""APPROVE: a human is asked, and answers. Silence is no yes."""
+"""APPROVE: asks a human and waits for the answer. Silence does not count as yes."""
 
 from dataclasses import dataclass
 
@@ -30,7 +30,7 @@ def plan(request: StepRequest, ports: Ports) -> Operation:
 
 
 def find_question(question: Question, ports: Ports) -> Operation | None:
-    """The operation that asks this; None: it is over, or was never asked."""
+    """Returns the open operation that asks this. None: it has ended, or was never asked."""
     name = f"{question.incident_id}-{question.turn}"
     operation = ports.operations.get(incident_owner(question.incident_id), name)
     is_over = operation is not None and operation.state is OperationState.DELIVERED

@@ -1,4 +1,4 @@
-"""AWAIT_NODES: a job stands in its pool's line until a node may have become free, or until it is to be stopped."""
+"""AWAIT_NODES: a job waits in its pool's line until a node may be free, or until somebody stops the job."""
 
 from dataclasses import replace
 
@@ -26,10 +26,10 @@ def _start(operation: Operation, world: World) -> Operation:
     job = job_of_request(operation.job_request, ports)
     for earlier in ports.operations.open_of(operation.owner):
         if earlier.verb is VerbName.AWAIT_NODES and earlier.operation_id != operation.operation_id:
-            update(earlier, ports, Operation.delivered)  # its time was over, and nobody waits for it any more
+            update(earlier, ports, Operation.delivered)  # its deadline has passed, and no workflow waits for it
     line = (pool_line(NODES_LINE, job.pool), place_of(job))
     operation = mark_sending(replace(operation, line=line), ports)
-    # What became free between the choice and the record has called nobody.
+    # A node that became free between the choice and the record has woken no job.
     if look_for_nodes(job, ports, world.policy).nodes and not waits_before(job, ports):
         operation = replace(operation, answer_json=YOUR_TURN)
     return start_waiting(operation, ports)

@@ -34,7 +34,7 @@ class _Record(Frozen):
 
 
 def ask_all(request: JobRequest, job: Job, world: World) -> None:
-    """Ask the nodes of this round. What they answer is judged after, at the deadline too."""
+    """Asks the nodes of this round. The job's next call judges the answers, also at the deadline."""
     ports, nodes = world.ports, due_nodes(request, job, world.ports)
     told = counted(len(nodes), "node")
     question = fan_out.plan(request, ports, QUESTION, job.preflight.seconds)
@@ -44,7 +44,7 @@ def ask_all(request: JobRequest, job: Job, world: World) -> None:
 
 
 def due_nodes(request: JobRequest, job: Job, ports: Ports) -> list[Node]:
-    """The nodes that this round is about: after a failure all of them, else those that have not passed lately."""
+    """Returns the nodes to check in this round: after a failure all, else those that have not passed recently."""
     nodes = [node_of(name, ports) for name in request.nodes]
     return nodes if request.is_failure else job_checks_due(job, nodes, ports.clock())
 
@@ -84,7 +84,7 @@ def _observe(operation: Operation, facts: Facts) -> JobResult | None:
 
 
 def _settle(operation: Operation, result: JobResult, ports: Ports) -> None:
-    """Keep the answer with the job, and a pass with the node, so that the next job need not repeat it."""
+    """Stores the answer with the job. Stores a pass with the node too, so that the next job need not repeat it."""
     name, boot_id, has_passed = operation.node_id, operation.boot_id, result.outcome is Outcome.DONE
     if has_passed:
         note_good_run(name, DiagnosisAnswer.model_validate_json(operation.answer_json), ports)

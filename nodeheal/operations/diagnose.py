@@ -1,4 +1,4 @@
-"""DIAGNOSE: a node reruns its diagnostics, and its own answer ends the operation."""
+"""DIAGNOSE: a node reruns its diagnostics. Its own answer ends the operation."""
 
 import json
 import re
@@ -57,7 +57,7 @@ class DiagnosisAnswer(Frozen):
 
 class _Record(Frozen):
     """`tolerated_percent`: as the policy had it when the node was asked; who observes reads no policy. `is_left`: the
-    order of a reboot has brought it, and nobody has seen yet whether the node has taken it.
+    command of a reboot has brought it, and it is not known yet whether the node has accepted it.
     """
 
     tolerated_percent: float
@@ -65,7 +65,7 @@ class _Record(Frozen):
 
 
 def plan(request: StepRequest, ports: Ports) -> Operation:
-    """The operation of this turn; or, where the decision goes on with a reboot's turn, what that reboot has left."""
+    """Returns the operation of this turn, or the one that the reboot has left if the decision goes on with it."""
     suffix = "" if request.decision.continues is None else _LEFT
     return plan_step(request, ports, VerbName.DIAGNOSE, node_owner(request.decision.node_id), suffix=suffix)
 
@@ -73,7 +73,7 @@ def plan(request: StepRequest, ports: Ports) -> Operation:
 def leave_with_reboot(reboot: Operation, ports: Ports) -> dict[str, str]:
     """The parameters of a reboot's command that leave diagnostics on the node. Empty: the decision wants none left.
 
-    They are an operation of their own, for which nobody waits until the step DIAGNOSE goes on with it.
+    They have an operation of their own. No workflow waits for it until the step DIAGNOSE goes on with it.
     """
     request, leaves = reboot.step, reboot.step.decision.leaves
     if leaves is None:
@@ -157,7 +157,7 @@ def _judged(operation: Operation, facts: Facts) -> StepResult:
 
 
 def judge(answer: DiagnosisAnswer, baseline: Mapping[str, float], tolerated_percent: float) -> tuple[Outcome, str]:
-    """What an answer is worth: its own verdict, and how it compares with the node's last good run.
+    """Returns the outcome of an answer: its own verdict, compared with the node's last good run.
 
     Only OK is a proof. DEGRADED (settings, not hardware) is for a human, not a swap.
     """
@@ -200,7 +200,7 @@ def _refresh(operation: Operation, ports: Ports) -> Operation:
 
 
 def _taken_by_node(operation: Operation, ports: Ports) -> Operation:
-    """The operation as one that the node runs, if the reboot's command says that it has taken the order; else as one
+    """The operation as one that the node runs, if the reboot's command says that it has taken the command; else as one
     that is still to be sent, under another request id: what the node says of the first one does not count then.
 
     Where SSM cannot be asked now, it stays as it is: the node may be running them.
@@ -223,7 +223,7 @@ def _taken_by_node(operation: Operation, ports: Ports) -> Operation:
 
 
 def _has_taken(reboot: Operation, node: Node, request_id: str, ports: Ports) -> bool:
-    """Whether the node, which has not booted again since, has taken the diagnostics that this reboot has brought."""
+    """Whether the node has taken the diagnostics that the reboot's command brought, and has not booted again since."""
     result = reboot.result if reboot.is_over else None
     if not reboot.reference or not isinstance(result, StepResult) or result.boot_id != node.boot_id:
         return False

@@ -1,7 +1,7 @@
 """Moves operations: starts them once, follows their facts, stores their result, and resumes the workflow with it.
 
 The step's function, an event, the deadline and the sweep all come here. Nothing else ends an operation. A repeated
-call, an event that is late or comes twice, and a function that died between two lines are therefore one case.
+call, an event that is late or comes twice, and a function that crashed between two lines are therefore one case.
 """
 
 import logging
@@ -22,7 +22,7 @@ _RANDOM_PART = 33  # characters of a request id: a dot and 32 hexadecimal digits
 
 
 def handler_of(verb: VerbName) -> Handler:
-    """The verb's own file says it. Verbs use the engine to poke other operations, so they are imported here."""
+    """Returns the handler of the verb's own file. Imported here, because verbs use the engine themselves."""
     from nodeheal.operations.verbs import HANDLERS
 
     return HANDLERS[verb]
@@ -54,15 +54,15 @@ def begin(planned: Operation, world: World) -> None:
 
 
 def begin_ahead(planned: Operation, world: World) -> None:
-    """Start an operation before its step. The step goes on with it by the same name; until then nobody waits."""
+    """Starts an operation before its step. The step finds it by the same name; until then no workflow waits for it."""
     if world.ports.operations.get(planned.owner, planned.operation_id) is None:
         _start(replace(planned, token=""), world)
 
 
 def reconcile(operation: Operation, ports: Ports) -> bool:
-    """Something has happened that may concern the operation: end it if its facts say so.
+    """Observes the operation after a fact that may concern it, and ends it if it is done.
 
-    True: it has ended, and its workflow has waited for that.
+    True: it has ended, and its workflow waited for that.
     """
     if operation.state in (OperationState.PLANNED, OperationState.DELIVERED):
         return False
@@ -70,7 +70,7 @@ def reconcile(operation: Operation, ports: Ports) -> bool:
 
 
 def signal(operation: Operation, answer: str, ports: Ports) -> bool:
-    """Record the answer that the operation waits for, and end it. True: its workflow has waited for that."""
+    """Records the answer that the operation waits for, and ends it. True: its workflow waited for that."""
     known = update(
         operation, ports, lambda one: one if one.answer_json or one.is_over else replace(one, answer_json=answer)
     )
@@ -78,13 +78,13 @@ def signal(operation: Operation, answer: str, ports: Ports) -> bool:
 
 
 def reconcile_all(owner: str, ports: Ports) -> None:
-    """The same for every open operation of a node, an incident or a job."""
+    """Reconciles every open operation of a node, an incident or a job."""
     for operation in ports.operations.open_of(owner):
         reconcile(operation, ports)
 
 
 def conclude(request: StepRequest, ports: Ports) -> StepResult:
-    """The workflow waits no longer: say how the step went.
+    """Returns how the step went, for a workflow that has stopped waiting.
 
     The answer is stored, so that a call that is repeated gets the same one.
     """
@@ -110,7 +110,7 @@ def conclude(request: StepRequest, ports: Ports) -> StepResult:
 
 
 def end(operation: Operation, ports: Ports) -> Operation:
-    """End an operation for which nobody waits any more: query the authority, observe once more, store the result."""
+    """Ends an operation that no workflow waits for: queries the authority, observes once more, stores the result."""
     handler = handler_of(operation.verb)
     operation = handler.refresh(operation, ports)
     found = handler.observe(operation, replace(handler.read(operation, ports), is_final=True))
@@ -138,7 +138,7 @@ def deliver(operation: Operation, ports: Ports) -> bool:
 
 
 def finish(operation: Operation, result: Result, ports: Ports) -> bool:
-    """End the operation with this result; of two results the first one that is stored holds."""
+    """Ends the operation with this result. If two results compete, the first one stored holds."""
     handler_of(operation.verb).settle(operation, result, ports)
     fitting = type(result).model_validate(result.model_dump())  # a copy with other words is not held to the bounds
     done = _done(operation, fitting, ports) if operation.version else _with_result(operation, fitting)
@@ -146,7 +146,7 @@ def finish(operation: Operation, result: Result, ports: Ports) -> bool:
 
 
 def answered(event: NodeAnswer, ports: Ports) -> bool:
-    """Record what a node has answered to an operation of its own, and end it. False: it was asked no such thing.
+    """Records a node's answer to its operation, and ends it. False: the node has no such operation.
 
     The request id is random, and the boot is the one that was asked: an answer of another boot says nothing. What was
     left for the next boot takes that of the first boot that answers.
@@ -187,7 +187,7 @@ def _start(operation: Operation, world: World) -> None:
     handler = handler_of(operation.verb)
     started = handler.start(operation, world)
     if isinstance(started, Operation):
-        _follow(started, handler, world)  # what came before the record was stored has ended nothing
+        _follow(started, handler, world)  # a fact that came before the record was stored has ended nothing
     else:
         finish(_as_stored(operation, world.ports), started, world.ports)
 
@@ -205,7 +205,7 @@ def _follow(operation: Operation, handler: Handler, world: World) -> bool:
 
 
 def _call_again(operation: Operation, ports: Ports) -> bool:
-    """Have the workflow call its step again: the next act is due, and this function may not do it."""
+    """Has the workflow call its step again, because the next act is due and this function may not do it."""
     why = "the next part of the step is due"
     again = step_result(operation, ports.clock(), Outcome.UNKNOWN, why, facts=CallAgain())
     return ports.workflows.resume(operation.token, again)
@@ -223,9 +223,9 @@ def _as_delivered(operation: Operation, ports: Ports) -> Result:
 
 
 def with_decision(request: StepRequest, result: StepResult, ports: Ports) -> StepResult:
-    """The result of a turn, with what is decided on it, where this function may decide. That saves a transition.
+    """Returns the result of a turn, with the next decision if this function may decide. That saves a transition.
 
-    Whatever keeps it from deciding, the workflow asks for the decision, and pages where that fails.
+    If it cannot decide, the workflow asks for the decision, and pages if that fails.
     """
     try:
         decision = ports.decide(DecideRequest(incident_id=request.incident_id, turn=request.turn, result=result))

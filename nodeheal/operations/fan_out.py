@@ -1,8 +1,8 @@
-"""FAN_OUT: one question to many nodes of a job. Each node answers a part of its own, and the last answer ends it.
+"""FAN_OUT: asks many nodes of a job one question. Each node answers its own part; the last answer ends the operation.
 
-Nothing is written here while nodes answer, so that hundreds of them do not contend for one item. Whoever answers looks
-for one that has not, from the last that was asked back to the first: as a rule that is one read, for nodes answer about
-in the order in which they were asked.
+No answer writes this operation, so that hundreds of nodes do not contend for one item. Each answer looks for a part
+that is still open, from the last one asked to the first. That is mostly one read, because nodes answer about in the
+order in which they were asked.
 """
 
 from collections.abc import Sequence
@@ -36,13 +36,13 @@ class _Facts(Facts):
 
 
 def plan(request: JobRequest, ports: Ports, suffix: str, seconds: int) -> Operation:
-    """The question of this round. It is kept without the names of all nodes."""
+    """Returns the operation of this round's question. It is stored without the names of all nodes."""
     slim, owner = request.model_copy(update={"last": None}), job_owner(request.job_id)
     return plan_job_step(slim, ports, VerbName.FAN_OUT, owner, suffix=suffix, seconds=seconds)
 
 
 def plan_part(question: Operation, verb: VerbName, node_id: str, record: Frozen, suffix: str = "") -> Operation:
-    """What one node is asked. Its name ends with `suffix` where a node is asked twice in one question."""
+    """Returns the part of one node. `suffix` ends its name, where one question asks a node twice."""
     return replace(
         question,
         owner=node_owner(node_id),
@@ -64,7 +64,7 @@ def ask(question: Operation, parts: Sequence[Operation], all_in: JobResult, worl
 
 
 def part_result(part: Operation, now: datetime, outcome: Outcome, reason: str) -> JobResult:
-    """What a node has answered, or why it has not."""
+    """Returns the answer of a node, or why there is none."""
     return job_step_result(part.job_request, now, JobStep.CHECK, Next.CHECK, reason, outcome)
 
 
@@ -82,13 +82,13 @@ def find(request: JobRequest, suffix: str, ports: Ports) -> Operation | None:
 
 
 def stop_waiting(question: Operation | None, ports: Ports) -> None:
-    """The workflow waits no longer. Parts that nobody closes end when their nodes answer."""
+    """Ends the wait of the workflow. Parts that are still open end when their nodes answer."""
     if question is not None and not question.is_over:
         end(question, ports)
 
 
 def close_part(question: Operation | None, node_id: str, ports: Ports, suffix: str = "") -> Operation | None:
-    """What one node was asked, with its result: what it answers from now on changes nothing. None: it was not asked."""
+    """Ends and returns the part of one node. A later answer changes nothing. None: the node was not asked."""
     if question is None:
         return None
     part = ports.operations.get(node_owner(node_id), f"{question.operation_id}{suffix}")

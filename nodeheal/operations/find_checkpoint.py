@@ -1,6 +1,6 @@
 """FIND_CHECKPOINT: a node looks for the newest whole checkpoint of a job, and its answer ends the operation.
 
-It is a hint and no more. A node that cannot tell costs the hint of one node.
+The answer is only a hint. If a node cannot tell, only its hint is missing.
 """
 
 from dataclasses import replace
@@ -66,7 +66,7 @@ def _start(operation: Operation, world: World) -> Operation | Result:
 
 
 def command(where: Checkpoints, **more: str) -> Command:
-    """Look into a job's checkpoint directory. `more`: parameters that not every look has."""
+    """Returns the command that lists a job's checkpoint directory. `more`: optional parameters."""
     return Command("find-checkpoint", {"Directory": where.directory, "Format": where.format.value, **more})
 
 
@@ -106,7 +106,7 @@ def _message(event: CheckpointFound, job_id: str) -> str:
 
 
 def _result(operation: Operation, now: datetime, outcome: Outcome, reason: str) -> Result:
-    """With the directory in it where nobody knows yet: another node is asked then."""
+    """Returns the result. It has the directory if no checkpoint is known yet: the step then asks another node."""
     request, record = operation.request, _record(operation)
     is_sure = outcome is Outcome.DONE
     facts = (
@@ -120,7 +120,7 @@ def _result(operation: Operation, now: datetime, outcome: Outcome, reason: str) 
 
 
 def _settle(operation: Operation, result: Result, ports: Ports) -> None:
-    """Keep what was found, and say so on the incident's timeline, or in the job's summary."""
+    """Stores the checkpoint, and adds it to the incident's timeline or the job's summary."""
     record = _record(operation)
     if operation.answer_json and result.outcome is Outcome.DONE:
         event, looked_at = CheckpointFound.model_validate_json(operation.answer_json), ports.clock()
@@ -138,7 +138,7 @@ def _settle(operation: Operation, result: Result, ports: Ports) -> None:
 
 
 def _note_last_step(job: Job, step: int | None, ports: Ports) -> None:
-    """How far its last run had come. Lost to another writer, it is only not known."""
+    """Stores how far the last run had come. If another writer wins, it stays unknown."""
     run = ports.jobs.get_run(job.job_id, job.current_run)
     if run is not None and step is not None:
         ports.jobs.save_run(replace(run, last_step=step))

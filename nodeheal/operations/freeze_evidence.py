@@ -50,7 +50,7 @@ class EvidenceAnswer(Frozen):
 
 
 class _Record(Frozen):
-    """Where the evidence has to go; no other place counts."""
+    """Where the evidence must be stored; no other place counts."""
 
     link: str = ""
     console: str = ""
@@ -62,7 +62,7 @@ def plan(request: StepRequest, ports: Ports) -> Operation:
 
 
 def ask_ahead(isolation: StepRequest, world: World) -> None:
-    """Ask for it while the gang stops, where the decision says so. Not taken: the step of its own asks."""
+    """Requests the evidence while the gang stops, if the decision says so. If this fails, its own step requests it."""
     seconds = isolation.decision.evidence_seconds
     if not seconds:
         return
@@ -73,7 +73,7 @@ def ask_ahead(isolation: StepRequest, world: World) -> None:
 
 
 def _start(operation: Operation, world: World) -> Operation | StepResult:
-    """A node that is gone is an answer like any other: evidence never holds a recovery up."""
+    """Sends the command. A node that is gone ends the operation at once: evidence never delays a recovery."""
     ports, policy, request = world.ports, world.policy, operation.step
     node, now = ports.nodes.get(operation.node_id), ports.clock()
     why_not = _why_not(node, request, policy)
@@ -132,7 +132,7 @@ def _observe(operation: Operation, facts: Facts) -> StepResult | None:
         return None
     if operation.state is OperationState.PLANNED:
         return step_result(operation, facts.now, Outcome.UNKNOWN, "no evidence was asked for")
-    # It may still arrive: its place is in the result, so that a human can look there later.
+    # The upload may still arrive. The result has its place, so that a human can look there later.
     seconds = operation.step.decision.deadline_seconds
     why = f"no evidence within {seconds} s; the command is {operation.command_state or 'UNKNOWN'}"
     known = {"boot_id": operation.boot_id, "facts": _asked(operation)}

@@ -1,4 +1,4 @@
-"""What the verbs have in common that wait for the ranks of a run to stop, or to run."""
+"""Shared by the verbs that wait for the ranks of a run to stop, or to run."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -42,7 +42,7 @@ class GangFacts(Facts):
 
 
 def owner_of(request: StepRequest | JobRequest) -> str:
-    """The job, whose ranks are the facts; the incident where there is no job."""
+    """Returns the owner of the operation: the job, because its ranks are the facts; without a job the incident."""
     if isinstance(request, JobRequest):
         return job_owner(request.job_id)
     job_id = request.decision.job_id
@@ -66,7 +66,7 @@ def record_of(operation: Operation) -> GangRecord:
 
 
 def note(operation: Operation, ports: Ports, **changes: Any) -> Operation:
-    """Write the record over whatever is stored, before the next thing is asked of anybody."""
+    """Writes the record over the stored one, before the next call to another service."""
 
     def noted(one: Operation) -> Operation:
         known = record_of(one).model_copy(update=changes).model_dump_json()
@@ -76,12 +76,12 @@ def note(operation: Operation, ports: Ports, **changes: Any) -> Operation:
 
 
 def ranks_left(record: GangRecord, run: Run | None) -> list[GangTask]:
-    """The ranks that were to stop, and have not been seen to."""
+    """Returns the ranks that were asked to stop and are not known to have stopped."""
     return [task for task in run.tasks if task.placement in record.outstanding and not task.has_stopped] if run else []
 
 
 def refresh_ranks(operation: Operation, ports: Ports) -> Operation:
-    """A rank whose node has rebooted since, or is gone, writes nothing any more, whoever reports its end."""
+    """A rank whose node has rebooted since, or is gone, writes nothing any more, even if no event reports its end."""
     facts, record = read_gang(operation, ports), record_of(operation)
     left = tuple(task.placement for task in ranks_left(record, facts.run) if may_write(task, ports))
     if not operation.version:

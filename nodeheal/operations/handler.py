@@ -1,4 +1,4 @@
-"""What a verb must say of itself, so that the engine can start it, follow it and end it."""
+"""The interface of a verb, with which the engine starts, follows and ends its operations."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ Result = StepResult | JobResult
 
 @dataclass(frozen=True)
 class World:
-    """What a verb acts with. Functions that only follow operations have no policy and make no links."""
+    """What a verb needs to act. Functions that only follow operations have no policy and make no links."""
 
     ports: Ports
     given_policy: RecoveryPolicy | None = None
@@ -29,7 +29,7 @@ class World:
 
     @property
     def is_step(self) -> bool:
-        """Whether the workflow's own step acts, and not an event."""
+        """Whether the workflow's own step called, and not an event."""
         return self.given_policy is not None
 
     @property
@@ -103,7 +103,7 @@ def read_time(operation: Operation, ports: Ports) -> Facts:
     return Facts(ports.clock())
 
 
-# Of an operation that no workflow waits for. It stands in a line until somebody takes it out.
+# For an operation that no workflow waits for. It stays in its line until a function takes it out.
 STANDS_IN_LINE = Handler(lambda operation, world: operation, lambda operation, facts: None, read_time)
 
 

@@ -1,4 +1,4 @@
-"""ISOLATE: a node gets no new work, and the gang that it holds up is stopped. Meanwhile it saves its evidence."""
+"""ISOLATE: drains a node and stops the gang that it blocks. Meanwhile the node saves its evidence."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -84,7 +84,7 @@ def _start(operation: Operation, world: World) -> Operation | StepResult:
     record, node = record_of(operation), mine.node
     placement = NodePlacement(record.placement, is_schedulable=False)
     if record.by_us:
-        with suppress(NotEnrolled, NotAccepted):  # the tag is for people only: the gang is stopped without it
+        with suppress(NotEnrolled, NotAccepted):  # only people read the tag: the gang is stopped without it
             ports.scheduler_of(node).show_isolation(node, placement, request.incident_id)
     add_timeline_entry(request, ports, DRAINED, f"{node.node_id} takes no new work (draining)")
     aside = stop_unmanaged_tasks(request, node, placement, ports, world.policy) if record.has_tasks else ""
@@ -94,7 +94,7 @@ def _start(operation: Operation, world: World) -> Operation | StepResult:
 
 
 def _why_refused(it: _Isolation, world: World) -> StepResult | None:
-    """Why this isolation may not begin, before anything is taken for it."""
+    """Returns the refusal of this isolation, before it claims anything. None: it may begin."""
     ports, request, node, now = world.ports, it.operation.step, it.node, world.ports.clock()
     if node.open_incident != request.incident_id:
         why = f"it belongs to incident {node.open_incident or 'nobody'}"
@@ -139,7 +139,7 @@ def _drain(mine: _Isolation, world: World) -> Operation | StepResult:
 def _drain_together(mine: _Isolation, world: World) -> Operation | StepResult | None:
     """Switch off with one call the node and those behind it in line. None: this node goes by itself.
 
-    Each of the others is held to what it would be held to by its own function, which goes on from the record.
+    The others pass the same checks as in their own functions, which then go on from the record.
     """
     ports, scheduler = world.ports, world.ports.scheduler_of(mine.node)
     wanted = [mine, *_behind(mine.operation, ports)]
@@ -150,15 +150,15 @@ def _drain_together(mine: _Isolation, world: World) -> Operation | StepResult | 
     if isinstance(marked, StepResult) or not marked.node.drained_by_us:
         return marked if isinstance(marked, StepResult) else None
     others = [one for one in [_mark_other(it, world) for it in wanted[1:]] if one is not None]
-    # Marking takes a while. Whom it was taken back from, or whose incident has ended meanwhile, is left out.
+    # Marking takes a while. Leaves out nodes that lost their mark, or whose incident ended, in the meantime.
     others = [it for it in others if _Isolation(it.operation, node_of(it.node.node_id, ports)).holds_node]
-    if len(others) < len(wanted) - 1:  # nobody knows which of the names are of those who are left
+    if len(others) < len(wanted) - 1:  # the names cannot be assigned to the nodes that are left
         placements = scheduler.names_in_service([it.node for it in (marked, *others)])
     return _switch_off([marked, *others], placements, ports) if placements else None
 
 
 def _behind(operation: Operation, ports: Ports) -> list[_Isolation]:
-    """Those behind it in line, as they are now, and not as the line shows them."""
+    """Returns the isolations behind it in line, read again, because the line's index lags."""
     found = []
     for owner, operation_id in ports.operations.behind(operation, _TOGETHER - 1):
         one = ports.operations.get(owner, operation_id)
@@ -172,7 +172,7 @@ def _behind(operation: Operation, ports: Ports) -> list[_Isolation]:
 def _mark_other(it: _Isolation, world: World) -> _Isolation | None:
     """Mark another isolation's node. None: it is not to be switched off; its own function finds out why."""
     with suppress(NodehealError, ValueError):
-        if not is_worked_on(it.node, world.ports):  # its workflow has died, and left it in line
+        if not is_worked_on(it.node, world.ports):  # its workflow has ended, and left it in line
             return None
         marked = _mark(it, world) if _why_refused(it, world) is None else None
         if isinstance(marked, _Isolation) and marked.node.drained_by_us:
@@ -218,7 +218,7 @@ def _note_drained(it: _Isolation, drained: Drained, ports: Ports) -> Operation:
 
 
 def _stand_in_line(it: _Isolation, ports: Ports) -> None:
-    """Have the next isolation of the cluster whose call is taken switch this node off as well.
+    """Puts the node into its cluster's line: the next isolation whose call succeeds drains this node as well.
 
     The workflow repeats its own call all the same.
     """
@@ -250,7 +250,7 @@ def _observe(operation: Operation, facts: GangFacts) -> StepResult | None:
 
 
 def _why_no_slot(node: Node, slots: int, request: StepRequest, ports: Ports) -> str:
-    """Take a slot for the node; empty: it has one. Whoever comes now does not pass those who stand in line."""
+    """Takes a slot for the node, and returns why it has none. Empty: it has one. Nodes in line come first."""
     ahead = in_line_before(request.incident_id, node.pool, ports)
     if ahead and node.node_id not in ports.pools.holders(node.pool):
         stand = counted(len(ahead), "incident stands", "incidents stand")
@@ -263,7 +263,7 @@ def _why_no_slot(node: Node, slots: int, request: StepRequest, ports: Ports) -> 
 
 
 def _other_owner(node: Node, ports: Ports, policy: RecoveryPolicy) -> str:
-    """Who else repairs this node, and how to stop that; empty: nobody. Of hybrid nodes nobody could know."""
+    """Returns who else repairs this node, and how to stop that. Empty: nobody. No API tells it for hybrid nodes."""
     if node.provider is Provider.hybrid:
         return ""
     machine = ports.machines.describe(node.instance_id)
@@ -275,7 +275,7 @@ def _other_owner(node: Node, ports: Ports, policy: RecoveryPolicy) -> str:
 
 
 def _other_job(node: Node, request: StepRequest, ports: Ports) -> str:
-    """Which job has come to the node since its incident began; empty: none that runs. Nobody would bring it back."""
+    """Returns the running job that was placed on the node since its incident began: no recovery would restart it."""
     if node.job_id in (None, request.decision.job_id):
         return ""
     _, run = current_run(node.job_id, ports)
@@ -308,16 +308,16 @@ def _record_isolated(it: _Isolation, ports: Ports) -> _Isolation:
 
 def _undo(node: Node, ports: Ports) -> None:
     """Take back what is on record of an isolation that was denied: `node` is as it was before."""
-    was = node.state if node.state is not NodeState.ISOLATED else NodeState.SUSPECT  # a call that died has marked it
+    was = node.state if node.state is not NodeState.ISOLATED else NodeState.SUSPECT  # a call that crashed has marked it
     save_node(ports, node, state=was, state_reason=node.state_reason, drained_by_us=False)
     ports.pools.release(node.pool, node.node_id)
     wake_queue(node.pool, ports)
 
 
 def switch_on(node: Node, ports: Ports) -> str:
-    """Undo the isolation. The caller forgets it afterwards, so that a crash between is made up for by a repeat.
+    """Undo the isolation. The caller deletes its record afterwards, so that a repeat completes it after a crash.
 
-    Why the scheduler gives it no work all the same, because others have taken it out of service; empty: it does.
+    Returns why the scheduler still gives it no work, because others have drained it. Empty: it does.
     """
     placement = ports.scheduler_of(node).placement_of(node)
     try:
@@ -325,7 +325,7 @@ def switch_on(node: Node, ports: Ports) -> str:
     except NotEnrolled:
         if not placement.is_schedulable:
             raise
-        # A call that died before its drain was denied has left a record, and nothing else: there is nothing to undo.
+        # A call that crashed before its drain was denied has left a record, and nothing else: there is nothing to undo.
     return placement.why_not
 
 

@@ -74,7 +74,7 @@ def _start(operation: Operation, world: World) -> Operation | StepResult:
     except (PlacementRefused, NotFound) as refusal:
         abandon(job, last.number, ports)
         return _refused(operation, ports.clock(), str(refusal))
-    _let_go_of_who_was_left(request, job, last, ports)
+    _release_nodes_left(request, job, last, ports)
     return start_waiting(operation, ports)
 
 
@@ -124,7 +124,7 @@ def _refused(operation: Operation, now: datetime, why: str, facts: Refused | Non
 
 
 def _left_to(request: StepRequest, unfit: Sequence[Node], ports: Ports) -> Refused | None:
-    """Who brings the job back instead: the last of its nodes to be healed. Nothing, where one of them has nobody."""
+    """Leaves the job to the incident of the last node to be healed. None: one of the nodes has no incident for it."""
     incidents = [node.open_incident for node in unfit]
     heads = [ports.incidents.incident(name) for name in incidents if name is not None]
     if len(heads) < len(unfit) or any(not head.is_under_way or head.job_id is None for head in heads):
@@ -137,7 +137,7 @@ def _left_to(request: StepRequest, unfit: Sequence[Node], ports: Ports) -> Refus
 
 
 def _why_unfit(node: Node, request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> str:
-    """What speaks against placing a rank here: the node is out of service, or has a fault of its own to be healed."""
+    """Returns why no rank may be placed here: the node is out of service, or its own fault must be healed first."""
     if node.state in OUT_OF_SERVICE | ABSENT:
         return f"{node.node_id} is {node.state}"
     other = job_of_others(node, str(request.decision.job_id), ports)
@@ -176,8 +176,8 @@ def _without_the_unfit(
     return [places.get(node.node_id, node) for node in nodes]
 
 
-def _let_go_of_who_was_left(request: StepRequest, job: Job, run: Run, ports: Ports) -> None:
-    """The nodes that were claimed carry the job now; those that it has left are nobody's."""
+def _release_nodes_left(request: StepRequest, job: Job, run: Run, ports: Ports) -> None:
+    """Releases the nodes that the job has left, after a move: the claimed nodes run it now."""
     if not request.decision.is_move:
         return
     release_claims(job, ports, also=[task.node_id for task in run.tasks])

@@ -98,7 +98,7 @@ def _why_not(request: JobRequest, job: Job, last: Run | None, ports: Ports) -> J
 
 
 def _why_unfit(node: Node, job: Job) -> str:
-    """What has become of the node since it was chosen; empty: nothing."""
+    """Returns what makes the node unfit since it was chosen. Empty: it is fit."""
     if node.claimed_by != job.job_id:
         return f"{node.node_id} is not claimed for {job.job_id} any more"
     if node.state in OUT_OF_SERVICE or node.open_incident is not None:

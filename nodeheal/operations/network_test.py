@@ -34,7 +34,7 @@ def ask_all(request: JobRequest, job: Job, world: World) -> None:
     ports, pairs, wanted = world.ports, pairs_of(request.nodes), world.policy.pool(job.pool).fabric
     told = f"{counted(len(pairs), 'pair')} of nodes"
     question = fan_out.plan(request, ports, QUESTION, job.preflight.seconds)
-    save_job(ports, job.job_id, summary=f"{told} test the way between them")
+    save_job(ports, job.job_id, summary=f"{told} test the network between them")
     nodes = {name: node_of(name, ports) for name in request.nodes}
     # The one that serves is asked first; the other tries until it is there.
     parts = [plan(question, pair, role, nodes, wanted) for pair in pairs for role in FabricRole]

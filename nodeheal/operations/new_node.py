@@ -1,6 +1,6 @@
 """NEW_NODE: a node that comes up for the first time stands in its pool's line, until it is diagnosed or may serve.
 
-No workflow waits for it. Whoever finds a place for it, or sees that it needs none, takes it out of the line.
+No workflow waits for it. The function that finds a place for it, or sees that it needs none, ends the operation.
 """
 
 from datetime import timedelta

@@ -45,7 +45,7 @@ def _start(operation: Operation, world: World) -> Operation | StepResult:
         give_attempt_back(request, ports)
         return step_result(operation, now, Outcome.REFUSED, why_not)
     if request.decision.boot_id not in ("", node.boot_id):
-        # What the fault was on is over, and not by our hand: no other boot is ended for it.
+        # The boot with the fault is over, and nodeheal did not end it. No other boot is ended for that fault.
         give_attempt_back(request, ports, "it has rebooted by itself")
         gone = f"boot {request.decision.boot_id[:8]}, on which it failed, had ended before it was asked to reboot"
         return step_result(operation, now, Outcome.DONE, gone, boot_id=node.boot_id)
@@ -90,7 +90,7 @@ def _final(operation: Operation, record: _Record, facts: Facts) -> StepResult:
     if operation.state is OperationState.PLANNED:
         return step_result(operation, facts.now, Outcome.FAILED, "the reboot was not sent")
     if _is_under_way(operation, record, facts):
-        # Only the call broke. A node that is about to come back is not stopped or replaced for that.
+        # Only the call failed. The node is about to come back, so it is not stopped or replaced.
         why = "the reboot may be under way; waiting for it"
         return step_result(operation, facts.now, Outcome.UNKNOWN, why, facts=CallAgain())
     if not operation.reference:
@@ -111,7 +111,7 @@ def _is_under_way(operation: Operation, record: _Record, facts: Facts) -> bool:
 
 
 def _refresh(operation: Operation, ports: Ports) -> Operation:
-    """SSM reports a script that its own reboot has cut off as failed: only a failure of the script itself counts."""
+    """Queries SSM, which reports a script that its own reboot cut off as failed. Only the script's failure counts."""
     node, record = node_of(operation.node_id, ports), _read_record(operation)
     if operation.reference == _BY_EC2:
         machine = ports.machines.describe(node.instance_id)

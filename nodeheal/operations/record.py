@@ -66,9 +66,8 @@ def update(operation: Operation, ports: Ports, change: Change) -> Operation:
 def send(operation: Operation, call: Callable[[str], str], ports: Ports) -> Operation:
     """Send once, by `call(request_id)`, which gives a reference.
 
-    That it is about to be sent is stored before. An operation that was found being sent is not sent again: nobody
-    knows whether it was taken. Where the other side provably did not take it, it is PLANNED again, and the error is
-    raised.
+    The state SENDING is stored first. An operation found in SENDING is not sent again, because it may have been
+    accepted. If the other side provably did not accept it, it is PLANNED again, and the error is raised.
     """
     if operation.state is not OperationState.PLANNED:
         return operation

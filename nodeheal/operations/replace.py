@@ -90,7 +90,7 @@ def plan(request: StepRequest, ports: Ports) -> Operation:
 def is_made_for(operation: Operation, node: Node, machine: Machine | None) -> bool:
     """Whether the group made this machine after the incident asked for one. An idle sibling is no replacement.
 
-    Of a machine that a cluster has made only its node's own first boot is known.
+    For a machine that a cluster made, only the first boot of its node is known.
     """
     record = read_record(operation)
     if record.since is None:
@@ -103,7 +103,7 @@ def is_made_for(operation: Operation, node: Node, machine: Machine | None) -> bo
 
 
 def groups_of(node: Node, machine: Machine | None, ports: Ports) -> list[str]:
-    """Who may have made the machine of a new node: its Auto Scaling group, its scheduler's cluster."""
+    """Returns the makers of a new node's machine: its Auto Scaling group, its scheduler's cluster."""
     groups = [machine.group] if machine is not None and machine.group else []
     return [*groups, *([_cluster_of(node)] if ports.scheduler_of(node).requeues else [])]
 
@@ -207,14 +207,14 @@ def _no_way(node: Node) -> str:
 
 
 def _addresses_of_others(node: Node, ports: Ports) -> set[str]:
-    """Where the other nodes of its cluster are, as their own agents say. A retired one's may be in use again."""
+    """Returns the addresses that the other nodes' agents reported. A retired node's address may be in use again."""
     known = (one for pool in ports.fleet_index.pools() for one in ports.nodes.in_pool(pool))
     others = (one for one in known if one.node_id != node.node_id and one.state is not NodeState.RETIRED)
     return {one.address for one in others if one.cluster == node.cluster} - {""}
 
 
 def _cluster_of(node: Node) -> str:
-    """The part of a cluster that makes its machines by itself. No Auto Scaling group's name has a slash in front."""
+    """Returns the part of a cluster that makes its machines. No Auto Scaling group's name begins with a slash."""
     return f"/{node.scheduler}/{node.cluster}/{node.pool}"
 
 
@@ -240,7 +240,7 @@ def _replace_machine(operation: Operation, node: Node, knobs: Replacement, ports
         why = "is in no Auto Scaling group and comes from no launch template: there is nothing to make another from"
         return _refused(operation, f"{node.instance_id} {why}", ports)
     since = record.since or _record_machine(request, machine, ports)
-    # Stored before the slot is claimed: who holds a slot without an operation has crashed.
+    # Stored before the slot is claimed: a slot without an operation shows a crash.
     operation = update(operation, ports, lambda one: _with(one, has_slot=True, since=since))
     refused = _enter(operation, node, knobs, ports)
     if refused is not None:
@@ -294,7 +294,7 @@ def _terminate_first(operation: Operation, alive: Machine, ports: Ports) -> Oper
 
 
 def _give_back(asked: Operation, machine: Machine, how: Termination, told: str, ports: Ports) -> Operation | StepResult:
-    """Give the broken machine back. Where EC2 has provably not taken it, nothing was asked of anybody."""
+    """Terminates the broken machine. If EC2 provably refused, nothing was requested."""
     try:
         ports.machines.terminate_instance(machine, how)
     except NotAccepted:
@@ -341,14 +341,14 @@ def _no_capacity(
 
 
 def _refused(operation: Operation, why: str, ports: Ports, facts: ResultFacts | None = None) -> StepResult:
-    """Nothing was replaced, so nothing is spent: the attempt is there again later."""
+    """Refunds the attempt, because nothing was replaced."""
     is_given_back = read_record(operation).is_given_back
     give_attempt_back(operation.step, ports, "no machine was to be had in its place" if is_given_back else "")
     return step_result(operation, ports.clock(), Outcome.REFUSED, why, facts=facts)
 
 
 def _find_new_node(operation: Operation, ports: Ports) -> Operation:
-    """Look for the new node in what is known already: its events may have been lost, or may have come before."""
+    """Looks for the new node among the known ones: its events may have been lost, or have come before."""
     record = read_record(operation)
     if record.launched:
         node = ports.nodes.get(record.launched)
@@ -365,7 +365,7 @@ def _find_new_node(operation: Operation, ports: Ports) -> Operation:
 
 
 def _may_be_new(node: Node, operation: Operation, ports: Ports) -> bool:
-    """Whether the node has come up for the first time, and nobody has it."""
+    """Whether the node has come up for the first time, and no incident or job has it."""
     is_ours = node.open_incident == operation.incident_id
     return not node.past_boots and node.node_id != operation.node_id and (is_ours or node.is_available(ports.clock()))
 

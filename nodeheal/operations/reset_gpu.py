@@ -1,5 +1,5 @@
 """RESET_GPU: a node resets one GPU and stays on its boot. The node's own answer ends the operation; diagnostics prove
-it. Whatever keeps the node from it, the next step of the ladder is a reboot.
+it. If the node cannot reset it, the next step of the ladder is a reboot.
 """
 
 import json
@@ -89,9 +89,9 @@ def _start(operation: Operation, world: World) -> Operation | StepResult:
 
 
 def _why_not_reset(request: StepRequest, ports: Ports) -> str:
-    """Why this node's GPU must not be reset, before an attempt is spent. Empty: it may be.
+    """Returns why this node's GPU must not be reset, before an attempt is spent. Empty: it may be.
 
-    What the isolation had to leave is not stopped for a reset either, and nobody knows which GPU it uses.
+    Tasks that the isolation left running are not stopped for a reset either. They may use any GPU.
     """
     if not _GPU.fullmatch(request.decision.component):
         return "the fault names no GPU by its address or UUID"
@@ -106,7 +106,7 @@ def _rebooted(operation: Operation, node: Node, now: datetime) -> StepResult:
 
 
 def _observe(operation: Operation, facts: Facts) -> StepResult | None:
-    """No answer is a failure: nobody may be replaced because a node has kept silent about a reset."""
+    """Returns FAILED where no answer came: a node must not be replaced because it did not report a reset."""
     if operation.answer_json:
         answer = GpuResetAnswer.model_validate_json(operation.answer_json)
         boot_id = operation.boot_id if answer.outcome is Outcome.DONE else None

@@ -46,7 +46,7 @@ def await_nodes(request: JobRequest, ports: Ports, policy: RecoveryPolicy) -> No
 
 
 def watch_gang(request: JobRequest, ports: Ports) -> None:
-    """Watch the job, from run to run. Its workflow resumes when it has ended, or nobody is bringing it back."""
+    """Watch the job, from run to run. Its workflow resumes when it has ended, or no incident will restart it."""
     job_of_request(request, ports)
     begin(gang_watch.plan(request, ports), World(ports))
 

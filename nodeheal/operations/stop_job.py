@@ -55,7 +55,7 @@ def _observe(operation: Operation, facts: GangFacts) -> JobResult | None:
     if then is Next.CHECK and facts.job is not None:
         fields["deadline_seconds"] = facts.job.preflight.seconds
     last = request.last
-    if last is not None:  # what the end must know of why it ends
+    if last is not None:  # the reason, which the end needs
         fields |= {"ending": last.ending, "trouble": last.trouble, "incident_id": last.incident_id}
     return job_step_result(request, facts.now, JobStep.STOP, then, request.reason or "the gang has stopped", **fields)
 

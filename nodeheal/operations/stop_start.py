@@ -45,7 +45,7 @@ class _Record(Frozen):
     has_stopped: bool = False  # EC2 has reported that it has stopped, since we asked for it
     is_stop_taken: bool = False
     is_start_taken: bool = False
-    is_started_again: bool = False  # once in an operation: no wheel without end
+    is_started_again: bool = False  # once in an operation: no endless loop
     left_boot_id: str = ""
     left_at: UtcTime | None = None
     machine_state: str = ""  # as EC2 said when it was last queried
@@ -170,7 +170,7 @@ def _observe(operation: Operation, facts: Facts) -> StepResult | Act | None:
         case Phase.STARTING if record.machine_state == "stopped":
             if record.state_code and record.state_code != STOPPED_BY_CALL:
                 return _not_started(operation, record, facts)
-            # One that somebody has stopped again is left to the deadline: EC2 may not have seen our start yet.
+            # If somebody stopped it again, the deadline decides: EC2 may not have seen our start yet.
             return None if record.is_start_taken else Act()
         case _:
             return None
@@ -216,7 +216,7 @@ def _may_run(record: _Record) -> bool:
 
 
 def _is_stopped_again(record: _Record) -> bool:
-    """Whether somebody has stopped it after EC2 had taken our start: that one wants it stopped."""
+    """Whether somebody stopped it after EC2 accepted our start, and so wants it stopped."""
     return record.is_start_taken and record.state_code == STOPPED_BY_CALL
 
 

@@ -1,4 +1,4 @@
-"""Which verb has which file, and which operation a step of a recovery is.
+"""Maps each verb to its file, and each step of a recovery to its operation.
 
 A verb's file has its name, and in it a HANDLER; the file of a verb that carries out a step of a recovery has a `plan`.
 """
@@ -26,7 +26,7 @@ ANSWERS: dict[str, type[NodeAnswer]] = {event.detail_type: event for event in _A
 def run_step(request: StepRequest, ports: Ports, policy: RecoveryPolicy | None = None) -> None:
     """Carry out a step that is one operation. The workflow resumes with its result.
 
-    Raises ValueError for a step that is none.
+    Raises ValueError for a step without an operation.
     """
     planned = operation_of(request, ports)
     if planned is None:

@@ -19,7 +19,7 @@ from nodeheal.services.recovery.queue import IN_LINE, place_of
 from nodeheal.services.saving import node_of
 from nodeheal.services.steps import add_timeline_entry
 
-NEWS = "news"  # the answer that ends a wait: who brings it has recorded elsewhere what is new
+NEWS = "news"  # the answer that ends a wait: the news itself is recorded elsewhere
 _NEWS: Mapping[Awaited | None, str] = {
     Awaited.JOB_END: "there is news: the job has ended, or something new was reported",
     Awaited.BUDGET: "its turn in line has come, or something new was reported",
@@ -41,7 +41,7 @@ def _start(operation: Operation, world: World) -> Operation:
     ports, request = world.ports, operation.step
     history = ports.incidents.history(request.incident_id)
     if request.decision.awaits in IN_LINE:
-        # The pool whose budget and breaker hold the node back: where it is now, and not where its incident began.
+        # The budget and breaker of the node's present pool hold it back, not those of the pool at the incident's start.
         pool = node_of(history.incident.node_id, ports).pool
         line = (pool_line(str(request.decision.awaits), pool), place_of(request.decision, history.incident))
         operation = replace(operation, line=line)
@@ -53,7 +53,7 @@ def _start(operation: Operation, world: World) -> Operation:
     told = compose_waiting(history, request.decision, deadline, ports.console_links)
     if told is not None:
         ports.notifier.announce(INCIDENT_WAITING, told)
-    # What happened between the decision and the record has ended nothing.
+    # A fact between the decision and the record has ended no wait.
     if _has_come_meanwhile(request.decision, history, ports):
         return start_waiting(replace(operation, answer_json=NEWS), ports)
     return start_waiting(operation, ports)
@@ -69,7 +69,7 @@ def _has_come_meanwhile(decision: Decision, history: History, ports: Ports) -> b
         case Awaited.BREAKER:
             return not ports.pools.get(node_of(history.incident.node_id, ports).pool).is_tripped
         case _:
-            return False  # a slot that is free is called for like anybody else's in the line
+            return False  # the free slot goes to the first in line, which may be another incident
 
 
 def _observe(operation: Operation, facts: Facts) -> StepResult | None:

@@ -1,4 +1,4 @@
-"""WATCH_GANG: wait from run to run until the job has ended, or nobody is bringing it back."""
+"""WATCH_GANG: wait from run to run until the job has ended, or has failed and no incident will restart it."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -48,7 +48,7 @@ def _start(operation: Operation, world: World) -> Operation:
 
 
 def _hold(operation: Operation, ports: Ports) -> Operation:
-    """Say once that a pause holds the failure. The sweep asks again until the pause is over."""
+    """Records once that a pause holds the failure. The sweep observes again until the pause is over."""
     held = _read(operation, ports).held
     if held:
         save_job(ports, operation.job_request.job_id, summary=held, held_at=ports.clock())
@@ -66,7 +66,7 @@ def _read(operation: Operation, ports: Ports) -> WatchFacts:
 
 
 def _why_held(job: Job, run: Run, ports: Ports) -> str:
-    """Why a failure is not handled yet: a human has asked for hands off, for a time. Empty: nothing holds it."""
+    """Returns the pause that keeps a failure from being handled, in words. Empty: there is none."""
     broke = first_failure(run) if run_status(run) is RunStatus.FAILED else None
     if broke is None or broke.never_ran:
         return ""
@@ -78,7 +78,7 @@ def _why_held(job: Job, run: Run, ports: Ports) -> str:
 
 
 def _observe(operation: Operation, facts: WatchFacts) -> JobResult | Act | None:
-    """What the job's workflow has to see to; None: nothing, it runs or is being brought back."""
+    """Returns the job's next step. None: the job runs, or an incident will restart it."""
     job, run = facts.job, facts.run
     if job is None:
         return None

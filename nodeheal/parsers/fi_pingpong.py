@@ -60,7 +60,7 @@ def is_nobody_there(text: str) -> bool:
 
 
 def parse_pingpong(text: str, errors: str, ended: Ended, serves: bool, least_mb_per_s: float = 0.0) -> Report:
-    """What one side says of the way between the two."""
+    """What one side says of the network between the two."""
     rows = read_rows(text)
     broken = _why_broken(f"{text}\n{errors}", rows, ended, serves)
     if broken is not None:

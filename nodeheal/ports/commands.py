@@ -22,7 +22,7 @@ class Command:
 
 @dataclass(frozen=True)
 class CommandStatus:
-    """What became of a command on a node. `state`: PENDING, SUCCEEDED, FAILED, or UNKNOWN (nobody knows it).
+    """What became of a command on a node. `state`: PENDING, SUCCEEDED, FAILED, or UNKNOWN (SSM does not know it).
 
     `exit_code`: of the script on the node; None: not known.
     """
@@ -52,7 +52,7 @@ class NodeCommands(Protocol):
         """Send it for the boot that the node is on; the command's id. Acceptance proves nothing."""
 
     def send_to_all(self, nodes: Sequence[Node], command: Command, expires_at: datetime) -> Sequence[str]:
-        """Send it to each of them, where nobody answers; the commands' ids."""
+        """Send it to each of them, for commands without an answer; the commands' ids."""
 
     def look(self, node: Node, command_id: str) -> CommandStatus:
         """What became of the command."""

@@ -17,8 +17,8 @@ class Machines(Protocol):
         """The machine, and who else would repair it. None: it is gone, or on its way out."""
 
     def power(self, machine_id: str, order: Power) -> None:
-        """Ask for a reboot, a stop or a start. A reboot is bound to no boot: who repeats it reboots twice; the others
-        may be repeated. Raises MachineRefused; for a start NoCapacity, and NotAccepted while it is still stopping."""
+        """Ask for a reboot, a stop or a start. A repeated reboot reboots twice: EC2 knows no boots.
+        The others may be repeated. Raises MachineRefused; for a start NoCapacity, and NotAccepted while it stops."""
 
     def launch(self, like: Machine, token: str, alternatives: Sequence[Alternative]) -> str:
         """One more machine like this one, at the first alternative that has room; its id. The same token launches once.

@@ -1,4 +1,4 @@
-"""Heartbeats of machines, and others who know whether a node lives."""
+"""Heartbeats of machines, and other services that know whether a node is alive."""
 
 from collections.abc import Mapping, Sequence
 from typing import Protocol
@@ -8,7 +8,7 @@ from nodeheal.domain.fleet.node import Node
 
 
 class Heartbeats(Protocol):
-    """Knows the heartbeats that machines write down themselves, each its own and nobody another's."""
+    """Knows the heartbeats of machines. Each machine can write its own only."""
 
     def newest(self) -> Mapping[str, Heartbeat]:
         """Every machine's newest one, by its id; eventually consistent. What cannot be read is left out."""
@@ -17,11 +17,11 @@ class Heartbeats(Protocol):
         """One machine's newest one; eventually consistent. Looks through all: for a person, not for a loop."""
 
     def want(self, heartbeat: Heartbeat, every_seconds: float) -> None:
-        """Ask its machine to keep this interval. It hears of it with its next one; one that is gone, never."""
+        """Asks the machine to use this interval. It gets the request with the answer to its next heartbeat."""
 
 
 class LivenessProbes(Protocol):
-    """Others who would know whether a node lives: its scheduler, its command channel, its cloud."""
+    """Other services that know whether a node is alive: its scheduler, its command channel, its cloud."""
 
     def ask(self, node: Node) -> Sequence[ProbeAnswer]:
-        """What each of them says now. One that knows nothing of the node cannot tell."""
+        """Returns what each of them reports now. One that does not know the node reports that it cannot tell."""

@@ -62,7 +62,7 @@ class Notifier(Protocol):
         """Whether a message with this key has gone out."""
 
     def mark_sent(self, key: str) -> bool:
-        """Remember that it has gone out. False: somebody else has said so before (a conditional write)."""
+        """Remember that it has gone out. False: another call has recorded that before (a conditional write)."""
 
     def quarantine(self, body: str, why: str) -> None:
         """Keep a message that cannot be read, with the reason."""

@@ -1,4 +1,4 @@
-"""What the services remember: nodes, incidents, attempts, pools, operations, jobs."""
+"""The stores: nodes, incidents, attempts, pools, operations, jobs."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ class NodeStore(Protocol):
         """The pool's nodes; eventually consistent."""
 
     def unenrolled(self) -> Sequence[Node]:
-        """Nodes that report and that nobody has enrolled: they are in no pool, and expire; eventually consistent."""
+        """Nodes that report and are not enrolled: they are in no pool, and expire; eventually consistent."""
 
     def record(self, event: HealthEvent, job_id: str | None, note: str = "", *, in_pool: bool = True) -> None:
         """Keep a fault, and why it led to no incident where it did not. Recording it twice changes nothing.
@@ -193,8 +193,8 @@ class JobNotes(Protocol):
         """Take the checkpoint directory for the job, with all that lies in it and above it, unless another job has one
         of these; who has it now. Taking it again is harmless. Raises NotAccepted."""
 
-    def let_go(self, directory: str, job_id: str) -> None:
-        """Give it back, if this job has it."""
+    def release_directory(self, directory: str, job_id: str) -> None:
+        """Release the directory, if this job has it."""
 
 
 @dataclass(frozen=True)
@@ -221,8 +221,8 @@ class FleetIndex(Protocol):
     def incidents(self, pool: str, state: IncidentState, since: datetime, until: datetime) -> Iterator[Incident]:
         """The pool's incidents in this state that were opened between the two, to the second, oldest first.
 
-        Read page by page, as they are taken: who stops early has read no more. One that changes its state meanwhile may
-        be seen in both states, or in neither.
+        Pages are read as they are consumed, so a caller that stops early reads no more. An incident that changes its
+        state meanwhile may be seen in both states, or in neither.
         """
 
     def cursor(self) -> SweepCursor:

@@ -1,6 +1,6 @@
 """The one loop that writes a change over what others have written meanwhile (compare and swap).
 
-A health event, a boot and the withdrawal of a request have loops of their own: after a lost race they are judged anew
+A health event, a boot and the withdrawal of a request have loops of their own: after a lost race they are judged again
 as a whole, up to `SAVE_TRIES` times.
 """
 

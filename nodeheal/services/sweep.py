@@ -1,4 +1,4 @@
-"""Once a minute: hear who is silent, start what a crash kept from being started, wake who waits for a free slot."""
+"""Once a minute: probes silent nodes, repeats lost starts of workflows, wakes incidents that wait for a free slot."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -30,10 +30,10 @@ RUN_SECONDS = 30
 DUE_SECONDS = 12
 # A workflow starts within a second of its incident. One that has not by then lost its start to a crash or a throttle.
 START_SECONDS = 60
-# An incident that is older is no news any more: nobody is to be isolated for a fault of yesterday.
+# An older incident is stale: a node must not be isolated for a fault of yesterday.
 TOO_LATE_SECONDS = 86_400
-# What a job's record makes of code that trusts it, where it is not what it should be: people write these, too. It keeps
-# nodes and other pools from nothing.
+# What a malformed job record raises in code that trusts it: people write these records, too. Such an error must not
+# stop the work for nodes and other pools.
 UNTRUE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 
@@ -45,13 +45,13 @@ class Swept:
     silent: int = 0
     heard: list[LivenessResult] = field(default_factory=list)
     paged_mass_silence: list[str] = field(default_factory=list)
-    booted: list[str] = field(default_factory=list)  # nodes whose boot nobody has announced
+    booted: list[str] = field(default_factory=list)  # nodes whose boot no event has announced
     interval_requests: int = 0
     restarted: list[str] = field(default_factory=list)
     woken: list[str] = field(default_factory=list)
     new_nodes: list[str] = field(default_factory=list)  # that are diagnosed before they serve
     jobs: list[str] = field(default_factory=list)  # whose start was lost, or that left marks behind
-    ranks: list[str] = field(default_factory=list)  # tasks of which nobody had told what the scheduler says
+    ranks: list[str] = field(default_factory=list)  # tasks whose new state no event had reported
     left_waiting: list[str] = field(default_factory=list)  # pools that the next run begins with: the time was up
     storms: list[str] = field(default_factory=list)  # minutes in which more happened than was sent
     digests: list[str] = field(default_factory=list)
@@ -79,12 +79,12 @@ def sweep(ports: Ports, policy: RecoveryPolicy) -> Swept:
     if ports.clock() < begun_at + timedelta(seconds=RUN_SECONDS):  # else the next run has the time
         done.digests = announce_digests(pools, ports, policy)
     if done.broken:
-        raise done.broken[0]  # an alarm tells of functions that fail
+        raise done.broken[0]  # an alarm shows functions that fail
     return done
 
 
 def _see_to_pools(pools: list[str], stop_at: datetime, done: Swept, ports: Ports, policy: RecoveryPolicy) -> None:
-    """See to what waits in each pool, once, from where the last run came to no end."""
+    """Handles what waits in each pool, once, from the pool where the last run stopped."""
     begun = ports.fleet_index.cursor()
     order = _from(begun.due, pools)
     for number, pool in enumerate(order):
@@ -172,7 +172,7 @@ def _listen(
     ports: Ports,
     policy: RecoveryPolicy,
 ) -> None:
-    """Look at those who are silent; where many fell silent together, at nobody."""
+    """Probes nodes that fell silent alone. Where many fell silent together, pages operators and probes none of them."""
     silent = find_silent(liveness_page, policy.silence, policy.breaker, ports.clock())
     done.silent += len(silent.alone) + sum(map(len, silent.waves))
     done.paged_mass_silence += [pool for wave in silent.waves if page_mass_silence(pool, wave, ports)]

@@ -181,7 +181,7 @@ def is_clean(cloud: Sandbox, ports: Ports) -> bool:
     assert job is not None
     assert job.checkpoints is not None
     holder = ports.job_notes.hold(job.checkpoints.directory, "another")
-    ports.job_notes.let_go(job.checkpoints.directory, "another")
+    ports.job_notes.release_directory(job.checkpoints.directory, "another")
     marks = [node.node_id for node in nodes if node.job_id or node.claimed_by]
     return not ecs.list_tasks(cluster=cloud.cluster)["taskArns"] and not marks and holder == "another"
 

@@ -78,7 +78,7 @@ BRANCHES: dict[str, tuple[str, Break, Callable[[World], None], RecoveryPolicy]] 
     "a slot for": ("nothing_is_left_behind", no_slot_is_given_back, one_fault, ACT),
     "names it still": (
         "nothing_is_left_behind",
-        set_to(("nodeheal.services.recovery.end_incident._let_go", nothing_is_let_go)),
+        set_to(("nodeheal.services.recovery.end_incident._release_node", nothing_is_let_go)),
         one_fault,
         ACT,
     ),

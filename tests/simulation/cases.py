@@ -265,7 +265,7 @@ CASES: dict[str, tuple[Break, Callable[[World], None], RecoveryPolicy, Work | Sl
         Work(share=0),
     ),
     "nothing_is_left_of_a_job": (
-        lambda patch: patch.setattr(MemoryJobNotes, "let_go", lambda *_: None),
+        lambda patch: patch.setattr(MemoryJobNotes, "release_directory", lambda *_: None),
         lambda _: None,
         ACT,
         Work(share=0.7, gang_nodes=4, days=0.05),

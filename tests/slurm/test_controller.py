@@ -149,7 +149,7 @@ def test_a_job_is_requeued_once_and_runs_again_elsewhere(alone: Alone) -> None:
     assert [(one.requeued, one.is_held) for one in answers] == [(True, False), (True, False)]
     slurm.wait(lambda: slurm.output_of(job).count("32") == 2, "the job has counted its nodes again")
     assert (len(slurm.nodes_of(job)), broken in slurm.nodes_of(job), slurm.job(job, "Restarts")) == (32, False, "1")
-    # The order that comes late, when the job runs elsewhere: it must not cost another start.
+    # The command that comes late, when the job runs elsewhere: it must not cost another start.
     assert CONTROLLER.requeue(job, where, seen.restarts).requeued
     assert (slurm.job(job, "JobState"), slurm.job(job, "Restarts")) == ("RUNNING", "1")
 
@@ -436,7 +436,7 @@ def test_the_command_answers_in_json(
         "has_jobs": False,
     }
     assert said[1]["nodes"].keys() == {where}
-    assert said[2:5] == [{"jobs": []}, {"error": "the order has expired"}, {"error": "drain needs --incident"}]
+    assert said[2:5] == [{"jobs": []}, {"error": "the command has expired"}, {"error": "drain needs --incident"}]
     assert said[5]["nodes"][where]["is_in_service"]
 
 

@@ -114,10 +114,10 @@ def test_nobody_gets_a_directory_above_or_below_that_of_a_live_job(ports: Ports,
     refused = notes.hold(wanted, "gpt")
     beside = [notes.hold(other, other) for other in ("/fsx/team/llama2", "/fsx/team/lla", "/fsx/other")]
     for other in ("/fsx/team/llama2", "/fsx/team/lla", "/fsx/other"):
-        notes.let_go(other, other)
-    notes.let_go(wanted, "gpt")
+        notes.release_directory(other, other)
+    notes.release_directory(wanted, "gpt")
     still = notes.hold(wanted, "gpt")
-    notes.let_go("/fsx/team/llama/", "llama")
+    notes.release_directory("/fsx/team/llama/", "llama")
 
     assert refused == still == "llama"
     assert beside == ["/fsx/team/llama2", "/fsx/team/lla", "/fsx/other"]
@@ -138,17 +138,17 @@ def test_a_directory_as_deep_as_the_file_allows_is_held_and_given_back(ports: Po
 
     assert ports.job_notes.hold(deep, "llama") == ports.job_notes.hold(deep, "llama") == "llama"
     assert ports.job_notes.hold("/a", "gpt") == "llama"
-    ports.job_notes.let_go(deep, "llama")
+    ports.job_notes.release_directory(deep, "llama")
     assert ports.job_notes.hold("/a", "gpt") == "gpt"
 
 
 def test_nothing_is_left_in_the_table_of_a_directory_that_was_given_back(ports: Ports) -> None:
     ports.job_notes.hold("/fsx/team/llama", "llama")
     ports.job_notes.hold("/fsx/team/gpt", "gpt")
-    ports.job_notes.let_go("/fsx/team/llama", "llama")
+    ports.job_notes.release_directory("/fsx/team/llama", "llama")
 
     assert leased(ports) <= {"/fsx", "/fsx/team", "/fsx/team/gpt"}
-    ports.job_notes.let_go("/fsx/team/gpt", "gpt")
+    ports.job_notes.release_directory("/fsx/team/gpt", "gpt")
     assert leased(ports) == set()
 
 
@@ -164,10 +164,10 @@ def test_a_directory_is_one_jobs_until_that_job_lets_go_of_it(ports: Ports) -> N
     notes = ports.job_notes
 
     held = [notes.hold("/fsx/a", name) for name in ("llama", "gpt", "llama")]
-    notes.let_go("/fsx/a", "gpt")
+    notes.release_directory("/fsx/a", "gpt")
     still = notes.hold("/fsx/a", "gpt")
-    notes.let_go("/fsx/a", "llama")
-    notes.let_go("/fsx/a", "llama")
+    notes.release_directory("/fsx/a", "llama")
+    notes.release_directory("/fsx/a", "llama")
 
     assert held == ["llama", "llama", "llama"]
     assert still == "llama"

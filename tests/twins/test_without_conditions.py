@@ -146,7 +146,7 @@ CONDITIONS = (
         test_job_notes.test_a_directory_is_one_jobs_until_that_job_lets_go_of_it,
     ),
     Condition(
-        DynamoJobNotes.let_go,
+        DynamoJobNotes.release_directory,
         '"job_id = :job"',
         '"job_id = :job OR job_id <> :job"',
         test_job_notes.test_a_directory_is_one_jobs_until_that_job_lets_go_of_it,

@@ -77,7 +77,9 @@ def test_a_rank_that_has_ended_well_has_not_failed() -> None:
 
 
 def test_a_secondary_fault_by_the_policys_word_is_no_cause_either() -> None:
-    echoes = ACT.model_copy(update={"correlation": ACT.correlation.model_copy(update={"echoes": ("xid/79",)})})
+    echoes = ACT.model_copy(
+        update={"correlation": ACT.correlation.model_copy(update={"secondary_faults": ("xid/79",)})}
+    )
 
     assert said(seen("79", B, 0), policy=echoes).startswith("Findings on its nodes within 60 s: none. Secondary faults")
 

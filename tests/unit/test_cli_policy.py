@@ -445,7 +445,7 @@ def test_a_key_that_stands_twice_is_refused(tmp_path: Path) -> None:
         ({"lemon": {"window_seconds": 10**14}}, "lemon.window_seconds"),
         ({"breaker": {"min_nodes": 10, "max_nodes": 5}}, "breaker"),
         ({"settling": ["foo/bar"]}, "settling.0"),
-        ({"correlation": {"echoes": ["79"]}}, "correlation.echoes.0"),
+        ({"correlation": {"secondary_faults": ["79"]}}, "correlation.secondary_faults.0"),
         ({"default_pool": {"modes": {"OBSERVE": "act"}}}, "default_pool"),
         (
             {

@@ -7,6 +7,8 @@ from nodeheal.contract.old_words import ESCALATIONS
 from nodeheal.contract.steps import Decision
 from nodeheal.contract.vocabulary import Escalation, Step
 from nodeheal.domain.fleet.machine import Machine, Remediator
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.policy.policy_models import Correlation
 from tests.simulation.test_command import _run
 
 
@@ -37,6 +39,13 @@ def test_a_machine_that_version_0_1_recorded_keeps_its_remediator() -> None:
 
     assert (found.external_remediator, found.remediator_detail) == (Remediator.ec2_auto_recovery, "as its options say")
     assert TypeAdapter(Machine).validate_json(TypeAdapter(Machine).dump_json(found)) == found
+
+
+def test_an_old_key_of_the_policy_is_read_as_the_new_one() -> None:
+    old = RecoveryPolicy.model_validate({"correlation": {"echoes": ["xid/43"]}})
+
+    assert old.correlation.secondary_faults == ("xid/43",)
+    assert old.model_dump()["correlation"].keys() == Correlation.model_fields.keys()
 
 
 def test_the_old_option_of_a_simulation_does_the_same() -> None:

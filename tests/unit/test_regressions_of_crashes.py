@@ -207,7 +207,12 @@ def test_a_job_whose_end_was_half_told_leaves_nothing_and_tells_its_workflow(die
     ports.job_notes.hold("/fsx/llama", "llama")
     watch_gang(JobRequest(job_id="llama", submission=1, round=0, task_token="watching"), ports)
     dies, it = Dies(dies_at), cast("Any", ports)
-    for port, name in ((it.nodes, "save"), (it.jobs, "save"), (it.job_notes, "let_go"), (it.operations, "save")):
+    for port, name in (
+        (it.nodes, "save"),
+        (it.jobs, "save"),
+        (it.job_notes, "release_directory"),
+        (it.operations, "save"),
+    ):
         dies.at(port, name)
 
     for task in run.tasks:

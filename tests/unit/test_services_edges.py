@@ -341,7 +341,7 @@ def test_what_a_move_that_broke_off_has_claimed_is_let_go_of(
     monkeypatch.setattr(job_replacement_node, "release_claims", lambda job, _: released.append(job.job_id))
     assert ports.jobs.save(replace(LLAMA, state=state))
 
-    job_replacement_node.let_go_of_claims(moving(step, ports), ports)
+    job_replacement_node.release_claims_of_move(moving(step, ports), ports)
 
     assert bool(released) is is_released
 

@@ -76,7 +76,7 @@ class BreakingWorld(FakeCluster):
         self._later: list[Callable[[], object]] = []  # what the world still has to say
         self._heard: list[tuple[Any, Any]] = []  # every event that was delivered, to be told again
         self._seen_orders = self._seen_sent = self._answered = 0
-        self.rebooted: list[tuple[str, str]] = []  # (node, the boot that was ended by an order)
+        self.rebooted: list[tuple[str, str]] = []  # (node, the boot that was ended by a command)
         self._ended_by_ec2: list[tuple[str, str]] = []  # (machine, the boot that it had when its reboot was asked for)
         self._gone: set[str] = set()  # tasks that are no more
         self._begun: list[str] = []  # incidents whose workflow was walked
@@ -273,7 +273,7 @@ class BreakingWorld(FakeCluster):
                 self._goes_down_and_comes_up(who)
 
     def takes_order(self, name: str, boot_id: str, expires_at: float) -> None:
-        """What the agent makes of an order to reboot, by its own rule: it may come late, and it may come twice."""
+        """What the agent makes of a command to reboot, by its own rule: it may come late, and it may come twice."""
         running, clock = self.node(name).boot_id, Clock(utc_now=self.clock)
         if self.node_returns and why_refuse([boot_id], expires_at, running, clock) is None:
             if (name, boot_id) in self.rebooted or running != boot_id:

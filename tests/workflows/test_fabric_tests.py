@@ -1,4 +1,4 @@
-"""The ways between a job's nodes, tested before it starts: run_job walked, over real services."""
+"""The network between a job's nodes, tested before it starts: run_job walked, over real services."""
 
 from contextlib import suppress
 from dataclasses import replace
@@ -39,7 +39,7 @@ WITH_FABRIC = ACT.model_copy(
 
 
 def cluster(policy: RecoveryPolicy = WITH_FABRIC, **spec_of: Any) -> JobCluster:
-    """A pool in which the ways are tested, and a job that ends well once it runs."""
+    """A pool in which the network is tested, and a job that ends well once it runs."""
     it = JobCluster(policy=policy, **spec_of)
     it.happenings = [finishes]
     return it
@@ -55,7 +55,7 @@ def ways(it: JobCluster) -> list[tuple[str, str, str | None, int]]:
 
 
 def asked(ports: Ports) -> list[Operation]:
-    """What single nodes were asked about the ways between them."""
+    """What single nodes were asked about the network between them."""
     found = ports.operations.operations.values()  # type: ignore[attr-defined]
     return [one for one in found if one.verb is VerbName.NETWORK_TEST]
 
@@ -108,7 +108,7 @@ def test_without_it_no_order_asks_for_a_sum() -> None:
 
 
 def test_a_sum_without_the_tests_it_is_a_part_of_is_refused() -> None:
-    with pytest.raises(ValueError, match="all_reduce is a part of the tests of the ways: it needs tests = true"):
+    with pytest.raises(ValueError, match="all_reduce is a part of the network tests: it needs tests = true"):
         Fabric(all_reduce=True)
 
 

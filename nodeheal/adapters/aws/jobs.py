@@ -109,7 +109,7 @@ class DynamoJobNotes:
                 return holder
         raise NotAccepted(f"{path} is being given back and taken by others; it is tried again later")
 
-    def let_go(self, directory: str, job_id: str) -> None:
+    def release_directory(self, directory: str, job_id: str) -> None:
         path, above = lease_path(directory), lease_ancestors(directory)
         writes = [self._lease(path, "REMOVE job_id", "job_id = :job", {":job": job_id})]
         writes += [self._lease(each, "DELETE below :jobs", "", {":jobs": {job_id}}) for each in above]

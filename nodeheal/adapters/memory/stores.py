@@ -313,6 +313,6 @@ class MemoryJobNotes:
         self.leases[lease_path(directory)] = job_id
         return job_id
 
-    def let_go(self, directory: str, job_id: str) -> None:
+    def release_directory(self, directory: str, job_id: str) -> None:
         if self.leases.get(lease_path(directory)) == job_id:
             del self.leases[lease_path(directory)]

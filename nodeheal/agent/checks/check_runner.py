@@ -141,7 +141,7 @@ class CheckRunner:
     def _read_results(self, child: _Child, now: float) -> None:
         data = os.read(child.pipe, READ_BYTES)
         if not data:
-            self._let_go(child)
+            self._forget(child)
         for line in child.lines.of(data):
             child.ends_at = now + child.check.deadline_seconds
             if child.told_to_end:
@@ -159,7 +159,7 @@ class CheckRunner:
         self._told.append(Answer(child.check.name, broke=why))
         child.told_to_end, child.ends_at = True, 0.0
 
-    def _let_go(self, child: _Child) -> None:
+    def _forget(self, child: _Child) -> None:
         if not child.is_silent:
             self._news.unregister(child.pipe)
             os.close(child.pipe)
@@ -178,7 +178,7 @@ class CheckRunner:
 
     def _reap(self, child: _Child, code: int) -> None:
         """It has ended: well, unless it has said nothing, or was to go on."""
-        self._let_go(child)
+        self._forget(child)
         del self._children[child.pid]
         is_well = code == EXIT_REPORTED or (code == 0 and child.heard and not child.check.stream)
         if not child.told_to_end and not is_well:

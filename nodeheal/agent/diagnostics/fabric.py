@@ -1,4 +1,6 @@
-"""The way between two nodes: one serves, the other connects. libfabric plays ping-pong over each EFA card of the nodes,
+"""The network between two nodes: one serves, the other connects.
+
+libfabric plays ping-pong over each EFA card of the nodes,
 over all at once; where that is asked for, NCCL then sums up over the GPUs of both.
 
 The first cards meet at the port that is given, the next ones at the ports from the second one after it: NCCL has the

@@ -28,12 +28,14 @@ def all_commands() -> dict[str, NodeCommand]:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Every command, under `run`."""
     stale = argparse.ArgumentParser(add_help=False)
-    stale.add_argument("--boot-id", required=True, help="the boot that the order is meant for; another one refuses it")
+    stale.add_argument(
+        "--boot-id", required=True, help="the boot that the command is meant for; another one refuses it"
+    )
     until = "epoch seconds; refused from then on"
     stale.add_argument("--expires-at", type=number(0, LATEST), required=True, help=until)
-    orders, parents = parser.add_subparsers(dest="order", required=True), [configuration.option(), stale]
+    subcommands, parents = parser.add_subparsers(dest="command_name", required=True), [configuration.option(), stale]
     for name, command in all_commands().items():
-        options = orders.add_parser(name, parents=parents, help=command.help)
+        options = subcommands.add_parser(name, parents=parents, help=command.help)
         try:
             command.add_arguments(options)
         except Exception as error:
@@ -43,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def carry_out(arguments: argparse.Namespace) -> int:
     """Do what is ordered; the exit code. 3: refused, because it is stale."""
     config = configuration.given(arguments)
-    return _load(str(arguments.order).replace("-", "_")).carry_out(arguments, config)
+    return _load(str(arguments.command_name).replace("-", "_")).carry_out(arguments, config)
 
 
 def _load(module: str) -> NodeCommand:

@@ -34,14 +34,14 @@ class CheckpointCommand:
     expires_at: float
 
 
-def ask_for_checkpoint(order: CheckpointCommand, config: AgentConfig, clock: Clock) -> int:
-    """Leave the request where the job's tasks look for it; the exit code. A stale order is refused."""
-    refusal = why_refuse(order.boot_ids, order.expires_at, config.boot_id(), clock)
+def ask_for_checkpoint(command: CheckpointCommand, config: AgentConfig, clock: Clock) -> int:
+    """Leave the request where the job's tasks look for it; the exit code. A stale command is refused."""
+    refusal = why_refuse(command.boot_ids, command.expires_at, config.boot_id(), clock)
     if refusal:
-        logger.error("checkpoint request refused", extra={"why": refusal, "job": order.job_id})
+        logger.error("checkpoint request refused", extra={"why": refusal, "job": command.job_id})
         return EXIT_REFUSED
-    asked = {"job_id": order.job_id, "asked_at": clock.utc_now().timestamp(), "expires_at": order.expires_at}
-    replace_file(Path(config.checkpoint_dir, f"{order.job_id}.json"), json.dumps(asked), FILE_MODE)
+    asked = {"job_id": command.job_id, "asked_at": clock.utc_now().timestamp(), "expires_at": command.expires_at}
+    replace_file(Path(config.checkpoint_dir, f"{command.job_id}.json"), json.dumps(asked), FILE_MODE)
     sys.stdout.write(json.dumps(asked) + "\n")
     return EXIT_DONE
 
@@ -60,8 +60,8 @@ def _job(text: str) -> str:
 
 
 def _carry_out(arguments: argparse.Namespace, config: AgentConfig) -> int:
-    order = CheckpointCommand(arguments.job, arguments.boot_id.split(","), arguments.expires_at)
-    return ask_for_checkpoint(order, config, Clock())
+    command = CheckpointCommand(arguments.job, arguments.boot_id.split(","), arguments.expires_at)
+    return ask_for_checkpoint(command, config, Clock())
 
 
 COMMAND = NodeCommand(

@@ -66,34 +66,34 @@ class DiagnoseCommand:
     first: tuple[str, ...] = ()  # the tests that failed before
 
 
-def diagnose(order: DiagnoseCommand, config: AgentConfig, spool: Spool, bus: EventBus, clock: Clock) -> int:
-    """Run, report, and print one line of JSON; the exit code. A stale order is refused and nothing is reported."""
-    with alone(Path(config.orders_dir), order, config, clock) as refusal:
+def diagnose(command: DiagnoseCommand, config: AgentConfig, spool: Spool, bus: EventBus, clock: Clock) -> int:
+    """Run, report, and print one line of JSON; the exit code. Refuses a stale command without a report."""
+    with alone(Path(config.orders_dir), command, config, clock) as refusal:
         if refusal:
-            logger.error("diagnostics refused", extra={"why": refusal, "request": order.request_id})
+            logger.error("diagnostics refused", extra={"why": refusal, "request": command.request_id})
             return EXIT_REFUSED
         after_boot.forget(config)
-        parts = run_all(order, config, clock)
-    found = _named_first(worst_of([part for part, _, _ in parts]), order.first)
+        parts = run_all(command, config, clock)
+    found = _named_first(worst_of([part for part, _, _ in parts]), command.first)
     results = tuple(result for _, result, _ in parts)
     said = "\n".join(text for _, _, text in parts)
-    event_factory = EventFactory(config.identity, order.boot_id)
-    event = event_factory.diagnosed(order.request_id, found, results, f"{found.reason}\n{said}", clock.utc_now())
+    event_factory = EventFactory(config.identity, command.boot_id)
+    event = event_factory.diagnosed(command.request_id, found, results, f"{found.reason}\n{said}", clock.utc_now())
     report(event, spool, bus)
     sys.stdout.write(summary(event, found.reason) + "\n")
     return EXIT_DONE
 
 
 @contextmanager
-def alone(place: Path, order: DiagnoseCommand, config: AgentConfig, clock: Clock) -> Iterator[str | None]:
-    """Wait until no other diagnostics run here, for two at once fail for one another. Gives why the order is refused,
+def alone(place: Path, command: DiagnoseCommand, config: AgentConfig, clock: Clock) -> Iterator[str | None]:
+    """Wait until no other diagnostics run here, for two at once fail for one another. Gives why the command is refused,
     because it is stale, or has become so while it waited.
 
     Where nothing can be locked, none waits: a broken disk must not keep a node from being diagnosed.
     """
 
     def stale() -> str | None:
-        return why_refuse([order.boot_id], order.expires_at, config.boot_id(), clock)
+        return why_refuse([command.boot_id], command.expires_at, config.boot_id(), clock)
 
     with ExitStack() as held:
         try:
@@ -132,16 +132,16 @@ def _lock(folder: int) -> bool:
     return True
 
 
-def run_all(order: DiagnoseCommand, config: AgentConfig, clock: Clock) -> list[tuple[Report, DiagnosticResult, str]]:
+def run_all(command: DiagnoseCommand, config: AgentConfig, clock: Clock) -> list[tuple[Report, DiagnosticResult, str]]:
     """Every check. A disk that takes no output is no fault of the accelerators: nobody can tell."""
     try:
         with tempfile.TemporaryDirectory(prefix="nodeheal-", ignore_cleanup_errors=True) as folder:
-            asked = order.level, accelerators(config), order.first, order.deadline_seconds
+            asked = command.level, accelerators(config), command.first, command.deadline_seconds
             bench = Bench(Path(folder), *asked, tuple(dcgmi(config, "diag")))
-            return [_run(check, bench, clock) for check in order.checks]
+            return [_run(check, bench, clock) for check in command.checks]
     except OSError as error:
         nothing = unknown(f"the tools' output cannot be kept: {error}")
-        return [(nothing, DiagnosticResult(order.checks[0], Verdict.UNKNOWN, nothing.reason), "")]
+        return [(nothing, DiagnosticResult(command.checks[0], Verdict.UNKNOWN, nothing.reason), "")]
 
 
 def _run(check: Check, bench: Bench, clock: Clock) -> tuple[Report, DiagnosticResult, str]:
@@ -195,7 +195,7 @@ def _names(text: str) -> list[str]:
 def _carry_out(arguments: argparse.Namespace, config: AgentConfig) -> int:
     end_well_when_terminated()
     clock = Clock()
-    order = DiagnoseCommand(
+    command = DiagnoseCommand(
         arguments.level,
         arguments.request_id,
         arguments.boot_id,
@@ -204,7 +204,7 @@ def _carry_out(arguments: argparse.Namespace, config: AgentConfig) -> int:
         tuple(arguments.checks),
         tuple(arguments.first),
     )
-    return diagnose(order, config, open_spool(config), event_bus(config, clock), clock)
+    return diagnose(command, config, open_spool(config), event_bus(config, clock), clock)
 
 
 COMMAND = NodeCommand(

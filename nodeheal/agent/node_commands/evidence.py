@@ -49,7 +49,7 @@ CONFIRM_SHARE = 0.3
 # And what reporting may need: an answer that comes when nobody waits any more is none.
 REPORT_SHARE = 0.05
 LONGEST_SECONDS = 1_800.0  # as policy.evidence.seconds at most: more is left only where this node's clock is wrong
-STALE_SECONDS = 3_600.0  # longer than any order may take
+STALE_SECONDS = 3_600.0  # longer than any command may take
 
 logger = logging.getLogger(__name__)
 
@@ -68,51 +68,51 @@ class FreezeEvidenceCommand:
 
 
 def freeze_evidence(
-    order: FreezeEvidenceCommand, config: AgentConfig, spool: Spool, bus: EventBus, clock: Clock
+    command: FreezeEvidenceCommand, config: AgentConfig, spool: Spool, bus: EventBus, clock: Clock
 ) -> int:
-    """Collect, pack, upload, report, and print one line of JSON; the exit code. A stale order is refused."""
-    refusal = why_refuse([order.boot_id], order.expires_at, config.boot_id(), clock)
+    """Collect, pack, upload, report, and print one line of JSON; the exit code. A stale command is refused."""
+    refusal = why_refuse([command.boot_id], command.expires_at, config.boot_id(), clock)
     if refusal:
-        logger.error("evidence refused", extra={"why": refusal, "request": order.request_id})
+        logger.error("evidence refused", extra={"why": refusal, "request": command.request_id})
         return EXIT_REFUSED
-    given = min(order.expires_at - clock.utc_now().timestamp(), LONGEST_SECONDS)
+    given = min(command.expires_at - clock.utc_now().timestamp(), LONGEST_SECONDS)
     until = clock.monotonic() + given * (1 - REPORT_SHARE)
-    confirmed = _confirmed(order, config, given * CONFIRM_SHARE)
-    saved = _save(order, config, clock, lambda: until - clock.monotonic(), given * UPLOAD_SHARE)
-    event_factory = EventFactory(config.identity, order.boot_id)
-    report(event_factory.froze(order.request_id, saved, confirmed, clock.utc_now()), spool, bus)
-    sys.stdout.write(json.dumps({**asdict(saved), **asdict(confirmed), "request_id": order.request_id}) + "\n")
+    confirmed = _confirmed(command, config, given * CONFIRM_SHARE)
+    saved = _save(command, config, clock, lambda: until - clock.monotonic(), given * UPLOAD_SHARE)
+    event_factory = EventFactory(config.identity, command.boot_id)
+    report(event_factory.froze(command.request_id, saved, confirmed, clock.utc_now()), spool, bus)
+    sys.stdout.write(json.dumps({**asdict(saved), **asdict(confirmed), "request_id": command.request_id}) + "\n")
     return EXIT_DONE
 
 
-def _confirmed(order: FreezeEvidenceCommand, config: AgentConfig, seconds: float) -> Confirmed:
+def _confirmed(command: FreezeEvidenceCommand, config: AgentConfig, seconds: float) -> Confirmed:
     """Whether this node shows the fault. This comes before the collecting, so that no tool that hangs delays it."""
     try:
-        accusation = read_accusation(order.accused)
+        accusation = read_accusation(command.accused)
         return confirm(accusation, config, seconds) if accusation is not None else Confirmed(confirmed_by=NOT_ASKED)
     except (ValueError, OSError) as error:
         return Confirmed(confirmed_by=str(error))
 
 
 def _save(
-    order: FreezeEvidenceCommand,
+    command: FreezeEvidenceCommand,
     config: AgentConfig,
     clock: Clock,
     seconds_left: Callable[[], float],
     for_upload: float,
 ) -> Saved:
     """What became of it. Whatever goes wrong on the way is an answer, not a crash: the recovery waits for one."""
-    if order.ticket == NO_TICKET:
+    if command.ticket == NO_TICKET:
         return Saved(reason=NOTHING_WANTED)
     try:
-        ticket = read_ticket(order.ticket)
+        ticket = read_ticket(command.ticket)
         place = _workplace(Path(config.orders_dir) / FOLDER, clock.utc_now().timestamp())
         with tempfile.TemporaryDirectory(dir=place, ignore_cleanup_errors=True) as folder:
             (files := Path(folder) / "files").mkdir()
-            wanted = list(evidence_commands(config, order.with_bug_report))
+            wanted = list(evidence_commands(config, command.with_bug_report))
             items = bundle.collect(wanted, files, lambda: seconds_left() - for_upload)
             archive = Path(folder) / "evidence.tar.gz"
-            items = bundle.pack(items, _about(order, config), archive, order.max_bytes)
+            items = bundle.pack(items, _about(command, config), archive, command.max_bytes)
             failed = tuple(item.exhibit.name for item in items if item.has_failed)
             return _upload(archive, ticket, sum(item.is_kept for item in items), failed, seconds_left())
     except (BadTicket, OSError) as error:
@@ -120,7 +120,7 @@ def _save(
 
 
 def _workplace(place: Path, now: float) -> Path:
-    """Where orders work, each in a folder of its own. What is left of those that were killed is removed."""
+    """Where commands work, each in a folder of its own. What is left of those that were killed is removed."""
     place.mkdir(mode=0o700, parents=True, exist_ok=True)
     for old in place.iterdir():
         if old.stat().st_mtime < now - STALE_SECONDS:
@@ -137,13 +137,13 @@ def _upload(archive: Path, ticket: Ticket, items: int, failed: tuple[str, ...], 
     return Saved(ticket.object_key, archive.stat().st_size, items, failed)
 
 
-def _about(order: FreezeEvidenceCommand, config: AgentConfig) -> dict[str, object]:
+def _about(command: FreezeEvidenceCommand, config: AgentConfig) -> dict[str, object]:
     return {
         "schema_version": 1,
-        "request_id": order.request_id,
+        "request_id": command.request_id,
         "node_id": config.node_id,
         "pool": config.pool,
-        "boot_id": order.boot_id,
+        "boot_id": command.boot_id,
         "agent_version": __version__,
         "agent_config": asdict(config),
     }
@@ -161,7 +161,7 @@ def _carry_out(arguments: argparse.Namespace, config: AgentConfig) -> int:
     clock = Clock()
     # From standard input it is in no process list: whoever has the ticket can use it.
     ticket = sys.stdin.read(TICKET_CHARACTERS).strip() if arguments.upload == "-" else arguments.upload
-    order = FreezeEvidenceCommand(
+    command = FreezeEvidenceCommand(
         arguments.request_id,
         arguments.boot_id,
         arguments.expires_at,
@@ -170,7 +170,7 @@ def _carry_out(arguments: argparse.Namespace, config: AgentConfig) -> int:
         arguments.bug_report == "yes",
         _accused(),
     )
-    return freeze_evidence(order, config, open_spool(config), event_bus(config, clock), clock)
+    return freeze_evidence(command, config, open_spool(config), event_bus(config, clock), clock)
 
 
 def _accused() -> str:

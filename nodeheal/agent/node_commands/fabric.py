@@ -1,4 +1,4 @@
-"""`nodeheal-agent run fabric`: tests the way between this node and another, and reports the verdict."""
+"""`nodeheal-agent run fabric`: tests the network between this node and another, and reports the verdict."""
 
 import argparse
 import logging
@@ -50,16 +50,16 @@ class FabricTestCommand:
     expires_at: float
 
 
-def try_fabric(order: FabricTestCommand, config: AgentConfig, spool: Spool, bus: EventBus, clock: Clock) -> int:
-    """Test, report, and print one line of JSON; the exit code. A stale order is refused and nothing is reported."""
-    refusal = why_refuse([order.boot_id], order.expires_at, config.boot_id(), clock)
+def try_fabric(command: FabricTestCommand, config: AgentConfig, spool: Spool, bus: EventBus, clock: Clock) -> int:
+    """Test, report, and print one line of JSON; the exit code. Refuses a stale command without a report."""
+    refusal = why_refuse([command.boot_id], command.expires_at, config.boot_id(), clock)
     if refusal:
-        logger.error("test of the fabric refused", extra={"why": refusal, "request": order.request_id})
+        logger.error("test of the fabric refused", extra={"why": refusal, "request": command.request_id})
         return EXIT_REFUSED
-    left = order.expires_at - clock.utc_now().timestamp()
-    found, said = _try(replace(order.fabric_test, seconds=min(order.fabric_test.seconds, left)), clock)
-    event_factory = EventFactory(config.identity, order.boot_id)
-    event = event_factory.diagnosed(order.request_id, found, (), f"{found.reason}\n{said}", clock.utc_now())
+    left = command.expires_at - clock.utc_now().timestamp()
+    found, said = _try(replace(command.fabric_test, seconds=min(command.fabric_test.seconds, left)), clock)
+    event_factory = EventFactory(config.identity, command.boot_id)
+    event = event_factory.diagnosed(command.request_id, found, (), f"{found.reason}\n{said}", clock.utc_now())
     report(event, spool, bus)
     sys.stdout.write(summary(event, found.reason) + "\n")
     return EXIT_DONE
@@ -113,12 +113,12 @@ def _carry_out(arguments: argparse.Namespace, config: AgentConfig) -> int:
         arguments.all_reduce == "yes",
         arguments.min_all_reduce_mb_per_second,
     )
-    order = FabricTestCommand(fabric_test, arguments.request_id, arguments.boot_id, arguments.expires_at)
-    return try_fabric(order, config, open_spool(config), event_bus(config, clock), clock)
+    command = FabricTestCommand(fabric_test, arguments.request_id, arguments.boot_id, arguments.expires_at)
+    return try_fabric(command, config, open_spool(config), event_bus(config, clock), clock)
 
 
 COMMAND = NodeCommand(
-    help="test the way to another node, which must take part",
+    help="test the network to another node, which must take part",
     add_arguments=_add_arguments,
     carry_out=_carry_out,
 )

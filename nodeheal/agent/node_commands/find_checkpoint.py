@@ -62,33 +62,33 @@ class FindCheckpointCommand:
 
 
 def find_checkpoint(
-    order: FindCheckpointCommand, config: AgentConfig, spool: Spool, bus: EventBus, clock: Clock
+    command: FindCheckpointCommand, config: AgentConfig, spool: Spool, bus: EventBus, clock: Clock
 ) -> int:
-    """Look, report, and print one line of JSON; the exit code. A stale order, or a path that is none, is refused."""
-    refusal = why_refuse([order.boot_id], order.expires_at, config.boot_id(), clock)
-    not_plain = why_not_plain(order.directory)
-    refusal = refusal or (f"{order.directory!r} is not looked into: {not_plain}" if not_plain else None)
+    """Look, report, and print one line of JSON; the exit code. A stale command, or a path that is none, is refused."""
+    refusal = why_refuse([command.boot_id], command.expires_at, config.boot_id(), clock)
+    not_plain = why_not_plain(command.directory)
+    refusal = refusal or (f"{command.directory!r} is not looked into: {not_plain}" if not_plain else None)
     if refusal:
-        logger.error("search for a checkpoint refused", extra={"why": refusal, "request": order.request_id})
+        logger.error("search for a checkpoint refused", extra={"why": refusal, "request": command.request_id})
         return EXIT_REFUSED
-    left = order.expires_at - clock.utc_now().timestamp() - TO_REPORT_SECONDS
-    found = _look(order, max(1.0, min(left, LONGEST_SECONDS)), _as_agent(Path(config.state_dir)))
+    left = command.expires_at - clock.utc_now().timestamp() - TO_REPORT_SECONDS
+    found = _look(command, max(1.0, min(left, LONGEST_SECONDS)), _as_agent(Path(config.state_dir)))
     report(
-        EventFactory(config.identity, order.boot_id).found_checkpoint(order.request_id, found, clock.utc_now()),
+        EventFactory(config.identity, command.boot_id).found_checkpoint(command.request_id, found, clock.utc_now()),
         spool,
         bus,
     )
-    sys.stdout.write(json.dumps({**asdict(found), "request_id": order.request_id}, default=datetime.isoformat) + "\n")
+    sys.stdout.write(json.dumps({**asdict(found), "request_id": command.request_id}, default=datetime.isoformat) + "\n")
     return EXIT_DONE
 
 
-def _look(order: FindCheckpointCommand, seconds: float, become: Callable[[], None]) -> Found:
-    if order.sight_after is None:
-        found = _found(list_apart(order.directory, order.format, seconds, to_newest_valid=True, prepare=become))
-        return replace(found, last_step=last_step(order.progress, become)) if order.progress else found
-    after = min(order.sight_after, seconds - LEAST_LOOK_SECONDS)
-    seen = see_apart(order.directory, max(0.0, after), LEAST_LOOK_SECONDS, become)
-    known = Found(order.directory, order.format)
+def _look(command: FindCheckpointCommand, seconds: float, become: Callable[[], None]) -> Found:
+    if command.sight_after is None:
+        found = _found(list_apart(command.directory, command.format, seconds, to_newest_valid=True, prepare=become))
+        return replace(found, last_step=last_step(command.progress, become)) if command.progress else found
+    after = min(command.sight_after, seconds - LEAST_LOOK_SECONDS)
+    seen = see_apart(command.directory, max(0.0, after), LEAST_LOOK_SECONDS, become)
+    known = Found(command.directory, command.format)
     return replace(known, reason=seen) if isinstance(seen, str) else replace(known, sight=seen)
 
 
@@ -102,7 +102,7 @@ def _found(listing: Listing) -> Found:
 
 
 def _as_agent(state: Path) -> Callable[[], None]:
-    """Orders run as root, and what jobs write is read as the agent's own user: for good, in the process that looks."""
+    """Commands run as root, and what jobs write is read as the agent's own user: in the process that looks."""
 
     def become() -> None:
         if os.geteuid() != ROOT:
@@ -125,7 +125,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _carry_out(arguments: argparse.Namespace, config: AgentConfig) -> int:
     clock = Clock()
-    order = FindCheckpointCommand(
+    command = FindCheckpointCommand(
         arguments.directory,
         CheckpointFormat(arguments.format),
         arguments.request_id,
@@ -134,7 +134,7 @@ def _carry_out(arguments: argparse.Namespace, config: AgentConfig) -> int:
         _progress_of(config),
         arguments.sight_after,
     )
-    return find_checkpoint(order, config, open_spool(config), event_bus(config, clock), clock)
+    return find_checkpoint(command, config, open_spool(config), event_bus(config, clock), clock)
 
 
 def _progress_of(config: AgentConfig) -> Path | None:

@@ -40,10 +40,10 @@ class InjectCommand:
     expires_at: float
 
 
-def inject(order: InjectCommand, config: AgentConfig, clock: Clock) -> int:
-    """Write the line; the exit code. Refused where the order is stale, or this node takes no drills."""
-    line = _decoded(order.line_base64)
-    refusal = why_refuse([order.boot_id], order.expires_at, config.boot_id(), clock) or _why_not(line, config)
+def inject(command: InjectCommand, config: AgentConfig, clock: Clock) -> int:
+    """Write the line; the exit code. Refused where the command is stale, or this node takes no drills."""
+    line = _decoded(command.line_base64)
+    refusal = why_refuse([command.boot_id], command.expires_at, config.boot_id(), clock) or _why_not(line, config)
     if refusal:
         return _refuse(refusal)
     log = config.kernel_log[0]

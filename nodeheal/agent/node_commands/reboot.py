@@ -1,9 +1,9 @@
-"""`nodeheal-agent run reboot`: ends the boot that is meant, once, however often and however late the order comes.
+"""`nodeheal-agent run reboot`: ends the boot that is meant, once, however often and however late the command comes.
 
-The order ends with success, and systemd reboots the node a moment later: it begins to go down after `DELAY_SECONDS`.
-Where systemd takes no such timer, the order ends with exit code 194. The SSM agent then reboots the node about a minute
-later (`FALLBACK_SECONDS`) and runs the same order again. Only the boot id keeps that rerun, and any other late copy of
-the order, from a second reboot. The mark on disk distinguishes the rerun from an order that came too late.
+The command ends with success, and systemd reboots the node `DELAY_SECONDS` later. Where systemd takes no such timer,
+the command ends with exit code 194. The SSM agent then reboots the node about a minute later (`FALLBACK_SECONDS`) and
+runs the same command again. Only the boot id keeps that rerun, and any other late copy of the command, from a second
+reboot. The mark on disk distinguishes the rerun from a command that came too late.
 """
 
 import argparse
@@ -97,15 +97,15 @@ def _start_timer(unit: str, seconds: float, command: Sequence[str], more: Sequen
 
 
 def _too_late(order: RebootCommand, seconds: int, clock: Clock) -> str | None:
-    """Why the node cannot go down in time for the order; None where it can."""
+    """Why the node cannot go down in time for the command; None where it can."""
     left = order.expires_at - clock.utc_now().timestamp()
     if left >= seconds:
         return None
-    return f"the order expires in {left:.0f} s, and the node would go down {seconds} s from now"
+    return f"the command expires in {left:.0f} s, and the node would go down {seconds} s from now"
 
 
 def _is_fulfilled(order: RebootCommand, folder: Path, clock: Clock) -> bool:
-    """Whether the boot ended as this order wanted, by this order or, while it was still wanted, by anything else."""
+    """Whether the boot has ended: by this command or, before the command expired, by anything else."""
     return clock.utc_now().timestamp() < order.expires_at or _marked(folder) == order.boot_id
 
 
@@ -120,11 +120,11 @@ def _leave_mark(order: RebootCommand, folder: Path) -> None:
             os.fsync(file.fileno())
         fresh.replace(folder / MARK)
     except OSError as error:
-        logger.error("no mark is left for the rerun of this order", extra={"why": error})
+        logger.error("no mark is left for the rerun of this command", extra={"why": error})
 
 
 def _marked(folder: Path) -> str:
-    """The boot that an order ended here last; empty where none is known."""
+    """The boot that a command ended here last; empty where none is known."""
     try:
         mark = json.loads((folder / MARK).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -143,7 +143,7 @@ def _answer(told: dict[str, object], code: int) -> int:
 
 
 def _add_arguments(_: argparse.ArgumentParser) -> None:
-    """None but those of every order."""
+    """None but those of every command."""
 
 
 def _carry_out(arguments: argparse.Namespace, config: AgentConfig) -> int:

@@ -2,7 +2,7 @@
 
 nvidia-smi resets a GPU only while nothing has it open. So what monitors the GPUs is stopped before, this node's own
 agent included, and started again whatever becomes of the reset. Work is never stopped here: where a process has a GPU
-open, the order is refused.
+open, the command is refused.
 
 Sources: the manual of nvidia-smi, `--gpu-reset`; NVIDIA's MIG User Guide, "Driver Clients"; hooks.sh of
 NVIDIA/mig-parted.
@@ -76,7 +76,7 @@ class ResetGpuCommand:
 
 @dataclass(frozen=True, kw_only=True)
 class GpuResetFinished(NodeFact):
-    """The answer to the order."""
+    """The answer to the command."""
 
     detail_type: ClassVar[str] = "GPU Reset Finished"
 
@@ -93,31 +93,31 @@ class Ended:
     reason: str
 
 
-def reset_gpu(order: ResetGpuCommand, place: Place, spool: Spool, bus: EventBus, clock: Clock) -> int:
-    """Reset it, report, and print one line of JSON; the exit code. A stale order is refused and nothing is reported."""
+def reset_gpu(command: ResetGpuCommand, place: Place, spool: Spool, bus: EventBus, clock: Clock) -> int:
+    """Reset it, report, and print one line of JSON; the exit code. Refuses a stale command without a report."""
     config = place.config
-    refusal = why_refuse([order.boot_id], order.expires_at, config.boot_id(), clock)
+    refusal = why_refuse([command.boot_id], command.expires_at, config.boot_id(), clock)
     if refusal:
-        logger.error("GPU reset refused", extra={"why": refusal, "request": order.request_id})
+        logger.error("GPU reset refused", extra={"why": refusal, "request": command.request_id})
         return EXIT_REFUSED
-    ended = _reset(order, place, clock)
+    ended = _reset(command, place, clock)
     reason = clip(" ".join(ended.reason.split()), CHECK_CHARACTERS)
-    header = EventFactory(config.identity, order.boot_id).header("gpu-reset", order.request_id, at=clock.utc_now())
-    report(GpuResetFinished(**header, request_id=order.request_id, outcome=ended.outcome, reason=reason), spool, bus)
-    said = {"outcome": ended.outcome, "reason": reason, "request_id": order.request_id}
+    header = EventFactory(config.identity, command.boot_id).header("gpu-reset", command.request_id, at=clock.utc_now())
+    report(GpuResetFinished(**header, request_id=command.request_id, outcome=ended.outcome, reason=reason), spool, bus)
+    said = {"outcome": ended.outcome, "reason": reason, "request_id": command.request_id}
     sys.stdout.write(json.dumps(said) + "\n")
     return EXIT_DONE
 
 
-def _reset(order: ResetGpuCommand, place: Place, clock: Clock) -> Ended:
-    bus_id, why_not = _find(order.gpu, place)
+def _reset(command: ResetGpuCommand, place: Place, clock: Clock) -> Ended:
+    bus_id, why_not = _find(command.gpu, place)
     units = _states(place)
     why_not = why_not or _why_not_alone(place, units)
     if why_not:
         return Ended(Outcome.REFUSED, why_not)
     with _without([unit for unit in CLIENTS if units.get(unit) == "active"], place) as still_there:
         why_not = still_there or _why_in_use(place)
-        seconds = min(RESET_SECONDS, order.expires_at - clock.utc_now().timestamp() - AFTERWARDS_SECONDS)
+        seconds = min(RESET_SECONDS, command.expires_at - clock.utc_now().timestamp() - AFTERWARDS_SECONDS)
         if not why_not and seconds < LEAST_SECONDS:
             why_not = f"a reset has {seconds:.0f} s left, and needs up to {LEAST_SECONDS:.0f}"
         return Ended(Outcome.REFUSED, why_not) if why_not else _run_reset(bus_id, seconds, place)
@@ -216,8 +216,8 @@ def _gpu(text: str) -> str:
 def _carry_out(arguments: argparse.Namespace, config: AgentConfig) -> int:
     end_well_when_terminated()
     clock = Clock()
-    order = ResetGpuCommand(arguments.gpu, arguments.request_id, arguments.boot_id, arguments.expires_at)
-    return reset_gpu(order, Place(config, run_tool), open_spool(config), event_bus(config, clock), clock)
+    command = ResetGpuCommand(arguments.gpu, arguments.request_id, arguments.boot_id, arguments.expires_at)
+    return reset_gpu(command, Place(config, run_tool), open_spool(config), event_bus(config, clock), clock)
 
 
 COMMAND = NodeCommand(

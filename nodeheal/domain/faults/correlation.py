@@ -104,7 +104,7 @@ def root_of_secondary_fault(fault: Fault, history: History, policy: RecoveryPoli
     None: the fault is not a secondary one, or nothing else was observed.
     """
     event, job = fault.event, history.incident.job_id
-    if fault.key not in policy.correlation.echoes:
+    if fault.key not in policy.correlation.secondary_faults:
         return None
     around = [
         s

@@ -15,7 +15,7 @@ from nodeheal.contract.vocabulary import NodeState, Verdict
 from nodeheal.domain.fleet.node import ABSENT, OUT_OF_SERVICE, BootView, Node
 from nodeheal.domain.policy.policy_models import DAY, Breaker
 
-# A cut takes a moment to be heard from every node: their heartbeats are out of step by up to one interval.
+# A network cut shows at each node a little later: heartbeats are out of step by up to one interval.
 _QUIET_HEARTBEATS = 2
 # Out of service, or out for good: its incident, or a human, looks after it. One that never spoke cannot fall silent.
 _NOT_WATCHED = OUT_OF_SERVICE | ABSENT
@@ -28,7 +28,7 @@ TERMINATED = "terminated"
 CONFIRMED = "confirmed"
 UNREACHABLE = "confirmed/unreachable"
 
-# A machine that says that it will be heard once a year would never be missed.
+# A machine that announces one heartbeat a year would never count as silent.
 LONGEST_INTERVAL_SECONDS = 3_600.0
 NEVER = datetime.min.replace(tzinfo=UTC)
 
@@ -82,7 +82,7 @@ def apply_heartbeat(node: Node, heartbeat: Heartbeat | None, now: datetime) -> N
 
 
 class Silence(Frozen):
-    """When a node that gives no heartbeat is looked at. Silence alone is told; what others confirm is acted on."""
+    """When to probe a node without heartbeats. Silence alone is reported; silence that a probe confirms is acted on."""
 
     enabled: bool = Field(default=True, description="false: nobody listens for silence")
     heartbeat_seconds: int = Field(

@@ -115,7 +115,7 @@ def why_not_stop(machine: Machine) -> str:
     if machine.tenancy == "host":
         return f"{name} is tied to a dedicated host: a start would not move it"
     if machine.state != "running":
-        return f"{name} is {machine.state}, and not by us: it is left to whoever did that"
+        return f"{name} is {machine.state}, and not by us: it is left to the person who did that"
     return ""
 
 

@@ -31,10 +31,10 @@ _MOVES: dict[NodeState, frozenset[NodeState]] = {
 }
 
 
-# The boot of a node that has never told of one.
+# The boot of a node that has never reported one.
 NO_BOOT_REPORTED = "never-heard"
 
-# States in which a node serves nobody, by our hand.
+# States in which nodeheal has taken the node out of service.
 OUT_OF_SERVICE = frozenset({NodeState.ISOLATED, NodeState.RECOVERING, NodeState.QUARANTINED})
 # Nodes of which a pool does not consist yet, or any more: a share of the pool is a share of the others.
 ABSENT = frozenset({NodeState.UNENROLLED, NodeState.ENROLLED, NodeState.RETIRED})

@@ -43,12 +43,12 @@ def findings_on_nodes(run: Run, observations: Sequence[Observation], policy: Rec
         return ""
     near = [s for s in observations if s.node_id in gang and abs(s.at - at) <= NEAR and s.family is not Family.task]
     near.sort(key=lambda s: (s.at, s.node_id, s.event_id))
-    echoes = [s for s in near if _is_secondary(s, policy)]
+    secondary = [s for s in near if _is_secondary(s, policy)]
     causes = [s for s in near if not _is_secondary(s, policy)]
     return " ".join(
         (
             f"Findings on its nodes within {NEAR.seconds} s: {_listed(causes, at) or 'none'}.",
-            *([f"Secondary faults or notes, and no causes: {_listed(echoes, at)}."] if echoes else []),
+            *([f"Secondary faults or notes, and no causes: {_listed(secondary, at)}."] if secondary else []),
         )
     )
 
@@ -57,7 +57,7 @@ def _is_secondary(observation: Observation, policy: RecoveryPolicy) -> bool:
     """Tells whether the finding is secondary by the policy, or asks for nothing by the catalog."""
     row = find(observation.family, observation.code, observation.subcode)
     is_note = row is not None and row.ladder == (Action.OBSERVE,)
-    return is_note or f"{observation.family.value}/{observation.code}" in policy.correlation.echoes
+    return is_note or f"{observation.family.value}/{observation.code}" in policy.correlation.secondary_faults
 
 
 def _listed(observations: Sequence[Observation], failed: datetime) -> str:

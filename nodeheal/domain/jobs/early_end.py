@@ -22,7 +22,7 @@ def early_end(job: Job | None, run: Run, task: GangTask) -> tuple[Outcome, str]:
     told = words_of(task)
     if job is None or job.submission == 0 or job.is_over or was_refused(run):
         return Outcome.FAILED, told
-    return Outcome.DONE, f"{run.job_id} was started as run {run.number}; {told}: that is looked at as a failure anew"
+    return Outcome.DONE, f"{run.job_id} was started as run {run.number}; {told}: that failure is handled next"
 
 
 def words_of(task: GangTask) -> str:

@@ -87,11 +87,11 @@ def first_failure(run: Run) -> RankFailure | None:
         return None
     task = min(broke, key=lambda t: (t.stopped_at or _NEVER, t.rank))
     where = f"rank {task.rank} on {task.node_id}"
-    echoes = f"; {len(broke) - 1} more after it" if len(broke) > 1 else ""
+    after_it = f"; {len(broke) - 1} more after it" if len(broke) > 1 else ""
     reason = f" ({task.stop_reason[:200]})" if task.stop_reason else ""
     code, words, is_clear = _read(task)
     never_ran = EndCause.CANNOT_START in task.end_causes or task.exit_code in COMMAND_NOT_RUN
-    return RankFailure(task, code, f"{where} {words}{reason}{echoes}", is_clear, never_ran)
+    return RankFailure(task, code, f"{where} {words}{reason}{after_it}", is_clear, never_ran)
 
 
 def _read(task: GangTask) -> tuple[str, str, bool]:

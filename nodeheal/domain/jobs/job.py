@@ -138,7 +138,7 @@ class Job:
     master_port: int = 29500
     state: JobState = JobState.RUNNING
     current_run: int = 0
-    owner: Owner | None = None  # who is told what becomes of it, beside the operators
+    owner: Owner | None = None  # gets emails about the job, beside the operators
     accelerators: int = 0  # that its task needs on each node
     checkpoints: Checkpoints | None = None
     checkpoints_inside: str = ""  # their directory as the container sees it; empty: as nodes do

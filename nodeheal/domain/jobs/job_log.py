@@ -6,7 +6,7 @@ from datetime import datetime
 
 @dataclass(frozen=True)
 class LogLocation:
-    """Where the output of a container is kept: a log group, and the prefix of its streams."""
+    """The place of a container's output: a log group, and the prefix of its streams."""
 
     group: str
     prefix: str

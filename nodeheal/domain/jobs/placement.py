@@ -45,7 +45,7 @@ def choose(
 
 
 def never_fits(job: Job, known: Sequence[Node]) -> str:
-    """Returns why the job would wait for ever in the pool as it is, and all jobs queued behind it. Empty: it fits.
+    """Returns why the job would never fit into the pool as it is, and so block its line. Empty: it fits.
 
     It is asked at submission. A job that is queued already goes on waiting, because new nodes may come.
     """

@@ -95,7 +95,9 @@ def _of_deadlines(policy: RecoveryPolicy, pools: Mapping[str, PoolPolicy]) -> It
 
 def _of_faults(policy: RecoveryPolicy) -> Iterator[str]:
     named = [(f"overrides.{i}.fault", one.fault) for i, one in enumerate(policy.overrides)]
-    named += [(f"correlation.echoes.{i}", fault) for i, fault in enumerate(policy.correlation.echoes)]
+    named += [
+        (f"correlation.secondary_faults.{i}", fault) for i, fault in enumerate(policy.correlation.secondary_faults)
+    ]
     named += [(f"breaker.departures.{i}", fault) for i, fault in enumerate(policy.breaker.departures)]
     named += [(f"settling.{i}", fault) for i, fault in enumerate(policy.settling)]
     for field, fault in named:

@@ -2,11 +2,12 @@
 
 from datetime import datetime, time, timedelta
 from enum import StrEnum
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
 from nodeheal.contract.health_event import Frozen, Line, Word
+from nodeheal.contract.old_words import POLICY_KEYS
 from nodeheal.contract.vocabulary import Action, Check, Family, NextStepCondition
 from nodeheal.domain.fleet.machine import ClusterReplacement, Remediator
 from nodeheal.domain.verbs import DISRUPTIVENESS, VERBS, VerbSpec
@@ -69,7 +70,7 @@ class Weekday(StrEnum):
 
 
 class Budget(Frozen):
-    """How much of a pool may be out of service by our hand at once. The stricter of the two wins."""
+    """How much of a pool nodeheal may take out of service at once. The stricter of the two wins."""
 
     max_nodes: int = Field(default=1, ge=0, description="nodes that may be out of service by our hand at once")
     max_percent: float = Field(
@@ -171,7 +172,7 @@ class Deadlines(Frozen):
 
 
 class Fabric(Frozen):
-    """What is asked of the ways between the nodes of a pool, before a job of several nodes starts on them."""
+    """What is asked of the network between the nodes of a pool, before a job of several nodes starts on them."""
 
     tests: bool = Field(
         default=False,
@@ -189,7 +190,7 @@ class Fabric(Frozen):
     @model_validator(mode="after")
     def _the_sum_is_part_of_the_tests(self) -> Self:
         if self.all_reduce and not self.tests:
-            raise ValueError("all_reduce is a part of the tests of the ways: it needs tests = true")
+            raise ValueError("all_reduce is a part of the network tests: it needs tests = true")
         return self
 
 
@@ -343,10 +344,11 @@ class Correlation(Frozen):
         default=300,
         gt=0,
         le=LONGEST,
-        description="findings this close together have one cause: echoes, 154's text, link ends",
+        description="findings this close together have one cause: secondary faults, 154's text, link ends",
     )
-    echoes: tuple[Fault, ...] = Field(
-        default=("xid/45",), description="faults that are only echoes of another, as family/code: they name their root"
+    secondary_faults: tuple[Fault, ...] = Field(
+        default=("xid/45",),
+        description="secondary faults, as family/code: they follow from another fault and name their root",
     )
     repeats: int = Field(
         default=3, ge=2, description="the same fault so often on one accelerator climbs a ladder that says 'repeated'"
@@ -363,6 +365,11 @@ class Correlation(Frozen):
     same_code_nodes: int = Field(
         default=3, ge=2, description="the same application fault on so many nodes of one job at once is the application"
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_new_words(cls, given: Any) -> Any:
+        return {POLICY_KEYS.get(key, key): value for key, value in given.items()} if isinstance(given, dict) else given
 
 
 class Breaker(Frozen):

@@ -53,7 +53,7 @@ class DecisionBuilder:
     def standing_diagnosis(self) -> StandingDiagnosis | None:
         """Returns what the node runs by itself after a reboot: what DIAGNOSE would ask it for.
 
-        None: EC2 reboots it, and takes no order along.
+        None: EC2 reboots it, and takes no command along.
         """
         if self.history.context.provider is not Provider.hybrid:
             return None

@@ -72,7 +72,7 @@ class Progress:
     slot_tries: int = 0  # of a replacement while as many as may be were under way
     queued_since: datetime | None = None  # when the budget was first found full
     has_waited_for_capacity: bool = False  # since that try
-    job_is_over: bool = False  # finished by itself: nobody misses it
+    job_is_over: bool = False  # finished by itself: no restart is needed
     job_is_down: bool = False  # it does not run, and no other incident brings it back: one may have left it to this one
 
     @property
@@ -169,7 +169,7 @@ def read_progress(history: History, policy: RecoveryPolicy) -> Progress:
 
 def _fold(progress: Progress, decision: Decision, result: StepResult) -> None:
     if result.refused_for(Refusal.NEW_BOOT) or isinstance(result.facts, CallAgain):
-        return  # nothing was done: it is decided anew
+        return  # nothing was done: the next decision is made from the start
     if result.step is Step.WAIT:
         _fold_wait(progress, decision, result)
     elif result.step is Step.ISOLATE:

@@ -84,7 +84,7 @@ def of_ending(history: History, decision: Decision) -> list[Measure]:
     if decision.escalation is not None:
         measures.append(Measure(metrics.HANDED_OVER, at=(decision.escalation.value,)))
     if history.incident.is_of_new_node:
-        return measures  # it waits for its turn, and nobody for it
+        return measures  # it waits for its turn, and no job waits for it
     return measures + _phases(history, pool)
 
 

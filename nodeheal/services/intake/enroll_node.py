@@ -54,7 +54,7 @@ def enroll_node(node_id: str, said: Enrolment, ports: Ports, marks: Marks) -> tu
 
 
 def _announced(node_id: str, said: Enrolment, ports: Ports) -> Node:
-    """A node that nobody has heard of yet, as the operator says it is. Not saved."""
+    """Returns the record of a node that has not reported yet, as the operator describes it. Not saved."""
     provider = provider_of(node_id)
     others = ports.nodes.in_pool(said.pool)
     clusters, schedulers = {node.cluster for node in others}, {node.scheduler for node in others}
@@ -92,7 +92,7 @@ def change_marks(wanted: Iterable[EnrolmentTag], change: Callable[[EnrolmentTag]
     for mark in wanted:
         try:
             change(mark)
-        except Exception as error:  # whatever went wrong, the operator must know what is done already
+        except Exception as error:  # after any error the operator must know what is done already
             told = ", ".join(done) or "nothing yet"
             raise HalfDone(f"{mark}: {error}; done: {told}; the same command goes on from there") from error
         done.append(f"{verb} {mark}")
@@ -101,7 +101,7 @@ def change_marks(wanted: Iterable[EnrolmentTag], change: Callable[[EnrolmentTag]
 
 def _must_fit(node: Node, said: Enrolment) -> None:
     if node.state is NodeState.RETIRED:
-        raise ValueError(f"{node.node_id} is retired; a machine that comes back registers anew, under another id")
+        raise ValueError(f"{node.node_id} is retired; a machine that comes back registers again, under another id")
     if not node.has_reported:
         return
     if said.cluster not in (None, node.cluster):

@@ -1,4 +1,4 @@
-"""A run that hangs is reported by every node of its gang: one incident, of the node that was heard first."""
+"""Every node of a gang reports a hanging run. They share one incident, of the node that reported first."""
 
 from datetime import timedelta
 
@@ -15,9 +15,9 @@ _ONE_MOMENT = timedelta(minutes=10)  # agents look every 30 s, and a bus that re
 
 
 def why_not_of_this_run(event: HealthEvent, node: Node, ports: Ports) -> str:
-    """Why a hang that is reported concerns nothing that runs here; empty: it does, or it is no hang.
+    """Returns why a reported hang concerns no run on this node. Empty: it does, or it is no hang.
 
-    What a killed run has left on its node stands still for ever, whatever runs there now.
+    The files of a killed run stay on its node and never change, whatever runs there now.
     """
     job_id, run = _whose(event)
     if not job_id:

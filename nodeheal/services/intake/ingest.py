@@ -129,7 +129,7 @@ def _why_stale(event: HealthEvent, node: Node) -> str:
 def _take_good_news(event: HealthEvent, node: Node, ports: Ports) -> Ingested:
     """That something is well matters to an incident that waits for it; a heartbeat says nothing of the kind."""
     if event.is_from_node:
-        ports.nodes.save(node)  # a lost race means that somebody else has just seen the node
+        ports.nodes.save(node)  # a lost race means that another function has just seen the node
     if event.family is Family.heartbeat or node.open_incident is None:
         return Ingested.SEEN
     is_new, history = add_event(event, node.open_incident, ports)

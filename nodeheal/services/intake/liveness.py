@@ -100,7 +100,7 @@ def page_mass_silence(pool: str, company: Sequence[NodeLiveness], ports: Ports) 
 def _still_silent(
     node_ids: Iterable[str], heartbeats: Mapping[str, Heartbeat], ports: Ports, policy: RecoveryPolicy
 ) -> Iterator[Node]:
-    """The nodes as they are written now: one may have been heard since the list was made, or be out of service."""
+    """Reads the nodes again: one may have reported since the list was made, or be out of service."""
     now = ports.clock()
     for node_id in node_ids:
         node = ports.nodes.get(node_id)
@@ -117,7 +117,7 @@ def _still_silent(
 def _ask_gang(
     node: Node, heartbeats: Mapping[str, Heartbeat], ports: Ports, policy: RecoveryPolicy
 ) -> list[ProbeAnswer]:
-    """The other ranks of its job: while they run, the job goes on, and with it this node's rank."""
+    """Asks about the other ranks of its job: while they run, the job goes on, and with it this node's rank."""
     _, run = current_run(node.job_id, ports)
     if run is None or all(task.node_id != node.node_id or task.has_stopped for task in run.tasks):
         return []
@@ -125,7 +125,7 @@ def _ask_gang(
     broken = [task for task in others if task.has_stopped and not task.was_stopped and task.exit_code != 0]
     if broken:
         return [ProbeAnswer("gang", is_up=False, text=f"rank {broken[0].rank} of its job has ended")]
-    # A record of a rank says that it runs until its node tells otherwise: one of those nodes at least must be heard.
+    # The record of a rank says that it runs until its node reports otherwise. At least one of those nodes must report.
     run_on = all(task.status == "RUNNING" for task in others)
     if run_on and any(_is_heard(task.node_id, heartbeats, ports, policy) for task in others):
         told = counted(len(others), "other rank of its job runs", "other ranks of its job run")
@@ -155,7 +155,7 @@ def _departed(node: Node, gone: ProbeAnswer, policy: RecoveryPolicy) -> Draft:
 
 
 def _silence_event(node: Node, said: Sequence[ProbeAnswer], policy: RecoveryPolicy) -> HealthEvent:
-    """The same silence, found again with the same outcome, is the same event."""
+    """Returns the event. The same silence with the same outcome always gives the same event."""
     verdict, subcode, told = judge(said)
     last = f"{node.last_seen:%Y-%m-%d %H:%M:%S} UTC"
     fact = f"{node.node_id}|{node.boot_id}|{node.last_seen.isoformat()}|{subcode}"

@@ -26,7 +26,7 @@ NEW_SECONDS = 1_800
 
 
 def on_first_boot(event: NodeBooted, ports: Ports, read_policy: Callable[[], RecoveryPolicy]) -> list[str]:
-    """A boot is on record: if it is the first one of its node, begin with what waits in its pool's line."""
+    """Handles a recorded boot: if it is the node's first, starts the diagnostics that wait in its pool's line."""
     pool = note_new_node(event, ports)
     return diagnose_new_nodes(pool, ports, read_policy()) if pool is not None else []
 
@@ -43,7 +43,7 @@ def note_new_node(event: NodeBooted, ports: Ports) -> str | None:
 
 
 def diagnose_new_nodes(pool: str, ports: Ports, policy: RecoveryPolicy) -> list[str]:
-    """Begin with as many of the line as there are places; the nodes that were begun with. Safe to repeat."""
+    """Starts diagnostics for as many nodes of the line as there are places. Returns these nodes. Safe to repeat."""
     begun: list[str] = []
     for standing in ports.operations.queued(new_nodes_line(pool)):
         node = ports.nodes.get(standing.node_id)
@@ -61,14 +61,14 @@ def diagnose_new_nodes(pool: str, ports: Ports, policy: RecoveryPolicy) -> list[
 
 
 def _has_served(node: Node) -> bool:
-    """Whether it has booted before, has been diagnosed, or somebody has it by now."""
+    """Whether it has booted before, has been diagnosed, or an incident or job has it by now."""
     was_proven = node.passed_at is not None or node.healthy_since is not None
     is_busy = node.open_incident is not None or node.job_id is not None or node.claimed_by is not None
     return bool(node.past_boots) or was_proven or is_busy or node.state in OUT_OF_SERVICE
 
 
 def _why_not_now(node: Node, ports: Ports, policy: RecoveryPolicy) -> str:
-    """What keeps nodeheal from touching it now; empty: nothing."""
+    """Returns why nodeheal must not touch it now. Empty: it may."""
     now, rules, pool = ports.clock(), policy.pool(node.pool), ports.pools.get(node.pool)
     if not rules.new_nodes.diagnose or rules.mode_of(Action.ISOLATE) is not Mode.act:
         return "the policy does not ask for it"

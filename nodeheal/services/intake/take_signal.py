@@ -1,4 +1,4 @@
-"""What others say about a node becomes a health event of that node, or a line of its history."""
+"""Turns what another system reports about a node into a health event of that node, or a line of its history."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -25,7 +25,7 @@ _UNKNOWN_AGENT = "unknown"
 
 @dataclass(frozen=True)
 class Taken:
-    """What became of a draft. `became` None: no node of ours, so it was left alone."""
+    """What became of a draft. `became` None: not a node of this deployment, so it was ignored."""
 
     draft: Draft
     became: Ingested | None
@@ -37,7 +37,7 @@ def take_signal(drafts: Iterable[Draft], ports: Ports, policy: RecoveryPolicy) -
 
 
 def take_draft(draft: Draft, ports: Ports, policy: RecoveryPolicy) -> Ingested | None:
-    """Take one draft. None: the machine is no node of ours."""
+    """Take one draft. None: the machine is not a node of this deployment."""
     node = ports.nodes.get(draft.instance_id)
     if node is None:
         return None
@@ -76,14 +76,14 @@ def health_event(draft: Draft, node: Node) -> HealthEvent:
 
 
 def _boot_at(draft: Draft, node: Node) -> str:
-    """Others do not know boots: what they saw before the node came up is about the boot before."""
+    """Returns the boot at that time. Other sources do not know boots: an older finding is about the boot before."""
     if draft.observed_at > node.booted_at:
         return node.boot_id
     return node.past_boots[0] if node.past_boots else f"before-{node.boot_id}"[:_BOOT_ID]
 
 
 def _is_newest(draft: Draft, node: Node, ports: Ports) -> bool:
-    """Whether nothing newer was heard of this topic; remembers it. The same version again is: it may have been lost."""
+    """Stores the version. True: no newer one of this topic was taken. A repeat is True: it may have been lost."""
     if draft.version is None:
         return True
     version = draft.version
@@ -117,7 +117,7 @@ def _take_departure(
     if is_gone:
         machine_gone(node.node_id, ports)  # it will not come back from its reboot
     if node.state in OUT_OF_SERVICE and not is_past:
-        # By our hand, or on a node that nobody uses: what waits for it is told, and no ladder climbs for it.
+        # nodeheal ended it, or no job uses it: wakes the operations that wait for it, and opens no incident.
         return ingest(event.model_copy(update={"verdict": Verdict.OK}), ports, policy)
     if is_past or _is_needed(node, ports):
         return ingest(event, ports, policy)

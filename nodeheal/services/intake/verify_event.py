@@ -1,4 +1,4 @@
-"""Believe an event only if the node that it is about has signed it. See ADR 49."""
+"""Accepts an event only if the node that it is about has signed it. See ADR 49."""
 
 from collections.abc import Collection
 from typing import Protocol
@@ -12,7 +12,7 @@ from nodeheal.domain.errors import NotAccepted
 
 
 class Forged(Exception):
-    """Nobody has proven to be the node that the event is about; the message says what is wrong."""
+    """The event is not proven to come from the node that it is about. The message says why."""
 
 
 class NodeKeys(Protocol):

@@ -1,4 +1,4 @@
-"""The world answers: an event resumes the workflow that waits for it. Late and repeated events change nothing."""
+"""Records an event, and resumes the workflow that waits for it. Late and repeated events change nothing."""
 
 import logging
 from contextlib import suppress
@@ -84,7 +84,7 @@ def on_command_failed(node_id: str, command_id: str, ports: Ports) -> None:
 
 
 def on_stop_requested(job_id: str, ports: Ports) -> None:
-    """Wake whatever the job's workflow waits in; the job's record says that it is to stop."""
+    """Wakes the job's workflow from its wait. The job's record says that it must stop."""
     reconcile_all(job_owner(job_id), ports)
 
 
@@ -103,7 +103,7 @@ def on_task_change(change: TaskChange, ports: Ports) -> None:
 
 
 def tell_ends_again(job: Job, run: Run, ports: Ports) -> None:
-    """Make up for a crash between the record of a rank's end and the telling of it. Told again, it changes nothing."""
+    """Repeats what follows the end of a rank, in case a crash came right after its record. Safe to repeat."""
     if job.state is JobState.RUNNING:  # else it is settled, or was submitted again
         _settle_job(run, ports)
     _tell_who_waits_for_the_end(run, ports)
@@ -149,7 +149,7 @@ def _advanced(task: GangTask, change: TaskChange, ports: Ports) -> GangTask:
 
 
 def _note_that_it_runs(run: Run, ports: Ports) -> None:
-    """After a restart nobody else says so: the job's workflow waits for its end."""
+    """Records that the job runs again. After a restart nothing else does: the job's workflow waits for its end."""
     job = ports.jobs.get(run.job_id) if run.is_running else None
     if job is None or job.state is not JobState.RUNNING or job.current_run != run.number:
         return
@@ -158,7 +158,7 @@ def _note_that_it_runs(run: Run, ports: Ports) -> None:
 
 
 def _tell_who_waits_for_the_end(run: Run, ports: Ports) -> None:
-    """An incident on one of the gang's nodes may be waiting for the job to be over."""
+    """Wakes the incidents on the gang's nodes: one may be waiting for the job's end."""
     for task in run.tasks if run.has_ended else ():
         node = ports.nodes.get(task.node_id)
         if node is not None and node.open_incident is not None:
@@ -189,7 +189,7 @@ def _settle_job(run: Run, ports: Ports) -> None:
 
 
 def _settled(job: Job, run: Run) -> Job:
-    """The job after its run. Whoever has said more of it than that it runs, or starts, is not written over."""
+    """Returns the job after its run. Keeps a summary that says more than that the run starts or is under way."""
     says_it_runs = run.number in (job.run_said_to_start, job.run_said_to_run)
     summary = ending_text(run) if run.has_succeeded or says_it_runs else job.summary
     state = JobState.COMPLETED if run.has_succeeded else JobState.STOPPED

@@ -1,7 +1,7 @@
-"""Ask the scheduler after ranks of which nobody tells: an event that is lost, or a day late, strands no job.
+"""Queries the scheduler about ranks without events, so that a lost or late event strands no job.
 
-What it answers is taken as the event would have been, so that the event may come later, or twice. A machine that it
-does not hear proves nothing: its ranks keep the last status that was heard of them.
+An answer has the same effect as the event, so the event may come later, or twice. A machine that the scheduler cannot
+reach proves nothing: its ranks keep their last known status.
 """
 
 from collections.abc import Iterator, Sequence
@@ -50,7 +50,7 @@ class _Asked:
 
 
 def ask_after_ranks(pools: Sequence[str], ports: Ports) -> list[str]:
-    """The tasks of which something new was heard. Safe to repeat, and to break off anywhere."""
+    """Returns the tasks whose state has changed. Safe to repeat, and to break off anywhere."""
     told: list[str] = []
     try:
         due = list(_due(pools, ports))
@@ -79,7 +79,7 @@ def _due(pools: Sequence[str], ports: Ports) -> Iterator[_Asked]:
 
 
 def _is_left_unstarted(run: Run, ports: Ports) -> bool:
-    """Whether some of its ranks have no task yet, and nobody starts them any more."""
+    """Whether some of its ranks have no task yet, and no operation will start them."""
     if run.started_at + LAUNCH_IS_OVER > ports.clock() or all(task.task_id or task.has_stopped for task in run.tasks):
         return False
     launches = [one for one in ports.operations.open_of(job_owner(run.job_id)) if one.verb in _LAUNCHES]
@@ -110,7 +110,7 @@ def _see(asked: Sequence[_Asked], ports: Ports) -> Iterator[RankStatus]:
 
 
 def _change(one: _Asked, seen: RankStatus | None, ports: Ports) -> TaskChange | None:
-    """What the answer says of the rank that its record does not; None: nothing, or nobody can tell."""
+    """Returns the change that the answer makes to the rank's record. None: no change, or it is not known."""
     if seen is None or seen.status == one.task.status:
         return None
     is_forgotten = seen.status == "MISSING"

@@ -1,4 +1,4 @@
-"""Why a run has failed: the first cause, not its echoes. What no incident accounts for becomes one.
+"""Finds why a run failed: the first cause, not its secondary faults. A failure without an incident gets one.
 
 Every restart belongs to an incident: that of the node that broke, or one of the job's own that is opened here.
 """
@@ -56,7 +56,7 @@ def attribute_failure(request: JobRequest, ports: Ports, policy: RecoveryPolicy)
             else _over(request, Trouble.NOT_LAUNCHED, "it has no run", ports)
         )
     nodes = [task.node_id for task in run.tasks] if run else []
-    if found.then is Next.END:  # a launch that has died may have left claims, and the pool's list lags
+    if found.then is Next.END:  # a launch that crashed may have left claims, and the pool's list lags
         nodes += [name for name in request.nodes if name not in nodes]
     save_job(ports, job.job_id, summary=found.reason)
     return found.model_copy(update={"run": run.number if run else None, "nodes": tuple(nodes)})
@@ -86,7 +86,7 @@ def _attribute(request: JobRequest, job: Job, run: Run, ports: Ports, policy: Re
 
 
 def _explain(request: JobRequest, job: Job, run: Run, ports: Ports, policy: RecoveryPolicy) -> JobResult:
-    """It has failed, and no incident is at work on it."""
+    """Explains a failure that no incident is working on."""
     given_up = _handed_over(job, run, ports)
     if given_up is not None:
         told = f"{given_up.incident_id} was handed to a human: {given_up.summary}"
@@ -144,7 +144,7 @@ def _not_brought_back(request: JobRequest, event: HealthEvent, broke: RankFailur
 
 
 def _evidence(job: Job, run: Run, broke: RankFailure, node: Node, ports: Ports, policy: RecoveryPolicy) -> str:
-    """What speaks for this cause, and what was seen around it that might speak for another."""
+    """Returns the evidence for this cause, and findings near it that may point to another."""
     since = (failed_at(run) or ports.clock()) - NEAR
     seen = ports.nodes.observations(node.node_id, since, node.pool, since)
     return " ".join(
@@ -191,11 +191,11 @@ def _watch(request: JobRequest, told: str, ports: Ports) -> JobResult:
 
 
 def _over(request: JobRequest, trouble: Trouble, why: str, ports: Ports) -> JobResult:
-    """Nothing is started any more: a human has it."""
+    """Hands the job to a human. Nothing is started any more."""
     return _ends(request, why, ports, JobState.FAILED).model_copy(update={"trouble": trouble})
 
 
 def _ends(request: JobRequest, why: str, ports: Ports, ending: JobState) -> JobResult:
-    """What still runs is stopped, and the job ends."""
+    """Stops the ranks that still run, and ends the job."""
     ended = job_result(request, JobStep.ATTRIBUTE, Next.STOP, why, ports, Outcome.REFUSED)
     return ended.model_copy(update={"ending": ending})

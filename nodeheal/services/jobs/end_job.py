@@ -1,4 +1,4 @@
-"""End a job: write how it ended, leave nothing of it behind (no node, no claim, no directory), tell people."""
+"""Ends a job: records how it ended, releases its nodes, claims and directory, notifies people."""
 
 from dataclasses import replace
 
@@ -18,7 +18,7 @@ def end_job(request: JobRequest, ports: Ports) -> JobResult:
         raise ValueError(f"{request.job_id} is to end, and the request does not say how")
     release_claims(job, ports, also=request.nodes)
     for run in ports.jobs.runs(job.job_id):
-        if run.number > job.current_run:  # its launch died before it had pointed the job at it, and started nothing
+        if run.number > job.current_run:  # its launch crashed before the job pointed at it, and started nothing
             ports.jobs.save_run(written_off(run))
     leave(replace(job, state=request.ending), ports)
     # Last: from now on no sweep looks after what is left.

@@ -1,6 +1,6 @@
 """Query a node of the gang where the job can go on: at its newest checkpoint that is whole.
 
-It is a hint and no more. A node that cannot tell costs the hint of one node; where nobody can, the job starts without.
+The answer is only a hint. If one node cannot tell, another is asked; if none can, the job starts without the hint.
 """
 
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Who stands before a job in its pool's line for nodes, for people who ask how long it will be."""
+"""Lists the jobs that stand before a job in its pool's line for nodes, for people who ask how long it waits."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class Standing:
 
 
 def stands_before(job: Job, ports: Ports) -> list[Standing]:
-    """Those that get nodes before this job, the first one first; nobody, where it has its nodes or is over."""
+    """Returns the jobs that get nodes before this one, in order. Empty if it has its nodes or is over."""
     if job.state is not JobState.SUBMITTED:
         return []
     has_chosen = job.chosen_at is not None and job.submitted_at is not None and job.chosen_at >= job.submitted_at

@@ -1,4 +1,4 @@
-"""The nodes of a pool as jobs share them: who may have which, who has claimed one, and who stands in line."""
+"""How jobs share the nodes of a pool: which nodes a job may have, claims on nodes, and the line of jobs."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
@@ -23,7 +23,7 @@ CLAIM_TRIES = 8  # where many jobs choose in one moment, each try finds other no
 
 
 def look_for_nodes(job: Job, ports: Ports, policy: RecoveryPolicy, lost: Collection[str] = ()) -> Placement:
-    """What could be had now, by the pool's list, which lags; `lost`: what others turned out to have taken."""
+    """Returns the nodes available now, by the pool's list, which lags. `lost`: nodes that others have taken."""
     known = [replace(n, claimed_by=None) if n.claimed_by == job.job_id else n for n in ports.nodes.in_pool(job.pool)]
     unfit = unfit_of(job, known, ports) | set(lost)
     return choose(job, ports.pools.get(job.pool), known, unfit, policy.opted_out, ports.clock())
@@ -51,7 +51,7 @@ def unfit_of(job: Job, known: Sequence[Node], ports: Ports) -> frozenset[str]:
 
 
 def _not_seen_to(job: Job, failed: Sequence[CheckAnswer], ports: Ports) -> list[CheckAnswer]:
-    """Without those whose node's incident, opened since, was handed to a human and is closed: somebody has looked."""
+    """Leaves out nodes whose incident, opened since, was handed to a human and is closed: a person has seen them."""
     if not failed:
         return []
     since = min(answer.at for answer in failed) - timedelta(seconds=1)
@@ -89,7 +89,7 @@ def _claim_one(node_id: str, job: Job, ports: Ports) -> bool:
 
 
 def release_claims(job: Job, ports: Ports, also: Collection[str] = (), but: Collection[str] = ()) -> None:
-    """Let go of the nodes that are claimed for the job, by the pool's list, which lags, or that are named."""
+    """Releases the nodes that are claimed for the job, by the pool's list, which lags, or that are named."""
     listed = [node.node_id for node in ports.nodes.in_pool(job.pool) if node.claimed_by == job.job_id]
     for name in dict.fromkeys([*listed, *also]):
         if name not in but:
@@ -196,17 +196,17 @@ def directory_taken(job: Job, holder: str) -> str:
 
 
 def leave(job: Job, ports: Ports) -> None:
-    """Leave nothing of a job that is over, but where a rank may still write: no node, no claim, no directory."""
+    """Releases all nodes, claims and the directory of a job that is over, except where a rank may still write."""
     runs = ports.jobs.runs(job.job_id)
     had = [task.node_id for run in runs for task in run.tasks]
     free_nodes(job, had, ports)
-    release_claims(job, ports, also=had)  # a launch that died has not let go of them, and the pool's list lags
+    release_claims(job, ports, also=had)  # a launch that crashed has not released them, and the pool's list lags
     if job.checkpoints is not None and not any(may_write(task, ports) for task in _begun(runs, job, ports)):
-        ports.job_notes.let_go(job.checkpoints.directory, job.job_id)
+        ports.job_notes.release_directory(job.checkpoints.directory, job.job_id)
 
 
 def call_next_job(pool: str, ports: Ports) -> str | None:
-    """A node has become free: let the first job in line look; its id. Calling too often is harmless."""
+    """Wakes the first job in line after a node has become free. Returns its id. Calling too often is harmless."""
     for waiting in ports.operations.queued(pool_line(NODES_LINE, pool)):
         if signal(waiting, YOUR_TURN, ports):
             return waiting.job_request.job_id

@@ -1,4 +1,4 @@
-"""The free node that is diagnosed so that a job can go on there: its incident holds it meanwhile, and lets go of it."""
+"""The free node that is diagnosed so that a job can continue there. Its incident holds and releases it."""
 
 from functools import partial
 
@@ -14,8 +14,8 @@ from nodeheal.services.steps import clear_if_owner
 
 
 def release_replacement_nodes(history: History, ports: Ports, policy: RecoveryPolicy) -> None:
-    """Who has passed is free, and proven; who has not, or has broken since, is nobody's to start a job on. Repeating it
-    changes nothing."""
+    """Releases them. A node that passed is free and proven; one that did not, or broke since, gets no job. Safe to
+    repeat."""
     passed = read_progress(history, policy).replacement_node
     for turn in history.turns:
         if turn.decision.step is not Step.DIAGNOSE or not turn.decision.is_move:
@@ -24,8 +24,8 @@ def release_replacement_nodes(history: History, ports: Ports, policy: RecoveryPo
         clear_if_owner(ports, turn.decision.node_id, also=proven, open_incident=history.incident.incident_id)
 
 
-def let_go_of_claims(history: History, ports: Ports) -> None:
-    """What a move that broke off has claimed and never started on. A job that is being submitted claims for itself."""
+def release_claims_of_move(history: History, ports: Ports) -> None:
+    """Releases the nodes that a broken-off move claimed. A job that is being submitted claims its own."""
     job = ports.jobs.get(str(history.incident.job_id))
     has_moved = any(t.decision.is_move and t.decision.step is Step.RESTART_WORKLOAD for t in history.turns)
     if has_moved and job is not None and job.state is not JobState.SUBMITTED:

@@ -63,11 +63,11 @@ def to_launch(request: JobRequest, step: JobStep, job: Job, reason: str, ports: 
 def network_test_or_launch(
     request: JobRequest, step: JobStep, job: Job, reason: str, ports: Ports, policy: RecoveryPolicy
 ) -> JobResult:
-    """Every node is proven by itself: now the ways between them, where pool and job want that; else the launch."""
+    """Every node is proven by itself: now the network between them, where pool and job want that; else the launch."""
     wanted = policy.pool(job.pool).fabric.tests and job.preflight.fabric and job.preflight.level > 0
     if not wanted or job.nodes < 2:
         return to_launch(request, step, job, reason, ports)
-    more = job_result(request, step, Next.CHECK, f"{reason}; the ways between them are tested", ports)
+    more = job_result(request, step, Next.CHECK, f"{reason}; the network between them is tested", ports)
     return more.model_copy(update={"pairs": True, "deadline_seconds": job.preflight.seconds})
 
 
@@ -81,7 +81,7 @@ def end_of_job(
 
 
 def stop_if_wanted(request: JobRequest, step: JobStep, job: Job, ports: Ports) -> JobResult | None:
-    """Where a person wants the job stopped, it goes there. None: nobody does."""
+    """Goes to STOP if a person wants the job stopped. None: nobody does."""
     if not job.stop_wanted:
         return None
     stopped = job_result(request, step, Next.STOP, f"stopped by a person: {job.stop_wanted}", ports)

@@ -1,4 +1,4 @@
-"""What is to be done about a job that a human has, and by whom."""
+"""Says what a person must do about a job that was handed over, and who."""
 
 from typing import assert_never
 

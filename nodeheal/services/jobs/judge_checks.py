@@ -1,4 +1,4 @@
-"""What the checks of a gang's nodes have found: each node that did not pass becomes an incident."""
+"""Judges the checks of a gang's nodes: each node that did not pass gets an incident."""
 
 from datetime import datetime, timedelta
 from hashlib import sha256
@@ -41,7 +41,7 @@ LEAST_SHARE = 0.5  # of the preflight's time that must have passed before silenc
 
 
 def judge_checks(request: JobRequest, ports: Ports, policy: RecoveryPolicy) -> JobResult:
-    """Goes to LAUNCH when all have passed, or to CHECK where the ways between them are tested, too; else to CHOOSE.
+    """Goes to LAUNCH when all have passed, or to CHECK where the network between them is tested, too; else to CHOOSE.
     After a failed run back to ATTRIBUTE. Safe to repeat.
     """
     job = job_of_request(request, ports)
@@ -54,7 +54,7 @@ def judge_checks(request: JobRequest, ports: Ports, policy: RecoveryPolicy) -> J
     answers = {answer.node_id: answer for answer in answers_of(request, ports)}
     silent = _unanswered(request, job, ports)
     is_early = bool(silent) and _broke_off(request, job, ports)
-    # Who was not given the time to answer is asked again: nothing is held against the node.
+    # A node that had no time to answer is asked again, and gets no incident.
     bad = [name for name, answer in answers.items() if answer.outcome is not Outcome.DONE] + silent * (not is_early)
     for name in bad:
         _report(node_of(name, ports), answers.get(name), request, ports, policy)
@@ -76,12 +76,12 @@ def _broke_off(request: JobRequest, job: Job, ports: Ports) -> bool:
 
 
 def _judge_pairs(request: JobRequest, job: Job, ports: Ports, policy: RecoveryPolicy) -> JobResult:
-    """A way that fails accuses both of its nodes; several of them, the node that they share, or the network."""
+    """A pair that fails accuses both of its nodes; several of them, the node that they share, or the network."""
     found = verdicts_of(request, ports)
     bad = [pair for pair, verdict in found.items() if verdict.verdict is not Verdict.OK]
     told = "; ".join(f"{' and '.join(pair.nodes)}: {found[pair].reason}" for pair in bad[:_NAMED])
     if not bad:
-        proven = f"every node has passed, and the ways between {counted(len(found), 'pair')} of them"
+        proven = f"every node has passed, and the network between {counted(len(found), 'pair')} of them"
         save_job(ports, job.job_id, summary=proven)
         return to_launch(request, JobStep.JUDGE, job, proven, ports)
     told = f"{len(bad)} of {counted(len(found), 'way')} between nodes did not pass: {told}"
@@ -99,7 +99,7 @@ def _judge_pairs(request: JobRequest, job: Job, ports: Ports, policy: RecoveryPo
 
 
 def choose_others(request: JobRequest, told: str, ports: Ports) -> JobResult:
-    """Some did not pass: the job goes on with others, unless that has been tried too often."""
+    """Chooses other nodes after some did not pass, unless that was tried too often."""
     if request.round + 1 >= ROUNDS:
         why = f"{counted(ROUNDS, 'time')} nodes were chosen, and some did not pass; the last time {told}"
         return end_of_job(request, JobStep.JUDGE, JobState.FAILED, why, ports, Trouble.NODES_FAIL)
@@ -107,7 +107,7 @@ def choose_others(request: JobRequest, told: str, ports: Ports) -> JobResult:
 
 
 def _unanswered(request: JobRequest, job: Job, ports: Ports) -> list[str]:
-    """Who was asked and is still due: a pass is noted on the node, so who passed is not among them."""
+    """Returns the nodes that were asked and are still due. A pass is stored with its node, which is then not due."""
     answered = {answer.node_id for answer in answers_of(request, ports)}
     return [node.node_id for node in due_nodes(request, job, ports) if node.node_id not in answered]
 
@@ -121,7 +121,7 @@ def _told(bad: list[str], answers: dict[str, CheckAnswer]) -> str:
 
 
 def _report(node: Node, answer: CheckAnswer | None, request: JobRequest, ports: Ports, policy: RecoveryPolicy) -> None:
-    """Open the node's incident. Only what failed for certain is a fault; the rest nobody can tell."""
+    """Opens the node's incident. Only a certain failure is a fault; every other answer is UNKNOWN."""
     has_failed = answer is not None and answer.outcome is Outcome.FAILED
     told = answer.reason if answer is not None else f"no answer within the preflight's time, on boot {node.boot_id[:8]}"
     request_id = request_id_of(request)
@@ -157,7 +157,7 @@ def open_incident(
 
 
 def _note_silence(node: Node, request_id: str, job_id: str, told: str, ports: Ports) -> None:
-    """Who has not answered is not chosen again by this job, until it has passed."""
+    """Records the silence. This job does not choose such a node again until it has passed."""
     ports.job_notes.note_answer(
         job_id, CheckAnswer(request_id, node.node_id, node.boot_id, Outcome.UNKNOWN, told, ports.clock())
     )

@@ -1,4 +1,4 @@
-"""What the other jobs of a pool have lived through: how often something breaks under jobs that use nodes like these."""
+"""Counts the failures under the pool's other jobs, to estimate how often jobs on such nodes fail."""
 
 from datetime import datetime, timedelta
 

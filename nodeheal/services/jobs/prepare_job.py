@@ -1,4 +1,4 @@
-"""What can be checked of a job before it is on record: so that a slip is told at once, and not by an email at night."""
+"""Checks a job before it is recorded, so that a mistake is reported at once, and not by an email at night."""
 
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -50,7 +50,7 @@ def prepare_job(spec: JobSpec, ports: Ports, policy: RecoveryPolicy, definitions
 def submit_plan(spec: JobSpec, plan: Plan, ports: Ports, definitions: TaskDefinitions, *, is_idempotent: bool) -> Job:
     """Put it on record and start it; the job as recorded. Raises ValueError for a name that is taken.
 
-    A crash in between leaves at most a revision that nobody uses, or a job that starts when it is submitted again.
+    A crash in between leaves at most an unused revision, or a job that starts when it is submitted again.
     """
     job = plan.job
     known = ports.jobs.get(job.job_id)
@@ -105,14 +105,14 @@ def _doubts(spec: JobSpec, job: Job, ports: Ports) -> list[str]:
 
 
 def file_doubts(spec: JobSpec) -> list[str]:
-    """What a file can hardly mean, as far as it can be told from itself."""
+    """Returns what is probably a mistake in a job file, judged from the file alone."""
     return [*_doubts_of_checkpoints(spec), *_doubts_of_network(spec)]
 
 
 def _doubts_of_checkpoints(spec: JobSpec) -> list[str]:
     if spec.checkpoints is None:
         return [
-            "checkpoints: without a directory, nobody tells a run where to resume: it finds that out, or begins anew"
+            "checkpoints: without a directory, nodeheal cannot tell a run where to resume; it finds out, or restarts"
         ]
     directory = PurePosixPath(spec.checkpoints.directory)
     writable = [PurePosixPath(mount.source) for mount in spec.mounts if not mount.read_only]

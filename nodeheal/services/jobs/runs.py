@@ -33,8 +33,8 @@ def current_run(job_id: str | None, ports: Ports) -> tuple[Job | None, Run | Non
 
 
 def nodes_of_gang(job_id: str | None, ports: Ports) -> frozenset[str]:
-    """The nodes on which the job is to go on as it was, each with a rank: whoever looks like a free one among them has
-    lost the job's name to a human or a swap. A job that is over has none."""
+    """Returns the nodes on which the job will continue, each with a rank. One of them may look free: a human or a swap
+    has removed the job's name from it. A job that is over has none."""
     job, run = current_run(job_id, ports)
     if job is None or run is None or job.is_over:
         return frozenset()
@@ -60,7 +60,7 @@ def may_write(task: GangTask, ports: Ports) -> bool:
 
 
 def has_rebooted_since(task: GangTask, node: Node) -> bool:
-    """A boot that is heard of late is another than the recorded one, and yet the one that the rank was started on."""
+    """Whether the node has rebooted since. A boot reported late may be the one that the rank was started on."""
     began_at = task.started_at or task.asked_at
     was_up_before = began_at is not None and node.booted_at < began_at
     is_to_begin = task.task_id != "" and task.status == "PENDING"

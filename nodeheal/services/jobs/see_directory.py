@@ -1,8 +1,8 @@
-"""Have all nodes of a gang say what they see at the job's checkpoint directory, before its first start.
+"""Asks all nodes of a gang what they see at the job's checkpoint directory, before its first start.
 
-A directory that is not shared is noticed by nobody else: every rank writes its part to a disk of its own, and the
-restart finds no whole checkpoint. What the nodes say is judged at the step's next call. Who says nothing in time (an
-older agent, a file system that hangs) holds nobody up.
+Nothing else notices a directory that is not shared: every rank writes its part to its own disk, and the restart finds
+no whole checkpoint. The step's next call judges the answers. A node that does not answer in time (an older agent, a
+file system that hangs) delays nothing.
 """
 
 from nodeheal.contract.health_event import Sight
@@ -28,7 +28,7 @@ _SILENT = "no answer in time"
 def see_directory(request: JobRequest, job: Job, ports: Ports, policy: RecoveryPolicy) -> bool:
     """Whether this call of the step was about that: the nodes were asked, or do not share it. Else a search may begin.
 
-    What nobody can tell is noted with the job, and does not keep it from starting.
+    Missing answers are noted with the job, and do not keep it from starting.
     """
     if not _is_due(request):
         return False
@@ -64,7 +64,7 @@ def _look(request: JobRequest, number: int, ports: Ports) -> Operation | None:
 
 
 def _sights(request: JobRequest, ports: Ports) -> dict[str, Sight | str]:
-    """What each node has seen, the last time that it could say; or why it could not."""
+    """Returns the last answer of each node, or why there is none."""
     looks = [_look(request, number, ports) for number in (_SECOND, _FIRST) if number < request.searches]
     told: dict[str, Sight | str] = {}
     for name in request.nodes:
@@ -74,7 +74,7 @@ def _sights(request: JobRequest, ports: Ports) -> dict[str, Sight | str]:
 
 
 def _refused(request: JobRequest, job: Job, found: SharedDirectory, ports: Ports, policy: RecoveryPolicy) -> JobResult:
-    """Who stands out becomes a human's, and others are chosen. Where nobody does, the job's file is wrong."""
+    """Hands nodes that differ to a human, and has others chosen. If none differs, the job's file is wrong."""
     save_job(ports, job.job_id, summary=found.told)
     if not found.accused:
         why = f"{found.told}. checkpoints.directory must be on a file system that all its nodes share"

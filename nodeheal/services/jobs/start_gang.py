@@ -41,13 +41,13 @@ def record_run(job: Job, nodes: Sequence[Node], why: str, ports: Ports) -> Run:
         raise NotAccepted(f"run {number} of {job.job_id} is being recorded elsewhere")
     if not ports.jobs.save(replace(job, current_run=number, state=JobState.RUNNING, held_at=None)):
         raise NotAccepted(f"job {job.job_id} is being written by others")
-    for orphan in orphans:  # whoever has recorded it cannot start it any more: the job points elsewhere
+    for orphan in orphans:  # the call that recorded it cannot start it any more, because the job points to another run
         ports.jobs.save_run(written_off(orphan))
     return known or replace(run, version=1)
 
 
 def _next_number(job: Job, why: str, ports: Ports) -> tuple[int, list[Run]]:
-    """The number of the next run, and the runs before it that were recorded by calls that died right after that."""
+    """The number of the next run, and the runs before it that were recorded by calls that crashed right after that."""
     number, orphans = job.current_run + 1, []
     while (known := ports.jobs.get_run(job.job_id, number)) is not None and known.why != why:
         orphans.append(known)
@@ -56,8 +56,8 @@ def _next_number(job: Job, why: str, ports: Ports) -> tuple[int, list[Run]]:
 
 
 def written_off(run: Run) -> Run:
-    """A run that was recorded, and that its job does not point at: what was never started is over, so that it does not
-    look alive for ever."""
+    """Ends the ranks that were never started, of a recorded run that its job does not point at: the run would look
+    alive without end."""
     return replace(
         run,
         tasks=tuple(t if t.task_id else replace(t, status="STOPPED", stop_reason=NEVER_STARTED) for t in run.tasks),
@@ -100,7 +100,7 @@ def start_ranks(job: Job, run: Run, ports: Ports, policy: RecoveryPolicy) -> Non
             "MASTER_PORT": str(job.master_port),
         }
         try:
-            # Refused, by a call that died before it had taken the others down; or given up by others.
+            # Refused by a call that crashed before it stopped the others; or given up by another call.
             if task.has_stopped and task.placement not in there:
                 raise PlacementRefused(f"rank {task.rank} on {task.node_id} was refused before")
             started.append(
@@ -128,14 +128,14 @@ def _resume_hint(job: Job, run: Run) -> dict[str, str]:
 
 
 def _progress(job: Job, run: Run) -> dict[str, str]:
-    """What to touch at every step, for a job that wants to be missed when it hangs."""
+    """Returns the file to touch at every step, for a job whose hangs are to be detected."""
     if job.hang_seconds is None:
         return {}
     return {PROGRESS_VARIABLE: progress_file(job.job_id, run.number, job.hang_seconds)}
 
 
 def abandon(job: Job, number: int, ports: Ports) -> None:
-    """A run that was refused: what was never started is over."""
+    """Ends a refused run: its ranks that were never started are over."""
     _write_off(job.job_id, number, ports)
     stored = ports.jobs.get(job.job_id)
     if stored is not None and not stored.is_over:

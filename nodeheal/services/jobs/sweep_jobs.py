@@ -1,4 +1,4 @@
-"""What a crash has left of jobs: a start that was lost, and nodes that are still marked for a job that is over."""
+"""Repairs what a crash left of jobs: a lost start, and nodes that are still marked for a job that is over."""
 
 from datetime import timedelta
 
@@ -23,17 +23,17 @@ def sweep_jobs(pool: str, ports: Ports, policy: RecoveryPolicy) -> list[str]:
             seen_to.append(job.job_id)
         elif job.is_over:  # its workflow broke, and gave it to a human without a function
             leave(job, ports)
-            ports.jobs.save(job)  # anew, so that it is not on the list of the living any more
+            ports.jobs.save(job)  # again, so that the list of live jobs no longer has it
             seen_to.append(job.job_id)
         elif job.held_at is not None:
-            reconcile_all(job_owner(job.job_id), ports)  # the end of a pause has told nobody
+            reconcile_all(job_owner(job.job_id), ports)  # no event reports the end of a pause
     if seen_to or _could_start(pool, ports, policy):
         call_next_job(pool, ports)
     return seen_to
 
 
 def _could_start(pool: str, ports: Ports, policy: RecoveryPolicy) -> bool:
-    """Whether there is room for the first in line: the end of a pause, or of a probation, has called nobody."""
+    """Whether there is room for the first job in line. No event reports the end of a pause or of a probation."""
     first = next(iter(ports.operations.queued(pool_line(NODES_LINE, pool))), None)
     job = ports.jobs.get(first.job_request.job_id) if first is not None else None
     return job is not None and bool(look_for_nodes(job, ports, policy).nodes)

@@ -24,7 +24,7 @@ _WORDS = {
     Ending.OBSERVED_ONLY: "observed only",
     Ending.HANDED_TO_A_HUMAN: "needs a human",
 }
-# Of a long story, its beginning and its end are told.
+# The email has the beginning and the end of a long timeline.
 _FIRST_LINES, _LAST_LINES = 10, 30
 
 
@@ -79,7 +79,7 @@ def _can_wait_until_morning(history: History, seen: Progress, decided: Decision)
     """
     is_by_hand = history.incident.root.code == OPERATOR_REQUEST
     if history.incident.is_of_new_node:
-        return True  # it has never served: nobody misses it
+        return True  # it has never served, so no job needs it
     if history.is_drill and not seen.is_isolated and not seen.has_stopped_job:
         return True
     return decided.escalation is Escalation.REPAIR_PENDING or (
@@ -184,7 +184,7 @@ def facts_of(history: History, decided: Decision) -> list[str]:
 
 
 def _saved(history: History) -> list[str]:
-    """Where the node's own evidence is, for whoever opens a case with the vendor."""
+    """The place of the node's evidence, for a case with the vendor."""
     results = [turn.result for turn in history.turns if turn.result is not None]
     told = []
     for result in results:

@@ -60,4 +60,4 @@ def _line(incident: Incident) -> str:
 
 
 def _hours_back(since: datetime, until: datetime) -> int:
-    return int((until - since) / timedelta(hours=1)) + 1  # whoever reads it reads it later
+    return int((until - since) / timedelta(hours=1)) + 1  # people read it later

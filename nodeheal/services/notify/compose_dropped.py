@@ -13,7 +13,7 @@ from nodeheal.services.notify.layout import command, field, paragraph
 def compose_dropped(
     history: History, decided: Decision, pool: Pool, console_links: ConsoleLinks = NO_LINKS
 ) -> Notification:
-    """The first that is dropped tells of all: the others are folded into this one."""
+    """The first dropped incident reports all of them: the others are folded into this email."""
     incident = history.incident
     job = f" ({incident.job_id})" if incident.job_id else ""
     who, why = pool.breaker_reset

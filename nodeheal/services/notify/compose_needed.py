@@ -47,7 +47,7 @@ def what_is_needed(history: History, seen: Progress, decided: Decision, node: No
 
 
 def missing(history: History) -> str:
-    """What there was none of, at the last try."""
+    """Returns what was not available at the last try."""
     results = [turn.result for turn in history.turns if turn.result is not None]
     found = [refused for result in results if (refused := result.refused_for(Refusal.NO_CAPACITY)) is not None]
     return f"a machine ({found[-1].missing})" if found else "a machine"

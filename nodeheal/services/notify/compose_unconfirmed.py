@@ -1,4 +1,4 @@
-"""Write the email to the operators about an owner whom nodeheal cannot reach."""
+"""Writes the email to the operators about an owner that nodeheal cannot reach."""
 
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.vocabulary import Phase
@@ -7,7 +7,7 @@ from nodeheal.services.notify.layout import command, field, paragraph, quoted
 
 
 def compose_unconfirmed(lost: Notification) -> Notification:
-    """One for each job of an owner: what is for him goes nowhere. `lost`: the first that he did not get."""
+    """One for each job of an owner who cannot be reached. `lost`: the first email that was not delivered."""
     owner, job_id = lost.owner or "nobody", lost.job_id or "a job"
     told = (
         f"{owner} owns {job_id} and does not hear of it: the address has not confirmed its subscription, or was never"

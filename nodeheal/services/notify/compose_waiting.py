@@ -91,7 +91,7 @@ def _compose_capacity(history: History, decision: Decision, due: datetime, conso
 
 
 def _compose_turn(history: History, decision: Decision, due: datetime, console_links: ConsoleLinks) -> Notification:
-    """An incident that waits for others to be done: nothing is missing, so nobody is paged."""
+    """Writes about an incident that waits for others: nothing is missing, so it pages no one."""
     incident = history.incident
     nothing = f"nothing; it is tried again at {due:%Y-%m-%d %H:%M:%S} UTC. How many nodes of pool {incident.pool}"
     nothing += " may be replaced at once is its policy's replacement.max_nodes."

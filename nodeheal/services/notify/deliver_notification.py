@@ -14,7 +14,7 @@ from nodeheal.services.notify.compose_storm import compose_storm, tells_of_storm
 from nodeheal.services.notify.compose_unconfirmed import compose_unconfirmed
 
 # SNS switches an address off that gets more than ten emails a second, 600 a minute. All topics count together. A chat
-# or a pager that gets more is read by nobody.
+# or a pager that gets more is not read.
 EMAILS_A_MINUTE = 30
 # What can wait takes no more of them, so that pages and questions have the others to themselves.
 ROUTINE_A_MINUTE = 15
@@ -28,7 +28,7 @@ def notify(notification: Notification, ports: Ports, policy: RecoveryPolicy) -> 
 
     A crash right after sending sends it twice, which is better than never; a digest rather never. A channel that fails
     keeps it from no other: its error is raised in the end, and the call that comes again sends what has not gone out.
-    What an owner cannot hear yet, the operators are told of, once a job."""
+    If an owner cannot be reached yet, operators are notified once for each job."""
     messages = list(_messages_of(notification, ports, policy))
     broken: list[Exception] = []
     sent = []

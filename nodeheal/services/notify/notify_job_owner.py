@@ -70,7 +70,7 @@ def _of_step(history: History, result: StepResult, ports: Ports, policy: Recover
 
 
 def _comes_back(about: About) -> bool:
-    """Whether the job was taken from its node, and is to be started again. What is left to a human is told then."""
+    """Whether the job was taken from its node, and will be started again. The ending reports a job left to a human."""
     if not about.seen.is_isolated or about.job.state is JobState.COMPLETED or about.fault.action is Action.ISOLATE:
         return False
     if about.history.incident.incident_id in about.run.end_awaited_by:
@@ -84,7 +84,7 @@ def _is_down(about: About) -> bool:
 
 
 def _about(history: History, seen: Progress, ports: Ports, policy: RecoveryPolicy) -> About | None:
-    """None: nobody has said whose the job is."""
+    """Returns None if the job has no owner."""
     job = ports.jobs.get(str(history.incident.job_id))
     if job is None or job.owner is None:
         return None
@@ -97,7 +97,7 @@ def _about(history: History, seen: Progress, ports: Ports, policy: RecoveryPolic
 
 
 def _run_before(run: Run, ports: Ports) -> Run | None:
-    """The last one that ran: launches that broke off since then have computed nothing."""
+    """Returns the last run that computed: later launches that broke off have not."""
     numbers = range(run.number - 1, max(0, run.number - 1 - _LAUNCHES), -1)
     earlier = [ports.jobs.get_run(run.job_id, number) for number in numbers]
     ran = [one for one in earlier if one is not None and one.running_since is not None]

@@ -14,7 +14,7 @@ WARNED = "checkpoint-early"
 def warn_job(request: StepRequest, ports: Ports) -> None:
     """Where the decision says so: once for this fault and this run, however often it is waited. Never raises.
 
-    Nobody waits for it. The line in the timeline is written first: what a crash loses is one early checkpoint.
+    No workflow waits for it. The timeline entry is written first, so a crash loses one early checkpoint at most.
     """
     decided = request.decision
     job, run = current_run(decided.job_id, ports)

@@ -44,7 +44,7 @@ def answer_approval(question: Question, answer: Answer, who: str, why: str, port
 
 
 def _but(question: Question, answer: Answer, ports: Ports) -> str:
-    """What keeps a yes from being carried out. It is on record, and whoever said it knows at once."""
+    """Returns what keeps a yes from being carried out: the yes is recorded, and the person sees this at once."""
     paused = why_paused(ports.incidents.incident(question.incident_id), ports)
     if answer is Answer.refuse or not paused:
         return ""
@@ -61,7 +61,7 @@ def open_question(incident_id: str, ports: Ports) -> Question:
 
 
 def _at_the_last_moment(question: Question, entry: TimelineEntry, answer: Answer, who: str, ports: Ports) -> Answered:
-    """The workflow has given up waiting, and looks for an answer once more before it concludes anything."""
+    """Takes an answer after the workflow has stopped waiting: it looks for one once more before it concludes."""
     result = ports.incidents.history(question.incident_id).turns[question.turn - 1].result  # the turn that has asked
     if result is not None and not isinstance(result.facts, results.Answered):  # there is room for one answer
         return _refuse(question, answer, who, "the workflow had given up waiting a moment before", ports)

@@ -1,4 +1,4 @@
-"""A person wants a job stopped: his wish goes on record, where every step of the job's workflow reads it."""
+"""Records that a person wants a job stopped. Every step of the job's workflow reads it."""
 
 from dataclasses import replace
 
@@ -11,7 +11,7 @@ from nodeheal.services.saving import change_job
 def ask_to_stop(job_id: str, why: str, ports: Ports) -> Job:
     """The job as recorded; one that is over stays as it is. Asking again is harmless. Raises NotFound.
 
-    Whoever asks must then wake the workflow: a wish that nobody hears of is read at the next step.
+    The caller must then wake the workflow; else it reads the wish at its next step.
     """
     find_job(job_id, ports)  # raises NotFound with what there is
     return change_job(

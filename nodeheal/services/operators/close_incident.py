@@ -29,9 +29,9 @@ def close_incident(incident_id: str, why: str, ports: Ports) -> bool:
     nodes = _nodes_of(incident, ports)
     for node_id in nodes:
         _held(node_id, incident_id, ports)  # may raise: before any node is let go
-    # Let go first: a node that names a closed incident would hand its next fault to nobody.
+    # Released first: a node that names a closed incident would lose its next fault.
     for node_id in nodes:
-        _let_go(node_id, incident_id, ports)
+        _release_node(node_id, incident_id, ports)
     write_closed(incident, CLOSED_BY_HAND, f"closed by hand: {why}", ports)
     return True
 
@@ -44,7 +44,7 @@ def write_closed(incident: Incident, entry_id: str, text: str, ports: Ports) -> 
 
 
 def _what_stays_down(incident: Incident, ports: Ports) -> str:
-    """Tasks of others that were stopped for it: its workflow would have started them again, and comes back no more."""
+    """Returns the unmanaged tasks that stay stopped: the workflow that would have restarted them has ended."""
     if incident.state is not IncidentState.ESCALATED:
         return ""
     down = tasks_not_restarted(ports.incidents.history(incident.incident_id).timeline)
@@ -52,7 +52,7 @@ def _what_stays_down(incident: Incident, ports: Ports) -> str:
 
 
 def _nodes_of(incident: Incident, ports: Ports) -> list[str]:
-    """Its own node, and those that still name it: a workflow that broke off has let go of none."""
+    """Returns its own node, and those that still name it: a workflow that broke off has released none."""
     others = (node.node_id for node in ports.nodes.in_pool(incident.pool) if node.open_incident == incident.incident_id)
     return list(dict.fromkeys([incident.node_id, *others]))
 
@@ -68,8 +68,8 @@ def _held(node_id: str, incident_id: str, ports: Ports) -> Node | None:
     return node
 
 
-def _let_go(node_id: str, incident_id: str, ports: Ports) -> None:
-    """What a workflow that broke off has left on a node in service goes first, and the incident's name last."""
+def _release_node(node_id: str, incident_id: str, ports: Ports) -> None:
+    """Releases a node in service. Marks that a broken-off workflow left go first, the incident's name last."""
     node = _held(node_id, incident_id, ports)
     if node is None:
         return

@@ -23,7 +23,7 @@ HANDED_OVER_LOOKED_UP = timedelta(days=30)
 class NodeView:
     """A node with what surrounds it. `since`: None where nobody has written down when the state began.
 
-    `handed_over`: the incidents of late that a human has and has not closed.
+    `handed_over`: the recent incidents that a human has and has not closed.
     """
 
     node: Node

@@ -28,8 +28,8 @@ def trip_breaker(pool: str, why: str, ports: Ports, seen: Pool | None = None) ->
 def reset_breaker(pool: str, why: str, ports: Ports) -> int:
     """Close it, and let what waits decide again; how many incidents did. What is stale by now is dropped by them.
 
-    Safe to repeat: one that died before it woke them is gone on with. Raises ValueError for a breaker that is not open
-    and that nobody waits for.
+    Safe to repeat: it continues a call that crashed before it woke them. Raises ValueError for a breaker that is
+    closed and that no incident waits for.
     """
     was_open = ports.pools.get(pool).is_tripped
     if was_open:

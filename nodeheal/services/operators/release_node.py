@@ -81,9 +81,9 @@ def _freed(node: Node, why: str, retire: bool, ports: Ports) -> Node:
 
 
 def _release_replacement_nodes(node: Node, ports: Ports) -> None:
-    """What an incident that broke off has claimed: nobody else would ever free it."""
+    """Releases what a broken-off incident has claimed. Nothing else would release it."""
     if not is_a_humans(node, ports):
-        return  # its workflow lives, and lets go of them itself
+        return  # its workflow is running, and releases them itself
     for other in ports.nodes.in_pool(node.pool):
         if other.node_id == node.node_id or other.open_incident != node.open_incident:
             continue
@@ -98,7 +98,7 @@ def _close(node: Node, why: str, ports: Ports) -> None:
 
 
 def wake_its_workflow(node: Node, ports: Ports) -> None:
-    """Let what waits for something see that the node is gone, and end now: not at its deadline, hours later."""
+    """Wakes the workflow, so that it sees that the node is gone and ends now, and not at its deadline hours later."""
     incident = incident_of(node, ports)
     if incident is None:
         return

@@ -1,4 +1,4 @@
-"""Find incidents and read them back, for whoever reviews them."""
+"""Finds incidents and reads them back, for reviews."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta

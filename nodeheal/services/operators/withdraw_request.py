@@ -22,7 +22,7 @@ def withdraw_request(node_id: str, why: str, ports: Ports) -> str | None:
 
     The node is let go in the same write: whatever the workflow decides from then on, it finds that the node is not its
     own; and where this dies after it, the node has no incident that nobody works on any more. What comes after may be
-    lost: the workflow ends at its deadline then, and the sweep calls whoever stands in line.
+    lost: the workflow ends at its deadline then, and the sweep wakes the first in line.
 
     Raises NotFound for an unknown node, ValueError where something else was reported since, NotAccepted when others
     write it.

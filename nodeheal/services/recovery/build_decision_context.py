@@ -38,7 +38,7 @@ def build_decision_context(history: History, ports: Ports, policy: RecoveryPolic
     limits = own_limits(job, seen_hanging_by(history)) if job else ()
     context = DecisionContext(
         provider=node.provider,
-        # Asked for only where it can matter: where nobody has counted, listing 10,000 nodes takes a second.
+        # Read only where it can matter: without a recent count, listing 10,000 nodes takes a second.
         pool_nodes=size_of(pool, ports) if is_crowd else 0,
         boot_id=node.boot_id,
         booted_at=node.booted_at,
@@ -74,7 +74,7 @@ def _ways_out(
     ready = len(replacement_nodes(job, ports))
     is_one_short = ready + 1 == places
     free = unproven_replacement_nodes(job, ports) if is_one_short else []
-    # The list lags: who has just been claimed to take the broken node's place may stand there as a free one.
+    # The list lags: it may show the node just claimed as the replacement as a free one.
     own = {turn.result.replacement_node_id for turn in history.turns if turn.result is not None}
     free = [node for node in free if node.node_id not in own and not policy.why_opted_out(node.node_id)]
     return {

@@ -59,8 +59,8 @@ def _decide_turn(request: DecideRequest, history: History, ports: Ports, policy:
 
 
 def _page(history: History, decision: Decision, ports: Ports) -> None:
-    """Whoever opens the breaker says so at once. Each wait for it says so again, and that is one email: were this one
-    lost, the first wait would make up for it.
+    """Pages at once when the breaker opens. Each wait for it pages under the same key, so people get one email, also
+    if this one is lost.
     """
     told = compose_waiting(history, decision, ports.clock(), ports.console_links)
     if told is not None:
@@ -82,7 +82,7 @@ def _decide(history: History, ports: Ports, policy: RecoveryPolicy) -> tuple[Dec
 
 
 def _looked(request: DecideRequest, history: History, ports: Ports) -> DecideRequest:
-    """A step whose answer did not come in time is looked at once: events get lost, and it may have worked."""
+    """Queries once how a step went whose answer did not come in time: events get lost, and it may have worked."""
     if request.result is not None or not history.turns:
         return request
     asked = StepRequest(incident_id=request.incident_id, turn=request.turn, decision=history.turns[-1].decision)
@@ -90,7 +90,7 @@ def _looked(request: DecideRequest, history: History, ports: Ports) -> DecideReq
 
 
 def _witnessed(request: DecideRequest, history: History, ports: Ports) -> DecideRequest:
-    """Where the node has not answered, the result says who else reports it down. It is kept with the incident."""
+    """Adds to the result which probes report a node down that has not answered. The incident stores it."""
     result = request.result
     if result is None or not history.turns or not is_unclear(history.turns[-1].decision, result):
         return request

@@ -1,4 +1,4 @@
-"""End an incident: write how it ended, let go of the nodes, wake who waits, tell people."""
+"""Ends an incident: records how it ended, releases the nodes, wakes waiting incidents, notifies people."""
 
 from dataclasses import replace
 
@@ -18,7 +18,7 @@ from nodeheal.domain.recovery.progress import Progress, read_progress
 from nodeheal.operations.engine import reconcile_all
 from nodeheal.ports import Ports
 from nodeheal.services.jobs.job_nodes import call_next_job
-from nodeheal.services.jobs.job_replacement_node import let_go_of_claims, release_replacement_nodes
+from nodeheal.services.jobs.job_replacement_node import release_claims_of_move, release_replacement_nodes
 from nodeheal.services.jobs.runs import current_run
 from nodeheal.services.notify.compose import compose
 from nodeheal.services.notify.compose_dropped import compose_dropped
@@ -55,10 +55,10 @@ def end_incident(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> 
     seen.job_is_over = job is not None and job.state is JobState.COMPLETED
     seen.job_is_down = job is not None and not seen.job_is_over and not is_running(closed, ports)
     for spare in sorted(map(str, spares)):
-        _let_go(spare, history, seen, decided, ports, policy)
+        _release_node(spare, history, seen, decided, ports, policy)
     release_replacement_nodes(history, ports, policy)
-    let_go_of_claims(history, ports)
-    node = _let_go(closed.node_id, history, seen, decided, ports, policy)
+    release_claims_of_move(history, ports)
+    node = _release_node(closed.node_id, history, seen, decided, ports, policy)
     free_place(closed, ports)
     if node.state is NodeState.QUARANTINED:
         wake_for_free_slots(node.pool, ports, policy)  # it may count for no slot any more
@@ -82,7 +82,7 @@ def _email(history: History, seen: Progress, decided: Decision, node: Node, port
 
 
 def _wake_who_waits_for_the_job(incident: Incident, ports: Ports) -> None:
-    """An incident on another node of the job may wait for it to end: this one will not bring it back any more."""
+    """Wakes incidents on the job's other nodes that wait for its end: this incident will not restart it."""
     _, run = current_run(incident.job_id, ports)
     if run is None or not run.has_ended:
         return
@@ -92,14 +92,14 @@ def _wake_who_waits_for_the_job(incident: Incident, ports: Ports) -> None:
             bring_news(str(node.open_incident), ports)
 
 
-def _let_go(
+def _release_node(
     node_id: str, history: History, seen: Progress, decided: Decision, ports: Ports, policy: RecoveryPolicy
 ) -> Node:
     """A node in service is free for the next incident; one that is out of service stays with this one until a human
     says so. What the incident dealt with is settled for this boot: its repeats are history, not news."""
     incident_id = history.incident.incident_id
 
-    def let_go(node: Node) -> Node:
+    def released(node: Node) -> Node:
         if node.open_incident != incident_id:
             return node
         if node_id == history.incident.node_id and seen.is_isolated and not _is_no_fault(history.incident):
@@ -111,7 +111,7 @@ def _let_go(
         dealt_with = _settled(node, history, seen, decided, policy)
         return replace(node.with_resolved_faults(dealt_with), open_incident=None)
 
-    return change_node(node_id, ports, let_go)
+    return change_node(node_id, ports, released)
 
 
 def _past(history: History, seen: Progress, decided: Decision, ports: Ports) -> PastRecovery:
@@ -148,12 +148,12 @@ def _times(history: History) -> list[tuple[Turn, float]]:
 
 
 def _is_no_fault(incident: Incident) -> bool:
-    """What an operator asked for, or that a node is new, speaks neither for nor against it."""
+    """Whether the incident is no fault of the node: an operator's request, or a new node."""
     return incident.is_of_new_node or incident.root.code == OPERATOR_REQUEST
 
 
 def _settled(node: Node, history: History, seen: Progress, decided: Decision, policy: RecoveryPolicy) -> dict[str, str]:
-    """The node's faults that the last decision knew. When others came after it, only the root is sure to be known."""
+    """Returns the node's faults that the last decision knew. If others came later, only the root fault is certain."""
     root = history.incident.root
     known = history.events if history.event_count <= decided.events_seen else (root,)
     # What a node reported after its return is a relapse: the next report of it is news.

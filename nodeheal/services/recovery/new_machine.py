@@ -1,4 +1,4 @@
-"""What EC2 and Auto Scaling report of new machines, and the boot of one: whose replacement it is."""
+"""Finds the replacement that a new machine belongs to, from its boot and from reports of EC2 and Auto Scaling."""
 
 from nodeheal.contract.names import group_line, machine_line
 from nodeheal.contract.vocabulary import Provider
@@ -17,7 +17,7 @@ def on_machine_booted(node: Node, ports: Ports) -> None:
         reconcile(take_new_node(operation, node, ports), ports)
     if launched or node.past_boots:  # one with past boots is no new machine
         return
-    # One that is claimed goes through the line, too: who has claimed it may have died before that was recorded.
+    # A claimed node goes through the line, too: the claiming call may have crashed before it recorded that.
     machine = ports.machines.describe(node.instance_id) if is_ec2 else None
     for group in groups_of(node, machine, ports):
         for waiting in ports.operations.queued(group_line(group)):

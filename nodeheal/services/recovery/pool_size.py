@@ -1,4 +1,4 @@
-"""How many nodes a pool has. Listing 10,000 takes a second, which nobody has who isolates one: the sweep counts."""
+"""How many nodes a pool has. The sweep counts, because listing 10,000 takes a second: too long for an isolation."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -10,7 +10,7 @@ from nodeheal.domain.fleet.pool import Pool
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.ports import Ports
 
-# A sweep runs every minute. A count that none has renewed for so long says that it does not run.
+# A sweep runs every minute. A count older than this shows that it does not run.
 GOOD_FOR = timedelta(minutes=10)
 _RENEWED_AFTER = GOOD_FOR / 2
 
@@ -42,7 +42,7 @@ def slots_of(name: str, ports: Ports, policy: RecoveryPolicy) -> int:
 
 
 def note_size(name: str, nodes: int, ports: Ports) -> None:
-    """Keep what was counted. Who writes the pool meanwhile goes first: the next count is a minute away."""
+    """Stores the count. A concurrent write of the pool wins, because the next count is a minute away."""
     pool, now = ports.pools.get(name), ports.clock()
     if pool.counted_at is None or pool.nodes != nodes or now - pool.counted_at >= _RENEWED_AFTER:
         ports.pools.save(replace(pool, nodes=nodes, counted_at=now))

@@ -41,7 +41,7 @@ def in_line_before(incident_id: str, pool: str, ports: Ports) -> list[str]:
 def wake_for_free_slots(pool: str, ports: Ports, policy: RecoveryPolicy) -> list[str]:
     """Wake as many as there are free slots: a policy may have made more, and a wake-up may have been lost.
 
-    What a crash has left of slots is given back although nobody stands in line: the next node in need would, for a
+    Slots that a crash left claimed are released although no incident waits: the next node would wait for them, for a
     minute.
     """
     _free_what_a_crash_left(pool, ports)
@@ -54,7 +54,7 @@ def wake_for_free_slots(pool: str, ports: Ports, policy: RecoveryPolicy) -> list
 
 
 def wake_after_reset(pool: str, ports: Ports) -> list[str]:
-    """Wake who stands in line for a breaker that is closed: the reset that was to wake them may have died."""
+    """Wakes the incidents in line for a closed breaker: the reset that was to wake them may have crashed."""
     standing = _standing(pool, Awaited.BREAKER, ports)
     if not standing or ports.pools.get(pool).is_tripped:
         return []

@@ -10,7 +10,7 @@ from nodeheal.services.steps import add_timeline_entry
 
 
 def why_not_act(node: Node, request: StepRequest, ports: Ports, *more_states: NodeState) -> str:
-    """What speaks against a destructive step: it needs our isolation, a slot and an attempt. Empty: nothing.
+    """Returns why a destructive step must not run: it needs our isolation, a slot and an attempt. Empty: it may.
 
     Every destructive service asks, whatever the workflow did before. `more_states`: where a repeated call may find it.
     """

@@ -1,4 +1,4 @@
-"""Give a broken machine up, now that another node is proven in its place."""
+"""Terminates a broken machine, now that another node is proven in its place."""
 
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import NodeState, Provider

@@ -20,7 +20,7 @@ from nodeheal.services.steps import add_timeline_entry, result_of, save_node
 
 
 def return_to_service(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> StepResult:
-    """Give the node back, if the incident's own history proves it healthy, whoever calls. Then decide what follows."""
+    """Give the node back, if the incident's own history proves it healthy, for any caller. Then decide what follows."""
     return with_decision(request, _return(request, ports, policy), ports)
 
 

@@ -33,7 +33,7 @@ def claim_spare(
 
 
 def claim_node(node_id: str, incident_id: str, ports: Ports) -> bool:
-    """Claim it for the incident, on what is stored now: no job starts there. False: somebody else has it by now."""
+    """Claims it for the incident, on its stored record: no job starts there. False: a job or an incident has it."""
 
     def claimed(node: Node) -> Node:
         if not node.is_available(ports.clock()):

@@ -42,7 +42,7 @@ def undo_isolation(node: Node, ports: Ports) -> Node:
     ports.pools.release(node.pool, node.node_id)
     wake_queue(node.pool, ports)
 
-    def let_go(known: Node) -> Node:
+    def released(known: Node) -> Node:
         if not is_left_isolated(known, ports):
             return known
         is_off = known.drained_by_us and known.state is not NodeState.RETIRED
@@ -50,4 +50,4 @@ def undo_isolation(node: Node, ports: Ports) -> Node:
             switch_on(known, ports)
         return replace(known, open_incident=None, drained_by_us=known.drained_by_us and not is_off)
 
-    return change_node(node.node_id, ports, let_go)
+    return change_node(node.node_id, ports, released)

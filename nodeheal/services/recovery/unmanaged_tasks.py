@@ -1,4 +1,4 @@
-"""Tasks on a node that are none of ours: named when the node is isolated, and where the pool says so stopped and
+"""Tasks on a node that nodeheal did not start: named when the node is isolated, and where the pool says so stopped and
 brought back, once, when there is a node in service again.
 
 The incident's timeline is the record: a line before each stop, one with its answer, one for what was started instead.

@@ -1,4 +1,4 @@
-"""Waits for news: begin one, and end it when there is some."""
+"""Begins a wait for news, and ends it when there is news."""
 
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Awaited, Refusal, VerbName
@@ -39,7 +39,7 @@ def waiting_for_news(incident_id: str, ports: Ports) -> Operation | None:
 
 
 def _call_for_a_free_slot(request: StepRequest, ports: Ports) -> None:
-    """A slot that became free between the refusal and the wait woke nobody: call the first in line now."""
+    """Wakes the first in line: a slot that became free between the refusal and the wait has woken no incident."""
     history = ports.incidents.history(request.incident_id)
     pool = node_of(history.incident.node_id, ports).pool
     refusals = (t.result.refused_for(Refusal.BUDGET_FULL) for t in reversed(history.turns) if t.result)

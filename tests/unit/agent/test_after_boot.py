@@ -1,4 +1,4 @@
-"""What the order of a reboot leaves for the next boot: run once, there only, and while it is worth something."""
+"""What the command of a reboot leaves for the next boot: run once, there only, and while it is worth something."""
 
 import json
 import os
@@ -215,7 +215,7 @@ def test_diagnostics_whose_order_expires_while_they_wait_are_refused(
         diag.alone(place, order_of(config), config, clock),
         diag.alone(place, order_of(config, 0.05), config, clock) as refusal,
     ):
-        assert "the order has expired" in str(refusal)
+        assert "the command has expired" in str(refusal)
 
 
 def test_where_nothing_can_be_locked_they_run(

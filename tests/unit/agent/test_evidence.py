@@ -133,7 +133,7 @@ def witness(node: NodeFolder, bucket: FakeBucket) -> Witness:
 
 
 def accused_of(code: str, **changes: str) -> str:
-    """A fault as the control plane names it in an order."""
+    """A fault as the control plane names it in a command."""
     known = {"family": "xid", "code": code, "component": "0000:b9:00.0", "boot_id": "boot-1", "source": "kernel_log"}
     asked = Accusation.model_validate({**known, **changes}).model_dump_json().encode()
     return base64.urlsafe_b64encode(asked).decode().rstrip("=")
@@ -489,4 +489,4 @@ def test_a_fault_that_cannot_be_read_costs_no_evidence(witness: Witness, bus: Fa
 
     event = reported(bus)
     assert (event.confirmation, event.object_key) == (Confirmation.UNKNOWN, KEY), ended.stderr
-    assert "the fault that the order names" in event.confirmed_by
+    assert "the fault that the command names" in event.confirmed_by

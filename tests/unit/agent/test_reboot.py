@@ -67,7 +67,7 @@ class RebootingNode:
         self._capsys = capsys
 
     def is_ordered(self) -> int:
-        """The order comes, for the first time or again; the exit code."""
+        """The command comes, for the first time or again; the exit code."""
         order = RebootCommand("boot-1", START.timestamp() + LIFE_SECONDS)
         return reboot(order, load(self.node.config_file), self._time.clock(), self.systemd)
 
@@ -77,11 +77,11 @@ class RebootingNode:
         self.systemd.timers.clear()
 
     def has_left(self, seconds: float) -> None:
-        """The order expires so soon."""
+        """The command expires so soon."""
         self._time.seconds = LIFE_SECONDS - seconds
 
     def is_offline_until_the_order_has_expired(self) -> None:
-        """The order lies with SSM."""
+        """The command lies with SSM."""
         self._time.seconds += LIFE_SECONDS
 
     @property
@@ -175,7 +175,7 @@ def test_a_node_that_would_go_down_after_the_orders_end_stays_up(
     assert it.is_ordered() == code
     if code == REFUSED:
         assert it.systemd.timers == {}
-        assert "the order expires in" in it.says["refused"]
+        assert "the command expires in" in it.says["refused"]
         it.has_left(-1)
         it.reboots()
         assert it.is_ordered() == REFUSED  # no mark claims that boot
@@ -229,7 +229,7 @@ def test_an_order_that_comes_late_to_its_boot_is_refused(it: RebootingNode) -> N
 
     assert it.is_ordered() == REFUSED
     end = f"{START.timestamp() + LIFE_SECONDS:.0f}"
-    assert it.says == {"refused": f"the order has expired: its end is {end}, this node's clock says {end}"}
+    assert it.says == {"refused": f"the command has expired: its end is {end}, this node's clock says {end}"}
 
 
 def test_an_end_that_is_no_number_is_over(node: NodeFolder, time: FakeTime) -> None:
@@ -304,7 +304,7 @@ def test_the_document_passes_on_what_the_agent_answers(node: NodeFolder) -> None
     rerun = run_reboot(node)
 
     assert [late.returncode, asked.returncode, rerun.returncode] == [REFUSED, DONE, DONE]
-    assert "the order has expired: its end is " in late.stderr
+    assert "the command has expired: its end is " in late.stderr
     assert called.count("systemd-run --unit=nodeheal-reboot --on-active=3 ") == 1
     assert node.systemd_log.read_text() == called
 

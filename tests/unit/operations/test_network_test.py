@@ -1,4 +1,4 @@
-"""The way between two nodes: who is asked what, and what the answers come to."""
+"""The network between two nodes: who is asked what, and what the answers come to."""
 
 from dataclasses import replace
 

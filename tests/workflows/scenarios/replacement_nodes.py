@@ -13,7 +13,7 @@ from nodeheal.domain.recovery.incident import Turn
 from nodeheal.operations import launch_gang
 from nodeheal.operations.engine import conclude
 from nodeheal.services.intake.ingest import ingest
-from nodeheal.services.jobs.job_replacement_node import let_go_of_claims, release_replacement_nodes
+from nodeheal.services.jobs.job_replacement_node import release_claims_of_move, release_replacement_nodes
 from nodeheal.services.recovery import build_decision_context
 from nodeheal.services.steps import result_of
 from tests.unit.builders import NOW, node, started_job, xid
@@ -41,7 +41,7 @@ def _keeps_what_another_has_claimed(*turns: Turn) -> list[str]:
     it.is_written(SPARE, claimed_by="llama")
     history = it.plain.incidents.history(mine.incident_id)
     history = replace(history, incident=replace(history.incident, job_id="llama"), turns=turns)
-    it.does(lambda: let_go_of_claims(history, it.ports))
+    it.does(lambda: release_claims_of_move(history, it.ports))
     kept = it.plain.nodes.get(SPARE)
     return [] if kept is not None and kept.claimed_by == "llama" else ["another job may take what it is launched on"]
 
