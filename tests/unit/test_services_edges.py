@@ -479,19 +479,6 @@ def test_how_long_a_step_took_is_read_off_its_decision() -> None:
 # Machines and places
 
 
-@pytest.mark.parametrize(("group", "is_reported"), [("", False), ("trainers", True)])
-def test_only_a_machine_of_a_group_may_come_too_late(
-    ports: Ports, monkeypatch: pytest.MonkeyPatch, group: str, is_reported: bool
-) -> None:
-    late: list[str] = []
-    monkeypatch.setattr(ports.machines, "describe", lambda _: Machine("i-1", group=group))
-    monkeypatch.setattr(new_machine, "_report_late", lambda one, *_: late.append(one.node_id))
-
-    new_machine.on_machine_booted(node("i-1", provider=Provider.ec2), ports)
-
-    assert bool(late) is is_reported
-
-
 def test_a_node_that_one_replacement_may_not_have_is_offered_to_the_next(
     ports: Ports, monkeypatch: pytest.MonkeyPatch
 ) -> None:
