@@ -18,6 +18,13 @@ SCHEDULES = [
     *((number, SchedulerKind.SLURM) for number in range(40)),
 ]
 
+# No schedule has channels beside email: tests/unit/test_channels.py breaks what only they and their digests write.
+OF_CHANNELS = {
+    ("services/send_digests.py", "notifier.announce"),
+    ("services/send_digests.py", "notifier.mark_sent"),
+    ("services/notify/deliver_notification.py", "notifier.mark_sent"),
+}
+
 # It is one computation of minutes, and of more where the machine does other work as well.
 pytestmark = pytest.mark.timeout(1_800)
 
@@ -34,4 +41,4 @@ def test_wherever_a_function_breaks_no_invariant_does(broken: Broken) -> None:
 def test_every_place_that_is_written_to_is_broken(broken: Broken) -> None:
     missed = set(places()) - set(broken.ways) - places_of_stories()
 
-    assert sorted(map(str, missed)) == []
+    assert sorted(str(place) for place in missed if (place.module, place.call) not in OF_CHANNELS) == []

@@ -149,6 +149,27 @@ def test_a_channel_that_fails_keeps_the_page_from_no_other_and_is_tried_again(po
     assert sent_to(ports) == [("email", PAGED.key), ("oncall", PAGED.key)]
 
 
+def test_what_no_email_takes_is_sent_once_though_its_mark_was_lost(
+    ports: Ports, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy, mark = telling(ops_chat=Channel(severities=ALL)), ports.notifier.mark_sent
+    lost = [True]
+
+    def breaks(key: str) -> bool:
+        if key == PAGED.key and lost.pop():
+            lost.append(False)
+            raise TimeoutError
+        return mark(key)
+
+    monkeypatch.setattr(ports.notifier, "mark_sent", breaks)
+    with pytest.raises(TimeoutError):
+        notify(PAGED, ports, policy)
+
+    notify(PAGED, ports, policy)
+
+    assert (sent_to(ports), ports.notifier.was_sent(PAGED.key)) == ([("ops-chat", PAGED.key)], True)
+
+
 def test_in_a_storm_pagerduty_still_gets_what_closes_its_alerts(ports: Ports) -> None:
     policy = telling(email=Channel(), oncall=Channel(severities=PAGES))
 

@@ -1,5 +1,6 @@
 """`nodeheal-agent run fabric`, run as the SSM document runs it, with tools that answer what the test wants."""
 
+import contextlib
 import json
 import os
 import re
@@ -10,6 +11,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -109,9 +111,13 @@ def answer_of(process: "subprocess.Popen[str]") -> FabricAnswer:
 
 
 def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+    """The first of five free ports in a row, below those that the kernel gives to whoever asks for any."""
+    for first in Random().sample(range(20_000, 32_000, 5), 100):
+        with contextlib.ExitStack() as held, contextlib.suppress(OSError):
+            for port in range(first, first + 5):
+                held.enter_context(socket.socket()).bind(("127.0.0.1", port))
+            return first
+    raise AssertionError("no five ports in a row are free")
 
 
 @pytest.fixture
