@@ -120,6 +120,14 @@ class SlurmStory(Story):
         self._handles.append(new)
         self.slurm("scontrol", "update", f"NodeName={name}", f"NodeAddr={new.address}", "State=RESUME")
 
+        def is_back() -> bool:
+            state = self.slurm("sinfo", "-h", "-n", name, "-o", "%T").strip()
+            if state.startswith("down"):  # it registered just after that: to Slurm it has rebooted unexpectedly
+                self.slurm("scontrol", "update", f"NodeName={name}", "State=RESUME")
+            return state in ("idle", "allocated", "mixed")
+
+        self.wait(is_back, "the new machine has registered under the old one's name")
+
     def restarts(self) -> int:
         """How often Slurm has restarted the job."""
         shown = re.search(r"Restarts=(\d+)", self.slurm("scontrol", "-o", "show", "job", self._job_id))
