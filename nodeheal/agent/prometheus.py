@@ -1,6 +1,8 @@
-"""What the agent knows, for a Prometheus on this node, on loopback only. Format and HTTP are prometheus_client's."""
+"""Serves the agent's metrics to a Prometheus on this node, on loopback only, with prometheus_client."""
 
+import contextlib
 import logging
+import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
@@ -16,7 +18,7 @@ from nodeheal.agent.gauges import Gauge, Sample, taken_apart, training_job
 from nodeheal.agent.identity import Identity
 
 LOOPBACK = "127.0.0.1"
-PATIENCE_SECONDS = 2.0  # for each read of a request: there is one at a time
+PATIENCE_SECONDS = 2.0  # for all of a request and its answer: there is one at a time
 RETRY_SECONDS = 60.0  # before a port is tried again that somebody else has
 _POLL_SECONDS = 0.5  # how soon a server that is stopped ends
 # Every metric that the agent serves, and what it says. A check of somebody's own may measure others.
@@ -97,7 +99,7 @@ def _in_base_units(gauge: Gauge) -> tuple[str, float]:
 
 
 class Exporter(threading.Thread):
-    """Answers whoever asks on this node, one at a time."""
+    """Answers requests from this node, one at a time. A slow or broken caller delays only other callers."""
 
     def __init__(
         self,
@@ -108,7 +110,10 @@ class Exporter(threading.Thread):
     ) -> None:
         super().__init__(name="prometheus", daemon=True)
         self._port = port
-        self._collected = lambda: metrics(identity, gauges(), samples())
+        self._identity, self._gauges, self._samples = identity, gauges, samples
+        registry = CollectorRegistry()
+        registry.register(self)
+        self._app = make_wsgi_app(registry)
         self._stopping = EventfdEvent()
         self._server: _Server | None = None
         self._is_broken = False
@@ -138,14 +143,12 @@ class Exporter(threading.Thread):
 
     def collect(self) -> Iterator[Metric]:
         """For prometheus_client."""
-        yield from self._collected()  # type: ignore[no-untyped-call]
+        return metrics(self._identity, self._gauges(), self._samples())
 
     def _answer(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
         """A metric that cannot be read must not end the thread, and so all metrics."""
-        registry = CollectorRegistry()
         try:
-            registry.register(self)
-            body: Iterable[bytes] = make_wsgi_app(registry)(environ, start_response)
+            body: Iterable[bytes] = self._app(environ, start_response)
             return body
         except Exception:
             if not self._is_broken:
@@ -157,17 +160,26 @@ class Exporter(threading.Thread):
 
 class _Server(WSGIServer):
     def finish_request(self, request: Any, client_address: Any) -> None:
-        """The agent forks for its checks only while no other thread works."""
-        with at_work():
-            super().finish_request(request, client_address)
+        """Answer in time, or hang up. The agent forks for its checks only while no other thread works."""
+        timer = threading.Timer(PATIENCE_SECONDS, _hang_up, (request,))
+        timer.daemon = True
+        timer.start()
+        try:
+            with at_work():
+                super().finish_request(request, client_address)
+        finally:
+            timer.cancel()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """It has gone, or it takes too long."""
         logger.debug("a caller for metrics was lost", exc_info=True)
 
 
-class _Handler(WSGIRequestHandler):
-    timeout = PATIENCE_SECONDS
+def _hang_up(request: socket.socket) -> None:
+    with contextlib.suppress(OSError):  # it has ended
+        request.shutdown(socket.SHUT_RDWR)
 
+
+class _Handler(WSGIRequestHandler):
     def log_message(self, format: str, *args: Any) -> None:
         """Nothing: it is asked every few seconds."""

@@ -1,10 +1,12 @@
 """What a Prometheus on the node is told, and that nobody else is, nor anything held up."""
 
+import contextlib
 import http.client
 import logging
 import math
 import re
 import socket
+import threading
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -233,11 +235,19 @@ def test_metrics_that_cannot_be_read_end_neither_the_exporter_nor_the_next_reque
 def test_a_caller_that_says_nothing_or_dribbles_is_not_waited_for_long(
     port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(prometheus._Handler, "timeout", 0.2)
+    monkeypatch.setattr(prometheus, "PATIENCE_SECONDS", 0.3)
+    is_over = threading.Event()
+
+    def dribbles(dribbler: socket.socket) -> None:
+        with contextlib.suppress(OSError):  # until it is hung up on
+            while not is_over.wait(0.05):
+                dribbler.sendall(b"G")
+
     with socket.create_connection(("127.0.0.1", port)), socket.create_connection(("127.0.0.1", port)) as dribbler:
-        dribbler.sendall(b"G")
+        threading.Thread(target=dribbles, args=(dribbler,), daemon=True).start()
 
         assert ask(port).status == 200
+        is_over.set()
 
 
 def test_only_this_node_can_ask(exporter: Exporter) -> None:
