@@ -18,6 +18,8 @@ PATH = r"^[^\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]*$"
 # Of a check of the operator's own: its file's name, as run-parts(8) takes names, without dots; and what it finds.
 OWN_NAME = r"^[a-z0-9][a-z0-9_-]{0,39}$"
 OWN_CODE = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
+# Of a GPU: its UUID, or its PCI address as the kernel writes it. SSM takes it as a parameter of a document.
+GPU = r"^(GPU-[0-9a-f-]{36}|[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.0)$"
 # Of an incident's id: the time of its first event, the end of its node's id, a digest.
 INCIDENT = r"^inc-[0-9]{8}T[0-9]{6}-[A-Za-z0-9-]{1,24}-[0-9a-f]{10}$"
 

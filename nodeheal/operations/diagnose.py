@@ -19,7 +19,7 @@ from nodeheal.domain.errors import NotAccepted, NotFound
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.operation import Operation, OperationState, node_owner
 from nodeheal.operations.handler import Answers, Facts, Handler, World, read_node, step_result
-from nodeheal.operations.record import plan_step, send_command, start_waiting, update
+from nodeheal.operations.record import plan_step, read_printed, send_command, start_waiting, update
 from nodeheal.ports import Ports
 from nodeheal.ports.commands import Command
 from nodeheal.services.recovery.spares import claim_node
@@ -233,8 +233,8 @@ def _has_taken(reboot: Operation, node: Node, request_id: str, ports: Ports) -> 
 def _left_under(output: str) -> str:
     """The request id under which a reboot has left diagnostics, from what its command has printed; or empty."""
     try:
-        return str(json.loads(output.strip().splitlines()[-1])["diagnoses"])
-    except (IndexError, KeyError, TypeError, ValueError):
+        return str(read_printed(output)["diagnoses"])
+    except (KeyError, ValueError):
         return ""
 
 
@@ -245,11 +245,11 @@ def _read_record(operation: Operation) -> _Record:
 def read_output(output: str) -> DiagnosisAnswer | None:
     """What a diagnosis has printed; None: it cannot be read."""
     try:
-        summary = json.loads(output.strip().splitlines()[-1])
+        summary = read_printed(output)
         failed: Sequence[str] = [str(test) for test in summary["failed_tests"]]
         measured = {str(name): float(number) for name, number in summary.get("measured", {}).items()}
         return DiagnosisAnswer(verdict=Verdict(summary["verdict"]), failed_tests=tuple(failed), measured=measured)
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError):
+    except (AttributeError, KeyError, TypeError, ValueError):
         return None
 
 

@@ -1,6 +1,5 @@
 """FREEZE_EVIDENCE: a node saves what it knows of its fault before it is touched, and confirms or denies the fault."""
 
-import json
 from base64 import urlsafe_b64encode
 from contextlib import suppress
 from dataclasses import replace
@@ -18,7 +17,7 @@ from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.evidence import Upload
 from nodeheal.operations.engine import begin_ahead
 from nodeheal.operations.handler import Answers, Facts, Handler, World, read_time, step_result
-from nodeheal.operations.record import plan_step, send_command, update
+from nodeheal.operations.record import plan_step, read_printed, send_command, update
 from nodeheal.ports import Ports
 from nodeheal.ports.commands import Command
 from nodeheal.services.saving import node_of
@@ -184,7 +183,7 @@ def _refresh(operation: Operation, ports: Ports) -> Operation:
 
 def _read_output(output: str) -> EvidenceAnswer | None:
     try:
-        saved = json.loads(output.strip().splitlines()[-1])
+        saved = read_printed(output)
         return EvidenceAnswer(
             object_key=saved["object_key"],
             size_bytes=int(saved["size_bytes"]),
@@ -195,7 +194,7 @@ def _read_output(output: str) -> EvidenceAnswer | None:
             confirmation=Confirmation(saved.get("confirmation", Confirmation.UNKNOWN)),
             confirmed_by=str(saved.get("confirmed_by", ""))[:300],
         )
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError):
         return None
 
 

@@ -1,8 +1,10 @@
 """The record of an operation: made from a request, changed under compare-and-swap, and kept while something is sent."""
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import Any
 from uuid import uuid4
 
 from nodeheal.contract.job_steps import JobRequest
@@ -91,6 +93,15 @@ def send_command(operation: Operation, node: Node, command: Command, expires_at:
         return ports.commands.send(node, named, expires_at)
 
     return send(operation, call, ports)
+
+
+def read_printed(output: str) -> dict[str, Any]:
+    """The JSON object that a node's command has printed, on its last line. Raises ValueError where it printed none."""
+    last = output.strip().rpartition("\n")[2]
+    printed = json.loads(last)
+    if not isinstance(printed, dict):
+        raise ValueError(f"{last[:64]!r} is no JSON object")
+    return printed
 
 
 def mark_sending(operation: Operation, ports: Ports) -> Operation:

@@ -2,14 +2,14 @@
 it. If the node cannot reset it, the next step of the ladder is a reboot.
 """
 
-import json
 import re
 from dataclasses import replace
 from datetime import datetime
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
+from nodeheal.contract import words
 from nodeheal.contract.health_event import REASON_CHARACTERS, Frozen, NodeAnswer
 from nodeheal.contract.results import Refused, StepResult
 from nodeheal.contract.steps import StepRequest
@@ -20,15 +20,12 @@ from nodeheal.domain.fleet.unmanaged_tasks import tasks_left_running
 from nodeheal.domain.operation import Operation, OperationState, node_owner
 from nodeheal.operations.diagnose import REFUSED
 from nodeheal.operations.handler import Answers, Facts, Handler, World, read_node, step_result
-from nodeheal.operations.record import plan_step, send_command, update
+from nodeheal.operations.record import plan_step, read_printed, send_command, update
 from nodeheal.ports import Ports
 from nodeheal.ports.commands import Command
 from nodeheal.services.recovery.reserve_attempt import give_attempt_back, why_not_act
 from nodeheal.services.saving import node_of
 from nodeheal.services.steps import add_timeline_entry, enter_state
-
-# As packaging/ssm/reset-gpu.json takes it. It comes from a node, and goes into a command.
-_GPU = re.compile(r"GPU-[0-9a-f-]{36}|[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.0")
 
 NodeOutcome = Literal[Outcome.DONE, Outcome.REFUSED, Outcome.FAILED]
 
@@ -93,7 +90,7 @@ def _why_not_reset(request: StepRequest, ports: Ports) -> str:
 
     Tasks that the isolation left running are not stopped for a reset either. They may use any GPU.
     """
-    if not _GPU.fullmatch(request.decision.component):
+    if not re.fullmatch(words.GPU, request.decision.component):  # it comes from a node, and goes into a command
         return "the fault names no GPU by its address or UUID"
     left = tasks_left_running(ports.incidents.history(request.incident_id).timeline)
     return f"tasks of others were left to run on the node: {', '.join(left)}" if left else ""
@@ -142,9 +139,9 @@ def _refresh(operation: Operation, ports: Ports) -> Operation:
 
 def _read_output(output: str) -> GpuResetAnswer | None:
     try:
-        said = json.loads(output.strip().splitlines()[-1])
+        said = read_printed(output)
         return GpuResetAnswer(outcome=said["outcome"], reason=said["reason"])
-    except (IndexError, KeyError, TypeError, ValueError, ValidationError):
+    except (KeyError, ValueError):
         return None
 
 

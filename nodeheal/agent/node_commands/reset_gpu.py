@@ -39,6 +39,7 @@ from nodeheal.agent.node_command import (
     why_refuse,
 )
 from nodeheal.agent.spool import Spool
+from nodeheal.contract import words
 from nodeheal.contract.vocabulary import Outcome
 from nodeheal.parsers.nvidia_smi_readers import address
 
@@ -59,7 +60,6 @@ LEAST_SECONDS = 30.0  # a reset that is given less is not begun
 # The Fabric Manager and its subnet manager, by the 15 characters that the kernel keeps of a name. They run on.
 _FABRIC = ("nv-fabricmanage", "nvlsm")
 _HOLDERS_TOLD = 5
-_GPU = re.compile(r"GPU-[0-9a-f-]{36}|[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.0")  # as the SSM document has it
 
 logger = logging.getLogger(__name__)
 
@@ -208,7 +208,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _gpu(text: str) -> str:
-    if not _GPU.fullmatch(text):
+    if not re.fullmatch(words.GPU, text):
         raise argparse.ArgumentTypeError(f"{text!r}: give a PCI address like 0000:b9:00.0, or a UUID")
     return text
 
