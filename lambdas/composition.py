@@ -44,8 +44,10 @@ def policy() -> RecoveryPolicy:
 
 
 def policy_of_others() -> RecoveryPolicy:
-    """The policy that other functions have read last, at most a minute ago: the sweep does so once a minute. For a
-    function that must tell people whether or not AppConfig can be read; where there is none, the default."""
+    """The copy of the policy in the table, which the sweep renews once a minute; the default where there is no copy.
+
+    For a function that must notify people even while AppConfig cannot be read.
+    """
     return last_good(Table(client("dynamodb"), os.environ[names.ENV_TABLE])) or RecoveryPolicy()
 
 

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nodeheal.agent.aws_client import ACCESS_ERRORS, AwsClient, NoAnswer
-from nodeheal.agent.clock_correction import Entry, redated
+from nodeheal.agent.clock_correction import redated
+from nodeheal.agent.event import Entry
 from nodeheal.agent.signing import NotPublished, Signs
 from nodeheal.contract import names
 

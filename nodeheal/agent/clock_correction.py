@@ -7,29 +7,17 @@ clock that dated it (its zero), and AWS tells when it did: the difference is how
 import json
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from nodeheal.agent.aws_client import TOLERATED_SKEW
 from nodeheal.agent.clock import Clock
-from nodeheal.agent.event import NodeFact
+from nodeheal.agent.event import Entry, NodeFact
 
 _DATES = ("observed_at", "booted_at")  # which the node's own clock has told
 
 # What is folded is told a minute after it was seen, and something is spooled at least once a minute.
 RECENT_SECONDS = 120.0
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One event as it waits for the bus."""
-
-    event_id: str
-    detail_type: str
-    detail: str
-    observed_at: float
-    boot_id: str = ""  # that it is about
-    zero: float | None = None  # when this boot began, by the clock that dated it; None: nobody knows
 
 
 class BootEpochs:

@@ -63,7 +63,7 @@ class Connection:
             self.close()
             raise BadAnswer(f"this is no HTTP, or not all of it: {str(error)[:100] or type(error).__name__}") from error
         except (ValueError, AttributeError):
-            # A header that is none, which may be a secret and is not quoted; or another thread has closed it.
+            # An invalid header, which may be a secret and is not quoted; or another thread closed the connection.
             self.close()
             raise BadAnswer("the host or a header is not valid, or the connection was closed") from None
 

@@ -15,10 +15,10 @@ from nodeheal.agent.checks.journal import TOOL as JOURNAL_TOOL
 from nodeheal.agent.checks.memory import parse_used_percent
 from nodeheal.agent.checks.tools import is_installed
 from nodeheal.agent.clock import Clock
-from nodeheal.agent.clock_correction import Entry
 from nodeheal.agent.compose import event_bus, heartbeat_item, signer_of
 from nodeheal.agent.config import AgentConfig, KernelLog
 from nodeheal.agent.connect import node_metrics
+from nodeheal.agent.event import Entry
 from nodeheal.agent.heartbeat_client import Heartbeat, HeartbeatRejected
 from nodeheal.agent.metrics import NotPut
 from nodeheal.contract.names import AGENT_DOCTOR

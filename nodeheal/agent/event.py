@@ -326,3 +326,15 @@ def clip(text: str, limit: int = EVIDENCE_CHARACTERS) -> str:
 def _stable_id(*parts: str) -> str:
     # JSON, so that ("a", "bc") and ("ab", "c") differ.
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One event as it waits for the bus."""
+
+    event_id: str
+    detail_type: str
+    detail: str
+    observed_at: float
+    boot_id: str = ""  # that it is about
+    zero: float | None = None  # when this boot began, by the clock that dated it; None: nobody knows

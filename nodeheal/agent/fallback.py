@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from urllib.parse import urlencode
 
 from nodeheal.agent.aws_client import ACCESS_ERRORS, AwsClient, NoAnswer
-from nodeheal.agent.clock_correction import Entry, redated
+from nodeheal.agent.clock_correction import redated
+from nodeheal.agent.event import Entry
 from nodeheal.agent.log_once import LogOnce
 from nodeheal.agent.signing import NotPublished, Signs
 from nodeheal.agent.spool import Spool

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 
 from nodeheal.agent.bus import BusUnavailable, EventBus
 from nodeheal.agent.clock import Clock
-from nodeheal.agent.clock_correction import Entry
 from nodeheal.agent.config import AgentConfig
-from nodeheal.agent.event import NodeFact
+from nodeheal.agent.event import Entry, NodeFact
 from nodeheal.agent.spool import Spool
 
 EXIT_DONE = 0

@@ -1,5 +1,6 @@
 """Keeps events on disk until the bus has them."""
 
+import contextlib
 import json
 import logging
 import math
@@ -12,8 +13,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from nodeheal.agent.clock import Clock
-from nodeheal.agent.clock_correction import BootEpochs, Entry
-from nodeheal.agent.event import HealthEvent, NodeFact
+from nodeheal.agent.clock_correction import BootEpochs
+from nodeheal.agent.event import Entry, HealthEvent, NodeFact
 from nodeheal.agent.file_owner import as_owner_of
 from nodeheal.contract.vocabulary import Family, Verdict
 
@@ -127,10 +128,10 @@ class Spool:
             self._database.close()
 
     def _readable(self, which: str, values: Sequence[object]) -> Sequence[Entry]:
-        entries, is_whole = self._do(lambda database: self._read(database, which, values))
-        while not is_whole:
+        while True:
             entries, is_whole = self._do(lambda database: self._read(database, which, values))
-        return entries
+            if is_whole:
+                return entries
 
     def _read(self, database: sqlite3.Connection, which: str, values: Sequence[object]) -> tuple[list[Entry], bool]:
         """Those that can be read, and whether that is all: what the disk has spoilt is dropped."""
@@ -163,17 +164,14 @@ class Spool:
 
     def _recover(self, error: sqlite3.Error) -> None:
         """A new file where the old one is corrupt, else in memory, with what could be read."""
+        memory = _in_memory()
         if _is_one_of(error, _DAMAGED):
             self._database.close()
-            try:
-                with as_owner_of(self._path.parent):
-                    self._move_aside(error)
-                    self._database = self._open()
+            with contextlib.suppress(OSError, sqlite3.Error), as_owner_of(self._path.parent):
+                self._move_aside(error)
+                self._database = self._open()
                 return
-            except (OSError, sqlite3.Error):
-                memory = _in_memory()
         else:
-            memory = _in_memory()
             try:
                 self._database.backup(memory)
             except sqlite3.Error:

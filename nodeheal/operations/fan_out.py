@@ -64,7 +64,7 @@ def ask(question: Operation, parts: Sequence[Operation], all_in: JobResult, worl
 
 
 def part_result(part: Operation, now: datetime, outcome: Outcome, reason: str) -> JobResult:
-    """Returns the answer of a node, or why there is none."""
+    """Returns the answer of a node, or why it is missing."""
     return job_step_result(part.job_request, now, JobStep.CHECK, Next.CHECK, reason, outcome)
 
 

@@ -79,7 +79,7 @@ def _start(operation: Operation, world: World) -> Operation | StepResult:
 
 
 def _places(operation: Operation, job: Job, last: Run, world: World) -> tuple[list[Node], StepResult | None]:
-    """The nodes of the next run, with its attempt reserved; or why there is none."""
+    """The nodes of the next run, with its attempt reserved; or why they are not available."""
     ports, policy, request, now = world.ports, world.policy, operation.step, world.ports.clock()
     alive = left_of(job, last, ports)
     if alive:

@@ -93,7 +93,7 @@ KNOW_SLURM = {
 }
 _MOST = 8
 # Its adapter and what reads its output; commands of the agent and of operators; what plays it (ADR 63).
-_OF_SLURM = ("adapters/slurm/", "parsers/s", "agent/", "cli/", "simulation/")
+_OF_SLURM = ("adapters/slurm/", "parsers/slurm", "parsers/sbatch", "agent/", "cli/", "simulation/")
 
 
 def test_a_scheduler_is_named_in_few_files_outside_of_its_own() -> None:

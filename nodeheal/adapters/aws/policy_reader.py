@@ -17,8 +17,8 @@ KEPT_SECONDS = 60
 
 
 def last_good(table: Table) -> RecoveryPolicy | None:
-    """The table's copy of the newest valid document that some function has read. None: there is none, or it is from a
-    release whose policies this one cannot read."""
+    """The copy of the newest valid policy document in the table. None: no function has stored one yet, or a release
+    wrote it whose policies this one cannot read."""
     kept = table.get(names.POLICY_PK, names.POLICY_SK)
     try:
         return parse_policy(kept["document"]["S"]) if kept else None

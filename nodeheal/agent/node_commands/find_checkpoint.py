@@ -64,7 +64,7 @@ class FindCheckpointCommand:
 def find_checkpoint(
     command: FindCheckpointCommand, config: AgentConfig, spool: Spool, bus: EventBus, clock: Clock
 ) -> int:
-    """Look, report, and print one line of JSON; the exit code. A stale command, or a path that is none, is refused."""
+    """Look, report, and print one line of JSON; the exit code. A stale command and an invalid path are refused."""
     refusal = why_refuse([command.boot_id], command.expires_at, config.boot_id(), clock)
     not_plain = why_not_plain(command.directory)
     refusal = refusal or (f"{command.directory!r} is not looked into: {not_plain}" if not_plain else None)

@@ -64,7 +64,7 @@ def _look(request: JobRequest, number: int, ports: Ports) -> Operation | None:
 
 
 def _sights(request: JobRequest, ports: Ports) -> dict[str, Sight | str]:
-    """Returns the last answer of each node, or why there is none."""
+    """Returns the last answer of each node, or why it is missing."""
     looks = [_look(request, number, ports) for number in (_SECOND, _FIRST) if number < request.searches]
     told: dict[str, Sight | str] = {}
     for name in request.nodes:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from nodeheal.agent.clock_correction import Entry, redated
+from nodeheal.agent.clock_correction import redated
 from nodeheal.agent.credentials import CredentialChain
-from nodeheal.agent.event import EventFactory
+from nodeheal.agent.event import Entry, EventFactory
 from nodeheal.agent.sender import Sender
 from nodeheal.agent.spool import Spool
 from tests.unit.agent.fakes import IDENTITY, START, Answer, FakeEventBridge, FakeTime, bus_at, xid_event

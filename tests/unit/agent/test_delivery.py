@@ -12,8 +12,8 @@ import pytest
 
 from nodeheal.agent.aws_client import AwsClient, endpoint
 from nodeheal.agent.bus import CALL_BYTES, ENVELOPE_BYTES, BusUnavailable, EventBus, Receipt, batch
-from nodeheal.agent.clock_correction import Entry
 from nodeheal.agent.credentials import CredentialChain
+from nodeheal.agent.event import Entry
 from nodeheal.agent.sender import BACKOFF_LIMIT_SECONDS, COMPLAINT_SECONDS, Sender
 from nodeheal.agent.spool import Spool
 from tests.unit.agent.fakes import START, Answer, FakeEventBridge, FakeTime, bus_at, eventually, xid_event
