@@ -464,7 +464,7 @@ def _settle(operation: Operation, result: StepResult, ports: Ports) -> None:
     record, node = read_record(operation), node_of(operation.node_id, ports)
     if result.outcome is Outcome.DONE:
         _put_away(operation, record, node, ports)
-    elif record.phase is Phase.GROUP_ASKED and record.launch_failed:
+    elif record.launch_failed:
         refund_attempt(operation.step, ports)  # the next one may find what the group makes in the meantime
     if record.has_slot:
         _free_slot(node, ports)
