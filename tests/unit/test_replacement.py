@@ -408,18 +408,6 @@ def test_on_slurm_two_replacements_get_a_node_each_and_one_of_before_or_of_anoth
     assert {answer.replacement_node_id for name in (A, B) if (answer := pool.answer(name))} == {N, M}
 
 
-def test_on_slurm_a_node_of_the_cluster_that_reboots_meanwhile_is_not_taken_for_the_new_one() -> None:
-    pool = Pool(group="", scheduler=SchedulerKind.SLURM, by_cluster=ClusterReplacement.power_down)
-    pool.boots(M)
-    pool.clock.advance(60)
-    pool.replaces()
-
-    pool.boots(M, "boot-2")
-
-    assert pool.answer() is None
-    assert pool.node(M).open_incident is None
-
-
 @pytest.mark.parametrize(
     ("knobs", "told"),
     [
