@@ -228,6 +228,8 @@ NODE_COMMANDS: Commands = {
     "nodes isolate": (READ, ASK),
     "nodes reboot": (READ, ASK),
     "nodes replace": (READ, ASK),
+    "pools list": (READ,),
+    "status": (READ,),
     "owners subscribe": (SUBSCRIBE_OWNER,),
     "emails confirm": (CONFIRM_EMAIL,),
     "policy show": _POLICY,

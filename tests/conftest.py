@@ -20,6 +20,8 @@ if _node is not None and _node.origin is not None:
 for _name in ("AWS_PROFILE", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL"):
     os.environ.pop(_name, None)
 os.environ.setdefault("AWS_EC2_METADATA_DISABLED", "true")
+# Nor by the contexts of whoever runs it.
+os.environ["NODEHEAL_CONFIG"] = os.devnull
 
 # Every client under moto comes from a new session, which reads its service's model again: half of such a test's time.
 _load_file = JSONFileLoader.load_file

@@ -5,23 +5,31 @@ from typing import Annotated
 
 import typer
 
-from nodeheal.cli import connect
+from nodeheal.cli import complete, connect
 from nodeheal.cli.connect import FAILED, Table, Why, clearly
+from nodeheal.cli.lookup import incident_named
 from nodeheal.cli.say import say
 from nodeheal.contract import names
 from nodeheal.domain.recovery.approval_links import Answer
 from nodeheal.services.operators.answer_approval import answer_approval, open_question
 
-IncidentId = Annotated[str, typer.Argument(help="the incident, as the email and `nodeheal incidents list` name it")]
+IncidentId = Annotated[
+    str,
+    typer.Argument(
+        metavar="INCIDENT",
+        help="its id, its short id as lists show it, or `latest`",
+        autocompletion=complete.incidents,
+    ),
+]
 
 
 def approve(incident: IncidentId, why: Why, table: Table = names.TABLE) -> None:
-    """Let nodeheal do what it asks for."""
+    """Approve what nodeheal proposes in an incident."""
     _answer(incident, Answer.approve, why, table)
 
 
 def refuse(incident: IncidentId, why: Why, table: Table = names.TABLE) -> None:
-    """Keep nodeheal from doing what it asks for; the incident goes to a human."""
+    """Refuse what nodeheal proposes. The incident is handed to a human."""
     _answer(incident, Answer.refuse, why, table)
 
 
@@ -29,6 +37,7 @@ def _answer(incident: str, answer: Answer, why: str, table: str) -> None:
     connect.on_record(why)
     with clearly():
         world = connect.ports(table)
+        incident = incident_named(incident, world)
         question = open_question(incident, world)
         answered = answer_approval(question, answer, f"{getpass.getuser()} (command)", " ".join(why.split()), world)
     say(f"{incident}: {answered.text}")

@@ -8,7 +8,8 @@ import typer
 from nodeheal.checkpoints.apart import list_apart
 from nodeheal.checkpoints.found import Listing
 from nodeheal.cli.connect import FAILED, AsJson
-from nodeheal.cli.say import say, say_json, say_table
+from nodeheal.cli.say import say, say_json
+from nodeheal.cli.table import say_table
 from nodeheal.contract.vocabulary import CheckpointFormat
 from nodeheal.domain.humanize import counted
 

@@ -1,6 +1,7 @@
 """How commands reach the control plane: the operator's own AWS credentials, the table, and one line for what fails."""
 
 import getpass
+import os
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -18,14 +19,18 @@ from nodeheal.adapters.aws.calls import client, client_once
 from nodeheal.adapters.aws.console import execution_arn, workflow_arn
 from nodeheal.adapters.aws.drills import SsmDrills
 from nodeheal.adapters.aws.failures import explain
+from nodeheal.adapters.aws.items import Table as StateTable
 from nodeheal.adapters.aws.marks import AwsMarks
 from nodeheal.adapters.aws.notifier import Destinations
 from nodeheal.adapters.aws.owners import SnsOwners, SnsSignedConfirmations
 from nodeheal.adapters.aws.owners import topic_arn as owners_topic
 from nodeheal.adapters.aws.policy_documents import PolicyDocuments, deployed_channels, deployed_place
+from nodeheal.adapters.aws.policy_reader import last_good
 from nodeheal.adapters.aws.ports import aws_ports, clock
 from nodeheal.adapters.slurm.controller import SlurmController
+from nodeheal.cli import complete
 from nodeheal.cli.say import refuse, say
+from nodeheal.cli.settings import ENV_ACCOUNT
 from nodeheal.contract import names
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.job_steps import JobStopRequested
@@ -36,9 +41,18 @@ from nodeheal.ports import Ports
 from nodeheal.ports.scheduler import JobLogs, TaskDefinitions
 from nodeheal.services.notify.channel_kinds import read_channels
 
-Table = Annotated[str, typer.Option(help="the state table")]
-Why = Annotated[str, typer.Option(help="goes on record, with your name")]
-AsJson = Annotated[bool, typer.Option("--json", help="for programs")]
+Table = Annotated[str, typer.Option(envvar=names.ENV_TABLE, help="the state table of the deployment")]
+Why = Annotated[str, typer.Option(help="the reason: it is recorded with your name")]
+AsJson = Annotated[bool, typer.Option("--json", help="the same as -o json, for programs")]
+PoolArgument = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[POOL]", show_default=False, help="one pool; without it, every pool", autocompletion=complete.pools
+    ),
+]
+PoolOption = Annotated[
+    str | None, typer.Option("--pool", help="one pool; without it, every pool", autocompletion=complete.pools)
+]
 FAILED = 1
 SHOWN = 20  # pools in a complaint
 LOOK_EVERY = 0.5  # seconds
@@ -60,15 +74,36 @@ def clearly() -> Iterator[None]:
 
 
 def ports(table: str) -> Ports:
-    """The real world, through the table and with the caller's credentials."""
+    """The real world, through the table and with the caller's credentials.
+
+    Raises ValueError where the context in use is for another account.
+    """
+    _check_account()
     return aws_ports(table, "", Destinations(names.BUS, "", ""))
 
 
 def job_ports(table: str) -> Ports:
     """The same, where jobs can be started: their workflow is that of the caller's account and Region."""
+    _check_account()
     sts = client("sts")
     arn = workflow_arn(sts.get_caller_identity()["Arn"], sts.meta.region_name, names.JOB_WORKFLOW)
     return aws_ports(table, "", Destinations(names.BUS, "", ""), run_job_arn=arn)
+
+
+def _check_account() -> None:
+    """With credentials of another account than the context's, nothing is asked and nothing is done."""
+    wanted = os.environ.get(ENV_ACCOUNT)
+    if not wanted:
+        return
+    found = client("sts").get_caller_identity()["Account"]
+    if found != wanted:
+        told = f"these credentials are for account {found}, and the context is for {wanted}"
+        raise ValueError(f"{told}: see `nodeheal contexts list`")
+
+
+def policy_copy(table: str) -> RecoveryPolicy:
+    """The copy of the policy in force that the sweep keeps in the table: one read. The default where there is none."""
+    return last_good(StateTable(client("dynamodb"), table)) or RecoveryPolicy()
 
 
 def task_definitions(kind: SchedulerKind) -> TaskDefinitions:

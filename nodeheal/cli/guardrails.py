@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from nodeheal.cli import connect
+from nodeheal.cli import complete, connect
 from nodeheal.cli.connect import AsJson, Table, Why, clearly
 from nodeheal.cli.say import refuse, say, say_json
 from nodeheal.contract import names
@@ -18,10 +18,10 @@ from nodeheal.services.saving import node_of
 
 breaker = typer.Typer(no_args_is_help=True, help="A pool's breaker: open while so much fails that nothing is touched.")
 
-Target = Annotated[str, typer.Argument(help="a node (i-… or mi-…), or a pool")]
-PoolName = Annotated[str, typer.Argument(help="the pool")]
+Target = Annotated[str, typer.Argument(help="a node (i-… or mi-…), or a pool", autocompletion=complete.targets)]
+PoolName = Annotated[str, typer.Argument(metavar="POOL", help="the pool", autocompletion=complete.pools)]
 NODE_PREFIXES = ("i-", "mi-")
-_UNPAUSED = "unpaused"  # the reason of whoever gives none
+_UNPAUSED = "unpaused"  # the reason where none is given
 
 
 def pause(
@@ -30,7 +30,7 @@ def pause(
     why: Why,
     table: Table = names.TABLE,
 ) -> None:
-    """Touch nothing on a node, or in a pool, for a while. What happens there is still told."""
+    """Do nothing to a node, or in a pool, for a time. Faults are still reported."""
     seconds = connect.seconds_of(length, LONGEST)
     if not seconds:
         refuse(f"{length!r} is no pause; give at least 1s, or end one with `nodeheal unpause {target}`")
@@ -79,7 +79,7 @@ def _pause(target: str, seconds: int, why: str, world: Ports) -> datetime | None
 
 @breaker.command()
 def show(pool: PoolName, table: Table = names.TABLE, as_json: AsJson = False) -> None:
-    """Whether it is open, since when and why, and who waits for its reset."""
+    """Show whether the breaker of a pool is open, since when and why, and which incidents wait for its reset."""
     with clearly():
         world = connect.ports(table)
         found = world.pools.get(connect.known_pool(pool, world))
@@ -97,8 +97,8 @@ def show(pool: PoolName, table: Table = names.TABLE, as_json: AsJson = False) ->
 
 @breaker.command()
 def reset(pool: PoolName, why: Why, table: Table = names.TABLE) -> None:
-    """Close it. What waits is decided anew: what is stale by now is dropped, the rest goes on within the budget."""
+    """Close the breaker of a pool. Incidents that wait are decided again: old ones are dropped, the others go on."""
     with clearly():
         world = connect.ports(table)
         woken = reset_breaker(connect.known_pool(pool, world), connect.on_record(why), world)
-    say(f"the breaker of pool {pool} is closed; {counted(woken, 'incident decides', 'incidents decide')} anew")
+    say(f"the breaker of pool {pool} is closed; {counted(woken, 'incident decides', 'incidents decide')} again")

@@ -1,6 +1,6 @@
 """`nodeheal incidents`: what happened, why, how long it took, and what it adds up to."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Annotated
 
@@ -9,9 +9,12 @@ from pydantic import TypeAdapter
 
 from nodeheal.cli import connect
 from nodeheal.cli.approvals import IncidentId
-from nodeheal.cli.connect import AsJson, Table, Why, clearly
+from nodeheal.cli.connect import AsJson, PoolOption, Table, Why, clearly
+from nodeheal.cli.lookup import incident_named, short_id
 from nodeheal.cli.report import as_markdown, part_as_markdown
-from nodeheal.cli.say import say, say_json, say_table
+from nodeheal.cli.say import Form as DataForm
+from nodeheal.cli.say import Output, age, form_of, say, say_data, say_json
+from nodeheal.cli.table import say_table
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import IncidentState
 from nodeheal.domain.humanize import counted
@@ -25,7 +28,6 @@ from nodeheal.services.operators.review_incidents import list_incidents, part_of
 
 app = typer.Typer(no_args_is_help=True, help="Incidents: what happened, why, and how it ended.")
 
-PoolOption = Annotated[str | None, typer.Option(help="one pool; without it, every pool that ever had a node")]
 Since = Annotated[str, typer.Option(help="opened within: 90s, 30m, 2h or 7d")]
 _reviews: TypeAdapter[Review] = TypeAdapter(Review)
 _stats: TypeAdapter[IncidentStats] = TypeAdapter(IncidentStats)
@@ -42,43 +44,56 @@ class Format(StrEnum):
 @app.command("list")
 def list_all(
     pool: PoolOption = None,
-    state: Annotated[list[IncidentState] | None, typer.Option(case_sensitive=False, help="may stand twice")] = None,
+    state: Annotated[
+        list[IncidentState] | None,
+        typer.Option(case_sensitive=False, help="in this state; may be given more than once"),
+    ] = None,
     since: Since = "7d",
     table: Table = names.TABLE,
     as_json: AsJson = False,
+    output: Output = None,
 ) -> None:
-    """Incidents, the newest first."""
+    """Show incidents, the newest first."""
+    form = form_of(output, as_json)
     with clearly():
-        found = _found(connect.ports(table), pool, since, state)
-    if as_json:
-        say_json([_row(incident) for incident in found])
+        world = connect.ports(table)
+        found = _found(world, pool, since, state)
+    if form in (DataForm.json, DataForm.yaml):
+        say_data([_row(incident) for incident in found], form)
     elif not found:
         say(f"no incident within {since}")
     else:
-        head = ("INCIDENT", "OPENED (UTC)", "NODE", "POOL", "JOB", "HOW IT STANDS", "FAULT")
-        say_table(head, [_cells(incident) for incident in found])
+        head, is_wide = ("INCIDENT", "AGE", "NODE", "POOL", "JOB", "STATE", "FAULT"), form is DataForm.wide
+        say_table(head, [_cells(incident, world.clock(), is_wide) for incident in found], is_wide=is_wide)
         say(f"{counted(len(found), 'incident')} within {since}")
 
 
 @app.command()
-def show(incident: IncidentId, table: Table = names.TABLE, as_json: AsJson = False) -> None:
-    """The story of one incident: each decision with its reason, each part with its time, what it cost."""
+def show(incident: IncidentId, table: Table = names.TABLE, as_json: AsJson = False, output: Output = None) -> None:
+    """Show one incident: each decision and its reason, how long each part took, and what it cost."""
+    form = form_of(output, as_json)
     with clearly():
-        review = review_incident(incident, connect.ports(table))
-        console = connect.execution_url(incident)
-    if as_json:
-        say_json({**_reviews.dump_python(review, mode="json"), "execution": console})
+        world = connect.ports(table)
+        review = review_incident(incident_named(incident, world), world)
+        console = connect.execution_url(review.incident_id)
+    if form in (DataForm.json, DataForm.yaml):
+        say_data({**_reviews.dump_python(review, mode="json"), "execution": console}, form)
         return
-    for line in _story(review, console):
+    for line in story_of(review, console):
         say(line)
 
 
 @app.command()
 def close(incident: IncidentId, why: Why, table: Table = names.TABLE) -> None:
-    """What was handed to a human is seen to, and its node is in service: there is none to give back."""
+    """Close an incident that was handed to you, once its node is in service or the fault is dealt with.
+
+    A node that nodeheal took out of service is given back with `nodeheal nodes release`, which closes its incident.
+    """
     reason = connect.on_record(why)
     with clearly():
-        is_new = close_incident(incident, reason, connect.ports(table))
+        world = connect.ports(table)
+        incident = incident_named(incident, world)
+        is_new = close_incident(incident, reason, world)
     say(f"{incident} is closed" + ("" if is_new else " already; nothing was changed"))
 
 
@@ -89,7 +104,7 @@ def export(
     form: Annotated[Format, typer.Option("--format", help="for people or for programs")] = Format.markdown,
     table: Table = names.TABLE,
 ) -> None:
-    """Every incident of a time, with times to recovery, causes, endings and repeat offenders."""
+    """Write a report of all incidents of a time: times to recovery, causes, endings, and nodes that fail again."""
     with clearly():
         world = connect.ports(table)
         reviews = [review_incident(found.incident_id, world) for found in _found(world, pool, since, None)]
@@ -110,7 +125,7 @@ def rma(
     form: Annotated[Format, typer.Option("--format", help="for people or for programs")] = Format.markdown,
     table: Table = names.TABLE,
 ) -> None:
-    """The record of one accelerator for its vendor: faults, what was tried, how it was tested, where logs are."""
+    """Write the record of one accelerator for its vendor: faults, what was tried, diagnostics, where the logs are."""
     with clearly():
         world = connect.ports(table)
         record = part_of(serial, _found(world, pool, since, None), world)
@@ -142,13 +157,13 @@ def _row(incident: Incident) -> dict[str, str | None]:
     }
 
 
-def _cells(incident: Incident) -> tuple[str, ...]:
-    opened = f"{incident.opened_at:%Y-%m-%d %H:%M:%S}"
+def _cells(incident: Incident, now: datetime, is_wide: bool) -> tuple[str, ...]:
+    name = incident.incident_id if is_wide else short_id(incident.incident_id)
     where = (incident.node_id, incident.pool, incident.job_id or "-")
-    return (incident.incident_id, opened, *where, status_text(incident), title_of(incident.root))
+    return (name, age(incident.opened_at, now), *where, status_text(incident), title_of(incident.root))
 
 
-def _story(review: Review, console: str) -> list[str]:
+def story_of(review: Review, console: str) -> list[str]:
     """The review for people, a paragraph for each question."""
     drill = ["This is a drill.", ""] if review.is_drill else []
     component = f" on {review.component}" if review.component else ""

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TypedDict
 
-from nodeheal.cli.say import iso, say, say_table
+from nodeheal.cli.say import age, iso, say
 from nodeheal.cli.slurm import Reports, time_of
+from nodeheal.cli.table import say_table
 from nodeheal.contract.vocabulary import SchedulerKind
 from nodeheal.domain.humanize import counted
 from nodeheal.domain.jobs.job import Job
@@ -70,22 +71,22 @@ class Listed:
     cells: tuple[str, ...]
 
 
-def listed(jobs: Iterable[Job], reports: Reports) -> list[Listed]:
-    """nodeheal's own jobs and those that Slurm runs, those that live first."""
-    theirs = (_slurms(job, cluster) for cluster, report in reports.known.items() for job in report.jobs)
-    return sorted([*map(_own, jobs), *theirs], key=lambda one: one.is_over)
+def listed(jobs: Iterable[Job], reports: Reports, now: datetime) -> list[Listed]:
+    """nodeheal's own jobs and those that Slurm runs; the jobs that are over come last."""
+    theirs = (_slurms(job, cluster, now) for cluster, report in reports.known.items() for job in report.jobs)
+    return sorted([*(_own(job, now) for job in jobs), *theirs], key=lambda one: one.is_over)
 
 
-def say_jobs(jobs: Sequence[Listed], unknown: Collection[str]) -> None:
+def say_jobs(jobs: Sequence[Listed], unknown: Collection[str], *, is_wide: bool = False) -> None:
     """A list, for people. `unknown`: the Slurm clusters whose jobs are not known."""
     clusters = f"cluster{'s' if len(unknown) > 1 else ''} {', '.join(sorted(unknown))}"
     but = f"; those of Slurm {clusters} are not known" if unknown else ""
     if not jobs:
         say(f"no job of nodeheal's{but}" if but else "no job")
         return
-    head = ("JOB", "SCHEDULER", "STATE", "POOL", "NODES", "RUN", "SUBMITTED (UTC)", "HOW IT STANDS")
-    say_table(head, [job.cells for job in jobs])
-    say(f"{counted(len(jobs), 'job')}, {sum(not job.is_over for job in jobs)} of them alive{but}")
+    head = ("JOB", "SCHEDULER", "STATE", "POOL", "NODES", "RUN", "AGE", "HOW IT STANDS")
+    say_table(head, [job.cells for job in jobs], is_wide=is_wide)
+    say(f"{counted(len(jobs), 'job')}, {sum(not job.is_over for job in jobs)} active{but}")
 
 
 def unknown_row(cluster: str, why: str) -> dict[str, object]:
@@ -95,13 +96,13 @@ def unknown_row(cluster: str, why: str) -> dict[str, object]:
     return {**state, **nothing, "summary": f"not known: {why}"}
 
 
-def _own(job: Job) -> Listed:
-    at, run = _utc(job.submitted_at), str(job.current_run or "-")
+def _own(job: Job, now: datetime) -> Listed:
+    at, run = age(job.submitted_at, now), str(job.current_run or "-")
     cells = (job.job_id, job.scheduler.value, job.state.value, job.pool, str(job.nodes), run, at, job.summary or "-")
     return Listed(job.is_over, row_of(job), cells)
 
 
-def _slurms(job: SlurmJob, cluster: str) -> Listed:
+def _slurms(job: SlurmJob, cluster: str, now: datetime) -> Listed:
     """With the fields of nodeheal's own jobs, and Slurm's besides. Slurm's jobs have a partition and no pool."""
     submitted_at = time_of(job.submitted_at)
     run, kind = job.restarts + (not job.waits), SchedulerKind.SLURM.value
@@ -130,7 +131,7 @@ def _slurms(job: SlurmJob, cluster: str) -> Listed:
         "reason": job.reason or None,
     }
     place = f"{cluster}/{job.partition}"
-    cells = (job.job_id, kind, job.state, place, str(job.nodes), str(run or "-"), _utc(submitted_at), _summary(job))
+    cells = (job.job_id, kind, job.state, place, str(job.nodes), str(run or "-"), age(submitted_at, now), _summary(job))
     return Listed(job.is_over, row, cells)
 
 
@@ -152,7 +153,3 @@ def _facts(job: SlurmJob) -> Iterator[str]:
         yield f"restarted {counted(job.restarts, 'time')}"
     if not (job.may_requeue or job.is_over):
         yield "may not be requeued"
-
-
-def _utc(at: datetime | None) -> str:
-    return f"{at:%Y-%m-%d %H:%M:%S}" if at else "-"

@@ -6,14 +6,14 @@ from typing import Annotated
 
 import typer
 
-from nodeheal.cli import connect, job_log
-from nodeheal.cli.connect import AsJson, Table, Why, clearly
+from nodeheal.cli import complete, connect, job_log
+from nodeheal.cli.connect import AsJson, PoolArgument, Table, Why, clearly
 from nodeheal.cli.job_file import JobFileRefused, bytes_of, parse_job_file, read_job_file
 from nodeheal.cli.job_list import INCOMPLETE, listed, placement_of, say_jobs, standing_json, unknown_row
 from nodeheal.cli.job_submitted import Submitted, say_submitted, say_submitted_json, warn
 from nodeheal.cli.job_view import as_json_of, as_text
 from nodeheal.cli.job_wait import follow, seconds_or_none
-from nodeheal.cli.say import BAD_INPUT, refuse, say, say_json
+from nodeheal.cli.say import BAD_INPUT, Form, Output, form_of, refuse, say, say_data, say_json
 from nodeheal.cli.slurm import clusters_of, our_job, reports_of
 from nodeheal.cli.slurm_submit import submit_batch
 from nodeheal.contract import names
@@ -27,7 +27,7 @@ from nodeheal.services.operators.look_at_job import list_jobs, look_at_job
 app = typer.Typer(no_args_is_help=True, help="Training jobs: submitted once, kept running.")
 
 File = Annotated[Path, typer.Argument(metavar="JOB.YAML", help="the job, as docs/jobs.md describes it")]
-JobName = Annotated[str, typer.Argument(metavar="NAME", help="the job's name")]
+JobName = Annotated[str, typer.Argument(metavar="NAME", help="the job's name", autocompletion=complete.jobs)]
 Timeout = Annotated[str | None, typer.Option(help="how long: 90s, 30m, 2h or 1d; without it, until it ends")]
 
 
@@ -58,6 +58,7 @@ def schema() -> None:
 
 @app.command()
 def submit(
+    context: typer.Context,
     file: Annotated[str, typer.Argument(metavar="FILE", help="the job (docs/jobs.md); with --slurm a batch script")],
     more: Annotated[
         list[str] | None,
@@ -80,7 +81,8 @@ def submit(
     nodeheal jobs submit --slurm -- --nodes=2 train.sbatch --steps 20000
     """
     if slurm:
-        _refuse_options("with --slurm", {"--idempotent": idempotent, "--wait": wait, "--table": table != names.TABLE})
+        typed = {"--idempotent": idempotent, "--wait": wait, "--table": _is_typed(context, "table")}
+        _refuse_options("with --slurm", typed)
         submit_batch([file, *(more or ())], dry_run=dry_run, as_json=as_json)
         return
     _refuse_options("without --slurm", {" ".join(more or ()): bool(more)})
@@ -105,6 +107,12 @@ def submit(
         follow(job.job_id, world, None)
 
 
+def _is_typed(context: typer.Context, option: str) -> bool:
+    """Whether it stands in the command, and not only in the environment."""
+    source = context.get_parameter_source(option)
+    return source is not None and source.name == "COMMANDLINE"
+
+
 def _refuse_options(where: str, given: Mapping[str, bool]) -> None:
     """Refuse what does not apply, by its name."""
     for option, is_given in given.items():
@@ -114,32 +122,35 @@ def _refuse_options(where: str, given: Mapping[str, bool]) -> None:
 
 @app.command("list")
 def list_all(
-    pool: Annotated[str | None, typer.Argument(help="one pool; without it, every pool")] = None,
-    live: Annotated[bool, typer.Option("--live", help="only those that are not over")] = False,
+    pool: PoolArgument = None,
+    live: Annotated[bool, typer.Option("--live", help="only jobs that are not over")] = False,
     table: Table = names.TABLE,
     as_json: AsJson = False,
+    output: Output = None,
 ) -> None:
-    """Jobs, those that live first; with those that Slurm runs or has run of late on these pools' clusters.
+    """Show jobs, those that are over last, together with the jobs that Slurm runs on the clusters of these pools.
 
     The exit code is 6 where a Slurm cluster's jobs are not known: the list then says of which.
     """
+    form = form_of(output, as_json)
     with clearly():
         world = connect.ports(table)
         pools = [connect.known_pool(pool, world)] if pool is not None else list(world.fleet_index.pools())
         own = list_jobs(pools, world)
         reports = reports_of(clusters_of(node for name in pools for node in world.nodes.in_pool(name)))
-        found = [job for job in listed(own, reports) if not (live and job.is_over)]
-    if as_json:
-        say_json([*(job.row for job in found), *(unknown_row(*one) for one in reports.unknown.items())])
+        found = [job for job in listed(own, reports, world.clock()) if not (live and job.is_over)]
+    if form in (Form.json, Form.yaml):
+        say_data([*(job.row for job in found), *(unknown_row(*one) for one in reports.unknown.items())], form)
     else:
-        say_jobs(found, reports.unknown)
+        say_jobs(found, reports.unknown, is_wide=form is Form.wide)
     if reports.unknown:
         raise typer.Exit(INCOMPLETE)
 
 
 @app.command()
-def show(name: JobName, table: Table = names.TABLE, as_json: AsJson = False) -> None:
-    """One job: how it stands and why, where it runs, how its runs ended, and what it has used of its limits."""
+def show(name: JobName, table: Table = names.TABLE, as_json: AsJson = False, output: Output = None) -> None:
+    """Show one job: its state and why, where it runs, how its runs ended, and how many restarts are left."""
+    form = form_of(output, as_json)
     with clearly():
         world = connect.ports(table)
         view = look_at_job(our_job(name, world).job_id, world)
@@ -147,8 +158,8 @@ def show(name: JobName, table: Table = names.TABLE, as_json: AsJson = False) -> 
         is_confirmed = connect.owners().is_confirmed(owner) if owner else None
         link = connect.job_execution_url(name, view.job.submission) if view.job.submission else ""
         links = {one.incident_id: connect.execution_url(one.incident_id) for one in view.incidents}
-    if as_json:
-        say_json(as_json_of(view, link, links, is_confirmed))
+    if form in (Form.json, Form.yaml):
+        say_data(as_json_of(view, link, links, is_confirmed), form)
         return
     for line in as_text(view, link, links, is_confirmed):
         say(line)

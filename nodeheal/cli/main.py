@@ -1,62 +1,120 @@
-"""`nodeheal`: ask what would be done and why, before anything happens; read logs; look after nodes."""
+"""Look after accelerator nodes: see what nodeheal does and why, answer it, and act by hand."""
 
 import os
 import sys
+from collections.abc import Iterator, Mapping
 from errno import EDQUOT, EFBIG, EIO, ENOSPC
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
+from typer.main import get_command, get_group
 
 from nodeheal import __version__
-from nodeheal.cli import (
-    approvals,
-    checkpoints,
-    drill,
-    emails,
-    guardrails,
-    incidents,
-    jobs,
-    nodes,
-    owners,
-    parse,
-    policy,
-)
-from nodeheal.cli.classify import classify
-from nodeheal.cli.doctor import doctor
-from nodeheal.cli.explain import explain
-from nodeheal.cli.replay import replay
-from nodeheal.cli.say import BAD_INPUT, say
-from nodeheal.cli.simulate import simulate
+from nodeheal.cli.settings import context_file
 
+BAD_INPUT = 2
 _UNWRITABLE = (ENOSPC, EDQUOT, EIO, EFBIG)
+LOOK, ACT, JOBS, POLICY, TRY = "Look", "Act", "Jobs", "Policy and set-up", "Try, without touching anything"
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__)
+# Each command: where the help lists it, its module in nodeheal.cli, and the function or group of that name there.
+# A module is imported when its command runs, so that every command starts fast.
+COMMANDS: dict[str, tuple[str, str, str]] = {
+    "status": (LOOK, "status", "status"),
+    "pools": (LOOK, "pools", "app"),
+    "nodes": (LOOK, "nodes", "app"),
+    "incidents": (LOOK, "incidents", "app"),
+    "explain": (LOOK, "explain", "explain"),
+    "approve": (ACT, "approvals", "approve"),
+    "refuse": (ACT, "approvals", "refuse"),
+    "pause": (ACT, "guardrails", "pause"),
+    "unpause": (ACT, "guardrails", "unpause"),
+    "breaker": (ACT, "guardrails", "breaker"),
+    "jobs": (JOBS, "jobs", "app"),
+    "checkpoints": (JOBS, "checkpoints", "app"),
+    "owners": (JOBS, "owners", "app"),
+    "policy": (POLICY, "policy", "app"),
+    "contexts": (POLICY, "contexts", "app"),
+    "doctor": (POLICY, "doctor", "doctor"),
+    "emails": (POLICY, "emails", "app"),
+    "simulate": (TRY, "simulate", "simulate"),
+    "replay": (TRY, "replay", "replay"),
+    "inject": (ACT, "drill", "inject"),
+    "classify": (TRY, "classify", "classify"),
+    "parse": (TRY, "parse", "app"),
+}
 
 
-@app.command()
-def version() -> None:
-    """Print the version."""
-    say(__version__)
+class Commands(Mapping[str, Any]):
+    """The commands by name. Each is imported when it is looked up."""
+
+    def __getitem__(self, name: str) -> Any:
+        """Raises KeyError where there is none."""
+        panel, module, attribute = COMMANDS[name]
+        found = getattr(import_module(f"nodeheal.cli.{module}"), attribute)
+        if isinstance(found, typer.Typer):
+            command: Any = get_group(found)
+        else:
+            alone = typer.Typer(add_completion=False)
+            alone.command()(found)
+            command = get_command(alone)
+        command.name, command.rich_help_panel = name, panel
+        return command
+
+    def __iter__(self) -> Iterator[str]:
+        """In the order of the help."""
+        return iter(COMMANDS)
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(COMMANDS)
 
 
-app.command()(explain)
-app.command()(classify)
-app.command()(replay)
-app.command()(simulate)
-app.command()(doctor)
-app.command()(approvals.approve)
-app.command()(approvals.refuse)
-app.command()(drill.inject)
-app.command()(guardrails.pause)
-app.command()(guardrails.unpause)
-app.add_typer(guardrails.breaker, name="breaker")
-app.add_typer(parse.app, name="parse")
-app.add_typer(policy.app, name="policy")
-app.add_typer(nodes.app, name="nodes")
-app.add_typer(incidents.app, name="incidents")
-app.add_typer(jobs.app, name="jobs")
-app.add_typer(owners.app, name="owners")
-app.add_typer(emails.app, name="emails")
-app.add_typer(checkpoints.app, name="checkpoints")
+class Lazy(TyperGroup):
+    """The top of the command. Typer would import every command to list their names."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        self.commands = Commands()  # type: ignore[assignment]
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """In the order of the help."""
+        return list(COMMANDS)
+
+
+app = typer.Typer(
+    cls=Lazy,
+    no_args_is_help=True,
+    help=__doc__,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    pretty_exceptions_enable=False,
+)
+
+
+def _say_version(is_asked: bool) -> None:
+    if is_asked:
+        sys.stdout.write(f"nodeheal {__version__}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    context: Annotated[
+        str | None,
+        typer.Option("--context", envvar="NODEHEAL_CONTEXT", help="one of `nodeheal contexts list`"),
+    ] = None,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_say_version, is_eager=True, help="print the version")
+    ] = False,
+) -> None:
+    """Look after accelerator nodes: see what nodeheal does and why, answer it, and act by hand."""
+    if context or context_file().exists():
+        from nodeheal.cli import contexts
+
+        contexts.apply(context)
+    _take_region_as_the_aws_cli_does()
 
 
 def _take_region_as_the_aws_cli_does() -> None:
@@ -67,12 +125,13 @@ def _take_region_as_the_aws_cli_does() -> None:
 
 
 def main() -> None:
-    """The console script. That nobody could be told is no answer: it ends with neither 0 nor 1, and without a trace."""
-    _take_region_as_the_aws_cli_does()
+    """The console script. Where stdout is full, it exits with 2, and without a traceback."""
+    if sys.stdout is None:  # closed by the shell (>&-)
+        sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115
     try:
         app()
     except OSError as error:
         if error.errno not in _UNWRITABLE:
             raise
-        say(f"what was to be said cannot be written: {error.strerror}", aside=True)
+        sys.stderr.write(f"the output cannot be written: {error.strerror}\n")
         sys.exit(BAD_INPUT)

@@ -6,11 +6,13 @@ from typing import Annotated, Any
 
 import typer
 
-from nodeheal.cli import connect
-from nodeheal.cli.connect import AsJson, Table, Why, clearly
+from nodeheal.cli import complete, connect
+from nodeheal.cli.connect import AsJson, PoolArgument, Table, Why, clearly
+from nodeheal.cli.lookup import node_named, short_id
 from nodeheal.cli.node_view import as_json_of, as_text
-from nodeheal.cli.say import refuse, say, say_json, say_table
+from nodeheal.cli.say import Form, Output, age, form_of, iso, refuse, say, say_data
 from nodeheal.cli.slurm import Reports, clusters_of, node_at, node_json, node_words, reports_of, slurm_node
+from nodeheal.cli.table import say_table
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import Action, NodeState, Provider
 from nodeheal.domain.fleet.enrolment import Enrolment
@@ -31,55 +33,68 @@ app = typer.Typer(
 )
 
 
-NodeName = Annotated[str, typer.Argument(metavar="NODE", help="its id: i-… or mi-…")]
+NodeName = Annotated[str, typer.Argument(metavar="NODE", help="its id: i-… or mi-…", autocompletion=complete.nodes)]
+SeenNode = Annotated[
+    str, typer.Argument(metavar="NODE", help="its id, or the beginning of it", autocompletion=complete.nodes)
+]
+States = Annotated[
+    list[NodeState] | None,
+    typer.Option(case_sensitive=False, help="only nodes in this state; may be given more than once"),
+]
 NO_JOB = "none"
 TAKEN_SECONDS = 10  # from the bus to the table takes one, with a cold start three
 
 
 @app.command("list")
 def list_nodes(
-    pool: Annotated[str, typer.Argument(help="the pool")],
-    state: Annotated[list[NodeState] | None, typer.Option(case_sensitive=False, help="may stand twice")] = None,
-    slurm: Annotated[bool, typer.Option("--slurm", help="with why Slurm gives a node no work; takes seconds")] = False,
+    pool: PoolArgument = None,
+    state: States = None,
+    slurm: Annotated[bool, typer.Option("--slurm", help="add why Slurm gives a node no work; takes seconds")] = False,
     table: Table = names.TABLE,
     as_json: AsJson = False,
+    output: Output = None,
 ) -> None:
-    """Every node of a pool: its state and why, its job, its open incident."""
+    """Show nodes: their state and why, their job and their open incident."""
+    form = form_of(output, as_json)
     with clearly():
         world = connect.ports(table)
-        nodes = world.nodes.in_pool(pool) or world.nodes.in_pool(connect.known_pool(pool, world))
+        pools = [connect.known_pool(pool, world)] if pool is not None else list(world.fleet_index.pools())
+        nodes = [node for name in pools for node in world.nodes.in_pool(name)]
         heartbeats = world.heartbeats.newest()
-        paused, now = world.pools.get(pool).why_paused(world.clock()), world.clock()
+        now = world.clock()
+        paused = list(filter(None, [world.pools.get(name).why_paused(now) for name in pools]))
         reports = reports_of(clusters_of(nodes)) if slurm else None
     heard = [apply_heartbeat(node, heartbeats.get(node.instance_id), now) for node in nodes]
     rows = [_row(node, now, reports) for node in heard if not state or node.state in state]
-    if as_json:
-        say_json(rows)
+    if form in (Form.json, Form.yaml):
+        say_data(rows, form)
         return
-    if paused:
-        say(paused)
-    _say_nodes(rows)
+    say(*paused)
+    _say_nodes(rows, now, has_pool=pool is None, is_wide=form is Form.wide)
 
 
 @app.command()
-def unenrolled(table: Table = names.TABLE, as_json: AsJson = False) -> None:
-    """Nodes that report and that nobody has enrolled. They count for nothing, and are forgotten after a week."""
+def unenrolled(table: Table = names.TABLE, as_json: AsJson = False, output: Output = None) -> None:
+    """Show nodes that report and are not enrolled. nodeheal does not act on them, and forgets them after a week."""
+    form = form_of(output, as_json)
     with clearly():
-        found = connect.ports(table).nodes.unenrolled()
+        world = connect.ports(table)
+        found, now = world.nodes.unenrolled(), world.clock()
     rows = [
         {
             "node": node.node_id,
             "pool": node.pool,
             "cluster": node.cluster,
             "agent": node.agent_version,
-            "last_seen": node.last_seen.isoformat(timespec="seconds"),
+            "last_seen": iso(node.last_seen),
         }
         for node in found
     ]
-    if as_json:
-        say_json(rows)
+    if form in (Form.json, Form.yaml):
+        say_data(rows, form)
         return
-    say_table(("NODE", "POOL, AS IT SAYS", "CLUSTER", "AGENT", "LAST SEEN"), [list(row.values()) for row in rows])
+    seen = [(node.node_id, node.pool, node.cluster, node.agent_version, age(node.last_seen, now)) for node in found]
+    say_table(("NODE", "POOL, AS IT SAYS", "CLUSTER", "AGENT", "SEEN"), seen, is_wide=form is Form.wide)
     say(f"{counted(len(rows), 'node')}; to enrol one: nodeheal nodes enroll NODE --pool POOL --why …")
 
 
@@ -87,42 +102,58 @@ def _row(node: Node, now: datetime, reports: Reports | None) -> dict[str, Any]:
     until = node.paused_until if node.is_paused(now) else None
     return {
         "node": node.node_id,
+        "pool": node.pool,
         "state": node.state.value,
         "spare": node.is_spare,
         "job": node.job_id,
         "incident": node.open_incident,
-        "last_seen": node.last_seen.isoformat(timespec="seconds") if node.has_reported else None,
+        "last_seen": iso(node.last_seen) if node.has_reported else None,
         "rack": node.rack or None,
-        "paused_until": until.isoformat(timespec="seconds") if until else None,
+        "paused_until": iso(until),
         "paused_why": node.paused_why if until else None,
         "reason": node.state_reason if node.has_reported else f"its agent has never reported; {node.state_reason}",
         **({} if reports is None else {"slurm": node_json(node_at(node, reports))}),
     }
 
 
-def _say_nodes(rows: list[dict[str, Any]]) -> None:
-    head = ("NODE", "STATE", "SPARE", "JOB", "INCIDENT", "LAST SEEN", "WHY")
-    keys = ("node", "state", "spare", "job", "incident", "last_seen", "reason")
-    words = {None: "-", False: "-", True: "spare"}
-    cells = [[words.get(row[key], str(row[key])) for key in keys] for row in rows]
-    for row, line in zip(rows, cells, strict=True):
-        paused = f"paused until {row['paused_until']} ({row['paused_why']})" if row["paused_until"] else ""
-        on_slurm = f"Slurm: {row['slurm']['summary']}" if row.get("slurm") else ""
-        line[-1] = "; ".join(filter(None, [paused, line[-1], on_slurm]))
-    say_table(head, cells)
+def _say_nodes(rows: list[dict[str, Any]], now: datetime, *, has_pool: bool, is_wide: bool) -> None:
+    pool_head = ("POOL",) if has_pool else ()
+    wide_head = ("RACK",) if is_wide else ()
+    head = ("NODE", *pool_head, "STATE", "SPARE", "JOB", "INCIDENT", "SEEN", *wide_head, "WHY")
+    say_table(head, [_cells(row, now, has_pool=has_pool, is_wide=is_wide) for row in rows], is_wide=is_wide)
     counts = Counter(str(row["state"]) for row in rows)
     told = ", ".join(f"{count} {state}" for state, count in sorted(counts.items())) or "none in this state"
     say(f"{counted(len(rows), 'node')}: {told}")
 
 
+def _cells(row: dict[str, Any], now: datetime, *, has_pool: bool, is_wide: bool) -> list[str]:
+    incident = row["incident"] or "-"
+    seen = age(datetime.fromisoformat(row["last_seen"]) if row["last_seen"] else None, now)
+    paused = f"paused until {row['paused_until']} ({row['paused_why']})" if row["paused_until"] else ""
+    on_slurm = f"Slurm: {row['slurm']['summary']}" if row.get("slurm") else ""
+    return [
+        row["node"],
+        *([row["pool"]] if has_pool else []),
+        row["state"],
+        "spare" if row["spare"] else "-",
+        row["job"] or "-",
+        incident if is_wide else short_id(incident),
+        seen,
+        *([row["rack"] or "-"] if is_wide else []),
+        "; ".join(filter(None, [paused, row["reason"], on_slurm])),
+    ]
+
+
 @app.command()
-def show(node: NodeName, table: Table = names.TABLE, as_json: AsJson = False) -> None:
-    """One node: where it is in its life, why and since when, and what nodeheal may still do with it."""
+def show(node: SeenNode, table: Table = names.TABLE, as_json: AsJson = False, output: Output = None) -> None:
+    """Show one node: its state, why and since when, and what nodeheal may still do with it."""
+    form = form_of(output, as_json)
     with clearly():
-        view = look_at_node(node, connect.ports(table), connect.policy())
+        world = connect.ports(table)
+        view = look_at_node(node_named(node, world), world, connect.policy())
         on_slurm = slurm_node(view.node)
-    if as_json:
-        say_json({**as_json_of(view), "slurm": node_json(on_slurm)})
+    if form in (Form.json, Form.yaml):
+        say_data({**as_json_of(view), "slurm": node_json(on_slurm)}, form)
         return
     for line in as_text(view, connect.ports(table).clock()):
         say(line)

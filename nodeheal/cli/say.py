@@ -2,10 +2,10 @@
 
 import json
 import sys
-from collections.abc import Sequence
 from datetime import datetime
+from enum import StrEnum
 from pathlib import Path
-from typing import Never
+from typing import Annotated, Never
 
 import typer
 from pydantic import ValidationError
@@ -29,18 +29,46 @@ def say(*lines: str, aside: bool = False) -> None:
         (sys.stderr if aside else sys.stdout).write(f"{clean(line)}\n")
 
 
-def say_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """For people: columns as wide as their widest cell, the last one as long as it is. A cell is one line."""
-    cells = [[" ".join(cell.split()) for cell in row] for row in (head, *rows)]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)][:-1]
-    for row in cells:
-        fixed = [f"{cell:<{width}}" for cell, width in zip(row, widths, strict=False)]
-        say("  ".join([*fixed, row[-1]]).rstrip())
-
-
 def say_json(value: object) -> None:
     """For programs."""
     sys.stdout.write(json.dumps(value, indent=2) + "\n")
+
+
+class Form(StrEnum):
+    """How a list, or one thing of it, is written."""
+
+    wide = "wide"
+    json = "json"
+    yaml = "yaml"
+
+
+Output = Annotated[Form | None, typer.Option("--output", "-o", help="wide: nothing is cut; json, yaml: for programs")]
+
+
+def form_of(output: Form | None, as_json: bool) -> Form | None:
+    """The form that is asked for: `--json` is short for `-o json`. None: for people, as wide as the terminal."""
+    return Form.json if as_json else output
+
+
+def say_data(value: object, form: Form) -> None:
+    """For programs, as JSON or YAML."""
+    if form is Form.yaml:
+        import yaml
+
+        sys.stdout.write(yaml.safe_dump(value, sort_keys=False, allow_unicode=True))
+    else:
+        say_json(value)
+
+
+def age(at: datetime | None, now: datetime) -> str:
+    """How long ago, as `kubectl` says it: 45s, 12m, 5h, 3d. `-`: never."""
+    if at is None:
+        return "-"
+    seconds = max(0, int((now - at).total_seconds()))
+    for unit, length in (("d", 86_400), ("h", 3_600), ("m", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds // length}{unit}"
+    return f"{seconds}s"
 
 
 def iso(at: datetime | None) -> str | None:

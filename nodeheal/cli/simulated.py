@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from nodeheal.cli.say import say, say_json, say_table
+from nodeheal.cli.say import say, say_json
+from nodeheal.cli.table import say_table
 
 if TYPE_CHECKING:
     from nodeheal.simulation.report import Report

@@ -94,6 +94,13 @@ PLAYED: Mapping[str, tuple[Request, ...]] = {
     "nodes isolate": (READ_NODE, REQUEST_ACTION),
     "nodes reboot": (READ_NODE, REQUEST_ACTION),
     "nodes replace": (READ_NODE, REQUEST_ACTION),
+    "pools list": (
+        READ_POOLS,
+        LIST_POOL,
+        item("GetItem", names.POLICY_PK),
+        item("Query", "line#BUDGET/train", on=INDEX),
+    ),
+    "status": (READ_POOLS, LIST_POOL, item("GetItem", names.POLICY_PK), READ_QUESTION),
     "owners subscribe": (SUBSCRIBE,),
     "emails confirm": (CONFIRM,),
     "policy show": (SEE_POLICY,),

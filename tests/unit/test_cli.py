@@ -46,7 +46,7 @@ def explained(*words: object) -> dict[str, Any]:
 
 
 def test_the_version_is_told() -> None:
-    assert RUN.invoke(app, ["version"]).output == f"{__version__}\n"
+    assert RUN.invoke(app, ["--version"]).output == f"nodeheal {__version__}\n"
 
 
 def test_explain_says_what_and_why() -> None:

@@ -313,7 +313,7 @@ def test_a_list_has_those_that_live_first(world: World, tmp_path: Path) -> None:
 
     assert [(row["job"], row["state"]) for row in rows] == [("llama", "SUBMITTED"), ("gpt", "COMPLETED")]
     assert [row["job"] for row in live] == ["llama"]
-    assert said.endswith("2 jobs, 1 of them alive\n")
+    assert said.endswith("2 jobs, 1 active\n")
     assert "no pool nowhere is known" in run("list", "nowhere").output
 
 

@@ -113,7 +113,7 @@ def test_jobs_of_slurm_stand_beside_nodeheals_own_in_one_list(lab: World) -> Non
     assert "llama of ada: runs on gpu[1-2], restarted 1 time\n" in said.stdout
     assert "gpt of ada: ran on gpu[1-2], exit code 7, Slurm says: NonZeroExitCode\n" in said.stdout
     assert "sweep of bob: waits: Resources, may not be requeued\n" in said.stdout
-    assert said.stdout.endswith("4 jobs, 3 of them alive\n")
+    assert said.stdout.endswith("4 jobs, 3 active\n")
     assert (said.exit_code, said.stderr) == (0, "")
 
 
@@ -314,7 +314,7 @@ def test_jobs_that_are_not_known_are_no_empty_list(lab: World) -> None:
     said = run("jobs", "list")
 
     assert empty.stdout == "no job of nodeheal's; those of Slurm cluster lab are not known\n"
-    assert said.stdout.endswith("1 job, 1 of them alive; those of Slurm cluster lab are not known\n")
+    assert said.stdout.endswith("1 job, 1 active; those of Slurm cluster lab are not known\n")
     assert {empty.exit_code, said.exit_code, run("jobs", "list", "--json").exit_code} == {6}
     assert run("jobs", "list", "demo").exit_code == 0
     [row] = rows

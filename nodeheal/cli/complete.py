@@ -1,0 +1,53 @@
+"""What a shell completes: pools, nodes, jobs and incidents. Where AWS cannot be asked, it completes nothing."""
+
+import os
+from typing import TYPE_CHECKING
+
+from nodeheal.contract import names
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from nodeheal.ports import Ports
+
+
+def pools(incomplete: str) -> list[str]:
+    """The pools."""
+    return _begun(incomplete, lambda world: world.fleet_index.pools())
+
+
+def nodes(incomplete: str) -> list[str]:
+    """The nodes of every pool."""
+    from nodeheal.cli.lookup import node_ids
+
+    return _begun(incomplete, node_ids)
+
+
+def targets(incomplete: str) -> list[str]:
+    """Pools and nodes."""
+    return [*pools(incomplete), *nodes(incomplete)]
+
+
+def jobs(incomplete: str) -> list[str]:
+    """The jobs of every pool."""
+    return _begun(
+        incomplete,
+        lambda world: [job.job_id for pool in world.fleet_index.pools() for job in world.job_notes.in_pool(pool)],
+    )
+
+
+def incidents(incomplete: str) -> list[str]:
+    """The short ids of incidents, and `latest`."""
+    from nodeheal.cli.lookup import LATEST, recent_incidents, short_id
+
+    return _begun(incomplete, lambda world: [LATEST, *(short_id(one.incident_id) for one in recent_incidents(world))])
+
+
+def _begun(incomplete: str, ask: "Callable[[Ports], Iterable[str]]") -> list[str]:
+    from nodeheal.cli import connect
+
+    try:
+        found = ask(connect.ports(os.environ.get(names.ENV_TABLE) or names.TABLE))
+    except Exception:  # a prompt is no place for an error: the command itself says what is wrong
+        return []
+    return [name for name in found if name.startswith(incomplete)]

@@ -1,0 +1,76 @@
+"""Names as people type them: `latest`, the end of an incident's id, or the beginning of a node's."""
+
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+
+from nodeheal.contract.vocabulary import IncidentState
+from nodeheal.domain.errors import NotFound
+from nodeheal.domain.recovery.incident import Incident
+from nodeheal.ports import Ports
+from nodeheal.services.operators.review_incidents import list_incidents
+
+LATEST = "latest"
+LOOKED_BACK = timedelta(days=90)
+SHORTEST = 4  # characters that stand for an incident
+_SHOWN = 5  # of several that fit
+
+
+def short_id(incident_id: str) -> str:
+    """The end of an incident's id, which no other incident has."""
+    return incident_id.rpartition("-")[2]
+
+
+def incident_named(text: str, world: Ports) -> str:
+    """The id of the incident that is meant: `latest`, the whole id, its beginning, or its end as lists show it.
+
+    Raises ValueError where several fit, and NotFound where none does.
+    """
+    if text != LATEST:
+        try:
+            return world.incidents.incident(text).incident_id
+        except NotFound:
+            if len(text) < SHORTEST:
+                raise
+    found = recent_incidents(world)
+    if text == LATEST:
+        if not found:
+            raise NotFound(f"there was no incident in the last {LOOKED_BACK.days} days")
+        return found[0].incident_id
+    ids = [one.incident_id for one in found]
+    return _the_one(text, [name for name in ids if name.startswith(text) or short_id(name).startswith(text)])
+
+
+def recent_incidents(world: Ports) -> list[Incident]:
+    """The incidents of every pool, the newest first."""
+    pools = list(world.fleet_index.pools())
+    return list_incidents(world, pools, list(IncidentState), world.clock() - LOOKED_BACK)
+
+
+def node_named(text: str, world: Ports) -> str:
+    """The id of the node that is meant, by its id or its beginning. For commands that only look.
+
+    Raises ValueError where several fit, and NotFound where none does.
+    """
+    if world.nodes.get(text) is not None:
+        return text
+    return _the_one(text, [name for name in node_ids(world) if name.startswith(text)], "node")
+
+
+def node_ids(world: Ports) -> list[str]:
+    """The nodes of every pool."""
+    return sorted(node.node_id for pool in world.fleet_index.pools() for node in world.nodes.in_pool(pool))
+
+
+def _the_one(text: str, fitting: Sequence[str], what: str = "incident") -> str:
+    if len(fitting) == 1:
+        return fitting[0]
+    if not fitting:
+        raise NotFound(f"no {what} {text} is known; see `nodeheal {what}s list`")
+    raise ValueError(f"{text} may be any of {_some(fitting)}: give more of it")
+
+
+def _some(fitting: Iterable[str]) -> str:
+    first, *others = fitting
+    shown = [first, *others][:_SHOWN]
+    more = len(others) + 1 - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more else "")

@@ -1,0 +1,37 @@
+"""`nodeheal pools`: the pools and what nodeheal may do in them."""
+
+import typer
+
+from nodeheal.cli import connect
+from nodeheal.cli.connect import AsJson, Table, clearly
+from nodeheal.cli.say import Form, Output, form_of, say, say_data
+from nodeheal.cli.status import POOL_HEAD, pool_cells, pool_data
+from nodeheal.cli.table import say_table
+from nodeheal.contract import names
+from nodeheal.services.operators.look_at_fleet import look_at_pool
+
+app = typer.Typer(no_args_is_help=True, help="Pools of nodes: their size, budget and breaker.")
+
+
+@app.callback()
+def main() -> None:
+    """Pools of nodes: their size, budget and breaker."""
+
+
+@app.command("list")
+def list_pools(table: Table = names.TABLE, as_json: AsJson = False, output: Output = None) -> None:
+    """Show every pool: its mode, its nodes, the slots that are taken of its disruption budget, its breaker."""
+    form = form_of(output, as_json)
+    with clearly():
+        world, policy = connect.ports(table), connect.policy_copy(table)
+        now = world.clock()
+        found = [
+            look_at_pool(name, world, policy, world.job_notes.in_pool(name, live_only=True))
+            for name in world.fleet_index.pools()
+        ]
+    if form in (Form.json, Form.yaml):
+        say_data([pool_data(one, now) for one in found], form)
+    elif not found:
+        say("no pool yet: no node has reported, or was enrolled")
+    else:
+        say_table(POOL_HEAD, [pool_cells(one, now) for one in found], is_wide=form is Form.wide)

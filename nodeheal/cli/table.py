@@ -1,0 +1,81 @@
+"""Tables that fit the terminal. Columns are cut with `…`, a reason is wrapped under its row, states have a colour.
+
+What goes into a pipe or a file is plain, and never cut.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+from shutil import get_terminal_size
+from textwrap import wrap
+
+from nodeheal.cli.say import clean
+from nodeheal.contract.vocabulary import IncidentState, JobState, NodeState
+
+GAP = "  "
+NARROWEST = 6  # characters that a column keeps
+NOTE = 24  # characters that the last column needs beside the others
+INDENT = "    "
+_GREEN, _YELLOW, _RED, _DIM, _OFF = "\x1b[32m", "\x1b[33m", "\x1b[31m", "\x1b[2m", "\x1b[0m"
+COLOURS: dict[str, str] = {
+    **dict.fromkeys((NodeState.HEALTHY, JobState.RUNNING, JobState.COMPLETED, "recovered"), _GREEN),
+    **dict.fromkeys((NodeState.SUSPECT, NodeState.ISOLATED, NodeState.RECOVERING, NodeState.PROBATION), _YELLOW),
+    **dict.fromkeys((JobState.SUBMITTED, JobState.STOPPED, IncidentState.WAITING.lower(), "paused"), _YELLOW),
+    **dict.fromkeys((NodeState.QUARANTINED, JobState.FAILED, "handed to a human (still open)", "tripped"), _RED),
+    **dict.fromkeys((NodeState.RETIRED, JobState.CANCELLED), _DIM),
+}
+
+
+def say_table(head: Sequence[str], rows: Sequence[Sequence[str]], *, is_wide: bool = False) -> None:
+    """Print a table. The last column is the one that may be long. `is_wide`: nothing is cut or wrapped."""
+    cells = [[" ".join(clean(cell).split()) for cell in row] for row in (head, *rows)]
+    for line in fitted(cells, None if is_wide or not sys.stdout.isatty() else get_terminal_size().columns):
+        sys.stdout.write(f"{line}\n")
+
+
+def fitted(cells: Sequence[Sequence[str]], width: int | None) -> list[str]:
+    """The lines of a table, head first. `width` in characters. None: as wide as it is, without colours."""
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    if width is None:
+        return [_line(row, widths[:-1], row[-1]) for row in cells]
+    fixed, note = _narrowed(widths[:-1], width), widths[-1]
+    room = width - sum(fixed) - len(GAP) * len(fixed)
+    if note <= room:
+        return [_coloured(row, fixed, [row[-1]]) for row in cells]
+    if room >= max(NOTE, min(note, width // 3)):
+        under = " " * (width - room)
+        return [f"\n{under}".join(_parts(row, fixed, room)) for row in cells]
+    told = []
+    for number, row in enumerate(cells):
+        told.append(_coloured(row, fixed, [row[-1] if not number else ""]))
+        if number and row[-1] not in ("", "-"):
+            told += [f"{INDENT}{line}" for line in wrap(row[-1], max(NOTE, width - len(INDENT)))]
+    return told
+
+
+def _parts(row: Sequence[str], fixed: Sequence[int], room: int) -> list[str]:
+    first, *others = wrap(row[-1], room) or [""]
+    return [_coloured(row, fixed, [first]), *others]
+
+
+def _narrowed(widths: Sequence[int], width: int) -> list[int]:
+    """These widths, of which the widest give way until all fit."""
+    fitting = list(widths)
+    while sum(fitting) + len(GAP) * (len(fitting) - 1) > width and max(fitting) > NARROWEST:
+        fitting[fitting.index(max(fitting))] -= 1
+    return fitting
+
+
+def _line(row: Sequence[str], widths: Sequence[int], note: str) -> str:
+    fixed = [f"{cell:<{width}}" for cell, width in zip(row, widths, strict=False)]
+    return GAP.join([*fixed, note]).rstrip()
+
+
+def _coloured(row: Sequence[str], widths: Sequence[int], note: Sequence[str]) -> str:
+    has_colour = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    cells = []
+    for cell, width in zip(row, widths, strict=False):
+        cut = cell if len(cell) <= width else f"{cell[: width - 1]}…"
+        colour = COLOURS.get(cell, "") if has_colour else ""
+        cells.append(f"{colour}{cut}{_OFF}{' ' * (width - len(cut))}" if colour else f"{cut:<{width}}")
+    return GAP.join([*cells, *note]).rstrip()

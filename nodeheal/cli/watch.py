@@ -1,0 +1,156 @@
+"""`nodeheal status --watch`: the screen is drawn again and again, and keys lead to an incident and answer it."""
+
+import select
+import sys
+import termios
+import tty
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from textwrap import wrap
+
+import typer
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from nodeheal.cli import approvals, connect, incidents, job_log
+from nodeheal.cli.lookup import short_id
+from nodeheal.cli.say import clean, refuse
+from nodeheal.cli.status import as_lines
+from nodeheal.domain.recovery.incident import Incident
+from nodeheal.services.operators.look_at_fleet import FleetView
+from nodeheal.services.operators.review_incidents import review_incident
+
+KEYS = "j/k choose   Enter show   l log of its job   a approve   r refuse   q quit"
+KEYS_OF_STORY = "j/k scroll   q back"
+_CHOSEN, _OFF = "\x1b[7m", "\x1b[0m"
+_ARROWS = {"\x1b[A": "k", "\x1b[B": "j"}
+_ACTS = {"a": "approve", "r": "refuse", "l": "log"}
+
+
+@dataclass(frozen=True)
+class Screen:
+    """What is drawn. `story`: the lines of the incident that is looked at, and none for the overview."""
+
+    view: FleetView
+    chosen: int = 0
+    story: tuple[str, ...] = ()
+    top: int = 0  # the first line of the story that is drawn
+
+    @property
+    def incidents(self) -> list[Incident]:
+        """Those that can be chosen: first what waits for a human."""
+        found = [*self.view.asked, *self.view.handed_over, *self.view.open]
+        return list({one.incident_id: one for one in found}.values())
+
+    @property
+    def incident(self) -> Incident | None:
+        """The one that is chosen."""
+        found = self.incidents
+        return found[min(self.chosen, len(found) - 1)] if found else None
+
+
+def press(screen: Screen, key: str) -> tuple[Screen, str]:
+    """The screen after a key, and what the key asks for: `show`, `approve`, `refuse`, `log`, `quit` or nothing."""
+    step = {"j": 1, "k": -1}.get(key, 0)
+    if screen.story:
+        if key in ("q", "\x1b"):
+            return replace(screen, story=(), top=0), ""
+        return replace(screen, top=max(0, min(screen.top + step, len(screen.story) - 1))), ""
+    if key == "q":
+        return screen, "quit"
+    if screen.incident is None:
+        return screen, ""
+    if key in ("\r", "\n"):
+        return screen, "show"
+    last = len(screen.incidents) - 1
+    return replace(screen, chosen=max(0, min(screen.chosen + step, last))), _ACTS.get(key, "")
+
+
+def drawn(screen: Screen, width: int, height: int) -> list[str]:
+    """The lines of the terminal, with the keys on the last one."""
+    if screen.story:
+        lines, keys = list(screen.story[screen.top :]), KEYS_OF_STORY
+    else:
+        lines, keys = _marked(as_lines(screen.view, width), screen.incident), KEYS if screen.incident else "q quit"
+    room = max(1, height - 2)
+    if len(lines) > room:
+        lines = [*lines[: room - 1], f"… {len(lines) - room + 1} more lines"]
+    told = keys if screen.story else f"{screen.view.at:%H:%M:%S} UTC   {keys}"
+    return [*lines, *[""] * (room - len(lines)), told[:width]]
+
+
+def _marked(lines: Sequence[str], incident: Incident | None) -> list[str]:
+    name = short_id(incident.incident_id) if incident else None
+    return [f"{_CHOSEN}{line}{_OFF}" if name and line.startswith(name) else line for line in lines]
+
+
+def watch_status(look: Callable[[], FleetView], table: str, every: float) -> None:
+    """Draw until `q` or Ctrl-C. `every`: seconds between two looks."""
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        refuse("--watch: it needs a terminal; without one, ask `nodeheal status` again and again")
+    with connect.clearly():
+        screen = Screen(look())
+        console = Console(highlight=False)
+        while True:
+            with _keys(), Live(console=console, screen=True, auto_refresh=False) as live:
+                screen, act = _until_act(screen, live, console, look, every, table)
+            if act == "quit":
+                return
+            _carry_out(act, screen, table)
+            typer.prompt("Enter goes back", default="", show_default=False)
+
+
+def _until_act(
+    screen: Screen, live: Live, console: Console, look: Callable[[], FleetView], every: float, table: str
+) -> tuple[Screen, str]:
+    while True:
+        live.update(Text.from_ansi("\n".join(drawn(screen, *console.size))), refresh=True)
+        if not select.select([sys.stdin], [], [], every)[0]:
+            screen = replace(screen, view=look())
+            continue
+        screen, act = press(screen, _read_key())
+        if act == "show" and screen.incident is not None:
+            screen = replace(screen, story=_story(screen.incident, console.size.width, table))
+        elif act:
+            return screen, act
+
+
+def _read_key() -> str:
+    key = sys.stdin.read(1)
+    if key == "\x1b" and select.select([sys.stdin], [], [], 0.05)[0]:
+        key += sys.stdin.read(2)
+    return _ARROWS.get(key, key)
+
+
+def _story(incident: Incident, width: int, table: str) -> tuple[str, ...]:
+    world = connect.ports(table)
+    told = incidents.story_of(review_incident(incident.incident_id, world), connect.execution_url(incident.incident_id))
+    lines = [clean(line) for text in told for line in text.splitlines() or [""]]
+    return tuple(part for line in lines for part in (wrap(line, width, subsequent_indent="    ") or [""]))
+
+
+def _carry_out(act: str, screen: Screen, table: str) -> None:
+    incident = screen.incident
+    if incident is None:
+        return
+    try:
+        if act == "log":
+            job_log.logs(incident.job_id, table=table) if incident.job_id else typer.echo("it stopped no job")
+            return
+        why = typer.prompt(f"{act} {short_id(incident.incident_id)} ({incident.node_id}); why")
+        (approvals.approve if act == "approve" else approvals.refuse)(incident.incident_id, why, table)
+    except typer.Exit:  # what was wrong stands on the screen
+        return
+
+
+@contextmanager
+def _keys() -> Iterator[None]:
+    """Keys come one by one, and are not shown."""
+    before = termios.tcgetattr(sys.stdin)
+    tty.setcbreak(sys.stdin)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)

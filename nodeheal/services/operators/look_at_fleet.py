@@ -1,0 +1,92 @@
+"""How everything stands, read together: the pools, what is under way in them, and what waits for a human."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import TypeVar
+
+from nodeheal.contract.names import pool_line
+from nodeheal.contract.vocabulary import Awaited, IncidentState, JobState, NodeState
+from nodeheal.domain.fleet.node import ABSENT
+from nodeheal.domain.fleet.pool import Pool
+from nodeheal.domain.jobs.job import Job
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.recovery.approval_links import Question
+from nodeheal.domain.recovery.incident import Incident
+from nodeheal.operations.approve import find_question
+from nodeheal.ports import Ports
+from nodeheal.services.operators.review_incidents import list_incidents
+from nodeheal.services.recovery.pool_size import slots_of
+
+LOOKED_BACK = timedelta(days=30)
+State = TypeVar("State", NodeState, JobState)
+UNENDED = (IncidentState.OPEN, IncidentState.WAITING)
+
+
+@dataclass(frozen=True)
+class PoolView:
+    """One pool. `nodes` and `jobs`: how many there are in each state; jobs that are over are left out."""
+
+    pool: Pool
+    mode: str
+    nodes: dict[NodeState, int]
+    spares: int
+    slots_held: int
+    slots: int
+    in_line: int  # incidents that wait for a slot
+    jobs: dict[JobState, int]
+
+    @property
+    def size(self) -> int:
+        """Its nodes, without those that are not in it any more, or not yet."""
+        return sum(count for state, count in self.nodes.items() if state not in ABSENT)
+
+
+@dataclass(frozen=True)
+class FleetView:
+    """All pools. `handed_over`: incidents that a human has and has not closed. `asked`: those that wait for a yes."""
+
+    at: datetime
+    pools: tuple[PoolView, ...]
+    open: tuple[Incident, ...]
+    asked: tuple[Incident, ...]
+    handed_over: tuple[Incident, ...]
+    jobs: tuple[Job, ...] = field(default=())
+
+
+def look_at_pool(name: str, ports: Ports, policy: RecoveryPolicy, jobs: Sequence[Job] = ()) -> PoolView:
+    """One pool, measured by this policy."""
+    nodes = ports.nodes.in_pool(name)
+    live = [job for job in jobs if job.pool == name and not job.is_over]
+    return PoolView(
+        ports.pools.get(name),
+        policy.pool(name).mode.value,
+        _counted([node.state for node in nodes]),
+        sum(node.is_spare and node.state not in ABSENT for node in nodes),
+        len(ports.pools.holders(name)),
+        slots_of(name, ports, policy),
+        len(ports.operations.queued(pool_line(Awaited.BUDGET, name))),
+        _counted([job.state for job in live]),
+    )
+
+
+def look_at_fleet(names: Sequence[str], ports: Ports, policy: RecoveryPolicy) -> FleetView:
+    """These pools with their open incidents and live jobs."""
+    now = ports.clock()
+    jobs = [job for name in names for job in ports.job_notes.in_pool(name, live_only=True)]
+    found = list_incidents(ports, names, [*UNENDED, IncidentState.ESCALATED], now - LOOKED_BACK)
+    under_way = [one for one in found if one.is_under_way]
+    asked = [one for one in under_way if find_question(Question(one.incident_id, one.turn), ports) is not None]
+    return FleetView(
+        now,
+        tuple(look_at_pool(name, ports, policy, jobs) for name in names),
+        tuple(under_way),
+        tuple(asked),
+        tuple(one for one in found if not one.is_under_way),
+        tuple(job for job in jobs if not job.is_over),
+    )
+
+
+def _counted(states: Sequence[State]) -> dict[State, int]:
+    return dict(Counter(sorted(states)))
