@@ -8,7 +8,7 @@ import typer
 
 from nodeheal.cli import connect
 from nodeheal.cli.connect import FAILED, Table, Why, clearly
-from nodeheal.cli.nodes import NodeName
+from nodeheal.cli.node_acts import NodeName
 from nodeheal.cli.say import say
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import Family

@@ -6,26 +6,24 @@ from typing import Annotated, Any
 
 import typer
 
-from nodeheal.cli import complete, connect
+from nodeheal.cli import complete, connect, node_acts
 from nodeheal.cli.connect import AsJson, PoolArgument, Table, Why, clearly
 from nodeheal.cli.lookup import node_named, short_id
+from nodeheal.cli.node_acts import NodeName
 from nodeheal.cli.node_view import as_json_of, as_text
 from nodeheal.cli.say import Form, Output, age, form_of, iso, refuse, say, say_data
 from nodeheal.cli.slurm import Reports, clusters_of, node_at, node_json, node_words, reports_of, slurm_node
 from nodeheal.cli.table import say_table
 from nodeheal.contract import names
-from nodeheal.contract.vocabulary import Action, NodeState, Provider
+from nodeheal.contract.vocabulary import NodeState, Provider
 from nodeheal.domain.fleet.enrolment import Enrolment
 from nodeheal.domain.fleet.liveness import apply_heartbeat
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.humanize import counted
-from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.parsers.slurm import SlurmNode
 from nodeheal.services.intake.enroll_node import enroll_node
 from nodeheal.services.operators.look_at_node import look_at_node
 from nodeheal.services.operators.release_node import release_node
-from nodeheal.services.operators.request_action import request_action, taken_by
-from nodeheal.services.operators.retire_node import retire_node
 from nodeheal.services.operators.withdraw_request import withdraw_request
 
 app = typer.Typer(
@@ -33,7 +31,6 @@ app = typer.Typer(
 )
 
 
-NodeName = Annotated[str, typer.Argument(metavar="NODE", help="its id: i-… or mi-…", autocompletion=complete.nodes)]
 SeenNode = Annotated[
     str, typer.Argument(metavar="NODE", help="its id, or the beginning of it", autocompletion=complete.nodes)
 ]
@@ -42,7 +39,6 @@ States = Annotated[
     typer.Option(case_sensitive=False, help="only nodes in this state; may be given more than once"),
 ]
 NO_JOB = "none"
-TAKEN_SECONDS = 10  # from the bus to the table takes one, with a cold start three
 
 
 @app.command("list")
@@ -210,47 +206,9 @@ def release(node: NodeName, why: Why, table: Table = names.TABLE) -> None:
         say(f"Slurm gives it no work, for a reason that is not nodeheal's: {node_words(seen)}")
 
 
-@app.command()
-def retire(node: NodeName, why: Why, table: Table = names.TABLE) -> None:
-    """Give a node up for good: its slot of the disruption budget is free, and nodeheal may not act on it any more."""
-    reason = connect.on_record(why)
-    with clearly():
-        gone, done = retire_node(node, reason, connect.ports(table), connect.marks())
-    for line in done:
-        say(line)
-    say(f"{node} is {gone.state} now")
-
-
-@app.command()
-def isolate(node: NodeName, why: Why, table: Table = names.TABLE) -> None:
-    """Take a node out of service: drained, its gang stopped, until somebody gives it back."""
-    _ask(node, Action.ISOLATE, why, table)
-
-
-@app.command()
-def reboot(node: NodeName, why: Why, table: Table = names.TABLE) -> None:
-    """Isolate, reboot, prove and return a node, as a recovery does."""
-    _ask(node, Action.REBOOT, why, table)
-
-
-@app.command()
-def replace(node: NodeName, why: Why, table: Table = names.TABLE) -> None:
-    """Put another node in its place, as a recovery does."""
-    _ask(node, Action.REPLACE, why, table)
-
-
-def _ask(node: str, action: Action, why: str, table: str) -> None:
-    reason = connect.on_record(why)
-    with clearly():
-        world = connect.ports(table)
-        event = request_action(node, action, reason, world)
-        connect.put_request(event)
-        taken = connect.within(TAKEN_SECONDS, lambda: taken_by(event, world))
-    own = incident_id_of(event)
-    show = f"`nodeheal incidents show {taken or own}`"
-    if taken is None:
-        say(f"asked for; it was not taken within {TAKEN_SECONDS} s. It will be incident {own}: {show}")
-    elif taken == own:
-        say(f"asked for; it is incident {own}: {show}")
-    else:
-        say(f"{node} has an open incident since a moment ago: it is part of {taken} now and begins nothing: {show}")
+app.command()(node_acts.drain)
+app.command()(node_acts.isolate)
+app.command()(node_acts.reboot)
+app.command()(node_acts.replace)
+app.command()(node_acts.diagnose)
+app.command()(node_acts.retire)

@@ -1,9 +1,12 @@
 """`nodeheal pools`: the pools and what nodeheal may do in them."""
 
+from typing import Annotated
+
 import typer
 
-from nodeheal.cli import connect
-from nodeheal.cli.connect import AsJson, Table, clearly
+from nodeheal.cli import complete, connect
+from nodeheal.cli.connect import FAILED, AsJson, Table, Why, clearly
+from nodeheal.cli.node_acts import Level, sweep_pool
 from nodeheal.cli.say import Form, Output, form_of, say, say_data
 from nodeheal.cli.status import POOL_HEAD, pool_cells, pool_data
 from nodeheal.cli.table import say_table
@@ -11,11 +14,6 @@ from nodeheal.contract import names
 from nodeheal.services.operators.look_at_fleet import look_at_pool
 
 app = typer.Typer(no_args_is_help=True, help="Pools of nodes: their size, budget and breaker.")
-
-
-@app.callback()
-def main() -> None:
-    """Pools of nodes: their size, budget and breaker."""
 
 
 @app.command("list")
@@ -35,3 +33,20 @@ def list_pools(table: Table = names.TABLE, as_json: AsJson = False, output: Outp
         say("no pool yet: no node has reported, or was enrolled")
     else:
         say_table(POOL_HEAD, [pool_cells(one, now) for one in found], is_wide=form is Form.wide)
+
+
+@app.command()
+def sweep(
+    pool: Annotated[str, typer.Argument(metavar="POOL", help="the pool", autocompletion=complete.pools)],
+    why: Why,
+    level: Level = None,
+    table: Table = names.TABLE,
+) -> None:
+    """Diagnose the free nodes of a pool, one after another. The exit code is 1 where one did not pass.
+
+    Each node is out of service while it is diagnosed, and takes a slot of the disruption budget.
+    """
+    reason = connect.on_record(why)
+    with clearly():
+        if sweep_pool(pool, reason, level, table):
+            raise typer.Exit(FAILED)

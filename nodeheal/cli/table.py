@@ -42,20 +42,15 @@ def fitted(cells: Sequence[Sequence[str]], width: int | None) -> list[str]:
     room = width - sum(fixed) - len(GAP) * len(fixed)
     if note <= room:
         return [_coloured(row, fixed, [row[-1]]) for row in cells]
-    if room >= max(NOTE, min(note, width // 3)):
-        under = " " * (width - room)
-        return [f"\n{under}".join(_parts(row, fixed, room)) for row in cells]
     told = []
+    is_beside = room >= max(NOTE, min(note, width // 3))
     for number, row in enumerate(cells):
-        told.append(_coloured(row, fixed, [row[-1] if not number else ""]))
-        if number and row[-1] not in ("", "-"):
-            told += [f"{INDENT}{line}" for line in wrap(row[-1], max(NOTE, width - len(INDENT)))]
+        words = [] if row[-1] in ("", "-") and number else wrap(row[-1], room if is_beside else width - len(INDENT))
+        told.append(_coloured(row, fixed, words[:1] if is_beside else []))
+        if number or is_beside:
+            under = " " * (width - room) if is_beside else INDENT
+            told += [f"{under}{line}" for line in (words[1:] if is_beside else words)]
     return told
-
-
-def _parts(row: Sequence[str], fixed: Sequence[int], room: int) -> list[str]:
-    first, *others = wrap(row[-1], room) or [""]
-    return [_coloured(row, fixed, [first]), *others]
 
 
 def _narrowed(widths: Sequence[int], width: int) -> list[int]:

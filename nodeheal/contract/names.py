@@ -11,6 +11,9 @@ AGENT_SOURCE = "nodeheal.agent"
 CONTROL_SOURCE = "nodeheal.control"
 OPERATOR_SOURCE = "nodeheal.operator"  # what operators ask for by hand; nodes may not speak in its name
 OPERATOR_REQUEST = "operator_request"  # the code of such a request, in family host; its sub-code is the action
+DRAIN = "DRAIN"  # the sub-code of a request to isolate a node when its job has ended
+DIAGNOSE = "DIAGNOSE"  # the sub-code of a request to diagnose a node, and to give it back if it passes
+DIAGNOSTICS_LEVEL = "diagnostics_level"  # the label of such a request that says how thoroughly
 NEW_NODE = "new_node"  # the code of a node that has not been diagnosed yet since it came up for the first time
 INSTANCE_GONE = "instance_gone"  # the code of a machine that was stopped, or that is terminated
 

@@ -92,6 +92,8 @@ PLAYED: Mapping[str, tuple[Request, ...]] = {
     "nodes release": (READ_NODE, WRITE_NODE, RESUME),
     "nodes retire": (READ_NODE, WRITE_NODE, TAG),
     "nodes isolate": (READ_NODE, REQUEST_ACTION),
+    "nodes drain": (READ_NODE, REQUEST_ACTION),
+    "nodes diagnose": (READ_NODE, REQUEST_ACTION),
     "nodes reboot": (READ_NODE, REQUEST_ACTION),
     "nodes replace": (READ_NODE, REQUEST_ACTION),
     "pools list": (
@@ -100,6 +102,7 @@ PLAYED: Mapping[str, tuple[Request, ...]] = {
         item("GetItem", names.POLICY_PK),
         item("Query", "line#BUDGET/train", on=INDEX),
     ),
+    "pools sweep": (LIST_POOL, REQUEST_ACTION, READ_INCIDENT),
     "status": (READ_POOLS, LIST_POOL, item("GetItem", names.POLICY_PK), READ_QUESTION),
     "owners subscribe": (SUBSCRIBE,),
     "emails confirm": (CONFIRM,),

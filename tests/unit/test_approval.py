@@ -238,7 +238,7 @@ def test_a_question_about_an_isolation_says_that_nobody_starts_the_job_again() -
     told = on_one_line(Asked(54))
 
     assert f"If yes {A} is isolated, then left to a human. All 2 ranks of llama" in told
-    assert "is lost; nobody starts it again by himself." in told
+    assert "is lost; it goes on elsewhere where nodes are free; otherwise nobody starts it again." in told
 
 
 def test_a_question_about_a_node_without_a_job_says_so() -> None:

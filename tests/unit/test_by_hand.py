@@ -1,29 +1,32 @@
 """What an operator asks for by hand goes the same way as what a check found, with fewer guardrails in its way."""
 
+from typing import Any
+
 import pytest
 
+from nodeheal.contract.names import DIAGNOSE, DIAGNOSTICS_LEVEL, DRAIN
 from nodeheal.contract.results import Refused
-from nodeheal.contract.vocabulary import Action, Awaited, Ending, NodeState, Outcome, Provider, Refusal, Step
+from nodeheal.contract.vocabulary import Action, Awaited, Ending, NodeState, Outcome, Provider, Refusal, Step, Verdict
 from nodeheal.domain.errors import NotFound
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.operators.request_action import request_action
 from nodeheal.services.steps import save_node
-from tests.unit.builders import ACT, memory_ports, node
+from tests.unit.builders import ACT, memory_ports, node, xid
 from tests.unit.test_decide import Story
 from tests.unit.test_decide_among_others import recoveries, with_policy
 from tests.unit.test_guardrails import OPEN, PAUSED
-from tests.workflows.fake_cluster import BROKEN, FakeCluster
+from tests.workflows.fake_cluster import BROKEN, PEER, SPARE, FakeCluster
 
 NODE = node().node_id
 
 
-def asked(action: Action, policy: RecoveryPolicy = ACT) -> Story:
+def asked(action: Action, policy: RecoveryPolicy = ACT, **more: Any) -> Story:
     ports = memory_ports()
     ports.nodes.save(node())
     ports.nodes.save(node("mi-free"))
-    return Story(request_action(NODE, action, "ada: it smells", ports), policy=policy)
+    return Story(request_action(NODE, action, "ada: it smells", ports, **more), policy=policy)
 
 
 @pytest.mark.parametrize("mode", ["observe", "approve", "act"])
@@ -146,3 +149,58 @@ def test_asking_twice_is_two_incidents() -> None:
 
     assert ingest(again, cluster.ports, cluster.policy) == "OPENED"
     assert cluster.node().open_incident == incident_id_of(again)
+
+
+def test_a_node_that_is_drained_is_isolated_when_its_job_has_ended_and_its_job_is_not_restarted() -> None:
+    story = asked(Action.ISOLATE, kind=DRAIN).amid(job_is_running=True)
+
+    waits = story.next()
+    ended = story.then(Outcome.DONE).amid(job_is_running=False).next()
+
+    assert (waits.step, waits.awaits) == (Step.WAIT, Awaited.JOB_END)
+    assert ended.step is Step.ISOLATE
+    assert story.isolated().amid(free_nodes=1).next().ending is Ending.HANDED_TO_A_HUMAN
+
+
+@pytest.mark.parametrize(("level", "given", "seconds"), [(None, 2, 1_200), (4, 4, 14_400)])
+def test_a_diagnosis_by_hand_isolates_first_and_takes_the_level_that_was_asked_for(
+    level: int | None, given: int, seconds: int
+) -> None:
+    story = asked(Action.ISOLATE, kind=DIAGNOSE, level=level)
+
+    isolates, diagnosis = story.next(), story.isolated().next()
+
+    assert isolates.step is Step.ISOLATE
+    assert (diagnosis.step, diagnosis.diagnostics_level) == (Step.DIAGNOSE, given)
+    assert diagnosis.deadline_seconds == seconds
+
+
+def test_a_level_that_an_agent_names_is_not_taken() -> None:
+    event = xid(79).model_copy(update={"labels": {DIAGNOSTICS_LEVEL: "4"}})
+
+    assert Story(event).isolated().rebooted().next().diagnostics_level == 2
+
+
+@pytest.mark.parametrize("has_passed", [True, False])
+def test_a_node_that_passes_a_diagnosis_by_hand_serves_at_once_and_one_that_does_not_stays_out(
+    has_passed: bool,
+) -> None:
+    it = FakeCluster()
+    it.diagnoses[SPARE] = Verdict.OK if has_passed else Verdict.FAILED
+
+    it.reports(request_action(SPARE, Action.ISOLATE, "ada: it is slow", it.ports, kind=DIAGNOSE))
+
+    incident = it.ports.incidents.incident(it.incident_id)
+    assert incident.ending is (Ending.RECOVERED if has_passed else Ending.HANDED_TO_A_HUMAN)
+    assert it.node(SPARE).state is (NodeState.HEALTHY if has_passed else NodeState.QUARANTINED)
+    assert it.node(SPARE).is_available(it.clock()) is has_passed
+
+
+def test_the_job_of_a_node_that_is_isolated_by_hand_goes_on_elsewhere() -> None:
+    it = FakeCluster(ACT.model_copy(update={"move_job_seconds": 120}))
+
+    it.reports(request_action(BROKEN, Action.ISOLATE, "ada: it smells", it.ports))
+
+    run = it.ports.jobs.runs("llama")[-1]
+    assert it.node(BROKEN).state is NodeState.QUARANTINED
+    assert ({task.node_id for task in run.tasks}, run.is_running) == ({PEER, SPARE}, True)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from nodeheal.contract.vocabulary import Action, Confirmation, Outcome, Provider, Step
+from nodeheal.contract.vocabulary import Action, Confirmation, Ending, Outcome, Provider, Step
 from nodeheal.domain.policy.policy_models import Mode, Override, PoolPolicy
 from nodeheal.domain.recovery.decision_context import node_scope
 from tests.unit.builders import ACT, xid
@@ -199,14 +199,16 @@ def test_where_the_replacement_node_breaks_when_the_job_is_there_the_job_is_else
     assert moved.rebooted().failed().next().step is Step.ESCALATE, "no spare is taken for a node whose job is elsewhere"
 
 
-def test_a_node_that_is_only_to_be_isolated_keeps_its_job() -> None:
-    """Whoever wants it so looks at it himself."""
+def test_a_job_goes_on_elsewhere_where_its_node_is_only_to_be_isolated() -> None:
     isolate = Override(fault="xid/79", ladder=(Action.ISOLATE,), why="we look at these ourselves")
     policy = MOVES.model_copy(update={"overrides": (isolate,)})
-
     story = Story(xid(79), policy=policy).isolated().amid(free_nodes=1)
 
-    assert story.next().step is Step.ESCALATE
+    move = story.next()
+
+    assert (move.step, move.is_move) == (Step.RESTART_WORKLOAD, True)
+    assert "a human has to look at this node first" in move.reason
+    assert story.then(Outcome.DONE).next().ending is Ending.HANDED_TO_A_HUMAN
 
 
 def test_where_there_is_no_job_nothing_is_moved() -> None:

@@ -9,7 +9,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from nodeheal.contract.health_event import HealthEvent
-from nodeheal.contract.names import NEW_NODE, OPERATOR_REQUEST
+from nodeheal.contract.names import DIAGNOSE, NEW_NODE, OPERATOR_REQUEST
 from nodeheal.contract.vocabulary import Action, Family, NextStepCondition, Scope, Verdict
 from nodeheal.domain.faults.catalog import CatalogRow, find
 from nodeheal.domain.faults.catalog import title as title_of
@@ -137,9 +137,19 @@ class Fault(NamedTuple):
         return self.key == OF_NEW_NODE and not self.event.is_from_node
 
     @property
+    def is_diagnosis_by_hand(self) -> bool:
+        """Whether an operator wants the node diagnosed, and back in service if it passes."""
+        return self.is_by_hand and self.event.subcode == DIAGNOSE
+
+    @property
+    def needs_proof_only(self) -> bool:
+        """Whether nothing is known to be wrong: the node is diagnosed first, and nothing is repaired."""
+        return self.is_of_new_node or self.is_diagnosis_by_hand
+
+    @property
     def keeps_out(self) -> bool:
         """Whether an operator wants the node out of service and nothing else, and may work on it."""
-        return self.is_by_hand and self.meaning.ladder[0] is Action.ISOLATE
+        return self.is_by_hand and Action.ISOLATE in self.meaning.ladder and not self.is_diagnosis_by_hand
 
     @property
     def touches_the_node(self) -> bool:

@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from nodeheal.contract.names import DIAGNOSTICS_LEVEL
 from nodeheal.contract.steps import Decision, Reservation, StandingDiagnosis
 from nodeheal.contract.vocabulary import Action, Awaited, Ending, Escalation, Provider, Step
 from nodeheal.domain.faults.assessment import FaultAssessment
@@ -12,6 +13,9 @@ from nodeheal.domain.recovery.decision_context import accelerator_scope, job_sco
 from nodeheal.domain.recovery.incident import History
 from nodeheal.domain.recovery.progress import Progress
 from nodeheal.domain.verbs import verb_of_step
+
+# Seconds that DCGM may need for its long diagnostics on a node with eight GPUs, whatever the policy expects.
+_LONG_LEVELS = {3: 3_600, 4: 4 * 3_600}
 
 
 @dataclass(frozen=True)
@@ -142,7 +146,11 @@ class DecisionBuilder:
         return Decision.model_validate({**known, **fields})
 
     def _diagnostics_level(self) -> int:
+        asked = self.history.incident.root.labels.get(DIAGNOSTICS_LEVEL, "")
+        if self.assessment.fault.is_by_hand and asked in ("1", "2", "3", "4"):
+            return int(asked)
         return self.policy.pool(self.history.incident.pool).diagnostics_level or self.policy.diagnostics_level
 
     def _deadline(self, step: Step, action: Action | None) -> int:
-        return self.policy.deadlines.of(verb_of_step(step, action))
+        usual = self.policy.deadlines.of(verb_of_step(step, action))
+        return max(usual, _LONG_LEVELS.get(self._diagnostics_level(), 0)) if step is Step.DIAGNOSE else usual

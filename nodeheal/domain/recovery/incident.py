@@ -5,7 +5,7 @@ from datetime import datetime
 from hashlib import sha256
 
 from nodeheal.contract.health_event import HealthEvent
-from nodeheal.contract.names import DRILL_MARK, INSTANCE_GONE, NEW_NODE, OPERATOR_REQUEST
+from nodeheal.contract.names import DIAGNOSE, DRILL_MARK, INSTANCE_GONE, NEW_NODE, OPERATOR_REQUEST
 from nodeheal.contract.results import StepResult
 from nodeheal.contract.steps import Decision
 from nodeheal.contract.vocabulary import Action, Ending, Family, IncidentState, Outcome, Step, Verdict
@@ -52,6 +52,11 @@ class Incident:
     def is_of_new_node(self) -> bool:
         """Whether it began because its node had never been diagnosed."""
         return self.root.code == NEW_NODE and not self.root.is_from_node
+
+    @property
+    def needs_proof_only(self) -> bool:
+        """Whether nothing is known to be wrong with its node: it is new, or an operator wants it diagnosed."""
+        return self.is_of_new_node or (self.root.code == OPERATOR_REQUEST and self.root.subcode == DIAGNOSE)
 
     @property
     def is_under_way(self) -> bool:

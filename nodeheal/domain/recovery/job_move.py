@@ -30,11 +30,7 @@ def move_job(builder: DecisionBuilder, progress: Progress, assessment: FaultAsse
     Free nodes that have passed their diagnostics are used at once. Else one free node is diagnosed first, where even
     that is sooner. It is asked before each verb, so that a failed reboot does not hold the job back.
     """
-    if (
-        not _is_due(progress)
-        or assessment.fault.action is Action.ISOLATE
-        or not must_restart_job(builder, progress, assessment)
-    ):
+    if not _is_due(progress) or not must_restart_job(builder, progress, assessment):
         return None
     if guardrails.hands_off_reason(builder, assessment.fault):
         return None  # nothing is restarted there, either

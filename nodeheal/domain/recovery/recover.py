@@ -27,7 +27,7 @@ def recover(builder: DecisionBuilder, progress: Progress, assessment: FaultAsses
         return _after_replacement_by_scheduler(builder, progress, fault)
     if progress.returned is None and builder.history.context.is_released_or_retired:
         return _after_manual_release(builder, progress, assessment)
-    if fault.is_of_new_node and progress.proof is None:
+    if fault.needs_proof_only and progress.proof is None:
         return builder.step(Step.DIAGNOSE, f"{fault.title}: {fault.short_why}")
     moved = move_job(builder, progress, assessment)
     if moved is not None:
@@ -117,7 +117,7 @@ def _next_step(builder: DecisionBuilder, progress: Progress, assessment: FaultAs
         if question is not None:
             return question
         by_hand = f"{fault.title}{assessment.others_text}: the node is isolated until an operator gives it back"
-        if fault.is_of_new_node and progress.proof is not None:
+        if fault.needs_proof_only and progress.proof is not None:
             message = f"{progress.proof.reason}; it stays isolated"
         ended = f"{fault.title}: {message or 'isolated, as the catalog asks'}; nothing is left to try"
         return builder.escalate(
@@ -215,7 +215,7 @@ def _after_repair(builder: DecisionBuilder, progress: Progress, assessment: Faul
         passed = "; and ".join(filter(None, [denial_reason(progress), "it passed its diagnostics"]))
         boot = "" if _keeps_boot(progress) else "a new boot id and "
         proof = f"proven by {boot}passed diagnostics" if progress.tried else passed
-        where = "it may serve" if fault.is_of_new_node else "back to service, on probation"
+        where = "it may serve" if fault.needs_proof_only else "back to service, on probation"
         return builder.step(Step.RETURN, f"{proof}; {where}")
     if progress.returned.outcome is not Outcome.DONE:
         return builder.escalate(
@@ -291,7 +291,7 @@ def _restart_job(builder: DecisionBuilder, progress: Progress, assessment: Fault
 
 def _ending_reason(builder: DecisionBuilder, progress: Progress, fault: Fault) -> str:
     proof = progress.proof.reason if progress.proof else ""
-    if fault.is_of_new_node:
+    if fault.needs_proof_only and progress.restart is None:
         return f"{fault.title}: {proof}; it may serve"
     theirs = "; ".join([*tasks_gone(builder.history.timeline), *restart_reports(builder.history.timeline)])
     none = theirs or "no job of ours was running here"

@@ -74,6 +74,6 @@ def _gang(job_id: str, run: Run, alive: list[str]) -> str:
 
 def _then(asked: Decision) -> str:
     if asked.action is Action.ISOLATE:
-        return "nobody starts it again by himself."
+        return "it goes on elsewhere where nodes are free; otherwise nobody starts it again."
     when = "at once" if asked.action is Action.RESTART_WORKLOAD else "when the node is healed, or another has its place"
     return f"it starts again from there {when}."

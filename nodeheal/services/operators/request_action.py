@@ -3,7 +3,7 @@
 from uuid import uuid4
 
 from nodeheal.contract.health_event import EVIDENCE_BYTES, HealthEvent
-from nodeheal.contract.names import OPERATOR_REQUEST
+from nodeheal.contract.names import DIAGNOSTICS_LEVEL, OPERATOR_REQUEST
 from nodeheal.contract.vocabulary import Action, Family, NodeState, Provider, Verdict
 from nodeheal.domain.errors import NotFound
 from nodeheal.domain.fleet.node import Node
@@ -35,8 +35,13 @@ def _has_replacement_node(node: Node, ports: Ports) -> bool:
     return any(other.node_id != node.node_id and other.is_available(now) for other in ports.nodes.in_pool(node.pool))
 
 
-def request_action(node_id: str, action: Action, why: str, ports: Ports) -> HealthEvent:
-    """The event that asks for it. Raises NotFound for an unknown node, ValueError for one that is busy or lifeless."""
+def request_action(
+    node_id: str, action: Action, why: str, ports: Ports, *, kind: str = "", level: int | None = None
+) -> HealthEvent:
+    """The event that asks for it.
+
+    `kind`: DRAIN or DIAGNOSE, where isolation is only a part of what is asked for. `level`: of the diagnostics.
+    Raises NotFound for an unknown node, ValueError for one that is busy or lifeless."""
     node = node_of(node_id, ports)
     if node.state is NodeState.RETIRED:
         raise ValueError(f"{node_id} is retired")
@@ -59,9 +64,10 @@ def request_action(node_id: str, action: Action, why: str, ports: Ports) -> Heal
         source="operator",
         family=Family.host,
         code=OPERATOR_REQUEST,
-        subcode=action.value,
+        subcode=kind or action.value,
         component=event_id,  # each request is its own: the second one is no repeat of the first
         verdict=Verdict.FAILED,
         suggested_action=action,
         evidence=why[:EVIDENCE_BYTES],
+        labels={} if level is None else {DIAGNOSTICS_LEVEL: str(level)},
     )

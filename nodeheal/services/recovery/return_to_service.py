@@ -35,8 +35,8 @@ def _return(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> StepR
     broken = history.incident.node_id
     if node.node_id != broken:
         return _join(request, node, broken, proof.proof.finished_at, ports, policy)
-    # A new node that nothing was done to has nothing to show on probation.
-    is_new = history.incident.is_of_new_node and not proof.tried
+    # A node that was only diagnosed has nothing to show on probation.
+    is_new = history.incident.needs_proof_only and not proof.tried
     until = ports.clock() + timedelta(seconds=0 if is_new else policy.probation_seconds)
     state = NodeState.HEALTHY if is_new else NodeState.PROBATION
     back = moved(node, state, request.decision.reason, ports.clock())

@@ -1,0 +1,163 @@
+"""What an operator does with a node by hand: drain, isolate, reboot, replace, diagnose, retire. Each tells first."""
+
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Annotated
+
+import typer
+
+from nodeheal.cli import complete, connect
+from nodeheal.cli.connect import Table, Why, clearly
+from nodeheal.cli.lookup import short_id
+from nodeheal.cli.say import refuse, say
+from nodeheal.contract import names
+from nodeheal.contract.vocabulary import Action, Ending, SchedulerKind
+from nodeheal.domain.errors import NotFound
+from nodeheal.domain.humanize import counted
+from nodeheal.domain.recovery.incident import Incident, incident_id_of
+from nodeheal.ports import Ports
+from nodeheal.services.operators.describe_act import describe_act, describe_retirement
+from nodeheal.services.operators.request_action import request_action, taken_by
+from nodeheal.services.operators.retire_node import retire_node
+from nodeheal.services.saving import node_of
+
+NodeName = Annotated[str, typer.Argument(metavar="NODE", help="its id: i-… or mi-…", autocompletion=complete.nodes)]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="say what it would do, and do nothing")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="do not ask on a terminal")]
+TAKEN_SECONDS = 10  # from the bus to the table takes one, with a cold start three
+NOT_DONE = 1
+LOOK_EVERY_SECONDS = 2.0
+Level = Annotated[
+    int | None,
+    typer.Option(min=1, max=4, help="dcgmi diag -r: 2 minutes, 3 an hour, 4 hours; else the policy's"),
+]
+
+
+def drain(node: NodeName, why: Why, dry_run: DryRun = False, yes: Yes = False, table: Table = names.TABLE) -> None:
+    """Give a node no new work, and isolate it when its job has ended. `nodes release` gives it back."""
+    with clearly():
+        found = node_of(node, connect.ports(table))
+    if found.scheduler is SchedulerKind.SLURM:
+        refuse(f"{node} is Slurm's, which drains it itself: scontrol update NodeName=… State=DRAIN Reason=…")
+    _ask(node, Action.ISOLATE, why, table, kind=names.DRAIN, dry_run=dry_run, yes=yes)
+
+
+def isolate(node: NodeName, why: Why, dry_run: DryRun = False, yes: Yes = False, table: Table = names.TABLE) -> None:
+    """Take a node out of service now. Its job stops, and goes on elsewhere where nodes are free."""
+    _ask(node, Action.ISOLATE, why, table, dry_run=dry_run, yes=yes)
+
+
+def reboot(node: NodeName, why: Why, dry_run: DryRun = False, yes: Yes = False, table: Table = names.TABLE) -> None:
+    """Isolate a node, reboot it, diagnose it and return it to service."""
+    _ask(node, Action.REBOOT, why, table, dry_run=dry_run, yes=yes)
+
+
+def replace(node: NodeName, why: Why, dry_run: DryRun = False, yes: Yes = False, table: Table = names.TABLE) -> None:
+    """Isolate a node and put another one in its place."""
+    _ask(node, Action.REPLACE, why, table, dry_run=dry_run, yes=yes)
+
+
+def diagnose(
+    node: NodeName,
+    why: Why,
+    level: Level = None,
+    anyway: Annotated[bool, typer.Option("--anyway", help="even where a job runs on it: the job stops")] = False,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    table: Table = names.TABLE,
+) -> None:
+    """Diagnose a free node. It is out of service meanwhile, and back if it passes."""
+    with clearly():
+        found = node_of(node, connect.ports(table))
+    if found.job_id and not anyway:
+        refuse(f"{node} runs job {found.job_id}: give --anyway to stop it, or `nodeheal nodes drain` first")
+    _ask(node, Action.ISOLATE, why, table, kind=names.DIAGNOSE, level=level, dry_run=dry_run, yes=yes)
+
+
+def retire(node: NodeName, why: Why, dry_run: DryRun = False, yes: Yes = False, table: Table = names.TABLE) -> None:
+    """Give a node up for good: nodeheal may not act on it any more. `nodes enroll` takes it in again."""
+    reason = connect.on_record(why)
+    with clearly():
+        world = connect.ports(table)
+        told = describe_retirement(node_of(node, world), world)
+    if not _goes_on(told, dry_run=dry_run, yes=yes):
+        return
+    with clearly():
+        gone, done = retire_node(node, reason, world, connect.marks())
+    say(*done, f"{node} is {gone.state} now")
+
+
+def _ask(
+    node: str,
+    action: Action,
+    why: str,
+    table: str,
+    *,
+    kind: str = "",
+    level: int | None = None,
+    dry_run: bool,
+    yes: bool,
+) -> None:
+    reason = connect.on_record(why)
+    with clearly():
+        world = connect.ports(table)
+        event = request_action(node, action, reason, world, kind=kind, level=level)
+        told = describe_act(node_of(node, world), action, kind, world, connect.policy_copy(table))
+    if not _goes_on(told, dry_run=dry_run, yes=yes):
+        return
+    with clearly():
+        connect.put_request(event)
+        taken = connect.within(TAKEN_SECONDS, lambda: taken_by(event, world))
+    own = incident_id_of(event)
+    show = f"`nodeheal incidents show {short_id(taken or own)}`"
+    if taken is None:
+        say(f"asked for; it was not taken within {TAKEN_SECONDS} s. It will be incident {own}: {show}")
+    elif taken == own:
+        say(f"asked for; it is incident {own}: {show}")
+    else:
+        say(f"{node} has an open incident since a moment ago: it is part of {taken} now and begins nothing: {show}")
+
+
+def _goes_on(told: list[str], *, dry_run: bool, yes: bool) -> bool:
+    """Say what will happen; on a terminal, ask. Without a terminal nobody can answer, and the command is the answer."""
+    if dry_run:
+        say(*told, "dry run: nothing was asked for")
+        return False
+    is_asked = not yes and sys.stdin.isatty()
+    if is_asked:
+        say(*told)
+        if not typer.confirm("Go on?"):
+            say("nothing was asked for")
+            raise typer.Exit(NOT_DONE)
+    return True
+
+
+def sweep_pool(pool: str, why: str, level: int | None, table: str, sleep: Callable[[float], None] = time.sleep) -> int:
+    """Diagnose the free nodes of a pool, one after another. Returns how many did not pass. Raises ValueError."""
+    world = connect.ports(table)
+    now = world.clock()
+    free = [node.node_id for node in world.nodes.in_pool(connect.known_pool(pool, world)) if node.is_available(now)]
+    failed = 0
+    for number, name in enumerate(free, 1):
+        if not node_of(name, world).is_available(world.clock()):
+            say(f"{number} of {len(free)}  {name}  left out: it is not free any more")
+            continue
+        event = request_action(name, Action.ISOLATE, why, world, kind=names.DIAGNOSE, level=level)
+        connect.put_request(event)
+        incident = _ended(incident_id_of(event), world, sleep)
+        failed += incident.ending is not Ending.RECOVERED
+        say(f"{number} of {len(free)}  {name}  {'passed' if incident.ending is Ending.RECOVERED else incident.summary}")
+    say(f"{counted(len(free), 'free node')} of pool {pool}, {failed} did not pass")
+    return failed
+
+
+def _ended(incident_id: str, world: Ports, sleep: Callable[[float], None]) -> Incident:
+    """The incident, once it is over. Waits as long as that takes: each of its steps has a deadline of its own."""
+    while True:
+        with suppress(NotFound):
+            incident = world.incidents.incident(incident_id)
+            if not incident.is_under_way:
+                return incident
+        sleep(LOOK_EVERY_SECONDS)

@@ -1,0 +1,410 @@
+"""One look at everything: status, tables that fit, names as people type them, contexts, and acts that tell first."""
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+import yaml
+from typer.testing import CliRunner
+
+from nodeheal.cli import complete, connect, node_acts
+from nodeheal.cli.lookup import short_id
+from nodeheal.cli.main import app
+from nodeheal.cli.status import as_lines
+from nodeheal.cli.table import fitted
+from nodeheal.cli.watch import Screen, drawn, press
+from nodeheal.contract.vocabulary import Action, NodeState, SchedulerKind, Verdict
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.policy.policy_models import Mode
+from nodeheal.services.operators.look_at_fleet import look_at_fleet
+from nodeheal.services.operators.operator_guardrails import pause_pool
+from nodeheal.services.steps import save_node
+from tests.unit.builders import ACT, node, xid
+from tests.workflows.fake_cluster import BROKEN, PEER, SPARE, FakeCluster
+
+RUN = CliRunner()
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
+    """A job on two nodes and a spare. What is asked for by hand is walked to its end at once."""
+    it = FakeCluster(ACT.model_copy(update={"move_job_seconds": 120}))
+    monkeypatch.setattr(connect, "ports", lambda table: it.ports)
+    monkeypatch.setattr(connect, "policy", lambda: it.policy)
+    monkeypatch.setattr(connect, "policy_copy", lambda table: it.policy)
+    monkeypatch.setattr(connect, "put_request", it.reports)
+    monkeypatch.setattr(connect, "execution_url", lambda incident: f"https://console.example/{incident}")
+    return it
+
+
+def run(*words: str, code: int = 0) -> str:
+    answer = RUN.invoke(app, [*words])
+    assert answer.exit_code == code, (answer.output, answer.exception)
+    return answer.output
+
+
+def handed_over(cluster: FakeCluster) -> str:
+    cluster.diagnoses[BROKEN] = Verdict.FAILED
+    cluster.reports(xid(79, node_id=BROKEN, instance_id=BROKEN))
+    return cluster.incident_id
+
+
+# The overview
+
+
+def test_the_status_says_how_the_pools_stand_what_waits_and_which_jobs_there_are(cluster: FakeCluster) -> None:
+    quiet = run("status")
+    incident = handed_over(cluster)
+
+    said = run("status")
+
+    assert "Nothing waits for you." in quiet
+    assert f"nodeheal incidents show {short_id(incident)}" in said.partition("Waits for you")[2]
+    [pool] = [line.split() for line in said.splitlines() if line.startswith("demo")]
+    assert pool[:8] == ["demo", "act", "3", "2", "1", "0", "1", "of"]
+    assert "1 QUARANTINED" in said
+
+
+def test_the_status_for_programs_has_the_same_and_yaml_is_json_in_another_form(cluster: FakeCluster) -> None:
+    incident = handed_over(cluster)
+
+    told = json.loads(run("status", "--json"))
+
+    assert yaml.safe_load(run("status", "-o", "yaml")) == told
+    assert [one["incident"] for one in told["handed_over"]] == [incident]
+    assert told["pools"][0]["nodes"] == {"HEALTHY": 2, "QUARANTINED": 1}
+    assert (told["pools"][0]["slots_held"], told["pools"][0]["slots"]) == (1, 1)
+
+
+def test_a_question_an_open_breaker_and_a_pause_are_shown_with_what_to_do(cluster: FakeCluster) -> None:
+    policy = ACT.pool("demo").model_copy(update={"modes": {Action.REBOOT: Mode.approve}})
+    cluster.policy = RecoveryPolicy.model_validate({**ACT.model_dump(), "default_pool": policy.model_dump(mode="json")})
+    shown: list[str] = []
+    cluster.on_question = lambda _: shown.append(run("status"))
+    pool = cluster.ports.pools.get("demo")
+    cluster.ports.pools.save(pool.tripped("9 of 10 nodes failed", cluster.clock()))
+    tripped = run("status")
+    cluster.ports.pools.save(cluster.ports.pools.get("demo").reset("ada: well", cluster.clock()))
+    pause_pool("demo", 600, "ada: a rack moves", cluster.ports)
+    paused = run("pools", "list")
+    pause_pool("demo", 0, "ada: moved", cluster.ports)
+
+    cluster.reports(xid(79, node_id=BROKEN, instance_id=BROKEN))
+
+    assert "nodeheal breaker reset demo" in tripped
+    assert "9 of 10 nodes failed" in tripped
+    assert "paused until" in paused
+    assert f"nodeheal approve {short_id(cluster.incident_id)}" in shown[0]
+
+
+def test_without_a_pool_the_status_says_where_to_look(cluster: FakeCluster) -> None:
+    view = look_at_fleet([], cluster.ports, cluster.policy)
+
+    assert as_lines(view, 80) == [
+        "No pool yet: no node has reported. `nodeheal doctor` says whether anything is missing."
+    ]
+
+
+def test_every_pool_is_listed_and_nodes_are_listed_with_and_without_their_pool(cluster: FakeCluster) -> None:
+    cluster.ports.nodes.save(node("mi-other", pool="other"))
+
+    assert [line.split()[0] for line in run("pools", "list").splitlines()] == ["POOL", "demo", "other"]
+    assert {row["pool"] for row in json.loads(run("nodes", "list", "--json"))} == {"demo", "other"}
+    assert "4 nodes: 4 HEALTHY" in run("nodes", "list")
+    assert "1 node: 1 HEALTHY" in run("nodes", "list", "other")
+
+
+def test_watch_needs_a_terminal(cluster: FakeCluster) -> None:
+    assert "--watch: it needs a terminal" in run("status", "--watch", code=2)
+    assert "--watch: not with --json" in run("status", "--watch", "--json", code=2)
+
+
+def test_keys_choose_an_incident_show_it_and_answer_it(cluster: FakeCluster) -> None:
+    first = handed_over(cluster)
+    cluster.clock.advance(90_000)
+    cluster.reports(xid(999, node_id=PEER, instance_id=PEER, event_id="later", observed_at=cluster.clock()))
+    screen = Screen(look_at_fleet(["demo"], cluster.ports, cluster.policy))
+    second = cluster.incident_id
+
+    down, _ = press(screen, "j")
+    again, _ = press(down, "j")
+
+    assert (screen.incident.incident_id, down.incident.incident_id) == (second, first)  # type: ignore[union-attr]
+    assert again.chosen == down.chosen == 1
+    assert [press(down, key)[1] for key in ("\r", "a", "r", "l", "q", "x")] == [
+        "show",
+        "approve",
+        "refuse",
+        "log",
+        "quit",
+        "",
+    ]
+    assert any(line.startswith("\x1b[7m" + short_id(first)) for line in drawn(down, 100, 40))
+    assert len(drawn(down, 100, 12)) == 11
+    assert "more lines" in "\n".join(drawn(down, 100, 12))
+
+
+def test_a_story_is_scrolled_and_left(cluster: FakeCluster) -> None:
+    view = look_at_fleet(["demo"], cluster.ports, cluster.policy)
+    screen = Screen(view, story=("one", "two", "three"))
+
+    down, act = press(screen, "j")
+
+    assert (drawn(down, 80, 24)[0], act) == ("two", "")
+    assert press(down, "a") == (down, "")
+    assert press(down, "q") == (Screen(view), "")
+
+
+# Tables
+
+ROWS = [
+    ("NODE", "STATE", "WHY"),
+    ("mi-0a1b2c3d4e5f60718", "QUARANTINED", "the GPU has fallen off the bus and the reboot did not help it"),
+    ("mi-0bbbbbbbbbbbbbbbb", "HEALTHY", "-"),
+]
+
+
+def bare(lines: list[str]) -> list[str]:
+    return [re.sub(r"\x1b\[\d+m", "", line) for line in lines]
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120])
+def test_a_table_fits_the_terminal_and_loses_no_word_of_the_reason(width: int) -> None:
+    lines = bare(fitted(ROWS, width))
+
+    assert max(map(len, lines)) <= width
+    assert ROWS[1][2].replace(" ", "") in "".join(lines).replace(" ", "").replace(ROWS[1][1], "").replace("…", "")
+
+
+def test_without_a_terminal_a_table_is_never_cut_and_has_no_colour() -> None:
+    assert fitted(ROWS, None)[1] == "  ".join([*ROWS[1]])
+
+
+def test_states_have_a_colour_unless_it_is_not_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    coloured = "\n".join(fitted(ROWS, 100))
+    monkeypatch.setenv("NO_COLOR", "1")
+
+    assert "\x1b[31mQUARANTINED\x1b[0m" in coloured
+    assert "\x1b[32mHEALTHY\x1b[0m" in coloured
+    assert "\x1b" not in "".join(fitted(ROWS, 100))
+
+
+def test_columns_that_cannot_fit_are_cut_with_a_mark() -> None:
+    lines = bare(fitted([("A" * 50, "B" * 50, "why")], 40))
+
+    assert max(map(len, lines)) <= 40
+    assert "…" in lines[0]
+
+
+# Names
+
+
+def test_an_incident_is_found_by_its_end_its_beginning_and_as_the_latest(cluster: FakeCluster) -> None:
+    incident = handed_over(cluster)
+
+    for name in (incident, incident[:20], short_id(incident), short_id(incident)[:4], "latest"):
+        assert json.loads(run("incidents", "show", name, "--json"))["incident_id"] == incident
+
+
+def test_a_name_that_fits_several_or_none_is_refused_with_what_there_is(cluster: FakeCluster) -> None:
+    handed_over(cluster)
+    cluster.reports(xid(999, node_id=PEER, instance_id=PEER, event_id="later"))
+
+    several = run("incidents", "show", "inc-2026", code=1)
+    none = run("incidents", "show", "ffffffffff", code=1)
+
+    assert "may be any of inc-" in several
+    assert "no incident ffffffffff is known" in none
+    assert run("incidents", "show", "in", code=1)
+
+
+def test_a_node_is_shown_by_its_beginning_and_acted_on_by_its_whole_name_only(cluster: FakeCluster) -> None:
+    assert json.loads(run("nodes", "show", BROKEN[:8], "--json"))["node"] == BROKEN
+    assert "may be any of" in run("nodes", "show", "mi-0", code=1)
+
+    run("nodes", "reboot", BROKEN[:8], "--why", "x", code=1)
+    assert cluster.commands == []
+
+
+@pytest.mark.parametrize(
+    ("words", "completed"),
+    [
+        (("nodes", "show", "mi-0b"), [PEER]),
+        (("nodes", "list", "d"), ["demo"]),
+        (("pause", "de"), ["demo"]),
+        (("jobs", "show", "l"), ["llama"]),
+        (("incidents", "show", "la"), ["latest"]),
+        (("incidents", "list", "--pool", "d"), ["demo"]),
+    ],
+)
+def test_the_shell_completes_what_there_is(cluster: FakeCluster, words: tuple[str, ...], completed: list[str]) -> None:
+    handed_over(cluster)
+    given = {"_NODEHEAL_COMPLETE": "complete_bash", "COMP_WORDS": " ".join(("nodeheal", *words))}
+
+    said = RUN.invoke(app, [], env={**given, "COMP_CWORD": str(len(words))}, prog_name="nodeheal")
+
+    assert said.output.split() == completed
+
+
+def test_where_aws_cannot_be_asked_nothing_is_completed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(table: str) -> Any:
+        raise ValueError("no network")
+
+    monkeypatch.setattr(connect, "ports", fail)
+
+    assert complete.targets("") == complete.jobs("") == complete.incidents("") == []
+
+
+# Contexts
+
+
+@pytest.fixture
+def config(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    file = tmp_path / "nodeheal" / "config.yaml"
+    monkeypatch.setenv("NODEHEAL_CONFIG", str(file))
+    for name in ("AWS_PROFILE", "AWS_REGION", "AWS_DEFAULT_REGION", "NODEHEAL_TABLE", "NODEHEAL_ACCOUNT"):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    return file
+
+
+def test_the_current_context_gives_what_the_environment_does_not(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[str | None, str]] = []
+    monkeypatch.setattr(connect, "ports", lambda table: seen.append((table, os.environ["AWS_REGION"])))
+    run("contexts", "set", "prod", "--region", "eu-central-1", "--table", "healing")
+    run("contexts", "set", "lab", "--region", "us-east-1", "--account", "111122223333")
+
+    RUN.invoke(app, ["pools", "list"])
+    monkeypatch.delenv("AWS_REGION")
+    monkeypatch.delenv("NODEHEAL_TABLE")
+    RUN.invoke(app, ["--context", "lab", "pools", "list"])
+    RUN.invoke(app, ["pools", "list"], env={"AWS_REGION": "ap-south-1", "NODEHEAL_TABLE": "mine"})
+
+    assert seen == [("healing", "eu-central-1"), ("nodeheal", "us-east-1"), ("mine", "ap-south-1")]
+    assert [line.split()[:2] for line in run("contexts", "list").splitlines()[1:]] == [["lab", "-"], ["*", "prod"]]
+
+
+def test_a_context_is_used_and_forgotten(config: Path) -> None:
+    for name in ("one", "two"):
+        run("contexts", "set", name, "--region", "eu-central-1")
+
+    run("contexts", "use", "two")
+    run("contexts", "delete", "one")
+
+    assert "current: two" in config.read_text("utf-8")
+    assert "one" not in config.read_text("utf-8")
+    assert "no context one" in run("contexts", "use", "one", code=2)
+    assert "no context three" in run("--context", "three", "pools", "list", code=2)
+
+
+@pytest.mark.parametrize("text", ["current: [", "contexts: {a: {regoin: x}}", "contexts: {a: {account: '12'}}"])
+def test_a_file_that_cannot_be_read_is_refused_by_its_name(config: Path, text: str) -> None:
+    config.parent.mkdir()
+    config.write_text(text)
+
+    assert str(config) in run("pools", "list", code=2)
+
+
+def test_with_credentials_of_another_account_nothing_is_asked(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Sts:
+        def get_caller_identity(self) -> dict[str, str]:
+            return {"Account": "999988887777"}
+
+    monkeypatch.setattr(connect, "client", lambda service: Sts())
+    run("contexts", "set", "lab", "--account", "111122223333")
+
+    said = run("pools", "list", code=1)
+
+    assert "these credentials are for account 999988887777, and the context is for 111122223333" in said
+
+
+# Acts
+
+
+def test_a_dry_run_says_whose_work_stops_and_what_it_spends_and_asks_for_nothing(cluster: FakeCluster) -> None:
+    said = run("nodes", "reboot", BROKEN, "--why", "it is slow", "--dry-run")
+
+    assert "all 2 ranks of job llama stop; it starts again from its last checkpoint; 1 node of the pool is free" in said
+    assert "0 of 1 slots of the pool are taken" in said
+    assert "one of 1 reboot that this node has left" in said
+    assert said.endswith("dry run: nothing was asked for\n")
+    assert (cluster.commands, cluster.heard["fault"]) == ([], 0)
+
+
+def test_on_a_terminal_it_asks_first_and_no_means_no(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", Terminal())
+    answers: list[bool] = [False, True]
+    monkeypatch.setattr(typer, "confirm", lambda text: answers.pop(0))
+
+    refused = [code_of(node_acts.retire, SPARE), code_of(node_acts.isolate, SPARE)]
+
+    assert refused[0] == 1
+    assert cluster.node(SPARE).state is NodeState.QUARANTINED  # the second was confirmed
+    assert answers == []
+
+
+class Terminal:
+    def isatty(self) -> bool:
+        return True
+
+
+def code_of(act: Any, name: str) -> int:
+    try:
+        act(name, "it smells")
+    except typer.Exit as left:
+        return left.exit_code
+    return 0
+
+
+def test_a_node_that_is_isolated_by_hand_sends_its_job_elsewhere(cluster: FakeCluster) -> None:
+    said = run("nodes", "isolate", BROKEN, "--why", "it smells")
+
+    assert f"nodeheal incidents show {short_id(cluster.incident_id)}" in said
+    assert sorted(cluster.job_nodes) == sorted([PEER, SPARE])
+
+
+def test_a_node_with_a_job_is_diagnosed_only_where_that_is_meant(cluster: FakeCluster) -> None:
+    refused = run("nodes", "diagnose", BROKEN, "--why", "it is slow", code=2)
+
+    run("nodes", "diagnose", SPARE, "--why", "it is slow", "--level", "3")
+
+    assert "runs job llama: give --anyway" in refused
+    assert cluster.node(SPARE).state is NodeState.HEALTHY
+    assert [verb for verb, name in cluster.commands if name == SPARE][-1] == "run-diagnostics"
+
+
+def test_a_sweep_diagnoses_the_free_nodes_in_turn_and_fails_where_one_does_not_pass(cluster: FakeCluster) -> None:
+    cluster.ports.nodes.save(node("mi-0ddddddddddddddddd"))
+    cluster.diagnoses["mi-0ddddddddddddddddd"] = Verdict.FAILED
+
+    said = run("pools", "sweep", "demo", "--why", "before the big run", code=1)
+
+    assert f"1 of 2  {SPARE}  passed" in said
+    assert "2 of 2  mi-0ddddddddddddddddd  Diagnosis asked for by hand" in said
+    assert said.endswith("2 free nodes of pool demo, 1 did not pass\n")
+    assert sorted(cluster.job_nodes) == sorted([BROKEN, PEER])
+
+
+def test_a_drain_waits_for_the_end_of_the_job(cluster: FakeCluster) -> None:
+    seen: list[tuple[NodeState, bool]] = []
+
+    def ends() -> None:
+        seen.append((cluster.node().state, cluster.node(BROKEN).is_available(cluster.clock())))
+        cluster._gang_finishes()
+
+    cluster.on_wait = ends
+
+    run("nodes", "drain", BROKEN, "--why", "a new riser")
+
+    assert seen == [(NodeState.HEALTHY, False)]
+    assert cluster.node(BROKEN).state is NodeState.QUARANTINED
+
+
+def test_slurm_drains_its_own_nodes(cluster: FakeCluster) -> None:
+    save_node(cluster.ports, cluster.node(SPARE), scheduler=SchedulerKind.SLURM)
+
+    assert "scontrol update" in run("nodes", "drain", SPARE, "--why", "x", code=2)
