@@ -13,7 +13,8 @@ from nodeheal.contract.vocabulary import ChannelKind
 from stacks.permission import for_this_account
 from stacks.settings import ChannelSetting, Settings
 
-PAGERDUTY = "https://events.pagerduty.com/v2/enqueue"
+# Where a kind posts to; a kind that is not here has its own `url` in the settings.
+ADDRESSES = {ChannelKind.pagerduty: "https://events.pagerduty.com/v2/enqueue"}
 PAGERDUTY_KEY = "routing_key"  # the field of the body in which PagerDuty expects it
 # A person reads no faster, and PagerDuty throttles who sends more than it takes. EventBridge keeps the rest in line.
 A_SECOND = 2
@@ -70,7 +71,7 @@ def _webhook(scope: Construct, name: str, channel: ChannelSetting, bus: events.I
         api_destination_name=f"nodeheal-{name}",
         description=f"where the channel {name} is told",
         connection=connection,
-        endpoint=channel.url or PAGERDUTY,
+        endpoint=channel.url or ADDRESSES[ChannelKind(channel.kind)],
         http_method=events.HttpMethod.POST,
         rate_limit_per_second=A_SECOND,
     )

@@ -109,8 +109,8 @@ def _is_whole(channel: ChannelSetting) -> ChannelSetting:
         raise ValueError("a chat channel takes no url and no secret_arn: Amazon Q Developer reads its topic")
     if channel.kind != "chat" and not channel.secret_arn:
         raise ValueError(f"a channel of kind {channel.kind} needs secret_arn")
-    if channel.kind == "webhook" and not channel.url:
-        raise ValueError("a channel of kind webhook needs url")
+    if channel.kind not in ("chat", "pagerduty") and not channel.url:
+        raise ValueError(f"a channel of kind {channel.kind} needs url")
     return channel
 
 

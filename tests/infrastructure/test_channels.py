@@ -1,11 +1,15 @@
 """What the setting `channels` deploys, and what it lets be done."""
 
 import json
-from typing import Any
+from typing import Any, get_args
 
 import pytest
+from pydantic import ValidationError
 
 from nodeheal.contract import names
+from nodeheal.contract.vocabulary import ChannelKind
+from stacks.channels import ADDRESSES
+from stacks.settings import ChannelSetting, Settings
 from tests.infrastructure.synthesis import Template, synthesize
 from tests.infrastructure.test_settings import SECRET
 
@@ -75,3 +79,12 @@ def test_notify_may_publish_to_the_topics_of_chats_and_every_function_knows_the_
     known = "email=email,ops-chat=chat,oncall=pagerduty,tracker=webhook"
     assert notify["Environment"]["Variables"][names.ENV_CHANNELS] == known
     assert told.body["Outputs"][names.CHANNELS_OUTPUT]["Value"] == known
+
+
+def test_every_kind_of_channel_can_be_deployed_and_knows_where_it_posts_to() -> None:
+    kinds = {*ChannelKind} - {ChannelKind.email}
+
+    assert {*get_args(ChannelSetting.model_fields["kind"].annotation)} == kinds
+    for kind in kinds - {ChannelKind.chat, *ADDRESSES}:
+        with pytest.raises(ValidationError, match=f"a channel of kind {kind} needs url"):
+            Settings.model_validate({"channels": {"x": {"kind": kind, "secret_arn": SECRET}}})
