@@ -1,21 +1,25 @@
 """`nodeheal policy`: look at the policy document, change it, and see what a change would change."""
 
 import json
+import os
+import shlex
+import subprocess
+import sys
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Annotated
 
 import typer
-from botocore.exceptions import BotoCoreError, ClientError
 
-from nodeheal.adapters.aws.policy_documents import Deployed
-from nodeheal.cli.connect import channels, policy_documents
+from nodeheal.adapters.aws.policy_documents import Deployed, PolicyDocuments
+from nodeheal.cli.connect import AsJson, channels, clearly, policy_documents
 from nodeheal.cli.differ import Change, Treatment, changed_settings, changes
-from nodeheal.cli.say import read_policy, read_text, refuse, say, say_json
-from nodeheal.domain.errors import NodehealError
+from nodeheal.cli.node_acts import Yes
+from nodeheal.cli.say import checked, policy_text, read_policy, refuse, say, say_json
+from nodeheal.domain.errors import NotFound
 from nodeheal.domain.humanize import counted
-from nodeheal.domain.policy.policy import PolicyRefused, parse_policy
+from nodeheal.domain.policy.policy import PolicyRefused, RecoveryPolicy, parse_policy
 from nodeheal.domain.policy.policy_lint import lint_policy
 from nodeheal.services.operators.validate_policy import complaints_of_channels
 
@@ -23,7 +27,6 @@ app = typer.Typer(no_args_is_help=True, help="The policy document: what nodeheal
 
 File = Annotated[Path, typer.Argument(help="a policy document, JSON")]
 Why = Annotated[str, typer.Option(help="kept with the deployment")]
-AsJson = Annotated[bool, typer.Option("--json", help="for programs")]
 FAILED = 1
 SHOWN = 8  # faults of one kind of change
 
@@ -37,10 +40,10 @@ def check(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Say whether a policy document is valid; if not, name the field. Warn of what it can hardly mean."""
+    """Check a policy document: errors by field, and warnings about what is probably not meant."""
     document = read_policy(file)
     if deployed:
-        with _clearly():
+        with clearly():
             missing = "; ".join(complaints_of_channels(document, channels()))
         if missing:
             refuse(f"{file}: {missing}")
@@ -61,31 +64,46 @@ def _warn(warnings: Iterable[str]) -> None:
 
 @app.command()
 def diff(
-    old: Annotated[Path, typer.Argument(help="a policy document")],
-    new: Annotated[Path, typer.Argument(help="the one that would replace it")],
+    old: Annotated[Path, typer.Argument(metavar="OLD", help="a policy document")],
+    new: Annotated[
+        Path | None,
+        typer.Argument(metavar="NEW", help="its successor; without NEW, OLD would succeed what is in force"),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Which faults would be treated differently, and which settings differ."""
-    before, after = read_policy(old), read_policy(new)
-    turned, treated = list(changed_settings(before, after)), list(changes(before, after))
+    """Show which faults would be treated differently, and which settings differ."""
+    if new is None:
+        with clearly():
+            before, after = parse_policy(policy_documents().in_force().text), read_policy(old)
+        names = ("the policy in force", str(old))
+    else:
+        before, after, names = read_policy(old), read_policy(new), (str(old), str(new))
     if as_json:
-        answer = {
-            "versions": [before.version, after.version],
-            "knobs": [{"knob": where, "before": a, "after": b} for where, a, b in turned],
-            "faults": [
-                {
-                    "fault": change.fault,
-                    "name": change.name,
-                    "pool": change.pool,
-                    "before": vars(change.before),
-                    "after": vars(change.after),
-                }
-                for change in treated
-            ],
-        }
-        say_json(answer)
-        return
-    say(f"{old} is version {before.version}, {new} is version {after.version}")
+        say_json(_changes_json(before, after))
+    else:
+        _say_changes(before, after, names)
+
+
+def _changes_json(before: RecoveryPolicy, after: RecoveryPolicy) -> dict[str, object]:
+    return {
+        "versions": [before.version, after.version],
+        "knobs": [{"knob": where, "before": a, "after": b} for where, a, b in changed_settings(before, after)],
+        "faults": [
+            {
+                "fault": change.fault,
+                "name": change.name,
+                "pool": change.pool,
+                "before": vars(change.before),
+                "after": vars(change.after),
+            }
+            for change in changes(before, after)
+        ],
+    }
+
+
+def _say_changes(before: RecoveryPolicy, after: RecoveryPolicy, named: tuple[str, str]) -> None:
+    turned, treated = list(changed_settings(before, after)), list(changes(before, after))
+    say(f"{named[0]} is version {before.version}, {named[1]} is version {after.version}")
     say("", f"{counted(len(turned), 'setting differs', 'settings differ')}" + (":" if turned else ""))
     for where, a, b in turned:
         say(f"  {where}: {json.dumps(a)} -> {json.dumps(b)}")
@@ -111,8 +129,8 @@ def _grouped(treated: list[Change]) -> Iterator[str]:
 
 @app.command()
 def show(as_json: AsJson = False) -> None:
-    """The document that is in force, as it was applied. Its version, its time and its reason are on stderr."""
-    with _clearly():
+    """Show the document in force. Its version, time and reason are on stderr; `apply`, `check` and `diff` take it."""
+    with clearly():
         deployed = policy_documents().in_force()
     if as_json:
         say_json({**_told(deployed), "document": _document(deployed.text)})
@@ -123,20 +141,132 @@ def show(as_json: AsJson = False) -> None:
 
 
 @app.command()
-def apply(file: File, why: Why, as_json: AsJson = False) -> None:
-    """Put a document into force, for every function, within a minute."""
-    warnings = list(lint_policy(read_policy(file)))
+def apply(
+    file: File,
+    why: Why,
+    merge: Annotated[
+        bool, typer.Option("--merge", help="the file changes only what it names; all else stays as it is in force")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="show what would change, and change nothing")] = False,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Put a document into force, for every function, within a minute. It replaces the whole document.
+
+    On a terminal it first shows what changes, and asks.
+    """
+    text = policy_text(file)
+    if not merge:
+        checked(text, str(file))  # what is wrong is told before AWS is asked
+    with clearly():
+        documents = policy_documents()
+        before = _in_force(documents) if merge or dry_run or _is_terminal() else ""
+    if merge:
+        text = _merged(before, text, file)
+    _put_into_force(documents, before, text, str(file), why, dry_run=dry_run, yes=yes, as_json=as_json)
+
+
+@app.command()
+def edit(why: Why, yes: Yes = False) -> None:
+    """Open the document in force in your editor (EDITOR), then put it into force as `apply` does."""
+    with clearly():
+        documents = policy_documents()
+        before = _in_force(documents)
+    shown = json.dumps(_document(before), indent=2) + "\n"
+    edited = _edited(shown)
+    if edited == shown:
+        say("nothing was changed")
+        return
+    _put_into_force(documents, before, edited, "the edited document", why, yes=yes)
+
+
+def _is_terminal() -> bool:
+    return sys.stdin.isatty()
+
+
+def _in_force(documents: PolicyDocuments) -> str:
+    """The document in force; an empty one where none was ever applied, for functions take the default then."""
+    try:
+        return documents.in_force().text
+    except NotFound:
+        return "{}"
+
+
+def _edited(text: str) -> str:
+    """The text as the user's editor leaves it. What is refused afterwards stays in the file, which is named."""
+    editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
+    with NamedTemporaryFile("w+", prefix="nodeheal-policy-", suffix=".json", delete=False) as file:
+        file.write(text)
+        file.flush()
+        if subprocess.run([*shlex.split(editor), file.name], check=False).returncode:
+            refuse(f"{editor} failed: nothing was changed; the text is in {file.name}")
+        say(f"the text is kept in {file.name}", aside=True)
+        return Path(file.name).read_text("utf-8")
+
+
+def _merged(before: str, patch: str, file: Path) -> str:
+    """The document with what the patch names, as RFC 7396 has it: null takes a setting back to its default."""
+    return json.dumps(_patched(_document(before), _json_of(patch, file)), indent=2)
+
+
+def _patched(target: object, patch: object) -> object:
+    if not isinstance(patch, dict):
+        return patch
+    merged = dict(target) if isinstance(target, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            merged.pop(key, None)
+        else:
+            merged[key] = _patched(merged.get(key), value)
+    return merged
+
+
+def _json_of(text: str, file: Path) -> object:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        refuse(f"{file}: it is not JSON: {error}")
+
+
+def _put_into_force(
+    documents: PolicyDocuments,
+    before: str,
+    text: str,
+    named: str,
+    why: str,
+    *,
+    dry_run: bool = False,
+    yes: bool = False,
+    as_json: bool = False,
+) -> None:
+    policy = checked(text, named)
     if not as_json:
-        _warn(warnings)
-    with _clearly():
-        deployed = policy_documents().apply(read_text(file), why)
+        _warn(lint_policy(policy))
+    if dry_run or (not yes and _is_terminal()):
+        _say_changes(_readable(before), policy, ("the policy in force", named))
+    if dry_run:
+        say("", "dry run: nothing was changed")
+        return
+    if not yes and _is_terminal() and not typer.confirm("Put it into force?"):
+        say("nothing was changed")
+        raise typer.Exit(FAILED)
+    with clearly():
+        deployed = documents.apply(text, why)
     _say_deployed(deployed, as_json)
+
+
+def _readable(text: str) -> RecoveryPolicy:
+    """The policy in force; the default where it is none, for functions fall back to that."""
+    try:
+        return parse_policy(text)
+    except PolicyRefused:
+        return RecoveryPolicy()
 
 
 @app.command()
 def rollback(why: Why, as_json: AsJson = False) -> None:
-    """Put the document before the present one into force again; once more goes back further."""
-    with _clearly():
+    """Put the previous document into force again. Repeated, it goes back further."""
+    with clearly():
         deployed = policy_documents().roll_back(why)
     _say_deployed(deployed, as_json)
 
@@ -172,12 +302,3 @@ def _version(deployed: Deployed) -> str:
         return parse_policy(deployed.text).version
     except PolicyRefused as refused:
         return f"not valid ({refused.complaints[0]})"
-
-
-@contextmanager
-def _clearly() -> Iterator[None]:
-    """AWS's complaints in one line."""
-    try:
-        yield
-    except (NodehealError, ClientError, BotoCoreError) as error:
-        refuse(f"nodeheal policy: {error}")

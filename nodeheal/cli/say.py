@@ -97,9 +97,25 @@ def read_text(file: Path) -> str:
         refuse(f"{file}: it is not UTF-8 text")
 
 
-def read_policy(file: Path) -> RecoveryPolicy:
+def policy_text(file: Path) -> str:
+    """The text of a policy document, also out of what `nodeheal policy show --json` prints. `-`: of stdin."""
+    text = sys.stdin.read() if file == Path("-") else read_text(file)
+    try:
+        shown = json.loads(text)
+    except ValueError:
+        return text  # whatever is wrong with it is told by who reads it
+    is_wrapped = isinstance(shown, dict) and {"document", "appconfig_version"} <= shown.keys()
+    return json.dumps(shown["document"], indent=2) if is_wrapped else text
+
+
+def checked(text: str, named: str) -> RecoveryPolicy:
     """The policy document; refused with the field named where it is not valid."""
     try:
-        return parse_policy(read_text(file))
+        return parse_policy(text)
     except PolicyRefused as refused:
-        refuse(*(f"{file}: {complaint}" for complaint in refused.complaints))
+        refuse(*(f"{named}: {complaint}" for complaint in refused.complaints))
+
+
+def read_policy(file: Path) -> RecoveryPolicy:
+    """The policy document of a file; refused where it cannot be read, or is not valid."""
+    return checked(policy_text(file), str(file))

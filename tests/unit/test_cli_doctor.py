@@ -127,6 +127,7 @@ def test_a_mistyped_region_is_told_apart_from_a_network_that_is_down(
         (["nodes", "show", "mi-1"], NoRegionError(), "no Region is set; export AWS_REGION=eu-central-1"),
         (["incidents", "list"], NoCredentialsError(), "set AWS_PROFILE, or sign in"),
         (["jobs", "list"], _error("ExpiredToken"), "they have expired"),
+        (["status"], ClientError({"Error": {"Code": "ResourceNotFoundException"}}, "Query"), "choose a context"),
     ],
 )
 def test_every_other_command_names_the_same_next_step(

@@ -15,6 +15,11 @@ if TYPE_CHECKING:
 
 _EXPIRED = ("ExpiredToken", "ExpiredTokenException", "RequestExpired")
 _UNKNOWN_KEYS = ("InvalidClientTokenId", "UnrecognizedClientException", "AuthFailure", "InvalidAccessKeyId")
+_OF_THE_TABLE = ("Query", "GetItem", "PutItem", "UpdateItem", "DeleteItem", "TransactWriteItems", "Scan")
+_DEPLOYED_ELSEWHERE = (
+    "look at your account (aws sts get-caller-identity) and your Region (AWS_REGION), give --table, "
+    "or choose a context (nodeheal contexts list)"
+)
 _SIGN_IN = "sign in again (aws sso login, or new keys), then run `aws sts get-caller-identity`"
 
 
@@ -57,6 +62,8 @@ def explain(error: "BotoCoreError | ClientError") -> Failure:
 
 def _refused(error: "ClientError") -> Failure:
     code = code_of(error)
+    if code == "ResourceNotFoundException" and error.operation_name in _OF_THE_TABLE:
+        return Failure("deployment", f"there is no such table of nodeheal in {_region()}", _DEPLOYED_ELSEWHERE)
     if code in _EXPIRED:
         return Failure("credentials", f"they have expired: {error}", _SIGN_IN)
     if code in _UNKNOWN_KEYS:

@@ -8,7 +8,7 @@ import json
 import re
 from datetime import datetime
 from difflib import get_close_matches
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Annotated, Self
 
 from pydantic import Field, ValidationError, model_validator
@@ -222,19 +222,31 @@ def parse_policy(text: str) -> RecoveryPolicy:
         policy = RecoveryPolicy.model_validate_json(text)
         json.loads(text, object_pairs_hook=_each_once)
     except ValidationError as error:
-        raise PolicyRefused(complaints_of(error)) from None
+        raise PolicyRefused(complaints_of(error, _field_names())) from None
     except (ValueError, RecursionError) as error:
         raise PolicyRefused((f"document: {error}",)) from None
     return policy
 
 
-def complaints_of(error: ValidationError) -> tuple[str, ...]:
-    """Returns what is wrong with a document, the field first."""
-    told = (
-        (".".join(map(str, e["loc"])) or "document", e["msg"].removeprefix("Value error, ") + perhaps(e))
-        for e in error.errors()
-    )
+def complaints_of(error: ValidationError, known: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """Returns what is wrong with a document, the field first. `known`: fields that may have been meant."""
+    told = ((".".join(map(str, e["loc"])) or "document", _message_of(e, known) + perhaps(e)) for e in error.errors())
     return tuple(f"{field}: {message}" for field, message in told)
+
+
+def _message_of(error: ErrorDetails, known: tuple[str, ...]) -> str:
+    if error["type"] != "extra_forbidden":
+        return error["msg"].removeprefix("Value error, ")
+    alike = get_close_matches(str(error["loc"][-1]), known, n=1)
+    return "there is no such field" + (f"; did you mean `{alike[0]}`?" if alike else "")
+
+
+@cache
+def _field_names() -> tuple[str, ...]:
+    """Every field that a policy document may have, at any depth."""
+    schema = RecoveryPolicy.model_json_schema()
+    parts = (schema, *schema.get("$defs", {}).values())
+    return tuple(dict.fromkeys(name for part in parts for name in part.get("properties", ())))
 
 
 def perhaps(error: ErrorDetails) -> str:
