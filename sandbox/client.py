@@ -1,8 +1,10 @@
 """The sandbox as the demo and the tests use it, from another process."""
 
 import contextlib
+import fcntl
 import json
 import os
+import re
 import secrets
 import shutil
 import socket
@@ -27,7 +29,7 @@ from nodeheal.contract import names
 from nodeheal.domain.jobs.owner import Owner
 from sandbox import deployment, processes
 from sandbox.machine_orders import MachineOrders
-from sandbox.mailbox import OWNERS, Mailbox
+from sandbox.mailbox import EVERY_OWNER, OWNERS, Mailbox
 from sandbox.voices import Voices
 
 Json = dict[str, Any]
@@ -36,6 +38,8 @@ DEFAULT_CLUSTER = "training"  # as in cdk.json
 START_SECONDS = 60.0
 STOP_SECONDS = 8.0
 CALL_SECONDS = 60.0
+LOCK = "running.lock"
+_LINK = re.compile(r"https://(?P<api>[a-z0-9]+)\.execute-api\.[^/\s]+(?P<path>/[^\s]*)")
 PORTS_TRIED = 5  # between the look for a free port and the emulator's there is time for others to take it
 
 
@@ -58,6 +62,18 @@ class NodeHandle:
     container_instance_arn: str
 
 
+def is_running(directory: Path) -> bool:
+    """Whether a cloud lives in this folder: it holds the folder's lock until it ends, however it ends."""
+    try:
+        with (directory / LOCK).open("rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False
+
+
 class Sandbox(MachineOrders):
     """An embedded cloud with simulated nodes, for as long as the `with` block lasts.
 
@@ -78,6 +94,7 @@ class Sandbox(MachineOrders):
         self._process: subprocess.Popen[bytes] | None = None
         self._mailbox: Mailbox | None = None
         self._owners_mailbox: Mailbox | None = None
+        self._every_owner: Mailbox | None = None
         self.client = cache(self._client)
         self.voices = Voices(self)
 
@@ -120,6 +137,8 @@ class Sandbox(MachineOrders):
         if not _is_free(self.port):
             raise _PortTaken(f"port {self.port} on 127.0.0.1 is in use; choose another one")
         self.directory.mkdir(parents=True, exist_ok=True)
+        self._lock = (self.directory / LOCK).open("wb")
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
         command = [sys.executable, "-m", "sandbox.emulator", "--port", str(self.port), "--dir", str(self.directory)]
         with (self.directory / "emulator.out").open("ab") as output:
             self._process = subprocess.Popen(
@@ -152,6 +171,7 @@ class Sandbox(MachineOrders):
             processes.kill_all(lambda: processes.in_session(process.pid))
             processes.kill_all(lambda: processes.with_mark(processes.SANDBOX_MARK, self._id))
             process.wait()
+            self._lock.close()
 
     def deploy(self, *options: str) -> float:
         """Deploy the stack as a user does, with `cdk deploy`; the seconds it took. Its outputs are in `outputs`."""
@@ -248,6 +268,21 @@ class Sandbox(MachineOrders):
     def owner_mails(self) -> list[tuple[str, str]]:
         """The same of those to the owner."""
         return self._owners_mailbox.read() if self._owners_mailbox else []
+
+    def all_mails(self) -> list[tuple[str, str]]:
+        """Every email to the operators, and then every one to an owner of a job. Links lead to this cloud.
+
+        Emails to owners are collected from the first call on.
+        """
+        if self._every_owner is None:
+            self._every_owner = Mailbox(self.client("sqs"), EVERY_OWNER)
+            self._every_owner.subscribe(self.client("sns"), self.outputs["OwnersTopicArn"])
+        mails = [*self.mails(), *self.owner_mails(), *self._every_owner.read()]
+        return [(subject, _LINK.sub(self._local, body)) for subject, body in dict.fromkeys(mails)]
+
+    def _local(self, link: "re.Match[str]") -> str:
+        """The address at which the emulator serves what the link names, for a browser on this machine."""
+        return f"{self.endpoint_url}/_aws/execute-api/{link['api']}{link['path']}"
 
     def open_link(self, link: str, form: dict[str, str] | None = None) -> tuple[int, str]:
         """Open a link of an email as a person's browser does, or send its page's form; status and page."""

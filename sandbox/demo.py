@@ -15,8 +15,9 @@ from rich.console import Console
 from nodeheal.contract.vocabulary import SchedulerKind
 from nodeheal.parsers.kernel_line import parse_message
 from nodeheal.simulation.latency import LATENCIES
-from sandbox.client import Sandbox, SandboxError
+from sandbox.client import Sandbox, SandboxError, is_running
 from sandbox.deployment import DeployFailed
+from sandbox.mailbox import MailFolder
 from sandbox.report import judge, make_report
 from sandbox.screen import Screen, show_summary
 from sandbox.script import GANG_NODES, Script
@@ -31,7 +32,7 @@ DEFAULT_FAULT = FALLEN
 MOST_NODES = 8
 LONGEST_BOOT = 30  # the sandbox's policy waits 40 s for a reboot
 RUNS_KEPT = 3
-STILL_RUNNING_SECONDS = 900
+MAIL_SECONDS = 1.0  # between two looks for new emails
 STOPPED_BY_USER = 130
 
 
@@ -132,7 +133,7 @@ def _fresh_directory() -> Path:
     root = BUILD / "sandbox"
     root.mkdir(parents=True, exist_ok=True)
     for old in sorted(root.glob("run-*"))[: -RUNS_KEPT + 1]:
-        if time.time() - old.stat().st_mtime > STILL_RUNNING_SECONDS:  # another demo may be at work there
+        if not is_running(old):
             shutil.rmtree(old, ignore_errors=True)
     return root / f"run-{time.strftime('%Y%m%d-%H%M%S')}-{time.time_ns() % 1000:03d}"
 
@@ -177,6 +178,7 @@ def ways_around(sandbox: Sandbox, story: Story) -> list[str]:
         "  .venv/bin/nodeheal jobs list",
         f"  aws stepfunctions list-executions --state-machine-arn {sandbox.outputs['RecoverNodeArn']}",
         "",
+        f"Every email of this cloud: {sandbox.directory / 'mail'}",
         f"Logs of nodes, functions and the emulator: {sandbox.directory}",
         "Ctrl-C ends all of it.",
     ]
@@ -186,8 +188,11 @@ def _show_around(console: Console, sandbox: Sandbox, story: Story) -> None:
     """Say how, and wait until somebody has seen enough. Whatever else comes here as an exception goes on after it."""
     for line in ["", *ways_around(sandbox, story)]:
         console.print(line, soft_wrap=True, markup=False)
+    folder = MailFolder(sandbox.directory / "mail")
     with contextlib.suppress(KeyboardInterrupt):
-        threading.Event().wait()
+        while not threading.Event().wait(MAIL_SECONDS):
+            for subject, file in folder.keep(sandbox.all_mails()):
+                console.print(f"email: {subject} ({file})", soft_wrap=True, markup=False)
     console.print("Ending the emulator, the nodes and the job.")
 
 

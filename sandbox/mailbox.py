@@ -1,9 +1,13 @@
 """A person's inbox: a queue that is subscribed to a topic, as an email address would be."""
 
 import json
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 OPERATORS, OWNERS = "nodeheal-mailbox", "nodeheal-owner-mailbox"
+EVERY_OWNER = "nodeheal-every-owner-mailbox"
 BATCH = 10
 
 
@@ -41,3 +45,23 @@ class Mailbox:
                 envelope = json.loads(message["Body"])
                 self._mails.append((envelope.get("Subject", ""), envelope["Message"]))
                 self._sqs.delete_message(QueueUrl=self._url, ReceiptHandle=message["ReceiptHandle"])
+
+
+class MailFolder:
+    """A folder with a file for each email, in the order in which they came."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._seen: set[tuple[str, str]] = set()
+
+    def keep(self, mails: Sequence[tuple[str, str]]) -> Iterator[tuple[str, Path]]:
+        """Write those that are new; the subject and the file of each."""
+        self.folder.mkdir(exist_ok=True)
+        for subject, body in mails:
+            if (subject, body) in self._seen:
+                continue
+            self._seen.add((subject, body))
+            name = re.sub(r"[^a-z0-9]+", "-", subject.lower()).strip("-")[:60]
+            file = self.folder / f"{len(self._seen):03d}-{name}.txt"
+            file.write_text(f"Subject: {subject}\n\n{body}\n", "utf-8")
+            yield subject, file

@@ -166,7 +166,7 @@ def _cells(incident: Incident, now: datetime, is_wide: bool) -> tuple[str, ...]:
 def story_of(review: Review, console: str) -> list[str]:
     """The review for people, a paragraph for each question."""
     drill = ["This is a drill.", ""] if review.is_drill else []
-    component = f" on {review.component}" if review.component else ""
+    component = f" on {review.component}" if review.component and not review.asked_by_hand else ""
     serial = f", serial {review.serial}" if review.serial else ""
     return [
         review.subject,
