@@ -70,9 +70,9 @@ MEASURED = json.loads((REPOSITORY / "docs" / "benchmarks.json").read_text("utf-8
 STORMS = [MEASURED[f"storm_{kind}_cpu_percent"] for kind in ("of_faults", "of_ordinary_lines", "file", "journal")]
 
 SENTENCES: tuple[tuple[str, str, Sequence[Any]], ...] = (
-    ("README.md", "`--nodes N` ({} to {})", (GANG_NODES, MOST_NODES)),
-    ("README.md", "are whole, in {} formats", (WORDS[len(CheckpointFormat) - 1],)),  # auto is none
-    ("README.md", "the ECS cluster whose nodes are healed (default `{}`)", (Settings().cluster,)),
+    ("docs/demo.md", "`--nodes N` ({} to {})", (GANG_NODES, MOST_NODES)),
+    ("docs/commands.md", "are whole, in {} formats", (WORDS[len(CheckpointFormat) - 1],)),  # auto is none
+    ("docs/deploy.md", "the ECS cluster whose nodes are healed (default `{}`)", (Settings().cluster,)),
     ("docs/agent.md", "forgotten after {} limits", (WORDS[int(progress.FORGOTTEN_AFTER_LIMITS)],)),
     ("docs/agent.md", "of the {} newest files", (progress.FILES,)),
     ("docs/agent.md", "or is {:.0f} % full", (DISK_FULL.default,)),
@@ -151,7 +151,7 @@ def test_a_number_in_a_page_is_that_of_the_code(page: str, sentence: str, number
 
 def test_one_attempt_a_day_is_the_default() -> None:
     assert limit(Action.REBOOT) == limit(Action.REPLACE) == (1, 1)
-    assert "one reboot and one replacement a day by default" in text_of("README.md")
+    assert "one reboot and one replacement a day by default" in text_of("docs/safety.md")
 
 
 def test_the_table_of_the_agents_settings_has_each_of_them_with_its_default() -> None:
@@ -189,9 +189,9 @@ def test_every_check_is_on_a_page_with_how_often_it_looks() -> None:
     assert "`host_load`" in text_of("docs/metrics.md")
 
 
-def test_the_readme_lists_every_story_and_every_setting() -> None:
-    stories = [name for told, _ in rows_of("README.md", "| story | what happens |") for name in codes_in(told)]
-    settings = (REPOSITORY / "README.md").read_text("utf-8").split("| key | meaning |")[1].split("\n\n")[0]
+def test_the_pages_list_every_story_and_every_setting() -> None:
+    stories = [name for told, _ in rows_of("docs/demo.md", "| story | what happens |") for name in codes_in(told)]
+    settings = (REPOSITORY / "docs" / "deploy.md").read_text("utf-8").split("| key | meaning |")[1].split("\n\n")[0]
 
     assert sorted(stories) == sorted(STORIES)
     assert [name for name in Settings.model_fields if name != "stage" and f"`{name}`" not in settings] == []

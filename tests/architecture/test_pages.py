@@ -17,8 +17,8 @@ from stacks.settings import REPOSITORY
         ("docs/ec2.md", ("kms:CreateGrant", "replace_node", "launch")),
         # The ECS agent cannot register without it: on EC2 it has the instance profile, and nothing else.
         ("docs/agent.md", ("EC2 nodes", "instance profile", "AmazonEC2ContainerServiceforEC2Role")),
-        ("README.md", ("Lambda's concurrency", "get-account-settings")),
-        ("README.md", ("China", "ICP", "x86_64")),
+        ("docs/deploy.md", ("Lambda's concurrency", "get-account-settings")),
+        ("docs/deploy.md", ("China", "ICP", "x86_64")),
     ],
 )
 def test_a_page_says_what_nothing_else_can(page: str, words: tuple[str, ...]) -> None:

@@ -1,6 +1,6 @@
 """The promise ledger, `tests/promises.csv`: one row for each promise, with the tests that hold it.
 
-`stated_in` is a page; in the README's safety model it is `README.md#` and the bold words of the bullet. Pages that name
+`stated_in` is a page; in the safety model it is `docs/safety.md#` and the bold words of the bullet. Pages that name
 their own tests are not copied here: `test_named_tests.py` holds docs/security.md, docs/fidelity.md and
 docs/simulation.md to tests that exist.
 """
@@ -38,7 +38,7 @@ def is_a_test(path: str, name: str) -> bool:
 
 
 def bullets_of_the_safety_model() -> list[str]:
-    text = (REPOSITORY / "README.md").read_text("utf-8").split("## Safety model\n")[1].split("\n## ")[0]
+    text = (REPOSITORY / "docs" / "safety.md").read_text("utf-8")
     return [bullet for bullet in text.split("\n- ")[1:] if bullet.strip()]
 
 
@@ -67,7 +67,7 @@ def test_no_promise_stands_twice_and_rows_are_sorted_by_page() -> None:
 def test_every_bullet_of_the_safety_model_has_a_row_and_every_anchor_a_bullet() -> None:
     bullets = bullets_of_the_safety_model()
     anchors = {anchor(bullet) for bullet in bullets if anchor(bullet)}
-    in_ledger = {row["stated_in"].partition("#")[2] for row in ROWS if row["stated_in"].startswith("README.md")}
+    in_ledger = {row["stated_in"].partition("#")[2] for row in ROWS if row["stated_in"].startswith("docs/safety.md")}
 
     assert len(bullets) - len(anchors) == _POINTERS
     assert in_ledger == anchors
