@@ -100,7 +100,7 @@ the page's address: `faults.md#xid-79`, `faults.md#xid-145-RLW_REMAP-0x00000004`
 - *Keep* is the evidence worth saving before a reboot wipes it, the most telling first.
 - *On* names the GPU generations and drivers that the sources know the code on; without it, all. H100 stands for H200
   and GH200 too, B100 for B200 and B300, GB200 for GB300, A100 for A30. A destructive action is not taken on another
-  of these generations: a human looks. A product that is none of them is treated as if it stood there.
+  of these generations: a human looks. Another product is treated as if it were listed there.
 - *Why* gives our reason, and in brackets what others do where they differ. No vendor's table is read at run time."""
 
 _OVERRIDING = """\

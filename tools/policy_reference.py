@@ -164,7 +164,7 @@ An override treats a fault otherwise than [the catalog](faults.md) does, and eve
   one has `reset_gpu`; each counts in its own group. Where REBOOT stands for RESET_GPU, it spends REBOOT's.
 - An attempt is reserved before it is made; one that is denied costs nothing. When none is left, the ladder goes on to
   its next escalation step, and after the last to a human.
-- `accelerator_limits` counts by the accelerator's serial number: a node under a new name does not begin anew.
+- `accelerator_limits` counts by the accelerator's serial number: a new name of the node does not reset the count.
 
 ## Every knob"""
 
