@@ -131,7 +131,7 @@ class Keeper(Ranks):
         """Stop the job's remaining ranks."""
         for rank in list(self._gangs[crew.name].ranks.values()):
             if rank.state != "STOPPED":
-                self.asked_to_stop(rank.task_id, "its keeper starts it anew")
+                self.asked_to_stop(rank.task_id, "its keeper restarts it")
 
     # Nodes
 

@@ -77,7 +77,7 @@ def _check_optimizer(place: Place, folder: str, there: set[str]) -> None:
         return
     files = [name for name in _OPTIMIZERS if name in there]
     if not files:
-        raise Broken("it has no optimizer state: a run would not resume from it, but start anew with these weights")
+        raise Broken("it has no optimizer state: a run would not resume from it, but start again with these weights")
     for name in files:
         _check_file(place, folder, name)
 

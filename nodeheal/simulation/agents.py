@@ -31,7 +31,7 @@ REPORT_SECONDS = 0.5  # from the fault until the agent reports it
 DIAGNOSE_SECONDS, EVIDENCE_SECONDS, RESET_SECONDS = 240.0, 20.0, 20.0  # medians
 # Of GPU resets, all of them guesses: no table is public. The last one is the share of a GPU's faults, among those that
 # a reboot fixes.
-IN_USE, RESET_FAILS, SILENT_IN_RESET, MENDED_BY_RESET = 0.1, 0.05, 0.02, 0.6
+IN_USE, RESET_FAILS, SILENT_IN_RESET, FIXED_BY_RESET = 0.1, 0.05, 0.02, 0.6
 ACCELERATORS = 8
 _OF_ACCELERATORS = (Family.xid, Family.nvml)
 
@@ -152,7 +152,7 @@ class Agents:
 
     def reset_gpu(self, node: GroundTruth, request_id: str) -> None:
         """Reset the GPU that has failed, or report why not. A reset fixes some of the faults that a reboot fixes."""
-        boot, draw, mends = node.boot, self._resets.random(), self._resets.random() < MENDED_BY_RESET
+        boot, draw, is_fixed = node.boot, self._resets.random(), self._resets.random() < FIXED_BY_RESET
         if draw < SILENT_IN_RESET:
             return
         failed = SILENT_IN_RESET + RESET_FAILS
@@ -169,7 +169,7 @@ class Agents:
                 outcome is Outcome.DONE
                 and node.fault is not None
                 and is_of_gpu
-                and mends
+                and is_fixed
                 and node.fault.cure == "reboot"
             ):
                 node.fault = None

@@ -54,7 +54,7 @@ ALLOWED_BY = {verb: (action,) for verb, action in ACTION_OF.items()} | {
     # of a job's ranks, by an incident
     "end": (Action.ISOLATE, *ESCALATION_STEPS, Action.RESTART_WORKLOAD),
 }
-# Not of a machine, whoever else repairs it, but of the job that has a rank there.
+# Actions on the job that has a rank there, as opposed to those on a machine that others repair.
 _OF_JOBS = ("restart", "end")
 
 
