@@ -180,7 +180,7 @@ class Execution:
         return Ask(state.name, state.resource, state.evaluate("Arguments", frame), seconds, self._token)
 
     def _delay(self, retrier: Json, number: int) -> float:
-        """Return the seconds before retry number `attempt`."""
+        """Return the seconds before retry `number`, from 1."""
         full = float(retrier.get("IntervalSeconds", 1)) * float(retrier.get("BackoffRate", 2)) ** (number - 1)
         full = min(full, float(retrier.get("MaxDelaySeconds", full)))
         return full * self.jitter() if retrier.get("JitterStrategy") == "FULL" else full
