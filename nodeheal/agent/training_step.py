@@ -1,4 +1,4 @@
-"""The last step that a run has shown on this node: what it writes into the file that it touches, if it does."""
+"""Reads the last step that a run has reported on this node, from its progress file."""
 
 import json
 from collections.abc import Callable
@@ -13,7 +13,9 @@ STEPS = 2**63
 
 
 def last_step(file: Path, become: Callable[[], None]) -> int | None:
-    """The step; None where the file is not there or says none. Its reader is who `become` makes him."""
+    """Return the step; None where the file does not exist or contains none. The file is read as the user of
+    `become`.
+    """
     try:
         told = tell_apart(lambda: step_in(_read(file)), SECONDS, become)
     except NoAnswer:
@@ -22,7 +24,7 @@ def last_step(file: Path, become: Callable[[], None]) -> int | None:
 
 
 def step_in(content: bytes) -> int | None:
-    """The step in `{"step": 2037}`; None for whatever else a job may have put there."""
+    """Parse the step in `{"step": 2037}`; None for anything else that a job may write."""
     try:
         said = json.loads(content)
     except (ValueError, RecursionError):
@@ -33,5 +35,5 @@ def step_in(content: bytes) -> int | None:
 
 
 def _read(file: Path) -> bytes:
-    with open_file(file) as opened:  # a job may put there what it likes
+    with open_file(file) as opened:  # a job may write anything there
         return opened.read(FILE_BYTES)

@@ -178,7 +178,7 @@ def test_a_mass_failure_is_run_with_the_breaker_raised_and_as_it_ships() -> None
         ),
         (("--inject-failure", "60:dies-after"), "--inject-failure goes with --schedule"),
         (("--schedule", "7", "--inject-failure", "9999999:throttled"), "--inject-failure 9999999:throttled: there are"),
-        (("--schedule", "3", "--inject-failure", "5:refused"), "has no way to say no"),
+        (("--schedule", "3", "--inject-failure", "5:refused"), "cannot refuse a call"),
         (("--schedule", "3", "--inject-failure", "5:refused", "--until", "90000"), "--inject-failure 5:refused: "),
         (
             ("--schedule", "3", "--inject-failure", "60:dies-after", "--inject-failure", "60:throttled"),

@@ -517,7 +517,7 @@ def test_a_definition_that_logs_elsewhere_is_said_to(world: World, tmp_path: Pat
     submit(tmp_path, FILE.replace("nodes: 2", "nodes: 2\ncontainer: proxy"))
     launched(world, 1)
 
-    assert "trainer:7 keeps no output of proxy" in run("logs", "llama").output
+    assert "trainer:7 does not store the output of proxy" in run("logs", "llama").output
 
 
 def test_who_follows_sees_what_is_new_once_and_goes_on_with_the_next_run(world: World, tmp_path: Path) -> None:

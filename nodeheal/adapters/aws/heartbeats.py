@@ -1,4 +1,4 @@
-"""Heartbeats over the machines' own table. What machines write is read with care: it is theirs alone, and unchecked."""
+"""Implements Heartbeats over the machines' own table. Its items are validated, since machines write them unchecked."""
 
 import math
 import re
@@ -25,10 +25,12 @@ _FIELDS = {
 
 
 class DynamoHeartbeats:
-    """Heartbeats."""
+    """Implements Heartbeats."""
 
     def __init__(self, client: "DynamoDBClient", table: str, roles: Collection[str] = ()) -> None:
-        """`roles`: ids of the roles whose sessions AWS names after machines; others are left out. Empty: all."""
+        """`roles`: ids of the roles whose session names AWS sets to machine ids; other items are ignored.
+        Empty: all.
+        """
         self._client = client
         self._table = table
         self._roles = frozenset(roles)
@@ -37,7 +39,7 @@ class DynamoHeartbeats:
         return self._newest(self._scan())
 
     def of(self, machine_id: str) -> Heartbeat | None:
-        # The key begins with the id of a role, which nobody here knows: DynamoDB looks through all, and sends one.
+        # The key begins with the id of a role, which is not known here: DynamoDB scans all items, and returns one.
         found = self._scan(
             FilterExpression="contains(#who, :machine)", ExpressionAttributeValues={":machine": {"S": machine_id}}
         )
@@ -52,7 +54,7 @@ class DynamoHeartbeats:
                     TableName=self._table,
                     Key={names.HEARTBEAT_KEY: {"S": heartbeat.who}},
                     UpdateExpression="SET #wanted = :wanted",
-                    ConditionExpression="attribute_exists(#who)",  # what is gone is not to come back by half
+                    ConditionExpression="attribute_exists(#who)",  # a deleted item must not be partly recreated
                     ExpressionAttributeNames={"#wanted": names.HEARTBEAT_WANTED, "#who": names.HEARTBEAT_KEY},
                     ExpressionAttributeValues={":wanted": {"N": f"{every_seconds:g}"}},
                 )
@@ -72,7 +74,7 @@ class DynamoHeartbeats:
                 yield from page["Items"]
 
     def _newest(self, items: Iterator[Item]) -> dict[str, Heartbeat]:
-        """By machine. One that has been given another role has an item under each."""
+        """Return the newest by machine. A machine that got another role has an item under each."""
         found: dict[str, Heartbeat] = {}
         for item in items:
             heartbeat = _read(item)
@@ -84,7 +86,7 @@ class DynamoHeartbeats:
 
 
 def _read(item: Item) -> Heartbeat | None:
-    """Returns the heartbeat, or None where the item is not a valid one: a machine may write anything into its item."""
+    """Parse a heartbeat, or None where the item is not valid: a machine may write anything into its item."""
     try:
         boot = item[names.HEARTBEAT_BOOT]["S"]
         every = float(item[names.HEARTBEAT_EVERY]["N"])

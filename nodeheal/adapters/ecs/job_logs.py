@@ -1,4 +1,4 @@
-"""Job logs of ECS tasks: the log driver awslogs sends them to CloudWatch Logs."""
+"""Reads job logs of ECS tasks: the log driver awslogs sends them to CloudWatch Logs."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -10,12 +10,12 @@ from nodeheal.domain.jobs.job import GangTask, Job
 from nodeheal.domain.jobs.job_log import LogLine, LogLocation, Page
 from nodeheal.ports.scheduler import TaskDefinitions
 
-_LINES = 10_000  # that one call returns at most
-_CALLS = 50  # of one page: a stream that grows faster than it is read must not be read for ever
+_LINES = 10_000  # the limit of one call
+_CALLS = 50  # of one page: reading must end although the stream grows faster
 
 
 class EcsJobLogs:
-    """JobLogs. `make` makes the client of a Region."""
+    """Implements JobLogs. `make` creates the client of a Region."""
 
     def __init__(self, definitions: TaskDefinitions, make: Callable[[str], Any]) -> None:
         self._definitions, self._make = definitions, make
@@ -24,7 +24,7 @@ class EcsJobLogs:
         container = self._definitions.find(job.task_definition).container(job.container)
         if container is None or container.log is None:
             told = f"{job.task_definition} does not send the output of {job.container} to CloudWatch Logs"
-            raise NotFound(f"{told} (log driver awslogs, with a stream prefix): look where it does, or on the nodes")
+            raise NotFound(f"{told} (log driver awslogs, with a stream prefix): read it where it goes, or on the nodes")
         return container.log
 
     def stream(self, location: LogLocation, job: Job, task: GangTask) -> str:
@@ -46,7 +46,7 @@ class EcsJobLogs:
                     raise
                 return Page((), token)  # the rank has written nothing yet
             lines += [LogLine(_at(event["timestamp"]), event["message"]) for event in answer["events"]]
-            # At its end a stream answers with the token that it was asked with, and may answer with less before that.
+            # At the end of a stream the answer repeats the request's token; earlier pages may be short.
             if answer["nextForwardToken"] == token:
                 break
             token = answer["nextForwardToken"]

@@ -1,4 +1,4 @@
-"""Task definitions and job logs in memory."""
+"""Implements task definitions and job logs in memory."""
 
 from dataclasses import dataclass, field
 
@@ -12,7 +12,9 @@ from nodeheal.domain.jobs.task_definition import Container, TaskDefinition
 
 @dataclass
 class MemoryTaskDefinitions:
-    """TaskDefinitions. `definitions` holds the known ones, by the name they are asked for; `registered` counts."""
+    """Implements TaskDefinitions. `definitions` has the known ones, by requested name; `registered` counts
+    registrations.
+    """
 
     definitions: dict[str, TaskDefinition] = field(default_factory=dict)
     registered: list[JobSpec] = field(default_factory=list)
@@ -36,7 +38,7 @@ class MemoryTaskDefinitions:
 
 @dataclass
 class MemoryJobLogs:
-    """JobLogs. `streams` holds what was written, by stream."""
+    """Implements JobLogs. `streams` has the output, by stream."""
 
     definitions: MemoryTaskDefinitions = field(default_factory=MemoryTaskDefinitions)
     streams: dict[str, list[LogLine]] = field(default_factory=dict)
@@ -44,7 +46,7 @@ class MemoryJobLogs:
     def locate(self, job: Job) -> LogLocation:
         container = self.definitions.find(job.task_definition).container(job.container)
         if container is None or container.log is None:
-            raise NotFound(f"{job.task_definition} keeps no output of {job.container} where it can be read")
+            raise NotFound(f"{job.task_definition} does not store the output of {job.container} where it can be read")
         return container.log
 
     def stream(self, location: LogLocation, job: Job, task: GangTask) -> str:

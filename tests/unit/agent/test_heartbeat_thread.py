@@ -263,7 +263,7 @@ def test_a_heartbeat_thread_that_meets_what_nobody_expected_goes_on_and_says_so_
     eventually(lambda: bus.table.beats)
     heartbeat_thread.stop(5)
 
-    said = ["heartbeats are broken; they are tried again", "heartbeats are taken again"]
+    said = ["heartbeats fail for an unexpected reason; retrying", "heartbeats are accepted again"]
     assert [record.getMessage() for record in caplog.records] == said
 
 
