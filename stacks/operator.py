@@ -238,18 +238,20 @@ NODE_COMMANDS: Commands = {
     "owners subscribe": (SUBSCRIBE_OWNER,),
     "emails confirm": (CONFIRM_EMAIL,),
     "policy show": _POLICY,
+    "policy diff": _POLICY,
     "policy apply": (*_POLICY, *CHANGE_POLICY),
+    "policy edit": (*_POLICY, *CHANGE_POLICY),
     "policy rollback": (*_POLICY, *CHANGE_POLICY),
 }
 # Separate from the others: people who train need no more than these, and both together exceed one policy's size.
 JOB_COMMANDS: Commands = {
-    "jobs submit": (READ_JOBS, WRITE_JOBS, *_POLICY, SEE_RECIPE, *MAKE_RECIPE, RUN_JOB, SEE_OWNERS),
+    "jobs submit": (READ_JOBS, WRITE_JOBS, *_POLICY, SEE_RECIPE, *MAKE_RECIPE, RUN_JOB, SEE_OWNERS, READ_LOG),
     # A controller's jobs are listed for operators only: a user who may send the document may also drain with it.
     "jobs list": (READ_JOBS,),
-    "jobs show": (READ_JOBS, SEE_OWNERS),
+    "jobs show": (READ_JOBS, SEE_OWNERS, SEE_RECIPE, READ_LOG),
     "jobs stop": (READ_JOBS, WRITE_JOBS, STOP_JOB),
     "jobs restart": (READ_JOBS, WRITE_JOBS, RUN_JOB),
-    "jobs wait": (READ_JOBS,),
+    "jobs wait": (READ_JOBS, SEE_RECIPE, READ_LOG),
     "jobs logs": (READ_JOBS, SEE_RECIPE, READ_LOG),
 }
 # Separate from the others as well: a person who deploys needs it, and may not touch nodes; and it only reads.

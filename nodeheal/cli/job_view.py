@@ -17,8 +17,10 @@ from nodeheal.services.jobs.job_line import line_in_words
 from nodeheal.services.operators.look_at_job import JobView
 
 
-def as_text(view: JobView, link: str, links: Mapping[str, str], is_confirmed: bool | None) -> list[str]:
-    """One job for people, a line for each question."""
+def as_text(
+    view: JobView, link: str, links: Mapping[str, str], is_confirmed: bool | None, wrote: Sequence[str] = ()
+) -> list[str]:
+    """One job for people, a line for each question. `wrote`: the last lines of the rank that broke its last run."""
     job = view.job
     stop = [f"Stop        wanted by {job.stop_wanted}"] if job.stop_wanted else []
     return [
@@ -36,6 +38,7 @@ def as_text(view: JobView, link: str, links: Mapping[str, str], is_confirmed: bo
         f"Workflow    {link or '-'}",
         *_advice(view),
         *_placed(view.run),
+        *wrote,
         *_runs(view),
         *_incidents(view.incidents, links),
     ]
@@ -45,7 +48,8 @@ def _advice(view: JobView) -> list[str]:
     """Where its time went, and how often it should write checkpoints."""
     if not view.runs:
         return []
-    told = [("Time", line) for line in view.advice.account.lines] + [("Advice", line) for line in view.advice.lines]
+    advice = view.advice.lines if view.advice.says_enough else ()
+    told = [("Time", line) for line in view.advice.account.lines] + [("Advice", line) for line in advice]
     return [f"{name:<12}{line}" for name, line in told]
 
 

@@ -1,6 +1,6 @@
 """`nodeheal jobs`: a training job from its file to its end."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -10,16 +10,19 @@ from nodeheal.cli import complete, connect, job_log
 from nodeheal.cli.connect import AsJson, PoolArgument, Table, Why, clearly
 from nodeheal.cli.job_file import JobFileRefused, bytes_of, parse_job_file, read_job_file
 from nodeheal.cli.job_list import INCOMPLETE, listed, placement_of, say_jobs, standing_json, unknown_row
-from nodeheal.cli.job_submitted import Submitted, say_submitted, say_submitted_json, warn
+from nodeheal.cli.job_submitted import Submitted, say_planned, say_submitted, say_submitted_json, warn
 from nodeheal.cli.job_view import as_json_of, as_text
 from nodeheal.cli.job_wait import follow, seconds_or_none
+from nodeheal.cli.last_lines import last_lines
 from nodeheal.cli.say import BAD_INPUT, Form, Output, form_of, refuse, say, say_data, say_json
 from nodeheal.cli.slurm import clusters_of, our_job, reports_of
 from nodeheal.cli.slurm_submit import submit_batch
 from nodeheal.contract import names
+from nodeheal.contract.job_spec import JobSpec
 from nodeheal.contract.schemas import FOLDER
-from nodeheal.services.jobs.job_line import stands_before
-from nodeheal.services.jobs.prepare_job import file_doubts, prepare_job, scheduler_of_pool, submit_plan
+from nodeheal.ports.scheduler import TaskDefinitions
+from nodeheal.services.jobs.job_line import Standing, stands_before
+from nodeheal.services.jobs.prepare_job import Plan, file_doubts, prepare_job, scheduler_of_pool, submit_plan
 from nodeheal.services.jobs.submit_job import restart_job
 from nodeheal.services.operators.ask_to_stop import ask_to_stop
 from nodeheal.services.operators.look_at_job import list_jobs, look_at_job
@@ -95,16 +98,25 @@ def submit(
         definitions = connect.task_definitions(scheduler_of_pool(spec.pool, world))
         plan = prepare_job(spec, world, connect.policy(), definitions)
         if dry_run:
-            shown = definitions.shown(spec) if spec.image else plan.job.task_definition
-            ahead = standing_json(stands_before(plan.job, world))
-            told = {"task_definition": shown, "placement": placement_of(plan), "in_line_before": ahead}
-            say_json({**told, "warnings": list(plan.doubts)})
+            _say_plan(spec, plan, definitions, stands_before(plan.job, world), as_json=as_json)
             return
         job = submit_plan(spec, plan, world, definitions, is_idempotent=idempotent)
         found = Submitted(spec, plan, job, tuple(stands_before(job, world)))
     (say_submitted_json if as_json else say_submitted)(found)
     if wait:
         follow(job.job_id, world, None)
+
+
+def _say_plan(
+    spec: JobSpec, plan: Plan, definitions: TaskDefinitions, ahead: Sequence[Standing], *, as_json: bool
+) -> None:
+    """What a submission would do."""
+    if not as_json:
+        say_planned(spec, plan, ahead)
+        return
+    shown = definitions.shown(spec) if spec.image else plan.job.task_definition
+    told = {"task_definition": shown, "placement": placement_of(plan), "in_line_before": standing_json(ahead)}
+    say_json({**told, "warnings": list(plan.doubts)})
 
 
 def _is_typed(context: typer.Context, option: str) -> bool:
@@ -161,7 +173,7 @@ def show(name: JobName, table: Table = names.TABLE, as_json: AsJson = False, out
     if form in (Form.json, Form.yaml):
         say_data(as_json_of(view, link, links, is_confirmed), form)
         return
-    for line in as_text(view, link, links, is_confirmed):
+    for line in as_text(view, link, links, is_confirmed, last_lines(view.job, view.run)):
         say(line)
 
 

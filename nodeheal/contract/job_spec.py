@@ -6,7 +6,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from nodeheal.contract import names
 from nodeheal.contract.check_seconds import HEALTHY_SECONDS, diagnosis_seconds
-from nodeheal.contract.health_event import Frozen
+from nodeheal.contract.health_event import Frozen, NodeId
 from nodeheal.contract.job_steps import GANG_AT_MOST
 from nodeheal.contract.vocabulary import Check, CheckpointFormat
 
@@ -156,6 +156,12 @@ class JobSpec(Frozen):
         le=DAY,
         description="no step within this is a hang; the program touches $NODEHEAL_PROGRESS_FILE at every step",
     )
+    only_nodes: tuple[NodeId, ...] = Field(
+        default=(), max_length=4 * GANG_AT_MOST, description="nodes that it may run on; empty: any of the pool"
+    )
+    exclude_nodes: tuple[NodeId, ...] = Field(
+        default=(), max_length=4 * GANG_AT_MOST, description="nodes that it never runs on"
+    )
     spares: int = Field(default=0, ge=0, le=GANG_AT_MOST, description="nodes of the pool left free when it starts")
     priority: int = Field(
         default=0, ge=-100, le=100, description="jobs that wait for nodes are served in this order, then by time"
@@ -179,6 +185,17 @@ class JobSpec(Frozen):
         if self.task_definition is not None and sum(map(len, said)) > OVERRIDES_AT_MOST:
             told = f"command and environment have more than {OVERRIDES_AT_MOST} characters together, too many for ECS"
             raise ValueError(f"environment: {told} with a task_definition; put them into it, or give an image")
+        return self
+
+    @model_validator(mode="after")
+    def _may_run_somewhere(self) -> Self:
+        """A node that is named in both lists is a slip, and a list that is too short never fits."""
+        both = next((name for name in self.only_nodes if name in self.exclude_nodes), None)
+        if both is not None:
+            raise ValueError(f"exclude_nodes: {both} is named in only_nodes, too")
+        if self.only_nodes and len({*self.only_nodes}) < self.nodes + self.spares:
+            wanted = f"{self.nodes} and {self.spares} spares" if self.spares else str(self.nodes)
+            raise ValueError(f"only_nodes: {len({*self.only_nodes})} are named, and the job wants {wanted}")
         return self
 
     @model_validator(mode="after")

@@ -108,6 +108,8 @@ PLAYED: Mapping[str, tuple[Request, ...]] = {
     "emails confirm": (CONFIRM,),
     "policy show": (SEE_POLICY,),
     "policy apply": (APPLY_POLICY,),
+    "policy edit": (SEE_POLICY, APPLY_POLICY),
+    "policy diff": (SEE_POLICY,),
     "policy rollback": (APPLY_POLICY,),
     "jobs submit": (READ_POOLS, LIST_POOL, READ_JOB, WRITE_JOB, SEE_POLICY, REGISTER, RUN_JOB, SUBSCRIBERS),
     "jobs list": (READ_POOLS, LIST_POOL),
@@ -125,6 +127,7 @@ ALSO = {
     "jobs wait": {OPERATOR},
     "nodes list": {DOCTOR},
     "nodes unenrolled": {DOCTOR},
+    "policy diff": {JOBS, DOCTOR},
     "policy show": {JOBS, DOCTOR},
 }
 # A word of the node itself, and what a program with another's credentials would like to do.

@@ -1,6 +1,6 @@
 """Reads job logs of ECS tasks: the log driver awslogs sends them to CloudWatch Logs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -30,27 +30,41 @@ class EcsJobLogs:
     def stream(self, location: LogLocation, job: Job, task: GangTask) -> str:
         return f"{location.prefix}/{job.container}/{task.task_id.rpartition('/')[2]}"
 
-    def read(self, location: LogLocation, stream: str, token: str = "") -> Page:
-        from botocore.exceptions import ClientError
+    def last(self, location: LogLocation, stream: str, lines: int) -> Sequence[LogLine]:
+        return _lines(self._events(location, stream, limit=lines, startFromHead=False) or {})
 
+    def read(self, location: LogLocation, stream: str, token: str = "") -> Page:
         lines: list[LogLine] = []
         for _ in range(_CALLS):
             where = {"nextToken": token} if token else {}
-            try:
-                with throttles_named("GetLogEvents"):
-                    answer = self._make(location.region).get_log_events(
-                        logGroupName=location.group, logStreamName=stream, startFromHead=True, limit=_LINES, **where
-                    )
-            except ClientError as error:
-                if code_of(error) != "ResourceNotFoundException":
-                    raise
+            answer = self._events(location, stream, limit=_LINES, startFromHead=True, **where)
+            if answer is None:
                 return Page((), token)  # the rank has written nothing yet
-            lines += [LogLine(_at(event["timestamp"]), event["message"]) for event in answer["events"]]
+            lines += _lines(answer)
             # At the end of a stream the answer repeats the request's token; earlier pages may be short.
             if answer["nextForwardToken"] == token:
                 break
             token = answer["nextForwardToken"]
         return Page(tuple(lines), token)
+
+    def _events(self, location: LogLocation, stream: str, **given: Any) -> dict[str, Any] | None:
+        """One page of a stream; None where the stream is not there yet."""
+        from botocore.exceptions import ClientError
+
+        try:
+            with throttles_named("GetLogEvents"):
+                found = self._make(location.region).get_log_events(
+                    logGroupName=location.group, logStreamName=stream, **given
+                )
+        except ClientError as error:
+            if code_of(error) != "ResourceNotFoundException":
+                raise
+            return None
+        return dict(found)
+
+
+def _lines(answer: Mapping[str, Any]) -> list[LogLine]:
+    return [LogLine(_at(event["timestamp"]), event["message"]) for event in answer.get("events", ())]
 
 
 def _at(milliseconds: int) -> datetime:

@@ -1,5 +1,6 @@
 """Implements task definitions and job logs in memory."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from nodeheal.contract import names
@@ -58,3 +59,6 @@ class MemoryJobLogs:
             return Page((), token)
         start = int(token or 0)
         return Page(tuple(lines[start:]), str(len(lines)))
+
+    def last(self, location: LogLocation, stream: str, lines: int) -> Sequence[LogLine]:
+        return self.streams.get(stream, [])[-lines:]
