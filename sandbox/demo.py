@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import json
+import re
 import shutil
 import sys
 import threading
@@ -46,7 +47,7 @@ def main(arguments: list[str] | None = None) -> int:
     if isinstance(script, str):
         sys.stderr.write(f"demo: {script}\n")
         return 2
-    console = Console(highlight=False)
+    console = Console(highlight=False, record=options.picture is not None)
     directory = _fresh_directory()
     try:
         return _play(console, directory, script, options)
@@ -83,6 +84,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--keep", action="store_true", help="leave everything running at the end, for inspection, until Ctrl-C"
     )
+    parser.add_argument("--picture", type=Path, metavar="FILE.svg", help="draw the timeline into this file, too")
     return parser.parse_args(arguments)
 
 
@@ -156,6 +158,8 @@ def _play(console: Console, directory: Path, script: Script, options: argparse.N
                 screen.busy("ending the emulator, the nodes and the job")
                 sandbox.close()
             screen.__exit__()
+            if options.picture is not None:
+                options.picture.write_text(_picture(console), "utf-8")
             REPORT.write_text(json.dumps(report, indent=2) + "\n", "utf-8")
             show_summary(console, report, verdict, story.told, str(REPORT.relative_to(BUILD.parent)))
         finally:
@@ -163,6 +167,12 @@ def _play(console: Console, directory: Path, script: Script, options: argparse.N
             if options.keep:
                 _show_around(console, sandbox, story)
     return 0 if verdict.is_right else 1
+
+
+def _picture(console: Console) -> str:
+    """What was printed so far, as SVG: with the fonts of whoever looks, and without the paths of this machine."""
+    drawn = console.export_svg(title="make demo", clear=False)
+    return re.sub(r"@font-face \{.*?\}", "", drawn, flags=re.DOTALL).replace(str(BUILD.parent), "~/nodeheal")
 
 
 def ways_around(sandbox: Sandbox, story: Story) -> list[str]:

@@ -71,6 +71,8 @@ class Story:
         self._handles: list[NodeHandle] = []
         self._table = Table(sandbox.client("dynamodb"), sandbox.outputs["TableName"])
         self._known: set[str] = set()
+        self._held: list[tuple[float, str, str]] | None = None  # lines that are told in order; None: told at once
+        self._looked_at = 0.0
         self._left: list[Move] = []
         self._since = datetime.now(UTC)  # other stories may have been played in this sandbox before
         self._old_mails = len(sandbox.mails()), len(sandbox.owner_mails())
@@ -187,8 +189,27 @@ class Story:
 
     def _watch(self) -> None:
         """Wait until the incident has ended, its email has arrived, and the job has finished or has stopped."""
-        self._await(self._is_over, STORY_SECONDS, "the incident has ended, its email has come and the job runs no more")
+        self._held = []
+        ended = "the incident has ended, its email has come and the job runs no more"
+        self._await(self._look, STORY_SECONDS, ended)
+        self._tell(time.time())
+        self._held = None
         self.told.is_over = True
+
+    def _look(self) -> bool:
+        """Read everything once. A line is told one look later, when those of before it have been read as well."""
+        before, self._looked_at = self._looked_at, time.time()
+        is_over = self._is_over()
+        self._tell(before)
+        return is_over
+
+    def _tell(self, until: float) -> None:
+        """Tell the lines that are held back, up to this time, in order."""
+        held = sorted(self._held or [], key=lambda line: line[0])
+        self._held = [line for line in held if line[0] > until]
+        for line in held[: len(held) - len(self._held)]:
+            self.told.lines.append(line)
+            self._listen(self.told, line[2])
 
     def _is_over(self) -> bool:
         told = self.told
@@ -295,6 +316,9 @@ class Story:
         self.told.owner_mails = owned
 
     def _line(self, at: float, kind: str, text: str) -> None:
+        if self._held is not None:
+            self._held.append((at, kind, text))
+            return
         self.told.lines.append((at, kind, text))
         self._listen(self.told, text)
 
