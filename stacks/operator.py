@@ -247,8 +247,9 @@ NODE_COMMANDS: Commands = {
 JOB_COMMANDS: Commands = {
     "jobs submit": (READ_JOBS, WRITE_JOBS, *_POLICY, SEE_RECIPE, *MAKE_RECIPE, RUN_JOB, SEE_OWNERS, READ_LOG),
     # A controller's jobs are listed for operators only: a user who may send the document may also drain with it.
-    "jobs list": (READ_JOBS,),
-    "jobs show": (READ_JOBS, SEE_OWNERS, SEE_RECIPE, READ_LOG),
+    "jobs list": (READ_JOBS, READ_HEARTBEATS),
+    "jobs top": (READ_JOBS, READ_HEARTBEATS),
+    "jobs show": (READ_JOBS, READ_HEARTBEATS, SEE_OWNERS, SEE_RECIPE, READ_LOG),
     "jobs stop": (READ_JOBS, WRITE_JOBS, STOP_JOB),
     "jobs restart": (READ_JOBS, WRITE_JOBS, RUN_JOB),
     "jobs wait": (READ_JOBS, SEE_RECIPE, READ_LOG),

@@ -3,6 +3,7 @@ own.
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from nodeheal.agent.aws_client import AwsClient, endpoint
@@ -13,6 +14,7 @@ from nodeheal.agent.credentials import CredentialChain
 from nodeheal.agent.fallback import Fallback
 from nodeheal.agent.heartbeat_thread import HeartbeatThread
 from nodeheal.agent.signing import Signer
+from nodeheal.agent.training_step import steps_in
 
 if TYPE_CHECKING:
     from nodeheal.agent.gauges import Sample
@@ -54,8 +56,10 @@ def beside(
 
 def heartbeat_thread(config: AgentConfig, clock: Clock, signer: Signer, instead: Callable[[], None]) -> HeartbeatThread:
     """Create the thread that writes this node's heartbeats."""
-    item = heartbeat_item(config, clock)
-    return HeartbeatThread(item, signer.public, config.boot_id(), config.heartbeat_seconds, clock, instead)
+    item, folder = heartbeat_item(config, clock), Path(config.progress_dir)
+    return HeartbeatThread(
+        item, signer.public, config.boot_id(), config.heartbeat_seconds, clock, instead, lambda: steps_in(folder)
+    )
 
 
 def fallback(config: AgentConfig, clock: Clock, signer: Signer) -> Fallback:

@@ -7,7 +7,7 @@ import http
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from nodeheal.agent.aws_client import ACCESS_ERRORS, AwsClient, NoAnswer
 from nodeheal.agent.sts_identity import IdentityError, StsIdentity
@@ -59,6 +59,7 @@ class Heartbeat:
     at: float  # seconds since the epoch
     every_seconds: float
     key: PublicKey
+    steps: Mapping[str, int] = field(default_factory=dict)  # the last step that a job has shown here, by JOB/RUN
 
 
 def request(user_id: str, heartbeat: Heartbeat) -> dict[str, object]:
@@ -67,6 +68,7 @@ def request(user_id: str, heartbeat: Heartbeat) -> dict[str, object]:
         names.HEARTBEAT_AT: {"N": f"{heartbeat.at:.3f}"},
         names.HEARTBEAT_EVERY: {"N": f"{heartbeat.every_seconds:g}"},
         names.HEARTBEAT_BOOT: {"S": heartbeat.boot_id},
+        names.HEARTBEAT_STEPS: {"S": ",".join(f"{run}={step}" for run, step in heartbeat.steps.items())},
         names.TTL_ATTRIBUTE: _until(heartbeat.at),
         heartbeat.key.attribute: heartbeat.key.value,
     }

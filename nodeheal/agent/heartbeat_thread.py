@@ -3,7 +3,7 @@
 import logging
 import math
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from nodeheal.agent.clock import Clock
 from nodeheal.agent.eventfd_event import EventfdEvent
@@ -34,6 +34,7 @@ class HeartbeatThread(threading.Thread):
         every_seconds: float,
         clock: Clock,
         instead: Callable[[], None],
+        steps: Callable[[], Mapping[str, int]] = dict,
     ) -> None:
         super().__init__(name="heartbeat", daemon=True)
         self._item = item
@@ -42,6 +43,7 @@ class HeartbeatThread(threading.Thread):
         self._every = every_seconds
         self._clock = clock
         self._instead = instead
+        self._steps = steps
         self._stopping = EventfdEvent()
         self._failures = 0
         self._reasons = LogOnce()
@@ -89,7 +91,7 @@ class HeartbeatThread(threading.Thread):
         """Write one heartbeat; returns the seconds to wait before the next."""
         try:
             wanted = self._item.write(
-                Heartbeat(self._boot_id, self._clock.utc_now().timestamp(), self._every, self._key())
+                Heartbeat(self._boot_id, self._clock.utc_now().timestamp(), self._every, self._key(), self._steps())
             )
         except HeartbeatRejected as error:
             return self._fail(error)

@@ -27,6 +27,7 @@ def as_text(
         f"Job         {job.job_id} (submission {job.submission}, {_at(job.submitted_at)})",
         f"State       {job.state.value}: {job.summary or 'submitted; nothing is known of it yet'}",
         *stop,
+        *([f"Progress    {view.progress.words}"] if view.progress else []),
         *_waits(view),
         *([f"In line     {line_in_words(view.ahead)}"] if view.ahead else []),
         f"Pool        {job.pool} (cluster {job.cluster}), {_wants(job)}",
@@ -57,7 +58,7 @@ def as_json_of(view: JobView, link: str, links: Mapping[str, str], is_confirmed:
     """One job for programs."""
     job = view.job
     return {
-        **row_of(job),
+        **row_of(job, view.progress),
         "owner_confirmed": is_confirmed,
         "cluster": job.cluster,
         "accelerators": job.accelerators,

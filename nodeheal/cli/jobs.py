@@ -9,7 +9,16 @@ import typer
 from nodeheal.cli import complete, connect, job_log
 from nodeheal.cli.connect import AsJson, PoolArgument, Table, Why, clearly
 from nodeheal.cli.job_file import JobFileRefused, bytes_of, parse_job_file, read_job_file
-from nodeheal.cli.job_list import INCOMPLETE, listed, placement_of, say_jobs, standing_json, unknown_row
+from nodeheal.cli.job_list import (
+    INCOMPLETE,
+    listed,
+    placement_of,
+    row_of,
+    say_jobs,
+    say_top,
+    standing_json,
+    unknown_row,
+)
 from nodeheal.cli.job_submitted import Submitted, say_planned, say_submitted, say_submitted_json, warn
 from nodeheal.cli.job_view import as_json_of, as_text
 from nodeheal.cli.job_wait import follow, seconds_or_none
@@ -25,7 +34,7 @@ from nodeheal.services.jobs.job_line import Standing, stands_before
 from nodeheal.services.jobs.prepare_job import Plan, file_doubts, prepare_job, scheduler_of_pool, submit_plan
 from nodeheal.services.jobs.submit_job import restart_job
 from nodeheal.services.operators.ask_to_stop import ask_to_stop
-from nodeheal.services.operators.look_at_job import list_jobs, look_at_job
+from nodeheal.services.operators.look_at_job import list_jobs, look_at_job, progress_of
 
 app = typer.Typer(no_args_is_help=True, help="Training jobs: submitted once, kept running.")
 
@@ -150,13 +159,32 @@ def list_all(
         pools = [connect.known_pool(pool, world)] if pool is not None else list(world.fleet_index.pools())
         own = list_jobs(pools, world)
         reports = reports_of(clusters_of(node for name in pools for node in world.nodes.in_pool(name)))
-        found = [job for job in listed(own, reports, world.clock()) if not (live and job.is_over)]
+        known = listed(own, reports, world.clock(), progress_of(own, world))
+        found = [job for job in known if not (live and job.is_over)]
     if form in (Form.json, Form.yaml):
         say_data([*(job.row for job in found), *(unknown_row(*one) for one in reports.unknown.items())], form)
     else:
         say_jobs(found, reports.unknown, is_wide=form is Form.wide)
     if reports.unknown:
         raise typer.Exit(INCOMPLETE)
+
+
+@app.command()
+def top(pool: PoolArgument = None, table: Table = names.TABLE, as_json: AsJson = False, output: Output = None) -> None:
+    """Show how far each active job has come: its step, its pace, and the time that is left.
+
+    A job shows its steps in $NODEHEAL_PROGRESS_FILE, and its file says with `steps` how many it takes in all.
+    """
+    form = form_of(output, as_json)
+    with clearly():
+        world = connect.ports(table)
+        pools = [connect.known_pool(pool, world)] if pool is not None else list(world.fleet_index.pools())
+        jobs = [job for job in list_jobs(pools, world) if not job.is_over]
+        progress = progress_of(jobs, world)
+    if form in (Form.json, Form.yaml):
+        say_data([row_of(job, progress.get(job.job_id)) for job in jobs], form)
+    else:
+        say_top(jobs, progress, world.clock(), is_wide=form is Form.wide)
 
 
 @app.command()

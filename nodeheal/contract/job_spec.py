@@ -162,6 +162,9 @@ class JobSpec(Frozen):
     exclude_nodes: tuple[NodeId, ...] = Field(
         default=(), max_length=4 * GANG_AT_MOST, description="nodes that it never runs on"
     )
+    steps: int | None = Field(
+        default=None, ge=1, le=2**53, description="how many it takes in all: shown with the percentage and time left"
+    )
     spares: int = Field(default=0, ge=0, le=GANG_AT_MOST, description="nodes of the pool left free when it starts")
     priority: int = Field(
         default=0, ge=-100, le=100, description="jobs that wait for nodes are served in this order, then by time"

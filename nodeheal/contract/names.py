@@ -223,6 +223,7 @@ HEARTBEAT_KEY = "who"  # ${aws:userid} of the node: ROLE-ID:MACHINE-ID, which IA
 HEARTBEAT_AT = "at"  # seconds since the epoch, as are all times here
 HEARTBEAT_EVERY = "every"  # seconds
 HEARTBEAT_BOOT = "boot"
+HEARTBEAT_STEPS = "steps"  # of the jobs that run there, as JOB/RUN=STEP; "," between
 HEARTBEAT_WANTED = (
     "wanted"  # the interval that the control plane requests; the node reads it in the answer to its write
 )

@@ -15,6 +15,7 @@ from nodeheal.cli import connect, job_log, job_wait
 from nodeheal.cli.main import app
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import EndCause, JobState, NodeState
+from nodeheal.domain.fleet.liveness import Heartbeat
 from nodeheal.domain.fleet.pool import Pool
 from nodeheal.domain.jobs.job import Job, job_of
 from nodeheal.domain.jobs.job_log import LogLine, LogLocation
@@ -603,3 +604,22 @@ def test_a_log_that_cannot_be_read_hides_nothing_else(world: World, tmp_path: Pa
 
     assert said.exit_code == 0
     assert "What rank 0 wrote could not be read (trainer:7 does not store the output of proxy" in said.output
+
+
+def test_how_far_a_job_has_come_is_shown_and_left_out_where_nobody_knows(world: World, tmp_path: Path) -> None:
+    submit(tmp_path, FILE + "steps: 400\n")
+    launched(world, 1)
+    world.becomes(current_run=1, state=JobState.RUNNING, summary="run 1 trains")
+    unknown = run("top").output
+    shown = {"llama/1": 100}
+    beat = Heartbeat("role:mi-a", "boot-1", world.clock(), 60.0, steps=shown)
+    world.ports.heartbeats.beats["role:mi-a"] = beat  # type: ignore[attr-defined]
+
+    [row] = json.loads(run("list", "--json").output)
+
+    assert (row["step"], row["steps"], row["seconds_left"]) == (100, 400, None)
+    assert "Progress    step 100 of 400 (25%)" in run("show", "llama").output
+    assert [line.split()[5:7] for line in run("top").output.splitlines()] == [["STEP", "DONE"], ["100", "25%"]]
+    assert unknown.splitlines()[1].split()[5:] == ["-"] * 5
+    world.becomes(state=JobState.COMPLETED)
+    assert run("top").output == "no active job\n"

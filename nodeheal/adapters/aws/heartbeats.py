@@ -13,6 +13,8 @@ from nodeheal.domain.fleet.liveness import Heartbeat
 if TYPE_CHECKING:
     from types_boto3_dynamodb import DynamoDBClient
 
+_STEPS_CHARACTERS = 256
+_STEP = re.compile(r"(?P<run>[a-z0-9-]{1,63}/[0-9]{1,9})=(?P<step>[0-9]{1,19})")
 Item = Mapping[str, Mapping[str, Any]]
 
 _FIELDS = {
@@ -21,6 +23,7 @@ _FIELDS = {
     "#every": names.HEARTBEAT_EVERY,
     "#boot": names.HEARTBEAT_BOOT,
     "#wanted": names.HEARTBEAT_WANTED,
+    "#steps": names.HEARTBEAT_STEPS,
 }
 
 
@@ -96,4 +99,11 @@ def _read(item: Item) -> Heartbeat | None:
         return None
     if not re.fullmatch(words.BOOT_ID, boot) or not math.isfinite(every):
         return None
-    return Heartbeat(item[names.HEARTBEAT_KEY]["S"], boot, at, every, wanted)
+    return Heartbeat(item[names.HEARTBEAT_KEY]["S"], boot, at, every, wanted, _steps(item))
+
+
+def _steps(item: Item) -> dict[str, int]:
+    """The steps of jobs; what does not have their form is left out."""
+    said = item.get(names.HEARTBEAT_STEPS, {}).get("S", "")
+    found = [_STEP.fullmatch(part) for part in said[:_STEPS_CHARACTERS].split(",")] if isinstance(said, str) else []
+    return {one["run"]: int(one["step"]) for one in found if one is not None}

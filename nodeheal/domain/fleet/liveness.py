@@ -4,8 +4,8 @@ Silence alone proves nothing.
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from pydantic import Field
@@ -42,6 +42,7 @@ class Heartbeat:
     at: datetime
     every_seconds: float
     wanted_seconds: float | None = None  # the interval that was asked for
+    steps: Mapping[str, int] = field(default_factory=dict)  # the last step that a job has shown there, by JOB/RUN
 
     @property
     def role_id(self) -> str:

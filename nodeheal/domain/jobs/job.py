@@ -145,6 +145,7 @@ class Job:
     preflight: Preflight = field(default_factory=Preflight)
     restarts: RestartLimits = field(default_factory=RestartLimits)
     hang_seconds: int | None = None
+    steps: int | None = None  # that it takes in all, by its file
     only_nodes: tuple[str, ...] = ()  # that it may run on; empty: any of the pool
     exclude_nodes: tuple[str, ...] = ()  # that it never runs on
     spares: int = 0
@@ -216,6 +217,7 @@ def job_of(
         preflight=spec.preflight,
         restarts=spec.restarts,
         hang_seconds=spec.hang_seconds,
+        steps=spec.steps,
         only_nodes=spec.only_nodes,
         exclude_nodes=spec.exclude_nodes,
         spares=spec.spares,
