@@ -170,7 +170,7 @@ def _play(console: Console, directory: Path, script: Script, options: argparse.N
 
 
 def _picture(console: Console) -> str:
-    """What was printed so far, as SVG: with the fonts of whoever looks, and without the paths of this machine."""
+    """What was printed so far, as SVG: with the fonts of the reader, and without the paths of this machine."""
     drawn = console.export_svg(title="make demo", clear=False)
     return re.sub(r"@font-face \{.*?\}", "", drawn, flags=re.DOTALL).replace(str(BUILD.parent), "~/nodeheal")
 
