@@ -40,12 +40,12 @@ app = typer.Typer(no_args_is_help=True, help="Training jobs: submitted once, kep
 
 File = Annotated[Path, typer.Argument(metavar="JOB.YAML", help="the job, as docs/jobs.md describes it")]
 JobName = Annotated[str, typer.Argument(metavar="NAME", help="the job's name", autocompletion=complete.jobs)]
-Timeout = Annotated[str | None, typer.Option(help="how long: 90s, 30m, 2h or 1d; without it, until it ends")]
+Timeout = Annotated[str | None, typer.Option(help="at most so long: 90s, 30m, 2h or 1d")]
 
 
 @app.command()
 def validate(file: File, as_json: AsJson = False) -> None:
-    """Say whether a job file is valid; if not, name line and field of everything that is wrong. Asks nobody."""
+    """Check a job file: line and field of everything that is wrong. AWS is not asked."""
     try:
         spec = parse_job_file(bytes_of(file))
     except JobFileRefused as refused:
@@ -74,16 +74,18 @@ def submit(
     file: Annotated[str, typer.Argument(metavar="FILE", help="the job (docs/jobs.md); with --slurm a batch script")],
     more: Annotated[
         list[str] | None,
-        typer.Argument(metavar="ARGUMENTS", help="with --slurm and after --: those of the script"),
+        typer.Argument(metavar="ARGUMENTS", help="with --slurm, after --: sbatch options, script, its arguments"),
     ] = None,
-    slurm: Annotated[bool, typer.Option("--slurm", help="look the script over and hand it to sbatch, as you")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="check and show everything, and touch nothing")] = False,
-    idempotent: Annotated[bool, typer.Option("--idempotent", help="one of this name is returned as it is")] = False,
-    wait: Annotated[bool, typer.Option("--wait", help="until it ends, as `nodeheal jobs wait`")] = False,
+    slurm: Annotated[bool, typer.Option("--slurm", help="check the script and submit it with sbatch, as you")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="check the job and show its plan; submit nothing")] = False,
+    idempotent: Annotated[
+        bool, typer.Option("--idempotent", help="a job of this name is left as it is, and no error")
+    ] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="wait until it ends, as `nodeheal jobs wait`")] = False,
     table: Table = names.TABLE,
     as_json: AsJson = False,
 ) -> None:
-    """Check a job, put it on record and start it. From then on nodeheal keeps it running.
+    """Check a job, record it and start it. From then on nodeheal keeps it running.
 
     With --slurm it is Slurm's job: nodeheal has Slurm restart it when its node breaks. This asks AWS for nothing.
 
@@ -207,7 +209,7 @@ def show(name: JobName, table: Table = names.TABLE, as_json: AsJson = False, out
 
 @app.command()
 def stop(name: JobName, why: Why, table: Table = names.TABLE) -> None:
-    """Stop a job, each rank with its grace, and leave nothing of it. `jobs restart` runs it again."""
+    """Stop a job: each rank gets SIGTERM and its grace period. `jobs restart` runs it again."""
     reason = connect.on_record(why)
     with clearly():
         world = connect.ports(table)
@@ -221,7 +223,7 @@ def stop(name: JobName, why: Why, table: Table = names.TABLE) -> None:
 
 @app.command()
 def restart(name: JobName, table: Table = names.TABLE) -> None:
-    """Submit a job that is over once more, as it was; it goes on from its last valid checkpoint."""
+    """Submit a job that is over again. It goes on from its last valid checkpoint."""
     with clearly():
         world = connect.job_ports(table)
         job = restart_job(our_job(name, world).job_id, world)
@@ -230,7 +232,7 @@ def restart(name: JobName, table: Table = names.TABLE) -> None:
 
 @app.command()
 def wait(name: JobName, timeout: Timeout = None, table: Table = names.TABLE) -> None:
-    """Until the job ends. Exit code 0: completed, 3: failed, 4: cancelled, 5: it goes on, and the time is up."""
+    """Wait until a job ends. Exit code 0: completed, 3: failed, 4: cancelled, 5: the time is up."""
     seconds = seconds_or_none(timeout)
     with clearly():
         world = connect.ports(table)

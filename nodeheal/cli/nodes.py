@@ -26,9 +26,7 @@ from nodeheal.services.operators.look_at_node import look_at_node
 from nodeheal.services.operators.release_node import release_node
 from nodeheal.services.operators.withdraw_request import withdraw_request
 
-app = typer.Typer(
-    no_args_is_help=True, help="The nodes, in your AWS account (credentials and Region as for the AWS CLI)."
-)
+app = typer.Typer(no_args_is_help=True, help="Nodes: see them, enrol them, take them out of service, give them back.")
 
 
 SeenNode = Annotated[
@@ -161,19 +159,23 @@ def show(node: SeenNode, table: Table = names.TABLE, as_json: AsJson = False, ou
 @app.command()
 def enroll(
     node: NodeName,
-    pool: Annotated[str, typer.Option(help="the pool, as its agent says it")],
+    pool: Annotated[str, typer.Option(help="the pool that its agent reports")],
     why: Why,
     provider: Annotated[Provider | None, typer.Option(help="checked against what its agent says")] = None,
-    spare: Annotated[bool, typer.Option("--spare/--no-spare", help="kept free, to stand in for another node")] = False,
+    spare: Annotated[
+        bool, typer.Option("--spare/--no-spare", help="keep it free, to take the place of a broken node")
+    ] = False,
     accelerators: Annotated[
         int | None, typer.Option(min=0, help="how many it has, where its agent cannot tell")
     ] = None,
-    rack: Annotated[str | None, typer.Option(help="where it stands: what fails in one rack is seen to")] = None,
+    rack: Annotated[
+        str | None, typer.Option(help="its rack, so that a failure of the whole rack is recognised")
+    ] = None,
     cluster: Annotated[str | None, typer.Option(help="the ECS cluster, where its agent has not reported yet")] = None,
-    job: Annotated[str | None, typer.Option(help="`none`: what the record says of a job is over")] = None,
+    job: Annotated[str | None, typer.Option(help="`none`: the job on its record is over")] = None,
     table: Table = names.TABLE,
 ) -> None:
-    """Let nodeheal act on a node: set the tags that IAM asks for. Saying it again changes what it said before."""
+    """Let nodeheal act on a node: set the tags that IAM asks for. A second call changes what it names."""
     if job not in (None, NO_JOB):
         refuse(f"--job {job}: only `{NO_JOB}` can be said; jobs are recorded where they are started")
     reason = connect.on_record(why)
@@ -190,8 +192,7 @@ def enroll(
 
 @app.command()
 def release(node: NodeName, why: Why, table: Table = names.TABLE) -> None:
-    """Put a node that nodeheal took out of service back to work: it is repaired. What was asked for by hand and only
-    waits is withdrawn."""
+    """Return a node to service that nodeheal took out. A request by hand that still waits is withdrawn instead."""
     reason = connect.on_record(why)
     with clearly():
         world = connect.ports(table)

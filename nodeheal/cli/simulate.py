@@ -89,7 +89,7 @@ Schedulers = Annotated[SchedulerName, typer.Option(help="slurm: Slurm starts all
 Resets = Annotated[bool, typer.Option("--reset-gpu", help="in that schedule GPUs are reset before nodes are rebooted")]
 OneBreaker = Annotated[Breaker | None, typer.Option(help="only this of a mass failure's two runs: for a replay")]
 Processes = Annotated[int | None, typer.Option(min=1, help="at once; without it, one a core")]
-Json = Annotated[bool, typer.Option("--json", help="for programs")]
+Json = Annotated[bool, typer.Option("--json", help="write JSON, for programs")]
 
 
 def simulate(
@@ -115,7 +115,7 @@ def simulate(
     processes: Processes = None,
     as_json: Json = False,
 ) -> None:
-    """Simulate a fleet. Nothing is touched, and no cloud is asked. Fails where an invariant was broken."""
+    """Simulate a fleet for days or years. AWS is not asked. Exit code 1: an invariant was broken."""
     _must_be_installed()
     from nodeheal.simulation.latency import LATENCIES
 
