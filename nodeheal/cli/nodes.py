@@ -1,6 +1,7 @@
 """`nodeheal nodes`: see the nodes of a pool, and give back what nodeheal has taken out of service."""
 
 from collections import Counter
+from collections.abc import Collection
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -59,7 +60,8 @@ def list_nodes(
         paused = list(filter(None, [world.pools.get(name).why_paused(now) for name in pools]))
         reports = reports_of(clusters_of(nodes)) if slurm else None
     heard = [apply_heartbeat(node, heartbeats.get(node.instance_id), now) for node in nodes]
-    rows = [_row(node, now, reports) for node in heard if not state or node.state in state]
+    silent = {name for name, beat in heartbeats.items() if beat.is_missed(now)}
+    rows = [_row(node, now, reports, silent) for node in heard if not state or node.state in state]
     if form in (Form.json, Form.yaml):
         say_data(rows, form)
         return
@@ -92,7 +94,7 @@ def unenrolled(table: Table = names.TABLE, as_json: AsJson = False, output: Outp
     say(f"{counted(len(rows), 'node')}; to enrol one: nodeheal nodes enroll NODE --pool POOL --why …")
 
 
-def _row(node: Node, now: datetime, reports: Reports | None) -> dict[str, Any]:
+def _row(node: Node, now: datetime, reports: Reports | None, silent: Collection[str]) -> dict[str, Any]:
     until = node.paused_until if node.is_paused(now) else None
     return {
         "node": node.node_id,
@@ -102,6 +104,7 @@ def _row(node: Node, now: datetime, reports: Reports | None) -> dict[str, Any]:
         "job": node.job_id,
         "incident": node.open_incident,
         "last_seen": iso(node.last_seen) if node.has_reported else None,
+        "silent": node.instance_id in silent,
         "rack": node.rack or None,
         "paused_until": iso(until),
         "paused_why": node.paused_why if until else None,
@@ -123,6 +126,7 @@ def _say_nodes(rows: list[dict[str, Any]], now: datetime, *, has_pool: bool, is_
 def _cells(row: dict[str, Any], now: datetime, *, has_pool: bool, is_wide: bool) -> list[str]:
     incident = row["incident"] or "-"
     seen = age(datetime.fromisoformat(row["last_seen"]) if row["last_seen"] else None, now)
+    seen += " (silent)" if row["silent"] else ""
     paused = f"paused until {row['paused_until']} ({row['paused_why']})" if row["paused_until"] else ""
     on_slurm = f"Slurm: {row['slurm']['summary']}" if row.get("slurm") else ""
     return [

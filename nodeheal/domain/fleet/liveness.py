@@ -17,6 +17,7 @@ from nodeheal.domain.policy.policy_models import DAY, Breaker
 
 # A network cut shows at each node a little later: heartbeats are out of step by up to one interval.
 _QUIET_HEARTBEATS = 2
+_MISSED_HEARTBEATS = 5
 # Out of service, or out for good: its incident, or a human, looks after it. One that never spoke cannot fall silent.
 _NOT_WATCHED = OUT_OF_SERVICE | ABSENT
 
@@ -53,6 +54,10 @@ class Heartbeat:
     def machine_id(self) -> str:
         """The machine's id in its cloud: AWS names the sessions of machines after them."""
         return self.who.rpartition(":")[2]
+
+    def is_missed(self, now: datetime) -> bool:
+        """Whether several heartbeats are missing now. For people; what is done about it is the policy's."""
+        return (now - self.at).total_seconds() > _MISSED_HEARTBEATS * self.interval_seconds
 
     @property
     def interval_seconds(self) -> float:
