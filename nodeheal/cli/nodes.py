@@ -124,7 +124,7 @@ def _say_nodes(rows: list[dict[str, Any]], now: datetime, *, has_pool: bool, is_
 
 
 def _cells(row: dict[str, Any], now: datetime, *, has_pool: bool, is_wide: bool) -> list[str]:
-    incident = row["incident"] or "-"
+    incident = row["incident"] and (row["incident"] if is_wide else short_id(row["incident"]))
     seen = age(datetime.fromisoformat(row["last_seen"]) if row["last_seen"] else None, now)
     seen += " (silent)" if row["silent"] else ""
     paused = f"paused until {row['paused_until']} ({row['paused_why']})" if row["paused_until"] else ""
@@ -135,7 +135,7 @@ def _cells(row: dict[str, Any], now: datetime, *, has_pool: bool, is_wide: bool)
         row["state"],
         "spare" if row["spare"] else "-",
         row["job"] or "-",
-        incident if is_wide else short_id(incident),
+        incident or "-",
         seen,
         *([row["rack"] or "-"] if is_wide else []),
         "; ".join(filter(None, [paused, row["reason"], on_slurm])),

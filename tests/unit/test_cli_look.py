@@ -117,6 +117,7 @@ def test_every_pool_is_listed_and_nodes_are_listed_with_and_without_their_pool(c
     assert [line.split()[0] for line in run("pools", "list").splitlines()] == ["POOL", "demo", "other"]
     assert {row["pool"] for row in json.loads(run("nodes", "list", "--json"))} == {"demo", "other"}
     assert "4 nodes: 4 HEALTHY" in run("nodes", "list")
+    assert run("nodes", "list", "other").splitlines()[1].split()[:5] == ["mi-other", "HEALTHY", "-", "-", "-"]
     assert "1 node: 1 HEALTHY" in run("nodes", "list", "other")
 
 
