@@ -1,1 +1,1 @@
-"""What speed and memory are measured with. Nothing here is a test: these numbers depend on the machine."""
+"""Measures speed and memory. Nothing here is a test: these numbers depend on the machine."""

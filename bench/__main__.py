@@ -1,7 +1,7 @@
-"""`make bench`: what nodeheal costs and how fast it is, on this machine, as one table and as build/bench.json.
+"""`make bench`: measures nodeheal's cost and speed on this machine, as one table and as build/bench.json.
 
-Each section is measured several times, the figures are medians, and least and most stand beside them. What is not
-asked for keeps the figures of an earlier run.
+Each section is measured several times; the figures are medians, with minimum and maximum. Sections that are not
+requested keep the figures of an earlier run.
 """
 
 import argparse
@@ -30,17 +30,17 @@ from sandbox.slurm import why_missing
 
 WRITTEN = Path("build/bench.json")
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "benchmarks.md"
-PUBLISHED = PAGE.with_suffix(".json")  # the figures of the page; a run of some sections keeps those of the others
+PUBLISHED = PAGE.with_suffix(".json")  # the page's figures; a run of some sections keeps those of the others
 Section = Callable[[], Mapping[str, float]]
 RUNS = {"agent": 3, "core": 5, "recovery": 3, "slurm": 2, "storm": 2, "job": 3, "functions": 3, "simulator": 3}
-# Counted or simulated: a second run would say the same.
+# Counted or simulated: a second run gives the same.
 EXACT = ("incident", "mass_failure")
-# Measured at both latencies; the figures at AWS's are kept under the section's name with this behind it.
+# Measured at both latencies; the figures at AWS's are stored under the section's name with this suffix.
 AT_AWS = "_aws"
 
 
 def sections(idle_seconds: float) -> dict[str, Section]:
-    """All there are, in the order of the table."""
+    """Return all sections, in the order of the table."""
     paced: dict[str, Callable[[str], Mapping[str, float]]] = {
         "recovery": measure_recovery,
         "slurm": measure_slurm,
@@ -60,7 +60,7 @@ def sections(idle_seconds: float) -> dict[str, Section]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Measure, keep as JSON, and print."""
+    """Measure, store as JSON, and print."""
     given = _options(arguments)
     measured = _earlier()
     for name in given.sections or _all():
@@ -78,7 +78,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     known = list(sections(0))
     parser.add_argument("sections", nargs="*", metavar="SECTION", help=f"only these of {', '.join(known)}")
     parser.add_argument("--runs", type=int, help="of each section that varies; default: 2 to 5, by its length")
-    parser.add_argument("--idle-seconds", type=float, default=60.0, help="how long an idle agent is watched")
+    parser.add_argument("--idle-seconds", type=float, default=60.0, help="how long an idle agent is measured")
     parser.add_argument("--write-page", action="store_true", help="put the table into docs/benchmarks.md")
     given = parser.parse_args(arguments)
     unknown = sorted(set(given.sections) - set(known))
@@ -90,7 +90,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
 
 
 def _all() -> list[str]:
-    """Every section that can be measured here."""
+    """Return every section that can be measured here."""
     missing = why_missing()
     if missing:
         sys.stderr.write(f"slurm is left out: {missing}\n")
@@ -98,7 +98,7 @@ def _all() -> list[str]:
 
 
 def _earlier() -> dict[str, Any]:
-    """What was measured here before, or else what is published."""
+    """Return earlier results of this machine, or else the published ones."""
     for path in (WRITTEN, PUBLISHED):
         try:
             measured = json.loads(path.read_text("utf-8"))
@@ -120,7 +120,7 @@ def _measure(measured: dict[str, Any], name: str, section: Section, asked: int |
 
 
 def _keep(measured: dict[str, Any], name: str, taken: list[Mapping[str, float]]) -> None:
-    """After every run: what was measured for minutes is not lost with a later run that is broken off."""
+    """Store the results after every run, so that an interrupted run loses only itself."""
     measured[name] = {key: statistics.median(run[key] for run in taken) for key in taken[0]}
     measured["spread"][name] = {key: [min(r[key] for r in taken), max(r[key] for r in taken)] for key in taken[0]}
     measured["runs"][name] = len(taken)

@@ -1,4 +1,4 @@
-"""What the agent costs a node, and how fast it speaks."""
+"""Measures the agent's cost on a node, and its latency."""
 
 import os
 import select
@@ -23,12 +23,12 @@ from nodeheal.agent.config import KernelLog
 from tests.unit.agent.fakes import IDENTITY, eventually
 
 ALL = tuple(check.name for check in CHECKS)
-SETTLE_SECONDS = 15.0  # every check has looked once by then
-HEARTBEAT_SECONDS = 5.0  # so that its connection is there too; while nothing is measured but memory
+SETTLE_SECONDS = 15.0  # until then every check has run once
+HEARTBEAT_SECONDS = 5.0  # so that this connection exists, too; only while memory is measured
 FAULTS = 200
 STORM_LINES_PER_SECOND, STORM_SECONDS = 10_000, 10
 FAULT = "NVRM: Xid (PCI:0000:{:02x}:00): 79, pid=1, name=bench, GPU has fallen off the bus."
-# What others declare or were seen to use, in MiB; see docs/agent.md for where these are from.
+# Declared or observed figures of others, in MiB; see docs/agent.md for the sources.
 OTHERS_RSS_MIB = {
     "dcgm-exporter, median seen": 484,
     "gpud, requested": 256,
@@ -38,7 +38,7 @@ OTHERS_RSS_MIB = {
 
 
 def measure_agent(idle_seconds: float) -> dict[str, float]:
-    """All figures, each with its unit in its name."""
+    """Return all figures, each with its unit in its name."""
     return {
         **_footprint(idle_seconds),
         **_to_finding(),
@@ -51,7 +51,7 @@ def measure_agent(idle_seconds: float) -> dict[str, float]:
 
 
 def _footprint(idle_seconds: float) -> dict[str, float]:
-    """Memory is taken with connections to the bus and to the table of heartbeats; processor time as it ships."""
+    """Measure memory with connections to the bus and to the heartbeat table; processor time as shipped."""
     all_of_it, own = _memory(None)
     with running_agent(ALL) as (agent, _, _bus):
         time.sleep(SETTLE_SECONDS)
@@ -70,7 +70,9 @@ def _footprint(idle_seconds: float) -> dict[str, float]:
 
 
 def _with_gpus() -> dict[str, float]:
-    """Where the GPUs' library is open in a process that stays; what the driver's own library adds, nobody has seen."""
+    """Measure a node whose GPU library stays open in a process; the memory of the real driver's library is not
+    known.
+    """
     if shutil.which("gcc") is None:
         return {}
     with eight_gpus() as gpus:
@@ -78,7 +80,7 @@ def _with_gpus() -> dict[str, float]:
 
 
 def _memory(gpus: Furnished | None) -> tuple[float, float]:
-    """Of the agent with its helpers, between two looks, and of the agent alone; in MiB."""
+    """Return the memory of the agent with its helpers, between two checks, and of the agent alone; in MiB."""
     with running_agent(ALL, every_seconds=HEARTBEAT_SECONDS, furnished=gpus) as (agent, _, bus):
         time.sleep(SETTLE_SECONDS)
         eventually(lambda: bus.table.beats)
@@ -86,7 +88,7 @@ def _memory(gpus: Furnished | None) -> tuple[float, float]:
 
 
 def _resident(agent: psutil.Process, helpers: int = 0) -> tuple[float, float]:
-    """While so many helpers are there: a look is a process more, for a moment."""
+    """Return the memory while this many helpers exist: a running check is one more process, for a moment."""
     found: list[psutil.Process] = []
 
     def are_at_rest() -> bool:
@@ -102,7 +104,7 @@ def _cpu_seconds(processes: list[psutil.Process]) -> float:
 
 
 def _to_finding() -> dict[str, float]:
-    """From a line to the finding, within one process: poll, read, parse."""
+    """Measure from a line to the finding, within one process: poll, read, parse."""
     with device() as (kmsg, path):
         check = KernelLogCheck([KernelLog("kmsg", str(path))], IDENTITY, "boot-1", Clock(), {})
         news = select.poll()
@@ -119,7 +121,7 @@ def _to_finding() -> dict[str, float]:
 
 
 def _to_wire(prefix: str) -> dict[str, float]:
-    """From a line to its acceptance by the bus, by way of the disk."""
+    """Measure from a line to its acceptance by the bus, through the disk."""
     with running_agent(()) as (_, kmsg, bus):
         time.sleep(1.0)
         took = []
@@ -135,7 +137,7 @@ def _to_wire(prefix: str) -> dict[str, float]:
 
 
 def _loaded() -> dict[str, float]:
-    """The same while every core computes."""
+    """Measure from a line to the bus while every core computes."""
     busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(os.cpu_count() or 1)]
     try:
         return _to_wire("loaded_")
@@ -146,11 +148,11 @@ def _loaded() -> dict[str, float]:
 
 
 def _storm() -> dict[str, float]:
-    """The same fault again and again, and ordinary lines; whether each fault was counted."""
+    """Measure a storm of one fault and ordinary lines; whether each fault was counted."""
     with running_agent(()) as (agent, kmsg, bus):
         time.sleep(1.0)
         same = _pour(agent, kmsg, FAULT.format(1))
-        time.sleep(WINDOW_SECONDS + 5.0)  # what was folded is told when its minute is over
+        time.sleep(WINDOW_SECONDS + 5.0)  # a folded fault is reported when its minute is over
         counted = sum(detail["count"] for detail in bus.details())
     with running_agent(()) as (agent, kmsg, _):
         time.sleep(1.0)
@@ -163,7 +165,7 @@ def _storm() -> dict[str, float]:
 
 
 def _storm_in_a_file() -> dict[str, float]:
-    """The same fault again and again, as a syslog daemon writes it: each line with its own times."""
+    """Measure a storm in the file of a syslog daemon: each line with its own times."""
     with tempfile.TemporaryDirectory(dir="/dev/shm") as directory:
         log = LogFile(Path(directory) / "messages")
         with running_agent((), {"kind": "file", "path": str(log.path)}) as (agent, _, _bus):
@@ -174,7 +176,7 @@ def _storm_in_a_file() -> dict[str, float]:
 
 
 def _storm_in_the_journal() -> dict[str, float]:
-    """The same, as journalctl shows it. What journald and journalctl take themselves is not in it."""
+    """Measure a storm as journalctl prints it. The cost of journald and journalctl is not included."""
     with tempfile.TemporaryDirectory(dir="/dev/shm") as directory:
         journal = Journal(Path(directory))
         with running_agent((), {"kind": "journald"}, furnished=journal.furnished) as (agent, _, bus):
@@ -188,7 +190,7 @@ def _storm_in_the_journal() -> dict[str, float]:
 
 
 def _pour(agent: psutil.Process, device: "Device | LogFile | Journal", text: str) -> float:
-    """Percent of a core that the agent takes while it is told this."""
+    """Return the percentage of a core that the agent uses for these lines."""
     before, began, said = _cpu_seconds([agent]), time.monotonic(), 0
     while said < STORM_LINES_PER_SECOND * STORM_SECONDS:
         due = int((time.monotonic() - began) * STORM_LINES_PER_SECOND)

@@ -1,4 +1,4 @@
-"""How fast the core decides and how fast lines become findings, on one core of this machine."""
+"""Measures how fast the core decides and parses lines, on one core of this machine."""
 
 import time
 import timeit
@@ -13,12 +13,12 @@ from nodeheal.parsers.kernel_line import parse_message
 from tests.unit.builders import ACT, NOW, xid
 
 EVENTS = 50
-# What a node in trouble says: one fault, its echoes, the driver's word, and the same again each minute.
+# A failing node's reports: one fault, its secondary faults, the driver's message, repeated each minute.
 CODES = (79, 45, 45, 154, 45)
 
 
 def measure_core() -> dict[str, float]:
-    """Decisions on incidents of fifty events, and parsed lines, a second."""
+    """Measure decisions on incidents of fifty events, and parsed lines, a second."""
     fault_line = xid(79).evidence
     return {
         "decisions_one_code_per_second": _decisions(_one_code()),
@@ -54,6 +54,6 @@ def _decisions(events: list[HealthEvent]) -> int:
 
 def _per_second(once: Callable[[], object]) -> int:
     if once() is None:
-        raise RuntimeError("what is measured gave no answer")
+        raise RuntimeError("the measured call returned nothing")
     often, seconds = timeit.Timer(once, timer=time.process_time).autorange()
     return round(often / seconds)

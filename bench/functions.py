@@ -1,8 +1,8 @@
-"""How large the functions' bundle is, and how long a cold one imports.
+"""Measures the size of the functions' bundle, and the import time of a cold one.
 
-The bundle is the one that is deployed. What is imported is the same bundle built for this machine: Lambda's own
-processor share is smaller, and its disk another, so that the ratio to a bare interpreter's start, measured in turns
-with it, says more than the milliseconds.
+The bundle's size is that of the deployed one. The import is measured with the same bundle built for this machine:
+Lambda's processor share is smaller, and its disk differs, so the ratio to a bare interpreter's start, measured
+alternately, is more meaningful than the milliseconds.
 """
 
 import os
@@ -24,7 +24,7 @@ IMPORTED = ("ingest", "decide_next_step", "operation")
 
 
 def measure_functions() -> dict[str, float]:
-    """Sizes in MiB, imports in ms."""
+    """Return sizes in MiB, imports in ms."""
     with tempfile.TemporaryDirectory() as directory:
         deployed, here = Path(directory) / "deployed", Path(directory) / "here"
         build(Settings(), deployed)
@@ -59,7 +59,7 @@ def _imports(bundle: Path) -> dict[str, float]:
 
 
 def _start(program: str, bundle: Path) -> float:
-    """Milliseconds of a process that does this. Only boto3 is not the bundle's: Lambda brings it."""
+    """Return the milliseconds of a process that runs this. Only boto3 is not in the bundle: Lambda provides it."""
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(bundle), "AWS_DEFAULT_REGION": "us-east-1"}
     began = time.perf_counter()
     subprocess.run([sys.executable, "-c", program], env=environment, cwd=bundle, check=True, timeout=60)

@@ -1,4 +1,4 @@
-"""A node with eight NVIDIA GPUs where there are none: the tests' library, and a /proc that tells of them."""
+"""Simulates a node with eight NVIDIA GPUs: the tests' library, and a matching /proc."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,7 +9,7 @@ from bench.node import Furnished
 from tests.fakes.nvml import FakeGpus, build
 
 COUNT, LINKS = 8, 18
-# Only the watching agent knows where a node is looked at: `later` first, as `main` has it.
+# Only the watching agent sees the simulated node: `later` first, as in `main`.
 _SCRIPT = """
 import sys
 from nodeheal.agent.lazy_imports import load_when_used
@@ -25,20 +25,20 @@ sys.exit(main())
 
 @contextmanager
 def eight_gpus() -> Iterator[Furnished]:
-    """Healthy ones, with NVLinks. Needs gcc."""
+    """Return healthy GPUs, with NVLinks. Needs gcc."""
     with TemporaryDirectory() as directory:
         yield furnished(Path(directory))[0]
 
 
 def furnished(folder: Path) -> tuple[Furnished, FakeGpus]:
-    """A node with eight healthy GPUs in this folder, and what changes them."""
+    """Create a node with eight healthy GPUs in this folder, and the control of its GPUs."""
     gpus = FakeGpus(build(folder / "lib"), folder / "state")
     gpus.set(gpus=COUNT, **{f"gpu{number}_links": LINKS for number in range(COUNT)})
     return Furnished(_SCRIPT.format(proc=str(_proc(folder / "proc"))), gpus.environment), gpus
 
 
 def _proc(folder: Path) -> Path:
-    """This machine's, and the driver's part."""
+    """Create a /proc of this machine, with the driver's part."""
     folder.mkdir()
     for entry in Path("/proc").iterdir():
         if entry.name != "driver":

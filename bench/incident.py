@@ -1,4 +1,4 @@
-"""What an incident takes: counted over the real state machines and services, see tests/workflows/bill.py."""
+"""Counts an incident's cost over the real state machines and services, see tests/workflows/bill.py."""
 
 from tests.workflows.bill import bill
 
@@ -6,7 +6,7 @@ REBOOTED, DEAREST, OBSERVED = "rebooted, proven, job resumed", "rebooted in vain
 
 
 def measure_incident() -> dict[str, float]:
-    """Transitions and dollars, the owner's emails included. Counted, so one run is enough."""
+    """Return transitions and dollars, the owner's emails included. Counted, so one run is enough."""
     measured: dict[str, float] = {}
     for name, story in (("reboot", REBOOTED), ("dearest", DEAREST), ("observed", OBSERVED)):
         billed = bill(story)

@@ -1,9 +1,9 @@
-"""How fast many nodes that fail together are taken out of service.
+"""Measures how fast many nodes that fail together are isolated.
 
 The embedded cloud with the deployed control plane, simulated container instances without agents, and the faults put on
 the bus directly. Two runs, each in a cloud of its own: with the breaker raised, until every node drains; and at the
-breaker's defaults, where it must open and page once. The emulator, its functions (a process each) and this share the
-machine's cores.
+breaker's defaults, where it must open and page once. The emulator, its functions (a process each) and this process
+share the machine's cores.
 """
 
 import json
@@ -30,13 +30,13 @@ NODES = 100
 IDLE = ["sleep", "3600"]
 ENTRIES_A_CALL = 10
 GIVE_UP_SECONDS = 180.0
-QUIET_SECONDS = 15.0  # so long nothing more happens before the emails are counted
+QUIET_SECONDS = 15.0  # nothing may happen for this long before the emails are counted
 BUDGET = {"max_nodes": 1_000, "max_percent": 100}
 RAISED = {"min_nodes": 1_000, "max_nodes": 1_000}
 
 
 def measure_storm(latency: str) -> dict[str, float]:
-    """Seconds from the faults until each node drains; and what happens at the breaker's defaults."""
+    """Return the seconds from the faults until each node drains; and what happens at the breaker's defaults."""
     raised, shipped = _measure(NODES, {"breaker": RAISED}, latency), _measure(NODES, {}, latency)
     return {
         "nodes": NODES,
@@ -58,7 +58,7 @@ def _measure(count: int, knobs: dict[str, Any], latency: str) -> dict[str, Any]:
         nodes = [cloud.add_node(pool=POOL, agent=IDLE) for _ in range(count)]
         _put(cloud, nodes, family=Family.heartbeat, verdict=Verdict.OK)  # a fleet is known before it fails
         _recover_some(cloud)
-        cloud.fire_schedules()  # what is kept warm is warm when a fault comes, and the pool has been counted
+        cloud.fire_schedules()  # warm functions are warm when a fault comes, and the pool has been counted
         time.sleep(QUIET_SECONDS)
         sys.stderr.write(f"{count} nodes are there; their faults are put\n")
         put_at = _put(cloud, nodes)
@@ -71,7 +71,7 @@ def _measure(count: int, knobs: dict[str, Any], latency: str) -> dict[str, Any]:
 
 
 def _recover_some(cloud: Sandbox) -> None:
-    """A few nodes, each in a pool of its own, fail before: every function has its environments by then, one a core."""
+    """Let a few nodes fail before, each in a pool of its own: every function then has its environments, one a core."""
     pools = [f"before-{number}" for number in range(2 * (os.cpu_count() or 1))]
     first = {pool: cloud.add_node(pool=pool, agent=IDLE) for pool in pools}
     for pool, node in first.items():
@@ -86,7 +86,7 @@ def _came(cloud: Sandbox, nodes: list[NodeHandle]) -> dict[str, Any]:
 
 
 def _paged(cloud: Sandbox, put_at: float) -> float:
-    """Seconds until the first email was there, to about a tenth."""
+    """Return the seconds until the first email arrived, to about a tenth."""
     while time.time() < put_at + GIVE_UP_SECONDS:
         if cloud.mails():
             return round(time.time() - put_at, 1)
@@ -95,7 +95,7 @@ def _paged(cloud: Sandbox, put_at: float) -> float:
 
 
 def _put(cloud: Sandbox, nodes: list[NodeHandle], **what: Any) -> float:
-    """Put an event of every node on the bus, a fault unless `what` says otherwise; when the first was put."""
+    """Put an event of every node on the bus, a fault unless `what` says otherwise; returns the time of the first."""
     entries = [
         {
             "Source": names.AGENT_SOURCE,
@@ -120,7 +120,7 @@ def _event(node: NodeHandle, cluster: str, **what: Any) -> str:
 
 
 def _isolated(cloud: Sandbox, nodes: list[NodeHandle], put_at: float) -> list[float]:
-    """Seconds after which each node was seen to drain, in order. To about a quarter of a second."""
+    """Return the seconds until each node drained, in order. To about a quarter of a second."""
     ours = {node.container_instance_arn for node in nodes}
     seen: dict[str, float] = {}
     while len(seen) < len(nodes) and time.time() < put_at + GIVE_UP_SECONDS:

@@ -1,4 +1,4 @@
-"""How fast kernel logs are read, on one core: ordinary lines through the filter, and lines that are faults."""
+"""Measures how fast kernel logs are read, on one core: ordinary lines through the filter, and fault lines."""
 
 import io
 import json
@@ -13,7 +13,7 @@ REPEATS = 3
 
 _SYSLOG = "Nov 21 05:50:31 gpu-7 kernel: [  123.456789] "
 _DMESG = "[  123.456789] "
-# What a node's kernel says all day, some of it in capitals.
+# Ordinary kernel messages, some of them with capitals.
 _ORDINARY = (
     "usb 1-1: new high-speed USB device number 5 using xhci_hcd",
     'audit: type=1400 audit(1700000000.123:45): apparmor="ALLOWED" operation="open" profile="snap"',
@@ -36,7 +36,7 @@ _FAULTS = (
 
 
 def measure_kernel_log() -> dict[str, int]:
-    """Lines a second, the best of a few runs: the machine's other work only ever slows it down."""
+    """Return lines a second, the best of a few runs: other load only ever slows them down."""
     return {
         "ordinary_syslog_lines_per_second": _lines_per_second(_SYSLOG, _ORDINARY, ORDINARY_LINES),
         "ordinary_dmesg_lines_per_second": _lines_per_second(_DMESG, _ORDINARY, ORDINARY_LINES),

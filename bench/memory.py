@@ -1,4 +1,4 @@
-"""What a process and its forks have in memory, each page once, however many of them it belongs to."""
+"""Measures the memory of a process and its forks, with each shared page counted once."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -9,8 +9,8 @@ KIB = 1024
 
 
 def resident_bytes(processes: Sequence[psutil.Process]) -> int:
-    """Of all of them together. A page of their own data only they share: its parts add up. Of a file's pages, which the
-    whole machine shares, count as many as the one of them has that has most of the mapping.
+    """Return the resident bytes of all of them together. Their private pages are counted by proportion, which adds up.
+    A file's pages, which the whole machine shares, count as in the process that has most of the mapping.
     """
     own, files = 0, dict[str, int]()
     for process in processes:
@@ -21,7 +21,7 @@ def resident_bytes(processes: Sequence[psutil.Process]) -> int:
 
 
 def _mappings(pid: int) -> Iterator[tuple[str, Mapping[str, int]]]:
-    """Each by its file and where in the file, and its sizes in KiB."""
+    """Return each mapping by its file and offset, and its sizes in KiB."""
     name, sizes = "", dict[str, int]()
     for line in Path(f"/proc/{pid}/smaps").read_text("utf-8", "replace").splitlines():
         words = line.split(None, 5)

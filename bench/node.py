@@ -1,5 +1,5 @@
-"""An agent as on a node, for the measurements. The kernel's device is a named pipe in packet mode (one record a
-read, as from /dev/kmsg); the bus is one on loopback that takes everything, over TLS, with a certificate of AWS's name.
+"""Runs an agent as on a node, for the measurements. The kernel's device is a named pipe in packet mode (one record a
+read, as from /dev/kmsg); the bus is a local one that accepts everything, over TLS, with a certificate of AWS's name.
 """
 
 import compileall
@@ -25,23 +25,23 @@ from tests.unit.agent.fakes import FakeEventBridge, NodeFolder, eventually
 
 PIPE_BYTES = 1 << 20
 F_SETPIPE_SZ = 1031
-# What pip's script does; run as a module it would also load `runpy`.
+# The content of pip's script; running it as a module would also load `runpy`.
 SCRIPT = "import sys; from nodeheal.agent.main import main; sys.exit(main())"
-# The machine's certificate authorities in one file, where they take most: Amazon Linux has no other, Debian a copy.
-UP_SECONDS = 3600.0  # checks that wait for a node to come up look at once
+# The machine's certificate authorities in one file, the most expensive form: Amazon Linux has no other, Debian a copy.
+UP_SECONDS = 3600.0  # checks that wait for a node's boot run at once
 BUNDLES = ("/etc/pki/tls/cert.pem", "/etc/ssl/certs/ca-certificates.crt")
 
 
 @dataclass(frozen=True)
 class Furnished:
-    """What is special about a node: how its agent is started, and what it finds in its environment."""
+    """The special parts of a node: how its agent is started, and its environment."""
 
     script: str = SCRIPT
     environment: dict[str, str] = field(default_factory=dict)
 
 
 class Device:
-    """What the agent takes for /dev/kmsg."""
+    """The agent's /dev/kmsg."""
 
     def __init__(self, path: Path) -> None:
         os.mkfifo(path)
@@ -52,18 +52,18 @@ class Device:
         self._sequence = 0
 
     def says(self, text: str) -> None:
-        """One record of the kernel's own."""
+        """Write one kernel record."""
         self._sequence += 1
         os.write(self._writer, f"3,{self._sequence},1,-;{text}\n".encode())
 
     def close(self) -> None:
-        """Both ends."""
+        """Close both ends."""
         os.close(self._writer)
         os.close(self._reader)
 
 
 class LogFile:
-    """What a syslog daemon writes."""
+    """The file of a syslog daemon."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -71,18 +71,18 @@ class LogFile:
         self._lines = 0
 
     def says(self, text: str) -> None:
-        """One line of the kernel's."""
+        """Write one kernel line."""
         self._lines += 1
         stamp = f"{self._lines // 10_000:02}.{self._lines % 10_000:04}"
         self._file.write(f"2026-11-21T05:50:{stamp}56+00:00 gpu-7 kernel: [  1{stamp}56] {text}\n")
 
     def close(self) -> None:
-        """Be done."""
+        """Close the file."""
         self._file.close()
 
 
 class Journal:
-    """What journald keeps, and the `journalctl` that shows it as it comes: what that one costs is not the agent's."""
+    """A journal, and the `journalctl` that prints it as it comes, whose cost is not the agent's."""
 
     def __init__(self, folder: Path) -> None:
         pipe, tool = folder / "journal", folder / "journalctl"
@@ -95,7 +95,7 @@ class Journal:
         self._entries = 0
 
     def says(self, text: str) -> None:
-        """One entry, with all that journalctl shows of it: every time, its place."""
+        """Write one entry, with all fields of journalctl: every time, its cursor."""
         self._entries += 1
         at, boot = 0x6000000000000 + self._entries, "0a1b2c3d000040008000000000000002"
         fields = {
@@ -113,7 +113,7 @@ class Journal:
         os.write(self._pipe, json.dumps(fields, separators=(",", ":")).encode() + b"\n")
 
     def close(self) -> None:
-        """Be done."""
+        """Close the pipe."""
         os.close(self._pipe)
 
 
@@ -124,7 +124,7 @@ def running_agent(
     every_seconds: float = 60.0,
     furnished: Furnished | None = None,
 ) -> Iterator[tuple[psutil.Process, Device, FakeEventBridge]]:
-    """An agent that watches, as on a node: the device that it reads, and the bus that it tells."""
+    """Run a watching agent as on a node; yields its kernel device and its bus."""
     with device() as (kmsg, path), tempfile.TemporaryDirectory() as directory:
         folder = Path(directory)
         authority = found_authority(folder, "Amazon Root CA of the bench")
@@ -148,9 +148,9 @@ def running_agent(
 
 
 def _as_on_a_node(authority: Authority) -> dict[str, str]:
-    """What the unit sets, and the machine's authorities, with the bench's own among them, in one file."""
+    """Return the unit's environment, with the machine's authorities and the bench's own in one file."""
     compileall.compile_file(pynvml.__file__, quiet=1)
-    compileall.compile_dir("nodeheal", quiet=1)  # as pip does: what compiles itself at its start takes 1 MiB more
+    compileall.compile_dir("nodeheal", quiet=1)  # as pip does: compiling at the start takes 1 MiB more
     machine = Path(
         next(name for name in (ssl.get_default_verify_paths().cafile, *BUNDLES) if name and Path(name).exists())
     )
@@ -161,7 +161,7 @@ def _as_on_a_node(authority: Authority) -> dict[str, str]:
 
 @contextmanager
 def device() -> Iterator[tuple[Device, Path]]:
-    """A device that says nothing yet, and where it is."""
+    """Create a silent device; returns it with its path."""
     with tempfile.TemporaryDirectory(dir="/dev/shm") as directory:
         path = Path(directory) / "kmsg"
         kmsg = Device(path)

@@ -1,7 +1,7 @@
-"""One recovery from the fault line to the first step of the resumed job: the demo's story, twice in one cloud, and
-twice on a real Slurm.
+"""Measures a recovery from the fault line to the first step of the resumed job: the demo's story, twice in one cloud,
+and twice on a real Slurm.
 
-First with cold functions, as after a quiet night: none has an environment but those that a schedule of the stack pings.
+First with cold functions, as after a quiet night: only those that a schedule of the stack pings have an environment.
 Then with warm ones: each has served the recovery before. The emulator, its functions (a process each, kept once it has
 started), the agents and the trainers share the machine's cores.
 """
@@ -26,7 +26,7 @@ STEPS = 400  # the job must not finish while its functions cool down
 
 
 def measure_recovery(latency: str) -> dict[str, float]:
-    """Seconds of each leg and of the whole, `cold_` and `warm_`, at one latency."""
+    """Return the seconds of each leg and of the whole, `cold_` and `warm_`, at one latency."""
     with (
         tempfile.TemporaryDirectory() as directory,
         Sandbox(Path(directory) / "cloud", boot_seconds=BOOT_SECONDS) as cloud,
@@ -37,9 +37,9 @@ def measure_recovery(latency: str) -> dict[str, float]:
 
 
 def measure_slurm(latency: str) -> dict[str, float]:
-    """The same on a real Slurm, at one latency: seconds until the node is drained, and until the job goes on.
+    """Measure on a real Slurm, at one latency: seconds until the node is drained, and until the job resumes.
 
-    Functions are warm: a recovery comes before the one that counts. Raises StoryError where no Slurm is installed.
+    Functions are warm: another recovery precedes the measured one. Raises StoryError where no Slurm is installed.
     """
     with (
         tempfile.TemporaryDirectory() as directory,
@@ -81,14 +81,14 @@ def _played(story: Story) -> dict[str, Any]:
 
 
 def _cool_down(story: Story) -> str:
-    """End every function's environments, as Lambda does after quiet minutes, then send what the schedules send."""
+    """End every function's environments, as Lambda does after quiet minutes, then send the schedules' pings."""
     cloud = story.sandbox
-    # What is at work would be cut off: this email is the last thing that a start brings.
-    story.wait(lambda: bool(cloud.owner_mails()), "the owner has heard that the job runs")
+    # It would interrupt running functions: this email is the last effect of a start.
+    story.wait(lambda: bool(cloud.owner_mails()), "the owner has been notified that the job runs")
     functions = cloud.client("lambda")
     for page in functions.get_paginator("list_functions").paginate():
         for function in page["Functions"]:
-            # A function whose configuration is set gets new environments: the value may be the one that it has.
+            # Setting a function's configuration gives it new environments, even with the same value.
             functions.update_function_configuration(
                 FunctionName=function["FunctionName"], MemorySize=function["MemorySize"]
             )
@@ -97,6 +97,6 @@ def _cool_down(story: Story) -> str:
 
 
 def say(told: Told, text: str) -> None:
-    """A line of the story, as progress."""
+    """Print a line of the story, as progress."""
     if text:
         sys.stderr.write(f"    {text}\n")

@@ -1,10 +1,10 @@
-"""How fast a gang that broke runs again on ready spares.
+"""Measures how fast a broken gang runs again on ready spares.
 
 The embedded cloud with the deployed control plane, simulated nodes with real agents, and the example trainer. A GPU
-falls off the bus under rank 1, while another node of the pool is free and has passed its diagnostics. Measured from
-the end of the first rank, as ECS tells it, to the moment when every rank of the next run has been seen running:
-isolation, stopping the other rank with its grace, choosing, and starting are in it. The emulator, its functions (a
-process each), the agents and the trainers share the machine's cores.
+falls off the bus under rank 1, while another node of the pool is free and has passed its diagnostics. Measured from the
+end of the first rank, as ECS reports it, until every rank of the next run has been seen running. This includes
+isolation, stopping the other rank with its grace, choosing nodes, and starting. The emulator, its functions (a process
+each), the agents and the trainers share the machine's cores.
 """
 
 import json
@@ -27,7 +27,9 @@ SUBMITTED, RESTARTED = 1, 2
 
 
 def measure_restart(latency: str) -> dict[str, float]:
-    """Seconds from the end of the first rank until all ranks run again, of one story in a cloud of its own."""
+    """Return the seconds from the end of the first rank until all ranks run again, of one story in a cloud of
+    its own.
+    """
     with tempfile.TemporaryDirectory() as directory, Sandbox(Path(directory) / "cloud", boot_seconds=3.0) as cloud:
         cloud.deploy()
         cloud.behave(**LATENCIES[latency].of_sandbox())
@@ -47,7 +49,7 @@ def measure_restart(latency: str) -> dict[str, float]:
 
 
 def _spare_is_ready(story: Story) -> str:
-    """As if it had passed the preflight of a job before this one."""
+    """Mark the spare as if it had passed the preflight of an earlier job."""
     gang = {task.node_id for task in _run(story, SUBMITTED).tasks}
     free = [node for node in story.ports.nodes.in_pool(story.script.pool) if node.node_id not in gang]
     for node in free:

@@ -1,4 +1,4 @@
-"""How fast the simulator is on one core, and how fast the simulated control plane isolates many nodes."""
+"""Measures the simulator's speed on one core, and how fast the simulated control plane isolates many nodes."""
 
 import time
 from collections.abc import Callable
@@ -18,7 +18,7 @@ FLEET, HALF, TENTH = 1_500, 750, 150
 
 
 def measure_simulator() -> dict[str, float]:
-    """Node-days and random schedules a second of processor time, with jobs and every invariant checked."""
+    """Return node-days and random schedules a second of processor time, with jobs and every invariant checked."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as fresh:  # its memory is the simulator's alone
         return fresh.submit(_measured).result()
 
@@ -35,14 +35,14 @@ def _measured() -> dict[str, float]:
 
 
 def _most_resident_mib() -> int:
-    """Of this process. What getrusage says would begin with its parent's, from before it became another program."""
+    """Return the peak memory of this process. getrusage's value would include its parent's, from before exec."""
     status = Path("/proc/self/status").read_text("utf-8")
     [kib] = [line.split()[1] for line in status.splitlines() if line.startswith("VmHWM:")]
     return round(int(kib) / 1024)
 
 
 def measure_mass_failure(latency: str) -> dict[str, float]:
-    """Simulated seconds, at the published quotas, breaker raised; and what comes of it at its defaults."""
+    """Return simulated seconds, at the published quotas, with the breaker raised; and the result at its defaults."""
     measured: dict[str, float] = {}
     for count in (HALF, TENTH):
         both = settings_of(Setting(nodes=FLEET, mass_failure=count, latency=LATENCIES[latency]))

@@ -1,6 +1,7 @@
-"""What was measured as one table: for a terminal, and as the marked part of docs/benchmarks.md."""
+"""Formats the results as one table: for a terminal, and as the marked part of docs/benchmarks.md."""
 
 import csv
+import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ from sandbox.legs import LEGS
 
 FIGURES = Path(__file__).resolve().parent / "figures.csv"
 BEGIN, END = "<!-- measured: make bench -->", "<!-- /measured -->"
-# By the end of a figure's name. The longest that fits is its unit.
+# By the suffix of a figure's name. The longest match is its unit.
 UNITS = {
     "_mib": "MiB",
     "_percent": "%",
@@ -32,24 +33,24 @@ MARKS = {"_p50_": "median", "_p90_": "p90", "_p99_": "p99", "_max_": "last"}
 
 @dataclass(frozen=True)
 class Row:
-    """A figure as people read it."""
+    """A figure in readable form."""
 
     what: str
     figure: str
     spread: str
-    at_aws: str  # the same at AWS's latencies, as published or assumed; empty: not measured so
+    at_aws: str  # the value at AWS's latencies, as published or assumed; empty: not measured
     published: str
     source: str
 
 
 def figures() -> list[dict[str, str]]:
-    """The rows of figures.csv."""
+    """Return the rows of figures.csv."""
     with FIGURES.open(encoding="utf-8") as file:
         return list(csv.DictReader(file))
 
 
 def unit_of(key: str) -> str:
-    """Raises ValueError for a figure whose name does not end in its unit."""
+    """Return the unit. Raises ValueError for a figure whose name does not end in its unit."""
     fitting = [ending for ending in UNITS if key.endswith(ending)]
     if not fitting:
         raise ValueError(f"{key}: a figure's name ends in its unit, one of {', '.join(UNITS)}")
@@ -57,7 +58,7 @@ def unit_of(key: str) -> str:
 
 
 def rows_of(measured: Mapping[str, Any]) -> Iterator[Row]:
-    """What there is of it, in the order of figures.csv."""
+    """Return the measured figures, in the order of figures.csv."""
     for figure in figures():
         section, _, name = figure["key"].partition(".")
         if name not in measured.get(section, {}):
@@ -83,7 +84,7 @@ def _number(value: float) -> str:
 
 
 def legs_of(measured: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
-    """Where the seconds of a recovery go: a row for each leg, and its head. Nothing where none was measured."""
+    """Return the seconds of a recovery by leg: a head, and a row for each. Nothing where none was measured."""
     kinds = [
         (section, functions)
         for section in ("recovery", "recovery_aws")
@@ -109,7 +110,7 @@ def _leg_cell(measured: Mapping[str, Any], section: str, name: str) -> str:
 
 
 def as_text(measured: Mapping[str, Any]) -> str:
-    """For a terminal."""
+    """Format for a terminal."""
     rows = list(rows_of(measured))
     head = Row("", "median", "least to most", "--latency aws", "published elsewhere", "")
     columns = ("what", "figure", "spread", "at_aws")
@@ -126,7 +127,7 @@ def as_text(measured: Mapping[str, Any]) -> str:
 
 
 def as_markdown(measured: Mapping[str, Any]) -> str:
-    """For the page."""
+    """Format for the page."""
     head = [
         "| what | median | least to most | `--latency aws` | published elsewhere | source |",
         "|---|---:|---|---:|---|---|",
@@ -145,16 +146,17 @@ def as_markdown(measured: Mapping[str, Any]) -> str:
 
 
 def machine_of(measured: Mapping[str, Any]) -> str:
-    """Where and when, in a sentence for each machine and day."""
+    """Return where and when it was measured, in a sentence for each machine and day."""
     seen: dict[str, list[str]] = {}
     for section, where in measured["machine"].items():
         told = f"{where['day']}, {where['cores']} cores ({where['processor']})"
         told += f", Python {where['python']}, Linux {where['kernel']}"
         seen.setdefault(told, []).append(section)
-    return "\n".join(f"Measured on {told}: {', '.join(sections)}." for told, sections in seen.items())
+    sentences = (f"Measured on {told}: {', '.join(sections)}." for told, sections in seen.items())
+    return "\n".join(textwrap.fill(sentence, 120, break_on_hyphens=False) for sentence in sentences)
 
 
 def with_table(page: str, measured: Mapping[str, Any]) -> str:
-    """The page with its marked part replaced."""
+    """Return the page with its marked part replaced."""
     before, rest = page.split(BEGIN)
     return f"{before}{BEGIN}\n\n{as_markdown(measured)}\n\n{END}{rest.split(END)[1]}"

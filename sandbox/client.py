@@ -1,4 +1,4 @@
-"""The sandbox as the demo and the tests use it, from another process."""
+"""Controls the sandbox from another process: for the demo and the tests."""
 
 import contextlib
 import fcntl
@@ -40,15 +40,15 @@ STOP_SECONDS = 8.0
 CALL_SECONDS = 60.0
 LOCK = "running.lock"
 _LINK = re.compile(r"https://(?P<api>[a-z0-9]+)\.execute-api\.[^/\s]+(?P<path>/[^\s]*)")
-PORTS_TRIED = 5  # between the look for a free port and the emulator's there is time for others to take it
+PORTS_TRIED = 5  # between the search for a free port and the emulator's start, another process may take it
 
 
 class SandboxError(Exception):
-    """The sandbox cannot do what was asked; says why and where to look."""
+    """The sandbox cannot do what was requested; the message says why and where to look."""
 
 
 class _PortTaken(SandboxError):
-    """Somebody else has begun to listen there since it was looked for."""
+    """Another process has begun to listen there since the search."""
 
 
 @dataclass(frozen=True)
@@ -75,9 +75,9 @@ def is_running(directory: Path) -> bool:
 
 
 class Sandbox(MachineOrders):
-    """An embedded cloud with simulated nodes, for as long as the `with` block lasts.
+    """An embedded cloud with simulated nodes, for the duration of the `with` block.
 
-    `port`: None picks a free one; a busy one is refused by name. `directory` is emptied by nobody: give a fresh one.
+    `port`: None picks a free one; a busy one is refused by name. `directory` is never emptied: give a new one.
     """
 
     def __init__(
@@ -100,12 +100,12 @@ class Sandbox(MachineOrders):
 
     @property
     def endpoint_url(self) -> str:
-        """Where every AWS service is served."""
+        """The URL of every AWS service."""
         return f"http://127.0.0.1:{self.port}"
 
     @property
     def log(self) -> Path:
-        """What the emulator says."""
+        """The emulator's log."""
         return self.directory / "emulator.log"
 
     def __enter__(self) -> "Sandbox":
@@ -119,7 +119,7 @@ class Sandbox(MachineOrders):
         self.sweep()
 
     def sweep(self) -> None:
-        """Delete what nobody will look into: each function's unpacked copy of the bundle. Logs and nodes stay."""
+        """Delete each function's unpacked copy of the bundle. Logs and nodes stay."""
         for name in ("tmp", "s3"):
             shutil.rmtree(self.directory / name, ignore_errors=True)
 
@@ -145,7 +145,8 @@ class Sandbox(MachineOrders):
                 [*command, "--boot-seconds", str(self._boot_seconds)],
                 cwd=REPOSITORY,
                 env=self._emulator_environment(),
-                stdin=subprocess.PIPE,  # closes when we die, however we die: then the emulator ends everything
+                # Closed at the end of this process, in every case: then the emulator ends everything.
+                stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
@@ -174,14 +175,16 @@ class Sandbox(MachineOrders):
             self._lock.close()
 
     def deploy(self, *options: str) -> float:
-        """Deploy the stack as a user does, with `cdk deploy`; the seconds it took. Its outputs are in `outputs`."""
+        """Deploy the stack as a user does, with `cdk deploy`; returns its seconds. The stack's outputs are in
+        `outputs`.
+        """
         started = time.monotonic()
         deployment.bootstrap(self.client("s3"), self.client("ssm"))
         self.outputs = deployment.deploy(REPOSITORY, self.directory, self.environment(), *options)
         return time.monotonic() - started
 
     def destroy(self) -> None:
-        """Take the stack away again, with `cdk destroy`."""
+        """Remove the stack with `cdk destroy`."""
         deployment.destroy(REPOSITORY, self.directory, self.environment())
 
     def add_node(
@@ -193,9 +196,10 @@ class Sandbox(MachineOrders):
         agent: list[str] | None = None,
         heartbeat_seconds: float = 60.0,
     ) -> NodeHandle:
-        """Enrol a simulated node with SSM and ECS and boot it. Its role is the deployed node role, if there is one.
+        """Register a simulated node with SSM and ECS and boot it. Its role is the deployed node role, if there is one.
 
-        `tags`: instead of the tag that lets nodeheal act. `agent`: a command to run instead of the agent, for tests.
+        `tags`: instead of the tag that permits nodeheal to act. `agent`: a command to run instead of the agent, for
+        tests.
         """
         managed = {names.MANAGED_TAG: names.MANAGED_TAG_VALUE}
         request = {
@@ -213,7 +217,7 @@ class Sandbox(MachineOrders):
         )
 
     def add_slurm(self, pool: str, count: int, gpus: int = 2) -> tuple[list[NodeHandle], Path]:
-        """A Slurm cluster `slurm-POOL` with its controller and so many nodes; the nodes, and its slurm.conf."""
+        """Create a Slurm cluster `slurm-POOL` with its controller and nodes; returns the nodes and its slurm.conf."""
         request = {
             "pool": pool,
             "gpus": gpus,
@@ -227,20 +231,20 @@ class Sandbox(MachineOrders):
         return nodes, Path(made["configuration"])
 
     def replace_slurm_node(self, node_id: str) -> NodeHandle:
-        """Another machine under the same name of Slurm, which is told nothing of it."""
+        """Create another machine under the same Slurm name, without informing Slurm."""
         made = self._call("replace_slurm_node", {"node_id": node_id})
         return NodeHandle(made["node_id"], made["pool"], made["address"], Path(made["directory"]), "")
 
     def nodes(self) -> list[Json]:
-        """Every node as it is now: node_id, pool, address, directory, boot_id, is_up."""
+        """Return every node as it is now: node_id, pool, address, directory, boot_id, is_up."""
         found: list[Json] = self._call("nodes", {})["nodes"]
         return found
 
     def inject(self, node: NodeHandle, line: str, *, persists: bool, kill_rank: bool, of_host: bool = False) -> float:
-        """Break a node; the time (seconds since the epoch) at which the line was in its kernel log.
+        """Break a node; returns the time (seconds since the epoch) of the line in its kernel log.
 
-        `persists`: a reboot does not help; `of_host`: but another host does.
-        `kill_rank`: the node's tasks abort, as CUDA processes do.
+        `persists`: a reboot does not help; `of_host`: but another host does. `kill_rank`: the node's tasks abort, as
+        CUDA processes do.
         """
         request = {"node_id": node.node_id, "line": line, "persists": persists, "of_host": of_host}
         return float(self._call("inject", {**request, "kill_rank": kill_rank})["at"])
@@ -253,20 +257,22 @@ class Sandbox(MachineOrders):
         self._mailbox.subscribe(self.client("sns"), self.outputs["TopicArn"])
 
     def subscribe_owner(self, owner: Owner) -> None:
-        """The same for the owner of a job, with the filter of `nodeheal owners subscribe`; the first of them counts."""
+        """Subscribe a queue for the owner of a job, with the filter of `nodeheal owners subscribe`; only the first call
+        counts.
+        """
         if self._owners_mailbox is not None:
             return
-        # What `nodeheal owners subscribe` asks for; in the sandbox every address agrees at once.
+        # What `nodeheal owners subscribe` asks for; in the sandbox every address confirms at once.
         SnsOwners(self.client("sns"), self.outputs["OwnersTopicArn"]).subscribe(owner)
         self._owners_mailbox = Mailbox(self.client("sqs"), OWNERS)
         self._owners_mailbox.subscribe(self.client("sns"), self.outputs["OwnersTopicArn"], filter_for(owner))
 
     def mails(self) -> list[tuple[str, str]]:
-        """(subject, body) of every email to the operators so far, in order of arrival."""
+        """Return (subject, body) of every email to the operators so far, in order of arrival."""
         return self._mailbox.read() if self._mailbox else []
 
     def owner_mails(self) -> list[tuple[str, str]]:
-        """The same of those to the owner."""
+        """Return (subject, body) of every email to the owner so far."""
         return self._owners_mailbox.read() if self._owners_mailbox else []
 
     def all_mails(self) -> list[tuple[str, str]]:
@@ -285,10 +291,10 @@ class Sandbox(MachineOrders):
         return f"{self.endpoint_url}/_aws/execute-api/{link['api']}{link['path']}"
 
     def open_link(self, link: str, form: dict[str, str] | None = None) -> tuple[int, str]:
-        """Open a link of an email as a person's browser does, or send its page's form; status and page."""
+        """Open a link of an email as a browser does, or send its page's form; returns status and page."""
         parts = urllib.parse.urlsplit(link)
         api = (parts.hostname or "").partition(".")[0]
-        # The link names the real domain of API Gateway; here the emulator answers for it.
+        # The link has the real domain of API Gateway; here the emulator answers for it.
         headers = {"Host": f"{api}.execute-api.127.0.0.1:{self.port}"}
         data = urllib.parse.urlencode(form).encode() if form is not None else None
         call = urllib.request.Request(f"{self.endpoint_url}{parts.path}?{parts.query}", data, headers)
@@ -299,9 +305,9 @@ class Sandbox(MachineOrders):
             return error.code, error.read().decode(errors="replace")
 
     def fire_schedules(self, *, is_waiting: bool = False) -> None:
-        """Send what the deployed schedules send to functions, now: EventBridge would some minutes after the deploy.
+        """Send the pings of the deployed schedules now: EventBridge would some minutes after the deployment.
 
-        `is_waiting`: until each function has answered.
+        `is_waiting`: wait until each function has answered.
         """
         events, functions = self.client("events"), self.client("lambda")
         kind = "RequestResponse" if is_waiting else "Event"
@@ -312,7 +318,7 @@ class Sandbox(MachineOrders):
                 functions.invoke(FunctionName=target["Arn"], InvocationType=kind, Payload=payload)
 
     def environment(self) -> dict[str, str]:
-        """The environment in which AWS tools speak to the sandbox, as its root user."""
+        """Return the environment in which AWS tools use the sandbox, as its root user."""
         # Compiled modules are kept: functions start cold, several a second, and compiling is half of a start.
         foreign = ("AWS_", "CDK_", "PYTHONDONTWRITEBYTECODE")
         kept = {key: value for key, value in os.environ.items() if not key.startswith(foreign)}
@@ -333,7 +339,7 @@ class Sandbox(MachineOrders):
             region_name="us-east-1",
             aws_access_key_id="test",
             aws_secret_access_key="test",
-            # The emulator refuses what AWS would: what it is asked in a test must come so far.
+            # The emulator refuses what AWS would; in a test, the request must get that far.
             config=Config(
                 retries={"max_attempts": 2},
                 connect_timeout=5,
@@ -373,12 +379,12 @@ class Sandbox(MachineOrders):
             raise SandboxError(f"{verb}: {error.read().decode(errors='replace')}") from error
 
 
-# The sandbox is on this machine: a proxy from the environment must not be asked for it.
+# The sandbox is on this machine: requests must not go through a proxy of the environment.
 _no_proxy = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 def free_port() -> int:
-    """A port of 127.0.0.1 that nobody listens on."""
+    """Return a free port of 127.0.0.1."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

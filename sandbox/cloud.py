@@ -1,4 +1,6 @@
-"""One sandbox: the emulator with our services in it, and the nodes. Import only with the emulator's environment set."""
+"""Assembles one sandbox: the emulator with the sandbox's services, and the nodes. Import it only with the emulator's
+environment set.
+"""
 
 import json
 import secrets
@@ -29,7 +31,7 @@ from sandbox.ssm import Ssm
 
 
 class Cloud:
-    """The nodes and the services that speak of them."""
+    """The nodes and the services that concern them."""
 
     def __init__(self, directory: Path, endpoint_url: str, boot_seconds: float, sandbox_id: str) -> None:
         self._behaviour = Behaviour()
@@ -45,7 +47,7 @@ class Cloud:
         self._scaling = AutoScaling(self._state, self._ec2, self._behaviour, pump.emit)
 
     def install(self) -> None:
-        """Put our services into the emulator."""
+        """Install the sandbox's services into the emulator."""
         ecs = JsonService("ecs", self._ecs.operations(), lambda headers: caller_of("ecs", headers))
         ssm = JsonService("ssm", self._ssm.operations(), lambda headers: caller_of("ssm", headers))
         ec2 = QueryService(
@@ -75,7 +77,7 @@ class Cloud:
         patches.fail_callbacks_whose_function_fails()
         error_names.tell_errors_apart()
         patches.validate_configurations()
-        strict.check_requests()  # last of those that put something before a service: it stands before them all
+        strict.check_requests()  # last of the wrappers of services, so that it is the outermost
         share_environments(self._behaviour)
         patches.delay_events(self._behaviour)
         unpack_once(self._unpacked)
@@ -91,9 +93,10 @@ class Cloud:
         return {**describe_node(node), "container_instance_arn": container_instance}
 
     def add_slurm(self, request: Json) -> Json:
-        """A Slurm cluster: a machine for its controller, and `count` hybrid nodes. `request`: as add_node besides.
+        """Create a Slurm cluster: a machine for its controller, and `count` hybrid nodes. `request`: as for add_node in
+        addition.
 
-        Answers with the nodes in order, and where the cluster's slurm.conf is.
+        Returns the nodes in order, and the path of the cluster's slurm.conf.
         """
         kind = replace(_kind(request), scheduler=SchedulerKind.SLURM)
         tags = {names.SLURM_CONTROLLER_TAG: kind.cluster}
@@ -108,9 +111,9 @@ class Cloud:
         return {"nodes": nodes, "head": describe_node(head), "configuration": str(cluster.configuration)}
 
     def replace_slurm_node(self, request: Json) -> Json:
-        """Another machine under the same name of Slurm, as HyperPod and ParallelCluster make one. `request`: node_id.
+        """Create another machine under the same Slurm name, as HyperPod and ParallelCluster do. `request`: node_id.
 
-        Slurm is told nothing: that is for those who replace.
+        Slurm is not informed: the caller does that.
         """
         for cluster, kind, members in self._slurm:
             for name, node in members.items():
@@ -123,14 +126,18 @@ class Cloud:
         raise AwsError("NoSuchNode", f"no Slurm cluster has a node {request['node_id']}", status=404)
 
     def add_template(self, request: Json) -> Json:
-        """A launch template whose instances are nodes of this kind. `request`: as add_node; name and data besides."""
+        """Create a launch template whose instances are nodes of this kind. `request`: as for add_node; name and data in
+        addition.
+        """
         made = Template(new_id("lt"), request["name"], request["data"], request["tags"])
         self._state.templates[made.template_id] = made
         self._fleet.kinds[made.template_id] = _kind(request)
         return {"template_id": made.template_id}
 
     def add_group(self, request: Json) -> Json:
-        """An Auto Scaling group that keeps `size` instances of a template. `request`: name, template_id, size, tags."""
+        """Create an Auto Scaling group that keeps `size` instances of a template. `request`: name, template_id, size,
+        tags.
+        """
         template = self._state.template({"LaunchTemplateId": request["template_id"]})
         group = Group(request["name"], template, "subnet-sandbox", request["size"], request["tags"])
         self._scaling.add_group(group)
@@ -148,11 +155,13 @@ class Cloud:
         return {}
 
     def nodes(self, request: Json) -> Json:
-        """Every node as it is now."""
+        """Return every node as it is now."""
         return {"nodes": [describe_node(node) for node in list(self._fleet.nodes.values())]}
 
     def inject(self, request: Json) -> Json:
-        """Break a node: its tools fail, its kernel says so, its tasks abort (kill_rank). When the line was written."""
+        """Break a node: its tools fail, its kernel logs it, its tasks abort (kill_rank). Returns the time of
+        the line.
+        """
         node = self._fleet.find(request["node_id"])
         dcgm = request.get("dcgm", "fail")
         persists, of_host = request["persists"], request.get("of_host", False)
@@ -186,7 +195,7 @@ def _kind(request: Json) -> NodeKind:
 
 
 def managed_tags(pool: str) -> dict[str, str]:
-    """The tags of a node that an operator has enrolled."""
+    """Return the tags of a node that an operator has enrolled."""
     return {names.MANAGED_TAG: names.MANAGED_TAG_VALUE, "nodeheal:pool": pool}
 
 
@@ -218,7 +227,7 @@ class Control:
         }
 
     def answer(self, path: str, secret: str, body: bytes) -> tuple[int, bytes]:
-        """Status and JSON body."""
+        """Return status and JSON body."""
         verb = self._verbs.get(path.removeprefix(self.PREFIX))
         if not secrets.compare_digest(secret, self._secret):
             return 403, b"{}"

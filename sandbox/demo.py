@@ -1,8 +1,9 @@
-"""`make demo`: a GPU falls off the bus on a simulated ECS Anywhere node, and a training job comes back by itself."""
+"""`make demo`: a GPU falls off the bus on a simulated ECS Anywhere node, and a training job recovers by itself."""
 
 import argparse
 import contextlib
 import json
+import re
 import shutil
 import sys
 import threading
@@ -37,7 +38,7 @@ STOPPED_BY_USER = 130
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Play one story. 0: it ended as it should. 1: it did not. 2: the options make no sense."""
+    """Play one story. Returns 0: it ended as it should; 1: it did not; 2: the options are not valid."""
     options = _options(arguments)
     if options.story == "list" and options.scheduler == "ecs":
         sys.stdout.writelines(f"  {name:<22} {story.about}\n" for name, story in STORIES.items())
@@ -46,12 +47,12 @@ def main(arguments: list[str] | None = None) -> int:
     if isinstance(script, str):
         sys.stderr.write(f"demo: {script}\n")
         return 2
-    console = Console(highlight=False)
+    console = Console(highlight=False, record=options.picture is not None)
     directory = _fresh_directory()
     try:
         return _play(console, directory, script, options)
     except (StoryError, SandboxError, DeployFailed) as error:
-        console.print(f"[bold red]The demo could not go on:[/] {error}", soft_wrap=True)
+        console.print(f"[bold red]The demo could not continue:[/] {error}", soft_wrap=True)
         if directory.exists():
             console.print(f"The logs of this run are in {directory}", style="dim", soft_wrap=True)
         return 1
@@ -77,19 +78,20 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
         "--boot-seconds", type=float, default=3.0, help="how long a reboot takes (default 3, at most 30)"
     )
     parser.add_argument(
-        "--latency", choices=LATENCIES, default="none", help="what AWS takes by itself: none (default), or aws"
+        "--latency", choices=LATENCIES, default="none", help="latencies of AWS to add: none (default), or aws"
     )
     parser.add_argument("--port", type=int, help="the emulator's port on 127.0.0.1 (default: one that is free)")
     parser.add_argument(
-        "--keep", action="store_true", help="leave everything up at the end, to look around in, until Ctrl-C"
+        "--keep", action="store_true", help="leave everything running at the end, for inspection, until Ctrl-C"
     )
+    parser.add_argument("--picture", type=Path, metavar="FILE.svg", help="draw the timeline into this file, too")
     return parser.parse_args(arguments)
 
 
 def _script(options: argparse.Namespace) -> Script | str:
-    """The story that the options ask for, or what is wrong with them."""
+    """Return the requested story, or what is wrong with the options."""
     if options.story and options.scheduler != "ecs":
-        return "--story: all of them are on ECS; leave out --scheduler"
+        return "--story: all stories are on ECS; remove --scheduler"
     if options.story:
         return STORIES[options.story].script
     if not GANG_NODES <= options.nodes <= MOST_NODES:
@@ -115,21 +117,21 @@ def _script(options: argparse.Namespace) -> Script | str:
 
 
 def script_of(line: str, persists: bool = False, nodes: int = 3, boot_seconds: float = 3.0) -> Script:
-    """The story of one kernel line. Raises ValueError for a line that the agent would not take for a fault."""
+    """Return the story of one kernel line. Raises ValueError for a line that the agent would not take for a fault."""
     finding = parse_message(line)
     if finding is None:
-        raise ValueError(f"{line!r} is no fault that the agent can read; an example is {DEFAULT_FAULT!r}")
+        raise ValueError(f"{line!r} is not a fault that the agent can read; an example is {DEFAULT_FAULT!r}")
     return Script(line, finding.family, finding.code, persists, nodes, boot_seconds, subcode=finding.subcode)
 
 
 def story_of(sandbox: Sandbox, script: Script, listener: Listener) -> Story:
-    """The playing of the script, on the scheduler that it names."""
+    """Return the playing of the script, on its scheduler."""
     kind = SlurmStory if script.scheduler is SchedulerKind.SLURM else Story
     return kind(sandbox, script, listener)
 
 
 def _fresh_directory() -> Path:
-    """A new folder for this run; the newest few of earlier ones are kept to look into."""
+    """Create a folder for this run; the newest few of earlier ones are kept."""
     root = BUILD / "sandbox"
     root.mkdir(parents=True, exist_ok=True)
     for old in sorted(root.glob("run-*"))[: -RUNS_KEPT + 1]:
@@ -156,6 +158,8 @@ def _play(console: Console, directory: Path, script: Script, options: argparse.N
                 screen.busy("ending the emulator, the nodes and the job")
                 sandbox.close()
             screen.__exit__()
+            if options.picture is not None:
+                options.picture.write_text(_picture(console), "utf-8")
             REPORT.write_text(json.dumps(report, indent=2) + "\n", "utf-8")
             show_summary(console, report, verdict, story.told, str(REPORT.relative_to(BUILD.parent)))
         finally:
@@ -165,11 +169,17 @@ def _play(console: Console, directory: Path, script: Script, options: argparse.N
     return 0 if verdict.is_right else 1
 
 
+def _picture(console: Console) -> str:
+    """What was printed so far, as SVG: with the fonts of the reader, and without the paths of this machine."""
+    drawn = console.export_svg(title="make demo", clear=False)
+    return re.sub(r"@font-face \{.*?\}", "", drawn, flags=re.DOTALL).replace(str(BUILD.parent), "~/nodeheal")
+
+
 def ways_around(sandbox: Sandbox, story: Story) -> list[str]:
-    """How to look at what is left up, line by line."""
+    """Return commands for inspecting the running sandbox, line by line."""
     aws = {key: value for key, value in sandbox.environment().items() if key.startswith("AWS_")}
     return [
-        f"Everything is still up. In another terminal, in {BUILD.parent}:",
+        f"Everything is still running. In another terminal, in {BUILD.parent}:",
         "",
         f"  export {' '.join(f'{key}={value}' for key, value in {**aws, **story.variables}.items())}",
         *(["  sinfo --Node --long"] if story.script.scheduler is SchedulerKind.SLURM else []),
@@ -185,7 +195,7 @@ def ways_around(sandbox: Sandbox, story: Story) -> list[str]:
 
 
 def _show_around(console: Console, sandbox: Sandbox, story: Story) -> None:
-    """Say how, and wait until somebody has seen enough. Whatever else comes here as an exception goes on after it."""
+    """Print them, and wait until the user ends it. Other exceptions are raised again after it."""
     for line in ["", *ways_around(sandbox, story)]:
         console.print(line, soft_wrap=True, markup=False)
     folder = MailFolder(sandbox.directory / "mail")

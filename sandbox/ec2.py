@@ -1,4 +1,4 @@
-"""EC2 for simulated nodes: launch templates, and instances that really boot."""
+"""Implements EC2 for simulated nodes: launch templates, and instances that really boot."""
 
 import threading
 from collections.abc import Callable
@@ -26,19 +26,19 @@ class Power(Protocol):
     """Switches the nodes behind instances. Each call returns at once."""
 
     def boot(self, instance: Instance, when_up: Callable[[], None]) -> None:
-        """First boot."""
+        """Boot it for the first time."""
 
     def off(self, instance_id: str) -> None:
-        """Gone for good."""
+        """Switch it off permanently."""
 
     def down(self, instance_id: str) -> None:
-        """Off, until it is switched on."""
+        """Switch it off, until it is switched on."""
 
     def up(self, instance_id: str, when_up: Callable[[], None]) -> None:
-        """On again, as another boot, on another host."""
+        """Switch it on, as another boot, on another host."""
 
     def reboot(self, instance_id: str) -> None:
-        """Down and up again."""
+        """Take it down and up again."""
 
 
 class Ec2:
@@ -55,7 +55,7 @@ class Ec2:
         self.when_stopped: Callable[[Instance], None] = lambda instance: None
 
     def operations(self) -> dict[str, Operation]:
-        """What is served, by operation name."""
+        """Return the served operations, by name."""
         return {
             "CreateLaunchTemplate": self.create_launch_template,
             "DescribeLaunchTemplateVersions": self.describe_launch_template_versions,
@@ -105,7 +105,7 @@ class Ec2:
         return {"Reservations": reservations}
 
     def describe_instance_status(self, caller: Caller, request: Json) -> Json:
-        """DescribeInstanceStatus: what runs is well, as far as EC2 can see."""
+        """DescribeInstanceStatus: a running instance is healthy, as far as EC2 can see."""
         caller.must_be_allowed("ec2:DescribeInstanceStatus", "*")
         wanted = request.get("InstanceIds") or list(self._state.instances)
         well = {"Status": "ok"}
@@ -123,7 +123,7 @@ class Ec2:
         }
 
     def describe_instance_types(self, caller: Caller, request: Json) -> Json:
-        """DescribeInstanceTypes, as far as recovery goes."""
+        """DescribeInstanceTypes, as far as automatic recovery needs it."""
         caller.must_be_allowed("ec2:DescribeInstanceTypes", "*")
         names = request.get("InstanceTypes", list(RECOVERABLE))
         return {"InstanceTypes": [{"InstanceType": n, "AutoRecoverySupported": n in RECOVERABLE} for n in names]}
@@ -140,7 +140,7 @@ class Ec2:
         return {"ReservationId": new_id("r"), "OwnerId": OWNER, "Instances": [made.describe()]}
 
     def launch(self, template: Template, request: Json, tags: dict[str, str]) -> Instance:
-        """A new instance, booting. Raises AwsError where there is no capacity."""
+        """Create an instance, which boots. Raises AwsError where there is no capacity."""
         interfaces = request.get("NetworkInterfaces") or template.data.get("NetworkInterfaces") or [{}]
         subnet = request.get("SubnetId") or interfaces[0].get("SubnetId") or "subnet-sandbox"
         kind = request.get("InstanceType") or template.data.get("InstanceType", "p5.48xlarge")
@@ -161,14 +161,14 @@ class Ec2:
         return made
 
     def _must_have_room(self, kind: str, subnet: str, reservation: Json) -> None:
-        """Raises AwsError where there is no such machine to be had there, or the reservation is full."""
+        """Raises AwsError where the place has no capacity, or the reservation is full."""
         behaviour = self._behaviour
         if reservation and behaviour.reservation_size:
             inside = [i for i in self._state.instances.values() if i.reservation == reservation]
             if sum(i.state != "terminated" for i in inside) >= behaviour.reservation_size:
                 raise AwsError("ReservationCapacityExceeded", "The targeted capacity reservation is full.")
         if subnet in behaviour.full_subnets or not behaviour.takes_capacity():
-            raise AwsError(behaviour.no_capacity_code, f"There is no {kind} to be had in {subnet}.", status=500)
+            raise AwsError(behaviour.no_capacity_code, f"There is no capacity for {kind} in {subnet}.", status=500)
 
     def reboot_instances(self, caller: Caller, request: Json) -> Json:
         """RebootInstances."""
@@ -178,7 +178,7 @@ class Ec2:
         return {}
 
     def stop_instances(self, caller: Caller, request: Json) -> Json:
-        """StopInstances: in the background, as a machine takes its time. What is down, or on its way, stays so."""
+        """StopInstances: in the background, as a machine takes its time. One that is stopping or stopped stays so."""
         found = self._authorised(caller, "ec2:StopInstances", request)
         for instance in found:
             if instance.root_device != "ebs" or instance.lifecycle:
@@ -186,12 +186,12 @@ class Ec2:
         return {"StoppingInstances": [self._switched(each, "running", "stopping", self._stop) for each in found]}
 
     def start_instances(self, caller: Caller, request: Json) -> Json:
-        """StartInstances: another boot, on another host, if there is room for it."""
+        """StartInstances: another boot, on another host, if there is capacity."""
         found = self._authorised(caller, "ec2:StartInstances", request)
         return {"StartingInstances": [self._switched(each, "stopped", "pending", self._start) for each in found]}
 
     def _switched(self, instance: Instance, origin: str, going: str, switch: Callable[[Instance], None]) -> Json:
-        """Switch one that is in its `origin`. Raises AwsError for one that is on its way elsewhere."""
+        """Change the state of an instance that is in its `origin`. Raises AwsError for one in another transition."""
         with self._lock:
             before, opposite = instance.state_now(), "pending" if going == "stopping" else "stopping"
             if instance.is_gone or instance.state == opposite:
@@ -231,7 +231,7 @@ class Ec2:
         return {"TerminatingInstances": changed}
 
     def terminate(self, instance: Instance) -> None:
-        """Switch it off for good, in the background."""
+        """Switch it off permanently, in the background."""
         with self._lock:
             if instance.is_gone:
                 return
@@ -261,7 +261,7 @@ class Ec2:
         return found
 
     def _may_run(self, caller: Caller, template: Template, tags: dict[str, str]) -> None:
-        """Every resource that takes part is asked for, each with the template that it is launched from."""
+        """Authorize every participating resource, with the template of the launch."""
         named = arn("launch-template", template.template_id)
         launched_from = {"ec2:LaunchTemplate": named}
         asked = resource_tags(tags, "aws:RequestTag/") | {"aws:TagKeys": list(tags)} | launched_from

@@ -1,4 +1,4 @@
-"""What EC2 and Auto Scaling know: launch templates, instances and groups, and how they are described."""
+"""Holds the state of EC2 and Auto Scaling: launch templates, instances and groups, and their descriptions."""
 
 import secrets
 from dataclasses import dataclass, field
@@ -12,27 +12,27 @@ Json = dict[str, Any]
 GROUP_TAG = "aws:autoscaling:groupName"
 STATE_CODES = {"pending": 0, "running": 16, "shutting-down": 32, "terminated": 48, "stopping": 64, "stopped": 80}
 GONE = ("shutting-down", "terminated")
-# Types that EC2 recovers by itself; those with GPUs and instance store are not among them.
+# Types that EC2 recovers by itself, without those with GPUs and instance store.
 RECOVERABLE = ("p3.2xlarge", "g3s.xlarge", "inf1.xlarge")
 
 
 def new_id(prefix: str) -> str:
-    """An id of EC2's kind: the prefix and 17 hexadecimal digits."""
+    """Return an id of EC2's form: the prefix and 17 hexadecimal digits."""
     return f"{prefix}-{secrets.token_hex(9)[:17]}"
 
 
 def arn(kind: str, name: str) -> str:
-    """The ARN of an EC2 resource."""
+    """Return the ARN of an EC2 resource."""
     return f"arn:aws:ec2:{REGION}:{ACCOUNT}:{kind}/{name}"
 
 
 def tags_to_list(tags: dict[str, str]) -> list[Json]:
-    """A mapping as EC2's list of tags."""
+    """Convert a mapping into EC2's list of tags."""
     return [{"Key": key, "Value": value} for key, value in tags.items()]
 
 
 def tags_from_list(tags: list[Json]) -> dict[str, str]:
-    """EC2's list of tags as a mapping."""
+    """Convert EC2's list of tags into a mapping."""
     return {tag["Key"]: tag.get("Value", "") for tag in tags}
 
 
@@ -66,20 +66,20 @@ class Instance:
 
     @property
     def is_gone(self) -> bool:
-        """Whether it is terminated, or on its way."""
+        """Whether it is terminated, or terminating."""
         return self.state in GONE
 
     @property
     def group(self) -> str:
-        """The Auto Scaling group that keeps it."""
+        """Return the Auto Scaling group that keeps it."""
         return self.tags.get(GROUP_TAG, "")
 
     def state_now(self) -> Json:
-        """Its state as EC2 spells it."""
+        """Return its state in EC2's spelling."""
         return {"Code": STATE_CODES[self.state], "Name": self.state}
 
     def describe(self) -> Json:
-        """As DescribeInstances answers."""
+        """Describe it as DescribeInstances does."""
         placement = {"AvailabilityZone": f"{REGION}a", "Tenancy": "default", "GroupName": self.placement_group}
         return {
             "InstanceId": self.instance_id,
@@ -99,7 +99,7 @@ class Instance:
 
 
 def group_arn(name: str) -> str:
-    """The ARN of an Auto Scaling group."""
+    """Return the ARN of an Auto Scaling group."""
     return f"arn:aws:autoscaling:{REGION}:{ACCOUNT}:autoScalingGroup:sandbox:autoScalingGroupName/{name}"
 
 
@@ -117,20 +117,20 @@ class Group:
 
     @property
     def arn(self) -> str:
-        """Its ARN."""
+        """Return its ARN."""
         return group_arn(self.name)
 
 
 @dataclass
 class Ec2State:
-    """Everything."""
+    """The whole state."""
 
     templates: dict[str, Template] = field(default_factory=dict)
     instances: dict[str, Instance] = field(default_factory=dict)
     groups: dict[str, Group] = field(default_factory=dict)
 
     def template(self, wanted: Json) -> Template:
-        """The launch template that a specification names. Raises AwsError."""
+        """Return the launch template of a specification. Raises AwsError."""
         name = wanted.get("LaunchTemplateId") or wanted.get("LaunchTemplateName")
         found = next((each for each in self.templates.values() if name in (each.template_id, each.name)), None)
         if found is None:
@@ -140,7 +140,7 @@ class Ec2State:
         return found
 
     def instance(self, instance_id: str) -> Instance:
-        """The instance. Raises AwsError."""
+        """Return the instance. Raises AwsError."""
         found = self.instances.get(instance_id)
         if found is None:
             raise AwsError("InvalidInstanceID.NotFound", f"The instance ID '{instance_id}' does not exist")

@@ -1,4 +1,6 @@
-"""EC2's operations on the tags of instances: who may set them decides what may be done with an instance."""
+"""Implements EC2's operations on the tags of instances: permission to set them decides what may be done with an
+instance.
+"""
 
 from sandbox.aws_json import Caller, Json
 from sandbox.ec2_state import Ec2State, arn, tags_from_list

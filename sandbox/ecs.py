@@ -1,4 +1,4 @@
-"""ECS for external instances: the operations that nodeheal and a person beside it use."""
+"""Implements ECS for external instances: the operations that nodeheal and its users call."""
 
 import threading
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from sandbox.task_logs import Sink, TaskLogs, nowhere
 
 
 class Ecs:
-    """The service. One lock: every operation is short, and processes are waited for elsewhere."""
+    """The service. One lock: every operation is short, and no operation waits for processes."""
 
     def __init__(
         self, nodes: Mapping[str, Node], emit: Emit, log: Sink = nowhere, behaviour: Behaviour | None = None
@@ -27,14 +27,14 @@ class Ecs:
         self.agents = EcsAgents(self._state, self._lock, nodes, emit, TaskLogs(log), behaviour or Behaviour())
 
     def operations(self) -> dict[str, Operation]:
-        """What is served, by operation name."""
+        """Return the served operations, by name."""
         instances = InstanceOperations(self._state, self.agents).operations()
         tasks = TaskOperations(self._state, self.agents).operations()
         served = [*instances, *tasks, self.tag_resource, self.untag_resource, self.list_tags_for_resource]
         return {_operation_name(operation): self._locked(operation) for operation in served}
 
     def register_node(self, node_id: str, cluster: str, gpus: int, tags: dict[str, str]) -> ContainerInstance:
-        """What `ecs-anywhere-install.sh` does: the node joins the cluster, which is created if need be."""
+        """Do what `ecs-anywhere-install.sh` does: the node joins the cluster, which is created if necessary."""
         with self._lock:
             self._state.clusters.setdefault(cluster, {})
             made = ContainerInstance(arn("container-instance", f"{cluster}/{new_id()}"), cluster, node_id, gpus, tags)
@@ -43,7 +43,7 @@ class Ecs:
             return made
 
     def deregister_node(self, node_id: str) -> None:
-        """What ECS does when an EC2 instance is terminated: its tasks are over, and it leaves the cluster."""
+        """Do what ECS does when an EC2 instance is terminated: its tasks end, and it leaves the cluster."""
         with self._lock:
             self.agents.node_is_gone(node_id)
             for found in [each for each in self._state.instances.values() if each.node_id == node_id]:
@@ -61,7 +61,7 @@ class Ecs:
         return {}
 
     def untag_resource(self, caller: Caller, request: Json) -> Json:
-        """UntagResource. A tag that is not there is no error."""
+        """UntagResource. A missing tag is no error."""
         tags = self._tags_of(request["resourceArn"])
         asked = resource_tags(tags) | {"aws:TagKeys": list(request["tagKeys"])}
         caller.must_be_allowed("ecs:UntagResource", request["resourceArn"], asked)

@@ -1,4 +1,4 @@
-"""What ECS asks IAM about: the condition keys of its resources, and the roles that a task is given."""
+"""Authorizes ECS calls with IAM: the condition keys of resources, and the roles of tasks."""
 
 from collections.abc import Mapping
 
@@ -6,16 +6,16 @@ from sandbox.aws_json import Caller, Json
 from sandbox.ecs_state import arn
 from sandbox.iam import resource_tags
 
-MISSING = "MISSING"  # the reason of a failure for what does not exist
+MISSING = "MISSING"  # the failure reason for a resource that does not exist
 
 
 def in_cluster(cluster: str, tags: Mapping[str, str]) -> dict[str, str | list[str]]:
-    """The condition keys of a resource in a cluster."""
+    """Return the condition keys of a resource in a cluster."""
     return {"ecs:cluster": arn("cluster", cluster), **resource_tags(tags)}
 
 
 def must_pass_roles(caller: Caller, body: Json) -> None:
-    """Raises AwsError unless the caller may hand the roles of a task definition to tasks."""
+    """Raises AwsError unless the caller may pass the roles of a task definition to tasks."""
     for key in ("taskRoleArn", "executionRoleArn"):
         if body.get(key):
             caller.must_be_allowed("iam:PassRole", body[key], {"iam:PassedToService": "ecs-tasks.amazonaws.com"})

@@ -1,6 +1,6 @@
-"""The ECS agents of the nodes: they start containers as processes, watch them, and tell ECS what became of them.
+"""Simulates the ECS agents of the nodes: they start containers as processes, watch them, and report to ECS.
 
-An agent speaks only while its node is up: what happened at a reboot is told after it.
+An agent reports only while its node is up: it reports the effects of a reboot after it.
 """
 
 import logging
@@ -16,15 +16,15 @@ from sandbox.events import Emit, Event, event_detail
 from sandbox.node import REPOSITORY, Node
 from sandbox.task_logs import TaskLogs
 
-IMAGES = REPOSITORY / "examples"  # an image is a folder: the container's file system, as far as the sandbox goes
-KILLED = 137  # how a container ends that its host takes down with it
+IMAGES = REPOSITORY / "examples"  # an image is a folder: the container's file system, as far as the sandbox needs one
+KILLED = 137  # the exit code of a container whose host goes down
 ESSENTIAL_EXITED = "Essential container in task exited"
 
 logger = logging.getLogger(__name__)
 
 
 class NoSuchImage(OSError):
-    """There is nothing to make a container of."""
+    """The image does not exist."""
 
 
 class EcsAgents:
@@ -53,7 +53,7 @@ class EcsAgents:
         threading.Thread(target=self._run, args=(task,), name=name, daemon=True).start()
 
     def stop(self, task: Task, reason: str) -> None:
-        """Ask a task to end: SIGTERM, and SIGKILL after the grace that its definition gives."""
+        """Stop a task: SIGTERM, and SIGKILL after the grace period of its definition."""
         with self._lock:
             if not task.is_live or task.desired_status == "STOPPED":
                 return
@@ -67,7 +67,7 @@ class EcsAgents:
             threading.Thread(target=processes.terminate_group, args=arguments, daemon=True).start()
 
     def abort_all(self, node_id: str) -> int:
-        """Let every task process of a node die as CUDA processes do when their GPU is lost. How many there were."""
+        """Abort every task process of a node as CUDA does when its GPU is lost. Returns their number."""
         with self._lock:
             found = [task.process for task in self._live_tasks_of(node_id) if task.process is not None]
         for process in found:
@@ -75,14 +75,14 @@ class EcsAgents:
         return len(found)
 
     def node_went_down(self, node_id: str) -> None:
-        """ECS notices that the agent is gone. It says nothing about the tasks."""
+        """Record that the agent is gone. Nothing is known of the tasks."""
         with self._lock:
             for instance in self._instances_of(node_id):
                 instance.agent_connected = False
                 self.tell_instance(instance)
 
     def node_came_up(self, node_id: str) -> None:
-        """The agent is back, and tells that what ran before the boot is over."""
+        """Record that the agent is back; it reports that the tasks of the earlier boot have ended."""
         with self._lock:
             for instance in self._instances_of(node_id):
                 instance.agent_connected = True
@@ -91,14 +91,14 @@ class EcsAgents:
                 self._stopped(task, KILLED if task.started_at else None)
 
     def node_is_gone(self, node_id: str) -> None:
-        """The instance is terminated: ECS ends its tasks by itself."""
+        """Record that the instance is terminated: ECS ends its tasks by itself."""
         with self._lock:
             for task in self._live_tasks_of(node_id):
                 task.stop_code, task.stopped_reason = "TerminationNotice", f"Host EC2 (instance {node_id}) terminated."
                 self._stopped(task, KILLED if task.started_at else None)
 
     def tell(self, task: Task, changed: bool = False) -> None:
-        """Emit a task's state; a change counts its version up first."""
+        """Emit a task's state; a change increments its version first."""
         with self._lock:
             task.version += changed
             detail = {**event_detail(task.describe()), "updatedAt": event_detail({"at": now()})["at"]}
@@ -129,7 +129,7 @@ class EcsAgents:
                 self._stopped(task, None)
                 return
             if task.process is None:
-                return  # the node went down first; its agent tells when it is back
+                return  # the node went down first; its agent reports when it is back
             task.last_status, task.started_at = "RUNNING", now()
             self.tell(task, changed=True)
         self._logs.follow(task, log_of(task, node.directory))
@@ -155,7 +155,7 @@ class EcsAgents:
 
 
 def _container_of(task: Task, node_directory: Path) -> tuple[list[str], Path, Path]:
-    """Command, working directory and log of a task's container."""
+    """Return command, working directory and log of a task's container."""
     container = task.definition.container
     image = IMAGES / container["image"].rpartition("/")[2].partition(":")[0]
     command = [*container.get("entryPoint", []), *task.command]
@@ -165,7 +165,7 @@ def _container_of(task: Task, node_directory: Path) -> tuple[list[str], Path, Pa
 
 
 def why_not_started(error: OSError) -> str:
-    """As ECS and Docker say it."""
+    """Return the reason in the words of ECS and Docker."""
     if isinstance(error, NoSuchImage):
         return f"CannotPullContainerError: {error}"
     if isinstance(error, FileNotFoundError) and error.filename:
@@ -174,5 +174,5 @@ def why_not_started(error: OSError) -> str:
 
 
 def log_of(task: Task, node_directory: Path) -> Path:
-    """The file that a task's container writes to."""
+    """Return the log file of a task's container."""
     return node_directory / "tasks" / f"{task.arn.rpartition('/')[2]}.log"

@@ -1,4 +1,4 @@
-"""ECS's operations on clusters and container instances."""
+"""Implements ECS's operations on clusters and container instances."""
 
 from collections.abc import Callable
 
@@ -17,7 +17,7 @@ class InstanceOperations:
         self._agents = agents
 
     def operations(self) -> list[Operation]:
-        """What is served."""
+        """Return the served operations."""
         return [
             self.create_cluster,
             self.delete_cluster,
@@ -75,7 +75,7 @@ class InstanceOperations:
         return {"containerInstances": [self._describe_instance(each) for each in found], "failures": failures}
 
     def update_container_instances_state(self, caller: Caller, request: Json) -> Json:
-        """UpdateContainerInstancesState. DRAINING leaves standalone tasks alone, as in AWS."""
+        """UpdateContainerInstancesState. As in AWS, DRAINING does not stop standalone tasks."""
         if request["status"] not in ("ACTIVE", "DRAINING"):
             raise AwsError("InvalidParameterException", "status must be ACTIVE or DRAINING")
         found, failures = self._authorised_instances(caller, request, "ecs:UpdateContainerInstancesState")
@@ -119,8 +119,9 @@ class InstanceOperations:
 
 
 def _filter(expression: str) -> Callable[[ContainerInstance], bool]:
-    """The cluster query language, as far as `ec2InstanceId == x`, `ec2InstanceId in [x, y]`, `agentConnected == true`
-    and these with `and` between them."""
+    """Parse the part of the cluster query language that is used: `ec2InstanceId == x`, `ec2InstanceId in [x, y]`,
+    `agentConnected == true`, and these joined by `and`.
+    """
     parts = [_condition(part) for part in expression.split(" and ")] if expression else []
     return lambda instance: all(part(instance) for part in parts)
 

@@ -1,4 +1,4 @@
-"""What ECS knows: clusters, task definitions, container instances and tasks, and how it describes them."""
+"""Holds the state of ECS: clusters, task definitions, container instances and tasks, and their descriptions."""
 
 import secrets
 from dataclasses import dataclass, field
@@ -16,32 +16,32 @@ DEFAULT_STOP_SECONDS = 30  # ECS_CONTAINER_STOP_TIMEOUT
 
 
 def arn(kind: str, name: str) -> str:
-    """The ARN of an ECS resource."""
+    """Return the ARN of an ECS resource."""
     return f"arn:aws:ecs:{REGION}:{ACCOUNT}:{kind}/{name}"
 
 
 def new_id() -> str:
-    """An ECS id: 32 hexadecimal digits."""
+    """Return an ECS id: 32 hexadecimal digits."""
     return secrets.token_hex(16)
 
 
 def now() -> datetime:
-    """The current time."""
+    """Return the current time."""
     return datetime.now(UTC)
 
 
 def last_part(name_or_arn: str) -> str:
-    """What follows the last slash: ECS takes names and ARNs alike."""
+    """Return the part after the last slash: ECS accepts names and ARNs."""
     return name_or_arn.rsplit("/", 1)[-1]
 
 
 def tags_from_list(tags: list[Json]) -> dict[str, str]:
-    """AWS's list of tags as a mapping."""
+    """Convert AWS's list of tags into a mapping."""
     return {tag["key"]: tag.get("value", "") for tag in tags}
 
 
 def tags_to_list(tags: dict[str, str]) -> list[Json]:
-    """A mapping as AWS's list of tags."""
+    """Convert a mapping into AWS's list of tags."""
     return [{"key": key, "value": value} for key, value in tags.items()]
 
 
@@ -56,28 +56,28 @@ class TaskDefinition:
 
     @property
     def arn(self) -> str:
-        """Its ARN."""
+        """Return its ARN."""
         return arn("task-definition", f"{self.family}:{self.revision}")
 
     @property
     def container(self) -> Json:
-        """The one container that the sandbox runs."""
+        """Return the one container that the sandbox runs."""
         first: Json = self.body["containerDefinitions"][0]
         return first
 
     @property
     def gpus(self) -> int:
-        """How many GPUs a task of it takes."""
+        """Return the number of GPUs of its tasks."""
         wants = self.container.get("resourceRequirements", [])
         return sum(int(want["value"]) for want in wants if want["type"] == "GPU")
 
     @property
     def stop_seconds(self) -> int:
-        """The grace between SIGTERM and SIGKILL."""
+        """Return the seconds between SIGTERM and SIGKILL."""
         return int(self.container.get("stopTimeout", DEFAULT_STOP_SECONDS))
 
     def describe(self) -> Json:
-        """As DescribeTaskDefinition answers."""
+        """Describe it as DescribeTaskDefinition does."""
         return {
             **self.body,
             "taskDefinitionArn": self.arn,
@@ -103,7 +103,7 @@ class ContainerInstance:
     registered_at: datetime = field(default_factory=now)
 
     def describe(self, tasks: "list[Task]") -> Json:
-        """As DescribeContainerInstances answers; `tasks` are the live ones here."""
+        """Describe it as DescribeContainerInstances does; `tasks` are the live ones here."""
         used = sum(task.definition.gpus for task in tasks)
         return {
             "containerInstanceArn": self.arn,
@@ -124,7 +124,7 @@ class ContainerInstance:
 
 @dataclass
 class Task:
-    """One task. `exit_code` is None until its container has ended, and for good if it never ran."""
+    """One task. `exit_code` is None until its container has ended, and stays None if it never ran."""
 
     arn: str
     cluster_arn: str
@@ -148,12 +148,12 @@ class Task:
 
     @property
     def is_live(self) -> bool:
-        """Whether ECS still counts it as being there."""
+        """Whether ECS still counts it."""
         return self.last_status != "STOPPED"
 
     @property
     def environment(self) -> dict[str, str]:
-        """The container's environment: the definition's, with the overrides on top."""
+        """Return the container's environment: the definition's, with the overrides."""
         pairs = list(self.definition.container.get("environment", []))
         for override in self._overrides:
             pairs += override.get("environment", [])
@@ -161,7 +161,7 @@ class Task:
 
     @property
     def command(self) -> list[str]:
-        """The container's command: the definition's, or the one that was given instead."""
+        """Return the container's command: the definition's, or its override."""
         given = [override["command"] for override in self._overrides if override.get("command")]
         command: list[str] = (given or [self.definition.container.get("command", [])])[-1]
         return command
@@ -172,7 +172,7 @@ class Task:
         return [one for one in self.overrides.get("containerOverrides", []) if one.get("name") == name]
 
     def describe(self) -> Json:
-        """As DescribeTasks answers."""
+        """Describe it as DescribeTasks does."""
         body: Json = {
             "taskArn": self.arn,
             "clusterArn": self.cluster_arn,
@@ -219,7 +219,7 @@ def _gpus(count: int) -> Json:
 
 
 class EcsState:
-    """Everything ECS knows, found by name or ARN. Not locked: the service locks around it."""
+    """The whole state of ECS, by name or ARN. The service does the locking."""
 
     def __init__(self) -> None:
         self.clusters: dict[str, dict[str, str]] = {}  # name -> tags
@@ -228,14 +228,14 @@ class EcsState:
         self.tasks: dict[str, Task] = {}  # ARN ->
 
     def cluster(self, name_or_arn: str | None) -> str:
-        """The name of a cluster that exists."""
+        """Return the name of an existing cluster."""
         name = last_part(name_or_arn or "default")
         if name not in self.clusters:
             raise AwsError("ClusterNotFoundException", "Cluster not found.")
         return name
 
     def definition(self, name: str) -> TaskDefinition:
-        """A task definition by ARN, family:revision, or family (its newest)."""
+        """Return a task definition by ARN, family:revision, or family (its newest)."""
         family, _, revision = last_part(name).partition(":")
         revisions = self.definitions.get(family, [])
         wanted = [found for found in revisions if not revision or found.revision == int(revision)]
@@ -244,13 +244,13 @@ class EcsState:
         return wanted[-1]
 
     def instance(self, cluster: str, name: str) -> ContainerInstance | None:
-        """A container instance of the cluster by id or ARN."""
+        """Return a container instance of the cluster by id or ARN."""
         return self.instances.get(arn("container-instance", f"{cluster}/{last_part(name)}"))
 
     def task(self, cluster: str, name: str) -> Task | None:
-        """A task of the cluster by id or ARN."""
+        """Return a task of the cluster by id or ARN."""
         return self.tasks.get(arn("task", f"{cluster}/{last_part(name)}"))
 
     def live_tasks(self, instance: ContainerInstance) -> list[Task]:
-        """The tasks that hold resources of an instance."""
+        """Return the tasks that use resources of an instance."""
         return [task for task in self.tasks.values() if task.instance is instance and task.is_live]

@@ -1,4 +1,4 @@
-"""ECS's operations on task definitions and tasks."""
+"""Implements ECS's operations on task definitions and tasks."""
 
 from sandbox.authorization import ANY
 from sandbox.aws_json import AwsError, Caller, Json, Operation
@@ -17,18 +17,18 @@ from sandbox.ecs_state import (
 )
 from sandbox.iam import resource_tags
 
-START_LIMIT = 10  # container instances in one StartTask
+START_LIMIT = 10  # StartTask's limit of container instances
 
 
 class TaskOperations:
-    """Task definitions, and the tasks made of them."""
+    """Task definitions, and their tasks."""
 
     def __init__(self, state: EcsState, agents: EcsAgents) -> None:
         self._state = state
         self._agents = agents
 
     def operations(self) -> list[Operation]:
-        """What is served."""
+        """Return the served operations."""
         return [
             self.register_task_definition,
             self.describe_task_definition,
@@ -60,7 +60,9 @@ class TaskOperations:
         return {"taskDefinition": found.describe(), "tags": tags_to_list(found.tags)}
 
     def start_task(self, caller: Caller, request: Json) -> Json:
-        """StartTask: a task on each of up to ten container instances. What cannot start is a failure in the answer."""
+        """StartTask: a task on each of up to ten container instances. A task that cannot start is a failure in the
+        answer.
+        """
         cluster = self._state.cluster(request.get("cluster"))
         if not 1 <= len(request["containerInstances"]) <= START_LIMIT:
             raise AwsError("InvalidParameterException", f"1 to {START_LIMIT} container instances are needed")
@@ -78,7 +80,7 @@ class TaskOperations:
         return {"tasks": [task.describe() for task in started], "failures": failures}
 
     def stop_task(self, caller: Caller, request: Json) -> Json:
-        """StopTask: returns at once; the end is told by an event."""
+        """StopTask: returns at once; an event reports the end."""
         cluster = self._state.cluster(request.get("cluster"))
         task = self._state.task(cluster, request["task"])
         name = task.arn if task else arn("task", f"{cluster}/{last_part(request['task'])}")
@@ -157,7 +159,7 @@ class TaskOperations:
 
 
 def _why_not(instance: ContainerInstance | None, definition: TaskDefinition, tasks: list[Task]) -> str:
-    """The reason that AWS gives for not starting a task there; empty if it may start."""
+    """Return AWS's reason for not starting a task there; empty if it may start."""
     if instance is None:
         return MISSING
     if instance.status != "ACTIVE":

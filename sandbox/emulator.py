@@ -1,7 +1,7 @@
 """The sandbox's one server process: `python -m sandbox.emulator --port P --dir DIR`.
 
-It serves AWS on 127.0.0.1 with IAM enforced, runs the simulated nodes, and ends, with everything it started, when its
-standard input closes or it is asked to (SIGTERM, SIGINT).
+It serves AWS on 127.0.0.1 with IAM enforced, and runs the simulated nodes. It ends with everything that it started when
+its standard input closes, or on SIGTERM or SIGINT.
 """
 
 import argparse
@@ -18,14 +18,15 @@ from typing import Any
 
 SECRET_VARIABLE = "NODEHEAL_SANDBOX_SECRET"
 ID_VARIABLE = "NODEHEAL_SANDBOX_ID"
-LAMBDA_CONCURRENCY = 1_000  # MiniStack refuses above it, where AWS would queue: keep it out of the way
+# MiniStack refuses calls above it, where AWS would queue them: a limit that is never reached.
+LAMBDA_CONCURRENCY = 1_000
 
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Serve until told to stop."""
+    """Serve until stopped."""
     options = _options(arguments)
     options.dir.mkdir(parents=True, exist_ok=True)
     _configure(options.dir.resolve(), options.port)
@@ -42,7 +43,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
 
 
 def _configure(directory: Path, port: int) -> None:
-    """Set what the emulator reads when it is imported, and send what it says to a file."""
+    """Set what the emulator reads at import, and redirect its output to a file."""
     temporary = directory / "tmp"
     temporary.mkdir(exist_ok=True)
     os.environ.update(
@@ -81,7 +82,7 @@ def _configure(directory: Path, port: int) -> None:
 
 
 async def _serve(directory: Path, port: int, boot_seconds: float) -> None:
-    # Only now: the emulator reads its settings when it is imported.
+    # Only now: the emulator reads its settings at import.
     from hypercorn.asyncio import serve
     from hypercorn.config import Config
     from ministack import app as ministack
@@ -99,18 +100,18 @@ async def _serve(directory: Path, port: int, boot_seconds: float) -> None:
     config.errorlog = logging.getLogger("hypercorn.error")
     stop = _stop_event()
     server = asyncio.create_task(serve(_with_control(serve_posts(ministack.app), control), config))
-    # The emulator's own way to stop ends functions one after the other, and all of it is killed in a moment.
+    # The emulator's own shutdown ends functions one after the other; killing all of them takes a moment.
     await asyncio.wait({server, asyncio.create_task(stop.wait())}, return_when=asyncio.FIRST_COMPLETED)
     if server.done():
-        server.result()  # it could not serve: say why
+        server.result()  # it could not serve: report why
     await asyncio.to_thread(cloud.close)
     await asyncio.to_thread(end_everything, sandbox_id, os.getsid(0))
     logging.shutdown()
-    os._exit(0)  # the emulator's own worker threads would be waited for, and some wait for callbacks
+    os._exit(0)  # the interpreter would wait for the emulator's worker threads, some of which wait for callbacks
 
 
 def _stop_event() -> asyncio.Event:
-    """Set when standard input closes or a signal asks to stop."""
+    """Return an event that is set when standard input closes or on a signal to stop."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -126,7 +127,7 @@ def _stop_event() -> asyncio.Event:
 
 
 def _with_control(app: Any, control: Any) -> Any:
-    """The emulator's application, with the sandbox's own paths in front."""
+    """Return the emulator's application, with the sandbox's own paths in front."""
 
     async def both(scope: dict[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or not scope["path"].startswith(control.PREFIX):

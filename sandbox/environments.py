@@ -1,4 +1,4 @@
-"""What keeps the sandbox quick when a hundred workflows run at once, on a machine of a few cores."""
+"""Keeps the sandbox fast when a hundred workflows run at once, on a machine with few cores."""
 
 import gc
 import hashlib
@@ -21,19 +21,19 @@ from ministack.services import dynamodb, lambda_svc
 
 from sandbox.behaviour import Behaviour
 
-# On AWS an invocation that finds no idle environment gets a new one, and a thousand start side by side. Here each is a
-# process that starts with most of a second of processor: more of them than cores only slow each other down.
+# On AWS an invocation without an idle environment gets a new one, and a thousand start in parallel. Here each is a
+# process whose start takes most of a second of processor time: more of them than cores only slow each other down.
 CORES = max(2, os.cpu_count() or 1)
 _OBJECTS_A_COLLECTION = 100_000
-_TURN_SECONDS = 0.000_5  # of a thread that another one waits for; Python's default is ten times that
+_TURN_SECONDS = 0.000_5  # switch interval of threads; Python's default is ten times that
 
 
 @dataclass
 class Line:
     """Invocations that wait for an environment, the longest first."""
 
-    acquire: Callable[[str, Any, bytes, str], Any]  # an environment, or None where all of the function are at work
-    most: int  # at work at once
+    acquire: Callable[[str, Any, bytes, str], Any]  # an environment, or None where all of the function are in use
+    most: int  # in use at once
     at_work: int = 0
     standing: list["_Place"] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -48,13 +48,13 @@ class Line:
         return place.environment
 
     def leave(self) -> None:
-        """An environment is idle again, or gone."""
+        """Return an environment, which is idle again, or gone."""
         with self.lock:
             self.at_work -= 1
             self._call()
 
     def _call(self) -> None:
-        """Let in whom there is room for: nobody waits behind one whose own function is busy."""
+        """Admit all invocations that have room: none waits behind one whose own function is busy."""
         busy: set[str] = set()
         for place in list(self.standing):
             if self.at_work >= self.most:
@@ -77,9 +77,9 @@ class _Place:
 
 
 def share_environments(behaviour: Behaviour, a_function: int = CORES, at_once: int = CORES + 1) -> None:
-    """So many environments a function, so many invocations at once: who comes later stands in line.
+    """Limit environments of a function, and invocations at once: later ones wait in a queue.
 
-    Safe from deadlock as long as no function invokes one and waits for it: none of ours does.
+    It cannot deadlock as long as no function invokes another and waits for it, which none of nodeheal's does.
     """
     acquire, release = lambda_svc.acquire_worker, lambda_svc.release_worker
 
@@ -105,8 +105,8 @@ def share_environments(behaviour: Behaviour, a_function: int = CORES, at_once: i
 
 
 def unpack_once(directory: Path) -> None:
-    """The emulator unpacks the bundle for every environment, which takes longer than its start. On AWS nobody may write
-    where the code is: so one unpacked copy serves all. `directory`: where the copies go.
+    """Unpack the bundle once: the emulator does so for every environment, which takes longer than its start. On AWS the
+    code is read-only, so one copy serves all. `directory`: of the copies.
     """
     lock = threading.Lock()
 
@@ -125,14 +125,14 @@ def unpack_once(directory: Path) -> None:
 
 
 class _Tokens(list[tuple[str, str]]):
-    """The tokens of one expression: found again by what they are, as a list is not."""
+    """The tokens of one expression, hashable by their values, unlike a list."""
 
     __hash__ = object.__hash__  # type: ignore[assignment]
 
 
 def parse_once() -> None:
-    """The emulator parses a DynamoDB expression again for every item, a role's policies for every request, and what a
-    state computes whenever it is entered.
+    """Cache parsed expressions: the emulator parses a DynamoDB expression again for every item, a role's policies for
+    every request, and a state's JSONata at every entry.
     """
     tokenize, project, parse = dynamodb._tokenize, dynamodb._project_item, iam_evaluator.parse_policy_document
     dynamodb._tokenize = _remembered(lambda expression: _Tokens(tokenize(expression)))
@@ -151,7 +151,7 @@ def parse_once() -> None:
         known = plain.get((expression, str(aliases)))
         if known is not None:
             return {name: item[name] for name in known if name in item}
-        shown = project(item, expression, aliases)  # which refuses what is wrong
+        shown = project(item, expression, aliases)  # raises for an invalid one
         names = [aliases.get(path.strip(), ".") for path in expression.split(",")]
         if not any(set(".[") & set(name) for name in names):
             plain[expression, str(aliases)] = names
@@ -161,7 +161,7 @@ def parse_once() -> None:
 
 
 def _remembered(pure: Any) -> Any:
-    """The function, asked once for what can be found again."""
+    """Cache the function's results for hashable arguments."""
     remembered = lru_cache(maxsize=1_024)(pure)
 
     def answer(what: Any, *more: Any) -> Any:
@@ -171,8 +171,8 @@ def _remembered(pure: Any) -> Any:
 
 
 def answer_at_once() -> None:
-    """One thread answers requests, beside those of a hundred workflows. It must not wait for its turn, nor for the
-    garbage collector to look through all that was loaded at the start, which stays.
+    """Give priority to the thread that answers requests, beside those of a hundred workflows. It must not wait for its
+    turn, nor for the garbage collector to scan the modules loaded at the start, which stay.
     """
     sys.setswitchinterval(_TURN_SECONDS)
     gc.collect()

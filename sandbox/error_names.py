@@ -1,6 +1,6 @@
-"""A function that fails does so under its exception's class name, as in AWS. Import only where the emulator runs.
+"""Reports a failing function under its exception's class name, as AWS does. Import it only in the emulator.
 
-The emulator gives every failure one name, so that no step would repeat what was provably not accepted.
+The emulator gives every failure one name, so no step would retry what was provably not accepted.
 """
 
 import re
@@ -15,7 +15,7 @@ _FLATTENED = "Runtime.HandlerError"
 
 
 def tell_errors_apart() -> None:
-    """Put the name back that the worker's traceback ends with."""
+    """Restore the name from the last line of the worker's traceback."""
     execute = attribute(lambda_svc, "_execute_function_with_config_scope")
 
     def execute_by_name(*arguments: Any, **named: Any) -> Json:
@@ -29,7 +29,7 @@ def tell_errors_apart() -> None:
 
 
 def name_in(log: str, message: str) -> str:
-    """The class of the exception with this message, without its module; empty where the log tells none."""
+    """Return the class of the exception with this message, without its module; empty where the log has none."""
     said = f": {re.escape(message)}" if message else ""
     found = re.findall(rf"^(?:\w+\.)*(\w+){said}\s*$", log, re.MULTILINE)
     return str(found[-1]) if found else ""

@@ -1,4 +1,4 @@
-"""Events of our ECS and SSM, on the emulator's default bus under their real sources, in the order they happened."""
+"""Puts events of the sandbox's ECS and SSM on the emulator's default bus under their real sources, in order."""
 
 import contextlib
 import json
@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Event:
-    """One event as EventBridge takes it."""
+    """One event in EventBridge's form."""
 
     source: str
     detail_type: str
@@ -31,7 +31,7 @@ Emit = Callable[[Event], None]
 
 
 class EventPump:
-    """Puts events on the bus from one thread: callers hold locks that a target may want."""
+    """Puts events on the bus from one thread: callers hold locks that a target may need."""
 
     def __init__(self, put: Emit, behaviour: Behaviour | None = None) -> None:
         self._put = put
@@ -40,7 +40,7 @@ class EventPump:
         threading.Thread(target=self._run, name="events", daemon=True).start()
 
     def emit(self, event: Event) -> None:
-        """Hand over an event; returns at once."""
+        """Queue an event; returns at once."""
         self._queue.put(event)
 
     def _run(self) -> None:
@@ -51,7 +51,7 @@ class EventPump:
                     self._put_one(each)
 
     def _with_next(self, event: Event) -> list[Event]:
-        """The event and the one that comes after it, if one comes soon."""
+        """Return the event and its successor, if one comes soon."""
         with contextlib.suppress(queue.Empty):
             return [event, self._queue.get(timeout=REORDER_SECONDS)]
         return [event]
@@ -64,11 +64,11 @@ class EventPump:
 
 
 def wire_time(moment: datetime) -> str:
-    """A time as AWS writes it in event details."""
+    """Format a time as AWS does in event details."""
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def event_detail(description: dict[str, Any]) -> dict[str, Any]:
-    """An API description as an event's detail: the same, with its times as text."""
+    """Convert an API description into an event's detail, with its times as text."""
     shaped: dict[str, Any] = json.loads(json.dumps(description, default=wire_time))
     return shaped

@@ -1,4 +1,4 @@
-"""The simulated nodes of one sandbox, of both providers, and what joins them to SSM and ECS."""
+"""The simulated nodes of one sandbox, of both providers, and their registration with SSM and ECS."""
 
 import base64
 import hashlib
@@ -20,7 +20,7 @@ from sandbox.node import AGENT, Node, NodeSpec
 
 @dataclass(frozen=True)
 class NodeKind:
-    """What nodes of one enrolment have in common."""
+    """The common properties of one enrolment's nodes."""
 
     pool: str
     cluster: str
@@ -39,7 +39,7 @@ PROPAGATES_TAGS = b"ECS_CONTAINER_INSTANCE_PROPAGATE_TAGS_FROM=ec2_instance"
 
 @dataclass
 class Fleet:
-    """Makes nodes, and switches those of EC2 on and off."""
+    """Creates nodes, and switches those of EC2 on and off."""
 
     directory: Path
     endpoint_url: str
@@ -53,13 +53,15 @@ class Fleet:
     _made: int = 0
 
     def enrol(self, kind: NodeKind) -> tuple[Node, str]:
-        """A hybrid node that boots and joins SSM, and ECS if that is its scheduler; its container instance."""
+        """Create a hybrid node that boots and joins SSM, and ECS if that is its scheduler; returns its container
+        instance.
+        """
         node = self._node(f"mi-{secrets.token_hex(9)[:17]}", kind, "hybrid")
         node.start()
         return node, self._join(node, kind) if kind.scheduler is SchedulerKind.ECS else ""
 
     def boot(self, instance: Instance, when_up: Callable[[], None]) -> None:
-        """The first boot of an EC2 instance. Its node is there at once, and comes up after the boot time."""
+        """Boot an EC2 instance for the first time. Its node exists at once, and is up after the boot time."""
         kind = self.kinds[instance.tags["aws:ec2launchtemplate:id"]]
         node = self._node(instance.instance_id, kind, "ec2")
         self.tags[instance.instance_id] = instance.tags
@@ -72,7 +74,7 @@ class Fleet:
         threading.Thread(target=come_up, name=f"{instance.instance_id} boot", daemon=True).start()
 
     def off(self, instance_id: str) -> None:
-        """The instance is gone for good, and with it what ECS and SSM knew."""
+        """Remove the instance, and what ECS and SSM had of it."""
         node = self.nodes.pop(instance_id, None)
         if node is not None:
             node.power_off()
@@ -80,11 +82,11 @@ class Fleet:
             self.ecs.deregister_node(instance_id)
 
     def down(self, instance_id: str) -> None:
-        """Off, until it is switched on."""
+        """Switch it off, until it is switched on."""
         self.find(instance_id).stop()
 
     def up(self, instance_id: str, when_up: Callable[[], None]) -> None:
-        """On again, on another host, in the background."""
+        """Switch it on, on another host, in the background."""
         node = self.find(instance_id)
 
         def come_up() -> None:
@@ -95,13 +97,13 @@ class Fleet:
         threading.Thread(target=come_up, name=f"{instance_id} on", daemon=True).start()
 
     def reboot(self, instance_id: str) -> None:
-        """Down and up again, in the background."""
+        """Take it down and up again, in the background."""
         node = self.nodes.get(instance_id)
         if node is not None:
             threading.Thread(target=node.reboot, name=f"{instance_id} reboot", daemon=True).start()
 
     def find(self, node_id: str) -> Node:
-        """The node. Raises AwsError."""
+        """Return the node. Raises AwsError."""
         found = self.nodes.get(node_id)
         if found is None:
             raise AwsError("NoSuchNode", f"there is no node {node_id}", status=404)
@@ -149,7 +151,9 @@ class Fleet:
         return self.ecs.register_node(node.spec.node_id, kind.cluster, kind.gpus, tags).arn
 
     def _address(self) -> str:
-        """An address of the node's own where the loopback net has more than one: gangs of two sandboxes never meet."""
+        """Return an address of the node's own, where the loopback net has several: gangs of two sandboxes never
+        meet.
+        """
         self._made += 1
         if sys.platform != "linux":
             return "127.0.0.1"
@@ -158,7 +162,7 @@ class Fleet:
 
 
 def describe_node(node: Node) -> Json:
-    """A node as it is now."""
+    """Describe a node as it is now."""
     return {
         "node_id": node.spec.node_id,
         "pool": node.spec.pool,

@@ -1,4 +1,4 @@
-"""Who calls, and whether IAM lets them: the emulator's own evaluator, asked for the real resource of each call."""
+"""Identifies callers, and asks IAM: the emulator's own evaluator, with the real resource of each call."""
 
 import logging
 import secrets
@@ -26,7 +26,7 @@ SSM_PRINCIPAL = "ssm.amazonaws.com"
 
 @dataclass(frozen=True)
 class SignedCaller:
-    """The owner of the access key that a request is signed with."""
+    """The owner of the access key that signed a request."""
 
     access_key: str
     service: str
@@ -34,7 +34,7 @@ class SignedCaller:
     def must_be_allowed(self, action: str, resource: str, context: Mapping[str, str | list[str]] | None = None) -> None:
         """Raises AwsError unless the caller's policies allow the action on this resource."""
         wrong = objection(action, resource, context or {})
-        if wrong:  # the sandbox asks IAM what AWS would not ask: a fault of ours, which no test may pass over
+        if wrong:  # the sandbox asks IAM something that AWS would not: a bug of the sandbox, which must fail the test
             logger.error("the service authorization reference says: %s", wrong)
             raise AwsError("InternalFailure", wrong, status=500)
         denied = iam_evaluator.enforce(
@@ -49,12 +49,12 @@ class SignedCaller:
 
 
 def caller_of(service: str, headers: Mapping[str, str]) -> SignedCaller:
-    """The caller of a request that the emulator has authenticated already."""
+    """Return the caller of a request that the emulator has authenticated."""
     return SignedCaller(access_key=extract_access_key_id(dict(headers), {}) or "", service=service)
 
 
 def resource_tags(tags: Mapping[str, str], prefix: str = "aws:ResourceTag/") -> dict[str, str | list[str]]:
-    """Tags as the condition keys of the resource that carries them."""
+    """Return tags as condition keys of their resource."""
     return {f"{prefix}{key}": value for key, value in tags.items()}
 
 
@@ -68,7 +68,7 @@ class Credentials:
 
 
 def hybrid_node_credentials(role_arn: str, node_id: str) -> Credentials:
-    """What Systems Manager hands a hybrid node: a session of its role, if the role trusts ssm.amazonaws.com."""
+    """Return what Systems Manager gives a hybrid node: a session of its role, if the role trusts ssm.amazonaws.com."""
     name = role_arn.rsplit("/", 1)[-1]
     with request_scope(ACCOUNT, REGION):
         role = iam_store._roles.get(name)

@@ -1,6 +1,6 @@
-"""What the emulator's IAM does not know of DynamoDB and of policies, and a node's heartbeats need.
+"""Adds to the emulator's IAM what a node's heartbeats need of DynamoDB and of policies.
 
-Each change is small, says why, and fails at start if its place is gone, as those of sandbox/patches.py.
+Each change is small, gives its reason, and fails at the start if its target is gone, like those of sandbox/patches.py.
 """
 
 import json
@@ -18,7 +18,7 @@ _EQUALS = re.compile(r"([#\w]+)\s*=\s*(:\w+)")
 
 
 def know_leading_keys() -> None:
-    """The condition key dynamodb:LeadingKeys: the partition keys that a request names."""
+    """Add the condition key dynamodb:LeadingKeys: the partition keys in a request."""
     original = attribute(iam_actions, "dynamodb_service_context")
     tables = attribute(dynamodb, "_tables")
 
@@ -31,7 +31,7 @@ def know_leading_keys() -> None:
 
 
 def _leading_keys(asked: Json, tables: Any) -> list[str]:
-    """Of calls on one item, of queries of a table or an index, and of what a transaction writes."""
+    """Return the keys of calls on one item, of queries of a table or an index, and of a transaction's writes."""
     writes = [write for one in asked.get("TransactItems", []) for write in one.values()]
     if writes:
         return [key for write in writes for key in _leading_keys(write, tables)]
@@ -44,14 +44,14 @@ def _leading_keys(asked: Json, tables: Any) -> list[str]:
 
 
 def _compared(asked: Json) -> Json:
-    """The attributes that the key condition of a query compares with one value each."""
+    """Return the attributes that the key condition of a query compares with one value each."""
     aliases, values = asked.get("ExpressionAttributeNames") or {}, asked.get("ExpressionAttributeValues") or {}
     pairs = _EQUALS.findall(str(asked.get("KeyConditionExpression") or ""))
     return {aliases.get(name, name): values[value] for name, value in pairs if value in values}
 
 
 def know_who_asks() -> None:
-    """The policy variable ${aws:userid}, in the values of conditions: the only one that our policies use."""
+    """Add the policy variable ${aws:userid}, in the values of conditions: the only one that nodeheal's policies use."""
     original = attribute(iam_evaluator, "_conditions_met")
 
     def met(conditions: Json, context: Any) -> bool:

@@ -1,4 +1,4 @@
-"""The job of a story: the file of an example with what the sandbox sets, and the command that takes it in."""
+"""Creates the job of a story: an example's file with the sandbox's settings, and the command that submits it."""
 
 import shlex
 import subprocess
@@ -17,19 +17,19 @@ EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 NODEHEAL = [sys.executable, "-c", "from nodeheal.cli.main import main; main()"]
 COMMAND_SECONDS = 60.0
 ACCELERATORS = 1  # of the two that a simulated node has
-# What an image starts; in the sandbox an image is the example's folder, and what its Dockerfile says is not read.
+# What an image starts; in the sandbox an image is the example's folder, and its Dockerfile is not read.
 STARTS = {"numpy-trainer": ("python", "train.py"), "torchrun": ("./launch.sh",)}
 
 
 class NotSubmitted(Exception):
-    """The command did not take the job; holds what it said."""
+    """The command did not submit the job; carries its output."""
 
 
 def write_job_file(script: Script, owner: Owner, directory: Path, folder: Path) -> Path:
-    """The story's job.yaml, in `folder`. `directory`: of its checkpoints; every simulated node sees it."""
+    """Write the story's job.yaml, in `folder`. `directory`: of its checkpoints; every simulated node sees it."""
     example = yaml.safe_load((EXAMPLES / script.example / "job.yaml").read_text("utf-8"))
     document = {**example, **_of_the_sandbox(script, owner, directory)}
-    del document["hang_seconds"]  # here the ranks' processes share one machine, and no node sees a file of its own
+    del document["hang_seconds"]  # here the ranks' processes share one machine, and no node has a file of its own
     file = folder / f"{script.job}.yaml"
     head = f"# examples/{script.example}/job.yaml, with what the sandbox sets.\n"
     file.write_text(head + yaml.safe_dump(document, sort_keys=False, width=120), "utf-8")
@@ -68,12 +68,12 @@ def _options(script: Script, directory: Path) -> list[str]:
 
 
 def typed(file: Path) -> str:
-    """The command as a person types it, in the folder of the file."""
+    """Return the command as a person types it, in the folder of the file."""
     return shlex.join(["nodeheal", "jobs", "submit", file.name])
 
 
 def submit(file: Path, environment: Mapping[str, str]) -> list[str]:
-    """Run that command in this environment; what it says, line by line. Raises NotSubmitted."""
+    """Run that command in this environment; returns its output, line by line. Raises NotSubmitted."""
     done = subprocess.run(
         [*NODEHEAL, "jobs", "submit", file.name],
         cwd=file.parent,

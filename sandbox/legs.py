@@ -1,7 +1,8 @@
-"""A recovery's seconds by leg, from what is on record: the incident's timeline, the job's run, the first step after it.
+"""Computes a recovery's seconds by leg from records: the incident's timeline, the job's run, and the first step after
+it.
 
-Every leg ends with a record and begins where the one before has ended, so that the legs add up to the whole. One that
-runs beside another has the seconds only by which it outlasts it.
+Every leg begins where the previous one ended, so that the legs add up to the total. One that runs in parallel only
+counts the seconds by which it lasts longer.
 """
 
 from collections.abc import Iterator
@@ -14,14 +15,14 @@ from nodeheal.domain.recovery.incident import History
 from nodeheal.operations.isolate import DRAINED
 from nodeheal.simulation.latency import Latency
 
-# What the fake dcgmi takes, unless a node's faults say otherwise.
+# The duration of the fake dcgmi, unless a node's faults set another.
 DIAGNOSTICS_SECONDS = 1.5
 ALL_OF_IT = float("inf")
 
 
 @dataclass(frozen=True)
 class Floor:
-    """What a leg waits for whatever nodeheal does, and how often."""
+    """The minimum of a leg, from waits that nodeheal cannot avoid, and their number."""
 
     named: str
     events: int = 0  # of EventBridge, from a source to its rule's target
@@ -29,7 +30,7 @@ class Floor:
     tasks: int = 0  # of ECS, from StartTask until the process runs
 
     def seconds(self, latency: Latency) -> float:
-        """At these latencies."""
+        """Return the minimum at these latencies."""
         return round(
             self.events * latency.event_seconds
             + self.commands * latency.ssm_begin_seconds
@@ -38,7 +39,7 @@ class Floor:
         )
 
 
-# Each leg, in the order of a recovery by reboot, and what it cannot be less than while it is a leg of its own.
+# Each leg, in the order of a recovery by reboot, and its minimum where it is a leg of its own.
 LEGS = {
     "detect": Floor("one event", events=1),
     "isolate": Floor("a call"),
@@ -65,7 +66,9 @@ _OF_STEP = {
 
 @dataclass(frozen=True)
 class Leg:
-    """What one leg took. `own_seconds` come on top: the machine's boot, the diagnostics, the trainer's own start."""
+    """The duration of one leg. `own_seconds` are added: the machine's boot, the diagnostics, the trainer's own
+    start.
+    """
 
     name: str
     seconds: float = 0.0
@@ -74,7 +77,7 @@ class Leg:
 
 @dataclass(frozen=True)
 class Facts:
-    """What the legs are made of. Times are seconds since the epoch.
+    """The input of the legs. Times are seconds since the epoch.
 
     `run`: the one that the incident has launched. `first_step_at`: of that run.
     """
@@ -87,7 +90,7 @@ class Facts:
 
 
 def legs_of(facts: Facts) -> list[Leg]:
-    """The legs that happened, in the order of `LEGS`. One that came more than once is added up."""
+    """Return the legs that happened, in the order of `LEGS`. Repeated ones are summed."""
     found: dict[str, Leg] = {}
     last = facts.fault_at
     for at, name, own_at_most in sorted(_ends(facts)):
@@ -103,7 +106,7 @@ def legs_of(facts: Facts) -> list[Leg]:
 
 
 def _ends(facts: Facts) -> Iterator[tuple[float, str, float]]:
-    """(when, of which leg, how much of it at most was not the leg's own doing), up to the first step."""
+    """Return (when, of which leg, the maximum of it that is not its own), up to the first step."""
     until = facts.first_step_at if facts.run is not None else None
     for at, name, own in (*_of_incident(facts), *_of_run(facts)):
         if until is None or at <= until:
@@ -119,7 +122,7 @@ def _of_incident(facts: Facts) -> Iterator[tuple[float, str, float]]:
     for turn in history.turns:
         result = turn.result
         if result is None or (result.step is Step.RESTART_WORKLOAD and facts.run is not None):
-            continue  # of a run there is a better record
+            continue  # the record of a run is more precise
         name, own = _OF_STEP[result.step], 0.0
         if result.step is Step.ISOLATE and history.incident.job_id and result.facts == Isolated(is_drained=True):
             name = "stop"

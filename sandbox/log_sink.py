@@ -1,4 +1,4 @@
-"""CloudWatch Logs as the awslogs driver of the simulated nodes reaches it. Import only where the emulator runs."""
+"""Connects the simulated nodes' awslogs driver to CloudWatch Logs. Import it only in the emulator."""
 
 from typing import Any
 
@@ -14,7 +14,9 @@ _EXISTS = "ResourceAlreadyExistsException"
 
 
 def log_sink() -> Sink:
-    """Appends to a stream past IAM: on AWS the task's execution role is asked, which the emulator does not assume."""
+    """Append to a stream without IAM: on AWS the task's execution role is checked, which the emulator does not
+    assume.
+    """
     create, put = attribute(cloudwatch_logs, "_create_log_stream"), attribute(cloudwatch_logs, "_put_log_events")
 
     def sink(group: str, stream: str, events: list[Json]) -> None:
@@ -30,6 +32,6 @@ def log_sink() -> Sink:
 
 
 def _words(answer: Any) -> str:
-    """What the emulator says where it refuses; empty: it has done it."""
+    """Return the emulator's refusal; empty: it succeeded."""
     status, _, body = answer
     return "" if status < 300 else body.decode() if isinstance(body, bytes) else str(body)

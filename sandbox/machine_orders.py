@@ -1,4 +1,4 @@
-"""EC2 of the sandbox, as the demo and the tests order it: templates, groups, machines, and how the cloud behaves."""
+"""Controls EC2 of the sandbox for the demo and the tests: templates, groups, machines, and misbehaviour."""
 
 import base64
 import secrets
@@ -10,7 +10,7 @@ from nodeheal.contract import names
 
 Json = dict[str, Any]
 
-# What docs/ec2.md asks of a launch template.
+# What docs/ec2.md requires of a launch template.
 USER_DATA = base64.b64encode(
     b"""#!/bin/sh
 cat >>/etc/ecs/ecs.config <<END
@@ -23,7 +23,7 @@ END
 
 
 class MachineOrders:
-    """The part of a Sandbox that speaks of EC2."""
+    """The part of a Sandbox for EC2."""
 
     cluster: str
     outputs: dict[str, str]
@@ -31,7 +31,7 @@ class MachineOrders:
 
     @abstractmethod
     def _call(self, verb: str, request: Json) -> Json:
-        """Ask the emulator's own interface."""
+        """Call the emulator's own interface."""
 
     def add_template(
         self,
@@ -42,7 +42,8 @@ class MachineOrders:
         tags: dict[str, str] | None = None,
         agent: list[str] | None = None,
     ) -> str:
-        """A launch template whose instances are nodes of this pool; its id. `data`: LaunchTemplateData, as EC2 has it.
+        """Create a launch template whose instances are nodes of this pool; returns its id. `data`: LaunchTemplateData,
+        as in EC2.
 
         `tags` and `agent` as in add_node; the tags are the template's and its nodes'.
         """
@@ -60,14 +61,16 @@ class MachineOrders:
         return str(self._call("add_template", request)["template_id"])
 
     def add_group(self, name: str, template_id: str, size: int, *, tags: dict[str, str] | None = None) -> list[str]:
-        """An Auto Scaling group that keeps `size` nodes of a template; their ids. They boot in the background."""
+        """Create an Auto Scaling group that keeps `size` nodes of a template; returns their ids. They boot in the
+        background.
+        """
         managed = {names.MANAGED_TAG: names.MANAGED_TAG_VALUE}
         request = {"name": name, "template_id": template_id, "size": size, "tags": managed if tags is None else tags}
         made: list[str] = self._call("add_group", request)["members"]
         return made
 
     def add_machine(self, template_id: str, *, tags: dict[str, str] | None = None) -> str:
-        """An EC2 instance that stands alone, launched from a template; its id. It boots in the background."""
+        """Create a single EC2 instance from a template; returns its id. It boots in the background."""
         managed = {names.MANAGED_TAG: names.MANAGED_TAG_VALUE}
         listed = [{"Key": key, "Value": value} for key, value in (managed if tags is None else tags).items()]
         made = self.client("ec2").run_instances(

@@ -1,4 +1,4 @@
-"""A person's inbox: a queue that is subscribed to a topic, as an email address would be."""
+"""A person's inbox: a queue that is subscribed to a topic, like an email address."""
 
 import json
 import re
@@ -12,7 +12,7 @@ BATCH = 10
 
 
 class Mailbox:
-    """Collects what the topic sends."""
+    """Collects the topic's messages."""
 
     def __init__(self, sqs: Any, queue: str = OPERATORS) -> None:
         self._sqs = sqs
@@ -20,7 +20,7 @@ class Mailbox:
         self._mails: list[tuple[str, str]] = []
 
     def subscribe(self, sns: Any, topic_arn: str, filter_policy: str = "") -> None:
-        """From now on, get what is published there and passes the filter. Raw delivery would lose the subject."""
+        """Subscribe, with this filter. Raw delivery would lose the subject."""
         known = self._sqs.get_queue_attributes(QueueUrl=self._url, AttributeNames=["QueueArn"])
         queue_arn = known["Attributes"]["QueueArn"]
         statement = {
@@ -36,7 +36,7 @@ class Mailbox:
         sns.subscribe(TopicArn=topic_arn, Protocol="sqs", Endpoint=queue_arn, Attributes=chosen)
 
     def read(self) -> list[tuple[str, str]]:
-        """(subject, body) of every email so far, in order of arrival."""
+        """Return (subject, body) of every email so far, in order of arrival."""
         while True:
             found = self._sqs.receive_message(QueueUrl=self._url, MaxNumberOfMessages=BATCH).get("Messages", [])
             if not found:

@@ -24,7 +24,7 @@ from sandbox.toml import toml
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 TOOLS = REPOSITORY / "sandbox" / "tools"
-# What the agent calls to reboot its node. Without the stand-ins it would find the real ones.
+# The agent's tools for a reboot. Without the stand-ins it would find the real ones.
 REBOOT_TOOLS = ("systemd-run", "systemctl", "reboot")
 AGENT = (sys.executable, "-m", "nodeheal.agent.main", "watch")
 KERNEL_BANNER = "Linux version 6.1.0-sandbox (nodeheal) #1 SMP PREEMPT_DYNAMIC"
@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class NodeSpec:
-    """What a node is, for as long as it exists."""
+    """The fixed properties of a node."""
 
     node_id: str
     pool: str
@@ -48,20 +48,20 @@ class NodeSpec:
     sandbox_id: str
     provider: str = "hybrid"
     heartbeat_seconds: float = 60.0
-    role: str = ""  # the name of the role whose credentials it gets
+    role: str = ""  # the name of its role
     scheduler: SchedulerKind = SchedulerKind.ECS
 
 
 @dataclass(frozen=True)
 class Faults:
-    """What the fake tools of a node answer from."""
+    """What the fake tools of a node answer with."""
 
     dcgm: str = "pass"  # pass, fail, hang, or down: its host engine does not run
     diag_seconds: float = 1.5
     persists: bool = False  # a reboot does not help
-    of_host: bool = False  # what persists is the host's: on another one it is gone
+    of_host: bool = False  # a persistent fault of the host: on another one it is gone
     line: str = ""
-    hangs_shutdown: bool = False  # a process that nothing can end keeps the node from going down, until it is forced
+    hangs_shutdown: bool = False  # a process that cannot be ended keeps the node from going down, until it is forced
 
 
 class Node:
@@ -83,9 +83,9 @@ class Node:
         self._agent = tuple(agent)
         self._credentials = credentials
         self._seconds_scale = seconds_scale
-        self._power = threading.RLock()  # held while a process is started, so that none slips through a reboot
+        self._power = threading.RLock()  # held while a process is started, so that none survives a reboot
         self._up = threading.Event()
-        self._off = threading.Event()  # for good: the sandbox closes
+        self._off = threading.Event()  # permanently: the sandbox closes
         self._rebooting = threading.Lock()
         self._booted_monotonic = time.monotonic()
         self.last_seen = datetime.now(UTC)
@@ -93,7 +93,7 @@ class Node:
         self.when_down: Callable[[], None] = lambda: None
         self.when_up: Callable[[], None] = lambda: None
         self.variables: dict[str, str] = {}  # for the environment of every process here
-        # What else ends with processes of the node, and cannot be known as the node's by itself. It ends first.
+        # further processes that end with the node and cannot be found by its mark. They end first.
         self.also_ends: Callable[[list[psutil.Process]], list[psutil.Process]] = lambda found: []
 
     @property
@@ -119,11 +119,11 @@ class Node:
 
     @property
     def is_off(self) -> bool:
-        """Whether the node is down for good."""
+        """Whether the node is down permanently."""
         return self._off.is_set()
 
     def start(self) -> None:
-        """First boot, at once."""
+        """Boot for the first time, at once."""
         for name in ("logs", "state", "tasks", "ssm", "run", "systemd"):
             (self.directory / name).mkdir(parents=True, exist_ok=True)
         os.mkfifo(self._power_switch)
@@ -136,16 +136,16 @@ class Node:
         self._boot()
 
     def start_after(self, seconds: float) -> bool:
-        """First boot, after this time. False: it was switched off for good before."""
+        """Boot for the first time, after this time. False: it was switched off permanently before."""
         if self._off.wait(seconds):
             return False
         self.start()
         return True
 
     def reboot(self) -> None:
-        """Go down with everything that runs here and come up as another boot. Returns once the node is up."""
+        """Go down with all processes and come up as another boot. Returns once the node is up."""
         if not self._rebooting.acquire(blocking=False):
-            self._up.wait(self._boot_seconds * 2)  # it is on its way already
+            self._up.wait(self._boot_seconds * 2)  # it is rebooting already
             return
         try:
             self.go_down()
@@ -179,11 +179,11 @@ class Node:
         return [*self.also_ends(found), *found]
 
     def power_off(self) -> None:
-        """Go down for good."""
+        """Go down permanently."""
         self._off.set()
         self.go_down()
         if self._power_switch.exists():
-            switch = os.open(self._power_switch, os.O_RDWR)  # waits for no reader
+            switch = os.open(self._power_switch, os.O_RDWR)  # does not block without a reader
             os.write(switch, b"off\n")
             os.close(switch)
 
@@ -202,7 +202,7 @@ class Node:
         stdout: IO[bytes] | int = subprocess.PIPE,
         stderr: int = subprocess.PIPE,
     ) -> "subprocess.Popen[bytes] | None":
-        """The same with this environment and with pipes, or with these instead."""
+        """Start a process with this environment and with pipes, or with these instead."""
         with self._power:
             if not self.is_up:
                 return None
@@ -217,7 +217,7 @@ class Node:
             )
 
     def environment(self) -> dict[str, str]:
-        """What a process on the node sees; nothing of this machine's own settings, least of all credentials."""
+        """Return the environment of a process on the node, without this machine's settings and credentials."""
         return {
             "PATH": os.pathsep.join([str(TOOLS), str(Path(sys.executable).parent), os.defpath]),
             "PYTHONPATH": str(REPOSITORY),
@@ -238,15 +238,15 @@ class Node:
         }
 
     def set_faults(self, faults: Faults) -> None:
-        """What the fake tools answer from now on."""
+        """Set what the fake tools answer from now on."""
         _write(self.directory / "faults.json", json.dumps(asdict(faults)))
 
     def faults(self) -> Faults:
-        """What the fake tools answer."""
+        """Return what the fake tools answer."""
         return Faults(**json.loads((self.directory / "faults.json").read_text()))
 
     def append_kernel_line(self, text: str) -> float:
-        """Write a line as the kernel does, and the time (seconds since the epoch) at which it was written."""
+        """Write a line as the kernel does; returns the time (seconds since the epoch) of the write."""
         moment = datetime.now(UTC)
         uptime = time.monotonic() - self._booted_monotonic
         host = f"node-{self.spec.node_id[-6:]}"
@@ -272,17 +272,17 @@ class Node:
         if process is not None:
             name = f"{self.spec.node_id} agent"
             threading.Thread(target=self._note_agent_end, args=(process,), name=name, daemon=True).start()
-        # As the unit of the same name does; it would find nothing where no reboot has left anything.
+        # As the unit of the same name does; without a stored command it does nothing.
         if (self.directory / "orders" / after_boot.FILE).exists():
             self.run((*AGENT[:-1], "after-boot"), self.directory, self.directory / "logs" / "after-boot.log")
 
     @property
     def _power_switch(self) -> Path:
-        """Where the stand-in of systemd asks for a reboot: a pipe that holds `VERB BOOT_ID` a line."""
+        """Read the reboot requests of the stand-in of systemd: a pipe with `VERB BOOT_ID` a line."""
         return self.directory / "power"
 
     def _obey_power_switch(self) -> None:
-        # One that could write as well never reads to an end.
+        # A descriptor that can write as well never reads an end of file.
         with os.fdopen(os.open(self._power_switch, os.O_RDWR), encoding="utf-8") as switch:
             for line in switch:
                 verb, _, boot_id = line.strip().partition(" ")
@@ -313,7 +313,7 @@ class Node:
             "dcgm_drills_file": str(self.directory / "dcgm-drills.json"),
             "address": self.spec.address,
             "accelerators": self.spec.gpus,
-            "checks": [],  # a simulated node has the host of all others: what is wrong there is not its own fault
+            "checks": [],  # all simulated nodes share one host: its faults are not the node's own
             "heartbeat_seconds": self.spec.heartbeat_seconds,
             "drills": True,
             "scheduler": self.spec.scheduler.value,
@@ -337,7 +337,7 @@ class Node:
 
 
 def _write(path: Path, text: str) -> None:
-    """Replace a file as a whole, so that nobody reads half of it."""
+    """Replace a file atomically."""
     fresh = path.with_name(f".{path.name}.new")
     fresh.write_text(text, encoding="utf-8")
     fresh.chmod(0o600)

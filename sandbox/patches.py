@@ -1,6 +1,7 @@
-"""What is changed in the emulator, in-process. Each change is small, says why, and fails at start if its place is gone.
+"""Patches the emulator, in-process. Each change is small, gives its reason, and fails at the start if its target is
+gone.
 
-Written against the MiniStack version that requirements-dev.in pins; docs/fidelity.md lists the effects.
+Written for the MiniStack version that requirements-dev.in pins; docs/fidelity.md lists the effects.
 """
 
 import base64
@@ -25,7 +26,7 @@ from sandbox.ssm import Ssm
 
 Headers = dict[str, str]
 
-# The task token whose function is being invoked, while a callback task is in its sending half.
+# The task token of the function being invoked, while a callback task is in its sending half.
 _sending: contextvars.ContextVar[str | None] = contextvars.ContextVar("sending", default=None)
 
 
@@ -34,7 +35,9 @@ class EmulatorChanged(Exception):
 
 
 def serve_ourselves(ecs: JsonService, ssm: JsonService) -> None:
-    """ECS is ours; of SSM, the node operations are. The emulator has neither external instances nor hybrid nodes."""
+    """Serve ECS and the node operations of SSM by the sandbox: the emulator has neither external instances nor hybrid
+    nodes.
+    """
     theirs = _present(app.SERVICE_HANDLERS, "ssm")
     _present(app.SERVICE_HANDLERS, "ecs")
 
@@ -48,14 +51,16 @@ def serve_ourselves(ecs: JsonService, ssm: JsonService) -> None:
 
 
 def serve_queries(*services: QueryService) -> None:
-    """EC2's instances and Auto Scaling's groups are ours: the emulator's boot nothing. The rest stays with it."""
+    """Serve EC2's instances and Auto Scaling's groups by the sandbox: the emulator's boot nothing. It serves
+    the rest.
+    """
     for service in services:
         theirs = _present(app.SERVICE_HANDLERS, service.name)
         app.SERVICE_HANDLERS[service.name] = _of_both(service, theirs)
 
 
 def serve_quotas(quotas: JsonService) -> None:
-    """Service Quotas is ours: the emulator has no such service, and its router has to learn the name."""
+    """Serve Service Quotas by the sandbox: the emulator has no such service, and its router needs the name."""
     if "servicequotas" in app.SERVICE_HANDLERS:
         raise EmulatorChanged("the emulator serves Service Quotas itself")
     router.SERVICE_PATTERNS["servicequotas"] = {"target_prefixes": ["ServiceQuotasV20190624"]}
@@ -72,7 +77,9 @@ def _of_both(service: QueryService, theirs: Any) -> Any:
 
 
 def authorise_ourselves(ssm: JsonService, *queries: QueryService) -> None:
-    """Our operations authorise against each real resource; the emulator, knowing none of them, only authenticates."""
+    """Let the sandbox's operations authorize each real resource; the emulator, which does not have them, only
+    authenticates.
+    """
     original = attribute(iam_actions, "extract_iam_action")
 
     def action(service: str, method: str, path: str, headers: Headers, body: bytes, query: Json) -> str | None:
@@ -87,7 +94,7 @@ def authorise_ourselves(ssm: JsonService, *queries: QueryService) -> None:
 
 
 def know_event_sources() -> None:
-    """The condition keys of PutEvents (events:source, events:detail-type), Subscribe and PutMetricData."""
+    """Add the condition keys of PutEvents (events:source, events:detail-type), Subscribe and PutMetricData."""
     original = attribute(iam_actions, "request_tag_context")
 
     def context(service: str, action: str, body: bytes, parameters: Json) -> Json:
@@ -95,14 +102,14 @@ def know_event_sources() -> None:
         if action == "sns:Subscribe":
             protocol = parameters.get("Protocol", "")
             return {**found, "sns:Protocol": protocol[0] if isinstance(protocol, list) else protocol}
-        if action == "cloudwatch:PutMetricData":  # as JSON, which is how agents say it
+        if action == "cloudwatch:PutMetricData":  # as JSON, as agents send it
             return {**found, "cloudwatch:namespace": str(json.loads(body).get("Namespace"))}
         if action != "events:PutEvents":
             return found
         entries = json.loads(body or b"{}").get("Entries", [])
         for key, field in (("events:source", "Source"), ("events:detail-type", "DetailType")):
             said = {str(entry.get(field)) for entry in entries}
-            # AWS asks for each entry; here all of a call are asked for at once, and several are nobody's.
+            # AWS checks each entry; here all entries of a call are checked at once, and mixed ones match nothing.
             found[key] = said.pop() if len(said) == 1 else "several"
         return found
 
@@ -110,8 +117,9 @@ def know_event_sources() -> None:
 
 
 def know_log_streams() -> None:
-    """What acts on a log stream is checked on the stream, as the Service Authorization Reference says; the emulator
-    checks it on the group."""
+    """Authorize actions on a log stream on the stream, as in the Service Authorization Reference; the emulator uses the
+    group.
+    """
     original = attribute(iam_actions, "extract_resource_arn")
 
     def resource(service: str, method: str, path: str, headers: Headers, body: bytes, *more: Any, **named: Any) -> str:
@@ -123,13 +131,13 @@ def know_log_streams() -> None:
 
 
 def take_loopback_for_tls() -> None:
-    """Every request counts as sent over TLS (aws:SecureTransport): policies that demand it are deployed as they are."""
+    """Treat every request as sent over TLS (aws:SecureTransport): policies that require it are deployed as they are."""
     original = attribute(app, "pin_request_origin")
     app.pin_request_origin = lambda source_ip, is_secure: original(source_ip, True)
 
 
 def provision_documents(ssm: Ssm) -> None:
-    """CloudFormation's AWS::SSM::Document: the emulator does not know the type."""
+    """Add CloudFormation's AWS::SSM::Document, which the emulator lacks."""
     handlers = attribute(provisioners, "_RESOURCE_HANDLERS")
     if "AWS::SSM::Document" in handlers:
         raise EmulatorChanged("it provisions AWS::SSM::Document itself now: use that")
@@ -151,7 +159,9 @@ def provision_documents(ssm: Ssm) -> None:
 
 
 def provision_api_destinations() -> None:
-    """CloudFormation's AWS::Events::Connection and ApiDestination: the emulator has both, and knows neither type."""
+    """Add CloudFormation's AWS::Events::Connection and ApiDestination: the emulator has both resources, but not the
+    types.
+    """
     handlers = attribute(provisioners, "_RESOURCE_HANDLERS")
     for kind, stem, answered in (
         ("AWS::Events::Connection", "connection", "ConnectionArn"),
@@ -163,7 +173,7 @@ def provision_api_destinations() -> None:
 
 
 def _by_calls(stem: str, answered: str) -> Json:
-    """Handlers that call EventBridge's own operations for a resource that has a name."""
+    """Return handlers that call EventBridge's own operations for a resource that has a name."""
     calls = {verb: attribute(eventbridge, f"_{verb}_{stem}") for verb in ("create", "update", "delete")}
 
     def call(verb: str, properties: Json) -> Json:
@@ -186,7 +196,7 @@ def _by_calls(stem: str, answered: str) -> Json:
 
 
 def take_up_buckets() -> None:
-    """CloudFormation: a bucket that a change set imports is no conflict of names; the emulator takes it for one."""
+    """Let CloudFormation import an existing bucket; the emulator takes it for a name conflict."""
     imported: contextvars.ContextVar[frozenset[str]] = contextvars.ContextVar("imported", default=frozenset())
     deploy, errors = attribute(changesets, "_deploy_stack_async"), attribute(stacks, "_validation_errors")
 
@@ -201,7 +211,7 @@ def take_up_buckets() -> None:
 
 
 def evaluate_timeouts() -> None:
-    """TimeoutSeconds and HeartbeatSeconds may be JSONata; the emulator takes the expression for a number."""
+    """Evaluate TimeoutSeconds and HeartbeatSeconds in JSONata; the emulator takes the expression for a number."""
     original = attribute(stepfunctions, "_execute_task")
     field = attribute(stepfunctions, "_jsonata_state_field")
 
@@ -217,9 +227,9 @@ def evaluate_timeouts() -> None:
 
 
 def fail_callbacks_whose_function_fails() -> None:
-    """Under lambda:invoke.waitForTaskToken a failing function fails the task at once, as in AWS.
+    """Fail a task under lambda:invoke.waitForTaskToken at once when its function fails, as in AWS.
 
-    The emulator swallows the error and waits for a callback that nobody will send.
+    The emulator ignores the error and waits for a callback that never comes.
     """
     invoke = attribute(stepfunctions, "_invoke_with_callback")
     call = attribute(stepfunctions, "_call_lambda")
@@ -248,9 +258,9 @@ def fail_callbacks_whose_function_fails() -> None:
 
 
 def validate_configurations() -> None:
-    """StartDeployment asks the profile's functions first, and a refusal is its answer, as in AWS.
+    """Call the profile's validators in StartDeployment, and return their refusal, as in AWS.
 
-    The emulator stores validators and never calls them. The deployment that CloudFormation makes stays unasked.
+    The emulator stores validators and never calls them. CloudFormation's own deployment is not validated.
     """
     theirs = _present(app.SERVICE_HANDLERS, "appconfig")
     start = re.compile(r"/applications/([^/]+)/environments/[^/]+/deployments")
@@ -272,7 +282,7 @@ def validate_configurations() -> None:
 
 
 def _refusal(application: str, asked: Json) -> str | None:
-    """What the first validator that fails says about the version that is to be deployed."""
+    """Return the error of the first validator that refuses the version."""
     profile, version = asked.get("ConfigurationProfileId"), asked.get("ConfigurationVersion")
     known = appconfig._config_profiles.get(f"{application}/{profile}") or {}
     stored = appconfig._hosted_versions.get(f"{application}/{profile}/{version}") or {"Content": b""}
@@ -294,7 +304,7 @@ def _refusal(application: str, asked: Json) -> str | None:
 
 
 def event_sink() -> Callable[[Event], None]:
-    """Puts events of AWS services on the default bus, which PutEvents refuses to do for callers."""
+    """Put events of AWS services on the default bus, which PutEvents refuses from callers."""
     put = attribute(eventbridge, "_put_events")
 
     def sink(event: Event) -> None:
@@ -310,7 +320,7 @@ def event_sink() -> Callable[[Event], None]:
 
 
 def delay_events(behaviour: Behaviour) -> None:
-    """An event takes its time from the bus to a target; the emulator hands it over within the call that puts it."""
+    """Delay an event between the bus and a target; the emulator delivers it within the call that puts it."""
     invoke = attribute(eventbridge, "_invoke_target")
 
     def invoke_later(*asked: Any, **more: Any) -> None:
@@ -326,13 +336,13 @@ def delay_events(behaviour: Behaviour) -> None:
 
 
 def attribute(module: Any, name: str) -> Any:
-    """What the emulator has under this name. Raises EmulatorChanged."""
+    """Return the emulator's attribute of this name. Raises EmulatorChanged."""
     if not hasattr(module, name):
-        raise EmulatorChanged(f"{module.__name__} has no {name} any more")
+        raise EmulatorChanged(f"{module.__name__} no longer has {name}")
     return getattr(module, name)
 
 
 def _present(mapping: dict[str, Any], key: str) -> Any:
     if key not in mapping:
-        raise EmulatorChanged(f"it serves no {key} any more")
+        raise EmulatorChanged(f"it no longer serves {key}")
     return mapping[key]

@@ -1,4 +1,4 @@
-"""Finding and ending real processes by a mark in their environment: it survives forks and new sessions."""
+"""Finds and ends real processes by a mark in their environment, which survives forks and new sessions."""
 
 import contextlib
 import os
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import psutil
 
-NODE_MARK = "NODEHEAL_SANDBOX_NODE_DIR"  # of every process on a simulated node; also where the fake tools look
+NODE_MARK = "NODEHEAL_SANDBOX_NODE_DIR"  # of every process on a simulated node; the fake tools read it, too
 SANDBOX_MARK = "NODEHEAL_SANDBOX_ID"  # of every process of one sandbox
 
 _DEATH_SECONDS = 40.0
@@ -16,12 +16,12 @@ _POLL_SECONDS = 0.02
 
 
 def with_mark(mark: str, value: str) -> list[psutil.Process]:
-    """Every live process, except this one, whose environment says `mark=value`."""
+    """Return every live process, except this one, whose environment contains `mark=value`."""
     return _matching(lambda process: process.environ().get(mark) == value)
 
 
 def in_session(session: int) -> list[psutil.Process]:
-    """Every live process, except this one, of one session."""
+    """Return every live process, except this one, of one session."""
     return _matching(lambda process: os.getsid(process.pid) == session)
 
 
@@ -32,18 +32,18 @@ def _matching(is_wanted: Callable[[psutil.Process], bool]) -> list[psutil.Proces
             if process.pid != os.getpid() and process.status() != psutil.STATUS_ZOMBIE and is_wanted(process):
                 found.append(process)
         except (psutil.Error, OSError):
-            continue  # it ended while we looked, or it is not ours to look at
+            continue  # it has just ended, or this user may not read it
     return found
 
 
 def kill_all(find: Callable[[], Iterable[psutil.Process]]) -> None:
-    """Kill what `find` returns until it returns nothing: a process may fork while we look.
+    """Kill what `find` returns until it returns nothing, since a process may fork meanwhile.
 
-    Raises TimeoutError if something refuses to die.
+    Raises TimeoutError if a process does not die.
     """
     killed: set[psutil.Process] = set()
     deadline = time.monotonic() + _DEATH_SECONDS
-    # Not wait_procs: what was orphaned is a zombie until init looks, and that one is dead enough.
+    # Not wait_procs: an orphan is a zombie until init collects it, which counts as dead.
     while processes := list(find()):
         if time.monotonic() > deadline:
             raise TimeoutError(f"still alive: {[process.pid for process in processes]}")
@@ -51,11 +51,11 @@ def kill_all(find: Callable[[], Iterable[psutil.Process]]) -> None:
             send(process, signal.SIGKILL)
         killed.update(processes)
         time.sleep(_POLL_SECONDS)
-    psutil.wait_procs(killed, timeout=0)  # our own children are reaped
+    psutil.wait_procs(killed, timeout=0)  # own children are reaped
 
 
 def terminate_group(pid: int, grace_seconds: float, has_ended: Callable[[], bool]) -> None:
-    """SIGTERM to a process group, and SIGKILL if its leader is not gone within its grace."""
+    """Send SIGTERM to a process group, and SIGKILL if its leader is not gone within its grace period."""
     _signal_group(pid, signal.SIGTERM)
     deadline = time.monotonic() + grace_seconds
     while time.monotonic() < deadline:
@@ -66,7 +66,7 @@ def terminate_group(pid: int, grace_seconds: float, has_ended: Callable[[], bool
 
 
 def abort_group(pid: int) -> None:
-    """SIGABRT to a process group: how a process ends that CUDA tells that its GPU is gone."""
+    """Send SIGABRT to a process group, which is how CUDA ends a process whose GPU is gone."""
     _signal_group(pid, signal.SIGABRT)
 
 
@@ -76,14 +76,14 @@ def _signal_group(pid: int, number: signal.Signals) -> None:
 
 
 def send(process: psutil.Process, number: signal.Signals) -> None:
-    """Send the signal, if there is still somebody to hear it."""
+    """Send the signal, if the process still exists."""
     with contextlib.suppress(psutil.Error):  # it ended first
         process.send_signal(number)
 
 
 @contextlib.contextmanager
 def no_interrupt() -> Iterator[None]:
-    """Hold Ctrl-C off. Only the main thread may, and only it gets one."""
+    """Block Ctrl-C. Only the main thread may, and only it receives one."""
     try:
         before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     except ValueError:

@@ -1,4 +1,6 @@
-"""Service Quotas, as far as `nodeheal doctor` asks: a new account has AWS's defaults and no value of its own."""
+"""Implements Service Quotas, as far as `nodeheal doctor` uses it: a new account has AWS's defaults and no value of its
+own.
+"""
 
 from collections.abc import Mapping
 
@@ -14,7 +16,7 @@ DEFAULTS: Mapping[tuple[str, str], tuple[str, float]] = {
 
 
 def operations() -> dict[str, Operation]:
-    """The operations that are served, by name."""
+    """Return the served operations, by name."""
     return {
         "GetServiceQuota": get_service_quota,
         "GetAWSDefaultServiceQuota": get_aws_default_service_quota,

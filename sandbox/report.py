@@ -1,4 +1,6 @@
-"""The demo's report: what was reached, when, and whether the story ended as it should. What was not reached is null."""
+"""Writes the demo's report: what was reached, when, and whether the story ended as it should. What was not reached is
+null.
+"""
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -24,12 +26,14 @@ class Verdict:
 
     @property
     def is_right(self) -> bool:
-        """No surprises."""
+        """Whether nothing is wrong."""
         return not self.wrong
 
 
 def make_report(story: Story, latency: Latency = NONE) -> dict[str, Any]:
-    """The report as JSON. Seconds count from the fault line; those of the legs add up. `latency`: of the floors."""
+    """Return the report as JSON. Seconds count from the fault line; those of the legs add up. `latency`: of the
+    floors.
+    """
     told = story.told
     history = story.ports.incidents.history(told.incident.incident_id) if told.incident else None
     recovered = _recovered_seconds(told)
@@ -59,7 +63,7 @@ def make_report(story: Story, latency: Latency = NONE) -> dict[str, Any]:
 
 
 def judge(story: Story, report: dict[str, Any]) -> Verdict:
-    """Hold the report against what the script should lead to."""
+    """Compare the report with the script's expected end."""
     script = story.script
     expected = script.expected
     wrong = []
@@ -95,7 +99,7 @@ def _entry_at(history: History | None, prefix: str) -> float | None:
 
 
 def _recovered_seconds(told: Told) -> float | None:
-    """From the fault to the first training step after it."""
+    """Return the seconds from the fault to the first training step after it."""
     return _since(told, told.training.first_step_at() if told.training else None)
 
 
@@ -110,12 +114,14 @@ def _legs(story: Story, history: History | None) -> list[Leg]:
 
 
 def _control_plane_seconds(legs: list[Leg]) -> float:
-    """Without boots, diagnostics and the start of the tasks: those are the machine's, the tools' and the trainer's."""
+    """Return the seconds without boots, diagnostics and the start of the tasks, which depend on the machine, the tools
+    and the trainer.
+    """
     return round(sum(leg.seconds for leg in legs if leg.name != "start"), 3)
 
 
 def _attempts(story: Story) -> dict[str, int]:
-    """What the retry counter in DynamoDB holds for the broken node and its job."""
+    """Return the retry counters in DynamoDB of the broken node and its job."""
     limits = RecoveryPolicy.model_validate_json(POLICY.read_text("utf-8")).limits
     scope = f"node#{story.told.broken}"
     spent = story.ports.attempts.spent(scope, *(limits[action] for action in ESCALATION_STEPS))
@@ -123,7 +129,7 @@ def _attempts(story: Story) -> dict[str, int]:
 
 
 def results_of(history: History) -> list[list[str]]:
-    """What came of each step, in order: [step, outcome]."""
+    """Return the result of each step, in order: [step, outcome]."""
     return [[turn.result.step.value, turn.result.outcome.value] for turn in history.turns if turn.result is not None]
 
 

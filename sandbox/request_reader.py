@@ -1,6 +1,6 @@
-"""Reads the operation and the parameters out of an HTTP request, for the wire protocols of AWS's services.
+"""Parses the operation and the parameters of an HTTP request, for the wire protocols of AWS's services.
 
-The service models of botocore say where each parameter stands, so that one reader serves every service.
+botocore's service models define where each parameter is, so one parser serves every service.
 """
 
 import base64
@@ -24,9 +24,9 @@ _JSON_BODIES = ("application/json", "application/x-amz-json")
 def read_request(
     service: str, method: str, path: str, headers: Mapping[str, str], body: bytes, query: Mapping[str, Any]
 ) -> tuple[OperationModel, Json] | None:
-    """The operation and its parameters; None for a request in a protocol that is not read (S3's XML, CBOR).
+    """Return the operation and its parameters; None for a protocol that is not supported (S3's XML, CBOR).
 
-    Raises ValueError for a body that is not what the protocol has.
+    Raises ValueError for an invalid body.
     """
     model = service_model(service)
     named = headers.get("x-amz-target", "").rpartition(".")[2]
@@ -49,12 +49,12 @@ def read_request(
 
 
 def flat_of(body: bytes) -> Flat:
-    """The form's fields by their flat names."""
+    """Return the form's fields by their flat names."""
     return {name: values[-1] for name, values in parse_qs(body.decode(), keep_blank_values=True).items()}
 
 
 def read_query(model: ServiceModel, name: str, flat: Flat) -> Json:
-    """Flat names to nested values, as the operation's shape has them."""
+    """Convert flat names to nested values, by the operation's shape."""
     shape = model.operation_model(name).input_shape
     found: Json = _Query(model.metadata["protocol"] == "ec2").read(shape, flat, "") if shape else {}
     return found
@@ -132,7 +132,7 @@ def _read_rest(
 
 @cache
 def _routes(service: str) -> tuple[tuple[str, str, "re.Pattern[str]"], ...]:
-    """(operation, method, pattern of the path), those with more fixed parts first."""
+    """Return (operation, method, pattern of the path), those with more fixed parts first."""
     model = service_model(service)
     found = [(name, model.operation_model(name).http) for name in model.operation_names]
     found.sort(key=lambda pair: pair[1]["requestUri"].count("{"))

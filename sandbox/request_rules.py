@@ -1,4 +1,4 @@
-"""Says what AWS would refuse in a request, by botocore's service models and by a table of documented limits.
+"""Finds what AWS would refuse in a request, by botocore's service models and by a table of documented limits.
 
 botocore checks types, required members and minimum values before it sends a request. It leaves maximum lengths,
 patterns and enumerations to the service. An emulator that leaves them out, too, accepts what AWS refuses. Some limits
@@ -21,7 +21,7 @@ from botocore.loaders import Loader
 from botocore.model import ListShape, MapShape, OperationModel, ServiceModel, Shape, StructureShape
 
 LIMITS = Path(__file__).with_name("documented_limits.csv")
-# Shapes whose pattern the service does not enforce as the model has it, each with what was seen instead.
+# Shapes whose pattern the service does not enforce as in the model, each with the observation.
 NOT_ENFORCED: dict[str, str] = {}
 _SURROGATES = r"\uD800\uDC00-\uDBFF\uDFFF"
 _SPOKEN = {
@@ -45,14 +45,14 @@ class Limit:
 
 @cache
 def service_model(name: str) -> ServiceModel:
-    """botocore's description of a service, by its botocore or its signing name."""
+    """Return botocore's description of a service, by its botocore or its signing name."""
     name = _SPOKEN.get(name, name)
     return ServiceModel(Loader().load_service_model(name, "service-2"), name)
 
 
 @cache
 def documented_limits() -> tuple[Limit, ...]:
-    """The rows of the table. Raises KeyError for a kind that nothing checks."""
+    """Return the rows of the table. Raises KeyError for a kind that nothing checks."""
     with LIMITS.open(encoding="utf-8", newline="") as file:
         limits = tuple(
             Limit(service, operation, tuple(member.split(".")), kind, limit, source)
@@ -65,7 +65,7 @@ def documented_limits() -> tuple[Limit, ...]:
 
 
 def complaints(service: str, operation: str, parameters: Mapping[str, Any]) -> list[str]:
-    """Each reason for which AWS would refuse these parameters, as one line; empty if it would take them."""
+    """Return each reason for which AWS would refuse these parameters, as one line; empty if it would accept them."""
     model = service_model(service)
     shape = model.operation_model(operation).input_shape
     if shape is None:
@@ -94,7 +94,7 @@ def refuse_in_this_process() -> Callable[[], object]:
 
 
 def of_model(shape: Shape, value: Any, place: str) -> Iterator[str]:
-    """Each reason for which a service would refuse the value by its model: size, pattern, enumeration."""
+    """Return each reason for which a service would refuse the value by its model: size, pattern, enumeration."""
     if isinstance(shape, StructureShape) and isinstance(value, Mapping):
         for name, member in shape.members.items():
             if value.get(name) is not None:
@@ -134,7 +134,7 @@ def _unlike(shape: Shape, value: str, place: str) -> Iterator[str]:
 
 @cache
 def _compiled(pattern: str) -> "regex.Pattern[str]":
-    """A pattern of a model. They are Java's, which write the planes above the first as a pair of surrogates."""
+    """Compile a model's pattern. They are Java's, which writes characters above U+FFFF as surrogate pairs."""
     return regex.compile(pattern.replace(_SURROGATES, r"\U00010000-\U0010FFFF"))
 
 

@@ -1,7 +1,8 @@
-"""S3's POST of a form with a signed policy, which the emulator does not know. Import only with its environment set.
+"""Implements S3's POST of a form with a signed policy, which the emulator lacks. Import it only with its environment
+set.
 
-What a policy promises is checked as S3 does: who signed it, until when, the exact fields, the size, and that whoever
-signed may write the object.
+The policy is checked as in S3: its signer, the expiry, the exact fields, the size, and the signer's permission to write
+the object.
 """
 
 import base64
@@ -26,13 +27,13 @@ Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 _BUCKET = re.compile(r"/([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])/?")
 _NAME = re.compile(rb'name="([^"]*)"')
-# What a form may hold without the policy naming it.
+# Fields that a form may have without the policy naming them.
 _UNNAMED = ("policy", "x-amz-signature", "file", "content-length-range")
 
 
 @dataclass(frozen=True)
 class Form:
-    """What was posted."""
+    """A posted form."""
 
     bucket: str
     fields: dict[str, str]
@@ -40,7 +41,7 @@ class Form:
 
 
 def serve_posts(emulator: Any) -> Any:
-    """The emulator's application, with forms that are posted to a bucket taken before it sees them."""
+    """Wrap the emulator's application: forms that are posted to a bucket are handled here."""
 
     async def both(scope: dict[str, Any], receive: Receive, send: Send) -> None:
         headers = dict(scope.get("headers", ()))
@@ -98,7 +99,7 @@ def _form(bucket: str, kind: bytes, raw: bytes) -> Form:
 
 
 def _must_be_allowed(form: Form) -> None:
-    """Raises AwsError unless the policy is genuine, holds now, and its signer may write the object."""
+    """Raises AwsError unless the policy is genuine and valid now, and its signer may write the object."""
     fields = form.fields
     access_key, day, region, service, _ = fields["x-amz-credential"].split("/")
     known = iam_evaluator.resolve_credential(access_key, ACCOUNT, fields.get("x-amz-security-token", ""))

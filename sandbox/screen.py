@@ -1,4 +1,4 @@
-"""What the demo shows: the timeline as it happens, the training step beside it, and the summary at the end."""
+"""Shows the demo: the timeline as it happens, the training step beside it, and the summary at the end."""
 
 import time
 from collections import OrderedDict
@@ -48,7 +48,7 @@ BARS = "▁▂▃▄▅▆▇█"
 
 
 class Screen:
-    """Prints each line of the story once, for good, and keeps one moving line below while there is a terminal."""
+    """Prints each line of the story once, and updates one line below while there is a terminal."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
@@ -67,16 +67,16 @@ class Screen:
             self._live = None
 
     def stage(self, text: str) -> None:
-        """A line about the sandbox itself."""
+        """Print a line about the sandbox itself."""
         self._row(f"{time.time() - self._started:.1f} s", " ", text, "")
 
     def busy(self, text: str) -> None:
-        """What is being waited for."""
+        """Show what is being waited for."""
         if self._live is not None:
             self._live.update(Text(f"          {text} …", style="dim"))
 
     def hear(self, told: Told, text: str) -> None:
-        """A Listener."""
+        """Receive news, as a Listener."""
         if text:
             at, kind, _ = told.lines[-1]
             self._print(told, at, kind, text)
@@ -98,7 +98,7 @@ class Screen:
         self._row(f"{at - told.fault_at:+.2f} s", mark, text, style)
 
     def _row(self, clock: str, mark: str, text: str, style: str) -> None:
-        """One line of the timeline; what does not fit hangs under the text."""
+        """Format one line of the timeline, with a hanging indent."""
         grid = Table.grid(padding=(0, 1))
         grid.add_column(width=9, justify="right", style="dim")
         grid.add_column(width=1)
@@ -124,7 +124,7 @@ def _training_line(told: Told) -> RenderableType:
 
 
 def sparkline(values: Sequence[float], width: int) -> str:
-    """The curve in one line of text, at most `width` characters."""
+    """Draw the curve in one line of text, at most `width` characters."""
     if not values:
         return ""
     step = max(1, -(-len(values) // width))
@@ -135,7 +135,7 @@ def sparkline(values: Sequence[float], width: int) -> str:
 
 
 def show_summary(console: Console, report: dict[str, Any], verdict: Verdict, told: Told, where: str) -> None:
-    """The table, the email, the path through the state machines, and how to look closer."""
+    """Print the table, the email, the path through the state machines, and commands for more."""
     console.rule("what happened")
     console.print(_numbers(report, told))
     console.print(_legs(report["legs"]))
@@ -165,7 +165,7 @@ def _numbers(report: dict[str, Any], told: Told) -> Table:
     rows["fault line to training again"] = _seconds(report["recovered_seconds"])
     if told.script.scheduler is SchedulerKind.SLURM:
         rows["  Slurm waits after a requeue"] = f"{CRED_EXPIRE_SECONDS:6} s     (Slurm's default: 120 s)"
-    if told.script.scheduler is SchedulerKind.ECS:  # on Slurm the job goes on elsewhere while the node is healed
+    if told.script.scheduler is SchedulerKind.ECS:  # on Slurm the job resumes elsewhere while the node is healed
         rows["  of that, the control plane"] = _seconds(report["control_plane_seconds"], 10)
     rows["attempts spent on the node"] = ", ".join(f"{n} {a}" for a, n in report["attempts"].items()) or "none"
     rows["training"] = (
@@ -178,7 +178,7 @@ def _numbers(report: dict[str, Any], told: Told) -> Table:
 
 
 def _legs(legs: Sequence[dict[str, Any]]) -> Table:
-    """Where the seconds were."""
+    """Print the seconds by leg."""
     table = Table(box=None, padding=(0, 2), header_style="dim")
     table.add_column("leg", style="dim")
     table.add_column("took", justify="right")
@@ -205,7 +205,7 @@ def _paths(executions: Sequence[dict[str, Any]]) -> RenderableType:
 
 
 def _seconds(value: float | None, aim: int | None = None) -> str:
-    """A measured time beside its aim. What was not reached was not to be, or the verdict below says so."""
+    """Format a measured time with its aim. A missing one was not expected, or the verdict below names it."""
     told = "-" if value is None else f"{value:.2f} s"
     return f"{told:>9}  (aim: under {aim} s)" if aim else f"{told:>9}"
 

@@ -1,4 +1,4 @@
-"""What is to happen in a story, and how it should end."""
+"""Defines what happens in a story, and how it should end."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 JOB = "llama-pretrain"
 GANG_NODES = 2
 
-# How the email of each ending begins.
+# The beginning of the email of each ending.
 SUBJECTS = {
     Ending.RECOVERED: "[nodeheal] recovered",
     Ending.HANDED_TO_A_HUMAN: "[nodeheal] needs a human",
@@ -30,7 +30,7 @@ SUBJECTS = {
 
 @dataclass(frozen=True)
 class Expected:
-    """How a story should end. `mails`: how the subjects begin, in order."""
+    """How a story should end. `mails`: the beginnings of the subjects, in order."""
 
     ending: Ending
     finishes: bool  # the job
@@ -39,15 +39,15 @@ class Expected:
 
 
 class Move(Protocol):
-    """Something that a person or the world does in the middle of a story."""
+    """An action of a person or the world during a story."""
 
     def __call__(self, story: "Story") -> str:
-        """Do it if its time has come; what was done, in words. Empty: not yet."""
+        """Do it if its time has come; returns what was done, in words. Empty: not yet."""
 
 
 @dataclass(frozen=True)
 class Script:
-    """What is to happen."""
+    """The plan of a story."""
 
     fault_line: str
     family: Family
@@ -63,11 +63,11 @@ class Script:
     job: str = JOB
     scheduler: SchedulerKind = SchedulerKind.ECS
     provider: str = "hybrid"  # or "group" (EC2 in an Auto Scaling group), "template" (EC2 from a launch template)
-    expects: Expected | None = None  # where the catalog alone does not say it
-    breaks: int = 1  # so many nodes show the fault line, beginning with the gang's second
-    kills: bool | None = None  # whether ranks die of it; None: as the catalog's action suggests
-    of_host: bool = False  # what persists is the host's: on another one it is gone
-    example: str = "numpy-trainer"  # the folder of examples/ whose job this is
+    expects: Expected | None = None  # where the catalog alone does not determine it
+    breaks: int = 1  # this many nodes show the fault line, beginning with the gang's second
+    kills: bool | None = None  # whether ranks die of it; None: by the catalog's action
+    of_host: bool = False  # a persistent fault of the host: on another one it is gone
+    example: str = "numpy-trainer"  # the folder of examples/ with this job
     format: CheckpointFormat = CheckpointFormat.numpy  # of its checkpoints
     environment: Mapping[str, str] = field(default_factory=dict)  # for its program
     prepares: tuple[Move, ...] = ()  # before the fault
@@ -75,20 +75,20 @@ class Script:
 
     @property
     def kind_of_nodes(self) -> str:
-        """What its nodes are called."""
+        """Return the name of its kind of nodes."""
         if self.scheduler is SchedulerKind.SLURM:
             return "Slurm nodes"
         return "ECS Anywhere nodes" if self.provider == "hybrid" else f"EC2 nodes ({self.provider})"
 
     @property
     def action(self) -> Action:
-        """What the catalog asks for; what it does not know goes to a human."""
+        """Return the catalog's action; an unknown fault goes to a human."""
         row = find(self.family, self.code, self.subcode)
         return row.action if row else Action.ESCALATE
 
     @property
     def waits_for_job(self) -> bool:
-        """Whether the node is repaired when the job has ended by itself, and not before."""
+        """Whether the node is repaired only when the job has ended by itself."""
         row = find(self.family, self.code, self.subcode)
         return row is not None and row.next_rung is NextStepCondition.job_end
 
@@ -106,7 +106,7 @@ class Script:
 
     @property
     def expected(self) -> Expected:
-        """How it should end."""
+        """Return how it should end."""
         if self.expects is not None:
             return self.expects
         ending, finishes, restarts = self._by_the_catalog
@@ -114,7 +114,7 @@ class Script:
 
     @property
     def _by_the_catalog(self) -> tuple[Ending, bool, bool]:
-        """(how the incident ends, whether the job finishes, whether it is restarted for it)."""
+        """Return (how the incident ends, whether the job finishes, whether it is restarted for it)."""
         has_spare = self.nodes > GANG_NODES
         if self.waits_for_job:
             return (Ending.HANDED_TO_A_HUMAN if self.persists else Ending.RECOVERED), True, False

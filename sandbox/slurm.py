@@ -1,6 +1,6 @@
-"""A real Slurm on simulated nodes: Debian's slurmctld on a machine of its own, and a slurmd on each node.
+"""Runs a real Slurm on simulated nodes: Debian's slurmctld on a machine of its own, and a slurmd on each node.
 
-Slurm's programs are not nodeheal's: they are there if somebody has installed them (`make slurm`).
+Slurm's programs are not part of nodeheal: `make slurm` installs them.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ from sandbox.node import Node
 _PORTS = (10_000, 32_000)  # below those that the kernel hands out
 TOOLS = ("slurmctld", "slurmd", "sbatch", "srun", "scontrol", "sinfo", "squeue")
 _PATH = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])  # Debian has daemons there
-# A job that was requeued may start once its credential has expired. Slurm's default is 120 s.
+# A requeued job may start once its credential has expired. Slurm's default is 120 s.
 CRED_EXPIRE_SECONDS = 5
 _CONFIGURATION = """\
 ClusterName={name}
@@ -66,13 +66,13 @@ class _Member:
 
 
 def why_missing() -> str:
-    """What of Slurm is not installed here, and how it is; empty: nothing."""
+    """Return which part of Slurm is not installed here, and how to install it; empty: none."""
     absent = [tool for tool in TOOLS if shutil.which(tool, path=_PATH) is None]
     return f"{', '.join(absent)} not found: install Slurm with `make slurm`, or see docs/slurm.md" if absent else ""
 
 
 class SlurmCluster:
-    """The configuration of one cluster, and the commands of its daemons. Whoever has it starts and ends them."""
+    """The configuration of one cluster, and the commands of its daemons, which the caller starts and ends."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class SlurmCluster:
     ) -> None:
         """`members`: addresses by Slurm's names. `marks`: variables for the jobs' processes, by the same.
 
-        `settings`: lines of slurm.conf; of one that stands there twice the last one holds.
+        `settings`: lines of slurm.conf; of a repeated one the last is used.
         """
         self.folder = folder
         (folder / "state").mkdir(parents=True)
@@ -113,7 +113,7 @@ class SlurmCluster:
         self.configuration.write_text(text, "utf-8")
 
     def move(self, name: str, address: str, marks: Mapping[str, str]) -> None:
-        """The node of this name is at another address. slurmctld goes on with the one that it has."""
+        """Change the address of the node of this name. slurmctld continues with the old one."""
         known = self._members[name]
         text = self.configuration.read_text("utf-8")
         moved = text.replace(f"NodeName={name} NodeAddr={known.address} ", f"NodeName={name} NodeAddr={address} ")
@@ -131,15 +131,15 @@ class SlurmCluster:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What Slurm's commands need to find the cluster."""
+        """Return the environment in which Slurm's commands find the cluster."""
         return {"SLURM_CONF": str(self.configuration)}
 
     def controller(self) -> list[str]:
-        """The command of slurmctld, which stays in the foreground."""
+        """Return the command of slurmctld, which stays in the foreground."""
         return [_tool("slurmctld"), "-D", "-f", str(self.configuration)]
 
     def daemon(self, node: str) -> list[str]:
-        """The command of a node's slurmd, which stays in the foreground. `-b`: the node has just booted."""
+        """Return the command of a node's slurmd, which stays in the foreground. `-b`: the node has just booted."""
         return [_tool("slurmd"), "-D", "-b", "-f", str(self.configuration), "-N", node]
 
 
@@ -161,7 +161,7 @@ def join(cluster: SlurmCluster, name: str, node: Node) -> None:
 
 
 def stepds_of(found: Iterable[psutil.Process]) -> list[psutil.Process]:
-    """The daemons that look after these processes of jobs: they give their environment up, so that no mark is seen."""
+    """Return the daemons of these processes of jobs: they clear their environment, so no mark is visible."""
     daemons = []
     for process in found:
         try:
@@ -174,7 +174,9 @@ def stepds_of(found: Iterable[psutil.Process]) -> list[psutil.Process]:
 
 
 def abort_tasks(node: Node) -> int:
-    """SIGABRT to the training processes of Slurm's jobs on the node: how CUDA ends one whose GPU is gone; how many."""
+    """Send SIGABRT to the training processes of Slurm's jobs on the node, as CUDA does when a GPU is gone; returns
+    their number.
+    """
     found = [one for one in processes.with_mark(processes.NODE_MARK, str(node.directory)) if _is_task(one)]
     for process in found:
         processes.send(process, signal.SIGABRT)
@@ -214,7 +216,7 @@ def _task_prolog(members: Mapping[str, _Member]) -> str:
 
 
 def _free_ports(count: int) -> list[int]:
-    """Ports that nobody listens at, and that the kernel gives no outgoing connection in the meantime."""
+    """Return free ports that the kernel does not use for outgoing connections meanwhile."""
     found: set[int] = set()
     while len(found) < count:
         port = random.randrange(*_PORTS)
@@ -224,7 +226,7 @@ def _free_ports(count: int) -> list[int]:
 
 
 def marks_of(node: Node) -> dict[str, str]:
-    """By these a process of a job is known as one of the node."""
+    """Return the variables that mark a process of a job as one of the node."""
     return {
         processes.NODE_MARK: str(node.directory),
         processes.SANDBOX_MARK: node.spec.sandbox_id,

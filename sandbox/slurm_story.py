@@ -1,4 +1,6 @@
-"""A story on Slurm: the job is Slurm's own, started with sbatch, and Slurm restarts it when nodeheal requeues it."""
+"""Plays a story on Slurm: the job is Slurm's own, started with sbatch, and Slurm restarts it when nodeheal
+requeues it.
+"""
 
 import os
 import re
@@ -31,12 +33,12 @@ class SlurmStory(Story):
 
     @property
     def variables(self) -> dict[str, str]:
-        """By it they find the cluster: nobody else's, and no DNS."""
+        """Return the variables by which Slurm's commands find this cluster, without DNS."""
         return {"SLURM_CONF": str(self._configuration)}
 
     @property
     def owner_mails(self) -> tuple[str, ...]:
-        """None: of who has submitted a job Slurm knows no address."""
+        """Return none: Slurm has no address of the job's submitter."""
         return ()
 
     def _made_nodes(self) -> list[NodeHandle]:
@@ -72,7 +74,7 @@ class SlurmStory(Story):
         self._await_training()
 
     def _gang(self) -> list[str] | None:
-        """The nodes of the job, in Slurm's order, which is that of its ranks."""
+        """Return the nodes of the job, in Slurm's order, which is that of its ranks."""
         placed = self.slurm("squeue", "-h", "-j", self._job_id, "-t", "R", "-o", "%N").strip()
         names_of = self.slurm("scontrol", "show", "hostnames", placed).split() if placed else []
         return [self._nodes_by_name()[name] for name in names_of] or None
@@ -91,7 +93,7 @@ class SlurmStory(Story):
         return _STATES.get(state, JobState.RUNNING)
 
     def _has_requeued_itself(self, restart: int) -> bool:
-        """Whether the job's log says so, as the script of the example writes it before it asks."""
+        """Whether the job's log has the line that the example's script writes before it requeues itself."""
         assert self.told.training is not None
         log = self.told.training.directory / f"{self._job_id}.log"
         return log.exists() and f"requeuing job {self._job_id}, restart {restart} of" in log.read_text("utf-8")
@@ -102,19 +104,19 @@ class SlurmStory(Story):
         return " and ".join(names[host] for host in hosts)
 
     def slurm_states(self) -> list[str]:
-        """The state of each node, in order. `*` would say that it was not heard since it was given back."""
+        """Return the state of each node, in order. `*` would mean that it has not reported since it was resumed."""
         return [state.rstrip("*") for state in self.slurm("sinfo", "-h", "-N", "-o", "%T").split()]
 
     def slurm_reason(self, node_id: str) -> str:
-        """Why a node is out of service, as Slurm has it."""
+        """Return Slurm's reason why a node is out of service."""
         return self.slurm("sinfo", "-h", "-n", self.name_of(node_id), "-o", "%E").strip()
 
     def name_of(self, node_id: str) -> str:
-        """What Slurm calls the node."""
+        """Return Slurm's name of the node."""
         return {node: name for name, node in self._nodes_by_name().items()}[node_id]
 
     def replace_victim(self) -> None:
-        """What HyperPod's daemon does with a node in state FAIL for Action:Replace."""
+        """Do what HyperPod's daemon does with a node in state FAIL for Action:Replace."""
         name = self.name_of(self.victim)
         new = self.sandbox.replace_slurm_node(self.victim)
         self._handles.append(new)
@@ -122,14 +124,14 @@ class SlurmStory(Story):
 
         def is_back() -> bool:
             state = self.slurm("sinfo", "-h", "-n", name, "-o", "%T").strip()
-            if state.startswith("down"):  # it registered just after that: to Slurm it has rebooted unexpectedly
+            if state.startswith("down"):  # it registered just after that: for Slurm it has rebooted unexpectedly
                 self.slurm("scontrol", "update", f"NodeName={name}", "State=RESUME")
             return state in ("idle", "allocated", "mixed")
 
         self.wait(is_back, "the new machine has registered under the old one's name")
 
     def restarts(self) -> int:
-        """How often Slurm has restarted the job."""
+        """Return how often Slurm has restarted the job."""
         shown = re.search(r"Restarts=(\d+)", self.slurm("scontrol", "-o", "show", "job", self._job_id))
         return int(shown[1]) if shown else 0
 
@@ -139,7 +141,7 @@ class SlurmStory(Story):
         return {name: by_address[address] for name, address in rows}
 
     def slurm(self, *command: str, extra: Mapping[str, str] | None = None) -> str:
-        """What one of Slurm's commands says, in this cluster. Raises StoryError."""
+        """Return the output of one of Slurm's commands, in this cluster. Raises StoryError."""
         environment = {
             **{name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ},
             **self.variables,

@@ -1,4 +1,4 @@
-"""Systems Manager for hybrid nodes: documents, commands, and what is known of the nodes."""
+"""Implements Systems Manager for hybrid nodes: documents, commands, and the nodes' records."""
 
 import json
 import threading
@@ -28,7 +28,7 @@ DEFAULT_DELIVERY_SECONDS = 3600
 
 
 class Ssm:
-    """The node operations. Everything else of SSM is left to the emulator."""
+    """The node operations. The emulator serves the rest of SSM."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Ssm:
         self.documents: dict[str, Document] = {}
 
     def operations(self) -> dict[str, Operation]:
-        """What is served, by operation name."""
+        """Return the served operations, by name."""
         return {
             "CreateDocument": self.create_document,
             "GetDocument": self.get_document,
@@ -130,7 +130,7 @@ class Ssm:
         return {"Command": describe_command(command)}
 
     def cancel_command(self, caller: Caller, request: Json) -> Json:
-        """CancelCommand, on all of its nodes or on those that are named."""
+        """CancelCommand, on all of its nodes or on the named ones."""
         caller.must_be_allowed("ssm:CancelCommand", "*")
         command = self._commands.get(request["CommandId"])
         if command is None:

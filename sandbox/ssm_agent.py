@@ -1,7 +1,7 @@
-"""The SSM agent of a node, as amazon-ssm-agent 3.3 was seen to behave.
+"""Simulates the SSM agent of a node, as amazon-ssm-agent 3.3 was observed.
 
-It works on five commands at once, holds five more (which it reports as InProgress), and takes no other until one ends.
-Its own times are scaled by `Behaviour.ssm_seconds_scale`; the order of things is not.
+It runs five commands at once, queues five more (which it reports as InProgress), and accepts no other until one ends.
+Its own waits are scaled by `Behaviour.ssm_seconds_scale`; the order of events is not changed.
 """
 
 import threading
@@ -18,15 +18,15 @@ from sandbox.ssm_script import REBOOT_CODE, Ended, run_script, shortened
 
 WORKERS = 5
 BUFFER = 5
-# On exit code 194 the agent stops its modules (4.4 s were seen, 15 s are the most), and runs `shutdown -r +1`.
+# On exit code 194 the agent stops its modules (4.4 s were observed, 15 s is the maximum), and runs `shutdown -r +1`.
 MODULES_STOP_SECONDS = 4.4
 SHUTDOWN_SECONDS = 60.0
-# An agent that starts gives the worker process of a command that it finds unfinished so long to report.
+# A starting agent gives the worker process of an unfinished command this long to report.
 LOST_WORKER_SECONDS = 61.0
 LOST_WORKER = "document process failed unexpectedly"
 # The script would write to /opt and to systemd of the computer that the sandbox runs on.
 NOT_INSTALLED = "sandbox: its nodes are processes of this computer and run the checkout's agent; nothing is installed"
-MOST_REBOOTS = 10  # a script that asks for ever would keep the node down
+MOST_REBOOTS = 10  # a script that requests reboots without end would keep the node down
 
 ENDED = frozenset({"Success", "Failed", "TimedOut", "Cancelled"})
 _POLL_SECONDS = 0.02
@@ -58,14 +58,14 @@ Changed = Callable[[Invocation], None]
 
 
 class SsmAgent:
-    """Takes the commands of one node and carries them out. `changed` is called at every change of a status."""
+    """Accepts the commands of one node and runs them. `changed` is called at every change of a status."""
 
     def __init__(self, node: Node, behaviour: Behaviour, changed: Changed) -> None:
         self._node = node
         self._behaviour = behaviour
         self._changed = changed
         self._lock = threading.Lock()
-        self._sent: list[Invocation] = []  # with the service
+        self._sent: list[Invocation] = []  # in the service's queue
         self._buffered: list[Invocation] = []  # on the node's disk: a power cut does not lose them
         self._at_work: list[Invocation] = []
         self._leaving = ""  # the boot that a script has asked to end
@@ -86,11 +86,11 @@ class SsmAgent:
             with self._lock:
                 self._sent = [each for each in self._sent if each is not invocation]
                 self._buffered = [each for each in self._buffered if each is not invocation]
-                if invocation.ended.is_set():  # a worker that was lost is taken until then
+                if invocation.ended.is_set():  # a lost worker stays occupied until then
                     self._at_work = [each for each in self._at_work if each is not invocation]
 
     def _taken_and_run(self, invocation: Invocation) -> Ended | None:
-        """How the command ends. None: nobody will ever report its end."""
+        """Return how the command ends. None: nobody will ever report its end."""
         if not self._is_taken(invocation):
             return Ended(-1, "TimedOut", details="DeliveryTimedOut")
         if not invocation.cancelled.is_set():
@@ -102,7 +102,7 @@ class SsmAgent:
         return Ended(-1, "Cancelled") if invocation.cancelled.is_set() else self._run_to_the_end(invocation)
 
     def _is_taken(self, invocation: Invocation) -> bool:
-        """Wait until the agent takes it, or it is cancelled. False: neither happened in time."""
+        """Wait until the agent accepts it, or it is cancelled. False: neither happened in time."""
         begins = time.monotonic() + self._behaviour.ssm_begin_seconds
         waited = (datetime.now(UTC) - invocation.requested_at).total_seconds()
         until = time.monotonic() + invocation.delivery_seconds - waited
@@ -111,7 +111,7 @@ class SsmAgent:
             until - time.monotonic(),
         ):
             return True
-        time.sleep(max(0.0, until - time.monotonic()))  # a node that is gone for good: the service waits on
+        time.sleep(max(0.0, until - time.monotonic()))  # a node that is gone permanently: the service keeps waiting
         return False
 
     def _takes(self, invocation: Invocation) -> bool:
@@ -132,7 +132,7 @@ class SsmAgent:
             return True
 
     def _listens(self) -> bool:
-        """From the moment that a script has asked for a reboot, the agent takes no command until the boot."""
+        """Whether the agent accepts commands: not between a script's request for a reboot and the boot."""
         return self._node.is_up and self._node.boot_id != self._leaving
 
     def _run_to_the_end(self, invocation: Invocation) -> Ended | None:
@@ -165,11 +165,11 @@ class SsmAgent:
                 break
             if not self._reboot(boot_id):
                 return None
-        # A result that was not sent yet lies on the node's disk.
+        # An unsent result is stored on the node's disk.
         return Ended(ended.code, ended.status, output, errors) if self._wait(lambda: self._node.is_up) else None
 
     def _reboot(self, boot_id: str) -> bool:
-        """`shutdown -r +1`, unless something else ends this boot before. Whether another boot has come."""
+        """Run `shutdown -r +1`, unless something else ends this boot before. Returns whether another boot has come."""
         self._leaving = boot_id
         seconds = (MODULES_STOP_SECONDS + SHUTDOWN_SECONDS) * self._behaviour.ssm_seconds_scale
         if not self._wait(lambda: self._node.boot_id != boot_id or not self._node.is_up, seconds):
@@ -177,7 +177,9 @@ class SsmAgent:
         return self._wait(lambda: self._node.is_up and self._node.boot_id != boot_id)
 
     def _lost(self, boot_id: str) -> Ended | None:
-        """Its node went down under it. It is not run again, and fails a minute after the next boot, or never."""
+        """Handle a node that went down during the command. It is not run again, and fails a minute after the next boot,
+        or never.
+        """
         if not self._wait(lambda: self._node.is_up and self._node.boot_id != boot_id):
             return None
         if self._behaviour.ssm_orphans:
@@ -188,13 +190,13 @@ class SsmAgent:
         return None
 
     def _stays_up(self, seconds: float) -> bool:
-        """Whether the node runs on in this boot for so long."""
+        """Whether the node stays up in this boot for this long."""
         boot_id = self._node.boot_id
         went_down = self._wait(lambda: not self._node.is_up or self._node.boot_id != boot_id, seconds)
         return not went_down and not self._node.is_off
 
     def _wait(self, is_so: Callable[[], bool], seconds: float = float("inf")) -> bool:
-        """Whether it comes to that in time, and before the node is switched off for good."""
+        """Whether the condition becomes true in time, and before the node is switched off permanently."""
         until = time.monotonic() + seconds
         while not is_so():
             if time.monotonic() >= until or self._node.is_off:

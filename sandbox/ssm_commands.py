@@ -1,4 +1,4 @@
-"""Commands and their invocations, as SSM describes them."""
+"""Commands and their invocations, in SSM's descriptions."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -12,12 +12,12 @@ from sandbox.ssm_documents import Document
 PLUGIN_OUTPUT_CHARACTERS = 2_500  # botocore's model of CommandPlugin
 ERRORS = "\n----------ERROR-------\n"  # between the two outputs of a plugin
 
-SILENT_AFTER_SECONDS = 300  # the ping is that slow: a node that reboots stays Online
+SILENT_AFTER_SECONDS = 300  # the ping is so slow that a rebooting node stays Online
 
 
 @dataclass
 class Command:
-    """One SendCommand and what became of it on each node."""
+    """One SendCommand and its result on each node."""
 
     command_id: str
     document: Document
@@ -29,7 +29,7 @@ class Command:
 
     @property
     def status(self) -> str:
-        """Pending, InProgress, or how it ended."""
+        """Return Pending, InProgress, or how it ended."""
         found = {invocation.status for invocation in self.invocations}
         if found <= ENDED:
             return next((bad for bad in ("Failed", "TimedOut", "Cancelled") if bad in found), "Success")
@@ -37,7 +37,7 @@ class Command:
 
 
 def event_detail(command: Command, status: str) -> Json:
-    """What its events say of a command."""
+    """Return the detail of a command's events."""
     return {
         "command-id": command.command_id,
         "document-name": command.document.name,
@@ -49,7 +49,7 @@ def event_detail(command: Command, status: str) -> Json:
 
 
 def describe_command(command: Command) -> Json:
-    """As SendCommand and ListCommands answer."""
+    """Describe it as SendCommand and ListCommands do."""
     return {
         "CommandId": command.command_id,
         "DocumentName": command.document.name,
@@ -67,7 +67,7 @@ def describe_command(command: Command) -> Json:
 
 
 def summarise_invocation(invocation: Invocation, *, has_details: bool = False) -> Json:
-    """As ListCommandInvocations answers, with the one plugin of the document where the details are asked for."""
+    """Describe it as ListCommandInvocations does, with the one plugin of the document where details are requested."""
     return {
         **({"CommandPlugins": [_plugin(invocation)]} if has_details else {}),
         "CommandId": invocation.command_id,
@@ -93,7 +93,7 @@ def _plugin(invocation: Invocation) -> Json:
 
 
 def describe_invocation(invocation: Invocation) -> Json:
-    """As GetCommandInvocation answers."""
+    """Describe it as GetCommandInvocation does."""
     started = wire_time(invocation.started_at) if invocation.started_at else ""
     ended = wire_time(invocation.ended_at) if invocation.ended_at and invocation.started_at else ""
     return {
@@ -114,7 +114,7 @@ def describe_invocation(invocation: Invocation) -> Json:
 
 
 def describe_node(node: Node) -> Json:
-    """As DescribeInstanceInformation answers."""
+    """Describe it as DescribeInstanceInformation does."""
     last_seen = datetime.now(UTC) if node.is_up else node.last_seen
     silent = (datetime.now(UTC) - last_seen).total_seconds()
     return {

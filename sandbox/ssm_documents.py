@@ -1,4 +1,4 @@
-"""Command documents: their parameters, and the shell script that they come to on a node."""
+"""Command documents: their parameters, and the shell script for a node."""
 
 import json
 import re
@@ -11,7 +11,7 @@ from sandbox.iam import ACCOUNT, REGION
 
 Json = dict[str, Any]
 DEFAULT_EXECUTION_SECONDS = 3600
-SHORTEST_EXECUTION_SECONDS, LONGEST_EXECUTION_SECONDS = 5, 172_800  # anything else counts as the default
+SHORTEST_EXECUTION_SECONDS, LONGEST_EXECUTION_SECONDS = 5, 172_800  # any other value counts as the default
 SCHEMA_VERSION = "2.2"
 
 
@@ -21,7 +21,7 @@ class ParameterRefused(Exception):
 
 @dataclass(frozen=True)
 class Script:
-    """What a command runs on a node."""
+    """The script of a command on a node."""
 
     text: str
     execution_seconds: int
@@ -39,16 +39,16 @@ class Document:
 
     @property
     def arn(self) -> str:
-        """Its ARN."""
+        """Return its ARN."""
         return document_arn(self.name)
 
     @property
     def plugin_name(self) -> str:
-        """The name of its step."""
+        """Return the name of its step."""
         return str(self.content["mainSteps"][0]["name"])
 
     def must_accept(self, parameters: dict[str, list[str]]) -> None:
-        """What SendCommand checks. Raises AwsError (InvalidParameters)."""
+        """Check what SendCommand checks. Raises AwsError (InvalidParameters)."""
         unknown = sorted(set(parameters) - set(self._declared))
         if unknown:
             raise AwsError("InvalidParameters", f"Document {self.name} has no parameters named {', '.join(unknown)}.")
@@ -67,13 +67,13 @@ class Document:
 
     @property
     def execution_seconds(self) -> int:
-        """How long its script may run, where no parameter says so."""
+        """Return how long its script may run, where no parameter sets it."""
         return _execution_seconds(str(self._inputs.get("timeoutSeconds", "")))
 
     def script(self, parameters: dict[str, list[str]]) -> Script:
-        """The script as the SSM agent makes it. Raises ParameterRefused.
+        """Return the script as the SSM agent builds it. Raises ParameterRefused.
 
-        The agent checks patterns again, and never lists of allowed values. It ignores parameters that it does not know.
+        The agent checks patterns again, and never lists of allowed values. It ignores unknown parameters.
         """
         values = {}
         for name, spec in self._declared.items():
@@ -90,7 +90,7 @@ class Document:
         return Script(text, _execution_seconds(_filled(str(self._inputs.get("timeoutSeconds", "")), values)))
 
     def describe(self) -> Json:
-        """As DescribeDocument answers."""
+        """Describe it as DescribeDocument does."""
         return {
             "Name": self.name,
             "DocumentVersion": str(self.version),
@@ -118,12 +118,12 @@ class Document:
 
 
 def document_arn(name: str) -> str:
-    """The ARN of an account's own document."""
+    """Return the ARN of an account's own document."""
     return f"arn:aws:ssm:{REGION}:{ACCOUNT}:document/{name}"
 
 
 def parse_document(name: str, content: str | Json, tags: dict[str, str]) -> Document:
-    """A document from its JSON. Raises AwsError (InvalidDocumentContent) for what the sandbox cannot run."""
+    """Parse a document from its JSON. Raises AwsError (InvalidDocumentContent) for what the sandbox cannot run."""
     try:
         body: Json = json.loads(content) if isinstance(content, str) else content
         steps = body["mainSteps"]
@@ -146,7 +146,7 @@ def _listed(default: Any) -> list[str] | None:
 
 
 def _as_re2_reads(pattern: str) -> str:
-    """For Python: in Go's RE2, `$` matches at the end only, and not before a newline at the end."""
+    """Convert a pattern for Python: in Go's RE2, `$` matches at the end only, and not before a newline at the end."""
     in_class, read = False, []
     for token in re.findall(r"\\.|.", pattern, re.DOTALL):
         in_class = token == "[" or (in_class and token != "]")

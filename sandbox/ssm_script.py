@@ -1,4 +1,4 @@
-"""One run of a command's script on a node, as the SSM agent does it: a shell, two pipes, a time-out, a cancel."""
+"""One run of a command's script on a node, as by the SSM agent: a shell, two pipes, a time-out, a cancellation."""
 
 import os
 import signal
@@ -13,13 +13,13 @@ from sandbox.node import Node
 if TYPE_CHECKING:
     import subprocess
 
-REBOOT_CODE = 194  # the script asks for a reboot, and to be run again
+REBOOT_CODE = 194  # the script requests a reboot, and to be run again
 SUCCESS_CODE = 168
-KILLED_CODE = 137  # the agent has killed it: its time was over, or it was cancelled
+KILLED_CODE = 137  # the agent has killed it, at its time-out or on cancellation
 OUTPUT_CHARACTERS = 24_000
 TRUNCATED = "--output truncated--"
 WORKING_DIRECTORY = "usr/bin"  # of the node: the WorkingDirectory of the agent's own unit
-# What systemd gives to a service.
+# The environment that systemd gives a service.
 SERVICE_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _NOT_A_SERVICES = ("HOME", "LANG")
 _KEPT_BYTES = 4 * OUTPUT_CHARACTERS + 1
@@ -28,7 +28,7 @@ _POLL_SECONDS = 0.02
 
 @dataclass(frozen=True)
 class Ended:
-    """How a script ended. `was_cut`: its node went down under it, and the agent knows nothing of its end."""
+    """How a script ended. `was_cut`: its node went down during it, and the agent knows nothing of its end."""
 
     code: int
     status: str
@@ -39,7 +39,7 @@ class Ended:
 
 
 class _Pipe(threading.Thread):
-    """Reads one pipe to its end: whoever holds the other end keeps the step going."""
+    """Reads one pipe to its end: a process that holds the other end keeps the step running."""
 
     def __init__(self, pipe: IO[bytes]) -> None:
         super().__init__(daemon=True)
@@ -54,12 +54,12 @@ class _Pipe(threading.Thread):
 
     @property
     def text(self) -> str:
-        """What was read so far, at most so much as is ever reported."""
+        """Return what was read so far, up to the reported maximum."""
         return self._read.decode(errors="replace")
 
 
 def run_script(text: str, seconds: int, command_id: str, node: Node, cancelled: threading.Event) -> Ended | None:
-    """Run the script and wait for its end, for the end of its pipes, for its time-out or for the cancel.
+    """Run the script and wait for its end, the end of its pipes, its time-out or the cancellation.
 
     None: the node is down, so the script has not begun.
     """
@@ -85,14 +85,14 @@ def run_script(text: str, seconds: int, command_id: str, node: Node, cancelled: 
 
 
 def shortened(text: str) -> str:
-    """What is reported of an output: its beginning, with a mark where it was cut."""
+    """Return the reported part of an output: its beginning, with a mark where it was cut."""
     if len(text) < OUTPUT_CHARACTERS:
         return text
     return text[: OUTPUT_CHARACTERS - len(TRUNCATED)] + TRUNCATED
 
 
 def _environment(node: Node, command_id: str) -> dict[str, str]:
-    """A service's environment, and what the agent adds. The rest leads the sandbox's tools to their node."""
+    """Return a service's environment, and the agent's additions. The rest leads the sandbox's tools to their node."""
     kept = {name: value for name, value in node.environment().items() if name not in _NOT_A_SERVICES}
     own = kept["PATH"].removesuffix(os.defpath)
     return {
@@ -120,7 +120,7 @@ def _wait(
 
 
 def _killed(process: "subprocess.Popen[bytes]", status: str) -> Ended:
-    """SIGKILL to the process group: nothing else of the script's is reached, and nothing is told before."""
+    """Send SIGKILL to the process group: no other process of the script's is ended, and none is warned."""
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:  # the shell has ended; a process of another session holds the pipe

@@ -1,4 +1,4 @@
-"""The tags of managed nodes: who may set them decides what SSM lets be done with a node."""
+"""Implements the tags of managed nodes: permission to set them decides what SSM permits on a node."""
 
 from collections.abc import Mapping
 
@@ -46,7 +46,7 @@ class NodeTags:
 
 
 def node_arn(node_id: str) -> str:
-    """A node as IAM knows it: EC2's own instances are EC2's."""
+    """Return a node's ARN for IAM: EC2's own instances have EC2's ARN."""
     service, kind = ("ssm", "managed-instance") if node_id.startswith("mi-") else ("ec2", "instance")
     return f"arn:aws:{service}:{REGION}:{ACCOUNT}:{kind}/{node_id}"
 

@@ -1,4 +1,4 @@
-"""The stories that the demo can play, by name: what breaks, what people do meanwhile, and how it has to end."""
+"""The stories of the demo, by name: what breaks, what people do meanwhile, and how it must end."""
 
 import json
 import re
@@ -19,7 +19,7 @@ from sandbox.story import Story, StoryError
 from sandbox.unmanaged_tasks import unmanaged_tasks_are_looked_for, unmanaged_tasks_move_in
 
 FALLEN = "NVRM: Xid (PCI:0000:b9:00): 79, pid=<unknown>, name=<unknown>, GPU has fallen off the bus."
-CAREFUL = "careful"  # the pool of sandbox/policy.json that asks first
+CAREFUL = "careful"  # the pool of sandbox/policy.json that needs approval
 HOLDER = "mi-00000000000000000"  # a node that is out of service already, in the story of the full budget
 BROKEN_LINK = (
     "NVRM: Xid (PCI:0000:b9:00): 74, pid=<unknown>, name=<unknown>, "
@@ -46,7 +46,7 @@ class Named:
 
 
 def fallen(**changes: object) -> Script:
-    """The story of a GPU that falls off the bus, with these changes."""
+    """Return the story of a GPU that falls off the bus, with these changes."""
     return replace(Script(FALLEN, Family.xid, "79"), **changes)  # type: ignore[arg-type]
 
 
@@ -72,11 +72,11 @@ def _will_not_come_back(story: Story) -> str:
 
 def _nothing_to_be_had(story: Story) -> str:
     story.sandbox.behave(no_capacity=-1)
-    return "EC2 has no such machine to give, whoever asks"
+    return "EC2 has no capacity for this machine"
 
 
 def _second_fault(story: Story) -> str:
-    """Another fault of the same node, while the first one is being dealt with."""
+    """Inject another fault of the same node, while the first one is being handled."""
     if story.told.incident is None:
         return ""
     story.break_again(ECC)
@@ -84,13 +84,13 @@ def _second_fault(story: Story) -> str:
 
 
 def _answers(word: str) -> Move:
-    """A person opens the link in the email, and sends the page's form."""
+    """Open the link in the email, and send the page's form, as a person does."""
 
     def move(story: Story) -> str:
         links = [link for subject, body in story.told.mails if QUESTION in subject for link in _links(body, word)]
         if not links:
             return ""
-        story.sandbox.open_link(links[0])  # as a mail scanner does, and a browser; it decides nothing
+        story.sandbox.open_link(links[0])  # as a mail scanner and a browser do; it decides nothing
         status, _ = story.sandbox.open_link(links[0], {"who": "ada", "why": "seen on the phone"})
         return f"ada opens the email and answers: {word} (HTTP {status})"
 
@@ -107,7 +107,7 @@ def _nobody_answers(story: Story) -> str:
 
 
 def _budget_is_full(story: Story) -> str:
-    """One node of the pool is out of service by our hand, and the pool allows one."""
+    """Make one node of the pool isolated by nodeheal already, where the pool permits one."""
     any_node = story.ports.nodes.in_pool(story.script.pool)[0]
     holder = replace(
         any_node,
@@ -132,8 +132,9 @@ def _slot_is_freed(story: Story) -> str:
 
 
 def _events_are_taken_in_side_by_side(story: Story) -> str:
-    """As on a busy account. An environment that starts only with the faults takes a second or more, in which the first
-    node would be isolated: rightly, since nobody has heard of the third yet.
+    """Warm up ingest, so that events are processed in parallel as on a busy account. An environment that starts only
+    with the faults takes a second or more, in which the first node would be isolated: rightly, since the third is not
+    known yet.
     """
     node = story.ports.nodes.in_pool(story.script.pool)[0]
     known = {"family": Family.heartbeat, "code": "alive", "verdict": Verdict.OK, "observed_at": node.booted_at}
@@ -145,8 +146,8 @@ def _events_are_taken_in_side_by_side(story: Story) -> str:
     with ThreadPoolExecutor(2) as both:
         refused = [one.result().get("FunctionError") for one in [both.submit(invoke) for _ in range(2)]]
     if any(refused):
-        raise StoryError(f"ingest takes no heartbeat: {refused}; look at {story.sandbox.log}")
-    return "events are taken in side by side, as on a busy account"
+        raise StoryError(f"ingest does not process a heartbeat: {refused}; look at {story.sandbox.log}")
+    return "events are processed in parallel, as on a busy account"
 
 
 def _breaker_is_reset(story: Story) -> str:
@@ -156,7 +157,7 @@ def _breaker_is_reset(story: Story) -> str:
         return ""
     woken = reset_breaker(story.script.pool, "the rack has power again", story.ports)
     told = counted(woken, "incident decides", "incidents decide")
-    return f"an operator finds the cause and resets the breaker: {told} anew"
+    return f"an operator finds the cause and resets the breaker: {told} again"
 
 
 def _waits_for(story: Story, awaited: Awaited) -> bool:
@@ -172,7 +173,7 @@ def _pool_is_paused(story: Story) -> str:
 
 
 def _old_event_arrives(story: Story) -> str:
-    """What an agent's spool delivers late: a fault of the boot before, seen an hour ago."""
+    """Deliver a late event of an agent's spool: a fault of the boot before, seen an hour ago."""
     if story.told.incident is None or story.told.incident.ending is None:
         return ""
     node = next(n for n in story.ports.nodes.in_pool(story.script.pool) if n.node_id == story.told.broken)

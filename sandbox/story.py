@@ -1,7 +1,7 @@
-"""The story that the demo shows and the emulated tests check: a training job, a fault, and what nodeheal makes of it.
+"""Plays the story of the demo and the emulated tests: a training job, a fault, and nodeheal's reaction.
 
-It starts the job and breaks a node. From then on it only watches: whatever heals the node and restarts the job is the
-deployed control plane.
+It starts the job and breaks a node. From then on it only watches: the deployed control plane heals the node and
+restarts the job.
 """
 
 import time
@@ -30,19 +30,19 @@ if TYPE_CHECKING:
     from nodeheal.ports import Ports
 
 OWNER = Owner("ada@example.com", "Ada")
-READY_SECONDS = 90.0  # a machine that is busy with other things boots slowly
+READY_SECONDS = 90.0  # a busy machine boots slowly
 TRAINING_SECONDS = 60.0
 STORY_SECONDS = 150.0
 POLL_SECONDS = 0.05
 
 
 class StoryError(Exception):
-    """The story cannot go on; says at which point, and where to look."""
+    """The story cannot continue; the message says at which point, and where to look."""
 
 
 @dataclass
 class Told:
-    """What the story has seen, as it grows. Times are seconds since the epoch."""
+    """What the story has seen so far. Times are seconds since the epoch."""
 
     script: Script
     broken: str = ""
@@ -57,7 +57,7 @@ class Told:
     is_over: bool = False
 
 
-Listener = Callable[[Told, str], None]  # called with what is new in words, or "" for a tick
+Listener = Callable[[Told, str], None]  # called with news in words, or "" for a tick
 
 
 class Story:
@@ -71,6 +71,8 @@ class Story:
         self._handles: list[NodeHandle] = []
         self._table = Table(sandbox.client("dynamodb"), sandbox.outputs["TableName"])
         self._known: set[str] = set()
+        self._held: list[tuple[float, str, str]] | None = None  # lines that are told in order; None: told at once
+        self._looked_at = 0.0
         self._left: list[Move] = []
         self._since = datetime.now(UTC)  # other stories may have been played in this sandbox before
         self._old_mails = len(sandbox.mails()), len(sandbox.owner_mails())
@@ -84,7 +86,7 @@ class Story:
         )
 
     def play(self) -> Told:
-        """From the first node to the last email. Raises StoryError when it does not get that far."""
+        """Play from the first node to the last email. Raises StoryError when it does not get that far."""
         self.sandbox.subscribe_mailbox()
         self.sandbox.subscribe_owner(OWNER)
         self._boot_nodes()
@@ -98,17 +100,17 @@ class Story:
 
     @property
     def victim(self) -> str:
-        """The node that is to break: the gang's second."""
+        """Return the node that is to break: the gang's second."""
         return self.victim_handle.node_id
 
     @property
     def victim_handle(self) -> NodeHandle:
-        """The same, with where it is."""
+        """Return the handle of that node."""
         return self._handles[1]
 
     def _boot_nodes(self) -> None:
         self._handles = self._made_nodes()
-        self.sandbox.fire_schedules()  # what keeps functions warm comes every five minutes; a demo does not wait
+        self.sandbox.fire_schedules()  # warm-up pings come every five minutes; a demo does not wait
         self._await(lambda: len(self._nodes()) == self.script.nodes, READY_SECONDS, "all agents have reported")
         self._say(f"{self.script.nodes} {self.script.kind_of_nodes} are up, each with its agent")
 
@@ -128,7 +130,7 @@ class Story:
         return [node for node in self.ports.nodes.in_pool(self.script.pool) if node.address]
 
     def _start_training(self) -> None:
-        """As a person does: with a file and the command."""
+        """Submit the job as a person does: with a file and the command."""
         script = self.script
         directory = self.sandbox.directory / "shared" / script.job
         directory.mkdir(parents=True, exist_ok=True)
@@ -146,7 +148,7 @@ class Story:
         self._await_training()
 
     def _await_training(self) -> None:
-        """Until the job runs and has written two checkpoints. The nodes are in order of rank then."""
+        """Wait until the job runs and has written two checkpoints. The nodes are in order of rank then."""
         script = self.script
         self._await(lambda: self._gang() is not None, READY_SECONDS, f"{script.job} has been launched")
         gang = self._gang() or []
@@ -156,7 +158,7 @@ class Story:
         self._await(lambda: self._step() >= enough, TRAINING_SECONDS, f"the job has reached step {enough}")
 
     def _gang(self) -> list[str] | None:
-        """The nodes of the job's first run, in order of rank."""
+        """Return the nodes of the job's first run, in order of rank."""
         run = self.ports.jobs.get_run(self.script.job, 1)
         return [task.node_id for task in run.tasks] if run else None
 
@@ -165,7 +167,7 @@ class Story:
         return self.told.training.read().last_step
 
     def _break_nodes(self) -> None:
-        """First the second node of the gang: rank 0, which keeps the story's books, lives on the first."""
+        """Break the second node of the gang first: rank 0, which writes the story's progress, runs on the first."""
         told, victim = self.told, self._handles[1]
         told.broken = victim.node_id
         told.fault_at = self._inject(victim)
@@ -176,7 +178,7 @@ class Story:
         self._line(told.fault_at, "fault", f"{victim.node_id}'s kernel log: {self.script.fault_line}")
 
     def break_again(self, line: str) -> None:
-        """Another fault of the node that is broken already."""
+        """Inject another fault into the broken node."""
         self._inject(self._handles[1], line)
 
     def _inject(self, handle: NodeHandle, line: str = "") -> float:
@@ -186,9 +188,28 @@ class Story:
         )
 
     def _watch(self) -> None:
-        """Until the incident has ended, its email is there, and the job has finished or has stopped for good."""
-        self._await(self._is_over, STORY_SECONDS, "the incident has ended, its email has come and the job runs no more")
+        """Wait until the incident has ended, its email has arrived, and the job has finished or has stopped."""
+        self._held = []
+        ended = "the incident has ended, its email has come and the job runs no more"
+        self._await(self._look, STORY_SECONDS, ended)
+        self._tell(time.time())
+        self._held = None
         self.told.is_over = True
+
+    def _look(self) -> bool:
+        """Read everything once. A line is told one look later, when those of before it have been read as well."""
+        before, self._looked_at = self._looked_at, time.time()
+        is_over = self._is_over()
+        self._tell(before)
+        return is_over
+
+    def _tell(self, until: float) -> None:
+        """Tell the lines that are held back, up to this time, in order."""
+        held = sorted(self._held or [], key=lambda line: line[0])
+        self._held = [line for line in held if line[0] > until]
+        for line in held[: len(held) - len(self._held)]:
+            self.told.lines.append(line)
+            self._listen(self.told, line[2])
 
     def _is_over(self) -> bool:
         told = self.told
@@ -213,7 +234,7 @@ class Story:
         return job.state if job else None
 
     def _at_work(self) -> list[str]:
-        """Executions that have not ended: an incident that has is a few states before its workflow's end."""
+        """Return the running executions: an ended incident is a few states before its workflow's end."""
         machines = (self.sandbox.outputs["RunJobArn"], self.sandbox.outputs["RecoverNodeArn"])
         find = self.sandbox.client("stepfunctions").list_executions
         return [
@@ -221,21 +242,21 @@ class Story:
         ]
 
     def executions(self) -> list[dict[str, Any]]:
-        """Every execution since the story began, in order of its start. As JSON, see `executions`."""
+        """Return every execution since the story began, in order of its start. As JSON, see `executions`."""
         return executions(self.sandbox, self._since)
 
     def histories(self) -> list[History]:
-        """Every incident of the story: the pool is its own."""
+        """Return every incident of the story: the pool is its own."""
         return [self.ports.incidents.history(incident.incident_id) for incident in self._incidents()]
 
     @property
     def variables(self) -> dict[str, str]:
-        """What the scheduler's own commands need in their environment, to find what was played."""
+        """Return the environment in which the scheduler's own commands find this story's cluster."""
         return {}
 
     @property
     def owner_mails(self) -> tuple[str, ...]:
-        """How the subjects of the emails to the job's owner should begin: its start, what was done to it, its end."""
+        """Return the expected beginnings of the emails to the job's owner: its start, actions on it, its end."""
         expected, subject = self.script.expected, f"[nodeheal] {self.script.job}"
         started, finished = f"{subject} has started", f"{subject} has finished"
         stopped = (f"{subject} has stopped",) if self._was_isolated else ()
@@ -249,11 +270,11 @@ class Story:
         return any(kind == "progress" and text.endswith("takes no new work (draining)") for _, kind, text in lines)
 
     def _find_incident(self) -> Incident | None:
-        """The one of the node that the story is about; others may fail with it."""
+        """Return the incident of the story's node; others may fail with it."""
         return next((incident for incident in self._incidents() if incident.node_id == self.told.broken), None)
 
     def _incidents(self) -> Iterator[Incident]:
-        """Those of its pool."""
+        """Return those of its pool."""
         kind = names.incident_pk("")
         found = self._table.query_index(names.INDEX, names.pool_pk(self.script.pool), "incident#", kind=kind)
         return (from_item(Incident, item) for item in found)
@@ -270,7 +291,7 @@ class Story:
         self.told.incident = history.incident
 
     def _read_training(self) -> None:
-        """Tell the turns that training takes; the steps between are the screen's moving line."""
+        """Report training's turning points; the steps between are the screen's updated line."""
         training = self.told.training
         assert training is not None
         for line in training.read().lines:
@@ -295,6 +316,9 @@ class Story:
         self.told.owner_mails = owned
 
     def _line(self, at: float, kind: str, text: str) -> None:
+        if self._held is not None:
+            self._held.append((at, kind, text))
+            return
         self.told.lines.append((at, kind, text))
         self._listen(self.told, text)
 
@@ -302,7 +326,7 @@ class Story:
         self._line(time.time(), "stage", text)
 
     def wait(self, is_true: Callable[[], bool], what: str) -> None:
-        """Until it is so that `what`. Raises StoryError."""
+        """Wait until the condition is true. Raises StoryError."""
         self._await(is_true, READY_SECONDS, what)
 
     def _await(self, is_true: Callable[[], bool], seconds: float, what: str) -> None:
@@ -315,14 +339,16 @@ class Story:
 
 
 def lost_steps(behind: int) -> str:
-    """In words. The checkpoint may be later than the fault: the job runs on until its node is isolated."""
+    """Describe the lost steps. The checkpoint may be later than the fault: the job runs on until its node is
+    isolated.
+    """
     if behind <= 0:
         return "no steps lost"
     return f"{counted(behind, 'step')} lost"
 
 
 def executions(sandbox: Sandbox, since: datetime) -> list[dict[str, Any]]:
-    """Each one that began since then, in that order: name, machine, status, the states it went through, its bill."""
+    """Return each execution since then, in that order: name, machine, status, its states, its bill."""
     client = sandbox.client("stepfunctions")
     found = []
     for machine in client.list_state_machines()["stateMachines"]:
@@ -343,7 +369,7 @@ def executions(sandbox: Sandbox, since: datetime) -> list[dict[str, Any]]:
 
 
 def _billed_transitions(events: Sequence[Mapping[str, Any]]) -> int:
-    """Every state entered, and every retry: a task that is scheduled without its state being entered again."""
+    """Count every state entered, and every retry: a task that is scheduled without its state being entered again."""
     kinds = Counter(event["type"] for event in events)
     entered = sum(times for kind, times in kinds.items() if kind.endswith("StateEntered"))
     return entered + max(0, kinds["TaskScheduled"] - kinds["TaskStateEntered"])

@@ -1,6 +1,6 @@
-"""Refuses at the emulator's door what AWS would refuse, whichever service answers behind it and whoever calls.
+"""Refuses what AWS would refuse, before the request reaches the emulator, for every service and every caller.
 
-An emulator that takes more than AWS does hides the very faults that a first deployment shows.
+An emulator that accepts more than AWS does hides the very faults that a first deployment shows.
 """
 
 import json
@@ -18,8 +18,8 @@ from sandbox.request_rules import complaints
 
 logger = logging.getLogger(__name__)
 
-# The services that nodeheal, its agent, its command or its stacks call, without two: the XML of S3 is not read, and
-# limits of CloudFormation are held on the templates (tests/infrastructure).
+# The services that nodeheal, its agent, its command or its stacks call, without two: the XML of S3 is not parsed, and
+# limits of CloudFormation are checked on the templates (tests/infrastructure).
 SERVICES = (
     "appconfig",
     "appconfigdata",
@@ -39,7 +39,7 @@ SERVICES = (
     "states",
     "sts",
 )
-# The error code with which a service says that a parameter is not what it takes.
+# Each service's error code for an invalid parameter.
 _CODES = {"ecs": "InvalidParameterException", "sns": "InvalidParameter", "ec2": "InvalidParameterValue"}
 _CODES |= {"autoscaling": "ValidationError", "appconfig": "BadRequestException", "appconfigdata": "BadRequestException"}
 _CODES |= {"lambda": "InvalidParameterValueException", "logs": "InvalidParameterException", "sts": "ValidationError"}
@@ -47,7 +47,7 @@ _CODES |= {"secretsmanager": "InvalidParameterException"}
 
 
 def check_requests() -> None:
-    """Put the check before each service of the emulator. Raises KeyError where the emulator has no such service."""
+    """Add the check to each service of the emulator. Raises KeyError where the emulator has no such service."""
     for service in SERVICES:
         app.SERVICE_HANDLERS[service] = _checked(service, app.SERVICE_HANDLERS[service])
 
@@ -55,13 +55,15 @@ def check_requests() -> None:
 def refusal(
     service: str, method: str, path: str, headers: Mapping[str, str], body: bytes, query: Json
 ) -> tuple[OperationModel | None, str]:
-    """(the operation, why AWS would refuse the request); an empty reason: it would take it, or it is not read here."""
+    """Return (the operation, why AWS would refuse the request); an empty reason: it would accept it, or the protocol is
+    not supported.
+    """
     try:
         found = read_request(service, method, path, headers, body, query)
     except ValueError as error:
         return None, f"the body cannot be read: {error}"
     if found is None:
-        logger.info("%s: a request that is not read here: %s %s", service, method, path)
+        logger.info("%s: a request in a protocol that is not supported: %s %s", service, method, path)
         return None, ""
     operation, parameters = found
     return operation, "\n".join(complaints(service, operation.name, parameters))

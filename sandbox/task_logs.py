@@ -1,4 +1,4 @@
-"""The awslogs driver: what a task's container writes comes into the emulator's CloudWatch Logs, line by line."""
+"""Simulates the awslogs driver: a container's output goes into the emulator's CloudWatch Logs, line by line."""
 
 import threading
 import time
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from sandbox.ecs_state import Json, Task
 
-# Append lines to a stream of a group, making the stream. Raises OSError: there is no such group.
+# Append lines to a stream of a group, creating the stream. Raises OSError: the group does not exist.
 Sink = Callable[[str, str, list[Json]], None]
 LOOK_EVERY_SECONDS = 0.3
 
@@ -23,12 +23,12 @@ class TaskLogs:
         self._sink = sink
 
     def open(self, task: Task) -> None:
-        """Make the task's stream. Raises OSError as Docker does where its log driver cannot begin."""
+        """Create the task's stream. Raises OSError as Docker does where its log driver fails to start."""
         if place := _place(task):
             self._sink(*place, [])
 
     def follow(self, task: Task, file: Path) -> None:
-        """Send what is new in the background, until the task's process has ended."""
+        """Send new lines in the background, until the task's process has ended."""
         if place := _place(task):
             threading.Thread(target=self._follow, args=(task, file, place), daemon=True).start()
 
@@ -41,10 +41,10 @@ class TaskLogs:
 
 
 def _batches(read: Callable[[], bytes], is_over: Callable[[], bool]) -> Iterator[list[bytes]]:
-    """Whole lines as they come; the last one as it is. Empty lines are no events."""
+    """Yield whole lines as they come; the last one as it is. Empty lines are not events."""
     rest = b""
     while True:
-        is_last = is_over()  # asked first: what was written before is read now
+        is_last = is_over()  # checked first: everything written before is read now
         *lines, rest = (rest + read()).split(b"\n")
         if is_last:
             lines.append(rest)
@@ -56,7 +56,7 @@ def _batches(read: Callable[[], bytes], is_over: Callable[[], bool]) -> Iterator
 
 
 def _place(task: Task) -> tuple[str, str] | None:
-    """(group, stream) of the task's container, as ECS names them."""
+    """Return (group, stream) of the task's container, in ECS's naming."""
     container = task.definition.container
     log = container.get("logConfiguration", {})
     options = log.get("options", {})

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 
 def toml(document: Mapping[str, object]) -> str:
-    """A document of texts, numbers, truths, lists and tables, each on one line."""
+    """Write a document of texts, numbers, booleans, lists and tables, each on one line."""
     return "".join(f"{_text(key)} = {_value(value)}\n" for key, value in document.items())
 
 
@@ -18,9 +18,9 @@ def _value(value: object) -> str:
         return "[" + ", ".join(_value(one) for one in value) + "]"
     if isinstance(value, (bool, int, float)):
         return json.dumps(value)
-    raise TypeError(f"TOML has no {value!r}")
+    raise TypeError(f"TOML cannot represent {value!r}")
 
 
 def _text(text: str) -> str:
-    """Both formats escape alike, except for characters beyond 16 bits and for DEL."""
+    """Write a text. TOML escapes like JSON, except for characters beyond 16 bits and for DEL."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

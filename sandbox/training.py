@@ -1,4 +1,4 @@
-"""Reads what the example trainer writes about its progress."""
+"""Reads the progress that the example trainer writes."""
 
 import json
 from dataclasses import dataclass, field
@@ -7,7 +7,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Progress:
-    """One line: a step that was taken, or an event (started, resumed, finished)."""
+    """One line: a completed step, or an event (started, resumed, finished)."""
 
     run: int
     step: int
@@ -25,7 +25,7 @@ class Training:
     _offset: int = 0
 
     def read(self) -> "Training":
-        """Take what is new; a line that is not finished yet is left for the next time."""
+        """Read new lines; an incomplete line is left for the next time."""
         path = self.directory / "progress.jsonl"
         if not path.exists():
             return self
@@ -43,17 +43,17 @@ class Training:
 
     @property
     def last_step(self) -> int:
-        """The newest step; falls when a run resumes from a checkpoint."""
+        """Return the newest step; it falls when a run resumes from a checkpoint."""
         return self.lines[-1].step if self.lines else 0
 
     @property
     def run(self) -> int:
-        """The number of the newest run."""
+        """Return the number of the newest run."""
         return self.lines[-1].run if self.lines else 0
 
     @property
     def losses(self) -> list[float]:
-        """The loss curve of the steps that counted: those of a run that was cut off are written over."""
+        """Return the loss curve of the steps that counted: those of an interrupted run are overwritten."""
         curve: dict[int, float] = {}
         for line in self.lines:
             if line.event == "resumed":
@@ -63,13 +63,13 @@ class Training:
         return [curve[step] for step in sorted(curve)]
 
     def step_at(self, moment: float) -> int:
-        """The last step taken before a moment."""
+        """Return the last step before a moment."""
         return max((line.step for line in self.lines if line.loss is not None and line.at <= moment), default=0)
 
     def resumed_from(self, after_run: int = 1) -> int | None:
-        """The checkpoint that a later run went on from."""
+        """Return the checkpoint from which a later run resumed."""
         return next((line.step for line in self.lines if line.event == "resumed" and line.run > after_run), None)
 
     def first_step_at(self, after_run: int = 1) -> float | None:
-        """When a later run took its first step."""
+        """Return when a later run completed its first step."""
         return next((line.at for line in self.lines if line.loss is not None and line.run > after_run), None)

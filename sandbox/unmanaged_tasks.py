@@ -1,4 +1,4 @@
-"""Tasks of others on the node that is to break, in a story: who started them, and what became of them."""
+"""Adds unmanaged tasks to the node that is to break, and checks their fate."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,7 +7,7 @@ from nodeheal.contract import names
 from sandbox.story import Story, StoryError
 
 LENT, KEPT = "ada", "grace"  # whose task nodeheal may stop, and whose it may not
-# What they run: a notebook, say, without a GPU, in the image that the sandbox has.
+# What they run: a notebook, for example, without a GPU, in the sandbox's image.
 NOTEBOOK: dict[str, Any] = {
     "family": "notebook",
     "requiresCompatibilities": ["EXTERNAL"],
@@ -18,14 +18,16 @@ NOTEBOOK: dict[str, Any] = {
 
 
 def unmanaged_tasks_move_in(story: Story) -> str:
-    """Two people have tasks of their own on the node; only one of them has said that nodeheal may stop hers."""
+    """Start tasks of two people on the node; only one of them permits nodeheal to stop hers."""
     _start(story, LENT, {names.MANAGED_TAG: names.MANAGED_TAG_VALUE})
     _start(story, KEPT, {})
     return f"{LENT} and {KEPT} run tasks of their own on {story.victim}; {LENT}'s carries {names.MANAGED_TAG}"
 
 
 def unmanaged_tasks_are_looked_for(story: Story) -> str:
-    """One task was stopped and started again, once; the other was left alone, and the reboot has ended it."""
+    """Check that one task was stopped and started again, once, and that nodeheal did not touch the other, which the
+    reboot ended.
+    """
     incident = story.told.incident
     if incident is None or incident.ending is None:
         return ""
@@ -42,7 +44,7 @@ def unmanaged_tasks_are_looked_for(story: Story) -> str:
 
 
 def _start(story: Story, who: str, tags: Mapping[str, str]) -> None:
-    """Somebody starts a task past nodeheal, on the node that is to break."""
+    """Start a task without nodeheal, on the node that is to break."""
     ecs = story.sandbox.client("ecs")
     definition = ecs.register_task_definition(**NOTEBOOK)["taskDefinition"]["taskDefinitionArn"]
     answer = ecs.start_task(
@@ -62,7 +64,7 @@ def _task(story: Story, arn: str) -> dict[str, Any]:
 
 
 def _tasks_of(story: Story, started_by: str) -> list[str]:
-    """Every task that ever had this `startedBy`. ListTasks would tell of the running ones only."""
+    """Return every task that ever had this `startedBy`. ListTasks returns only the running ones."""
     ecs, cluster = story.sandbox.client("ecs"), story.sandbox.cluster
     asked = [{"family": NOTEBOOK["family"], "desiredStatus": status} for status in ("RUNNING", "STOPPED")]
     arns = [arn for one in asked for arn in ecs.list_tasks(cluster=cluster, **one)["taskArns"]]

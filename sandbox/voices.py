@@ -1,4 +1,4 @@
-"""Speaks in the name of nodes without their agents: each event is signed with a key in that node's own item."""
+"""Sends events in the name of nodes without agents: each is signed with a key in that node's own item."""
 
 import base64
 import json
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 
 class Voices:
-    """One sandbox's. With an administrator's rights, which no node has, it writes keys into any node's item."""
+    """The sender of one sandbox. With an administrator's rights, which no node has, it writes keys into any node's
+    item.
+    """
 
     def __init__(self, sandbox: "Sandbox") -> None:
         self._sandbox = sandbox
@@ -29,7 +31,7 @@ class Voices:
         self._role_id = ""
 
     def enrols(self, node_id: str, pool: str = "demo") -> None:
-        """Record a node that has no machine, as `nodes enroll` would: no registry has a tag of it."""
+        """Record a node without a machine, as `nodes enroll` would: no registry has a tag of it."""
         now = datetime.now(UTC)
         announced = Node(
             node_id=node_id,
@@ -43,7 +45,7 @@ class Voices:
             state=NodeState.ENROLLED,
         )
         store = DynamoNodeStore(Table(self._sandbox.client("dynamodb"), self._sandbox.outputs["TableName"]))
-        store.save(announced)  # one that is there already stays as it is
+        store.save(announced)  # an existing one stays as it is
 
     def says(self, *events: HealthEvent) -> None:
         """Put events on the bus as their nodes' agents would."""
@@ -51,7 +53,7 @@ class Voices:
             self.puts(event.node_id, names.NODE_HEALTH_REPORTED, event.model_dump_json())
 
     def puts(self, node_id: str, detail_type: str, event_json: str) -> None:
-        """Put one event on the bus, signed by this node, whatever it says."""
+        """Put one event on the bus, signed by this node, with any content."""
         detail = self.signed(node_id, detail_type, event_json)
         entry = {"Source": names.AGENT_SOURCE, "DetailType": detail_type, "Detail": detail}
         bus = self._sandbox.outputs["BusName"]
@@ -60,7 +62,7 @@ class Voices:
             raise RuntimeError(f"the bus refuses an event of {node_id}: {answer['Entries']}")
 
     def signed(self, node_id: str, detail_type: str, event_json: str) -> str:
-        """The event in the form that travels."""
+        """Return the event in its transmitted form."""
         private, signer = self._key(node_id), f"{self._node_role_id()}:{node_id}"
         text = signed_text(detail_type, event_json, time.time())
         envelope = {

@@ -1,1 +1,1 @@
-"""What is deployed. Thin: names and wiring; behaviour lives in nodeheal and lambdas."""
+"""The deployed stacks. Thin: names and wiring; the behaviour is in nodeheal and lambdas."""

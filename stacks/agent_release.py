@@ -1,4 +1,6 @@
-"""The agent's way onto nodes: the wheelhouse as an asset, who may read it, and the document that installs from it."""
+"""Deploys the agent to nodes: the wheelhouse as an asset, the permission to read it, and the document that installs
+from it.
+"""
 
 import base64
 import json
@@ -18,14 +20,14 @@ from stacks.permission import Permission
 from stacks.settings import REPOSITORY, Settings
 
 DOCUMENT = REPOSITORY / "packaging" / "ssm" / "install-agent.json"
-# The program that downloads the wheelhouse, in the order in which each module needs those before it.
+# The program that downloads the wheelhouse, each module after those that it needs.
 FETCHER = ("sigv4", "profile", "fetch_wheelhouse")
 DOWNLOAD = Permission(
     "download the wheelhouse of the agent, which is one object; nothing else of the bucket can be read or listed",
     ("s3:GetObject",),
     ("{wheelhouse}",),
 )
-# A bad release stops after these nodes; the others keep the agent that they have.
+# A bad release stops after these nodes; the others keep their present agent.
 NODES_AT_ONCE = 10
 FAILED_NODES = 3
 
@@ -34,7 +36,7 @@ class AgentRelease(Construct):
     """Everything with which a node installs this version of the agent."""
 
     def __init__(self, scope: Construct, settings: Settings, node_role: iam.Role, ingest: IDependable) -> None:
-        """`ingest`: what reads the events of agents. It is upgraded before they are."""
+        """`ingest`: the function that reads the events of agents. It is upgraded before the agents are."""
         super().__init__(scope, "AgentRelease")
         built = wheelhouse.build(settings)
         asset = s3_assets.Asset(self, "Wheelhouse", path=str(built.archive))
@@ -62,11 +64,11 @@ class AgentRelease(Construct):
             self._install_on(pool, (REPOSITORY / config).read_bytes()).node.add_dependency(ingest)
 
     def outputs(self) -> dict[str, str]:
-        """What people look up, by its name in the outputs of the stack."""
+        """Return the stack's outputs for people, by name."""
         return {"AgentDownloadPolicyArn": self._download.managed_policy_arn}
 
     def _download_policy(self, asset: s3_assets.Asset) -> iam.ManagedPolicy:
-        """A managed policy, so that roles of hybrid nodes that the stack did not make can have it, too."""
+        """Create a managed policy, so that roles of hybrid nodes outside the stack can have it, too."""
         place = f"arn:{cdk.Aws.PARTITION}:s3:::{asset.s3_bucket_name}/{asset.s3_object_key}"
         return iam.ManagedPolicy(
             self,
@@ -76,7 +78,9 @@ class AgentRelease(Construct):
         )
 
     def _install_on(self, pool: str, config: bytes) -> ssm.CfnAssociation:
-        """An association for the nodes of a pool. It runs when the version changes, and on nodes that get the tag."""
+        """Create an association for the nodes of a pool. It runs when the version changes, and on nodes that get the
+        tag.
+        """
         association = ssm.CfnAssociation(
             self,
             f"Install-{pool}",
@@ -97,7 +101,7 @@ class AgentRelease(Construct):
 
 
 def document(places: dict[str, str]) -> dict[str, Any]:
-    """The content of the document, with each @PLACE@ of its script filled in."""
+    """Return the content of the document, with each @PLACE@ of its script filled in."""
     content: dict[str, Any] = json.loads(DOCUMENT.read_text(encoding="utf-8"))
     inputs = content["mainSteps"][0]["inputs"]
     script = "\n".join(inputs["runCommand"])
@@ -108,6 +112,6 @@ def document(places: dict[str, str]) -> dict[str, Any]:
 
 
 def fetcher() -> str:
-    """One Python program made of the agent's own modules."""
+    """Join the agent's own modules into one Python program."""
     texts = ((REPOSITORY / "nodeheal" / "agent" / f"{module}.py").read_text(encoding="utf-8") for module in FETCHER)
     return re.sub(r"(?m)^from nodeheal\..*\n", "", "\n".join(texts)).rstrip("\n")

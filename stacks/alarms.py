@@ -1,4 +1,4 @@
-"""When nodeheal itself is not well. What it says of nodes comes by email; these alarms say that it may not come."""
+"""Defines alarms about nodeheal itself. Emails report about nodes; these alarms report that emails may not come."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,12 +14,12 @@ from nodeheal.contract.metrics import Metric
 
 MINUTE, FIVE_MINUTES, HOUR = cdk.Duration.minutes(1), cdk.Duration.minutes(5), cdk.Duration.hours(1)
 ALARM_PREFIX = "nodeheal-"
-# A full budget is waited for in line for a day; an hour in which nothing moves is worth a look.
+# Incidents wait in the queue for a full budget for a day; an hour without any progress needs a look.
 FULL_MINUTES, OPEN_MINUTES, SILENT_MINUTES = 60, 30, 10
 OLD_SECONDS = 300
-# One call that is refused for load is repeated by whoever made it; several in five minutes are no accident.
+# A single throttled call is retried by its caller; several in five minutes are a problem.
 ERRORS, BROKEN_RECOVERIES = 5, 3
-# A heartbeat that is throttled is given again a moment later; a table that is too small throttles on and on.
+# A throttled heartbeat is sent again a moment later; a table that is too small throttles permanently.
 THROTTLED_PERIODS = 3
 VALIDATOR = "validate_policy"
 _MISSING, _NOT_BREACHING = cloudwatch.TreatMissingData.MISSING, cloudwatch.TreatMissingData.NOT_BREACHING
@@ -27,7 +27,7 @@ _MISSING, _NOT_BREACHING = cloudwatch.TreatMissingData.MISSING, cloudwatch.Treat
 
 @dataclass(frozen=True)
 class Watched:
-    """One alarm: it rings when the metric is at `threshold` or above for so many periods."""
+    """One alarm: it fires when the metric is at `threshold` or above for this many periods."""
 
     name: str
     metric: cloudwatch.IMetric
@@ -35,8 +35,8 @@ class Watched:
     threshold: float = 1
     periods: int = 1
     rings_below: bool = False
-    # Rings where no data come any more. It does not ring before the first data have come: an alarm begins in the state
-    # INSUFFICIENT_DATA, and only a change of state calls anybody.
+    # Fires when data stop. It does not fire before the first data: an alarm begins in the state INSUFFICIENT_DATA, and
+    # only a change of state notifies anybody.
     rings_without_data: bool = False
 
 
@@ -47,10 +47,10 @@ def ours(
     period: cdk.Duration = MINUTE,
     label: str | None = None,
 ) -> cloudwatch.Metric:
-    """A metric that the functions emit, at these values of its dimensions."""
+    """Return a metric of the functions, at these values of its dimensions."""
     given = dict(at or {})
     if set(given) != set(metric.dimensions):
-        raise ValueError(f"{metric.name} is measured by {metric.dimensions}, not by {sorted(given)}")
+        raise ValueError(f"{metric.name} has the dimensions {metric.dimensions}, not {sorted(given)}")
     return aws(names.METRICS_NAMESPACE, metric.name, given, statistic, period, label)
 
 
@@ -62,7 +62,7 @@ def aws(
     period: cdk.Duration = FIVE_MINUTES,
     label: str | None = None,
 ) -> cloudwatch.Metric:
-    """A metric that a service of AWS emits."""
+    """Return a metric of an AWS service."""
     return cloudwatch.Metric(
         namespace=namespace,
         metric_name=name,
@@ -75,17 +75,17 @@ def aws(
 
 @dataclass(frozen=True)
 class Parts:
-    """What is watched: deployed names, by what they are."""
+    """The monitored resources: deployed names, by what they are."""
 
     functions: Mapping[str, str]  # by stem
     event_queue: str
-    dead_queues: Mapping[str, str]  # by what their messages are
+    dead_queues: Mapping[str, str]  # by the content of their messages
     quarantine: str
     recovery_arn: str
 
 
 def build_alarms(scope: Construct, parts: Parts, topic: sns.ITopic) -> list[cloudwatch.Alarm]:
-    """Every alarm; each tells the operators."""
+    """Create every alarm; each notifies the operators."""
     built = []
     for watched in _watched(parts):
         below = cloudwatch.ComparisonOperator.LESS_THAN_THRESHOLD
@@ -125,12 +125,14 @@ def _waiting(queue: str) -> cloudwatch.Metric:
 
 def _of_messages(parts: Parts) -> list[Watched]:
     dead = [
-        Watched(f"Dead{what}", _waiting(queue), f"Messages in {queue}: their faults were not acted on. Read them.")
+        Watched(
+            f"Dead{what}", _waiting(queue), f"Messages in {queue}: nodeheal has not acted on their faults. Read them."
+        )
         for what, queue in parts.dead_queues.items()
     ]
     age = aws("AWS/SQS", "ApproximateAgeOfOldestMessage", {"QueueName": parts.event_queue}, statistic="Maximum")
-    late = f"Health events wait for {OLD_SECONDS} s and more: ingest does not keep up, or fails. See its log."
-    unread = f"Messages that nobody could read are in {parts.quarantine}: the attribute `why` of each says why."
+    late = f"Health events have waited for {OLD_SECONDS} s or more: ingest is too slow, or fails. See its log."
+    unread = f"Unreadable messages are in {parts.quarantine}: the attribute `why` of each gives the reason."
     return [
         *dead,
         Watched("Quarantine", _waiting(parts.quarantine), unread),
@@ -141,13 +143,13 @@ def _of_messages(parts: Parts) -> list[Watched]:
 def _of_nodes() -> list[Watched]:
     beats = aws("AWS/DynamoDB", "WriteThrottleEvents", {"TableName": names.HEARTBEATS_TABLE})
     throttled = (
-        f"Heartbeats are throttled for {5 * THROTTLED_PERIODS} minutes: nodes may look silent that are well."
-        " Raise heartbeat_writes_a_second, or see the table's limits."
+        f"Heartbeats have been throttled for {5 * THROTTLED_PERIODS} minutes: healthy nodes may look silent."
+        " Raise heartbeat_writes_a_second, or check the table's limits."
     )
     around = aws("AWS/SNS", "NumberOfMessagesPublished", {"TopicName": names.FALLBACK_TOPIC})
     cut_off = (
-        "Nodes tell grave faults by way of SNS: the bus takes nothing from them."
-        " See EventBridge's health, its quota of PutEvents, and the nodes' way to it."
+        "Nodes publish grave faults to SNS, because the bus accepts nothing from them."
+        " Check EventBridge's health, its quota of PutEvents, and the nodes' network path to it."
     )
     return [
         Watched("BeatsThrottled", beats, throttled, periods=THROTTLED_PERIODS),
@@ -156,7 +158,7 @@ def _of_nodes() -> list[Watched]:
 
 
 def _of_neuron_devices() -> list[Watched]:
-    # One alarm each: CloudWatch bills an alarm on a sum by its metrics, and a sum does not say which error it was.
+    # One alarm each: CloudWatch bills an alarm on a sum by its metrics, and a sum does not show which error it was.
     return [
         Watched(
             metric.name,
@@ -172,15 +174,15 @@ def _of_functions(parts: Parts) -> list[Watched]:
         Watched(
             f"{''.join(word.title() for word in stem.split('_'))}Errors",
             aws("AWS/Lambda", "Errors", {"FunctionName": name}),
-            f"{name} fails again and again. Its log is /nodeheal/{stem}.",
+            f"{name} fails repeatedly. Its log is /nodeheal/{stem}.",
             ERRORS,
         )
         for stem, name in parts.functions.items()
-        if stem != VALIDATOR  # whose every error is told, as a refusal
+        if stem != VALIDATOR  # every error of it counts, since it is a refusal
     ]
     calls = aws("AWS/Lambda", "Invocations", {"FunctionName": parts.functions["sweep"]}, period=MINUTE)
-    gone = f"The sweep has not run for {SILENT_MINUTES} minutes: silent nodes and lost starts are not noticed."
-    throttled = "Functions of this account are throttled: raise its concurrency, or see who uses it up."
+    gone = f"The sweep has not run for {SILENT_MINUTES} minutes: silent nodes and lost starts are not detected."
+    throttled = "Functions of this account are throttled: raise its concurrency, or find what uses it up."
     return [
         *errors,
         Watched("Throttled", aws("AWS/Lambda", "Throttles"), throttled, ERRORS),
@@ -196,9 +198,9 @@ def _of_functions(parts: Parts) -> list[Watched]:
 
 
 def _of_recoveries(parts: Parts) -> list[Watched]:
-    # Each broken recovery pages by itself; this one says that it is not one node's bad luck.
+    # Each failed recovery pages by itself; this alarm shows that the cause is not a single node.
     failed = aws("AWS/States", "ExecutionsFailed", {"StateMachineArn": parts.recovery_arn}, period=HOUR)
-    again = f"{BROKEN_RECOVERIES} recoveries broke within an hour: the workflow is at fault. Runbook: recovery-broke."
+    again = f"{BROKEN_RECOVERIES} recoveries failed within an hour: the workflow is at fault. Runbook: recovery-broke."
     full = f"Incidents have waited for a slot of a disruption budget for {FULL_MINUTES} minutes. Runbook: budget-full."
     is_open = (
         f"A pool's breaker has been open for {OPEN_MINUTES} minutes: nothing is healed there. Runbook: breaker-open."
@@ -216,11 +218,11 @@ def _of_policy(parts: Parts) -> list[Watched]:
         Watched(
             "PolicyRefused",
             refused,
-            "A policy document was refused; the one before it stays in force. `nodeheal policy check FILE` says why.",
+            "A policy document was refused; the previous one stays active. `nodeheal policy check FILE` says why.",
         ),
         Watched(
             "PolicyUnusable",
             ours(metrics.POLICY_REFUSED),
-            "The deployed policy cannot be read or is not valid; the last good one stays in force.",
+            "The deployed policy cannot be read or is not valid; the last good one stays active.",
         ),
     ]

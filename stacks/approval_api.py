@@ -1,4 +1,4 @@
-"""The small API behind the links of approval emails: one path, GET shows a page, POST decides."""
+"""The API behind the links of approval emails: one path, GET shows a page, POST decides."""
 
 import json
 
@@ -14,13 +14,13 @@ from constructs import Construct
 from stacks.nag import accept
 
 PATH = "/approval"
-# A person clicks twice; whoever tries signatures gets nowhere, and costs next to nothing.
+# A person clicks twice; an attacker who tries signatures gets nowhere, and costs next to nothing.
 REQUESTS_A_SECOND, BURST = 5, 10
 # CloudWatch Logs lists each log group that a service writes in one resource policy of 5,120 characters a Region, but
 # one entry stands for all groups under this prefix.
 LOG_GROUP = "/aws/vendedlogs/nodeheal/approval-api"
-# API Gateway refuses a format without the request id. The query is left out: a signature in a log would be a
-# permission in a log.
+# API Gateway refuses a format without the request id. The query is omitted: a signature in a log would be a permission
+# in a log.
 _LOGGED = {
     "request": "$context.requestId",
     "at": "$context.requestTime",
@@ -40,17 +40,17 @@ class _AccessLog:
 
     @property
     def destination(self) -> apigateway.IAccessLogDestination:
-        """The log group."""
+        """Return the log group."""
         return apigateway.LogGroupLogDestination(self._log)
 
     @property
     def format(self) -> rest_apigateway.AccessLogFormat:
-        """One JSON object for each request."""
+        """Return one JSON object for each request."""
         return rest_apigateway.AccessLogFormat.custom(json.dumps(_LOGGED))
 
 
 class ApprovalApi(Construct):
-    """Public by its nature: the signature in the link is the permission."""
+    """Public by design: the signature in the link is the permission."""
 
     def __init__(self, scope: Construct, function: lambda_.IFunction, keep_logs: logs.RetentionDays) -> None:
         super().__init__(scope, "Approval")

@@ -1,4 +1,4 @@
-"""One code asset for all functions, made with pip: no Docker. See docs/adr/0005-building-without-docker.md."""
+"""Builds one code asset for all functions, with pip: no Docker. See docs/adr/0005-building-without-docker.md."""
 
 import compileall
 import contextlib
@@ -25,19 +25,21 @@ PACKAGES = ("nodeheal", "lambdas")
 LEFT_OUT = (Path("nodeheal/agent"), Path("nodeheal/cli"))
 CACHE = REPOSITORY / "build" / "lambda-packages"
 PIP_SECONDS = 300
-_MACHINES = {"arm64": "aarch64", "x86_64": "x86_64"}  # as the names of wheels spell them
+_MACHINES = {"arm64": "aarch64", "x86_64": "x86_64"}  # as in the names of wheels
 
 
 @dataclass(frozen=True)
 class Target:
-    """What the bundle is built for. Compiled wheels (pydantic's core) differ by it."""
+    """The platform that the bundle is built for. Compiled wheels (pydantic's core) depend on it."""
 
     python_version: str
     platform: str
 
     @classmethod
     def of(cls, settings: Settings) -> "Target":
-        """Lambda's own for the real stage. The sandbox runs functions on the interpreter that synthesizes."""
+        """Return Lambda's platform for the real stage. The sandbox runs functions on the interpreter that
+        synthesizes.
+        """
         if settings.is_sandbox:
             return cls(
                 f"{sys.version_info.major}.{sys.version_info.minor}", f"{platform.system()}-{platform.machine()}"
@@ -46,12 +48,12 @@ class Target:
 
     @property
     def is_host(self) -> bool:
-        """Whether pip may choose as it does for itself."""
+        """Whether pip may choose wheels as for itself."""
         return not self.platform.startswith("manylinux")
 
 
 def code_asset(settings: Settings) -> lambda_.Code:
-    """The asset. Its hash covers everything that goes in, so unchanged sources are not built again."""
+    """Return the asset. Its hash covers all inputs, so unchanged sources are not built again."""
     return lambda_.Code.from_asset(
         str(REPOSITORY / "lambdas"),  # nominal: the bundler knows its sources
         asset_hash=fingerprint(settings),
@@ -65,7 +67,7 @@ def code_asset(settings: Settings) -> lambda_.Code:
 
 
 def fingerprint(settings: Settings) -> str:
-    """A digest of the bundle's recipe: sources, pins, target."""
+    """Return a digest of the bundle's recipe: sources, pins, target."""
     digest = hashlib.sha256()
     inputs = {
         str(path.relative_to(REPOSITORY)): path for path in [*sources(), REPOSITORY / REQUIREMENTS, Path(__file__)]
@@ -79,7 +81,7 @@ def fingerprint(settings: Settings) -> str:
 
 
 def sources() -> Iterator[Path]:
-    """Our own files that the functions need, in a fixed order."""
+    """Return nodeheal's files that the functions need, in a fixed order."""
     for package in PACKAGES:
         for path in sorted((REPOSITORY / package).rglob("*")):
             relative = path.relative_to(REPOSITORY)
@@ -92,7 +94,7 @@ def _is_left_out(relative: Path) -> bool:
 
 
 def build(settings: Settings, folder: Path) -> None:
-    """Fill the folder with the bundle. Raises RuntimeError with pip's own words when pip fails."""
+    """Fill the folder with the bundle. Raises RuntimeError with pip's output when pip fails."""
     shutil.copytree(dependencies(Target.of(settings)), folder, dirs_exist_ok=True)
     for path in sources():
         copy = folder / path.relative_to(REPOSITORY)
@@ -103,22 +105,23 @@ def build(settings: Settings, folder: Path) -> None:
 
 
 def _compile(folder: Path) -> None:
-    """Modules compiled ahead halve a cold start. Only this interpreter's own can be made here, so only for the host.
+    """Compile modules ahead, which halves a cold start. Only this interpreter's format can be made here, so only for
+    the host.
 
-    Checked by nothing at run time and free of times, so that the same sources give the same bytes.
+    The files are unchecked and without times, so that the same sources give the same bytes.
     """
     compileall.compile_dir(folder, quiet=2, stripdir=str(folder), invalidation_mode=PycInvalidationMode.UNCHECKED_HASH)
 
 
 def dependencies(target: Target) -> Path:
-    """A folder with the pinned packages, installed once for each set of pins and target."""
+    """Return a folder with the pinned packages, installed once for each set of pins and target."""
     pins = (REPOSITORY / REQUIREMENTS).read_bytes()
     installed = CACHE / hashlib.sha256(pins + repr(target).encode()).hexdigest()[:16]
     if not installed.exists():
         CACHE.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=CACHE, prefix="unfinished-") as unfinished:
             _install(target, Path(unfinished) / "packages")
-            with contextlib.suppress(OSError):  # somebody else was faster, and installed the same
+            with contextlib.suppress(OSError):  # another process was faster, and installed the same
                 (Path(unfinished) / "packages").rename(installed)
     return installed
 
@@ -132,7 +135,7 @@ def _install(target: Target, folder: Path) -> None:
 
 
 def pip_command(target: Target, folder: Path) -> list[str]:
-    """The pip call for a target: pinned, hash-checked, wheels only, so that it builds for another machine."""
+    """Return the pip call for a target: pinned, hash-checked, wheels only, so that it builds for another machine."""
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile"]
     command += ["--no-deps", "--require-hashes", "--only-binary=:all:", "--target", str(folder)]
     if not target.is_host:
@@ -142,7 +145,7 @@ def pip_command(target: Target, folder: Path) -> list[str]:
 
 
 def _forget_the_machine(folder: Path) -> None:
-    """Drop what differs from one build to the next: launchers, and the records that list them."""
+    """Remove what differs from one build to the next: launchers, and the records that list them."""
     shutil.rmtree(folder / "bin", ignore_errors=True)
     for record in folder.glob("*.dist-info/RECORD"):
         record.unlink()
@@ -150,12 +153,12 @@ def _forget_the_machine(folder: Path) -> None:
 
 @jsii.implements(ILocalBundling)
 class PipBundler:
-    """Builds the bundle on this machine. There is no other way to build it: a failure is a failure."""
+    """Builds the bundle on this machine. There is no fallback: a failure is a failure."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
 
     def try_bundle(self, output_dir: str, *_: object, **__: object) -> bool:
-        """Called by the CDK when no asset with this hash is in its output folder."""
+        """Build the bundle. The CDK calls it when no asset with this hash is in its output folder."""
         build(self._settings, Path(output_dir))
         return True

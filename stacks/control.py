@@ -1,4 +1,4 @@
-"""What acts in the stack: the functions, the workflows, the rules between them, and the SSM documents."""
+"""Creates what acts in the stack: the functions, the workflows, the rules between them, and the SSM documents."""
 
 import json
 
@@ -38,18 +38,18 @@ from stacks.settings import REPOSITORY, Settings
 from stacks.state import KEPT, State
 from stacks.workflows import JOB, JOB_PERMISSIONS, PARENT, PARENT_PERMISSIONS, Workflow, build_workflow
 
-# Every command of packaging/ssm. Of its own release is what State Manager sends: agent_release.py deploys that.
+# Every command of packaging/ssm, but those that State Manager sends: agent_release.py deploys them.
 DOCUMENTS = tuple(sorted(file.stem for file in INSTALL.parent.glob("*.json") if file != INSTALL))
 EVENTS_A_BATCH = 10
-# A new fault is some six calls. At 50 ms each, as the simulation assumes, a batch of ten takes 3 s, and forty batches
-# at once take in 133 faults a second: those of 750 nodes within 6 s. A node that reports without end takes no more than
-# these of the account's 1,000 functions at once.
+# A new fault takes about six calls. At 50 ms each, as the simulation assumes, a batch of ten takes 3 s, and forty
+# batches at once process 133 faults a second: those of 750 nodes within 6 s. A node that reports without end uses no
+# more than these of the account's 1,000 concurrent executions.
 INGESTS_AT_ONCE = 40
 ARCHITECTURES = {"arm64": lambda_.Architecture.ARM_64, "x86_64": lambda_.Architecture.X86_64}
 
 
 class Control:
-    """Everything that acts on the state, and the policy document that says what may be done."""
+    """Everything that acts on the state, and the policy document that permits it."""
 
     def __init__(self, stack: cdk.Stack, settings: Settings, state: State) -> None:
         self._stack = stack
@@ -59,7 +59,7 @@ class Control:
         self._undelivered = self._undelivered_queue()
         self._places = self._deployed_places()
         self._code = code_asset(settings)
-        # The validator comes first: AppConfig wants it to exist before the profile that names it.
+        # The validator comes first: AppConfig requires it to exist before the profile that names it.
         validator = self._function(next(spec for spec in FUNCTIONS if spec.stem == VALIDATOR))
         self.policy = PolicyStore(self._stack, validator, settings)
         self._places |= {"policy": self.policy.resource, "policy_application": self.policy.application.ref}
@@ -80,7 +80,7 @@ class Control:
         self.operators = OperatorPolicy(self._stack, self._places, self._settings.task_role_arns)
 
     def outputs(self) -> dict[str, str]:
-        """What tools look up, by its name in the outputs of the stack."""
+        """Return the stack's outputs for tools, by name."""
         return {
             "RecoverNodeArn": self.workflows[PARENT].state_machine_arn,
             "RunJobArn": self.workflows[JOB].state_machine_arn,
@@ -92,7 +92,7 @@ class Control:
         }
 
     def _deployed_places(self) -> dict[str, str]:
-        """What stands for each {place} in a permission."""
+        """Return the value of each {place} in a permission."""
         state = self._state
         return {
             "partition": cdk.Aws.PARTITION,
@@ -108,7 +108,7 @@ class Control:
             "quarantine": state.quarantine.queue_arn,
             "approval_key": state.approval_key_arn,
             "undelivered": self._undelivered.queue_arn,
-            # Spelled, not referred to: the workflow refers to its functions, and one of them starts it.
+            # Built from names, not by reference: the workflow refers to its functions, and one of them starts it.
             "recover_node": _spelled(PARENT),
             "run_job": _spelled(JOB),
         }
@@ -162,7 +162,9 @@ class Control:
         return role
 
     def _environment(self, spec: FunctionSpec) -> dict[str, str]:
-        """The same for all functions, for to know a name grants nothing; but only who may read the policy has its."""
+        """Return the functions' environment. It is the same for all, since a name grants nothing; only functions that
+        may read the policy get its ids.
+        """
         policy = {names.ENV_POLICY: self.policy.ids} if READ_POLICY in spec.permissions else {}
         return {
             **policy,
@@ -188,7 +190,7 @@ class Control:
         }
 
     def _workflow(self, workflow: Workflow, permissions: tuple[Permission, ...]) -> sfn.StateMachine:
-        """A state machine that may invoke exactly the functions that its file names."""
+        """Create a state machine that may invoke exactly the functions in its file."""
         functions = {f"{spec.class_name}Function": self.functions[spec.stem].function_arn for spec in FUNCTIONS}
         names_of = {"Partition": cdk.Aws.PARTITION, "Table": self._state.table.table_name}
         names_of |= {"Topic": self._state.topic.topic_arn}
@@ -200,7 +202,7 @@ class Control:
         return machine
 
     def _feed_ingest(self) -> None:
-        # Not SqsEventSource: it would grant again what the table of functions grants with a reason.
+        # Not SqsEventSource: it would add permissions that the table of functions already grants with a reason.
         lambda_.EventSourceMapping(
             self._stack,
             "IngestFeed",
@@ -212,7 +214,9 @@ class Control:
         )
 
     def _keep_failed(self, function: lambda_.Function) -> None:
-        """An event that the function failed on is kept. At the low level: the high one grants what the table grants."""
+        """Keep an event on which the function failed. At the low level: the high-level construct repeats the table's
+        grants.
+        """
         resource = function.node.default_child
         if isinstance(resource, lambda_.CfnFunction):
             resource.dead_letter_config = lambda_.CfnFunction.DeadLetterConfigProperty(
@@ -220,7 +224,7 @@ class Control:
             )
 
     def _undelivered_queue(self) -> sqs.Queue:
-        """Events that reached no function, and those on which a function failed."""
+        """Create the queue of events that reached no function, and those on which a function failed."""
         dead = sqs.Queue(
             self._stack,
             "UndeliveredEvents",
@@ -229,7 +233,7 @@ class Control:
             enforce_ssl=True,
             retention_period=KEPT,
         )
-        # One statement for all rules: a queue's policy takes twenty at most, and the CDK would add one for each rule.
+        # One statement for all rules: a queue's policy has twenty at most, and the CDK would add one for each rule.
         rules = f"arn:{cdk.Aws.PARTITION}:events:{cdk.Aws.REGION}:{cdk.Aws.ACCOUNT_ID}:rule/nodeheal*"
         dead.add_to_resource_policy(
             iam.PolicyStatement(
@@ -243,7 +247,7 @@ class Control:
         return dead
 
     def _rules(self) -> None:
-        # By its ARN: the CDK leaves the policy of such a queue alone.
+        # By its ARN: the CDK does not change the policy of such a queue.
         dead = sqs.Queue.from_queue_arn(self._stack, "UndeliveredTarget", self._undelivered.queue_arn)
         connect_routes(self._stack, self.functions, self._state.bus, dead, CLUSTER.format_map(self._places))
         build_channels(self._stack, self._settings, self._state.bus, dead)
@@ -262,7 +266,7 @@ class Control:
                 "JobBroke",
                 "the workflow of a job",
                 self.workflows[JOB].state_machine_arn,
-                "Nodes are still healed, and the job may still run, but nobody watches it.",
+                "Nodes are still healed, and the job may still run, but it is not watched.",
                 console_links.runbook(Escalation.JOB_BROKE),
             ),
         )
@@ -294,6 +298,6 @@ class Control:
 
 
 def _spelled(stem: str) -> str:
-    """The ARN of a workflow, without referring to it."""
+    """Return the ARN of a workflow, without referring to it."""
     name = Workflow(stem).deployed_name
     return f"arn:{cdk.Aws.PARTITION}:states:{cdk.Aws.REGION}:{cdk.Aws.ACCOUNT_ID}:stateMachine:{name}"

@@ -1,4 +1,6 @@
-"""The dashboards: one for the operator on call, read from the top, and one for the nodes, where the settings say so."""
+"""Defines the dashboards: one for the operator on call, read from the top, and one for the nodes, if the settings
+enable it.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +17,7 @@ from stacks.alarms import FIVE_MINUTES, MINUTE, Parts, aws, ours
 
 DASHBOARD = "nodeheal-{region}"  # an account has one list of dashboards for all Regions
 NODES_DASHBOARD = "nodeheal-nodes-{region}"
-# A graph of every node cannot be read, and CloudWatch draws 500 at most: those that stand out.
+# A graph of every node is not readable, and CloudWatch draws 500 at most: these are the extremes.
 NODES_SHOWN = 10
 _WIDTH, _HEIGHT = 24, 6
 _PHASES = (
@@ -32,7 +34,7 @@ From the top: is anybody needed; what is going on now; what came in; how long it
 
 @dataclass(frozen=True)
 class NodeGraph:
-    """The nodes at which a metric of theirs is highest, or lowest."""
+    """The nodes with the highest, or lowest, values of a metric."""
 
     title: str
     metric: str
@@ -41,7 +43,7 @@ class NodeGraph:
 
     @property
     def query(self) -> str:
-        """In Metrics Insights' language. The schema leaves out the metrics of single GPUs."""
+        """Return the query in Metrics Insights' language. The schema excludes the metrics of single GPUs."""
         order = f"{self.statistic}() {'ASC' if self.is_lowest else 'DESC'}"
         return (
             f'SELECT {self.statistic}({self.metric}) FROM SCHEMA("{names.NODE_METRICS_NAMESPACE}", NodeId)'
@@ -79,7 +81,7 @@ Nodes report here where `cloudwatch_metrics` is `nodes` or `gpus`.
 
 
 def build_nodes_dashboard(scope: Construct) -> cloudwatch.Dashboard:
-    """The page of the nodes, named nodeheal-nodes: faults by code, and the nodes that stand out."""
+    """Create the dashboard nodeheal-nodes: faults by code, and the nodes with extreme values."""
     return cloudwatch.Dashboard(
         scope,
         "NodesDashboard",
@@ -98,7 +100,7 @@ def _best(graph: NodeGraph) -> cloudwatch.MathExpression:
 
 
 def build_dashboard(scope: Construct, parts: Parts, alarms: Sequence[cloudwatch.IAlarm]) -> cloudwatch.Dashboard:
-    """The page, named nodeheal."""
+    """Create the dashboard nodeheal."""
     return cloudwatch.Dashboard(
         scope,
         "Dashboard",
@@ -125,7 +127,7 @@ def _row(*graphs: tuple[str, Sequence[cloudwatch.IMetric]]) -> list[cloudwatch.I
 
 
 def _each_pool(metric: Metric, statistic: str, period: cdk.Duration = FIVE_MINUTES) -> cloudwatch.MathExpression:
-    """The metric at every value of its dimensions: pools come and go without a deployment."""
+    """Graph the metric at every value of its dimensions: pools come and go without a deployment."""
     schema = ",".join([names.METRICS_NAMESPACE, *metric.dimensions])
     search = f"SEARCH('{{{schema}}} MetricName=\"{metric.name}\"', '{statistic}', {period.to_seconds()})"
     return cloudwatch.MathExpression(expression=search, using_metrics={}, label="", period=period)
@@ -182,7 +184,7 @@ def _done() -> list[cloudwatch.IWidget]:
     return _row(
         ("Attempts spent", _by(metrics.ATTEMPTS_SPENT, actions)),
         ("Attempts refused", _by(metrics.ATTEMPTS_REFUSED, actions)),
-        ("Steps that did not work", not_done),
+        ("Steps that failed", not_done),
     )
 
 

@@ -1,4 +1,4 @@
-"""The table of functions: what each is called, how long it may take, and what it may do."""
+"""Lists the functions: name, timeout, memory, and permissions."""
 
 from dataclasses import dataclass
 
@@ -56,36 +56,36 @@ class FunctionSpec:
     permissions: tuple[Permission, ...] = ()
     state: tuple[Permission, ...] = (KEEP, LIST, FORGET)  # of the table
     timeout_seconds: int = 30  # below the 60 that the state machines give a quick task
-    memory_mb: int = 512  # processor comes with memory, and a cold start is all processor
-    # On the way from a fault to the resumed job, where a cold start is a second of lost training.
+    memory_mb: int = 512  # the processor share comes with memory, and a cold start is limited by the processor
+    # Between a fault and the resumed job, where a cold start is a second of lost training.
     keep_warm: bool = False
-    handler: str = ""  # its module in lambdas, where functions share one; else it is called as the function is
-    is_event_driven: bool = False  # called by a rule: nobody waits for its answer, so nobody sees it fail
+    handler: str = ""  # its module in lambdas, where functions share one; else named like the function
+    is_event_driven: bool = False  # called by a rule: no caller waits for its answer, so no caller sees it fail
 
     @property
     def every_permission(self) -> tuple[Permission, ...]:
-        """Its own, and those that every function of its kind has."""
+        """Return its own permissions, and those of every function of its kind."""
         kept = (KEEP_FAILED,) if self.is_event_driven else ()
         return (own_log(self.log_group), *self.state, *self.permissions, *kept)
 
     @property
     def module(self) -> str:
-        """Of its handler."""
+        """Return the module of its handler."""
         return f"lambdas.{self.handler or self.stem}"
 
     @property
     def log_group(self) -> str:
-        """Its log group."""
+        """Return its log group."""
         return f"/nodeheal/{self.stem}"
 
     @property
     def class_name(self) -> str:
-        """The stem as it is spelled in construct ids and in the state machines' placeholders."""
+        """Return the stem as in construct ids and in the state machines' placeholders."""
         return "".join(word.title() for word in self.stem.split("_"))
 
     @property
     def deployed_name(self) -> str:
-        """The name in the account."""
+        """Return the name in the account."""
         return f"nodeheal-{self.stem.replace('_', '-')}"
 
 
@@ -102,7 +102,7 @@ ASK_LIVENESS_PROBES = (
         ("*",),
     ),
 )
-# A function that ends a step decides what follows, as decide_next_step does.
+# A function that ends a step decides the next one, as decide_next_step does.
 _DECIDE = (CHANGE, *ASK_LIVENESS_PROBES, ANNOUNCE, READ_POLICY)
 _SEE_UNMANAGED_TASKS = (LIST_TASKS, SEE_TASKS)
 _ASK_FOR_CHECKPOINT = send_command(
@@ -172,8 +172,8 @@ FUNCTIONS = (
             READ_POLICY,
             RESUME,
         ),
-        timeout_seconds=55,  # a run begins with no further pool after 30 s
-        memory_mb=1_024,  # the heartbeats of 100,000 nodes take four seconds of a whole processor to read
+        timeout_seconds=55,  # after 30 s a run starts with no further pool
+        memory_mb=1_024,  # reading the heartbeats of 100,000 nodes takes four seconds of a whole processor
         is_event_driven=True,
     ),
     FunctionSpec(
@@ -202,14 +202,14 @@ FUNCTIONS = (
             *_DECIDE,
             RESUME,
         ),
-        timeout_seconds=55,  # a controller is asked three times, and SSM takes seconds for each
+        timeout_seconds=55,  # a controller is queried three times, and SSM takes seconds for each
         handler="deciding_operation",
         keep_warm=True,
     ),
     FunctionSpec(
         "reboot_node",
         (
-            *send_command("reset a GPU, reboot a node, and ask where its job can go on", *_AT_REBOOT),
+            *send_command("reset a GPU, reboot a node, and ask for its job's newest checkpoint", *_AT_REBOOT),
             *SEE_MACHINES,
             REBOOT_MACHINE,
             STOP_MACHINE,
@@ -246,7 +246,7 @@ FUNCTIONS = (
             READ_POLICY,
             RESUME,
         ),
-        timeout_seconds=55,  # a launch that is refused takes seconds, and there may be several places to try
+        timeout_seconds=55,  # a refused launch takes seconds, and there may be several places to try
         handler="operation",
     ),
     FunctionSpec(
@@ -260,7 +260,7 @@ FUNCTIONS = (
             *_DECIDE,
             RESUME,
         ),
-        timeout_seconds=55,  # a controller is asked twice
+        timeout_seconds=55,  # a controller is queried twice
         keep_warm=True,
     ),
     FunctionSpec("wait_for_news", (*_ASK_FOR_CHECKPOINT, RESUME, ANNOUNCE), state=(KEEP, LIST)),
@@ -275,7 +275,7 @@ FUNCTIONS = (
     FunctionSpec(
         "find_checkpoint",
         (
-            *send_command("ask where a job can go on", "find-checkpoint"),
+            *send_command("ask for a job's newest checkpoint", "find-checkpoint"),
             START_RECOVERY,
             READ_POLICY,
             RESUME,
@@ -294,7 +294,7 @@ FUNCTIONS = (
     FunctionSpec(
         "check_nodes",
         (
-            *send_command("prove the nodes of a job", "run-diagnostics", "test-fabric"),
+            *send_command("run diagnostics on the nodes of a job", "run-diagnostics", "test-fabric"),
             READ_POLICY,
             RESUME,
         ),
@@ -317,9 +317,9 @@ FUNCTIONS = (
         "notify",
         (
             ANNOUNCE,
-            Permission("tell the operators, or the owner of a job", ("sns:Publish",), ("{topic}", "{owners_topic}")),
+            Permission("notify the operators, or the owner of a job", ("sns:Publish",), ("{topic}", "{owners_topic}")),
             Permission(
-                "see whether an owner has confirmed his subscription, so that the operators hear of it where not",
+                "see whether an owner has confirmed the subscription, so that otherwise the operators are notified",
                 ("sns:ListSubscriptionsByTopic",),
                 ("{owners_topic}",),
             ),
@@ -331,16 +331,18 @@ FUNCTIONS = (
 
 
 def publish_to_channels(channels: tuple[str, ...]) -> Permission:
-    """What notify needs besides where channels of kind chat are deployed."""
+    """Return what notify needs in addition where channels of kind chat are deployed."""
     return Permission(
-        "tell a chat what the policy wants told there",
+        "post the notifications that the policy selects for a chat",
         ("sns:Publish",),
         tuple(f"arn:{{partition}}:sns:{{region}}:{{account}}:{names.CHANNEL_TOPIC_PREFIX}{name}" for name in channels),
     )
 
 
 def pass_instance_roles(instance_role_arns: tuple[str, ...]) -> Permission:
-    """What replace_node needs besides where launch templates name an instance profile. Named in the settings."""
+    """Return what replace_node needs in addition where launch templates name an instance profile. The settings name the
+    roles.
+    """
     return Permission(
         "give a new machine the role of the instance profile that its launch template names",
         ("iam:PassRole",),
@@ -350,7 +352,7 @@ def pass_instance_roles(instance_role_arns: tuple[str, ...]) -> Permission:
 
 
 def read_image_parameters(image_parameter_arns: tuple[str, ...]) -> Permission:
-    """What replace_node needs besides where launch templates name images by parameters of yours."""
+    """Return what replace_node needs in addition where launch templates name images by the operator's parameters."""
     return Permission(
         "find the image where a template names it by a parameter of the operator's",
         ("ssm:GetParameters",),
@@ -359,7 +361,7 @@ def read_image_parameters(image_parameter_arns: tuple[str, ...]) -> Permission:
 
 
 def pass_task_roles(task_role_arns: tuple[str, ...]) -> Permission:
-    """What starts tasks needs besides where they have task roles. Named in the settings, one by one."""
+    """Return what starts of tasks need in addition where they have task roles. The settings name each role."""
     return Permission(
         "give a task the task role that its definition names",
         ("iam:PassRole",),

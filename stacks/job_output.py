@@ -1,4 +1,4 @@
-"""Where jobs write to, and with whose rights: the ECS agent of a node takes on the role that their tasks are given."""
+"""Creates the log group of jobs, and the role by which the ECS agent of a node writes it."""
 
 import aws_cdk as cdk
 from aws_cdk import aws_iam as iam
@@ -34,7 +34,9 @@ EXECUTION_PERMISSIONS = (WRITE_LOG, SIGN_IN_TO_ECR, PULL_IMAGE)
 
 
 def pull_from_others(image_repository_arns: tuple[str, ...]) -> Permission:
-    """What the role needs besides where images come from repositories of other accounts. Named in the settings."""
+    """Return what the role needs in addition where images come from repositories of other accounts. The settings name
+    them.
+    """
     return Permission(
         "pull the images of jobs from repositories of other accounts that the operator names",
         PULL_IMAGE.actions,
@@ -43,13 +45,13 @@ def pull_from_others(image_repository_arns: tuple[str, ...]) -> Permission:
 
 
 def job_output(scope: Construct, settings: Settings) -> None:
-    """The log group of every job that nodeheal has made a task definition for, and the role that writes it."""
+    """Create the log group of every job that nodeheal has made a task definition for, and the role that writes it."""
     logs.LogGroup(
         scope,
         "JobLog",
         log_group_name=names.JOB_LOG_GROUP,
         retention=RETENTION[settings.log_retention_days],
-        # Kept for a time anyway, as the functions' logs are; checkpoints and incidents outlive the stacks.
+        # Logs are kept for a limited time anyway, as the functions' are; checkpoints and incidents outlive the stacks.
         removal_policy=cdk.RemovalPolicy.DESTROY,
     )
     others = settings.image_repository_arns
@@ -57,7 +59,9 @@ def job_output(scope: Construct, settings: Settings) -> None:
 
 
 def _execution_role(scope: Construct, permissions: tuple[Permission, ...]) -> None:
-    """The task execution role. The program in the container never has it: its own is the task role, if there is one."""
+    """Create the task execution role. The program in the container never has it: its own is the task role, if there is
+    one.
+    """
     places = {"partition": cdk.Aws.PARTITION, "region": cdk.Aws.REGION, "account": cdk.Aws.ACCOUNT_ID}
     statements = [permission.statement(places) for permission in permissions]
     role = iam.Role(

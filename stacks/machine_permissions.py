@@ -1,4 +1,4 @@
-"""What may be done with EC2 instances and Auto Scaling groups: only what the operator has tagged."""
+"""Defines the permissions on EC2 instances and Auto Scaling groups: only on what the operator has tagged."""
 
 from nodeheal.contract import names
 from stacks.permission import MANAGED, Conditions, Permission
@@ -7,7 +7,7 @@ EC2 = "arn:{partition}:ec2:{region}:{account}"
 INSTANCES = f"{EC2}:instance/*"
 TEMPLATES = f"{EC2}:launch-template/*"
 GROUPS = "arn:{partition}:autoscaling:{region}:{account}:autoScalingGroup:*:autoScalingGroupName/*"
-# What an instance is put together from, beside its launch template and its image, which may be anybody's.
+# The resources of an instance beside its launch template and its image, which may be anybody's.
 _PARTS = (
     "capacity-reservation",
     "key-pair",
@@ -51,15 +51,15 @@ START_MACHINE = Permission(
     "start again what was stopped, on another host", ("ec2:StartInstances",), (INSTANCES,), MANAGED_RESOURCE
 )
 TERMINATE_MACHINE = Permission(
-    "give up only instances that the operator enrolled", ("ec2:TerminateInstances",), (INSTANCES,), MANAGED_RESOURCE
+    "terminate only instances that the operator enrolled", ("ec2:TerminateInstances",), (INSTANCES,), MANAGED_RESOURCE
 )
 GIVE_UP_IN_GROUP = Permission(
-    "give up a machine of a group that the operator enrolled; the group makes another",
+    "terminate a machine of a group that the operator enrolled; the group launches another",
     ("autoscaling:SetInstanceHealth", "autoscaling:TerminateInstanceInAutoScalingGroup"),
     (GROUPS,),
     MANAGED_RESOURCE,
 )
-# RunInstances asks for every resource that takes part, each for itself.
+# RunInstances authorizes every participating resource separately.
 LAUNCH_MACHINE = (
     Permission(
         "see where a launch template puts its instances; the call takes no resource",
@@ -69,21 +69,22 @@ LAUNCH_MACHINE = (
     Permission(
         "launch from templates that the operator enrolled", ("ec2:RunInstances",), (TEMPLATES,), MANAGED_RESOURCE
     ),
-    Permission("launch instances that are marked as ours", ("ec2:RunInstances",), (INSTANCES,), MARKED),
+    Permission("launch instances that are tagged as nodeheal's", ("ec2:RunInstances",), (INSTANCES,), MARKED),
     Permission(
-        "give them what a template names, and nothing without a template",
+        "use the resources that a template names, and none without a template",
         ("ec2:RunInstances",),
         (*(f"{EC2}:{part}/*" for part in _PARTS), *_IMAGES),
         {"ArnLike": {"ec2:LaunchTemplate": TEMPLATES}},
     ),
     Permission(
-        # EC2 knows no condition for it. Alone it launches nothing: the template and the instance have statements too.
+        # EC2 supports no condition for it. Alone it launches nothing: the template and the instance have statements,
+        # too.
         "launch into a group of capacity reservations",
         ("ec2:RunInstances",),
         ("arn:{partition}:resource-groups:{region}:{account}:group/*",),
     ),
     Permission(
-        "mark an instance and what a template tags with it as they are launched, and at no other time",
+        "tag an instance and what a template tags with it as they are launched, and at no other time",
         ("ec2:CreateTags",),
         (INSTANCES, *(f"{EC2}:{part}/*" for part in _TAGGED_WITH_IT)),
         {"StringEquals": {"ec2:CreateAction": "RunInstances"}},

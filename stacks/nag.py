@@ -1,4 +1,4 @@
-"""How a cdk-nag finding is accepted: on one construct, with a reason."""
+"""Accepts cdk-nag findings: on one construct, with a reason."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,7 +15,7 @@ def accept(construct: IConstruct, finding: str, reason: str) -> None:
 
 
 def accept_wildcards(role: IConstruct, permissions: Sequence[Permission], places: Mapping[str, str]) -> None:
-    """Accept the wildcards of a role: each was written down with its reason where the permission is."""
+    """Accept the wildcards of a role: each has its reason in the permission."""
     for permission in permissions:
         for resource in permission.resources:
             if "*" in resource:
@@ -24,7 +24,7 @@ def accept_wildcards(role: IConstruct, permissions: Sequence[Permission], places
 
 
 def _as_reported(resource: Any) -> str:
-    """A resource as cdk-nag spells it: a reference as <Its::Name> or <Its.Attribute>."""
+    """Return a resource as cdk-nag prints it: a reference as <Its::Name> or <Its.Attribute>."""
     if isinstance(resource, str):
         return resource
     [(function, given)] = resource.items()

@@ -1,4 +1,4 @@
-"""What a node may do besides being managed by SSM, and the table for its heartbeats."""
+"""Defines the permissions of a node in addition to SSM's, and the table for its heartbeats."""
 
 from typing import Required, TypedDict
 
@@ -15,7 +15,7 @@ from stacks.nag import accept, accept_wildcards
 from stacks.permission import Permission, for_this_account
 from stacks.settings import Settings
 
-# A node may accuse itself, and not give orders.
+# A node may report faults of itself, and may not send commands.
 REPORT = Permission(
     "report what the node sees, in an agent's name and in nobody else's",
     ("events:PutEvents",),
@@ -23,29 +23,29 @@ REPORT = Permission(
     {"StringEquals": {"events:source": names.AGENT_SOURCE}},
 )
 HEARTBEAT = Permission(
-    "give heartbeats, in the one item that is named after its own session and in no other",
+    "write heartbeats, in the one item that is named after its own session and in no other",
     ("dynamodb:UpdateItem",),
     ("{heartbeats}",),
     {
-        # AWS names the sessions of machines after them, ROLE-ID:MACHINE-ID. Nobody there can choose another name.
+        # AWS names the sessions of machines after them, ROLE-ID:MACHINE-ID. A machine cannot choose another name.
         "ForAllValues:StringEquals": {"dynamodb:LeadingKeys": "${{aws:userid}}"},
-        # Of no keys at all, all are equal to whatever one likes.
+        # With an empty set of keys, ForAllValues is always true.
         "Null": {"dynamodb:LeadingKeys": "false"},
     },
 )
 GO_AROUND = Permission(
-    "tell what is grave by way of SNS while the bus takes nothing; ingest reads it as an agent's",
+    "publish grave faults to SNS while the bus accepts nothing; ingest reads them like an agent's events",
     ("sns:Publish",),
     ("{fallback}",),
 )
 MEASURE = Permission(
-    "tell CloudWatch how busy and how hot the node is, in this namespace; the call takes no resource",
+    "send metrics of the node's load and heat to CloudWatch, in this namespace; the call takes no resource",
     ("cloudwatch:PutMetricData",),
     ("*",),
     {"StringEquals": {"cloudwatch:namespace": names.NODE_METRICS_NAMESPACE}},
 )
 # AWS's policy for the ECS agent, which people attach to this role, allows both for every container instance. The agent
-# calls neither, but for spot instances that drain themselves (aws/amazon-ecs-agent, ecs-agent/api/ecs/interface.go).
+# calls neither, except that spot instances drain themselves (aws/amazon-ecs-agent, ecs-agent/api/ecs/interface.go).
 TOUCH_NO_OTHER = Permission(
     "**denied**, whatever else is attached: drain other machines of the cluster, or take them out of it",
     ("ecs:DeregisterContainerInstance", "ecs:UpdateContainerInstancesState"),
@@ -56,7 +56,9 @@ NODE_PERMISSIONS = (REPORT, HEARTBEAT, GO_AROUND, MEASURE, TOUCH_NO_OTHER)
 
 
 def heartbeats_table(scope: Construct, settings: Settings) -> dynamodb.Table:
-    """One small item a machine. A table of its own, so that what nodes may write holds nothing that decides."""
+    """Create the table with one small item for each machine. It is separate, so that nodes cannot write what decisions
+    use.
+    """
     table = dynamodb.Table(
         scope,
         "Heartbeats",
@@ -65,17 +67,18 @@ def heartbeats_table(scope: Construct, settings: Settings) -> dynamodb.Table:
         encryption=dynamodb.TableEncryption.AWS_MANAGED,
         **_capacity(settings.heartbeat_writes_a_second),
         time_to_live_attribute=names.TTL_ATTRIBUTE,
-        # What it held is said again within a minute.
+        # Its content is written again within a minute.
         removal_policy=cdk.RemovalPolicy.DESTROY,
     )
-    accept(table, "AwsSolutions-DDB3", "heartbeats of yesterday are worth nothing; those of today are given again")
+    accept(table, "AwsSolutions-DDB3", "old heartbeats have no value, and present ones are written again")
     return table
 
 
 def fallback_topic(scope: Construct, queue: sqs.Queue, dead: sqs.Queue) -> sns.Topic:
-    """The way around the bus, straight into ingest's queue: what a node tells there is acted on, and pages as ever.
+    """Create the topic that replaces the bus during an outage, straight into ingest's queue: nodeheal acts on faults
+    from it as from the bus.
 
-    Wrapped by SNS, which says where it comes from: raw, a node could write an envelope of EventBridge's.
+    SNS wraps the messages, which shows their origin: in a raw one, a node could forge an envelope of EventBridge's.
     """
     topic = sns.Topic(scope, "FallbackTopic", topic_name=names.FALLBACK_TOPIC, enforce_ssl=True)
     topic.add_subscription(subscriptions.SqsSubscription(queue, raw_message_delivery=False, dead_letter_queue=dead))
@@ -89,22 +92,24 @@ class _Capacity(TypedDict, total=False):
 
 
 def _capacity(writes_a_second: int) -> _Capacity:
-    """Heartbeats come evenly, day and night: a large fleet pays a third for capacity of what it pays for each."""
+    """Return the table's capacity. Heartbeats come evenly, day and night, so provisioned capacity costs a large fleet a
+    third of on-demand requests.
+    """
     if not writes_a_second:
         return _Capacity(billing_mode=dynamodb.BillingMode.PAY_PER_REQUEST)
     return _Capacity(
         billing_mode=dynamodb.BillingMode.PROVISIONED,
         write_capacity=writes_a_second,
-        # The sweep reads all once a minute: 60 nodes for a write a second, 150 bytes each, 8 KiB a unit. Thrice that.
+        # The sweep reads all once a minute: 60 nodes for a write a second, 150 bytes each, 8 KiB a unit. Times three.
         read_capacity=max(5, writes_a_second // 15),
     )
 
 
 def node_role(scope: Construct, places: dict[str, str], settings: Settings) -> iam.Role:
-    """The role of hybrid activations (ssm) and instance profiles (ec2): all that the agent may do is speak."""
+    """Create the role of hybrid activations (ssm) and instance profiles (ec2): the agent may only report."""
     trusted: list[iam.IPrincipal] = [
         for_this_account("ssm.amazonaws.com"),
-        # No page says that EC2 names an account here. An instance profile takes only roles of its own account.
+        # No AWS page says that EC2 passes an account here. An instance profile accepts only roles of its own account.
         iam.ServicePrincipal("ec2.amazonaws.com"),
     ]
     if settings.is_sandbox:

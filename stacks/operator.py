@@ -1,7 +1,7 @@
-"""What commands need: a managed policy for the people who look after the nodes, and one for those who train on them.
+"""Defines managed policies for the commands: one for operators of nodes, and one for people who train on them.
 
 A person with these policies and no other can do what `nodeheal` does from the command line, and cannot reboot,
-terminate, stop or start anything past it: what acts on a node stays with the functions, their budgets and their record.
+terminate, stop or start anything directly: only the functions act on a node, with their budgets and their record.
 """
 
 from collections.abc import Mapping
@@ -39,30 +39,32 @@ TASK_DEFINITION_FAMILIES = "arn:{partition}:ecs:{region}:{account}:task-definiti
 _HYBRID = (f"{SSM}:managed-instance/*",)
 ONLY_OUR_TAGS: Conditions = {
     "ForAllValues:StringEquals": {"aws:TagKeys": (names.MANAGED_TAG, names.RACK_TAG)},
-    "Null": {"aws:TagKeys": "false"},  # DeleteTags without keys takes every tag off an instance
+    "Null": {"aws:TagKeys": "false"},  # DeleteTags without keys removes every tag of an instance
 }
 
 
 def _only_keys(*keys: str) -> Conditions:
-    """Items below these partition keys, of the table or its index. A request without a key is refused."""
+    """Return a condition for items below these partition keys, of the table or its index. A request without a key is
+    refused.
+    """
     return {
         "ForAllValues:StringLike": {"dynamodb:LeadingKeys": keys},
-        "Null": {"dynamodb:LeadingKeys": "false"},  # all of no keys are like anything
+        "Null": {"dynamodb:LeadingKeys": "false"},  # an empty set of keys matches any condition
     }
 
 
 READ = Permission(
-    "look nodes, incidents, pools and waits up; no scans",
+    "read nodes, incidents, pools and waits; no scans",
     ("dynamodb:GetItem", "dynamodb:Query"),
     ("{table}", "{table}/index/" + names.INDEX),
 )
 WRITE = Permission(
-    "record what the operator decides",
+    "write what the operator decides",
     ("dynamodb:DeleteItem", "dynamodb:PutItem", "dynamodb:UpdateItem"),
     ("{table}",),
 )
 ASK = Permission(
-    "ask for a recovery by hand, in an operator's name and in nobody else's",
+    "request a recovery by hand, in an operator's name and in nobody else's",
     ("events:PutEvents",),
     ("{bus}",),
     {
@@ -73,7 +75,7 @@ ASK = Permission(
     },
 )
 READ_JOBS = Permission(
-    "look jobs up, the nodes, incidents and queues of their pools; no question, and no task token of one",
+    "read jobs, the nodes, incidents and queues of their pools; no approval, and no task token of one",
     ("dynamodb:GetItem", "dynamodb:Query"),
     ("{table}", "{table}/index/" + names.INDEX),
     _only_keys(
@@ -81,7 +83,7 @@ READ_JOBS = Permission(
     ),
 )
 WRITE_JOBS = Permission(
-    "record jobs, and nothing else: no node, no pool, no answer",
+    "write jobs, and nothing else: no node, no pool, no answer",
     ("dynamodb:PutItem",),
     ("{table}",),
     _only_keys(names.job_pk("*")),
@@ -120,7 +122,7 @@ READ_POLICY = Permission(
 CHANGE_POLICY = (
     Permission("store a policy document", ("appconfig:CreateHostedConfigurationVersion",), _APPLICATION),
     Permission(
-        "put a policy document into force, which says what nodeheal may do",
+        "activate a policy document, which defines what nodeheal may do",
         ("appconfig:StartDeployment",),
         (*_APPLICATION, f"{APPCONFIG}:deploymentstrategy/*"),
     ),
@@ -134,7 +136,7 @@ SEE_MACHINES = Permission(
 SEE_MARKS = (
     SEE_INSTANCES,
     SEE_MACHINES,
-    Permission("see whether a hybrid node is marked", ("ssm:ListTagsForResource",), _HYBRID),
+    Permission("see whether a hybrid node is tagged as enrolled", ("ssm:ListTagsForResource",), _HYBRID),
 )
 CHANGE_MARKS = (
     Permission(
@@ -157,14 +159,14 @@ CHANGE_MARKS = (
     ),
 )
 DRILL = (
-    *send_command("have a node pretend a fault, for a drill", "inject-fault"),
-    *send_command("have a node's DCGM pretend a fault, for a drill", "inject-dcgm"),
+    *send_command("inject a fault line into a node's kernel log, for a drill", "inject-fault"),
+    *send_command("inject a value into a node's DCGM, for a drill", "inject-dcgm"),
     Permission(
-        "see whether the node has taken the drill; the call takes no resource", ("ssm:GetCommandInvocation",), ("*",)
+        "see whether the node has accepted the drill; the call takes no resource", ("ssm:GetCommandInvocation",), ("*",)
     ),
 )
 SUBSCRIBE_OWNER = Permission(
-    "ask the owner of a job for a yes to emails about it: by email, and from no other topic",
+    "ask the owner of a job to confirm emails about it: by email, and from no other topic",
     ("sns:Subscribe",),
     ("{owners_topic}",),
     {"StringEquals": {"sns:Protocol": "email"}},
@@ -175,7 +177,7 @@ CONFIRM_EMAIL = Permission(
     ("{topic}", "{owners_topic}"),
 )
 SEE_OWNERS = Permission(
-    "see whether the owner of a job has said yes", ("sns:ListSubscriptionsByTopic",), ("{owners_topic}",)
+    "see whether the owner of a job has confirmed", ("sns:ListSubscriptionsByTopic",), ("{owners_topic}",)
 )
 RUN_JOB = Permission(
     "start the workflow of a job that was submitted, which starts its tasks", ("states:StartExecution",), ("{run_job}",)
@@ -184,13 +186,13 @@ SEE_RECIPE = Permission(
     "check the task definition of a job; the call takes no resource", ("ecs:DescribeTaskDefinition",), ("*",)
 )
 MAKE_RECIPE = (
-    # In any family: what counts is what a task may be given, and that is one role. AWS asked for * before it knew the
+    # In any family: what counts is what a task may be given, and that is one role. AWS checked * before it had the
     # resource.
     Permission(
-        "make a task definition of a job file; nothing is started by it", ("ecs:RegisterTaskDefinition",), ("*",)
+        "register a task definition from a job file; nothing is started by it", ("ecs:RegisterTaskDefinition",), ("*",)
     ),
     Permission(
-        "mark a task definition with its job as it is made, and at no other time",
+        "tag a task definition with its job as it is registered, and at no other time",
         ("ecs:TagResource",),
         (f"{TASK_DEFINITION_FAMILIES}/{names.JOB_FAMILY_PREFIX}*",),
         {"StringEquals": {"ecs:CreateAction": "RegisterTaskDefinition"}},
@@ -236,21 +238,24 @@ NODE_COMMANDS: Commands = {
     "owners subscribe": (SUBSCRIBE_OWNER,),
     "emails confirm": (CONFIRM_EMAIL,),
     "policy show": _POLICY,
+    "policy diff": _POLICY,
     "policy apply": (*_POLICY, *CHANGE_POLICY),
+    "policy edit": (*_POLICY, *CHANGE_POLICY),
     "policy rollback": (*_POLICY, *CHANGE_POLICY),
 }
-# Apart from the others: who trains needs no more than these, and both together do not fit into one policy.
+# Separate from the others: people who train need no more than these, and both together exceed one policy's size.
 JOB_COMMANDS: Commands = {
-    "jobs submit": (READ_JOBS, WRITE_JOBS, *_POLICY, SEE_RECIPE, *MAKE_RECIPE, RUN_JOB, SEE_OWNERS),
-    # A controller's jobs are listed for operators only: who may send the document may also drain with it.
-    "jobs list": (READ_JOBS,),
-    "jobs show": (READ_JOBS, SEE_OWNERS),
+    "jobs submit": (READ_JOBS, WRITE_JOBS, *_POLICY, SEE_RECIPE, *MAKE_RECIPE, RUN_JOB, SEE_OWNERS, READ_LOG),
+    # A controller's jobs are listed for operators only: a user who may send the document may also drain with it.
+    "jobs list": (READ_JOBS, READ_HEARTBEATS),
+    "jobs top": (READ_JOBS, READ_HEARTBEATS),
+    "jobs show": (READ_JOBS, READ_HEARTBEATS, SEE_OWNERS, SEE_RECIPE, READ_LOG),
     "jobs stop": (READ_JOBS, WRITE_JOBS, STOP_JOB),
     "jobs restart": (READ_JOBS, WRITE_JOBS, RUN_JOB),
-    "jobs wait": (READ_JOBS,),
+    "jobs wait": (READ_JOBS, SEE_RECIPE, READ_LOG),
     "jobs logs": (READ_JOBS, SEE_RECIPE, READ_LOG),
 }
-# Apart from the others, too: whoever deploys needs it, who may touch no node; and it only reads.
+# Separate from the others as well: a person who deploys needs it, and may not touch nodes; and it only reads.
 DOCTOR_COMMANDS: Commands = {
     "doctor": (
         COUNT_NODES,
@@ -279,31 +284,33 @@ DOCTOR_COMMANDS: Commands = {
             ("servicequotas:GetAWSDefaultServiceQuota",),
             ("*",),
         ),
-        Permission("see what `cdk bootstrap` has made", ("ssm:GetParameter",), (f"{SSM}:parameter/cdk-bootstrap/*",)),
+        Permission(
+            "see what `cdk bootstrap` has created", ("ssm:GetParameter",), (f"{SSM}:parameter/cdk-bootstrap/*",)
+        ),
         Permission("see which tier of SSM the account has", ("ssm:GetServiceSetting",), (f"{SSM}:servicesetting/*",)),
         Permission(
             "see how many functions may run at once; the call takes no resource", ("lambda:GetAccountSettings",), ("*",)
         ),
-        Permission("see who has confirmed to be told", ("sns:ListSubscriptionsByTopic",), ("{topic}",)),
+        Permission("see who has confirmed the subscription to alerts", ("sns:ListSubscriptionsByTopic",), ("{topic}",)),
         Permission(
-            "see whom anybody could unsubscribe who holds one of their emails; the call takes no resource",
+            "see whose subscription any holder of an email could end; the call takes no resource",
             ("sns:GetSubscriptionAttributes",),
             ("*",),
         ),
         Permission(
-            "see which alarms ring, and by prefix no single one is named", ("cloudwatch:DescribeAlarms",), ("*",)
+            "see which alarms are in ALARM; by prefix, no single one is named", ("cloudwatch:DescribeAlarms",), ("*",)
         ),
         Permission(
-            "see how long logs are kept, and by prefix no single group is named", ("logs:DescribeLogGroups",), ("*",)
+            "see how long logs are kept; by prefix, no single group is named", ("logs:DescribeLogGroups",), ("*",)
         ),
         Permission(
-            "see what nobody could take",
+            "see what could not be processed",
             ("sqs:GetQueueAttributes",),
             ("arn:{partition}:sqs:{region}:{account}:nodeheal-*",),
         ),
     ),
 }
-# Every command that asks AWS for anything; a test holds it against the commands there are.
+# Every command that calls AWS; a test compares it with the existing commands.
 COMMANDS: Commands = {**NODE_COMMANDS, **JOB_COMMANDS, **DOCTOR_COMMANDS}
 POLICIES: Mapping[str, Commands] = {
     POLICY_NAME: NODE_COMMANDS,
@@ -313,7 +320,7 @@ POLICIES: Mapping[str, Commands] = {
 
 
 def every_permission(commands: Commands = COMMANDS) -> tuple[Permission, ...]:
-    """Each permission once, in the order in which commands first need it."""
+    """Return each permission once, in the order in which commands first need it."""
     found: dict[str, Permission] = {}
     for permissions in commands.values():
         for permission in permissions:
@@ -322,7 +329,7 @@ def every_permission(commands: Commands = COMMANDS) -> tuple[Permission, ...]:
 
 
 class OperatorPolicy(Construct):
-    """The managed policies. They are attached to nobody: who operates, and who trains, is not ours to say.
+    """The managed policies. They are attached to nobody: the account's owner decides who operates, and who trains.
 
     `task_role_arns`: what jobs may be given, as the settings name them, one by one.
     """
@@ -337,7 +344,7 @@ class OperatorPolicy(Construct):
         }
 
     def outputs(self) -> dict[str, str]:
-        """What tools look up, by its name in the outputs of the stack."""
+        """Return the stack's outputs for tools, by name."""
         return {f"Operator{key}Arn": policy.managed_policy_arn for key, policy in self._policies.items()}
 
     def _make(
@@ -347,7 +354,7 @@ class OperatorPolicy(Construct):
             self,
             construct_id,
             managed_policy_name=name.format_map(places),
-            description="What the nodeheal command needs, and nothing that acts past it",
+            description="What the nodeheal command needs, and nothing that acts directly",
             statements=[permission.statement(places) for permission in permissions],
         )
         accept_wildcards(made, permissions, places)

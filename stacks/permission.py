@@ -1,4 +1,4 @@
-"""Permissions as data: what a function may do, on what, under which condition, and why."""
+"""Defines permissions as data: what a function may do, on what, under which condition, and why."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from nodeheal.contract import names
 
 Conditions = Mapping[str, Mapping[str, str | tuple[str, ...]]]
 
-# Where a resource is spelled {like this}, the stack fills in the deployed one; docs/reference/iam.md shows it as it is.
+# Where a resource is written {like this}, the stack fills in the deployed one; docs/reference/iam.md shows it as it is.
 ECS = "arn:{partition}:ecs:{region}:{account}"
 SSM = "arn:{partition}:ssm:{region}:{account}"
 CLUSTER = f"{ECS}:cluster/{{cluster}}"
@@ -22,12 +22,12 @@ MANAGED_NODES = (f"{SSM}:managed-instance/*", "arn:{partition}:ec2:{region}:{acc
 IN_CLUSTER: Conditions = {"ArnEquals": {"ecs:cluster": CLUSTER}}
 MANAGED = {f"aws:ResourceTag/{names.MANAGED_TAG}": names.MANAGED_TAG_VALUE}
 MANAGED_IN_CLUSTER: Conditions = {**IN_CLUSTER, "StringEquals": MANAGED}
-# A task gets the tag as it is started: what we start is what we may stop.
+# A task gets the tag as it is started: what nodeheal starts, it may stop.
 MARKED_IN_CLUSTER: Conditions = {
     **IN_CLUSTER,
     "StringEquals": {f"aws:RequestTag/{names.MANAGED_TAG}": names.MANAGED_TAG_VALUE},
 }
-# SSM knows the tags of a hybrid node under its own key only.
+# SSM has the tags of a hybrid node under its own condition key only.
 MANAGED_BY_SSM: Conditions = {"StringEquals": {f"ssm:resourceTag/{names.MANAGED_TAG}": names.MANAGED_TAG_VALUE}}
 
 
@@ -42,7 +42,7 @@ class Permission:
     effect: iam.Effect = iam.Effect.ALLOW
 
     def statement(self, places: Mapping[str, str]) -> iam.PolicyStatement:
-        """The statement, with the deployed resources in their places."""
+        """Return the statement, with the deployed resources filled in."""
         return iam.PolicyStatement(
             effect=self.effect,
             actions=list(self.actions),
@@ -58,15 +58,15 @@ def _in_place(value: str | tuple[str, ...], places: Mapping[str, str]) -> str | 
     return value.format_map(places) if isinstance(value, str) else [one.format_map(places) for one in value]
 
 
-# Of the table, each function has the verbs that its code can come to, and no other: a test reads the code.
+# Each function has only the table actions that its code uses: a test reads the code.
 KEEP = Permission("read and write single items of the table", ("dynamodb:GetItem", "dynamodb:PutItem"), ("{table}",))
 LIST = Permission(
     "read what belongs together, from the table and its index; no scans",
     ("dynamodb:Query",),
     ("{table}", "{table}/index/" + names.INDEX),
 )
-FORGET = Permission("take budget slots and leases away", ("dynamodb:DeleteItem",), ("{table}",))
-CHANGE = Permission("take an incident's next turn, or end it", ("dynamodb:UpdateItem",), ("{table}",))
+FORGET = Permission("delete budget slots and leases", ("dynamodb:DeleteItem",), ("{table}",))
+CHANGE = Permission("write an incident's next turn, or end it", ("dynamodb:UpdateItem",), ("{table}",))
 READ_HEARTBEATS = Permission(
     "read the heartbeats of all machines, which is all that their table holds", ("dynamodb:Scan",), ("{heartbeats}",)
 )
@@ -89,7 +89,7 @@ READ_POLICY = Permission(
     ("arn:{partition}:appconfig:{region}:{account}:{policy}",),
 )
 READ_APPROVAL_KEY = Permission(
-    "make and check the signatures of approval links",
+    "create and check the signatures of approval links",
     ("secretsmanager:GetSecretValue",),
     ("{approval_key}",),
 )
@@ -117,7 +117,7 @@ _ISOLATED_TAG_ONLY = {"StringEquals": MANAGED, "ForAllValues:StringEquals": {"aw
 DRAIN_NODE = (
     _SWITCH_NODE,
     Permission(
-        "say on a node that the operator enrolled which incident holds it, in this one tag",
+        "write on a node that the operator enrolled which incident holds it, in this one tag",
         ("ecs:TagResource",),
         (CONTAINER_INSTANCES,),
         _ISOLATED_TAG_ONLY,
@@ -126,7 +126,7 @@ DRAIN_NODE = (
 UNDRAIN_NODE = (
     _SWITCH_NODE,
     Permission(
-        "take the tag off again that says on a node that the operator enrolled which incident holds it",
+        "remove the tag with the incident from a node that the operator enrolled",
         ("ecs:UntagResource",),
         (CONTAINER_INSTANCES,),
         _ISOLATED_TAG_ONLY,
@@ -139,7 +139,7 @@ STOP_TASK = Permission(
     MANAGED_IN_CLUSTER,
 )
 # Without a container instance AWS asks for "*", and only the condition holds it to the cluster.
-LIST_TASKS = Permission("see which tasks are on a node, or bear a mark", ("ecs:ListTasks",), ("*",), IN_CLUSTER)
+LIST_TASKS = Permission("see which tasks are on a node, or have a mark", ("ecs:ListTasks",), ("*",), IN_CLUSTER)
 SEE_TASKS = Permission(
     "see whose a task on a node is, and whether it has ended", ("ecs:DescribeTasks",), (TASKS,), IN_CLUSTER
 )
@@ -151,13 +151,13 @@ PASS_EXECUTION_ROLE = Permission(
 )
 START_TASK = (
     Permission(
-        "start a task on a node of the cluster, marked as ours to stop",
+        "start a task on a node of the cluster, tagged as nodeheal's to stop",
         ("ecs:StartTask",),
         (TASK_DEFINITIONS,),
         MARKED_IN_CLUSTER,
     ),
     Permission(
-        "mark a task as it is started, and at no other time",
+        "tag a task as it is started, and at no other time",
         ("ecs:TagResource",),
         (TASKS,),
         {"StringEquals": {"ecs:CreateAction": "StartTask"}},
@@ -166,14 +166,14 @@ START_TASK = (
     PASS_EXECUTION_ROLE,
 )
 SIGN_UPLOADS = Permission(
-    "sign for a node's upload of evidence: what is signed can do no more than who signs",
+    "sign a node's upload of evidence: a signature permits no more than its signer may do",
     ("s3:PutObject",),
     ("arn:{partition}:s3:::" + names.EVIDENCE_BUCKET + "/" + names.EVIDENCE_PREFIX + "*",),
 )
 QUARANTINE = Permission("keep what cannot be read", ("sqs:SendMessage",), ("{quarantine}",))
 KEEP_FAILED = Permission("keep an event on which it failed three times", ("sqs:SendMessage",), ("{undelivered}",))
 ANNOUNCE = Permission(
-    "put what people must know on the bus, in the control plane's name and in nobody else's",
+    "put notifications on the bus, in the control plane's name and in nobody else's",
     ("events:PutEvents",),
     ("{bus}",),
     {"StringEquals": {"events:source": names.CONTROL_SOURCE}},
@@ -181,26 +181,28 @@ ANNOUNCE = Permission(
 
 
 def for_this_account(service: str) -> iam.ServicePrincipal:
-    """A service that assumes a role, and only for this account: it could be asked to by another one."""
+    """Return a service principal for this account only: otherwise another account could make the service assume the
+    role.
+    """
     return iam.ServicePrincipal(service, conditions={"StringEquals": {"aws:SourceAccount": cdk.Aws.ACCOUNT_ID}})
 
 
 def own_log(log_group: str) -> Permission:
-    """Write one log group's streams, and create no group."""
+    """Return the permission to write one log group's streams, and to create no group."""
     streams = f"arn:{{partition}}:logs:{{region}}:{{account}}:log-group:{log_group}:*"
     return Permission("write its own log", ("logs:CreateLogStream", "logs:PutLogEvents"), (streams,))
 
 
 SEE_COMMAND = Permission(
-    "see what became of a command; the call takes no resource", ("ssm:GetCommandInvocation",), ("*",)
+    "see the result of a command; the call takes no resource", ("ssm:GetCommandInvocation",), ("*",)
 )
 SEE_MANAGED_NODES = Permission(
     "see at which address SSM reaches a node, and which machine is a Slurm controller; the call takes no resource",
     ("ssm:DescribeInstanceInformation",),
     ("*",),
 )
-# What it needs besides to ask DescribeInstanceInformation, which whoever decides may do. A controller is no node that
-# is healed, and needs no tag as one.
+# Its needs in addition to DescribeInstanceInformation, which every deciding function may call. A controller is not a
+# healed node, and needs no such tag.
 ASK_CONTROLLER = (
     Permission(
         "ask the controller of a Slurm cluster: with this document only",
@@ -218,7 +220,9 @@ ASK_CONTROLLER = (
 
 
 def send_command(why: str, *documents: str) -> tuple[Permission, Permission]:
-    """SendCommand checks the document and the node each for itself: two statements, and only nodes carry the tag."""
+    """Return the permissions of SendCommand, which authorizes the document and the node separately: two statements, and
+    only nodes have the tag.
+    """
     action = ("ssm:SendCommand",)
     return (
         Permission(

@@ -1,4 +1,4 @@
-"""The policy document's home: AppConfig, with a validator and a first version."""
+"""Creates the policy document's store: AppConfig, with a validator and a first version."""
 
 from aws_cdk import aws_appconfig as appconfig
 from aws_cdk import aws_lambda as lambda_
@@ -9,18 +9,18 @@ from stacks.settings import REPOSITORY, SANDBOX_POLICY, Settings
 from stacks.stages import KEPT_AFTER_ITS_STACK
 
 VALIDATOR = "validate_policy"
-# What a new deployment starts with: every pool only observed. Never edit it: CloudFormation would deploy the edit over
-# the document that operators have applied since.
+# The first policy of a new deployment: every pool is only observed. Never edit it: CloudFormation would deploy the edit
+# over the document that operators have applied since.
 FIRST_POLICY = '{"default_pool": {"mode": "observe"}}'
 
 
 class PolicyStore(Construct):
-    """Where the document lives, with its validator and its first version. It outlives the functions that read it."""
+    """The store of the document, with its validator and its first version. It outlives the functions that read it."""
 
     def __init__(self, scope: Construct, validator: lambda_.Function, settings: Settings) -> None:
         super().__init__(scope, "Policy")
         # Neither SourceAccount nor SourceArn: AWS's own instructions for validators give this permission without a
-        # condition, and no page says that AppConfig sends one. If it did not, it could put no document into force.
+        # condition, and no page says that AppConfig sends one. If it did not, no document could be deployed.
         allowed = lambda_.CfnPermission(
             self,
             "AppConfigMayValidate",
@@ -50,22 +50,24 @@ class PolicyStore(Construct):
 
     @property
     def ids(self) -> str:
-        """What a function needs to find it: names may stand twice, ids do not."""
+        """Return the ids that a function needs: names may be ambiguous, ids are not."""
         return f"{self.application.ref}/{self.environment.ref}/{self.profile.ref}"
 
     @property
     def place(self) -> str:
-        """What an operator's command needs to find it, and to put a document into force."""
+        """Return the ids that an operator's command needs to read and to deploy a document."""
         return f"{self.ids}/{self._strategy.ref}"
 
     @property
     def resource(self) -> str:
-        """The last part of the ARN that permissions name."""
+        """Return the last part of the ARN that permissions name."""
         application, environment, profile = self.application.ref, self.environment.ref, self.profile.ref
         return f"application/{application}/environment/{environment}/configuration/{profile}"
 
     def _seed(self, settings: Settings) -> None:
-        """The first version. It never changes, so a later deployment leaves alone what operators have applied."""
+        """Deploy the first version. It never changes, so a later deployment leaves alone what operators have
+        applied.
+        """
         text = (REPOSITORY / SANDBOX_POLICY).read_text(encoding="utf-8") if settings.is_sandbox else FIRST_POLICY
         version = appconfig.CfnHostedConfigurationVersion(
             self,
@@ -83,7 +85,7 @@ class PolicyStore(Construct):
             final_bake_time_in_minutes=0,
             growth_factor=100,
             replicate_to="NONE",
-            description="a policy is checked before it is applied, and holds for every function at once",
+            description="a policy is checked before it is applied, and is active for every function at once",
         )
         deployment = appconfig.CfnDeployment(
             self,
@@ -95,7 +97,7 @@ class PolicyStore(Construct):
             deployment_strategy_id=self._strategy.ref,
             description="the first policy document",
         )
-        # All of it stays when the stack goes: AppConfig deletes no profile that has documents, and CloudFormation knows
-        # of the first one only.
+        # All of it stays when the stack is deleted: AppConfig deletes no profile that has documents, and CloudFormation
+        # knows of the first one only.
         for kept in (self.application, self.environment, self.profile, version, deployment):
             kept.apply_removal_policy(KEPT_AFTER_ITS_STACK)

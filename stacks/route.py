@@ -1,4 +1,4 @@
-"""One way of an event to a function."""
+"""Defines one route of an event to a function."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from aws_cdk import aws_events as events
 
 @dataclass(frozen=True)
 class Route:
-    """One event pattern and the function that it wakes."""
+    """One event pattern and the function that it invokes."""
 
     construct_id: str
     description: str

@@ -1,4 +1,4 @@
-"""Which events reach which target. Every target has a dead-letter queue."""
+"""Defines which events reach which target. Every target has a dead-letter queue."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,20 +18,20 @@ from stacks.functions import FUNCTIONS
 from stacks.route import Route
 from stacks.signals import signals
 
-TARGETS_OF_A_RULE = 5  # the quota of EventBridge
+TARGETS_OF_A_RULE = 5  # EventBridge's quota
 KEEP_WARM_EVERY = cdk.Duration.minutes(5)  # Lambda keeps an idle environment for longer than this
-SWEEP_EVERY = cdk.Duration.minutes(1)  # at most this late is a silence heard, or a lost start made up for
-RETRY_FOR = cdk.Duration.hours(2)  # every deadline of a workflow has passed by then, and it has looked for itself
-_NOT_FAILED = ["Pending", "InProgress", "Delayed", "Success"]  # what a command has done, its node reports itself
+SWEEP_EVERY = cdk.Duration.minutes(1)  # the longest delay until a silence is detected, or a lost start is repeated
+RETRY_FOR = cdk.Duration.hours(2)  # by then every deadline of a workflow has passed, and it has observed by itself
+_NOT_FAILED = ["Pending", "InProgress", "Delayed", "Success"]  # the node itself reports a command's result
 
 
 def routes(cluster_arn: str) -> tuple[Route, ...]:
-    """Every route to a function."""
+    """Return every route to a function."""
     return (
         *signals(cluster_arn),
         Route(
             "NodeSpoke",
-            "A node came up or answers a command: somebody may wait for that",
+            "A node has booted or answers a command: an operation may wait for that",
             "wakeup",
             True,
             events.EventPattern(
@@ -41,7 +41,7 @@ def routes(cluster_arn: str) -> tuple[Route, ...]:
         ),
         Route(
             "JobStopRequested",
-            "An operator wants a job stopped: its workflow waits for its gang",
+            "An operator has requested a job's stop: its workflow waits for its gang",
             "wakeup",
             True,
             events.EventPattern(source=[names.OPERATOR_SOURCE], detail_type=[names.JOB_STOP_REQUESTED]),
@@ -97,7 +97,7 @@ def routes(cluster_arn: str) -> tuple[Route, ...]:
         ),
         Route(
             "IncidentTold",
-            "An incident ended, waits or asks: tell the operators. A job was stopped or runs again: tell its owner",
+            "An incident ended, waits or asks: notify the operators. A job was stopped or runs again: notify its owner",
             "notify",
             True,
             events.EventPattern(
@@ -122,7 +122,7 @@ def connect_routes(
     dead: sqs.IQueue,
     cluster_arn: str,
 ) -> None:
-    """One rule for each route."""
+    """Create one rule for each route."""
     for route in routes(cluster_arn):
         events.Rule(
             scope,
@@ -135,25 +135,25 @@ def connect_routes(
 
 
 def keep_warm(scope: Construct, functions: Mapping[str, lambda_.IFunction], dead: sqs.IQueue) -> None:
-    """Ping the functions on the way from a fault to the resumed job, so that few cold starts stand between."""
+    """Ping the functions between a fault and the resumed job, so that few of their starts are cold."""
     ping = events.RuleTargetInput.from_object(names.KEEP_WARM)
     warm = [function.stem for function in FUNCTIONS if function.keep_warm]
     for first in range(0, len(warm), TARGETS_OF_A_RULE):
         events.Rule(
             scope,
             f"KeepWarm{first // TARGETS_OF_A_RULE or ''}",
-            description="Keeps the functions on the way from a fault to the resumed job warm",
+            description="Keeps the functions between a fault and the resumed job warm",
             schedule=events.Schedule.rate(KEEP_WARM_EVERY),
             targets=[_function_target(functions[stem], dead, ping) for stem in warm[first : first + TARGETS_OF_A_RULE]],
         )
 
 
 def sweep_regularly(scope: Construct, sweep: lambda_.IFunction, dead: sqs.IQueue) -> None:
-    """Look for silent nodes and lost starts by the clock: what does not happen sends no event."""
+    """Run the sweep by the clock, since silent nodes and lost starts send no event."""
     events.Rule(
         scope,
         "Sweep",
-        description="Hears which nodes are silent, and starts what a crash kept from being started",
+        description="Detects silent nodes, and starts what a crash kept from being started",
         schedule=events.Schedule.rate(SWEEP_EVERY),
         targets=[_function_target(sweep, dead)],
     )
@@ -161,17 +161,17 @@ def sweep_regularly(scope: Construct, sweep: lambda_.IFunction, dead: sqs.IQueue
 
 @dataclass(frozen=True)
 class BrokenWorkflow:
-    """A workflow whose executions page when they end in any way that has not paged from within."""
+    """A workflow whose executions page when they end without a page from within."""
 
     construct_id: str
-    what: str  # an execution of it is
+    what: str  # the name of an execution in words
     arn: str
     advice: str
     runbook: str
 
 
 def page_on_broken_workflow(scope: Construct, workflow: BrokenWorkflow, topic: sns.ITopic, dead: sqs.IQueue) -> None:
-    """Page when an execution ends in any way that has not paged from within."""
+    """Page when an execution ends without a page from within."""
     ended: dict[str, Any] = {
         "stateMachineArn": [workflow.arn],
         "$or": [
@@ -181,7 +181,7 @@ def page_on_broken_workflow(scope: Construct, workflow: BrokenWorkflow, topic: s
     }
     text = events.RuleTargetInput.from_multiline_text(
         f"nodeheal: {workflow.what} ended as {events.EventField.from_path('$.detail.status')}, "
-        "and nobody has been told by it.\n"
+        "and has not notified anybody.\n"
         f"Execution: {events.EventField.from_path('$.detail.executionArn')}\n"
         f"{workflow.advice} Look at the execution's last state in the Step "
         "Functions console, then finish by hand what it had begun.\n"

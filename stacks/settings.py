@@ -1,4 +1,4 @@
-"""What an operator may set in cdk.json, under the context key "nodeheal", and the stage.
+"""Defines the settings in cdk.json, under the context key "nodeheal", and the stage.
 
 `cdk deploy -c nodeheal='{"cluster": "blue"}'` changes single settings: those that it does not name stay as in cdk.json.
 """
@@ -27,7 +27,7 @@ STAGE_KEY = "stage"
 SANDBOX_POLICY = "sandbox/policy.json"
 FILE = "cdk.json"
 FLAG = f"the context flag -c {CONTEXT_KEY}"
-# What each node of a pool adds by itself where the file leaves it out, with any values that the agent takes.
+# What each node of a pool adds by itself where the file leaves it out, with any values that the agent accepts.
 ADDED_BY_NODE = {"node_id": "mi-0123456789abcdef0", "region": "eu-central-1", "provider": "hybrid"}
 
 Email = Annotated[str, Field(pattern=r"^[^@\s]+@[^@\s]+\.[^@\s]+$")]
@@ -45,7 +45,7 @@ RoleArn = Annotated[str, Field(pattern=r"^arn:aws[a-z-]*:iam::\d{12}:role/.+$")]
 
 def _is_not_email(name: str) -> str:
     if name == EMAIL_CHANNEL:
-        raise ValueError(f"{name} is there by itself: its addresses are the setting alert_emails")
+        raise ValueError(f"the channel {name} always exists: set its addresses under alert_emails")
     return name
 
 
@@ -64,7 +64,7 @@ def _is_agent_config(path: str) -> str:
     except (OSError, ValueError) as error:
         raise ValueError(f"{path} must be a TOML file: {error}") from None
     if "node_id" in config:
-        raise ValueError(f"{path} must not hold node_id: each node adds its own")
+        raise ValueError(f"{path} must not contain node_id: each node adds its own")
     try:
         parse({**ADDED_BY_NODE, **config})
     except ConfigError as error:
@@ -76,12 +76,12 @@ def _are_of_their_pools(files: dict[str, str]) -> dict[str, str]:
     for pool, path in files.items():
         named = tomllib.loads((REPOSITORY / path).read_text(encoding="utf-8")).get("pool")
         if named != pool:
-            raise ValueError(f"{path} names the pool {named!r}, and is given for {pool!r}")
+            raise ValueError(f"{path} has the pool {named!r}, but is given for {pool!r}")
     return files
 
 
 class SettingsError(Exception):
-    """A setting that cannot be used; the message names it."""
+    """A setting is not valid; the message names it."""
 
 
 class Stage(StrEnum):
@@ -106,7 +106,7 @@ class ChannelSetting(BaseModel):
 
 def _is_whole(channel: ChannelSetting) -> ChannelSetting:
     if channel.kind == "chat" and (channel.url or channel.secret_arn):
-        raise ValueError("a chat channel takes no url and no secret_arn: Amazon Q Developer reads its topic")
+        raise ValueError("a chat channel has no url and no secret_arn: Amazon Q Developer reads its topic")
     if channel.kind != "chat" and not channel.secret_arn:
         raise ValueError(f"a channel of kind {channel.kind} needs secret_arn")
     if channel.kind not in ("chat", "pagerduty") and not channel.url:
@@ -121,7 +121,9 @@ class Settings(BaseModel):
 
     stage: Stage = Stage.real
     cluster: str = Field(default="training", pattern=r"^[A-Za-z0-9_-]{1,255}$", description="the ECS cluster to heal")
-    alert_emails: tuple[Email, ...] = Field(default=(), description="who is told; each must confirm its subscription")
+    alert_emails: tuple[Email, ...] = Field(
+        default=(), description="who is notified; each must confirm its subscription"
+    )
     log_retention_days: Literal[7, 30, 90, 180, 365] = Field(default=90, description="days that function logs are kept")
     evidence_retention_days: int = Field(
         default=90, ge=1, le=3650, description="days that evidence of incidents is kept in its bucket"
@@ -129,14 +131,14 @@ class Settings(BaseModel):
     node_role_ids: tuple[RoleId, ...] = Field(
         default=(),
         max_length=20,
-        description="roles of your own that nodes have beside nodeheal's: `aws iam get-role --role-name NAME --query "
+        description="ids of your own node roles, beside nodeheal's: `aws iam get-role --role-name NAME --query "
         "Role.RoleId`; only roles that people and programs cannot assume",
     )
     heartbeat_writes_a_second: int = Field(
         default=0,
         ge=0,
         le=20_000,
-        description="capacity bought for heartbeats: nodes over their interval, and a fifth; 0: paid for each",
+        description="write capacity for heartbeats a second: nodes over their interval, and a fifth more; 0: on demand",
     )
     node_dashboard: bool = Field(
         default=False,
@@ -167,12 +169,12 @@ class Settings(BaseModel):
     channels: dict[ChannelName, Annotated[ChannelSetting, AfterValidator(_is_whole)]] = Field(
         default_factory=dict,
         max_length=10,
-        description="where people are told beside email: each name is one for the policy's `channels`",
+        description="where people are notified beside email: each name is one for the policy's `channels`",
     )
     runbook_base_url: str = Field(
         default="docs/runbooks",
         pattern=r"^[!-~]{0,200}$",
-        description="where emails say that the runbooks stand: your wiki's address, or a path; empty: the file's name",
+        description="where emails link to runbooks: your wiki's address, or a path; empty: the file's name",
     )
     account: str | None = Field(default=None, pattern=r"^\d{12}$", description="default: the deploying credentials'")
     region: str | None = Field(default=None, pattern=r"^[a-z]{2}(-[a-z]+)+-\d$", description="default: the CLI's")
@@ -186,21 +188,21 @@ class Settings(BaseModel):
 
     @property
     def is_sandbox(self) -> bool:
-        """Whether this goes into the embedded cloud."""
+        """Whether this is deployed into the embedded cloud."""
         return self.stage is Stage.sandbox
 
 
 class Context(Protocol):
-    """Where settings are given: the node of a construct, or the command line of `make e2e`."""
+    """A source of settings: the node of a construct, or the command line of `make e2e`."""
 
     def try_get_context(self, key: str, /) -> Any:
-        """What stands under this key; None: nothing."""
+        """Return the value of this key; None: nothing."""
 
 
 def load_settings(node: Context) -> Settings:
-    """The settings of an app, checked. Raises SettingsError, which names the setting and where it was given."""
+    """Load and check the settings of an app. Raises SettingsError, which names the setting and its source."""
     context = node.try_get_context(CONTEXT_KEY)
-    # The CDK hands over a flag as text, and no longer what it stands over.
+    # The CDK passes a flag as text, and no longer the value that it replaces.
     flag = _object(context, FLAG) if isinstance(context, str) else {}
     in_file = _in_file() if isinstance(context, str) else context
     given = {**_object(in_file, FILE), **flag}
@@ -241,15 +243,15 @@ _KINDS = {
 
 
 def _complaint(error: ErrorDetails) -> str:
-    """In one line: which key, and what is wrong with it."""
+    """Describe an error in one line: which key, and what is wrong with it."""
     key = ".".join(str(part) for part in error["loc"] if part != "[key]")
     if key == "policy_file":
-        return f"{key}: the policy is no setting any more; put it into force with `nodeheal policy apply FILE`"
+        return f"{key}: the policy is no longer a setting; activate it with `nodeheal policy apply FILE`"
     kind, context = error["type"], error.get("ctx", {})
     if kind == "extra_forbidden":
         nearest = get_close_matches(key, Settings.model_fields, n=1, cutoff=0.8)
         return f"{key}: unknown key{f'; did you mean {nearest[0]}?' if nearest else ''}"
-    if kind == "value_error":  # by a check of ours, which says what it was given
+    if kind == "value_error":  # by a check of ours, whose message contains the value
         return f"{key}: {error['msg'].removeprefix('Value error, ')}".removeprefix(": ")
     if kind == "string_pattern_mismatch":
         wanted = f"must match {context['pattern']}"

@@ -1,7 +1,7 @@
-"""The routes of what AWS says about nodes, on the default bus: see docs/foreign-signals.md.
+"""Defines the routes of AWS's events about nodes, on the default bus: see docs/foreign-signals.md.
 
-ECS events are those of our cluster. EC2, Auto Scaling and AWS Health know no cluster: every machine's events come, and
-those of machines that are no nodes are left alone after one read.
+ECS events are those of the configured cluster. EC2, Auto Scaling and AWS Health have no cluster: every machine's events
+come, and those of machines that are no nodes are ignored after one read.
 """
 
 from typing import Any
@@ -16,7 +16,7 @@ _STATUS_CHECKS = {"metric": {"namespace": ["AWS/EC2"], "name": [{"prefix": "Stat
 
 
 def signals(cluster_arn: str) -> tuple[Route, ...]:
-    """One route for each source."""
+    """Return one route for each source."""
     return (*_of_ecs(cluster_arn), *_of_machines(), *_of_health())
 
 
@@ -29,16 +29,18 @@ def _route(
 
 def _of_ecs(cluster_arn: str) -> tuple[Route, ...]:
     ours = {"clusterArn": [cluster_arn]}
-    # A task that nodeheal started wakes its workflow; of all others only those whose machine was lost are read.
+    # A task that nodeheal started wakes its workflow; of others only those whose machine was lost are read.
     lost = {
         **ours,
         "lastStatus": ["STOPPED"],
         "startedBy": [{"exists": False}, {"anything-but": {"prefix": f"{names.STARTED_BY_PREFIX}/"}}],
         "stoppedReason": [{"prefix": "Host EC2 (instance "}],
     }
-    # What ECS says of an instance that is drained and connected, which it says at every drain of ours, tells nothing.
+    # ECS's events about an instance that is drained and connected come at every drain by nodeheal, and add nothing.
     connected = {**ours, "$or": [{"agentConnected": [False]}, {"status": ["ACTIVE"]}]}
-    connection = "The ECS agent of a node was connected or disconnected: normal by itself, and a witness of silence"
+    connection = (
+        "The ECS agent of a node was connected or disconnected: normal by itself, and evidence when the node is silent"
+    )
     health = "ECS's own checks on a node failed, or pass again"
     return (
         _route("NodeConnected", connection, "aws.ecs", (names.ECS_INSTANCE_STATE_CHANGE,), connected),
@@ -59,7 +61,7 @@ def _of_machines() -> tuple[Route, ...]:
         ),
         _route(
             "MachineTakenBack",
-            "EC2 takes a machine back in two minutes, or expects to",
+            "EC2 reclaims a machine in two minutes, or expects to",
             "aws.ec2",
             (names.EC2_SPOT_WARNING, names.EC2_REBALANCE, names.EC2_RESERVATION_WARNING),
         ),

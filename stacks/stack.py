@@ -1,4 +1,4 @@
-"""The stack `nodeheal`: all that `cdk deploy` brings into an account and a Region."""
+"""The stack `nodeheal`: everything that `cdk deploy` creates in an account and a Region."""
 
 import aws_cdk as cdk
 from constructs import Construct

@@ -1,4 +1,4 @@
-"""What the stack gets from its stage."""
+"""Defines what depends on the stage."""
 
 import os
 from typing import TypedDict
@@ -7,7 +7,8 @@ import aws_cdk as cdk
 
 from stacks.settings import Settings
 
-# What holds history outlives its stack, but not a first deployment that is rolled back: the next try would stop at it.
+# Resources with history outlive their stack, but not a first deployment that is rolled back: otherwise the next
+# deployment would fail because they exist.
 KEPT_AFTER_ITS_STACK = cdk.RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE
 
 
@@ -19,10 +20,10 @@ class StackOptions(TypedDict):
 
 
 def stack_options(settings: Settings) -> StackOptions:
-    """Where the stack goes, and with whose credentials."""
-    # The embedded cloud refuses the roles that a bootstrap makes; the CLI's own credentials work.
+    """Return the target of the stack, and the credentials of the deployment."""
+    # The embedded cloud refuses the roles of a bootstrap; the CLI's own credentials work.
     synthesizer = cdk.CliCredentialsStackSynthesizer() if settings.is_sandbox else cdk.DefaultStackSynthesizer()
-    # The CLI says whose credentials it has. Without credentials the template is for any account and Region.
+    # The CLI gives the account of its credentials. Without credentials the template is for any account and Region.
     account = settings.account or os.environ.get("CDK_DEFAULT_ACCOUNT")
     region = settings.region or os.environ.get("CDK_DEFAULT_REGION")
     return StackOptions(synthesizer=synthesizer, env=cdk.Environment(account=account, region=region))

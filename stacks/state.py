@@ -1,4 +1,4 @@
-"""The state and the channels of the stack: tables, bus, topics, queues, bucket, and the nodes' role."""
+"""Creates the state and the channels of the stack: tables, bus, topics, queues, bucket, and the nodes' role."""
 
 import aws_cdk as cdk
 from aws_cdk import aws_dynamodb as dynamodb
@@ -21,7 +21,7 @@ from stacks.settings import Settings
 from stacks.stages import KEPT_AFTER_ITS_STACK
 
 INGEST_SECONDS = next(function.timeout_seconds for function in FUNCTIONS if function.stem == "ingest")
-# Six times the function's timeout, as Lambda asks: a batch must not reappear while its retries still run.
+# Six times the function's timeout, as Lambda recommends: a batch must not reappear while its retries still run.
 VISIBILITY = cdk.Duration.seconds(6 * INGEST_SECONDS)
 DELIVERIES = 3
 KEPT = cdk.Duration.days(14)
@@ -34,10 +34,10 @@ class State:
         self._stack = stack
         self.table = self._table()
         self.bus = events.EventBus(
-            self._stack, "Bus", event_bus_name=names.BUS, description="What nodes and nodeheal say"
+            self._stack, "Bus", event_bus_name=names.BUS, description="Events of nodes and of nodeheal"
         )
         self.topic = self._topic(settings)
-        # A topic of its own: whoever may read here reads no page, and no link with which a recovery is approved.
+        # A separate topic: a reader here sees no page, and no link that approves a recovery.
         self.owners_topic = sns.Topic(
             self._stack, "OwnersTopic", topic_name=names.OWNERS_TOPIC, display_name="nodeheal", enforce_ssl=True
         )
@@ -56,7 +56,7 @@ class State:
             "fallback": fallback.topic_arn,
         }
         self.node_role = node_role(self._stack, places, settings)
-        # Of the roles whose sessions AWS names after machines: what is signed under another one is not believed.
+        # Of the roles whose session names AWS sets to machine ids: other signatures are refused.
         self.node_role_ids = ",".join((self.node_role.role_id, *settings.node_role_ids))
         accept(self.event_dlq, "AwsSolutions-SQS3", "it is a dead-letter queue")
         accept(self.quarantine, "AwsSolutions-SQS3", "it is where unreadable messages are kept; nothing consumes it")
@@ -84,12 +84,12 @@ class State:
         return table
 
     def _evidence_bucket(self, settings: Settings) -> s3.Bucket:
-        """Where nodes put what they save of a fault. Nobody but the function that signs for them may write it."""
+        """Create the bucket for evidence. Only the function that signs for nodes may write it."""
         bucket = s3.Bucket(
             self._stack,
             "Evidence",
-            # The stack's own account and Region: spelled out where they are known, since CloudFormation takes up only
-            # what has a literal name.
+            # The stack's own account and Region: literal where they are known, since CloudFormation imports only what
+            # has a literal name.
             bucket_name=names.EVIDENCE_BUCKET.format(account=self._stack.account, region=self._stack.region),
             encryption=s3.BucketEncryption.S3_MANAGED,
             block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
@@ -112,7 +112,7 @@ class State:
         )
         for email in settings.alert_emails:
             topic.add_subscription(subscriptions.EmailSubscription(email))
-        # A topic with a policy of its own has lost the default one, which lets the account's alarms speak.
+        # A topic with its own policy has lost the default one, which permits the account's alarms to publish.
         alarms = f"arn:{cdk.Aws.PARTITION}:cloudwatch:{cdk.Aws.REGION}:{cdk.Aws.ACCOUNT_ID}:alarm:{ALARM_PREFIX}*"
         topic.add_to_resource_policy(
             iam.PolicyStatement(
@@ -137,19 +137,23 @@ class State:
         )
 
     def _approval_key(self) -> str:
-        """Make the secret of the approval links; its ARN.
+        """Create the secret of the approval links; returns its ARN.
 
-        It goes with the stack, and has no name of ours: links live for an hour, and Secrets Manager refuses the name of
-        a secret that is still being deleted.
+        It is deleted with the stack, and has no fixed name: links are valid for an hour, and Secrets Manager refuses
+        the name of a secret that is still being deleted.
         """
         secret = secretsmanager.Secret(
             self._stack,
             "ApprovalKey",
-            description="nodeheal signs its approval links with this; a new value makes every link sent before void",
+            description="nodeheal signs its approval links with this; a new value invalidates every link sent before",
             generate_secret_string=secretsmanager.SecretStringGenerator(password_length=64, exclude_punctuation=True),
             removal_policy=cdk.RemovalPolicy.DESTROY,
         )
-        accept(secret, "AwsSolutions-SMG4", "links live for an hour; rotating in between would void those just sent")
+        accept(
+            secret,
+            "AwsSolutions-SMG4",
+            "links are valid for an hour; a rotation in between would invalidate those just sent",
+        )
         resource = secret.node.default_child
         assert isinstance(resource, secretsmanager.CfnSecret)
         return resource.attr_id  # the ARN, as secret_arn is; the emulator answers Ref with the name
@@ -167,7 +171,7 @@ class State:
         )
 
     def outputs(self) -> dict[str, str]:
-        """What tools look up, by its name in the outputs of the stack."""
+        """Return the stack's outputs for tools, by name."""
         return {
             "TableName": self.table.table_name,
             "BusName": self.bus.event_bus_name,

@@ -21,10 +21,11 @@ PINS = REPOSITORY / "packaging" / "agent"
 AGENT_PINS, PIP_PINS = PINS / "requirements.txt", PINS / "pip.txt"
 BUILD = REPOSITORY / "build" / "wheelhouse"
 COMMAND_SECONDS = 300
-# Every node that the agent supports: the processors of AWS's accelerator machines, and the Pythons of distributions.
+# Every platform that the agent supports: the processors of AWS's accelerator machines, and the Pythons of
+# distributions.
 MACHINES = ("x86_64", "aarch64")
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
-# The oldest time that a zip archive can hold.
+# The oldest time that a zip archive can store.
 ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
@@ -52,8 +53,8 @@ def build(settings: Settings) -> Wheelhouse:
 
 
 def _own_wheel(folder: Path) -> Path:
-    """nodeheal's own wheel, built by the pinned build backend from this checkout."""
-    # Set by some build services; it would put the day into the wheel.
+    """Build nodeheal's own wheel, with the pinned build backend, from this checkout."""
+    # Some build services set it; it would put the date into the wheel.
     environment = {name: value for name, value in os.environ.items() if name != "SOURCE_DATE_EPOCH"}
     built = folder / "compressed"
     _run([sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(built)], environment)
@@ -64,7 +65,7 @@ def _own_wheel(folder: Path) -> Path:
 
 
 def _requirements(agents: list[Path]) -> Iterator[tuple[str, bytes]]:
-    """What pip installs for each version of the agent, with hashes."""
+    """Return what pip installs for each version of the agent, with hashes."""
     for wheel in agents:
         [version] = re.findall(AGENT_WHEEL, wheel.name)
         pin = f"nodeheal=={version} --hash=sha256:{_sha256(wheel.read_bytes())}\n"
@@ -72,14 +73,16 @@ def _requirements(agents: list[Path]) -> Iterator[tuple[str, bytes]]:
 
 
 def _write(archive: Path, files: dict[str, bytes]) -> None:
-    """A zip archive whose bytes depend on the files only: not compressed, since builds of zlib compress differently."""
+    """Write a zip archive whose bytes depend on the files only: not compressed, since builds of zlib compress
+    differently.
+    """
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_STORED) as written:
         for name in sorted(files):
             written.writestr(zipfile.ZipInfo(name, ZIP_EPOCH), files[name])
 
 
 def packages() -> Path:
-    """A folder with the pinned wheels of other projects, downloaded once for each set of pins."""
+    """Return a folder with the pinned wheels of other projects, downloaded once for each set of pins."""
     pins = _sha256(AGENT_PINS.read_bytes() + PIP_PINS.read_bytes() + repr((MACHINES, PYTHONS)).encode())
     downloaded = BUILD / f"packages-{pins[:16]}"
     if not downloaded.exists():
@@ -88,13 +91,15 @@ def packages() -> Path:
             folder = Path(unfinished) / "packages"
             for command in download_commands(folder, AGENT_PINS.read_text("utf-8")):
                 _run(command, dict(os.environ))
-            if not downloaded.exists():  # a synthesis beside this one may have finished first, with the same files
+            if not downloaded.exists():  # another synthesis may have finished first, with the same files
                 folder.rename(downloaded)
     return downloaded
 
 
 def download_commands(folder: Path, agent_pins: str) -> Iterator[list[str]]:
-    """The pip calls: pinned wheels only, checked by hash, and for each kind of node where the agent needs packages."""
+    """Return the pip calls: pinned wheels only, checked by hash, and for each kind of node where the agent needs
+    packages.
+    """
     common = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
     common += ["--require-hashes", "--only-binary=:all:", "--dest", str(folder)]
     yield [*common, "--requirement", str(PIP_PINS)]

@@ -1,4 +1,4 @@
-"""The state machines: each is one file of state_machines/, with names filled in."""
+"""Creates the state machines: each is one file of state_machines/, with names filled in."""
 
 import re
 from collections.abc import Mapping
@@ -19,44 +19,45 @@ DEFINITIONS = REPOSITORY / "state_machines"
 PARENT = "recover_node"
 JOB = "run_job"
 _PLACEHOLDER = re.compile(r"\$\{(\w+)\}")
-# Step Functions keeps its right to write logs in one resource policy a Region; under this prefix it never grows full.
+# Step Functions keeps its permission to write logs in one resource policy a Region; one entry for this prefix never
+# fills it.
 _LOG_PREFIX = "/aws/vendedlogs/states"
 
 
 @dataclass(frozen=True)
 class Workflow:
-    """A state machine to be: its file, and its name in the account."""
+    """A state machine to create: its file, and its name in the account."""
 
     stem: str
 
     @property
     def path(self) -> Path:
-        """The definition."""
+        """Return the path of the definition."""
         return DEFINITIONS / f"{self.stem}.asl.json"
 
     @property
     def class_name(self) -> str:
-        """The stem as construct ids and placeholders spell it."""
+        """Return the stem as in construct ids and placeholders."""
         return "".join(word.title() for word in self.stem.split("_"))
 
     @property
     def deployed_name(self) -> str:
-        """The name in the account, and the last part of its ARN."""
+        """Return the name in the account, which is the last part of its ARN."""
         return f"nodeheal-{self.stem.replace('_', '-')}"
 
     def placeholders(self) -> set[str]:
-        """Every name that the definition leaves open."""
+        """Return every placeholder in the definition."""
         return set(_PLACEHOLDER.findall(self.path.read_text(encoding="utf-8")))
 
 
 PARENT_PERMISSIONS = (
-    Permission("mark the incident as begun, without a function", ("dynamodb:UpdateItem",), ("{table}",)),
+    Permission("record the incident as begun, without a function", ("dynamodb:UpdateItem",), ("{table}",)),
     Permission("page even where no function works", ("sns:Publish",), ("{topic}",)),
 )
 
 JOB_PERMISSIONS = (
     Permission(
-        "give a job whose workflow broke to a human, without a function", ("dynamodb:UpdateItem",), ("{table}",)
+        "hand a job whose workflow failed to a human, without a function", ("dynamodb:UpdateItem",), ("{table}",)
     ),
     Permission("page even where no function works", ("sns:Publish",), ("{topic}",)),
 )
@@ -69,7 +70,7 @@ def build_workflow(
     statements: list[iam.PolicyStatement],
     keep_logs: logs.RetentionDays,
 ) -> sfn.StateMachine:
-    """The state machine with its own role and its own log. `places` says what stands for each placeholder."""
+    """Create the state machine with its own role and log. `places` has the value of each placeholder."""
     role = iam.Role(
         scope,
         f"{workflow.class_name}WorkflowRole",

@@ -1,1 +1,1 @@
-"""What is run beside a deployment: generated pages, licences, audit, once through on an account. Never deployed."""
+"""Tools beside a deployment: generated pages, licences, audit, an end-to-end run on an account. Never deployed."""

@@ -1,6 +1,6 @@
-"""`make audit`: whether advisories are known of anything that is pinned. Asks PyPI; changes nothing.
+"""`make audit`: checks all pinned packages for advisories, with PyPI. It changes nothing.
 
-Ends with 0 where all were asked about and none has an advisory, 1 where one has, 2 where they could not be asked about.
+Exit code 0: all were checked and none has an advisory; 1: one has; 2: they could not be checked.
 """
 
 import json
@@ -18,9 +18,9 @@ Report = dict[str, Any]
 
 
 def verdict(file: str, report: Report | None, trouble: str = "") -> tuple[int, list[str]]:
-    """The exit code and what to say about one lock file. `report`: pip-audit's JSON; None: it wrote none."""
+    """Return the exit code and the message for one lock file. `report`: pip-audit's JSON; None: it wrote none."""
     if report is None:
-        return _NOT_ASKED, [f"{file}: not audited, pip-audit did not run: {trouble or 'it said nothing'}"]
+        return _NOT_ASKED, [f"{file}: not audited, pip-audit did not run: {trouble or 'it printed nothing'}"]
     found = [
         f"{file}: {each['name']} {each['version']}: {advisory['id']}, "
         f"fixed in {', '.join(advisory['fix_versions']) or 'nothing yet'}"
@@ -32,7 +32,7 @@ def verdict(file: str, report: Report | None, trouble: str = "") -> tuple[int, l
     skipped = [each["name"] for each in report["dependencies"] if "skip_reason" in each]
     if skipped:
         asked = len(report["dependencies"])
-        why = "the package index that is configured here passes no advisories on; run this where pypi.org is reachable"
+        why = "the configured package index has no advisories; run this where pypi.org is reachable"
         return _NOT_ASKED, [f"{file}: {len(skipped)} of {asked} packages not audited: {why}"]
     return 0, [f"{file}: {len(report['dependencies'])} packages, no advisories"]
 
@@ -51,7 +51,7 @@ def _ask(path: str) -> tuple[Report | None, str]:
 
 
 def main() -> int:
-    """Ask about every lock file; the gravest of the answers."""
+    """Check every lock file; returns the worst exit code."""
     answers = [verdict(file, *_ask(file)) for file in (str(path.relative_to(REPOSITORY)) for path in LOCKS.values())]
     for _, lines in answers:
         sys.stdout.write("".join(f"{line}\n" for line in lines))

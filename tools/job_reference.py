@@ -1,4 +1,4 @@
-"""docs/reference/job.md: every field of job.yaml, from the models themselves."""
+"""Generates docs/reference/job.md: every field of job.yaml, from the models themselves."""
 
 from pydantic.fields import FieldInfo
 
@@ -16,7 +16,7 @@ file. Give either `image` or `task_definition`."""
 
 
 def job_fields() -> str:
-    """The whole page."""
+    """Return the whole page."""
     lines = [_HEAD]
     for model, places in places_in(JobSpec).items():
         at = f" At `{places[0]}`." if places[0] else ""

@@ -1,11 +1,11 @@
-"""What a deployment leaves in its account when `cdk destroy` has taken the stack away: list it, and delete it.
+"""Lists and deletes what a deployment leaves in its account after `cdk destroy`.
 
-    python -m tools.leftovers list [--into FILE]      # what holds history, and what else is left
-    python -m tools.leftovers release                 # takes from the nodes' role what was attached to it by hand
-    python -m tools.leftovers delete --but FILE       # the history, without what FILE lists
+    python -m tools.leftovers list [--into FILE]      # history, and what else is left
+    python -m tools.leftovers release                 # detach from the nodes' role what was attached by hand
+    python -m tools.leftovers delete --but FILE       # delete the history, except what FILE lists
 
 `make e2e` runs all three. IAM deletes no role that an instance profile holds or that a policy was attached to, so
-`release` comes before `cdk destroy`. `delete` refuses while the stack is there.
+`release` comes before `cdk destroy`. `delete` refuses while the stack exists.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from typing import Any
 
 from nodeheal.contract import names
 
-# The pages have a person attach it to the role of the nodes, for the ECS agent.
+# The docs tell a person to attach it to the role of the nodes, for the ECS agent.
 ECS_AGENT_POLICY = "AmazonEC2ContainerServiceforEC2Role"
 TABLE, BUCKET, APPLICATION = "table", "bucket", "AppConfig application"
 LOG_GROUPS = ("/nodeheal/", "/aws/vendedlogs/nodeheal/", "/aws/vendedlogs/states/nodeheal-")
@@ -28,7 +28,7 @@ Client = Callable[[str], Any]
 
 
 class StackIsThere(Exception):
-    """The stack exists, so what it uses is not deleted."""
+    """The stack exists, so the resources that it uses are not deleted."""
 
 
 class Leftovers:
@@ -38,7 +38,7 @@ class Leftovers:
         self._client, self._account, self._region = client, account, region
 
     def history(self) -> list[str]:
-        """What outlives the stack, because it holds history."""
+        """Return what outlives the stack, because it holds history."""
         tables = _pages(self._client("dynamodb"), "list_tables", "TableNames")
         buckets = self._client("s3").list_buckets()["Buckets"]
         applications = _pages(self._client("appconfig"), "list_applications", "Items")
@@ -50,7 +50,7 @@ class Leftovers:
         ]
 
     def others(self) -> list[str]:
-        """What else is left: the stack itself, its log groups, and the machines that nodeheal may act on."""
+        """Return what else is left: the stack itself, its log groups, and the machines that nodeheal may act on."""
         reservations = _pages(self._client("ec2"), "describe_instances", "Reservations", Filters=MANAGED)
         machines = (machine for one in reservations for machine in one["Instances"])
         nodes = _pages(self._client("ssm"), "describe_instance_information", "InstanceInformationList")
@@ -70,7 +70,7 @@ class Leftovers:
         ]
 
     def release(self) -> list[str]:
-        """Take from the role of the nodes what keeps IAM from deleting it; what was taken."""
+        """Detach from the role of the nodes what keeps IAM from deleting it; returns what was detached."""
         iam, role = self._client("iam"), self._role
         done = []
         for policy in _pages(iam, "list_attached_role_policies", "AttachedPolicies", RoleName=role):
@@ -84,9 +84,9 @@ class Leftovers:
         return done
 
     def delete(self, but: Sequence[str]) -> list[str]:
-        """Delete the history, without what `but` names; what was deleted. Raises StackIsThere."""
+        """Delete the history, without what `but` names; returns what was deleted. Raises StackIsThere."""
         if any(True for _ in self._stack_status()):
-            raise StackIsThere(f"the stack {names.STACK} is there: what it uses is not deleted")
+            raise StackIsThere(f"the stack {names.STACK} exists: the resources that it uses are not deleted")
         found = [one for one in self.history() if one not in but]
         for one in found:
             kind, _, name = one.rpartition(" ")
@@ -115,7 +115,7 @@ class Leftovers:
         s3.delete_bucket(Bucket=name)
 
     def _delete_application(self, application: str) -> None:
-        """From the inside out: AppConfig deletes nothing that still holds something."""
+        """Delete from the inside out: AppConfig deletes nothing that contains something."""
         appconfig = self._client("appconfig")
         whole = {"ApplicationId": application}
         for environment in _pages(appconfig, "list_environments", "Items", **whole):
@@ -129,20 +129,22 @@ class Leftovers:
 
 
 def _pages(client: Any, operation: str, key: str, **request: Any) -> list[Any]:
-    """All items of all pages."""
+    """Return all items of all pages."""
     return [item for page in client.get_paginator(operation).paginate(**request) for item in page.get(key, [])]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """0: done. 1: AWS refused it, or the stack is there."""
+    """Return 0: done; 1: AWS refused it, or the stack exists."""
     import boto3
     from botocore.exceptions import BotoCoreError, ClientError
 
     parser = argparse.ArgumentParser(prog="python -m tools.leftovers", description=__doc__)
     verbs = parser.add_subparsers(dest="verb", required=True)
-    verbs.add_parser("list").add_argument("--into", type=Path, help="write the history that is there, for --but")
+    verbs.add_parser("list").add_argument(
+        "--into", type=Path, help="write the existing history to this file, for --but"
+    )
     verbs.add_parser("release")
-    verbs.add_parser("delete").add_argument("--but", type=Path, required=True, help="what was there before")
+    verbs.add_parser("delete").add_argument("--but", type=Path, required=True, help="the history that existed before")
     given = parser.parse_args(arguments)
     session: Any = boto3.Session(region_name=os.environ.get("AWS_REGION"))
     try:

@@ -1,4 +1,6 @@
-"""docs/reference/policy.md and policy.schema.json: every knob of the policy document, from the models themselves."""
+"""Generates docs/reference/policy.md and policy.schema.json: every field of the policy document, from the models
+themselves.
+"""
 
 import json
 import types
@@ -17,7 +19,7 @@ from nodeheal.domain.verbs import DISRUPTIVENESS
 
 Places = dict[type[BaseModel], list[str]]
 
-# How a knob's name ends, and what it counts in.
+# Suffixes of a field's name, and their units.
 UNITS = {
     "hours": "hours",
     "seconds": "seconds",
@@ -36,7 +38,7 @@ UNITS = {
     "limit": "attempts",
 }
 
-# What the wire's own models leave unsaid, as their names say it there.
+# Descriptions of the wire's own models, which have none there.
 _UNSAID = {
     "group": "the action that the attempts are counted for; the same word as the key",
     "limit": "attempts in the window; 0: never",
@@ -162,13 +164,13 @@ An override treats a fault otherwise than [the catalog](faults.md) does, and eve
   one has `reset_gpu`; each counts in its own group. Where REBOOT stands for RESET_GPU, it spends REBOOT's.
 - An attempt is reserved before it is made; one that is denied costs nothing. When none is left, the ladder goes on to
   its next escalation step, and after the last to a human.
-- `accelerator_limits` counts by the accelerator's serial number: a node under a new name does not begin anew.
+- `accelerator_limits` counts by the accelerator's serial number: a new name of the node does not reset the count.
 
 ## Every knob"""
 
 
 def policy() -> str:
-    """The whole page."""
+    """Return the whole page."""
     lines = [_HEAD]
     for model, places in places_in(RecoveryPolicy).items():
         elsewhere = [f"`{place}`" for place in places[1:]]
@@ -180,31 +182,31 @@ def policy() -> str:
 
 
 def schema() -> str:
-    """The JSON Schema of the document."""
+    """Return the JSON Schema of the document."""
     return json.dumps(RecoveryPolicy.model_json_schema(), indent=2, ensure_ascii=False) + "\n"
 
 
 def knobs() -> Iterator[tuple[str, FieldInfo]]:
-    """Every knob, by its path in the document."""
+    """Return every field, by its path in the document."""
     for model, places in places_in(RecoveryPolicy).items():
         for name, field in model.model_fields.items():
             yield f"{places[0]}.{name}".lstrip("."), field
 
 
 def meaning(name: str, field: FieldInfo) -> str:
-    """What a knob does: its own description, or that of the model that stands in its place."""
+    """Return what a field does: its own description, or that of its model."""
     inner = _models_in(field.annotation)
     return field.description or _UNSAID.get(name) or (first_line(inner[0][0]) if inner else "")
 
 
 def unit(name: str, field: FieldInfo) -> str:
-    """What a number counts in; empty for what is no number."""
+    """Return the unit of a number; empty for other types."""
     is_number = {int, float} & {field.annotation, *get_args(field.annotation)}
     return UNITS[name.rpartition("_")[2]] if is_number else ""
 
 
 def places_in(root: type[BaseModel]) -> Places:
-    """Every model of a document, with the paths at which it stands, from the outside in."""
+    """Return every model of a document, with its paths, from the outside in."""
     found: Places = {}
     _visit(root, "", found)
     return found
@@ -232,7 +234,7 @@ def _row(place: str, name: str, field: FieldInfo) -> str:
 
 
 def type_of(annotation: object) -> str:
-    """What may stand there, in words."""
+    """Return the allowed type, in words."""
     origin, parts = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         return type_of(parts[0])
@@ -252,7 +254,7 @@ def type_of(annotation: object) -> str:
 
 
 def default_of(field: FieldInfo) -> str:
-    """What holds where it is left out."""
+    """Return the default."""
     if field.is_required():
         return "required"
     value = field.get_default(call_default_factory=True, validated_data={})
@@ -262,7 +264,7 @@ def default_of(field: FieldInfo) -> str:
 
 
 def must_be(field: FieldInfo) -> str:
-    """The bounds of what may stand there."""
+    """Return the allowed range."""
     said = [
         f"{words} {limit}"
         for about in field.metadata
@@ -274,5 +276,5 @@ def must_be(field: FieldInfo) -> str:
 
 
 def first_line(model: type[BaseModel]) -> str:
-    """What a model is, by its own words."""
+    """Return the first line of a model's docstring."""
     return " ".join((model.__doc__ or "").split("\n\n")[0].split())

@@ -1,4 +1,4 @@
-"""`make schemas`: write the JSON Schemas of events and jobs. What a node answers to a verb, that verb says."""
+"""`make schemas`: writes the JSON Schemas of events and jobs. The model of a verb's answer comes from the verb."""
 
 import json
 from pathlib import Path
@@ -12,13 +12,13 @@ from nodeheal.operations.verbs import ANSWERS
 
 
 def documents() -> dict[str, type[BaseModel]]:
-    """The model of each schema, by the name of its file."""
+    """Return the model of each schema, by the name of its file."""
     answers = {detail_type.lower().replace(" ", "_"): event for detail_type, event in ANSWERS.items()}
     return {"health_event": HealthEvent, "node_booted": NodeBooted, "job": JobSpec, **answers}
 
 
 def render() -> dict[Path, str]:
-    """What each schema file must hold."""
+    """Return the content of each schema file."""
     return {FOLDER / f"{name}.json": _schema(model) for name, model in documents().items()}
 
 

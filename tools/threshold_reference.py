@@ -1,4 +1,4 @@
-"""docs/reference/thresholds.md: the limits of the agent's checks that an operator can set."""
+"""Generates docs/reference/thresholds.md: the limits of the agent's checks that an operator can set."""
 
 from nodeheal.agent.thresholds import THRESHOLDS, Threshold
 
@@ -38,7 +38,7 @@ the policy's `overrides` change it per fault and pool. To leave a check out, nam
 
 
 def thresholds() -> str:
-    """The whole page."""
+    """Return the whole page."""
     return "\n".join([_HEAD, *(_row(one) for one in THRESHOLDS), _CONSTANTS, ""])
 
 

@@ -1,1 +1,1 @@
-"""Pictures of the dashboards: real agents on simulated GPUs, a real Prometheus, and the dashboards' own queries."""
+"""Draws the dashboards: real agents on simulated GPUs, a real Prometheus, and the dashboards' own queries."""

@@ -1,4 +1,4 @@
-"""`python -m bench.dashboards --prometheus PROGRAM`: collect what the dashboards show, and draw it.
+"""`python -m bench.dashboards --prometheus PROGRAM`: collects the dashboards' data, and draws them.
 
 Six agents on simulated GPUs run for some minutes under a real Prometheus (such as Debian's package `prometheus`). The
 pictures are drawn by matplotlib, not by Grafana or CloudWatch; their queries and their numbers are real.
@@ -24,7 +24,9 @@ STEP_SECONDS = 5.0
 def main() -> None:
     """Collect, unless that was done before, and draw."""
     parser = argparse.ArgumentParser(prog="python -m bench.dashboards", description=__doc__)
-    parser.add_argument("--prometheus", metavar="PROGRAM", help="collect anew with it; else draw what is there")
+    parser.add_argument(
+        "--prometheus", metavar="PROGRAM", help="collect again with this program; otherwise draw the existing data"
+    )
     parser.add_argument("--minutes", type=float, default=10.0)
     arguments = parser.parse_args()
     if arguments.prometheus:

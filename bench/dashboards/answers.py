@@ -1,4 +1,4 @@
-"""Answers to the dashboards' queries: from a real Prometheus, and from what the agents put into CloudWatch."""
+"""Answers the dashboards' queries: from a real Prometheus, and from the agents' CloudWatch metrics."""
 
 import json
 import subprocess
@@ -25,7 +25,7 @@ Series = list[tuple[float, float]]
 
 @contextmanager
 def prometheus(program: str, folder: Path, nodes: Sequence[SimulatedNode], port: int) -> Iterator[str]:
-    """A Prometheus that scrapes the nodes; its address."""
+    """Run a Prometheus that scrapes the nodes; yields its address."""
     targets = [f"127.0.0.1:{node.port}" for node in nodes]
     config = {
         "global": {"scrape_interval": f"{EVERY_SECONDS}s"},
@@ -58,7 +58,7 @@ def _wait_until_ready(address: str) -> None:
 
 
 def panels(dashboard: Mapping[str, Any], address: str, variables: Mapping[str, str], span: tuple[float, float]) -> Any:
-    """Each panel of a Grafana dashboard with the answers to its queries: a name and a series for each."""
+    """Return each panel of a Grafana dashboard with the answers to its queries: a name and a series for each."""
     found = []
     for panel in dashboard["panels"]:
         answers = []
@@ -89,7 +89,7 @@ def _name(legend: str, labels: Mapping[str, str]) -> str:
 
 
 def graphs(nodes: Sequence[SimulatedNode]) -> list[list[dict[str, Any]]]:
-    """Each graph of the CloudWatch dashboard of nodes, from what the agents put there, by its own statistic."""
+    """Return each graph of the CloudWatch dashboard of nodes, from the agents' metrics, by its own statistic."""
     return [
         [
             {"title": graph.title, "answers": _standing_out(nodes, graph.metric, graph.statistic, graph.is_lowest)}

@@ -1,4 +1,4 @@
-"""Nodes for the pictures: real agents, each with eight simulated GPUs, and what happens to them."""
+"""Runs nodes for the pictures: real agents, each with eight simulated GPUs, and a story."""
 
 import os
 import random
@@ -28,7 +28,7 @@ GIB, MIB, WATT = 1 << 30, 1 << 20, 1000
 
 @dataclass
 class SimulatedNode:
-    """One agent, the GPUs that it sees, and what it has told the bus and CloudWatch."""
+    """One agent, its GPUs, and what it has sent to the bus and CloudWatch."""
 
     number: int
     folder: NodeFolder
@@ -40,16 +40,16 @@ class SimulatedNode:
 
     @property
     def node_id(self) -> str:
-        """As it calls itself."""
+        """Return the node's id."""
         return self.bus.table.node_id
 
     @property
     def puts(self) -> list[dict[str, Any]]:
-        """What it has put into CloudWatch."""
+        """Return its metrics in CloudWatch."""
         return self.bus.table.metrics
 
     def works(self, share: float, chance: random.Random) -> None:
-        """Each GPU is so busy, and as hot as it is busy."""
+        """Set each GPU's load, with a matching temperature."""
         for gpu in range(COUNT):
             busy = max(0.0, min(1.0, share + chance.uniform(-0.03, 0.03))) if share else 0.0
             said = {
@@ -63,22 +63,22 @@ class SimulatedNode:
             self.gpus.set(**{f"gpu{gpu}_{name}": value for name, value in said.items()})
 
     def steps(self, job: str, run: int) -> None:
-        """A step of the job that runs here."""
+        """Report a step of the job on this node."""
         progress = self.folder.directory / "progress"
         progress.mkdir(exist_ok=True)
         (progress / f"{job}.{run}.{STEP_LIMIT_SECONDS}.json").touch()
 
     def ends(self, job: str, run: int) -> None:
-        """The job removes its file."""
+        """Remove the job's file."""
         (self.folder.directory / "progress" / f"{job}.{run}.{STEP_LIMIT_SECONDS}.json").unlink(missing_ok=True)
 
     def says(self, xid: int, gpu: int, words: str) -> None:
-        """The driver writes an XID."""
+        """Log an XID of the driver."""
         self.folder.logs(kernel_line(f"NVRM: Xid (PCI:0000:{gpu + 16:02x}:00): {xid}, pid=4711, name=python, {words}"))
 
 
 class Story:
-    """What happens, by the share of the time that has passed. Each thing happens once."""
+    """The events of the story, by the share of the time that has passed. Each happens once."""
 
     def __init__(self, nodes: list[SimulatedNode], seed: int = 7) -> None:
         self._nodes = nodes
@@ -88,7 +88,7 @@ class Story:
         self._jobs = {LARGE: (0, 1, 2), SMALL: (4,)}
 
     def goes_on(self, share: float) -> None:
-        """Everything that is due, and a step of each job."""
+        """Run everything that is due, and a step of each job."""
         sick, hot = self._nodes[SICK], self._nodes[HOT]
         if self._is_due("application fault", share, 0.2):
             hot.says(31, 0, "Ch 00000008, intr 00000000. MMU Fault: ENGINE GRAPHICS GPC0 faulted @ 0x7f10_00000000")
@@ -122,7 +122,7 @@ class Story:
 
 @contextmanager
 def running(folder: Path, started: datetime) -> Iterator[list[SimulatedNode]]:
-    """The nodes, until the end. `started`: their boots were an hour before, so that no check waits for them."""
+    """Run the nodes, until the end. `started`: their boots were an hour before, so that no check waits for them."""
     with ExitStack() as stack:
         nodes = []
         for number, pool in enumerate(POOLS):

@@ -1,4 +1,4 @@
-"""The pictures of docs/dashboards: each panel where its dashboard puts it."""
+"""Draws the pictures of docs/dashboards: each panel at its dashboard's place."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ COLUMNS, UNIT_WIDE, UNIT_HIGH = 24, 0.5, 0.26  # of Grafana's grid; inches
 DOTS_AN_INCH, ROWS_SHOWN, MANY = 85, 9, 10_000
 NAMES_SHOWN = {False: 6, True: 2}  # by whether the panel is narrow
 GREEN, RED, GREY = "#2e8b57", "#c0392b", "#777777"
-# Okabe and Ito's colours, told apart by people who see some of them alike.
+# Okabe and Ito's colours, which people with colour blindness can tell apart.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999933")
 _SCALES = {"percentunit": (100, "%"), "bytes": (2.0**-30, "GiB"), "Bps": (1e-6, "MB/s"), "celsius": (1, "°C")}
 _SCALES |= {"watt": (1e-3, "kW"), "s": (1, "s"), "ops": (1, "per s")}
@@ -22,7 +22,7 @@ _HIDDEN = ("__name__", "instance", "job")
 
 
 def draw(collected: Mapping[str, Any], folder: Path) -> None:
-    """fleet.png, node.png and nodes.png."""
+    """Draw fleet.png, node.png and nodes.png."""
     import matplotlib as mpl
 
     mpl.use("agg")
@@ -33,7 +33,7 @@ def draw(collected: Mapping[str, Any], folder: Path) -> None:
 
 
 def _laid_out(rows: Sequence[Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
-    """CloudWatch's rows of equal widgets, as Grafana's panels."""
+    """Return CloudWatch's rows of equal widgets in the form of Grafana's panels."""
     found = []
     for number, row in enumerate(rows):
         width = COLUMNS // len(row)
@@ -129,7 +129,7 @@ def _lines(axes: "Axes", panel: Mapping[str, Any], span: Sequence[float]) -> Non
 
 
 def _in_minutes(values: Sequence[Sequence[float]], span: Sequence[float]) -> tuple[list[float], list[float]]:
-    """With a gap where there is no value, as Grafana draws it."""
+    """Resample to minutes, with a gap where there is no value, as Grafana draws it."""
     times = [at for at, _ in values]
     usual = min((after - before for before, after in itertools.pairwise(times)), default=0.0)
     minutes, found = list[float](), list[float]()

@@ -1,1 +1,1 @@
-"""What a fleet's training comes to under nodeheal, and under two others who keep the same fleet."""
+"""Compares a fleet's training under nodeheal with that of two other keepers of the same fleet."""

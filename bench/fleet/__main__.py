@@ -1,6 +1,6 @@
-"""`make fleet`: simulate the fleets of docs/fleet.md, and write its tables, its plots and its numbers.
+"""`make fleet`: simulates the fleets of docs/fleet.md, and writes its tables, its plots and its numbers.
 
-What is finished is kept under build/fleet: a run that was broken off goes on where it was.
+Finished runs are stored under build/fleet: an interrupted run continues from there.
 """
 
 import argparse
@@ -16,17 +16,19 @@ WRITTEN = ROOT / "docs"
 
 
 def main(given: list[str] | None = None) -> int:
-    """Run what is not kept yet, and write the report. Fails where an invariant was broken."""
+    """Run what is not stored yet, and write the report. Fails where an invariant was violated."""
     parser = argparse.ArgumentParser(prog="python -m bench.fleet", description=__doc__)
-    parser.add_argument("--seeds", type=int, help="of each case, instead of as many as the plan says")
-    parser.add_argument("--quick", action="store_true", help="a small fleet for six days: a look, no result")
+    parser.add_argument("--seeds", type=int, help="seeds for each case, instead of the plan's number")
+    parser.add_argument(
+        "--quick", action="store_true", help="a small fleet for six days: for a first look, not a result"
+    )
     parser.add_argument("--out", type=Path, help="where fleet.md and fleet/ are written; docs without --quick")
-    parser.add_argument("--kept", type=Path, default=KEPT, help="where finished runs are kept")
+    parser.add_argument("--kept", type=Path, default=KEPT, help="where finished runs are stored")
     asked = parser.parse_args(given)
     if asked.seeds is not None and asked.seeds < 1:
         parser.error("--seeds: at least 1")
     if asked.quick and asked.out is None:
-        parser.error("--quick: say where to with --out; docs/ keeps the full report")
+        parser.error("--quick: give a folder with --out; docs/ keeps the full report")
     out = asked.out or WRITTEN
     report = make_report(asked.seeds, asked.quick, asked.kept)
     write(report, out)
@@ -34,7 +36,7 @@ def main(given: list[str] | None = None) -> int:
 
 
 def make_report(seeds: int | None, is_quick: bool, kept: Path) -> dict[str, object]:
-    """All numbers of the report."""
+    """Return all numbers of the report."""
     plan = {"fleets": list(fleets()), **sweeps()}
     if is_quick:
         plan = {part: quick(cases) for part, cases in plan.items()}
@@ -43,7 +45,7 @@ def make_report(seeds: int | None, is_quick: bool, kept: Path) -> dict[str, obje
 
 
 def write(report: dict[str, object], out: Path) -> None:
-    """The numbers, the plots, and the tables between the markers of the page."""
+    """Write the numbers, the plots, and the tables between the markers of the page."""
     from bench.fleet.plots import draw
     from bench.fleet.tables import into_page
 
@@ -54,7 +56,7 @@ def write(report: dict[str, object], out: Path) -> None:
 
 
 def tell(report: dict[str, object], out: Path) -> int:
-    """Where it stands, and each invariant that was broken."""
+    """Print the progress, and each invariant that was violated."""
     broken = [
         (case, violation)
         for part, cases in report.items()

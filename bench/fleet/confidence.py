@@ -1,4 +1,4 @@
-"""What a few independent runs say of their mean."""
+"""Estimates a mean from a few independent runs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,15 +15,15 @@ _T = (
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean, and how far on either side of it the true one lies with 95 % confidence. None: one sample cannot tell."""
+    """A mean, and its margin with 95 % confidence. None: one sample has no margin."""
 
     mean: float
     margin: float | None
 
 
 def estimate(samples: Sequence[float]) -> Estimate:
-    """From independent samples of one kind: the t-interval of their mean."""
+    """Return the t-interval of the mean of independent samples of one kind."""
     if len(samples) < 2:
         return Estimate(fmean(samples), None)
-    quantile = _T[min(len(samples) - 1, len(_T)) - 1]  # beyond the table: its last, which is a little too wide
+    quantile = _T[min(len(samples) - 1, len(_T)) - 1]  # beyond the table: its last value, which is a little too wide
     return Estimate(fmean(samples), quantile * stdev(samples) / sqrt(len(samples)))

@@ -1,9 +1,9 @@
-"""Others who keep a fleet's jobs running: models for a comparison, each of which is better than its like in life.
+"""Models other keepers of a fleet's jobs for a comparison, each better than its real counterpart.
 
-They keep the simulation's nodes, gangs and faults (planned beforehand, the same as nodeheal meets). In their favour:
-they know at once, and without a test, which node is broken; they start a job without a preflight, from the true newest
-checkpoint; no event of theirs is late or lost, no call fails, no budget or breaker holds them back; a fault that
-passes diagnostics is mended for good; what only warns never ends a job, and people see to it at no cost.
+They keep the simulation's nodes, gangs and faults (planned beforehand, the same as for nodeheal). In their favour: they
+know at once, and without a test, which node is broken; they start a job without a preflight, from the true newest
+checkpoint; no event of theirs is late or lost, no call fails, no budget or breaker limits them; a fault that passes
+diagnostics is fixed for good; a warning never ends a job, and people handle it at no cost.
 """
 
 from dataclasses import dataclass, field
@@ -21,8 +21,8 @@ from nodeheal.simulation.setting import DAY, Setting
 from nodeheal.simulation.trace import Trace
 from nodeheal.simulation.work import NEXT_JOB_SECONDS
 
-BOOT_LIMIT_SECONDS = 1_200.0  # until a node that was rebooted is given up: as in nodeheal's policy
-AGAIN_SECONDS = 15.0  # between two looks whether the old ranks are gone, and the nodes there
+BOOT_LIMIT_SECONDS = 1_200.0  # until a rebooted node is given up: as in nodeheal's policy
+AGAIN_SECONDS = 15.0  # between two checks whether the old ranks have ended, and the nodes are back
 
 
 @dataclass
@@ -38,7 +38,7 @@ class Crew:
 
 
 class Keeper(Ranks):
-    """What both do: place jobs, reboot what is broken, and have repaired what a reboot did not mend."""
+    """The common part: place jobs, reboot broken nodes, and have repaired what a reboot did not fix."""
 
     def __init__(self, setting: Setting) -> None:
         self.agenda, chance = Agenda(), Chance(f"{setting.seed}/{setting.pool}")
@@ -47,7 +47,7 @@ class Keeper(Ranks):
         self.setting, self.operators = setting, setting.operators
         self.hands = chance.of("keeper")
         self.crews: dict[str, Crew] = {}
-        self.away: set[str] = set()  # nodes that no job is started on
+        self.away: set[str] = set()  # nodes on which no job is started
         self.pages = 0
         self._submitted = 0
         self.on_task = self._heard
@@ -58,18 +58,18 @@ class Keeper(Ranks):
             self.agenda.after(self._stream.uniform(0, 600.0), self._submit)
         self.agenda.after(self.operators.round_seconds, self._round)
 
-    # What each does in a way of its own
+    # What each keeper does differently
 
     def job_failed(self, crew: Crew) -> None:
-        """A job has lost a rank."""
+        """Handle a job that has lost a rank."""
         raise NotImplementedError
 
     def node_broke(self, node: GroundTruth) -> None:
-        """A node has become unfit."""
+        """Handle a node that has become unfit."""
         raise NotImplementedError
 
     def seconds_to_hear(self) -> float:
-        """Until somebody sees to a node that a reboot has not mended."""
+        """Return the seconds until somebody handles a node that a reboot has not fixed."""
         raise NotImplementedError
 
     # Jobs
@@ -83,7 +83,7 @@ class Keeper(Ranks):
         self.launch(self.crews[name])
 
     def launch(self, crew: Crew) -> None:
-        """Start it as soon as its old ranks are gone and there are nodes for it."""
+        """Start the job as soon as its old ranks have ended and there are nodes for it."""
         if crew.name not in self.crews or not crew.is_down:
             return
         self.fill_up(crew)
@@ -94,7 +94,7 @@ class Keeper(Ranks):
         self._start(crew)
 
     def fill_up(self, crew: Crew) -> None:
-        """Free nodes instead of those that are unfit."""
+        """Replace unfit nodes by free ones."""
         crew.nodes = [node for node in crew.nodes if self.is_fit(node)]
         taken = {node.node_id for other in self.crews.values() for node in other.nodes}
         free = (node for node in self.fleet.nodes.values() if node.node_id not in taken and self.is_fit(node))
@@ -128,10 +128,10 @@ class Keeper(Ranks):
             self.job_failed(crew)
 
     def stop(self, crew: Crew) -> None:
-        """Ask those of its ranks that are left to end."""
+        """Stop the job's remaining ranks."""
         for rank in list(self._gangs[crew.name].ranks.values()):
             if rank.state != "STOPPED":
-                self.asked_to_stop(rank.task_id, "its keeper starts it anew")
+                self.asked_to_stop(rank.task_id, "its keeper restarts it")
 
     # Nodes
 
@@ -140,11 +140,11 @@ class Keeper(Ranks):
         return node.node_id not in self.away and not self.is_broken(node)
 
     def is_broken(self, node: GroundTruth) -> bool:
-        """As it really is: nobody has to find out."""
+        """Whether the node is broken: the true state, without a test."""
         return not node.is_up or (node.fault is not None and node.fault.kind.effect != "warns")
 
     def reported(self, event: HealthEvent) -> None:
-        """The node tells of a fault."""
+        """Handle a fault that the node reports."""
         node = self.fleet.nodes[event.node_id]
         if self.is_broken(node) and node.node_id not in self.away:
             self.node_broke(node)
@@ -158,7 +158,7 @@ class Keeper(Ranks):
             self.node_broke(node)
 
     def care_for(self, node: GroundTruth) -> None:
-        """Take it out of service, and reboot it."""
+        """Take the node out of service, and reboot it."""
         if node.node_id in self.away or not self.is_broken(node):
             return
         self.away.add(node.node_id)
@@ -184,7 +184,7 @@ class Keeper(Ranks):
         self.away.discard(node.node_id)
 
     def _round(self) -> None:
-        """What warns is seen to on the side; what lies about and nobody knows of is found."""
+        """Handle warnings, and find broken nodes that nobody has noticed."""
         for node in self.fleet.nodes.values():
             if node.fault is not None and node.fault.kind.effect == "warns":
                 node.fault = None
@@ -194,7 +194,7 @@ class Keeper(Ranks):
 
 
 class ByHand(Keeper):
-    """A human is paged at once, comes after a while, and restarts the job on any nodes that are well."""
+    """A human is paged at once, comes after a while, and restarts the job on any healthy nodes."""
 
     def _come(self) -> float:
         self.pages += 1
@@ -207,7 +207,7 @@ class ByHand(Keeper):
         self.agenda.after(self._come(), lambda: self.care_for(node))
 
     def seconds_to_hear(self) -> float:
-        return 0.0  # he has stayed to see it come up
+        return 0.0  # the human has stayed until it runs
 
     def _attend(self, crew: Crew) -> None:
         for node in crew.nodes:
@@ -217,19 +217,19 @@ class ByHand(Keeper):
 
 
 class PollAndWait(Keeper):
-    """Looks every so often; reboots what is broken, waits for it to come back, and restarts the job on the same nodes.
+    """Polls; reboots broken nodes, waits for their return, and restarts the job on the same nodes.
 
     After `wait_seconds` it takes a free node instead, where there is one.
     """
 
     def __init__(self, setting: Setting, poll_seconds: float = 60.0, wait_seconds: float = 1_800.0) -> None:
         self._poll_seconds, self._wait_seconds = poll_seconds, wait_seconds
-        self._unfit: list[GroundTruth] = []  # that the next look finds
+        self._unfit: list[GroundTruth] = []  # found at the next poll
         super().__init__(setting)
         self.agenda.after(poll_seconds, self._poll)
 
     def job_failed(self, crew: Crew) -> None:
-        """It is seen at the next look."""
+        """Wait for the next poll."""
 
     def node_broke(self, node: GroundTruth) -> None:
         self._unfit.append(node)

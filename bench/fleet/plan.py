@@ -1,4 +1,4 @@
-"""Which fleets are simulated, under whom, for how long, and with how many seeds."""
+"""Plans which fleets are simulated, under which keeper, for how long, and with how many seeds."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -11,12 +11,12 @@ from nodeheal.simulation.latency import AWS, NONE
 from nodeheal.simulation.setting import CALM, DAY, Cloud, Setting, Work
 
 GPUS_A_NODE = 8
-# Failures in a node-day, as published: see docs/fleet.md.
+# Failures a node-day, as published: see docs/fleet.md.
 RATES = {"RSC-1": 6.5 / 1_000, "Llama 3": 419 / 54 / (16_384 / GPUS_A_NODE), "RSC-2": 2.34 / 1_000}
 FLEETS = (128, 1_200, 2_048, 12_500)  # nodes: 1,024, 9,600, 16,384 and 100,000 GPUs
 NODEHEAL, AT_AWS, BAD_CLOUD = "nodeheal", "nodeheal, AWS's latencies", "nodeheal, bad cloud"
 BY_HAND, POLL = "restart by hand", "poll and wait"
-KEEPERS = (NODEHEAL, AT_AWS, BY_HAND, POLL)  # the last two call nothing of AWS: one latency is enough for them
+KEEPERS = (NODEHEAL, AT_AWS, BY_HAND, POLL)  # the last two make no AWS calls: one latency is enough for them
 WHOLE, EIGHT = "one job a pool", "jobs of 8 nodes"
 WRITE_SECONDS = 30.0
 JOB_DAYS = 14.0
@@ -24,7 +24,7 @@ JOB_DAYS = 14.0
 
 @dataclass(frozen=True)
 class Case:
-    """One point of the report: a fleet under somebody, for so many days, once for each seed."""
+    """One point of the report: a fleet under one keeper, for a number of days, once for each seed."""
 
     keeper: str = NODEHEAL
     nodes: int = 128
@@ -41,7 +41,7 @@ class Case:
     page_seconds: float = 1_800.0
 
     def settings(self, seed: int) -> Iterator[Setting]:
-        """Its pools: as few as there can be of at most GANG_AT_MOST nodes."""
+        """Return its pools: as few as possible with at most GANG_AT_MOST nodes."""
         count = -(-self.nodes // GANG_AT_MOST)
         for number in range(count):
             yield self._pool(seed, number, self.nodes // count + (number < self.nodes % count))
@@ -70,19 +70,19 @@ def _with_budget(nodes: int) -> RecoveryPolicy:
 
 
 def mtbf_seconds(nodes: int, rate: str) -> float:
-    """Between two faults that end a job of so many nodes: what only warns does not."""
+    """Return the time between two faults that end a job of this many nodes, without warnings."""
     among = kinds()
     ends = sum(kind.weight for kind in among if kind.effect != "warns") / sum(kind.weight for kind in among)
     return DAY / (RATES[rate] * ends * nodes)
 
 
 _LENGTHS = {128: (60.0, 8), 1_200: (15.0, 4), 2_048: (10.0, 4), 12_500: (3.0, 3)}  # days, seeds
-_MORE = {("RSC-1", 1_200): 8, ("RSC-1", 2_048): 8}  # seeds, where the first four told too little
-_AT_AWS_SEEDS = 2  # of fleets above the smallest: seconds of latency hardly show beside minutes of recovery
+_MORE = {("RSC-1", 1_200): 8, ("RSC-1", 2_048): 8}  # seeds, where the first four were not conclusive
+_AT_AWS_SEEDS = 2  # of fleets above the smallest: seconds of latency hardly matter beside minutes of recovery
 
 
 def fleets() -> Iterator[Case]:
-    """Every size, rate and mix under each of them, what matters most first."""
+    """Return every size, rate and mix under each keeper, the most important first."""
     for rate in RATES:
         for nodes in FLEETS:
             days, seeds = _LENGTHS[nodes]
@@ -94,7 +94,7 @@ def fleets() -> Iterator[Case]:
 
 
 def sweeps() -> dict[str, list[Case]]:
-    """What one knob buys, on 128 nodes (or 120 and the spares) at RSC-1's rate."""
+    """Return the effect of single settings, on 128 nodes (or 120 and the spares) at RSC-1's rate."""
     intervals = (300.0, 900.0, 1_800.0, 3_600.0, 7_200.0, 14_400.0)
     return {
         "interval": [Case(keeper, checkpoint_seconds=every) for every in intervals for keeper in KEEPERS],
@@ -113,6 +113,6 @@ def sweeps() -> dict[str, list[Case]]:
 
 
 def quick(cases: list[Case]) -> list[Case]:
-    """The same for a look: two short runs each, on fleets of one small pool."""
+    """Return cases for a first look: two short runs each, on fleets of one small pool."""
     small = [replace(case, days=6.0, seeds=2) for case in cases if case.nodes <= 128]
     return [replace(case, nodes=case.nodes - 96, gang_nodes=case.gang_nodes and 24) for case in small]

@@ -1,4 +1,4 @@
-"""The plots of docs/fleet.md, as SVG: the same numbers give the same bytes."""
+"""Draws the plots of docs/fleet.md as SVG: the same numbers give the same bytes."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ from nodeheal.domain.jobs.checkpoint_advice import daly_seconds
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Okabe and Ito's colours, told apart by people who see some of them alike; and a mark of its own for each.
+# Okabe and Ito's colours, which people with colour blindness can tell apart, each with its own mark.
 LOOKS = {NODEHEAL: ("#0072B2", "o"), AT_AWS: ("#CC79A7", "D"), BY_HAND: ("#D55E00", "s"), POLL: ("#009E73", "^")}
 SIDE = {NODEHEAL: -0.24, AT_AWS: -0.08, BY_HAND: 0.08, POLL: 0.24}
 _STYLE: Any = {  # by matplotlib's own names
@@ -39,7 +39,7 @@ _STYLE: Any = {  # by matplotlib's own names
 
 
 def draw(report: dict[str, Any], folder: Path) -> None:
-    """fleets.svg, interval.svg, spares.svg and budget.svg."""
+    """Draw fleets.svg, interval.svg, spares.svg and budget.svg."""
     import matplotlib as mpl
 
     mpl.use("svg")

@@ -1,4 +1,4 @@
-"""Runs cases, each seed once: what is finished is kept, and found again by whoever runs the same code."""
+"""Runs cases, each seed once: finished runs are stored, and reused for the same code."""
 
 import json
 import platform
@@ -22,7 +22,7 @@ _SOURCES = ("nodeheal/**/*.py", "nodeheal/**/*.csv", "state_machines/*.json", "b
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of one seed: job-seconds by cause, and the node-seconds that were useful, of all that there were."""
+    """The result of one seed: job-seconds by cause, and useful and total node-seconds."""
 
     seconds: dict[str, float]
     useful_node_seconds: float
@@ -33,18 +33,18 @@ class Outcome:
 
     @property
     def ettr(self) -> float:
-        """Productive time over all time since the jobs were submitted, waiting included (arXiv 2410.21680)."""
+        """Return productive time over all time since the jobs were submitted, waiting included (arXiv 2410.21680)."""
         return self.seconds["productive"] / sum(self.seconds.values())
 
     @property
     def goodput(self) -> float:
-        """Useful steps over the steps possible, had every node of the fleet trained without a break."""
+        """Return useful steps over the possible steps, had every node of the fleet trained without a break."""
         return self.useful_node_seconds / self.node_seconds
 
 
 @cache
 def sources_digest() -> str:
-    """Of everything that a run depends on, as far as it is ours."""
+    """Return a digest of nodeheal's sources that a run depends on."""
     digest = sha256(platform.python_version().encode())
     for path in sorted(path for pattern in _SOURCES for path in ROOT.glob(pattern)):
         digest.update(path.relative_to(ROOT).as_posix().encode() + path.read_bytes())
@@ -52,7 +52,7 @@ def sources_digest() -> str:
 
 
 def run_case(case: Case, seed: int, kept: Path = KEPT) -> Outcome:
-    """One seed of it, or what was kept of it."""
+    """Run one seed, or return the stored result."""
     name = sha256(f"{sources_digest()} {seed} {replace(case, seeds=0)}".encode()).hexdigest()[:32]
     path = kept / f"{name}.json"
     if path.exists():
@@ -76,7 +76,7 @@ def _run(case: Case, setting: Setting) -> Outcome:
     world = World(setting)
     world.advance(setting.days * DAY)
     seconds, faults, pages = world.work.so_far(), world.fleet.faults, world.operators.pages
-    world.finish(setting.cool_down_days * DAY)  # for the invariants' sake: what is under way ends
+    world.finish(setting.cool_down_days * DAY)  # for the invariants: running work ends
     broken = tuple(f"{setting.seed}/{setting.pool}: {one.invariant}: {one.about}" for one in world.watch.violations)
     return _outcome(setting, seconds, faults, pages, broken)
 
@@ -102,7 +102,7 @@ def _together(pools: list[Outcome]) -> Outcome:
 def measure(
     cases: Iterable[Case], seeds: int | None, told: Callable[[Case, int], None], kept: Path = KEPT
 ) -> list[dict[str, object]]:
-    """Each case with what came of it, for the report."""
+    """Return each case with its results, for the report."""
     return [_measured(case, seeds or case.seeds, told, kept) for case in cases]
 
 

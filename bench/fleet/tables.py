@@ -1,4 +1,4 @@
-"""The tables of docs/fleet.md, made from its numbers alone."""
+"""Generates the tables of docs/fleet.md from its numbers alone."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -12,7 +12,7 @@ Row = dict[str, Any]
 
 
 def into_page(report: dict[str, Any], page: Path) -> None:
-    """Between the markers of the page; a page that is not there becomes the tables alone."""
+    """Insert between the markers of the page; without a page, return the tables alone."""
     text = page.read_text("utf-8") if page.exists() else f"{BEGIN}{END}\n"
     before, _, rest = text.partition(BEGIN)
     _, _, after = rest.partition(END)
@@ -20,7 +20,7 @@ def into_page(report: dict[str, Any], page: Path) -> None:
 
 
 def tables(report: dict[str, Any]) -> str:
-    """All of them, with what each rests on."""
+    """Return all tables, with their sources."""
     parts = [
         *(_of_fleets(report["fleets"], rate) for rate in RATES if any(one["rate"] == rate for one in report["fleets"])),
         _of_losses(report["fleets"]),
@@ -35,7 +35,7 @@ def tables(report: dict[str, Any]) -> str:
 
 
 def percent(found: dict[str, float | None]) -> str:
-    """98.12 ± 0.10; without a margin where one run cannot tell it."""
+    """Format 98.12 ± 0.10; without a margin for a single run."""
     mean, margin = float(found["mean"] or 0.0), found["margin"]
     return f"{100 * mean:.2f}" + ("" if margin is None else f" ± {100 * margin:.2f}")
 
@@ -68,7 +68,7 @@ def _of_fleets(cases: list[Row], rate: str) -> str:
 
 
 def _right(table: str) -> str:
-    """The first column holds numbers."""
+    """Align columns; the first one has numbers."""
     return table.replace("\n|---|", "\n|---:|", 1)
 
 

@@ -1,1 +1,3 @@
-"""How the ports are kept: one folder a technology. `memory` is the twin of each and ships."""
+"""Implementations of the ports, one folder for each technology. `memory` implements every port as well, and is
+shipped.
+"""

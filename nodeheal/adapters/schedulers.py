@@ -1,6 +1,6 @@
-"""Every scheduler that a deployment serves. A new scheduler adds its rows to this file.
+"""Lists every scheduler that a deployment supports. A new scheduler adds its rows to this file.
 
-The tables of events import their models when they are asked for: only the functions that read events pay for them.
+The tables of events import their models on demand: only the functions that read events pay for them.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -27,7 +27,7 @@ Make = Callable[[str], Any]  # a client of a service, by name
 
 
 def schedulers(make: Make, make_once: Make, clock: Clock) -> dict[SchedulerKind, Scheduler]:
-    """The port of each; clients are made when a port is first used."""
+    """Return the port of each scheduler; clients are created when a port is first used."""
     return {
         SchedulerKind.ECS: EcsScheduler(lambda: make("ecs"), lambda: make_once("ecs")),
         SchedulerKind.SLURM: SlurmScheduler(_slurm_controller(make, make_once, clock)),
@@ -39,12 +39,14 @@ def _slurm_controller(make: Make, make_once: Make, clock: Clock) -> SlurmControl
 
 
 def scheduler_marks(make: Make) -> "dict[SchedulerKind, SchedulerMarks]":
-    """The marks of those that ask for the operator's mark in a registry of their own."""
+    """Return the marks of schedulers that keep the operator's mark in a registry of their own."""
     return {SchedulerKind.ECS: EcsMarks(make)}
 
 
 def task_definitions(kind: SchedulerKind, make: Make) -> TaskDefinitions:
-    """The task definitions of a scheduler, in the caller's account and Region. Raises ValueError: it has none."""
+    """Return the task definitions of a scheduler, in the caller's account and Region. Raises ValueError: it has
+    none.
+    """
     match kind:
         case SchedulerKind.ECS:
             sts = make("sts")
@@ -56,24 +58,24 @@ def task_definitions(kind: SchedulerKind, make: Make) -> TaskDefinitions:
 
 
 def job_logs(kind: SchedulerKind, make: Make, logs: Make) -> JobLogs:
-    """What the jobs of a scheduler have written. `logs` makes the client of a Region."""
+    """Return the job logs of a scheduler. `logs` creates the client of a Region."""
     match kind:
         case SchedulerKind.ECS:
             return EcsJobLogs(task_definitions(kind, make), logs)
         case SchedulerKind.SLURM:
-            raise ValueError("Slurm keeps what a job prints in the file that its owner has named (sbatch --output)")
+            raise ValueError("Slurm stores a job's output in the file that its owner has named (sbatch --output)")
     assert_never(kind)
 
 
 def looks(make: Make, make_once: Make, clock: Clock) -> "Sequence[Look]":
-    """What `nodeheal doctor` looks at of each scheduler, besides the account."""
+    """Return the checks of `nodeheal doctor` for each scheduler, in addition to those of the account."""
     from nodeheal.adapters.slurm.account_look import slurm_look
 
     return (slurm_look(lambda: _slurm_controller(make, make_once, clock)),)
 
 
 def signals() -> "dict[str, tuple[type[ForeignEvent], Callable[[Any], list[Draft]]]]":
-    """What schedulers report about nodes: each type of event, its model, and what makes drafts of it."""
+    """Return the schedulers' events about nodes: each type with its model, and the function that creates drafts."""
     from nodeheal.adapters.ecs.health_event import EcsHealthEvent, from_ecs_health
     from nodeheal.adapters.ecs.instance_event import EcsInstanceEvent, from_ecs_instance
     from nodeheal.adapters.ecs.lost_task_event import EcsTaskLostEvent, from_ecs_task_lost
@@ -86,9 +88,9 @@ def signals() -> "dict[str, tuple[type[ForeignEvent], Callable[[Any], list[Draft
 
 
 def rank_changes() -> Mapping[str, Callable[[Any], TaskChange | None]]:
-    """What schedulers report about ranks: each type of event, and what reads its detail.
+    """Return the schedulers' events about ranks: each type, and the function that parses its detail.
 
-    None: the task is no rank. A reader raises ValidationError.
+    It returns None where the task is not a rank, and raises ValidationError.
     """
     from nodeheal.adapters.ecs.rank_change import task_change
     from nodeheal.adapters.ecs.task import EcsTaskDetail

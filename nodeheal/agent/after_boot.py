@@ -1,7 +1,7 @@
-"""`nodeheal-agent after-boot`: runs the diagnostics that the command of a reboot has left on the node.
+"""`nodeheal-agent after-boot`: runs the diagnostics that a reboot command left on the node.
 
-The command lies in root's folder. The unit `nodeheal-after-boot.service` runs them once driver, fabric manager and DCGM
-are up, so that nobody has to send a command for them. ADR 62 says why.
+The stored command is a file in a folder of root's. The unit `nodeheal-after-boot.service` runs it once the driver, the
+Fabric Manager and DCGM are up, so that the control plane need not send a command. ADR 62 gives the reasons.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from nodeheal.agent.config import AgentConfig
 from nodeheal.agent.node_command import EXIT_DONE, EXIT_REFUSED
 from nodeheal.agent.safe_files import is_own, open_file, open_folder, replace_file
 
-VARIABLE = "NODEHEAL_AFTER_BOOT"  # in it the SSM document hands the command over: an older agent knows no such option
+VARIABLE = "NODEHEAL_AFTER_BOOT"  # the SSM document passes the command here: older agents know no such option
 UNIT = "nodeheal-after-boot.service"
 FILE = "after-boot.json"
 LONGEST = 4_096  # characters of a command
@@ -29,9 +29,9 @@ logger = logging.getLogger(__name__)
 
 
 def leave(text: str, boot_id: str, config: AgentConfig, call: systemd.Call) -> str:
-    """Leave the command for the boot after this one. Returns its request id; empty: nothing is left.
+    """Store the diagnostics command for the next boot. Returns its request id; empty: nothing was stored.
 
-    `text`: JSON in Base64 of the URL's alphabet, an object of five options of `nodeheal-agent run diag`, each a text.
+    `text`: a JSON object in URL-safe Base64, with five options of `nodeheal-agent run diag` as texts.
     """
     if text in ("", "none"):
         return ""
@@ -51,17 +51,17 @@ def leave(text: str, boot_id: str, config: AgentConfig, call: systemd.Call) -> s
 
 
 def forget(config: AgentConfig) -> None:
-    """Diagnostics run by now: what was left for this boot is not run as well, or it would run beside the next job."""
+    """Delete the stored command: diagnostics run now, and a second run would collide with the next job."""
     with contextlib.suppress(OSError):
         (Path(config.orders_dir) / FILE).unlink(missing_ok=True)
 
 
 def add_arguments(_: argparse.ArgumentParser) -> None:
-    """None."""
+    """Add no arguments."""
 
 
 def carry_out(arguments: argparse.Namespace) -> int:
-    """Take the command, and run it; the exit code. There is nothing to do where none was left."""
+    """Take the stored command and run it. Returns the exit code; 0 where no command is stored."""
     from nodeheal.agent.node_commands import diag
 
     config = configuration.given(arguments)
@@ -75,7 +75,7 @@ def carry_out(arguments: argparse.Namespace) -> int:
         )
         return EXIT_REFUSED
     if diag.is_running(config):
-        logger.warning("a command runs diagnostics already", extra={"request": command["request_id"]})
+        logger.warning("other diagnostics are running", extra={"request": command["request_id"]})
         return EXIT_DONE
     words = [f"--{name.replace('_', '-')}={value}" for name, value in command.items()]
     named = [f"--config={arguments.config}"] if hasattr(arguments, "config") else []
@@ -90,7 +90,9 @@ def _decoded(text: str) -> str:
 
 
 def _take(place: Path) -> dict[str, str] | None:
-    """The command, which is gone from the disk before it is run: it runs once. None: root has left no command there."""
+    """Return the command and delete it from the disk before it runs, so that it runs once. None: root has
+    stored none.
+    """
     try:
         folder = open_folder(place)
     except FileNotFoundError:
@@ -103,18 +105,18 @@ def _take(place: Path) -> dict[str, str] | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        logger.error("what lies in the commands' folder cannot be taken", extra={"file": place / FILE, "why": error})
+        logger.error("the stored diagnostics command cannot be removed", extra={"file": place / FILE, "why": error})
         return None
     finally:
         os.close(folder)
     command = _read(text, _NOT_ON) if is_ours else None
     if command is None:
-        logger.error("what lies in the commands' folder is no command", extra={"file": place / FILE})
+        logger.error("the stored diagnostics command is not valid", extra={"file": place / FILE})
     return command
 
 
 def _read(text: str, *more: str) -> dict[str, str] | None:
-    """The command, if it has exactly these texts. What they say, `run diag` checks."""
+    """Parse the command; it must have exactly these texts. `run diag` validates their values."""
     try:
         found = json.loads(text) if len(text) <= LONGEST else None
     except ValueError:

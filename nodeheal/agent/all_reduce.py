@@ -1,12 +1,12 @@
 """`python -m nodeheal.agent.all_reduce`: an all-reduce over the GPUs of two nodes, by NVIDIA's NCCL.
 
-A process of its own, which the test of the fabric starts: what it loads and what hangs in it goes with it. The node
-that serves draws NCCL's id and hands it to the one that connects; the rest is NCCL's own: it looks for its network (EFA
-by the plug-in aws-ofi-nccl, else InfiniBand, else sockets), and its bootstrap takes ports of its own choice. Signatures
-and constants are those of nccl.h (2.x) and CUDA's driver_types.h.
+The fabric test starts it as a separate process, so that a hang or a loaded library ends with that process. The serving
+node creates the NCCL id and sends it to the connecting node. NCCL does the rest: it selects its network (EFA by the
+plug-in aws-ofi-nccl, else InfiniBand, else sockets), and its bootstrap takes ports of its own choice. Signatures and
+constants are those of nccl.h (2.x) and CUDA's driver_types.h.
 
-It prints one line of JSON (parsers/all_reduce.py reads it); what is wrong goes to standard error, with exit
-code 3 where a library or a GPU is missing.
+It prints one line of JSON (parsers/all_reduce.py reads it). Errors go to standard error, with exit code 3 where a
+library or a GPU is missing.
 """
 
 import argparse
@@ -33,21 +33,21 @@ _MAGIC = b"nhar"
 
 
 class Missing(Exception):
-    """There is nothing to test with."""
+    """A library or a GPU that the test needs is missing."""
 
 
 class Failed(Exception):
-    """A call failed; carries which, and the library's own words."""
+    """A library call failed. Carries the call's name and the library's error text."""
 
 
 class UniqueId(ctypes.Structure):
-    """ncclUniqueId, which is handed over by value."""
+    """ncclUniqueId, passed by value."""
 
     _fields_ = [("internal", ctypes.c_char * ID_BYTES)]
 
 
 class Library:
-    """A shared library whose calls answer 0 where they are well."""
+    """A shared library whose calls return 0 on success."""
 
     def __init__(self, loaded: ctypes.CDLL, words: str) -> None:
         self._loaded = loaded
@@ -55,7 +55,7 @@ class Library:
         self._words.restype = ctypes.c_char_p
 
     def call(self, name: str, *given: object) -> None:
-        """Raises Failed where the answer is not 0."""
+        """Call a function. Raises Failed where it does not return 0."""
         code = getattr(self._loaded, name)(*given)
         if code:
             raise Failed(f"{name}: {(self._words(code) or b'').decode('utf-8', 'replace')} ({code})")
@@ -71,7 +71,9 @@ def _load(names: Sequence[str]) -> ctypes.CDLL:
 
 
 def _cuda() -> tuple[Library, int]:
-    """The runtime and how many GPUs it sees: the newest that is here and gets on with the driver."""
+    """Return the CUDA runtime and the number of GPUs that it sees: the newest installed one that works with the
+    driver.
+    """
     why = ""
     for name in CUDA:
         found = ctypes.c_int()
@@ -91,7 +93,7 @@ def _cuda() -> tuple[Library, int]:
 
 @dataclass
 class Device:
-    """One GPU: where its own numbers are, where the sum goes, and its place in the communicator."""
+    """One GPU: its send buffer, its receive buffer, and its communicator."""
 
     number: int
     own: ctypes.c_void_p
@@ -100,7 +102,7 @@ class Device:
 
 
 class Reduction:
-    """This node's part: one rank a GPU."""
+    """This node's part of the all-reduce: one rank for each GPU."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -109,13 +111,15 @@ class Reduction:
         self.devices = [Device(n, ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()) for n in range(gpus)]
 
     def draw_id(self) -> bytes:
-        """NCCL's name for this meeting."""
+        """Create the NCCL id of this test."""
         drawn = UniqueId()
         self.nccl.call("ncclGetUniqueId", ctypes.byref(drawn))
         return bytes(drawn)
 
     def join(self, meeting: bytes, first_rank: int, ranks: int) -> None:
-        """Fill the buffers, each rank with its number and one; then meet the others, which waits for them."""
+        """Fill each rank's buffer with its rank number plus one, then join the communicator; blocks until all ranks
+        have joined.
+        """
         size = ctypes.c_size_t(4 * self.count)
         for device in self.devices:
             self.cuda.call("cudaSetDevice", device.number)
@@ -131,7 +135,7 @@ class Reduction:
         self.nccl.call("ncclGroupEnd")
 
     def sum_up(self) -> None:
-        """One all-reduce, to its end on every GPU here."""
+        """Run one all-reduce and wait until it has ended on every GPU here."""
         self.nccl.call("ncclGroupStart")
         for it in self.devices:
             self.cuda.call("cudaSetDevice", it.number)
@@ -143,7 +147,7 @@ class Reduction:
             self.cuda.call("cudaDeviceSynchronize")
 
     def wrong(self, ranks: int) -> list[int]:
-        """The GPUs that do not hold the sum of all ranks' numbers, everywhere."""
+        """Return the GPUs whose result differs from the sum over all ranks."""
         right = (array("f", [ranks * (ranks + 1) / 2]) * self.count).tobytes()
         found, size = ctypes.create_string_buffer(len(right)), ctypes.c_size_t(len(right))
         bad = []
@@ -156,7 +160,7 @@ class Reduction:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """0 with a line of JSON; 1: a call failed; 3: nothing to test with."""
+    """Return 0 and print a line of JSON; 1: a call failed; 3: a library or a GPU is missing."""
     given = _options(arguments)
     try:
         reduction = Reduction(given.megabytes * 2**20 // 4)
@@ -181,7 +185,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
 
 
 def _measure(reduction: Reduction, meeting: bytes, first_rank: int, ranks: int) -> dict[str, object]:
-    """Bus bandwidth as nccl-tests reckons it: what each link carries, 2 (n - 1) / n of the data, over the time."""
+    """Measure bus bandwidth as nccl-tests defines it: 2 (n - 1) / n of the data, over the time."""
     reduction.join(meeting, first_rank, ranks)
     for _ in range(WARM_UP):
         reduction.sum_up()
@@ -195,7 +199,9 @@ def _measure(reduction: Reduction, meeting: bytes, first_rank: int, ranks: int) 
 
 
 def _meet(peer: str, port: int, seconds: float, reduction: Reduction) -> tuple[bytes, int, int]:
-    """(NCCL's id, this node's first rank, ranks of both). Raises OSError where the other does not come."""
+    """Exchange the NCCL id: (id, this node's first rank, ranks of both nodes). Raises OSError where the other node does
+    not connect.
+    """
     mine = len(reduction.devices)
     if not peer:
         meeting = reduction.draw_id()
@@ -230,7 +236,7 @@ def _connect(peer: str, port: int, until: float) -> socket.socket:
 def _hello(other: socket.socket) -> int:
     magic, gpus = _HELLO.unpack(_read(other, _HELLO.size))
     if magic != _MAGIC or not 0 < gpus <= 64:
-        raise OSError("whoever answers there is no agent that tests an all-reduce")
+        raise OSError("the process at the other end is not an agent that tests an all-reduce")
     return int(gpus)
 
 
@@ -239,7 +245,7 @@ def _read(other: socket.socket, size: int) -> bytes:
     while len(got) < size:
         more = other.recv(size - len(got))
         if not more:
-            raise OSError("the other node has hung up")
+            raise OSError("the other node closed the connection")
         got += more
     return got
 

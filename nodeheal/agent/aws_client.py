@@ -1,4 +1,4 @@
-"""Signed POSTs to one AWS service over one connection that is kept open."""
+"""Sends signed POSTs to one AWS service over one connection that is kept open."""
 
 import http
 import os
@@ -14,12 +14,12 @@ from nodeheal.agent.credentials import CredentialChain, NoCredentials
 from nodeheal.agent.sigv4 import Scope, signed_headers
 
 TIMEOUT_SECONDS = 10.0
-# AWS refuses what was signed five minutes ago, or will be in five minutes.
+# AWS refuses a request whose signature is dated more than five minutes in the past or the future.
 TOLERATED_SKEW = timedelta(minutes=2)
-_LAST_YEAR = 2999  # a later one is nonsense, and what is reckoned by it may be no time at all
+_LAST_YEAR = 2999  # a later time is invalid and would overflow date arithmetic
 _REFUSED = (http.HTTPStatus.BAD_REQUEST, http.HTTPStatus.FORBIDDEN)
 
-# What somebody has to change a permission, a credential or a clock for.
+# These errors need a person to change a permission, a credential or a clock.
 ACCESS_ERRORS = (
     "AccessDenied",
     "AccessDeniedException",
@@ -38,7 +38,7 @@ ACCESS_ERRORS = (
 
 
 class NoAnswer(Exception):
-    """The service did not answer. `is_refusal`: it was not asked, for want of credentials."""
+    """The service did not answer. `is_refusal`: no request was sent, because there are no credentials."""
 
     def __init__(self, reason: str, is_refusal: bool = False) -> None:
         super().__init__(reason)
@@ -50,7 +50,9 @@ _SPELLED = {"monitoring": "CLOUDWATCH"}
 
 
 def endpoint(service: str, region: str, environment: Mapping[str, str] = os.environ) -> str:
-    """Where the service is: as the environment says, in the words of the AWS SDKs, else in the Region's partition."""
+    """Return the service's URL: from the environment variables that the AWS SDKs use, else that of the Region's
+    partition.
+    """
     named = environment.get(f"AWS_ENDPOINT_URL_{_SPELLED.get(service, service.upper())}") or environment.get(
         "AWS_ENDPOINT_URL"
     )
@@ -59,7 +61,7 @@ def endpoint(service: str, region: str, environment: Mapping[str, str] = os.envi
 
 
 class AwsClient:
-    """One service, one connection. Not safe to share between threads."""
+    """A client of one service over one connection. Not safe to share between threads."""
 
     def __init__(self, service: str, region: str, url: str, credentials: CredentialChain, clock: Clock) -> None:
         self._scope = Scope(region, service)
@@ -68,36 +70,37 @@ class AwsClient:
         self._clock = clock
         self._connection: Connection | None = None
         self._date: str | None = None  # of the last answer
-        self._skew = timedelta()  # how far the service is ahead of us, where that is too much to be ignored
+        self._skew = timedelta()  # seconds that the service's clock is ahead of ours, where that is too much to ignore
 
     @property
     def region(self) -> str:
-        """Where it is."""
+        """The AWS Region of the service."""
         return self._scope.region
 
     @property
     def ahead(self) -> timedelta:
-        """How far the service's clock is ahead of this node's, where that is more than AWS lets pass; else nothing."""
+        """Seconds that the service's clock is ahead of this node's, where AWS would refuse the difference; else 0."""
         return self._skew
 
     def zero(self) -> float:
-        """When this node's boot began, by the service's clock."""
+        """Return when this node's boot began, by the service's clock."""
         return self._clock.zero() + self._skew.total_seconds()
 
     def now(self) -> float:
-        """The service's clock, in seconds since the epoch."""
+        """Return the service's time, in seconds since the epoch."""
         return (self._clock.utc_now() + self._skew).timestamp()
 
     @property
     def host(self) -> str:
-        """Who is asked."""
+        """The host name of the service."""
         return self._url.netloc
 
     def ask(self, headers: dict[str, str], body: bytes | Callable[[], bytes]) -> tuple[int, bytes]:
-        """(status, what was answered). Raises NoAnswer. It may be sent twice: only for calls that may be repeated.
+        """Send a request; returns (status, body). Raises NoAnswer. It may send twice, so use it only for idempotent
+        calls.
 
-        A node whose clock is wrong still has to speak: what is refused is signed again by the service's own time. What
-        tells the time itself is worded anew for it, from `ahead`.
+        Where AWS refuses a signature because of this node's clock, the request is signed again with the service's time.
+        A body that contains the time is built again from `ahead`.
         """
         status, answer = self._ask_once(headers, _worded(body))
         if status in _REFUSED and self._learns_the_time():
@@ -105,7 +108,7 @@ class AwsClient:
         return status, answer
 
     def _learns_the_time(self) -> bool:
-        """Whether the service's clock tells another time than the last call was signed with."""
+        """Update `ahead` from the answer; whether it differs from what the last call was signed with."""
         told = _time_of(self._date or "")
         if told is None:
             return False
@@ -123,25 +126,25 @@ class AwsClient:
         try:
             connection = self._connection = self._connection or self._connect()
             is_reused = connection.is_open
-        except ValueError as error:  # a port that is none
+        except ValueError as error:  # not a valid port
             raise NoAnswer(f"{self.host}: {error}") from error
         try:
             return self._exchange(connection, body, headers)
         except (OSError, BadAnswer) as error:
             if not is_reused or isinstance(error, TimeoutError):
                 raise NoAnswer(f"{self.host}: {str(error) or type(error).__name__}") from error
-        # The other side had closed the idle connection.
+        # The server had closed the idle connection.
         try:
             return self._exchange(connection, body, headers)
         except (OSError, BadAnswer) as error:
             raise NoAnswer(f"{self.host}: {str(error) or type(error).__name__}") from error
 
     def forget_credentials(self) -> None:
-        """They were refused: find them anew next time."""
+        """Discard the refused credentials; the next call looks for new ones."""
         self._credentials.forget()
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         if self._connection is not None:
             self._connection.close()
 
@@ -167,7 +170,7 @@ def _worded(body: bytes | Callable[[], bytes]) -> bytes:
 
 
 def _time_of(date: str) -> datetime | None:
-    """The time that a Date header tells; None for what is no date."""
+    """Parse the time of a Date header; None where it is not a date."""
     try:
         told = parsedate_to_datetime(date)
     except (ValueError, TypeError, IndexError):

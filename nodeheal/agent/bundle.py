@@ -1,4 +1,4 @@
-"""Runs the commands of the evidence side by side, and packs what they said with a manifest that hides no gap."""
+"""Runs the evidence commands in parallel, and packs their output with a manifest that lists every gap."""
 
 import io
 import json
@@ -11,7 +11,7 @@ from pathlib import Path
 from nodeheal.agent import probe
 from nodeheal.agent.evidence_commands import EvidenceCommand
 
-# Few enough to leave a node with a dying GPU its processors, enough that two tools that hang hold up nobody.
+# Few enough to leave processors free on a node with a failing GPU; enough that two hanging tools do not block the rest.
 SIDE_BY_SIDE = 6
 LEFT_OUT = "left out: no room in the archive"
 NO_TIME = "left out: no time was left"
@@ -19,7 +19,7 @@ NO_TIME = "left out: no time was left"
 
 @dataclass(frozen=True)
 class Item:
-    """One exhibit, and how its command went."""
+    """One file of the evidence, and how its command ended."""
 
     exhibit: EvidenceCommand
     file: Path
@@ -33,11 +33,11 @@ class Item:
 
     @property
     def has_failed(self) -> bool:
-        """Whether something that should be here is not, or is not whole. A tool that the node does not have is fine."""
+        """Whether expected output is missing or incomplete. A tool that is not installed is no failure."""
         return self.ran.is_truncated or self.ran.error not in ("", probe.NOT_INSTALLED)
 
     def told(self) -> dict[str, object]:
-        """Its line in the manifest."""
+        """The entry of this item in the manifest."""
         return {
             "name": self.exhibit.name,
             "command": list(self.exhibit.command),
@@ -50,7 +50,7 @@ class Item:
 
 
 def collect(wanted: Sequence[EvidenceCommand], folder: Path, seconds_left: Callable[[], float]) -> list[Item]:
-    """Run every command, each within its own deadline and all within what is left."""
+    """Run every command, each within its own deadline and all within the remaining seconds."""
 
     def one(exhibit: EvidenceCommand) -> Item:
         file = folder / exhibit.name
@@ -69,7 +69,9 @@ def collect(wanted: Sequence[EvidenceCommand], folder: Path, seconds_left: Calla
 
 
 def pack(items: list[Item], about: dict[str, object], archive: Path, limit_bytes: int) -> list[Item]:
-    """Write the archive; the items as they are in it. Too big, it is written without the biggest, and says so."""
+    """Write the archive and return the items as packed. An archive that is too big is written without its biggest
+    items, and the manifest records that.
+    """
     _write(items, about, archive)
     while archive.stat().st_size > limit_bytes and any(item.is_kept for item in items):
         biggest = max((item for item in items if item.is_kept), key=lambda item: item.size_bytes)

@@ -1,4 +1,4 @@
-"""Puts events on EventBridge, with nothing but the standard library."""
+"""Puts events on EventBridge with the standard library only."""
 
 import http
 import json
@@ -15,15 +15,15 @@ ENTRIES_A_CALL = 10  # PutEvents takes no more
 CALL_BYTES = 200 * 1024  # PutEvents takes 256 KiB in all; the rest is for envelope and arithmetic
 
 ENVELOPE_BYTES = 512  # signer, key and signature
-ANSWER_BYTES = 100  # that are shown of an answer that is not in the bus's words
+ANSWER_BYTES = 100  # how much of an unreadable answer is quoted
 
-# What no repetition will make better: it is about the entry itself.
+# Errors of the entry itself, which no retry can fix.
 _ENTRY_ERRORS = ("InvalidArgument", "MalformedDetail", "ValidationException", "RequestEntityTooLargeException")
 _HEADERS = {"Content-Type": "application/x-amz-json-1.1", "X-Amz-Target": "AWSEvents.PutEvents"}
 
 
 class BusUnavailable(Exception):
-    """The call was not accepted; keep everything and try again. `is_refusal`: somebody must change permissions."""
+    """The call was not accepted; keep all events and retry. `is_refusal`: an operator must change permissions."""
 
     def __init__(self, reason: str, is_refusal: bool = False) -> None:
         super().__init__(reason)
@@ -32,21 +32,21 @@ class BusUnavailable(Exception):
 
 @dataclass(frozen=True)
 class Receipt:
-    """What became of the entries of one call."""
+    """The result of one call, by entry."""
 
     accepted: tuple[str, ...]
-    hopeless: tuple[tuple[str, str], ...] = ()  # (event id, why): the bus will never take it
-    later: tuple[tuple[str, str], ...] = ()  # (event id, why): to be sent again
-    is_refusal: bool = False  # somebody must change permissions before those are taken
+    hopeless: tuple[tuple[str, str], ...] = ()  # (event id, reason): the bus refuses it for good
+    later: tuple[tuple[str, str], ...] = ()  # (event id, reason): to be sent again
+    is_refusal: bool = False  # an operator must change permissions before the bus accepts those
 
     @property
     def why_later(self) -> str:
-        """Why some are to be sent again, each reason once."""
+        """The reasons for the entries to be sent again, each once."""
         return "; ".join(sorted({why for _, why in self.later}))
 
 
 def batch(entries: Sequence[Entry]) -> Sequence[Entry]:
-    """As many of the first entries as one call takes; at least one."""
+    """Return as many of the first entries as fit into one call; at least one."""
     size = 0
     for index, entry in enumerate(entries[:ENTRIES_A_CALL]):
         size += len(json.dumps(entry.detail, ensure_ascii=False).encode()) + ENVELOPE_BYTES
@@ -56,7 +56,7 @@ def batch(entries: Sequence[Entry]) -> Sequence[Entry]:
 
 
 class EventBus:
-    """One connection, kept open, to one bus. Not safe to share between threads."""
+    """A connection to one bus, kept open. Not safe to share between threads."""
 
     def __init__(self, bus: str, service: AwsClient, signer: Signs) -> None:
         self._bus = bus
@@ -66,11 +66,11 @@ class EventBus:
     def put(self, entries: Sequence[Entry]) -> Receipt:
         """Sign and send one batch. Raises BusUnavailable if the call as a whole was not accepted.
 
-        Each event is signed when it is sent: one that waited in the spool may outlive the key of its time.
+        Each event is signed when it is sent, since an event may wait in the spool for longer than a key is valid.
         """
 
         def body() -> bytes:
-            zero = self._service.zero()  # which the service may just have told
+            zero = self._service.zero()  # which the service may have reported in this call
             told = [self._entry(redated(entry, zero)) for entry in entries]
             return json.dumps({"Entries": told}, ensure_ascii=False).encode()
 
@@ -79,7 +79,7 @@ class EventBus:
         except NotPublished as error:
             raise BusUnavailable(str(error), error.is_refusal) from error
         try:
-            status, raw = self._service.ask(_HEADERS, body)  # sent twice it is harmless: event ids are stable
+            status, raw = self._service.ask(_HEADERS, body)  # safe to send twice: event ids are stable
         except NoAnswer as error:
             raise BusUnavailable(str(error), error.is_refusal) from error
         answer = _parsed(raw)
@@ -89,7 +89,7 @@ class EventBus:
                 self._service.forget_credentials()
             return receipt
         code = _error_code(answer)
-        # Without a code it may be anybody's answer, such as a proxy's.
+        # An answer without an error code may come from a proxy.
         told = f"{code} {_text(answer, 'message')}" if code else f"{raw[:ANSWER_BYTES]!r} of {self._service.host}"
         reason = f"{status} {told}".rstrip()
         if status == http.HTTPStatus.REQUEST_ENTITY_TOO_LARGE or code in _ENTRY_ERRORS:
@@ -100,13 +100,13 @@ class EventBus:
         raise BusUnavailable(reason, is_refusal)
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._service.close()
         self._signer.close()
 
     def _one_by_one(self, entries: Sequence[Entry], reason: str, is_the_bus: bool) -> Receipt:
-        """Find the entry for which the whole call was refused. What is too large for somebody between is kept: to the
-        bus itself none of ours is.
+        """Send entries one by one to find which one made the bus refuse the call. An entry that a proxy calls too large
+        is kept: none of ours is too large for the bus.
         """
         if len(entries) == 1:
             refused = ((entries[0].event_id, reason),)
@@ -139,13 +139,13 @@ def _parsed(raw: bytes) -> object:
 def _receipt(entries: Sequence[Entry], answer: object) -> Receipt:
     results = answer.get("Entries") if isinstance(answer, dict) else None
     if not isinstance(results, list) or len(results) != len(entries):
-        raise BusUnavailable("the answer does not say what became of the entries")
+        raise BusUnavailable("the answer has no result for the entries")
     accepted, hopeless, later, is_refusal = [], [], [], False
     for entry, result in zip(entries, results, strict=True):
         code = _text(result, "ErrorCode")
         told = (entry.event_id, f"{code} {_text(result, 'ErrorMessage')}".rstrip())
         if not code and not _text(result, "EventId"):
-            later.append((entry.event_id, "the answer does not say what became of it"))
+            later.append((entry.event_id, "the answer has no result for the entry"))
         elif not code:
             accepted.append(entry.event_id)
         elif code in _ENTRY_ERRORS:

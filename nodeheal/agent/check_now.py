@@ -1,6 +1,6 @@
-"""`nodeheal-agent check`: every check once, now, for a person or for a scheduler's prolog.
+"""`nodeheal-agent check`: runs every check once, for a person or for a scheduler's prolog.
 
-The exit code says the worst verdict, as monitoring plugins do: 0 OK, 1 DEGRADED, 2 FAILED, 3 UNKNOWN.
+The exit code is that of monitoring plugins for the worst verdict: 0 OK, 1 DEGRADED, 2 FAILED, 3 UNKNOWN.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from nodeheal.contract.vocabulary import Family, Verdict
 from nodeheal.parsers.tool_report import GRAVITY
 
 EXIT_CODES = {Verdict.OK: 0, Verdict.DEGRADED: 1, Verdict.FAILED: 2, Verdict.UNKNOWN: 3}
-NOT_HERE = "-"  # in place of a verdict: the check says nothing about this node
+NOT_HERE = "-"  # in place of a verdict: this node does not support the check
 _NAME, _VERDICT = 18, 9
 
 
@@ -33,7 +33,9 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Row:
-    """What one check says. `verdict` is NOT_HERE where it is not supported; it then counts for nothing."""
+    """The result of one check. `verdict` is NOT_HERE where this node does not support it; the row then does not
+    count.
+    """
 
     check: str
     verdict: str
@@ -42,7 +44,7 @@ class Row:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which checks, and how to tell."""
+    """Add the options: which checks to run, and the output format."""
     names = [one.name for one in CHECKS]
     about = f"of {', '.join(names)}; own/NAME is the file NAME in `checks_dir`, own all of them"
     parser.add_argument("names", nargs="*", type=check_name, metavar="NAME", help=about)
@@ -50,22 +52,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def check_name(text: str) -> str:
-    """An option's type: the name of a check, or of one of the operator's own, whether or not its file is here."""
+    """An option's type: the name of a check, or of an operator's own check, whether or not its file exists."""
     if text not in {one.name for one in CHECKS} and not is_name(text):
         raise argparse.ArgumentTypeError(no_check(text))
     return text
 
 
 def carry_out(arguments: argparse.Namespace) -> int:
-    """Look; the exit code."""
+    """Run the checks. Returns the exit code."""
     config = given(arguments)
     return check_now(chosen(config, tuple(arguments.names)), Place(config, run_tool), as_json=arguments.json)
 
 
 def check_now(checks: Sequence[Check], place: Place, *, as_json: bool) -> int:
-    """Print a row for each check, in order, as they answer; the exit code. That nothing can be checked is UNKNOWN."""
+    """Run the checks and print a row for each, as they answer. Returns the exit code; UNKNOWN where no check
+    can run.
+    """
     if not checks:
-        logger.warning("nothing is looked at: the configuration names no check")
+        logger.warning("no check is run: the configuration selects none")
     rows: dict[str, Row] = {}
     printed = iter(checks)
     due = next(printed, None)
@@ -81,13 +85,15 @@ def check_now(checks: Sequence[Check], place: Place, *, as_json: bool) -> int:
 
 
 def rows_of(checks: Sequence[Check], place: Place) -> Iterator[Row]:
-    """A row for each, as they answer; all look at once, each in a process of its own and until its deadline."""
+    """Yield a row for each check, as they answer. All checks run at once, each in its own process and until its
+    deadline.
+    """
     for answer, terms, seconds in answers_of(checks, place):
         yield row_of(answer, terms, seconds)
 
 
 def answers_of(checks: Sequence[Check], place: Place) -> Iterator[tuple[Answer, CheckSchedule, float]]:
-    """What each answers, as they answer, with how the check is taken, and after how many seconds it answered."""
+    """Yield each answer as it comes, with the check's schedule and the seconds that the answer took."""
     looks = CheckRunner([replace(check, stream=None) for check in checks], place)
     try:
         yield from _answers(looks)
@@ -111,7 +117,7 @@ def _answers(looks: CheckRunner) -> Iterator[tuple[Answer, CheckSchedule, float]
 
 
 def row_of(answer: Answer, check: CheckSchedule, seconds: float = 0.0) -> Row:
-    """What an answer means for a reader. What could not be told is never OK."""
+    """Convert an answer into a row. A result that is not known is never OK."""
     verdict = verdict_on(answer, check)
     if verdict is None:
         return Row(check.name, NOT_HERE, (f"not checked: {answer.absent}",), seconds)

@@ -1,7 +1,8 @@
-"""What an event says of its time is put right where the node's clock was wrong.
+"""Corrects the time of an event where the node's clock was wrong.
 
-What counts the seconds since the boot is set by nobody. So the spool keeps with each event when the boot began by the
-clock that dated it (its zero), and AWS tells when it did: the difference is how wrong the date is. ADR 41.
+Nobody can set the counter of seconds since boot. So the spool keeps with each event when the boot began by the clock
+that dated it (its zero), and AWS's clock gives the true start of the boot. The difference is the clock's error. See ADR
+41.
 """
 
 import json
@@ -14,14 +15,14 @@ from nodeheal.agent.aws_client import TOLERATED_SKEW
 from nodeheal.agent.clock import Clock
 from nodeheal.agent.event import Entry, NodeFact
 
-_DATES = ("observed_at", "booted_at")  # which the node's own clock has told
+_DATES = ("observed_at", "booted_at")  # by the node's own clock
 
-# What is folded is told a minute after it was seen, and something is spooled at least once a minute.
+# Folded observations are reported a minute late, and something is spooled at least once a minute.
 RECENT_SECONDS = 120.0
 
 
 class BootEpochs:
-    """By which clock an event was dated: as it is set now, or as it was moments ago."""
+    """The recent clock settings, to find the one that dated an event."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -29,7 +30,9 @@ class BootEpochs:
         self._before_until = -math.inf
 
     def of(self, events: Iterable[NodeFact]) -> list[float]:
-        """Of each, which is new: the zero by which it was seen just now, and not a day ago or in a day."""
+        """Return for each new event the zero whose clock places it just now, rather than a day in the past or the
+        future.
+        """
         zero, since_boot = self._clock.zero(), self._clock.since_boot()
         if abs(zero - self._last) >= TOLERATED_SKEW.total_seconds():
             self._before, self._before_until = self._last, since_boot + RECENT_SECONDS
@@ -43,8 +46,8 @@ def _nearest(zeros: tuple[float, ...], zero: float) -> float:
 
 
 def redated(entry: Entry, zero: float) -> Entry:
-    """The event as a clock would have dated it by which the boot began at `zero`; as it is where that is all but the
-    same. Whole seconds: what is sent twice should read the same.
+    """Return the event as dated by a clock whose boot began at `zero`; unchanged where the difference is negligible.
+    Whole seconds, so that a second transmission reads the same.
     """
     if entry.zero is None or abs(zero - entry.zero) < TOLERATED_SKEW.total_seconds():
         return entry
@@ -52,7 +55,7 @@ def redated(entry: Entry, zero: float) -> Entry:
         later = timedelta(seconds=round(zero - entry.zero))
         said = json.loads(entry.detail)
         dates = {name: datetime.fromisoformat(said[name]) + later for name in _DATES if name in said}
-    except (ValueError, TypeError, OverflowError):  # the disk has spoilt it; the control plane says so
+    except (ValueError, TypeError, OverflowError):  # damaged by the disk; the control plane reports it
         return entry
     told = {**said, **{name: at.isoformat() for name, at in dates.items()}}
     detail = json.dumps(told, ensure_ascii=False, separators=(",", ":"))

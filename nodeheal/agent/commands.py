@@ -1,4 +1,4 @@
-"""What can be said to `nodeheal-agent`, and which module does it."""
+"""Lists the subcommands of `nodeheal-agent`, and which module implements each."""
 
 import argparse
 import sys
@@ -8,30 +8,32 @@ from typing import NoReturn, Protocol
 from nodeheal import __version__
 from nodeheal.agent import config as configuration
 
-EXIT_USAGE = 64  # as sysexits(3) has it
+EXIT_USAGE = 64  # as in sysexits(3)
 
 
 class Command(Protocol):
-    """A module that is a command. Loaded when it is asked for: what the agent does not need stays out of its memory."""
+    """A module that implements a subcommand. It is loaded on demand, so that the agent's memory holds only what it
+    uses.
+    """
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """What it takes."""
+        """Add the subcommand's options."""
 
     def carry_out(self, arguments: argparse.Namespace) -> int:
-        """Do it; the exit code. Raises ConfigError, OSError."""
+        """Run the subcommand; returns its exit code. Raises ConfigError, OSError."""
 
 
 class Parser(argparse.ArgumentParser):
-    """A usage error must not look like a verdict."""
+    """An argument parser whose usage error cannot be taken for a verdict."""
 
     def error(self, message: str) -> NoReturn:
-        """Say what is wrong, and how it is used."""
+        """Print the error and the usage, then exit."""
         self.print_usage(sys.stderr)
         self.exit(EXIT_USAGE, f"{self.prog}: error: {message}\n")
 
 
 def carry_out(words: Sequence[str]) -> int:
-    """Do what the words say; the exit code. Raises ConfigError, OSError."""
+    """Run the command line; returns the exit code. Raises ConfigError, OSError."""
     arguments = _parser(words).parse_args(words)
     return _COMMANDS[arguments.command][1]().carry_out(arguments)
 
@@ -105,15 +107,15 @@ def _units() -> Command:
 _COMMANDS: dict[str, tuple[str, Callable[[], Command]]] = {
     "watch": ("watch this node until stopped", _watch),
     "run": ("carry out one command, as the SSM documents do", _run),
-    "check": ("look at this node once; exit code: 0 OK, 1 DEGRADED, 2 FAILED, 3 UNKNOWN", _check),
-    "doctor": ("say what works here, what is missing, and whether the bus takes events", _doctor),
-    "config": ("say whether the configuration can be used", _config),
-    "copy-credentials": ("hand root's AWS credentials to the agent's user", _copy_credentials),
-    "after-boot": ("run the diagnostics that a reboot has left for this boot", _after_boot),
-    "prolog": ("as Slurm's Prolog, before a job starts: look at this node; exit code 1: it has failed", _prolog),
-    "slurm": ("on a machine of a Slurm controller: look at nodes and jobs, drain, resume, requeue", _slurm),
-    "latest-checkpoint": ("print the path of a job's newest checkpoint that is whole", _latest_checkpoint),
-    "units": ("write the units of systemd", _units),
+    "check": ("run every check once; exit code: 0 OK, 1 DEGRADED, 2 FAILED, 3 UNKNOWN", _check),
+    "doctor": ("report what works on this node, what is missing, and whether the bus takes events", _doctor),
+    "config": ("check whether the configuration is valid", _config),
+    "copy-credentials": ("copy root's AWS credentials for the agent's user", _copy_credentials),
+    "after-boot": ("run the diagnostics that a reboot command stored for this boot", _after_boot),
+    "prolog": ("as Slurm's Prolog, before a job starts: check this node; exit code 1: it has failed", _prolog),
+    "slurm": ("on a machine of a Slurm controller: list nodes and jobs, drain, resume, requeue", _slurm),
+    "latest-checkpoint": ("print the path of a job's newest complete checkpoint", _latest_checkpoint),
+    "units": ("write the systemd units", _units),
 }
 
 
@@ -123,7 +125,8 @@ def _parser(words: Sequence[str]) -> Parser:
     parser.add_argument("--version", action="version", version=f"nodeheal-agent {__version__}")
     commands = parser.add_subparsers(dest="command", required=True)
     for name, (purpose, load) in _COMMANDS.items():
-        command = commands.add_parser(name, help=purpose, parents=[configuration.option()])  # type: ignore[list-item]  # any parser
+        # Any parser.
+        command = commands.add_parser(name, help=purpose, parents=[configuration.option()])  # type: ignore[list-item]
         if name in words:
             load().add_arguments(command)
     return parser

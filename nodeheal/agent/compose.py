@@ -1,4 +1,6 @@
-"""What every command of the agent is made of. What only `watch` has beside it is in `connect`: others never load it."""
+"""Creates what every command of the agent needs. What only `watch` needs is in `connect`, which other commands never
+load.
+"""
 
 from pathlib import Path
 
@@ -14,29 +16,29 @@ from nodeheal.agent.sts_identity import StsIdentity
 
 
 def open_spool(config: AgentConfig) -> Spool:
-    """The node's spool, which the agent and its commands share, though they may not be the same user's."""
+    """Open the node's spool. The agent and its commands share it, perhaps as different users."""
     return Spool(Path(config.state_dir), config.spool_mib, Clock(), config.boot_id())
 
 
 def event_bus(config: AgentConfig, clock: Clock, signer: Signer | None = None) -> EventBus:
-    """The bus, with this node's credentials and its signing key."""
+    """Create the bus client, with this node's credentials and its signing key."""
     url = config.endpoint_url or endpoint("events", config.region, {})
     service = AwsClient("events", config.region, url, CredentialChain(clock), clock)
     return EventBus(config.bus, service, signer or signer_of(config, clock))
 
 
 def signer_of(config: AgentConfig, clock: Clock, *, may_rotate: bool = False) -> Signer:
-    """What signs this node's events. Only the agent that watches may replace the key."""
+    """Create the signer of this node's events. Only the watching agent may replace the key."""
     return Signer(Path(config.state_dir), heartbeat_item(config, clock), clock, may_rotate=may_rotate)
 
 
 def heartbeat_item(config: AgentConfig, clock: Clock) -> HeartbeatItem:
-    """The node's own item in the heartbeat table."""
+    """Create the client of this node's item in the heartbeat table."""
     return HeartbeatItem(config.node_id, *service("dynamodb", config, clock))
 
 
 def service(name: str, config: AgentConfig, clock: Clock) -> tuple[AwsClient, StsIdentity]:
-    """A connection to an AWS service, and what tells who this node is there."""
+    """Create the client of an AWS service, and the lookup of this node's identity there."""
     credentials, region = CredentialChain(clock), config.region
     sts = AwsClient("sts", region, endpoint("sts", region), credentials, clock)
     return AwsClient(name, region, endpoint(name, region), credentials, clock), StsIdentity(sts)

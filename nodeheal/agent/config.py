@@ -1,4 +1,4 @@
-"""The agent's configuration: one TOML file, read once. A wrong key is refused by name."""
+"""Reads the agent's configuration, one TOML file. An invalid key is refused by name."""
 
 import os
 import re
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 DEFAULT_PATH = Path("/etc/nodeheal/agent.toml")
 ENV_CONFIG = "NODEHEAL_AGENT_CONFIG"
 
-BYTE_ORDER_MARK = "\ufeff"  # which some editors put before everything else
+BYTE_ORDER_MARK = "\ufeff"  # some editors write it at the start of a file
 
 _NODE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{1,127}")  # health_event.NODE_ID_PATTERN; a test compares them
-# What PutEvents takes: with another one it refuses every event for good.
+# PutEvents' form of a bus name: it refuses every event for any other.
 _WORDS = {"pool": patterns.POOL, "cluster": patterns.CLUSTER, "product": patterns.WORD, "address": patterns.ADDRESS}
 _BUS = re.compile(r"(arn:aws[a-z-]*:events:[a-z0-9-]+:[0-9]{12}:event-bus/)?[A-Za-z0-9._/-]+")
 _DCGM_HOST = re.compile(r"unix:///[A-Za-z0-9._/-]+|[A-Za-z0-9.:-]+")
@@ -55,7 +55,8 @@ _SECONDS = {
     "reboot_force_seconds": (10.0, 1800.0),
 }
 _OWN_SECONDS = {"interval_seconds": (10.0, 86_400.0), "deadline_seconds": (1.0, 300.0)}
-# More accelerators than any machine has, more on disk than a node tells in a year: somebody has mistyped.
+# More accelerators than any machine has, and more disk than a node's events need in a year: such a value is a typing
+# error.
 _COUNTS = {"accelerators": (0, 1024), "spool_mib": (1, 16_384)}
 
 
@@ -64,7 +65,7 @@ Word = TypeVar("Word", bound=StrEnum)
 
 @dataclass(frozen=True)
 class KernelLog:
-    """Where the kernel's words are read: `kmsg` (the device), `file` (what a syslog daemon writes) or `journald`."""
+    """A source of kernel messages: `kmsg` (the device), `file` (what a syslog daemon writes) or `journald`."""
 
     kind: str
     path: str = ""  # journald: the folder of the journal's files; empty: this machine's own
@@ -72,7 +73,7 @@ class KernelLog:
 
 @dataclass(frozen=True)
 class OwnCheck:
-    """When a check of the operator's own is run, and after how long it is given up."""
+    """The interval and the deadline of an operator's own check."""
 
     interval_seconds: float = 60.0
     deadline_seconds: float = 30.0
@@ -80,66 +81,68 @@ class OwnCheck:
 
 @dataclass(frozen=True)
 class AgentConfig:
-    """Everything that an operator can set about one agent."""
+    """All settings of one agent."""
 
     node_id: str
     cluster: str
     pool: str
     provider: Provider
     region: str
-    instance_id: str = ""  # the node's id, and nothing else: older configurations name it
+    instance_id: str = ""  # only the node's own id is valid; kept because older configurations have it
     bus: str = names.BUS
     endpoint_url: str | None = None
     kernel_log: tuple[KernelLog, ...] = (KernelLog("kmsg", "/dev/kmsg"),)
     boot_id_file: str = "/proc/sys/kernel/random/boot_id"
     state_dir: str = "/var/lib/nodeheal"
-    orders_dir: str = "/var/lib/nodeheal-orders"  # root's alone: the agent's user could lead root astray in its own
-    checkpoint_dir: str = "/run/nodeheal/checkpoint"  # tasks that take part see it too; gone with the boot
-    dcgm_drills_file: str = "/run/nodeheal-agent/dcgm-drills.json"  # in a folder of root's; gone with the boot
-    dcgm_host: str = ""  # where DCGM's host engine listens; empty: found out
+    # Root's alone: in a folder of its own, the agent's user could mislead root.
+    orders_dir: str = "/var/lib/nodeheal-orders"
+    checkpoint_dir: str = "/run/nodeheal/checkpoint"  # visible to tasks that take part; lost at a reboot
+    dcgm_drills_file: str = "/run/nodeheal-agent/dcgm-drills.json"  # in a folder of root's; lost at a reboot
+    dcgm_host: str = ""  # where DCGM's host engine listens; empty: detected
     heartbeat_seconds: float = 60.0
-    fallback_seconds: float = 120.0  # the bus has taken nothing for so long: what is grave goes by way of SNS as well
-    # systemd gives a service 90 s to stop, kills it, and needs some time for what it stops after it: what is left then
-    # cannot be killed. Its own bound for a whole reboot is half an hour.
+    # After this many seconds without an accepted event, grave findings are published to SNS as well.
+    fallback_seconds: float = 120.0
+    # systemd allows a service 90 s to stop, kills it, and then stops its dependencies. What is left after this time
+    # cannot be killed. systemd's own limit for a whole reboot is half an hour.
     reboot_force_seconds: float = 150.0
-    scheduler: SchedulerKind = SchedulerKind.ECS  # which one places work on this node
+    scheduler: SchedulerKind = SchedulerKind.ECS  # the scheduler of this node
     address: str | None = None
     accelerators: int | None = None
-    drills: bool = False  # take injected faults, which carry names.DRILL_MARK, for real ones
+    drills: bool = False  # treat injected faults, which carry names.DRILL_MARK, as real ones
     spool_mib: int = 64
-    product: str | None = None  # the accelerator, e.g. H100: some faults mean another thing on another product
-    checks: tuple[str, ...] | None = None  # by name; None: every one that this node supports
-    checks_dir: str = "/etc/nodeheal/checks.d"  # each file there is a check of the operator's own
-    own_checks: Mapping[str, OwnCheck] = field(default_factory=dict)  # by file name; the others have their defaults
+    product: str | None = None  # the accelerator, e.g. H100: some faults depend on the product
+    checks: tuple[str, ...] | None = None  # by name; None: every check that this node supports
+    checks_dir: str = "/etc/nodeheal/checks.d"  # each file in it is one of the operator's own checks
+    own_checks: Mapping[str, OwnCheck] = field(default_factory=dict)  # by file name; others have the defaults
     mounts: tuple[str, ...] = ()  # shared file systems that jobs need here
-    progress_dir: str = "/run/nodeheal/progress"  # where jobs show their steps
-    nvidia_smi_beside_nvml: bool = False  # it opens the driver anew each time: docs/accelerator-checks.md
-    cloudwatch_metrics: str = ""  # of METRICS_LEVELS; empty: none, since each costs money: docs/metrics.md
+    progress_dir: str = "/run/nodeheal/progress"  # where jobs report their steps
+    nvidia_smi_beside_nvml: bool = False  # it reopens the driver at each run: docs/accelerator-checks.md
+    cloudwatch_metrics: str = ""  # of METRICS_LEVELS; empty: none, since each metric costs money: docs/metrics.md
     prometheus_port: int = 0  # on loopback; 0: none
-    labels: Mapping[str, str] = field(default_factory=dict)  # what it shares with others: rack, switch, fabric
-    thresholds: Mapping[str, float] = field(default_factory=dict)  # by name; the others have their defaults
+    labels: Mapping[str, str] = field(default_factory=dict)  # what it shares with other nodes: rack, switch, fabric
+    thresholds: Mapping[str, float] = field(default_factory=dict)  # by name; others have the defaults
 
     @property
     def identity(self) -> Identity:
-        """Who this node says it is."""
+        """Return this node's identity."""
         who = (self.node_id, self.cluster, self.pool, self.provider, self.product)
         return Identity(*who, dict(self.labels), self.scheduler)
 
     def limit(self, threshold: Threshold) -> float:
-        """The value that holds for the threshold on this node."""
+        """Return the value of the threshold on this node."""
         return self.thresholds.get(threshold.name, threshold.default)
 
     def boot_id(self) -> str:
-        """The id of the running boot. Raises OSError, or ConfigError where there is none."""
+        """Return the id of the running boot. Raises OSError, or ConfigError where the file has none."""
         boot_id = Path(self.boot_id_file).read_text(encoding="ascii", errors="replace").strip()
         if not boot_id:
-            raise ConfigError(f"{self.boot_id_file}: holds no boot id")
+            raise ConfigError(f"{self.boot_id_file}: contains no boot id")
         return boot_id
 
 
 def option() -> "argparse.ArgumentParser":
-    """`--config`, for every command to have as a parent: it may stand before or behind the command's name."""
-    import argparse  # the agent that watches is told nothing, and has no room for it
+    """Return a parent parser with `--config`, which may stand before or behind the command's name."""
+    import argparse  # the watching agent gets no help text, to save memory
 
     parent = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
     parent.add_argument("--config", metavar="FILE", help=f"default: ${ENV_CONFIG}, else {DEFAULT_PATH}")
@@ -147,28 +150,29 @@ def option() -> "argparse.ArgumentParser":
 
 
 def config_path(argument: str | None) -> Path:
-    """The file to read: the command line's, else the environment's, else the default."""
+    """Return the path to read: from the command line, else the environment, else the default."""
     return Path(argument or os.environ.get(ENV_CONFIG) or DEFAULT_PATH)
 
 
 def given(arguments: "argparse.Namespace") -> AgentConfig:
-    """The configuration that the command line asks for. Raises ConfigError."""
+    """Load the configuration that the command line names. Raises ConfigError."""
     return load(config_path(getattr(arguments, "config", None)))
 
 
 def load(path: Path) -> AgentConfig:
-    """Read and check the file. Raises ConfigError, and OSError where the disk and not the file is at fault."""
+    """Read and check the file. Raises ConfigError, and OSError where the disk is at fault."""
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8").removeprefix(BYTE_ORDER_MARK))
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError) as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
     except OSError as error:
-        raise OSError(error.errno, error.strerror, str(path)) from error  # what fails while it is read names no file
+        # An error during the read does not name the file.
+        raise OSError(error.errno, error.strerror, str(path)) from error
     except UnicodeDecodeError as error:
         raise ConfigError(
             f"{path}: is not UTF-8: byte {error.start + 1} is {error.object[error.start]:#04x}"
         ) from error
-    except (ValueError, RecursionError) as error:  # also of a number with more digits than Python reads
+    except (ValueError, RecursionError) as error:  # also raised for numbers with more digits than Python reads
         raise ConfigError(f"{path}: is not TOML: {error}") from error
     try:
         return parse(document)
@@ -177,7 +181,7 @@ def load(path: Path) -> AgentConfig:
 
 
 def parse(document: dict[str, object]) -> AgentConfig:
-    """The configuration that a TOML document holds. Raises ConfigError, which names the key."""
+    """Parse a TOML document. Raises ConfigError, which names the key."""
     known = {known.name: known for known in fields(AgentConfig)}
     for key in document:
         _known(key, known)
@@ -187,16 +191,16 @@ def parse(document: dict[str, object]) -> AgentConfig:
     values = {key: _value(key, value) for key, value in document.items()}
     config = AgentConfig(**values)  # type: ignore[arg-type]  # every value has been checked under its key
     if config.instance_id not in ("", config.node_id):
-        raise ConfigError("key 'instance_id' must be the node's id; leave it out")
+        raise ConfigError("key 'instance_id' must be the node's own id; remove the key")
     if config.checks == () and config.cloudwatch_metrics:
-        raise ConfigError("key 'cloudwatch_metrics' asks for what checks measure, and key 'checks' names none")
+        raise ConfigError("key 'cloudwatch_metrics' sends the results of checks, but key 'checks' selects none")
     return config
 
 
 def _known(key: str, known: Collection[str], table: str = "") -> None:
     if key in known:
         return
-    from difflib import get_close_matches  # only where something is wrong: it would stay in memory
+    from difflib import get_close_matches  # imported only for an error: it would stay in memory
 
     nearest = get_close_matches(key, known, n=1)
     hint = f"did you mean {table + nearest[0]!r}?" if nearest else f"known are {', '.join(sorted(known))}"
@@ -234,7 +238,7 @@ def _value(key: str, value: object) -> object:
 
 
 def _metrics_level(value: object) -> str:
-    if isinstance(value, bool):  # as agents of 0.1 had it
+    if isinstance(value, bool):  # as in agents of 0.1
         value = METRICS_LEVELS[0] if value else METRICS_OFF
     levels = (METRICS_OFF, *METRICS_LEVELS)
     checked("cloudwatch_metrics", value, value in levels, f"one of {', '.join(levels)}")
@@ -268,7 +272,7 @@ def _one_of(words: type[Word], key: str, value: object) -> Word:
 
 
 def _thresholds(value: object) -> dict[str, float]:
-    """Those that are set. Raises ConfigError, which names the threshold and the values that are allowed."""
+    """Parse the thresholds. Raises ConfigError, which names the threshold and its allowed values."""
     expected = "a table of numbers, such as { disk_full_percent = 95 }"
     checked("thresholds", value, isinstance(value, dict), expected)
     table = value if isinstance(value, dict) else {}
@@ -282,7 +286,7 @@ def _thresholds(value: object) -> dict[str, float]:
 
 
 def _own_checks(value: object) -> dict[str, OwnCheck]:
-    """By name. Raises ConfigError, which names the check and the values that are allowed."""
+    """Parse `own_checks`, by name. Raises ConfigError, which names the check and its allowed values."""
     expected = "a table of tables, such as [own_checks.inodes] with interval_seconds = 300"
     checked("own_checks", value, isinstance(value, dict), expected)
     found = {}

@@ -1,4 +1,4 @@
-"""What may stand under a key of the configuration. Each raises ConfigError, which names the key and what it must be."""
+"""Checks values of the configuration. Each function raises ConfigError, which names the key and the allowed values."""
 
 import re
 
@@ -8,51 +8,51 @@ WORD_CHARACTERS, LONG_CHARACTERS = 128, 4096
 
 
 class ConfigError(Exception):
-    """The configuration cannot be used; the message names the file and the key."""
+    """The configuration is not valid; the message names the file and the key."""
 
 
 def checked(key: str, value: object, is_good: bool, expected: str) -> object:
-    """The value, if it is good."""
+    """Return the value if `is_good`. Raises ConfigError otherwise."""
     if not is_good:
         raise ConfigError(f"key {key!r} must be {expected}, not {value!r}")
     return value
 
 
 def text(key: str, value: object, limit: int) -> str:
-    """One line, and not endless."""
+    """Check a text of one line with a bounded length."""
     is_text = isinstance(value, str) and 0 < len(value) <= limit and value.isprintable()
     return str(checked(key, value, is_text, f"text of 1 to {limit} printable characters"))
 
 
 def path(key: str, value: object) -> str:
-    """Of a file or a folder, from the root on: a service and a person by hand stand in different folders."""
+    """Check an absolute path: a service and a person's shell have different working folders."""
     said = text(key, value, LONG_CHARACTERS)
     return str(checked(key, value, said.startswith("/"), "an absolute path, which begins with /"))
 
 
 def number(key: str, value: object, unit: str, least: float, most: float) -> float:
-    """A number of this unit."""
+    """Check a number of this unit."""
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     is_good = is_number and least <= float(str(value)) <= most
     return float(str(checked(key, value, is_good, f"{unit}, {least:.12g} to {most:.12g}")))
 
 
 def count(key: str, value: object, least: int, most: int) -> int:
-    """A whole number."""
+    """Check a whole number."""
     is_whole = isinstance(value, int) and not isinstance(value, bool)
     is_good = is_whole and least <= int(str(value)) <= most
     return int(str(checked(key, value, is_good, f"a whole number, {least} to {most}")))
 
 
 def words(key: str, value: object) -> tuple[str, ...]:
-    """Names of something, none or some."""
+    """Check a list of names; it may be empty."""
     is_list = isinstance(value, list) and all(isinstance(name, str) and name for name in value)
     checked(key, value, is_list, "a list of names")
     return tuple(value) if isinstance(value, list) else ()
 
 
 def labels(key: str, value: object, most: int) -> dict[str, str]:
-    """A table of short texts."""
+    """Check a table of short texts."""
     table = value if isinstance(value, dict) else {}
     told = [word for pair in table.items() for word in pair]
     is_good = isinstance(value, dict) and len(table) <= most
@@ -62,11 +62,11 @@ def labels(key: str, value: object, most: int) -> dict[str, str]:
 
 
 def is_address(said: str) -> bool:
-    """Whether this is an address of HTTP."""
-    from urllib.parse import urlsplit  # an endpoint of one's own is rare
+    """Whether it is an HTTP address."""
+    from urllib.parse import urlsplit  # imported here because a custom endpoint is rare
 
     try:
         address = urlsplit(said)
         return address.scheme in ("http", "https") and bool(address.hostname) and address.port != 0
-    except ValueError:  # a port that is none, a bracket that is not closed
+    except ValueError:  # an invalid port, an unclosed bracket
         return False

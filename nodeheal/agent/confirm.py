@@ -1,4 +1,4 @@
-"""Whether this node itself shows the fault that was reported of it: in the kernel log of its boot, or to the check."""
+"""Answers whether this node shows the fault that was reported of it: in the kernel log of its boot, or by the check."""
 
 import base64
 import json
@@ -39,10 +39,10 @@ from nodeheal.parsers.kernel_line import (
 from nodeheal.parsers.kernel_pcie import UNPLACED, placed
 
 MIB = 1024 * 1024
-LOG_BYTES = 64 * MIB  # of one log: years of an ordinary node, a quarter of an hour of a storm
+LOG_BYTES = 64 * MIB  # of one log: years of a normal node, a quarter of an hour of a storm
 JOURNAL_SECONDS = 15.0
-LINE_CHARACTERS = 200  # of the line that is quoted
-NOT_ASKED = "nobody asked the node about a fault"
+LINE_CHARACTERS = 200  # of the quoted line
+NOT_ASKED = "the command names no fault to confirm"
 _BANNER = b"Linux version "
 
 
@@ -58,7 +58,7 @@ class Accusation:
     component: str | None = None
 
     def is_of(self, finding: Finding, *, any_component: bool = False) -> bool:
-        """Whether the finding is this fault. `any_component`: two sources spell one component differently."""
+        """Whether the finding is this fault. `any_component`: two sources can spell one component differently."""
         said = (finding.family.value, *map(_word, (finding.code, finding.subcode, finding.component)))
         asked = (self.family, self.code, self.subcode, self.component)
         return said[:3] == asked[:3] and (any_component or said == asked)
@@ -66,7 +66,9 @@ class Accusation:
 
 @dataclass(frozen=True)
 class _Said:
-    """What one source says: the words that show the fault, or why the source cannot tell. Neither: it is not there."""
+    """The answer of one source: the text that shows the fault, or why the source cannot answer. Both empty: the source
+    does not show it.
+    """
 
     where: str
     words: str = ""
@@ -74,7 +76,7 @@ class _Said:
 
 
 def read_accusation(text: str) -> Accusation | None:
-    """The accusation in a command's Base64; None where the command names none. Raises ValueError."""
+    """Decode the fault from a command's Base64; None where the command names none. Raises ValueError."""
     if not text:
         return None
     try:
@@ -82,16 +84,16 @@ def read_accusation(text: str) -> Accusation | None:
     except (ValueError, RecursionError) as error:
         raise ValueError(f"the fault that the command names cannot be read: {error}") from error
     if not isinstance(said, dict):
-        raise ValueError("the fault that the command names is no object")
+        raise ValueError("the fault that the command names is not an object")
     known = {name: said.get(name) for name in Accusation.__dataclass_fields__}
     optional = ("subcode", "component")
     if any(not isinstance(one, str) and not (one is None and name in optional) for name, one in known.items()):
-        raise ValueError("the fault that the command names lacks a word")
+        raise ValueError("the fault that the command names lacks a field")
     return Accusation(**known)  # type: ignore[arg-type]  # each is a word, as was just checked
 
 
 def confirm(accusation: Accusation, config: AgentConfig, seconds: float) -> Confirmed:
-    """The node's answer, within the seconds. A drill's line counts where this node takes drills."""
+    """Answer within the seconds. A drill's line counts where this node accepts drills."""
     here = config.boot_id()
     if accusation.boot_id != here:
         why = f"it was reported on boot {accusation.boot_id[:8]}, and this is boot {here[:8]}"
@@ -109,8 +111,8 @@ def confirm(accusation: Accusation, config: AgentConfig, seconds: float) -> Conf
 
 
 def _looks(accusation: Accusation, config: AgentConfig, seconds: float) -> Iterator[Callable[[], _Said]]:
-    """One look for each place where the fault may be seen."""
-    is_own = accusation.family == Family.own  # the kernel log has no word for it
+    """Return one search for each place that may show the fault."""
+    is_own = accusation.family == Family.own  # the kernel log has no message for it
     for log in () if is_own else config.kernel_log:
         yield lambda log=log: _in_log(log, accusation, config, min(seconds, JOURNAL_SECONDS))  # type: ignore[misc]
     if is_own or accusation.source != kernel_log.SOURCE:
@@ -119,7 +121,7 @@ def _looks(accusation: Accusation, config: AgentConfig, seconds: float) -> Itera
 
 def _in_log(log: KernelLog, accusation: Accusation, config: AgentConfig, seconds: float) -> _Said:
     where = f"the kernel log ({log.path or log.kind})"
-    # A check may spell a component otherwise than the kernel does: a GPU's uuid, and its PCI address.
+    # A check may name a component otherwise than the kernel: a GPU's UUID, and its PCI address.
     any_component = accusation.source != kernel_log.SOURCE
     read = {"file": _file_findings, "journald": _journal_findings}.get(log.kind, _kmsg_findings)
     try:
@@ -133,18 +135,20 @@ def _in_log(log: KernelLog, accusation: Accusation, config: AgentConfig, seconds
 
 
 def _ways_to_place(finding: Finding) -> tuple[Finding, ...]:
-    """A PCIe fault of a port is reported by what hung below the port, and that may be gone by now."""
+    """Return the placements to try: a PCIe fault of a port is reported by the device below it, which may have
+    disappeared.
+    """
     if finding.code != UNPLACED:
         return (finding,)
     return (finding, placed(finding, serves_jobs=True), placed(finding, serves_jobs=False))
 
 
 def _word(text: str | None) -> str | None:
-    """As an event says it."""
+    """Return the value as an event has it."""
     return word(text) if text else None
 
 
-_Read = tuple[list[Finding], str]  # the faults of the boot that runs, and why there may be more
+_Read = tuple[list[Finding], str]  # the faults of the running boot, and why the list may be incomplete
 
 
 def _kmsg_findings(log: KernelLog, config: AgentConfig, seconds: float) -> _Read:
@@ -152,17 +156,17 @@ def _kmsg_findings(log: KernelLog, config: AgentConfig, seconds: float) -> _Read
     until = time.monotonic() + seconds
     reader, parse = KmsgReader(log.path, boot_id, {"boot_id": boot_id}), Messages().finding
     try:
-        while (records := reader.read()) and time.monotonic() < until:  # in a storm the kernel adds without end
+        while (records := reader.read()) and time.monotonic() < until:  # in a storm the kernel adds lines without end
             first = records[0][0] if first < 0 else first
             parsed = (parse_kmsg_record(raw) for _, raw in records)
             found += filter(None, (finding_in_record(one, config.drills, parse) for one in parsed if one is not None))
     finally:
         reader.close()
-    return found, "the kernel has overwritten what this boot said first" if first > 0 else ""
+    return found, "the kernel has overwritten the first messages of this boot" if first > 0 else ""
 
 
 def _file_findings(log: KernelLog, config: AgentConfig, _: float) -> _Read:
-    """Of the file and of the one that rotation has put beside it, from the last boot's first line on."""
+    """Search the file and the rotated one beside it, from the first line of the last boot on."""
     path = Path(log.path)
     before = path.with_name(f"{path.name}.1")
     older, cut_older = _tail(before) if os.path.lexists(before) else (b"", False)
@@ -173,7 +177,7 @@ def _file_findings(log: KernelLog, config: AgentConfig, _: float) -> _Read:
     parse = Messages().finding
     found = filter(None, (_finding_in_line(line, config.drills, parse) for line in lines))
     is_whole = begins >= 0 or not (older or cut_older or cut_newer)
-    return list(found), "" if is_whole else "it does not reach back to the beginning of this boot"
+    return list(found), "" if is_whole else "it does not go back to the start of this boot"
 
 
 def _journal_findings(log: KernelLog, config: AgentConfig, seconds: float) -> _Read:
@@ -188,7 +192,7 @@ def _journal_findings(log: KernelLog, config: AgentConfig, seconds: float) -> _R
     records = (entry.record for entry in entries if entry is not None and entry.record is not None)
     parse = Messages().finding
     found = filter(None, (finding_in_record(record, config.drills, parse) for record in records))
-    return list(found), "it is too long to be read as a whole" if ran.is_truncated else ""
+    return list(found), "it is too long to be read in full" if ran.is_truncated else ""
 
 
 def _finding_in_line(line: bytes, takes_drills: bool, parse: Parse) -> Finding | None:
@@ -196,7 +200,7 @@ def _finding_in_line(line: bytes, takes_drills: bool, parse: Parse) -> Finding |
 
 
 def _tail(path: Path) -> tuple[bytes, bool]:
-    """The end of the file, and whether something stands before it. Its folder may be the log writer's."""
+    """Return the end of the file, and whether there is more before it. Another user may own its folder."""
     with open_file(path) as file:
         start = max(0, os.fstat(file.fileno()).st_size - LOG_BYTES)
         file.seek(start)
@@ -204,7 +208,7 @@ def _tail(path: Path) -> tuple[bytes, bool]:
 
 
 def _begin_of_boot(text: bytes) -> int:
-    """Where the newest boot begins; -1: no boot begins here."""
+    """Return where the newest boot begins; -1: no boot begins here."""
     at = text.rfind(_BANNER)
     while at >= 0:
         start = text.rfind(b"\n", 0, at) + 1
@@ -215,7 +219,7 @@ def _begin_of_boot(text: bytes) -> int:
 
 
 def _in_check(accusation: Accusation, config: AgentConfig, seconds: float) -> _Said:
-    """Have the check that reported the fault look once more."""
+    """Run the check that reported the fault once more."""
     where = f"the check {accusation.source}"
     check = named(accusation.source, config)
     if check is None:
@@ -235,6 +239,6 @@ def _as_seen(where: str, answer: Answer, check: Check, accusation: Accusation) -
     for problem in (*look.problems, *look.happened):
         if accusation.is_of(problem.finding):
             return _Said(where, words=(problem.evidence or problem.finding.message)[:LINE_CHARACTERS])
-    # A check with a stream reports events, too, and what happened once is not seen again.
-    missed = "it reports some faults only when they happen" if check.stream is not None else ""
+    # A check with a stream also reports events, and a past event is not seen again.
+    missed = "it reports some faults only at the moment they happen" if check.stream is not None else ""
     return _Said(where, unclear=look.why_unclear or missed)

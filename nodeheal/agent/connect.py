@@ -1,6 +1,9 @@
-"""Connections of `nodeheal-agent watch` beside the bus, which `compose` makes for all. Each thread has its own."""
+"""Creates the connections of `nodeheal-agent watch` other than the bus, which `compose` creates. Each thread has its
+own.
+"""
 
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from nodeheal.agent.aws_client import AwsClient, endpoint
@@ -11,6 +14,7 @@ from nodeheal.agent.credentials import CredentialChain
 from nodeheal.agent.fallback import Fallback
 from nodeheal.agent.heartbeat_thread import HeartbeatThread
 from nodeheal.agent.signing import Signer
+from nodeheal.agent.training_step import steps_in
 
 if TYPE_CHECKING:
     from nodeheal.agent.gauges import Sample
@@ -18,13 +22,13 @@ if TYPE_CHECKING:
 
 
 class Thread(Protocol):
-    """What runs beside the agent and in nobody's way."""
+    """A background thread of the agent."""
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
 
     def stop(self, patience_seconds: float) -> None:
-        """End, soon."""
+        """Request the end of the thread; returns at once."""
 
 
 def beside(
@@ -35,13 +39,13 @@ def beside(
     gauges: Callable[[], Mapping[str, float]],
     samples: Callable[[], Iterable["Sample"]],
 ) -> list[Thread]:
-    """All that the configuration asks for."""
+    """Create the threads that the configuration enables."""
     heartbeats = heartbeat_thread(config, clock, signer, instead=say_alive)
     threads: list[Thread] = [heartbeats]
     if config.cloudwatch_metrics:
         threads.append(publisher(config, clock, gauges))
     if config.prometheus_port:
-        from nodeheal.agent.prometheus import Exporter  # only where it is switched on: it would stay in memory
+        from nodeheal.agent.prometheus import Exporter  # imported only where it is enabled: it would stay in memory
 
         exporter = Exporter(
             config.prometheus_port, config.identity, gauges, lambda: (*samples(), *heartbeats.samples())
@@ -51,25 +55,27 @@ def beside(
 
 
 def heartbeat_thread(config: AgentConfig, clock: Clock, signer: Signer, instead: Callable[[], None]) -> HeartbeatThread:
-    """What gives this node's heartbeats."""
-    item = heartbeat_item(config, clock)
-    return HeartbeatThread(item, signer.public, config.boot_id(), config.heartbeat_seconds, clock, instead)
+    """Create the thread that writes this node's heartbeats."""
+    item, folder = heartbeat_item(config, clock), Path(config.progress_dir)
+    return HeartbeatThread(
+        item, signer.public, config.boot_id(), config.heartbeat_seconds, clock, instead, lambda: steps_in(folder)
+    )
 
 
 def fallback(config: AgentConfig, clock: Clock, signer: Signer) -> Fallback:
-    """What goes around the bus."""
+    """Create the SNS fallback for a bus out of reach."""
     return Fallback(*service("sns", config, clock), signer)
 
 
 def publisher(config: AgentConfig, clock: Clock, gauges: Callable[[], Mapping[str, float]]) -> "Publisher":
-    """What tells CloudWatch of what is measured."""
-    from nodeheal.agent.metrics import Publisher  # likewise
+    """Create the thread that publishes metrics to CloudWatch."""
+    from nodeheal.agent.metrics import Publisher  # as above
 
     return Publisher(node_metrics(config, clock), gauges, clock)
 
 
 def node_metrics(config: AgentConfig, clock: Clock) -> "NodeMetrics":
-    """Where it is told."""
+    """Create the client of this node's CloudWatch metrics."""
     from nodeheal.agent.metrics import NodeMetrics
 
     region = config.region

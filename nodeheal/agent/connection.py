@@ -10,16 +10,16 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-BODY_BYTES = 16 * 1024 * 1024  # no service that is asked here answers nearly as much
+BODY_BYTES = 16 * 1024 * 1024  # no service that the agent uses answers nearly as much
 
 
 class BadAnswer(Exception):
-    """The answer is no HTTP, too long, or incomplete; or the request holds what no header may hold."""
+    """The answer is not HTTP, too long, or incomplete; or the request has an invalid header."""
 
 
 @dataclass(frozen=True)
 class Response:
-    """What was answered. Names of headers are in lower case."""
+    """An HTTP response. Names of headers are in lower case."""
 
     status: int
     headers: Mapping[str, str]
@@ -27,10 +27,12 @@ class Response:
 
 
 class Connection:
-    """To one host. Opened at the first request, and again after it was closed. Not safe to share between threads."""
+    """A connection to one host. Opened at the first request, and reopened after it was closed. Not safe to share
+    between threads.
+    """
 
     def __init__(self, host: str, port: int | None, seconds: float, *, has_tls: bool = False) -> None:
-        """`seconds`: how long each read and write may take. With `has_tls` the host must prove its name."""
+        """`seconds`: the limit of each read and write. With `has_tls` the host's certificate must match its name."""
         self._http = (
             http.client.HTTPSConnection(host, port, timeout=seconds, context=_context())
             if has_tls
@@ -39,11 +41,11 @@ class Connection:
 
     @property
     def is_open(self) -> bool:
-        """Whether there was an answer before this one, and the other side has not said that it closes."""
+        """Whether it has answered before, and the server has not announced that it closes."""
         return self._http.sock is not None
 
     def request(self, method: str, path: str, headers: Mapping[str, str], body: bytes = b"") -> Response:
-        """Ask, and wait for the whole answer. Raises OSError, BadAnswer; the connection is then closed."""
+        """Send a request, and wait for the whole answer. Raises OSError, BadAnswer; the connection is then closed."""
         try:
             self._http.request(method, path, body or None, dict(headers))
             response = self._http.getresponse()
@@ -53,7 +55,7 @@ class Connection:
             if response.length:  # `read` with a limit does not raise where the body ends too early
                 raise BadAnswer(f"{response.length} bytes of the body are missing")
             return Response(response.status, {name.lower(): value for name, value in response.getheaders()}, found)
-        except ssl.SSLCertVerificationError as error:  # what OpenSSL says does not name the file to be mended
+        except ssl.SSLCertVerificationError as error:  # OpenSSL's error does not name the file to repair
             self.close()
             raise ssl.SSLCertVerificationError(error.errno, f"{error.verify_message}; {_authorities()}") from error
         except (OSError, BadAnswer):
@@ -61,29 +63,33 @@ class Connection:
             raise
         except http.client.HTTPException as error:
             self.close()
-            raise BadAnswer(f"this is no HTTP, or not all of it: {str(error)[:100] or type(error).__name__}") from error
+            raise BadAnswer(
+                f"the answer is not HTTP, or incomplete: {str(error)[:100] or type(error).__name__}"
+            ) from error
         except (ValueError, AttributeError):
             # An invalid header, which may be a secret and is not quoted; or another thread closed the connection.
             self.close()
             raise BadAnswer("the host or a header is not valid, or the connection was closed") from None
 
     def close(self) -> None:
-        """Close it, from any thread: one that waits for an answer is told that none comes."""
+        """Close it, from any thread: a thread that waits for an answer gets an error."""
         opened = self._http.sock
         if opened is not None:
-            with contextlib.suppress(OSError):  # the other side was first
+            with contextlib.suppress(OSError):  # the server closed it first
                 opened.shutdown(socket.SHUT_RDWR)
         self._http.close()
 
 
 @lru_cache(maxsize=1)
 def _context() -> ssl.SSLContext:
-    """One for all connections: the certificate authorities take memory and some milliseconds each time."""
+    """Create one TLS context for all connections: the certificate authorities take memory and some milliseconds each
+    time.
+    """
     return ssl.create_default_context()
 
 
 def _authorities() -> str:
-    """Where the certificate authorities are read, and what of it cannot be, in words."""
+    """Describe where the certificate authorities are read, and which places are not readable."""
     paths = ssl.get_default_verify_paths()
     named = (os.environ.get(paths.openssl_cafile_env), os.environ.get(paths.openssl_capath_env))
     places = (Path(named[0] or paths.openssl_cafile), Path(named[1] or paths.openssl_capath))

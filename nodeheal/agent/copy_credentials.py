@@ -1,6 +1,7 @@
-"""`nodeheal-agent copy-credentials`: root hands what the SSM agent rotates to the agent's user. ADR 20 says why.
+"""`nodeheal-agent copy-credentials`: root copies the credentials that the SSM agent rotates, for the agent's user. ADR
+20 gives the reasons.
 
-Only the keys of the profile `default` are copied: an administrator may keep keys of his own in the same file.
+Only the keys of the profile `default` are copied: an administrator may keep other keys in the same file.
 """
 
 import argparse
@@ -22,19 +23,23 @@ logger = logging.getLogger(__name__)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """From where, to where, for whom."""
+    """Add the options: the source, the copy and its owner."""
     parser.add_argument("--source", type=Path, default=SOURCE, help=f"default: {SOURCE}")
-    parser.add_argument("--to", type=Path, required=True, help="the copy; nothing but the keys of the default profile")
-    parser.add_argument("--owner", required=True, help="the only user who may read it")
+    parser.add_argument(
+        "--to", type=Path, required=True, help="the copy; it contains only the keys of the default profile"
+    )
+    parser.add_argument("--owner", required=True, help="the only user who may read the copy")
 
 
 def carry_out(arguments: argparse.Namespace) -> int:
-    """Copy them; the exit code."""
+    """Copy the credentials; returns the exit code."""
     return copy_credentials(arguments.source, arguments.to, arguments.owner)
 
 
 def copy_credentials(source: Path, to: Path, owner: str) -> int:
-    """Make `to` say what `source` says, readable by its owner alone; the exit code. No source: no copy either."""
+    """Write the default profile of `source` to `to`, readable by its owner alone; returns the exit code. Without a
+    source the copy is removed.
+    """
     try:
         user = pwd.getpwnam(owner)
     except KeyError:
@@ -43,13 +48,13 @@ def copy_credentials(source: Path, to: Path, owner: str) -> int:
     try:
         found = read_profile(source)
     except FileNotFoundError:
-        to.unlink(missing_ok=True)  # what it held is over; on EC2 there never was any
-        logger.info("no credentials to copy; the agent asks the instance metadata", extra={"source": source})
+        to.unlink(missing_ok=True)  # expired keys; on EC2 there never were any
+        logger.info("there are no credentials to copy; the agent uses the instance metadata", extra={"source": source})
         return EXIT_DONE
     except BadProfile as error:
-        logger.error("no credentials are copied; the last ones stay", extra={"why": error})
+        logger.error("the credentials cannot be copied; the last copy stays", extra={"why": error})
         return EXIT_NOT_COPIED
-    # Whole or not at all, and never readable by anybody else.
+    # Atomic, and never readable by anybody else.
     replace_file(to, _profile(found), MODE, lambda copy: os.fchown(copy, user.pw_uid, user.pw_gid))
     logger.info("credentials copied", extra={"source": source, "to": to, "owner": owner})
     return EXIT_DONE

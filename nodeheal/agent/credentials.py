@@ -1,4 +1,4 @@
-"""Finds the node's AWS credentials: the environment, the shared file that the SSM agent rotates, or IMDSv2."""
+"""Finds the node's AWS credentials: in the environment, the shared file that the SSM agent rotates, or IMDSv2."""
 
 import http
 import json
@@ -16,16 +16,16 @@ IMDS_HOST = "169.254.169.254"
 IMDS_SECONDS = 2.0
 IMDS_TOKEN_SECONDS = 21600
 IMDS_ROLE_PATH = "/latest/meta-data/iam/security-credentials/"
-# Renewed this long before they end, so that none expires on its way.
+# Renewed this long before they expire, so that none expires during a request.
 EXPIRY_MARGIN = timedelta(minutes=5)
 
 
 class NoCredentials(Exception):
-    """There are none to be found; the message says where was looked."""
+    """No credentials were found; the message lists where."""
 
 
 class CredentialChain:
-    """The credentials to sign with now. What rotates is noticed."""
+    """The current credentials. Rotated ones are noticed."""
 
     def __init__(
         self, clock: Clock, environment: Mapping[str, str] = os.environ, imds: tuple[str, int] = (IMDS_HOST, 80)
@@ -38,11 +38,11 @@ class CredentialChain:
         self._from_imds: tuple[datetime, Credentials] | None = None
 
     def current(self) -> Credentials:
-        """Environment before file before instance metadata. Raises NoCredentials."""
+        """Return credentials from the environment, else the file, else instance metadata. Raises NoCredentials."""
         return self._in_environment() or self._in_file() or self._in_metadata()
 
     def forget(self) -> None:
-        """They were refused: find them anew next time."""
+        """Discard refused credentials; the next call looks for new ones."""
         self._from_file = None
         self._from_imds = None
 
@@ -67,16 +67,16 @@ class CredentialChain:
         version = (status.st_mtime_ns, status.st_ino)
         if self._from_file is None or self._from_file[0] != version:
             found = self._read_file()
-            # One that could not be read is tried again: whose it is may change, and leave the file as old as it was.
+            # An unreadable file is retried: a change of its owner does not change its modification time.
             self._from_file = (version, found) if found else None
         return self._from_file[1] if self._from_file else None
 
     def _read_file(self) -> Credentials | None:
         try:
             return read_profile(self._path)
-        except OSError as error:  # not for us
+        except OSError as error:  # not for this client
             self._why_not_file = f"{self._path}: {error.strerror}"
-        except BadProfile as error:  # caught in the middle of a rotation
+        except BadProfile as error:  # read during a rotation
             self._why_not_file = str(error)
         return None
 

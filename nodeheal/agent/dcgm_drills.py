@@ -1,6 +1,6 @@
-"""Remembers the values that drills have injected into DCGM, so that what DCGM reports of them is marked as a drill.
+"""Records the values that drills inject into DCGM, so that DCGM's reports of them are marked as drills.
 
-Root writes the file into a folder of its own, and the agent's user reads it. A boot forgets it.
+Root writes the file in a folder of its own, and the agent's user reads it. A reboot deletes it.
 """
 
 import json
@@ -13,8 +13,8 @@ from nodeheal.agent.safe_files import replace_file
 from nodeheal.parsers.dcgm_injected import XID_FIELD, health_code
 
 FILE_MODE = 0o644
-# DCGM holds an XID until its host engine starts again, at the latest with the next boot. Any other value holds until
-# the driver's next one, which comes within seconds; the check asks every five minutes.
+# DCGM keeps an XID until its host engine restarts, at the latest at the next boot. Any other value lasts until the
+# driver's next one, within seconds; the check runs every five minutes.
 HELD_SECONDS = 600.0
 
 Notes = dict[str, float | None]  # by `GPU 3 DCGM_FR_…`: until when, in monotonic seconds; None: until the next boot
@@ -23,7 +23,7 @@ Notes = dict[str, float | None]  # by `GPU 3 DCGM_FR_…`: until when, in monoto
 def note(
     config: AgentConfig, gpu: int, field: int, value: str, monotonic: Callable[[], float] = time.monotonic
 ) -> Callable[[], None]:
-    """Write down what DCGM's health will report of the value, if it reports it. Returns what takes the note back.
+    """Record the finding that DCGM's health may report for the value. Returns a function that removes the record.
 
     Raises OSError.
     """

@@ -1,6 +1,6 @@
-"""`nodeheal-agent doctor`: what works on this node, what is missing, and whether AWS hears it.
+"""`nodeheal-agent doctor`: reports what works on this node, what is missing, and whether AWS accepts its calls.
 
-Everything is tried at once, each thing in a process of its own, as looks are: what hangs is said to, and ended.
+All probes run at once, each in a process of its own like a check. A probe that hangs is reported and ended.
 """
 
 import argparse
@@ -23,27 +23,29 @@ from nodeheal.agent.config import AgentConfig, ConfigError, given
 from nodeheal.contract.vocabulary import Verdict
 
 GOOD, BAD, ABSENT = "ok", "WRONG", "-"
-POOR, UNTRIED = "poor", "?"  # the agent does its work, at a price or with less; nobody has tried
-# A call finds out who this node is, and may be signed a second time: four answers of ten seconds.
+POOR, UNTRIED = "poor", "?"  # the agent works, but at a cost or with less coverage; UNKNOWN: nobody has tried
+# A call looks up the node's identity and may be signed a second time: four answers of ten seconds.
 CALL_SECONDS, LOCAL_SECONDS = 45.0, 10.0
-# What a command may run on a node, and what for.
+# The tools that commands run on a node, and their purpose.
 TOOLS = {
     "dcgmi": "diagnostics and health of NVIDIA GPUs",
     "nvidia-smi": "evidence; GPU state where NVML cannot be loaded",
     "neuron-ls": "diagnostics of Trainium and Inferentia",
     "fi_info": "diagnostics of EFA",
-    "fi_pingpong": "the network to another node over EFA, on command",
+    "fi_pingpong": "the network test to another node over EFA, on command",
     "stress-ng": "CPU stress",
     "systemd-run": "reboots; without it a reboot takes the SSM agent a minute longer",
 }
 SSM_FOLDER = Path("/var/lib/amazon")
-_MEND = "an agent that runs goes on with what it has read; once mended: systemctl restart nodeheal-agent"
+_MEND = (
+    "a running agent keeps the configuration that it has read; correct the file, then: systemctl restart nodeheal-agent"
+)
 _OFF = "off: `cloudwatch_metrics` is not set to nodes or gpus"
 
 
 @dataclass(frozen=True)
 class Sign:
-    """One thing that was looked at. Only what is BAD keeps the agent from its work."""
+    """The result of one probe. Only BAD keeps the agent from its work."""
 
     what: str
     state: str
@@ -52,14 +54,14 @@ class Sign:
 
 @dataclass(frozen=True)
 class Trial:
-    """One thing to try, and what it is where it works and where it does not."""
+    """One probe, and the state to report for success and for failure."""
 
     check: Check
     fails: str = BAD
     works: str = GOOD
 
     def sign(self, row: Row) -> Sign:
-        """What came of it."""
+        """Create the result of this probe."""
         said = "; ".join(row.said)
         if row.verdict == NOT_HERE:
             return Sign(row.check, ABSENT, said.removeprefix("not checked: "))
@@ -67,12 +69,12 @@ class Trial:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """How to tell."""
+    """Add the option for the output format."""
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
 
 
 def carry_out(arguments: argparse.Namespace) -> int:
-    """Look; the exit code."""
+    """Run the probes; returns the exit code."""
     try:
         config = given(arguments)
         checks = chosen(config)
@@ -83,7 +85,7 @@ def carry_out(arguments: argparse.Namespace) -> int:
 
 
 def doctor(checks: Sequence[Check], place: Place, *, as_json: bool) -> int:
-    """Print what was found; 0 where the agent can do its work, else 1."""
+    """Print the results; returns 0 where the agent can do its work, else 1."""
     version = f"{__version__}, Python {platform.python_version()}, node {place.config.node_id}"
     signs = [
         Sign("agent", GOOD, version),
@@ -95,19 +97,19 @@ def doctor(checks: Sequence[Check], place: Place, *, as_json: bool) -> int:
 
 
 def say(sign: Sign, *, as_json: bool) -> None:
-    """Print one sign."""
+    """Print one result."""
     line = f"{sign.what:<24}{sign.state:<7}{sign.said}"
     sys.stdout.write((json.dumps(asdict(sign)) if as_json else line.rstrip()) + "\n")
 
 
 def tried(everything: Sequence[Trial], place: Place) -> list[Sign]:
-    """What came of each, in order."""
+    """Run the probes; returns their results in order."""
     rows = {row.check: row for row in rows_of([trial.check for trial in everything], place)}
     return [trial.sign(rows[trial.check.name]) for trial in everything]
 
 
 def trial_of(what: str, work: Callable[[], str], seconds: float = LOCAL_SECONDS, why_not: str = "") -> Check:
-    """A check that does it: fine where it says something, unclear where it fails."""
+    """Wrap a probe in a check: OK where it returns a text, unclear where it raises."""
 
     def look(_: Place, __: State) -> CheckResult:
         try:
@@ -141,9 +143,9 @@ def _aws(place: Place) -> Iterator[Trial]:
 
 
 def _supported(checks: Sequence[Check], place: Place) -> Iterator[Trial]:
-    """Only whether this node can be looked at so: that reads from drivers as well, and can hang as well.
+    """Return the probe of a check. It only calls `why_not`, which may read from drivers and hang as well.
 
-    The operator's own checks are run: whether a file can be used, only its answer shows.
+    The operator's own checks are run: only their output shows whether a file is valid.
     """
     for check in checks:
         work = partial(check.trial, place) if check.trial else partial(str, check.about)

@@ -1,4 +1,4 @@
-"""What `doctor` tries, each the way that the agent would do it. What fails raises ConfigError or OSError."""
+"""Implements the probes of `doctor`, each by the agent's own code. A failure raises ConfigError or OSError."""
 
 import errno
 import http.client
@@ -28,7 +28,7 @@ HINT = "; see 'Let it speak' in docs/agent.md"
 
 
 def opens(log: KernelLog) -> str:
-    """A kernel log can be read."""
+    """Open a kernel log for reading."""
     if log.kind == "journald":
         if not is_installed(JOURNAL_TOOL):
             raise FileNotFoundError(errno.ENOENT, "not installed", JOURNAL_TOOL)
@@ -38,25 +38,27 @@ def opens(log: KernelLog) -> str:
 
 
 def writes(folder: Path) -> str:
-    """A folder can be written. One that is not there is not made: root would make one that is not the agent's."""
+    """Write to a folder. A missing folder is not created: root would create it with the wrong owner."""
     if not folder.exists():
         there = next(parent for parent in folder.parents if parent.exists())
         if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
-            raise PermissionError(errno.EACCES, f"{there} cannot be written", str(folder))
-        return f"{folder} is not there yet: it is made at the agent's first start"
+            raise PermissionError(errno.EACCES, f"{there} is not writable", str(folder))
+        return f"{folder} does not exist yet: the agent creates it at its first start"
     with tempfile.NamedTemporaryFile(dir=folder):
         return str(folder)
 
 
 def runs_scripts(folder: Path) -> str:
-    """Scripts can be run below a folder: the SSM agent runs each command from a file there."""
+    """Check that scripts run below a folder: the SSM agent runs each command from a file there."""
     if os.statvfs(folder).f_flag & os.ST_NOEXEC:
         raise PermissionError(errno.EACCES, "mounted noexec: every SSM command ends with exit code 126", str(folder))
-    return f"scripts run in {folder}; the SSM agent works on five commands at once, and holds five more"
+    return f"scripts run in {folder}; the SSM agent runs five commands at once, and queues five more"
 
 
 def speaks(config: AgentConfig) -> str:
-    """The bus takes an event, one that nobody listens to: PutEvents has no dry run. A millionth of a dollar."""
+    """Send an event that no rule matches to the bus, since PutEvents has no dry run. It costs a millionth of a
+    dollar.
+    """
     clock = Clock()
     bus = event_bus(config, clock)
     try:
@@ -71,8 +73,8 @@ def speaks(config: AgentConfig) -> str:
 
 
 def takes_heartbeat(config: AgentConfig) -> str:
-    """The table takes a heartbeat: a true one. A second one says the interval that the control plane wants, if it
-    wants another one than the configuration has: by what stands there it judges the node's silence.
+    """Write a true heartbeat to the table. Where the control plane wants another interval than the configuration, a
+    second heartbeat states that one, since the control plane judges silence by the stored interval.
     """
     clock, every = Clock(), config.heartbeat_seconds
     item, key = heartbeat_item(config, clock), signer_of(config, clock).public()
@@ -85,11 +87,11 @@ def takes_heartbeat(config: AgentConfig) -> str:
         raise _failed(str(error), error.is_refusal) from error
     finally:
         item.close()
-    return f"taken, every {wanted or every:g} s"
+    return f"accepted, every {wanted or every:g} s"
 
 
 def measures(place: Place) -> str:
-    """CloudWatch takes a number: a true one, such as the agent sends each minute."""
+    """Send a true value to CloudWatch, such as the agent sends each minute."""
     used = parse_used_percent((place.proc / "meminfo").read_text("ascii", "replace"))
     if used is None:
         raise OSError("/proc/meminfo is not understood")
@@ -105,7 +107,7 @@ def measures(place: Place) -> str:
 
 
 def reaches_sns(config: AgentConfig) -> str:
-    """SNS answers. What is published to the topic is taken for a fault, so that is not tried."""
+    """Connect to SNS. Nothing is published, since the topic's subscribers would take it for a fault."""
     url = urlsplit(endpoint("sns", config.region))
     kind = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
     connection = kind(url.hostname or "", url.port, timeout=ANSWER_SECONDS)
@@ -118,7 +120,7 @@ def reaches_sns(config: AgentConfig) -> str:
         raise OSError(f"{url.netloc}: {type(error).__name__}") from error
     finally:
         connection.close()
-    return f"{url.netloc} answers; whether it lets this node publish is not tried: it would page"
+    return f"{url.netloc} answers; permission to publish is not tested, because a test would page somebody"
 
 
 def _failed(why: str, is_refusal: bool) -> OSError:

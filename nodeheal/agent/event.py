@@ -1,6 +1,7 @@
-"""What this node says on the bus: the contract's events as frozen dataclasses.
+"""Creates this node's events: the contract's shapes as frozen dataclasses.
 
-A test holds the shape to `nodeheal.contract.health_event`, which is not imported: pydantic alone costs 10 MiB a node.
+A test compares them with `nodeheal.contract.health_event`, which is not imported: pydantic alone costs 10 MiB of memory
+on each node.
 """
 
 import hashlib
@@ -33,16 +34,16 @@ SCHEMA_VERSION = 1
 EVIDENCE_CHARACTERS = 8192
 REASON_CHARACTERS = 1000
 CHECK_CHARACTERS = 300  # health_event.REASON_CHARACTERS
-FAILED_TESTS = 64  # a tool has some twenty
+FAILED_TESTS = 64  # a tool has about twenty
 EVIDENCE_ITEMS = 64  # health_event.EVIDENCE_ITEMS
 SKIPPED = 16  # health_event.SKIPPED
-SOURCE_CHARACTERS, PATH_CHARACTERS = 300, 2_048  # likewise
+SOURCE_CHARACTERS, PATH_CHARACTERS = 300, 2_048  # as above
 CUT_MARK = " … [cut]"
 
 
 @dataclass(frozen=True, kw_only=True)
 class NodeFact:
-    """What every event carries."""
+    """The fields of every event."""
 
     detail_type: ClassVar[str]
 
@@ -59,11 +60,11 @@ class NodeFact:
     scheduler: SchedulerKind = SchedulerKind.ECS
 
     def to_json(self) -> str:
-        """The event as the bus gets it. A tool's JSON and the name of a file may hold what is no character: it becomes
-        `?`, since neither the disk nor the bus takes it.
+        """Serialise the event for the bus. Invalid characters from a tool's JSON or a file name become `?`, since
+        neither the disk nor the bus accepts them.
         """
         told = asdict(self)
-        if self.scheduler is SchedulerKind.ECS:  # the control plane of the version before refuses the field
+        if self.scheduler is SchedulerKind.ECS:  # a control plane of the previous version refuses the field
             del told["scheduler"]
         text = json.dumps(told, ensure_ascii=False, separators=(",", ":"), default=datetime.isoformat)
         return text.encode("utf-8", "replace").decode()
@@ -92,7 +93,7 @@ class HealthEvent(NodeFact):
 
 @dataclass(frozen=True, kw_only=True)
 class NodeBooted(NodeFact):
-    """A node has come up."""
+    """A node has booted."""
 
     detail_type: ClassVar[str] = names.NODE_BOOTED
 
@@ -103,7 +104,7 @@ class NodeBooted(NodeFact):
 
 @dataclass(frozen=True)
 class DiagnosticResult:
-    """One part of a diagnosis, and how it went."""
+    """The result of one part of a diagnosis."""
 
     check: Check
     verdict: Verdict
@@ -127,7 +128,7 @@ class DiagnosticsFinished(NodeFact):
 
 @dataclass(frozen=True, kw_only=True)
 class EvidenceFrozen(NodeFact):
-    """What was saved before anything was done to the node, and where it is."""
+    """Which evidence was saved before any action on the node, and where."""
 
     detail_type: ClassVar[str] = names.EVIDENCE_FROZEN
 
@@ -143,7 +144,7 @@ class EvidenceFrozen(NodeFact):
 
 @dataclass(frozen=True)
 class Confirmed:
-    """Whether this node shows the fault that a command names, and where, or why it cannot tell."""
+    """Whether this node shows the fault that a command names, and where, or why that is not known."""
 
     confirmation: Confirmation = Confirmation.UNKNOWN
     confirmed_by: str = ""
@@ -151,19 +152,21 @@ class Confirmed:
 
 @dataclass(frozen=True)
 class Sight:
-    """Of a path, or of the nearest folder above it that exists. Two nodes that see one folder say the same."""
+    """What a node sees at a path, or at the nearest existing folder above it. Two nodes with the same folder have equal
+    values.
+    """
 
     file_system: str  # its type, as mountinfo spells it
     source: str  # what is mounted: a device or an export
     inode: int
     device: int
-    missing: str = ""  # the part of the path that is not there yet
-    machine: str = ""  # the running kernel's own id: a disk of the node's own is seen on that machine alone
+    missing: str = ""  # the part of the path that does not exist yet
+    machine: str = ""  # the boot id of the kernel: a local disk is visible on one machine only
 
 
 @dataclass(frozen=True, kw_only=True)
 class CheckpointFound(NodeFact):
-    """Where a job can go on."""
+    """The checkpoint that a job can resume from."""
 
     detail_type: ClassVar[str] = names.CHECKPOINT_FOUND
 
@@ -181,22 +184,22 @@ class CheckpointFound(NodeFact):
 
 @dataclass(frozen=True)
 class Found:
-    """What a search for a checkpoint has found. No path: none is whole, or nobody can tell, and `reason` says why."""
+    """The result of a search for a checkpoint. No path: none is complete, or that is not known; `reason` says why."""
 
     directory: str
     format: CheckpointFormat
     path: str | None = None
     step: int | None = None
-    skipped: tuple[str, ...] = ()  # newer ones, each with what is wrong with it
+    skipped: tuple[str, ...] = ()  # newer checkpoints, each with its defect
     reason: str = ""
     written_at: datetime | None = None
-    last_step: int | None = None  # that the run before has shown on this node
-    sight: Sight | None = None  # where only this was asked for
+    last_step: int | None = None  # the last step that the previous run reported on this node
+    sight: Sight | None = None  # where only this was requested
 
 
 @dataclass(frozen=True)
 class Saved:
-    """What became of the evidence that was asked for. No object_key: it is not in the bucket, and `reason` says why."""
+    """The result of saving evidence. No object_key: it is not in the bucket, and `reason` says why."""
 
     object_key: str | None = None
     size_bytes: int = 0
@@ -206,7 +209,7 @@ class Saved:
 
 
 class Header(TypedDict):
-    """The fields of a NodeFact that an EventFactory knows."""
+    """The fields of a NodeFact that an EventFactory fills in."""
 
     event_id: str
     node_id: str
@@ -221,7 +224,7 @@ class Header(TypedDict):
 
 @dataclass(frozen=True)
 class EventFactory:
-    """Words facts about one boot of this node. The same fact always gets the same event id."""
+    """Creates the events of one boot of this node. The same fact always gets the same event id."""
 
     identity: Identity
     boot_id: str
@@ -229,7 +232,9 @@ class EventFactory:
     def found(
         self, finding: Finding, *, source: str, position: str, at: datetime, evidence: str, count: int = 1
     ) -> HealthEvent:
-        """A fault. `position` says where in the source it stands, and with the evidence makes the id stable."""
+        """Create the event of a fault. `position` is its place in the source; together with the evidence it makes the
+        id stable.
+        """
         return HealthEvent(
             **self.header(source, position, evidence, at=at),
             source=source,
@@ -245,12 +250,12 @@ class EventFactory:
         )
 
     def over(self, finding: Finding, *, source: str, position: str, at: datetime) -> HealthEvent:
-        """That a fault which `found` has told of at this position is over."""
+        """Create the event that the fault of `found` at this position is over."""
         told = self.found(finding, source=source, position=f"{position} over", at=at, evidence="it is over")
         return replace(told, verdict=Verdict.OK)
 
     def alive(self, at: datetime) -> HealthEvent:
-        """A heartbeat."""
+        """Create a heartbeat event."""
         return HealthEvent(
             **self.header("heartbeat", at.isoformat(), at=at),
             source="heartbeat",
@@ -260,7 +265,7 @@ class EventFactory:
         )
 
     def booted(self, booted_at: datetime, address: str, accelerators: int, at: datetime) -> NodeBooted:
-        """The node is up. However often the agent restarts, one boot is one event id."""
+        """Create the boot event. All agent starts of one boot give the same event id."""
         return NodeBooted(
             **self.header("booted", at=at),
             booted_at=booted_at,
@@ -271,7 +276,7 @@ class EventFactory:
     def diagnosed(
         self, request_id: str, report: Report, checks: tuple[DiagnosticResult, ...], evidence: str, at: datetime
     ) -> DiagnosticsFinished:
-        """The answer to the request; running the command again answers it again under the same id."""
+        """Create the answer to a diagnostics request; a second run of the command gets the same id."""
         return DiagnosticsFinished(
             **self.header("diagnostics", request_id, at=at),
             request_id=request_id,
@@ -283,7 +288,7 @@ class EventFactory:
         )
 
     def froze(self, request_id: str, saved: Saved, confirmed: Confirmed, at: datetime) -> EvidenceFrozen:
-        """What became of the evidence. Collecting it again answers the same request under the same id."""
+        """Create the answer to an evidence request; a second run of the command gets the same id."""
         failed = tuple(word(one) for one in saved.failed[:EVIDENCE_ITEMS])
         bounded = replace(saved, failed=failed, reason=clip(saved.reason, REASON_CHARACTERS))
         answer = replace(confirmed, confirmed_by=clip(confirmed.confirmed_by, CHECK_CHARACTERS))
@@ -291,14 +296,14 @@ class EventFactory:
         return EvidenceFrozen(**header, request_id=request_id, **asdict(bounded), **asdict(answer))
 
     def found_checkpoint(self, request_id: str, found: Found, at: datetime) -> CheckpointFound:
-        """Where the job can go on. Looking again answers the same request under the same id."""
+        """Create the answer to a checkpoint request; a second run of the command gets the same id."""
         skipped = tuple(clip(one, CHECK_CHARACTERS) for one in found.skipped[:SKIPPED])
         bounded = replace(found, skipped=skipped, reason=clip(found.reason, REASON_CHARACTERS))
         header = self.header("checkpoint", request_id, at=at)
         return CheckpointFound(**header, request_id=request_id, **{**asdict(bounded), "sight": found.sight})
 
     def header(self, *fact: str, at: datetime) -> Header:
-        """What every event of this boot begins with. `fact` makes the id: its first word names the kind of event."""
+        """Create the common fields. `fact` determines the id; its first element names the kind of event."""
         who = self.identity
         return {
             "event_id": _stable_id(who.node_id, self.boot_id, *fact),
@@ -314,12 +319,14 @@ class EventFactory:
 
 
 def verdict_of(finding: Finding) -> Verdict:
-    """How grave the catalog calls it. Of a fault that it does not know only a check of the operator's own can tell."""
+    """Return the catalog's verdict of a fault. A fault outside the catalog needs the verdict of an operator's own
+    check.
+    """
     return verdict(finding.family, finding.code, finding.subcode) or finding.verdict or Verdict.UNKNOWN
 
 
 def clip(text: str, limit: int = EVIDENCE_CHARACTERS) -> str:
-    """The text, at most `limit` characters of it; a cut is marked."""
+    """Shorten a text to `limit` characters; a cut is marked."""
     return text if len(text) <= limit else text[: limit - len(CUT_MARK)] + CUT_MARK
 
 
@@ -330,11 +337,11 @@ def _stable_id(*parts: str) -> str:
 
 @dataclass(frozen=True)
 class Entry:
-    """One event as it waits for the bus."""
+    """One event in the spool."""
 
     event_id: str
     detail_type: str
     detail: str
     observed_at: float
-    boot_id: str = ""  # that it is about
-    zero: float | None = None  # when this boot began, by the clock that dated it; None: nobody knows
+    boot_id: str = ""  # when the described fact happened
+    zero: float | None = None  # when this boot began, by the clock that dated the event; None: not known

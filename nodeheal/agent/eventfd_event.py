@@ -1,7 +1,7 @@
-"""What one thread rings and another waits for, whatever happens to the time of day meanwhile.
+"""Signals between threads, independently of the time of day.
 
-Not threading.Event: a Python that was built for a C library older than 2.30 counts its waits by the time of day. When
-that is set back by a day, the next heartbeat would come a day late.
+Not threading.Event: a Python built for a C library older than 2.30 measures its waits by the time of day. A clock that
+is set back by a day would delay the next heartbeat by a day.
 """
 
 import contextlib
@@ -11,7 +11,7 @@ import select
 
 
 class EventfdEvent:
-    """As threading.Event: set until it is cleared."""
+    """An event with the interface of threading.Event: set until it is cleared."""
 
     def __init__(self) -> None:
         self._descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -21,24 +21,24 @@ class EventfdEvent:
             os.close(self._descriptor)
 
     def set(self) -> None:
-        """Ring. From any thread, and from what handles a signal."""
-        with contextlib.suppress(BlockingIOError):  # it has been set as often as can be counted
+        """Set the event, from any thread or a signal handler."""
+        with contextlib.suppress(BlockingIOError):  # the counter is at its maximum, so it is set
             os.eventfd_write(self._descriptor, 1)
 
     def clear(self) -> None:
-        """Be quiet again."""
-        with contextlib.suppress(BlockingIOError):  # it was
+        """Clear the event."""
+        with contextlib.suppress(BlockingIOError):  # it was clear
             os.eventfd_read(self._descriptor)
 
     def is_set(self) -> bool:
-        """Whether it is set."""
+        """Whether the event is set."""
         return self._is_set_within(0.0)
 
     def wait(self, seconds: float) -> bool:
-        """Wait until it is set or the time is over. Returns whether it is set."""
+        """Wait until it is set or the seconds have passed. Returns whether it is set."""
         return self._is_set_within(seconds)
 
     def _is_set_within(self, seconds: float) -> bool:
-        news = select.poll()  # one for each: two threads must not use the same
+        news = select.poll()  # one for each call: two threads must not share it
         news.register(self._descriptor, select.POLLIN)
         return bool(news.poll(math.ceil(seconds * 1000)))

@@ -1,4 +1,4 @@
-"""What is worth saving of a node before anybody touches it: each one command, with its deadline and its bound."""
+"""Lists the evidence to save of a node before any action: commands with deadlines and size limits."""
 
 import re
 import sys
@@ -11,27 +11,27 @@ from nodeheal.agent.dcgm_host import dcgmi
 
 KIB, MIB = 1024, 1024 * 1024
 QUICK_SECONDS, TOOL_SECONDS, REPORT_SECONDS = 10.0, 30.0, 300.0
-# DCGM's own numbers: XID, ECC by kind and age, retired and remapped memory, temperatures, power, clocks and what holds
-# them down, PCIe replays, NVLink errors.
+# DCGM's fields: XID, ECC by kind and age, retired and remapped memory, temperatures, power, clocks and their throttle
+# reasons, PCIe replays, NVLink errors.
 DCGM_FIELDS = "230,310,311,312,313,319,390,391,392,393,394,395,140,150,155,100,101,112,202,409,419,429"
-# neuron-ls names the command that started each process (its user guide): the program stays, its arguments go.
+# neuron-ls prints the command line of each process (its user guide): the program is kept, its arguments are dropped.
 _ARGUMENTS = re.compile(rb'("command"\s*:\s*"[^"\\\s]*)(?:[^"\\]|\\.)*')
 
 
 @dataclass(frozen=True)
 class EvidenceCommand:
-    """One file of the evidence, and the command that makes it."""
+    """One file of the evidence, and the command that produces it."""
 
     name: str
     command: tuple[str, ...]
     seconds: float = QUICK_SECONDS
     limit_bytes: int = 2 * MIB
-    makes: str = ""  # the file that it writes beside what it prints, where that is the evidence
-    cut: re.Pattern[bytes] | None = None  # of each match in what it prints, only the first group is kept
+    makes: str = ""  # the file that the command writes beside its output, where that is the evidence
+    cut: re.Pattern[bytes] | None = None  # only the first group of each match in the output is kept
 
 
 def evidence_commands(config: AgentConfig, with_bug_report: bool) -> Iterator[EvidenceCommand]:
-    """Everything that is collected, what is worth most first: what finds no room any more is the last."""
+    """Return all evidence commands, the most valuable first: the last ones are dropped for lack of room."""
     yield from _kernel(config)
     yield EvidenceCommand("nvidia-smi.xml", ("nvidia-smi", "-q", "-x"), TOOL_SECONDS, 4 * MIB)
     yield EvidenceCommand("dcgm-health.json", tuple(dcgmi(config, "health", "-c", "-j")), TOOL_SECONDS)
@@ -56,7 +56,7 @@ def evidence_commands(config: AgentConfig, with_bug_report: bool) -> Iterator[Ev
 
 
 def _kernel(config: AgentConfig) -> Iterator[EvidenceCommand]:
-    """The end of each kernel log: what was said last is what matters."""
+    """Return commands for the end of each kernel log: the last messages matter."""
     tail = (sys.executable, "-m", "nodeheal.agent.host_snapshot", "log-end")
     for number, log in enumerate(config.kernel_log):
         if log.kind == "file":

@@ -1,4 +1,4 @@
-"""The way around the bus: what is grave is published to SNS as well, when the bus has taken nothing for a while."""
+"""Publishes grave findings to SNS when the bus has accepted nothing for a while."""
 
 import http
 import logging
@@ -23,11 +23,11 @@ logger = logging.getLogger(__name__)
 
 
 class PublishFailed(Exception):
-    """SNS did not take it."""
+    """SNS did not accept it."""
 
 
 class Fallback:
-    """Tells of every grave finding once; the event stays where it is, and the bus gets it too, under the same id.
+    """Publishes every grave finding once. The event stays in the spool, and the bus gets it later under the same id.
 
     Not safe to share between threads.
     """
@@ -40,23 +40,26 @@ class Fallback:
         self._reasons = LogOnce()
 
     def tell(self, spool: Spool) -> None:
-        """Publish some of the findings that nobody has been told of yet. Each thing that goes wrong is said once."""
+        """Publish some of the findings that were not published yet. Each failure is logged once."""
         try:
             for entry in self._untold(spool):
                 self._publish(entry)
                 self._last_told = entry.event_id
-                logger.info("told SNS what the bus does not take", extra={"event": entry.event_id})
+                logger.info(
+                    "grave findings were published to SNS, because the bus does not accept them",
+                    extra={"event": entry.event_id},
+                )
         except PublishFailed as error:
             if self._reasons.is_news(error):
-                logger.error("SNS does not take it either", extra={"why": error})
+                logger.error("SNS does not accept grave findings either; retrying", extra={"why": error})
 
     def begin_anew(self) -> None:
-        """The bus takes events again."""
+        """Reset, because the bus accepts events again."""
         self._last_told = ""
         self._reasons.forget()
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._sns.close()
         self._caller.close()
 

@@ -1,4 +1,4 @@
-"""How many faults this agent has reported since it started, by what they are."""
+"""Counts the faults that this agent has reported since its start, by kind."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -7,7 +7,7 @@ from nodeheal.agent.event import HealthEvent, NodeFact
 from nodeheal.agent.gauges import Sample
 from nodeheal.contract.vocabulary import Verdict
 
-# A broken machine can name a new component in each line: what is beyond so many kinds is counted without its details.
+# A broken machine can name a new component in each line: beyond this many kinds, faults are counted without details.
 MOST_KINDS = 500
 OTHER = "other"
 _LABELS = ("family", "code", "verdict", "component", "training_job")
@@ -15,13 +15,15 @@ _Kind = tuple[str, str, str, str, str]
 
 
 class FaultCounts:
-    """Counts faults; one that is over counts no more than a heartbeat. One thread counts, any may read."""
+    """Fault counters; the end of a fault is not counted. One thread counts, any may read."""
 
     def __init__(self) -> None:
         self._counts: Counter[_Kind] = Counter()
 
     def add(self, events: Iterable[NodeFact], job: str) -> None:
-        """Count those that are faults, each as often as it occurred. `job`: the one that ran here; empty: unknown."""
+        """Add the faults among these events, each as often as it occurred. `job`: the job on this node; empty: not
+        known.
+        """
         for event in events:
             if isinstance(event, HealthEvent) and event.verdict is not Verdict.OK:
                 family, verdict = event.family.value, event.verdict.value
@@ -30,6 +32,6 @@ class FaultCounts:
                 self._counts[(family, OTHER, verdict, "", "") if is_new else kind] += event.count
 
     def samples(self) -> Iterator[Sample]:
-        """One for each kind. From any thread."""
+        """Return one sample for each kind. Safe from any thread."""
         for kind, count in list(self._counts.items()):
             yield Sample("faults_total", count, dict(zip(_LABELS, kind, strict=True)))

@@ -33,12 +33,12 @@ _CODE = re.compile(r"<Code>(\w+)</Code>")
 
 
 class NotFetched(Exception):
-    """There is no object. The message says why, and contains no secret."""
+    """The object was not downloaded. The message says why, and contains no secret."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where the object is. `domain` is the one of the partition, AWS::URLSuffix."""
+    """The location of the object. `domain` is that of the partition, AWS::URLSuffix."""
 
     bucket: str
     key: str
@@ -46,7 +46,7 @@ class Place:
     domain: str
 
     def url(self, environment: Mapping[str, str]) -> str:
-        """The object's address. AWS_ENDPOINT_URL_S3 names another S3 than the Region's."""
+        """Return the object's URL. AWS_ENDPOINT_URL_S3 replaces the Region's endpoint."""
         endpoint = environment.get("AWS_ENDPOINT_URL_S3")
         if endpoint:
             return f"{endpoint}/{self.bucket}/{self.key}"
@@ -54,7 +54,7 @@ class Place:
 
 
 def node_credentials(environment: Mapping[str, str]) -> Credentials:
-    """From the environment, the SSM agent's file, or the instance's role. Raises NotFetched."""
+    """Find credentials in the environment, the SSM agent's file, or the instance's role. Raises NotFetched."""
     if environment.get("AWS_ACCESS_KEY_ID") and environment.get("AWS_SECRET_ACCESS_KEY"):
         return Credentials(
             environment["AWS_ACCESS_KEY_ID"],
@@ -73,7 +73,7 @@ def node_credentials(environment: Mapping[str, str]) -> Credentials:
 
 
 def fetch(place: Place, destination: Path, environment: Mapping[str, str]) -> None:
-    """Write the object to the file. Tries again when S3 is busy or out of reach. Raises NotFetched."""
+    """Download the object into the file. Retries when S3 is busy or out of reach. Raises NotFetched."""
     credentials = node_credentials(environment)
     for attempt in range(1, ATTEMPTS + 1):
         try:
@@ -108,7 +108,7 @@ def _refusal(error: urllib.error.HTTPError) -> str:
 
 
 def _role_credentials(metadata: str) -> Credentials:
-    # A proxy must never see these requests.
+    # These requests must not go through a proxy.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
     def ask(path: str, method: str, headers: dict[str, str]) -> str:
@@ -124,7 +124,7 @@ def _role_credentials(metadata: str) -> Credentials:
 
 
 def main(words: Sequence[str]) -> int:
-    """BUCKET KEY REGION DOMAIN FILE. Returns 0, or 1 after a message on stderr."""
+    """Run with BUCKET KEY REGION DOMAIN FILE. Returns 0, or 1 after a message on stderr."""
     *place, destination = words
     try:
         fetch(Place(*place), Path(destination), os.environ)

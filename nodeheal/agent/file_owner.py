@@ -1,4 +1,4 @@
-"""Root's commands work in a folder that is the agent's user's: what they leave there must be his to write."""
+"""Lets root's commands work in a folder of the agent's user, so that this user can write the files that they leave."""
 
 import os
 from collections.abc import Iterator
@@ -9,7 +9,9 @@ ROOT = 0
 
 
 def user_of(folder: Path) -> tuple[int, int]:
-    """The agent's user and group: those of this process, or the folder's owner where this is root. Raises OSError."""
+    """Return the agent's user and group: those of this process, or the folder's owner where this process is root.
+    Raises OSError.
+    """
     if os.geteuid() != ROOT:
         return os.geteuid(), os.getegid()
     status = folder.stat()
@@ -18,9 +20,9 @@ def user_of(folder: Path) -> tuple[int, int]:
 
 @contextmanager
 def as_owner_of(folder: Path) -> Iterator[None]:
-    """Open and make files as the folder's owner does, where this process is root: his, and nowhere he could not.
+    """Open and create files as the folder's owner, where this process is root: with that owner's rights only.
 
-    For the whole process, so not beside other threads. A folder that is not there yet has no owner.
+    It changes the whole process, so no other thread may run. A missing folder has no owner.
     """
     if os.geteuid() != ROOT or not folder.exists():
         yield

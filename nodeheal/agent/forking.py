@@ -1,8 +1,8 @@
 """Forks this process while none of its other threads is at work.
 
-A process is forked with one thread alone, and with every lock as it was: one that another thread held just then, in
-OpenSSL or in what resolves names, nobody gives back in the copy. A look that waits for it would look like hardware that
-hangs. So each thread says when it works; between, it waits for its next turn and holds nothing.
+A fork copies one thread and all locks. Nothing releases a lock in the copy that another thread held, such as one of
+OpenSSL or of name resolution. A check that waits for it would look like hanging hardware. So each thread marks when it
+works; in between, it waits for its next turn and holds no lock.
 """
 
 import os
@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 _lock = threading.Lock()
-_working: list[str] = []  # the threads, by name
+_working: list[str] = []  # working threads, by name
 
 
 @contextmanager
 def at_work() -> Iterator[None]:
-    """For every thread but the one that forks: around all that it does."""
+    """Mark the current thread as working, for the duration of the context. Every thread but the forking one uses it."""
     name = threading.current_thread().name
     with _lock:
         _working.append(name)
@@ -28,6 +28,6 @@ def at_work() -> Iterator[None]:
 
 
 def forked(anyway: bool = False) -> int | None:
-    """As os.fork; None: a thread is at work. `anyway`: though one is. Raises OSError."""
+    """Fork like os.fork; None: a thread is at work. `anyway`: fork nevertheless. Raises OSError."""
     with _lock:
         return os.fork() if anyway or not _working else None

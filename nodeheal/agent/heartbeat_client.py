@@ -1,4 +1,4 @@
-"""The heartbeats: one small item of the node's own in DynamoDB, which IAM lets nobody else write.
+"""Writes heartbeats: one small item for each node in DynamoDB, which IAM lets only that node write.
 
 Over the bus each would cost an event, two queue requests, a function run and three writes; this is one write.
 """
@@ -7,25 +7,25 @@ import http
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from nodeheal.agent.aws_client import ACCESS_ERRORS, AwsClient, NoAnswer
 from nodeheal.agent.sts_identity import IdentityError, StsIdentity
 from nodeheal.contract import names
 from nodeheal.contract.signature import KEPT_SECONDS
 
-# Old public keys that stay in the item, newest first. A key is replaced every 90 days, so that one is enough.
+# Old public keys that stay in the item, newest first. A key is replaced every 90 days, so one is enough.
 OLD_KEYS = 3
-# The control plane may ask for another interval: within these bounds, whoever wrote it.
+# The control plane may request another interval, within these bounds.
 SHORTEST_SECONDS, LONGEST_SECONDS = 1.0, 3_600.0
 
 _HEADERS = {"Content-Type": "application/x-amz-json-1.0", "X-Amz-Target": "DynamoDB_20120810.UpdateItem"}
-# The table is not there, or not yet: a control plane that is older than this agent.
+# The table does not exist (yet): the control plane is older than this agent.
 _REFUSALS = (*ACCESS_ERRORS, "ResourceNotFoundException")
 
 
 class HeartbeatRejected(Exception):
-    """The heartbeat was not taken. `is_refusal`: repeating it will not help before somebody changes something."""
+    """The heartbeat was not accepted. `is_refusal`: retries do not help until somebody changes something."""
 
     def __init__(self, reason: str, is_refusal: bool = False) -> None:
         super().__init__(reason)
@@ -34,7 +34,7 @@ class HeartbeatRejected(Exception):
 
 @dataclass(frozen=True)
 class PublicKey:
-    """The public half of the key with which the node signs what it reports."""
+    """The public half of the key that signs this node's events."""
 
     key_id: str
     text: str  # 32 bytes in Base64
@@ -42,31 +42,33 @@ class PublicKey:
 
     @property
     def attribute(self) -> str:
-        """The item's attribute that holds it."""
+        """The item's attribute for the key."""
         return names.HEARTBEAT_KEY_PREFIX + self.key_id
 
     @property
     def value(self) -> dict[str, str]:
-        """What the attribute holds."""
+        """The value of the attribute."""
         return {"S": f"{self.text} {self.created_at}"}
 
 
 @dataclass(frozen=True)
 class Heartbeat:
-    """What a heartbeat says."""
+    """The content of a heartbeat."""
 
     boot_id: str
     at: float  # seconds since the epoch
     every_seconds: float
     key: PublicKey
+    steps: Mapping[str, int] = field(default_factory=dict)  # the last step that a job has shown here, by JOB/RUN
 
 
 def request(user_id: str, heartbeat: Heartbeat) -> dict[str, object]:
-    """The item's update, which also reads what the control plane has left there for the node."""
+    """Build the item's update. It also returns what the control plane has stored there for the node."""
     said = {
         names.HEARTBEAT_AT: {"N": f"{heartbeat.at:.3f}"},
         names.HEARTBEAT_EVERY: {"N": f"{heartbeat.every_seconds:g}"},
         names.HEARTBEAT_BOOT: {"S": heartbeat.boot_id},
+        names.HEARTBEAT_STEPS: {"S": ",".join(f"{run}={step}" for run, step in heartbeat.steps.items())},
         names.TTL_ATTRIBUTE: _until(heartbeat.at),
         heartbeat.key.attribute: heartbeat.key.value,
     }
@@ -74,7 +76,7 @@ def request(user_id: str, heartbeat: Heartbeat) -> dict[str, object]:
 
 
 def publication(user_id: str, key: PublicKey, at: float, old: Sequence[str] = ()) -> dict[str, object]:
-    """The update that publishes a key, and removes those of the old ones that nothing can be signed with any more."""
+    """Build the update that publishes a key, and removes old keys whose signatures can no longer arrive."""
     return _update(user_id, {key.attribute: key.value, names.TTL_ATTRIBUTE: _until(at)}, old)
 
 
@@ -97,7 +99,7 @@ def _until(at: float) -> dict[str, str]:
 
 
 class HeartbeatItem:
-    """The item of this machine, which must be who its credentials say. Not safe to share between threads."""
+    """The item of this machine, which must match the identity of its credentials. Not safe to share between threads."""
 
     def __init__(self, machine_id: str, table: AwsClient, caller: StsIdentity) -> None:
         self._machine_id = machine_id
@@ -105,9 +107,9 @@ class HeartbeatItem:
         self._caller = caller
 
     def write(self, heartbeat: Heartbeat) -> float | None:
-        """Give a heartbeat; the interval that the control plane asks for, if it does. Raises HeartbeatRejected.
+        """Write a heartbeat; returns the interval that the control plane requests, or None. Raises HeartbeatRejected.
 
-        It is dated by the table's clock: a node whose clock was set back would be taken for silent.
+        It is dated by the service's clock: a node whose clock was set back would look silent.
         """
 
         def worded(user_id: str, ahead: float) -> dict[str, object]:
@@ -116,7 +118,9 @@ class HeartbeatItem:
         return _wanted(self._update(worded))
 
     def publish(self, key: PublicKey, now: float) -> str:
-        """Write the public key into the item; the item's name. Keys that are too old go. Raises HeartbeatRejected."""
+        """Write the public key into the item and remove expired keys. Returns the item's name. Raises
+        HeartbeatRejected.
+        """
         old: list[str] = []
 
         def worded(user_id: str, ahead: float) -> dict[str, object]:
@@ -128,7 +132,7 @@ class HeartbeatItem:
         return self._own_name()
 
     def _update(self, worded: Callable[[str, float], dict[str, object]]) -> Mapping[str, object]:
-        """DynamoDB's answer. Raises HeartbeatRejected."""
+        """Call DynamoDB and return its answer. Raises HeartbeatRejected."""
 
         def body() -> bytes:
             return json.dumps(worded(user_id, self._table.ahead.total_seconds())).encode()
@@ -150,7 +154,9 @@ class HeartbeatItem:
         raise HeartbeatRejected(f"{status} {code} {message}".strip(), is_refusal)
 
     def _own_name(self) -> str:
-        """Whose item it is. Raises IdentityError, HeartbeatRejected: under another name nobody would look for it."""
+        """Return the name of this node's item. Raises IdentityError, HeartbeatRejected: the control plane would not
+        read another item.
+        """
         user_id = self._caller.identity().user_id
         if user_id.rpartition(":")[2] != self._machine_id:
             self._caller.forget()
@@ -158,7 +164,7 @@ class HeartbeatItem:
         return user_id
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connections."""
         self._table.close()
         self._caller.close()
 
@@ -172,8 +178,8 @@ def _parsed(raw: bytes) -> Mapping[str, object]:
 
 
 def _outlived(answer: Mapping[str, object], newest: PublicKey, now: float) -> list[str]:
-    """Attributes of keys that were replaced so long ago that no event signed with them can come any more. Never more
-    than some keys stay.
+    """Return the attributes of keys replaced so long ago that no event signed with them can arrive any more. The number
+    of remaining keys is bounded.
     """
     attributes = answer.get("Attributes")
     others = {
@@ -195,7 +201,7 @@ def _made_at(value: object) -> float:
 
 
 def _wanted(answer: Mapping[str, object]) -> float | None:
-    """What stands in the item, bounded. None: nothing that could be an interval."""
+    """Return the requested interval, bounded. None: the item has no valid one."""
     attributes = answer.get("Attributes")
     value = attributes.get(names.HEARTBEAT_WANTED) if isinstance(attributes, dict) else None
     try:

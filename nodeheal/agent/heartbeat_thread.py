@@ -1,9 +1,9 @@
-"""Gives the node's heartbeats at their interval, beside everything else and in nobody's way."""
+"""Writes the node's heartbeats at their interval, in a thread of its own."""
 
 import logging
 import math
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from nodeheal.agent.clock import Clock
 from nodeheal.agent.eventfd_event import EventfdEvent
@@ -14,7 +14,7 @@ from nodeheal.agent.jitter import between
 from nodeheal.agent.log_once import LogOnce
 
 BACKOFF_FIRST_SECONDS = 1.0
-# A table that cannot be reached for so long may never be: a network that lets only the bus through.
+# A table that is out of reach for so long may stay so: the network may allow only the bus.
 PATIENCE_SECONDS = 120.0
 _EARLIEST = 0.9  # of the interval
 
@@ -22,8 +22,8 @@ logger = logging.getLogger(__name__)
 
 
 class HeartbeatThread(threading.Thread):
-    """One heartbeat each interval. While they are refused, or long out of reach, `instead` gives them over the bus,
-    as older agents do: a node whose role or network is not up to date is not silent for it.
+    """Writes one heartbeat each interval. While the table refuses them, or is out of reach for long, `instead` sends
+    them over the bus, as older agents do. So a node with an outdated role or network does not look silent.
     """
 
     def __init__(
@@ -34,6 +34,7 @@ class HeartbeatThread(threading.Thread):
         every_seconds: float,
         clock: Clock,
         instead: Callable[[], None],
+        steps: Callable[[], Mapping[str, int]] = dict,
     ) -> None:
         super().__init__(name="heartbeat", daemon=True)
         self._item = item
@@ -42,6 +43,7 @@ class HeartbeatThread(threading.Thread):
         self._every = every_seconds
         self._clock = clock
         self._instead = instead
+        self._steps = steps
         self._stopping = EventfdEvent()
         self._failures = 0
         self._reasons = LogOnce()
@@ -51,14 +53,18 @@ class HeartbeatThread(threading.Thread):
         self._taken_at: float | None = None
 
     def samples(self) -> Iterator[Sample]:
-        """How many heartbeats the table took since the start, and when the last one. From any thread."""
+        """Return how many heartbeats the table accepted since the start, and when the last one was. Safe from any
+        thread.
+        """
         yield Sample("heartbeats_total", self._accepted)
         yield Sample("heartbeat_failures_total", self._failed)
         if self._taken_at is not None:
             yield Sample("last_heartbeat_age_seconds", self._clock.monotonic() - self._taken_at)
 
     def run(self) -> None:
-        """Beat until stopped. The first one comes at any point of the interval: a rack starts at once."""
+        """Write heartbeats until stopped. The first is at a random point of the interval, since a whole rack starts at
+        once.
+        """
         delay = between(0.0, self._every)
         while not self._stopping.wait(delay):
             with at_work():
@@ -71,31 +77,31 @@ class HeartbeatThread(threading.Thread):
         self._item.close()
 
     def _send_or_retry(self) -> float:
-        """As `heartbeat`. A thread that ended would make a node that is well look dead."""
+        """Call `heartbeat` and survive any exception: a dead thread would make a healthy node look dead."""
         try:
             return self.heartbeat()
         except Exception as error:
             if self._reasons.is_news(repr(error)):
-                logger.exception("heartbeats are broken; they are tried again")
+                logger.exception("heartbeats fail for an unexpected reason; retrying")
             self._failures += 1
             self._failed += 1
             return self._soon()
 
     def heartbeat(self) -> float:
-        """Give one heartbeat; the seconds to wait before the next."""
+        """Write one heartbeat; returns the seconds to wait before the next."""
         try:
             wanted = self._item.write(
-                Heartbeat(self._boot_id, self._clock.utc_now().timestamp(), self._every, self._key())
+                Heartbeat(self._boot_id, self._clock.utc_now().timestamp(), self._every, self._key(), self._steps())
             )
         except HeartbeatRejected as error:
             return self._fail(error)
         self._accepted, self._taken_at = self._accepted + 1, self._clock.monotonic()
         if self._failures:
-            logger.info("heartbeats are taken again", extra={"failures": self._failures})
+            logger.info("heartbeats are accepted again", extra={"failures": self._failures})
         self._failures, self._failing_since = 0, None
         self._reasons.forget()
         if wanted is not None and wanted != self._every:
-            logger.info("another interval is asked for", extra={"seconds": wanted})
+            logger.info("the control plane has requested another heartbeat interval", extra={"seconds": wanted})
             self._every = wanted
         return self._soon()
 
@@ -103,17 +109,19 @@ class HeartbeatThread(threading.Thread):
         self._failures += 1
         self._failed += 1
         if self._reasons.is_news(error):
-            why = "refused" if error.is_refusal else "out of reach"
-            logger.error(f"heartbeats are {why}; if it stays so, they go over the bus", extra={"why": error})
+            why = "refused" if error.is_refusal else "not accepted: the table is out of reach"
+            logger.error(f"heartbeats are {why}; if this lasts, they go over the bus", extra={"why": error})
         self._say_instead(error.is_refusal)
         if error.is_refusal:
             return self._soon()
-        # Half of it is chance, so that a fleet that lost the same network does not come back in step.
+        # Half of the delay is random, so that a fleet that lost the same network does not retry in step.
         ceiling: float = min(self._every, BACKOFF_FIRST_SECONDS * 2 ** min(self._failures, 16))
         return ceiling * between(0.5, 1.0)
 
     def _say_instead(self, is_refused: bool) -> None:
-        """Over the bus, at most once an interval. An outage of the table alone must not flood it at once."""
+        """Send the heartbeat over the bus, at most once an interval. An outage of the table must not flood the bus at
+        once.
+        """
         now = self._clock.monotonic()
         self._failing_since = now if self._failing_since is None else self._failing_since
         is_time = is_refused or now - self._failing_since >= PATIENCE_SECONDS
@@ -122,5 +130,5 @@ class HeartbeatThread(threading.Thread):
             self._instead()
 
     def _soon(self) -> float:
-        """Never later than was said, and never in step with others."""
+        """Return a random delay, never later than promised."""
         return self._every * between(_EARLIEST, 1.0)

@@ -1,7 +1,7 @@
-"""`python -m nodeheal.agent.host_snapshot WHAT`: reads what no tool prints, from /proc and /sys.
+"""`python -m nodeheal.agent.host_snapshot WHAT`: prints what no tool prints, from /proc and /sys.
 
-A process of its own: reading a counter of a dead device can hang for ever. Arguments and environments of processes are
-left out, since people put secrets there.
+It runs as a separate process, because reading a counter of a dead device can hang without end. Arguments and
+environments of processes are left out, since they may hold secrets.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ LAST_BOOT = ("/sys/fs/pstore", "/var/lib/systemd/pstore", "/var/crash")
 
 
 def processes() -> Iterator[str]:
-    """One line for each process: pid, parent, state, user, what it waits in, its name, the devices that it holds."""
+    """Print one line for each process: pid, parent, state, user, wait channel, name, open devices."""
     yield "pid\tparent\tstate\tuid\twaits_in\tname\tholds"
     for folder in sorted(PROC.glob("[0-9]*"), key=lambda path: int(path.name)):
         status = _fields(folder / "status")
@@ -32,7 +32,7 @@ def processes() -> Iterator[str]:
 
 
 def stuck() -> Iterator[str]:
-    """The kernel stacks of processes in uninterruptible sleep: what a dead device makes of those that use it."""
+    """Print the kernel stacks of processes in uninterruptible sleep, which is where a dead device leaves its users."""
     for folder in PROC.glob("[0-9]*"):
         status = _fields(folder / "status")
         if status.get("State", "").startswith("D"):
@@ -41,18 +41,18 @@ def stuck() -> Iterator[str]:
 
 
 def network() -> Iterator[str]:
-    """Counters and states of network, EFA and InfiniBand devices, as `path: value`."""
+    """Print counters and states of network, EFA and InfiniBand devices, as `path: value`."""
     yield _text(PROC / "net/dev")
     yield from _tree(SYSTEM / "class/infiniband", ("*/ports/*/*", "*/ports/*/hw_counters/*", "*/ports/*/counters/*"))
 
 
 def ports() -> Iterator[str]:
-    """The state of each port of each EFA or InfiniBand device, as `path: value`."""
+    """Print the state of each port of each EFA or InfiniBand device, as `path: value`."""
     yield from _tree(SYSTEM / "class/infiniband", ("*/ports/*/state",))
 
 
 def host() -> Iterator[str]:
-    """What the host's processors, memory and sensors tell of heat and errors, as `path: value`."""
+    """Print heat and error values of the host's processors, memory and sensors, as `path: value`."""
     yield from _tree(SYSTEM / "devices/system/cpu", ("cpu[0-9]*/thermal_throttle/*_throttle_count",))
     yield from _tree(SYSTEM / "devices/system/edac/mc", ("mc[0-9]*/ue_count",))
     yield from _tree(
@@ -61,13 +61,13 @@ def host() -> Iterator[str]:
 
 
 def neuron() -> Iterator[str]:
-    """The Neuron driver's tree, as `path: value`."""
+    """Print the Neuron driver's tree, as `path: value`."""
     for root in ("devices/virtual/neuron_device", "class/neuron_device"):
         yield from _tree(SYSTEM / root, ("neuron*/**/*",))
 
 
 def last_boot() -> Iterator[str]:
-    """What the kernel saved of its last moments, where the platform lets it."""
+    """Print what the kernel saved of its last moments, where the platform supports that."""
     for folder in LAST_BOOT:
         try:
             opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -77,7 +77,7 @@ def last_boot() -> Iterator[str]:
 
 
 def log_end(file: str) -> Iterator[str]:
-    """The last lines of a log file. Its folder may be the log writer's, who could put a link there."""
+    """Print the last lines of a log file. Another user may own its folder, and could place a link there."""
     try:
         with open_file(file) as opened:
             opened.seek(max(0, os.fstat(opened.fileno()).st_size - LOG_BYTES))
@@ -107,9 +107,10 @@ def _tree(root: Path, patterns: tuple[str, ...]) -> Iterator[str]:
 
 
 def _own_files(folder: int, path: Path, deeper: bool) -> Iterator[str]:
-    """Each file of this process's user in a folder, and where `deeper` in his folders there. Closes the descriptor.
+    """Yield each file of this process's user in a folder and, with `deeper`, in that user's folders below it. Closes
+    the descriptor.
 
-    Where everybody can write, other users can put links, and folders of their own. These are left out.
+    Where everybody can write, other users can place links and folders. These are left out.
     """
     try:
         for name in sorted(os.listdir(folder)) if deeper or is_own(folder) else ():
@@ -129,7 +130,7 @@ def _fields(path: Path) -> dict[str, str]:
 
 
 def _held(folder: Path) -> list[str]:
-    """The accelerator and network devices among its open files."""
+    """Return the accelerator and network devices among its open files."""
     held = set()
     try:
         for link in (folder / "fd").iterdir():
@@ -137,7 +138,7 @@ def _held(folder: Path) -> list[str]:
             if target.startswith(DEVICES):
                 held.add(target)
     except OSError:
-        pass  # it has ended, or is not ours to look into
+        pass  # it has ended, or this user may not read it
     return sorted(held)
 
 
@@ -150,7 +151,7 @@ def _text(path: Path) -> str:
 
 
 def main(what: str, file: str = "") -> None:
-    """Print it, line by line, so that what hangs comes after what has been read."""
+    """Print line by line, so that what was read before a hang is not lost."""
     for line in WHAT[what]() if what in WHAT else log_end(file):
         sys.stdout.write(line + "\n")
         sys.stdout.flush()

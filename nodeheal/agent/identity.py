@@ -1,4 +1,4 @@
-"""Who this node is, in everything that it says."""
+"""Describes this node, for all events that it sends."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,12 +8,12 @@ from nodeheal.contract.vocabulary import Provider, SchedulerKind
 
 @dataclass(frozen=True)
 class Identity:
-    """Who speaks."""
+    """The identity of this node."""
 
     node_id: str
     cluster: str
     pool: str
     provider: Provider
-    product: str | None = None  # of its accelerators, where the operator has said
-    labels: Mapping[str, str] = field(default_factory=dict)  # what it shares with others: rack, switch, fabric
-    scheduler: SchedulerKind = SchedulerKind.ECS  # which one places work on it
+    product: str | None = None  # of its accelerators, where the operator has set it
+    labels: Mapping[str, str] = field(default_factory=dict)  # what it shares with other nodes: rack, switch, fabric
+    scheduler: SchedulerKind = SchedulerKind.ECS  # the scheduler of this node

@@ -1,6 +1,6 @@
-"""`nodeheal-agent latest-checkpoint`: for batch scripts, the newest checkpoint that is whole.
+"""`nodeheal-agent latest-checkpoint`: prints the newest complete checkpoint, for batch scripts.
 
-It needs no configuration and none of the CLI's packages: a node has the agent, and often nothing else of nodeheal.
+It needs neither a configuration nor the CLI's packages: often a node has only the agent.
 """
 
 import argparse
@@ -16,15 +16,19 @@ SECONDS, LONGEST_SECONDS = 60.0, 3_600.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Where to look, and how long."""
-    parser.add_argument("directory", type=Path, metavar="DIR", help="where a job keeps its checkpoints")
-    parser.add_argument("--format", choices=list(CheckpointFormat), default="auto", help="auto: found out by looking")
-    about = f"give up on a file system that hangs; default {SECONDS:g}"
+    """Add the options: the folder, the format and the deadline."""
+    parser.add_argument("directory", type=Path, metavar="DIR", help="the directory of the job's checkpoints")
+    parser.add_argument(
+        "--format", choices=list(CheckpointFormat), default="auto", help="auto: detected from the files"
+    )
+    about = f"give up on a file system that hangs after so many seconds; default {SECONDS:g}"
     parser.add_argument("--seconds", type=number(1, LONGEST_SECONDS), default=SECONDS, help=about)
 
 
 def carry_out(arguments: argparse.Namespace) -> int:
-    """Print its path and nothing else; 1 where none is whole. Standard error names what was skipped, and why."""
+    """Print its path and nothing else; returns 1 where none is complete. Standard error lists the skipped checkpoints
+    with reasons.
+    """
     directory = str(arguments.directory.absolute())
     found = list_apart(directory, CheckpointFormat(arguments.format), arguments.seconds, to_newest_valid=True)
     newest = found.newest_valid

@@ -1,26 +1,26 @@
-"""Modules of the standard library that other ones load, and the agent never or hardly ever uses: 3 MiB of a node.
+"""Defers standard library modules that others import, and that the agent never or hardly ever uses: 3 MiB of memory.
 
-Each is loaded when something of it is asked for, and works as ever from then on; until then it is an empty module.
+Each is an empty module until an attribute is accessed; it is then loaded and works as usual.
 """
 
 import sys
 from importlib.machinery import PathFinder
 from types import ModuleType
 
-# What loads it, and what it is asked for then.
+# The module that imports it, and when it is used.
 SELDOM = (
-    "inspect",  # dataclasses: for the words about a class that has none
-    "ipaddress",  # urllib.parse: for an address in brackets
-    "calendar",  # email: for a time that is told in seconds
+    "inspect",  # dataclasses: for the docstring of a class without one
+    "ipaddress",  # urllib.parse: for an IP address in brackets
+    "calendar",  # email: for a time in seconds
     "selectors",  # socket: for sending a file
-    "subprocess",  # the checks: for a tool, in the process of the look that runs it
+    "subprocess",  # the checks: for a tool, in the check process that runs it
     "textwrap",  # traceback: for syntax errors
     "tokenize",  # linecache: for the lines of a traceback
 )
 
 
 def load_when_used(names: tuple[str, ...] = SELDOM) -> None:
-    """Put these off, where they are not loaded yet."""
+    """Defer these modules, where they are not loaded yet."""
     for name in names:
         if name not in sys.modules:
             _put_off(name)
@@ -33,12 +33,12 @@ def _put_off(name: str) -> None:
     module.__spec__, loader = spec, spec.loader
 
     def load(attribute: str) -> object:
-        if attribute.startswith("__"):  # of the import system, which asks whether there is any
+        if attribute.startswith("__"):  # called by the import system
             raise AttributeError(attribute)
         del module.__getattr__
         loader.exec_module(module)
         return getattr(module, attribute)
 
-    # Not importlib.util.LazyLoader: it loads as soon as a second one imports the module.
+    # Not importlib.util.LazyLoader: it loads as soon as a second module imports it.
     module.__getattr__ = load  # type: ignore[method-assign]
     sys.modules[name] = module

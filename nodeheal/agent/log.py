@@ -1,4 +1,4 @@
-"""Log lines: a sentence, then its fields. The time is systemd's to write."""
+"""Formats log lines: a sentence, then its fields. systemd adds the time."""
 
 import logging
 
@@ -6,10 +6,10 @@ _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
 
 
 class SentenceFormatter(logging.Formatter):
-    """`ERROR the bus is out of reach why='…' failures=3`."""
+    """Formats as `ERROR the bus is out of reach why='…' failures=3`."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line, whatever the fields hold."""
+        """Return one line, whatever the fields contain."""
         fields = [f"{key}={str(value)!r}" for key, value in vars(record).items() if key not in _OWN]
         line = " ".join((record.levelname, record.getMessage(), *fields))
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line

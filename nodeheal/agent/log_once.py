@@ -1,21 +1,21 @@
-"""Says of a thing that does not work each reason once: the first one need not be the one that has to be mended."""
+"""Logs each reason of a failure once: the first reason need not be the one to fix."""
 
-TOLD = 8  # in one trouble: a reason that never reads the same must not fill the log
+TOLD = 8  # in one failure: a reason that differs each time must not fill the log
 
 
 class LogOnce:
-    """Of one trouble."""
+    """The reasons of one failure."""
 
     def __init__(self) -> None:
         self._told: set[str] = set()
 
     def is_news(self, reason: object) -> bool:
-        """Whether this one is to be told now. It has been, from then on."""
+        """Whether this reason was not logged yet. It counts as logged from then on."""
         is_news = str(reason) not in self._told and len(self._told) < TOLD
         if is_news:
             self._told.add(str(reason))
         return is_news
 
     def forget(self) -> None:
-        """The trouble is over."""
+        """Reset, because the failure is over."""
         self._told.clear()

@@ -1,4 +1,4 @@
-"""The agent's life: say that the node is up, then read, look and keep until told to stop."""
+"""The main loop of the agent: announce the boot, then read logs, run checks and store events until stopped."""
 
 import logging
 import select
@@ -19,22 +19,22 @@ from nodeheal.agent.sender import Sender
 from nodeheal.agent.serials import Serials
 from nodeheal.agent.spool import Spool
 
-FILE_POLL_SECONDS = 0.1  # half of it is the mean delay of a fault; ten looks a second cost a thousandth of a core
+FILE_POLL_SECONDS = 0.1  # half of it is the mean delay of a fault; ten turns a second cost a thousandth of a core
 IDLE_SECONDS = 1.0  # how soon a stop is noticed where only the device is read
 ADDRESS_PATIENCE_SECONDS = 60.0
 STOP_PATIENCE_SECONDS = 3.0
-KEEP_SECONDS = 60.0  # how old what the checks remember may be after a crash: they then look back a little further
-# Said again, lest the first one was lost on its way: a node that nobody knows of is missed by nobody.
+KEEP_SECONDS = 60.0  # maximum age of the checks' stored state after a crash: they then compare over a longer time
+# Repeated in case the first was lost: a node that the control plane does not know is not missed when silent.
 ANNOUNCE_AGAIN_SECONDS = 86_400.0
 
 logger = logging.getLogger(__name__)
 
 
 class Agent:
-    """One agent on one boot. Not to be reused after `run` has returned."""
+    """One agent on one boot. Do not reuse it after `run` has returned."""
 
     def __init__(self, config: AgentConfig, spool: Spool, sender: Sender, clock: Clock, looks: CheckRunner) -> None:
-        """Raises OSError if the boot id or a kernel log cannot be read."""
+        """Raises OSError if the boot id or a kernel log is not readable."""
         self._config, self._spool, self._sender, self._clock, self._looks = config, spool, sender, clock, looks
         boot_id = config.boot_id()
         identity = machine.identity(config)
@@ -51,7 +51,7 @@ class Agent:
 
     def run(self, stop: EventfdEvent) -> None:
         """Work until `stop` is set."""
-        self._keep([])  # where a first start begins to read must survive a crash of that start
+        self._keep([])  # a crash of the first start must not lose the start position
         self._sender.start()
         logger.info("agent started", extra={"node": self._config.node_id, "boot": self._event_factory.boot_id})
         waiter = select.poll()
@@ -72,7 +72,7 @@ class Agent:
         logger.info("agent stopped", extra={"node": self._config.node_id})
 
     def step(self) -> bool:
-        """One look at everything. True: there was something, and there may be more."""
+        """Read all sources once. True: there was something, and there may be more."""
         found = self._kernel_log.poll()
         events = self._with_serials([*self._announcement(), *found, *self._found()])
         if events:
@@ -84,21 +84,23 @@ class Agent:
         return bool(found)
 
     def _patience_seconds(self) -> float:
-        """How long may be waited for news: until a file must be read, a check is due, a stop must be noticed."""
+        """Seconds to wait for input: until a file must be read, a check is due, or a stop must be noticed."""
         longest = FILE_POLL_SECONDS if self._kernel_log.must_be_polled else IDLE_SECONDS
         return min(longest, self._watch.due_in(self._clock.monotonic()), self._looks.due_in())
 
     def say_alive(self) -> None:
-        """A heartbeat over the bus, for where none can be given otherwise. From any thread."""
+        """Send a heartbeat over the bus, where the table accepts none. Safe from any thread."""
         self._spool.put([self._event_factory.alive(self._clock.utc_now())])
         self._sender.wake()
 
     def gauges(self) -> dict[str, float]:
-        """What the checks have measured at their last looks. From any thread."""
+        """Return the checks' measured values. Safe from any thread."""
         return self._watch.gauges()
 
     def samples(self) -> Iterator[Sample]:
-        """What the agent knows of itself: its checks, the faults that it found, what it delivered. From any thread."""
+        """Return samples of the agent itself: its checks, the faults found, the events delivered. Safe from any
+        thread.
+        """
         now, (waiting, used) = self._clock.monotonic(), self._spool.size()
         yield from (*self._watch.samples(now), *self._faults.samples(), *self._sender.samples(now))
         yield Sample("spool_events", waiting)
@@ -116,7 +118,7 @@ class Agent:
         self._kept_at = self._clock.monotonic()
 
     def _found(self) -> list[NodeFact]:
-        """What the checks have found since the last call; and those that are due are asked."""
+        """Return the events of the checks since the last call, and start the checks that are due."""
         now, at = self._clock.monotonic(), self._clock.utc_now()
         self._watch.ask(now, self._looks.ask)
         news = [one for answer in self._looks.answers() for one in self._watch.take(answer, now, at.timestamp())]
@@ -124,7 +126,9 @@ class Agent:
         return [self._event(one, number, at) for number, one in enumerate(told)]
 
     def _event(self, news: CheckChange, number: int, at: datetime) -> NodeFact:
-        """`number`: which of those that came together. They are one event each, though they may read the same."""
+        """Create an event. `number` distinguishes simultaneous changes: each is one event, though their texts may be
+        equal.
+        """
         problem = news.problem
         position = "/".join((repr(news.since), *key_of(problem.finding)))
         if news.is_over:
@@ -139,7 +143,9 @@ class Agent:
         )
 
     def _announcement(self) -> list[NodeBooted]:
-        """That the node is up, once a day. It waits a while for the network, which may come up after the agent."""
+        """Return the boot announcement, once a day. The first one waits a while for the network, which may start after
+        the agent.
+        """
         now = self._clock.monotonic()
         if self._announced_at is not None and now - self._announced_at < ANNOUNCE_AGAIN_SECONDS:
             return []

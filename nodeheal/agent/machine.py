@@ -1,4 +1,4 @@
-"""Facts about the machine that the agent runs on."""
+"""Reads facts about the machine that the agent runs on."""
 
 import re
 import socket
@@ -18,12 +18,12 @@ _MODEL = re.compile(r"^Model:[ \t]{0,32}(.{1,128})$", re.MULTILINE)
 _WORD_CHARACTERS = 128
 PROC_STAT = Path("/proc/stat")
 KERNEL_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-# TEST-NET-1: routed like the rest of the world, and nothing is ever sent to it.
+# TEST-NET-1: routed like any other address, and nothing is sent to it.
 _FAR_AWAY = ("192.0.2.1", 9)
 
 
 def accelerators(config: AgentConfig, gpus: Path = NVIDIA_GPUS) -> int:
-    """How many accelerators the node should have: as configured, else as the driver has registered."""
+    """Return the number of accelerators: as configured, else as registered with the driver."""
     if config.accelerators is not None:
         return config.accelerators
     try:
@@ -33,7 +33,7 @@ def accelerators(config: AgentConfig, gpus: Path = NVIDIA_GPUS) -> int:
 
 
 def identity(config: AgentConfig, driver: Path = NVIDIA_DRIVER, gpus: Path = NVIDIA_GPUS) -> Identity:
-    """Who this node says it is: as configured, with what the GPU driver says of itself where nothing was."""
+    """Return this node's identity: as configured, else from the GPU driver."""
     said = config.identity
     version = _first(_DRIVER_VERSION, driver)
     labels = dict(said.labels)
@@ -53,7 +53,9 @@ def _first(pattern: "re.Pattern[str]", path: Path) -> "str | None":
 
 
 def address(config: AgentConfig) -> str | None:
-    """Where other nodes reach this one: as configured, else the address that the default route uses; None without."""
+    """Return the address that other nodes use for this one: as configured, else that of the default route; None without
+    one.
+    """
     if config.address is not None:
         return config.address
     with closing(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as probe:
@@ -65,11 +67,11 @@ def address(config: AgentConfig) -> str | None:
 
 
 def booted_at(config: AgentConfig) -> datetime:
-    """When the running boot began."""
+    """Return when the running boot began."""
     path = Path(config.boot_id_file)
     seconds = next(_kernel_boot_seconds(), None) if path == KERNEL_BOOT_ID else None
     if seconds is None:
-        seconds = path.stat().st_mtime  # a node that is not a whole machine wrote its boot id when it came up
+        seconds = path.stat().st_mtime  # a node that is not a whole machine wrote its boot id file when it started
     return datetime.fromtimestamp(seconds, tz=UTC)
 
 

@@ -1,4 +1,6 @@
-"""The command `nodeheal-agent`. What a command needs is loaded when it is known which: memory is scarce on a node."""
+"""The command `nodeheal-agent`. It loads only the modules of the requested command, because memory is scarce on
+a node.
+"""
 
 import io
 import os
@@ -7,18 +9,18 @@ import signal
 import sys
 from collections.abc import Sequence
 
-# As sysexits(3) has them: the small codes say what a check or a command came to.
-EXIT_CONFIG = 78  # the same again, until somebody mends the configuration: systemd does not start it at once
-EXIT_BROKEN = 70  # a fault of ours: it must not look like a verdict
-EXIT_CANNOT_START = 71  # the machine keeps it from starting, such as a log that cannot be read: that may pass
+# As in sysexits(3): the small codes are results of checks and commands.
+EXIT_CONFIG = 78  # retries fail until the configuration is corrected: systemd does not restart it at once
+EXIT_BROKEN = 70  # an internal error: it must not look like a verdict
+EXIT_CANNOT_START = 71  # the machine prevents the start, for example by an unreadable log: that may pass
 
-EXIT_UNREAD = 128 + signal.SIGPIPE  # as shells say of one whose reader has gone, such as `head`, which has enough
+EXIT_UNREAD = 128 + signal.SIGPIPE  # the shell's code for a process whose reader, such as `head`, has closed the pipe
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; its exit code."""
+    """Run one command; returns its exit code."""
     words = sys.argv[1:] if argv is None else list(argv)
-    if words == ["watch"]:  # as systemd says it
+    if words == ["watch"]:  # systemd's signal to stop
         from nodeheal.agent.lazy_imports import load_when_used
 
         load_when_used()
@@ -54,36 +56,41 @@ def _carry_out(words: list[str]) -> int:
 
 
 def _make_streams_usable() -> None:
-    """A standard stream that whoever started us has closed leads nowhere: else the next file to be opened is it."""
+    """Open /dev/null for a standard stream that the caller has closed: otherwise the next opened file would take its
+    number.
+    """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(number)
         except OSError:
-            nowhere = os.open(os.devnull, os.O_RDWR)  # the lowest number that is free: this one
+            nowhere = os.open(os.devnull, os.O_RDWR)  # the lowest free number: this one
             setattr(sys, name, os.fdopen(nowhere, "w" if number else "r", closefd=False))
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # a name that it has no characters for costs no verdict
+        # A file name that the stream cannot encode must not cost the verdict.
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _is_unread() -> bool:
-    """Whether what is said here goes into a pipe that nobody reads any more."""
+    """Whether the output goes into a pipe that nobody reads any more."""
     news = select.poll()
     try:
-        news.register(sys.stdout.fileno(), 0)  # that a pipe has broken is told without being asked for
+        news.register(sys.stdout.fileno(), 0)  # poll reports a broken pipe without being asked for it
         return any(told & select.POLLERR for _, told in news.poll(0))
-    except (OSError, ValueError, AttributeError):  # it is no file, or closed
+    except (OSError, ValueError, AttributeError):  # it is not a file, or closed
         return False
 
 
 def _say_it_to_nobody() -> None:
-    """What is left to be said. Python would complain of it, and end with a code of its own: what was done is done."""
+    """Discard the remaining output. Python would report an error and exit with its own code, though the work is
+    done.
+    """
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)
 
 
 def _command(words: list[str]) -> int:
-    if words == ["watch"]:  # what understands any other command would stay in memory: 1 MiB for good
+    if words == ["watch"]:  # the full argument parser would stay in memory: 1 MiB
         from nodeheal.agent import watching
 
         return watching.watch_as_configured(None)

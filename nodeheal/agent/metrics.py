@@ -1,4 +1,4 @@
-"""What the checks measure, to CloudWatch, once a minute. It is for people to look at: nothing is decided by it."""
+"""Sends what the checks measure to CloudWatch, once a minute. People look at it; no decision uses it."""
 
 import http
 import json
@@ -20,7 +20,7 @@ from nodeheal.agent.log_once import LogOnce
 from nodeheal.contract import names
 
 EVERY_SECONDS = 60.0
-# Each costs money on each node: what is not named here is not sent. docs/metrics.md says what they come to.
+# Each metric costs money on each node: only those listed here are sent. docs/metrics.md gives the cost.
 PUBLISHED = (
     "cpu_used_percent",
     "memory_used_percent",
@@ -36,7 +36,7 @@ PUBLISHED = (
     "gpu_temperature_celsius",
     "gpu_power_watts",
 )
-MOST_A_CALL = 1000  # that PutMetricData takes; no node has as many
+MOST_A_CALL = 1000  # PutMetricData's limit; no node has as many
 _UNITS = {"_percent": "Percent", "_bytes": "Bytes", "_bytes_per_second": "Bytes/Second"}
 _HEADERS = {
     "Content-Type": "application/x-amz-json-1.0",
@@ -47,13 +47,13 @@ logger = logging.getLogger(__name__)
 
 
 class NotPut(Exception):
-    """CloudWatch did not take it."""
+    """CloudWatch did not accept the metrics."""
 
 
 def request(node_id: str, gauges: Mapping[str, float], at: datetime, *, each_gpu: bool = False) -> dict[str, object]:
-    """The call: one metric of each name, whatever the number of GPUs, as their count, sum, least and most.
+    """Build the call: one metric of each name for all GPUs together, as count, sum, minimum and maximum.
 
-    `each_gpu`: and one of each name for every GPU, with the dimension `Gpu` beside the node's.
+    `each_gpu`: in addition one of each name for every GPU, with the dimension `Gpu` beside the node's.
     """
     values = defaultdict[tuple[str, str], list[float]](list)
     for gauge in taken_apart(gauges):
@@ -92,7 +92,7 @@ class NodeMetrics:
         self._request = partial(request, node_id, each_gpu=each_gpu)
 
     def put(self, gauges: Mapping[str, float], at: datetime) -> None:
-        """Tell them, if there are any. Raises NotPut; told twice, only their sums and counts are doubled."""
+        """Send the metrics, if there are any. Raises NotPut. Sending twice only doubles their sums and counts."""
         if not self._request(gauges, at)["MetricData"]:
             return
 
@@ -111,7 +111,7 @@ class NodeMetrics:
         raise NotPut(f"CloudWatch answered {status} {code}".rstrip())
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._cloudwatch.close()
 
 
@@ -124,8 +124,8 @@ def _code(raw: bytes) -> str:
 
 
 class Publisher(threading.Thread):
-    """Tells them each minute, beside everything else. A minute that CloudWatch does not take is lost, and nothing more:
-    kept, it would take room from what matters.
+    """Publishes the metrics each minute, in a thread of its own. A minute that CloudWatch does not accept is lost:
+    keeping it would take room from events.
     """
 
     def __init__(
@@ -145,9 +145,7 @@ class Publisher(threading.Thread):
         self._reasons = LogOnce()
 
     def run(self) -> None:
-        """Publish until stopped: each node at its own moment of the minute, and always at that one, so that no minute
-        has two values or none.
-        """
+        """Publish until stopped, at the node's own second of each minute, so that no minute has two values or none."""
         due_at = self._clock.monotonic() + between(0.0, self._every)
         while not self._stopping.wait(max(0.0, due_at - self._clock.monotonic())):
             with at_work():
@@ -161,20 +159,22 @@ class Publisher(threading.Thread):
         self._metrics.close()
 
     def publish(self) -> None:
-        """Once. Each thing that goes wrong is said once, until it goes well again."""
+        """Publish once. Each failure is logged once, until a call succeeds again."""
         try:
             self._metrics.put(self._gauges(), self._clock.utc_now())
         except NotPut as error:
             if self._reasons.is_news(error):
-                logger.error("CloudWatch does not take this node's metrics", extra={"why": error})
+                logger.error(
+                    "CloudWatch does not accept this node's metrics; they are lost until it does", extra={"why": error}
+                )
             self._lost += 1
             return
         if self._lost:
-            logger.info("CloudWatch takes this node's metrics again", extra={"minutes_lost": self._lost})
+            logger.info("CloudWatch accepts this node's metrics again", extra={"minutes_lost": self._lost})
         self._lost = 0
         self._reasons.forget()
 
 
 def following(due_at: float, every_seconds: float, now: float) -> float:
-    """The first moment in step with `due_at` that is still to come; those that were missed are."""
+    """Return the first future moment in step with `due_at`; missed ones are skipped."""
     return due_at + every_seconds * max(1, math.floor((now - due_at) / every_seconds) + 1)

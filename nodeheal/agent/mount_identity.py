@@ -1,4 +1,4 @@
-"""What a node sees at a path: on which file system it is, and which folder of that. Nothing is written to find out."""
+"""Finds what a node sees at a path: its file system, and the folder in it. Nothing is written."""
 
 import contextlib
 import errno
@@ -17,7 +17,7 @@ PROC = Path("/proc")
 
 
 def see_apart(directory: str, after: float, seconds: float, prepare: Callable[[], None]) -> Sight | str:
-    """What is seen, so many seconds from now; or why nobody can tell, in words. Never hangs, never raises."""
+    """Return what is seen after so many seconds; or why that is not known. It never hangs and never raises."""
     time.sleep(after)
     try:
         told = tell_apart(lambda: _told(directory), seconds, prepare)
@@ -27,10 +27,10 @@ def see_apart(directory: str, after: float, seconds: float, prepare: Callable[[]
 
 
 def see(directory: str, proc: Path = PROC) -> Sight:
-    """What is seen now. Raises OSError where the path cannot be looked at."""
+    """Return what is seen now. Raises OSError where the path cannot be read."""
     folder, missing = _nearest(Path(os.path.realpath(directory)))
-    with contextlib.suppress(PermissionError):  # one that may not be listed can still be named
-        # Opened, a network file system asks its server again, and an automounter mounts.
+    with contextlib.suppress(PermissionError):  # one that cannot be listed can still be identified
+        # Opening makes a network file system query its server, and an automounter mount.
         os.close(os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
     found = folder.stat()
     mount = _mount_of(folder, parse_mountinfo((proc / "self/mountinfo").read_text("utf-8", "replace")))
@@ -48,22 +48,22 @@ def _told(directory: str) -> dict[str, object] | str:
     try:
         return asdict(see(directory))
     except OSError as error:
-        return f"{directory} cannot be looked at: {error.strerror}"
+        return f"{directory} cannot be read: {error.strerror}"
 
 
 def _nearest(path: Path) -> tuple[Path, str]:
-    """The nearest folder that exists, and what is missing below it."""
+    """Return the nearest existing folder, and the missing part below it."""
     for folder in (path, *path.parents):
         try:
             if stat.S_ISDIR(folder.stat().st_mode):
                 return folder, str(path.relative_to(folder)) if folder != path else ""
-            raise NotADirectoryError(errno.ENOTDIR, "it is no folder")
+            raise NotADirectoryError(errno.ENOTDIR, "it is not a folder")
         except FileNotFoundError:
             continue
-    raise FileNotFoundError(errno.ENOENT, "not even / is there")
+    raise FileNotFoundError(errno.ENOENT, "not even / exists")
 
 
 def _mount_of(folder: Path, mounts: list[Mount]) -> Mount | None:
-    """The mount that the folder is on: the innermost one."""
+    """Return the innermost mount of the folder."""
     having = [mount for mount in mounts if folder.is_relative_to(mount.point)]
     return max(having, key=lambda mount: len(Path(mount.point).parts), default=None)

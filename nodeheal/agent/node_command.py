@@ -1,5 +1,4 @@
-"""What every command to a node has in common: its description, whom it is meant for, and how it is
-answered."""
+"""Defines what every command to a node has in common: its description, its target, and its answer."""
 
 import argparse
 import logging
@@ -19,8 +18,8 @@ from nodeheal.agent.spool import Spool
 EXIT_DONE = 0
 EXIT_REFUSED = 3
 EXIT_TERMINATED = 128 + signal.SIGTERM
-LATEST = 999_999_999_999  # seconds: the twelve digits that the SSM documents let through
-REQUEST_ID = re.compile(r"[0-9A-Za-z._:/#@=+-]{1,128}")  # as the SSM documents have it; a test compares them
+LATEST = 999_999_999_999  # seconds: the twelve digits that the SSM documents accept
+REQUEST_ID = re.compile(r"[0-9A-Za-z._:/#@=+-]{1,128}")  # as in the SSM documents; a test compares them
 
 logger = logging.getLogger(__name__)
 
@@ -29,16 +28,17 @@ logger = logging.getLogger(__name__)
 class NodeCommand:
     """One command, as its module in `nodeheal.agent.node_commands` describes it under the name `COMMAND`.
 
-    `nodeheal-agent run` takes it by the name of the module, with dashes.
+    `nodeheal-agent run` offers it under the name of the module, with dashes.
     """
 
     help: str
-    add_arguments: Callable[[argparse.ArgumentParser], None]  # those of its own; every command has the boot and its end
-    carry_out: Callable[[argparse.Namespace, AgentConfig], int]  # the exit code; raises ConfigError, OSError
+    # Its own options; every command has the boot and its expiry.
+    add_arguments: Callable[[argparse.ArgumentParser], None]
+    carry_out: Callable[[argparse.Namespace, AgentConfig], int]  # returns the exit code; raises ConfigError, OSError
 
 
 def add_request_id(parser: argparse.ArgumentParser) -> None:
-    """The option of every command that answers with a report."""
+    """Add the option of every command that answers with a report."""
     parser.add_argument("--request-id", type=_request_id, required=True, help="echoed in the report")
 
 
@@ -49,7 +49,7 @@ def _request_id(text: str) -> str:
 
 
 def number(least: float, most: float) -> Callable[[str], float]:
-    """An option's type: a number from `least` to `most`. `nan` is none."""
+    """An option's type: a number from `least` to `most`. `nan` is refused."""
 
     def read(text: str) -> float:
         try:
@@ -76,17 +76,19 @@ def whole_number(least: int, most: int) -> Callable[[str], int]:
 
 
 def why_refuse(meant_for: Collection[str], expires_at: float, boot_id: str, clock: Clock) -> str | None:
-    """Why a command for these boots must not be carried out on this one now; None where it may be."""
+    """Return why a command for these boots must not run on this one now; None where it may."""
     if boot_id not in meant_for:
         return f"meant for boot {', '.join(meant_for)}, this is {boot_id}"
     now = clock.utc_now().timestamp()
-    if not now < expires_at:  # an end that is no number is none: `nan` is not later
+    if not now < expires_at:  # an expiry that is not a number is refused: `nan` compares as not later
         return f"the command has expired: its end is {expires_at:.0f}, this node's clock says {now:.0f}"
     return None
 
 
 def report(event: NodeFact, spool: Spool, bus: EventBus) -> None:
-    """Keep the answer, then try to deliver it; if that fails, the running agent does, now or after a restart."""
+    """Store the answer, then try to deliver it. If that fails, the running agent delivers it, now or after a
+    restart.
+    """
     spool.put([event])
     entry = Entry(
         event.event_id, event.detail_type, event.to_json(), event.observed_at.timestamp(), event.boot_id, spool.zero()
@@ -97,10 +99,10 @@ def report(event: NodeFact, spool: Spool, bus: EventBus) -> None:
         logger.error("the bus is out of reach; the agent will deliver the result", extra={"why": error})
         return
     if receipt.later:
-        logger.error("the bus has not taken the result; the agent will deliver it", extra={"why": receipt.why_later})
+        logger.error("the bus has not accepted the result; the agent will deliver it", extra={"why": receipt.why_later})
     spool.forget(receipt.accepted)
 
 
 def end_well_when_terminated() -> None:
-    """An exit like any other, so that no tool outlives the command that asked for it."""
+    """Exit normally on a termination signal, so that no tool outlives the command that started it."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_TERMINATED))

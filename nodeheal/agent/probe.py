@@ -1,4 +1,4 @@
-"""Runs one command in a process of its own: bounded in time and in output, whatever the hardware does to it."""
+"""Runs one command in a process of its own, bounded in time and output even if the hardware hangs it."""
 
 import logging
 import os
@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Ran:
-    """How a command went. `error` is empty where it ran to its end."""
+    """How a command ended. `error` is empty where it ran to its end."""
 
     seconds: float = 0.0
     exit_code: int | None = None
@@ -35,13 +35,13 @@ class Ran:
 
 
 def run(command: Sequence[str], output: Path, seconds: float, limit_bytes: int, errors: Path | None = None) -> Ran:
-    """Run the command with what it prints in `output`, at most so long and so much. Never raises, never hangs.
+    """Run the command with its output in `output`, bounded in seconds and bytes. Never raises, never hangs.
 
-    What it complains about goes to `errors`, if that is given, and is bounded likewise.
+    Its error output goes to `errors`, if given, with the same limit.
 
-    What it prints goes to a file and not through a pipe: a process that nobody can end must not hold us by one.
-    On Linux the command is killed when this process dies: SSM kills a cancelled command with SIGKILL, and only its own
-    process group.
+    The output goes to a file and not through a pipe, which a process that cannot be killed could keep open. On Linux
+    the command is killed when this process dies: SSM kills a cancelled command with SIGKILL, and only its own process
+    group.
     """
     began, said = time.monotonic(), [output, errors] if errors else [output]
     try:
@@ -61,7 +61,7 @@ def run(command: Sequence[str], output: Path, seconds: float, limit_bytes: int, 
 
 
 def _start(command: Sequence[str], output: Path, errors: Path | None) -> "subprocess.Popen[bytes]":
-    """Start it in its own group, so that its children end with it."""
+    """Start it in its own process group, so that its children end with it."""
     with output.open("wb") as file, errors.open("wb") if errors else nullcontext(file) as complaints:
         return subprocess.Popen(
             list(command),
@@ -75,25 +75,26 @@ def _start(command: Sequence[str], output: Path, errors: Path | None) -> "subpro
 
 
 def killed_with(parent: int, *requests: tuple[int, int]) -> Callable[[], None]:
-    """To run in the child before the command: it ends with its parent. `requests`: what else prctl(2) is asked for.
+    """Return a function for the child to call before the command: it ends with its parent. `requests`: further prctl(2)
+    calls.
 
-    All that it needs is loaded here: no other thread lives in the child.
+    Everything it needs is loaded here, since no other thread exists in the child.
     """
-    import ctypes  # only where a tool is run
+    import ctypes  # imported only where a tool is run
 
     prctl = ctypes.CDLL(None).prctl
 
     def ask_the_kernel() -> None:
         for request, value in ((_PR_SET_PDEATHSIG, int(signal.SIGKILL)), *requests):
             prctl(request, value, 0, 0, 0)
-        if os.getppid() != parent:  # it died before we asked
+        if os.getppid() != parent:  # the parent died before the request
             os._exit(1)
 
     return ask_the_kernel
 
 
 def _wait(process: "subprocess.Popen[bytes]", said: Sequence[Path], until: float, limit_bytes: int) -> bool:
-    """Wait for its end, its deadline or too much output; whether it was the deadline."""
+    """Wait for its end, its deadline or too much output. Returns whether it was the deadline."""
     while process.poll() is None and all(file.stat().st_size <= limit_bytes for file in said):
         if time.monotonic() >= until:
             return True
@@ -109,9 +110,11 @@ def _cut(output: Path, limit_bytes: int) -> bool:
 
 
 def _kill(process: "subprocess.Popen[bytes]") -> None:
-    """End it with its children. One that waits in the driver cannot be ended; it is left behind, and said to be."""
+    """Kill it with its children. One that blocks in the driver cannot be killed; it is left behind, and logged."""
     try:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait(timeout=KILL_GRACE_SECONDS)
     except (ProcessLookupError, subprocess.TimeoutExpired):
-        logger.warning("a probe did not end", extra={"command": process.args, "pid": process.pid})
+        logger.warning(
+            "a process cannot be killed and is left behind", extra={"command": process.args, "pid": process.pid}
+        )

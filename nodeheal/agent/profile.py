@@ -1,19 +1,21 @@
-"""The keys in AWS's shared credentials file. The standard library's `configparser` takes a fifth of a MiB for good."""
+"""Reads the keys in AWS's shared credentials file. The standard library's `configparser` would use a fifth of a MiB
+permanently.
+"""
 
 from pathlib import Path
 
 from nodeheal.agent.sigv4 import Credentials
 
 _PROFILE = "default"
-_MARKS = "=:"  # what may stand between a key and its value
+_MARKS = "=:"  # separators between a key and its value
 
 
 class BadProfile(Exception):
-    """The file holds no credentials. The message says where and why, and never what stands there: that is secret."""
+    """The file contains no credentials. The message says where and why, and never quotes the file, which is secret."""
 
 
 def read_profile(path: Path) -> Credentials:
-    """The keys of the file's profile `default`. Raises OSError and BadProfile."""
+    """Return the keys of the file's profile `default`. Raises OSError and BadProfile."""
     try:
         keys = _keys_of(path.read_text(encoding="utf-8"))
         return Credentials(
@@ -22,17 +24,17 @@ def read_profile(path: Path) -> Credentials:
     except KeyError as error:
         raise BadProfile(f"{path}: the profile {_PROFILE}, or its key {error}, is missing") from None
     except UnicodeDecodeError:
-        raise BadProfile(f"{path}: is no credentials file: it is not UTF-8") from None
+        raise BadProfile(f"{path}: is not a credentials file: it is not UTF-8") from None
     except _BadLine as error:
-        raise BadProfile(f"{path}: is no credentials file: line {error}") from None
+        raise BadProfile(f"{path}: is not a credentials file: line {error}") from None
 
 
 class _BadLine(Exception):
-    """Its number, and what is wrong with it."""
+    """The number of an invalid line, and what is wrong with it."""
 
 
 def _keys_of(text: str) -> dict[str, str]:
-    """Of the one profile. What is indented deeper than the key before goes on with it, and is no key of ours."""
+    """Parse the keys of one profile. A line indented deeper than its key continues that key, and is no key itself."""
     keys: dict[str, str] = {}
     section, depth = "", None
     for number, line in enumerate(text.splitlines(), start=1):
@@ -44,9 +46,9 @@ def _keys_of(text: str) -> dict[str, str]:
             continue
         key, value = _split(words, number)
         if not section:
-            raise _BadLine(f"{number} stands in no profile")
+            raise _BadLine(f"{number} is in no profile")
         if section == _PROFILE and key in keys:
-            raise _BadLine(f"{number} says again what was said")
+            raise _BadLine(f"{number} repeats a key or a profile")
         if section == _PROFILE and value:
             keys[key] = value
         depth = indent
@@ -56,5 +58,5 @@ def _keys_of(text: str) -> dict[str, str]:
 def _split(words: str, number: int) -> tuple[str, str]:
     end = min((words.index(mark) for mark in _MARKS if mark in words), default=0)
     if not end:
-        raise _BadLine(f"{number} is neither a profile nor a key and its value")
+        raise _BadLine(f"{number} is neither a profile nor a key with its value")
     return words[:end].strip().lower(), words[end + 1 :].strip()

@@ -1,12 +1,12 @@
-"""`nodeheal-agent prolog`: Slurm's Prolog on a compute node. It says by its exit code whether a job may start here.
+"""`nodeheal-agent prolog`: Slurm's Prolog on a compute node. Its exit code says whether a job may start here.
 
-0: the job starts. 1: Slurm drains the node and requeues the job. Only a node that has failed is drained, or one where
-something hangs. What could not be checked and faults of our own must not stop a cluster.
+0: the job starts. 1: Slurm drains the node and requeues the job. Only a node that has failed or hangs is drained. What
+could not be checked and internal errors must not stop a cluster.
 
-A failed diagnostic is reported as findings of DCGM (`HealthEvent`): they open an incident. `DiagnosticsFinished` would
-open none: the control plane only shows an answer that it has not asked for. The source is the check `dcgm`. It does not
-show what only a diagnostic shows, so a node that is asked to confirm denies it, and then its diagnostics decide. What
-the checks find, the agent that watches reports: it is not reported twice.
+A failed diagnostic is reported as findings of DCGM (`HealthEvent`), which open an incident. `DiagnosticsFinished` would
+open none: the control plane only records an answer that it has not requested. The source is the check `dcgm`. That
+check does not show what only a diagnostic shows, so a node that is asked to confirm denies it, and then its diagnostics
+decide. The watching agent reports the findings of checks, so they are not reported here.
 """
 
 import argparse
@@ -49,19 +49,19 @@ from nodeheal.parsers.tool_report import GRAVITY, unknown
 EXIT_STARTS, EXIT_DRAINS = 0, 1
 SECONDS, VALID_SECONDS = 180.0, 600.0  # by default
 LEAST_SECONDS, LONGEST_SECONDS = 30.0, 86_400.0
-END_SECONDS, KILL_SECONDS = 5.0, 1.0  # to end what hangs: a look takes two, a tool takes two
+END_SECONDS, KILL_SECONDS = 5.0, 1.0  # to end what hangs: a check takes two, a tool takes two
 REPORT_SECONDS = 15.0
-RESERVE_SECONDS = REPORT_SECONDS + END_SECONDS  # after the answer is due; never more than a quarter of all
+RESERVE_SECONDS = REPORT_SECONDS + END_SECONDS  # reserved after the answer; never more than a quarter of all
 TICK_SECONDS = 0.02
 MIG_SECONDS = 20.0
 MIG_QUERY = ("nvidia-smi", "--query-gpu=mig.mode.current", "--format=csv,noheader")
 PASS_FILE = "prolog-pass.json"
 PASS_CHARACTERS = 4_096
-FINDINGS = 16  # that are reported of one diagnostic
+FINDINGS = 16  # findings reported of one diagnostic
 SAID_CHARACTERS = 1_000
-# Slurm gives its prolog no PATH at all.
+# Slurm sets no PATH for its prolog.
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/opt/aws/neuron/bin:/opt/amazon/efa/bin"
-# `progress` is about a job, not about the node. `clock_skew` asks AWS: jobs must start while AWS is out of reach.
+# `progress` is about a job, not the node. `clock_skew` needs AWS: jobs must start while AWS is out of reach.
 _NOT_OF_A_PROLOG = (progress.CHECK.name, clock_skew.CHECK.name)
 _JOB_ID = re.compile(r"[0-9]{1,12}")
 _READ_BYTES = 65_536
@@ -71,7 +71,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Answer:
-    """What is to be done with the job, and why. Only FAILED keeps it from its start."""
+    """The verdict for the job, and the reason. Only FAILED prevents its start."""
 
     verdict: str
     said: str
@@ -82,7 +82,7 @@ Say = Callable[[Answer], None]
 
 @dataclass(frozen=True)
 class Terms:
-    """What was asked. `until`: when the answer is due, by the monotonic clock."""
+    """The requested checks. `until`: when the answer is due, by the monotonic clock."""
 
     level: int
     valid_seconds: float
@@ -92,33 +92,35 @@ class Terms:
 
     @property
     def rest_seconds(self) -> float:
-        """What is left for a tool, so that there is time to end it."""
+        """Seconds left for a tool, with a reserve to end it."""
         return self.until - END_SECONDS - time.monotonic()
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """How deep to look, and how long."""
+    """Add the options: the level and the deadline."""
     levels = [0, *sorted(HEALTHY_SECONDS)]
-    parser.add_argument("--level", type=int, choices=levels, default=1, help="of DCGM's diagnostic; 0: none; default 1")
+    parser.add_argument(
+        "--level", type=int, choices=levels, default=1, help="level of DCGM's diagnostic; 0: none; default 1"
+    )
     parser.add_argument(
         "--seconds",
         type=number(LEAST_SECONDS, LONGEST_SECONDS),
         default=SECONDS,
-        help=f"for all of it; default {SECONDS:g}",
+        help=f"seconds for all of it; default {SECONDS:g}",
     )
-    valid = f"a node that passed is not looked at again so long; 0: it is; default {VALID_SECONDS:g}"
+    valid = f"seconds for which a pass is reused; 0: never; default {VALID_SECONDS:g}"
     parser.add_argument("--valid-seconds", type=number(0, LONGEST_SECONDS), default=VALID_SECONDS, help=valid)
-    left_out = "checks to be left out: a,b; own: all of your own"
+    left_out = "comma-separated checks to leave out; own: all of your own"
     parser.add_argument("--without", type=check_names, default=(), metavar="NAMES", help=left_out)
 
 
 def check_names(text: str) -> tuple[str, ...]:
-    """An option's type: names of checks, with commas between."""
+    """An option's type: comma-separated names of checks."""
     return tuple(map(check_name, filter(None, text.split(","))))
 
 
 def carry_out(arguments: argparse.Namespace) -> int:
-    """Look, at most so long; the exit code."""
+    """Check the node within the seconds; returns the exit code."""
     began, found = time.monotonic(), _JOB_ID.fullmatch(os.environ.get("SLURM_JOB_ID", ""))
     os.environ.setdefault("PATH", PATH)
     ends_at = began + arguments.seconds
@@ -134,14 +136,15 @@ def carry_out(arguments: argparse.Namespace) -> int:
         logger.error("the node has failed: the job must not start here", extra=told)
         return EXIT_DRAINS
     level = logging.INFO if answer.verdict == Verdict.OK else logging.WARNING
-    logger.log(level, "the job may start", extra=told)
+    logger.log(level, "the job may start here", extra=told)
     return EXIT_STARTS
 
 
 def _answer(look: Callable[[Say], None], until: float, ends_at: float) -> Answer:
-    """What the look says. It runs in a process of its own, which is ended in time: reading a file may hang as well.
+    """Return the verdict of the check process. It is a separate process that is ended in time: reading a file may hang
+    as well.
 
-    It may go on after a bad answer, to report it.
+    After a bad verdict it may go on, to report it.
     """
     reader, writer = os.pipe()
     parent, pid = os.getpid(), os.fork()
@@ -151,9 +154,9 @@ def _answer(look: Callable[[Say], None], until: float, ends_at: float) -> Answer
     try:
         line = _line(reader, until)
         if line is None:
-            return Answer(Verdict.FAILED, "it hangs: there is no answer in time")
+            return Answer(Verdict.FAILED, "it hangs: the checks gave no answer in time")
         if not line:
-            return Answer(Verdict.UNKNOWN, "the look has ended without an answer")
+            return Answer(Verdict.UNKNOWN, "the checks ended without an answer")
         answer = Answer(**json.loads(line))
         _line(reader, min(time.monotonic() + REPORT_SECONDS, ends_at - END_SECONDS))
         return answer
@@ -163,9 +166,9 @@ def _answer(look: Callable[[Say], None], until: float, ends_at: float) -> Answer
 
 
 def _be_the_look(look: Callable[[Say], None], parent: int, writer: int) -> NoReturn:
-    """In the process of its own: it ends with its parent, and what it has started ends with it.
+    """Run the checks in the separate process, which ends with its parent and ends its tools with it.
 
-    It lets go of Slurm's pipe. slurmd waits for the end of that, and so for a process that nobody can end.
+    It closes Slurm's pipe: slurmd waits for the end of that, and so for a process that cannot be killed.
     """
     say = partial(_say, writer)
     try:
@@ -175,7 +178,7 @@ def _be_the_look(look: Callable[[Say], None], parent: int, writer: int) -> NoRet
             os.dup2(nowhere, stream)
         end_well_when_terminated()
         look(say)
-    except Exception as error:  # after an answer nobody reads it
+    except Exception as error:  # after the answer, nobody reads the pipe
         say(_broken(error))
     finally:
         os._exit(0)
@@ -191,7 +194,7 @@ def _broken(error: Exception) -> Answer:
 
 
 def _line(reader: int, until: float) -> bytes | None:
-    """The next line; empty where the other end is closed first, None where neither has come in time."""
+    """Return the next line; empty where the other end was closed first, None at the deadline."""
     news, data = select.poll(), b""
     news.register(reader, select.POLLIN)
     while not data.endswith(b"\n"):
@@ -206,7 +209,7 @@ def _line(reader: int, until: float) -> bytes | None:
 
 
 def _end(pid: int, ends_at: float) -> None:
-    """End the look. One that waits in the driver cannot be ended, and is left."""
+    """Kill the check process. One that blocks in the driver cannot be killed, and is left behind."""
     for sent, seconds in ((signal.SIGTERM, END_SECONDS - KILL_SECONDS), (signal.SIGKILL, KILL_SECONDS)):
         until = min(time.monotonic() + seconds, ends_at)
         with contextlib.suppress(ProcessLookupError):
@@ -220,13 +223,13 @@ def _end(pid: int, ends_at: float) -> None:
 
 
 def _look(arguments: argparse.Namespace, terms: Terms, say: Say) -> None:
-    """All of it: say what was found, then report it. Raises ConfigError, OSError."""
+    """Run all checks: send the verdict, then report the findings. Raises ConfigError, OSError."""
     config, clock = given(arguments), Clock()
     boot_id = config.boot_id()
     checks = [one for one in chosen(config) if not _is_left_out(one.name, terms.without)]
     passes = _Passes(config, {"boot_id": boot_id, "level": terms.level, "checks": [one.name for one in checks]}, clock)
     if passes.is_valid(terms.valid_seconds):
-        say(Answer(Verdict.OK, "the node has passed a moment ago"))
+        say(Answer(Verdict.OK, "the node has passed recently"))
         return
     place = Place(config, run_tool)
     rows = [row for row in _rows(checks, place, terms) if row.verdict != NOT_HERE]
@@ -249,9 +252,10 @@ def _is_left_out(name: str, without: tuple[str, ...]) -> bool:
 
 
 def _rows(checks: Sequence[Check], place: Place, terms: Terms) -> Iterator[Row]:
-    """What each check says. One that had less time than it may take, and hangs, has failed: it holds the prolog up.
+    """Return the row of each check. A check that hangs has failed even with a shortened deadline, since it blocks the
+    prolog.
 
-    One of the operator's own has not: broken, it is so on all nodes, and would drain them.
+    An operator's own check has not: a broken one is broken on all nodes, and would drain them all.
     """
     rest = max(0.1, terms.rest_seconds)
     timely = [replace(one, deadline_seconds=min(one.deadline_seconds, rest)) for one in checks]
@@ -262,7 +266,7 @@ def _rows(checks: Sequence[Check], place: Place, terms: Terms) -> Iterator[Row]:
 
 
 def _diagnosed(boot_id: str, place: Place, terms: Terms, passes: "_Passes", clock: Clock) -> Report:
-    """What DCGM's diagnostic says. OK without a reason: this node has nothing that it could test."""
+    """Return the verdict of DCGM's diagnostic. OK without a reason: this node has nothing for it to test."""
     if not terms.level or not has_nvidia(place):
         return Report(Verdict.OK)
     if _is_mig(place):
@@ -276,20 +280,20 @@ def _diagnosed(boot_id: str, place: Place, terms: Terms, passes: "_Passes", cloc
     with diag.alone(Path(place.config.orders_dir), command, place.config, clock) as refusal:
         if refusal:
             return unknown(f"left out: other diagnostics run here ({refusal})")
-        if passes.is_valid(terms.valid_seconds):  # of a prolog beside this one
+        if passes.is_valid(terms.valid_seconds):  # of a simultaneous prolog
             return Report(Verdict.OK)
         [(found, _, _)] = diag.run_all(replace(command, deadline_seconds=terms.rest_seconds), place.config, clock)
     return found
 
 
 def _is_mig(place: Place) -> bool:
-    """Whether a GPU is cut into MIG instances: DCGM's diagnostic does not run there."""
+    """Whether a GPU is split into MIG instances: DCGM's diagnostic does not run there."""
     output = place.run(MIG_QUERY, MIG_SECONDS)
     return "Enabled" in (line.strip() for line in output.text.splitlines())
 
 
 def _report(found: Report, config: AgentConfig, boot_id: str, job: str, at: datetime) -> None:
-    """Send what failed. All is on the disk first: the agent that watches sends what this process cannot."""
+    """Send the findings. All are stored first: the watching agent sends those that this process cannot."""
     events = list(events_of(found, EventFactory(identity(config), boot_id), job, at))
     spool, clock = open_spool(config), Clock()
     spool.put(events)
@@ -299,9 +303,10 @@ def _report(found: Report, config: AgentConfig, boot_id: str, job: str, at: date
 
 
 def events_of(found: Report, event_factory: EventFactory, job: str, at: datetime) -> Iterator[HealthEvent]:
-    """The findings that made the diagnostic fail. One that names none, such as one that hangs, has a code of its own.
+    """Create events for the findings that made the diagnostic fail. Without findings, as for one that hangs, there is a
+    code of its own.
 
-    Where the catalog calls none of them FAILED, all are told: the diagnostic has failed nevertheless.
+    Where the catalog rates none as FAILED, all are reported, because the diagnostic has failed nevertheless.
     """
     grave = [one for one in found.findings if verdict_of(one) is Verdict.FAILED]
     unnamed = Finding(Family.dcgm, UNNAMED, None, found.reason)
@@ -316,16 +321,16 @@ def events_of(found: Report, event_factory: EventFactory, job: str, at: datetime
 
 
 class _Passes:
-    """The last pass of this node, in root's folder: of the same boot, level and checks.
+    """Stores the last pass of this node, in root's folder: of the same boot, level and checks.
 
-    It is dated by the seconds since the boot, which nobody can set: a clock that jumps makes it no younger.
+    It is dated by the seconds since boot, which nobody can set, so setting the clock does not extend it.
     """
 
     def __init__(self, config: AgentConfig, terms: dict[str, object], clock: Clock) -> None:
         self._folder, self._terms, self._clock = Path(config.orders_dir), terms, clock
 
     def is_valid(self, seconds: float) -> bool:
-        """Whether there is one, not older than that."""
+        """Whether there is a pass that is not older than these seconds."""
         said = self._read() if seconds else None
         if said is None:
             return False
@@ -335,7 +340,7 @@ class _Passes:
         return 0 <= self._clock.since_boot() - at < seconds
 
     def keep(self, verdict: str, seconds: float) -> None:
-        """Keep it, where all could be checked. A node that has failed has passed nothing."""
+        """Store a pass, where everything could be checked. A node that has failed has no pass."""
         file = self._folder / PASS_FILE
         try:
             if verdict in (Verdict.OK, Verdict.DEGRADED) and seconds:
@@ -344,10 +349,10 @@ class _Passes:
             elif verdict == Verdict.FAILED:
                 file.unlink(missing_ok=True)
         except OSError as error:
-            logger.warning("the prolog's pass is not kept", extra={"file": file, "why": error})
+            logger.warning("the prolog's pass cannot be stored", extra={"file": file, "why": error})
 
     def _read(self) -> dict[str, object] | None:
-        """What lies there, if it is root's own."""
+        """Read the stored pass, if it is root's own."""
         try:
             folder = open_folder(self._folder)
         except OSError:

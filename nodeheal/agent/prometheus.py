@@ -18,10 +18,10 @@ from nodeheal.agent.gauges import Gauge, Sample, taken_apart, training_job
 from nodeheal.agent.identity import Identity
 
 LOOPBACK = "127.0.0.1"
-PATIENCE_SECONDS = 2.0  # for all of a request and its answer: there is one at a time
-RETRY_SECONDS = 60.0  # before a port is tried again that somebody else has
-_POLL_SECONDS = 0.5  # how soon a server that is stopped ends
-# Every metric that the agent serves, and what it says. A check of somebody's own may measure others.
+PATIENCE_SECONDS = 2.0  # for a whole request with its answer: one request at a time
+RETRY_SECONDS = 60.0  # before a port that another process uses is tried again
+_POLL_SECONDS = 0.5  # how soon a stopped server ends
+# Every metric that the agent serves, with its help text. An operator's own check may add others.
 HELP = {
     "nodeheal_agent_info": "The agent's version, and the node's cluster and product; always 1.",
     "nodeheal_check_age_seconds": "Seconds since the check answered last.",
@@ -60,18 +60,19 @@ logger = logging.getLogger(__name__)
 
 
 def metrics(identity: Identity, gauges: Mapping[str, float], samples: Iterable[Sample]) -> Iterator[Metric]:
-    """All samples in Prometheus' words: base units, so shares of one and not of a hundred, and the labels of the node.
+    """Convert all samples to Prometheus' conventions: base units, so ratios instead of percent, and the node's labels.
 
-    The node's own labels are on each: what scrapes loopback gives every node the same address. The training job is on
-    what its GPUs measure, and its label is not `job`, which Prometheus itself sets. It is not on their health: a GPU
-    that fails ends its job, and an alarm on it must not begin again for that.
+    The node's own labels are on each sample, because a scrape of loopback gives every node the same address. The
+    training job is a label of its GPUs' values; the label is not called `job`, which Prometheus sets itself. It is not
+    on the health of GPUs: a GPU that fails ends its job, and the changed label would restart an alarm.
     """
     node = {"node": identity.node_id, "pool": identity.pool}
     about = {"cluster": identity.cluster, "version": __version__, "product": identity.product or ""}
     found: dict[str, Metric] = {}
     for sample in (Sample("agent_info", 1, about), *_measured(gauges), *samples):
         name = f"nodeheal_{sample.name}"
-        labels = {key: value for key, value in {**node, **sample.labels}.items() if value}  # an empty label is none
+        # An empty label is the same as none.
+        labels = {key: value for key, value in {**node, **sample.labels}.items() if value}
         found.setdefault(name, _metric(name)).add_sample(name, labels, float(sample.value))
     yield from found.values()
 
@@ -99,7 +100,7 @@ def _in_base_units(gauge: Gauge) -> tuple[str, float]:
 
 
 class Exporter(threading.Thread):
-    """Answers requests from this node, one at a time. A slow or broken caller delays only other callers."""
+    """Answers requests from this node, one at a time. A slow or broken client delays only other clients."""
 
     def __init__(
         self,
@@ -119,14 +120,14 @@ class Exporter(threading.Thread):
         self._is_broken = False
 
     def run(self) -> None:
-        """Answer until stopped. A port that is taken is said once, and tried again."""
+        """Answer until stopped. A port in use is logged once, and tried again."""
         has_complained = False
         while not self._stopping.is_set():
             try:
                 self._server = _Server((LOOPBACK, self._port), _Handler)
             except OSError as error:
                 if not has_complained:
-                    logger.error("nobody can ask for metrics", extra={"port": self._port, "why": error})
+                    logger.error("metrics cannot be served; retrying", extra={"port": self._port, "why": error})
                 has_complained = True
                 self._stopping.wait(RETRY_SECONDS)
                 continue
@@ -137,16 +138,16 @@ class Exporter(threading.Thread):
                     server.handle_request()
 
     def stop(self, patience_seconds: float) -> None:
-        """End, also in the middle of waiting."""
+        """End, also during a wait."""
         self._stopping.set()
         self.join(patience_seconds)
 
     def collect(self) -> Iterator[Metric]:
-        """For prometheus_client."""
+        """Return the metrics to prometheus_client."""
         return metrics(self._identity, self._gauges(), self._samples())
 
     def _answer(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
-        """A metric that cannot be read must not end the thread, and so all metrics."""
+        """Answer one request. A metric that cannot be read must not end the thread, and so all metrics."""
         try:
             body: Iterable[bytes] = self._app(environ, start_response)
             return body
@@ -160,7 +161,7 @@ class Exporter(threading.Thread):
 
 class _Server(WSGIServer):
     def finish_request(self, request: Any, client_address: Any) -> None:
-        """Answer in time, or hang up. The agent forks for its checks only while no other thread works."""
+        """Answer in time, or close the connection. The agent forks for its checks only while no other thread works."""
         timer = threading.Timer(PATIENCE_SECONDS, _hang_up, (request,))
         timer.daemon = True
         timer.start()
@@ -171,8 +172,8 @@ class _Server(WSGIServer):
             timer.cancel()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """It has gone, or it takes too long."""
-        logger.debug("a caller for metrics was lost", exc_info=True)
+        """Log a client that has disconnected, or is too slow."""
+        logger.debug("a client of the metrics port was disconnected", exc_info=True)
 
 
 def _hang_up(request: socket.socket) -> None:
@@ -182,4 +183,4 @@ def _hang_up(request: socket.socket) -> None:
 
 class _Handler(WSGIRequestHandler):
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing: it is asked every few seconds."""
+        """Log nothing: there is a request every few seconds."""

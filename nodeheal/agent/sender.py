@@ -1,4 +1,4 @@
-"""Carries events from the spool to the bus, for as long as it takes."""
+"""Delivers events from the spool to the bus, with retries."""
 
 import logging
 import math
@@ -16,7 +16,7 @@ from nodeheal.agent.spool import Spool
 
 BACKOFF_FIRST_SECONDS = 0.25
 BACKOFF_LIMIT_SECONDS = 60.0
-# `nodeheal-agent run diag` is another process: what it could not deliver is found by looking.
+# `nodeheal-agent run diag` is another process: only a look into the spool finds what it could not deliver.
 LOOK_SECONDS = 5.0
 COMPLAINT_SECONDS = 60.0
 
@@ -24,7 +24,9 @@ logger = logging.getLogger(__name__)
 
 
 class Sender(threading.Thread):
-    """Delivers every event at least once, oldest first, and forgets none that was not accepted or refused for good."""
+    """Delivers every event at least once, oldest first. An event leaves the spool only when the bus accepted it or
+    refused it for good.
+    """
 
     def __init__(
         self,
@@ -49,7 +51,7 @@ class Sender(threading.Thread):
         self._sent_at: float | None = None
 
     def wake(self) -> None:
-        """There is something new in the spool."""
+        """Signal that the spool has a new event."""
         self._news.set()
 
     def stop(self, patience_seconds: float) -> None:
@@ -62,7 +64,7 @@ class Sender(threading.Thread):
             self._fallback.close()
 
     def samples(self, now: float) -> Iterator[Sample]:
-        """What was delivered since the start. From any thread."""
+        """Return what was delivered since the start. Safe from any thread."""
         yield Sample("events_sent_total", self._sent)
         yield Sample("events_refused_total", self._refused)
         yield Sample("publish_failures_total", self._failed_calls)
@@ -76,21 +78,21 @@ class Sender(threading.Thread):
             with at_work():
                 delay = self._sent_or_later()
             if delay:
-                self._stopping.wait(delay)  # news do not cut a backoff short: they would fail as well
+                self._stopping.wait(delay)  # new events do not shorten a backoff: they would fail as well
             else:
                 self._news.wait(LOOK_SECONDS)
 
     def _sent_or_later(self) -> float:
-        """As `send_all`. A thread that ended would leave a node that gives heartbeats and tells of no fault."""
+        """Call `send_all` and survive any exception: a node with a dead sender would send heartbeats but no faults."""
         try:
             return self.send_all()
         except Exception as error:
             if not self._failures:
-                logger.exception("the sender is broken; it tries again")
+                logger.exception("sending fails for an unexpected reason; retrying")
             return self._later(f"{type(error).__name__}: {error}", is_refusal=False)
 
     def send_all(self) -> float:
-        """Empty the spool; the seconds to wait before the next try if that failed, else 0."""
+        """Empty the spool. Returns the seconds to wait before the next try if that failed, else 0."""
         while not self._stopping.is_set():
             entries = batch(self._spool.oldest(ENTRIES_A_CALL))
             if not entries:
@@ -100,7 +102,9 @@ class Sender(threading.Thread):
             except BusUnavailable as error:
                 return self._back_off(str(error), error.is_refusal)
             for event_id, reason in receipt.hopeless:
-                logger.error("the bus refuses an event for good; dropped", extra={"event": event_id, "why": reason})
+                logger.error(
+                    "the bus refuses an event for good; it is dropped", extra={"event": event_id, "why": reason}
+                )
             done = [*receipt.accepted, *(event_id for event_id, _ in receipt.hopeless)]
             self._spool.forget(done)
             self._note(len(receipt.accepted), len(receipt.hopeless))
@@ -127,14 +131,14 @@ class Sender(threading.Thread):
         now = self._clock.monotonic()
         if self._complained_at is None or now - self._complained_at >= COMPLAINT_SECONDS:
             self._complained_at = now
-            message = "the bus refuses this node; events are kept" if is_refusal else "the bus is out of reach"
+            message = "the bus refuses this node's events; they are kept" if is_refusal else "the bus is out of reach"
             logger.error(message, extra={"why": reason, "failures": self._failures})
         ceiling: float = min(BACKOFF_LIMIT_SECONDS, BACKOFF_FIRST_SECONDS * 2 ** min(self._failures, 16))
-        # Half of it is chance, so that a fleet that lost the same network does not come back in step.
+        # Half of the delay is random, so that a fleet that lost the same network does not retry in step.
         return ceiling * between(0.5, 1.0)
 
     def _go_around(self, now: float) -> None:
-        """After so long, what is grave goes by way of SNS as well."""
+        """Publish grave findings to SNS after a long outage of the bus."""
         self._failing_since = now if self._failing_since is None else self._failing_since
         if self._fallback is not None and now - self._failing_since >= self._fallback_seconds:
             self._fallback.tell(self._spool)

@@ -1,4 +1,4 @@
-"""`nodeheal-agent config`: says whether the configuration can be used."""
+"""`nodeheal-agent config`: checks whether the configuration is valid."""
 
 import argparse
 import sys
@@ -8,12 +8,12 @@ from nodeheal.agent.config import given
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """None but what every command takes."""
+    """Add no options beyond those of every command."""
 
 
 def carry_out(arguments: argparse.Namespace) -> int:
-    """Read it; the exit code. Raises ConfigError."""
+    """Read the configuration; returns the exit code. Raises ConfigError."""
     config = given(arguments)
-    chosen(config)  # the names of its checks, which only the checks' own code knows
-    sys.stdout.write(f"the configuration of {config.node_id} can be used\n")
+    chosen(config)  # checks the names of its checks, which only their code knows
+    sys.stdout.write(f"the configuration of {config.node_id} is valid\n")
     return 0

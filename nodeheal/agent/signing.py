@@ -1,6 +1,6 @@
-"""Signs what this node reports with a key that never leaves it; the public half stands in its own item. See ADR 49.
+"""Signs this node's events with a key that never leaves it; the public key is in the node's heartbeat item. See ADR 49.
 
-The daemon and the commands that root runs share one key file. Only the daemon replaces the key.
+The daemon and root's commands share one key file. Only the daemon replaces the key.
 """
 
 import base64
@@ -26,8 +26,8 @@ SECRET_BYTES = 32
 FILE_BYTES = 4_096
 MODE = 0o600
 ROTATE_SECONDS = 90 * 86_400
-# The item may be lost without the node's knowledge, so the key is published anew; a table that cannot be reached may
-# hold an older publication, which is good until its item expires.
+# The item may be lost without the node's knowledge, so the key is published again each day. If the table is out of
+# reach, an older publication remains valid until its item expires.
 PUBLISH_AGAIN_SECONDS = 86_400
 PUBLISHED_FOR_SECONDS = 10 * 86_400
 
@@ -43,31 +43,31 @@ class NotPublished(Exception):
 
 
 class Signs(Protocol):
-    """Signs events for whoever sends them."""
+    """Signs events for a sender."""
 
     def prepare(self) -> None:
-        """Make sure that what is signed now can be verified. Raises NotPublished."""
+        """Ensure that signatures made now can be verified. Raises NotPublished."""
 
     def sign(self, detail_type: str, event_json: str, signed_at: float) -> str:
-        """The event in the form that travels."""
+        """Return the event in its transmitted form."""
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connections."""
 
 
 class KeyItem(Protocol):
     """The node's own item in the heartbeat table."""
 
     def publish(self, key: PublicKey, now: float) -> str:
-        """Write the public key; the name of the item. Raises HeartbeatRejected."""
+        """Write the public key; returns the name of the item. Raises HeartbeatRejected."""
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connections."""
 
 
 @dataclass(frozen=True)
 class Key:
-    """What the file holds. `signer`: the item in which the public key stands; empty: in none yet."""
+    """The content of the key file. `signer`: the item with the public key; empty: not published yet."""
 
     secret: str  # 32 bytes in Base64
     created_at: float
@@ -88,12 +88,12 @@ class Signer:
         self._private = _private(self._key)
 
     def public(self) -> PublicKey:
-        """The public half, as it is published."""
+        """The public key as it is published."""
         with self._lock:
             return _public(self._key)
 
     def prepare(self) -> None:
-        """Make sure that what is signed now can be verified. Costs a call once a day. Raises NotPublished."""
+        """Ensure that signatures made now can be verified. Costs a call once a day. Raises NotPublished."""
         with self._lock:
             now = self._clock.utc_now().timestamp()
             if self._may_rotate and now - self._key.created_at > ROTATE_SECONDS:
@@ -108,7 +108,7 @@ class Signer:
                     raise NotPublished(f"the signing key is not published: {error}", error.is_refusal) from error
 
     def sign(self, detail_type: str, event_json: str, signed_at: float) -> str:
-        """The event in the form that travels: the signed text, the signer, the key and the signature, as JSON."""
+        """Return the event in its transmitted form: the signed text, the signer, the key and the signature, as JSON."""
         with self._lock:
             text = signed_text(detail_type, event_json, signed_at)
             signature = self._private.sign(signed_bytes(text))
@@ -121,7 +121,7 @@ class Signer:
             return json.dumps(envelope, ensure_ascii=False, separators=(",", ":"))
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connections."""
         self._item.close()
 
     def _publish(self, key: Key) -> None:
@@ -134,7 +134,7 @@ class Signer:
         try:
             self._publish(_new_key(self._clock))
         except HeartbeatRejected as error:
-            logger.error("the signing key is old and could not be replaced; tried again later", extra={"why": error})
+            logger.error("the signing key is old and could not be replaced; retrying later", extra={"why": error})
         else:
             logger.info("a new signing key is in use", extra={"key": _public(self._key).key_id})
 
@@ -154,31 +154,33 @@ def _public(key: Key) -> PublicKey:
 
 
 def _loaded(folder: Path) -> Key | None:
-    """The key in the file; None where there is none that can be used. A link is not followed."""
+    """Load the key from the file; None where there is no usable one. Links are not followed."""
     path = folder / FILE_NAME
     try:
         with as_owner_of(folder), open_file(path) as file:
             key = Key(**json.loads(file.read(FILE_BYTES)))
         _private(key)
         if not all(isinstance(at, int | float) and math.isfinite(at) for at in (key.created_at, key.published_at)):
-            raise ValueError("its times are no numbers")
+            raise ValueError("its times are not numbers")
         key.signer.encode()
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
-        logger.error("the signing key cannot be read; a new one is made", extra={"path": path, "why": error})
+        logger.error("the signing key cannot be read; a new one is created", extra={"path": path, "why": error})
         return None
     return key
 
 
 def _kept(folder: Path, key: Key) -> Key:
-    """The key, kept in the file for other processes. One that could not be kept is as good: each is published."""
+    """Store the key in the file for other processes. A key that could not be stored is used all the same: it is
+    published.
+    """
     path = folder / FILE_NAME
-    if not folder.exists():  # only the agent's first start makes it
+    if not folder.exists():  # only the agent's first start creates it
         return key
     try:
         with as_owner_of(folder):
             replace_file(path, json.dumps(asdict(key)), MODE)
     except OSError as error:
-        logger.error("the signing key cannot be kept on disk", extra={"path": path, "why": error})
+        logger.error("the signing key cannot be stored on disk", extra={"path": path, "why": error})
     return key

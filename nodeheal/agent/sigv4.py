@@ -10,7 +10,7 @@ ALGORITHM = "AWS4-HMAC-SHA256"
 
 @dataclass(frozen=True)
 class Credentials:
-    """What signs a request."""
+    """The keys that sign a request."""
 
     access_key: str
     secret_key: str
@@ -19,7 +19,7 @@ class Credentials:
 
 @dataclass(frozen=True)
 class Scope:
-    """What a signature is good for."""
+    """The date, Region and service that a signature is valid for."""
 
     region: str
     service: str
@@ -34,7 +34,9 @@ def signed_headers(
     now: datetime,
     method: str = "POST",
 ) -> dict[str, str]:
-    """The headers (which must name the host) with date, token and authorization added. `path` is already encoded."""
+    """Return the headers (which must contain the host) with date, token and authorization added. `path` is already
+    encoded.
+    """
     stamp = now.astimezone(UTC).strftime("%Y%m%dT%H%M%SZ")
     headers = {**headers, "X-Amz-Date": stamp}
     if credentials.token:

@@ -1,7 +1,8 @@
-"""One agent works in a state folder: two would tell everything twice, and write over each other's place in the log.
+"""Ensures that one agent works in a state folder: two would report everything twice, and overwrite each other's log
+position.
 
-The folder itself is locked, so nothing has to be written where nothing may be, and nothing is left to block the next
-start: the kernel lets go when the process ends, however it ends. Looks close what they have of it.
+The folder itself is locked, so nothing is written and nothing can block the next start: the kernel releases the lock
+when the process ends. Check processes close their copy of the descriptor.
 """
 
 import fcntl
@@ -15,13 +16,13 @@ logger = logging.getLogger(__name__)
 
 
 class AlreadyRunning(OSError):
-    """Another agent works there."""
+    """Another agent works in the folder."""
 
 
 def claim(folder: Path, locks: Path = LOCKS) -> int | None:
-    """Lock it until this process ends; the descriptor that holds it. Raises AlreadyRunning.
+    """Lock the folder until this process ends; returns the descriptor of the lock. Raises AlreadyRunning.
 
-    None: it cannot be locked. A disk that is broken must not silence the node.
+    None: locking failed. A broken disk must not silence the node.
     """
     descriptor = None
     try:
@@ -35,15 +36,18 @@ def claim(folder: Path, locks: Path = LOCKS) -> int | None:
             os.close(descriptor)
         if is_taken:
             raise AlreadyRunning(
-                f"{folder}: another agent works there, {who or 'of a process that is not known'}"
+                f"{folder}: another agent works there, {who or 'of an unknown process'}; stop it first"
             ) from error
-        logger.warning("nothing keeps a second agent from this folder", extra={"folder": folder, "why": error})
+        logger.warning(
+            "the state folder cannot be locked; a second agent could run beside this one",
+            extra={"folder": folder, "why": error},
+        )
         return None
     return descriptor
 
 
 def _holder(folder: os.stat_result, locks: Path) -> str | None:
-    """Who has locked it, as the kernel tells: `1: FLOCK  ADVISORY  WRITE 4711 fe:01:1234 0 EOF`."""
+    """Return the process that has the lock, from the kernel's list: `1: FLOCK ADVISORY WRITE 4711 fe:01:1234 0 EOF`."""
     place = f"{os.major(folder.st_dev):02x}:{os.minor(folder.st_dev):02x}:{folder.st_ino}"
     try:
         lines = [line.split() for line in locks.read_text(encoding="ascii", errors="replace").splitlines()]

@@ -1,8 +1,8 @@
-"""`nodeheal-agent slurm`: what the control plane has done on the machine of a Slurm controller, and what a person sees.
+"""`nodeheal-agent slurm`: runs on the machine of a Slurm controller, for the control plane and for people.
 
-Each verb prints one JSON object, except `doctor`. Slurm's commands get argument lists and no shell, and each has a
-deadline: a client waits for ever for a controller that is down. Nothing is done twice by repeating a verb, and a reason
-that a person gave is never replaced.
+Each verb prints one JSON object, except `doctor`. Slurm's commands get argument lists without a shell, and each has a
+deadline: a client of a controller that is down waits without end. Verbs are safe to repeat, and a reason that a person
+gave is never replaced.
 """
 
 import argparse
@@ -35,29 +35,30 @@ from nodeheal.parsers.slurm import (
     parse_nodes,
 )
 
-EXIT_NO_ANSWER = 75  # as sysexits(3) has a failure that may pass: nothing can be said, asking again is harmless
-SECONDS = 10.0  # that one of Slurm's commands may take
+EXIT_NO_ANSWER = 75  # a temporary failure in sysexits(3): nothing is known, and a retry is harmless
+SECONDS = 10.0  # for one of Slurm's commands
 ACTION_REPLACE = "Action:Replace"  # the reason that HyperPod's own daemon looks for
 POWER_DOWN = "power_down"
-NONE = "none"  # an option that is not given, as the SSM document says it
-ADDRESSES = 50  # of nodes that one call is about
+NONE = "none"  # an option that is not given, as the SSM document writes it
+ADDRESSES = 50  # nodes of one call
 _INCIDENT = re.compile(words.INCIDENT)
 _JOB_ID = re.compile(r"[0-9]{1,10}([_+][0-9]{1,10})?")  # of an array's task, of a part of a heterogeneous job
 _NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
 _NEVER_ENDS = 2**31 - 1
-# So Slurm's commands say that no controller in charge has answered: it is down, gone, or its backup takes over.
+# Slurm's commands print these when no controller has answered: it is down, gone, or its backup takes over.
 _NOT_REACHED = ("Unable to contact slurm controller", "standby mode", "Socket timed out", "Zero Bytes were transmitted")
-# A job that has failed so lately on a node may have failed by its fault: the program ends first, its node is drained
+# A job that failed this recently on a node may have failed because of it: the program ends first, the node is drained
 # seconds later.
 FAILED_SECONDS = 120.0
-# Jobs that have, are leaving, or have left their nodes.
+# States of jobs that have, are leaving, or have left their nodes.
 _ON_NODES = "RUNNING,COMPLETING,CONFIGURING,SUSPENDED,STAGE_OUT,STOPPED,SIGNALING,FAILED,NODE_FAIL"
-# The same, of jobs that wait, or run, since they were requeued.
+# The same for requeued jobs that wait or run.
 _REQUEUED = "PENDING,CONFIGURING,RUNNING,COMPLETING,REQUEUE_HOLD,SPECIAL_EXIT"
 # A program may die before the kernel log has the line, and the clocks of a node and its controller differ a little.
 BEFORE_SECONDS = 30.0
-MOST_STOPPED = 8  # jobs that a fault may have stopped: those of the last seconds, and in a large cluster of others too
-# What the control plane is told of a job that is to be requeued: SSM hands 24,000 characters on.
+# Jobs that a fault may have stopped: those of the last seconds, in a large cluster including unrelated ones.
+MOST_STOPPED = 8
+# What the control plane gets of a job to be requeued: SSM returns 24,000 characters.
 _OF_A_JOB = (
     "job_id",
     "state",
@@ -71,18 +72,18 @@ _OF_A_JOB = (
     "name",
 )
 _LOST = ("FAILED", "NODE_FAIL")
-LOST, REQUEUED = "lost", "requeued"  # what had become of a job before nodeheal came
+LOST, REQUEUED = "lost", "requeued"  # the outcome of a job from before nodeheal's turn
 
 Run = Callable[[Sequence[str], float], Output]
 
 
 class NoAnswerError(Exception):
-    """Slurm has not answered, or nobody can read what it said."""
+    """Slurm has not answered, or its output is not readable."""
 
 
 @dataclass(frozen=True)
 class Requeued:
-    """What became of a job that was to be requeued. `is_held`: it waits for a person, who releases it."""
+    """The result of requeueing a job. `is_held`: it waits until a person releases it."""
 
     requeued: bool
     is_held: bool = False
@@ -90,22 +91,22 @@ class Requeued:
 
 
 class Controller:
-    """A Slurm cluster, as its own commands show it on a machine that has them."""
+    """A Slurm cluster, through its commands on a machine that has them."""
 
     def __init__(self, run: Run = run_tool) -> None:
-        """Slurm's commands inherit this process's environment, and with it how they are to print times."""
+        """Slurm's commands inherit this process's environment, which sets their time format."""
         os.environ.update(TIMES)
         self._run = run
 
     def nodes(self) -> list[SlurmNode]:
-        """All nodes. Raises NoAnswerError."""
+        """Return all nodes. Raises NoAnswerError."""
         mark = _mark()
         return _read(parse_nodes, self._asked("sinfo", "--Node", "--noheader", "--format", node_format(mark)), mark)
 
     def nodes_at(self, addresses: Collection[str]) -> dict[str, SlurmNode]:
-        """The nodes that Slurm reaches at these addresses, by address. One that two nodes have is left out.
+        """Return the nodes by these of Slurm's addresses. An address that two nodes share is left out.
 
-        Raises NoAnswerError, also where a node's name could be taken for an option.
+        Raises NoAnswerError, also where a node's name looks like an option.
         """
         found: dict[str, list[SlurmNode]] = {address: [] for address in addresses}
         for node in self.nodes():
@@ -115,18 +116,18 @@ class Controller:
         return {address: nodes[0] for address, nodes in found.items() if len(nodes) == 1}
 
     def jobs(self, nodes: Sequence[SlurmNode]) -> list[SlurmJob]:
-        """The jobs that have a part on one of these nodes and have not ended. Raises NoAnswerError.
+        """Return the unfinished jobs with a part on one of these nodes. Raises NoAnswerError.
 
-        With them come those that had a part, have just failed, and may be requeued.
+        It includes jobs that had a part, have just failed, and may be requeued.
         """
         jobs = self._jobs_on(nodes)
         return [job for job in jobs if not job.is_leaving or (job.may_requeue and _has_just_failed(job))]
 
     def stopped(self, nodes: Sequence[SlurmNode], incident: str) -> dict[str, tuple[SlurmJob, str]]:
-        """The jobs that the fault of these nodes may have stopped already, by id, each with what became of it.
+        """Return the jobs that the fault of these nodes may have stopped already, by id, each with its outcome.
 
-        LOST: it failed there, and its owner does not let it be requeued. REQUEUED: that was done, by its own script for
-        example. It need not have run there: Slurm forgets where. Raises NoAnswerError.
+        LOST: it failed there, and its owner does not allow a requeue. REQUEUED: that was done already, for example by
+        its own script. It need not have run there: Slurm does not keep where. Raises NoAnswerError.
         """
         since = _fault_at(incident) - BEFORE_SECONDS
         found = [(job, LOST) for job in self._jobs_on(nodes) if job.state in _LOST and not job.may_requeue]
@@ -141,12 +142,14 @@ class Controller:
         return self._jobs(*here, "--states", _ON_NODES) if nodes else []
 
     def report(self) -> dict[str, Any]:
-        """The nodes out of service and the jobs that Slurm knows, so many as one answer holds. Raises NoAnswerError."""
+        """Return the nodes out of service and the jobs that Slurm knows, up to the size of one answer. Raises
+        NoAnswerError.
+        """
         out = [(node, sorted(_addresses_of(node.address))) for node in self.nodes() if not node.is_in_service]
         return slurm_report.pack(out, self._jobs("--states", "all"))
 
     def drain(self, addresses: Collection[str], incident: str) -> dict[str, SlurmNode]:
-        """Take no new work on these nodes, with our reason. Where a person has given one, the node is left as it is."""
+        """Drain these nodes, with nodeheal's reason. A node with a person's reason is left as it is."""
         before = self.nodes_at(addresses)
         reason = f"{OUR_REASON}{incident}"
         wanted = [
@@ -161,7 +164,7 @@ class Controller:
         return self.nodes_at(addresses)
 
     def resume(self, addresses: Collection[str], incident: str = NONE) -> dict[str, SlurmNode]:
-        """Take new work again, where the reason is nodeheal's for this incident, if one is given, or Slurm's own."""
+        """Resume nodes whose reason is nodeheal's, for this incident if one is given, or Slurm's own."""
         before = self.nodes_at(addresses)
         others = [node for node in before.values() if incident != NONE and node.is_ours_for_another(incident)]
         out = [node for node in before.values() if not node.is_by_person and not node.is_in_service]
@@ -171,9 +174,9 @@ class Controller:
         return self.nodes_at(addresses) if wanted else before
 
     def replace(self, addresses: Collection[str], how: str) -> dict[str, tuple[SlurmNode, str]]:
-        """Have the cluster replace these nodes' machines; and why not, in words. Empty: that is asked for.
+        """Request that the cluster replaces these nodes' machines. Returns why not, in words; empty: requested.
 
-        It is asked for where nodeheal has drained the node, and nowhere else.
+        Only nodes that nodeheal has drained are replaced.
         """
         return {address: (node, self._replace(node, how)) for address, node in self.nodes_at(addresses).items()}
 
@@ -191,10 +194,10 @@ class Controller:
         return f"Slurm refuses: {refused}{hint}" if refused else ""
 
     def requeue(self, job_id: str, address: str, restarts: int, *, hold: bool = False) -> Requeued:
-        """Have Slurm restart the job, elsewhere. `restarts`: how often it had been when that was decided.
+        """Requeue the job on other nodes. `restarts`: its restart count at the time of the decision.
 
-        `hold`: it waits for a person. Safe to repeat: one that was requeued meanwhile, or
-        that has left the node, is not touched.
+        `hold`: it waits for a person. Safe to repeat: a job that was requeued in the meantime, or has left the node, is
+        not touched.
         """
         node = self.nodes_at([address]).get(address)
         here = {job.job_id: job for job in self.jobs([node])} if node is not None else {}
@@ -202,21 +205,21 @@ class Controller:
         if job is None or job.restarts > restarts:
             return self._gone(job_id, restarts)
         if not job.may_requeue:
-            return Requeued(requeued=False, why="its owner does not let it be requeued, or it has no batch script")
+            return Requeued(requeued=False, why="its owner does not allow a requeue, or it has no batch script")
         refused = self._refused("scontrol", "requeuehold" if hold else "requeue", job_id)
         if refused and self._gone(job_id, restarts).requeued is False:
             return Requeued(requeued=False, why=refused)
         return Requeued(requeued=True, is_held=hold)
 
     def _gone(self, job_id: str, restarts: int) -> Requeued:
-        """Of a job that does not run on the node: whether it was requeued since."""
+        """Describe a job that does not run on the node: whether it was requeued since."""
         known = self._jobs("--jobs", job_id, "--states", "all") if self._knows(job_id) else []
         job = next((one for one in known if one.job_id == job_id), None)
         if job is not None and job.restarts > restarts:
             return Requeued(requeued=True, is_held=job.is_held)
         if job is not None and not job.is_leaving:
             return Requeued(requeued=False, why=f"it is {job.state}, and not on this node")
-        return Requeued(requeued=False, why="it had ended by itself, or Slurm does not know it any more")
+        return Requeued(requeued=False, why="it had ended by itself, or Slurm no longer knows it")
 
     def _knows(self, job_id: str) -> bool:
         return not self._refused("scontrol", "show", "job", job_id)
@@ -239,7 +242,7 @@ class Controller:
             raise NoAnswerError(f"{' '.join(command[:2])}: {refused}")
 
     def _refused(self, *command: str) -> str:
-        """What Slurm says against it; empty: it is done. Raises NoAnswerError where Slurm cannot be reached."""
+        """Return Slurm's error; empty: it succeeded. Raises NoAnswerError where Slurm is out of reach."""
         output = self._ended(command)
         words_said = output.errors.strip() or output.last_words
         if output.ran.exit_code and any(told in words_said for told in _NOT_REACHED):
@@ -248,45 +251,52 @@ class Controller:
 
     def _ended(self, command: Sequence[str]) -> Output:
         output = self._run(command, SECONDS)
-        if output.ran.error:  # not installed, hung, or not to be started
+        if output.ran.error:  # not installed, hung, or not startable
             raise NoAnswerError(no_answer(command[0], output))
         return output
 
 
 def no_answer(tool: str, output: Output) -> str:
-    """Why one of Slurm's commands has not answered, with the last that it said."""
+    """Return why one of Slurm's commands gave no answer, with its last output."""
     last = output.errors.strip().rpartition("\n")[2]
     return f"{tool}: {output.ran.error}" + f"; it said {last!r}" * bool(last)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """A verb, and what it is about."""
+    """Add the verbs and their options."""
     about = {
-        "nodes": "the nodes at these addresses; with none: all nodes",
-        "drain": "take no new work there; a person's reason is left as it is",
-        "resume": "take new work there again, where the reason is nodeheal's or Slurm's own",
-        "replace": "have the cluster replace the machine, where the reason is nodeheal's",
-        "jobs": "the jobs that have a part there, or that its fault may have stopped",
-        "requeue": "have Slurm restart a job, elsewhere; with --hold once a person has released it",
-        "report": "the nodes out of service, and the jobs that Slurm knows, ended ones included",
+        "nodes": "the nodes at these addresses; without addresses: all nodes",
+        "drain": "drain nodes; a person's reason is left as it is",
+        "resume": "resume nodes whose reason is nodeheal's or Slurm's own",
+        "replace": "have the cluster replace the machine of nodes whose reason is nodeheal's",
+        "jobs": "list the jobs with a part there, or that its fault may have stopped",
+        "requeue": "requeue a job on other nodes; with --hold it waits until a person releases it",
+        "report": "list the nodes out of service, and the jobs that Slurm knows, ended ones included",
     }
     verbs = parser.add_subparsers(dest="verb", required=True)
-    doctor = verbs.add_parser("doctor", help="say whether Slurm is set up so that its nodes can be healed")
+    doctor = verbs.add_parser("doctor", help="check whether Slurm is set up so that its nodes can be healed")
     doctor.add_argument("--json", action="store_true", help="one JSON object a line")
     for name, purpose in about.items():
         verb = verbs.add_parser(name, help=purpose)
-        verb.add_argument("--addresses", type=_addresses, default=[], help="of nodes, with commas between")
-        verb.add_argument("--incident", type=_text(_INCIDENT), default=NONE, help="it is named in the reason")
+        verb.add_argument("--addresses", type=_addresses, default=[], help="addresses of nodes, separated by commas")
+        verb.add_argument(
+            "--incident", type=_text(_INCIDENT), default=NONE, help="the incident, which the reason names"
+        )
         verb.add_argument("--job", type=_text(_JOB_ID), default=NONE, help="its id: 12, or 12_3 in an array")
         verb.add_argument("--how", choices=("action_replace", POWER_DOWN, NONE), default=NONE, help="of `replace`")
-        verb.add_argument("--restarts", type=whole_number(0, _NEVER_ENDS), default=0, help="as they were then")
+        verb.add_argument(
+            "--restarts",
+            type=whole_number(0, _NEVER_ENDS),
+            default=0,
+            help="the job's restart count at the time of the decision",
+        )
         verb.add_argument("--hold", choices=("yes", "no"), default="no", help="`requeue`: a person must release it")
-        until = "epoch seconds; refused from then on"
+        until = "epoch seconds; refused after that"
         verb.add_argument("--expires-at", type=number(0, LATEST), default=float(LATEST), help=until)
 
 
 def carry_out(arguments: argparse.Namespace) -> int:
-    """Do it, and print what came of it; the exit code."""
+    """Run the verb and print its result; returns the exit code."""
     if arguments.verb == "doctor":
         from nodeheal.agent import slurm_doctor
 
@@ -342,7 +352,9 @@ def _done(arguments: argparse.Namespace, controller: Controller) -> dict[str, An
 
 
 def _jobs(controller: Controller, nodes: Sequence[SlurmNode], incident: str) -> list[dict[str, Any]]:
-    """What the control plane reads of each; `before`: what had become of one already, empty where it is there."""
+    """Return what the control plane reads of each job; `before`: the outcome of one that has ended already, empty where
+    it is there.
+    """
     told = {job.job_id: (job, "") for job in controller.jobs(nodes)}
     found = {**controller.stopped(nodes, incident), **told}
     return [{**{name: getattr(job, name) for name in _OF_A_JOB}, "before": before} for job, before in found.values()]
@@ -351,9 +363,9 @@ def _jobs(controller: Controller, nodes: Sequence[SlurmNode], incident: str) -> 
 def _nodes(
     found: Mapping[str, SlurmNode], addresses: Sequence[str], **more: Mapping[str, bool | str]
 ) -> dict[str, Any]:
-    """What the control plane reads of each: its name, whether it takes work, whose reason stands; `more`, by node.
+    """Return what the control plane reads of each node: its name, whether it takes work, its reason; `more`, by node.
 
-    A person is told of addresses without a node; the control plane sees that they are not there.
+    Addresses without a node are printed for people; the control plane sees that they are missing.
     """
     told = {}
     for where in [where for where in addresses if where not in found]:
@@ -365,13 +377,15 @@ def _nodes(
 
 
 def _has_just_failed(job: SlurmJob) -> bool:
-    """One that was cancelled by its owner has not failed. One that was requeued ends in the future."""
+    """Whether it has just failed. A job that its owner cancelled has not failed. A requeued one has an end in the
+    future.
+    """
     now = time.time()
     return job.has_failed and job.ended_at is not None and now - FAILED_SECONDS < job.ended_at <= now
 
 
 def _fault_at(incident: str) -> float:
-    """When the incident's fault was seen, in epoch seconds: its id says so. Of none, some time ago."""
+    """Return when the incident's fault was seen, in epoch seconds, from its id; without an incident, some time ago."""
     if incident == NONE:
         return time.time() - FAILED_SECONDS
     return datetime.strptime(incident.split("-")[1], "%Y%m%dT%H%M%S").replace(tzinfo=UTC).timestamp()
@@ -382,14 +396,14 @@ def _is_drained(node: SlurmNode) -> bool:
 
 
 def _name_of(node: SlurmNode) -> str:
-    """Its name, as an argument that is a name and nothing else. Raises NoAnswerError."""
+    """Return the node's name, which must be safe as an argument. Raises NoAnswerError."""
     if not _NODE_NAME.fullmatch(node.name):
-        raise NoAnswerError(f"sinfo printed {node.name[:100]!r}, which is no name of a node")
+        raise NoAnswerError(f"sinfo printed {node.name[:100]!r}, which is not a valid node name")
     return node.name
 
 
 def _addresses_of(said: str) -> set[str]:
-    """The addresses that Slurm's word for one means: itself, or those of the host that it names."""
+    """Return the addresses of Slurm's NodeAddr: itself, or those of the host that it names."""
     try:
         return {str(ip_address(said))}
     except ValueError:
@@ -401,7 +415,7 @@ def _addresses_of(said: str) -> set[str]:
 
 
 def _mark() -> str:
-    """A word that nobody can have put into a reason or a name before."""
+    """Return a random separator that no reason or name can contain."""
     return f"|{secrets.token_urlsafe(6)}|"
 
 
@@ -415,7 +429,7 @@ def _read(parse: Callable[[str, str], list[Any]], text: str, mark: str) -> list[
 def _addresses(text: str) -> list[str]:
     given = [] if text == NONE else text.split(",")
     if len(given) > ADDRESSES or not all(part and re.fullmatch(words.ADDRESS, part) for part in given):
-        raise argparse.ArgumentTypeError(f"{text!r}: give 1 to {ADDRESSES} addresses, with commas between")
+        raise argparse.ArgumentTypeError(f"{text!r}: give 1 to {ADDRESSES} addresses, separated by commas")
     return given
 
 

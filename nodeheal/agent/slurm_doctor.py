@@ -1,6 +1,7 @@
-"""`nodeheal-agent slurm doctor`: whether Slurm is set up so that its nodes can be healed and its jobs survive it.
+"""`nodeheal-agent slurm doctor`: checks whether Slurm is set up so that its nodes can be healed and its jobs survive
+it.
 
-It reads what slurmctld itself says, not a file: what is in slurm.conf may not hold yet. It changes nothing.
+It reads slurmctld's active settings, not slurm.conf, whose changes may not be active yet. It changes nothing.
 """
 
 import argparse
@@ -20,21 +21,22 @@ from nodeheal.agent.doctor import ABSENT, BAD, GOOD, POOR, UNTRIED, Sign, say
 from nodeheal.agent.slurm import SECONDS, NoAnswerError, Run, no_answer
 from nodeheal.parsers.slurm import parse_config
 
-OLDEST = (22, 5)  # the first version that nodeheal was tried with
+OLDEST = (22, 5)  # the first version that nodeheal was tested with
 REBOOT_SECONDS = 600
-# That Slurm must give a prolog beside its own: to start the script and the agent, twice, and to take its answer.
+# Seconds that Slurm must allow beyond the prolog's own: to start the script and the agent, twice, and to return the
+# answer.
 START_SECONDS = 20
-_NO_LIMIT = 65_534  # what an unset PrologEpilogTimeout prints as; INFINITE where somebody says so
+_NO_LIMIT = 65_534  # how an unset PrologEpilogTimeout prints; INFINITE where it is set so
 _FILE_BYTES = 65_536
 _OURS = "nodeheal-agent"
-_BINARY = b"\x7fELF"  # beside scripts the kernel starts nothing else (execve(2): ENOEXEC)
+_BINARY = b"\x7fELF"  # apart from scripts the kernel starts nothing else (execve(2): ENOEXEC)
 _INTERPRETER = re.compile(rb"#![ \t]*(\S+)")
 _OPERATORS = tuple("();<>|&")  # of a shell, between commands and around files
-_NOT_CONFIGURED = "Could not establish a configuration source"  # after errors of DNS, which may have had one
+_NOT_CONFIGURED = "Could not establish a configuration source"  # after DNS errors, where a configuration may exist
 
 
 def doctor(run: Run = run_tool, *, as_json: bool) -> int:
-    """Print what was found; 1 where something is WRONG, else 0."""
+    """Print the results; returns 1 where something is WRONG, else 0."""
     try:
         signs = list(signs_of(_settings(run)))
     except NoAnswerError as error:
@@ -61,7 +63,7 @@ def _settings(run: Run) -> Mapping[str, str]:
 
 
 def signs_of(settings: Mapping[str, str]) -> Iterator[Sign]:
-    """One for each thing that matters, by the settings that hold."""
+    """Return one result for each relevant setting."""
     controllers = settings.get("CONTROLLERS", "")
     is_whole = "DOWN" not in controllers
     yield Sign("slurmctld", GOOD if is_whole else POOR, f"{settings.get('ClusterName', '')}: {controllers}")
@@ -70,13 +72,16 @@ def signs_of(settings: Mapping[str, str]) -> Iterator[Sign]:
     if programs:
         yield from _prolog(settings, programs)
     else:
-        yield Sign("Prolog", POOR, "none: a job starts on a broken node, until that one is found")
+        yield Sign("Prolog", POOR, "none: a job can start on a broken node, until the fault is found")
     yield _at_least(
-        settings, "ResumeTimeout", REBOOT_SECONDS, "a node that `scontrol reboot` reboots is given up before"
+        settings,
+        "ResumeTimeout",
+        REBOOT_SECONDS,
+        "Slurm gives up a node that `scontrol reboot` reboots before it is back",
     )
     yield _return_to_service(settings.get("ReturnToService", ""))
     requeues = settings.get("JobRequeue") == "1"
-    not_requeued = "0: only jobs of `sbatch --requeue` are started again when their node breaks"
+    not_requeued = "0: only jobs of `sbatch --requeue` are requeued when their node breaks"
     yield Sign("JobRequeue", *((GOOD, "1") if requeues else (POOR, not_requeued)))
     yield _suspend(settings)
     yield _health_check(settings)
@@ -85,7 +90,7 @@ def signs_of(settings: Mapping[str, str]) -> Iterator[Sign]:
 def _version(text: str) -> Sign:
     found = re.match(r"(\d+)\.(\d+)", text)
     if found is None:
-        return Sign("version", UNTRIED, f"{text}: nobody can read it")
+        return Sign("version", UNTRIED, f"{text}: not readable as a version")
     is_new = (int(found[1]), int(found[2])) >= OLDEST
     return Sign("version", GOOD, text) if is_new else Sign("version", BAD, f"{text}: 22.05 or newer is needed")
 
@@ -99,7 +104,7 @@ def _prolog(settings: Mapping[str, str], programs: list[str]) -> Iterator[Sign]:
     if "nohold_on_prolog_fail" in _words(settings, "SchedulerParameters"):
         yield Sign("SchedulerParameters", GOOD, "nohold_on_prolog_fail")
     else:
-        held = "without nohold_on_prolog_fail a job whose prolog has failed is held: it waits for a person"
+        held = "without nohold_on_prolog_fail a job whose prolog has failed is held until a person releases it"
         yield Sign("SchedulerParameters", BAD, held)
     if "Alloc" in _words(settings, "PrologFlags"):
         yield Sign("PrologFlags", GOOD, settings["PrologFlags"])
@@ -111,7 +116,7 @@ def _prolog(settings: Mapping[str, str], programs: list[str]) -> Iterator[Sign]:
     least = seconds + START_SECONDS
     limit = _seconds(settings.get("PrologEpilogTimeout", ""))
     if limit is not None and limit < least:
-        drains = f"{limit} s: a prolog that takes {seconds:g} s is ended before, which drains a node that is well"
+        drains = f"{limit} s: a prolog that takes {seconds:g} s is ended before, which drains a healthy node"
         yield Sign("PrologEpilogTimeout", BAD, f"{drains}; set {least:g}, or none")
     else:
         yield Sign("PrologEpilogTimeout", GOOD, "none" if limit is None else f"{limit} s")
@@ -136,7 +141,7 @@ def _return_to_service(value: str) -> Sign:
 
 
 def _suspend(settings: Mapping[str, str]) -> Sign:
-    """Slurm refuses POWER_DOWN_FORCE without a time to suspend (22.05)."""
+    """Check the settings of power saving: Slurm refuses POWER_DOWN_FORCE without a SuspendTime (22.05)."""
     programs, seconds = _programs(settings, "SuspendProgram"), _seconds(settings.get("SuspendTime", ""))
     if not programs:
         return Sign("SuspendProgram", ABSENT, "none: `replacement.by_cluster: power_down` cannot be used here")
@@ -149,7 +154,7 @@ def _suspend(settings: Mapping[str, str]) -> Sign:
 def _health_check(settings: Mapping[str, str]) -> Sign:
     programs, interval = _programs(settings, "HealthCheckProgram"), _seconds(settings.get("HealthCheckInterval", ""))
     if not programs:
-        return Sign("HealthCheckProgram", ABSENT, "none: the agent that watches needs none")
+        return Sign("HealthCheckProgram", ABSENT, "none: the watching agent needs none")
     if not interval:
         return Sign("HealthCheckProgram", POOR, f"{programs[0]} is never run: HealthCheckInterval is 0")
     sign, _ = _program("HealthCheckProgram", programs[0])
@@ -157,16 +162,17 @@ def _health_check(settings: Mapping[str, str]) -> Sign:
 
 
 class _Options(argparse.ArgumentParser):
-    """The prolog's, which says what is wrong with them instead of ending this process."""
+    """The prolog's option parser, which raises on an error instead of ending this process."""
 
     def error(self, message: str) -> NoReturn:
-        """As ArgumentParser has it. Raises ValueError."""
+        """Raise ValueError, in place of ArgumentParser's exit."""
         raise ValueError(message)
 
 
 def _prolog_program(path: str) -> tuple[Sign, float]:
-    """Whether it calls the agent with options that it has, since of a mistake there nobody on the node is told; and how
-    many seconds it may take, 0 where that cannot be read."""
+    """Check that the prolog calls the agent with valid options, since nobody on the node sees an error there. Returns
+    also its seconds, 0 where they are not readable.
+    """
     sign, raw = _program("Prolog", path)
     if sign.state != GOOD:
         return sign, 0.0
@@ -177,14 +183,16 @@ def _prolog_program(path: str) -> tuple[Sign, float]:
 
 
 def _calls(script: str) -> Iterator[tuple[str, list[str]]]:
-    """The commands that are called with the word `prolog`, and the words after it. Variables of one word are known."""
+    """Return the commands that are called with the word `prolog`, and their arguments. Variables of one word are
+    expanded.
+    """
     variables: dict[str, str] = {}
     for line in script.replace("\\\n", " ").splitlines():
         lexer = shlex.shlex(line, posix=True, punctuation_chars="".join(_OPERATORS))
         lexer.whitespace_split = True
         try:
             words = list(lexer)
-        except ValueError:  # a text that goes on in the next line
+        except ValueError:  # a quoted text that continues in the next line
             continue
         variables |= {name: value for name, _, value in (word.partition("=") for word in words)}
         if "prolog" not in words[1:]:
@@ -207,13 +215,15 @@ def _judged(path: str, agent: str, options: list[str]) -> tuple[Sign, float]:
     except ValueError as error:
         return Sign("Prolog", BAD, f"{path} checks nothing, and every job starts: {error}"), 0.0
     if "/" in agent and not os.access(agent, os.X_OK):
-        absent = f"{path} calls {agent}, which is not here: where it is not, every job starts"
+        absent = f"{path} calls {agent}, which does not exist here: where it is missing, every job starts"
         return Sign("Prolog", POOR, absent), seconds
     return Sign("Prolog", GOOD, f"{path}, at most {seconds:g} s"), seconds
 
 
 def _program(key: str, path: str) -> tuple[Sign, bytes]:
-    """Whether slurmd can start it, and its text. It lies on the nodes: here it may be another one, or none."""
+    """Check that slurmd can start it; returns also its text. It is installed on the nodes: here it may differ or be
+    missing.
+    """
     try:
         with Path(path).open("rb") as file:
             text = file.read(_FILE_BYTES)
@@ -223,14 +233,16 @@ def _program(key: str, path: str) -> tuple[Sign, bytes]:
     if named is None and not text.startswith(_BINARY):
         return Sign(key, BAD, f"{path} does not begin with `#!`: slurmd cannot start it (Exec format error)"), b""
     if named is not None and not os.access(named[1], os.X_OK):
-        return Sign(key, BAD, f"{path} begins with {named[0].decode('utf-8', 'replace')}, which is not here"), b""
+        return Sign(
+            key, BAD, f"{path} begins with {named[0].decode('utf-8', 'replace')}, which does not exist here"
+        ), b""
     if not os.access(path, os.X_OK):
         return Sign(key, BAD, f"{path} is not executable: chmod 755"), b""
     return Sign(key, GOOD, path), text
 
 
 def _programs(settings: Mapping[str, str], key: str) -> list[str]:
-    """Newer versions number them: `Prolog[0]`."""
+    """Return the programs; newer versions number them: `Prolog[0]`."""
     return [value for name, value in settings.items() if value and re.fullmatch(rf"{key}(\[\d+\])?", name)]
 
 
@@ -239,6 +251,6 @@ def _words(settings: Mapping[str, str], key: str) -> list[str]:
 
 
 def _seconds(text: str) -> int | None:
-    """None: no limit, or none that can be read."""
+    """Parse seconds. None: no limit, or not readable."""
     found = re.fullmatch(r"(\d+)(?: sec)?", text)
     return None if found is None or int(found[1]) == _NO_LIMIT else int(found[1])

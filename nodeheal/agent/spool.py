@@ -1,4 +1,4 @@
-"""Keeps events on disk until the bus has them."""
+"""Stores events on disk until the bus has accepted them."""
 
 import contextlib
 import json
@@ -21,7 +21,7 @@ from nodeheal.contract.vocabulary import Family, Verdict
 FILE_NAME = "spool.db"
 TRIM_ROWS = 64
 LOCK_SECONDS = 5.0
-# How soon a disk is tried again that was full, or locked. One that is broken is not: the next try may hang in it.
+# Seconds until a full or locked disk is tried again. A broken one is not: the next access may hang.
 AGAIN_SECONDS = 60.0
 
 _SCHEMA = """
@@ -38,7 +38,7 @@ _REMEMBER = "INSERT OR REPLACE INTO state VALUES (?,?)"
 _READ = "SELECT seq, event_id, detail_type, detail, zero FROM events"
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _PASSING = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY)
-_KIND = 0xFF  # of SQLite's codes: the rest says which of the kind
+_KIND = 0xFF  # of SQLite's error codes: the other bits give the detail
 _HEARTBEAT, _OK, _FINDING = "heartbeat", "ok", "finding"
 _DROPPED = "spool.dropped"
 
@@ -47,15 +47,15 @@ T = TypeVar("T")
 
 
 class Spool:
-    """Holds events until they are forgotten, through crashes and power cuts, oldest first.
+    """Holds events until they are deleted, through crashes and power cuts, oldest first.
 
-    Bounded: when it is full the oldest good news go first, then the oldest findings; what went is counted. When the
-    disk fails, it goes on in memory and says so; when a full one has room again, it goes back. Safe to use from several
-    threads and processes.
+    Bounded: when it is full, the oldest good news is dropped first, then the oldest findings; drops are counted. When
+    the disk fails, it goes on in memory and logs that; when a full disk has room again, it goes back. Safe to use from
+    several threads and processes.
     """
 
     def __init__(self, directory: Path, limit_mib: int = 64, clock: Clock | None = None, boot_id: str = "") -> None:
-        """`boot_id`: of the running boot. What is spooled of others is dated by clocks that nobody can ask any more."""
+        """`boot_id`: of the running boot. Events of other boots are dated by clocks that can no longer be compared."""
         self._path = directory / FILE_NAME
         self._clock, self._boot_id = clock or Clock(), boot_id
         self._boot_epochs = BootEpochs(self._clock)
@@ -66,7 +66,7 @@ class Spool:
         self._database = self._begin(directory)
 
     def put(self, events: Iterable[NodeFact], state: dict[str, object] | None = None) -> None:
-        """Keep the events and the state, all or nothing. An event that is there already is kept once."""
+        """Store the events and the state in one transaction. An event that is stored already is stored once."""
         kept = list(events)
         rows = [
             (*_columns(event), _kind(event), zero) for event, zero in zip(kept, self._boot_epochs.of(kept), strict=True)
@@ -74,7 +74,7 @@ class Spool:
 
         def write(database: sqlite3.Connection) -> None:
             if any(kind == _HEARTBEAT for *_, kind, _ in rows):
-                # The newest heartbeat says all that the older ones did.
+                # The newest heartbeat replaces the older ones.
                 database.execute("DELETE FROM events WHERE kind = ?", (_HEARTBEAT,))
             database.executemany(_INSERT, rows)
             database.executemany(_REMEMBER, _state_rows(state or {}))
@@ -83,11 +83,11 @@ class Spool:
         self._do(write)
 
     def oldest(self, count: int) -> Sequence[Entry]:
-        """The events that have waited longest. What cannot be read any more is dropped, and told."""
+        """Return the oldest events. Unreadable ones are dropped and logged."""
         return self._readable("ORDER BY seq LIMIT ?", (count,))
 
     def failed(self, after: str, count: int) -> Sequence[Entry]:
-        """The oldest findings that say FAILED; only those behind this event, where it still waits."""
+        """Return the oldest FAILED findings; only those after this event, where it is still stored."""
         which = (
             "WHERE kind NOT IN (?, ?) AND detail_type = ? "
             "AND detail LIKE ? AND seq > COALESCE((SELECT seq FROM events WHERE event_id = ?), 0) ORDER BY seq LIMIT ?"
@@ -96,21 +96,21 @@ class Spool:
         return self._readable(which, (_HEARTBEAT, _OK, HealthEvent.detail_type, verdict, after, count))
 
     def forget(self, event_ids: Iterable[str]) -> None:
-        """The bus has these."""
+        """Delete these events, which the bus has accepted."""
         rows = [(event_id,) for event_id in event_ids]
         self._do(lambda database: database.executemany("DELETE FROM events WHERE event_id = ?", rows))
 
     def state(self) -> dict[str, object]:
-        """All state as it was last put, without what is not understood: a disk may have spoilt it."""
+        """Return all state as last stored, without invalid entries, which a disk may have damaged."""
         rows = self._do(lambda database: database.execute("SELECT * FROM state").fetchall())
         return dict(_understood(rows))
 
     def dropped(self) -> int:
-        """How many events have been given up for room, ever."""
+        """Return how many events have ever been dropped for lack of room."""
         return _count(self.state().get(_DROPPED))
 
     def size(self) -> tuple[int, int]:
-        """(events that wait, bytes that the spool uses)."""
+        """Return (number of stored events, bytes used by the spool)."""
 
         def measure(database: sqlite3.Connection) -> tuple[int, int]:
             (events,) = database.execute("SELECT COUNT(*) FROM events").fetchone()
@@ -119,7 +119,7 @@ class Spool:
         return self._do(measure)
 
     def zero(self) -> float:
-        """What is kept now is dated by a clock by which the boot began then."""
+        """Set when the boot began by the clock that dates the events stored from now on."""
         return self._clock.zero()
 
     def close(self) -> None:
@@ -134,7 +134,7 @@ class Spool:
                 return entries
 
     def _read(self, database: sqlite3.Connection, which: str, values: Sequence[object]) -> tuple[list[Entry], bool]:
-        """Those that can be read, and whether that is all: what the disk has spoilt is dropped."""
+        """Return the readable events, and whether all were readable: damaged ones are dropped."""
         entries, spoilt = list[Entry](), list[tuple[int]]()
         for seq, event_id, detail_type, detail, zero in database.execute(f"{_READ} {which}", values).fetchall():
             try:
@@ -142,7 +142,7 @@ class Spool:
             except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
                 spoilt.append((seq,))
                 told = {"event": str(event_id)[:64], "why": f"{type(error).__name__}: {error}"}
-                logger.error("the spool holds an event that cannot be read; it is dropped", extra=told)
+                logger.error("the spool contains an event that cannot be read; it is dropped", extra=told)
                 continue
             entries.append(entry if entry.boot_id == self._boot_id else replace(entry, zero=None))
         database.executemany("DELETE FROM events WHERE seq = ?", spoilt)
@@ -163,7 +163,7 @@ class Spool:
                 return work(self._database)
 
     def _recover(self, error: sqlite3.Error) -> None:
-        """A new file where the old one is corrupt, else in memory, with what could be read."""
+        """Recover into a new file where the old one is corrupt, else into memory, with what was readable."""
         memory = _in_memory()
         if _is_one_of(error, _DAMAGED):
             self._database.close()
@@ -181,8 +181,8 @@ class Spool:
         self._database, self._is_in_memory = memory, True
 
     def _go_back(self) -> None:
-        """To a disk that may take it again. What others have put there meanwhile stays; what it held before and the bus
-        has got since is sent again, which is harmless.
+        """Go back to a disk that accepts writes again. Events that other processes have stored there stay. Events that
+        were accepted in the meantime are sent again, which is harmless.
         """
         try:
             with as_owner_of(self._path.parent):
@@ -201,10 +201,10 @@ class Spool:
             return
         self._database.close()
         self._database, self._is_in_memory = disk, False
-        logger.info("the spool is written again", extra={"path": self._path})
+        logger.info("the spool is writable again", extra={"path": self._path})
 
     def _look_again_after(self, error: Exception) -> None:
-        """Or never, where the error is not of the kind that passes."""
+        """Return when to try the disk again; never, where the error does not pass."""
         passes = _is_one_of(error, _PASSING)
         self._again_at = self._clock.monotonic() + AGAIN_SECONDS if passes else math.inf
 
@@ -219,7 +219,9 @@ class Spool:
             return _in_memory()
 
     def _open_or_begin_anew(self) -> sqlite3.Connection:
-        """Raises OSError, sqlite3.Error: a disk that has spoilt the spool may no longer be written either."""
+        """Open the database, or create a new one. Raises OSError, sqlite3.Error: a disk that has damaged the spool may
+        not be writable.
+        """
         try:
             return self._open()
         except sqlite3.OperationalError:
@@ -229,8 +231,10 @@ class Spool:
         return self._open()
 
     def _complain(self, error: Exception) -> None:
-        """A failed disk must not silence a node. Stable event ids make harmless what is sent twice because of it."""
-        logger.error("the spool cannot be written; going on in memory", extra={"path": self._path, "error": error})
+        """Log a disk failure, which must not silence a node. Stable event ids make repeated events harmless."""
+        logger.error(
+            "the spool cannot be written; events are kept in memory", extra={"path": self._path, "error": error}
+        )
         self._look_again_after(error)
 
     def _open(self) -> sqlite3.Connection:
@@ -248,10 +252,10 @@ class Spool:
         return database
 
     def _move_aside(self, error: sqlite3.Error) -> None:
-        """Its write-ahead log goes with it: it has what was written last."""
+        """Rename the corrupt file with its write-ahead log, which has the last writes."""
         aside = self._path.with_suffix(".corrupt")
         self._path.replace(aside)
-        logger.error("the spool is corrupt; beginning a new one", extra={"moved_to": aside, "error": error})
+        logger.error("the spool is corrupt; a new one is created", extra={"moved_to": aside, "error": error})
         self._path.with_name(f"{self._path.name}-shm").unlink(missing_ok=True)
         log, log_aside = (path.with_name(f"{path.name}-wal") for path in (self._path, aside))
         log_aside.unlink(missing_ok=True)
@@ -273,7 +277,7 @@ class Spool:
 
     @staticmethod
     def _drop(database: sqlite3.Connection, which: str) -> int:
-        """Good news (IN), or all else: what no longer says which it is, the disk has spoilt."""
+        """Drop good news (IN), or everything else, including kinds that the disk has damaged."""
         query = f"SELECT seq FROM events WHERE kind {which} (?, ?) ORDER BY seq LIMIT ?"
         return database.execute(f"DELETE FROM events WHERE seq IN ({query})", (_HEARTBEAT, _OK, TRIM_ROWS)).rowcount
 
@@ -287,7 +291,7 @@ class Spool:
 
 def _connected(place: Path | str) -> sqlite3.Connection:
     database = sqlite3.connect(place, timeout=LOCK_SECONDS, check_same_thread=False)
-    database.text_factory = lambda stored: stored.decode("utf-8", "replace")  # a disk may leave no text
+    database.text_factory = lambda stored: stored.decode("utf-8", "replace")  # a damaged file may not contain text
     return database
 
 
@@ -316,7 +320,7 @@ def _understood(rows: Iterable[tuple[object, object]]) -> Iterator[tuple[str, ob
         try:
             yield str(key), json.loads(str(value))
         except (ValueError, RecursionError) as error:
-            logger.error("the spool holds what is not understood; it is forgotten", extra={"key": key, "why": error})
+            logger.error("the spool contains invalid state; it is discarded", extra={"key": key, "why": error})
 
 
 def _state_rows(state: dict[str, object]) -> list[tuple[str, str]]:
@@ -324,10 +328,10 @@ def _state_rows(state: dict[str, object]) -> list[tuple[str, str]]:
 
 
 def _entry(event_id: object, detail_type: object, detail: object, zero: object) -> Entry:
-    """Its time is its own word. Raises what `_read` catches, for what the disk has spoilt."""
+    """Parse a stored event, with the time from its JSON. Raises what `_read` catches for damaged rows."""
     kind = str(detail_type)
     if kind not in {fact.detail_type for fact in NodeFact.__subclasses__()}:
-        raise ValueError(f"{kind[:64]!r} is no kind of event")
+        raise ValueError(f"{kind[:64]!r} is not a kind of event")
     said = json.loads(str(detail))
     if said["event_id"] != event_id:
         raise ValueError("it has the id of another event")

@@ -1,7 +1,8 @@
-"""`python -m nodeheal.agent.stacks`: where each Python process of a job stands, as py-spy tells, where it is installed.
+"""`python -m nodeheal.agent.stacks`: prints the stacks of each Python process of a job by py-spy, where that is
+installed.
 
-A process of its own, like all that evidence is made of. Variables are not asked for, and command lines are left out:
-people put secrets there.
+It runs as a separate process, like all evidence commands. Variables are not requested, and command lines are left out:
+they may hold secrets.
 """
 
 import shutil
@@ -11,16 +12,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 PROC = Path("/proc")
-# Set for every rank by the control plane: a process that inherits it belongs to a job.
+# The control plane sets it for every rank: a process that inherits it belongs to a job.
 MARK = b"NODEHEAL_JOB="
 ENVIRONMENT_BYTES = 256 * 1024
-PROCESSES = 64  # eight accelerators with their ranks and loaders; more say no more
-SECONDS = 5.0  # one takes a tenth of it; a process that waits in the driver cannot be looked into
+PROCESSES = 64  # eight accelerators with their ranks and loaders; more add nothing
+SECONDS = 5.0  # one takes a tenth of it; a process that blocks in the driver cannot be inspected
 MISSING = "(py-spy is not installed here: put it on PATH, or into the agent's own environment)"
 
 
 def stacks(spy: str | None) -> Iterator[str]:
-    """The stacks of every process of a job, each below its number and name."""
+    """Print the stacks of every process of a job, each below its pid and name."""
     if spy is None:
         yield MISSING
         return
@@ -30,12 +31,12 @@ def stacks(spy: str | None) -> Iterator[str]:
 
 
 def find_spy() -> str | None:
-    """py-spy on PATH, or beside the Python that runs this."""
+    """Return py-spy from PATH, or beside the running Python."""
     return shutil.which("py-spy") or shutil.which("py-spy", path=str(Path(sys.executable).parent))
 
 
 def without_arguments(printed: str) -> Iterator[str]:
-    """What py-spy printed, but for its first line: that is the command line of the process."""
+    """Drop the first line of py-spy's output: it is the command line of the process."""
     for line in printed.splitlines():
         if not line.startswith("Process "):
             yield line
@@ -47,7 +48,7 @@ def _of_jobs() -> Iterator[int]:
             with (folder / "environ").open("rb") as file:
                 said = file.read(ENVIRONMENT_BYTES).split(b"\0")
         except OSError:
-            continue  # it has ended, or is not ours to look into
+            continue  # it has ended, or this user may not read it
         if any(one.startswith(MARK) for one in said):
             yield int(folder.name)
 
@@ -75,7 +76,7 @@ def _name(pid: int) -> str:
 
 
 def main() -> None:
-    """Print them, each as it comes: what hangs must not hold back what has been seen."""
+    """Print each as it comes: a process that hangs must not hold back the earlier ones."""
     for line in stacks(find_spy()):
         sys.stdout.write(line + "\n")
         sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""Who this node is to AWS: asked of STS, which answers whoever has credentials and costs nothing."""
+"""Looks up this node's AWS identity with STS, which answers every valid credential and costs nothing."""
 
 import http
 import re
@@ -14,7 +14,7 @@ _CODE = re.compile(r"<Code>([^<]{1,128})</Code>")
 
 
 class IdentityError(Exception):
-    """STS did not say who this is. `is_refusal`: it refuses these credentials, or there are none."""
+    """STS returned no identity. `is_refusal`: it refuses these credentials, or there are none."""
 
     def __init__(self, reason: str, is_refusal: bool = False) -> None:
         super().__init__(reason)
@@ -23,7 +23,7 @@ class IdentityError(Exception):
 
 @dataclass(frozen=True)
 class Identity:
-    """The caller: `user_id` is what IAM policies call ${aws:userid}, ROLE-ID:SESSION, where AWS names the session."""
+    """The caller. `user_id` is IAM's ${aws:userid}: ROLE-ID:SESSION, where AWS names the session."""
 
     user_id: str
     partition: str
@@ -31,25 +31,25 @@ class Identity:
 
 
 class StsIdentity:
-    """Asks once, and again after `forget`. A node that gets another role is somebody else."""
+    """Asks once, and again after `forget`: a node that gets another role has another identity."""
 
     def __init__(self, sts: AwsClient) -> None:
         self._sts = sts
         self._known: Identity | None = None
 
     def identity(self) -> Identity:
-        """Who this is. Raises IdentityError."""
+        """Return the identity. Raises IdentityError."""
         if self._known is None:
             self._known = self._ask()
         return self._known
 
     def forget(self) -> None:
-        """What it was refused as may not be what it is now."""
+        """Discard the cached identity, since it may have changed."""
         self._known = None
         self._sts.forget_credentials()
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._sts.close()
 
     def _ask(self) -> Identity:

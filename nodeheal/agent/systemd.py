@@ -3,7 +3,7 @@
 import subprocess
 from collections.abc import Callable, Sequence
 
-DEADLINE_SECONDS = 10.0  # a service manager that does not answer must not hold a command for its whole time
+DEADLINE_SECONDS = 10.0  # a service manager that does not answer must not take all of a command's time
 ERROR_CHARACTERS = 300
 
 Call = Callable[[Sequence[str]], str]

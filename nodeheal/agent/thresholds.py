@@ -1,7 +1,7 @@
-"""The limits of the checks that an operator can set, under `[thresholds]` of the configuration.
+"""Defines the limits of the checks that an operator can set under `[thresholds]` of the configuration.
 
-Each one stands here once. The configuration takes its bounds from here, the checks their values, and the reference page
-everything.
+Each is defined once, here. The configuration takes its bounds from here, the checks their values, and the reference
+page everything.
 """
 
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 class Threshold:
     """One limit. A value below `least` or above `most` is refused."""
 
-    name: str  # as the configuration spells it
+    name: str  # as spelled in the configuration
     unit: str
     default: float
     least: float
@@ -22,12 +22,12 @@ class Threshold:
     why: str  # the reason for the default, and for the bounds where these are not obvious
 
 
-# The value that holds for a threshold.
+# Returns the active value of a threshold.
 Limit = Callable[[Threshold], float]
 
 
 def default_limit(threshold: Threshold) -> float:
-    """The value where the configuration sets none."""
+    """Return the value where the configuration sets none."""
     return threshold.default
 
 

@@ -1,4 +1,4 @@
-"""Puts one file where a ticket of the control plane allows it: an S3 POST, with nothing but the standard library."""
+"""Uploads one file with a ticket from the control plane: an S3 POST, with the standard library only."""
 
 import base64
 import binascii
@@ -20,43 +20,43 @@ ANSWER_BYTES = 2000
 
 
 class BadTicket(Exception):
-    """The ticket cannot be read."""
+    """The ticket is not valid."""
 
 
 class NotUploaded(Exception):
-    """The file is not where it should be; says why."""
+    """The file was not uploaded; the message says why."""
 
 
 @dataclass(frozen=True)
 class Ticket:
-    """Leave to write one object: where to, and the signed fields to send along."""
+    """Permission to write one object: the URL, and the signed fields to send."""
 
     url: str
     fields: dict[str, str]
 
     @property
     def object_key(self) -> str:
-        """The only key that it is good for."""
+        """The only key that it permits."""
         return self.fields["key"]
 
 
 def read_ticket(text: str) -> Ticket:
-    """A ticket from its one line: URL-safe Base64 of JSON. Raises BadTicket, which shows nothing of it."""
+    """Parse a ticket from its line: URL-safe Base64 of JSON. Raises BadTicket, which quotes nothing of it."""
     try:
         raw = json.loads(base64.urlsafe_b64decode(text.strip() + "=" * (-len(text.strip()) % 4)))
         ticket = Ticket(str(raw["url"]), {str(name): str(value) for name, value in raw["fields"].items()})
         address = urlsplit(ticket.url)
-        _ = address.port  # one that is none is found only by asking
+        _ = address.port  # an invalid port is found only by reading it
     except (binascii.Error, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        why = "it is no URL-safe Base64 of JSON" if isinstance(error, ValueError) else type(error).__name__
+        why = "it is not URL-safe Base64 of JSON" if isinstance(error, ValueError) else type(error).__name__
         raise BadTicket(f"the ticket for the upload cannot be read: {why}") from None
     if address.scheme not in ("http", "https") or "key" not in ticket.fields:
-        raise BadTicket("the ticket for the upload names no address or no key")
+        raise BadTicket("the ticket for the upload lacks a URL or a key")
     return ticket
 
 
 def upload(file: Path, ticket: Ticket, seconds: float) -> None:
-    """Send the file, within so many seconds in all. Raises NotUploaded with the server's own words."""
+    """Send the file within the seconds. Raises NotUploaded with the server's error."""
     sending = _Sending(file, ticket, seconds)
     sending.start()
     if not sending.has_ended.wait(seconds):
@@ -67,14 +67,14 @@ def upload(file: Path, ticket: Ticket, seconds: float) -> None:
 
 
 class _Sending(threading.Thread):
-    """Beside the one who counts the seconds: each wait has its limit, but one who takes, or says, a byte now and then
-    keeps within every limit for ever. It holds nothing that its process needs to end.
+    """Sends the file in a thread of its own. Each read and write has a limit, but a server that handles a byte now and
+    then keeps within every limit, so another thread measures the total. It holds nothing that the process needs to end.
     """
 
     def __init__(self, file: Path, ticket: Ticket, seconds: float) -> None:
         super().__init__(name="upload", daemon=True)
         self._file, self._ticket, self._url = file, ticket, urlsplit(ticket.url)
-        # Twice the time: whoever counts the seconds gives up first, and says how far it has come.
+        # Twice the time: the measuring thread gives up first, and reports the progress.
         self._connection = _connect(self._url.scheme, self.host, self._url.port, 2 * seconds)
         self._sent_bytes = 0
         self._size_bytes = file.stat().st_size
@@ -83,11 +83,11 @@ class _Sending(threading.Thread):
 
     @property
     def host(self) -> str:
-        """Where to."""
+        """The host of the upload."""
         return self._url.hostname or ""
 
     def run(self) -> None:
-        """Send it, and hear what is said to it."""
+        """Send the file, and read the answer."""
         try:
             self._send()
         except (OSError, http.client.HTTPException) as error:
@@ -99,15 +99,15 @@ class _Sending(threading.Thread):
             self.has_ended.set()
 
     def came_to(self) -> str:
-        """How far it has come, in words."""
+        """Describe the progress, in words."""
         if self._sent_bytes < self._size_bytes:
             return f"{self._sent_bytes} of {self._size_bytes} bytes were taken"
         return "all was sent and no whole answer came"
 
     def hang_up(self) -> None:
-        """What has been given up must not be uploaded after all."""
+        """Close the connection: an upload that was given up must not complete later."""
         opened = self._connection.sock
-        with contextlib.suppress(OSError, AttributeError):  # it has ended, or has not reached anybody yet
+        with contextlib.suppress(OSError, AttributeError):  # it has ended, or is not connected yet
             opened.shutdown(socket.SHUT_RDWR)
 
     def _send(self) -> None:
@@ -136,7 +136,7 @@ def _connect(scheme: str, host: str, port: int | None, seconds: float) -> http.c
 
 
 def _form(fields: dict[str, str], name: str, boundary: str) -> tuple[bytes, bytes]:
-    """What stands before the file and behind it. The file comes last: S3 ignores what follows it."""
+    """Return the parts before and after the file. The file comes last: S3 ignores the fields after it."""
     lines = []
     for key, value in fields.items():
         lines += [f"--{boundary}", f'Content-Disposition: form-data; name="{key}"', "", value]

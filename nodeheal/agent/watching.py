@@ -1,4 +1,4 @@
-"""`nodeheal-agent watch`: the agent itself, put together."""
+"""`nodeheal-agent watch`: assembles and runs the agent."""
 
 import gc
 import signal
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: "argparse.ArgumentParser") -> None:
-    """None but what every command takes."""
+    """Add no options beyond those of every command."""
 
 
 def carry_out(arguments: "argparse.Namespace") -> int:
-    """Watch until told to stop."""
+    """Watch until stopped."""
     return watch_as_configured(getattr(arguments, "config", None))
 
 
 def watch_as_configured(file: str | None) -> int:
-    """Watch until told to stop, as this file says, or the one that is read where none is named."""
+    """Watch until stopped, with this configuration file, or the default one."""
     config = load(config_path(file))
     stop = EventfdEvent()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -35,7 +35,7 @@ def watch_as_configured(file: str | None) -> int:
 
 
 def _looks(config: AgentConfig) -> CheckRunner:
-    """Of all checks that are configured. Raises ConfigError."""
+    """Create the runner and scheduler of all configured checks. Raises ConfigError."""
     checks, place = chosen(config), Place(config, run_tool)
     for check in checks:
         check.load(place)
@@ -52,14 +52,14 @@ def _watch(config: AgentConfig, looks: CheckRunner, stop: EventfdEvent) -> int:
     from nodeheal.domain.faults.catalog import verdicts
 
     claim(Path(config.state_dir))
-    verdicts()  # now: the disk may be dead when one is wanted
+    verdicts()  # imported now: the disk may fail before they are needed
     clock, spool = Clock(), open_spool(config)
     signer = signer_of(config, clock, may_rotate=True)
     bus, by_way_of_sns = event_bus(config, clock, signer), fallback(config, clock, signer)
     sender = Sender(spool, bus, clock, by_way_of_sns, config.fallback_seconds)
     agent = Agent(config, spool, sender, clock, looks)
     threads = beside(config, clock, signer, agent.say_alive, agent.gauges, agent.samples)
-    gc.freeze()  # what is never touched again stays shared with the looks
+    gc.freeze()  # objects that are never changed again stay shared with the check processes
     for thread in threads:
         thread.start()
     try:

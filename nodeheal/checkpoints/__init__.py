@@ -1,4 +1,4 @@
-"""Which checkpoints lie in a directory, and which of them are whole.
+"""Lists the checkpoints in a directory, and decides which of them are whole.
 
-Standard library only: agents import it. Headers and sizes are read, never the weights, and nothing is ever unpickled.
+Standard library only: agents import it. It reads headers and sizes, never the weights, and never unpickles anything.
 """

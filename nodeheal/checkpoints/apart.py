@@ -1,4 +1,4 @@
-"""The same look in a process of its own: a file system that hangs hangs the process, and not whoever asks."""
+"""Runs a search in a process of its own: a file system that hangs blocks that process, and not the caller."""
 
 import contextlib
 import json
@@ -13,13 +13,13 @@ from nodeheal.checkpoints.found import Listing, listing_of
 from nodeheal.checkpoints.search import list_checkpoints
 from nodeheal.contract.vocabulary import CheckpointFormat
 
-MEMORY_BYTES = 2 * 1024**3  # of address space: whatever is in those files must not take the node's
+MEMORY_BYTES = 2 * 1024**3  # of address space: files of any content must not exhaust the node's memory
 READ_BYTES = 64 * 1024
-_CAME_TO_GRIEF = "the process that looked there came to grief"
+_CAME_TO_GRIEF = "the search process ended without an answer"
 
 
 class NoAnswer(Exception):
-    """Nobody can tell; why, in words."""
+    """The search has no result; the message says why."""
 
 
 def list_apart(
@@ -30,7 +30,9 @@ def list_apart(
     to_newest_valid: bool = False,
     prepare: Callable[[], None] = lambda: None,
 ) -> Listing:
-    """As `list_checkpoints`, but over at the deadline, with a problem. The process that looks calls `prepare` first."""
+    """Run `list_checkpoints` with a deadline; at the deadline the listing has a problem. The search process calls
+    `prepare` first.
+    """
 
     def look() -> object:
         return list_checkpoints(directory, wanted, to_newest_valid=to_newest_valid).as_json()
@@ -45,7 +47,9 @@ def list_apart(
 
 
 def tell_apart(look: Callable[[], object], seconds: float, prepare: Callable[[], None] = lambda: None) -> object:
-    """What `look` returns, which must fit into JSON. Raises NoAnswer at the deadline, or where the look breaks."""
+    """Return the result of `look`, which must fit into JSON. Raises NoAnswer at the deadline, or where the search
+    fails.
+    """
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -64,7 +68,7 @@ def tell_apart(look: Callable[[], object], seconds: float, prepare: Callable[[],
 
 
 def _live(writer: int, look: Callable[[], object], prepare: Callable[[], None]) -> None:
-    """The life of the process; never returns."""
+    """Run the search in its process; never returns."""
     try:
         _close_streams()
         _bound_memory()
@@ -83,14 +87,16 @@ def _bound_memory() -> None:
 
 
 def _close_streams() -> None:
-    """Whoever reads this command's output waits until all have closed it: one that hangs must not hold it."""
+    """Close the standard streams: the reader of this command's output waits until all have closed them, and a hanging
+    process must not block it.
+    """
     nothing = os.open(os.devnull, os.O_RDWR)
     for stream in range(3):
         os.dup2(nothing, stream)
 
 
 def _heard(pipe: int, until: float) -> bytes | None:
-    """All that is said until the pipe is closed; None: it was not closed in time."""
+    """Return all output until the pipe is closed; None: it was not closed in time."""
     told = b""
     while True:
         ready, _, _ = select.select([pipe], [], [], max(0.0, until - time.monotonic()))
@@ -103,7 +109,7 @@ def _heard(pipe: int, until: float) -> bytes | None:
 
 
 def _end(pid: int) -> None:
-    """End it, and do not wait for one that nobody can end: it sits in the file system."""
+    """Kill the process without waiting: one that blocks in the file system cannot be ended."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
     with contextlib.suppress(ChildProcessError):

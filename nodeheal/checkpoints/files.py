@@ -1,4 +1,4 @@
-"""Whether one file is whole: by what stands at its beginning and its end, and by its size."""
+"""Checks whether one file is whole, by its beginning, its end and its size."""
 
 import gzip
 import io
@@ -15,7 +15,7 @@ from nodeheal.checkpoints.found import Broken
 from nodeheal.checkpoints.pickles import Atom, atoms
 from nodeheal.checkpoints.place import Place
 
-HEADERS_AT_MOST = 2_000  # local headers of one zip file that are looked at
+HEADERS_AT_MOST = 2_000  # local headers of one zip file that are checked
 SAFETENSORS_HEADER_BYTES = 100_000_000  # the format's own limit
 TAR_MEMBERS_AT_MOST = 10_000
 _LOCAL_HEADER, _LOCAL_HEADER_BYTES = b"PK\x03\x04", 30
@@ -33,8 +33,9 @@ _ELEMENT_BYTES = {
 
 
 def check_torch(place: Place, name: str) -> None:
-    """A file of torch.save: a zip archive since PyTorch 1.6, whose list of contents is written last; before that
-    pickles with the numbers behind them. As torch/serialization.py has them. Raises Broken."""
+    """Check a file of torch.save: a zip archive since PyTorch 1.6, whose directory is written last; before that pickles
+    followed by the numbers. The format is that of torch/serialization.py. Raises Broken.
+    """
     with place.opened(name) as file:
         start = file.read(len(_LEGACY_MAGIC))
         file.seek(0)
@@ -43,7 +44,7 @@ def check_torch(place: Place, name: str) -> None:
         elif start == _LEGACY_MAGIC:
             _check_legacy(file, name)
         else:
-            raise Broken(f"{name} is empty" if not start else f"{name} does not begin as torch.save begins")
+            raise Broken(f"{name} is empty" if not start else f"{name} does not begin like a file of torch.save")
 
 
 def check_npz(place: Place, name: str) -> None:
@@ -53,20 +54,21 @@ def check_npz(place: Place, name: str) -> None:
 
 
 def check_safetensors(place: Place, name: str) -> None:
-    """Eight bytes of length, a JSON header that says where each tensor lies, and exactly so many bytes behind it: as
-    the README of huggingface/safetensors has it. Raises Broken."""
+    """Check a safetensors file: eight bytes of length, a JSON header with the position of each tensor, and exactly that
+    many bytes after it, as in the README of huggingface/safetensors. Raises Broken.
+    """
     with place.opened(name) as file:
         size, start = _size(file), file.read(8)
         length = struct.unpack("<Q", start)[0] if len(start) == struct.calcsize("<Q") else 0
         if not 0 < length <= min(SAFETENSORS_HEADER_BYTES, size):
-            raise Broken(f"{name} does not begin as safetensors begin")
+            raise Broken(f"{name} does not begin like a safetensors file")
         wanted = _end_of_tensors(file.read(length), name)
     if size != 8 + length + wanted:
         raise Broken(f"{name} has {size} bytes instead of {8 + length + wanted}")
 
 
 def check_nemo(place: Place, name: str) -> str:
-    """A .nemo file: a tar archive of the configuration and the weights, as NeMo's docs have it. Raises Broken."""
+    """Check a .nemo file: a tar archive of the configuration and the weights, as in NeMo's docs. Raises Broken."""
     with place.opened(name) as file:
         if file.read(2) == b"\x1f\x8b":
             file.seek(0)
@@ -76,10 +78,10 @@ def check_nemo(place: Place, name: str) -> str:
             with tarfile.open(fileobj=file, mode="r:") as archive:
                 members = [member.name for member in islice(archive, TAR_MEMBERS_AT_MOST)]
         except (tarfile.TarError, ValueError, OverflowError) as error:
-            raise Broken(f"{name} is cut off, or no tar archive") from error
+            raise Broken(f"{name} is cut off, or not a tar archive") from error
     if not any("model_weights" in member for member in members):
-        raise Broken(f"{name} holds no weights")
-    return "weights only: a run starts from it, and does not resume"
+        raise Broken(f"{name} contains no weights")
+    return "weights only: a run can start from it, but not resume"
 
 
 def _check_gzip(file: BinaryIO, name: str) -> str:
@@ -87,36 +89,36 @@ def _check_gzip(file: BinaryIO, name: str) -> str:
         with gzip.open(file) as content:
             content.read(tarfile.BLOCKSIZE)
     except (OSError, EOFError, ValueError) as error:
-        raise Broken(f"{name} is cut off, or no archive") from error
+        raise Broken(f"{name} is cut off, or not an archive") from error
     return "compressed: only its beginning was read"
 
 
 def _check_zip(file: BinaryIO, name: str, must_have: str) -> None:
-    """The list of contents at the end, and what it names: each begins where it says, and ends before the end."""
+    """Check the directory at the end, and its entries: each begins at its offset, and ends before the end."""
     try:
         with zipfile.ZipFile(file) as archive:
             contents = archive.infolist()
     except (zipfile.BadZipFile, ValueError, struct.error, OverflowError, NotImplementedError) as error:
-        raise Broken(f"{name} is cut off: its list of contents, written last, is not there") from error
+        raise Broken(f"{name} is cut off: its directory, written last, is missing") from error
     if not any(one.filename.endswith(must_have) for one in contents):
-        raise Broken(f"{name} holds no {must_have}")
+        raise Broken(f"{name} contains no {must_have}")
     size = _size(file)
     for one in contents[:HEADERS_AT_MOST]:
         file.seek(max(one.header_offset, 0))
         begins = file.read(len(_LOCAL_HEADER)) == _LOCAL_HEADER
         if not begins or one.header_offset + _LOCAL_HEADER_BYTES + one.compress_size > size:
-            raise Broken(f"{name} is torn: {one.filename} is not where it should be")
+            raise Broken(f"{name} is torn: {one.filename} is not at its offset")
 
 
 def _check_legacy(file: BinaryIO, name: str) -> None:
-    """Pickles, the last of them the list of storages; then each storage: eight bytes of count, and its numbers."""
+    """Check pickles, the last of which lists the storages; then each storage: eight bytes of count, and its numbers."""
     for _ in range(_LEGACY_PICKLES):
         list(atoms(file, name))
     sizes = _storages(list(atoms(file, name)))
     for key in [atom for atom in atoms(file, name) if isinstance(atom, str)]:
         counted = file.read(8)
         if len(counted) < struct.calcsize("<q"):
-            raise Broken(f"{name} is cut off: storage {key} is not there")
+            raise Broken(f"{name} is cut off: storage {key} is missing")
         count = struct.unpack("<q", counted)[0]
         end = file.tell() + count * sizes.get(key, 1)
         if count < 0 or end > _size(file):
@@ -125,7 +127,7 @@ def _check_legacy(file: BinaryIO, name: str) -> None:
 
 
 def _storages(said: list[Atom]) -> dict[str, int]:
-    """Bytes of an element, by the storage's key: each is said as its type, followed by its key."""
+    """Return bytes for each element, by the storage's key: the pickle has each as its type, followed by its key."""
     found: dict[str, int] = {}
     for kind, key in pairwise(said):
         is_storage = _STORAGE.fullmatch(kind) if isinstance(kind, str) else None

@@ -1,4 +1,4 @@
-"""What a look into a directory finds."""
+"""Defines the result of a search in a directory."""
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -7,21 +7,21 @@ from nodeheal.contract.vocabulary import CheckpointFormat
 
 
 class Broken(Exception):
-    """Why a checkpoint is not whole, in words."""
+    """The checkpoint is not whole; the message says why."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """What may be a checkpoint. `check` raises Broken, or gives a remark on one that is whole."""
+    """A possible checkpoint. `check` raises Broken, or returns a remark on a whole one."""
 
-    name: str  # in the directory
+    name: str  # relative to the directory
     step: int | None
     check: Callable[[], str]
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """One checkpoint, judged. No problem: it is whole."""
+    """One checkpoint with its verdict. No problem: it is whole."""
 
     path: str
     step: int | None
@@ -31,18 +31,18 @@ class Checkpoint:
 
     @property
     def is_valid(self) -> bool:
-        """Whether a run can resume from it, as far as headers and sizes tell."""
+        """Whether a run can resume from it, as far as headers and sizes show."""
         return not self.problem
 
     @property
     def told(self) -> str:
-        """Its name, and what is wrong with it."""
+        """Return its name, and what is wrong with it."""
         return f"{self.path.rpartition('/')[2]}: {self.problem or 'whole'}"
 
 
 @dataclass(frozen=True)
 class Listing:
-    """A directory's checkpoints, the newest first. A problem: nobody could look."""
+    """A directory's checkpoints, the newest first. A problem: the directory could not be searched."""
 
     directory: str
     format: CheckpointFormat
@@ -51,22 +51,22 @@ class Listing:
 
     @property
     def newest_valid(self) -> Checkpoint | None:
-        """The one to resume from."""
+        """Return the checkpoint to resume from."""
         return next((one for one in self.checkpoints if one.is_valid), None)
 
     @property
     def skipped(self) -> tuple[Checkpoint, ...]:
-        """Those that are newer than the newest valid one; all, where none is valid."""
+        """Return those that are newer than the newest valid one; all, where none is valid."""
         newest = self.newest_valid
         return self.checkpoints[: self.checkpoints.index(newest)] if newest else self.checkpoints
 
     def as_json(self) -> dict[str, object]:
-        """As the command line writes it, and one process hands it to another."""
+        """Return the form in which the command line prints it, and one process sends it to another."""
         return asdict(self)
 
 
 def listing_of(told: dict[str, object]) -> Listing:
-    """The listing that `as_json` has written. Raises KeyError, TypeError, ValueError."""
+    """Parse the form of `as_json`. Raises KeyError, TypeError, ValueError."""
     checkpoints = told["checkpoints"]
     if not isinstance(checkpoints, list):
         raise TypeError("checkpoints is not a list")

@@ -1,9 +1,8 @@
-"""The Trainer of Hugging Face transformers: `checkpoint-N/`, with `trainer_state.json` written last.
+"""Hugging Face transformers' Trainer: `checkpoint-N/`, with `trainer_state.json` written last.
 
-From transformers/trainer.py, _save_checkpoint, and what it leaves on disk: the model (safetensors or torch.save, in
-shards that an index lists), optimizer and scheduler, the random numbers' state of each rank; with FSDP folders of
-distributed checkpoints; with DeepSpeed `global_stepN/`, a file for each rank. `tmp-checkpoint-N` was the name while it
-was being written, in some versions.
+From transformers/trainer.py, _save_checkpoint: it contains the model (safetensors or torch.save, in shards listed by an
+index), optimizer and scheduler, and each rank's random state; with FSDP folders of distributed checkpoints; with
+DeepSpeed `global_stepN/`, a file for each rank. Some versions use the name `tmp-checkpoint-N` during the write.
 """
 
 import re
@@ -28,7 +27,7 @@ _DEEPSPEED_MODEL = "model_states.pt"
 
 
 def candidates(place: Place, names: Sequence[str]) -> list[Candidate]:
-    """Every checkpoint-N, and those that still have the name from while they were being written."""
+    """Return every checkpoint-N, and those under the temporary name of an unfinished write."""
     found = [(name, match) for name in names if (match := _FOLDER.fullmatch(name))]
     return [
         Candidate(name, int(match[2]), _unfinished if match[1] else partial(_check, place, name, int(match[2])))
@@ -43,10 +42,10 @@ def _unfinished() -> str:
 def _check(place: Place, folder: str, step: int) -> str:
     there = set(place.names(folder))
     if STATE not in there:
-        raise Broken(f"it was not finished: {STATE}, written last, is not there")
+        raise Broken(f"it was not finished: {STATE}, written last, is missing")
     told = place.json(f"{folder}/{STATE}").get("global_step")
     if told != step:
-        raise Broken(f"{STATE} says step {told!r}"[:200])
+        raise Broken(f"{STATE} has step {told!r}"[:200])
     deepspeed = f"global_step{step}"
     if deepspeed in there:
         _check_deepspeed(place, folder, f"{folder}/{deepspeed}")
@@ -67,7 +66,7 @@ def _check_weights(place: Place, folder: str, there: set[str]) -> None:
             raise Broken(f"{index} lists no shards")
         files += sorted({str(shard) for shard in shards.values()})
     if not files:
-        raise Broken("no weights are in it")
+        raise Broken("it has no weights")
     for name in files:
         _check_file(place, folder, name)
 
@@ -78,7 +77,7 @@ def _check_optimizer(place: Place, folder: str, there: set[str]) -> None:
         return
     files = [name for name in _OPTIMIZERS if name in there]
     if not files:
-        raise Broken("no optimizer is in it: a run would not go on from here, but start anew with these weights")
+        raise Broken("it has no optimizer state: a run would not resume from it, but start again with these weights")
     for name in files:
         _check_file(place, folder, name)
 
@@ -87,19 +86,19 @@ def _check_deepspeed(place: Place, folder: str, states: str) -> None:
     there = place.names(states)
     models = [name for name in there if name.endswith(_DEEPSPEED_MODEL)]
     if not models:
-        raise Broken("DeepSpeed's model states are not there")
+        raise Broken("DeepSpeed's model states are missing")
     optimizers = check_ranks(there, _ZERO, "DeepSpeed's optimizer states")
     for name in [*models, *optimizers]:
         _check_file(place, states, name)
 
 
 def _check_rest(place: Place, folder: str, there: set[str]) -> str:
-    """The scheduler and the random numbers: whole where they are there."""
+    """Check the scheduler and the random state: if they exist, they must be whole."""
     ranks = check_ranks(there, _RANDOM, "rng_state")
     for name in [*ranks, *({"scheduler.pt", "rng_state.pth"} & there)]:
         _check_file(place, folder, name)
     has_random = bool(ranks) or "rng_state.pth" in there
-    return "" if has_random else "no rng_state: a run resumes, with other random numbers"
+    return "" if has_random else "it has no rng_state: a run resumes, but with other random numbers"
 
 
 def _check_file(place: Place, folder: str, name: str) -> None:

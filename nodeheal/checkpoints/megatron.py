@@ -1,8 +1,8 @@
-"""Megatron-LM: `iter_0001000/` and `latest_checkpointed_iteration.txt`, which is written when all is on disk.
+"""Megatron-LM: `iter_0001000/` and `latest_checkpointed_iteration.txt`, which is written when everything is on disk.
 
-From megatron/training/checkpointing.py: the tracker holds a number, or "release". A folder holds either
-`mp_rank_TT[_PPP][_EEE]/model_optim_rng.pt` (and distrib_optim.pt), or a distributed checkpoint, which is known by its
-`metadata.json` (megatron/core/dist_checkpointing/core.py); `common.pt` is there in older ones.
+From megatron/training/checkpointing.py: the tracker contains a number, or "release". A folder contains either
+`mp_rank_TT[_PPP][_EEE]/model_optim_rng.pt` (and distrib_optim.pt), or a distributed checkpoint, which is recognised by
+its `metadata.json` (megatron/core/dist_checkpointing/core.py); older ones have `common.pt`.
 """
 
 import re
@@ -22,7 +22,7 @@ _CONFIG, _COMMON, _MODEL, _OPTIMIZER = "metadata.json", "common.pt", "model_opti
 
 
 def candidates(place: Place, names: Sequence[str]) -> list[Candidate]:
-    """Every iteration, and a release where there is one."""
+    """Return every iteration, and a release where there is one."""
     tracked = _tracked(place) if TRACKER in names else None
     found = [(name, int(match[1])) for name in names if (match := _FOLDER.fullmatch(name))]
     each = [Candidate(name, step, partial(_check, place, name, step, tracked)) for name, step in found]
@@ -34,13 +34,13 @@ def candidates(place: Place, names: Sequence[str]) -> list[Candidate]:
 
 
 def check_parallel(place: Place, folder: str) -> str:
-    """A folder as Megatron's core writes it, whoever has asked for it. Raises Broken."""
+    """Check a folder in the format of Megatron's core, which other programs use as well. Raises Broken."""
     there = place.names(folder)
     if _CONFIG in there or METADATA in there or UNFINISHED in there or any(name.endswith(".distcp") for name in there):
         return _check_distributed(place, folder, there)
     ranks = check_ranks(there, _RANK, "mp_rank")
     if not ranks:
-        raise Broken("neither mp_rank_* nor a distributed checkpoint is in it")
+        raise Broken("it has neither mp_rank_* nor a distributed checkpoint")
     has_optimizers = any(place.is_file(f"{folder}/{rank}/{_OPTIMIZER}") for rank in ranks)
     for rank in ranks:
         check_torch(place, f"{folder}/{rank}/{_MODEL}")
@@ -54,7 +54,7 @@ def _check(place: Place, name: str, step: int, tracked: str | None) -> str:
         raise Broken(f"it was not finished: {TRACKER} still says {tracked}")
     remark = _check_folder(place, name)
     if tracked is None or not tracked.isdecimal():
-        return f"{TRACKER} is {'not there' if tracked is None else 'torn'}: Megatron-LM itself finds nothing"
+        return f"{TRACKER} is {'missing' if tracked is None else 'torn'}: Megatron-LM itself finds no checkpoint"
     return remark
 
 
@@ -64,18 +64,18 @@ def _check_folder(place: Place, name: str) -> str:
 
 def _check_distributed(place: Place, folder: str, there: Sequence[str]) -> str:
     if _CONFIG not in there:
-        raise Broken(f"it was not finished: {_CONFIG} is not there")
+        raise Broken(f"it was not finished: {_CONFIG} is missing")
     backend = place.json(f"{folder}/{_CONFIG}").get("sharded_backend")
     if _COMMON in there:
         check_torch(place, f"{folder}/{_COMMON}")
     if backend == "zarr":
-        return "zarr: only its metadata.json was looked at"
+        return "zarr: only its metadata.json was checked"
     check_distributed(place, folder)
     return ""
 
 
 def _tracked(place: Place) -> str:
-    """What the tracker says; "" for one that cannot be read."""
+    """Return the tracker's content; "" for one that cannot be read."""
     try:
         told = place.text(TRACKER)
     except Broken:
@@ -84,4 +84,4 @@ def _tracked(place: Place) -> str:
 
 
 def _missing(tracked: str | None) -> str:
-    raise Broken(f"it says {tracked or 'nothing'}, and there is no such folder")
+    raise Broken(f"it says {tracked or 'nothing'}, and that folder does not exist")

@@ -1,7 +1,7 @@
 """NeMo: `*.ckpt` files or folders, `*.nemo` archives, and a marker `NAME-unfinished` beside what is being written.
 
 From nemo/lightning/pytorch/callbacks/model_checkpoint.py: the marker is named after the checkpoint without `.ckpt` and
-`-EMA`, and is removed when it is whole. A folder is NeMo 2's (`weights/`, as Megatron's core writes it, and
+`-EMA`, and is removed when it is whole. A folder is NeMo 2's (`weights/`, in the format of Megatron's core, and
 `context/`), a distributed checkpoint itself, or NeMo 1's `mp_rank_*` / `tp_rank_*_pp_rank_*` with one file each.
 exp_manager keeps them in `checkpoints/`.
 """
@@ -24,7 +24,7 @@ _RANK = re.compile(r"(?:mp_rank_(\d+)(?:_(\d+))?|tp_rank_(\d+)_pp_rank_(\d+))")
 
 
 def candidates(place: Place, names: Sequence[str]) -> list[Candidate]:
-    """Those of the directory, and of `checkpoints/` in it."""
+    """Return those of the directory, and of its folder `checkpoints/`."""
     found = [name for name in names if _may_be(place, name)]
     if KEPT_IN in names and place.is_folder(KEPT_IN):
         inner = [f"{KEPT_IN}/{name}" for name in place.names(KEPT_IN)]
@@ -50,7 +50,7 @@ def _step(name: str) -> int | None:
 def _check(place: Place, name: str, markers: set[str]) -> str:
     marker = name.removesuffix(".ckpt").removesuffix("-EMA") + UNFINISHED
     if marker in markers:
-        raise Broken(f"it was not finished: {marker.rpartition('/')[2]} is still there")
+        raise Broken(f"it was not finished: {marker.rpartition('/')[2]} still exists")
     if name.endswith(".nemo"):
         return check_nemo(place, name)
     if not place.is_folder(name):
@@ -69,7 +69,7 @@ def _check_ranks(place: Place, folder: str) -> str:
     for rank in ranks:
         files = [name for name in place.names(f"{folder}/{rank}") if name.endswith(".ckpt")]
         if not files:
-            raise Broken(f"{rank} holds no .ckpt")
+            raise Broken(f"{rank} contains no .ckpt")
         for name in files:
             check_torch(place, f"{folder}/{rank}/{name}")
     return ""

@@ -1,8 +1,8 @@
 """NeuronX Distributed: a folder for each tag, marked by the files `checkpoint` (begun) and `done` (all on disk).
 
 From neuronx_distributed/trainer/checkpoint.py: `done` is removed first when a checkpoint is deleted. `model/` and
-`optim/` hold `dp_rank_DD_tp_rank_TT_pp_rank_PP.pt` of every rank, with `.tensors/` beside it where XLA's serialization
-is used. Older versions name the newest tag in `newest` instead of marking each.
+`optim/` contain `dp_rank_DD_tp_rank_TT_pp_rank_PP.pt` of every rank, with `.tensors/` beside it where XLA's
+serialization is used. Older versions name the newest tag in `newest` instead of marking each.
 """
 
 import re
@@ -20,7 +20,7 @@ _RANK = re.compile(r"dp_rank_(\d+)_tp_rank_(\d+)_pp_rank_(\d+)\.pt")
 
 
 def candidates(place: Place, names: Sequence[str]) -> list[Candidate]:
-    """Every tag."""
+    """Return every tag."""
     has_newest = NEWEST in names and place.is_file(NEWEST)
     tags = [name for name in names if name != NEWEST and _is_tag(place, name, has_newest)]
     newest = place.text(NEWEST) if has_newest and not any(place.is_file(f"{tag}/{DONE}") for tag in tags) else None
@@ -34,25 +34,25 @@ def _is_tag(place: Place, name: str, has_newest: bool) -> bool:
 
 def _check(place: Place, tag: str, newest: str | None) -> str:
     if newest is None and not place.is_file(f"{tag}/{DONE}"):
-        raise Broken(f"it was not finished, or is being deleted: {DONE} is not there")
+        raise Broken(f"it was not finished, or is being deleted: {DONE} is missing")
     if newest is not None and _is_after(tag, newest):
         raise Broken(f"it was not finished: {NEWEST} still says {newest}")
     parts = [part for part in _PARTS if place.is_folder(f"{tag}/{part}")]
     if not parts:
-        raise Broken("neither model/ nor optim/ is in it")
+        raise Broken("it has neither model/ nor optim/")
     for part in parts:
         _check_part(place, f"{tag}/{part}")
     for name in ("scheduler.pt", "user_content.pt"):
         if place.is_file(f"{tag}/{name}"):
             check_torch(place, f"{tag}/{name}")
-    return "" if "optim" in parts else "no optim/: a run starts with these weights, and does not resume"
+    return "" if "optim" in parts else "no optim/: a run can start with these weights, but not resume"
 
 
 def _check_part(place: Place, folder: str) -> None:
     there = place.names(folder)
     ranks = check_ranks(there, _RANK, folder.rpartition("/")[2])
     if not ranks:
-        raise Broken(f"{folder.rpartition('/')[2]}/ holds no rank's file")
+        raise Broken(f"{folder.rpartition('/')[2]}/ contains no rank's file")
     has_tensors = any(name.endswith(".tensors") for name in there)
     for name in ranks:
         check_torch(place, f"{folder}/{name}")

@@ -1,4 +1,4 @@
-"""What a pickle names, read without running it: its opcodes are looked at, nothing is built from them."""
+"""Reads the names in a pickle without running it: it decodes opcodes, and builds no objects."""
 
 import pickletools
 from collections.abc import Iterator
@@ -12,9 +12,10 @@ Atom = str | int
 
 
 def atoms(file: BinaryIO, name: str) -> Iterator[Atom]:
-    """The strings, numbers and globals of the pickle that begins here, in order; the file then stands behind it.
+    """Return the strings, numbers and globals of the pickle that begins here, in order; the file is then positioned
+    after it.
 
-    What was said before and is only referred to is said again. Raises Broken for bytes that are no whole pickle.
+    A reference to an earlier value repeats that value. Raises Broken for bytes that are not a whole pickle.
     """
     memo: dict[int, Atom | None] = {}
     last: Atom | None = None
@@ -37,6 +38,6 @@ def atoms(file: BinaryIO, name: str) -> Iterator[Atom]:
             if last is not None:
                 yield last
     except (ValueError, OverflowError, UnicodeError, MemoryError, EOFError) as error:
-        raise Broken(f"{name} is cut off, or no pickle") from error
+        raise Broken(f"{name} is cut off, or not a pickle") from error
     if seen == OPCODES_AT_MOST:
-        raise Broken(f"{name} says more than is read")
+        raise Broken(f"{name} has more values than are read")

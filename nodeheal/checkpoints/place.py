@@ -1,4 +1,6 @@
-"""A directory that others write to, read with care: never out of it, never waiting for a pipe, never all of a file."""
+"""Reads a directory that others write to, safely: never outside of it, never blocking on a pipe, never all of a large
+file.
+"""
 
 import json
 import os
@@ -11,39 +13,39 @@ from typing import BinaryIO
 
 from nodeheal.checkpoints.found import Broken
 
-ENTRIES_AT_MOST = 200_000  # of one directory: a million files are no directory of checkpoints
+ENTRIES_AT_MOST = 200_000  # of one directory: a million files are not a directory of checkpoints
 TEXT_BYTES = 64 * 1024
-JSON_BYTES = 64 * 1024 * 1024  # a Trainer's state holds the whole history of its losses
-PATH_CHARACTERS = 1_000  # as the SSM document has it
+JSON_BYTES = 64 * 1024 * 1024  # a Trainer's state contains the whole history of its losses
+PATH_CHARACTERS = 1_000  # as in the SSM document
 _PLAIN = re.compile(r"/[A-Za-z0-9._/@+=,:-]*")
 _NUMBER = re.compile(r"\d+")
 
 
 def why_not_plain(path: str) -> str:
-    """What speaks against a path that goes into commands; empty: nothing."""
+    """Return why a path cannot be used in commands; empty: it can."""
     if not path.startswith("/"):
         return "it is not absolute"
     if len(path) > PATH_CHARACTERS:
         return f"it has more than {PATH_CHARACTERS} characters"
     if not _PLAIN.fullmatch(path):
-        return "it has other characters than letters, digits and . _ / @ + = , : -"
-    return "it has a '..'" if ".." in path.split("/") else ""
+        return "it has characters other than letters, digits and . _ / @ + = , : -"
+    return "it contains '..'" if ".." in path.split("/") else ""
 
 
 def last_number(name: str) -> int | None:
-    """The last number in a name: how most programs spell the step. Digits beyond any step are none."""
+    """Return the last number in a name, which most programs use for the step. None for more digits than a step has."""
     numbers = [found for found in _NUMBER.findall(name) if len(found) <= 18]  # fits 64 bits
     return int(numbers[-1]) if numbers else None
 
 
 class Place:
-    """One directory. Names are relative to it; what leads out of it, or cannot be read, is Broken."""
+    """One directory. Names are relative to it; a name outside of it, or one that cannot be read, is Broken."""
 
     def __init__(self, directory: str) -> None:
         self.root = os.path.realpath(directory)
 
     def names(self, folder: str = "") -> list[str]:
-        """The names in a folder, sorted. Broken where it cannot be listed."""
+        """Return the names in a folder, sorted. Raises Broken where it cannot be listed."""
         found: list[str] = []
         try:
             with os.scandir(self._real(folder)) as entries:
@@ -56,41 +58,41 @@ class Place:
         return sorted(found)
 
     def is_folder(self, name: str) -> bool:
-        """Whether there is a folder of this name, in this directory."""
+        """Whether this directory has a folder of this name."""
         return self._is(name, stat.S_ISDIR)
 
     def is_file(self, name: str) -> bool:
-        """Whether there is a file of this name, in this directory."""
+        """Whether this directory has a file of this name."""
         return self._is(name, stat.S_ISREG)
 
     def changed_at(self, name: str) -> float:
-        """When it was last written, in seconds since the epoch; 0.0 where nobody can tell."""
+        """Return when it was last written, in seconds since the epoch; 0.0 where that is not known."""
         try:
             return Path(self.root, name).stat().st_mtime
         except (OSError, ValueError):
             return 0.0
 
     def size(self, name: str) -> int:
-        """How many bytes a file has."""
+        """Return a file's size in bytes."""
         with self.opened(name) as file:
             return os.fstat(file.fileno()).st_size
 
     @contextmanager
     def opened(self, name: str) -> Iterator[BinaryIO]:
-        """A regular file, open for reading. A pipe or a device would make the reader wait for ever: Broken."""
+        """Open a regular file for reading. Raises Broken for a pipe or a device, which would block the reader."""
         try:
             descriptor = os.open(self._real(name), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except FileNotFoundError as error:
-            raise Broken(f"{name} is not there") from error
+            raise Broken(f"{name} does not exist") from error
         except OSError as error:
             raise Broken(f"{name} cannot be read: {error.strerror}") from error
         with os.fdopen(descriptor, "rb") as file:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise Broken(f"{name} is no file")
+                raise Broken(f"{name} is not a regular file")
             yield file
 
     def read(self, name: str, at_most: int) -> bytes:
-        """A whole file, where it is small enough."""
+        """Return a whole file, where it is small enough."""
         with self.opened(name) as file:
             content = file.read(at_most + 1)
         if len(content) > at_most:
@@ -98,17 +100,17 @@ class Place:
         return content
 
     def text(self, name: str) -> str:
-        """A small file's text, without the space around it."""
+        """Return a small file's text, without surrounding white space."""
         return self.read(name, TEXT_BYTES).decode("utf-8", "replace").strip()
 
     def json(self, name: str) -> dict[str, object]:
-        """A file's JSON object."""
+        """Return a file's JSON object."""
         try:
             told = json.loads(self.read(name, JSON_BYTES))
         except (ValueError, RecursionError) as error:
-            raise Broken(f"{name} is cut off, or no JSON") from error
+            raise Broken(f"{name} is cut off, or not JSON") from error
         if not isinstance(told, dict):
-            raise Broken(f"{name} is no JSON object")
+            raise Broken(f"{name} is not a JSON object")
         return told
 
     def _is(self, name: str, is_kind: Callable[[int], bool]) -> bool:

@@ -1,4 +1,4 @@
-"""Look into a directory: which format it is, which checkpoints it holds (newest first), and which are whole."""
+"""Searches a directory: its format, its checkpoints (newest first), and which are whole."""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -9,7 +9,7 @@ from nodeheal.contract.vocabulary import CheckpointFormat
 
 PROBLEM_CHARACTERS = 300
 _LOOKS: dict[CheckpointFormat, Callable[[Place, Sequence[str]], list[Candidate]]] = {
-    # In this order where the format is to be found out: the more telling names first.
+    # The order of detection: the more distinctive names first.
     CheckpointFormat.megatron: megatron.candidates,
     CheckpointFormat.hugging_face: hugging_face.candidates,
     CheckpointFormat.numpy: single_files.numpy_candidates,
@@ -23,13 +23,15 @@ _LOOKS: dict[CheckpointFormat, Callable[[Place, Sequence[str]], list[Candidate]]
 def list_checkpoints(
     directory: str, wanted: CheckpointFormat = CheckpointFormat.auto, *, to_newest_valid: bool = False
 ) -> Listing:
-    """All of them, judged; or those down to the newest valid one. Never raises: whoever asks wants an answer."""
+    """Return all of them with verdicts; or those down to the newest valid one. Never raises, since the caller needs an
+    answer.
+    """
     try:
         place = Place(directory)
         found, candidates = _candidates(place, place.names(), wanted)
         judged = _judge(place, _newest_first(place, candidates), to_newest_valid)
         return Listing(directory, found, tuple(judged))
-    except Exception as error:  # whatever bytes others have left there, it is they that are wrong
+    except Exception as error:  # others may have written any bytes there: an error means that the file is wrong
         return Listing(directory, wanted, problem=_said(error))
 
 
@@ -46,7 +48,7 @@ def _candidates(
 
 
 def _newest_first(place: Place, candidates: Sequence[Candidate]) -> list[Candidate]:
-    """By step where all that can be resumed from have one, else by when they were written."""
+    """Sort by step where all resumable ones have one, else by modification time."""
     if any(one.step is None for one in candidates):
         return sorted(candidates, key=lambda one: (place.changed_at(one.name), one.step or 0, one.name), reverse=True)
     return sorted(candidates, key=lambda one: (one.step or 0, place.changed_at(one.name), one.name), reverse=True)
@@ -65,7 +67,7 @@ def _judged(place: Place, one: Candidate) -> Checkpoint:
     shown = path.encode("utf-8", "replace").decode()
     try:
         return Checkpoint(shown, one.step, remark=one.check(), written_at=place.changed_at(one.name) or None)
-    except Exception as error:  # see list_checkpoints; one that breaks its reader must not hide the one before
+    except Exception as error:  # see list_checkpoints; one that crashes its reader must not hide the one before
         return Checkpoint(shown, one.step, _said(error))
 
 

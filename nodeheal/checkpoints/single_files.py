@@ -1,4 +1,4 @@
-"""Checkpoints of one file each: torch.save under whatever name, and the step-*.npz of examples/numpy-trainer."""
+"""Checkpoints of one file each: torch.save under any name, and the step-*.npz of examples/numpy-trainer."""
 
 import hashlib
 import re
@@ -9,7 +9,7 @@ from nodeheal.checkpoints.files import check_npz, check_torch
 from nodeheal.checkpoints.found import Broken, Candidate
 from nodeheal.checkpoints.place import Place, last_number
 
-CHECKED_BYTES = 256 * 1024 * 1024  # a checksum reads all of a file: not of a larger one
+CHECKED_BYTES = 256 * 1024 * 1024  # a checksum reads all of a file, so only of smaller ones
 FOLDERS_AT_MOST = 1_000
 _TORCH = (".pt", ".pth", ".ckpt", ".bin", ".pt.tar", ".pth.tar")
 _NPZ = re.compile(r"step-(\d{1,18})\.npz")
@@ -17,13 +17,13 @@ _UNFINISHED = re.compile(r"(?:^tmp|^\.|[._-](?:tmp|new|part|partial|incomplete|u
 
 
 def numpy_candidates(place: Place, names: Sequence[str]) -> list[Candidate]:
-    """Every step-N.npz."""
+    """Return every step-N.npz."""
     found = [(name, int(match[1])) for name in names if (match := _NPZ.fullmatch(name))]
     return [Candidate(name, step, partial(_check_numpy, place, name)) for name, step in found]
 
 
 def torch_candidates(place: Place, names: Sequence[str]) -> list[Candidate]:
-    """Every file that is named as torch.save's are, and every folder with a number that holds such files."""
+    """Return every file with a name for torch.save, and every numbered folder with such files."""
     shown = [name for name in names if not name.startswith(".")]
     files = [name for name in shown if _is_torch(name) and place.is_file(name)]
     numbered = [name for name in shown if last_number(name) is not None and name not in files]
@@ -37,7 +37,7 @@ def _is_torch(name: str) -> bool:
 
 
 def _stem(name: str) -> str:
-    """Without its ending, which may hold a number of its own."""
+    """Return the name without its suffix, which may contain a number."""
     return name.rpartition(".pt")[0] or name.rpartition(".")[0]
 
 
@@ -60,7 +60,7 @@ def _check_folder(place: Place, folder: str) -> str:
         raise Broken("it was not finished: it still has its temporary name")
     for name in _parts(place, folder):
         check_torch(place, f"{folder}/{name}")
-    return "how many files it should hold is not known"
+    return "it is not known how many files it should have"
 
 
 def _check_numpy(place: Place, name: str) -> str:
@@ -71,6 +71,6 @@ def _check_numpy(place: Place, name: str) -> str:
         return "too large for its checksum to be computed"
     with place.opened(name) as file:
         if hashlib.sha256(file.read()).hexdigest() != told:
-            raise Broken("its checksum is another: it is torn")
+            raise Broken("its checksum does not match: it is torn")
     check_npz(place, name)
     return ""

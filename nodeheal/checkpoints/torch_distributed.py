@@ -1,7 +1,7 @@
-"""PyTorch's distributed checkpoints: a folder of `__RANK_N.distcp`, and `.metadata` that says where in them what lies.
+"""PyTorch's distributed checkpoints: a folder of `__RANK_N.distcp`, and `.metadata` with the position of each part.
 
 `.metadata` is written last, as `.metadata.tmp`, and renamed: torch/distributed/checkpoint/filesystem.py,
-FileSystemWriter.finish. It is a pickle whose storage_data names each part's file, offset and length.
+FileSystemWriter.finish. It is a pickle whose storage_data gives each part's file, offset and length.
 """
 
 import io
@@ -22,7 +22,7 @@ _PART_IN_BYTES = re.compile(PART.pattern.encode())
 
 
 def candidates(place: Place, names: Sequence[str]) -> list[Candidate]:
-    """The directory itself, or the folders in it."""
+    """Return the directory itself, or its folders."""
     if is_distributed(place, ""):
         return [Candidate("", last_number(place.root.rpartition("/")[2]), partial(_check, place, ""))]
     folders = [name for name in names if is_distributed(place, name)]
@@ -30,16 +30,16 @@ def candidates(place: Place, names: Sequence[str]) -> list[Candidate]:
 
 
 def is_distributed(place: Place, folder: str) -> bool:
-    """Whether this folder is such a checkpoint, or was to become one."""
+    """Whether this folder is such a checkpoint, or an unfinished one."""
     return any(place.is_file(_in(folder, name)) for name in (METADATA, UNFINISHED, *_FIRST_PARTS))
 
 
 def check_distributed(place: Place, folder: str) -> None:
-    """Everything that .metadata names is there, and long enough. Raises Broken."""
+    """Check that every file in .metadata exists, and is long enough. Raises Broken."""
     there = set(place.names(folder))
     if METADATA not in there:
         begun = f" ({UNFINISHED} is there)" if UNFINISHED in there else ""
-        raise Broken(f"it was not finished: {METADATA}, written last, is not there{begun}")
+        raise Broken(f"it was not finished: {METADATA}, written last, is missing{begun}")
     raw = place.read(_in(folder, METADATA), METADATA_BYTES)
     if not (raw.startswith(b"\x80") and raw.endswith(b".")):
         raise Broken(f"{METADATA} is {'cut off' if raw else 'empty'}")
@@ -48,10 +48,10 @@ def check_distributed(place: Place, folder: str) -> None:
         raise Broken(f"{METADATA} names no file")
     for name, least in sorted(needed.items()):
         if name not in there:
-            raise Broken(f"{name} is not there, and {METADATA} names it")
+            raise Broken(f"{name} is missing, and {METADATA} lists it")
         size = place.size(_in(folder, name))
         if size < least:
-            raise Broken(f"{name} has {size} bytes of at least {least}")
+            raise Broken(f"{name} has {size} bytes, and needs at least {least}")
 
 
 def _check(place: Place, folder: str) -> str:
@@ -60,7 +60,7 @@ def _check(place: Place, folder: str) -> str:
 
 
 def _needed(raw: bytes) -> dict[str, int]:
-    """Each file that is named, and how long it must be at least."""
+    """Return each listed file, and its minimum length."""
     named = {found.decode(): 1 for found in _PART_IN_BYTES.findall(raw)}
     if len(raw) > EXACT_BYTES:
         return named
@@ -70,7 +70,7 @@ def _needed(raw: bytes) -> dict[str, int]:
 
 
 def _parts(said: Iterator[Atom]) -> Iterator[tuple[str, int]]:
-    """Each part's file, and where in it the part ends."""
+    """Return each part's file, and where the part ends in it."""
     known: dict[str, Atom] = {}
     field = ""
     for atom in said:

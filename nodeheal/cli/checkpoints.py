@@ -13,10 +13,10 @@ from nodeheal.cli.table import say_table
 from nodeheal.contract.vocabulary import CheckpointFormat
 from nodeheal.domain.humanize import counted
 
-app = typer.Typer(no_args_is_help=True, help="Checkpoints in a directory: which are whole, and the newest of those.")
+app = typer.Typer(no_args_is_help=True, help="Checkpoints in a directory: which are complete, and which is the newest.")
 
 Directory = Annotated[Path, typer.Argument(metavar="DIR", help="where a job keeps its checkpoints")]
-Format = Annotated[CheckpointFormat, typer.Option("--format", help="auto: found out by looking")]
+Format = Annotated[CheckpointFormat, typer.Option("--format", help="auto: recognise it")]
 Seconds = Annotated[float, typer.Option("--seconds", min=1, help="give up on a file system that hangs")]
 
 
@@ -24,7 +24,7 @@ Seconds = Annotated[float, typer.Option("--seconds", min=1, help="give up on a f
 def list_all(
     directory: Directory, wanted: Format = CheckpointFormat.auto, seconds: Seconds = 60, as_json: AsJson = False
 ) -> None:
-    """All of them, the newest first, with what is wrong with each."""
+    """Show the checkpoints of a directory, the newest first, and what is wrong with each."""
     _show(_look(directory, wanted, seconds), as_json)
 
 
@@ -32,7 +32,7 @@ def list_all(
 def verify(
     directory: Directory, wanted: Format = CheckpointFormat.auto, seconds: Seconds = 60, as_json: AsJson = False
 ) -> None:
-    """The same; exit code 1 where one is torn or partial, or there is none."""
+    """Check every checkpoint of a directory. Exit code 1: one is incomplete, or there is none."""
     found = _look(directory, wanted, seconds)
     _show(found, as_json)
     if not found.checkpoints or any(not one.is_valid for one in found.checkpoints):
@@ -43,7 +43,7 @@ def verify(
 def latest(
     directory: Directory, wanted: Format = CheckpointFormat.auto, seconds: Seconds = 60, as_json: AsJson = False
 ) -> None:
-    """The path of the newest that is whole, and nothing else; exit code 1 where none is. Skipped ones: on stderr."""
+    """Print the path of the newest complete checkpoint. Exit code 1: there is none. Skipped ones are on stderr."""
     found = _look(directory, wanted, seconds, to_newest_valid=True)
     newest = found.newest_valid
     if as_json:

@@ -34,7 +34,7 @@ def inject(
     gpu: Annotated[int, typer.Option(min=0, max=LARGEST_GPU, help="of which GPU, by DCGM's id (with --dcgm)")] = 0,
     table: Table = names.TABLE,
 ) -> None:
-    """A drill: have a node that is well report a fault. What follows is real: a reboot, and its job stopped."""
+    """Drill: have a healthy node report a fault. What follows is real: its job stops, and it reboots."""
     reason = connect.on_record(why)
     with clearly():
         fault = _fault(xid, line, dcgm, gpu)

@@ -8,7 +8,7 @@ from nodeheal.cli import connect
 from nodeheal.cli.connect import clearly
 from nodeheal.cli.say import say
 
-app = typer.Typer(no_args_is_help=True, help="The addresses that nodeheal sends emails to.")
+app = typer.Typer(no_args_is_help=True, help="Email subscriptions of this deployment.")
 
 
 @app.callback()
@@ -20,7 +20,7 @@ def main() -> None:
 def confirm(
     link: Annotated[str, typer.Argument(help='the link in the email "AWS Notification - Subscription Confirmation"')],
 ) -> None:
-    """Confirm a subscription in your name. Do not click the link: quote it here.
+    """Confirm a subscription in your name. Do not open the link: give it here.
 
     An address that was confirmed by a click can be unsubscribed by anybody who has one of its emails. One that was
     confirmed by this command can only be unsubscribed with rights to the topic.

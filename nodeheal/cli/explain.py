@@ -26,15 +26,15 @@ _TRIED = {action.value.lower(): action for action in ESCALATION_STEPS}
 
 
 def explain(
-    family: Annotated[Family, typer.Argument(help="who says it, e.g. xid", case_sensitive=False)],
-    code: Annotated[str, typer.Argument(help="as the family spells it: 79, or with its sub-code 145/RLW_RXPIPE")],
+    family: Annotated[Family, typer.Argument(help="what reports it: xid, dcgm, neuron, efa, …", case_sensitive=False)],
+    code: Annotated[str, typer.Argument(help="its code: 79, or with a sub-code 145/RLW_RXPIPE")],
     product: Annotated[str | None, typer.Option(help="the accelerator, e.g. H100")] = None,
     pool: Annotated[str, typer.Option(help="the pool that the node is in")] = "default",
-    after: Annotated[str, typer.Option(help="what was tried without success, e.g. reboot,stop_start,replace")] = "",
+    after: Annotated[str, typer.Option(help="what was tried without success: reboot,stop_start,replace")] = "",
     policy: Annotated[Path, typer.Option(help="the policy document to decide by")] = DEFAULT_POLICY,
-    as_json: Annotated[bool, typer.Option("--json", help="for programs")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="write JSON, for programs")] = False,
 ) -> None:
-    """What would be done about a fault, and why."""
+    """Say what would be done about a fault, and why."""
     document = read_policy(policy)
     code, _, subcode = code.partition("/")
     if family in (Family.xid, Family.sxid):

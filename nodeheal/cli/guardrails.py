@@ -16,7 +16,10 @@ from nodeheal.ports import Ports
 from nodeheal.services.operators.operator_guardrails import pause_node, pause_pool, reset_breaker
 from nodeheal.services.saving import node_of
 
-breaker = typer.Typer(no_args_is_help=True, help="A pool's breaker: open while so much fails that nothing is touched.")
+breaker = typer.Typer(
+    no_args_is_help=True,
+    help="A pool's breaker: it opens when many nodes fail at once, and nothing is touched until you reset it.",
+)
 
 Target = Annotated[str, typer.Argument(help="a node (i-… or mi-…), or a pool", autocompletion=complete.targets)]
 PoolName = Annotated[str, typer.Argument(metavar="POOL", help="the pool", autocompletion=complete.pools)]

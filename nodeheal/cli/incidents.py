@@ -1,5 +1,7 @@
 """`nodeheal incidents`: what happened, why, how long it took, and what it adds up to."""
 
+import json
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Annotated
@@ -39,6 +41,14 @@ class Format(StrEnum):
 
     markdown = "markdown"
     json = "json"
+
+
+class ExportFormat(StrEnum):
+    """The same, and the events that led to the incidents, as `nodeheal replay` reads them."""
+
+    markdown = "markdown"
+    json = "json"
+    events = "events"
 
 
 @app.command("list")
@@ -101,15 +111,22 @@ def close(incident: IncidentId, why: Why, table: Table = names.TABLE) -> None:
 def export(
     pool: PoolOption = None,
     since: Since = "30d",
-    form: Annotated[Format, typer.Option("--format", help="for people or for programs")] = Format.markdown,
+    form: Annotated[
+        ExportFormat, typer.Option("--format", help="for people, for programs, or for `nodeheal replay`")
+    ] = ExportFormat.markdown,
     table: Table = names.TABLE,
 ) -> None:
     """Write a report of all incidents of a time: times to recovery, causes, endings, and nodes that fail again."""
     with clearly():
         world = connect.ports(table)
-        reviews = [review_incident(found.incident_id, world) for found in _found(world, pool, since, None)]
+        known = _found(world, pool, since, None)
+        if form is ExportFormat.events:
+            for line in _event_lines(known, world):
+                say(line)
+            return
+        reviews = [review_incident(found.incident_id, world) for found in known]
     stats = summarize(reviews)
-    if form is Format.json:
+    if form is ExportFormat.json:
         told = [_reviews.dump_python(review, mode="json") for review in reviews]
         say_json({"since": since, "pool": pool, "tally": _stats.dump_python(stats, mode="json"), "incidents": told})
         return
@@ -140,6 +157,14 @@ def _found(world: Ports, pool: str | None, since: str, states: list[IncidentStat
     pools = [connect.known_pool(pool, world)] if pool is not None else list(world.fleet_index.pools())
     begin = world.clock() - timedelta(seconds=connect.seconds_of(since))
     return list_incidents(world, pools, states or list(IncidentState), begin)
+
+
+def _event_lines(known: Sequence[Incident], world: Ports) -> Iterator[str]:
+    """A line for each event, oldest first, with the job that ran on the node."""
+    histories = [world.incidents.history(incident.incident_id) for incident in reversed(known)]
+    events = [(event, history.incident.job_id) for history in histories for event in history.events]
+    for event, job_id in sorted(events, key=lambda one: one[0].observed_at):
+        yield json.dumps({"event": event.model_dump(mode="json"), "job_id": job_id})
 
 
 def _row(incident: Incident) -> dict[str, str | None]:

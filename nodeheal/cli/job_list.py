@@ -10,7 +10,9 @@ from nodeheal.cli.slurm import Reports, time_of
 from nodeheal.cli.table import say_table
 from nodeheal.contract.vocabulary import SchedulerKind
 from nodeheal.domain.humanize import counted
+from nodeheal.domain.jobs.goodput import lasting
 from nodeheal.domain.jobs.job import Job
+from nodeheal.domain.jobs.training_progress import TrainingProgress
 from nodeheal.parsers.slurm import SlurmJob
 from nodeheal.services.jobs.job_line import Standing
 from nodeheal.services.jobs.prepare_job import Plan
@@ -40,7 +42,7 @@ def placement_of(plan: Plan) -> Where:
     }
 
 
-def row_of(job: Job) -> dict[str, object]:
+def row_of(job: Job, progress: TrainingProgress | None = None) -> dict[str, object]:
     """One line of a list, for programs."""
     return {
         "job": job.job_id,
@@ -50,6 +52,9 @@ def row_of(job: Job) -> dict[str, object]:
         "nodes": job.nodes,
         "priority": job.priority,
         "run": job.current_run,
+        "step": progress.step if progress else None,
+        "steps": job.steps,
+        "seconds_left": progress.seconds_left if progress else None,
         "submission": job.submission,
         "submitted_at": iso(job.submitted_at),
         "owner": str(job.owner) if job.owner else None,
@@ -71,10 +76,12 @@ class Listed:
     cells: tuple[str, ...]
 
 
-def listed(jobs: Iterable[Job], reports: Reports, now: datetime) -> list[Listed]:
+def listed(
+    jobs: Iterable[Job], reports: Reports, now: datetime, progress: Mapping[str, TrainingProgress]
+) -> list[Listed]:
     """nodeheal's own jobs and those that Slurm runs; the jobs that are over come last."""
     theirs = (_slurms(job, cluster, now) for cluster, report in reports.known.items() for job in report.jobs)
-    return sorted([*(_own(job, now) for job in jobs), *theirs], key=lambda one: one.is_over)
+    return sorted([*(_own(job, now, progress.get(job.job_id)) for job in jobs), *theirs], key=lambda one: one.is_over)
 
 
 def say_jobs(jobs: Sequence[Listed], unknown: Collection[str], *, is_wide: bool = False) -> None:
@@ -84,22 +91,55 @@ def say_jobs(jobs: Sequence[Listed], unknown: Collection[str], *, is_wide: bool 
     if not jobs:
         say(f"no job of nodeheal's{but}" if but else "no job")
         return
-    head = ("JOB", "SCHEDULER", "STATE", "POOL", "NODES", "RUN", "AGE", "HOW IT STANDS")
+    head = ("JOB", "SCHEDULER", "STATE", "POOL", "NODES", "RUN", "AGE", "DONE", "HOW IT STANDS")
     say_table(head, [job.cells for job in jobs], is_wide=is_wide)
     say(f"{counted(len(jobs), 'job')}, {sum(not job.is_over for job in jobs)} active{but}")
 
 
+def say_top(
+    jobs: Sequence[Job], progress: Mapping[str, TrainingProgress], now: datetime, *, is_wide: bool = False
+) -> None:
+    """How far the active jobs have come, for people."""
+    if not jobs:
+        say("no active job")
+        return
+    head = ("JOB", "STATE", "POOL", "NODES", "RUN", "STEP", "DONE", "STEPS/S", "LEFT", "SEEN")
+    say_table(head, [_top(job, progress.get(job.job_id), now) for job in jobs], is_wide=is_wide)
+
+
+def _top(job: Job, progress: TrainingProgress | None, now: datetime) -> tuple[str, ...]:
+    cells = (job.job_id, job.state.value, job.pool, str(job.nodes), str(job.current_run or "-"))
+    if progress is None:
+        return (*cells, "-", "-", "-", "-", "-")
+    pace = f"{progress.rate:.2g}" if progress.rate else "-"
+    left = lasting(progress.seconds_left) if progress.seconds_left is not None else "-"
+    done = f"{progress.share:.0%}" if progress.share is not None else "-"
+    return (*cells, str(progress.step), done, pace, left, age(progress.at, now))
+
+
 def unknown_row(cluster: str, why: str) -> dict[str, object]:
     """For programs, in place of the jobs of a Slurm cluster that are not known. A list with it is not empty."""
-    nothing = dict.fromkeys(("pool", "nodes", "priority", "run", "submission", "submitted_at", "owner"))
+    unsaid = ("pool", "nodes", "priority", "run", "step", "steps", "seconds_left", "submission", "submitted_at")
+    nothing = dict.fromkeys((*unsaid, "owner"))
     state = {"job": None, "scheduler": SchedulerKind.SLURM.value, "state": "UNKNOWN", "cluster": cluster}
     return {**state, **nothing, "summary": f"not known: {why}"}
 
 
-def _own(job: Job, now: datetime) -> Listed:
+def _own(job: Job, now: datetime, progress: TrainingProgress | None) -> Listed:
+    done = progress.short if progress else "-"
     at, run = age(job.submitted_at, now), str(job.current_run or "-")
-    cells = (job.job_id, job.scheduler.value, job.state.value, job.pool, str(job.nodes), run, at, job.summary or "-")
-    return Listed(job.is_over, row_of(job), cells)
+    cells = (
+        job.job_id,
+        job.scheduler.value,
+        job.state.value,
+        job.pool,
+        str(job.nodes),
+        run,
+        at,
+        done,
+        job.summary or "-",
+    )
+    return Listed(job.is_over, row_of(job, progress), cells)
 
 
 def _slurms(job: SlurmJob, cluster: str, now: datetime) -> Listed:
@@ -114,6 +154,9 @@ def _slurms(job: SlurmJob, cluster: str, now: datetime) -> Listed:
         "nodes": job.nodes,
         "priority": None,
         "run": run,
+        "step": None,
+        "steps": None,
+        "seconds_left": None,
         "submission": None,
         "submitted_at": iso(submitted_at),
         "owner": job.user,
@@ -131,7 +174,17 @@ def _slurms(job: SlurmJob, cluster: str, now: datetime) -> Listed:
         "reason": job.reason or None,
     }
     place = f"{cluster}/{job.partition}"
-    cells = (job.job_id, kind, job.state, place, str(job.nodes), str(run or "-"), age(submitted_at, now), _summary(job))
+    cells = (
+        job.job_id,
+        kind,
+        job.state,
+        place,
+        str(job.nodes),
+        str(run or "-"),
+        age(submitted_at, now),
+        "-",
+        _summary(job),
+    )
     return Listed(job.is_over, row, cells)
 
 

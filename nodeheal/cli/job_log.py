@@ -24,12 +24,14 @@ QUIET_LOOKS = 3  # a container's last lines come a moment after its end
 
 def logs(
     name: Annotated[str, typer.Argument(metavar="NAME", help="the job's name")],
-    is_followed: Annotated[bool, typer.Option("--follow", "-f", help="until the job ends, from run to run")] = False,
-    rank: Annotated[int | None, typer.Option(min=0, help="of one rank; without it, of all")] = None,
-    run: Annotated[int | None, typer.Option(min=1, help="of this run; without it, of the newest")] = None,
+    is_followed: Annotated[
+        bool, typer.Option("--follow", "-f", help="go on until the job ends, from run to run")
+    ] = False,
+    rank: Annotated[int | None, typer.Option(min=0, help="only this rank")] = None,
+    run: Annotated[int | None, typer.Option(min=1, help="this run, and not the newest")] = None,
     table: Table = names.TABLE,
 ) -> None:
-    """What the ranks have written, line by line, from CloudWatch Logs."""
+    """Print what the ranks have written, from CloudWatch Logs."""
     with clearly():
         world = connect.ports(table)
         shelf = connect.job_logs(our_job(name, world).scheduler)

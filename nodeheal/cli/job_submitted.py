@@ -1,5 +1,7 @@
 """What `nodeheal jobs submit` says of a job that it has taken in."""
 
+import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nodeheal.cli import connect
@@ -7,6 +9,7 @@ from nodeheal.cli.connect import clearly
 from nodeheal.cli.job_list import placement_of, row_of, standing_json
 from nodeheal.cli.say import say, say_json
 from nodeheal.contract.job_spec import JobSpec
+from nodeheal.domain.humanize import counted
 from nodeheal.domain.jobs.job import Job
 from nodeheal.services.jobs.job_line import Standing, line_in_words
 from nodeheal.services.jobs.prepare_job import Plan, differences
@@ -43,6 +46,24 @@ def say_submitted(it: Submitted) -> None:
         say(f"{address} has not agreed to emails: `nodeheal owners subscribe {address}`;")
         say("until that is confirmed, only the operators are told")
     say(f"see `nodeheal jobs show {it.spec.name}`, `nodeheal jobs logs -f {it.spec.name}`")
+
+
+def say_planned(spec: JobSpec, plan: Plan, ahead: Sequence[Standing]) -> None:
+    """What would be started, and where; nothing is recorded."""
+    where, job = placement_of(plan), plan.job
+    racks = f", racks {', '.join(where['racks'])}" if where["racks"] else ""
+    each = f" with {counted(job.accelerators, 'accelerator')} each" if job.accelerators else ""
+    say(f"{job.job_id}: {counted(job.nodes, 'node')}{each} of pool {job.pool} (cluster {job.cluster}{racks})")
+    say(f"  runs         {spec.image or job.task_definition}{f': {shlex.join(spec.command)}' if spec.command else ''}")
+    kept = f"{job.checkpoints.directory} ({job.checkpoints.format})" if job.checkpoints else "no directory is named"
+    say(f"  checkpoints  {kept}")
+    checks = f"dcgmi diag -r {job.preflight.level}" if job.preflight.level else "none"
+    say(f"  checked by   {checks}, before it starts")
+    say(f"  nodes now    {', '.join(where['nodes']) or where['why']}")
+    if ahead:
+        say(f"  in line      {line_in_words(ahead)}")
+    warn(plan.doubts)
+    say("dry run: nothing was recorded; --json shows the whole task definition")
 
 
 def say_submitted_json(it: Submitted) -> None:

@@ -17,14 +17,17 @@ from nodeheal.services.jobs.job_line import line_in_words
 from nodeheal.services.operators.look_at_job import JobView
 
 
-def as_text(view: JobView, link: str, links: Mapping[str, str], is_confirmed: bool | None) -> list[str]:
-    """One job for people, a line for each question."""
+def as_text(
+    view: JobView, link: str, links: Mapping[str, str], is_confirmed: bool | None, wrote: Sequence[str] = ()
+) -> list[str]:
+    """One job for people, a line for each question. `wrote`: the last lines of the rank that broke its last run."""
     job = view.job
     stop = [f"Stop        wanted by {job.stop_wanted}"] if job.stop_wanted else []
     return [
         f"Job         {job.job_id} (submission {job.submission}, {_at(job.submitted_at)})",
         f"State       {job.state.value}: {job.summary or 'submitted; nothing is known of it yet'}",
         *stop,
+        *([f"Progress    {view.progress.words}"] if view.progress else []),
         *_waits(view),
         *([f"In line     {line_in_words(view.ahead)}"] if view.ahead else []),
         f"Pool        {job.pool} (cluster {job.cluster}), {_wants(job)}",
@@ -36,6 +39,7 @@ def as_text(view: JobView, link: str, links: Mapping[str, str], is_confirmed: bo
         f"Workflow    {link or '-'}",
         *_advice(view),
         *_placed(view.run),
+        *wrote,
         *_runs(view),
         *_incidents(view.incidents, links),
     ]
@@ -45,7 +49,8 @@ def _advice(view: JobView) -> list[str]:
     """Where its time went, and how often it should write checkpoints."""
     if not view.runs:
         return []
-    told = [("Time", line) for line in view.advice.account.lines] + [("Advice", line) for line in view.advice.lines]
+    advice = view.advice.lines if view.advice.says_enough else ()
+    told = [("Time", line) for line in view.advice.account.lines] + [("Advice", line) for line in advice]
     return [f"{name:<12}{line}" for name, line in told]
 
 
@@ -53,7 +58,7 @@ def as_json_of(view: JobView, link: str, links: Mapping[str, str], is_confirmed:
     """One job for programs."""
     job = view.job
     return {
-        **row_of(job),
+        **row_of(job, view.progress),
         "owner_confirmed": is_confirmed,
         "cluster": job.cluster,
         "accelerators": job.accelerators,

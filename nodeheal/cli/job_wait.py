@@ -10,6 +10,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from nodeheal.cli import connect
 from nodeheal.cli.connect import clearly
+from nodeheal.cli.last_lines import last_lines
 from nodeheal.cli.say import say
 from nodeheal.cli.slurm import our_job
 from nodeheal.contract.vocabulary import JobState
@@ -47,6 +48,7 @@ def follow(
             told = (job.state, job.summary)
             say(line_of(job, world.clock()))
         if job.is_over:
+            say(*last_lines(job, world.jobs.get_run(job.job_id, job.current_run)))
             raise typer.Exit(EXIT_CODES[job.state])
         if until is not None and clock() >= until:
             say(f"{job_id} goes on; the time to wait for it is up")

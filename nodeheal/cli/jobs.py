@@ -1,6 +1,6 @@
 """`nodeheal jobs`: a training job from its file to its end."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -9,31 +9,43 @@ import typer
 from nodeheal.cli import complete, connect, job_log
 from nodeheal.cli.connect import AsJson, PoolArgument, Table, Why, clearly
 from nodeheal.cli.job_file import JobFileRefused, bytes_of, parse_job_file, read_job_file
-from nodeheal.cli.job_list import INCOMPLETE, listed, placement_of, say_jobs, standing_json, unknown_row
-from nodeheal.cli.job_submitted import Submitted, say_submitted, say_submitted_json, warn
+from nodeheal.cli.job_list import (
+    INCOMPLETE,
+    listed,
+    placement_of,
+    row_of,
+    say_jobs,
+    say_top,
+    standing_json,
+    unknown_row,
+)
+from nodeheal.cli.job_submitted import Submitted, say_planned, say_submitted, say_submitted_json, warn
 from nodeheal.cli.job_view import as_json_of, as_text
 from nodeheal.cli.job_wait import follow, seconds_or_none
+from nodeheal.cli.last_lines import last_lines
 from nodeheal.cli.say import BAD_INPUT, Form, Output, form_of, refuse, say, say_data, say_json
 from nodeheal.cli.slurm import clusters_of, our_job, reports_of
 from nodeheal.cli.slurm_submit import submit_batch
 from nodeheal.contract import names
+from nodeheal.contract.job_spec import JobSpec
 from nodeheal.contract.schemas import FOLDER
-from nodeheal.services.jobs.job_line import stands_before
-from nodeheal.services.jobs.prepare_job import file_doubts, prepare_job, scheduler_of_pool, submit_plan
+from nodeheal.ports.scheduler import TaskDefinitions
+from nodeheal.services.jobs.job_line import Standing, stands_before
+from nodeheal.services.jobs.prepare_job import Plan, file_doubts, prepare_job, scheduler_of_pool, submit_plan
 from nodeheal.services.jobs.submit_job import restart_job
 from nodeheal.services.operators.ask_to_stop import ask_to_stop
-from nodeheal.services.operators.look_at_job import list_jobs, look_at_job
+from nodeheal.services.operators.look_at_job import list_jobs, look_at_job, progress_of
 
 app = typer.Typer(no_args_is_help=True, help="Training jobs: submitted once, kept running.")
 
 File = Annotated[Path, typer.Argument(metavar="JOB.YAML", help="the job, as docs/jobs.md describes it")]
 JobName = Annotated[str, typer.Argument(metavar="NAME", help="the job's name", autocompletion=complete.jobs)]
-Timeout = Annotated[str | None, typer.Option(help="how long: 90s, 30m, 2h or 1d; without it, until it ends")]
+Timeout = Annotated[str | None, typer.Option(help="at most so long: 90s, 30m, 2h or 1d")]
 
 
 @app.command()
 def validate(file: File, as_json: AsJson = False) -> None:
-    """Say whether a job file is valid; if not, name line and field of everything that is wrong. Asks nobody."""
+    """Check a job file: line and field of everything that is wrong. AWS is not asked."""
     try:
         spec = parse_job_file(bytes_of(file))
     except JobFileRefused as refused:
@@ -62,16 +74,18 @@ def submit(
     file: Annotated[str, typer.Argument(metavar="FILE", help="the job (docs/jobs.md); with --slurm a batch script")],
     more: Annotated[
         list[str] | None,
-        typer.Argument(metavar="ARGUMENTS", help="with --slurm and after --: those of the script"),
+        typer.Argument(metavar="ARGUMENTS", help="with --slurm, after --: sbatch options, script, its arguments"),
     ] = None,
-    slurm: Annotated[bool, typer.Option("--slurm", help="look the script over and hand it to sbatch, as you")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="check and show everything, and touch nothing")] = False,
-    idempotent: Annotated[bool, typer.Option("--idempotent", help="one of this name is returned as it is")] = False,
-    wait: Annotated[bool, typer.Option("--wait", help="until it ends, as `nodeheal jobs wait`")] = False,
+    slurm: Annotated[bool, typer.Option("--slurm", help="check the script and submit it with sbatch, as you")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="check the job and show its plan; submit nothing")] = False,
+    idempotent: Annotated[
+        bool, typer.Option("--idempotent", help="a job of this name is left as it is, and no error")
+    ] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="wait until it ends, as `nodeheal jobs wait`")] = False,
     table: Table = names.TABLE,
     as_json: AsJson = False,
 ) -> None:
-    """Check a job, put it on record and start it. From then on nodeheal keeps it running.
+    """Check a job, record it and start it. From then on nodeheal keeps it running.
 
     With --slurm it is Slurm's job: nodeheal has Slurm restart it when its node breaks. This asks AWS for nothing.
 
@@ -95,16 +109,25 @@ def submit(
         definitions = connect.task_definitions(scheduler_of_pool(spec.pool, world))
         plan = prepare_job(spec, world, connect.policy(), definitions)
         if dry_run:
-            shown = definitions.shown(spec) if spec.image else plan.job.task_definition
-            ahead = standing_json(stands_before(plan.job, world))
-            told = {"task_definition": shown, "placement": placement_of(plan), "in_line_before": ahead}
-            say_json({**told, "warnings": list(plan.doubts)})
+            _say_plan(spec, plan, definitions, stands_before(plan.job, world), as_json=as_json)
             return
         job = submit_plan(spec, plan, world, definitions, is_idempotent=idempotent)
         found = Submitted(spec, plan, job, tuple(stands_before(job, world)))
     (say_submitted_json if as_json else say_submitted)(found)
     if wait:
         follow(job.job_id, world, None)
+
+
+def _say_plan(
+    spec: JobSpec, plan: Plan, definitions: TaskDefinitions, ahead: Sequence[Standing], *, as_json: bool
+) -> None:
+    """What a submission would do."""
+    if not as_json:
+        say_planned(spec, plan, ahead)
+        return
+    shown = definitions.shown(spec) if spec.image else plan.job.task_definition
+    told = {"task_definition": shown, "placement": placement_of(plan), "in_line_before": standing_json(ahead)}
+    say_json({**told, "warnings": list(plan.doubts)})
 
 
 def _is_typed(context: typer.Context, option: str) -> bool:
@@ -138,13 +161,32 @@ def list_all(
         pools = [connect.known_pool(pool, world)] if pool is not None else list(world.fleet_index.pools())
         own = list_jobs(pools, world)
         reports = reports_of(clusters_of(node for name in pools for node in world.nodes.in_pool(name)))
-        found = [job for job in listed(own, reports, world.clock()) if not (live and job.is_over)]
+        known = listed(own, reports, world.clock(), progress_of(own, world))
+        found = [job for job in known if not (live and job.is_over)]
     if form in (Form.json, Form.yaml):
         say_data([*(job.row for job in found), *(unknown_row(*one) for one in reports.unknown.items())], form)
     else:
         say_jobs(found, reports.unknown, is_wide=form is Form.wide)
     if reports.unknown:
         raise typer.Exit(INCOMPLETE)
+
+
+@app.command()
+def top(pool: PoolArgument = None, table: Table = names.TABLE, as_json: AsJson = False, output: Output = None) -> None:
+    """Show how far each active job has come: its step, its pace, and the time that is left.
+
+    A job shows its steps in $NODEHEAL_PROGRESS_FILE, and its file says with `steps` how many it takes in all.
+    """
+    form = form_of(output, as_json)
+    with clearly():
+        world = connect.ports(table)
+        pools = [connect.known_pool(pool, world)] if pool is not None else list(world.fleet_index.pools())
+        jobs = [job for job in list_jobs(pools, world) if not job.is_over]
+        progress = progress_of(jobs, world)
+    if form in (Form.json, Form.yaml):
+        say_data([row_of(job, progress.get(job.job_id)) for job in jobs], form)
+    else:
+        say_top(jobs, progress, world.clock(), is_wide=form is Form.wide)
 
 
 @app.command()
@@ -161,13 +203,13 @@ def show(name: JobName, table: Table = names.TABLE, as_json: AsJson = False, out
     if form in (Form.json, Form.yaml):
         say_data(as_json_of(view, link, links, is_confirmed), form)
         return
-    for line in as_text(view, link, links, is_confirmed):
+    for line in as_text(view, link, links, is_confirmed, last_lines(view.job, view.run)):
         say(line)
 
 
 @app.command()
 def stop(name: JobName, why: Why, table: Table = names.TABLE) -> None:
-    """Stop a job, each rank with its grace, and leave nothing of it. `jobs restart` runs it again."""
+    """Stop a job: each rank gets SIGTERM and its grace period. `jobs restart` runs it again."""
     reason = connect.on_record(why)
     with clearly():
         world = connect.ports(table)
@@ -181,7 +223,7 @@ def stop(name: JobName, why: Why, table: Table = names.TABLE) -> None:
 
 @app.command()
 def restart(name: JobName, table: Table = names.TABLE) -> None:
-    """Submit a job that is over once more, as it was; it goes on from its last valid checkpoint."""
+    """Submit a job that is over again. It goes on from its last valid checkpoint."""
     with clearly():
         world = connect.job_ports(table)
         job = restart_job(our_job(name, world).job_id, world)
@@ -190,7 +232,7 @@ def restart(name: JobName, table: Table = names.TABLE) -> None:
 
 @app.command()
 def wait(name: JobName, timeout: Timeout = None, table: Table = names.TABLE) -> None:
-    """Until the job ends. Exit code 0: completed, 3: failed, 4: cancelled, 5: it goes on, and the time is up."""
+    """Wait until a job ends. Exit code 0: completed, 3: failed, 4: cancelled, 5: the time is up."""
     seconds = seconds_or_none(timeout)
     with clearly():
         world = connect.ports(table)

@@ -1,6 +1,7 @@
 """`nodeheal nodes`: see the nodes of a pool, and give back what nodeheal has taken out of service."""
 
 from collections import Counter
+from collections.abc import Collection
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -26,9 +27,7 @@ from nodeheal.services.operators.look_at_node import look_at_node
 from nodeheal.services.operators.release_node import release_node
 from nodeheal.services.operators.withdraw_request import withdraw_request
 
-app = typer.Typer(
-    no_args_is_help=True, help="The nodes, in your AWS account (credentials and Region as for the AWS CLI)."
-)
+app = typer.Typer(no_args_is_help=True, help="Nodes: see them, enrol them, take them out of service, give them back.")
 
 
 SeenNode = Annotated[
@@ -61,7 +60,8 @@ def list_nodes(
         paused = list(filter(None, [world.pools.get(name).why_paused(now) for name in pools]))
         reports = reports_of(clusters_of(nodes)) if slurm else None
     heard = [apply_heartbeat(node, heartbeats.get(node.instance_id), now) for node in nodes]
-    rows = [_row(node, now, reports) for node in heard if not state or node.state in state]
+    silent = {name for name, beat in heartbeats.items() if beat.is_missed(now)}
+    rows = [_row(node, now, reports, silent) for node in heard if not state or node.state in state]
     if form in (Form.json, Form.yaml):
         say_data(rows, form)
         return
@@ -94,7 +94,7 @@ def unenrolled(table: Table = names.TABLE, as_json: AsJson = False, output: Outp
     say(f"{counted(len(rows), 'node')}; to enrol one: nodeheal nodes enroll NODE --pool POOL --why …")
 
 
-def _row(node: Node, now: datetime, reports: Reports | None) -> dict[str, Any]:
+def _row(node: Node, now: datetime, reports: Reports | None, silent: Collection[str]) -> dict[str, Any]:
     until = node.paused_until if node.is_paused(now) else None
     return {
         "node": node.node_id,
@@ -104,6 +104,7 @@ def _row(node: Node, now: datetime, reports: Reports | None) -> dict[str, Any]:
         "job": node.job_id,
         "incident": node.open_incident,
         "last_seen": iso(node.last_seen) if node.has_reported else None,
+        "silent": node.instance_id in silent,
         "rack": node.rack or None,
         "paused_until": iso(until),
         "paused_why": node.paused_why if until else None,
@@ -125,6 +126,7 @@ def _say_nodes(rows: list[dict[str, Any]], now: datetime, *, has_pool: bool, is_
 def _cells(row: dict[str, Any], now: datetime, *, has_pool: bool, is_wide: bool) -> list[str]:
     incident = row["incident"] or "-"
     seen = age(datetime.fromisoformat(row["last_seen"]) if row["last_seen"] else None, now)
+    seen += " (silent)" if row["silent"] else ""
     paused = f"paused until {row['paused_until']} ({row['paused_why']})" if row["paused_until"] else ""
     on_slurm = f"Slurm: {row['slurm']['summary']}" if row.get("slurm") else ""
     return [
@@ -161,19 +163,23 @@ def show(node: SeenNode, table: Table = names.TABLE, as_json: AsJson = False, ou
 @app.command()
 def enroll(
     node: NodeName,
-    pool: Annotated[str, typer.Option(help="the pool, as its agent says it")],
+    pool: Annotated[str, typer.Option(help="the pool that its agent reports")],
     why: Why,
     provider: Annotated[Provider | None, typer.Option(help="checked against what its agent says")] = None,
-    spare: Annotated[bool, typer.Option("--spare/--no-spare", help="kept free, to stand in for another node")] = False,
+    spare: Annotated[
+        bool, typer.Option("--spare/--no-spare", help="keep it free, to take the place of a broken node")
+    ] = False,
     accelerators: Annotated[
         int | None, typer.Option(min=0, help="how many it has, where its agent cannot tell")
     ] = None,
-    rack: Annotated[str | None, typer.Option(help="where it stands: what fails in one rack is seen to")] = None,
+    rack: Annotated[
+        str | None, typer.Option(help="its rack, so that a failure of the whole rack is recognised")
+    ] = None,
     cluster: Annotated[str | None, typer.Option(help="the ECS cluster, where its agent has not reported yet")] = None,
-    job: Annotated[str | None, typer.Option(help="`none`: what the record says of a job is over")] = None,
+    job: Annotated[str | None, typer.Option(help="`none`: the job on its record is over")] = None,
     table: Table = names.TABLE,
 ) -> None:
-    """Let nodeheal act on a node: set the tags that IAM asks for. Saying it again changes what it said before."""
+    """Let nodeheal act on a node: set the tags that IAM asks for. A second call changes what it names."""
     if job not in (None, NO_JOB):
         refuse(f"--job {job}: only `{NO_JOB}` can be said; jobs are recorded where they are started")
     reason = connect.on_record(why)
@@ -190,8 +196,7 @@ def enroll(
 
 @app.command()
 def release(node: NodeName, why: Why, table: Table = names.TABLE) -> None:
-    """Put a node that nodeheal took out of service back to work: it is repaired. What was asked for by hand and only
-    waits is withdrawn."""
+    """Return a node to service that nodeheal took out. A request by hand that still waits is withdrawn instead."""
     reason = connect.on_record(why)
     with clearly():
         world = connect.ports(table)

@@ -9,7 +9,9 @@ from nodeheal.cli.connect import clearly
 from nodeheal.cli.say import say
 from nodeheal.domain.jobs.owner import parse_owner
 
-app = typer.Typer(no_args_is_help=True, help="The owners of jobs: they hear when theirs stop, run again, or stay down.")
+app = typer.Typer(
+    no_args_is_help=True, help="Owners of jobs: they get an email when their job stops, runs again, or stays down."
+)
 
 
 @app.callback()
@@ -19,7 +21,7 @@ def main() -> None:
 
 @app.command()
 def subscribe(email: Annotated[str, typer.Argument(help="the address that their jobs name as `owner`")]) -> None:
-    """Send an address the emails about its own jobs, and no others. It must say yes to that, in an email from AWS."""
+    """Send an address the emails about its own jobs. It must confirm in an email from AWS."""
     with clearly():
         owner = parse_owner(email)
         is_confirmed = connect.owners().subscribe(owner)

@@ -20,7 +20,7 @@ from nodeheal.parsers.finding import Finding, Report
 from nodeheal.parsers.neuron_tools import parse_neuron, parse_neuron_tree
 from nodeheal.parsers.nvidia_smi import parse_nvidia_smi
 
-app = typer.Typer(no_args_is_help=True, help="Say what a tool's recorded output means: verdict, faults, actions.")
+app = typer.Typer(no_args_is_help=True, help="Read the recorded output of a tool: verdict, faults, actions.")
 
 BAD_INPUT = 2
 # A sysfs file is at most a page; a tree of 16 devices has some 30,000 files.

@@ -67,7 +67,9 @@ def diff(
     old: Annotated[Path, typer.Argument(metavar="OLD", help="a policy document")],
     new: Annotated[
         Path | None,
-        typer.Argument(metavar="NEW", help="its successor; without NEW, OLD would succeed what is in force"),
+        typer.Argument(
+            metavar="NEW", help="the document to compare OLD with; without NEW, OLD is compared with the one in force"
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

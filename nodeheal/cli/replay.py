@@ -30,10 +30,10 @@ def replay(
         ),
     ],
     policy: Annotated[Path, typer.Option(help="the policy document to decide by")],
-    as_json: Annotated[bool, typer.Option("--json", help="for programs: every decision")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="write JSON, with every decision")] = False,
     acting: Annotated[bool, typer.Option(help="as if every pool were in act mode")] = False,
 ) -> None:
-    """What this policy would have made of past events. Nothing is touched, and no cloud is asked."""
+    """Decide past events by a policy. Nothing is touched, and AWS is not asked."""
     document = read_policy(policy)
     if acting:
         document = document.acting()

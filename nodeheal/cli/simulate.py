@@ -12,14 +12,13 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 
-from nodeheal.cli.say import read_policy, refuse, say
+from nodeheal.cli.say import read_policy, refuse
 from nodeheal.cli.simulated import tell, tell_mass_failure
 from nodeheal.domain.humanize import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from nodeheal.domain.policy.policy import RecoveryPolicy
     from nodeheal.simulation.report import Report
     from nodeheal.simulation.setting import Setting
 
@@ -69,7 +68,9 @@ Seed = Annotated[int, typer.Option(help="the same seed is the same run, bit for 
 Faults = Annotated[
     float, typer.Option(min=0, max=FAULTS_AT_MOST, help="6.5 in 1,000 node-days is what Meta published for RSC-1")
 ]
-PoolNodes = Annotated[int, typer.Option(min=2, help="nodes of a pool; pools are simulated side by side")]
+PoolNodes = Annotated[
+    int, typer.Option(min=2, help="nodes of a pool, where the policy names none; pools are simulated side by side")
+]
 Policy = Annotated[Path | None, typer.Option(help="a policy document; without one, the defaults in act mode")]
 Harsh = Annotated[bool, typer.Option(help="functions die and events are lost far more often than in any cloud")]
 Only = Annotated[str, typer.Option(help="this pool, and no other: for a replay")]
@@ -88,7 +89,7 @@ Schedulers = Annotated[SchedulerName, typer.Option(help="slurm: Slurm starts all
 Resets = Annotated[bool, typer.Option("--reset-gpu", help="in that schedule GPUs are reset before nodes are rebooted")]
 OneBreaker = Annotated[Breaker | None, typer.Option(help="only this of a mass failure's two runs: for a replay")]
 Processes = Annotated[int | None, typer.Option(min=1, help="at once; without it, one a core")]
-Json = Annotated[bool, typer.Option("--json", help="for programs")]
+Json = Annotated[bool, typer.Option("--json", help="write JSON, for programs")]
 
 
 def simulate(
@@ -114,7 +115,7 @@ def simulate(
     processes: Processes = None,
     as_json: Json = False,
 ) -> None:
-    """Simulate a fleet. Nothing is touched, and no cloud is asked. Fails where an invariant was broken."""
+    """Simulate a fleet for days or years. AWS is not asked. Exit code 1: an invariant was broken."""
     _must_be_installed()
     from nodeheal.simulation.latency import LATENCIES
 
@@ -202,20 +203,11 @@ def _pools(
     if scheduler is SchedulerName.slurm:
         setting = with_slurm(setting, SlurmJobs())
     pools = pools_of(setting, pool_nodes)
-    _tell_of_other_pools(document, [one.pool for one in pools])
     wanted = [one for one in pools if only in ("", one.pool)]
     if not wanted:
         there = " to ".join(dict.fromkeys([pools[0].pool, pools[-1].pool]))
         refuse(f"--only {only}: there is no such pool; there is {there}")
     return wanted
-
-
-def _tell_of_other_pools(policy: "RecoveryPolicy | None", simulated: list[str]) -> None:
-    """A document that lets one pool of yours act would be simulated as one that lets nothing act, without a word."""
-    others = sorted(set(policy.pools) - set(simulated)) if policy is not None else []
-    if others:
-        told = f"the policy's rules for {', '.join(others)} are not simulated: the pools here are {simulated[0]} to "
-        say(f"{told}{simulated[-1]}, and go by default_pool; put the rules that you mean there", aside=True)
 
 
 def _schedule(number: int, injected_failures: list[str], scheduler: SchedulerName, reset_gpu: bool) -> "Setting":

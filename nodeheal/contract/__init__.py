@@ -1,1 +1,3 @@
-"""What crosses a process boundary: events, steps, notifications, names. Imports nothing of ours."""
+"""Defines what crosses a process boundary: events, steps, notifications, names. It imports no other package of
+nodeheal.
+"""

@@ -1,4 +1,4 @@
-"""How long a diagnosis takes on a node that is well, and how long its checks may take at most, by their level."""
+"""Defines how long a diagnosis takes on a healthy node, and how long its checks may take at most, by level."""
 
 from collections.abc import Iterable
 
@@ -6,7 +6,7 @@ from nodeheal.contract.vocabulary import Check
 
 # NVIDIA gives seconds, 2, up to 30 and some 90 minutes, for every kind of GPU alike.
 HEALTHY_SECONDS = {1: 30, 2: 120, 3: 1_800, 4: 5_400}
-# After that the agent ends the tools of a check.
+# After this time the agent ends the tools of a check.
 LONGEST_SECONDS = {
     Check.dcgm: {1: 300, 2: 900, 3: 3_600, 4: 10_800},
     Check.neuron: {1: 120, 2: 720, 3: 720, 4: 720},
@@ -17,5 +17,5 @@ DELIVERY_SECONDS = 180  # for the command to reach the node, and the answer to c
 
 
 def diagnosis_seconds(level: int, checks: Iterable[Check]) -> int:
-    """When a node that is asked for these checks has answered at the latest, or will not answer."""
+    """Return the seconds after which a node has answered these checks, or will not answer."""
     return DELIVERY_SECONDS + sum(LONGEST_SECONDS[check][level] for check in checks)

@@ -1,7 +1,7 @@
-"""The test that takes two nodes: one serves, the other connects. What each is asked, and what it answers.
+"""Defines the test of two nodes, of which one serves and the other connects: the request to each, and its answer.
 
-Each node is told apart from the other by its own request id, and answers twice: as a `Diagnostics Finished` event with
-that id, and in the output of its command, for whoever looks there because the event was lost.
+Each node has its own request id, and answers twice: by a `Diagnostics Finished` event with that id, and in the output
+of its command, which is read where the event was lost.
 """
 
 from typing import Annotated, Self
@@ -11,7 +11,7 @@ from pydantic import ConfigDict, Field, model_validator
 from nodeheal.contract.health_event import Frozen, Measured, Word
 from nodeheal.contract.vocabulary import FabricRole, Verdict
 
-PORT = 47592  # fi_pingpong's own
+PORT = 47592  # fi_pingpong's default
 SECONDS = 60
 PEER_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9.-]{0,254}$"  # fi_pingpong speaks IPv4 only
 Address = Annotated[str, Field(pattern=PEER_PATTERN)]
@@ -19,29 +19,37 @@ NO_PEER = "none"
 
 
 class FabricTestRequest(Frozen):
-    """What one of the two nodes is asked, as the parameters of the SSM document.
+    """The request to one of the two nodes, as the parameters of the SSM document.
 
-    The one that serves is asked first; the other tries again until it is there, or its seconds are over.
+    The serving node is asked first; the other retries until it is reachable, or its seconds are over.
     """
 
-    model_config = ConfigDict(extra="ignore")  # what is stored since before 0.3 has the ids of the command as well
+    model_config = ConfigDict(extra="ignore")  # items stored before 0.3 have the ids of the command as well
 
     role: FabricRole
     peer: Address | None = Field(default=None, description="CONNECT: the address of the node that serves")
     port: int = Field(default=PORT, ge=1024, le=65_535)
-    seconds: int = Field(default=SECONDS, ge=5, le=600, description="how long a node waits for the other, and tests")
-    min_mb_per_second: int = Field(default=0, ge=0, le=1_000_000, description="less has failed; 0: any speed will do")
-    all_reduce: bool = Field(default=False, description="then sum up over the GPUs of both, on the next port")
-    min_all_reduce_mb_per_second: int = Field(default=0, ge=0, le=1_000_000, description="of its bus; less has failed")
+    seconds: int = Field(
+        default=SECONDS, ge=5, le=600, description="how long a node waits for the other, and runs the test"
+    )
+    min_mb_per_second: int = Field(
+        default=0, ge=0, le=1_000_000, description="below this the test fails; 0: any speed passes"
+    )
+    all_reduce: bool = Field(
+        default=False, description="then run an all-reduce over the GPUs of both, on the next port"
+    )
+    min_all_reduce_mb_per_second: int = Field(
+        default=0, ge=0, le=1_000_000, description="bus bandwidth of the all-reduce; below this it fails"
+    )
 
     @model_validator(mode="after")
     def _who_connects_names_a_peer(self) -> Self:
         if (self.role is FabricRole.CONNECT) != (self.peer is not None):
-            raise ValueError("a peer is named by the node that connects, and by no other")
+            raise ValueError("the node that connects must name its peer, and the one that serves must not")
         return self
 
     def parameters(self) -> dict[str, str]:
-        """As the document takes them."""
+        """Return the document's parameters."""
         return {
             "Role": self.role.value,
             "Peer": self.peer or NO_PEER,
@@ -54,7 +62,7 @@ class FabricTestRequest(Frozen):
 
 
 class FabricAnswer(Frozen):
-    """What one node found: the last line of its command's output."""
+    """The result of one node: the last line of its command's output."""
 
     request_id: str
     verdict: Verdict
@@ -66,14 +74,16 @@ class FabricAnswer(Frozen):
 
 
 class PairVerdict(Frozen):
-    """What the two answers come to. A pair that fails does not say which of its nodes, cables or switches is broken."""
+    """The result of both answers. A failed pair does not show which of its nodes, cables or switches is broken."""
 
     verdict: Verdict
     reason: str
 
 
 def judge_pair(serving: FabricAnswer | None, connecting: FabricAnswer | None) -> PairVerdict:
-    """Both must say OK. What one has seen fail, has failed; what one could not tell, or did not answer, is unknown."""
+    """Combine the answers: both must be OK. A failure of one is a failure; without one, a missing or UNKNOWN answer is
+    UNKNOWN.
+    """
     answers = {"the node that serves": serving, "the node that connects": connecting}
     told = [f"{who}: {answer.reason if answer else 'no answer'}" for who, answer in answers.items()]
     verdicts = [answer.verdict if answer else Verdict.UNKNOWN for answer in answers.values()]

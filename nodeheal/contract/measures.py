@@ -1,6 +1,6 @@
-"""What a diagnostic measured, by name: numbers that are compared with those of the node's last good run. Pure.
+"""Compares the measurements of a diagnosis with those of the node's last good run, by name. Pure.
 
-A name ends in its unit, and the unit says which way is better: less heat, more bandwidth.
+A name ends in its unit, and the unit determines which direction is better: less heat, more bandwidth.
 """
 
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ MEASURES = 64
 
 
 def worse_by_percent(name: str, now: float, before: float) -> float:
-    """How much worse a number is than it was, in percent; negative where it is better."""
+    """Return by how many percent a number is worse than before; negative where it is better."""
     if before <= 0:
         return 0.0
     change = (now - before) / before * 100
@@ -18,7 +18,7 @@ def worse_by_percent(name: str, now: float, before: float) -> float:
 
 
 def regressions(now: Mapping[str, float], before: Mapping[str, float], percent: float) -> list[str]:
-    """In words, what has become worse by more than so much. What was not measured both times says nothing."""
+    """Describe what is worse by more than this percentage. Numbers that were not measured both times are ignored."""
     told = []
     for name in sorted(now.keys() & before.keys()):
         worse = worse_by_percent(name, now[name], before[name])

@@ -1,7 +1,7 @@
-"""Every metric that nodeheal emits, spelled once: the functions emit them, alarms and dashboard read them.
+"""Defines every metric of nodeheal once: functions emit them, alarms and the dashboard read them.
 
 A metric costs money for each combination of its dimensions' values, so dimensions are few and closed: never a node, an
-incident or a job. docs/metrics.md has the bill.
+incident or a job. docs/metrics.md has the cost.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ COUNT, SECONDS = "Count", "Seconds"
 
 @dataclass(frozen=True)
 class Metric:
-    """One metric: `what` it counts or measures, by which dimensions."""
+    """One metric: `what` it counts or measures, and its dimensions."""
 
     name: str
     what: str
@@ -19,10 +19,10 @@ class Metric:
     unit: str = COUNT
 
 
-# What nodes report, and what becomes of it
+# What nodes report, and what follows
 FAULTS_REPORTED = Metric("FaultsReported", "faults that nodes and AWS reported", ("Family", "Verdict"))
 FAULTS_BY_CODE = Metric("FaultsByCode", "faults that nodes and AWS reported, by code", ("Pool", "Code"))
-# AWS's Neuron node problem detector has these names (in its namespace NeuronHealthCheck): queries need no new names.
+# AWS's Neuron node problem detector uses these names (in its namespace NeuronHealthCheck): queries need no change.
 NEURON_HAS_ERROR = {
     code: Metric(f"NeuronHasError_{code}", f"reports of {code} by Neuron devices")
     for code in (
@@ -37,32 +37,32 @@ INCIDENTS_OPENED = Metric("IncidentsOpened", "incidents, by their first decision
 INCIDENTS_ENDED = Metric("IncidentsEnded", "incidents that ended, by how", ("Pool", "Ending"))
 HANDED_OVER = Metric("HandedOver", "incidents that ended with a human, by why", ("Escalation",))
 
-# What is done
+# Actions
 DECISIONS_TAKEN = Metric("DecisionsTaken", "decisions, by the step that they ask for", ("Step",))
-STEPS_ENDED = Metric("StepsEnded", "steps that ended, by how they went", ("Step", "Outcome"))
+STEPS_ENDED = Metric("StepsEnded", "steps that ended, by outcome", ("Step", "Outcome"))
 ATTEMPTS_SPENT = Metric("AttemptsSpent", "attempts that were reserved", ("Action",))
 ATTEMPTS_REFUSED = Metric("AttemptsRefused", "attempts that the ledger refused", ("Action",))
 APPROVALS_ASKED = Metric("ApprovalsAsked", "questions to a human")
 APPROVALS_ANSWERED = Metric("ApprovalsAnswered", "questions that were answered in time", ("Answer",))
 APPROVALS_LATE = Metric("ApprovalsLate", "questions that nobody answered in time")
 
-# How long it takes
+# Durations
 FAULT_TO_ISOLATED = Metric("FaultToIsolated", "from the fault until its node takes no work", ("Pool",), SECONDS)
 ISOLATED_TO_PROVEN = Metric("IsolatedToProven", "from then until a node passed its diagnostics", ("Pool",), SECONDS)
 FAULT_TO_RETURNED = Metric("FaultToReturned", "from the fault until the node is back", ("Pool",), SECONDS)
 FAULT_TO_JOB_RUNNING = Metric("FaultToJobRunning", "from the fault until its job runs again", ("Pool",), SECONDS)
 
-# How things stand, each minute
+# State, each minute
 SLOTS_HELD = Metric("BudgetSlotsHeld", "nodes that hold a slot of the disruption budget", ("Pool",))
 SLOTS_LIMIT = Metric("BudgetSlotsLimit", "slots that the budget has", ("Pool",))
 IN_LINE = Metric("IncidentsInLine", "incidents that wait for a slot, in all pools")
 BREAKERS_OPEN = Metric("BreakersOpen", "pools whose breaker is open")
 
-# Whether people and messages arrive
+# Delivery of emails and messages
 NOTIFICATIONS_SENT = Metric("NotificationsSent", "emails handed to SNS", ("Severity",))
-NOTIFICATIONS_FOLDED = Metric("NotificationsFolded", "emails left out, as they had gone out before")
+NOTIFICATIONS_FOLDED = Metric("NotificationsFolded", "emails skipped, because they had been sent before")
 MESSAGES_QUARANTINED = Metric("MessagesQuarantined", "messages that could not be read", ("Function",))
-POLICY_REFUSED = Metric("PolicyRefused", "times that the deployed policy was not the one in force")
+POLICY_REFUSED = Metric("PolicyRefused", "times that the deployed policy was not the active one")
 
 METRICS = (
     *(value for value in list(globals().values()) if isinstance(value, Metric)),

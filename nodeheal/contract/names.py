@@ -1,6 +1,7 @@
-"""Every name that two processes must agree on: buses, detail types, table keys, documents, environment variables.
+"""Defines every name that two processes must agree on: buses, detail types, table keys, documents, environment
+variables.
 
-Standard library only: the agent, the stacks, the Lambdas and the CLI all read it.
+Standard library only: the agent, the stacks, the Lambdas and the CLI all import it.
 """
 
 import hashlib
@@ -9,33 +10,33 @@ import hashlib
 BUS = "nodeheal"
 AGENT_SOURCE = "nodeheal.agent"
 CONTROL_SOURCE = "nodeheal.control"
-OPERATOR_SOURCE = "nodeheal.operator"  # what operators ask for by hand; nodes may not speak in its name
+OPERATOR_SOURCE = "nodeheal.operator"  # what operators request by hand; nodes may not use this source
 OPERATOR_REQUEST = "operator_request"  # the code of such a request, in family host; its sub-code is the action
 DRAIN = "DRAIN"  # the sub-code of a request to isolate a node when its job has ended
 DIAGNOSE = "DIAGNOSE"  # the sub-code of a request to diagnose a node, and to give it back if it passes
 DIAGNOSTICS_LEVEL = "diagnostics_level"  # the label of such a request that says how thoroughly
-NEW_NODE = "new_node"  # the code of a node that has not been diagnosed yet since it came up for the first time
-INSTANCE_GONE = "instance_gone"  # the code of a machine that was stopped, or that is terminated
+NEW_NODE = "new_node"  # the code of a new node that has not been diagnosed since its first boot
+INSTANCE_GONE = "instance_gone"  # the code of a machine that was stopped, or is being terminated
 
 NODE_HEALTH_REPORTED = "Node Health Reported"
 NODE_BOOTED = "Node Booted"
 DIAGNOSTICS_FINISHED = "Diagnostics Finished"
 EVIDENCE_FROZEN = "Evidence Frozen"
 CHECKPOINT_FOUND = "Checkpoint Found"
-AGENT_DOCTOR = "Agent Doctor"  # nobody listens: an agent tries whether the bus takes its events
+AGENT_DOCTOR = "Agent Doctor"  # no rule matches it: an agent tests whether the bus accepts its events
 INCIDENT_CLOSED = "Incident Closed"
 INCIDENT_ESCALATED = "Incident Escalated"
 INCIDENT_WAITING = "Incident Waiting"
 APPROVAL_REQUESTED = "Approval Requested"
 JOB_NEWS = "Job News"  # to the owner of a job
-INCIDENT_DIGEST = "Incident Digest"  # one message that stands for those of some hours
-CHANNEL_MESSAGE = "Channel Message"  # what EventBridge posts to the webhook of the channel that its detail names
-JOB_STOP_REQUESTED = "Job Stop Requested"  # an operator wants a job stopped; its record says so already
+INCIDENT_DIGEST = "Incident Digest"  # one message that summarises those of some hours
+CHANNEL_MESSAGE = "Channel Message"  # what EventBridge posts to the webhook of the channel in its detail
+JOB_STOP_REQUESTED = "Job Stop Requested"  # an operator has requested a job's stop; its record has the request already
 
-# Where an event's `source` begins so, somebody other than the node's agent says it.
+# The prefix of `source` of an event that does not come from the node's agent.
 OUTSIDE_SOURCES = ("aws.", "nodeheal.")
 SWEEP_SOURCE = "nodeheal.sweep"
-JOB_SOURCE = "nodeheal.jobs"  # what a job's own workflow has found: how its ranks ended, who failed its preflight
+JOB_SOURCE = "nodeheal.jobs"  # findings of a job's own workflow: how its ranks ended, who failed its preflight
 # Findings of the family heartbeat: each says that a heartbeat is missing.
 SILENT = "silent"
 AGENT_DISCONNECTED = "agent_disconnected"
@@ -59,7 +60,7 @@ MACHINE_STATE_CHANGE = "EC2 Instance State-change Notification"
 # SSM -----------------------------------------------------------------------------------------------------------------
 DOCUMENT_PREFIX = "nodeheal-"  # and the name of its file in packaging/ssm
 INJECT_DOCUMENT = "nodeheal-inject-fault"  # for drills; no function may send it
-INJECT_DCGM_DOCUMENT = "nodeheal-inject-dcgm"  # the same, in DCGM
+INJECT_DCGM_DOCUMENT = "nodeheal-inject-dcgm"  # the equivalent in DCGM
 INSTALL_DOCUMENT = "nodeheal-install-agent"  # an administrator sends it; no function and no operator may
 
 # The workflow of an incident; its executions are named after their incidents.
@@ -67,40 +68,42 @@ RECOVERY_WORKFLOW = "nodeheal-recover-node"
 # The workflow of a training job; its executions are named after its submissions.
 JOB_WORKFLOW = "nodeheal-run-job"
 
-# Training jobs that nodeheal makes task definitions for ---------------------------------------------------------------
-JOB_FAMILY_PREFIX = "nodeheal-"  # and the job's name
+# Training jobs that nodeheal creates task definitions for
+# ---------------------------------------------------------------
+JOB_FAMILY_PREFIX = "nodeheal-"  # followed by the job's name
 JOB_LOG_GROUP = "/nodeheal/jobs"  # streams: the job's name, the container, the task
-# Names in IAM are one for all Regions of an account, so that they carry the Region.
+# IAM names are shared by all Regions of an account, so they contain the Region.
 NODE_ROLE = "nodeheal-node-{region}"  # of hybrid activations and instance profiles
-JOB_EXECUTION_ROLE = "nodeheal-job-execution-{region}"  # with it the image is pulled and the log is written
-JOB_TAG = "nodeheal:job"  # on a task definition: the job that it was made for
-# Where the agent leaves requests for checkpoints, on the node and in the container; docs/agent.md has the protocol.
+JOB_EXECUTION_ROLE = "nodeheal-job-execution-{region}"  # used to pull the image and to write the log
+JOB_TAG = "nodeheal:job"  # on a task definition: the job that it was created for
+# Where the agent writes requests for checkpoints, on the node and in the container; docs/agent.md has the protocol.
 CHECKPOINT_REQUESTS = "/run/nodeheal"
-PROGRESS = "/run/nodeheal/progress"  # where a program shows its steps, so that it is missed when it hangs
+PROGRESS = "/run/nodeheal/progress"  # where a program reports its steps, so that a hang is noticed
 
-# Stands in every line that a drill injects, so that nobody takes what follows for the real thing.
+# Contained in every line that a drill injects, so that nobody takes it for a real fault.
 DRILL_MARK = "nodeheal-drill"
-# The environment variable in which a command for evidence names the fault that was reported of the node, as Base64.
+# The environment variable of an evidence command with the fault that was reported of the node, as Base64.
 ACCUSED = "NODEHEAL_ACCUSED"
 
-# The tag that says "nodeheal may act on this". Destructive permissions are conditioned on it.
+# The tag by which an operator permits nodeheal to act. Destructive permissions are conditioned on it.
 MANAGED_TAG = "nodeheal:managed"
 MANAGED_TAG_VALUE = "true"
-# On a node, with its pool: State Manager installs the agent there, where the setting agent_pools has that pool.
+# On a node, with its pool: State Manager installs the agent there, where the setting agent_pools contains that pool.
 AGENT_POOL_TAG = "nodeheal:agent-pool"
-# Where an operator says that the node stands. For people and for AWS queries; nodeheal reads its own record.
+# The node's rack, as an operator has set it. For people and for AWS queries; nodeheal reads its own record.
 RACK_TAG = "nodeheal:rack"
-# At the scheduler, on an isolated node: the incident that holds it. For people; nothing is decided by it.
+# At the scheduler, on an isolated node: the incident that isolated it. For people; no decision uses it.
 ISOLATED_TAG = "nodeheal:isolated-by"
-# On the machine of a Slurm controller, with the cluster's name: it is asked to drain, requeue and resume.
+# On the machine of a Slurm controller, with the cluster's name: it runs drain, requeue and resume.
 SLURM_CONTROLLER_TAG = "nodeheal:slurm-controller"
-# Which replacement an instance was launched for: a call that is repeated finds what the first one launched.
+# The replacement for which an instance was launched: a repeated call finds the instance of the first one.
 LAUNCH_TAG = "nodeheal:launched-for"
 
-# `startedBy` of a task. StartTask and ListTasks take 36 letters, digits, '-', '/' and '_' (RunTask alone takes 128).
+# `startedBy` of a task. StartTask and ListTasks accept 36 letters, digits, '-', '/' and '_' (RunTask alone accepts
+# 128).
 STARTED_BY_PREFIX = "nodeheal"
-# The same for an unmanaged task that was stopped for a recovery and started again. It is no rank of ours, so its mark
-# begins otherwise.
+# The equivalent for an unmanaged task that was stopped for a recovery and started again. It is not a rank, so its mark
+# has another prefix.
 UNMANAGED_TASK_PREFIX = "nodeheal-guest"
 STARTED_BY_CHARACTERS = 36
 _JOB_DIGITS = 16  # of the job's digest: leaves ten characters for the number of the run
@@ -113,38 +116,40 @@ ENV_OWNERS_TOPIC_ARN = "NODEHEAL_OWNERS_TOPIC_ARN"
 ENV_RECOVER_NODE_ARN = "NODEHEAL_RECOVER_NODE_ARN"
 ENV_RUN_JOB_ARN = "NODEHEAL_RUN_JOB_ARN"
 ENV_QUARANTINE_URL = "NODEHEAL_QUARANTINE_URL"
-ENV_APPROVAL_KEY_ARN = "NODEHEAL_APPROVAL_KEY_ARN"  # ARN of the secret with which approval links are signed
+ENV_APPROVAL_KEY_ARN = "NODEHEAL_APPROVAL_KEY_ARN"  # ARN of the secret that signs approval links
 ENV_APPROVAL_URL = "NODEHEAL_APPROVAL_URL"
 ENV_EVIDENCE_BUCKET = "NODEHEAL_EVIDENCE_BUCKET"
-ENV_RUNBOOKS = "NODEHEAL_RUNBOOKS"  # where docs/runbooks is found, for the emails
-ENV_NODE_ROLE_IDS = "NODEHEAL_NODE_ROLE_IDS"  # of the roles whose sessions AWS names after machines; "," between
-ENV_CHANNELS = "NODEHEAL_CHANNELS"  # that are deployed, as NAME=KIND; "," between
-ENV_POLICY = "NODEHEAL_POLICY"  # ids of application, environment and profile in AppConfig, with "/" between them
+ENV_RUNBOOKS = "NODEHEAL_RUNBOOKS"  # the base URL of docs/runbooks, for the emails
+# Of the roles whose session names AWS sets to machine ids; separated by ",".
+ENV_NODE_ROLE_IDS = "NODEHEAL_NODE_ROLE_IDS"
+ENV_CHANNELS = "NODEHEAL_CHANNELS"  # of the deployed channels, as NAME=KIND; separated by ","
+ENV_POLICY = "NODEHEAL_POLICY"  # ids of application, environment and profile in AppConfig, separated by "/"
 
-# The input of a scheduled ping that keeps a function warm; the handler answers it without doing anything.
+# The input of a scheduled ping that keeps a function warm; the handler returns at once.
 KEEP_WARM = {"keep_warm": True}
 
-# The error name of an execution whose failure tail has already paged, so that the failed-execution rule does not.
+# The error name of an execution whose failure states have already paged, so that the failed-execution rule does not.
 ERROR_ALREADY_PAGED = "HumanPaged"
 
 STACK = "nodeheal"  # in CloudFormation
 
-# What a rank finds in its environment ---------------------------------------------------------------------------------
-JOB_VARIABLE = "NODEHEAL_JOB"  # the job's name; read again from the events of its tasks
+# The environment of a rank
+# ----------------------------------------------------------------------------------------------
+JOB_VARIABLE = "NODEHEAL_JOB"  # the job's name; read back from the events of its tasks
 RUN_VARIABLE = "NODEHEAL_RUN"  # the number of the run
 PROGRESS_VARIABLE = "NODEHEAL_PROGRESS_FILE"  # to be touched at every step, where the job has a limit for one
 PROGRESS_DIR = "/run/nodeheal/progress"  # on the node, and in the container
-PROGRESS_OF_RUN = "NODEHEAL_PROGRESS_OF_RUN"  # names to the agent the file in which a run that is over shows its steps
-TRAINING_HANG = "training_hang"  # the code of a run that has shown no step for too long, in family host
+PROGRESS_OF_RUN = "NODEHEAL_PROGRESS_OF_RUN"  # gives the agent the file in which a finished run reported its steps
+TRAINING_HANG = "training_hang"  # the code of a run that has reported no step for too long, in family host
 
 
 def document(stem: str) -> str:
-    """The SSM document that is deployed from packaging/ssm/<stem>.json."""
+    """Return the SSM document that is deployed from packaging/ssm/<stem>.json."""
     return f"{DOCUMENT_PREFIX}{stem}"
 
 
 def progress_file(job_id: str, run: int, limit_seconds: int) -> str:
-    """What a run touches; the node's agent reads from its name whose it is, and how long a step may take."""
+    """Return the file that a run touches; its name tells the agent the run, and how long a step may take."""
     return f"{PROGRESS_DIR}/{job_id}.{run}.{limit_seconds}.json"
 
 
@@ -153,29 +158,30 @@ POLICY_APPLICATION = "nodeheal"
 POLICY_ENVIRONMENT = "live"
 POLICY_PROFILE = "recovery-policy"
 POLICY_STRATEGY = "nodeheal-at-once"
-POLICY_OUTPUT = "PolicyPlace"  # of the stack: ids of application, environment, profile and strategy, with "/" between
+POLICY_OUTPUT = "PolicyPlace"  # of the stack: ids of application, environment, profile and strategy, separated by "/"
 CHANNELS_OUTPUT = "Channels"  # of the stack: as in ENV_CHANNELS
 METRICS_NAMESPACE = "nodeheal"
-NODE_METRICS_NAMESPACE = "nodeheal/nodes"  # what agents tell of their own hosts; IAM lets them into no other
+NODE_METRICS_NAMESPACE = "nodeheal/nodes"  # metrics of agents about their own hosts; IAM permits no other namespace
 
 # Topics --------------------------------------------------------------------------------------------------------------
 ALERTS_TOPIC = "nodeheal-alerts"
 OWNERS_TOPIC = "nodeheal-job-owners"
-FALLBACK_TOPIC = "nodeheal-node-fallback"  # where nodes tell what is grave when the bus takes nothing; ingest reads it
-CHANNEL_TOPIC_PREFIX = "nodeheal-channel-"  # and the name of a channel that a topic serves
+# Where nodes publish grave findings when the bus accepts nothing; ingest reads it.
+FALLBACK_TOPIC = "nodeheal-node-fallback"
+CHANNEL_TOPIC_PREFIX = "nodeheal-channel-"  # followed by the name of a channel that a topic serves
 EMAIL_CHANNEL = "email"  # the alerts topic, which every deployment has
 CHANNEL_NAME = r"^[a-z][a-z0-9-]{0,31}$"
-OWNER_ATTRIBUTE = "owner"  # of a message to a job's owner: his subscription lets no other message through
+OWNER_ATTRIBUTE = "owner"  # of a message to a job's owner: the owner's subscription accepts no other message
 
 # The bucket ----------------------------------------------------------------------------------------------------------
-# Bucket names are one namespace for everybody: account and Region make this one ours.
+# Bucket names are one namespace for everybody: account and Region make this one unique.
 EVIDENCE_BUCKET = "nodeheal-evidence-{account}-{region}"
 EVIDENCE_PREFIX = "incidents/"
 EVIDENCE_TYPE = "application/gzip"
 
 
 def evidence_key(incident_id: str, request_id: str) -> str:
-    """Where the evidence that one request asks for is kept."""
+    """Return the key of the evidence of one request."""
     return f"{EVIDENCE_PREFIX}{incident_id}/{request_id}.tar.gz"
 
 
@@ -188,10 +194,10 @@ INDEX_PARTITION_KEY = "gsi_pk"
 INDEX_SORT_KEY = "gsi_sk"
 TTL_ATTRIBUTE = "expires_at"
 
-UNENROLLED_PK = "unenrolled"  # index partition of nodes that report and that nobody has enrolled
-POOLS_PK = "pools"  # one item a pool that has ever had a node
+UNENROLLED_PK = "unenrolled"  # index partition of nodes that report and are not enrolled
+POOLS_PK = "pools"  # one item for each pool that has ever had a node
 SWEEP_PK = "sweep"
-SWEEP_SK = "place"  # where the next sweep goes on
+SWEEP_SK = "place"  # where the next sweep continues
 POLICY_PK = "policy"
 POLICY_SK = "last_good"
 NODE_SK = "node"
@@ -205,22 +211,24 @@ SLOT_PREFIX = "slot#"
 OPERATIONS_PREFIX = "op#"
 TIMELINE_PREFIX = "t#"
 FAULT_PREFIX = "f#"
-REPORTS_PREFIX = "reports#"  # how many a node has sent in a minute, or of what is old in a day
+REPORTS_PREFIX = "reports#"  # how many a node has sent in a minute, or of old events in a day
 HISTORY_PREFIX = "h#"  # a fault that led to no incident
 RUN_PREFIX = "run#"
 CHECK_PREFIX = "check#"
 
 
-# The table of heartbeats, apart from the other: a node may write there, one item. ---------------------------------
+# The table of heartbeats, apart from the other: a node may write one item there. -------------------------------------
 HEARTBEATS_TABLE = "nodeheal-heartbeats"
-HEARTBEAT_KEY = "who"  # ${aws:userid} of the node: ROLE-ID:MACHINE-ID, which IAM holds it to
+HEARTBEAT_KEY = "who"  # ${aws:userid} of the node: ROLE-ID:MACHINE-ID, which IAM enforces
 HEARTBEAT_AT = "at"  # seconds since the epoch, as are all times here
 HEARTBEAT_EVERY = "every"  # seconds
 HEARTBEAT_BOOT = "boot"
+HEARTBEAT_STEPS = "steps"  # of the jobs that run there, as JOB/RUN=STEP; "," between
 HEARTBEAT_WANTED = (
-    "wanted"  # the interval that the control plane asks for; the node reads it in the answer to its write
+    "wanted"  # the interval that the control plane requests; the node reads it in the answer to its write
 )
-# Each public key of the node is an attribute: this and the key's id. Its value: the key in Base64, when it was made.
+# Each public key of the node is an attribute: this prefix and the key's id. Its value: the key in Base64, and its
+# creation time.
 HEARTBEAT_KEY_PREFIX = "key_"
 
 
@@ -255,40 +263,40 @@ def lease_pk(directory: str) -> str:
 
 
 def hang_pk(run: str) -> str:
-    """Partition of what is known of a run's hang. Not the job's own, where who submits jobs may write."""
+    """Partition of a run's hang. It is not the job's own, which people who submit jobs may write."""
     return f"hang#{run}"
 
 
 def line_pk(line: str) -> str:
-    """Index partition of the operations that stand in one line."""
+    """Index partition of the operations in one queue."""
     return f"line#{line}"
 
 
-NODES_LINE = "NODES"  # the line of a pool's jobs for nodes
+NODES_LINE = "NODES"  # the queue of a pool's jobs for nodes
 
 
 def pool_line(awaited: str, pool: str) -> str:
-    """The line of a pool for a slot of its budget, for the reset of its breaker, or for nodes."""
+    """Return a pool's queue for a slot of its budget, for the reset of its breaker, or for nodes."""
     return f"{awaited}/{pool}"
 
 
 def new_nodes_line(pool: str) -> str:
-    """The line of a pool's new nodes that are to be diagnosed."""
+    """Return the queue of a pool's new nodes that are to be diagnosed."""
     return f"new/{pool}"
 
 
 def group_line(group: str) -> str:
-    """The line for the next machine of an Auto Scaling group."""
+    """Return the queue for the next machine of an Auto Scaling group."""
     return f"group/{group}"
 
 
 def machine_line(machine_id: str) -> str:
-    """The line of the replacement for which this machine was launched."""
+    """Return the queue of the replacement for which this machine was launched."""
     return f"machine/{machine_id}"
 
 
 def isolation_line(scheduler: str, cluster: str) -> str:
-    """The line of the isolations in a cluster whose call to its scheduler was throttled."""
+    """Return the queue of the isolations in a cluster whose call to its scheduler was throttled."""
     return f"isolate/{scheduler}/{cluster}"
 
 
@@ -313,12 +321,12 @@ def run_sk(number: int) -> str:
 
 
 def job_execution(job_id: str, submission: int) -> str:
-    """The name of the execution of run_job for one submission; at most 80 characters, as Step Functions has it."""
+    """Return the name of run_job's execution for one submission; at most 80 characters, Step Functions' limit."""
     return f"{job_id}-{submission}"
 
 
 def started_by(job_id: str, run: int) -> str:
-    """The mark on every task of one run of a job, whatever the length of the job's name."""
+    """Return the mark on every task of one run of a job, whatever the length of the job's name."""
     return f"{STARTED_BY_PREFIX}/{hashlib.sha256(job_id.encode()).hexdigest()[:_JOB_DIGITS]}/{run}"
 
 
@@ -328,5 +336,5 @@ def is_rank(mark: str) -> bool:
 
 
 def successor_of(task_id: str) -> str:
-    """The mark on the task that takes the place of an unmanaged one."""
+    """Return the mark on the task that replaces an unmanaged one."""
     return f"{UNMANAGED_TASK_PREFIX}/{task_id.rsplit('/', 1)[-1]}"[:STARTED_BY_CHARACTERS]

@@ -1,9 +1,9 @@
-"""Words of version 0.1 that are still read. They go with version 0.3.
+"""Maps words of version 0.1 that are still read. They are removed in version 0.3.
 
 Standard library only: the agent imports the vocabulary, which uses this table.
 """
 
-# An incident that ended under version 0.1, or a program that filters by its words, still has these.
+# An incident that ended under version 0.1, and a program that filters by its words, still have these.
 ESCALATIONS = {
     "HELD_IN_THE_MIDDLE": "RECOVERY_BLOCKED",
     "JOB_OUTLASTS_THE_WAIT": "JOB_END_TIMEOUT",

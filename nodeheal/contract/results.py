@@ -1,4 +1,4 @@
-"""What a step brought back: how it went, in one word, and typed facts that later decisions rest on.
+"""Defines the result of a step: its outcome in one word, and typed facts for later decisions.
 
 A decision, a state machine or an email reads `outcome` and `facts`. It never reads `reason`, which is for people.
 """
@@ -11,8 +11,8 @@ from pydantic import AfterValidator, Field, model_validator
 from nodeheal.contract.health_event import MOST, Frozen, NodeId, UtcTime
 from nodeheal.contract.vocabulary import Confirmation, Outcome, Refusal, Step
 
-# What crosses a state machine stays small enough to be read in its console: these texts are cut, and end with dots.
-# All of a state's input or output is at most 32 KiB then (AWS takes 256), in any alphabet.
+# What crosses a state machine stays small enough for its console: these texts are shortened, and end with dots. All of
+# a state's input or output is then at most 32 KiB (AWS's limit is 256), in any alphabet.
 REASON_CHARACTERS, FAULT_CHARACTERS, EVIDENCE_CHARACTERS = 1_500, 300, 1_000
 
 
@@ -24,7 +24,7 @@ Reason = Annotated[str, _at_most(REASON_CHARACTERS)]
 FaultTitle = Annotated[str, _at_most(FAULT_CHARACTERS)]
 Shown = Annotated[str, _at_most(EVIDENCE_CHARACTERS)]
 TestName = Annotated[str, _at_most(64)]
-TESTS_NAMED = 16  # of one diagnosis; the first of them are rerun after a repair
+TESTS_NAMED = 16  # of one diagnosis; the first of them run again after a repair
 
 
 class Isolated(Frozen):
@@ -47,19 +47,19 @@ class Diagnosed(Frozen):
 
 
 class EvidenceSaved(Frozen):
-    """Of FREEZE_EVIDENCE: where the evidence is, or was to be, and whether the node shows the fault."""
+    """Of FREEZE_EVIDENCE: where the evidence is, or should be, and whether the node shows the fault."""
 
     kind: Literal["EVIDENCE"] = "EVIDENCE"
     link: Shown = ""
     console: Shown = ""
-    size_bytes: int | None = Field(default=None, ge=0, le=2**50, description="None: it was not seen to arrive")
-    accused: Shown = Field(default="", description="the fault that the node was asked about")
+    size_bytes: int | None = Field(default=None, ge=0, le=2**50, description="None: its arrival is not confirmed")
+    accused: Shown = Field(default="", description="the fault that the node was asked to confirm")
     confirmation: Confirmation | None = Field(default=None, description="None: it gave no answer about a fault")
     confirmed_by: Shown = ""
 
 
 class Replaced(Frozen):
-    """Of REPLACE: whether the node in its place is a new machine, or which machine was launched and not heard from.
+    """Of REPLACE: whether the node in its place is a new machine, or which launched machine has not reported.
 
     `serves_at_once`: its scheduler gives the new machine work by itself, so nodeheal neither diagnoses nor returns it.
     """
@@ -71,8 +71,9 @@ class Replaced(Frozen):
 
 
 class Returned(Frozen):
-    """Of RETURN: whether the broken machine could not be given back, where a new one serves; and who keeps the node
-    out of service for a reason of his own, and why."""
+    """Of RETURN: whether the broken machine could not be given back, where a new one serves; and who else keeps the
+    node out of service, and why.
+    """
 
     kind: Literal["RETURNED"] = "RETURNED"
     is_broken_left: bool
@@ -80,7 +81,7 @@ class Returned(Frozen):
 
 
 class CheckpointSearch(Frozen):
-    """Of a step after which the job's newest checkpoint is looked for, in `directory`."""
+    """Of a step after which the job's newest checkpoint is searched in `directory`."""
 
     kind: Literal["CHECKPOINT_SEARCH"] = "CHECKPOINT_SEARCH"
     directory: Shown
@@ -89,26 +90,26 @@ class CheckpointSearch(Frozen):
 
 
 class Answered(Frozen):
-    """Of WAIT for an approval: what a human has answered."""
+    """Of WAIT for an approval: a human's answer."""
 
     kind: Literal["ANSWERED"] = "ANSWERED"
     answer: str
 
 
 class CallAgain(Frozen):
-    """The step goes on with another call of the same function."""
+    """The step continues with another call of the same function."""
 
     kind: Literal["CALL_AGAIN"] = "CALL_AGAIN"
 
 
 class Refused(Frozen):
-    """Of any step that was not carried out for a reason that something follows from."""
+    """Of any step that was not carried out for a reason that later decisions use."""
 
     kind: Literal["REFUSED"] = "REFUSED"
     code: Refusal
-    missing: Shown = Field(default="", description="of NO_CAPACITY and RESERVATION_FULL: what there is none of")
-    slots: int | None = Field(default=None, ge=0, le=MOST, description="of BUDGET_FULL: how many there are")
-    boot_id: str = Field(default="", description="of NEW_BOOT: the boot that the node is on now")
+    missing: Shown = Field(default="", description="of NO_CAPACITY and RESERVATION_FULL: what has no capacity")
+    slots: int | None = Field(default=None, ge=0, le=MOST, description="of BUDGET_FULL: the number of slots")
+    boot_id: str = Field(default="", description="of NEW_BOOT: the present boot of the node")
     incident_id: str = Field(default="", description="of LEFT_TO_INCIDENT: the incident that brings the job back")
 
 
@@ -119,7 +120,7 @@ Facts = Annotated[
 
 
 class StepResult(Frozen):
-    """How a step went, with what shows it."""
+    """The result of a step, with the facts behind it."""
 
     step: Step
     node_id: NodeId
@@ -129,13 +130,17 @@ class StepResult(Frozen):
     boot_id: str | None = Field(default=None, description="the boot that a reboot or a diagnosis is about")
     replacement_node_id: str | None = None
     facts: Facts | None = None
-    down_reported_by: Shown = Field(default="", description="who else says that the node is down, where it is silent")
-    summary: str = Field(default="", description="the same in one line, for the console; state machines write it")
+    down_reported_by: Shown = Field(
+        default="", description="who else reports that the node is down, where it is silent"
+    )
+    summary: str = Field(default="", description="a summary in one line, for the console; state machines write it")
 
     @model_validator(mode="before")
     @classmethod
     def _read_version_0_1(cls, given: Any) -> Any:
-        """Before 0.2 the facts were texts by name, in `evidence`. Such results are in the table for 90 days."""
+        """Convert a result of a version before 0.2, with facts as texts by name in `evidence`: the table has them for
+        90 days.
+        """
         if not isinstance(given, Mapping) or "evidence" not in given:
             return given
         known = {name: value for name, value in given.items() if name != "evidence"}
@@ -143,7 +148,7 @@ class StepResult(Frozen):
         return {**known, "down_reported_by": texts.get("witness", ""), "facts": _facts_of_texts(known, texts)}
 
     def refused_for(self, code: Refusal) -> Refused | None:
-        """The refusal, if it is this one."""
+        """Return the refusal, if it is this one."""
         return self.facts if isinstance(self.facts, Refused) and self.facts.code is code else None
 
 

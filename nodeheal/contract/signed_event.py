@@ -1,4 +1,4 @@
-"""How an event of a node travels: the exact text that was signed, and who signed it. See ADR 49."""
+"""Defines the transmitted form of a node's event: the exact signed text, and its signer. See ADR 49."""
 
 from typing import Annotated
 
@@ -6,13 +6,13 @@ from pydantic import Base64Bytes, Field
 
 from nodeheal.contract.health_event import Frozen
 
-# An event holds 8 KiB of evidence, every character of which may be escaped once more.
+# An event has 8 KiB of evidence, every character of which may be escaped once more.
 SIGNED_CHARACTERS = 131_072
 SIGNER_PATTERN = r"^[A-Z0-9]{16,128}:[A-Za-z0-9][A-Za-z0-9._/-]{1,127}$"
 
 
 class SignedEvent(Frozen):
-    """The detail of every event of an agent, on the bus and around it."""
+    """The detail of every agent event, on the bus and by SNS."""
 
     signed: Annotated[str, Field(max_length=SIGNED_CHARACTERS)] = Field(
         description="a JSON object with detail_type, signed_at (seconds since the epoch) and event, exactly as signed"
@@ -29,17 +29,17 @@ class SignedEvent(Frozen):
 
     @property
     def role_id(self) -> str:
-        """The role under which the machine has its item."""
+        """Return the id of the role of the machine's item."""
         return self.signer.partition(":")[0]
 
     @property
     def machine_id(self) -> str:
-        """The machine that signed: AWS names the sessions of a machine's role after it."""
+        """Return the machine that signed: AWS names the sessions of a machine's role after it."""
         return self.signer.partition(":")[2]
 
 
 class SignedText(Frozen):
-    """What the signed text holds."""
+    """The content of the signed text."""
 
     detail_type: str
     signed_at: int = Field(ge=0, le=2**40)

@@ -1,7 +1,7 @@
-"""The closed vocabularies of the product, spelled once.
+"""Defines the closed vocabularies of the product, once.
 
-Standard library only: the agent imports this module on nodes. Every value equals its name, so that
-a value in a log, a table item or an event is found by searching the code for it.
+Standard library only: the agent imports this module on nodes. Every value equals its name, so that a value in a log, a
+table item or an event is found by searching the code for it.
 """
 
 from enum import StrEnum
@@ -16,7 +16,7 @@ class _Word(StrEnum):
 
 
 class Family(_Word):
-    """Who says it: the kind of evidence a health event rests on."""
+    """The kind of evidence that a health event is based on."""
 
     xid = "xid"
     sxid = "sxid"
@@ -45,15 +45,15 @@ class Verdict(_Word):
 
 
 class Confirmation(_Word):
-    """What a node answers when it is asked whether it has the fault that was reported of it."""
+    """A node's answer whether it shows the fault that was reported of it."""
 
     CONFIRMED = "CONFIRMED"  # its own log or counters show it
-    DENIED = "DENIED"  # they do not, and they would
-    UNKNOWN = "UNKNOWN"  # it cannot tell
+    DENIED = "DENIED"  # they do not, although they would
+    UNKNOWN = "UNKNOWN"  # it is not known
 
 
 class Check(_Word):
-    """What a diagnosis is made of."""
+    """The parts of a diagnosis."""
 
     dcgm = "dcgm"
     neuron = "neuron"
@@ -62,9 +62,9 @@ class Check(_Word):
 
 
 class CheckpointFormat(_Word):
-    """How a checkpoint lies on disk."""
+    """The format of a checkpoint on disk."""
 
-    auto = "auto"  # whichever of the others is found
+    auto = "auto"  # detected
     megatron = "megatron"  # latest_checkpointed_iteration.txt and iter_*
     torch_distributed = "torch_distributed"  # a folder with .metadata and *.distcp
     torch_save = "torch_save"  # single files
@@ -75,7 +75,7 @@ class CheckpointFormat(_Word):
 
 
 class FabricRole(_Word):
-    """What a node does in a test that takes two."""
+    """The role of a node in a test of two."""
 
     SERVE = "SERVE"
     CONNECT = "CONNECT"
@@ -96,17 +96,18 @@ class SchedulerKind(_Word):
 
 
 class EndCause(_Word):
-    """Why a task ended, where its scheduler says more than an exit code does. Each adapter reads it from the words of
-    its scheduler."""
+    """Why a task ended, where its scheduler gives more than an exit code. Each adapter derives it from its scheduler's
+    texts.
+    """
 
-    ON_REQUEST = "ON_REQUEST"  # somebody asked for it, nodeheal included
+    ON_REQUEST = "ON_REQUEST"  # somebody requested it, nodeheal included
     NODE_LOST = "NODE_LOST"  # its machine was stopped or terminated
     OUT_OF_MEMORY = "OUT_OF_MEMORY"  # its container exceeded its memory
     CANNOT_START = "CANNOT_START"  # its definition is wrong: no restart helps
 
 
 class Action(_Word):
-    """What is to be done about a fault."""
+    """The action for a fault."""
 
     OBSERVE = "OBSERVE"
     RESTART_WORKLOAD = "RESTART_WORKLOAD"
@@ -132,13 +133,13 @@ class NextStepCondition(_Word):
     """When the second step of a fault's ladder comes. Each later step comes when the one before did not help."""
 
     unproven = "unproven"  # the first did not help
-    repeated = "repeated"  # the same fault came again on the same accelerator, as often as policy says
-    other_job = "other_job"  # the same fault came on the same accelerator under another job
+    repeated = "repeated"  # the fault has recurred on the same accelerator, as often as the policy says
+    other_job = "other_job"  # the fault has recurred on the same accelerator under another job
     job_end = "job_end"  # the job that runs there has ended
 
 
 class Step(_Word):
-    """What Decide answers: the next thing the workflow does."""
+    """Decide's answer: the next step of the workflow."""
 
     ISOLATE = "ISOLATE"
     FREEZE_EVIDENCE = "FREEZE_EVIDENCE"
@@ -153,7 +154,7 @@ class Step(_Word):
 
 
 class VerbName(_Word):
-    """What an operation does. Each has one file in nodeheal/operations, of this name in small letters."""
+    """What an operation does. Each has one file in nodeheal/operations, named in lower case."""
 
     ISOLATE = "ISOLATE"
     STOP_GANG = "STOP_GANG"
@@ -179,20 +180,20 @@ class VerbName(_Word):
 
 
 class Awaited(_Word):
-    """What a WAIT waits for."""
+    """The condition of a WAIT."""
 
     JOB_END = "JOB_END"  # until the job that runs there has ended
-    SETTLED = "SETTLED"  # until the node has had time to come up
+    SETTLED = "SETTLED"  # until the node has had time to boot
     STABLE = "STABLE"  # until the node has run long enough since its reboot
-    APPROVAL = "APPROVAL"  # until a human has said yes or no
+    APPROVAL = "APPROVAL"  # until a human has answered
     BUDGET = "BUDGET"  # until a slot of the pool's disruption budget is free
-    CAPACITY = "CAPACITY"  # until there may be a machine to be had
+    CAPACITY = "CAPACITY"  # until capacity may be available
     REPLACEMENT = "REPLACEMENT"  # until fewer nodes of the pool are being replaced
     BREAKER = "BREAKER"  # until a human has reset the pool's breaker
 
 
 class Outcome(_Word):
-    """How a step went. UNKNOWN: it may have acted; look before doing anything else."""
+    """How a step ended. UNKNOWN: it may have acted; observe before anything else is done."""
 
     DONE = "DONE"
     REFUSED = "REFUSED"
@@ -204,21 +205,21 @@ class Outcome(_Word):
 class Refusal(_Word):
     """Why a step was not carried out, where the next decision depends on it."""
 
-    NEW_BOOT = "NEW_BOOT"  # the node has booted since that was decided, and not by our hand
-    EXTERNAL_REMEDIATOR = "EXTERNAL_REMEDIATOR"  # somebody else repairs the node as well
+    NEW_BOOT = "NEW_BOOT"  # the node has booted since the decision, and nodeheal did not cause it
+    EXTERNAL_REMEDIATOR = "EXTERNAL_REMEDIATOR"  # an external remediator repairs the node
     BUDGET_FULL = "BUDGET_FULL"  # the pool's disruption budget has no free slot
-    REPLACEMENTS_FULL = "REPLACEMENTS_FULL"  # as many replacements as may be are under way in the pool
-    NO_CAPACITY = "NO_CAPACITY"  # the provider has no machine to give
-    RESERVATION_FULL = "RESERVATION_FULL"  # the capacity reservation is full with the broken machine in it
-    INSTANCE_GONE = "INSTANCE_GONE"  # there is no machine any more that could be replaced
+    REPLACEMENTS_FULL = "REPLACEMENTS_FULL"  # the limit of simultaneous replacements in the pool is reached
+    NO_CAPACITY = "NO_CAPACITY"  # the provider has no capacity
+    RESERVATION_FULL = "RESERVATION_FULL"  # the capacity reservation is full, the broken machine included
+    INSTANCE_GONE = "INSTANCE_GONE"  # the machine to replace no longer exists
     LEFT_TO_INCIDENT = "LEFT_TO_INCIDENT"  # another incident brings the job back
 
 
 class NodeState(_Word):
-    """Where a node is in its life."""
+    """The state of a node."""
 
-    UNENROLLED = "UNENROLLED"  # its agent reports, and no operator has enrolled it: it counts for nothing
-    ENROLLED = "ENROLLED"  # an operator has announced it; its agent has never been heard
+    UNENROLLED = "UNENROLLED"  # its agent reports, and it is not enrolled: it counts for nothing
+    ENROLLED = "ENROLLED"  # an operator has announced it, and its agent has not reported yet
     HEALTHY = "HEALTHY"
     SUSPECT = "SUSPECT"
     ISOLATED = "ISOLATED"
@@ -229,7 +230,7 @@ class NodeState(_Word):
 
 
 class IncidentState(_Word):
-    """Where an incident is in its life."""
+    """The state of an incident."""
 
     OPEN = "OPEN"
     WAITING = "WAITING"
@@ -238,7 +239,7 @@ class IncidentState(_Word):
 
 
 class Ending(_Word):
-    """How an incident ended; the workflow's last state says the same in words."""
+    """How an incident ended; the workflow's last state has the same meaning in words."""
 
     RECOVERED = "RECOVERED"
     OBSERVED_ONLY = "OBSERVED_ONLY"
@@ -246,15 +247,15 @@ class Ending(_Word):
 
 
 class Phase(_Word):
-    """What an email is about: whoever subscribes may choose."""
+    """The subject of an email, for the filters of subscriptions."""
 
     ASKS = "ASKS"  # a human must answer
-    WAITS = "WAITS"  # the incident waits for something that people can hasten
+    WAITS = "WAITS"  # the incident waits for something that people can speed up
     ENDED = "ENDED"  # the incident is over
-    NEWS = "NEWS"  # of many nodes, and no one incident's
+    NEWS = "NEWS"  # about many nodes, and no single incident
     # To the owner of one job
     STARTED = "STARTED"  # the job runs for the first time since it was submitted
-    FINISHED = "FINISHED"  # every rank has ended well
+    FINISHED = "FINISHED"  # every rank has ended successfully
     CANCELLED = "CANCELLED"  # a person has stopped it
     STOPPED = "STOPPED"  # the job was stopped for a recovery
     RUNS_AGAIN = "RUNS_AGAIN"  # the job was started again
@@ -262,72 +263,72 @@ class Phase(_Word):
 
 
 class ChannelKind(_Word):
-    """How a channel takes a notification. Each kind has a row in services/notify/channel_kinds.py."""
+    """How a channel accepts a notification. Each kind has a row in services/notify/channel_kinds.py."""
 
     email = "email"
     chat = "chat"  # Slack and Microsoft Teams, by Amazon Q Developer in chat applications
     pagerduty = "pagerduty"  # Events API v2
-    webhook = "webhook"  # any HTTPS endpoint that takes JSON
+    webhook = "webhook"  # any HTTPS endpoint that accepts JSON
 
 
 class Escalation(_Word):
     """Why a human is needed. Each word has a runbook of its name, in docs/runbooks."""
 
-    # What an incident ends with
-    UNKNOWN_FAULT = "UNKNOWN_FAULT"  # the catalog does not know the fault
-    MANUAL_REVIEW_REQUIRED = "MANUAL_REVIEW_REQUIRED"  # catalog, policy or doubt want a human for it
+    # Ends of an incident
+    UNKNOWN_FAULT = "UNKNOWN_FAULT"  # the catalog does not contain the fault
+    MANUAL_REVIEW_REQUIRED = "MANUAL_REVIEW_REQUIRED"  # catalog, policy or uncertainty requires a human for it
     POLICY_CHANGED = "POLICY_CHANGED"  # catalog or policy changed while the node was isolated
-    JOB_END_TIMEOUT = "JOB_END_TIMEOUT"  # what was to be done after the job is still to be done
-    STARTUP_UNCONFIRMED = "STARTUP_UNCONFIRMED"  # a node that came up says nothing any more
-    EXTERNAL_REMEDIATOR = "EXTERNAL_REMEDIATOR"  # somebody else repairs the node by himself
+    JOB_END_TIMEOUT = "JOB_END_TIMEOUT"  # the action after the job's end is still to be done
+    STARTUP_UNCONFIRMED = "STARTUP_UNCONFIRMED"  # a node that booted no longer reports
+    EXTERNAL_REMEDIATOR = "EXTERNAL_REMEDIATOR"  # an external remediator repairs the node
     NOT_ISOLATED = "NOT_ISOLATED"  # the node could not be taken out of service
     BUDGET_FULL = "BUDGET_FULL"  # no slot became free in time
-    RECOVERY_BLOCKED = "RECOVERY_BLOCKED"  # a pause, a mode or maintenance stopped a recovery under way
+    RECOVERY_BLOCKED = "RECOVERY_BLOCKED"  # a pause, a mode or maintenance stopped a recovery in progress
     APPROVAL_REFUSED = "APPROVAL_REFUSED"
     APPROVAL_IGNORED = "APPROVAL_IGNORED"  # nobody answered in time
     BREAKER_OVERDUE = "BREAKER_OVERDUE"  # nobody reset the breaker in time
-    NEVER_RETURNED = "NEVER_RETURNED"  # not seen to come back from its reboot, or in its place
-    NOT_CONFIRMED = "NOT_CONFIRMED"  # neither the node nor a witness confirms the fault
+    NEVER_RETURNED = "NEVER_RETURNED"  # no sign that it came back from its reboot, or that its replacement came
+    NOT_CONFIRMED = "NOT_CONFIRMED"  # neither the node nor another source confirms the fault
     DIAGNOSTICS_FAILED = "DIAGNOSTICS_FAILED"
-    DIAGNOSTICS_UNCLEAR = "DIAGNOSTICS_UNCLEAR"  # they prove nothing either way
+    DIAGNOSTICS_UNCLEAR = "DIAGNOSTICS_UNCLEAR"  # the diagnostics prove nothing either way
     ATTEMPTS_SPENT = "ATTEMPTS_SPENT"  # the ledger allows no further attempt
-    LADDER_ENDED = "LADDER_ENDED"  # all was tried, and the fault is still there
+    LADDER_ENDED = "LADDER_ENDED"  # all steps were tried, and the fault persists
     LEMON = "LEMON"  # recovered too often
-    ISOLATED_ON_REQUEST = "ISOLATED_ON_REQUEST"  # an isolation is all that was asked for
-    NO_CAPACITY = "NO_CAPACITY"  # no other node could be had
-    FAILED_AFTER_RETURN = "FAILED_AFTER_RETURN"  # the fault came again when it was back already
-    NOT_BACK_IN_SERVICE = "NOT_BACK_IN_SERVICE"  # healed, and it takes no work
+    ISOLATED_ON_REQUEST = "ISOLATED_ON_REQUEST"  # an isolation is all that was requested
+    NO_CAPACITY = "NO_CAPACITY"  # there is no capacity for another node
+    FAILED_AFTER_RETURN = "FAILED_AFTER_RETURN"  # the fault recurred when the node was already back
+    NOT_BACK_IN_SERVICE = "NOT_BACK_IN_SERVICE"  # healed, but it takes no work
     REPAIR_PENDING = "REPAIR_PENDING"  # a spare has its job; the broken node waits for repair
     JOB_NOT_RESTARTED = "JOB_NOT_RESTARTED"
-    DECISION_LIMIT = "DECISION_LIMIT"  # the recovery went round in circles
-    # What people are told before an end, or outside of incidents
+    DECISION_LIMIT = "DECISION_LIMIT"  # the recovery repeated itself
+    # Messages before an end, or without an incident
     APPROVAL_WANTED = "APPROVAL_WANTED"
     BREAKER_OPEN = "BREAKER_OPEN"
-    NODES_SILENT = "NODES_SILENT"  # so many at once that none is touched for it
-    RECOVERY_BROKE = "RECOVERY_BROKE"  # the workflow itself broke
-    JOB_BROKE = "JOB_BROKE"  # the workflow of a job broke
-    JOB_HANDED_OVER = "JOB_HANDED_OVER"  # a job is down, and no incident of a node has said so
+    NODES_SILENT = "NODES_SILENT"  # so many simultaneous failures that none is acted on
+    RECOVERY_BROKE = "RECOVERY_BROKE"  # the workflow itself failed
+    JOB_BROKE = "JOB_BROKE"  # the workflow of a job failed
+    JOB_HANDED_OVER = "JOB_HANDED_OVER"  # a job is down without an incident of a node
 
     @classmethod
     def _missing_(cls, value: object) -> "Escalation | None":
-        """Reads a word of version 0.1."""
+        """Map a word of version 0.1."""
         new = ESCALATIONS.get(value) if isinstance(value, str) else None
         return cls(new) if new else None
 
 
 class JobState(_Word):
-    """Where a training job is in its life."""
+    """The state of a training job."""
 
-    SUBMITTED = "SUBMITTED"  # its nodes are being chosen or checked; nothing of it has run since it was submitted
+    SUBMITTED = "SUBMITTED"  # its nodes are being chosen or checked; it has not run since it was submitted
     RUNNING = "RUNNING"
-    STOPPED = "STOPPED"  # no rank runs; it is being brought back
+    STOPPED = "STOPPED"  # no rank runs; it is being restarted
     COMPLETED = "COMPLETED"
     CANCELLED = "CANCELLED"  # a person has stopped it
     FAILED = "FAILED"  # it is down, and a human must bring it back
 
 
 class JobStep(_Word):
-    """What a state of run_job does."""
+    """The work of a state of run_job."""
 
     CHOOSE = "CHOOSE"
     CHECK = "CHECK"
@@ -341,30 +342,30 @@ class JobStep(_Word):
 
 
 class Next(_Word):
-    """Where run_job goes from here."""
+    """Where run_job continues."""
 
     CHOOSE = "CHOOSE"  # choose nodes
     AWAIT_NODES = "AWAIT_NODES"  # there are too few; one may become free
-    CHECK = "CHECK"  # prove the nodes by diagnostics
+    CHECK = "CHECK"  # check the nodes by diagnostics
     LAUNCH = "LAUNCH"
-    WATCH = "WATCH"  # wait until something becomes of the gang
+    WATCH = "WATCH"  # wait until the gang's state changes
     ATTRIBUTE = "ATTRIBUTE"  # a run has failed: find out why
-    SETTLE = "SETTLE"  # give findings that are under way a moment, then look again
+    SETTLE = "SETTLE"  # wait a moment for findings that are on their way, then examine again
     STOP = "STOP"  # stop what still runs
     END = "END"
 
 
 class Trouble(_Word):
-    """Why a job is a human's: who is to do what differs."""
+    """Why a human must handle a job: it determines who."""
 
-    POOL_TOO_SMALL = "POOL_TOO_SMALL"  # its pool can never hold it
+    POOL_TOO_SMALL = "POOL_TOO_SMALL"  # its pool can never provide its nodes
     DIRECTORY_TAKEN = "DIRECTORY_TAKEN"  # another job writes to its checkpoint directory
-    DIRECTORY_NOT_SHARED = "DIRECTORY_NOT_SHARED"  # its nodes do not see one directory there
-    NODES_FAIL = "NODES_FAIL"  # nodes were chosen again and again, and did not pass
+    DIRECTORY_NOT_SHARED = "DIRECTORY_NOT_SHARED"  # its nodes do not see one shared directory
+    NODES_FAIL = "NODES_FAIL"  # nodes were chosen repeatedly, and failed their checks
     RANKS_LEFT = "RANKS_LEFT"  # ranks of an earlier run may still write
     RANK_LATE = "RANK_LATE"  # a rank did not start in time
-    NOT_LAUNCHED = "NOT_LAUNCHED"  # the launch itself came to nothing
-    CANNOT_START = "CANNOT_START"  # what it is defined as cannot run anywhere
-    PROGRAM_FAILS = "PROGRAM_FAILS"  # the program's own failures are more than are restarted
-    RECOVERY_ENDED = "RECOVERY_ENDED"  # what was to bring it back did not
-    ONLY_OBSERVED = "ONLY_OBSERVED"  # its pool is one in which nodeheal only says what it would do
+    NOT_LAUNCHED = "NOT_LAUNCHED"  # the launch itself failed
+    CANNOT_START = "CANNOT_START"  # its definition cannot run anywhere
+    PROGRAM_FAILS = "PROGRAM_FAILS"  # the program's own failures exceed its restart limit
+    RECOVERY_ENDED = "RECOVERY_ENDED"  # its recovery failed
+    ONLY_OBSERVED = "ONLY_OBSERVED"  # its pool is in observe mode

@@ -162,7 +162,8 @@ def _start(operation: Operation, world: World) -> Operation | StepResult:
             return _refused_for_new_boot(operation, node, now, ports)
         if spare is None and (is_hybrid or knobs.prefer_spare):
             gang = nodes_of_gang(request.decision.job_id, ports)
-            spare = claim_spare(node, request.incident_id, ports, world.policy, gang)
+            job = ports.jobs.get(request.decision.job_id) if request.decision.job_id else None
+            spare = claim_spare(node, request.incident_id, ports, world.policy, gang, job)
         if spare is not None:
             found = spare.node_id
             return update(operation, ports, lambda one: _moved_on(one, new_node_id=found, is_spare=True))

@@ -1,1 +1,1 @@
-"""Reads what kernels and tools print. Pure, standard library: the agent, the CLI and the services share it."""
+"""Parses what kernels and tools print. Pure, standard library: the agent, the CLI and the services share it."""

@@ -1,4 +1,4 @@
-"""Reads what the agent's all-reduce prints, on either of the two nodes. Pure, total."""
+"""Parses the output of the agent's all-reduce, on either of the two nodes. Pure, total."""
 
 import math
 
@@ -7,13 +7,13 @@ from nodeheal.parsers.fi_pingpong import Ended
 from nodeheal.parsers.finding import Report
 from nodeheal.parsers.tool_report import first_line, first_object, unknown
 
-ALL_REDUCE, BANDWIDTH, TIMEOUT = "all_reduce", "all_reduce_bandwidth", "timeout"  # tests that may fail
-MISSING = 3  # its exit code where there is nothing to test with
+ALL_REDUCE, BANDWIDTH, TIMEOUT = "all_reduce", "all_reduce_bandwidth", "timeout"  # the names of the tests that may fail
+MISSING = 3  # its exit code where a library or a GPU is missing
 _NOBODY = ("timed out", "Connection refused", "No route to host", "Address already in use", "Name or service not known")
 
 
 def parse_all_reduce(text: str, errors: str, ended: Ended, least_mb_per_s: float = 0.0) -> Report:
-    """What one of the two nodes says of the sum over all their GPUs."""
+    """Return the result of one of the two nodes about the sum over all their GPUs."""
     said = first_line(errors or text)
     if ended.hung_seconds:
         return _failed(TIMEOUT, f"the all-reduce has not ended within {ended.hung_seconds:g} s")
@@ -32,7 +32,7 @@ def parse_all_reduce(text: str, errors: str, ended: Ended, least_mb_per_s: float
             ALL_REDUCE, f"the sum over {ranks} GPUs is wrong on GPU {', '.join(map(str, wrong))} of this node"
         )
     if not math.isfinite(speed) or speed < least_mb_per_s:
-        asked = f"at least {least_mb_per_s:g} are asked for"
+        asked = f"at least {least_mb_per_s:g} are required"
         return _failed(BANDWIDTH, f"the all-reduce over {ranks} GPUs made {speed:g} MB/s on the bus, {asked}")
     reason = f"an all-reduce over {ranks} GPUs made {speed:g} MB/s on the bus"
     return Report(Verdict.OK, reason=reason, measured={"all_reduce_mb_per_s": float(speed)})

@@ -1,6 +1,6 @@
-"""Reads what `dcgmi diag -j` prints, of DCGM 3 and 4. Pure: text in, a report out.
+"""Parses the output of `dcgmi diag -j`, of DCGM 3 and 4. Pure: text in, a report out.
 
-Nothing counts as healthy that was not tested: no result, a cut-off one, an error, skipped tests only, a missing GPU.
+Nothing untested counts as healthy: no result, a cut-off one, an error, skipped tests only, a missing GPU.
 """
 
 import re
@@ -21,7 +21,7 @@ from nodeheal.parsers.tool_report import (
     worst_of,
 )
 
-# What fails without a known error id is named after its test, if DCGM ships a test of that name.
+# A failure without a known error id is named after its test, if DCGM has a test of that name.
 _TESTS = """
 DENYLIST NVML_LIBRARY CUDA_MAIN_LIBRARY CUDA_TOOLKIT_LIBRARY PERMISSIONS_AND_OS_RELATED_BLOCKS
 PERMISSIONS_AND_OS_BLOCKS PERSISTENCE_MODE ENVIRONMENT_VARIABLES PAGE_RETIREMENT PAGE_RETIREMENT_ROW_REMAP
@@ -68,7 +68,7 @@ class _Result:
 
 
 def parse_diagnostic(output: str, accelerators: int = 0) -> Report:
-    """What a diagnostic says of a node that has so many accelerators (0: unknown), from all that dcgmi wrote."""
+    """Parse everything that dcgmi wrote, on a node with this many accelerators (0: unknown)."""
     document = first_object(output)
     rounds = document.get(_ITERATIONS)
     if isinstance(rounds, list):  # dcgmi diag --iterations: a document for each
@@ -92,18 +92,18 @@ def _parse(document: dict[str, object], accelerators: int, rest: str = "") -> Re
             if source.get(key):
                 doubt = f"DCGM reports {key}: {str(source[key])[:300]}"
                 return sum_up([*_global_faults(source[key]), *faults], "", doubt=doubt)
-    if rest:  # another run, or the cry of one that was killed: what came first may not be what holds
-        return sum_up(faults, "", doubt=f"something stands behind the diagnostic: {first_line(rest)}")
+    if rest:  # another run, or the output of one that was killed: the first document may be outdated
+        return sum_up(faults, "", doubt=f"there is text after the diagnostic: {first_line(rest)}")
     return _judge(results, faults, accelerators, _listed(document, root))
 
 
 def cannot_under_mig(output: str) -> bool:
-    """Whether DCGM refuses the diagnostic because GPUs are cut into MIG instances: NvidiaValidationSuite.cpp."""
+    """Whether DCGM refuses the diagnostic because GPUs are split into MIG instances: NvidiaValidationSuite.cpp."""
     return _NO_MIG.search(output) is not None
 
 
 def _listed(document: dict[str, object], root: dict[str, object]) -> int:
-    """How many GPUs the document's own table names: DCGM 4's entities, DCGM 3's device ids and serials."""
+    """Return the number of GPUs in the document's own table: DCGM 4's entities, DCGM 3's device ids and serials."""
     groups = [group for group in _dicts(document.get("entity_groups")) if group.get("entity_group") == "GPU"]
     tables = [source.get(key) for source in (document, root) for key in _GPU_TABLES]
     entities = [sum(1 for _ in _dicts(group.get("entities"))) for group in groups]
@@ -122,7 +122,7 @@ def _judge(results: list[_Result], faults: list[Fault], accelerators: int, liste
         return sum_up(faults, "", doubt="no test of any GPU has passed")
     should = max(accelerators, listed)
     if tested < should and not (is_of_all and not listed):
-        # A GPU that fell off the bus is not tested, and those that are left pass.
+        # A GPU that fell off the bus is not tested, and the remaining ones pass.
         told = sum_up([_missing(tested, should), *faults], "")
         reason = f"{tested} of {should} GPUs were tested"
         return Report(Verdict.FAILED, ("accelerator_count",), told.failed_components, told.findings, reason)
@@ -134,12 +134,12 @@ def _judge(results: list[_Result], faults: list[Fault], accelerators: int, liste
         told = sum_up(faults, "")
         return Report(Verdict.DEGRADED, (), (), told.findings, f"warnings: {', '.join(warned)}")
     if not tested:
-        return Report(Verdict.OK, reason="every GPU that DCGM sees passed; it does not say how many these are")
+        return Report(Verdict.OK, reason="every GPU that DCGM sees passed; it does not report their number")
     return Report(Verdict.OK, reason=f"{tested} GPUs passed")
 
 
 def _are_of_all(results: list[_Result]) -> bool:
-    """Whether these are DCGM 3's tests of level 1: each stands for all GPUs that it sees, and names none.
+    """Whether these are DCGM 3's tests of level 1: each covers all GPUs that it sees, and names none.
 
     The tests of higher levels name their GPUs. Where one of those was only skipped, nothing is proven.
     """
@@ -165,7 +165,7 @@ def _faults(result: _Result, names: dict[str, str]) -> Iterator[Fault]:
 
 
 def _components(result: _Result, warning: _Warning, names: dict[str, str]) -> list[str | None]:
-    """Where it failed: one result may stand for all GPUs, and its text then names the one."""
+    """Return where it failed: one result may cover all GPUs, and its text then names the GPU."""
     said = sorted(set(_GPU_IN_TEXT.findall(warning.text)), key=int)
     gpus = sorted(result.gpus, key=int) if len(result.gpus) == 1 else said
     return [names.get(gpu, f"GPU {gpu}") for gpu in gpus] or [result.entity]
@@ -177,7 +177,7 @@ def _test_code(test: str) -> str:
 
 
 def _global_faults(errors: object) -> Iterator[Fault]:
-    """What DCGM says instead of results may still name broken hardware."""
+    """Return faults in DCGM's global errors, which may name broken hardware."""
     listed = errors if isinstance(errors, list) else [errors]
     for warning in _warnings(listed):
         verdict = Verdict.FAILED if warning.severity in _GRAVE_SEVERITIES else Verdict.UNKNOWN
@@ -211,7 +211,7 @@ def _result(test: str, raw: dict[str, object], like: list[dict[str, object]] | N
 
 
 def _warnings(raw: Sequence[object]) -> Iterator[_Warning]:
-    """DCGM 4 gives objects with an id, DCGM 3 sentences."""
+    """Return warnings: DCGM 4 gives objects with an id, DCGM 3 sentences."""
     for entry in raw:
         if isinstance(entry, dict):
             text = str(entry.get("warning") or entry.get("message") or entry.get("error") or "")
@@ -246,7 +246,7 @@ def _gpus(raw: dict[str, object]) -> frozenset[str]:
 
 
 def _entity_names(document: dict[str, object]) -> dict[str, str]:
-    """What the document's own table calls its GPUs, by DCGM's number, where it gives an address or a uuid."""
+    """Return the names of GPUs in the document's own table, by DCGM's number, where it has an address or a UUID."""
     names = {}
     for group in _dicts(document.get("entity_groups")):
         if group.get("entity_group") == "GPU":
@@ -258,5 +258,5 @@ def _entity_names(document: dict[str, object]) -> dict[str, str]:
 
 
 def _dicts(value: object) -> Iterator[dict[str, object]]:
-    """The objects of a list; DCGM 3 leaves nulls between them."""
+    """Return the objects of a list; DCGM 3 leaves nulls between them."""
     yield from (entry for entry in value if isinstance(entry, dict)) if isinstance(value, list) else ()

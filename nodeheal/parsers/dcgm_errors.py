@@ -1,7 +1,7 @@
-"""DCGM's error ids, and how its sentences betray them where it gives no id.
+"""Lists DCGM's error ids, and recognises its sentences where it gives no id.
 
-The numbers are those of `dcgm_errors.h` of DCGM 4.6 (0 to 132, all read there); DCGM only ever appends, so they hold
-for DCGM 3. Names that DCGM has changed (CLOCK_THROTTLE_THERMAL, BLACKLISTED_DRIVER, …) are given as it calls them now.
+The numbers are those of `dcgm_errors.h` of DCGM 4.6 (0 to 132, all read there); DCGM only ever appends, so they are
+valid for DCGM 3. Names that DCGM has changed (CLOCK_THROTTLE_THERMAL, BLACKLISTED_DRIVER, …) are the present ones.
 """
 
 import re
@@ -33,7 +33,7 @@ GPU_RECOVERY_DRAIN_RESET NCCL_ERROR RETEST_REQUESTED CONTAINED_ERROR UNCORRECTAB
 _NUMBERED = tuple(f"DCGM_FR_{name}" for name in _BY_NUMBER.split())
 # DCGM has no id for recovery actions that are newer than its own table, only a sentence: this name follows its style.
 NAMES = (*_NUMBERED, "DCGM_FR_GPU_RECOVERY_IMEX_DOMAIN")
-# Ids that say less than the sentence beside them.
+# Ids that contain less than the sentence beside them.
 _SAY_NOTHING = ("DCGM_FR_UNKNOWN", "DCGM_FR_UNRECOGNIZED")
 
 _RENAMED = {
@@ -44,7 +44,7 @@ _RENAMED = {
 }
 _NAME = re.compile(r"\bDCGM_FR_[A-Z0-9_]{2,60}\b")
 
-# What is telling in DCGM's sentences, in its wordings of both generations, in lower case. The first that fits a place
+# Distinctive parts of DCGM's sentences, in the wordings of both generations, in lower case. The first match at a place
 # wins.
 _PHRASES = (
     ("FALLEN_OFF_BUS", r"has fallen off the bus"),
@@ -143,19 +143,21 @@ _PHRASES = (
 )
 # Every sentence of DCGM is well below this; a longer text is not one.
 _TEXT_CHARACTERS = 8192
-# In lower case on both sides: a pattern that may ignore case cannot be searched for by its first letters.
+# Both sides in lower case: a pattern that ignores case cannot be searched by its first letters.
 _PATTERNS = tuple((f"DCGM_FR_{name}", re.compile(phrase)) for name, phrase in _PHRASES)
 
 
 def name_of(error_id: object) -> str | None:
-    """The name of an error id, or None for what is no id, means no error, or came after this table."""
+    """Return the name of an error id, or None for an invalid one, for "no error", and for one that is newer than this
+    table.
+    """
     if isinstance(error_id, bool) or not isinstance(error_id, int) or not 0 < error_id < len(_NUMBERED):
         return None
     return _NUMBERED[error_id]
 
 
 def names_of(error_id: object, text: str) -> tuple[str, ...]:
-    """The names of what is told by an id and a sentence. The id counts, where it names anything."""
+    """Return the names of an error with an id and a sentence. The id counts, where it names anything."""
     numbered = name_of(error_id)
     if numbered is None or numbered in _SAY_NOTHING:
         return names_in(text) or ((numbered,) if numbered else ())
@@ -163,7 +165,7 @@ def names_of(error_id: object, text: str) -> tuple[str, ...]:
 
 
 def names_in(text: str) -> tuple[str, ...]:
-    """The names of all errors that a text tells of, each once: by name, else by DCGM's sentence for it."""
+    """Return the names of all errors in a text, each once: by name, else by DCGM's sentence for it."""
     text = text[:_TEXT_CHARACTERS]
     named = [_RENAMED.get(name, name) for name in _NAME.findall(text)]
     known = [name for name in named if name in NAMES and name != NAMES[0]]
@@ -171,7 +173,7 @@ def names_in(text: str) -> tuple[str, ...]:
 
 
 def _phrased(text: str) -> list[str]:
-    """The names behind DCGM's sentences, in the order of the text."""
+    """Return the names of DCGM's sentences, in the order of the text."""
     found: list[tuple[int, int, str]] = []
     for name, pattern in _PATTERNS:
         for match in pattern.finditer(text):

@@ -1,6 +1,6 @@
-"""Reads what `dcgmi health -c -j` prints, of DCGM 3 and 4. Pure: text in, a report out.
+"""Parses the output of `dcgmi health -c -j`, of DCGM 3 and 4. Pure: text in, a report out.
 
-dcgmi names only what is sick: an overall word, then per entity and subsystem a word and DCGM's sentences, wrapped over
+dcgmi lists only problems: an overall word, then for each entity and subsystem a word and DCGM's sentences, wrapped over
 several strings. It gives no error ids, so the sentences are recognised.
 """
 
@@ -12,7 +12,7 @@ from nodeheal.parsers.dcgm_errors import NAMES, names_of
 from nodeheal.parsers.finding import Finding, Report
 from nodeheal.parsers.tool_report import Fault, first_line, first_object, sum_up, unknown
 
-# The subsystems that DCGM watches. What fails there with an unknown sentence is named after it.
+# The subsystems that DCGM watches. An unknown sentence is named after its subsystem.
 SYSTEMS = frozenset(
     ("PCIE", "NVLINK", "PMU", "MCU", "MEMORY", "SM", "INFOROM", "THERMAL", "POWER", "DRIVER", "NVSWITCH", "CONNECTX")
 )
@@ -36,7 +36,9 @@ _WORDS = {
 
 
 def parse_health(output: str) -> Report:
-    """What the host engine's health watches say. Watches that are off, or an engine out of reach, are UNKNOWN."""
+    """Parse the results of the host engine's health watches. Watches that are off, or an engine out of reach, are
+    UNKNOWN.
+    """
     body = first_object(output).get("body")
     overall = _value(body.get(_OVERALL)) if isinstance(body, dict) else None
     if not isinstance(body, dict) or overall is None:
@@ -82,13 +84,13 @@ def _system_faults(component: str, name: str, system: dict[str, object]) -> Iter
 
 
 def _system_code(name: str) -> str:
-    """`Memory system` is MEMORY."""
+    """Return the code of a subsystem: `Memory system` is MEMORY."""
     system = re.sub(r"[^A-Z0-9]+", "_", name.upper().removesuffix(" SYSTEM")).strip("_")
     return f"HEALTH_{system}" if system in SYSTEMS else UNNAMED
 
 
 def _strange_words(body: dict[str, object]) -> list[str]:
-    """Health words that are none: `Internal error`, or a part of one."""
+    """Return invalid health words: `Internal error`, or a part of one."""
     nodes = [node for group in body.values() for node in _descendants(group)]
     words = dict.fromkeys(value for node in nodes if (value := _value(node)) is not None)
     return [word for word in words if word.lower() not in _WORDS]

@@ -1,6 +1,6 @@
-"""What DCGM's health watches report of a value that was injected into one of its fields. Pure.
+"""Predicts what DCGM's health watches report of a value that was injected into one of its fields. Pure.
 
-Read in modules/health/DcgmHealthWatch.cpp of DCGM 4.6: MonitorMemVolatileDbes, MonitorInforom, MonitorPcie,
+From modules/health/DcgmHealthWatch.cpp of DCGM 4.6: MonitorMemVolatileDbes, MonitorInforom, MonitorPcie,
 BuildXidMappings. The watches read XIDs since DCGM 4.4.1.
 """
 
@@ -22,7 +22,9 @@ _XIDS = {
 
 
 def health_code(field: int, value: str) -> str | None:
-    """The catalog's code for what `dcgmi health` reports of the value; None for what no watch reads or finds wrong."""
+    """Return the catalog's code that `dcgmi health` reports for the value; None where no watch reads it or finds it
+    wrong.
+    """
     number = float(value)
     name = {
         XID_FIELD: _XIDS.get(int(number)),

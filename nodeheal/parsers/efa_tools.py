@@ -1,8 +1,8 @@
-"""Reads what is known of a node's EFA and InfiniBand devices: `fi_info`, `rdma statistic show`, sysfs. Pure.
+"""Parses the state of a node's EFA and InfiniBand devices: `fi_info`, `rdma statistic show`, sysfs. Pure.
 
-Counters are totals, on EFA even across reboots of the node: one reading says that something happened, not when, and not
-how fast. So an error counter above zero is DEGRADED at most. A list does not show where it ends: it is healthy only if
-it is known how many devices there should be.
+Counters are totals, on EFA even over reboots of the node: one reading shows that something happened, not when, and not
+how fast. So an error counter above zero is DEGRADED at most. A list has no end mark: it is healthy only if the expected
+number of devices is known.
 """
 
 import re
@@ -58,7 +58,7 @@ _BLOCK_LINE = re.compile(r"\s*(provider|fabric|domain|version|type|protocol): (.
 
 @dataclass
 class _Port:
-    """What is known of one port of one device."""
+    """The parsed values of one port of one device."""
 
     device: str
     state: str | None = None
@@ -74,7 +74,7 @@ _Ports = dict[tuple[str, str], _Port]
 
 
 def parse_efa(text: str, expected: int = 0) -> Report:
-    """What an output or a listing says of a node that should have so many devices (0: unknown)."""
+    """Parse an output or a listing of a node with this many devices (0: unknown)."""
     if re.search(r"^[ \t]*provider: |fi_getinfo|fi_info:", text, re.MULTILINE):
         return _parse_fi_info(text, expected)
     ports: _Ports = {}
@@ -86,7 +86,7 @@ def parse_efa(text: str, expected: int = 0) -> Report:
 
 
 def parse_efa_tree(tree: Mapping[str, str], expected: int = 0) -> Report:
-    """What a whole sysfs tree says, by path; the paths show `<device>/ports/<port>/`."""
+    """Parse a whole sysfs tree, by path; the paths contain `<device>/ports/<port>/`."""
     ports: _Ports = {}
     for path, text in tree.items():
         _place(ports, path, text)
@@ -96,15 +96,15 @@ def parse_efa_tree(tree: Mapping[str, str], expected: int = 0) -> Report:
 
 
 def _unsaid(expected: int) -> str:
-    """A list does not show where it ends: who reads the reason should know."""
-    return "" if expected else "; how many there should be was not said"
+    """Return a hint for the reason where the number is unknown: a list has no end mark."""
+    return "" if expected else "; the expected number is not known"
 
 
 def _judge(ports: _Ports, expected: int, strange: str, is_list: bool) -> Report:
     doubt = strange or _doubt(ports)
     faults = [found for port in ports.values() for found in _faults(port)]
     devices = {port.device for port in ports.values()}
-    # Of what is cut off, the rest may be sound; a tree is never cut off.
+    # The rest of a cut-off output may be healthy; a tree is never cut off.
     if len(devices) < expected and not (is_list and doubt):
         family = next(iter(ports.values())).family
         faults.append(_missing(family, len(devices), expected))
@@ -130,18 +130,20 @@ def _faults(port: _Port) -> Iterator[Fault]:
 
 
 def _doubt(ports: _Ports) -> str:
-    """Why this may not be all: a port without the counters that others of its family have, or nothing readable."""
+    """Return why the output may be incomplete: a port without counters that others of its family have, or nothing
+    readable.
+    """
     for family in (Family.efa, Family.ib):
         kin = [port for port in ports.values() if port.family is family]
         every = frozenset().union(*(port.counters for port in kin)) if kin else frozenset()
         has_states = any(port.state is not None for port in kin)
         for port in kin:
             if (not port.counters and port.state is None) or every != port.counters.keys():
-                return f"{port.device} does not show all its counters"
+                return f"{port.device} lacks some of its counters"
             if None in port.counters.values():
                 return f"{port.device} has a counter that cannot be read"
             if has_states and port.state not in _STATES and port.state != "ACTIVE":
-                return f"{port.device} has no state that is understood"
+                return f"{port.device} has no valid state"
     return ""
 
 
@@ -164,7 +166,7 @@ def _count(port: _Port, name: str, text: str) -> None:
 
 
 def _read_lines(text: str, ports: _Ports) -> str:
-    """Fills the ports from `rdma`, `grep -r .` or `more` output; the first line that is none of these."""
+    """Fill the ports from the output of `rdma`, `grep -r .` or `more`; returns the first line of another form."""
     strange, port, file = "", None, ""
     for line in (raw.rstrip()[:4000] for raw in text.splitlines()):
         link, listed = _LINK.fullmatch(line), _LISTED.fullmatch(line)
@@ -188,7 +190,7 @@ def _read_lines(text: str, ports: _Ports) -> str:
 
 
 def _read_counters(port: _Port, text: str) -> bool:
-    """`name number` pairs, or `state ACTIVE physical_state LINK_UP …`."""
+    """Parse `name number` pairs, or `state ACTIVE physical_state LINK_UP …`."""
     state = _LINK_STATE.search(text)
     if state:
         port.state = state[1]
@@ -223,7 +225,7 @@ def _parse_fi_info(text: str, expected: int) -> Report:
 
 
 def reliable_domains(text: str) -> tuple[str, ...]:
-    """The domains of EFA for reliable datagrams that `fi_info` lists, one for each card, in its order."""
+    """Return EFA's domains for reliable datagrams in the output of `fi_info`, one for each card, in its order."""
     named = [block["domain"] for block in _blocks(text) if _is_whole(block) and block["type"] == "FI_EP_RDM"]
     return tuple(dict.fromkeys(named))
 

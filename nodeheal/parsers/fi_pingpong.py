@@ -1,7 +1,8 @@
-"""Reads what libfabric's `fi_pingpong` prints, on either of its two sides. Pure, total.
+"""Parses the output of libfabric's `fi_pingpong`, on either of its two sides. Pure, total.
 
-A row for each size of message, from small to large, in fixed columns; numbers carry k, m, g (sizes, of 1024) or k, m, b
-(counts, of 1000). `#ack` is `=` with the count where all were acknowledged, else `-` or `+` with the difference.
+It has a row for each message size, in ascending order, in fixed columns; numbers have suffixes k, m, g (sizes, of 1024)
+or k, m, b (counts, of 1000). `#ack` is `=` with the count where all were acknowledged, else `-` or `+` with the
+difference.
 """
 
 import math
@@ -13,26 +14,26 @@ from nodeheal.contract.vocabulary import Verdict
 from nodeheal.parsers.finding import Report
 from nodeheal.parsers.tool_report import first_line, unknown
 
-FABRIC, BANDWIDTH, TIMEOUT = "fabric", "fabric_bandwidth", "timeout"  # tests that may fail
+FABRIC, BANDWIDTH, TIMEOUT = "fabric", "fabric_bandwidth", "timeout"  # the names of the tests that may fail
 
 _NUMBER = r"(-?(?:\d{1,12}(?:\.\d{1,6})?|inf|nan))"
 _ROW = re.compile(
     r"\s{0,8}(\d{1,12}(?:\.\d)?[kmg]?)\s{1,20}(\d{1,12}[kmb]?)\s{1,20}([=+-])(\d{1,12}[kmb]?)\s{1,20}\d{1,12}(?:\.\d)?[kmg]?"
     rf"\s{{1,20}}{_NUMBER}s\s{{1,20}}{_NUMBER}\s{{1,20}}{_NUMBER}\s{{1,20}}{_NUMBER}\s{{0,8}}"
 )
-_LINES = 1000  # it has six sizes of its own, and some sixty at most
+_LINES = 1000  # it has six default sizes, and about sixty at most
 _TAKEN = re.compile(r"Address already in use")
 _ABSENT = re.compile(r"(?:failed to connect|getaddrinfo ?): {0,2}.{0,200}")
 _NO_PROVIDER = re.compile(r"fi_getinfo.{0,200}(?:-61\b|No data available)")
-# What it says when a transfer that was under way breaks off.
+# Errors of a transfer that breaks off.
 _BROKEN = re.compile(r"cq_read|eq_read|timeout expired|completion|transmit|receive|\bctrl/|fi_\w{1,40}\(\): |ret=-\d")
 
 
 @dataclass(frozen=True)
 class Row:
-    """What came of the messages of one size. Numbers that are none (`inf`, after no time at all) are None."""
+    """The result of the messages of one size. An invalid number (`inf`, after zero time) is None."""
 
-    size: str  # as it is printed: 64, 1.5k, 1m
+    size: str  # as printed: 64, 1.5k, 1m
     all_acknowledged: bool
     mb_per_s: float | None
     us: float | None
@@ -40,14 +41,14 @@ class Row:
 
 @dataclass(frozen=True)
 class Ended:
-    """How the tool has ended. `hung`: at its deadline, after so many seconds."""
+    """How the tool has ended. `hung`: at its deadline, after this many seconds."""
 
     exit_code: int
     hung_seconds: float = 0.0
 
 
 def read_rows(text: str) -> tuple[Row, ...]:
-    """The rows, in their order; every other line says nothing."""
+    """Return the rows in order; other lines are ignored."""
     matches = (_ROW.fullmatch(line[:300]) for line in text.split("\n", _LINES)[:_LINES])
     return tuple(
         Row(match[1], match[3] == "=", _finite(match[6]), _finite(match[7])) for match in matches if match is not None
@@ -55,12 +56,12 @@ def read_rows(text: str) -> tuple[Row, ...]:
 
 
 def is_nobody_there(text: str) -> bool:
-    """Whether the side that connects says that the other does not listen (yet)."""
+    """Whether the connecting side reports that the other side does not listen (yet)."""
     return _ABSENT.search(text) is not None and not read_rows(text)
 
 
 def parse_pingpong(text: str, errors: str, ended: Ended, serves: bool, least_mb_per_s: float = 0.0) -> Report:
-    """What one side says of the network between the two."""
+    """Return one side's result of the test."""
     rows = read_rows(text)
     broken = _why_broken(f"{text}\n{errors}", rows, ended, serves)
     if broken is not None:
@@ -72,12 +73,12 @@ def parse_pingpong(text: str, errors: str, ended: Ended, serves: bool, least_mb_
         return _failed(FABRIC, f"messages of {', '.join(lost)} bytes were not all acknowledged", rows)
     best = rows[-1]
     if least_mb_per_s and (best.mb_per_s is None or best.mb_per_s < least_mb_per_s):
-        return _failed(BANDWIDTH, f"{_told(best)}, at least {least_mb_per_s:g} MB/s are asked for", rows)
+        return _failed(BANDWIDTH, f"{_told(best)}, at least {least_mb_per_s:g} MB/s are required", rows)
     return Report(Verdict.OK, reason=_told(best), measured=_measured(rows))
 
 
 def _why_broken(said: str, rows: Sequence[Row], ended: Ended, serves: bool) -> Report | None:
-    """The report of a run that did not end well."""
+    """Return the report of a failed run."""
     if ended.hung_seconds:
         return _hung(rows, ended.hung_seconds, serves)
     if ended.exit_code == 0:
@@ -99,7 +100,9 @@ def _hung(rows: Sequence[Row], seconds: float, serves: bool) -> Report:
         return unknown(f"no node connected within {seconds:g} s, or nothing came through")
     after = f" after messages of {rows[-1].size} bytes" if rows else ""
     return _failed(
-        TIMEOUT, f"nothing came through{after} within {seconds:g} s: is all traffic between the two let through?", rows
+        TIMEOUT,
+        f"nothing came through{after} within {seconds:g} s: is all traffic between the two allowed?",
+        rows,
     )
 
 
@@ -108,12 +111,12 @@ def _failed(test: str, reason: str, rows: Sequence[Row]) -> Report:
 
 
 def _told(row: Row) -> str:
-    speed = "at no speed that can be told" if row.mb_per_s is None else f"at {row.mb_per_s:g} MB/s"
+    speed = "at an unknown speed" if row.mb_per_s is None else f"at {row.mb_per_s:g} MB/s"
     return f"messages of {row.size} bytes came through {speed}"
 
 
 def _measured(rows: Sequence[Row]) -> dict[str, float]:
-    """The speed of the largest messages, and the time of the smallest."""
+    """Return the speed of the largest messages, and the time of the smallest."""
     if not rows:
         return {}
     found = {"fabric_mb_per_s": rows[-1].mb_per_s, "fabric_us": rows[0].us}

@@ -1,4 +1,4 @@
-"""What a parser found, before it becomes an event or an answer to an operator."""
+"""Defines the result of a parser, before it becomes an event or an answer to an operator."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,24 +8,24 @@ from nodeheal.contract.vocabulary import Family, Verdict
 
 @dataclass(frozen=True)
 class Finding:
-    """One fault as the hardware, its driver or its tool words it. What it means is the catalog's business."""
+    """One fault in the terms of the hardware, its driver or its tool. The catalog defines its meaning."""
 
     family: Family
-    code: str  # as the catalog spells it: 79, 20034, DCGM_FR_VOLATILE_DBE_DETECTED, HBM_UNCORRECTABLE_ERROR
-    component: str | None  # a PCI address as 0000:b9:00.0, a GPU uuid, a Neuron device, a NIC
-    message: str  # the kernel's or the tool's own words
-    subcode: str | None = None  # what the line says beyond its code, as the catalog spells it; see kernel_line
+    code: str  # as in the catalog: 79, 20034, DCGM_FR_VOLATILE_DBE_DETECTED, HBM_UNCORRECTABLE_ERROR
+    component: str | None  # a PCI address like 0000:b9:00.0, a GPU UUID, a Neuron device, a NIC
+    message: str  # the text of the kernel or the tool
+    subcode: str | None = None  # the detail beyond the code, as in the catalog; see kernel_line
     pid: int | None = None  # the process that the driver names
-    verdict: Verdict | None = None  # as a check of the operator's own says it; of all others the catalog does
+    verdict: Verdict | None = None  # the verdict of an operator's own check; for others the catalog has it
 
 
 @dataclass(frozen=True)
 class Report:
-    """What a tool's whole output says about a node. Nothing counts as healthy that was not tested."""
+    """The result of a tool's whole output. Nothing untested counts as healthy."""
 
     verdict: Verdict
     failed_tests: tuple[str, ...] = ()
-    failed_components: tuple[str, ...] = ()  # GPU-…, 0000:b9:00.0, "GPU 3", neuron0, rdmap0s6 as the tool names them
+    failed_components: tuple[str, ...] = ()  # GPU-…, 0000:b9:00.0, "GPU 3", neuron0, rdmap0s6: the tool's own names
     findings: tuple[Finding, ...] = field(default=())
     reason: str = ""
     measured: Mapping[str, float] = field(default_factory=dict)  # by name; see measures

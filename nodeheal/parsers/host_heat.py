@@ -1,6 +1,6 @@
-"""What the kernel has counted and measured of a host before and after it was put under load. Pure, total.
+"""Compares the kernel's counters and temperatures of a host before and after a load. Pure, total.
 
-Sources: the kernel's ABI documents of /sys/class/thermal (degrees in thousandths) and of the processors'
+Sources: the kernel's ABI documents of /sys/class/thermal (thousandths of a degree) and of the processors'
 thermal_throttle, and admin-guide/ras.rst.
 """
 
@@ -10,24 +10,24 @@ from collections.abc import Mapping
 from nodeheal.contract.vocabulary import Verdict
 from nodeheal.parsers.finding import Report
 
-HEAT, MEMORY = "temperature", "memory_uncorrected"  # tests that may fail
+HEAT, MEMORY = "temperature", "memory_uncorrected"  # the names of the tests that may fail
 _LINE = re.compile(r"(/\S{1,300}): (-?\d{1,12}|[A-Za-z_][\w-]{0,40})")
 _THROTTLED = re.compile(r".*/cpu\d{1,5}/thermal_throttle/(?:core|package)_throttle_count")
 _UNCORRECTED = re.compile(r".*/(mc\d{1,5})/ue_count")
 _TEMPERATURE = re.compile(r"(.*/thermal_zone\d{1,5})/temp")
-# From here on the kernel itself intervenes, or ends everything.
+# From here on the kernel itself intervenes, or shuts down.
 _LIMITS = ("critical", "hot")
-_BELIEVABLE = range(1, 250_000)  # what sensors that are not there tell is left out, as stress-ng does
+_BELIEVABLE = range(1, 250_000)  # values of absent sensors are ignored, as stress-ng does
 
 
 def read_host(text: str) -> dict[str, str]:
-    """A listing of `path: value`, by path; what is not understood is left out."""
+    """Parse a listing of `path: value`, by path; invalid lines are ignored."""
     matches = (_LINE.fullmatch(line[:400]) for line in text.splitlines())
     return {match[1]: match[2] for match in matches if match is not None}
 
 
 def judge_load(before: Mapping[str, str], after: Mapping[str, str]) -> Report:
-    """Errors and slowdowns that the load has brought about, and heat at its end. What is not told cannot be judged."""
+    """Return errors and slowdowns caused by the load, and the heat at its end. Missing values are not judged."""
     uncorrected = _risen(_UNCORRECTED, before, after)
     if uncorrected:
         told = f"{sum(uncorrected.values())} uncorrectable memory errors under load ({', '.join(sorted(uncorrected))})"
@@ -43,7 +43,7 @@ def judge_load(before: Mapping[str, str], after: Mapping[str, str]) -> Report:
 
 
 def _risen(pattern: re.Pattern[str], before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, int]:
-    """By how much each counter has risen that was there before and after."""
+    """Return the growth of each counter that is present before and after."""
     risen = {}
     for path in before.keys() & after.keys():
         match = pattern.fullmatch(path)

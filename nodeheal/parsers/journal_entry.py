@@ -1,7 +1,7 @@
-"""Reads one entry of `journalctl -o json`, in the fields that a reader of the kernel's words needs. Pure, total.
+"""Parses one entry of `journalctl -o json`, with the fields for kernel messages. Pure, total.
 
-journald gives what user space writes to /dev/kmsg the transport `kernel` too; only the facility tells it apart. Of such
-a record it cuts off the first word and keeps it as the identifier: of `NVRM: Xid …` the message is then `Xid …`.
+journald gives what user space writes to /dev/kmsg the transport `kernel`, too; only the facility differs. Of such a
+record it cuts off the first word and keeps it as the identifier: for `NVRM: Xid …` the message is then `Xid …`.
 """
 
 import json
@@ -16,7 +16,7 @@ _FACILITIES = {str(number): number for number in range(128)}
 
 @dataclass(frozen=True)
 class JournalEntry:
-    """One entry. `record` is None where it did not come by /dev/kmsg, or its message cannot be read."""
+    """One entry. `record` is None where it did not come from /dev/kmsg, or its message cannot be read."""
 
     cursor: str  # empty: it has none
     boot_id: str  # 32 hexadecimal digits, without dashes
@@ -24,7 +24,7 @@ class JournalEntry:
 
 
 def parse_journal_entry(line: bytes) -> JournalEntry | None:
-    """The entry, or None for what is not one: junk, or one that was cut off."""
+    """Parse an entry; None for invalid or cut-off text."""
     try:
         entry = json.loads(line.decode("utf-8", "replace"))
     except (ValueError, RecursionError):
@@ -35,7 +35,7 @@ def parse_journal_entry(line: bytes) -> JournalEntry | None:
 
 
 def _record(entry: dict[str, object]) -> KmsgRecord | None:
-    """journald leaves the kernel's own facility out, in older versions always."""
+    """Build the record. journald omits the kernel's own facility, in older versions always."""
     facility = _FACILITIES.get(str(entry.get("SYSLOG_FACILITY", KERNEL_FACILITY)))
     text = text_of_field(entry.get("MESSAGE"))  # null: longer than journalctl shows
     if entry.get("_TRANSPORT") != "kernel" or facility is None or text is None:

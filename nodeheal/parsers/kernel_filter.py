@@ -1,7 +1,7 @@
-"""Finds the few lines of a log that may report a fault, fast enough to read a node's whole history. Pure.
+"""Finds the few lines of a log that may report a fault, fast enough for a node's whole history. Pure.
 
-A line that is not handed out has no finding: every fault's line contains one of the needles. A line that is handed out
-may still be an ordinary one.
+A skipped line has no finding: every fault's line contains one of the needles. A returned line may still be an ordinary
+one.
 """
 
 import re
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Protocol
 
-# What the parsers' patterns cannot do without. The rarer its words, the faster a log is read.
+# Words that the parsers' patterns require. The rarer the words, the faster a log is read.
 _NEEDLES = (
     b"NVRM: ",
     b": SXid (",
@@ -51,15 +51,14 @@ _NEEDLES = (
     b"lost tx completions is above ",
     b"cpu clock",
 )
-# In JSON a needle can be hidden: behind escapes, or in a message that is given as numbers.
+# In JSON a needle can be hidden: by escapes, or in a message that is given as numbers.
 _JSON_FIELD = b'"MESSAGE"'
 _ESCAPE = b"\\u00"
 _NUMBERS = re.compile(rb'"MESSAGE"[ \t\r]*:[ \t\r]*\[')
 
-# Searching a block for every needle costs as many passes over it. But a log says the same again and again, with other
-# numbers and addresses: without hex digits, most of its lines are equal. So needles are searched for in the different
-# ones of these first, and of those needles that have capitals only the ones whose capitals are there. What is left is
-# searched for in the block itself.
+# Searching a block for every needle takes as many passes over it. But a log repeats the same lines with other numbers
+# and addresses: without hex digits, most of its lines are equal. So needles are first searched in the distinct ones of
+# these, and needles with capitals only where their capitals occur. What remains is searched in the block itself.
 _HEX_DIGITS = b"0123456789abcdef"
 _NO_CAPITALS = bytes(byte for byte in range(256) if byte not in b"ABCDEFGHIJKLMNOPQRSTUVWXYZ\n")
 _GATES = tuple(
@@ -74,11 +73,11 @@ class Readable(Protocol):
     """A binary file."""
 
     def read(self, size: int, /) -> bytes:
-        """The next bytes; none at the end."""
+        """Return the next bytes; none at the end."""
 
 
 def suspicious_lines(blocks: Iterator[bytes]) -> Iterator[tuple[int, bytes]]:
-    """Lines by their number from 1, of blocks as `blocks_of` yields them."""
+    """Yield suspicious lines with their number from 1, from blocks as `blocks_of` yields them."""
     number = 1
     for block in blocks:
         lines = block.translate(None, _HEX_DIGITS).split(b"\n")
@@ -91,7 +90,7 @@ def suspicious_lines(blocks: Iterator[bytes]) -> Iterator[tuple[int, bytes]]:
 
 
 def all_lines(blocks: Iterator[bytes]) -> Iterator[tuple[int, bytes]]:
-    """As `suspicious_lines`, with nothing left out: what it is measured against."""
+    """Yield all lines in the same form: the reference for `suspicious_lines`."""
     number = 0
     for block in blocks:
         for line in block.removesuffix(b"\n").split(b"\n"):
@@ -100,14 +99,14 @@ def all_lines(blocks: Iterator[bytes]) -> Iterator[tuple[int, bytes]]:
 
 
 def _starts(block: bytes, shapes: bytes) -> list[int]:
-    """Where the suspicious lines start. `shapes`: the different lines, without their hex digits."""
+    """Return the starts of suspicious lines. `shapes`: the distinct lines, without their hex digits."""
     starts: set[int] = set()
     capitals = b"\n".join(set(shapes.translate(None, _NO_CAPITALS).split(b"\n")))
     for its_capitals, its_shape, needle in _GATES:
         if its_capitals in capitals and its_shape in shapes:
             starts.update(_starts_of_lines(block, partial(block.find, needle)))
     if _JSON_FIELD in shapes:
-        # One after the other: a pattern that begins in one way is looked for by its first bytes, many times faster.
+        # Separately: a pattern with one fixed beginning is searched by its first bytes, many times faster.
         starts.update(_starts_of_lines(block, partial(block.find, _ESCAPE)))
         if _NUMBERS.search(shapes):
             starts.update(_starts_of_lines(block, partial(_find_numbers, block)))
@@ -115,7 +114,7 @@ def _starts(block: bytes, shapes: bytes) -> list[int]:
 
 
 def _starts_of_lines(block: bytes, find: Callable[[int], int]) -> Iterator[int]:
-    """Where the lines start in which `find` finds something, each line once."""
+    """Return the starts of the lines in which `find` has a match, each line once."""
     position = find(0)
     while position >= 0:
         yield block.rfind(b"\n", 0, position) + 1
@@ -134,7 +133,7 @@ def _line(block: bytes, start: int) -> bytes:
 
 
 def blocks_of(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """Blocks of whole lines, from bytes that are cut anywhere. What is too long for a line is dropped."""
+    """Yield blocks of whole lines, from bytes that are cut anywhere. Overlong lines are dropped."""
     rest = b""
     for piece in pieces:
         end = piece.rfind(b"\n") + 1

@@ -1,13 +1,13 @@
-"""Tells the kernel's own message from what log daemons and tools put in front of it. Pure, linear, one line at a time.
+"""Separates the kernel's own message from the headers of log daemons and tools. Pure, linear, one line at a time.
 
-A header answers with the message, or with None where the line is not the kernel's.
+A parser of a header returns the message, or None where the line is not the kernel's.
 """
 
 import json
 import re
 
 _CLOCK = r"\d\d:\d\d:\d\d(?:[.,]\d{1,9})?"
-_MONTH = r"[^\W\d_]{3,5}\.?"  # in whatever language the machine speaks: Oct, Okt, févr.
+_MONTH = r"[^\W\d_]{3,5}\.?"  # in any language of the machine: Oct, Okt, févr.
 _WEEKDAY = r"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)"
 _WALL_TIMESTAMP = (
     rf"(?:\d{{4}}-\d\d-\d\d[T ]{_CLOCK}(?:Z|[+-]\d\d:?\d\d)?"  # 2026-11-21T05:50:31.123456+00:00
@@ -57,9 +57,9 @@ _TO_ZEROS = bytes(ord("0") if byte in b"0123456789" else byte for byte in range(
 
 
 def timeless(line: bytes) -> tuple[bytes, bytes]:
-    """What is the same in two lines that say the same at another time: the header, with zeros for its digits, and the
-    message. Of two lines for which it is the same `parse_syslog_line` finds the same: these headers are told from
-    others by where they have digits, not by which. A line with a priority in front is kept as it is.
+    """Return what is equal in two lines that differ in time only: the header, with its digits set to zero, and the
+    message. For two lines with equal results `parse_syslog_line` finds the same: headers differ by the positions of
+    digits, not their values. A line with a leading priority is unchanged.
     """
     at = line.find(_TAG, 0, _HEADER_BYTES)
     if at < 0 or line.startswith(b"<"):
@@ -72,7 +72,7 @@ def timeless(line: bytes) -> tuple[bytes, bytes]:
 
 
 def kernel_text_of_tagged_line(line: str) -> str | None:
-    """The kernel's message in a line of a syslog daemon or of journalctl. Only the tag `kernel` is believed."""
+    """Return the kernel's message in a line of a syslog daemon or of journalctl. Only the tag `kernel` is accepted."""
     tagged = _RFC5424.match(line) or _TAGGED.match(line)
     if tagged is None or (tagged["priority"] and int(tagged["priority"]) >> 3):
         return None
@@ -80,19 +80,20 @@ def kernel_text_of_tagged_line(line: str) -> str | None:
 
 
 def host_of_tagged_line(line: str) -> str:
-    """The host that such a line names; empty for any other line."""
+    """Return the host in such a line; empty for any other line."""
     tagged = _RFC5424.match(line) or _TAGGED.match(line)
     return tagged["host"] if tagged else ""
 
 
 def names_a_writer(line: str) -> bool:
-    """Whether the line has the header of a syslog daemon or of journalctl, whoever wrote it."""
+    """Whether the line has the header of a syslog daemon or of journalctl, of any writer."""
     return _ANY_TAG.match(line) is not None
 
 
 def kernel_text_of_dmesg_line(line: str) -> str | None:
-    """The message in a line of dmesg, with any of its stamps or none. It shows user space's records too, and tells
-    them apart only with -x or -r: then these are not believed."""
+    """Return the message in a line of dmesg, with any of its stamps or none. dmesg shows user space's records, too, and
+    marks them only with -x or -r: then these are refused.
+    """
     decoded = _DECODED_PRIORITY.match(line)
     if decoded is not None:
         if decoded["facility"] != "kern":
@@ -109,8 +110,9 @@ def kernel_text_of_dmesg_line(line: str) -> str | None:
 
 
 def kernel_text_of_json_line(line: bytes) -> str | None:
-    """The kernel's message in an entry of `journalctl -o json`. A program can name itself kernel, but cannot choose
-    its transport."""
+    """Return the kernel's message in an entry of `journalctl -o json`. A program can name itself kernel, but cannot
+    choose its transport.
+    """
     if b'"MESSAGE"' not in line:
         return None
     try:
@@ -133,7 +135,7 @@ def _is_of_kernel(entry: dict[str, object]) -> bool:
 
 
 def text_of_field(value: object) -> str | None:
-    """A field is text, or a list of bytes where it is not clean text, or a list of both where it is there twice."""
+    """Convert a field: text, a list of bytes where it is not clean text, or a list of both where it occurs twice."""
     if isinstance(value, str):
         return value
     if not isinstance(value, list) or not value:

@@ -1,4 +1,4 @@
-"""Reads what the kernel says about the host itself: crashes, lockups, disks, file systems, NFS, network, heat. Pure.
+"""Parses the kernel's messages about the host itself: crashes, lockups, disks, file systems, NFS, network, heat. Pure.
 
 Formats: kernel/panic.c, watchdog.c and hung_task.c; arch/*/kernel dumpstack.c, traps.c and thermal_throt.c;
 drivers/nvme; block/blk-core.c; fs/xfs, ext4 and btrfs; net/sunrpc/clnt.c; the drivers ena, ice, i40e and bnxt_en.
@@ -10,14 +10,14 @@ from nodeheal.contract.vocabulary import Family
 from nodeheal.parsers.finding import Finding
 from nodeheal.parsers.pci_address import PCI_ADDRESS, normalised
 
-# What a drive or network block device is called. Floppies, optical drives and loops come and go on healthy machines.
+# Names of drives and network block devices. Floppies, optical drives and loops come and go on healthy machines.
 _DISK = r"(?!fd\d|sr\d|loop)[a-z0-9_-]{1,32}"
 _OOPS = (
     r"Oops|Internal error|general protection fault|invalid opcode|divide error|stack segment|double fault|int3|bounds"
     r"|alignment check|invalid TSS|segment not present"
 )
 _WATCHDOG = r"(?:(?:NMI )?watchdog: )?"
-# One message, one fault: the names of the alternatives are the codes.
+# One message, one fault: the names of the groups are the codes.
 _FAULT = re.compile(
     "|".join(
         (
@@ -62,7 +62,7 @@ _PIDS = ("task", "process")
 
 
 def parse_host(message: str) -> Finding | None:
-    """A fault of the host that the kernel tells in its own words."""
+    """Return a fault of the host from the kernel's own message."""
     found = _FAULT.match(message)
     if found is None:
         return None

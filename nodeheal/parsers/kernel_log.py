@@ -31,10 +31,10 @@ class LogFormat(StrEnum):
     """How the lines of a log begin.
 
     `auto`: every line by its own header, as far as the first line of the log allows. In a log that names its writers,
-    or is made of records or of journal entries, a line of another form could be anybody's: it is not believed.
+    or consists of records or of journal entries, a line of another form could be from anybody and is ignored.
 
-    `any`: every line by whatever form fits it, also inside of what other tools have put around it. For a person's
-    own collection of lines: what a program has written may be believed.
+    `any`: every line by any form that fits it, also inside the wrappers of other tools. For a person's own collection
+    of lines: a program's line may pass for the kernel's.
     """
 
     auto = "auto"
@@ -47,15 +47,16 @@ class LogFormat(StrEnum):
 
 _TRANSPORT = b'"_TRANSPORT"'
 _NO_TEXT = b"\x00"  # in UTF-16, in archives, and where a machine died before its log was on the disk
-FIRST_LINES = 16  # so far it looks for the first line that shows the log's form
+FIRST_LINES = 16  # how far it searches for the first line that shows the log's form
 
-Read = Callable[[bytes], str | None]  # the kernel's message in a line, or None for what is not believed to be one
+Read = Callable[[bytes], str | None]  # the kernel's message in a line, or None for other lines
 
 
 @dataclass
 class Tally:
-    """What was read of a log. A suspicious line holds a word that lines about faults have; one that is no text holds
-    a zero byte."""
+    """What was read of a log. A suspicious line has a word of fault lines; a line that is not text contains a zero
+    byte.
+    """
 
     lines: int = 0
     suspicious: int = 0
@@ -70,10 +71,10 @@ def read_findings(
     is_filtered: bool = True,
     tally: Tally | None = None,
 ) -> Iterator[tuple[int, Finding]]:
-    """The faults of a log by line number from 1, each as soon as its line is there.
+    """Yield the faults of a log with their line number from 1, each as soon as its line is read.
 
-    `source`: a binary file, or lines. `is_filtered` False reads every line the slow way, to the same result. `tally`
-    is kept up to date while the log is read.
+    `source`: a binary file, or lines. `is_filtered` False parses every line, with the same result. `tally` is updated
+    while the log is read.
     """
     counted = Tally() if tally is None else tally
     blocks = blocks_of(_pieces(source))
@@ -130,7 +131,7 @@ def _reader(log_format: LogFormat, first: bytes) -> Read:
 
 
 def _like(block: bytes) -> Read:
-    """The reader for a log that begins so."""
+    """Return the reader for a log that begins like this."""
     lines = (line.strip(b"\x00\r") for line in block.split(b"\n", FIRST_LINES))
     # journalctl puts lines of its own between the boots: -- Boot 3f5e… --
     line = next((line for line in lines if line and not line.startswith(b"-- ")), b"")[:LINE_CHARACTERS]
@@ -164,8 +165,9 @@ def _named(line: bytes) -> str | None:
 
 
 def _any(line: bytes) -> str | None:
-    """A line without the header of a daemon is dmesg's: with a stamp, or bare. A bare line that no driver begins may
-    have a header that is not known here: it is not believed."""
+    """Return the message of a line in a log without a fixed form. A line without a daemon's header is dmesg's: with a
+    stamp, or bare. A bare line without a driver's beginning may have an unknown header, and is ignored.
+    """
     text = _named(line)
     if text is not None or _is_json(line) or parse_kmsg_record(line) is not None:
         return text
@@ -181,9 +183,9 @@ def _is_wrapped(text: str) -> bool:
 
 
 def _wrapped(line: bytes) -> str | None:
-    """The kernel's message, whatever is around it; None where a writer that is not the kernel is named."""
+    """Return the kernel's message inside any wrapper; None where another writer is named."""
     if line.startswith(b"{") and _TRANSPORT in line:
-        return kernel_text_of_json_line(line)  # the journal itself says who has written it
+        return kernel_text_of_json_line(line)  # the journal itself names the writer
     plain = _any(line)
     if plain is not None:
         return plain
@@ -209,7 +211,7 @@ def _tells_of_fault(message: str) -> bool:
 
 
 def _is_json(line: bytes) -> bool:
-    """A line of a firmware's report begins with a brace, too."""
+    """Whether it is JSON: a line of a firmware report begins with a brace, too."""
     return line.startswith(b"{") and not is_part_of_report(_text(line))
 
 

@@ -1,4 +1,4 @@
-"""Reads the kernel lines about the host's processors and memory: machine checks, EDAC, the OOM killer. Pure."""
+"""Parses the kernel's messages about the host's processors and memory: machine checks, EDAC, the OOM killer. Pure."""
 
 import re
 
@@ -12,7 +12,7 @@ _MACHINE_CHECK = re.compile(
     re.ASCII,
 )
 _UNCORRECTED_BIT, _CONTEXT_CORRUPT_BIT = 1 << 61, 1 << 57
-# What AMD's decoder puts first, and other words of the kernel.
+# The beginning of AMD's decoder's lines, and other kernel messages.
 _DECODED = (
     (re.compile(r"(?:mce: )?\[Hardware Error\]: (?:System Fatal error|Fatal error)"), "fatal"),
     (re.compile(r"(?:mce: )?\[Hardware Error\]: Uncorrected[, ]"), "uncorrected"),
@@ -24,7 +24,7 @@ _DECODED = (
         ),
         "panic",
     ),
-    # A page that was clean or free is let go, and nobody is hurt.
+    # A clean or free page is dropped without harm.
     (
         re.compile(r"Memory failure: 0x[0-9a-f]{1,16}: recovery action for (?!clean |free |already )"),
         "memory_failure",
@@ -41,7 +41,7 @@ _OOM = re.compile(
 
 
 def parse_machine_check(message: str) -> Finding | None:
-    """An error that processor or memory could not correct. A corrected one is no fault."""
+    """Return an error that processor or memory could not correct. A corrected one is no fault."""
     if not message.startswith(_MEMORY_PREFIXES):
         return None
     check = _MACHINE_CHECK.match(message)
@@ -53,7 +53,7 @@ def parse_machine_check(message: str) -> Finding | None:
 
 
 def parse_oom(message: str) -> Finding | None:
-    """One finding a kill: of the many lines around it only the one that says who was killed counts."""
+    """Return one finding for each kill: of the many lines around it only the one with the killed process counts."""
     kill = _OOM.match(message)
     if kill is None:
         return None

@@ -1,4 +1,4 @@
-"""Reads the kernel lines of AWS Neuron devices: the runtime's NEURON_HW_ERR and the driver's own. Pure."""
+"""Parses the kernel's messages about AWS Neuron devices: the runtime's NEURON_HW_ERR and the driver's own. Pure."""
 
 import re
 
@@ -6,7 +6,7 @@ from nodeheal.contract.vocabulary import Family
 from nodeheal.parsers.finding import Finding
 from nodeheal.parsers.pci_address import PCI_ADDRESS, normalised
 
-# The runtime has the driver print its line as it is, with whatever the runtime has put in front.
+# The driver prints the runtime's line unchanged, with the runtime's prefix.
 _HARDWARE_ERROR = re.compile(
     r"(?<![A-Za-z0-9_])NEURON_HW_ERR=(?P<code>[A-Z][A-Z0-9_]{2,63})(?P<fields>.{0,1024})", re.ASCII
 )
@@ -45,7 +45,7 @@ _DRIVER_FAULTS = (
 
 
 def parse_neuron(message: str) -> Finding | None:
-    """A hardware error as the runtime words it (its name is the code), or a fault of the driver's own."""
+    """Return a hardware error under the runtime's name for it, or a fault of the driver's own."""
     error = _HARDWARE_ERROR.search(message) if _ANYWHERE in message else None
     if error is None:
         return _driver_fault(message)
@@ -57,7 +57,7 @@ def parse_neuron(message: str) -> Finding | None:
 
 
 def _repair(fields: str) -> str | None:
-    """Whether the memory mends itself at the next reset: from the text, or from the action that it asks for."""
+    """Return whether the next reset repairs the memory: from the text, or from the requested action."""
     if "repairable" not in fields:
         action = _ACTION.search(fields)
         fields = action["action"] if action else ""

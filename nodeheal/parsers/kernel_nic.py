@@ -1,4 +1,4 @@
-"""Reads the kernel lines of the fabric's adapters: EFA, and ConnectX (mlx5). Pure."""
+"""Parses the kernel's messages about the fabric's adapters: EFA, and ConnectX (mlx5). Pure."""
 
 import re
 
@@ -59,13 +59,13 @@ _FAULTS = {
         (re.compile(r"\w{1,64}\(0x[0-9a-f]{1,8}\) timed out while waiting for a slot"), "cmd_timeout"),
     ),
 }
-# The kernel function that prints a command's failure is the only sign of it; its words vary by command.
+# The kernel function that prints a command's failure is its only mark; the rest varies by command.
 _COMMAND_FAILED = re.compile(r": (?:mlx5_)?cmd_(?:out_err|check|status_err):\d{1,6}:", re.ASCII)
 _FAMILY = {"efa": Family.efa, "mlx5_core": Family.ib}
 
 
 def parse_nic(message: str) -> Finding | None:
-    """A fault that an adapter's driver reports; what it says for information is none."""
+    """Return a fault that an adapter's driver reports; informational messages are none."""
     if not message.startswith(("efa", "mlx5_core", "NETDEV WATCHDOG")):
         return None
     adapter = _ADAPTER.match(message)

@@ -1,4 +1,4 @@
-"""Reads what the NVIDIA driver says in words, without an XID. Pure."""
+"""Parses the NVIDIA driver's messages without an XID. Pure."""
 
 import re
 
@@ -8,9 +8,9 @@ from nodeheal.parsers.pci_address import PCI_ADDRESS, normalised
 
 _PREFIX = "NVRM: "
 _BEGINNINGS = (_PREFIX, "nvidia")
-# What may stand before the words: the GPU by its address.
+# The prefix of a message: the GPU by its address.
 _ADDRESS = re.compile(rf"NVRM: (?:The NVIDIA )?GPU (?:at )?(?:PCI:)?(?P<address>{PCI_ADDRESS})(?=[:\s\\#]|$)", re.ASCII)
-# Drivers' words about faults by the code we give them; the first that is in the message names it.
+# The driver's words for faults, with nodeheal's codes; the first match names the fault.
 _WORDS = (
     ("fallen off the bus", "fallen_off_bus"),
     ("RmInitAdapter failed", "RmInitAdapter_failed"),
@@ -37,7 +37,7 @@ _WORDS = (
     ("GSP core unresponsive", "gsp_report"),
     ("GSP-RM unresponsive", "gsp_report"),
 )
-# One message of four lines begins with this line alone. Most logs cut it into lines; the first names the GPU.
+# One message of four lines begins with this line alone. Most logs split it; the first line names the GPU.
 _FALLEN = re.compile(
     rf"NVRM: The NVIDIA GPU {PCI_ADDRESS}(?: \(PCI ID: [0-9a-f:]{{9}}\) installed in this system has)?$", re.ASCII
 )
@@ -49,11 +49,11 @@ _PROBE = re.compile(
 )
 # nvidia-nvswitch3: Failed to initialize device : -5
 _NVSWITCH = re.compile(r"(?P<name>nvidia-nvswitch\d{1,4}): Failed to initialize device ?:", re.ASCII)
-_LONGEST_CHARACTERS = 1024  # a kernel record is no longer
+_LONGEST_CHARACTERS = 1024  # a kernel record is not longer
 
 
 def parse_nvrm(message: str) -> Finding | None:
-    """A fault that the driver tells in words; its banners are none."""
+    """Return a fault from the driver's words; its banners are none."""
     if not message.startswith(_BEGINNINGS):
         return None
     probe = _PROBE.match(message)

@@ -1,7 +1,7 @@
-"""Reads the kernel lines about PCI Express errors: AER, DPC, hot plug, power states, resets. Pure.
+"""Parses the kernel's messages about PCI Express errors: AER, DPC, hot plug, power states, resets. Pure.
 
-A line of a port does not say what hangs below the port. Its finding has the code `unplaced` and what happened as its
-sub-code; who knows the node's PCI tree replaces it by `placed`.
+A port's line does not name what is below the port. Its finding has the code `unplaced` and what happened as its
+sub-code; `placed` replaces it where the node's PCI tree is known.
 """
 
 import re
@@ -13,7 +13,7 @@ from nodeheal.parsers.pci_address import PCI_ADDRESS, from_requester_id, normali
 
 UNPLACED = "unplaced"
 OTHER_DEVICE = "other_device"
-# Drivers of what jobs need. What a port's or no driver says may be about any device.
+# Drivers of devices that jobs need. A message of a port or without a driver may concern any device.
 _JOB_DRIVERS = ("nvidia", "nvidia-nvswitch", "neuron-driver", "efa", "mlx5_core")
 _ANY_DEVICE = ("pcieport", "pciehp", "pci", "aer", "dpc", "vfio-pci")
 
@@ -51,7 +51,7 @@ _OTHERS = (
 
 
 def parse_pcie(message: str) -> Finding | None:
-    """An error that the link could not correct, of the device that failed where the kernel names it."""
+    """Return an error that the link could not correct, of the failed device where the kernel names it."""
     device = _DEVICE.match(message)
     said = None if device is None else _said(device["address"], device["text"])
     if device is None or said is None:
@@ -64,14 +64,16 @@ def parse_pcie(message: str) -> Finding | None:
 
 
 def placed(finding: Finding, *, serves_jobs: bool) -> Finding:
-    """An unplaced finding, once it is known whether an accelerator, an NVSwitch or a fabric adapter is affected."""
+    """Replace an unplaced finding, once it is known whether an accelerator, an NVSwitch or a fabric adapter is
+    affected.
+    """
     if serves_jobs:
         return replace(finding, code=finding.subcode or UNPLACED, subcode=None)
     return replace(finding, code=OTHER_DEVICE)
 
 
 def _said(address: str, text: str) -> tuple[str, str] | None:
-    """What happened, and to which device."""
+    """Return what happened, and to which device."""
     bus_error = _BUS_ERROR.match(text)
     if bus_error is not None:
         return _code(bus_error), normalised(address)

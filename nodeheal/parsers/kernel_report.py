@@ -1,4 +1,4 @@
-"""Reads the error reports of firmware (APEI, GHES), which the kernel prints as several lines. Pure.
+"""Parses the error reports of firmware (APEI, GHES), which the kernel prints as several lines. Pure.
 
 Format: drivers/acpi/apei/ghes.c and drivers/firmware/efi/cper.c.
 """
@@ -11,7 +11,7 @@ from nodeheal.parsers.finding import Finding
 from nodeheal.parsers.kernel_pcie import UNPLACED
 from nodeheal.parsers.pci_address import PCI_ADDRESS, normalised
 
-# What a line of a report contains, whatever stands before the message.
+# What every line of a report contains, whatever precedes the message.
 PART_OF_REPORT = b"}[Hardware Error]: "
 # {1}[Hardware Error]:   section_type: PCIe error
 _LINE = re.compile(r"\{(?P<number>\d{1,10})\}\[Hardware Error\]: {1,8}(?P<text>.{0,512})", re.ASCII)
@@ -19,15 +19,15 @@ _SEVERITY = re.compile(r"(?:event severity|Error \d{1,4}, type): (?P<severity>[a
 _SECTION = re.compile(r"section[_ ]type: (?P<kind>.{1,64})")
 _DEVICE = re.compile(rf"device_id: (?P<address>{PCI_ADDRESS})$", re.ASCII)
 _PCIE = "PCIe error"
-# By severity: what the kernel itself would have called an error of PCIe, and of the processor or memory. A corrected
-# one is no fault.
+# By severity: the equivalent kernel code of a PCIe error, and of a processor or memory error. A corrected one is no
+# fault.
 _CODES = {"fatal": ("fatal", "fatal"), "recoverable": ("nonfatal", "uncorrected")}
 _OPEN_REPORTS = 4096  # processors may print at the same time, and the lines of many nodes may be mixed
 
 
 @dataclass
 class _Report:
-    """A report whose lines still come: the severity of the section that is being printed, and whether it is PCIe's."""
+    """An incomplete report: the severity of the present section, and whether it is PCIe's."""
 
     severity: str = ""
     is_pcie: bool = False
@@ -39,15 +39,15 @@ def is_part_of_report(message: str) -> bool:
 
 
 class FirmwareReports:
-    """Puts the lines of reports together. The severity comes first, then what failed, then which device."""
+    """Assembles reports from lines. The severity comes first, then what failed, then which device."""
 
     def __init__(self) -> None:
         self._reports: dict[tuple[str, str], _Report] = {}
 
     def finding(self, message: str, origin: str) -> Finding | None:
-        """The fault that this line completes, if it does: an uncorrected error of PCIe, or of processor or memory.
+        """Return the fault that this line completes, if any: an uncorrected error of PCIe, or of processor or memory.
 
-        `origin`: which log the line is from. Every kernel counts its reports from 1.
+        `origin`: the log of the line. Every kernel numbers its reports from 1.
         """
         line = _LINE.match(message)
         if line is None:

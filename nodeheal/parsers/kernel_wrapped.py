@@ -1,6 +1,6 @@
-"""Takes off what tools put around the lines of a kernel log: for a log that a person has put together. Pure, linear.
+"""Removes what tools put around the lines of a kernel log, for logs that a person has collected. Pure, linear.
 
-An agent never reads so: a line is believed by how its message begins, and a program can write such a line, too.
+An agent never uses it: a line counts by the beginning of its message, and a program can write such a line, too.
 """
 
 import json
@@ -14,7 +14,7 @@ _DEEPEST = 6  # host, file, number, stamp, stream and quote
 _ANSI = re.compile(r"\x1b\[[0-9;]{0,16}[A-Za-z]")  # dmesg -L=always, journalctl with colours
 # A field that holds a message: journalctl -o json-pretty, dmesg -J, fluent-bit and Docker, aws logs filter-log-events.
 _JSON_KEY = re.compile(r'"(?:MESSAGE|message|msg|log)"\s{0,4}:\s{0,4}(?=")')
-# Which node it is from.
+# The node of the line.
 _JSON_HOST = re.compile(r'"(?:_HOSTNAME|hostname|host|logStreamName)"\s{0,4}:\s{0,4}"([^"\\]{1,512})"')
 _STAMP = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?"
 _WRAPPER = re.compile(
@@ -35,13 +35,14 @@ _WRAPPER = re.compile(
         )
     )
 )
-# aws logs tail: behind the stamp stands the name of a stream.
+# aws logs tail: the name of a stream follows the stamp.
 _STREAM = re.compile(rf"{_STAMP}[ \t]+(?!\[|{_STAMP})(?P<stream>[\w./:@\[\]$-]{{1,512}})[ \t]+")
 
 
 def unwrapped(line: str) -> Iterator[tuple[str, str]]:
-    """What may be a line of the kernel log inside this one: with less and less around it, and the hosts, files and
-    streams that were named around it."""
+    """Yield possible kernel lines inside this one, with fewer and fewer wrappers, and the hosts, files and streams in
+    them.
+    """
     rest, named = _ANSI.sub("", line), ""
     if rest != line:
         yield rest, named
@@ -58,7 +59,7 @@ def unwrapped(line: str) -> Iterator[tuple[str, str]]:
 
 
 def origin_of(line: str, message: str) -> str:
-    """Which of several logs a line with this message is from, as far as it says so: equal for lines of one log."""
+    """Return the log of a line with this message, as far as it is named: equal for lines of one log."""
     in_json = _JSON_HOST.search(line)
     candidates = [(rest, named) for rest, named in ((line, ""), *unwrapped(line)) if message in rest]
     _, around = min(candidates, key=lambda candidate: len(candidate[0]), default=("", ""))

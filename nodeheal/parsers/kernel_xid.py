@@ -1,4 +1,4 @@
-"""Reads the kernel lines of NVIDIA GPUs and NVSwitches that carry a number: XID and SXID. Pure."""
+"""Parses the kernel's messages of NVIDIA GPUs and NVSwitches with a number: XID and SXID. Pure."""
 
 import re
 
@@ -45,8 +45,8 @@ _RECOVERY_WORDS = {
     "drain and reset": "DRAIN_AND_RESET",
     "recover imex domain": "RECOVER_IMEX_DOMAIN",
 }
-# As NVML numbers them (nvmlDeviceGpuRecoveryAction_t), for words that a driver may yet invent ("PF FLR"). 6, a reset of
-# the GPU's PCIe bus, has no row.
+# NVML's numbers (nvmlDeviceGpuRecoveryAction_t), for future words of the driver ("PF FLR"). 6, a reset of the GPU's
+# PCIe bus, has no row.
 _RECOVERY_NUMBERS = (
     *("NONE", "GPU_RESET", "NODE_REBOOT", "DRAIN_P2P", "DRAIN_AND_RESET", "RECOVER_IMEX_DOMAIN"),
     *(None, "NODE_REBOOT"),
@@ -54,7 +54,7 @@ _RECOVERY_NUMBERS = (
 
 
 def parse_xid(message: str) -> Finding | None:
-    """The XID that the GPU driver reports, with its sub-code where it has one (74, 144 to 150, 154)."""
+    """Return the XID that the GPU driver reports, with its sub-code where it has one (74, 144 to 150, 154)."""
     xid = _XID.match(message)
     if xid is None:
         return None
@@ -71,14 +71,14 @@ def parse_xid(message: str) -> Finding | None:
 
 
 def _gpu(xid: re.Match[str]) -> str | None:
-    """The driver names the GPU, whose function is 0, even where it writes another one."""
+    """Return the GPU's address, with function 0, even where the driver writes another one."""
     if xid["bus"]:
         return normalised(f"0000:{xid['bus'][-5:]}")
     return normalised(xid["address"].partition(".")[0]) if xid["address"] else None
 
 
 def parse_sxid(message: str) -> Finding | None:
-    """The SXID that the NVSwitch driver reports; `fatal` or `nonfatal` where it says so."""
+    """Return the SXID that the NVSwitch driver reports; `fatal` or `nonfatal` where the line has it."""
     sxid = _SXID.match(message)
     if sxid is None or sxid["text"].startswith(_SXID_REGISTERS):
         return None

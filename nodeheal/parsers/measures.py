@@ -1,16 +1,18 @@
-"""Reads what a diagnostic measured from what its tools print: numbers by the names of contract/measures.py. Pure."""
+"""Extracts measurements from the tools' output: numbers by the names of contract/measures.py. Pure."""
 
 import re
 
 _NUMBER = r"(\d{1,7}(?:\.\d{1,6})?)"
 _PCIE = re.compile(rf"(GPU to Host|Host to GPU|bidirectional) bandwidth:\s{{0,8}}{_NUMBER} GB/s")
 _NCCOM = re.compile(rf"Avg bus bandwidth:\s{{0,20}}{_NUMBER} ?GB/s")
-# A line of stress-ng's list of thermal zones: the zone's name and its heat, the same again in Kelvin.
+# A line of stress-ng's list of thermal zones: the zone's name and its heat, repeated in Kelvin.
 _HEAT = re.compile(rf"\s{_NUMBER} (?:°)?C \({_NUMBER} K\)")
 
 
 def dcgm_bandwidths(output: str) -> dict[str, float]:
-    """The slowest GPU's PCIe bandwidths, where `dcgmi diag` tells them (level 2 and up; not every version does)."""
+    """Return the slowest GPU's PCIe bandwidths, where `dcgmi diag` prints them (level 2 and up; not every version
+    does).
+    """
     found: dict[str, float] = {}
     for way, number in _PCIE.findall(output.replace("\\t", "\t")):
         name = f"pcie_{way.lower().replace(' ', '_')}_gb_per_s"
@@ -19,12 +21,12 @@ def dcgm_bandwidths(output: str) -> dict[str, float]:
 
 
 def collective_bandwidth(output: str) -> dict[str, float]:
-    """What nccom-test says of an all-reduce over the node's own cores."""
+    """Return nccom-test's bandwidth of an all-reduce over the node's own cores."""
     found = _NCCOM.findall(output)
     return {"neuron_all_reduce_gb_per_s": float(found[-1])} if found else {}
 
 
 def heat(output: str) -> dict[str, float]:
-    """The hottest thermal zone that stress-ng lists."""
+    """Return the hottest thermal zone in stress-ng's list."""
     found = [float(celsius) for celsius, _ in _HEAT.findall(output)]
     return {"hottest_zone_celsius": max(found)} if found else {}

@@ -1,4 +1,4 @@
-"""Reads the JSON of neuron-monitor (one document, or one a line) and of `neuron-ls --json-output`. Pure."""
+"""Parses the JSON of neuron-monitor (one document, or one a line) and of `neuron-ls --json-output`. Pure."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -23,7 +23,7 @@ _EXECUTIONS = {
 }
 _HARDWARE_COUNTERS = {
     "sram_ecc_uncorrected": "SRAM_UNCORRECTABLE_ERROR",
-    # neuron-monitor does not tell repairable errors from others.
+    # neuron-monitor does not separate repairable errors.
     "mem_ecc_uncorrected": "HBM_UNCORRECTABLE_ERROR",
 }
 CODES = frozenset(
@@ -38,7 +38,7 @@ _COUNTER_GROUPS = ("neuron_hw_counters", "neuron_device_counters")
 
 
 def parse_neuron_json(text: str, expected: int = 0) -> Report:
-    """What the tools say of a node that should have so many devices (0: unknown). Any broken line is a doubt."""
+    """Return the tools' result for a node with this many devices (0: unknown). Any broken line is a doubt."""
     documents = _documents(text)
     if documents is None:
         return unknown("the JSON is not complete")
@@ -54,7 +54,7 @@ def parse_neuron_json(text: str, expected: int = 0) -> Report:
 
 
 def _documents(text: str) -> list[object] | None:
-    """One document, or one a line; None if any is cut off."""
+    """Parse one document, or one a line; None if any is cut off."""
     try:
         return [json.loads(text)]
     except (ValueError, RecursionError):
@@ -66,7 +66,7 @@ def _documents(text: str) -> list[object] | None:
 
 
 def _listed_devices(documents: Sequence[object]) -> list[dict[str, object]] | None:
-    """neuron-ls prints a list, newer versions an object with the list in it."""
+    """Return the listed devices: neuron-ls prints a list, newer versions an object with the list in it."""
     first = documents[0] if len(documents) == 1 else None
     listed = first.get("neuron_devices") if isinstance(first, dict) else first
     if not isinstance(listed, list) or not all(_is_listed(entry) for entry in listed):
@@ -87,9 +87,9 @@ def _judge_list(listed: list[dict[str, object]], expected: int) -> Report:
     if len(present) < expected and len(present) + len(faults) < expected:
         message = f"{len(present)} of {expected} Neuron devices are listed"
         faults.append(fault(_FAILED, Family.neuron, "DEVICE_COUNT_MISMATCH", None, message))
-    told = f"{len(present)} Neuron devices are listed; the list says nothing else of their health"
+    told = f"{len(present)} Neuron devices are listed; the list does not contain their health"
     doubt = "" if present else "no Neuron device is listed"
-    return sum_up(faults, told, doubt, "" if expected else f"{told}: say how many to expect")
+    return sum_up(faults, told, doubt, "" if expected else f"{told}: give the expected number")
 
 
 def _peers(entry: dict[str, object]) -> list[int]:
@@ -130,7 +130,7 @@ def _runtime_faults(runtime: dict[str, object]) -> Iterator[Fault]:
 
 
 def _doubts(report: dict[str, object]) -> Iterator[str]:
-    """Parts that the tool could not read, or that are not there."""
+    """Return the parts that the tool could not read, or that are missing."""
     for device in _counters(report):
         if not all(_is_count(device.get(name)) for name in (*_HARDWARE_COUNTERS, "neuron_device_index")):
             yield "a hardware counter is missing or not a number"

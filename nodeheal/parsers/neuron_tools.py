@@ -1,7 +1,7 @@
-"""Reads the Neuron driver's sysfs tree (as a mapping of paths to texts, or as `grep -r .` lists it). Pure.
+"""Parses the Neuron driver's sysfs tree (as a mapping of paths to texts, or as listed by `grep -r .`). Pure.
 
-Counters are totals since the driver was loaded. They are found by name, wherever a driver puts them below `neuron<N>/`;
-a tree without them is of an unknown layout and UNKNOWN. What the Neuron tools print as JSON is read by neuron_monitor.
+Counters are totals since the driver was loaded. They are found by name, anywhere below `neuron<N>/`; a tree without
+them has an unknown layout and is UNKNOWN. neuron_monitor parses the Neuron tools' JSON.
 """
 
 import re
@@ -26,8 +26,8 @@ _HBM = "HBM_UNCORRECTABLE_ERROR"
 _REPAIRABLE, _UNREPAIRABLE = "repairable", "unrepairable"
 # Of a device: the ECC counters.
 _SRAM, _MEMORY, _REPAIRABLE_MEMORY = "sram_ecc_uncorrected", "mem_ecc_uncorrected", "mem_ecc_repairable_uncorrected"
-# Of a core: what its executions ended with. The counters that are left out (bad input, no resources, an unsupported
-# model) count mistakes of the application.
+# Of a core: the results of its executions. The omitted counters (bad input, no resources, an unsupported model) count
+# errors of the application.
 _CORE_COUNTERS = {
     "hw_error": ("HARDWARE_ERROR", _FAILED),
     "hw_hbm_ue_error": (_HBM, _FAILED),
@@ -51,10 +51,10 @@ CODES = neuron_monitor.CODES | frozenset(
         *(code for code, _ in _CORE_COUNTERS.values()),
     )
 )
-# What every driver since the first tree has.
+# The files of every driver since the first tree.
 _CORE_MINIMUM = frozenset(("success", "failure", "timeout", "hw_error"))
 ERROR_COUNTERS = frozenset((*_CORE_COUNTERS, _SRAM, _MEMORY, _REPAIRABLE_MEMORY))
-# All that is read of a tree, by the names of the files, or of the folders in which there are a total and a present one.
+# All files that are read of a tree, by name, or by the folder with a total and a present count.
 READ = ERROR_COUNTERS | _CORE_MINIMUM | {"core_count"}
 
 
@@ -68,7 +68,7 @@ class _Device:
 
 
 def parse_neuron(text: str, expected: int = 0) -> Report:
-    """What a listing of the tree, or the JSON of neuron-monitor or neuron-ls, says of so many devices (0: unknown)."""
+    """Parse a listing of the tree, or the JSON of neuron-monitor or neuron-ls, for this many devices (0: unknown)."""
     if text.lstrip()[:1] in ("{", "["):
         return neuron_monitor.parse_neuron_json(text, expected)
     tree: dict[str, str] = {}
@@ -86,7 +86,7 @@ def parse_neuron(text: str, expected: int = 0) -> Report:
 
 
 def parse_neuron_tree(tree: Mapping[str, str], expected: int = 0) -> Report:
-    """What a whole tree says; the paths may begin anywhere above `neuron<N>`."""
+    """Parse a whole tree; the paths may begin anywhere above `neuron<N>`."""
     return _judge(_devices(tree), expected, "", is_listing=False)
 
 
@@ -95,12 +95,12 @@ def _judge(devices: Mapping[int, _Device], expected: int, strange: str, is_listi
         return unknown(strange or "no Neuron device is in the tree")
     doubt = strange or _doubt(devices)
     faults = [found for number, device in sorted(devices.items()) for found in _faults(f"neuron{number}", device)]
-    # Of what is cut off, the rest may be sound; a tree is never cut off.
+    # The rest of a cut-off output may be healthy; a tree is never cut off.
     if len(devices) < expected and not (is_listing and doubt):
         message = f"{len(devices)} of {expected} Neuron devices are in the tree"
         faults.append(fault(_FAILED, Family.neuron, "DEVICE_COUNT_MISMATCH", None, message))
-    # A listing does not show where it ends.
-    unsaid = "; how many there should be was not said" if is_listing and not expected else ""
+    # A listing has no end mark.
+    unsaid = "; the expected number is not known" if is_listing and not expected else ""
     return sum_up(faults, f"{len(devices)} Neuron devices show no fault{unsaid}", doubt)
 
 
@@ -126,7 +126,7 @@ def _place(device: _Device, path: str, number: int | None) -> None:
 
 
 def _keep(counters: dict[str, int | None], name: str, number: int | None) -> None:
-    """Of total and present, the higher; unreadable if either is."""
+    """Keep the higher of total and present; unreadable if either is."""
     before = counters.get(name, 0)
     counters[name] = None if before is None or number is None else max(before, number)
 
@@ -173,17 +173,19 @@ def _message(counter: str, count: int | None) -> str:
 
 
 def _doubt(devices: Mapping[int, _Device]) -> str:
-    """Why the tree may not be all of it: one device or core lacks what the others have, or what all drivers have."""
+    """Return why the tree may be incomplete: one device or core lacks what the others have, or what all drivers
+    have.
+    """
     ecc = frozenset().union(*(device.counters for device in devices.values()))
     core = _CORE_MINIMUM.union(*(counters for device in devices.values() for counters in device.cores.values()))
     for number, device in sorted(devices.items()):
         cores = sorted(device.cores)
         if not cores or len(cores) != device.core_count or cores != list(range(len(cores))):
-            return f"neuron{number} does not show all its cores"
+            return f"neuron{number} lacks some of its cores"
         if not {_SRAM, _MEMORY} <= device.counters.keys() or ecc != device.counters.keys():
-            return f"neuron{number} does not show its ECC counters"
+            return f"neuron{number} lacks its ECC counters"
         if any(core != counters.keys() for counters in device.cores.values()):
-            return f"neuron{number} has a core without all its counters"
+            return f"neuron{number} has a core that lacks some of its counters"
         if None in [*device.counters.values(), *(n for counters in device.cores.values() for n in counters.values())]:
             return f"neuron{number} has a counter that cannot be read"
     return ""

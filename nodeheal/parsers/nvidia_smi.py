@@ -1,7 +1,7 @@
-"""Reads what nvidia-smi prints: XML, log, CSV query, plain table, list, or its sentences about what is wrong. Pure.
+"""Parses the output of nvidia-smi: XML, log, CSV query, plain table, list, or its error sentences. Pure.
 
-The format is recognised. A list (CSV, `-L`) does not show where it ends, so it is healthy only if it is known how many
-GPUs there should be; the query's `count` field says so too.
+The format is detected. A list (CSV, `-L`) has no end mark, so it is healthy only if the expected number of GPUs is
+known; the query's `count` field gives it, too.
 """
 
 import re
@@ -16,13 +16,13 @@ from nodeheal.parsers.nvidia_smi_readers import UUID, Listing, address, read_csv
 from nodeheal.parsers.tool_report import Fault, fault, first_line, sum_up, unknown
 
 _FAILED, _UNKNOWN = Verdict.FAILED, Verdict.UNKNOWN
-# nvidia-smi's sentences, the telling ones first: one line may hold several of these words.
+# nvidia-smi's sentences, the more specific ones first: one line may contain several.
 _SENTENCES = (
     (re.compile(r"couldn't communicate with the NVIDIA driver", re.I), "DRIVER_NOT_LOADED", _FAILED),
     (re.compile(r"Driver/library version mismatch", re.I), "DRIVER_MISMATCH", _FAILED),
     (re.compile(r"No devices were found", re.I), "NO_DEVICES", _FAILED),
     (re.compile(r"(?:nvml|GPU ).{0,120}GPU is lost", re.I), "GPU_LOST", _FAILED),
-    # Whatever it calls the error: the driver knows of a GPU that it cannot open, mostly one fallen off the bus.
+    # Whatever the error is called: the driver knows a GPU that it cannot open, mostly one that fell off the bus.
     (re.compile(r"Unable to determine the device handle for", re.I), "GPU_LOST", _FAILED),
     (re.compile(r"GPU requires reset", re.I), "RESET_REQUIRED", _FAILED),
     (re.compile(r"infoROM is corrupted", re.I), "INFOROM_CORRUPT", Verdict.DEGRADED),
@@ -30,7 +30,7 @@ _SENTENCES = (
     (re.compile(r"Failed to initialize NVML: Unknown Error", re.I), "UNKNOWN_ERROR", _UNKNOWN),
 )
 CODES = FIELD_CODES | frozenset(f"nvml/{code}" for code in ("GPU_MISSING", *(code for _, code, _ in _SENTENCES)))
-# Other lines that nvidia-smi prints around its answer; each begins a sentence, never a row.
+# Other lines around nvidia-smi's output; each begins a sentence, never a row.
 _CHATTER = re.compile(
     r"(?:Unable|Failed|WARNING|Warning|Error|NVIDIA-SMI has|Make sure|No devices|Reboot|Use |Treating)\b"
 )
@@ -39,7 +39,7 @@ _LINE_CHARACTERS = 2000
 
 
 def parse_nvidia_smi(text: str, expected: int = 0) -> Report:
-    """What an output says of a node that should have so many GPUs (0: unknown)."""
+    """Parse an output of a node with this many GPUs (0: unknown)."""
     xml = read_xml(text)
     lines = [
         line[:_LINE_CHARACTERS].rstrip() for line in (text if xml is None else text[: text.find("<")]).splitlines()
@@ -59,32 +59,32 @@ def _judge(listing: Listing, said: Sequence[Fault], expected: int) -> Report:
     seen = len(listing.readings)
     if not seen and not said:
         doubts.append("no GPU is shown")
-    told = "show no fault" if listing.tells_health else "are listed; the list says nothing else of their health"
+    told = "show no fault" if listing.tells_health else "are listed; the list does not contain their health"
     if not listing.has_end and not expected:
-        told = f"{told}; how many there should be was not said"
+        told = f"{told}; the expected number is not known"
     return sum_up(faults, f"{seen} GPUs {told}", next(filter(None, doubts), ""), _unproven(listing, expected))
 
 
 def _unproven(listing: Listing, expected: int) -> str:
     if not listing.tells_health and not expected:
-        return f"{len(listing.readings)} GPUs are listed; the list says nothing else of their health"
+        return f"{len(listing.readings)} GPUs are listed; the list does not contain their health"
     return ""
 
 
 def _missing(listing: Listing, expected: int) -> Iterator[Fault]:
-    """GPUs that should be there: holes in the numbers, then what only the count betrays."""
+    """Return the missing GPUs: gaps in the numbers, then a difference to the count."""
     numbers = [reading.index for reading in listing.readings if reading.index is not None]
     holes = sorted(set(range(max(numbers) + 1)) - set(numbers)) if len(numbers) > 1 and max(numbers) < 1024 else []
     for hole in holes:
-        yield fault(_FAILED, Family.nvml, "GPU_MISSING", f"GPU {hole}", f"number {hole} is left out")
+        yield fault(_FAILED, Family.nvml, "GPU_MISSING", f"GPU {hole}", f"number {hole} is missing")
     seen, should = len(listing.readings), max(expected, listing.attached or 0)
-    # Of what is cut off, the rest may be sound.
+    # The rest of a cut-off output may be healthy.
     if seen and not listing.doubt and seen + len(holes) < should:
         yield fault(_FAILED, Family.nvml, "GPU_MISSING", None, f"{seen} of {should} GPUs are shown")
 
 
 def _sentence(line: str) -> Fault | None:
-    # A row of the table or of the CSV holds the same words as a field.
+    # A row of the table or of the CSV contains the same words as a field.
     if line.startswith("|") or "," in line.partition(":")[0]:
         return None
     for pattern, code, verdict in _SENTENCES:

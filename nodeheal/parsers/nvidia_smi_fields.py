@@ -1,7 +1,7 @@
-"""What each field of nvidia-smi means for a GPU's health. Pure.
+"""Defines what each field of nvidia-smi means for a GPU's health. Pure.
 
-A field is known by its name in the CSV query (`remapped_rows.pending`) or by its path in the XML and the plain `-q` log
-(`remapped_rows/remapped_row_pending`). Fields that say nothing of health are not listed.
+A field has its name in the CSV query (`remapped_rows.pending`) or its path in the XML and the plain `-q` log
+(`remapped_rows/remapped_row_pending`). Fields without a meaning for health are not listed.
 """
 
 import re
@@ -16,7 +16,7 @@ _LONGEST_NUMBER = 20
 
 @dataclass(frozen=True)
 class Reading:
-    """One GPU as nvidia-smi shows it: its address, uuid or number, and its fields in the order printed."""
+    """The values of one GPU: its address, UUID or number, and its fields in the order printed."""
 
     component: str
     index: int | None
@@ -25,17 +25,17 @@ class Reading:
 
 @dataclass(frozen=True)
 class Doubt:
-    """A field that should tell of health, with a value that nobody understands: cut off, or new."""
+    """A health field with an unknown value: cut off, or new."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class _Check:
-    """A field, and what its values mean."""
+    """A field, and the meaning of its values."""
 
     field: re.Pattern[str]
-    is_raised: "Callable[[str], bool | None]"  # None: the value is not understood
+    is_raised: "Callable[[str], bool | None]"  # None: the value is unknown
     verdict: Verdict
     code: str
     subcode: str | None = None
@@ -164,13 +164,13 @@ CHECKS = (
         rf"{_FABRIC}summary", _word(limited_capacity=True, healthy=False, unhealthy=False), _FAILED, "FABRIC_DEGRADED"
     ),
 )
-# A history, and what does not say why, count for nothing beside what says more of the same GPU.
+# A past event, and a finding without a reason, are dropped where another finding of the same GPU is more specific.
 _OUTWEIGHED_BY = {
     "ECC_UNCORRECTED_AGGREGATE": "ECC_UNCORRECTED_VOLATILE",
     "FABRIC_UNHEALTHY": "FABRIC_MISCONFIGURED",
 }
 
-# What the driver asks for. Draining peer-to-peer traffic is a step on the way to one of the others.
+# The action that the driver requests. Draining peer-to-peer traffic is a step on the way to one of the others.
 _ACTIONS = {
     "none": None,
     "reset": (_FAILED, "GPU_RESET"),
@@ -187,7 +187,7 @@ _ACTIONS = {
 _ABSENT = re.compile(
     r"\[?(?:N/A|Not Supported|Not Found|No data|Requested functionality has been deprecated)\]?|None|Disabled", re.I
 )
-# A field that the driver could not read, whatever field it is.
+# The value of any field that the driver could not read.
 _UNREADABLE = (
     (re.compile(r"GPU is lost", re.I), "GPU_LOST"),
     (re.compile(r"GPU requires reset", re.I), "RESET_REQUIRED"),
@@ -206,7 +206,7 @@ CODES = frozenset(
 
 
 def judge(reading: Reading) -> Iterator[Fault | Doubt]:
-    """What a GPU's fields say. Of two that say the same, the one that says more is kept."""
+    """Return the meaning of a GPU's fields. Of two equivalent findings, the more specific one is kept."""
     found = [
         answer for name, value in reading.fields for answer in _judge_field(reading.component, name, value.strip())
     ]
@@ -217,7 +217,7 @@ def judge(reading: Reading) -> Iterator[Fault | Doubt]:
 
 
 def unreadable_code(value: str) -> str | None:
-    """The code of a value that stands for a failed read, or None for a value."""
+    """Return the code of a value that represents a failed read; None for a real value."""
     return next((code for pattern, code in _UNREADABLE if pattern.match(value.lstrip("["))), None)
 
 

@@ -1,4 +1,4 @@
-"""Turns `nvidia-smi -q -x` and the plain `nvidia-smi -q` into readings, one per GPU. Pure.
+"""Converts `nvidia-smi -q -x` and the plain `nvidia-smi -q` into readings, one for each GPU. Pure.
 
 No entity of the XML is ever resolved: a document that declares one is refused before it can grow.
 """
@@ -13,7 +13,7 @@ from nodeheal.parsers.nvidia_smi_readers import Listing, address
 
 _DEEPEST = 32  # nvidia-smi nests 7 levels
 _START = re.compile(r"<\?xml\b|<!DOCTYPE nvidia_smi_log\b|<nvidia_smi_log\b")
-# Long, and nothing in them tells of health; processes are named by users.
+# Long sections without health data; users choose the names of processes.
 _SKIPPED = ("supported_clocks", "processes", "accounted_processes")
 _COUNT = re.compile(r"\s*\d{1,4}\s*")
 
@@ -22,11 +22,11 @@ _LOG_GPU = re.compile(r"GPU ([0-9A-Fa-f]{8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]
 
 
 class _Refused(Exception):
-    """The document does what nvidia-smi never does."""
+    """The document has an element that nvidia-smi never writes."""
 
 
 def read_xml(text: str) -> Listing | None:
-    """`nvidia-smi -q -x`; sentences may stand before the document."""
+    """Parse `nvidia-smi -q -x`; sentences may precede the document."""
     start = _START.search(text)
     if start is None:
         return None
@@ -95,7 +95,7 @@ def _tells_health(reading: Reading) -> bool:
 
 
 def read_log(lines: Sequence[str]) -> Listing | None:
-    """Plain `nvidia-smi -q`: sections by indentation. A GPU is whole when its processes, its last entry, are told."""
+    """Parse plain `nvidia-smi -q`: sections by indentation. A GPU is complete with its processes, its last entry."""
     if not any("NVSMI LOG" in line for line in lines[:10]):
         return None
     head, blocks = _blocks(lines)

@@ -1,4 +1,4 @@
-"""Turns nvidia-smi's formats into readings, one per GPU: the CSV query, the plain table and `-L`. Pure.
+"""Converts nvidia-smi's other formats into readings, one for each GPU: the CSV query, the plain table and `-L`. Pure.
 
 The XML and the plain `-q` log have their own module.
 """
@@ -21,7 +21,7 @@ _HEADERS = re.compile(
     r"|persistence_mode|fan|mig|gpu_recovery_action|reset_status|fabric)(?:[._].*)?)"
 )
 _NAME = re.compile(r"(?:NVIDIA|Tesla|Quadro|GeForce|A100|H100|H200|B200|GH200|GB200)\b.{0,80}")
-# Values that are harmless whatever field they belong to. Any other number may count errors.
+# Values that are harmless in any field. Any other number may count errors.
 _HARMLESS = re.compile(
     r"0|\d{1,9}(?:\.\d{1,4})? (?:MiB|W|%|MHz|C|KB/s|us)|P\d{1,2}|No|Not Active|None|Enabled|Disabled|Default"
     r"|\[?N/A\]?|\[Not Supported\]|\[Not Found\]|\d{2,4}\.\d{1,3}(?:\.\d{1,3}){0,3}|0x0+|\[?Requested func.{1,40}\]?"
@@ -36,23 +36,23 @@ _TABLE_BORDER = re.compile(r"[+|]-{10}[-+|]*\s*")
 
 @dataclass(frozen=True)
 class Listing:
-    """What one output shows."""
+    """The content of one output."""
 
     readings: tuple[Reading, ...]
-    attached: int | None = None  # how many GPUs the tool itself says that there are
-    has_end: bool = False  # the format shows where it ends, so that nothing can be missing after it
-    tells_health: bool = True  # not a mere list of names
+    attached: int | None = None  # the number of GPUs that the tool itself reports
+    has_end: bool = False  # the format has an end mark, so nothing can be missing after it
+    tells_health: bool = True  # more than a list of names
     doubt: str = ""
 
 
 def address(text: str) -> str | None:
-    """The first PCI address of a text, as the kernel writes it: 0000:53:00.0."""
+    """Return the first PCI address of a text, as the kernel writes it: 0000:53:00.0."""
     found = ADDRESS.search(text)
     return f"{int(found[1], 16):04x}:{found[2].lower()}.0" if found else None
 
 
 def read_list(lines: Sequence[str]) -> Listing | None:
-    """`nvidia-smi -L`."""
+    """Parse `nvidia-smi -L`."""
     found = [_LIST_LINE.fullmatch(line.strip()) for line in lines]
     if not any(found):
         return None
@@ -62,7 +62,7 @@ def read_list(lines: Sequence[str]) -> Listing | None:
 
 
 def read_table(lines: Sequence[str]) -> Listing | None:
-    """Plain `nvidia-smi`. It ends with the box of processes; a GPU's block ends with a border."""
+    """Parse plain `nvidia-smi`. It ends with the box of processes; a GPU's block ends with a border."""
     if not any("NVIDIA-SMI" in line for line in lines[:6]):
         return None
     ends = [number for number, line in enumerate(lines) if "Processes:" in line]
@@ -94,7 +94,7 @@ def _broken_words(block: Sequence[str]) -> list[str]:
 
 
 def _closes_box(lines: Sequence[str], border: str) -> bool:
-    """Whether a box of processes is closed by a border as wide as the first."""
+    """Whether a box of processes ends with a border as wide as the first."""
     filled = [line.rstrip() for line in lines if line.strip()]
     last = filled[-1] if filled else ""
     has_head = any(line.startswith("|==") for line in filled)
@@ -102,13 +102,13 @@ def _closes_box(lines: Sequence[str], border: str) -> bool:
     return has_head and last.startswith("+-") and last.endswith("-+") and len(last) == widest > len("+--+")
 
 
-# Fields that would show a fault; a table of names and clocks says nothing of health.
+# Fields that would show a fault; a table of names and clocks contains no health.
 _NO_ANSWER = re.compile(r"\[?(?:N/A|Not Supported)\]?")
 _HEALTH = re.compile("ecc|remap|retired|reset|recovery|throttle|event_reasons")
 
 
 def read_csv(lines: Sequence[str]) -> Listing | None:
-    """`--query-gpu=… --format=csv`, with its header or without; nvidia-smi never quotes."""
+    """Parse `--query-gpu=… --format=csv`, with or without its header; nvidia-smi never quotes."""
     rows = [[cell.strip() for cell in line.split(",")] for line in lines]
     if not rows:
         return None
@@ -142,7 +142,7 @@ def _csv_reading(number: int, names: Sequence[str], row: Sequence[str]) -> Readi
 
 
 def _without_header(rows: Sequence[Sequence[str]]) -> Listing | None:
-    """Fields without names: what they cannot hide is read, and a number that may count errors is a doubt."""
+    """Parse fields without names: unambiguous values count, and a number that may count errors is a doubt."""
     if not all(any(_is_identity(cell) for cell in row) or _is_numbered(rows) for row in rows):
         return None
     widths = {len(row) for row in rows}
@@ -159,7 +159,7 @@ def _without_header(rows: Sequence[Sequence[str]]) -> Listing | None:
             (found for found in map(_identity, cells) if found), f"GPU {number if index is None else index}"
         )
         readings.append(Reading(component, index, tuple((_guess(cell), cell) for cell in cells)))
-    # A zero or a "No" is an answer, whatever was asked; a name or a temperature is none.
+    # A zero or a "No" is harmless in any field; a name or a temperature is not.
     tells_health = all(any(cell in ("0", "No", "None") for cell in row[numbered:]) for row in rows)
     return Listing(tuple(readings), tells_health=tells_health, doubt=doubt)
 

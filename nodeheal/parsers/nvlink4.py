@@ -1,4 +1,4 @@
-"""Decodes the registers of XID 74, the NVLink error of Ampere and Hopper GPUs: what the link complains of. Pure.
+"""Decodes the registers of XID 74, the NVLink error of Ampere and Hopper GPUs. Pure.
 
 The bits are those of WORKFLOW_NVLINK_ERR in NVIDIA's XID catalog.
 """
@@ -9,7 +9,7 @@ NVLINK4_XID = 74
 
 # … NVLink: fatal error detected on link 14(0x0, 0x0, 0x10000, 0x0, 0x0, 0x0, 0x0)
 _REGISTERS = re.compile(r"\((?P<values>(?:0x)?[0-9A-Fa-f]{1,8}(?:, ?(?:0x)?[0-9A-Fa-f]{1,8}){6})\)")
-# The first, third, fourth and fifth register; the others carry no meaning.
+# The first, third, fourth and fifth register; the others have no meaning.
 _MEANINGFUL = (0, 2, 3, 4)
 
 
@@ -17,17 +17,17 @@ def _mask(*bits: int) -> int:
     return sum(1 << bit for bit in bits)
 
 
-# Each class with its bits in those four registers. The first class that has a bit set names the fault.
+# Each class with its bits in those four registers. The first class with a set bit names the fault.
 _CLASSES = (
     # A connection that is loose or at its limit.
     ("signal", (_mask(8, 9, 12, 16, 17, 21, 22, 24, 28), 0, 0, 0)),
     # A memory of the link that failed its ECC or parity check.
     ("parity", (_mask(4, 5), _mask(0, 1, 2, 6), 0, _mask(18, 19, 21, 22, 24, 25, 27, 28))),
-    # Errors that a reset clears, and that count only when they come again.
+    # Errors that a reset clears, and that count only when they recur.
     ("reset", (_mask(27, 29), _mask(13, 16, 17, 18, 19), _mask(18), 0)),
     # Follows from another error.
     ("secondary", (_mask(1, 20), 0, _mask(16, 17), 0)),
-    # So many errors were corrected that a limit was passed.
+    # The number of corrected errors exceeds a limit.
     ("ecc_limit", (0, 0, 0, _mask(20, 23, 26, 29))),
     ("ignorable", (_mask(0, 23, 30), 0, 0, 0)),
 )
@@ -36,11 +36,11 @@ _UNLISTED = "reset"  # the vendor asks for a report of such a bit, and a reset c
 
 
 def nvlink4_subcode(text: str) -> str | None:
-    """`signal`, `parity`, `reset`, `secondary`, `ecc_limit` or `ignorable`: the gravest bit that is set.
+    """Return `signal`, `parity`, `reset`, `secondary`, `ecc_limit` or `ignorable`: the gravest set bit.
 
-    None without registers, or where no meaningful one has a bit set.
+    None without registers, or where no meaningful bit is set.
 
-    `text`: what stands behind the number of the XID.
+    `text`: what follows the number of the XID.
     """
     found = _REGISTERS.search(text)
     if found is None:

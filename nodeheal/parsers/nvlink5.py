@@ -1,4 +1,4 @@
-"""Decodes the NVLink 5 XIDs (144 to 150): which unit complains, and of what. Pure.
+"""Decodes the NVLink 5 XIDs (144 to 150): the unit, and its complaint. Pure.
 
 The numbers are those of NVIDIA's XID catalog, where V1 is the layout before driver R575 and V2 the one since.
 """
@@ -12,12 +12,12 @@ _UNIT = re.compile(
 )
 _REGISTERS = re.compile(r"[(\[](?P<intr_info>0x[0-9A-Fa-f]{1,8})[ ,]{1,4}(?P<status>0x[0-9A-Fa-f]{1,8})(?=[ ,)\]])")
 
-# One unit by its short name and by the part of it that the catalog goes by.
+# A unit by its short name, and the register that the catalog uses.
 _OTHER_NAMES = {"NETIR": "NETIR_INT", "NETIR_LINK_DOWN": "NETIR_LINK_EVT"}
-# Units whose complaint stands in the interrupt word rather than in the status word.
+# Units whose complaint is in the interrupt word rather than in the status word.
 _TOLD_BY_INTERRUPT = ("NETIR_LINK_EVT", "NETIR_INT")
 
-# A unit whose non-fatal statuses the driver may promote: the line's own word then counts.
+# Units whose non-fatal statuses the driver may promote: then the line's own word counts.
 _PROMOTED = "RLW_RXPIPE"
 _FATAL = re.compile(r"\bFatal\b", re.ASCII)
 
@@ -60,11 +60,12 @@ _UNITS_V2 = {
 
 
 def nvlink5_subcode(xid: int, text: str) -> str | None:
-    """`NETIR_LINK_EVT/37`, `RLW_REMAP/0x00000004`, `RLW_RXPIPE/0x00000004/fatal`; the unit alone without registers.
+    """Return `NETIR_LINK_EVT/37`, `RLW_REMAP/0x00000004`, `RLW_RXPIPE/0x00000004/fatal`; the unit alone without
+    registers.
 
     None without a unit.
 
-    `text`: what stands behind the number of the XID.
+    `text`: what follows the number of the XID.
     """
     registers = _REGISTERS.search(text)
     named = _UNIT.search(text)

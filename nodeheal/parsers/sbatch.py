@@ -1,4 +1,4 @@
-"""Reads a batch script for Slurm, and finds what would keep its job from coming back. Pure, standard library."""
+"""Parses a batch script for Slurm, and finds what would prevent a restart of its job. Pure, standard library."""
 
 import re
 import shlex
@@ -8,16 +8,17 @@ from itertools import pairwise
 
 DIRECTIVE = "#SBATCH"
 _SHELLS = re.compile(r"#!\s*\S*/(env\s+)?(ba|da|k|z)?sh\b")
-# Where a command of a shell begins: at a line's beginning, after an operator or a keyword, after assignments.
+# The start of a shell command: at a line's beginning, after an operator or a keyword, after assignments.
 _SRUN = re.compile(
     r"(?:^|[;&|(){!`]|\b(?:then|do|else|exec|nohup|time|if|while|until)\s)\s*(?:\w+=\S*\s+)*srun\s(?P<rest>[^;&|]*)"
 )
 # `<<END`, `<<-'END'`, and not `<<<`.
 _HERE = re.compile(r"(?<!<)<<(?P<tabs>-?)\s*['\"\\]?(?P<end>[A-Za-z_]\w*)")
 _REQUEUE = re.compile(r"--(?:no-r|req)[a-z]*")
-# srun takes its long options abbreviated as well; 0 says that the other ranks go on.
+# srun accepts abbreviated long options; 0 means that the other ranks continue.
 _KILLS = re.compile(r"(?:^|\s)(?:--kill-on-b[a-z-]*(?![a-z-])|-K)(?!=?0)")
-# So sbatch says that it has lost its controller after it had asked: the job may have been taken. By slurm_errno.c.
+# sbatch prints these when it has lost its controller after the request: the job may have been accepted. From
+# slurm_errno.c.
 _LOST = re.compile(
     r"Socket timed out|Zero Bytes were transmitted|Message receive failure|"
     r"Unable to contact slurm controller \((?:send|receive|shutdown) failure\)"
@@ -26,18 +27,18 @@ _LOST = re.compile(
 
 @dataclass(frozen=True)
 class BatchScript:
-    """`options`: of its #SBATCH lines, in order. `late`: numbers of the #SBATCH lines that sbatch does not read."""
+    """`options`: those of its #SBATCH lines, in order. `late`: numbers of the #SBATCH lines that sbatch ignores."""
 
     options: tuple[str, ...]
     late: tuple[int, ...]
-    commands: tuple[str, ...]  # its other lines, continued ones joined, without comments; empty: no script of a shell
+    commands: tuple[str, ...]  # its other lines, continued ones joined, without comments; empty: not a shell script
 
 
 def parse_script(text: str) -> BatchScript:
-    """The script. Raises ValueError where sbatch would take it for no script."""
+    """Parse the script. Raises ValueError where sbatch would refuse it."""
     lines = text.split("\n")
     if not lines[0].startswith("#!"):
-        raise ValueError("it is no batch script: its first line must begin with #! and name an interpreter")
+        raise ValueError("it is not a batch script: its first line must begin with #! and name an interpreter")
     first = next((at for at, line in enumerate(lines) if line.strip()[:1] not in ("", "#")), len(lines))
     options: list[str] = []
     for line in lines[:first]:
@@ -51,50 +52,53 @@ def parse_script(text: str) -> BatchScript:
 
 
 def is_batch_script(raw: bytes) -> bool:
-    """Whether these bytes look like a file for sbatch: it names an interpreter, or has options of sbatch's."""
+    """Whether these bytes look like a file for sbatch: an interpreter, or options of sbatch."""
     return raw.startswith(b"#!") or any(_is_directive(line) for line in raw.decode("utf-8", "replace").split("\n"))
 
 
 def all_options(script: BatchScript, options: Sequence[str], variables: Mapping[str, str]) -> list[str]:
-    """What sbatch goes by, the last word counting: the script's own, its environment's, then those of its command."""
+    """Return sbatch's effective options, the last one counting: the script's, its environment's, then those of its
+    command.
+    """
     requeue = [f"--{name}" for name in ("requeue", "no-requeue") if _variable(name) in variables]
     mode = variables.get(_variable("open-mode"))
     return [*script.options, *requeue, *([f"--open-mode={mode}"] if mode else []), *options]
 
 
 def refuses_requeue(given: Sequence[str]) -> bool:
-    """Whether its owner says that it must not be restarted. `given`: all options."""
+    """Whether its owner forbids a restart. `given`: all options."""
     return _requeues(given)[-1:] == [False]
 
 
 def may_be_submitted(errors: str) -> bool:
-    """Whether the job may run, though sbatch has failed. `errors`: what it said."""
+    """Whether the job may run, although sbatch has failed. `errors`: its output."""
     return bool(_LOST.search(errors))
 
 
 def doubts_of(script: BatchScript, given: Sequence[str], variables: Mapping[str, str]) -> list[str]:
-    """What would keep the job from coming back as it was, a line each. `given`: all options. `variables`: the
-    environment of sbatch, which hands it on to the job."""
+    """Return what would prevent the job's restart, a line each. `given`: all options. `variables`: the environment of
+    sbatch, which the job inherits.
+    """
     return [*_late(script), *_requeue(given), *_log(given), *_ranks(script, variables), *_budget(script)]
 
 
 def _late(script: BatchScript) -> Iterator[str]:
     for number in script.late:
-        yield f"line {number}: sbatch does not read {DIRECTIVE} after the first command"
+        yield f"line {number}: sbatch ignores {DIRECTIVE} after the first command"
 
 
 def _requeue(given: Sequence[str]) -> Iterator[str]:
     if refuses_requeue(given):
-        yield "--no-requeue: its owner does not let it be restarted, so that it ends with its node"
+        yield "--no-requeue: its owner does not allow a restart, so it ends with its node"
     elif not _requeues(given):
-        yield f"no `{DIRECTIVE} --requeue`: it is given now; sbatch by itself leaves it to the cluster's JobRequeue"
+        yield f"no `{DIRECTIVE} --requeue`: it is added now; without it the cluster's JobRequeue decides"
 
 
 def _log(given: Sequence[str]) -> Iterator[str]:
     words = [word for option in given for word in option.split("=", 1 if option.startswith("--open-mode=") else 0)]
     modes = [mode for option, mode in pairwise(words) if option == "--open-mode"]
     if not modes or not modes[-1].startswith("a"):
-        yield "no --open-mode=append: when it restarts it overwrites its log, unless the cluster has JobFileAppend=1"
+        yield "no --open-mode=append: a restart overwrites its log, unless the cluster has JobFileAppend=1"
 
 
 def _ranks(script: BatchScript, variables: Mapping[str, str]) -> Iterator[str]:
@@ -112,11 +116,11 @@ def _ranks(script: BatchScript, variables: Mapping[str, str]) -> Iterator[str]:
 def _budget(script: BatchScript) -> Iterator[str]:
     text = "\n".join(script.commands)
     if re.search(r"\bscontrol\s+requeue", text) and "SLURM_RESTART_COUNT" not in text:
-        yield "it requeues itself and does not look at SLURM_RESTART_COUNT: a fault of its own starts it without end"
+        yield "it requeues itself without checking SLURM_RESTART_COUNT: a fault of its own restarts it without end"
 
 
 def _requeues(given: Sequence[str]) -> list[bool]:
-    """What each of the two options says that stands there. sbatch takes them abbreviated as well."""
+    """Return the values of the two options. sbatch accepts abbreviations."""
     return [option.startswith("--r") for option in given if _REQUEUE.fullmatch(option)]
 
 
@@ -129,7 +133,7 @@ def _is_directive(line: str) -> bool:
 
 
 def _words(text: str) -> list[str]:
-    """As a shell reads them. What it cannot read says nothing here: sbatch refuses it."""
+    """Split like a shell. Invalid text gives no words: sbatch refuses it."""
     try:
         return shlex.split(text, comments=True)
     except ValueError:
@@ -137,8 +141,9 @@ def _words(text: str) -> list[str]:
 
 
 def _here_documents(lines: Sequence[str]) -> set[int]:
-    """Where lines stand that a shell hands to a command as they are, by index; their ends included. What has no end
-    is none: `1 << x` looks like a beginning, too."""
+    """Return the indexes of the lines in here-documents, their ends included. One without an end does not count: `1 <<
+    x` looks like a start, too.
+    """
     found: set[int] = set()
     for at, line in enumerate(lines):
         if at in found or line.lstrip().startswith("#"):

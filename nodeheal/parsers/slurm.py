@@ -1,4 +1,4 @@
-"""Reads what Slurm's `sinfo` and `squeue` print with a format of ours. Pure, standard library.
+"""Parses what Slurm's `sinfo` and `squeue` print with nodeheal's formats. Pure, standard library.
 
 Their JSON changed its shape with nearly every release, and `squeue --json` of 22.05 ignores its filters. The format
 options did not change.
@@ -10,35 +10,34 @@ from dataclasses import dataclass
 
 from nodeheal.contract import words
 
-# Slurm prints times as its machine's clock shows them. With this in their environment `sinfo` and `squeue` print epoch
-# seconds.
+# Slurm prints times in its machine's time zone. With this environment `sinfo` and `squeue` print epoch seconds.
 TIMES = {"SLURM_TIME_FORMAT": "%s"}
-# What `sinfo --format` is asked for: name, address, state, who gave the reason and when, the reason.
+# The fields of `sinfo --format`: name, address, state, who gave the reason and when, the reason.
 _NODE_FIELDS = ("%N", "%o", "%T", "%u", "%H", "%E")
-# The same for `squeue --Format`.
+# The fields of `squeue --Format`.
 _JOB_FIELDS = (
     *("JobArrayID", "State", "UserName", "Requeue", "RestartCnt", "BatchFlag", "Partition", "NumNodes", "NodeList"),
     *("PriorityLong", "exit_code", "SubmitTime", "StartTime", "EndTime", "Reason", "Name"),
 )
-# Our reason is this and the incident's id, and nothing else: a person's may begin so, too.
+# nodeheal's reason is exactly this and the incident's id: a person's may begin with it, too.
 OUR_REASON = "nodeheal:"
 NO_REASON = "none"
 
-# How `sinfo` marks a state on top: not responding, powered off, and so on. The word before it is the state.
+# Suffixes of a state in `sinfo`: not responding, powered off, and so on. The word before it is the state.
 _MARKS = "*~#!%$@^-+"
-# States in which Slurm gives a node work; unknown: as soon as slurmctld, which has lost its state, has heard from it.
+# States in which Slurm gives a node work; unknown: as soon as slurmctld, which has lost its state, hears from it.
 _IN_SERVICE = frozenset({"allocated", "completing", "idle", "mixed", "planned", "reserved", "blocked", "unknown"})
-# The state of a job whose nodes are not free yet: it is over, or was requeued.
+# The state of a job whose nodes are not free yet: it has ended, or was requeued.
 COMPLETING = "COMPLETING"
-# States of a job that is over (squeue(1), JOB STATE CODES).
+# States of a job that has ended (squeue(1), JOB STATE CODES).
 _OVER = frozenset(
     {"BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "REVOKED"}
     | {"TIMEOUT"}
 )
-# States of a job that waits for its nodes: Slurm's time of its start is a forecast.
+# States of a job that waits for its nodes: its start time is a forecast.
 _WAITING = frozenset({"PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT"})
-# What Slurm gives as a reason by itself, by the source of 22.05 and of 26.05: src/slurmctld (agent.c, job_mgr.c,
-# node_mgr.c, ping_nodes.c, power_save.c, proc_req.c), src/slurmd/slurmstepd, src/interfaces/gres.c, slurm_errno.c.
+# Reasons that Slurm itself gives, from the source of 22.05 and of 26.05: src/slurmctld (agent.c, job_mgr.c, node_mgr.c,
+# ping_nodes.c, power_save.c, proc_req.c), src/slurmd/slurmstepd, src/interfaces/gres.c, slurm_errno.c.
 _SLURMS_WORDS = frozenset(
     {
         "Not responding",
@@ -62,9 +61,9 @@ _SLURMS_WORDS = frozenset(
     }
 )
 _STEPD = re.compile(r"(?:Kill task failed|Job step not running) \(JobId=\d+ StepId=[\w.+-]+\)")  # since 25.05
-# What does not fit the node's configuration; several stand with commas between. Each is matched whole: a person writes
-# "Low RealMemory, ada swaps a DIMM", too. Those about cores, features and links that gres.conf names are not here: a
-# person mends that file.
+# Differences to the node's configuration; several are separated by commas. Each is matched whole: a person may write
+# "Low RealMemory, ada swaps a DIMM", too. Those about cores, features and links in gres.conf are not here: a person
+# corrects that file.
 _GRES = r"gres/[\w.-]+(?::[\w.-]+)?"
 _MISFITS = (
     r"Low socket\*core\*thread count",
@@ -79,14 +78,13 @@ _MISFITS = (
     rf"{_GRES} type \([\w.-]+\) reported but not configured",
 )
 _MISFIT = re.compile(rf"(?:{'|'.join(_MISFITS)})(?:, (?:{'|'.join(_MISFITS)}))*")
-_ORDERS = ("Action:Replace", "Action:Reboot")  # to HyperPod's own daemon
-_THEN = " : "  # before what Slurm adds to a reason that is there
+_ORDERS = ("Action:Replace", "Action:Reboot")  # for HyperPod's own daemon
+_THEN = " : "  # precedes what Slurm adds to an existing reason
 
 
 @dataclass(frozen=True)
 class SlurmNode:
-    """A node as Slurm has it. `state`: Slurm's long word, without the marks on top. `since`: epoch seconds at which the
-    reason was given."""
+    """A node as Slurm has it. `state`: Slurm's long word, without suffixes. `since`: epoch seconds of the reason."""
 
     name: str
     address: str
@@ -102,7 +100,9 @@ class SlurmNode:
 
     @property
     def incident(self) -> str:
-        """The incident that nodeheal's reason names; empty: nodeheal has not given it. Slurm may have added to it."""
+        """Return the incident in nodeheal's reason; empty: nodeheal did not give the reason. Slurm may have added to
+        it.
+        """
         ours, *added = self.reason.split(_THEN)
         named = ours.removeprefix(OUR_REASON)
         is_ours = named != ours and re.fullmatch(words.INCIDENT, named) and all(map(_is_slurms, added))
@@ -114,30 +114,31 @@ class SlurmNode:
         return bool(self.incident)
 
     def is_ours_for_another(self, incident: str) -> bool:
-        """Whether nodeheal gave the reason, and for another incident than this one."""
+        """Whether nodeheal gave the reason, for another incident than this one."""
         return self.incident not in ("", incident)
 
     @property
     def is_by_person(self) -> bool:
-        """Whether somebody else took it out of service: neither nodeheal nor Slurm by itself."""
+        """Whether somebody else took it out of service: neither nodeheal nor Slurm itself."""
         return not self.is_in_service and not self.is_ours and not all(map(_is_slurms, self.reason.split(_THEN)))
 
     @property
     def taken_by(self) -> str:
-        """Who took it out of service, in words; empty: it serves, or there is no reason."""
+        """Return who took it out of service, in words; empty: it is in service, or has no reason."""
         if self.is_in_service or not self.reason:
             return ""
         if self.reason.startswith(_ORDERS):
-            return "an order to its cluster"  # by a person, or by nodeheal: the incident says so
+            return "a command to its cluster"  # by a person, or by nodeheal: the incident says so
         return "nodeheal" if self.is_ours else "a person" if self.is_by_person else "Slurm"
 
 
 @dataclass(frozen=True)
 class SlurmJob:
-    """A job that Slurm has. `job_id`: as `scontrol` takes it, with the index of an array's task; those that wait
-    together have one, `12_[3-7]`. Times are epoch seconds, and None as long as it has not come to that; one that is
-    COMPLETING because it was requeued ends in the future. `exit_code` and `signal`: how it ended; None: it goes on, or
-    Slurm does not say. `is_held`: it starts when somebody releases it, and not before."""
+    """A job in Slurm. `job_id`: as for `scontrol`, with the index of an array's task; waiting tasks share one,
+    `12_[3-7]`. Times are epoch seconds, or None before the event; one that is COMPLETING because it was requeued ends
+    in the future. `exit_code` and `signal`: how it ended; None: it has not, or Slurm does not report it. `is_held`: it
+    starts only when somebody releases it.
+    """
 
     job_id: str
     state: str
@@ -158,7 +159,7 @@ class SlurmJob:
 
     @property
     def is_over(self) -> bool:
-        """Whether it has ended, well or not."""
+        """Whether it has ended, successfully or not."""
         return self.state in _OVER
 
     @property
@@ -173,26 +174,26 @@ class SlurmJob:
 
     @property
     def has_failed(self) -> bool:
-        """Whether its own exit code has ended it. Slurm still knows it, and `scontrol requeue` restarts it."""
+        """Whether its own exit code has ended it. Slurm still has it, and `scontrol requeue` restarts it."""
         return self.is_leaving and self.reason == "NonZeroExitCode"
 
 
 def node_format(mark: str) -> str:
-    """For `sinfo --Node --noheader --format`. `mark`: a word that nobody can foresee; each field ends with it.
+    """Return the format for `sinfo --Node --noheader --format`. `mark`: an unpredictable word that ends each field.
 
-    A reason may hold anything, line breaks and what looks like another node included, and so may a job's name. Neither
-    can hold a word that is made up when Slurm is asked.
+    A reason may contain anything, including line breaks and text that looks like another node, and so may a job's name.
+    Neither can contain a word that is generated for the query.
     """
     return "".join(f"{field}{mark}" for field in _NODE_FIELDS)
 
 
 def job_format(mark: str) -> str:
-    """The same for `squeue --noheader --Format`."""
+    """Return the format for `squeue --noheader --Format`."""
     return ",".join(f"{field}:{mark}" for field in _JOB_FIELDS)
 
 
 def parse_nodes(text: str, mark: str) -> list[SlurmNode]:
-    """The nodes of `sinfo`, each once, whatever partitions it is in. Raises ValueError where there is none."""
+    """Parse the nodes of `sinfo`, each once, whatever partitions it is in. Raises ValueError where there is none."""
     nodes: dict[str, SlurmNode] = {}
     for name, address, state, reason_by, since, reason in _records(text, mark, _NODE_FIELDS):
         said = ("", "", None) if reason in (NO_REASON, "") else (reason, reason_by, _time(since))
@@ -203,15 +204,15 @@ def parse_nodes(text: str, mark: str) -> list[SlurmNode]:
 
 
 def parse_jobs(text: str, mark: str) -> list[SlurmJob]:
-    """The jobs of `squeue`. Raises ValueError, which quotes what is no job."""
+    """Parse the jobs of `squeue`. Raises ValueError, which quotes the invalid record."""
     return [_job(record) for record in _records(text, mark, _JOB_FIELDS)]
 
 
 def parse_config(text: str) -> dict[str, str]:
-    """The settings of `scontrol show config`; what is not set is empty. Raises ValueError where there is no version.
+    """Parse the settings of `scontrol show config`; unset ones are empty. Raises ValueError where there is no version.
 
-    Its last lines say which controllers answer: these stand under `CONTROLLERS`. A second table, of cgroup.conf, may
-    stand between and does not count.
+    Its last lines state which controllers answer: these are under `CONTROLLERS`. A second table, of cgroup.conf, may be
+    between them and is ignored.
     """
     settings: dict[str, str] = {}
     for line in _lines(text):
@@ -229,11 +230,11 @@ def _is_slurms(reason: str) -> bool:
 
 
 def _records(text: str, mark: str, fields: Sequence[str]) -> Iterator[list[str]]:
-    """The values of each record, each on one line. Raises ValueError."""
+    """Split the records into values, each on one line. Raises ValueError."""
     *values, rest = text.split(mark)
     width = len(fields)
     if rest.strip() or len(values) % width:
-        raise ValueError(f"Slurm printed {text[-200:]!r}, which does not end as it was asked to")
+        raise ValueError(f"Slurm printed {text[-200:]!r}, which does not end with the requested mark")
     for at in range(0, len(values), width):
         yield [" ".join(value.split()) for value in values[at : at + width]]
 
@@ -248,7 +249,7 @@ def _job(parts: Sequence[str]) -> SlurmJob:
             job_id,
             state,
             user,
-            # Only a batch script can be started again without the person who typed the command.
+            # Only a batch script can be restarted without the person who typed the command.
             may_requeue=requeue == "1" and is_batch == "1",
             restarts=int(restarts),
             partition=partition,
@@ -264,18 +265,18 @@ def _job(parts: Sequence[str]) -> SlurmJob:
             is_held=state in ("PENDING", COMPLETING) and priority == "0",
         )
     except ValueError:
-        raise ValueError(f"squeue printed {parts!r:.200}, which is no job") from None
+        raise ValueError(f"squeue printed {parts!r:.200}, which is not a job") from None
 
 
 def _ended(status: str) -> tuple[int | None, int | None]:
-    """Exit code and signal of the status that wait(2) has given Slurm."""
+    """Return exit code and signal of a wait(2) status."""
     if not status.isdecimal():
         return None, None
     return int(status) >> 8, int(status) & 0x7F
 
 
 def _time(text: str) -> int | None:
-    """Epoch seconds. Slurm has several words for a time that there is not."""
+    """Parse epoch seconds. Slurm has several words for a missing time."""
     return int(text) if text.isdecimal() else None
 
 

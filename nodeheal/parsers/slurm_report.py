@@ -1,4 +1,4 @@
-"""What the machine of a Slurm controller reports in one answer: nodes out of service, and the jobs that Slurm knows.
+"""Packs and unpacks a Slurm controller's report: nodes out of service, and the jobs that Slurm has.
 
 The agent there packs it; operators' commands unpack it. Pure, standard library.
 """
@@ -10,9 +10,9 @@ from typing import Any
 
 from nodeheal.parsers.slurm import SlurmJob, SlurmNode
 
-# SSM hands 24,000 characters of a command's output on; the rest of the answer has room in what is left.
+# SSM returns 24,000 characters of a command's output; the remainder has room for the rest of the answer.
 CHARACTERS = 23_000
-# Nodes come first and leave jobs at least half of it.
+# Nodes come first and leave at least half of it to jobs.
 _OF_NODES = CHARACTERS // 2
 _NAME_CHARACTERS = 64  # of a job's name
 _REASON_CHARACTERS = 200  # of why a node is out of service
@@ -20,8 +20,9 @@ _REASON_CHARACTERS = 200  # of why a node is out of service
 
 @dataclass(frozen=True)
 class NodeOut:
-    """A node that Slurm gives no work. `taken_by`: nodeheal, Slurm or a person; empty: there is no reason. `since`:
-    epoch seconds."""
+    """A node that Slurm gives no work. `taken_by`: nodeheal, Slurm or a person; empty: it has no reason. `since`: epoch
+    seconds.
+    """
 
     name: str
     addresses: tuple[str, ...]
@@ -34,7 +35,7 @@ class NodeOut:
 
 @dataclass(frozen=True)
 class SlurmReport:
-    """What fits into one answer, and how many nodes and jobs there are besides."""
+    """What fits into one answer, and the number of other nodes and jobs."""
 
     nodes: tuple[NodeOut, ...]
     jobs: tuple[SlurmJob, ...]
@@ -43,10 +44,10 @@ class SlurmReport:
 
 
 def pack(nodes: Sequence[tuple[SlurmNode, Sequence[str]]], jobs: Sequence[SlurmJob]) -> dict[str, Any]:
-    """The answer, as JSON takes it. `nodes`: those out of service, each with its addresses.
+    """Pack the answer for JSON. `nodes`: those out of service, each with its addresses.
 
-    Jobs that have nodes come first, then those that have ended otherwise than well, then those that wait, then the
-    others; in each the newest. What has no room is counted.
+    Jobs with nodes come first, then failed ones, then waiting ones, then the others; in each group the newest first.
+    What has no room is counted.
     """
     all_nodes = [astuple(_out(node, addresses)) for node, addresses in nodes]
     all_jobs = [astuple(_short(job)) for job in sorted(jobs, key=_first)]
@@ -59,7 +60,7 @@ def pack(nodes: Sequence[tuple[SlurmNode, Sequence[str]]], jobs: Sequence[SlurmJ
 
 
 def unpack(answer: Mapping[str, Any]) -> dict[str, Any]:
-    """The answer with names for its values, as SlurmReport has them. Raises KeyError, TypeError, ValueError."""
+    """Unpack the answer into a SlurmReport. Raises KeyError, TypeError, ValueError."""
     nodes, jobs = answer["nodes"], answer["jobs"]
     return {
         "nodes": _rows(nodes),
@@ -84,7 +85,7 @@ def _first(job: SlurmJob) -> tuple[int, int]:
 
 
 def _fitting(rows: Sequence[Any], characters: int) -> tuple[list[Any], int]:
-    """As many from the beginning as have room, and the room that is left."""
+    """Return as many leading items as fit, and the remaining room."""
     fitting: list[Any] = []
     for row in rows:
         needed = len(json.dumps(row)) + len(", ")

@@ -1,6 +1,6 @@
-"""Sums up what the parser of one tool's output saw. Pure, standard library.
+"""Combines the faults in one tool's output into a report. Pure, standard library.
 
-A fault that was seen counts whatever else is wrong with the output. What was not seen is never healthy.
+A fault counts whatever else is wrong with the output. What was not seen is never healthy.
 """
 
 import json
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from nodeheal.contract.vocabulary import Family, Verdict
 from nodeheal.parsers.finding import Finding, Report
 
-# Tools print a line; what is longer is somebody else's text.
+# Tools print short lines; a longer one is somebody else's text.
 MESSAGE_CHARACTERS = 500
 
 GRAVITY = (Verdict.OK, Verdict.DEGRADED, Verdict.UNKNOWN, Verdict.FAILED)
@@ -18,7 +18,7 @@ GRAVITY = (Verdict.OK, Verdict.DEGRADED, Verdict.UNKNOWN, Verdict.FAILED)
 
 @dataclass(frozen=True)
 class Fault:
-    """One finding, how bad the tool makes it, and the check that found it (empty: named like the finding's code)."""
+    """One finding, its verdict by the tool, and the check that found it (empty: named like the finding's code)."""
 
     verdict: Verdict
     finding: Finding
@@ -34,16 +34,16 @@ def fault(
     subcode: str | None = None,
     pid: int | None = None,
 ) -> Fault:
-    """A fault whose check is named like its code."""
+    """Create a fault whose check is named like its code."""
     return Fault(verdict, Finding(family, code, component, message[:MESSAGE_CHARACTERS], subcode, pid))
 
 
 def sum_up(faults: Iterable[Fault], healthy: str, doubt: str = "", unproven: str = "") -> Report:
-    """One report from all faults.
+    """Combine all faults into one report.
 
-    `healthy` is the reason when there is none. A `doubt` says why the output cannot be trusted (cut off, not
-    understood): the verdict is then UNKNOWN unless something has failed. `unproven` says why an output without faults
-    does not make the node healthy.
+    `healthy` is the reason without faults. A `doubt` says why the output cannot be trusted (cut off, not understood):
+    the verdict is then UNKNOWN unless something has failed. `unproven` says why an output without faults does not make
+    the node healthy.
     """
     kept = _first_of_each(faults)
     verdict = max((entry.verdict for entry in kept), key=GRAVITY.index, default=Verdict.OK)
@@ -62,7 +62,7 @@ def sum_up(faults: Iterable[Fault], healthy: str, doubt: str = "", unproven: str
 
 
 def worst_of(reports: Sequence[Report]) -> Report:
-    """One report from several: as bad as the worst of them, with what each had to say. None at all is UNKNOWN."""
+    """Combine several reports: the worst verdict, with all reasons. None at all is UNKNOWN."""
     if not reports:
         return unknown("nothing was checked")
     measured: dict[str, float] = {}
@@ -79,12 +79,14 @@ def worst_of(reports: Sequence[Report]) -> Report:
 
 
 def unknown(reason: str) -> Report:
-    """Nothing can be said."""
+    """Return a report that nothing is known."""
     return Report(Verdict.UNKNOWN, reason=reason)
 
 
 def first_object(output: str) -> dict[str, object]:
-    """The first JSON object of an output, or an empty one. Tools print warnings before it and rarely after it."""
+    """Return the first JSON object of an output, or an empty one. Tools print warnings before it and rarely
+    after it.
+    """
     start = output.find("{")
     if start < 0:
         return {}
@@ -96,7 +98,7 @@ def first_object(output: str) -> dict[str, object]:
 
 
 def rest_after_first_object(output: str) -> str:
-    """What stands behind the first JSON object; empty where there is none."""
+    """Return the text after the first JSON object; empty where there is none."""
     start = output.find("{")
     try:
         _, end = json.JSONDecoder().raw_decode(output[start:]) if start >= 0 else ({}, 0)
@@ -106,13 +108,13 @@ def rest_after_first_object(output: str) -> str:
 
 
 def first_line(output: str) -> str:
-    """What an unreadable output begins with, short enough for a reason."""
+    """Return the beginning of an unreadable output, short enough for a reason."""
     lines = output.split("\n", 20)
     return next((line.strip()[:200] for line in lines if line.strip()), "")
 
 
 def _first_of_each(faults: Iterable[Fault]) -> list[Fault]:
-    """One fault per code, sub-code and component, the gravest, where it was seen first."""
+    """Return one fault for each code, sub-code and component, the gravest, at its first position."""
     kept: dict[tuple[object, ...], Fault] = {}
     for entry in faults:
         finding = entry.finding

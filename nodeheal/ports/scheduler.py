@@ -17,7 +17,7 @@ from nodeheal.domain.fleet.machine import ClusterReplacement
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
 from nodeheal.domain.jobs.job import GangTask, Job, Run
-from nodeheal.domain.jobs.job_log import LogLocation, Page
+from nodeheal.domain.jobs.job_log import LogLine, LogLocation, Page
 from nodeheal.domain.jobs.task_definition import TaskDefinition
 
 
@@ -193,3 +193,6 @@ class JobLogs(Protocol):
 
         A stream that is not there yet is empty.
         """
+
+    def last(self, location: LogLocation, stream: str, lines: int) -> Sequence[LogLine]:
+        """The newest lines of a stream, at most so many, oldest first. A stream that is not there yet is empty."""

@@ -1,4 +1,4 @@
-"""One virtual clock and one queue of what is to happen. Nothing here reads the time of the machine that it runs on."""
+"""A virtual clock with one queue of events. Nothing here reads the time of the machine that it runs on."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -9,7 +9,7 @@ Happening = Callable[[], None]
 
 
 class Due:
-    """Something that is to happen, unless it is called off before."""
+    """A scheduled event, unless it is cancelled before."""
 
     __slots__ = ("at", "happening")
 
@@ -18,12 +18,12 @@ class Due:
         self.happening: Happening | None = happening
 
     def call_off(self) -> None:
-        """It will not happen."""
+        """Cancel the event."""
         self.happening = None
 
 
 class Agenda:
-    """What happens when, in seconds since EPOCH. Of two at the same time, the one put first is first."""
+    """The queue of events, in seconds since EPOCH. Of two at the same time, the one scheduled first runs first."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -33,30 +33,30 @@ class Agenda:
         self._read = EPOCH
 
     def clock(self) -> datetime:
-        """The time, as services are told it."""
+        """Return the simulated time, for services."""
         if self._read_at != self.now:
             self._read_at, self._read = self.now, EPOCH + timedelta(seconds=self.now)
         return self._read
 
     def at(self, seconds: float, happening: Happening) -> Due:
-        """Have it happen then, or at once where that is past."""
+        """Schedule an event at this time, or at once where that is past."""
         due = Due(max(seconds, self.now), happening)
         self._put += 1
         heappush(self._queue, (due.at, self._put, due))
         return due
 
     def after(self, seconds: float, happening: Happening) -> Due:
-        """Have it happen so much later."""
+        """Schedule an event this much later."""
         return self.at(self.now + seconds, happening)
 
     def next_at(self) -> float | None:
-        """When the next thing happens; None: nothing more does."""
+        """Return the time of the next event; None: there is none."""
         while self._queue and self._queue[0][2].happening is None:
             heappop(self._queue)
         return self._queue[0][0] if self._queue else None
 
     def step(self) -> bool:
-        """Let the next thing happen. False: there is none."""
+        """Run the next event. False: there is none."""
         if self.next_at() is None:
             return False
         at, _, due = heappop(self._queue)
@@ -67,12 +67,12 @@ class Agenda:
         return True
 
     def run(self, until: float) -> None:
-        """Let everything happen that is due by then."""
+        """Run all events that are due by then."""
         while (at := self.next_at()) is not None and at <= until:
             self.step()
         self.now = max(self.now, until)
 
 
 def seconds_of(moment: datetime) -> float:
-    """The agenda's time of a moment."""
+    """Return a moment in seconds since EPOCH."""
     return (moment - EPOCH).total_seconds()

@@ -1,4 +1,4 @@
-"""What agents on nodes do: they tell what they see, obey what is meant for them, and give heartbeats."""
+"""Simulates the agents on nodes: they report faults, run commands, and send heartbeats."""
 
 from base64 import urlsafe_b64decode
 from collections.abc import Callable, Iterator, Mapping
@@ -20,23 +20,24 @@ from nodeheal.simulation.setting import Setting
 from nodeheal.simulation.trace import Trace
 
 HEARTBEAT_SECONDS = 60.0
-OVERWRITTEN = 0.01  # kernel logs that do not hold any more what was said in them
-LIES = 0.001  # healthy nodes that fail them
+OVERWRITTEN = 0.01  # share of kernel logs whose entry has been overwritten
+LIES = 0.001  # share of healthy nodes that fail diagnostics
 SILENT_IN_DIAGNOSTICS = 0.002
-HIBERNATES = 0.01  # commands that find the SSM agent asleep
+HIBERNATES = 0.01  # share of commands that find the SSM agent hibernating
 HIBERNATES_SECONDS = 3_600.0
 COMMAND_SECONDS = 1.5  # until a command begins (median), where the setting names no latency
 AGENT = "0.1.0"
-REPORT_SECONDS = 0.5  # from the fault until the agent tells
+REPORT_SECONDS = 0.5  # from the fault until the agent reports it
 DIAGNOSE_SECONDS, EVIDENCE_SECONDS, RESET_SECONDS = 240.0, 20.0, 20.0  # medians
-# Of GPU resets, all of them guesses: no table is public. The last is of faults of a GPU that a reboot mends.
-IN_USE, RESET_FAILS, SILENT_IN_RESET, MENDED_BY_RESET = 0.1, 0.05, 0.02, 0.6
+# Of GPU resets, all of them guesses: no table is public. The last one is the share of a GPU's faults, among those that
+# a reboot fixes.
+IN_USE, RESET_FAILS, SILENT_IN_RESET, FIXED_BY_RESET = 0.1, 0.05, 0.02, 0.6
 ACCELERATORS = 8
 _OF_ACCELERATORS = (Family.xid, Family.nvml)
 
 
 class Agents:
-    """Those of a whole pool. What they tell goes to whoever the world has put there."""
+    """The agents of a whole pool. Events go to the callback that the world has set."""
 
     def __init__(self, setting: Setting, agenda: Agenda, chance: Chance, trace: Trace) -> None:
         self._setting, self._agenda, self._trace = setting, agenda, trace
@@ -56,7 +57,7 @@ class Agents:
         self.on_silence: Callable[[GroundTruth], None] = lambda node: None
 
     def pretend(self, node: GroundTruth, kind: Kind, line: str) -> None:
-        """It reports a fault that it does not have."""
+        """Report a fault that the node does not have."""
         self._report_soon(node, kind, line=line)
 
     def _report_soon(self, node: GroundTruth, kind: Kind, median: float = REPORT_SECONDS, line: str = "") -> None:
@@ -101,16 +102,16 @@ class Agents:
         }
 
     def fact(self, node: GroundTruth) -> dict[str, Any]:
-        """What every event of the node carries, as of now."""
+        """Return the common fields of the node's events, as of now."""
         return self._fact(node, self._agenda.now)
 
     def _moment(self, seconds: float) -> datetime:
         return EPOCH + timedelta(seconds=seconds)
 
-    # Orders
+    # Commands
 
     def order(self, node_id: str, boot_id: str, command_id: str, expires_at: datetime, obey: Any) -> None:
-        """A command comes to the node, at once or when its SSM agent wakes. It refuses what is stale."""
+        """Deliver a command to the node, at once or when its SSM agent wakes. A stale command is refused."""
         sleeps = self._stream.random() < HIBERNATES
         begins = self._setting.latency.ssm_begin_seconds or COMMAND_SECONDS
         delay = lognormal(self._stream, HIBERNATES_SECONDS if sleeps else begins, 0.5)
@@ -128,7 +129,7 @@ class Agents:
         self._agenda.after(delay, arrive)
 
     def diagnose(self, node: GroundTruth, request_id: str) -> None:
-        """Runs its diagnostics and answers, if nothing comes between."""
+        """Run the diagnostics and answer, unless something interrupts them."""
         boot, draw = node.boot, self._stream.random()
         if draw < SILENT_IN_DIAGNOSTICS:
             return
@@ -150,8 +151,8 @@ class Agents:
         self._agenda.after(lognormal(self._stream, DIAGNOSE_SECONDS, 0.3), answer)
 
     def reset_gpu(self, node: GroundTruth, request_id: str) -> None:
-        """Resets the GPU that has failed, or says why not. Some of what a reboot mends, a reset mends as well."""
-        boot, draw, mends = node.boot, self._resets.random(), self._resets.random() < MENDED_BY_RESET
+        """Reset the GPU that has failed, or report why not. A reset fixes some of the faults that a reboot fixes."""
+        boot, draw, is_fixed = node.boot, self._resets.random(), self._resets.random() < FIXED_BY_RESET
         if draw < SILENT_IN_RESET:
             return
         failed = SILENT_IN_RESET + RESET_FAILS
@@ -168,7 +169,7 @@ class Agents:
                 outcome is Outcome.DONE
                 and node.fault is not None
                 and is_of_gpu
-                and mends
+                and is_fixed
                 and node.fault.cure == "reboot"
             ):
                 node.fault = None
@@ -181,7 +182,7 @@ class Agents:
         self._agenda.after(lognormal(self._resets, RESET_SECONDS, 0.5), answer)
 
     def freeze_evidence(self, node: GroundTruth, asked: Mapping[str, str]) -> None:
-        """Uploads what it has, and says whether its kernel log shows the fault that it is asked about."""
+        """Upload the evidence, and report whether the kernel log shows the fault in question."""
         boot, key = node.boot, uploaded_key(asked["Upload"])
         named = asked["Accused"]
         accused = None if named == "none" else Accusation.model_validate_json(urlsafe_b64decode(f"{named}=="))
@@ -199,18 +200,18 @@ class Agents:
     # Heartbeats
 
     def beat_of(self, node: GroundTruth) -> Heartbeat:
-        """The newest one that stands in the table now."""
+        """Return the newest heartbeat in the table."""
         until = self._agenda.now if node.is_up else node.went_at
         last = max(until - (until - node.beat_offset) % HEARTBEAT_SECONDS, node.booted_at)
         return Heartbeat(f"role:{node.node_id}", node.boot_id, self._moment(last), HEARTBEAT_SECONDS)
 
     def silent(self) -> Iterator[GroundTruth]:
-        """Those who give no heartbeat."""
+        """Return the nodes without heartbeats."""
         return (node for node in self.nodes.values() if not node.is_up and not node.is_gone)
 
 
 def _confirmation(node: GroundTruth, accused: Accusation | None, is_overwritten: bool) -> Confirmation:
-    """What the node's kernel log shows. A log that was overwritten shows nothing, and denies nothing."""
+    """Return what the node's kernel log shows. An overwritten log is UNKNOWN."""
     if accused is None or is_overwritten or accused.boot_id != node.boot_id:
         return Confirmation.UNKNOWN
     is_there = (accused.boot_id, accused.family.value, accused.code) in node.logged

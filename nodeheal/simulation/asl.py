@@ -1,8 +1,8 @@
-"""One interpreter of our state machines (ASL with JSONata), which stops wherever the world has to answer.
+"""Interprets nodeheal's state machines (ASL with JSONata), and stops wherever the world has to answer.
 
-An execution says what it wants next: that a task is carried out (`Ask`), that time passes (`Pause`), or nothing more
-(`Done`). Whoever drives it answers when it likes: at once, as the walker of the tests does, or hours of virtual time
-later. It knows what our files use, and raises for anything else: a file cannot use what would be walked past.
+An execution returns what it needs next: the result of a task (`Ask`), the passing of time (`Pause`), or nothing
+(`Done`). The driver answers when it likes: at once, as in the tests, or hours of virtual time later. It supports what
+nodeheal's files use, and raises for anything else, so that no part of a file is ignored.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ TIMED_OUT = "States.Timeout"
 
 @dataclass(frozen=True)
 class Failure:
-    """How a task failed, by the name that Retry and Catch see."""
+    """The failure of a task, with the error name for Retry and Catch."""
 
     name: str
     cause: str = ""
@@ -28,7 +28,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class Ask:
-    """A task is to be carried out. `token` is its task token, for the ones that wait."""
+    """A task needs its result. `token` is its task token, where it waits for a callback."""
 
     state: str
     resource: str
@@ -39,7 +39,7 @@ class Ask:
 
 @dataclass(frozen=True)
 class Pause:
-    """Time is to pass: a Wait state, or before a task is tried again."""
+    """Time has to pass: a Wait state, or the delay before a retry."""
 
     state: str
     seconds: float
@@ -59,12 +59,12 @@ Move = Ask | Pause | Done
 
 
 def _nothing(*_: Any) -> None:
-    """Nobody watches."""
+    """Ignore the event: the default watcher."""
 
 
 @dataclass
 class Watcher:
-    """Who sees an execution pass: each state that is entered, and what each task and the end give."""
+    """Observes an execution: each state that is entered, and the results of tasks and of the end."""
 
     entered: Callable[[str], None] = _nothing
     left: Callable[[str, Json], None] = _nothing
@@ -79,7 +79,7 @@ class Execution:
     given: Json
     started_at: str
     new_token: Callable[[], str]
-    jitter: Callable[[], float] = lambda: 1.0  # 0 to 1: how much of a delay is really waited
+    jitter: Callable[[], float] = lambda: 1.0  # 0 to 1: the share of a delay that really passes
     watcher: Watcher = field(default_factory=Watcher)
     is_strict: bool = True  # false: an output that no later state reads is not evaluated
     variables: dict[str, Json] = field(default_factory=dict)
@@ -92,11 +92,11 @@ class Execution:
         self._failures: list[int] = []
 
     def begin(self) -> Move:
-        """From the start to the first thing that the world must answer."""
+        """Run from the start to the first request."""
         return self._enter(self.definition.start_at)
 
     def answer(self, result: Json) -> Move:
-        """The task has given this. On to the next thing."""
+        """Pass a task's result, and run to the next request."""
         state = self._here()
         self._leave(state.leaving, _as_integrated(state.resource, result))
         self._tell_left(state)
@@ -105,7 +105,7 @@ class Execution:
         return self._enter(str(state.fields["Next"]))
 
     def fail(self, failure: Failure) -> Move:
-        """The task has failed: it is tried again, or caught, or all is over."""
+        """Pass a task's failure: it is retried, or caught, or ends the execution."""
         state = self._here()
         for index, retrier in enumerate(state.retry):
             if not _matches(retrier["ErrorEquals"], failure):
@@ -122,13 +122,13 @@ class Execution:
         return Done(failure=failure, is_caught=False)
 
     def go_on(self) -> Move:
-        """The time of a pause has passed."""
+        """End a pause, and run to the next request."""
         state = self._here()
         return self._ask(state) if state.kind == "Task" else self._enter(str(state.fields["Next"]))
 
     @property
     def _value(self) -> Json:
-        """What the last state has handed on."""
+        """Return the output of the last state."""
         if self._pending is not None:
             template, frame = self._pending
             self._known, self._pending = template.evaluate(frame), None
@@ -180,13 +180,13 @@ class Execution:
         return Ask(state.name, state.resource, state.evaluate("Arguments", frame), seconds, self._token)
 
     def _delay(self, retrier: Json, number: int) -> float:
-        """Seconds before the task is tried again for the so-manieth time."""
+        """Return the seconds before retry `number`, from 1."""
         full = float(retrier.get("IntervalSeconds", 1)) * float(retrier.get("BackoffRate", 2)) ** (number - 1)
         full = min(full, float(retrier.get("MaxDelaySeconds", full)))
         return full * self.jitter() if retrier.get("JitterStrategy") == "FULL" else full
 
     def _leave(self, leaving: Leaving, result: Json = None, error: Json = None) -> None:
-        """Assign and Output see the same variables, as they were before."""
+        """Leave a state: Assign and Output see the same variables, as they were before."""
         frame = self._frame(result, error)
         assigned = leaving.assign.evaluate(frame)
         self._known, self._pending = (result if error is None else error), None
@@ -205,7 +205,7 @@ class Execution:
 
 
 def _as_integrated(resource: str, answer: Json) -> Json:
-    """How each integration wraps what the other side answers."""
+    """Wrap the answer of a task as its integration does."""
     if resource.endswith(":lambda:invoke"):
         return {"StatusCode": 200, "Payload": answer}
     if resource.endswith(".sync:2"):

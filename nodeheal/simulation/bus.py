@@ -1,4 +1,4 @@
-"""How events come to functions: at least once, out of order, late, or after all tries into a dead-letter queue."""
+"""Delivers events to functions: at least once, out of order, late, or after all retries into a dead-letter queue."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from nodeheal.simulation.trace import Trace
 
 @dataclass(frozen=True)
 class Route:
-    """By which way: seconds before it is delivered again after the first, the second, … failed attempt."""
+    """A delivery path: seconds before the retry after the first, the second, … failed attempt."""
 
     name: str
     again_after: tuple[float, ...]
@@ -22,12 +22,12 @@ class Route:
 QUEUE = Route("queue", (180.0, 180.0))
 # Lambda, asynchronous: two more attempts, a minute and two after.
 RULE = Route("rule", (60.0, 120.0))
-REDRIVE_SECONDS = 6 * 3_600.0  # until a human has looked at what is dead (median)
+REDRIVE_SECONDS = 6 * 3_600.0  # until a human has handled the dead-letter queue (median)
 Run = Callable[[str, Callable[[], object]], object]
 
 
 class Bus:
-    """Delivers. `run` runs a function; whatever it raises has the event delivered again."""
+    """Delivers events. `run` runs a function; if it raises, the event is delivered again."""
 
     def __init__(self, agenda: Agenda, chance: Chance, trace: Trace, cloud: Cloud, run: Run) -> None:
         self._agenda, self._trace, self._cloud, self._run = agenda, trace, cloud, run
@@ -38,7 +38,7 @@ class Bus:
         self.when_something_is_lost: Callable[[], None] = lambda: None
 
     def send(self, function: str, about: str, take: Callable[[], object], route: Route = RULE) -> None:
-        """Have the function take the event, some time."""
+        """Deliver the event to the function, after some time."""
         self.sent += 1
         draw, cloud = self._stream.random, self._cloud
         if draw() < cloud.lost:
@@ -71,7 +71,7 @@ class Bus:
         self.in_flight -= 1
 
     def _bury(self, function: str, about: str, take: Callable[[], object], route: Route) -> None:
-        """It is in the dead-letter queue, whose alarm calls a human, who sends it on."""
+        """Move an event to the dead-letter queue, whose alarm calls a human, who redrives it."""
         self.dead += 1
         self._trace.tell("dead letter", about, function)
         self.when_something_is_lost()

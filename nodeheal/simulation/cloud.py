@@ -1,4 +1,4 @@
-"""The other side of every port that acts: throttled as AWS throttles, and answered by the nodes as they really are."""
+"""Implements the ports that act, with AWS's throttling and with nodes that behave by their true state."""
 
 import json
 from base64 import urlsafe_b64decode
@@ -30,17 +30,17 @@ from nodeheal.simulation.setting import Quotas
 
 FILTERED_AT_ONCE, UPDATED_AT_ONCE = 50, 10  # nodes in one call (adapters/ecs/scheduler.py)
 Asked = Mapping[str, str]  # the parameters of a command
-CALL_SECONDS = 0.05  # a call of AWS, until its answer is there: the next one of the same function comes after it
-SENDING_SECONDS = 45.0  # as long as a claim to send an email holds (adapters/aws/notifier.py)
+CALL_SECONDS = 0.05  # duration of an AWS call; the next one of the same function starts after it
+SENDING_SECONDS = 45.0  # as long as a claim to send an email is valid (adapters/aws/notifier.py)
 
 
 @dataclass
 class Throttles:
-    """One account's buckets. A function's calls are made one after another: a quota sees them so much later each."""
+    """The token buckets of one account. A function makes its calls in sequence, so quotas see each at its own time."""
 
     agenda: Agenda
     quotas: Quotas
-    calls: int = 0  # of the function that runs now
+    calls: int = 0  # of the running function
     is_running: bool = False
 
     def __post_init__(self) -> None:
@@ -48,24 +48,24 @@ class Throttles:
         self.buckets = {name: Bucket(*getattr(self.quotas, name)) for name in names}
 
     def take(self, name: str, call: str) -> None:
-        """Raises NotAccepted, as the real adapters do where AWS throttles."""
+        """Take a token. Raises NotAccepted, like the real adapters, where AWS throttles."""
         at = self.agenda.now + self.calls * CALL_SECONDS
         self.calls += self.is_running
         if not self.buckets[name].take(at):
             raise NotAccepted(f"{call}: ThrottlingException")
 
     def function_runs(self, is_running: bool) -> None:
-        """A function begins, or has ended."""
+        """Mark that a function begins or has ended."""
         self.calls, self.is_running = 0, is_running
 
 
-Acts = Callable[[str, str, str], None]  # what is done, to which node, for whom
+Acts = Callable[[str, str, str], None]  # verb, node, incident
 
 
 class SimScheduler(MemoryScheduler):
-    """Scheduler. Who is started runs after a while, and who is asked to end ends.
+    """Implements Scheduler. A started task runs after a delay, and a stopped one ends after a delay.
 
-    A task of others on a node that goes down is dead, and its owner's to start again.
+    An unmanaged task on a node that goes down is dead; its owner must start it again.
     """
 
     def __init__(self, throttles: Throttles, *, requeues: bool = False) -> None:
@@ -159,22 +159,22 @@ class SimScheduler(MemoryScheduler):
         return super().restart_unmanaged_task(node, task)
 
     def missing(self, reason: str) -> list[UnmanagedTask]:
-        """The tasks of others that were stopped for this reason, and were not started again."""
+        """Return the unmanaged tasks that were stopped for this reason, and were not started again."""
         begun = {task.mark for _, task in self.unmanaged_started}
         return [task for task in self._unmanaged_stopped.get(reason, ()) if task.mark not in begun]
 
     def tasks_of_others_on(self, node_id: str) -> list[UnmanagedTask]:
-        """Those that run there now."""
+        """Return the unmanaged tasks that run there now."""
         return [task for where, task in self.unmanaged.values() if where == node_id]
 
     def node_down(self, node: GroundTruth) -> None:
-        """The tasks of others that ran on the node are dead."""
+        """End the unmanaged tasks on the node."""
         for task_id in [name for name, (where, _) in self.unmanaged.items() if where == node.node_id]:
             del self.unmanaged[task_id]
 
 
 class SimCommands(MemoryNodeCommands):
-    """NodeCommands, obeyed by nodes that are up, on the boot that the command names, before it expires."""
+    """Implements NodeCommands, for nodes that are up, on the command's boot, before it expires."""
 
     def __init__(self, throttles: Throttles, fleet: Fleet) -> None:
         super().__init__()
@@ -222,7 +222,7 @@ class SimCommands(MemoryNodeCommands):
         look(node, asked["Directory"], asked["RequestId"])
 
     def refused(self, command_id: str) -> None:
-        """The node has refused it."""
+        """Record that the node has refused the command."""
         self.statuses[command_id] = CommandStatus("FAILED", exit_code=3)
 
 
@@ -236,7 +236,7 @@ _OBEYED = {
 
 
 class SimWorkflows(MemoryWorkflows):
-    """Workflows, on the simulated Step Functions."""
+    """Implements Workflows, on the simulated Step Functions."""
 
     def __init__(self, throttles: Throttles, executions: Executions) -> None:
         super().__init__()
@@ -258,7 +258,7 @@ class SimWorkflows(MemoryWorkflows):
 
 
 class SimNotifier(MemoryNotifier):
-    """Notifier. What is announced comes to `notify` over the bus; what is sent, people read."""
+    """Implements Notifier. Announcements reach `notify` over the bus; emails reach the simulated operators."""
 
     def __init__(self, agenda: Agenda) -> None:
         super().__init__(agenda.clock)
@@ -281,7 +281,9 @@ class SimNotifier(MemoryNotifier):
 
 
 class SimLivenessProbes:
-    """LivenessProbes: the scheduler and the command channel say what they would see of the node. Slurm is not asked."""
+    """Implements LivenessProbes: the scheduler and the command channel report the node's true state. Slurm is not
+    queried.
+    """
 
     def __init__(self, fleet: Fleet, throttles: Throttles) -> None:
         self._fleet, self._throttles = fleet, throttles

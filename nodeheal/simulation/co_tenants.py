@@ -1,5 +1,5 @@
-"""Others in the pool: tasks that are not ours, nodes that are drained, opted out or repaired by somebody else, and
-people who want hands off for a while, or hold a drill. nodeheal must leave alone what is theirs.
+"""Simulates others in the pool: unmanaged tasks, nodes that people drain, opt out or repair by other means, pauses, and
+drills. nodeheal must not touch what is theirs.
 """
 
 from collections.abc import Callable, Iterator
@@ -25,14 +25,14 @@ from nodeheal.simulation.operators import Operators
 from nodeheal.simulation.setting import DAY, Setting
 from nodeheal.simulation.trace import Trace
 
-UNMANAGED_TASK_SECONDS = 6 * 3_600.0  # a task of somebody else's runs so long (median)
-OBSERVED_SECONDS = 3_600.0  # the pool is in observe mode so long (median)
-LOOKED_AFTER_SECONDS = 6 * 3_600.0  # between two looks of whoever repairs the nodes that are not nodeheal's to touch
+UNMANAGED_TASK_SECONDS = 6 * 3_600.0  # duration of an unmanaged task (median)
+OBSERVED_SECONDS = 3_600.0  # duration of observe mode (median)
+LOOKED_AFTER_SECONDS = 6 * 3_600.0  # between two rounds of those who repair the nodes that are not nodeheal's to touch
 MARK = {names.MANAGED_TAG: names.MANAGED_TAG_VALUE}
 
 
 class CoTenants:
-    """Everybody else in the pool. Where the setting has nobody, nothing is drawn and nothing happens."""
+    """All others in the pool. Where the setting has none, nothing is drawn and nothing happens."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class CoTenants:
         self.in_force: Callable[[RecoveryPolicy], None] = lambda policy: None
 
     def begin(self, records: list[Node], scheduler: SimScheduler, machines: SimMachines) -> None:
-        """How it is when the simulation begins, and what comes of itself from then on."""
+        """Set up the initial state, and schedule what follows."""
         share = self._share
         if not any(vars(share).values()):
             return
@@ -98,7 +98,7 @@ class CoTenants:
         self._agenda.after(self._stream.expovariate(a_day / DAY), again)
 
     def _comes(self, scheduler: SimScheduler) -> None:
-        """A task is started by somebody, ends after a while, and another one comes."""
+        """Start an unmanaged task, which ends after a while and is followed by another one."""
         self._unmanaged_tasks += 1
         node_id = self._stream.choice(list(self._fleet.nodes))
         tags = MARK if self._stream.random() < self._share.stoppable else {}
@@ -113,7 +113,7 @@ class CoTenants:
         self._agenda.after(lognormal(self._stream, UNMANAGED_TASK_SECONDS, 0.7), ends)
 
     def _observe(self) -> None:
-        """An operator lets nodeheal only watch for a while."""
+        """Set the pool to observe mode for a while."""
         self._trace.tell("observes", self._setting.pool)
         self.in_force(observing(self.policy))
         self._agenda.after(lognormal(self._stream, OBSERVED_SECONDS, 0.5), lambda: self.in_force(self.policy))
@@ -127,7 +127,7 @@ class CoTenants:
             return
 
     def _look_after(self) -> None:
-        """Those who keep their nodes to themselves repair them themselves."""
+        """Repair the nodes that are excluded from nodeheal."""
         for name in sorted(self.theirs):
             known = self._fleet.nodes.get(name)
             if known is not None and (known.fault is not None or not known.is_up):
@@ -136,7 +136,7 @@ class CoTenants:
 
 
 def observing(policy: RecoveryPolicy) -> RecoveryPolicy:
-    """The same document with every pool in observe mode."""
+    """Return the same document with every pool in observe mode."""
 
     def only(pool: PoolPolicy) -> PoolPolicy:
         return pool.model_copy(update={"mode": Mode.observe, "modes": {}})

@@ -1,4 +1,4 @@
-"""The state machines as they are read: once, with every expression parsed, and nothing in them that is not known."""
+"""Parses state machines once, with all their expressions, and refuses unknown elements."""
 
 import json
 from collections.abc import Mapping
@@ -23,15 +23,15 @@ _KNOWN_OF_RETRY = {"ErrorEquals", "IntervalSeconds", "BackoffRate", "MaxAttempts
 
 
 class NoStateMachines(Exception):
-    """The definitions are not there: they come with a checkout, not with the package."""
+    """The definitions are missing: they come with a checkout, not with the package."""
 
 
 class Unknown(Exception):
-    """A file uses what this interpreter does not know."""
+    """A file uses an element that this interpreter does not support."""
 
 
 class State:
-    """One state, read once."""
+    """One parsed state."""
 
     def __init__(self, name: str, fields: Mapping[str, Json]) -> None:
         _must_know(name, fields)
@@ -46,13 +46,13 @@ class State:
 
     @property
     def templates(self) -> list[Template]:
-        """Every one of its own, and of its ways out."""
+        """Return every template of the state, and of its transitions."""
         ways = [self.leaving, *(leaving for _, leaving in self.catch)]
         out = [template for way in ways for template in (way.assign, way.output) if template is not None]
         return [*self._templates.values(), *(condition for condition, _ in self.choices), *out]
 
     def evaluate(self, key: str, variables: Mapping[str, Json]) -> Json:
-        """One of its fields, as it comes out now."""
+        """Evaluate one of its fields."""
         return self._templates[key].evaluate(variables)
 
 
@@ -60,7 +60,7 @@ _EVALUATED = ("Arguments", "TimeoutSeconds", "Seconds", "Error", "Cause")
 
 
 class Leaving:
-    """What is written when a state, or a catcher, is left."""
+    """The assignments and output of a state or a catcher."""
 
     def __init__(self, fields: Mapping[str, Json]) -> None:
         self.assign = Template(fields.get("Assign", {}))
@@ -77,16 +77,18 @@ class Definition:
 
 
 def load(stem: str, directory: Path = STATE_MACHINES) -> dict[str, Json]:
-    """One file, with placeholders as they are. Raises NoStateMachines."""
+    """Load one file, with its placeholders unchanged. Raises NoStateMachines."""
     file = directory / f"{stem}.asl.json"
     if not file.is_file():
-        raise NoStateMachines(f"{file} is not there: the state machines come with a checkout of nodeheal, not with pip")
+        raise NoStateMachines(
+            f"{file} does not exist: the state machines come with a checkout of nodeheal, not with pip"
+        )
     definition: dict[str, Json] = json.loads(file.read_text("utf-8"))
     return definition
 
 
 def read(stem: str, definition: Mapping[str, Json]) -> Definition:
-    """The definition, ready to be executed. Raises Unknown."""
+    """Parse the definition for execution. Raises Unknown."""
     states = {name: State(name, fields) for name, fields in definition["States"].items()}
     return Definition(stem, str(definition["StartAt"]), states)
 
@@ -95,4 +97,4 @@ def _must_know(name: str, fields: Mapping[str, Json]) -> None:
     unknown = set(fields) - _KNOWN.get(fields["Type"], set()) - {"Type", "Comment"}
     unknown |= {key for retrier in fields.get("Retry", ()) for key in retrier} - _KNOWN_OF_RETRY
     if unknown or fields["Type"] not in _KNOWN:
-        raise Unknown(f"{name}: the walker does not know {sorted(unknown) or fields['Type']}")
+        raise Unknown(f"{name}: the interpreter does not support {sorted(unknown) or fields['Type']}")

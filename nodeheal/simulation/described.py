@@ -1,4 +1,4 @@
-"""What the scheduler knows of tasks: what their machines have told it, and for an hour after their ends."""
+"""Keeps the scheduler's view of tasks: what their machines have reported, and for an hour after their ends."""
 
 from dataclasses import dataclass
 
@@ -16,14 +16,14 @@ class _Known:
 
 
 class Described:
-    """Told of every change at once, whatever the bus makes of it."""
+    """Receives every change at once, independently of the bus."""
 
     def __init__(self, agenda: Agenda) -> None:
         self._agenda = agenda
         self._known: dict[str, _Known] = {}
 
     def note(self, change: TaskChange, node: GroundTruth) -> None:
-        """A machine has told how a task of its is."""
+        """Record a task's state from its machine."""
         self._known[change.task_id] = _Known(change, node)
         if change.status == "STOPPED":
             self._agenda.after(KEPT.total_seconds(), lambda: self._forget(change.task_id))
@@ -32,7 +32,7 @@ class Described:
         self._known.pop(task_id, None)
 
     def see(self, task: GangTask) -> RankStatus:
-        """As the scheduler would describe it."""
+        """Return the task as the scheduler would describe it."""
         known = self._known.get(task.task_id)
         if known is None:
             return RankStatus(task.task_id, "MISSING", is_connected=False)

@@ -1,4 +1,4 @@
-"""Drills: nodes that report a fault which they do not have."""
+"""Simulates drills: nodes that report a fault which they do not have."""
 
 from datetime import timedelta
 
@@ -12,7 +12,7 @@ from nodeheal.simulation.fleet import Fleet
 
 
 class SimDrills:
-    """Drills, on nodes that are up, on the boot that is meant."""
+    """Implements Drills, on nodes that are up, on the given boot."""
 
     def __init__(self, fleet: Fleet, agenda: Agenda) -> None:
         self._fleet, self._agenda = fleet, agenda
@@ -29,5 +29,5 @@ class SimDrills:
         return command_id
 
     def inject_dcgm(self, node: Node, drill: DcgmDrill, why: str, seconds: int) -> str:
-        """Nobody simulates a host engine."""
+        """Refuse: DCGM's host engine is not simulated."""
         raise NotFound(f"{node.node_id} has no DCGM here")

@@ -1,4 +1,4 @@
-"""Step Functions: executions that wait for the world, on the agenda."""
+"""Simulates Step Functions: executions on the agenda, which wait for the world."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ def _definition(stem: str, directory: Path) -> Definition:
 
 @dataclass
 class Running:
-    """One execution under way. `ask`: the task that it stands at now."""
+    """A running execution. `ask`: its present task."""
 
     stem: str
     name: str
@@ -34,12 +34,12 @@ class Running:
     is_over: bool = False
 
 
-# What a task comes to: an answer, a failure, or None where it is resumed by its token.
+# The result of a task: an answer, a failure, or None where its token resumes it.
 CarryOut = Callable[[Running, Ask], None]
 
 
 class Executions:
-    """Every execution of every state machine. A name that was used before starts nothing."""
+    """All executions of all state machines. A name that was used before starts nothing."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Executions:
         self.carry_out: CarryOut = lambda running, ask: None
 
     def start(self, stem: str, name: str, given: Json, then: Callable[[Done], None] = lambda _: None) -> Running | None:
-        """Start one. None: there was one of this name before."""
+        """Start an execution. None: the name was used before."""
         if name in self.names:
             return None
         self.names.add(name)
@@ -75,7 +75,7 @@ class Executions:
         return running
 
     def resume(self, token: str, result: Json) -> bool:
-        """Hand a waiting task its result. False: nobody waits with this token any more."""
+        """Resume a waiting task with its result. False: no task waits with this token any more."""
         running, ask = self._waiting.pop(token, (None, None))
         if running is None or ask is None or running.ask is not ask:
             return False
@@ -83,12 +83,12 @@ class Executions:
         return True
 
     def answer(self, running: Running, ask: Ask, result: Json) -> None:
-        """The task's answer has come. One that comes after the task's end changes nothing."""
+        """Pass a task's answer. An answer after the task's end changes nothing."""
         if self._settle(running, ask):
             self._go_on(running, running.execution.answer(result))
 
     def fail(self, running: Running, ask: Ask, name: str, cause: str = "") -> None:
-        """The task has failed."""
+        """Pass a task's failure."""
         if self._settle(running, ask):
             self._trace.tell("task fails", running.name, f"{ask.state}: {name}")
             self._go_on(running, running.execution.fail(Failure(name, cause)))
@@ -101,7 +101,7 @@ class Executions:
         self.transitions += 1
 
     def _settle(self, running: Running, ask: Ask) -> bool:
-        """Whether the execution still stands at this task; it does not any more."""
+        """Whether the execution is still at this task; if so, it leaves it."""
         if running.is_over or running.ask is not ask:
             return False
         if running.timer is not None:

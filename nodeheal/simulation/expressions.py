@@ -1,7 +1,7 @@
-"""JSONata in state machines: evaluated by the library, remembered where the same values are asked about again.
+"""Evaluates the JSONata of state machines, with a cache.
 
-A template is evaluated by `jsonata`, never by code of ours. What is added is a memory: an expression is a pure
-function of the variables that it names, so where all of those are single words or numbers, its answer is kept.
+The library `jsonata` evaluates every template. The cache relies on an expression being a pure function of the variables
+that it names: where all of those are single words or numbers, its result is stored.
 """
 
 from collections.abc import Iterator, Mapping
@@ -11,7 +11,7 @@ from typing import Any
 from jsonata import Jsonata
 
 Json = Any
-KEPT = 4_096  # answers of one expression
+KEPT = 4_096  # cached results of one expression
 _IMPURE = frozenset({"now", "millis", "random", "uuid"})
 _SINGLE = (str, int, float, bool, type(None))
 _MISSING = object()
@@ -19,7 +19,7 @@ _NO_KEY = ()
 
 
 class Template:
-    """A JSON value with expressions in it, read once. `reads_input`: it may need the state's input."""
+    """A parsed JSON value with expressions. `reads_input`: it may need the state's input."""
 
     reads_input: bool
 
@@ -37,7 +37,7 @@ class Template:
         self._is_constant: bool = self._expression is None and all(inner._is_constant for _, inner in self._items)
 
     def evaluate(self, variables: Mapping[str, Json]) -> Json:
-        """The value, as Step Functions would see it with these variables, $states among them."""
+        """Return the value as Step Functions would compute it with these variables, $states among them."""
         if self._is_constant:
             return self._value
         if self._expression is not None:
@@ -48,19 +48,19 @@ class Template:
 
 
 class Expression:
-    """One parsed expression, and the answers that it has given."""
+    """One parsed expression, with its cached results."""
 
     def __init__(self, source: str) -> None:
         self._parsed = Jsonata(source)
         named = list(_named(self._parsed.ast))
         self._paths = tuple(sorted(set(named)))
         self._is_pure = not any(path[0] in _IMPURE for path in self._paths)
-        # Whether it needs the state's input: everything of $states, or just that.
+        # Whether it needs the state's input: all of $states, or only that.
         self.reads_input = any(path[:2] in (("states",), ("states", "input")) for path in self._paths)
         self._answers: dict[tuple[Any, ...], Json] = {}
 
     def evaluate(self, variables: Mapping[str, Json]) -> Json:
-        """What it comes to."""
+        """Return the expression's result."""
         key = self._key(variables) if self._is_pure else _NO_KEY
         if key is _NO_KEY:
             return self._parsed.evaluate(None, variables)
@@ -69,13 +69,13 @@ class Expression:
                 self._answers.clear()
             answer = self._parsed.evaluate(None, variables)
             if not isinstance(answer, _SINGLE):
-                self._is_pure = False  # what can be changed by whoever gets it is not shared
+                self._is_pure = False  # a mutable result is not shared
                 return answer
             self._answers[key] = answer
         return self._answers[key]
 
     def _key(self, variables: Mapping[str, Json]) -> tuple[Any, ...]:
-        """The values that the answer follows from; empty where one of them is more than a word or a number."""
+        """Return the values that determine the result; empty where one of them is more than a word or a number."""
         key: list[Any] = [""]
         for path in self._paths:
             value = _at(path, variables)
@@ -91,7 +91,9 @@ def _expression(template: str) -> Expression:
 
 
 def _at(path: tuple[str, ...], variables: Mapping[str, Json]) -> Json:
-    """What the path leads to, or the first thing on it that is no object: the answer may follow from all of that."""
+    """Return the value at the path, or the first value on it that is not an object: the result may depend on all of
+    that.
+    """
     value: Json = variables
     for name in path:
         if not isinstance(value, dict):
@@ -101,7 +103,7 @@ def _at(path: tuple[str, ...], variables: Mapping[str, Json]) -> Json:
 
 
 def _named(node: Any) -> Iterator[tuple[str, ...]]:
-    """The paths that an expression reads. One that does more than follow names is cut off where it begins to."""
+    """Return the paths that an expression reads. A path is cut where it contains more than names."""
     if isinstance(node, (list, tuple)):
         for one in node:
             yield from _named(one)
@@ -126,6 +128,6 @@ def _plain(steps: Any) -> Iterator[str]:
 
 
 def _parts(node: Any) -> list[Any]:
-    """What a node of the syntax tree is made of."""
+    """Yield the parts of a node of the syntax tree."""
     inner = (value for name, value in sorted(vars(node).items()) if name != "_outer_instance")
     return [value for value in inner if isinstance(value, (list, tuple)) or hasattr(value, "lbp")]

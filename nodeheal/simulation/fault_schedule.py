@@ -1,7 +1,7 @@
-"""Faults, drawn from a stream of their own: what is done about one does not change the next.
+"""Draws the faults of a run from a stream of their own, so that reactions to one fault do not change the next.
 
 So a fleet meets the same faults at the same times on the same nodes under each latency, each cloud and each keeper. A
-strike finds nothing to break on a node that is down or broken already, and how often that is so depends on all three.
+fault has no effect on a node that is down or broken already, and how often that is so depends on all three.
 """
 
 from collections.abc import Iterator
@@ -11,13 +11,13 @@ from random import Random
 from nodeheal.simulation.faults import Fault, draw_fault, draw_kind, kinds
 from nodeheal.simulation.setting import DAY, Setting
 
-SHY = 0.03  # faults that pass diagnostics
-WIDE = 1 / 8  # of those that may strike half a rack
+SHY = 0.03  # share of faults that pass diagnostics
+WIDE = 1 / 8  # share, among those that may hit half a rack
 
 
 @dataclass(frozen=True)
 class ScheduledFault:
-    """One fault to come. `place`, 0 to 1: where it strikes among the nodes in their order."""
+    """One future fault. `place`, 0 to 1: its position among the nodes in their order."""
 
     at: float
     place: float
@@ -26,7 +26,7 @@ class ScheduledFault:
 
 
 def fault_schedule(setting: Setting) -> Iterator[ScheduledFault]:
-    """Those of the whole run, in their order. The same for the same seed, pool, size and rate."""
+    """Return the faults of the whole run, in order. They depend on seed, pool, size and rate only."""
     stream = Random(f"{setting.seed}/{setting.pool}/strikes")
     rate = setting.faults_a_node_day * setting.nodes / DAY
     at = 0.0

@@ -1,8 +1,9 @@
-"""What fails, how often, and what mends it: the root causes that Meta counted in 54 days of training Llama 3 405B.
+"""Defines what fails, how often, and what fixes it: the root causes that Meta counted in 54 days of training Llama 3
+405B.
 
 "The Llama 3 Herd of Models" (arXiv 2407.21783), table 5: 419 unexpected interruptions on 16,384 H100. The weights are
-its counts; silent data corruption (6) is left out, since nothing on the node tells of it. What mends a fault, and which
-code stands for it, is our guess: no table of that is public.
+its counts; silent data corruption (6) is left out, since the node does not report it. What fixes a fault, and its code,
+are guesses: no table of that is public.
 """
 
 import csv
@@ -15,22 +16,23 @@ from random import Random
 
 @dataclass(frozen=True)
 class Kind:
-    """One row. `effect`: reports (the node tells, and its rank dies), warns (it tells, the job goes on), exits (a rank
-    ends, and the node is well), rack (neighbours too), vanishes (nothing is heard any more)."""
+    """One row. `effect`: reports (the node reports, and its rank dies), warns (it reports, the job goes on), exits (a
+    rank ends, and the node is healthy), rack (neighbours fail too), vanishes (the node goes silent).
+    """
 
     name: str
     weight: float
     family: str
     code: str
     effect: str
-    by_itself: float  # share that is gone without anybody's doing
-    by_reboot: float  # share that a reboot mends; the rest needs other hardware
-    source: str = "kernel_log"  # who reports it
+    by_itself: float  # share that disappears by itself
+    by_reboot: float  # share that a reboot fixes; the rest needs other hardware
+    source: str = "kernel_log"  # the check that reports it
 
 
 @cache
 def kinds() -> tuple[Kind, ...]:
-    """The table."""
+    """Return the table."""
     with files(__package__).joinpath("faults.csv").open(encoding="utf-8") as file:
         return tuple(
             Kind(
@@ -49,20 +51,20 @@ def kinds() -> tuple[Kind, ...]:
 
 @dataclass
 class Fault:
-    """One that a node has now. `cure`: itself, reboot or hardware."""
+    """A present fault of a node. `cure`: itself, reboot or hardware."""
 
     kind: Kind
     cure: str
-    is_shy: bool = False  # passes diagnostics all the same, and comes again
+    is_shy: bool = False  # passes diagnostics nevertheless, and comes again
 
 
 def draw_kind(stream: Random, among: Sequence[Kind]) -> Kind:
-    """One of them, by weight."""
+    """Draw a kind, by weight."""
     return stream.choices(among, [kind.weight for kind in among])[0]
 
 
 def draw_fault(stream: Random, kind: Kind, shy: float) -> Fault:
-    """A fault of this kind, and what would mend it."""
+    """Draw a fault of this kind, with its cure."""
     drawn = stream.random()
     cure = "itself" if drawn < kind.by_itself else "reboot" if drawn < kind.by_itself + kind.by_reboot else "hardware"
     return Fault(kind, cure, cure != "itself" and stream.random() < shy)

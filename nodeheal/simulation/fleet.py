@@ -1,9 +1,9 @@
-"""The nodes as they really are: up or down, broken or well, whatever the control plane believes.
+"""Simulates the true state of nodes: up or down, broken or healthy, whatever the control plane believes.
 
 An idle node costs nothing. Faults come from one Poisson process of the whole pool, which then draws the node: that is
-the same as a clock in every node, since the exponential forgets. They are drawn from streams of their own (strikes.py):
-neither the latency nor what is done about a fault changes the next one. Heartbeats are not sent: they are read off
-(`beat_of`), exactly as they would stand in the table.
+equivalent to a clock in every node, since the exponential distribution has no memory. They are drawn from streams of
+their own (fault_schedule.py): neither the latency nor the reaction to a fault changes the next one. Heartbeats are not
+sent but computed (`beat_of`), exactly as they would be in the table.
 """
 
 from dataclasses import replace
@@ -28,27 +28,27 @@ HANGS_IN_BOOT = 0.02
 
 
 class Fleet(Agents):
-    """All nodes of the pool, and what befalls them."""
+    """All nodes of the pool, and their faults."""
 
     def __init__(self, setting: Setting, agenda: Agenda, chance: Chance, trace: Trace) -> None:
         super().__init__(setting, agenda, chance, trace)
         self._panics = chance.of("panics")
         self._fault_stream = chance.of("faults")
         self._fault_schedule = fault_schedule(setting)
-        self.is_over = False  # no more faults come
+        self.is_over = False  # no more faults are injected
         self._registered = 0
-        self._places: list[str] = []  # which node stands where in the racks: faults strike places
-        self._launched: list[str] = []  # machines on EC2 that have no place yet
+        self._places: list[str] = []  # nodes by their place in the racks: faults hit places
+        self._launched: list[str] = []  # machines on EC2 without a place yet
 
     def populate(self) -> list[Node]:
-        """Every node, and its record as it would stand there after months of service."""
+        """Create every node, with the record that it would have after months of service."""
         records = [self.add(number) for number in range(self._setting.nodes)]
         self._places = list(self.nodes)
         self._await_fault()
         return records
 
     def add(self, number: int, node_id: str = "") -> Node:
-        """One more node, and its record."""
+        """Add one more node, with its record."""
         is_ec2 = self._setting.provider is Provider.ec2
         pool = crc32(self._setting.pool.encode())
         name = node_id or (f"i-{pool:08x}{number:09x}" if is_ec2 else f"mi-{pool:08x}{number:09x}")
@@ -79,7 +79,7 @@ class Fleet(Agents):
     # Faults
 
     def fail_together(self, count: int) -> None:
-        """So many nodes lose a GPU within one second."""
+        """Let this many nodes lose a GPU within one second."""
         off_the_bus = next(kind for kind in kinds() if kind.code == "79")
         for node in self._fault_stream.sample(list(self.nodes.values()), count):
             at = self._fault_stream.random()
@@ -99,14 +99,14 @@ class Fleet(Agents):
             self._break(node, strike.fault, is_wide=strike.is_wide)
 
     def _node_at(self, place: int) -> GroundTruth | None:
-        """Who stands there. The place of a terminated machine goes to one that was launched since."""
+        """Return the node at a place. The place of a terminated machine goes to one that was launched since."""
         self._launched = [name for name in self._launched if name in self.nodes]
         if self._places[place] not in self.nodes and self._launched:
             self._places[place] = self._launched.pop(0)
         return self.nodes.get(self._places[place])
 
     def strike(self, node: GroundTruth, kind: Kind) -> None:
-        """This node gets this fault now."""
+        """Inject a fault into a node now."""
         fault = draw_fault(self._fault_stream, kind, SHY)
         self._break(node, fault, is_wide=self._fault_stream.random() <= WIDE)
 
@@ -130,7 +130,7 @@ class Fleet(Agents):
             node.fault = None
 
     def lose_fabric(self, node: GroundTruth, kind: Kind) -> None:
-        """A switch that it hangs on has failed: the node tells of its links, and its rank dies."""
+        """Fail the switch of a node: the node reports its links, and its rank dies."""
         self.faults += 1
         self._shows(node, kind)
 
@@ -155,7 +155,7 @@ class Fleet(Agents):
     # Up and down
 
     def go_down(self, node: GroundTruth) -> None:
-        """It is dark from now on: no heartbeat, no answer, and whatever ran there is dead."""
+        """Take the node down: no heartbeat, no answer, and all its processes are dead."""
         if node.is_up:
             node.is_up, node.went_at = False, self._agenda.now
             self._trace.tell("node down", node.node_id)
@@ -163,7 +163,7 @@ class Fleet(Agents):
             self.on_silence(node)
 
     def come_up(self, node: GroundTruth) -> None:
-        """It boots: another boot id, and an agent that says so."""
+        """Boot the node: a new boot id, and an agent that reports it."""
         if node.is_gone or node.is_up:
             return
         node.boot, node.is_up, node.booted_at, node.rebooting = node.boot + 1, True, self._agenda.now, False
@@ -179,7 +179,7 @@ class Fleet(Agents):
             self._report_soon(node, node.fault.kind, median=60.0)
 
     def reboot_soon(self, node: GroundTruth) -> None:
-        """What a reboot's command does: the node goes down a moment after the command has ended."""
+        """Reboot by a command: the node goes down a moment after the command has ended."""
         boot, seconds = node.boot, self._setting.latency.reboot_begin_seconds
 
         def go() -> None:
@@ -192,9 +192,9 @@ class Fleet(Agents):
             self.reboot(node)
 
     def reboot(self, node: GroundTruth, *, only_if_up: bool = False) -> None:
-        """It goes down, and mostly comes back; a reboot mends what a reboot mends."""
+        """Take the node down; it mostly comes back, without the faults that a reboot fixes."""
         if node.is_gone or (only_if_up and not node.is_up and node.fault is None):
-            return  # it is on its way up already
+            return  # it is booting already
         self.go_down(node)
         node.rebooting = True
         if node.fault is not None and node.fault.cure == "reboot":
@@ -207,12 +207,12 @@ class Fleet(Agents):
         self._agenda.after(lognormal(self._stream, BOOT_SECONDS, 0.4), lambda: self.come_up(node))
 
     def move_to_another_host(self, node: GroundTruth) -> None:
-        """It is started after a stop: whatever was wrong with the old host is left behind."""
+        """Start the node after a stop: the faults of the old host are gone."""
         node.fault, node.chassis = None, f"{node.chassis}+"
         self._agenda.after(lognormal(self._stream, BOOT_SECONDS, 0.4), lambda: self.come_up(node))
 
     def launch(self, machine_id: str, seconds: float) -> None:
-        """A new machine comes up after a while."""
+        """Launch a new machine, which boots after a while."""
         self.add(len(self.nodes), machine_id)
         self._launched.append(machine_id)
         node = self.nodes[machine_id]
@@ -220,14 +220,14 @@ class Fleet(Agents):
         self._agenda.after(seconds, lambda: self.come_up(node))
 
     def terminate(self, node_id: str) -> None:
-        """Its machine is given back."""
+        """Terminate the node's machine."""
         node = self.nodes[node_id]
         self.go_down(node)
         node.is_gone = True
         del self.nodes[node_id]
 
     def replacement_node(self, gone: str) -> Node:
-        """The machine that was switched off for good is repaired, and registers anew: another id, and its record."""
+        """Repair a machine that was switched off for good; it registers again under a new id, with its record."""
         place = self._places.index(gone)
         self._registered += 1
         record = self.add(place, f"mi-{self._registered:08x}{crc32(self._setting.pool.encode()):09x}")
@@ -237,7 +237,7 @@ class Fleet(Agents):
         return replace(record, booted_at=at, last_seen=at, agent_since=at, passed_at=None, version=0)
 
     def repair(self, node: GroundTruth) -> None:
-        """A human has changed what was broken, and switched it on."""
+        """Repair the hardware, and switch the node on."""
         if node.fault is not None and node.fault.cure == "hardware":
             node.chassis = f"{node.chassis}+"
         node.fault = None

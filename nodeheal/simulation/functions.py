@@ -1,7 +1,7 @@
-"""The functions that the state machines name, as `lambdas/` composes them: parse, call one service, dump.
+"""Maps the functions of the state machines to services, like `lambdas/`: parse, call one service, dump.
 
-What is not in the table is one operation, as in lambdas/operation.py. A test holds this table against lambdas/ and
-against the files.
+A function outside the table is one operation, as in lambdas/operation.py. A test compares this table with lambdas/ and
+with the files.
 """
 
 import re
@@ -42,7 +42,7 @@ Json = Any
 
 @dataclass(frozen=True)
 class ServiceContext:
-    """What services are handed."""
+    """What services need: the ports and the policy."""
 
     ports: Ports
     policy: RecoveryPolicy
@@ -50,7 +50,7 @@ class ServiceContext:
 
     @property
     def deciding(self) -> Ports:
-        """For the functions that end a step: they decide what follows."""
+        """Return the context of the functions that end a step: they decide the next one."""
         return replace(self.ports, decide=lambda request: decide_at_once(request, self.ports, self.policy))
 
 
@@ -83,7 +83,7 @@ _PLACEHOLDER = re.compile(r"\$\{([A-Za-z]+)(Function|Machine)\}")
 
 
 def stem_of(placeholder: str) -> str:
-    """`${DecideNextStepFunction}` -> decide_next_step."""
+    """Convert a placeholder: `${DecideNextStepFunction}` -> decide_next_step."""
     found = _PLACEHOLDER.fullmatch(placeholder)
     if found is None:
         raise ValueError(f"{placeholder} names no function and no state machine")
@@ -91,8 +91,8 @@ def stem_of(placeholder: str) -> str:
 
 
 def serve(stem: str, payload: Json, it: ServiceContext) -> Json:
-    """What the function answers. Raises whatever its service raises."""
-    if stem == FIND_CHECKPOINT:  # asked by a job's own workflow, which names the submission, or by a recovery
+    """Return the function's answer. Raises what its service raises."""
+    if stem == FIND_CHECKPOINT:  # called by a job's own workflow, which names the submission, or by a recovery
         parse = JobRequest if "submission" in payload else StepRequest
         find_checkpoint(parse.model_validate(payload), it.ports, it.policy)
         return None

@@ -1,4 +1,4 @@
-"""A training job as it really goes, whatever its records say."""
+"""Simulates the true state of a training job, whatever its records say."""
 
 import math
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from nodeheal.simulation.setting import Work
 
 @dataclass(slots=True)
 class Rank:
-    """One task, as it really is."""
+    """The true state of one task."""
 
     job_id: str
     run: int
@@ -18,33 +18,33 @@ class Rank:
     boot: int
     task_id: str
     state: str = "PENDING"
-    began_at: float | None = None  # to run
-    is_unwanted: bool = False  # the scheduler has been asked to end it
+    began_at: float | None = None  # until it runs
+    is_unwanted: bool = False  # the scheduler has been asked to stop it
 
 
 @dataclass
 class Gang:
-    """One job's training, whatever its records say."""
+    """The true progress of one job."""
 
     job_id: str
     total_seconds: float
     began_at: float
-    done_seconds: float = 0.0  # that a checkpoint holds
+    done_seconds: float = 0.0  # contained in a checkpoint
     running_since: float | None = None
     run: int = 0
     ranks: dict[str, Rank] = field(default_factory=dict)  # of the newest run
     end: Due | None = None
     first_ran_at: float | None = None
     trained_seconds: float = 0.0
-    written_seconds: float = 0.0  # spent on checkpoints that were finished
+    written_seconds: float = 0.0  # spent on finished checkpoints
 
     def left_seconds(self, work: Work) -> float:
-        """How long all ranks must run until its work is done: the last step needs no checkpoint."""
+        """Return how long all ranks must run until the work is done: the last step needs no checkpoint."""
         left = max(1.0, self.total_seconds - self.done_seconds)
         return left + (math.ceil(left / work.checkpoint_seconds) - 1) * work.write_seconds
 
     def progress(self, now: float, work: Work) -> float:
-        """What a checkpoint holds now, where one is written every so many seconds of training."""
+        """Return the progress in a checkpoint now, where one is written at this interval of training."""
         if self.running_since is None:
             return self.done_seconds
         if now - self.running_since >= self.left_seconds(work):
@@ -52,7 +52,7 @@ class Gang:
         return self.done_seconds + self._written(now, work) * work.checkpoint_seconds
 
     def leave(self, now: float, work: Work) -> None:
-        """Not every rank runs any more: what was done since the last checkpoint is lost."""
+        """Record that not every rank runs any more: the work since the last checkpoint is lost."""
         if self.running_since is None:
             return
         self.written_seconds += self._written(now, work) * work.write_seconds
@@ -63,7 +63,7 @@ class Gang:
             self.end.call_off()
 
     def account(self, now: float, work: Work) -> dict[str, float]:
-        """Where its time went, in seconds by cause."""
+        """Account its time, in seconds by cause."""
         wall = now - self.began_at
         waited = (self.first_ran_at if self.first_ran_at is not None else now) - self.began_at
         running = now - self.running_since if self.running_since is not None else 0.0
@@ -80,7 +80,7 @@ class Gang:
         }
 
     def so_far(self, now: float, work: Work) -> dict[str, float]:
-        """The same while it goes on: what no checkpoint holds yet is not lost yet."""
+        """Return the account so far: work after the last checkpoint does not count as lost yet."""
         account = self.account(now, work)
         running = now - self.running_since if self.running_since is not None else 0.0
         rest = running % (work.checkpoint_seconds + work.write_seconds)
@@ -92,6 +92,6 @@ class Gang:
         return account
 
     def _written(self, now: float, work: Work) -> float:
-        """Checkpoints that this run has finished."""
+        """Return the number of checkpoints that this run has finished."""
         since = now if self.running_since is None else self.running_since
         return (now - since) // (work.checkpoint_seconds + work.write_seconds)

@@ -1,4 +1,4 @@
-"""A node as it really is, whatever the control plane believes."""
+"""Defines the true state of a node, whatever the control plane believes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from nodeheal.simulation.faults import Fault
 
 @dataclass(slots=True)
 class GroundTruth:
-    """One node, as it is."""
+    """The true state of one node."""
 
     node_id: str
     rack: str
@@ -22,7 +22,7 @@ class GroundTruth:
     is_gone: bool = False  # its machine is terminated
     fault: Fault | None = None
     told: int = 0
-    chassis: str = ""  # the accelerators in it keep their serials under whatever name the node registers
+    chassis: str = ""  # the accelerators in it keep their serials when the node registers under another id
     slot: int = 0  # of the accelerator that failed last
     rebooting: bool = False
     left: Mapping[str, str] = field(default_factory=dict)  # the diagnostics that it runs by itself after its next boot
@@ -30,10 +30,10 @@ class GroundTruth:
 
     @property
     def boot_id(self) -> str:
-        """As its kernel says it."""
+        """Return its kernel's boot id."""
         return f"{self.node_id}-boot-{self.boot}"
 
     @property
     def serial(self) -> str:
-        """Of the accelerator that failed last."""
+        """Return the serial of the accelerator that failed last."""
         return f"{self.chassis}/{self.slot}"

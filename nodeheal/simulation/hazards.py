@@ -1,7 +1,7 @@
-"""What may happen at every call that a function makes: it dies, its call fails, or somebody else comes between.
+"""Injects failures into the calls of a function: it dies, its call fails, or another function runs in between.
 
-A service runs at one moment of virtual time. Others come between its calls all the same: what is next on the agenda may
-be played inside of a call, so that two services see each other's half-done work, as they do in an account.
+A service runs at one moment of virtual time. To interleave functions nevertheless, a call may run the next event of the
+agenda, so that two services see each other's partial work, as they do in an account.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,21 +11,21 @@ from typing import Any
 from nodeheal.simulation.injected_failures import How, InjectedFailure, can_be_refused, refuse, throttle
 from nodeheal.simulation.setting import Cloud
 
-_DEEPEST = 3  # services inside of one another's calls
+_DEEPEST = 3  # nesting depth of services inside one another's calls
 
 
 class Died(BaseException):
-    """The function is gone: killed at its timeout, or with its machine. No `except Exception` sees it."""
+    """The function is gone: killed at its timeout, or with its machine. `except Exception` does not catch it."""
 
 
 class NoAnswer(Exception):
-    """The call was carried out, and its answer was lost on the way."""
+    """The call was carried out, and its answer was lost."""
 
 
 class Hazards:
-    """Draws when the next of them comes, so that calls at which nothing happens cost next to nothing.
+    """Draws when the next failure comes, so that calls without one cost next to nothing.
 
-    `let_others_in` plays what comes next in the world, as long as the function that runs may take; False: nothing does.
+    `let_others_in` runs the world's next events, as long as the running function may take; False: there are none.
     """
 
     def __init__(
@@ -38,10 +38,10 @@ class Hazards:
         self._stream, self._cloud, self._let_others_in = stream, cloud, let_others_in
         self._rate = cloud.dies + cloud.breaks + cloud.interleaves
         self._aimed = {injected_failure.call: injected_failure.how for injected_failure in injected_failures}
-        self.depth = 0  # functions that run now
+        self.depth = 0  # running functions
         self.struck = 0
         self.calls = 0
-        self.beside_the_point: list[str] = []  # injected failures whose call came, and cannot be struck like that: why
+        self.beside_the_point: list[str] = []  # injected failures that cannot apply to their call: why
         self._left = self._draw()
 
     @property
@@ -53,7 +53,7 @@ class Hazards:
         return int(self._stream.expovariate(self._rate)) + 1 if self._rate else -1
 
     def call(self, name: str, found: Callable[..., Any], given: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        """One call of a port (`nodes.save`), from within a function or not."""
+        """Make one call of a port (`nodes.save`), from within a function or not."""
         self.calls += 1
         if self.calls in self._aimed:
             return self._inject_aimed(self._aimed.pop(self.calls), name, lambda: found(*given, **named))
@@ -90,8 +90,8 @@ class Hazards:
                 throttle(name)
             case How.refused if can_be_refused(name):
                 return refuse(name, self.calls)
-            case How.refused:  # an error of ours would be a service's surprise, and the run go on with it
-                self.beside_the_point.append(f"{InjectedFailure(self.calls, how)}: {name} has no way to say no")
+            case How.refused:  # a service would treat an internal error as a failed call, and the run would go on
+                self.beside_the_point.append(f"{InjectedFailure(self.calls, how)}: {name} cannot refuse a call")
                 return call()
             case How.is_late:
                 self._wait()
@@ -109,9 +109,9 @@ class Hazards:
 
 
 class FaultInjectingPort:
-    """A port, every call of which (but the `plain` ones) is a moment at which something may happen.
+    """A port whose calls (but the `plain` ones) may fail.
 
-    `values` are what it is, and no calls.
+    `values` are attributes, and no calls.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class FaultInjectingPort:
 
 
 def with_faults(name: str, found: Callable[..., Any], hazards: Hazards) -> Callable[..., Any]:
-    """The same call, of a port or one that is a port by itself, as such a moment."""
+    """Wrap a call of a port, or a port that is a function, so that failures may be injected."""
 
     def call(*given: Any, **named: Any) -> Any:
         return hazards.call(name, found, given, named)

@@ -1,5 +1,5 @@
-"""The table's index, which shows what was written after a while: a read of the table itself is consistent, one of the
-index is not. A write is not shown before one to the same item that came earlier.
+"""Simulates the table's index, which shows writes after a delay. A read of the table itself is consistent, one of the
+index is not. A write is not shown before an earlier one to the same item.
 """
 
 from collections import defaultdict
@@ -12,7 +12,7 @@ from nodeheal.simulation.setting import Cloud
 
 Item = TypeVar("Item")
 Key = tuple[str, ...]
-_KEPT = 1_000  # items of one kind, before those that are shown by now are looked for
+_KEPT = 1_000  # items of one kind, before outdated entries are removed
 
 
 class Index:
@@ -24,7 +24,7 @@ class Index:
         self._sweep_at: defaultdict[str, int] = defaultdict(lambda: _KEPT)
 
     def wrote(self, key: Key, before: object) -> None:
-        """An item was written over, or is new, or is gone."""
+        """Record that an item was changed, created or deleted."""
         if not self._cloud.index_late or self._stream.random() >= self._cloud.index_late:
             return
         until = self._agenda.now + self._stream.uniform(0, self._cloud.index_seconds)
@@ -37,7 +37,7 @@ class Index:
         self._hidden[kind][key] = hidden
 
     def shown(self, key: Key, now: Item | None) -> Item | None:
-        """The item as the index has it, where the table has this."""
+        """Return the item as the index has it, where the table has this."""
         hidden = self._hidden[key[0]]
         known = hidden.get(key) if hidden else None
         if known is None:
@@ -48,7 +48,7 @@ class Index:
         return known[1]  # type: ignore[return-value]
 
     def behind(self, kind: str) -> Collection[Key]:
-        """The items of this kind that it may show as they were. The others are forgotten: a year has millions."""
+        """Return the items of this kind that it may show outdated. The others are forgotten: a year has millions."""
         now = self._agenda.now
         live = {key: hidden for key, hidden in self._hidden[kind].items() if hidden[0] > now}
         self._hidden[kind] = live

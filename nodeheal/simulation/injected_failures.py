@@ -1,6 +1,6 @@
-"""One call of one run, and what happens to it: how a break is aimed at a place instead of drawn.
+"""Injects a failure into one call of a run: a chosen failure instead of a random one.
 
-A run is the same run every time, so the number of a call names it. `Setting.injected_failures` says what happens at
+A run is the same every time, so the number of a call identifies it. `Setting.injected_failures` says what happens at
 which call.
 """
 
@@ -12,24 +12,24 @@ from nodeheal.domain.errors import MachineRefused, NoCapacity, NotAccepted, NotF
 
 
 class NoSuchCall(ValueError):
-    """An injected failure names a call that its run does not make, or asks one to be refused that nobody can refuse."""
+    """An injected failure names a call that its run does not make, or a refusal that its call cannot have."""
 
 
 class How(StrEnum):
-    """What happens at a call."""
+    """The kinds of injected failures."""
 
-    dies_before = "dies-before"  # the function is gone, and nothing was asked
-    dies_after = "dies-after"  # it was done, and the function is gone
-    hangs = "hangs"  # it was done, the world goes on until the function's timeout, and that is its end
-    is_late = "is-late"  # the world goes on first, almost until the timeout
-    unanswered = "unanswered"  # it was done, and its answer was lost
-    throttled = "throttled"  # it was provably not taken
-    refused = "refused"  # the other side says no, in one of the ways that the port promises; nothing was done
+    dies_before = "dies-before"  # the function dies before the call
+    dies_after = "dies-after"  # the call was carried out, and the function dies
+    hangs = "hangs"  # the call was carried out, time passes until the function's timeout, and the function dies
+    is_late = "is-late"  # time passes before the call, almost until the timeout
+    unanswered = "unanswered"  # the call was carried out, and its answer is lost
+    throttled = "throttled"  # the call was provably not accepted
+    refused = "refused"  # the other side refuses the call, in one of the ways that the port defines; nothing was done
 
 
 @dataclass(frozen=True)
 class InjectedFailure:
-    """This happens at this call, the first one being 1."""
+    """One failure at one call, the first one being 1."""
 
     call: int
     how: How
@@ -38,15 +38,15 @@ class InjectedFailure:
         return f"{self.call}:{self.how}"
 
 
-# In the words of the ports. A save that finds another version has changed nothing, and says False.
+# The ports' refusals. A save that finds another version has changed nothing, and returns False.
 _REFUSALS: dict[str, tuple[Exception | bool, ...]] = {
     "commands.send": (NotFound("no such machine"),),
     "commands.send_to_all": (NotFound("no such machine"),),
     "jobs.save": (False,),
     "jobs.save_run": (False,),
     "machines.terminate_instance": (MachineRefused("it is protected from termination"),),
-    "machines.launch": (NoCapacity("there is none to be had"), MachineRefused("the launch template is gone")),
-    "machines.power": (MachineRefused("it is not in a state for this"),),
+    "machines.launch": (NoCapacity("there is no capacity"), MachineRefused("the launch template does not exist")),
+    "machines.power": (MachineRefused("its state does not allow this"),),
     "nodes.save": (False,),
     "operations.save": (False,),
     "pools.save": (False,),
@@ -57,12 +57,12 @@ _REFUSALS: dict[str, tuple[Exception | bool, ...]] = {
 
 
 def can_be_refused(port_call: str) -> bool:
-    """Whether the port promises a way to say no to `machines.launch`, or the like."""
+    """Whether the port defines a refusal of `machines.launch`, or the like."""
     return port_call in _REFUSALS
 
 
 def refuse(port_call: str, number: int) -> bool:
-    """Say no. Raises what the port promises, or answers False where that is its way."""
+    """Refuse the call: raise the port's error, or return False where that is its refusal."""
     ways = _REFUSALS[port_call]
     way = ways[number % len(ways)]
     if isinstance(way, bool):
@@ -79,7 +79,7 @@ _TEXT = re.compile(rf"(\d+):({'|'.join(How)})")
 
 
 def parse_injected_failure(text: str) -> InjectedFailure:
-    """`4211:dies-after`. Raises ValueError."""
+    """Parse `4211:dies-after`. Raises ValueError."""
     found = _TEXT.fullmatch(text)
     if found is None:
         raise ValueError(f"{text}: give the number of a call and what happens there, as 4211:{'|'.join(How)}")

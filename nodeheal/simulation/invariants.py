@@ -1,7 +1,7 @@
-"""What must hold after every step, whatever happens. Each is one function, named after what it forbids to break.
+"""Defines what must be true after every step. Each invariant is one function, named after what must hold.
 
-They look only at what the last step has touched: a write of a node, of an incident, an act on a node. What must come
-true within a time is looked at when that time is over.
+They check only what the last step has changed: a write of a node, of an incident, an action on a node. What must become
+true within a time is checked when that time is over.
 """
 
 from collections.abc import Collection, Iterator
@@ -31,13 +31,13 @@ from nodeheal.services.jobs.runs import current_run
 from nodeheal.simulation.agenda import seconds_of
 from nodeheal.simulation.seen import LIVE, Act, Requeue, Seen, Violation
 
-# Between the last look at a pause and the call that acts: a step's own time, its retries included.
+# Between the last check of a pause and the call that acts: a step's own time, its retries included.
 PAUSE_SECONDS = 180.0
 _END_A_BOOT = ("reboot", "stop")
-# So long at least a node has to come back, before something else is done to it. Its deadline is longer, and runs from
-# before the call, which may have been repeated.
+# The least time that a node has to come back, before another action. Its deadline is longer, and starts before the
+# call, which may have been repeated.
 _TO_BOOT_SECONDS = 600.0
-# Between the record that a node is back and Slurm's next look for free nodes: the call's retries, and some looks.
+# Between the record that a node is back and Slurm's next scheduling: the call's retries, and some scheduling rounds.
 _TO_GIVE_BACK_SECONDS = 1_800.0
 ACTION_OF = {
     "isolate": Action.ISOLATE,
@@ -54,7 +54,7 @@ ALLOWED_BY = {verb: (action,) for verb, action in ACTION_OF.items()} | {
     # of a job's ranks, by an incident
     "end": (Action.ISOLATE, *ESCALATION_STEPS, Action.RESTART_WORKLOAD),
 }
-# Not of a machine, whoever else repairs it, but of the job that has a rank there.
+# Actions on the job that has a rank there, as opposed to those on a machine that others repair.
 _OF_JOBS = ("restart", "end")
 
 
@@ -81,8 +81,9 @@ def one_destructive_action_a_node(seen: Seen, before: list[Act], act: Act) -> It
 
 
 def budget_is_never_exceeded(seen: Seen, node: Node) -> Iterator[Violation]:
-    """Never more than the budget disrupted: a node that is isolated holds a slot, and there are no more than allowed.
-    Quarantined nodes may be beside them, a bounded number."""
+    """The budget is never exceeded: an isolated node has a slot, and there are no more slots than allowed. Quarantined
+    nodes may be added, up to a limit.
+    """
     holders, budget = seen.ports.pools.holders(node.pool), seen.policy.pool(node.pool).budget
     slots = budget.slots(len(seen.nodes.in_pool(node.pool)))
     healed = [one for one in map(seen.ports.nodes.get, holders) if one and one.state is not NodeState.QUARANTINED]
@@ -92,7 +93,7 @@ def budget_is_never_exceeded(seen: Seen, node: Node) -> Iterator[Violation]:
 
 
 def no_attempt_beyond_its_limit(seen: Seen, before: list[Act], act: Act) -> Iterator[Violation]:
-    """No attempt beyond a limit, counted by what was really sent."""
+    """No attempt exceeds a limit, counted by the calls that were really sent."""
     limit = seen.policy.limits.get(ACTION_OF[act.verb])
     if limit is None or act.verb == "isolate":
         return
@@ -100,10 +101,12 @@ def no_attempt_beyond_its_limit(seen: Seen, before: list[Act], act: Act) -> Iter
 
 
 def no_attempt_on_an_accelerator_beyond_its_limit(seen: Seen, before: list[Act], act: Act) -> Iterator[Violation]:
-    """Nor beyond that of the accelerator, under whatever name its node is registered. `before`: of this serial."""
+    """No attempt exceeds the limit of the accelerator, under whatever name its node is registered. `before`: of this
+    serial.
+    """
     limit = seen.policy.accelerator_limits.get(ACTION_OF[act.verb])
     if limit is not None and act.serial and act.verb != "isolate":
-        # It was reserved before it was sent: the oldest may have left the window by then.
+        # It was reserved before it was sent: the oldest may have left the window since.
         yield from _too_often(before, act, limit, act.serial, PAUSE_SECONDS)
 
 
@@ -118,7 +121,7 @@ def _too_often(
 
 
 def serial_of(seen: Seen, incident_id: str) -> str:
-    """Of the accelerator, where everything bad that the incident knows is about one and the same."""
+    """Return the accelerator's serial, where all faults of the incident concern one accelerator."""
     if incident_id not in seen.incidents.incidents:
         return ""
     events = seen.incidents.history(incident_id).events
@@ -127,8 +130,9 @@ def serial_of(seen: Seen, incident_id: str) -> str:
 
 
 def hands_off_where_told(seen: Seen, before: list[Act], act: Act) -> Iterator[Violation]:
-    """No action that is only observed, on a paused, opted-out or foreign-owned node. A job that somebody else's
-    machine has failed may be restarted there; and one that a recovery has stopped is brought back in any case."""
+    """No action on a node that is only observed, paused, opted out or repaired by others. A job that failed by
+    another's machine may be restarted there; and one that a recovery has stopped is started again in any case.
+    """
     if act.verb in _OF_JOBS and _has_isolated(seen, act.incident_id):
         return
     node, now = seen.nodes.nodes[act.node_id], seen.agenda.clock()
@@ -138,7 +142,7 @@ def hands_off_where_told(seen: Seen, before: list[Act], act: Act) -> Iterator[Vi
     is_new = act.at - seen.in_force_since < PAUSE_SECONDS  # the policy
     if not is_new and all(rules.mode_of(action) is Mode.observe for action in ALLOWED_BY[act.verb]):
         yield Violation(act.at, name, act.node_id, f"{act.verb} in observe mode")
-    # What began before people came is brought to its end: a job that this incident has stopped is not left down.
+    # What began before the pause is completed: a job that this incident has stopped is not left down.
     goes_on = act.verb == "restart" and any((one.verb, one.incident_id) == ("end", act.incident_id) for one in before)
     if not goes_on and any(window.holds(now) and window.holds(now - begun) for window in rules.maintenance):
         yield Violation(act.at, name, act.node_id, f"{act.verb} in a maintenance window")
@@ -154,14 +158,14 @@ def hands_off_where_told(seen: Seen, before: list[Act], act: Act) -> Iterator[Vi
 
 
 def nothing_is_done_without_a_yes(seen: Seen, act: Act) -> Iterator[Violation]:
-    """No action that the pool wants a human asked for first, before one has said yes to it in this very incident."""
+    """No action that needs approval in the pool, before a human has approved it in this very incident."""
     node, actions = seen.nodes.nodes[act.node_id], ALLOWED_BY[act.verb]
     modes = {action: seen.policy.pool(node.pool).mode_of(action) for action in actions}
     asked_for = [action for action, mode in modes.items() if mode is Mode.approve]
     if Mode.act in modes.values() or not asked_for or not act.incident_id:
         return
     if act.verb in _OF_JOBS and _has_isolated(seen, act.incident_id):
-        return  # that has had its yes
+        return  # that was approved
     history = seen.incidents.history(act.incident_id)
     if any(event.code == OPERATOR_REQUEST for event in history.events):
         return
@@ -181,20 +185,21 @@ def _has_isolated(seen: Seen, incident_id: str) -> bool:
 
 
 def _paused_since(why: str) -> float:
-    """The simulated people say in their reason when they began."""
+    """Return since when a pause holds; simulated people write that into their reason."""
     return float(why.rpartition(" since ")[2] or "0")
 
 
 def what_people_drained_stays_drained(seen: Seen, node_id: str) -> Iterator[Violation]:
-    """Only our own isolation is undone: a node that people have drained takes work when they say so."""
+    """Only nodeheal's own isolation is undone: a node that people have drained takes work when they say so."""
     if node_id in seen.drained:
         at, name = seen.agenda.now, what_people_drained_stays_drained.__name__
         yield Violation(at, name, node_id, "people have drained it, and it was switched on")
 
 
 def tasks_of_others_are_left_alone(seen: Seen, node: Node, unmanaged_task: UnmanagedTask) -> Iterator[Violation]:
-    """No action on what is not ours: a task of others ends by our hand only where its owner and the pool let it. The
-    owner alone, where its scheduler starts it again by itself."""
+    """No action on unmanaged tasks: nodeheal stops one only where its owner and the pool permit it. The owner alone,
+    where its scheduler starts it again by itself.
+    """
     why = "" if unmanaged_task.may_be_stopped else "its owner does not let us"
     may_stop = seen.policy.pool(node.pool).stops_other_tasks or seen.ports.scheduler_of(node).requeues
     why = why or ("" if may_stop else "the pool does not let us")
@@ -205,7 +210,7 @@ def tasks_of_others_are_left_alone(seen: Seen, node: Node, unmanaged_task: Unman
 
 
 def no_gpu_is_reset_beside_tasks_of_others(seen: Seen, act: Act) -> Iterator[Violation]:
-    """No GPU is reset while a task of others runs on its node: nobody knows which GPU it uses."""
+    """No GPU is reset while an unmanaged task runs on its node: it is not known which GPU it uses."""
     there = seen.unmanaged_tasks_on(act.node_id) if act.verb == "reset" else ()
     if there:
         name = no_gpu_is_reset_beside_tasks_of_others.__name__
@@ -213,7 +218,7 @@ def no_gpu_is_reset_beside_tasks_of_others(seen: Seen, act: Act) -> Iterator[Vio
 
 
 def stopped_tasks_come_back(seen: Seen, incident_id: str) -> Iterator[Violation]:
-    """A task of others that we have stopped is started again, where its node or a successor is back."""
+    """An unmanaged task that nodeheal has stopped is started again, where its node or a successor is back."""
     incident = seen.incidents.incidents[incident_id]
     missing = seen.missing_unmanaged_tasks(f"nodeheal: recovery {incident_id}")
     if missing and incident.ending is Ending.RECOVERED:
@@ -229,7 +234,7 @@ def a_job_is_requeued_once(seen: Seen, before: Collection[Requeue], requeue: Req
 
 
 def requeued_jobs_run_again(seen: Seen, job_id: str) -> Iterator[Violation]:
-    """A job that was requeued does not wait while enough nodes idle that nodeheal has given back: Slurm has them."""
+    """A requeued job does not wait while enough nodes idle that nodeheal has resumed: Slurm can use them."""
     job = seen.slurm.jobs.get(job_id) if seen.slurm is not None else None
     room = [node.node_id for node in seen.nodes.nodes.values() if _has_room(seen, node)]
     has_waited = job is not None and job.is_waiting and seen.agenda.now - job.not_before > _TO_GIVE_BACK_SECONDS
@@ -239,7 +244,7 @@ def requeued_jobs_run_again(seen: Seen, job_id: str) -> Iterator[Violation]:
 
 
 def _has_room(seen: Seen, node: Node) -> bool:
-    """Whether Slurm should have started a job there by now, for all that is on record."""
+    """Whether Slurm should have started a job there, by all records."""
     since = seen.agenda.clock() - timedelta(seconds=_TO_GIVE_BACK_SECONDS)
     is_out = node.state in OUT_OF_SERVICE | ABSENT or node.open_incident is not None
     is_out = is_out or node.node_id in seen.drained or node.node_id in seen.broken_off
@@ -254,7 +259,7 @@ def slurm_starts_and_stops_its_jobs(seen: Seen, call: str, about: str) -> Iterat
 
 
 def no_diagnosis_beside_a_job(seen: Seen, node: Node) -> Iterator[Violation]:
-    """A node that is in service is not diagnosed while a job of Slurm has its accelerators."""
+    """A node that is in service is not diagnosed while a job of Slurm uses its accelerators."""
     job = seen.slurm.at_work.get(node.node_id) if seen.slurm is not None else None
     if job is not None and node.state not in OUT_OF_SERVICE:
         told = f"it is {node.state}, and job {job.job_id} runs there"
@@ -262,7 +267,7 @@ def no_diagnosis_beside_a_job(seen: Seen, node: Node) -> Iterator[Violation]:
 
 
 def nothing_stale_opens_an_incident(seen: Seen, incident: Incident) -> Iterator[Violation]:
-    """No action from a stale or duplicate event: none opens an incident."""
+    """A stale or duplicate event opens no incident."""
     node, root = seen.nodes.nodes[incident.node_id], incident.root
     name = nothing_stale_opens_an_incident.__name__
     if root.boot_id != node.boot_id:
@@ -274,15 +279,16 @@ def nothing_stale_opens_an_incident(seen: Seen, incident: Incident) -> Iterator[
 
 
 def no_act_on_stale_news(seen: Seen, act: Act) -> Iterator[Violation]:
-    """No action from a stale or duplicate event: a node is isolated, rebooted or replaced for what was seen on the boot
-    that it has, by itself or by its diagnostics. Isolated, and no more, where a job that is down would else go on
-    there. Given up on any boot, where another node serves in its place by now, or an operator has asked for that."""
+    """No action on outdated events: a node is isolated, rebooted or replaced for what was seen on its present boot, by
+    itself or by its diagnostics. It may only be isolated where a job that is down would otherwise resume there. It may
+    be given up on any boot, where another node serves in its place, or an operator has requested that.
+    """
     done = {"isolate": "isolated", "replace": "replaced", "launch": "replaced"}.get(act.verb, "rebooted")
     if not act.incident_id:
         yield Violation(act.at, no_act_on_stale_news.__name__, act.node_id, f"{done} for no incident")
         return
     if seen.boots_heard_at.get(act.node_id, -inf) > seen.runs_since:
-        return  # while the function ran, and its call hung: it could not know
+        return  # during the function's hanging call: it could not know
     history = seen.incidents.history(act.incident_id)
     boots = {event.boot_id for event in history.events}
     boots |= {turn.result.boot_id for turn in history.turns if turn.result and turn.result.boot_id}
@@ -295,7 +301,7 @@ def no_act_on_stale_news(seen: Seen, act: Act) -> Iterator[Violation]:
 
 
 def _may_be_given_up(history: History) -> bool:
-    """Whether another node serves in its place, or an operator has asked for its replacement."""
+    """Whether another node serves in its place, or an operator has requested its replacement."""
     has_replacement_node = any(turn.result and turn.result.replacement_node_id for turn in history.turns)
     return has_replacement_node or any(is_boot_independent(event) for event in history.events)
 
@@ -316,8 +322,8 @@ def incidents_end_or_page_in_time(seen: Seen, incident_id: str, turn: int) -> It
 def nothing_is_left_behind(seen: Seen, incident_id: str) -> Iterator[Violation]:
     """No token, lease or reservation is left behind.
 
-    Where a function died meanwhile, an operation that nobody concludes may stay, and so may what no workflow waits for
-    (a search that found nothing in time has none left): the table's own expiry collects it.
+    Where a function died, an unconcluded operation may stay, and so may one that no workflow waits for (a search that
+    has run out of time): the table's expiry deletes it.
     """
     name = nothing_is_left_behind.__name__
     incident = seen.incidents.incidents[incident_id]
@@ -339,7 +345,7 @@ def nothing_is_left_behind(seen: Seen, incident_id: str) -> Iterator[Violation]:
 
 
 def nothing_is_left_of_a_job(seen: Seen, alive: Collection[str]) -> Iterator[Violation]:
-    """A job that is over, and of which no rank is left (`alive` names the others), holds no node and no directory."""
+    """A job that has ended, and of which no rank is left (`alive` names the others), holds no node and no directory."""
     name, jobs, notes = nothing_is_left_of_a_job.__name__, seen.ports.jobs, seen.ports.job_notes
     held = [(job_id, f"the lease of {place}") for place, job_id in notes.leases.items()]  # type: ignore[attr-defined]
     for node in seen.nodes.nodes.values():
@@ -351,7 +357,7 @@ def nothing_is_left_of_a_job(seen: Seen, alive: Collection[str]) -> Iterator[Vio
 
 
 def isolated_nodes_are_somebodys(seen: Seen, node_id: str) -> Iterator[Violation]:
-    """A node that we isolated is always released, replaced or in a human's hands."""
+    """A node that nodeheal isolated is always released, replaced or handed to a human."""
     node = seen.nodes.nodes[node_id]
     if node.state not in OUT_OF_SERVICE:
         return
@@ -362,12 +368,12 @@ def isolated_nodes_are_somebodys(seen: Seen, node_id: str) -> Iterator[Violation
 
 
 def every_fault_is_accounted_for(seen: Seen, event: HealthEvent) -> Iterator[Violation]:
-    """Every fault the agent saw ends in an incident, a join or a recorded reason."""
+    """Every fault that the agent saw ends in an incident, joins one, or has a recorded reason."""
     if event.verdict is Verdict.OK or (event.node_id, event.event_id, True) in seen.nodes.recorded:
         return
     node = seen.nodes.nodes.get(event.node_id)
     if node is None and not event.is_from_node:
-        return  # what others say of a node that is not on record counts for nothing
+        return  # reports of others about a node without a record do not count
     named = {
         incident_id_of(event),
         *(node.resolved_faults.values() if node else ()),
@@ -376,7 +382,8 @@ def every_fault_is_accounted_for(seen: Seen, event: HealthEvent) -> Iterator[Vio
     entry = f"event-{event.event_id}"
     if any(entry in seen.incidents.entries.get(name or "", ()) for name in named):
         return
-    # It joined one that was ending, was told again as that asks for, and is older than the node's release by then.
+    # It joined an incident that was ending and was then reported again, as that requires; by then it is older than the
+    # node's release.
     if not any(entry in entries for entries in seen.incidents.entries.values()):
         told = f"{event.family}/{event.code} was taken, and stands in no incident and in no history"
         yield Violation(seen.agenda.now, every_fault_is_accounted_for.__name__, event.event_id, told)

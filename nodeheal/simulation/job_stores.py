@@ -1,4 +1,4 @@
-"""The memory stores of jobs, as nodeheal/simulation/stores.py has the others."""
+"""The memory stores of jobs, like those in nodeheal/simulation/stores.py."""
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -9,7 +9,7 @@ from nodeheal.simulation.index import Index
 
 
 class SimJobs(MemoryJobStore):
-    """JobStore, that finds a job's runs without looking through all. `on_save` sees each write of a job."""
+    """Implements JobStore, with an index of a job's runs. `on_save` receives each write of a job."""
 
     def __init__(self, index: Index) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class SimJobs(MemoryJobStore):
 
 
 class SimJobNotes(MemoryJobNotes):
-    """JobNotes, the same."""
+    """Implements JobNotes, with an index."""
 
     def __init__(self, jobs: SimJobs) -> None:
         super().__init__(jobs)

@@ -1,4 +1,6 @@
-"""What incidents do to jobs, to the invariants: runs of which a rank was really started, and ranks asked to end."""
+"""Counts what incidents do to jobs, for the invariants: runs of which a rank was really started, and ranks that were
+stopped.
+"""
 
 from collections.abc import Iterator
 
@@ -12,27 +14,27 @@ from nodeheal.simulation.invariants import (
 )
 from nodeheal.simulation.seen import Act, Seen, Violation
 
-# As stop_gang.py says it.
+# The wording of stop_gang.py.
 STOPPED_FOR = "nodeheal: recovery "
 
 
 class Launches:
-    """Counts the restarts of each job that incidents have begun, whatever the ledger says."""
+    """Counts the restarts of each job by incidents, independently of the ledger."""
 
     def __init__(self, seen: Seen) -> None:
         self._seen = seen
-        self._begun: dict[str, dict[str, float]] = {}  # by job, by the turn that launched it: when
-        self._ends: dict[str, list[Act]] = {}  # by incident: the ranks that it has asked to end
+        self._begun: dict[str, dict[str, float]] = {}  # by job and by the turn that launched it: when
+        self._ends: dict[str, list[Act]] = {}  # by incident: the ranks that it has stopped
 
     def started(self, run: Run) -> Iterator[Violation]:
-        """A rank of this run starts. Submitting is no restart, and one turn spends one attempt."""
+        """Record that a rank of this run starts. A submission is no restart, and one turn spends one attempt."""
         incident_id = run.incident_id
         begun = self._begun.setdefault(run.job_id, {})
         if incident_id not in self._seen.incidents.incidents or run.why in begun:
             return
         at, limit = self._seen.agenda.now, self._seen.policy.limits[Action.RESTART_WORKLOAD]
         yield from self._acted("restart", incident_id)
-        # An attempt is reserved before its first rank starts: the oldest may have left the ledger's window by then.
+        # An attempt is reserved before its first rank starts: the oldest may have left the ledger's window since.
         since = at - limit.window_seconds + PAUSE_SECONDS
         spent = [one for one in begun.values() if one > since]
         begun[run.why] = at
@@ -41,7 +43,7 @@ class Launches:
             yield Violation(at, no_attempt_beyond_its_limit.__name__, run.job_id, told)
 
     def asked_to_stop(self, reason: str) -> Iterator[Violation]:
-        """A rank is asked to end, and why. What ends a job by its owner's word is no incident's act."""
+        """Record that a rank is stopped, and why. A stop that the job's owner requested is no incident's action."""
         incident_id = reason.removeprefix(STOPPED_FOR)
         if incident_id in self._seen.incidents.incidents:
             yield from self._acted("end", incident_id)

@@ -1,4 +1,4 @@
-"""EC2: machines that reboot, stop, start and are replaced, and times at which there are none to be had."""
+"""Simulates EC2: machines that reboot, stop, start and are replaced, and times without capacity."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -14,11 +14,11 @@ from nodeheal.simulation.cloud import Acts, Throttles
 from nodeheal.simulation.fleet import Fleet
 
 LAUNCH_SECONDS, STOP_SECONDS, REBOOT_SECONDS = 600.0, 120.0, 5.0  # medians
-SHORT_OF_CAPACITY = 0.15  # share of the hours in which a Region has no machine of the kind
+SHORT_OF_CAPACITY = 0.15  # share of the hours in which a Region has no capacity of the kind
 
 
 class SimMachines(MemoryMachines):
-    """Machines, each of them a node of the fleet."""
+    """Implements Machines, each of them a node of the fleet."""
 
     def __init__(self, throttles: Throttles, fleet: Fleet, agenda: Agenda, chance: Chance) -> None:
         super().__init__()
@@ -31,7 +31,7 @@ class SimMachines(MemoryMachines):
         self.on_gone: Callable[[str], None] = lambda machine_id: None
 
     def put(self, nodes: Sequence[Node]) -> None:
-        """The machines under these nodes."""
+        """Create the machines of these nodes."""
         tags = {names.MANAGED_TAG: names.MANAGED_TAG_VALUE}
         for node in nodes:
             self.machines[node.instance_id] = Machine(
@@ -74,7 +74,7 @@ class SimMachines(MemoryMachines):
         return self.tokens[token]
 
     def remake(self, node: Node) -> None:
-        """The node's cluster replaces its machine by itself, if there is one to be had."""
+        """Replace a node's machine as its cluster does, if there is capacity."""
         self.on_act("replace", node.node_id, "its cluster")
         like = self.machines[node.instance_id]
         super().terminate_instance(like, Termination.TERMINATE)
@@ -83,7 +83,7 @@ class SimMachines(MemoryMachines):
             self._make(like, {})
 
     def _make(self, like: Machine, tags: Mapping[str, str]) -> str:
-        """A new machine, which comes up after a while; its id."""
+        """Create a new machine, which boots after a while; returns its id."""
         self._launched += 1
         machine_id = f"i-{self._launched:08x}{0xFFFFFFFFF - self._launched:09x}"
         kept = {key: value for key, value in like.tags.items() if key != names.RACK_TAG}

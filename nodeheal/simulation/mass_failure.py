@@ -1,5 +1,6 @@
-"""Many nodes fail within one second: how fast they are isolated with the breaker raised, and what it does
-at its defaults."""
+"""Simulates many nodes that fail within one second: how fast they are isolated with the breaker raised, and what
+happens at its defaults.
+"""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,9 +15,9 @@ WATCHED_SECONDS = 6 * 3_600.0
 
 
 def settings_of(setting: Setting) -> dict[str, Setting]:
-    """With the breaker and the budget `raised`, and with the breaker as it is `shipped`.
+    """Return two settings: breaker and budget `raised`, and the breaker as `shipped`.
 
-    No other fault, an idle pool, and nobody who resets a breaker.
+    No other fault, an idle pool, and no human who resets a breaker.
     """
     everything = Budget(max_nodes=setting.nodes, max_percent=100)
     policy = RecoveryPolicy(default_pool=PoolPolicy(mode=Mode.act, budget=everything))
@@ -29,7 +30,7 @@ def settings_of(setting: Setting) -> dict[str, Setting]:
 def run_mass_failure(
     setting: Setting, read: Callable[[str], object] | None = None, until: float | None = None
 ) -> Report:
-    """What came of one of them, told line by line, and broken off after so many seconds where `until` is given."""
+    """Run one of them with a trace, and stop after this many seconds where `until` is given."""
     world = World(setting, read)
     world.advance(MASS_FAILURE_AT + WATCHED_SECONDS if until is None else until)
     return report_of(world)

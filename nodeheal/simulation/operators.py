@@ -1,4 +1,6 @@
-"""People: they answer, look at pages, repair what is broken, and make a round once a day. All of it late."""
+"""Simulates people: they answer approvals, handle pages, repair hardware, and make a round once a day. All of
+it late.
+"""
 
 from collections.abc import Callable, Iterator
 from random import Random
@@ -19,14 +21,14 @@ from nodeheal.simulation.fleet import Fleet
 from nodeheal.simulation.setting import DAY, OperatorTimes
 from nodeheal.simulation.trace import Trace
 
-SAYS_YES, SAYS_NO = 0.85, 0.1  # and the rest says nothing
+SAYS_YES, SAYS_NO = 0.85, 0.1  # the others give no answer
 PAUSES_A_DAY = 0.05
 PAUSE_SECONDS = 3_600
 AGAIN_SECONDS = 3_600.0
 
 
 class Operators:
-    """The people behind the emails. They use what the command line uses."""
+    """The people behind the emails. They use the functions of the command line."""
 
     def __init__(
         self,
@@ -42,7 +44,7 @@ class Operators:
         self._ports, self._fleet = ports, fleet
         self._stream = chance.of("people")
         self._at_it: set[str] = set()
-        self.broken_off: set[str] = set()  # nodes that were being given back, by a command that broke off
+        self.broken_off: set[str] = set()  # nodes whose release was interrupted
         self.out_of_service: Callable[[], list[str]] = list
         self.jobs_down: Callable[[], Iterator[str]] = lambda: iter(())
         self.restart_job: Callable[[str], None] = lambda job_id: None
@@ -51,7 +53,7 @@ class Operators:
         agenda.after(operators.round_seconds, self._round)
 
     def read(self, notification: Notification) -> None:
-        """An email has come."""
+        """Receive an email."""
         self.emails += 1
         if notification.phase is Phase.ASKS and notification.node_id is not None:
             name = notification.node_id
@@ -62,7 +64,7 @@ class Operators:
             self._later(self._people.page_seconds, lambda: self._attend(notification.node_id, notification.job_id))
 
     def page(self, about: str, node_id: str | None, job_id: str | None = None) -> None:
-        """A page that came past `notify`."""
+        """Receive a page that did not come from `notify`."""
         self.pages += 1
         self._trace.tell("page", about, "a workflow broke")
         self._later(self._people.page_seconds, lambda: self._attend(node_id, job_id))
@@ -87,7 +89,7 @@ class Operators:
             self._trace.tell("resets breaker", self._pool)
             reset_breaker(self._pool, "ada: looked at it", self._ports)
         down = dict.fromkeys([*([job_id] if job_id is not None else []), *self.jobs_down()])
-        if down:  # whatever the page was about: who sees a job that is down brings it back
+        if down:  # whatever the page was about: a person who sees a failed job submits it again
             self._give_up_dark_nodes()
         for name in down:
             self.restart_job(name)
@@ -95,8 +97,9 @@ class Operators:
             self._see_to(node_id)
 
     def _give_up_dark_nodes(self) -> None:
-        """As the runbook says (job-handed-over.md): for all that nodeheal can tell, a dark node may hold a rank still.
-        A human sees that it is off, and retires it; repaired, it registers anew."""
+        """Retire dark nodes, as in the runbook (job-handed-over.md): by nodeheal's records, a dark node may still run a
+        rank. A human sees that it is off, and retires it; after its repair it registers again.
+        """
         for dark in [one.node_id for one in self._fleet.silent() if one.provider is Provider.hybrid]:
             node = self._ports.nodes.get(dark)
             if node is None or node.state is not NodeState.QUARANTINED:
@@ -116,7 +119,7 @@ class Operators:
         self._trace.tell("registers anew", record.node_id, gone)
 
     def _see_to(self, node_id: str) -> None:
-        """Have the node repaired, and give it back."""
+        """Repair the node, and release it."""
         node, known = self._ports.nodes.get(node_id), self._fleet.nodes.get(node_id)
         if node is None or known is None or node_id in self._at_it:
             return
@@ -145,7 +148,7 @@ class Operators:
             self._trace.tell("releases", node_id)
         except (ValueError, NotAccepted) as refusal:
             if isinstance(refusal, NotAccepted) or (is_repeated and node.drained_by_us):
-                self.broken_off.add(node_id)  # what has been done of it stands: they give the command again
+                self.broken_off.add(node_id)  # completed parts remain: they run the command again
             self._trace.tell("cannot release", node_id, str(refusal))
             self._agenda.after(AGAIN_SECONDS, lambda: self._see_to(node_id))
 
@@ -160,7 +163,7 @@ class Operators:
                 self._trace.tell("cannot close", incident_id, str(refusal))
 
     def _round(self) -> None:
-        """Look at what lies about: what nobody was paged for, or what a page was lost for."""
+        """Handle what is open without a page, or after a lost one."""
         for node_id in self.out_of_service():
             node = self._ports.nodes.get(node_id)
             incident = self._ports.incidents.incident(node.open_incident) if node and node.open_incident else None
@@ -179,7 +182,7 @@ class Operators:
         self._agenda.after(self._people.round_seconds, self._round)
 
     def pause(self, stream: Random) -> None:
-        """Somebody works on the pool or on a node for a while, and says so."""
+        """Pause the pool or a node for a while."""
         why = f"ada: works there since {self._agenda.clock().timestamp()}"
         if stream.random() < 0.5:
             pause_pool(self._pool, PAUSE_SECONDS, why, self._ports)

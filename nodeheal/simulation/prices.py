@@ -1,4 +1,4 @@
-"""What AWS charges, from prices.csv: us-east-1, without any free tier."""
+"""Computes AWS's charges from prices.csv: us-east-1, without any free tier."""
 
 import csv
 from collections.abc import Mapping
@@ -14,12 +14,12 @@ LOG_BYTES_A_RUN = 2_048
 
 @cache
 def price_list() -> Mapping[str, float]:
-    """Dollars a unit."""
+    """Return dollars for each unit."""
     with files(__package__).joinpath("prices.csv").open(encoding="utf-8") as file:
         return {row["item"]: float(row["usd"]) for row in csv.DictReader(file)}
 
 
 def cost(counted: Mapping[str, float]) -> dict[str, float]:
-    """Dollars by item. An item without a price is an error of the price list."""
+    """Return dollars by item. Raises KeyError for an item without a price."""
     prices = price_list()
     return {item: amount * prices[item] for item, amount in counted.items()}

@@ -1,7 +1,7 @@
-"""The ranks of gangs as they really run, and what ends them: whoever started them, and whatever he knows of it.
+"""Simulates the ranks of gangs and their ends, independently of the control plane's records.
 
-A rank writes from the moment it runs until it has ended or its node has gone down: two runs of one job that write at
-the same time are the one thing that must never be.
+A rank writes from its start until it has ended or its node has gone down. Two runs of one job that write at the same
+time are the one thing that must never happen.
 """
 
 from datetime import timedelta
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 START_SECONDS, GRACE_SECONDS, HANG_SECONDS = 40.0, 15.0, 300.0  # medians: image pulled, SIGTERM obeyed, peers given up
-DONE_SECONDS = 60.0  # a program that finds nothing left to do
+DONE_SECONDS = 60.0  # a program without remaining work
 _MID_TERM = 143
 CAUSES = ("productive", "recomputed", "writing", "waiting", "down")
 
 
 class Ranks:
-    """Those of every gang of the pool, and the account of the gangs' time."""
+    """The ranks of every gang of the pool, and the account of the gangs' time."""
 
     def __init__(self, work: Work, agenda: Agenda, chance: Chance, fleet: Fleet) -> None:
         self._work, self._agenda, self._fleet = work, agenda, fleet
@@ -43,33 +43,33 @@ class Ranks:
         self.on_shared: Callable[[str, str], None] = lambda node_id, text: None
 
     def so_far(self) -> dict[str, float]:
-        """Where the time of all jobs went until now, in seconds by cause."""
+        """Return the time of all jobs until now, in seconds by cause."""
         spent = [gang.so_far(self._agenda.now, self._work) for gang in self._gangs.values()]
         return {cause: self.seconds[cause] + sum(one[cause] for one in spent) for cause in CAUSES}
 
     def ranks_left(self) -> set[str]:
-        """The jobs of which some rank is somewhere, be it on a node that is dark."""
+        """Return the jobs with a rank anywhere, including dark nodes."""
         return {rank.job_id for ranks in self._on_node.values() for rank in ranks}
 
     def finish(self) -> None:
-        """The simulation is over: those that run still are put to the account as they are."""
+        """End the simulation: account the time of the running jobs."""
         for gang in self._gangs.values():
             self._settle(gang)
 
     def _settle(self, gang: Gang) -> None:
-        """Put its time to the account."""
+        """Account the gang's time."""
         spent = gang.account(self._agenda.now, self._work)
         self.seconds = {cause: self.seconds[cause] + seconds for cause, seconds in spent.items()}
 
     def started(self, job: Job, run: Run, task: GangTask, task_id: str) -> None:
-        """The scheduler has been asked to start a rank."""
+        """Start a rank."""
         node = self._fleet.nodes[task.node_id]
         rank = Rank(job.job_id, run.number, node, node.boot, task_id)
         for other in self._on_node.get(task.node_id, ()):
             if (other.job_id, other.run) == (rank.job_id, rank.run) or other.job_id != rank.job_id:
                 told = f"{other.task_id} is {other.state} there, and {task_id} was started beside it"
                 self.on_shared(task.node_id, told)
-        # One that was submitted again while it ran, and has finished since: it finds its work done, and ends.
+        # A job that was submitted again while it ran, and has finished since: it finds its work done, and ends.
         gang = self._gangs.setdefault(job.job_id, Gang(job.job_id, DONE_SECONDS, self._agenda.now))
         if run.number != gang.run:
             gang.leave(self._agenda.now, self._work)
@@ -106,7 +106,7 @@ class Ranks:
                     self.on_doubled(gang.job_id, told)
 
     def asked_to_stop(self, task_id: str, reason: str) -> None:
-        """The scheduler has been asked to end a rank."""
+        """Stop a rank."""
         rank = next((one for ranks in self._on_node.values() for one in ranks if one.task_id == task_id), None)
         if rank is not None:
             rank.is_unwanted = True
@@ -114,7 +114,7 @@ class Ranks:
             self._agenda.after(lognormal(self._stream, GRACE_SECONDS, 0.4), lambda: self._stops(rank, _MID_TERM, told))
 
     def _stops(self, rank: Rank, exit_code: int | None, reason: str) -> None:
-        """The rank ends where it is. On a node that is dark, nobody can end it, and nothing runs."""
+        """End the rank. On a dark node it cannot be ended, and does not run."""
         if rank.state == "STOPPED" or not rank.node.is_up or rank.node.boot != rank.boot:
             return
         self._dies(rank)
@@ -133,14 +133,16 @@ class Ranks:
             self._stops(rank, 0, "EssentialContainerExited: Essential container in task exited")
 
     def node_down(self, node: GroundTruth) -> None:
-        """Whatever ran there is dead; its peers hang, and give up after a while."""
+        """Kill the node's ranks; their peers hang, and give up after a while."""
         for rank in list(self._on_node.get(node.node_id, ())):
             self._dies(rank)
             self._on_node.setdefault(f"dark {node.node_id}", []).append(rank)
             self._peers_give_up(rank)
 
     def node_up(self, node: GroundTruth) -> None:
-        """The scheduler's agent is back: it says which tasks are gone, and gets what was sent while it was down."""
+        """Report that the scheduler's agent is back: it reports the tasks that are gone, and gets the calls that were
+        sent while it was down.
+        """
         for rank in self._on_node.pop(f"dark {node.node_id}", []):
             self._tell(rank, None, "the container instance was restarted")
         for rank in [one for one in self._on_node.get(node.node_id, ()) if one.boot != node.boot]:
@@ -151,7 +153,7 @@ class Ranks:
                 self._starts(rank)
 
     def exits(self, node: GroundTruth, kind: Kind) -> None:
-        """A fault ends the ranks on this node, and its peers give up."""
+        """End the ranks on this node by a fault; their peers give up."""
         code = int(kind.code.rpartition("_")[2]) if kind.effect == "exits" else 1
         for rank in list(self._on_node.get(node.node_id, ())):
             self._stops(rank, code, "EssentialContainerExited: Essential container in task exited")

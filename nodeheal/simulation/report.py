@@ -1,4 +1,4 @@
-"""What came of a simulation, pool by pool and together."""
+"""Reports the results of a simulation, for each pool and in total."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -10,20 +10,20 @@ from nodeheal.simulation.seen import Violation
 from nodeheal.simulation.setting import DAY
 from nodeheal.simulation.world import World
 
-# Units of the table a run of a function, as tests/workflows/meter.py counts them over the real adapters: docs/cost.md's
+# Table units for a run of a function, as tests/workflows/meter.py counts them over the real adapters: docs/cost.md's
 # "rebooted, proven, job resumed" takes 212 write and 262 read units in 28 runs.
 WRITES_A_RUN, READS_A_RUN = 212 / 28, 262 / 28
 MEMORY_GB = 0.5
 QUEUE_REQUESTS_A_FAULT = 3
 SWEEPS_A_DAY, SWEEP_GB_SECONDS = 1_440, 0.6
-# docs/cost.md: the sweep's reading of one node for a month.
+# From docs/cost.md: the sweep's reads of one node for a month.
 SWEEP_READING_A_NODE_DAY = 0.000_7 / 30
-_SPREAD = ("isolated_at_once", "isolated_after_wait")  # told as median and tails
+_SPREAD = ("isolated_at_once", "isolated_after_wait")  # shown as median and tails
 
 
 @dataclass
 class Report:
-    """One pool's run, or several put together."""
+    """The results of one pool, or of several together."""
 
     nodes: int = 0
     days: float = 0.0
@@ -49,18 +49,18 @@ class Report:
 
     @property
     def to_isolation(self) -> list[float]:
-        """Of every node that was isolated, seconds from its fault."""
+        """Return for every isolated node the seconds from its fault."""
         return [*self.isolated_at_once, *self.isolated_after_wait]
 
     @property
     def ettr(self) -> float | None:
-        """Effective training time ratio of all jobs together; None: none has run."""
+        """Return the effective training time ratio of all jobs together; None: none has run."""
         total = sum(self.job_seconds.values())
         return self.job_seconds["productive"] / total if total else None
 
     @property
     def dollars(self) -> dict[str, float]:
-        """What AWS would bill, by item. Heartbeats and the sweep come by the clock, and are reckoned."""
+        """Return AWS's bill, by item. Heartbeats and the sweep depend on time only, and are computed."""
         node_days, prices = self.nodes * self.days, cost(self.counted)
         beats = cost({"table_write": node_days * SWEEPS_A_DAY})["table_write"]
         sweeps = cost({"function_time": self.days * SWEEPS_A_DAY * SWEEP_GB_SECONDS})["function_time"]
@@ -68,11 +68,11 @@ class Report:
 
     @property
     def unforeseen(self) -> Counter[str]:
-        """What services raised that no lost answer explains, by function and words: how often."""
+        """Return exceptions of services that no lost answer explains, by function and text, with their numbers."""
         return Counter({name: often for name, often in self.surprises.items() if "NoAnswer" not in name})
 
     def as_json(self) -> dict[str, Any]:
-        """For programs."""
+        """Return the report for programs."""
         known = {key: value for key, value in vars(self).items() if key not in ("violations", *_SPREAD)}
         known |= {"ettr": self.ettr, "dollars": self.dollars, "violations": len(self.violations)}
         broken = [{"pool": pool, **vars(violation)} for pool, violation in self.violations]
@@ -81,12 +81,12 @@ class Report:
 
 
 def report_of(world: World) -> Report:
-    """What came of one pool."""
+    """Return the report of one pool."""
     incidents = world.incidents.incidents.values()
     acts = [act for of_node in world.watch.acts.values() for act in of_node]
     return Report(
         nodes=world.setting.nodes,
-        days=min(world.setting.days, world.agenda.now / DAY),  # a replay may be broken off
+        days=min(world.setting.days, world.agenda.now / DAY),  # a replay may be stopped early
         digests={world.setting.pool: world.trace.digest},
         faults=world.fleet.faults,
         incidents=len(world.incidents.incidents),
@@ -110,7 +110,7 @@ def report_of(world: World) -> Report:
 
 
 def _counted(world: World) -> Counter[str]:
-    """In the units of the price list."""
+    """Count in the units of the price list."""
     runs = sum(count for function, count in world.runs.items() if function != "sweep")
     return Counter(
         {
@@ -129,7 +129,7 @@ def _counted(world: World) -> Counter[str]:
 
 
 def together(reports: Iterable[Report]) -> Report:
-    """All pools, in the order given."""
+    """Combine pools, in the order given."""
     whole = Report()
     for one in reports:
         whole.days = max(whole.days, one.days)
@@ -142,13 +142,13 @@ def together(reports: Iterable[Report]) -> Report:
 
 
 def _sum(known: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
-    """By name; what one of the two does not have is the other's. A Counter stays one."""
+    """Add two mappings by name, with missing values as zero. A Counter stays one."""
     summed = {**known, **{name: known[name] + value if name in known else value for name, value in more.items()}}
     return Counter(summed) if isinstance(more, Counter) else summed
 
 
 def spread(seconds: list[float]) -> dict[str, float]:
-    """Median and tails; nothing where nothing was measured."""
+    """Return the median and the tails; nothing where nothing was measured."""
     ordered = sorted(seconds)
     if not ordered:
         return {}

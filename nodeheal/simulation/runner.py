@@ -1,4 +1,4 @@
-"""Many pools in several processes, put together in the same order however many there are."""
+"""Runs many pools in several processes, with results in an order that does not depend on their number."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -13,17 +13,21 @@ from nodeheal.simulation.setting import DAY, Setting
 from nodeheal.simulation.world import World
 
 POOL_NODES = 500
+PARTS = 100  # after each of which it is told how far the run has come
 
 
 def pools_of(setting: Setting, pool_nodes: int = POOL_NODES) -> list[Setting]:
-    """The fleet in pools of about equal size. Each has a seed of its own, and every second one is on EC2."""
-    count = max(1, -(-setting.nodes // pool_nodes))
+    """Split the fleet into pools of about equal size. Each has a seed of its own, and every second one is on EC2.
+
+    Where the policy names pools, these are the pools, however large they become.
+    """
+    named = sorted(setting.policy.pools) if setting.policy is not None else []
+    count = len(named) or max(1, -(-setting.nodes // pool_nodes))
     sizes = [setting.nodes // count + (number < setting.nodes % count) for number in range(count)]
+    pools = named or [f"pool-{number:03d}" for number in range(count)]
     return [
-        replace(
-            setting, is_strict=False, nodes=size, pool=f"pool-{number:03d}", provider=_provider(setting, number, count)
-        )
-        for number, size in enumerate(sizes)
+        replace(setting, is_strict=False, nodes=size, pool=pool, provider=_provider(setting, number, count))
+        for number, (size, pool) in enumerate(zip(sizes, pools, strict=True))
     ]
 
 
@@ -32,45 +36,57 @@ def _provider(setting: Setting, number: int, count: int) -> Provider:
 
 
 def run_pool(setting: Setting) -> Report:
-    """One pool, from its beginning to its end."""
+    """Run one pool from its beginning to its end."""
     return run_traced(setting)
 
 
 def run_all(
-    settings: list[Setting], processes: int | None = None, told: Callable[[int], None] = lambda done: None
+    settings: list[Setting], processes: int | None = None, told: Callable[[float], None] = lambda done: None
 ) -> Report:
-    """All of them. `told` hears how many are done."""
+    """Run all of them. `told` gets how many are finished; of a single one, how much of it."""
     reports = []
-    for number, one in enumerate(_each(settings, processes or os.cpu_count() or 1), start=1):
+    for number, one in enumerate(_each(settings, processes or os.cpu_count() or 1, told), start=1):
         reports.append(one)
         told(number)
     return together(reports)
 
 
-def _each(settings: list[Setting], processes: int) -> Iterator[Report]:
-    if processes == 1 or len(settings) == 1:
+def _each(settings: list[Setting], processes: int, told: Callable[[float], None]) -> Iterator[Report]:
+    if len(settings) == 1:
+        yield run_traced(settings[0], told=told)
+        return
+    if processes == 1:
         yield from map(run_pool, settings)
         return
-    # Ctrl-C ends a worker at once: one that only broke off its pool would go on with those that wait for it.
+    # Ctrl-C ends a worker at once: one that only abandoned its pool would continue with the waiting ones.
     with ProcessPoolExecutor(min(processes, len(settings)), initializer=signal, initargs=(SIGINT, SIG_DFL)) as workers:
         yield from workers.map(run_pool, settings)
 
 
-def run_traced(setting: Setting, read: Callable[[str], object] | None = None, until: float | None = None) -> Report:
-    """One pool, told line by line, and broken off after so many seconds where `until` is given."""
-    return run_world(World(setting, read), until)
+def run_traced(
+    setting: Setting,
+    read: Callable[[str], object] | None = None,
+    until: float | None = None,
+    told: Callable[[float], None] = lambda done: None,
+) -> Report:
+    """Run one pool with a trace, and stop after this many seconds where `until` is given. `told`: see run_world."""
+    return run_world(World(setting, read), until, told)
 
 
-def run_world(world: World, until: float | None = None) -> Report:
+def run_world(world: World, until: float | None = None, told: Callable[[float], None] = lambda done: None) -> Report:
     """Run a world to its end. Raises NoSuchCall for an injected failure that its call cannot have.
 
-    It raises it also for a failure whose call has not come, but not where the run was broken off.
+    It raises it also for a failure whose call has not come, but not where the run was stopped early. `told` gets the
+    share of the time that is simulated, again and again.
     """
     setting = world.setting
     end, cool_down = setting.days * DAY, setting.cool_down_days * DAY
     last = end + cool_down if until is None else until
-    world.advance(min(end, last))
-    # No fault comes after the end: what the time of jobs and nodes went to is read off before what is under way ends.
+    stop = min(end, last)
+    for number in range(1, PARTS + 1):
+        world.advance(stop * number / PARTS)
+        told(number / PARTS)
+    # No fault comes after the end: the time of jobs and nodes is accounted before running work ends.
     spent, lost = world.work.so_far(), world.watch.out_of_service_seconds()
     if last > end:
         world.finish(min(cool_down, last - end))

@@ -1,4 +1,4 @@
-"""Short random schedules: a handful of nodes, a few faults, and everything that can go wrong in an hour of an account.
+"""Random schedules of an hour: a handful of nodes, a few faults, and everything that can fail in an account.
 
 Each number is one setting and one run. `python -m nodeheal.simulation.schedules --minutes 60` does as many as it can.
 """
@@ -48,23 +48,24 @@ from nodeheal.simulation.setting import (
 )
 
 HOURS, COOL_DOWN_HOURS = 4.0, 32.0
-FAULTS = 2.5  # expected of one schedule
-PANICS = 0.3  # of the faults that nodes tell of
+FAULTS = 2.5  # expected for one schedule
+PANICS = 0.3  # of the faults that nodes report
 SWITCHES_FAIL_A_DAY = 6.0  # once, in those few hours
 AT_ONCE = 50
-PROCESSES = 1_024  # no machine has more cores, and each of them is given its numbers before it begins
-BROKEN_OFF = 130  # by Ctrl-C, as shells have it
+PROCESSES = 1_024  # no machine has more cores, and each process gets its numbers before it begins
+BROKEN_OFF = 130  # the shell's code for Ctrl-C
 POOL = "pool"
-# Without RESET_GPU, which no schedule has unless it is asked for: another draw would make another run of each number.
+# Without RESET_GPU, which a schedule has only on request: another draw would change the run of each number.
 _ACTIONS = tuple(action for action, verb in VERBS.items() if verb.has_mode and action is not Action.RESET_GPU)
 _RESET_FIRST = ("xid/48", "xid/74", "xid/79", "xid/95", "xid/119")  # faults that the simulated GPUs have
 _MODES = (Mode.act,) * 7 + (Mode.approve,) * 2 + (Mode.observe,)
 
 
 def schedule(number: int, scheduler: SchedulerKind = SchedulerKind.ECS, *, resets: bool = False) -> Setting:
-    """The setting of this number. A number is one run of ECS: runs are recorded and replayed by it. The same over nodes
-    of Slurm is another run, of the same faults; so is that with `resets`, where GPUs are reset before nodes are
-    rebooted."""
+    """Return the setting of this number. A number is one run of ECS, under which it is recorded and replayed. On nodes
+    of Slurm it is another run, with the same faults; so is that with `resets`, where GPUs are reset before nodes are
+    rebooted.
+    """
     drawn = _schedule(number)
     drawn = (
         replace(drawn, policy=_with_resets(drawn.rules, Random(f"resets of schedule {number}"))) if resets else drawn
@@ -111,7 +112,9 @@ def _drawn_policy(number: int, draw: Random, nodes: int) -> RecoveryPolicy:
 
 
 def _with_limits(policy: RecoveryPolicy, draw: Random) -> RecoveryPolicy:
-    """In half of them what is usual; else a node may be tried more often than any of its accelerators."""
+    """Choose limits: the usual ones in half of the schedules; otherwise a node may be tried more often than any of its
+    accelerators.
+    """
     if draw.random() < 0.5:
         return policy
     limits = {action: limit.model_copy(update={"limit": 3}) for action, limit in policy.limits.items()}
@@ -130,7 +133,7 @@ def _policy(draw: Random, nodes: int) -> RecoveryPolicy:
 
 
 def _with_modes(policy: RecoveryPolicy, draw: Random) -> RecoveryPolicy:
-    """In half of them every action is in the pool's mode; else one of them goes less far, or further."""
+    """Choose modes: in half of the schedules every action has the pool's mode; otherwise one of them differs."""
     if draw.random() < 0.5:
         return policy
     modes = {draw.choice(_ACTIONS): draw.choice(tuple(Mode))}
@@ -138,7 +141,7 @@ def _with_modes(policy: RecoveryPolicy, draw: Random) -> RecoveryPolicy:
 
 
 def _with_resets(policy: RecoveryPolicy, draw: Random) -> RecoveryPolicy:
-    """In half of them the reset goes as far as everything in the pool; else less far, or further."""
+    """Choose the mode of resets: in half of the schedules the pool's; otherwise it differs."""
     pool = policy.default_pool.model_copy(update={"reset_gpu": True})
     if draw.random() < 0.5:
         pool = pool.model_copy(update={"modes": {**pool.modes, Action.RESET_GPU: draw.choice(tuple(Mode))}})
@@ -148,7 +151,7 @@ def _with_resets(policy: RecoveryPolicy, draw: Random) -> RecoveryPolicy:
 
 
 def _others(draw: Random) -> Others:
-    """In half of them nobody; else a crowd, which has all its say in these few hours."""
+    """Choose others: in half of the schedules none; otherwise many, with all their actions in these few hours."""
     if draw.random() < 0.5:
         return NOBODY
     return Others(
@@ -163,7 +166,7 @@ def _others(draw: Random) -> Others:
 
 
 def _with_others(policy: RecoveryPolicy, others: Others) -> RecoveryPolicy:
-    """The same policy, which lets tasks of others be stopped and drills be held, and keeps an hour for maintenance."""
+    """Return the policy with unmanaged tasks that may be stopped, drills, and an hour of maintenance."""
     if others == NOBODY:
         return policy
     day = list(Weekday)[EPOCH.weekday()]
@@ -174,14 +177,14 @@ def _with_others(policy: RecoveryPolicy, others: Others) -> RecoveryPolicy:
 
 
 def run_schedule(number: int, scheduler: SchedulerKind = SchedulerKind.ECS, *, resets: bool = False) -> Report:
-    """One of them, to its end: as `nodeheal simulate --schedule` replays it."""
+    """Run one schedule to its end, which `nodeheal simulate --schedule` replays."""
     return run_pool(schedule(number, scheduler, resets=resets))
 
 
 def run_some(
     numbers: Iterable[int], scheduler: SchedulerKind = SchedulerKind.ECS, *, resets: bool = False
 ) -> tuple[int, int, list[str], Counter[str]]:
-    """(schedules, incidents, what was broken, what services raised)."""
+    """Return (schedules, incidents, violations, exceptions of services)."""
     done, incidents, broken, surprises = 0, 0, list[str](), Counter[str]()
     option = "" if scheduler is SchedulerKind.ECS else f" --scheduler {scheduler.lower()}"
     option += " --reset-gpu" if resets else ""
@@ -189,8 +192,8 @@ def run_some(
         done, again = done + 1, f"nodeheal simulate --schedule {number}{option} --trace {number}.trace"
         try:
             report = run_schedule(number, scheduler, resets=resets)
-        except Exception as error:  # of the simulation itself: the others are run all the same
-            broken.append(f"the simulation broke off: {type(error).__name__}: {error}\n    {again}")
+        except Exception as error:  # of the simulation itself: the others are run nevertheless
+            broken.append(f"the simulation failed: {type(error).__name__}: {error}\n {again}")
             continue
         incidents += report.incidents
         surprises.update(dict.fromkeys(report.unforeseen, 1))
@@ -199,7 +202,7 @@ def run_some(
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run until the time is over, or Ctrl-C; how many there were, and what was broken."""
+    """Run until the time is over, or Ctrl-C; returns the numbers of schedules and violations."""
     given = _options(arguments)
     end = time.monotonic() + given.minutes * 60
     done, incidents, broken, surprises, is_cut_short = 0, 0, list[str](), Counter[str](), False
@@ -207,7 +210,7 @@ def main(arguments: list[str] | None = None) -> int:
         count(given.first),
         partial(run_some, scheduler=SchedulerKind(given.scheduler.upper()), resets=given.reset_gpu),
     )
-    # Ctrl-C reaches every process of a terminal: the workers end what they have begun, and only this one hears it.
+    # Ctrl-C reaches every process of a terminal: the workers finish what they have begun, and only this one reacts.
     with ProcessPoolExecutor(given.processes, initializer=signal, initargs=(SIGINT, SIG_IGN)) as workers:
         try:
             while not done or time.monotonic() < end:
@@ -216,7 +219,7 @@ def main(arguments: list[str] | None = None) -> int:
                     done, incidents = done + some, incidents + opened
                     broken += lines
                     surprises += raised
-        except KeyboardInterrupt:  # what has been found in an hour is told all the same
+        except KeyboardInterrupt:  # the results of an hour are printed nevertheless
             is_cut_short = True
     cut_short = ", broken off" if is_cut_short else ""
     found = (counted(done, "schedule"), counted(incidents, "incident"), counted(len(broken), "violation"))
@@ -229,13 +232,13 @@ def main(arguments: list[str] | None = None) -> int:
 def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m nodeheal.simulation.schedules", description=__doc__)
     parser.add_argument("--minutes", type=float, default=60.0, help="begun batches are finished")
-    parser.add_argument("--first", type=int, default=1_000_000, help="the number to begin with")
+    parser.add_argument("--first", type=int, default=1_000_000, help="the first number")
     kinds = [kind.lower() for kind in SchedulerKind]
-    parser.add_argument("--scheduler", choices=kinds, default=kinds[0], help="whose nodes they are")
+    parser.add_argument("--scheduler", choices=kinds, default=kinds[0], help="the scheduler of the nodes")
     parser.add_argument("--reset-gpu", action="store_true", help="GPUs are reset before nodes are rebooted")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     given = parser.parse_args(arguments)
-    if not 0 < given.minutes < math.inf:  # of none at all, none is broken: that is no result
+    if not 0 < given.minutes < math.inf:  # without any schedule there is no result
         parser.error(f"--minutes {given.minutes:g}: a number above 0")
     if given.first < 0 or not 1 <= given.processes <= PROCESSES:
         parser.error(f"--first is 0 or more, --processes 1 to {PROCESSES}")

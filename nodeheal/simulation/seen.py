@@ -1,4 +1,4 @@
-"""What the invariants look at, and what they find."""
+"""Defines what the invariants check, and what they find."""
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ LIVE = (IncidentState.OPEN, IncidentState.WAITING)
 
 @dataclass(frozen=True)
 class Violation:
-    """One broken promise."""
+    """One violated invariant."""
 
     at: float
     invariant: str
@@ -26,14 +26,14 @@ class Violation:
 
 @dataclass(frozen=True)
 class Act:
-    """Something that was done to a node."""
+    """One action on a node."""
 
     at: float
     verb: str
     node_id: str
     incident_id: str
     boot_id: str
-    serial: str = ""  # of the one accelerator that its incident is about; empty: of none, or of several
+    serial: str = ""  # of the only accelerator of its incident; empty: of none, or of several
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Requeue:
 
 @dataclass
 class Seen:
-    """What the checks look at."""
+    """The state that the checks read."""
 
     agenda: Agenda
     ports: Ports
@@ -56,12 +56,12 @@ class Seen:
     operations: SimOperations
     policy: RecoveryPolicy
     in_force_since: float = float("-inf")  # of this policy
-    # tasks of others that were stopped for this reason, and not started again
+    # unmanaged tasks that were stopped for this reason, and not started again
     missing_unmanaged_tasks: Callable[[str], Sequence[UnmanagedTask]] = lambda reason: ()
     unmanaged_tasks_on: Callable[[str], Sequence[UnmanagedTask]] = lambda node_id: ()
     drained: Collection[str] = ()  # nodes that people have drained
-    slurm: SlurmCluster | None = None  # what runs on the nodes, where they are Slurm's
-    broken_off: Collection[str] = ()  # nodes that people were giving back, and will by the same command once more
-    struck_at: list[float] = field(default_factory=list)  # when a function died, or a call of one was broken
-    runs_since: float = 0.0  # the function that others may be let in beside
+    slurm: SlurmCluster | None = None  # what runs on nodes of Slurm
+    broken_off: Collection[str] = ()  # nodes whose release was interrupted, and will be repeated
+    struck_at: list[float] = field(default_factory=list)  # when a function died, or one of its calls failed
+    runs_since: float = 0.0  # the function that others may be interleaved with
     boots_heard_at: dict[str, float] = field(default_factory=dict)  # by node, the newest

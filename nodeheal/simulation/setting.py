@@ -1,4 +1,4 @@
-"""What is simulated: how large a pool, for how long, under which policy, and what goes wrong how often."""
+"""Defines what is simulated: the size of a pool, the duration, the policy, and the rates of failures."""
 
 from dataclasses import dataclass, field, replace
 
@@ -16,26 +16,26 @@ FAULTS_A_NODE_DAY = 6.5 / 1_000
 
 
 def acting(nodes: int) -> RecoveryPolicy:
-    """The policy as it ships, in act mode, and with a budget that fits the pool: one node in twenty."""
+    """Return the policy as shipped, in act mode, with a budget that fits the pool: one node in twenty."""
     budget = Budget(max_nodes=max(1, nodes // 20))
     return RecoveryPolicy(default_pool=PoolPolicy(mode=Mode.act, budget=budget))
 
 
 @dataclass(frozen=True)
 class Cloud:
-    """What the cloud does that nobody wants, as shares of deliveries and of calls. What is published stands beside it.
+    """Failures of the cloud, as shares of deliveries and of calls, with published figures where they exist.
 
     EventBridge and SQS deliver at least once; EventBridge retries for as long as a rule says, then gives up; standard
-    queues keep no order. How often is not published: these are guesses on the bad side.
+    queues keep no order. How often is not published: these are pessimistic guesses.
     """
 
     duplicated: float = 0.01  # deliveries that come twice
     late: float = 0.000_5  # that come up to late_seconds later
     late_seconds: float = DAY
-    lost: float = 0.000_1  # that end in a dead-letter queue, whatever is tried
-    dies: float = 0.000_02  # calls of a port at which the function dies: before, or after it
+    lost: float = 0.000_1  # that end in a dead-letter queue, despite all retries
+    dies: float = 0.000_02  # calls of a port at which the function dies: before it, or after it
     breaks: float = 0.000_01  # calls of a port that fail although they were carried out
-    interleaves: float = 0.001  # calls of a port between which somebody else comes
+    interleaves: float = 0.001  # calls of a port during which another function runs
     # Writes that the table's index shows up to index_seconds later. AWS says "within a fraction of a second" as a rule.
     index_late: float = 0.01
     index_seconds: float = 10.0
@@ -59,9 +59,9 @@ CALM = Cloud(duplicated=0, late=0, lost=0, dies=0, breaks=0, interleaves=0, inde
 class Quotas:
     """Calls a second, and the burst, for an account.
 
-    Published: those of ECS (instances and tasks: 40 and 100 for what changes, 20 and 100 for what looks, 10 and 20 for
-    tags), Step Functions (300 and 1,300) and Lambda (1,000 at once).
-    Not published, and assumed: SSM's, and EC2's for calls that change.
+    Published: those of ECS (instances and tasks: 40 and 100 for changes, 20 and 100 for reads, 10 and 20 for tags),
+    Step Functions (300 and 1,300) and Lambda (1,000 at once). Not published, and assumed: SSM's, and EC2's for calls
+    that change.
     """
 
     ecs_writes: tuple[float, float] = (40, 100)
@@ -75,25 +75,25 @@ class Quotas:
 
 @dataclass(frozen=True)
 class Work:
-    """What trains on the pool. No nodes: nothing does."""
+    """The training jobs on the pool. No nodes: none."""
 
     share: float = 0.8  # of the pool's nodes that have a job at the beginning
     gang_nodes: int = 8
-    days: float = 14.0  # that a job would take if nothing failed (median)
+    days: float = 14.0  # duration of a job without failures (median)
     checkpoint_seconds: float = 1_800.0
-    write_seconds: float = 0.0  # for which training stands still while a checkpoint is written
+    write_seconds: float = 0.0  # for which training stops while a checkpoint is written
 
 
 @dataclass(frozen=True)
 class SlurmJobs:
-    """What runs on a pool whose nodes are Slurm's. Slurm starts all of it itself."""
+    """The jobs on a pool of Slurm nodes. Slurm starts all of them itself."""
 
-    share: float = 0.8  # of the pool's nodes that are asked for at once; above 1: jobs wait
-    most_nodes: int = 4  # of one job; the least is one
-    days: float = 0.25  # that a job takes if nothing comes between (median)
-    requeueable: float = 0.6  # of the jobs, whose owners consent to a requeue
-    unanswered: float = 0.0  # of the orders to the controller that are carried out, and answered too late
-    replaces: bool = False  # its cluster replaces machines on EC2 by itself where nodeheal asks for that
+    share: float = 0.8  # requested share of the pool's nodes; above 1: jobs wait
+    most_nodes: int = 4  # of one job; at least one
+    days: float = 0.25  # duration of an uninterrupted job (median)
+    requeueable: float = 0.6  # share of the jobs whose owners consent to a requeue
+    unanswered: float = 0.0  # share of commands to the controller that are carried out, and answered too late
+    replaces: bool = False  # its cluster replaces machines on EC2 by itself where nodeheal requests that
 
 
 @dataclass(frozen=True)
@@ -101,24 +101,24 @@ class OperatorTimes:
     """How long people take. Medians in seconds; the spread is that of a lognormal's logarithm."""
 
     answer_seconds: float = 600.0  # an approval
-    page_seconds: float = 1_800.0  # to look at a page and see to it
+    page_seconds: float = 1_800.0  # to read a page and handle it
     repair_seconds: float = 2 * DAY  # to have broken hardware repaired
-    round_seconds: float = DAY  # between two looks at what lies about
+    round_seconds: float = DAY  # between two rounds
     spread: float = 0.7
 
 
 @dataclass(frozen=True)
 class Others:
-    """Who else is in the pool. Shares of its nodes, and how often a day. Nobody publishes any of it: guesses."""
+    """Who else is in the pool. Shares of its nodes, and rates a day. No figures are published: guesses."""
 
-    unmanaged_tasks: float = 0.05  # tasks of somebody else, one on so many of the nodes
-    stoppable: float = 0.5  # of those, whose owners let nodeheal stop them
+    unmanaged_tasks: float = 0.05  # unmanaged tasks, one on this share of the nodes
+    stoppable: float = 0.5  # of those, whose owners permit nodeheal to stop them
     drained: float = 0.01  # nodes that a human has drained
     opted_out: float = 0.01
     repaired: float = 0.01  # machines on EC2 that another service repairs as well
-    pauses_a_day: float = 0.02  # of the pool or of a node, beside those of people's rounds
-    observed_a_day: float = 0.02  # times that the pool is only watched for a while
-    drills_a_day: float = 0.02  # where the policy allows them
+    pauses_a_day: float = 0.02  # of the pool or of a node, in addition to the rounds of people
+    observed_a_day: float = 0.02  # times that the pool is in observe mode for a while
+    drills_a_day: float = 0.02  # where the policy permits them
 
 
 NOBODY = Others(0, 0, 0, 0, 0, 0, 0, 0)
@@ -126,7 +126,7 @@ NOBODY = Others(0, 0, 0, 0, 0, 0, 0, 0)
 
 @dataclass(frozen=True)
 class Setting:
-    """One pool's simulation. The same setting is the same run."""
+    """The simulation of one pool. The same setting gives the same run."""
 
     nodes: int = 100
     days: float = 30.0
@@ -142,31 +142,31 @@ class Setting:
     operators: OperatorTimes = field(default_factory=OperatorTimes)
     others: Others = NOBODY
     policy: RecoveryPolicy | None = None  # none: `acting`
-    mass_failure: int = 0  # so many nodes fail within one second, after an hour
+    mass_failure: int = 0  # this many nodes fail within one second, after an hour
     racks_of: int = 16
     racks_a_switch: int = 2
-    panics: float = 0.0  # share of the faults that nodes tell of after which the node soon reboots by itself
+    panics: float = 0.0  # share of reported faults after which the node soon reboots by itself
     switches_fail_a_day: float = 0.0  # switches above the racks, in the whole pool (switches.py)
-    # After the last fault: until what is under way has ended. Only what waits for a job's end or a human takes longer.
+    # After the last fault: until running work has ended. Only waits for a job's end or a human take longer.
     cool_down_days: float = 2.0
     injected_failures: tuple[
         InjectedFailure, ...
-    ] = ()  # what is to happen at one call of this very run, beside what is drawn (injected_failures.py)
-    is_strict: bool = True  # false: what a state machine hands on and nobody reads is not evaluated; only for speed
+    ] = ()  # failures at single calls of this very run, beside random ones (injected_failures.py)
+    is_strict: bool = True  # false: unread outputs of state machines are not evaluated; only for speed
 
     @property
     def rules(self) -> RecoveryPolicy:
-        """The policy in force."""
+        """Return the active policy."""
         return self.policy or acting(self.nodes)
 
     @property
     def scheduler(self) -> SchedulerKind:
-        """The scheduler of all its nodes."""
+        """Return the scheduler of all its nodes."""
         return SchedulerKind.ECS if self.slurm is None else SchedulerKind.SLURM
 
 
 def with_slurm(setting: Setting, jobs: SlurmJobs) -> Setting:
-    """The same pool as nodes of a Slurm cluster: whatever runs there is Slurm's."""
+    """Return the same pool as nodes of a Slurm cluster, with Slurm's jobs."""
     others, policy = replace(setting.others, unmanaged_tasks=0.0), setting.policy
     if jobs.replaces and setting.provider is Provider.ec2:
         known = setting.rules.default_pool

@@ -1,4 +1,4 @@
-"""A Slurm cluster over the pool: it starts its jobs itself, on nodes that take work, and starts them again elsewhere.
+"""Simulates a Slurm cluster over the pool: it starts its jobs on nodes that take work, and restarts them on others.
 
 nodeheal sees a job as one unmanaged task on each of its nodes. It may drain, requeue and resume, and nothing else.
 """
@@ -26,27 +26,27 @@ from nodeheal.simulation.ground_truth import GroundTruth
 from nodeheal.simulation.setting import DAY, SlurmJobs
 from nodeheal.simulation.trace import Trace
 
-SCHEDULE_SECONDS = 60.0  # between two looks for free nodes (sched_interval)
+SCHEDULE_SECONDS = 60.0  # between two scheduling rounds (sched_interval)
 SLURMD_TIMEOUT = 300.0  # until a node that does not answer is down, and its jobs are lost (SlurmdTimeout)
-AGAIN_SECONDS = 120.0  # until a job that was requeued may start again (median)
+AGAIN_SECONDS = 120.0  # until a requeued job may start again (median)
 HELD_SECONDS = 3_600.0  # until a person releases a job that was requeued too often (median)
 COMPLETING_SECONDS = 20.0  # until its processes are gone, and its nodes free (median)
 NEXT_JOB_SECONDS = 600.0  # from a job's end to the next one (median)
-HANGS = 0.5  # of the jobs on a node that has failed; the others end at once
-HANGS_SECONDS = 1_800.0  # until a job that hangs gives up (median): what NCCL waits by default
+HANGS = 0.5  # of the jobs on a failed node; the others end at once
+HANGS_SECONDS = 1_800.0  # until a job that hangs gives up (median): NCCL's default timeout
 Answer = TypeVar("Answer")
 
 
 @dataclass(eq=False)
 class SlurmJob:
-    """A job as Slurm has it. `seconds`: it runs so long if nothing comes between."""
+    """A job as Slurm has it. `seconds`: its duration without interruptions."""
 
     job_id: str
     size: int  # nodes
     seconds: float
     may_requeue: bool
     restarts: int = 0
-    nodes: tuple[str, ...] = ()  # that it has; empty: it waits
+    nodes: tuple[str, ...] = ()  # allocated nodes; empty: it waits
     is_completing: bool = False
     not_before: float = 0.0
     end: Due | None = None
@@ -58,7 +58,7 @@ class SlurmJob:
 
 
 class SlurmCluster:
-    """Its jobs, and on which nodes they are. It has a stream of its own: nothing else is drawn otherwise."""
+    """The cluster's jobs, and their nodes. It uses a random stream of its own."""
 
     def __init__(self, wanted: SlurmJobs, agenda: Agenda, chance: Chance, trace: Trace, fleet: Fleet) -> None:
         self.wanted, self._agenda, self._trace, self._fleet = wanted, agenda, trace, fleet
@@ -66,44 +66,46 @@ class SlurmCluster:
         self._submitted = 0
         self._idle_since: dict[str, float] = {}
         self.jobs: dict[str, SlurmJob] = {}
-        self.ended: Counter[str] = Counter()  # jobs, by how
+        self.ended: Counter[str] = Counter()  # ended jobs, by how
         self.at_work: dict[str, SlurmJob] = {}  # by node
         self.takes_work: Callable[[str], bool] = lambda node_id: True
         self.on_requeued: Callable[[str, SlurmJob], None] = lambda node_id, job: None
 
     def begin(self) -> None:
-        """Submit as many jobs as are wanted, and look for nodes from now on."""
+        """Submit as many jobs as are wanted, and schedule from now on."""
         asked = 0
         while asked < self.wanted.share * len(self._fleet.nodes):
             asked += self._submit_drawn().size
         self._schedule()
 
     def submit(self, size: int, seconds: float, *, may_requeue: bool) -> SlurmJob:
-        """One more job. It starts at the next look for free nodes."""
+        """Submit one more job. It starts at the next scheduling round."""
         self._submitted += 1
         job = SlurmJob(str(self._submitted), size, seconds, may_requeue)
         self.jobs[job.job_id] = job
         return job
 
     def is_late(self) -> bool:
-        """Whether an order's answer comes too late. It is carried out."""
+        """Whether a command's answer comes too late. It is carried out."""
         return self.wanted.unanswered > 0 and self._stream.random() < self.wanted.unanswered
 
     def idle_seconds(self, node_id: str) -> float:
-        """For how long the node has been up without a job, and since it was resumed if ever; whether it takes work."""
+        """Return since how long the node has been up without a job, and since it was resumed if ever; whether it takes
+        work.
+        """
         node = self._fleet.nodes.get(node_id)
         if node is None or not node.is_up or node_id in self.at_work:
             return 0.0
         return self._agenda.now - max(node.booted_at, self._idle_since.get(node_id, 0.0))
 
     def resumed(self, node_id: str) -> None:
-        """The node takes work again."""
+        """Resume the node."""
         self._idle_since[node_id] = self._agenda.now
 
     def requeue(self, job_id: str, node_id: str, restarts: int, *, is_held: bool) -> bool:
-        """Restart the job, elsewhere, as `nodeheal-agent slurm requeue` does: at most once for these restarts.
+        """Requeue the job, as `nodeheal-agent slurm requeue` does: at most once for this restart count.
 
-        One that is held waits until a person releases it.
+        A held job waits until a person releases it.
         """
         job = self.jobs.get(job_id)
         if job is None or node_id not in job.nodes or job.restarts > restarts:
@@ -114,22 +116,24 @@ class SlurmCluster:
         self._requeue(job, lognormal(self._stream, HELD_SECONDS, 0.5) if is_held else 0.0)
         return True
 
-    # What befalls its nodes
+    # Events of nodes
 
     def node_down(self, node: GroundTruth) -> None:
-        """Slurm notices after a while that a node does not answer, or when it answers again."""
+        """Handle a node that goes down: Slurm notices after a while that it does not answer, or when it answers
+        again.
+        """
         job = self.at_work.get(node.node_id)
         if job is not None:
             self._agenda.after(SLURMD_TIMEOUT, partial(self._node_failed, job, job.restarts))
 
     def node_up(self, node: GroundTruth) -> None:
-        """A job that was on it before is lost."""
+        """Handle a node that boots: its earlier job is lost."""
         job = self.at_work.get(node.node_id)
         if job is not None:
             self._node_failed(job, job.restarts)
 
     def exits(self, node: GroundTruth, kind: Kind) -> None:
-        """A fault ends the program there, and so its job; or it hangs, and the job with it."""
+        """End the program on a node by a fault, and so its job; or it hangs, and the job with it."""
         job = self.at_work.get(node.node_id)
         if job is None or job.is_completing or job.end is None:
             return
@@ -158,7 +162,7 @@ class SlurmCluster:
             self._submit_drawn()
 
     def _schedule(self) -> None:
-        """Start what waits, in order; a smaller job may pass a larger one."""
+        """Start waiting jobs, in order; a smaller job may overtake a larger one."""
         free = [name for name, node in self._fleet.nodes.items() if self._is_free(node)]
         for job in [one for one in self.jobs.values() if one.is_waiting and one.not_before <= self._agenda.now]:
             if job.size <= len(free):
@@ -187,7 +191,7 @@ class SlurmCluster:
         self._leave(job, partial(self._waits_again, held_seconds))
 
     def _leave(self, job: SlurmJob, then: Callable[[SlurmJob], None]) -> None:
-        """It has its nodes until its processes are gone."""
+        """End a job: it keeps its nodes until its processes are gone."""
         if job.end is not None:
             job.end.call_off()
         job.is_completing = True
@@ -209,7 +213,9 @@ class SlurmCluster:
 
 
 class SimSlurm(SimScheduler):
-    """Scheduler. Each call but those that Slurm has no use for is one command to the controller's machine."""
+    """Implements Scheduler. Each call but those without a meaning on Slurm is one command to the controller's
+    machine.
+    """
 
     def __init__(self, throttles: Throttles, cluster: SlurmCluster) -> None:
         super().__init__(throttles, requeues=True)
@@ -217,7 +223,7 @@ class SimSlurm(SimScheduler):
         cluster.takes_work = lambda node_id: node_id not in self.draining
         self.on_hand_over: Callable[[Node], None] = lambda node: None
         self.handed_over: set[str] = set()  # nodes whose machines the cluster was to replace
-        self.on_foreign: Callable[[str, str], None] = lambda call, about: None  # what is Slurm's to do, and not ours
+        self.on_foreign: Callable[[str, str], None] = lambda call, about: None  # calls that only Slurm may make
 
     def placement_of(self, node: Node) -> NodePlacement:
         return self._answered(lambda: super(SimScheduler, self).placement_of(node))
@@ -232,13 +238,13 @@ class SimSlurm(SimScheduler):
         return {node.node_id: self._answered(partial(self._drain, node)) for node in nodes}
 
     def _drain(self, node: Node) -> Drained:
-        if node.node_id not in self.draining:  # the controller's machine leaves one as it is that is drained by us
+        if node.node_id not in self.draining:  # the controller leaves a node as it is that nodeheal has drained already
             self.on_act("isolate", node.node_id, node.open_incident or "")
             self.draining.add(node.node_id)
         return Drained(f"placement-of-{node.node_id}", node.node_id in self._cluster.at_work)
 
     def show_isolation(self, node: Node, placement: NodePlacement, incident_id: str) -> None:
-        """The reason shows it."""
+        """Do nothing: the drain's reason names the incident."""
 
     def undrain(self, node: Node, placement: NodePlacement) -> None:
         def resume() -> None:
@@ -295,7 +301,9 @@ class SimSlurm(SimScheduler):
         self._cluster.node_down(node)
 
     def _answered(self, carried_out: Callable[[], Answer]) -> Answer:
-        """What the controller answers. What is answered too late is carried out, and to ask again harms nobody."""
+        """Return the controller's answer. A late answer raises, although the command was carried out; repeating it is
+        harmless.
+        """
         self._throttles.take("send_command", "SendCommand")
         said = carried_out()
         if self._cluster.is_late():

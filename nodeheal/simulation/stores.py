@@ -1,4 +1,4 @@
-"""The memory stores, with lists kept in order and stories read once: a year of a large pool asks for them often."""
+"""The memory stores with ordered lists and cached timelines: a year of a large pool reads them often."""
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -28,7 +28,7 @@ Saved = Callable[[Node | None, Node], None]
 
 
 class SimNodes(MemoryNodeStore):
-    """NodeStore. `on_save` sees each write with what it replaces."""
+    """Implements NodeStore. `on_save` receives each write with the value that it replaces."""
 
     def __init__(self, index: Index) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ class SimNodes(MemoryNodeStore):
         self.on_save: Saved = lambda before, after: None
 
     def put(self, nodes: Sequence[Node]) -> None:
-        """Records that were there before the simulation begins."""
+        """Add records from before the simulation."""
         for node in nodes:
             self.nodes[node.node_id] = node
             self._listed.setdefault(node.pool, {})[node.node_id] = None
@@ -77,7 +77,7 @@ class SimNodes(MemoryNodeStore):
 
 
 class SimIncidents(MemoryIncidentStore):
-    """IncidentStore. A story that has not changed is not read again. `on_change` sees each head that is written."""
+    """Implements IncidentStore, with a cache of unchanged timelines. `on_change` receives each head that is written."""
 
     def __init__(self, nodes: SimNodes, index: Index) -> None:
         super().__init__(nodes)
@@ -131,7 +131,9 @@ class SimIncidents(MemoryIncidentStore):
 
 
 class SimOperations(MemoryOperationStore):
-    """OperationStore, that knows the open operations of an incident. The lines are read over the index."""
+    """Implements OperationStore, with an index of an incident's open operations. Queues are read from the simulated
+    index.
+    """
 
     def __init__(self, index: Index, agenda: Agenda) -> None:
         super().__init__()
@@ -171,11 +173,11 @@ class SimOperations(MemoryOperationStore):
         return [one for *_, one in sorted(standing, key=lambda each: each[:2])]
 
     def of(self, incident_id: str) -> list[Operation]:
-        """The open operations of an incident, or of a round of a job."""
+        """Return the open operations of an incident, or of a round of a job."""
         return [self.operations[key] for key in self._of.get(incident_id, ())]
 
     def _forget_those_long_over(self) -> None:
-        """As the table's own expiry does."""
+        """Delete expired operations, as the table's expiry does."""
         while self._over and self._over[0][0] < self._agenda.clock():
             _, key = self._over.popleft()
             known = self.operations.get(key)
@@ -184,7 +186,7 @@ class SimOperations(MemoryOperationStore):
 
 
 class SimFleetIndex(MemoryFleetIndex):
-    """FleetIndex. Those who are over are not looked through for those who are not."""
+    """Implements FleetIndex, without searching closed items for open ones."""
 
     def __init__(self, nodes: SimNodes, incidents: SimIncidents, index: Index) -> None:
         super().__init__(nodes, incidents)
@@ -210,7 +212,7 @@ class SimFleetIndex(MemoryFleetIndex):
 
 
 class SimHeartbeats(MemoryHeartbeats):
-    """Heartbeats, read off the nodes as they really are."""
+    """Implements Heartbeats, computed from the nodes' true state."""
 
     def __init__(self, fleet: Fleet) -> None:
         super().__init__()
@@ -220,4 +222,4 @@ class SimHeartbeats(MemoryHeartbeats):
         return {node.node_id: self._fleet.beat_of(node) for node in self._fleet.nodes.values() if not node.is_gone}
 
     def want(self, heartbeat: Heartbeat, every_seconds: float) -> None:
-        """They keep it already."""
+        """Do nothing: simulated nodes have the interval already."""

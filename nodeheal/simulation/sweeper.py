@@ -1,9 +1,8 @@
-"""The sweep, run only where it can find something. One that finds nothing changes nothing, so those are left out.
+"""Runs the sweep only where it can find something; other runs change nothing.
 
-What it can find: a start that was lost, a slot or a breaker that nobody was woken for, a boot or a job's end that was
-not told, all of which begin with a function or an event that failed; a rank of which the record does not say yet what
-was told of it; and silence, which begins with a node that is dark. tests/simulation runs it every minute over a pool
-and holds that nothing comes out otherwise.
+It can find: a lost start, a free slot or reset breaker without a wakeup, an unannounced boot or end of a job, each
+after a failed function or event; a rank with an outdated record; and silence of a dark node. tests/simulation compares
+a pool with a sweep every minute, which must give the same result.
 """
 
 from collections.abc import Callable
@@ -23,7 +22,7 @@ LOOKS_A_MINUTE_APART = 30
 
 
 class Sweeper:
-    """Decides when the sweep runs. It runs once a day whatever happens."""
+    """Decides when the sweep runs. It runs once a day in any case."""
 
     def __init__(
         self,
@@ -40,8 +39,8 @@ class Sweeper:
         agenda.after(DAY, self._daily)
 
     def want(self) -> None:
-        """Let it run at the next full minute, and again when what was lost counts as such: a start two minutes later, a
-        launch that broke after an hour and some.
+        """Run the sweep at the next full minute, and again when lost things are recognised as lost: a start two minutes
+        later, a failed launch after an hour and some.
         """
         at = (int(self._agenda.now // SWEEP_SECONDS) + 1) * SWEEP_SECONDS
         if self._next_at is not None and self._agenda.now < self._next_at <= at:
@@ -52,14 +51,14 @@ class Sweeper:
         self._agenda.at(at + LAUNCH_IS_OVER.total_seconds() + 2 * SWEEP_SECONDS, self.run)
 
     def run(self) -> None:
-        """One run. One that breaks off is made up for by the next."""
+        """Run the sweep once. A failed run is repeated by the next."""
         try:
             self._sweep()
         except (Exception, Died):
             self.want()
 
     def fell_silent(self, node: GroundTruth, looks: int = 0) -> None:
-        """Have the node looked for when its silence is news, and again while it is."""
+        """Schedule the sweep for when a node's silence is detected, and again while it lasts."""
 
         def look() -> None:
             record = self._nodes.nodes.get(node.node_id)
@@ -72,7 +71,7 @@ class Sweeper:
         self._agenda.after(first if looks == 0 else SWEEP_SECONDS if looks < LOOKS_A_MINUTE_APART else DAY, look)
 
     def came_up(self, node: GroundTruth) -> None:
-        """Its heartbeats tell of the boot, where the announcement is late."""
+        """Schedule the sweep for a boot: heartbeats show it, where the announcement is late."""
         boot_id = node.boot_id
 
         def look() -> None:
@@ -83,7 +82,7 @@ class Sweeper:
         self._agenda.after(1.0, look)
 
     def rank_changed(self, change: TaskChange, looks: int = 0) -> None:
-        """Have the scheduler asked after a rank whose change is late, and again while nobody has taken it."""
+        """Schedule the sweep for a rank whose change is late, and again until it is recorded."""
 
         def look() -> None:
             job, run = self._jobs.get(change.job_id), self._jobs.get_run(change.job_id, change.run)

@@ -1,5 +1,5 @@
-"""Switches above the racks: one that fails takes the fabric of all nodes of some racks in one moment, and gives it back
-when somebody has seen to it. Nothing is wrong with any of the nodes.
+"""Simulates switches above the racks: a failed one cuts the fabric of all nodes of some racks at once, until somebody
+repairs it. The nodes themselves are healthy.
 """
 
 from nodeheal.contract.vocabulary import Provider
@@ -12,7 +12,7 @@ from nodeheal.simulation.setting import DAY, Setting
 from nodeheal.simulation.trace import Trace
 
 BACK_SECONDS = 1_800.0  # until its links are up again (median)
-# What the nodes below it see. The fleet's table counts single links; this one is not drawn from it.
+# What the nodes below it report. The fleet's table counts single links; switch failures are not drawn from it.
 LINKS = {
     Provider.hybrid: Kind("switch", 0, "ib", "LINK_DOWN", "reports", 1, 0),
     Provider.ec2: Kind("switch", 0, "efa", "LINK_DOWN", "reports", 1, 0),
@@ -20,7 +20,7 @@ LINKS = {
 
 
 class Switches:
-    """Each has so many racks, in their order. Where the setting lets none fail, nothing is drawn."""
+    """The switches, each with a number of racks, in their order. Where the setting lets none fail, nothing is drawn."""
 
     def __init__(self, setting: Setting, agenda: Agenda, chance: Chance, trace: Trace, fleet: Fleet) -> None:
         self._setting, self._agenda, self._trace, self._fleet = setting, agenda, trace, fleet
@@ -28,7 +28,7 @@ class Switches:
         self.failed = 0
 
     def begin(self) -> None:
-        """From now on they may fail."""
+        """Start the failures."""
         if self._setting.switches_fail_a_day:
             self._agenda.after(self._stream.expovariate(self._setting.switches_fail_a_day / DAY), self._next)
 
@@ -38,7 +38,7 @@ class Switches:
             self.begin()
 
     def fail(self, rack: str) -> None:
-        """The one that this rack hangs on fails now."""
+        """Fail the switch of this rack now."""
         racks = sorted({node.rack for node in self._fleet.nodes.values()} | {rack})
         first = racks.index(rack) // self._setting.racks_a_switch * self._setting.racks_a_switch
         below = set(racks[first : first + self._setting.racks_a_switch])

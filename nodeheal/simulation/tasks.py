@@ -1,4 +1,4 @@
-"""What Step Functions does for a task: it calls a function, writes an item, or publishes."""
+"""Simulates Step Functions' tasks: it calls a function, writes an item, or publishes."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,17 +16,17 @@ from nodeheal.simulation.operators import Operators
 from nodeheal.simulation.stores import SimIncidents
 
 Json = Any
-BEGIN_SECONDS, ANSWER_SECONDS = 0.06, 0.15  # medians: until a function begins, until its answer is there
+BEGIN_SECONDS, ANSWER_SECONDS = 0.06, 0.15  # medians: until a function begins, until its answer arrives
 FUNCTION_TIMEOUT = 30.0
-INVOKE = "Invoke"  # begins what a throttle of the functions themselves says
+INVOKE = "Invoke"  # the prefix of a throttle by the functions themselves
 _THROTTLED = "Lambda.TooManyRequestsException"
 Run = Callable[[str, Callable[[], object]], object]
 
-REACHED = frozenset({JobState.COMPLETED, JobState.CANCELLED})  # ends that a workflow which breaks after them leaves
+REACHED = frozenset({JobState.COMPLETED, JobState.CANCELLED})  # ends of the failure states of a workflow
 
 
 class Tasks:
-    """Carries tasks out, each after the time that it takes to begin with it."""
+    """Runs tasks, each after its start delay."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class Tasks:
         self.when_one_fails: Callable[[], None] = lambda: None
 
     def carry_out(self, running: Running, ask: Ask) -> None:
-        """Begin with it."""
+        """Start a task."""
         doers = {
             "lambda:invoke": self._invoke,
             "lambda:invoke.waitForTaskToken": self._invoke,
@@ -75,7 +75,7 @@ class Tasks:
                 self._agenda.after(took, lambda: self._executions.answer(running, ask, answer))
 
     def _update(self, running: Running, ask: Ask) -> None:
-        """The items that state machines write themselves, past the services."""
+        """Write the items that state machines write themselves, without a service."""
         kind, _, name = ask.arguments["Key"]["pk"]["S"].partition("#")
         state = ask.arguments["ExpressionAttributeValues"].get(":state", {}).get("S")
         if kind == "incident" and name in self._incidents.incidents:

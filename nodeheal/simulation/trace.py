@@ -1,4 +1,4 @@
-"""What happened, line by line: for people, and as one number that two runs are compared by."""
+"""Records what happened, line by line, and as a digest that compares two runs."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from nodeheal.simulation.agenda import Agenda
 
 
 class Trace:
-    """The story of a run. Counts what happened, hashes every line, and hands each to whoever wants to read it."""
+    """The trace of a run. It counts events, hashes every line, and passes each to a reader."""
 
     def __init__(self, agenda: Agenda, read: Callable[[str], object] | None = None) -> None:
         self._agenda, self._read = agenda, read
@@ -16,7 +16,7 @@ class Trace:
         self.counts: Counter[str] = Counter()
 
     def tell(self, kind: str, about: str, text: str = "") -> None:
-        """One line."""
+        """Add one line."""
         line = f"{self._agenda.now:.3f} {kind} {about} {text}"
         self._hash.update(line.encode())
         self.counts[kind] += 1
@@ -26,5 +26,5 @@ class Trace:
 
     @property
     def digest(self) -> str:
-        """Two runs with the same digest are the same run."""
+        """Return the digest: two runs with the same digest are equal."""
         return self._hash.hexdigest()

@@ -1,4 +1,4 @@
-"""Sees every write and every act, and holds them against the invariants."""
+"""Checks every write and every action against the invariants."""
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator
@@ -40,13 +40,14 @@ from nodeheal.simulation.seen import LIVE, Act, Requeue, Seen, Violation
 from nodeheal.simulation.slurm import SlurmJob
 from nodeheal.simulation.trace import Trace
 
-# A decision is carried out within its deadline, twice that where a child looks as well; then come retries and the look.
+# A decision is carried out within its deadline, or twice that where a child workflow observes as well; then come
+# retries and the observation.
 MARGIN_SECONDS = 1_800.0
 SETTLED_SECONDS = 3_600.0
 
 
 class Watch:
-    """Sees every write and every act, and keeps what is broken."""
+    """Receives every write and every action, and collects violations."""
 
     def __init__(self, seen: Seen, trace: Trace) -> None:
         self.seen, self._trace = seen, trace
@@ -57,8 +58,8 @@ class Watch:
         self.acts_on: defaultdict[str, list[Act]] = defaultdict(list)  # by the serial of the accelerator
         self.requeues: list[Requeue] = []
         self.out_of_service: dict[str, None] = {}
-        # Seconds from the fault, as the node saw it. After a wait: a decision was to wait first, for the job's end, a
-        # person, a slot, or until a pause was over.
+        # Seconds from the fault, as the node saw it. After a wait: a decision required waiting for the job's end, a
+        # person, a slot, or the end of a pause.
         self.isolated_at_once: list[float] = []
         self.isolated_after_wait: list[float] = []
         self._left_at: dict[str, float] = {}
@@ -68,7 +69,7 @@ class Watch:
         seen.incidents.on_change = self.incident_changed
 
     def node_saved(self, before: Node | None, after: Node) -> None:
-        """A node was written."""
+        """Check a write of a node."""
         if before is not None and before.boot_id != after.boot_id:
             self.seen.boots_heard_at[after.node_id] = self.seen.agenda.now
         if after.state in OUT_OF_SERVICE:
@@ -81,7 +82,7 @@ class Watch:
             self._hold(budget_is_never_exceeded(self.seen, after))
 
     def incident_changed(self, before: Incident | None, after: Incident) -> None:
-        """An incident was opened, decided upon, or ended."""
+        """Check an incident that was opened, decided upon, or ended."""
         live = self.live_of[after.node_id]
         if after.state in LIVE:
             live[after.incident_id] = None
@@ -100,7 +101,7 @@ class Watch:
             self.look_later(SETTLED_SECONDS, lambda: isolated_nodes_are_somebodys(self.seen, after.node_id))
 
     def acted(self, verb: str, node_id: str, why: str) -> None:
-        """Something is being done to a node, by whoever has its incident."""
+        """Check an action on a node, by the incident that owns it."""
         node = self.seen.nodes.nodes.get(node_id)
         if node is None:
             return
@@ -117,7 +118,7 @@ class Watch:
         if verb == "isolate":
             incident = self.seen.incidents.incidents.get(act.incident_id)
             is_done = any((one.verb, one.incident_id) == (verb, act.incident_id) for one in self.acts[node_id])
-            if incident is not None and not is_done:  # a call that is repeated switches it off once more
+            if incident is not None and not is_done:  # a repeated call isolates it once more
                 turns = self.seen.incidents.history(act.incident_id).turns
                 has_waited = any(turn.decision.step is Step.WAIT for turn in turns)
                 into = self.isolated_after_wait if has_waited else self.isolated_at_once
@@ -127,24 +128,24 @@ class Watch:
             self.acts_on[act.serial].append(act)
 
     def rank_started(self, run: Run) -> None:
-        """A rank of a job is really started."""
+        """Check that a rank of a job is really started."""
         self._hold(self._launches.started(run))
 
     def rank_asked_to_stop(self, reason: str) -> None:
-        """A rank of a job is asked to end, and why."""
+        """Check that a rank of a job is stopped, and why."""
         self._hold(self._launches.asked_to_stop(reason))
 
     def switched_on(self, node_id: str) -> None:
-        """A node takes work again, by our hand."""
+        """Check that nodeheal puts a node back in service."""
         self._hold(what_people_drained_stays_drained(self.seen, node_id))
 
     def unmanaged_task_stopped(self, node: Node, unmanaged_task: UnmanagedTask) -> None:
-        """A task of others is stopped by us."""
+        """Check that nodeheal stops an unmanaged task."""
         self._trace.tell("act", node.node_id, f"stops {unmanaged_task}")
         self._hold(tasks_of_others_are_left_alone(self.seen, self.seen.nodes.nodes[node.node_id], unmanaged_task))
 
     def job_requeued(self, node_id: str, job: SlurmJob) -> None:
-        """A job of Slurm is requeued by us, off this node."""
+        """Check that nodeheal requeues a job of Slurm from this node."""
         node = self.seen.nodes.nodes[node_id]
         requeue = Requeue(job.job_id, node_id, node.open_incident or "")
         self._hold(a_job_is_requeued_once(self.seen, self.requeues, requeue))
@@ -152,7 +153,7 @@ class Watch:
         self._look_for_it_later(job)
 
     def _look_for_it_later(self, job: SlurmJob) -> None:
-        """Look whether it runs again, and once more while it does not."""
+        """Schedule a check whether it runs again, and another while it does not."""
 
         def look() -> Iterator[Violation]:
             yield from requeued_jobs_run_again(self.seen, job.job_id)
@@ -162,33 +163,33 @@ class Watch:
         self.look_later(SETTLED_SECONDS, look)
 
     def acted_for_slurm(self, call: str, about: str) -> None:
-        """A call that is Slurm's to make, and not ours."""
+        """Record a call that only Slurm may make."""
         self._hold(slurm_starts_and_stops_its_jobs(self.seen, call, about))
 
     def diagnosed(self, node: Node) -> None:
-        """Diagnostics are sent to a node."""
+        """Check diagnostics that are sent to a node."""
         self._hold(no_diagnosis_beside_a_job(self.seen, self.seen.nodes.nodes[node.node_id]))
 
     def out_of_service_seconds(self) -> float:
-        """Of all nodes together, by our hand or a human's, until now."""
+        """Return the time out of service of all nodes together, by nodeheal or a human, until now."""
         return self._lost_seconds + sum(self.seen.agenda.now - at for at in self._left_at.values())
 
     def look_later(self, seconds: float, check: Callable[[], Iterator[Violation]]) -> None:
-        """What must be so by then."""
+        """Schedule a check of what must be true by then."""
         self.seen.agenda.after(seconds, lambda: self._hold(check()))
 
     def ingested(self, event: HealthEvent) -> None:
-        """An event has been taken in. One that comes again may find its incident over."""
+        """Check an event that was processed. A repeated one may find its incident closed."""
         if event.event_id not in self._accounted_for:
             self._accounted_for.add(event.event_id)
             self._hold(every_fault_is_accounted_for(self.seen, event))
 
     def jobs_ended(self, alive: Collection[str]) -> None:
-        """The simulation is over. `alive`: the jobs of which some rank still is somewhere, be it on a dark node."""
+        """Check the end of the simulation. `alive`: the jobs with a rank anywhere, including dark nodes."""
         self._hold(nothing_is_left_of_a_job(self.seen, alive))
 
     def break_promise(self, invariant: str, about: str, text: str) -> None:
-        """Somebody else has found one broken."""
+        """Record a violation that another module has found."""
         self._hold(iter([Violation(self.seen.agenda.now, invariant, about, text)]))
 
     def _watch_turn(self, incident: Incident) -> None:

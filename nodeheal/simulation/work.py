@@ -1,6 +1,6 @@
-"""Training on the pool: gangs that make progress while every rank runs, and lose what no checkpoint holds.
+"""Simulates training on the pool: gangs progress while every rank runs, and lose what no checkpoint contains.
 
-What a rank really does stands in ranks.py; what the control plane believes of it comes over the bus, late.
+ranks.py has the true state of ranks; the control plane learns of it over the bus, late.
 """
 
 from collections import Counter
@@ -41,7 +41,7 @@ class Training(Ranks):
     # Jobs
 
     def begin(self, nodes: int) -> None:
-        """Submit as many as the pool is to hold."""
+        """Submit as many jobs as the pool is to hold."""
         for _ in range(int(nodes * self._work.share) // self._work.gang_nodes):
             self._agenda.after(self._stream.uniform(0, 600.0), self._submit)
 
@@ -70,11 +70,11 @@ class Training(Ranks):
         try:
             submit_job(job, self._ports)
         except NotAccepted:
-            return  # a start that is lost, the sweep makes up for
+            return  # the sweep repeats a lost start
         self._trace.tell("submits", name, f"{lasts / 3_600:.1f} h on {self._work.gang_nodes} nodes")
 
     def saved(self, job: Job) -> None:
-        """A job's record was written."""
+        """Receive a write of a job's record."""
         gang = self._gangs.get(job.job_id)
         if gang is None or not job.is_over:
             return
@@ -85,7 +85,7 @@ class Training(Ranks):
         self.ended[job.state.value] += 1
 
     def restart(self, job_id: str) -> None:
-        """A human submits a job again that is down for good, and has not done its work."""
+        """Submit a failed job again, as a human does, where its work is not done."""
         job = self._ports.jobs.get(job_id)
         if job is None or not job.is_over or job_id not in self._gangs:
             return
@@ -96,7 +96,7 @@ class Training(Ranks):
             return
 
     def down_for_good(self) -> Iterator[str]:
-        """Jobs that only a human brings back."""
+        """Return the jobs that only a human can bring back."""
         for name in list(self._gangs):
             job = self._ports.jobs.get(name)
             if job is not None and job.is_over:
@@ -105,7 +105,7 @@ class Training(Ranks):
     # Checkpoints
 
     def look(self, node: GroundTruth, directory: str, request_id: str) -> None:
-        """The node looks for the newest checkpoint of the job that writes there."""
+        """Search the newest checkpoint of the job on this directory, as the node does."""
         gang = self._gangs.get(directory.rpartition("/")[2])
 
         def answer() -> None:
@@ -126,7 +126,7 @@ class Training(Ranks):
         self._agenda.after(lognormal(self._stream, LOOKS_SECONDS, 0.5), answer)
 
     def see(self, node: GroundTruth, directory: str, request_id: str) -> None:
-        """The node says what it sees there: all see one file system."""
+        """Return what the node sees there: all nodes see one file system."""
 
         def answer() -> None:
             if node.is_up:

@@ -1,4 +1,4 @@
-"""One pool's whole world: services and state machines as they are, on one agenda, over a cloud and a fleet."""
+"""The world of one pool: the real services and state machines, on one agenda, over a simulated cloud and fleet."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -45,7 +45,7 @@ LAST_SECONDS = 1_800.0
 
 
 class World:
-    """Begin it, run it, look at it."""
+    """Create it, run it, read its results."""
 
     def __init__(self, setting: Setting, read: Callable[[str], object] | None = None) -> None:
         self.setting, self.policy = setting, setting.rules
@@ -59,8 +59,8 @@ class World:
         self.fleet = Fleet(setting, self.agenda, self.chance, self.trace)
         self.hazards = Hazards(self.chance.of("hazards"), setting.cloud, self._let_others_in, setting.injected_failures)
         self.bus = Bus(self.agenda, self.chance, self.trace, setting.cloud, self.run)
-        self._began_at = 0.0  # the outermost function that runs now
-        self._unheard: dict[str, HealthEvent] = {}  # sent, and not taken in yet
+        self._began_at = 0.0  # the outermost running function
+        self._unheard: dict[str, HealthEvent] = {}  # sent, and not processed yet
         self.parts = world_ports(
             setting, self.agenda, self.chance, self.trace, self.throttles, self.fleet, self.executions
         )
@@ -95,7 +95,7 @@ class World:
         self._begin()
 
     def _connect(self) -> None:
-        """Who tells whom."""
+        """Connect the parts by their callbacks."""
         self.executions.carry_out = self.tasks.carry_out
         self.tasks.when_one_fails = self.bus.when_something_is_lost = self.sweeper.want
         self.scheduler.on_act = self.commands.on_act = self.machines.on_act = self.watch.acted
@@ -137,7 +137,7 @@ class World:
         self.fleet.on_exit = slurm.exits
 
     def _come_into_force(self, policy: RecoveryPolicy) -> None:
-        """From now on services are handed this policy."""
+        """Activate a policy: services get this one from now on."""
         self.policy = self.watch.seen.policy = policy
         self.watch.seen.in_force_since = self.agenda.now
         self.hands = self.tasks.hands = replace(self.hands, policy=policy)
@@ -190,7 +190,7 @@ class World:
     # Functions
 
     def run(self, function: str, act: Callable[[], object]) -> object:
-        """One run of a function. Raises what it raises; NotAccepted where too many run at once."""
+        """Run a function once. Raises what it raises; NotAccepted where too many run at once."""
         self.throttles.take("functions", f"{INVOKE} {function}")
         self.runs[function] += 1
         self.trace.tell("runs", function)
@@ -200,7 +200,7 @@ class World:
         self.hazards.depth += 1
         try:
             return act()
-        except Superseded:  # the workflow of an older submission ends by it, as it is meant to
+        except Superseded:  # it ends the workflow of an older submission, as intended
             raise
         except (NotAccepted, Died):
             self.watch.seen.struck_at.append(self.agenda.now)
@@ -215,7 +215,7 @@ class World:
                 self.throttles.function_runs(False)
 
     def _let_others_in(self) -> bool:
-        """No function outlives its timeout: the one that was begun first says how late it may become."""
+        """Run other events. No function outlives its timeout: the earliest started one limits the time."""
         at = self.agenda.next_at()
         if at is None or at > self._began_at + FUNCTION_TIMEOUT - 1:
             return False
@@ -249,8 +249,9 @@ class World:
         self.run("sweep", lambda: sweep(self.ports, self.policy))
 
     def finish(self, seconds: float) -> None:
-        """No more faults: let what is under way end, for so long. In the last of it nobody begins a job anew: what is
-        left of one whose workflow has broken, the sweep collects minutes later."""
+        """Let running work end, without new faults, for this long. In its last part no job is started again: the sweep
+        cleans up after a failed workflow minutes later.
+        """
         self.fleet.is_over = True
         end = self.agenda.now + seconds
         self.agenda.run(max(self.agenda.now, end - LAST_SECONDS))
@@ -262,5 +263,5 @@ class World:
             self.watch.break_promise("every_fault_is_accounted_for", event_id, "it was sent, and never taken in")
 
     def advance(self, until: float) -> None:
-        """Let everything happen until then."""
+        """Run everything until then."""
         self.agenda.run(until)

@@ -1,4 +1,4 @@
-"""Every port of one pool's world: the memory stores, and the other side of whatever acts."""
+"""Creates every port of one pool's world: the memory stores, and simulations of what acts."""
 
 from dataclasses import dataclass, fields
 from typing import Any
@@ -22,15 +22,15 @@ from nodeheal.simulation.slurm import SimSlurm, SlurmCluster
 from nodeheal.simulation.stores import SimFleetIndex, SimHeartbeats, SimIncidents, SimNodes, SimOperations
 from nodeheal.simulation.trace import Trace
 
-# Ports that are functions which only look, or values: nothing comes between.
+# Ports that are read-only functions, or values: no failure is injected.
 _PLAIN = ("channels", "clock", "console_links", "decide", "sign_upload", "has_confirmed")
-_PLAIN_OF_SCHEDULER = ("placements_of", "rank_statuses")  # they only look, however many nodes they are asked about
+_PLAIN_OF_SCHEDULER = ("placements_of", "rank_statuses")  # they only read, however many nodes they are asked about
 _VALUES_OF_SCHEDULER = ("requeues",)
 
 
 @dataclass(frozen=True)
 class WorldPorts:
-    """Those that the world itself has to do with, by what they really are, and all of them as services know them."""
+    """The ports that the world itself uses, by their concrete types, and all of them for services."""
 
     nodes: SimNodes
     incidents: SimIncidents
@@ -53,7 +53,7 @@ def world_ports(
     fleet: Fleet,
     executions: Executions,
 ) -> WorldPorts:
-    """Made for one world."""
+    """Create the ports of one world."""
     index = Index(agenda, chance, setting.cloud)
     nodes, jobs = SimNodes(index), SimJobs(index)
     operations = SimOperations(index, agenda)
@@ -87,7 +87,7 @@ def world_ports(
 
 
 def with_fault_injection(raw: Ports, hazards: Hazards) -> Ports:
-    """The same ports, at each call of which something may happen."""
+    """Return the same ports with failure injection at each call."""
     seams: dict[str, Any] = {field.name: getattr(raw, field.name) for field in fields(Ports)}
     for name in sorted(seams.keys() - {*_PLAIN, "schedulers"}):
         seams[name] = FaultInjectingPort(name, seams[name], hazards)

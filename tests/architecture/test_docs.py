@@ -17,8 +17,6 @@ PAGES = sorted(str(page.relative_to(REPOSITORY)) for page in DOCS.rglob("*.md"))
 PROSE = ["README.md", *(page for page in PAGES if posixpath.dirname(page) == "docs")]
 # Being rewritten as a whole; their lines are wrapped there.
 NOT_WRAPPED = {"docs/jobs.md", "docs/operations-email.md"}
-# README shows it; it is made of a recorded demo.
-MADE_APART = {"docs/pictures/demo.svg"}
 LINE = 120
 README_LINES = 100
 _UNBREAKABLE = re.compile(r"`[^`\n]+`|!?\[[^\]]*\]\([^()\s]+\)")
@@ -81,7 +79,7 @@ def test_no_page_is_an_orphan() -> None:
 
 @pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", *PAGES])
 def test_every_link_leads_to_a_file_and_to_a_heading_of_it(page: str) -> None:
-    lost = [path for path, _ in targets(page) if path not in MADE_APART and not (REPOSITORY / path).exists()]
+    lost = [path for path, _ in targets(page) if not (REPOSITORY / path).exists()]
     headless = [
         f"{path}#{anchor}"
         for path, anchor in targets(page)

@@ -31,7 +31,7 @@ REMAINS = {
         "stacks may not import adapters",
     ),
     "contract/job_spec.py": (
-        ["# ECS takes 8,192 characters", "characters together, which ECS does not"],
+        ["# ECS accepts 8,192 characters", "characters together, too many for ECS"],
         "a limit of job files, which are refused where they are read",
     ),
 }

@@ -56,7 +56,7 @@ def test_before_and_after_a_deployment_it_names_what_is_missing_and_what_to_do(c
     [bare] = after["unenrolled nodes"]
     assert (bare["state"], bare["detail"]) == (
         "warn",
-        f"they report, and nobody has enrolled them: {untagged.node_id}",
+        f"they report, but are not enrolled: {untagged.node_id}",
     )
     assert bare["todo"].startswith("nodeheal nodes enroll NODE")
     assert [one["state"] for one in after["nodes of whole"]] == ["warn"]  # never diagnosed
@@ -69,5 +69,5 @@ def test_before_and_after_a_deployment_it_names_what_is_missing_and_what_to_do(c
     assert f"the stack's table is {names.TABLE}" in misspelt["state table"][0]["todo"]
 
     told = doctor.types("doctor").stdout
-    assert f"WARN     unenrolled nodes: they report, and nobody has enrolled them: {untagged.node_id}" in told
+    assert f"WARN     unenrolled nodes: they report, but are not enrolled: {untagged.node_id}" in told
     assert "→ nodeheal nodes enroll NODE" in told

@@ -333,7 +333,7 @@ def test_no_pool_gets_an_association_that_was_not_asked_for(real: Template) -> N
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ('node_id = "mi-1"\n', r"h100\.toml must not hold node_id"),
+        ('node_id = "mi-1"\n', r"h100\.toml must not contain node_id"),
         ("cluster =", r"h100\.toml must be a TOML file"),
         (f"{WHOLE}hartbeat_seconds = 30\n", r"h100\.toml: unknown key 'hartbeat_seconds'; did you mean 'heartbeat_sec"),
         (f'{WHOLE}heartbeat_seconds = "30"\n', r"h100\.toml: key 'heartbeat_seconds' must be seconds"),

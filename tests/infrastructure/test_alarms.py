@@ -129,7 +129,7 @@ def test_the_topic_takes_what_our_alarms_say_and_no_other_accounts(real: Templat
 
 
 def test_an_alarm_cannot_be_made_for_a_metric_at_the_wrong_dimensions() -> None:
-    with pytest.raises(ValueError, match="HandedOver is measured by"):
+    with pytest.raises(ValueError, match="HandedOver has the dimensions"):
         ours(metrics.HANDED_OVER)
 
 

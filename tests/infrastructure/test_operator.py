@@ -17,7 +17,7 @@ from tests.infrastructure.test_permissions import WITHOUT_RESOURCE, as_list
 
 # They ask nobody: files in, text out.
 OFFLINE = {"contexts delete", "contexts list", "contexts set", "contexts use"}
-OFFLINE |= {"explain", "classify", "replay", "policy check", "policy diff", "jobs validate", "jobs schema"}
+OFFLINE |= {"explain", "classify", "replay", "policy check", "jobs validate", "jobs schema"}
 OFFLINE |= {"checkpoints list", "checkpoints verify", "checkpoints latest", "simulate"}
 OFFLINE |= {f"parse {tool}" for tool in ("dcgm-diag", "dcgm-health", "nvidia-smi", "neuron", "efa")}
 RECIPES = {"ecs:DescribeTaskDefinition", "ecs:RegisterTaskDefinition"}

@@ -108,9 +108,12 @@ PLAYED: Mapping[str, tuple[Request, ...]] = {
     "emails confirm": (CONFIRM,),
     "policy show": (SEE_POLICY,),
     "policy apply": (APPLY_POLICY,),
+    "policy edit": (SEE_POLICY, APPLY_POLICY),
+    "policy diff": (SEE_POLICY,),
     "policy rollback": (APPLY_POLICY,),
     "jobs submit": (READ_POOLS, LIST_POOL, READ_JOB, WRITE_JOB, SEE_POLICY, REGISTER, RUN_JOB, SUBSCRIBERS),
-    "jobs list": (READ_POOLS, LIST_POOL),
+    "jobs list": (READ_POOLS, LIST_POOL, Request("dynamodb:Scan", BEATS)),
+    "jobs top": (READ_POOLS, LIST_POOL, Request("dynamodb:Scan", BEATS)),
     "jobs show": (READ_JOB, LIST_POOL, STAND_IN_LINE, SUBSCRIBERS),
     "jobs stop": (READ_JOB, WRITE_JOB, STOP),
     "jobs restart": (READ_JOB, WRITE_JOB, RUN_JOB),
@@ -122,9 +125,11 @@ PLAYED: Mapping[str, tuple[Request, ...]] = {
 ALSO = {
     "incidents list": {JOBS, DOCTOR},
     "jobs list": {OPERATOR, DOCTOR},
+    "jobs top": {OPERATOR, DOCTOR},
     "jobs wait": {OPERATOR},
-    "nodes list": {DOCTOR},
+    "nodes list": {DOCTOR, JOBS},
     "nodes unenrolled": {DOCTOR},
+    "policy diff": {JOBS, DOCTOR},
     "policy show": {JOBS, DOCTOR},
 }
 # A word of the node itself, and what a program with another's credentials would like to do.

@@ -46,7 +46,7 @@ def load(**context: Any) -> Any:
         ({"runbook_base_url": "our wiki"}, "nodeheal.runbook_base_url"),
         ({"channels": {"Ops": {"kind": "chat"}}}, "nodeheal.channels.Ops"),
         ({"channels": {"ops": {"kind": "slack"}}}, "nodeheal.channels.ops.kind"),
-        ({"channels": {"email": {"kind": "chat"}}}, "email is there by itself"),
+        ({"channels": {"email": {"kind": "chat"}}}, "the channel email always exists"),
         ({"channels": {"ops": {"kind": "pagerduty"}}}, "channels.ops: a channel of kind pagerduty needs secret_arn"),
         ({"channels": {"ops": {"kind": "pagerduty", "secret_arn": "key"}}}, "nodeheal.channels.ops.secret_arn"),
         ({"channels": {"ops": {"kind": "webhook", "secret_arn": SECRET}}}, "a channel of kind webhook needs url"),
@@ -128,5 +128,5 @@ def test_the_configuration_of_a_pools_agents_names_that_pool(tmp_path: Path) -> 
     config = tmp_path / "agent.toml"
     config.write_text('cluster = "training"\npool = "other"\n')
 
-    with pytest.raises(SettingsError, match=r"agent_pools.*names the pool 'other', and is given for 'h100'"):
+    with pytest.raises(SettingsError, match=r"agent_pools.*has the pool 'other', but is given for 'h100'"):
         load(nodeheal={"agent_pools": {"h100": str(config)}})

@@ -178,7 +178,7 @@ def test_a_mass_failure_is_run_with_the_breaker_raised_and_as_it_ships() -> None
         ),
         (("--inject-failure", "60:dies-after"), "--inject-failure goes with --schedule"),
         (("--schedule", "7", "--inject-failure", "9999999:throttled"), "--inject-failure 9999999:throttled: there are"),
-        (("--schedule", "3", "--inject-failure", "5:refused"), "has no way to say no"),
+        (("--schedule", "3", "--inject-failure", "5:refused"), "cannot refuse a call"),
         (("--schedule", "3", "--inject-failure", "5:refused", "--until", "90000"), "--inject-failure 5:refused: "),
         (
             ("--schedule", "3", "--inject-failure", "60:dies-after", "--inject-failure", "60:throttled"),
@@ -200,15 +200,16 @@ def test_what_cannot_be_done_is_refused_by_its_name(given: tuple[str, ...], said
     assert said in refused.stderr
 
 
-def test_rules_for_pools_that_are_not_simulated_are_named(tmp_path: Path) -> None:
+def test_the_pools_that_a_policy_names_are_simulated_by_their_own_rules(tmp_path: Path) -> None:
     policy = tmp_path / "policy.json"
-    policy.write_text('{"pools": {"llama": {"mode": "act"}, "pool-000": {"mode": "act"}}}', "utf-8")
+    policy.write_text('{"default_pool": {"mode": "observe"}, "pools": {"llama": {"mode": "act"}, "gpt": {}}}', "utf-8")
+    given = ("--nodes", "60", "--days", "20", "--faults-per-node-day", "0.02", "--policy", str(policy), "--json")
 
-    found = _run("--nodes", "4", "--days", "0.1", "--policy", str(policy), "--json")
+    all_of_it, gpt = (json.loads(_run(*given, *more).stdout) for more in ((), ("--only", "gpt")))
 
-    assert found.exit_code == 0
-    assert "rules for llama are not simulated" in found.stderr
-    assert json.loads(found.stdout)["violations"] == 0
+    assert sorted(all_of_it["digests"]) == ["gpt", "llama"]
+    assert (all_of_it["nodes"], gpt["nodes"]) == (60, 30)
+    assert (bool(all_of_it["actions"]), gpt["actions"]) == (True, {})
 
 
 _COMMAND = (sys.executable, "-c", "from nodeheal.cli.main import main; main()", "simulate")
@@ -242,7 +243,7 @@ def test_what_cannot_be_written_is_said_in_a_line_and_is_no_violation() -> None:
         _, said = (begun := _begin_to(full, "--nodes", "2", "--days", "0.1")).communicate(timeout=60)
 
     assert begun.returncode == 2
-    assert said == "what was to be said cannot be written: No space left on device\n"
+    assert said == "the output cannot be written: No space left on device\n"
 
 
 def test_ctrl_c_ends_it_at_once_however_many_pools_wait() -> None:

@@ -217,7 +217,7 @@ def test_a_job_that_has_ended_is_not_started_again(slurm: Slurm) -> None:
 
     answer = CONTROLLER.requeue(job, where, 0)
 
-    assert (answer.requeued, answer.why) == (False, "it had ended by itself, or Slurm does not know it any more")
+    assert (answer.requeued, answer.why) == (False, "it had ended by itself, or Slurm no longer knows it")
     assert not CONTROLLER.requeue("99999", where, 0).requeued
 
 

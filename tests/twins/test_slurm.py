@@ -185,7 +185,7 @@ def test_a_cluster_is_asked_for_another_machine(slurm: Asked) -> None:
 def test_a_node_that_ssm_has_at_anothers_address_is_not_replaced(slurm: Asked) -> None:
     slurm.knows()
 
-    with pytest.raises(PlacementRefused, match=r"is at 10\.0\.0\.7, and another node's agent"):
+    with pytest.raises(PlacementRefused, match=r"10\.0\.0\.7 as the address of mi-0a, and another node's agent"):
         slurm.scheduler.have_replaced(broken(), ClusterReplacement.action_replace, {WHERE})
 
 
@@ -263,7 +263,7 @@ def test_the_answer_is_waited_for_and_not_for_ever(slurm: Asked) -> None:
     slurm.knows().finds().sends("nodes")
     for _ in range(60):
         slurm.hears("", "InProgress")
-    with pytest.raises(NotAccepted, match=rf"the Slurm controller of lab \({HEAD}\) has not answered in 15 s"):
+    with pytest.raises(NotAccepted, match=rf"the Slurm controller of lab \({HEAD}\) has not answered within 15 s"):
         slurm.scheduler.placement_of(broken())
 
 
@@ -276,7 +276,7 @@ def test_the_answer_is_waited_for_and_not_for_ever(slurm: Asked) -> None:
             "Failed",
             75,
             "",
-            "has not carried out `nodes`: sinfo: no answer within 10 s",
+            "could not run `nodes`: sinfo: no answer within 10 s",
         ),
         ("", "Failed", 127, "nodeheal-agent is neither on PATH", "exit code 127: nodeheal-agent is neither on PATH"),
         ("no JSON", "Success", 0, "", "no JSON"),
@@ -359,5 +359,5 @@ def test_a_node_is_read_as_slurm_has_it(slurm: Asked) -> None:
 def test_a_report_that_nobody_can_read_is_no_answer(slurm: Asked, answer: dict[str, object]) -> None:
     slurm.finds().sends("report", where="none").hears(answer)
 
-    with pytest.raises(NotAccepted, match="the Slurm controller of lab reports what nobody can read"):
+    with pytest.raises(NotAccepted, match="the answer of the Slurm controller of lab is not valid"):
         slurm.controller.report("lab")

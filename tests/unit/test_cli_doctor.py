@@ -108,7 +108,7 @@ def test_each_reason_why_no_call_succeeds_has_its_own_next_step(
     [
         ("eu-central-1", "FAIL     network: "),
         ("eu-centrl-1", "did you mean eu-central-1?"),
-        ("frankfurt", "FAIL     Region: 'frankfurt' is no Region"),
+        ("frankfurt", "FAIL     Region: 'frankfurt' is not a Region"),
     ],
 )
 def test_a_mistyped_region_is_told_apart_from_a_network_that_is_down(
@@ -452,8 +452,8 @@ def about_slurm(controllers: Controllers, heads: dict[str, str], *nodes: Node) -
         ({}, None, account.BAD, "SSM knows no machine with the tag nodeheal:slurm-controller = lab", "tag the machine"),
         ({HEAD: "ConnectionLost"}, None, account.BAD, f"SSM does not reach its controller: {HEAD}", "amazon-ssm-agent"),
         ({HEAD: "Online"}, NotAccepted("not in 15 s"), account.BAD, "not in 15 s", "nodeheal-agent slurm doctor"),
-        ({HEAD: "Online"}, NotEnrolled("denied"), account.UNKNOWN, "you may not ask its", "nodeheal-operator-REGION"),
-        ({HEAD: "Online"}, None, account.WARNING, "answers, and knows no node at 10.0.0.7", "NodeAddr"),
+        ({HEAD: "Online"}, NotEnrolled("denied"), account.UNKNOWN, "you may not query its", "nodeheal-operator-REGION"),
+        ({HEAD: "Online"}, None, account.WARNING, "answers, but has no node at 10.0.0.7", "NodeAddr"),
         ({HEAD: "Online"}, SlurmNode("gpu7", "10.0.0.7", "idle"), account.GOOD, f"its controller answers: {HEAD}", ""),
     ],
 )

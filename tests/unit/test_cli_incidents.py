@@ -1,6 +1,7 @@
 """`nodeheal incidents`: list, show, export."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -254,3 +255,15 @@ def test_the_workflow_that_a_command_starts_is_the_one_that_is_deployed() -> Non
         workflow_arn(CALLER, "us-gov-west-1", names.JOB_WORKFLOW)
         == f"arn:aws-us-gov:states:us-gov-west-1:111122223333:stateMachine:{Workflow(JOB).deployed_name}"
     )
+
+
+def test_what_is_exported_as_events_is_replayed(cluster: FakeCluster, tmp_path: Path) -> None:
+    events, policy = tmp_path / "past.jsonl", tmp_path / "policy.json"
+    events.write_text(run("export", "--format", "events").output)
+    policy.write_text('{"default_pool": {"mode": "act"}}')
+
+    said = RUN.invoke(app, ["replay", str(events), "--policy", str(policy), "--json"])
+
+    told = json.loads(said.output)
+    assert (told["events"], told["nodes_touched"]) == (1, [BROKEN])
+    assert json.loads(events.read_text())["job_id"] == "llama"

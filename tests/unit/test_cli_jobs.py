@@ -14,7 +14,8 @@ from nodeheal.adapters.memory.task_definitions import MemoryJobLogs, MemoryTaskD
 from nodeheal.cli import connect, job_log, job_wait
 from nodeheal.cli.main import app
 from nodeheal.contract import names
-from nodeheal.contract.vocabulary import JobState, NodeState
+from nodeheal.contract.vocabulary import EndCause, JobState, NodeState
+from nodeheal.domain.fleet.liveness import Heartbeat
 from nodeheal.domain.fleet.pool import Pool
 from nodeheal.domain.jobs.job import Job, job_of
 from nodeheal.domain.jobs.job_log import LogLine, LogLocation
@@ -138,9 +139,12 @@ def test_of_an_image_a_task_definition_is_made_that_holds_command_and_environmen
 
 
 def test_a_dry_run_shows_everything_and_touches_nothing(world: World, tmp_path: Path) -> None:
-    said = submit(tmp_path, IMAGE, "--dry-run")
+    said = submit(tmp_path, IMAGE, "--dry-run").output
 
-    told = json.loads(said.output)
+    told = json.loads(submit(tmp_path, IMAGE, "--dry-run", "--json").output)
+    assert "llama: 2 nodes with 4 accelerators each of pool demo" in said
+    assert "nodes now    mi-a, mi-b" in said
+    assert len(said.splitlines()) <= 10
     assert told["task_definition"]["image"] == "llama:3"
     assert told["placement"]["nodes"] == ["mi-a", "mi-b"]
     assert world.ports.jobs.get("llama") is None
@@ -517,7 +521,7 @@ def test_a_definition_that_logs_elsewhere_is_said_to(world: World, tmp_path: Pat
     submit(tmp_path, FILE.replace("nodes: 2", "nodes: 2\ncontainer: proxy"))
     launched(world, 1)
 
-    assert "trainer:7 keeps no output of proxy" in run("logs", "llama").output
+    assert "trainer:7 does not store the output of proxy" in run("logs", "llama").output
 
 
 def test_who_follows_sees_what_is_new_once_and_goes_on_with_the_next_run(world: World, tmp_path: Path) -> None:
@@ -560,3 +564,62 @@ def test_a_job_of_a_file_keeps_what_only_overrides_can_carry() -> None:
     job = job_of(spec(command=("python", "x.py"), environment={"A": "b"}), "training", "trainer:1", NOW)
 
     assert (job.command, job.environment) == (("python", "x.py"), {"A": "b"})
+
+
+def breaks(world: World, number: int, rank: int) -> None:
+    """One rank of the run ends with exit code 1; the others are stopped."""
+    run_ = world.ports.jobs.get_run("llama", number)
+    assert run_ is not None
+    stopped = {True: (), False: (EndCause.ON_REQUEST,)}
+    tasks = tuple(
+        replace(t, status="STOPPED", exit_code=1, end_causes=stopped[t.rank == rank], stopped_at=NOW)
+        for t in run_.tasks
+    )
+    world.ports.jobs.save_run(replace(run_, tasks=tasks))
+    world.becomes(current_run=number, state=JobState.FAILED, summary="run 1 has failed")
+
+
+def test_what_the_rank_that_broke_wrote_last_is_shown(world: World, tmp_path: Path) -> None:
+    submit(tmp_path, FILE)
+    launched(world, 1)
+    lines = [LogLine(NOW, f"line {number}") for number in range(20)]
+    world.logs.streams["llama/trainer/11"] = [*lines, LogLine(NOW, "RuntimeError: CUDA error")]
+    breaks(world, 1, rank=1)
+
+    shown, waited = run("show", "llama").output, run("wait", "llama")
+
+    for said in (shown, waited.output):
+        assert "Rank 1 wrote last (`nodeheal jobs logs llama --run 1 --rank 1`):" in said
+        assert "  | line 19\n  | RuntimeError: CUDA error\n" in said
+        assert "line 12" not in said
+    assert waited.exit_code == 3
+
+
+def test_a_log_that_cannot_be_read_hides_nothing_else(world: World, tmp_path: Path) -> None:
+    submit(tmp_path, FILE.replace("nodes: 2", "nodes: 2\ncontainer: proxy"))
+    launched(world, 1)
+    breaks(world, 1, rank=0)
+
+    said = run("show", "llama")
+
+    assert said.exit_code == 0
+    assert "What rank 0 wrote could not be read (trainer:7 does not store the output of proxy" in said.output
+
+
+def test_how_far_a_job_has_come_is_shown_and_left_out_where_nobody_knows(world: World, tmp_path: Path) -> None:
+    submit(tmp_path, FILE + "steps: 400\n")
+    launched(world, 1)
+    world.becomes(current_run=1, state=JobState.RUNNING, summary="run 1 trains")
+    unknown = run("top").output
+    shown = {"llama/1": 100}
+    beat = Heartbeat("role:mi-a", "boot-1", world.clock(), 60.0, steps=shown)
+    world.ports.heartbeats.beats["role:mi-a"] = beat  # type: ignore[attr-defined]
+
+    [row] = json.loads(run("list", "--json").output)
+
+    assert (row["step"], row["steps"], row["seconds_left"]) == (100, 400, None)
+    assert "Progress    step 100 of 400 (25%)" in run("show", "llama").output
+    assert [line.split()[5:7] for line in run("top").output.splitlines()] == [["STEP", "DONE"], ["100", "25%"]]
+    assert unknown.splitlines()[1].split()[5:] == ["-"] * 5
+    world.becomes(state=JobState.COMPLETED)
+    assert run("top").output == "no active job\n"

@@ -46,11 +46,11 @@ def test_where_nobody_stands_nothing_is_said(world: World, tmp_path: Path) -> No
     assert "in line" not in submit(tmp_path, FILE).output
 
 
-@pytest.mark.parametrize("more", ["", "--dry-run"])
-def test_programs_are_told_all_of_it(world: World, tmp_path: Path, more: str) -> None:
+@pytest.mark.parametrize("more", [[], ["--dry-run"]])
+def test_programs_are_told_all_of_it(world: World, tmp_path: Path, more: list[str]) -> None:
     stands(world, "eval")
 
-    said = submit(tmp_path, FILE, *([more] if more else ["--json"]))
+    said = submit(tmp_path, FILE, "--json", *more)
 
     told = json.loads(said.output)
     assert told["in_line_before"] == [

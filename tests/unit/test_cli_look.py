@@ -3,6 +3,7 @@
 import json
 import os
 import re
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from nodeheal.cli.status import as_lines
 from nodeheal.cli.table import fitted
 from nodeheal.cli.watch import Screen, drawn, press
 from nodeheal.contract.vocabulary import Action, NodeState, SchedulerKind, Verdict
+from nodeheal.domain.fleet.liveness import Heartbeat
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Mode
 from nodeheal.services.operators.look_at_fleet import look_at_fleet
@@ -116,6 +118,17 @@ def test_every_pool_is_listed_and_nodes_are_listed_with_and_without_their_pool(c
     assert {row["pool"] for row in json.loads(run("nodes", "list", "--json"))} == {"demo", "other"}
     assert "4 nodes: 4 HEALTHY" in run("nodes", "list")
     assert "1 node: 1 HEALTHY" in run("nodes", "list", "other")
+
+
+def test_a_node_that_sends_no_heartbeats_any_more_is_marked(cluster: FakeCluster) -> None:
+    for name, ago in ((PEER, 60), (SPARE, 360)):
+        beat = Heartbeat(f"role:{name}", "boot-1", cluster.clock() - timedelta(seconds=ago), 60.0)
+        cluster.ports.heartbeats.beats[beat.who] = beat  # type: ignore[attr-defined]
+
+    said = {line.split()[0]: line for line in run("nodes", "list", "demo").splitlines()}
+
+    assert "(silent)" in said[SPARE]
+    assert "(silent)" not in said[PEER] + said[BROKEN]
 
 
 def test_watch_needs_a_terminal(cluster: FakeCluster) -> None:

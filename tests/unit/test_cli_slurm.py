@@ -462,7 +462,7 @@ def test_a_dry_run_submits_nothing(sbatch: Sbatch) -> None:
 def test_an_owner_who_says_no_is_heeded_and_told_what_follows(sbatch: Sbatch) -> None:
     said = submit(sbatch, "--", "--no-requeue")
 
-    assert "warning: --no-requeue: its owner does not let it be restarted" in said.stdout
+    assert "warning: --no-requeue: its owner does not allow a restart" in said.stdout
     assert sbatch.calls == [f"--parsable --no-requeue {sbatch.script}"]
 
 
@@ -520,7 +520,7 @@ def test_where_sbatch_is_missing_or_broken_it_says_where_to_go(sbatch: Sbatch, m
         (("--slurm", "NOWHERE"), "No such file or directory"),
         (("--slurm", "/dev/stdin"), "/dev/stdin: it is no regular file"),
         (("--slurm", "FOLDER"), "it is no regular file"),
-        (("--slurm", "YAML"), "job.yaml: it is no batch script: its first line must begin with #!"),
+        (("--slurm", "YAML"), "job.yaml: it is not a batch script: its first line must begin with #!"),
     ],
 )
 def test_what_does_not_apply_is_refused_by_name(sbatch: Sbatch, words: tuple[str, ...], told: str) -> None:

@@ -139,7 +139,7 @@ class Stacks:
 def test_where_nodeheal_is_deployed_it_refuses() -> None:
     refuse_where_it_is_deployed(Stacks("CDKToolkit"))
 
-    with pytest.raises(E2eFailed, match="take it away"):
+    with pytest.raises(E2eFailed, match="would remove it"):
         refuse_where_it_is_deployed(Stacks("CDKToolkit", names.STACK))
 
 
@@ -206,7 +206,7 @@ def test_a_stack_that_is_left_behind_is_no_success(run: E2e, done: list[str], mo
 
     monkeypatch.setattr(e2e, "run", fail)
 
-    with pytest.raises(E2eFailed, match=r"destroy .* failed: not everything was taken away"):
+    with pytest.raises(E2eFailed, match=r"destroy .* failed: not everything was removed"):
         e2e.play(run, lambda _: EC2_NODE)
 
 
@@ -262,7 +262,7 @@ def test_a_second_ctrl_c_is_a_failure_so_that_its_folder_stays(
 
     monkeypatch.setattr(e2e, "nodes_of", broken_off)
 
-    with pytest.raises(E2eFailed, match="the removal was broken off"):
+    with pytest.raises(E2eFailed, match="the removal was interrupted"):
         e2e.play(run, lambda _: NODE)
 
 
@@ -278,5 +278,5 @@ def test_an_account_that_cannot_be_asked_is_said_in_one_line(
     monkeypatch.setattr("boto3.client", no_answer)
 
     assert e2e.main([]) == 1
-    assert capsys.readouterr().out == "e2e: AWS cannot be asked, so nothing was done: Unable to locate credentials\n"
+    assert capsys.readouterr().out == "e2e: AWS cannot be reached, so nothing was done: Unable to locate credentials\n"
     assert list(tmp_path.iterdir()) == []

@@ -353,7 +353,7 @@ def test_what_cannot_be_is_refused(
 def test_what_breaks_off_says_how_far_it_came_and_goes_on_from_there(ports: Ports, marks: MemoryMarks) -> None:
     marks.broken = {Registry.SCHEDULER}
 
-    with pytest.raises(HalfDone, match=f"the line is dead; done: marked SSM managed node SSM/{NODE}"):
+    with pytest.raises(HalfDone, match=f"the connection is broken; done: marked SSM managed node SSM/{NODE}"):
         enroll_node(NODE, replace(SAID, is_spare=True), ports, marks)
     assert not stored(ports).is_spare
 

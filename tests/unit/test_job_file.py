@@ -89,9 +89,9 @@ def test_everything_that_is_wrong_is_named_at_once_with_its_line() -> None:
             MINIMAL + "mounts: [{source: /x, target: /run/nodeheal}]\n",
             "5: mounts: /run/nodeheal is mounted by nodeheal",
         ),
-        (MINIMAL + "mounts: [{source: /run/nodeheal, target: /run/nodeheal}]\n", "leave it out"),
-        (MINIMAL + "devices: [/dev/kfd, /dev/dri, /dev/kfd]\n", "5: devices: /dev/kfd is named twice"),
-        (MINIMAL + "devices: [/dev/infiniband, /dev/infiniband/]\n", "5: devices: /dev/infiniband is named twice"),
+        (MINIMAL + "mounts: [{source: /run/nodeheal, target: /run/nodeheal}]\n", "remove it"),
+        (MINIMAL + "devices: [/dev/kfd, /dev/dri, /dev/kfd]\n", "5: devices: /dev/kfd is listed twice"),
+        (MINIMAL + "devices: [/dev/infiniband, /dev/infiniband/]\n", "5: devices: /dev/infiniband is listed twice"),
         (MINIMAL + "environment:\n  A: 1\n", '6: environment.A: text is wanted; put it in quotes: "1"'),
         (MINIMAL + "environment:\n  1: a\n", "6: '1': a field's name is text; put it in quotes if it is meant so"),
         (MINIMAL + "environment:\n  A-=B: a\n", "6: environment.A-=B: \"A-=B\" does not fit; letters, digits, '_'"),
@@ -152,7 +152,7 @@ def test_bytes_that_are_no_text_and_files_that_are_no_job_files_are_said_to_be()
 def test_what_ecs_would_not_take_beside_a_task_definition_is_refused_before() -> None:
     text = f"name: a\npool: p\nnodes: 2\ntask_definition: t:1\nenvironment:\n  A: '{'x' * OVERRIDES_AT_MOST}'\n"
 
-    assert "which ECS does not take with a task_definition" in wrong(text)[0]
+    assert "too many for ECS with a task_definition" in wrong(text)[0]
     assert parse_job_file(text.replace("task_definition: t:1", "image: i").encode()).environment
 
 

@@ -153,3 +153,14 @@ def test_a_node_whose_probation_was_broken_off_says_what_it_is_now() -> None:
 
     assert placed(some("mi-a") + broken_off).why.endswith("mi-b is SUSPECT")
     assert placed(some("mi-a") + some("mi-b", state=NodeState.PROBATION)).why.endswith("mi-b is PROBATION")
+
+
+def test_a_job_runs_only_on_nodes_that_its_file_allows() -> None:
+    known = some("mi-a", "mi-b", "mi-c", "mi-d")
+
+    assert chosen(known, replace(JOB, exclude_nodes=("mi-b",))) == ["mi-a", "mi-c"]
+    assert chosen(known, replace(JOB, only_nodes=("mi-d", "mi-c"))) == ["mi-c", "mi-d"]
+    assert JOB.may_run_on("mi-b")
+    assert "has 1 node with 8 accelerators (of 4 in all) that its file lets it run on" in never_fits(
+        replace(JOB, only_nodes=("mi-d", "mi-x")), known
+    )

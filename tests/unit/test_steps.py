@@ -647,6 +647,17 @@ def test_without_a_spare_nothing_is_spent() -> None:
     assert it.ports.attempts.spent(f"node#{A}", ACT.limits[Action.REPLACE]) == {Action.REPLACE: 0}
 
 
+def test_a_spare_that_the_job_excludes_does_not_take_its_rank() -> None:
+    it = Incident(74)
+    job = it.ports.jobs.get("llama")
+    assert job is not None
+    spares = [node.node_id for node in it.ports.nodes.in_pool("demo") if node.job_id is None]
+    it.ports.jobs.save(replace(job, exclude_nodes=tuple(spares)))
+    it.isolate()
+
+    assert it.swap().reason == "pool demo has no healthy spare without a job"
+
+
 @pytest.mark.parametrize(
     "changes",
     [

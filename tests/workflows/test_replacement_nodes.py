@@ -1,5 +1,6 @@
 """A free node that is diagnosed so that a job can go on there, and what may happen to it or around it meanwhile."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from nodeheal.contract.steps import DecideRequest, Decision, StepRequest
@@ -123,6 +124,14 @@ def test_a_launch_that_is_repeated_after_a_crash_finds_what_it_has_claimed() -> 
 
     for _ in range(2):
         assert [node.node_id for node in claim_replacement_nodes(job, 1, it.ports) or ()] == [D]
+
+
+def test_a_job_goes_on_only_on_nodes_that_its_file_allows() -> None:
+    it, job = free_pair()
+
+    found = claim_replacement_nodes(replace(job, exclude_nodes=(C,)), 1, it.ports)
+
+    assert [node.node_id for node in found or ()] == [D]
 
 
 def test_one_that_finds_too_few_lets_go_of_its_own_and_not_of_what_another_launch_of_the_job_has_claimed() -> None:

@@ -1,1 +1,3 @@
-"""The ports on AWS: DynamoDB, SSM, Step Functions, EventBridge, SNS and SQS. One file a port or a service."""
+"""Implements the ports on AWS: DynamoDB, SSM, Step Functions, EventBridge, SNS and SQS, with one file for each port or
+service.
+"""

@@ -1,7 +1,7 @@
-"""What `nodeheal doctor` looks at in an account, before and after a deployment. It reads and changes nothing.
+"""Implements the checks of `nodeheal doctor` in an account, before and after a deployment. It only reads.
 
-Each look is one function that yields findings. A look that AWS denies yields "cannot tell", with the denied action, so
-that one missing permission hides nothing else.
+Each check is one function that yields findings. A check that AWS denies yields "cannot tell", with the denied action,
+so that one missing permission hides nothing else.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,9 +24,9 @@ from nodeheal.domain.policy.policy_models import Mode
 from nodeheal.ports import Ports
 
 GOOD, WARNING, BAD, UNKNOWN = "ok", "warn", "fail", "unknown"
-# The pings that keep functions warm, the sweep and one incident's steps use up a new account's 10.
+# Warm-up pings, the sweep and the steps of one incident use up a new account's 10.
 LEAST_CONCURRENCY = 100
-STANDARD_TIER_NODES = 1_000  # hybrid nodes of an account and Region that SSM takes without its advanced tier
+STANDARD_TIER_NODES = 1_000  # hybrid nodes of an account and Region that SSM's standard tier accepts
 BOOTSTRAP = "/cdk-bootstrap/hnb659fds/version"
 TIER = "/ssm/managed-instance/activation-tier"
 # Service Quotas of AppConfig: General Reference, AWS AppConfig endpoints and quotas.
@@ -35,10 +35,10 @@ BYTES_IN_A_KILOBYTE = 1_024
 NEARLY_FULL = 0.8  # of a quota
 ALARM_PREFIX, LOG_PREFIX = "nodeheal-", "/nodeheal/"
 NAMED = 5  # nodes in one line
-INSTANCES_IN_A_FILTER = 200  # values that a filter of DescribeInstances takes
+INSTANCES_IN_A_FILTER = 200  # DescribeInstances' limit for the values of a filter
 DENIED = ("AccessDenied", "AccessDeniedException", "UnauthorizedOperation", "AuthorizationError")
 QUEUES = {
-    "EventDlqUrl": "events that ingest could not take",
+    "EventDlqUrl": "events that ingest could not process",
     "QuarantineUrl": "messages that could not be read",
     "UndeliveredUrl": "events that reached no function",
 }
@@ -46,7 +46,7 @@ QUEUES = {
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at. `todo`: what to do about it; empty where nothing is to be done."""
+    """The result of one check. `todo`: what to do about it; empty where nothing is needed."""
 
     what: str
     state: str
@@ -56,8 +56,9 @@ class Finding:
 
 @dataclass
 class Account:
-    """What the looks share. `make`: a boto3 client of a service; `ports`: the control plane's, over `table`, once it
-    is there; `document`: the text of the policy in force. Policy and nodes are read once."""
+    """What the checks share. `make`: a boto3 client of a service; `ports`: the control plane's, over `table`, once it
+    exists; `document`: the text of the active policy. Policy and nodes are read once.
+    """
 
     make: Callable[[str], Any]
     ports: Callable[[], Ports]
@@ -68,24 +69,24 @@ class Account:
 
     @cached_property
     def policy_text(self) -> str:
-        """The policy document that is in force."""
+        """Return the active policy document."""
         return self.document()
 
     @cached_property
     def policy(self) -> RecoveryPolicy:
-        """The same, parsed."""
+        """Return the active policy, parsed."""
         return parse_policy(self.policy_text)
 
     @cached_property
     def pools(self) -> dict[str, list[Node]]:
-        """The nodes of each pool that has any."""
+        """Return the nodes of each pool that has any."""
         ports = self.ports()
         return {pool: list(ports.nodes.in_pool(pool)) for pool in sorted(ports.fleet_index.pools())}
 
 
 @dataclass(frozen=True)
 class Look:
-    """One thing to look at. `subject` names it where AWS denies the look."""
+    """One check. `subject` names it where AWS denies the call."""
 
     subject: str
     findings: Callable[[Account], Iterator[Finding]]
@@ -93,9 +94,9 @@ class Look:
 
 
 def examine(account: Account, of_schedulers: Sequence[Look] = ()) -> Iterator[Finding]:
-    """Every look, in an order in which each problem comes before what follows from it.
+    """Run every check, causes before consequences.
 
-    `of_schedulers`: the looks that adapters of schedulers add.
+    `of_schedulers`: the checks of the schedulers' adapters.
     """
     for look in BEFORE:
         yield from _looked(look, account)
@@ -150,7 +151,7 @@ def _stack(account: Account) -> Iterator[Finding]:
     try:
         [stack] = account.make("cloudformation").describe_stacks(StackName=names.STACK)["Stacks"]
     except ClientError as error:
-        if code_of(error) != "ValidationError":  # CloudFormation's word for a stack that is not there
+        if code_of(error) != "ValidationError":  # CloudFormation's error for a stack that does not exist
             raise
         yield Finding("stack", WARNING, f"{names.STACK} is not deployed in this Region", "run `make deploy`")
         return
@@ -166,7 +167,7 @@ def _stack(account: Account) -> Iterator[Finding]:
 
 
 def _appconfig(account: Account) -> Iterator[Finding]:
-    """Whether AppConfig takes one application and one deployment strategy more. A deployed stack has its own."""
+    """Check that AppConfig has room for one more application and deployment strategy. A deployed stack has its own."""
     if account.outputs:
         return
     appconfig = account.make("appconfig")
@@ -175,7 +176,7 @@ def _appconfig(account: Account) -> Iterator[Finding]:
         ("deployment strategies", "list_deployment_strategies", names.POLICY_STRATEGY, STRATEGIES_QUOTA),
     ):
         items = [item for page in appconfig.get_paginator(call).paginate() for item in page["Items"]]
-        # A removed stack leaves its application, which a new deployment takes up again. AWS's own strategies count not.
+        # A removed stack leaves its application, which a new deployment uses again. AWS's own strategies do not count.
         others = [item for item in items if item["Name"] != ours and not item["Id"].startswith("AppConfig.")]
         limit = _quota(account, "appconfig", quota)
         told = f"{len(others)} of {limit:g} {what} are in use"
@@ -185,7 +186,7 @@ def _appconfig(account: Account) -> Iterator[Finding]:
 
 
 def _quota(account: Account, service: str, code: str) -> float:
-    """What Service Quotas grants this account, or AWS's default where it has no value of its own."""
+    """Return this account's quota from Service Quotas, or AWS's default where it has no value of its own."""
     from botocore.exceptions import ClientError
 
     quotas = account.make("service-quotas")
@@ -198,7 +199,8 @@ def _quota(account: Account, service: str, code: str) -> float:
     return float(found["Quota"]["Value"])
 
 
-# After it ------------------------------------------------------------------------------------------------------------
+# After a deployment
+# -----------------------------------------------------------------------------------------------------
 
 
 def _emails(account: Account) -> Iterator[Finding]:
@@ -206,12 +208,10 @@ def _emails(account: Account) -> Iterator[Finding]:
     found = [one for page in pages.paginate(TopicArn=account.outputs["TopicArn"]) for one in page["Subscriptions"]]
     waiting = [one["Endpoint"] for one in found if one["SubscriptionArn"] in ("PendingConfirmation", "Deleted")]
     if not found:
-        todo = "name addresses under alert_emails in cdk.json, and deploy; or subscribe what you have to the topic"
+        todo = "name addresses under alert_emails in cdk.json, and deploy; or subscribe addresses to the topic"
         yield Finding("alert emails", BAD, "no address is subscribed, so no email is sent", todo)
     elif waiting:
-        todo = (
-            "copy the link of the email of AWS Notifications there: nodeheal emails confirm LINK; no email comes before"
-        )
+        todo = "copy the link from the email of AWS Notifications: nodeheal emails confirm LINK; no email comes before"
         yield Finding("alert emails", BAD, f"not confirmed: {some(waiting)}", todo)
     elif exposed := [one["Endpoint"] for one in found if one["Protocol"] == "email" and _takes_any_no(account, one)]:
         told = f"anybody who gets a forwarded email can unsubscribe {some(exposed)}"
@@ -222,7 +222,9 @@ def _emails(account: Account) -> Iterator[Finding]:
 
 
 def _takes_any_no(account: Account, subscription: Mapping[str, str]) -> bool:
-    """Whether the link at the end of an email is enough to end its subscription: it was confirmed unsigned."""
+    """Whether the link at the end of an email is enough to end its subscription: it was confirmed without a
+    signature.
+    """
     asked = account.make("sns").get_subscription_attributes(SubscriptionArn=subscription["SubscriptionArn"])
     return bool(asked["Attributes"]["ConfirmationWasAuthenticated"] != "true")
 
@@ -236,7 +238,7 @@ def _policy_size(account: Account) -> Iterator[Finding]:
     limit = _quota(account, "appconfig", DOCUMENT_QUOTA) * BYTES_IN_A_KILOBYTE
     is_near = size > NEARLY_FULL * limit
     todo = f"shorten it, or ask Service Quotas for more of quota {DOCUMENT_QUOTA} of appconfig; the next may be refused"
-    told = f"{size:,} of the {limit:,.0f} bytes that AppConfig takes"
+    told = f"{size:,} of the {limit:,.0f} bytes that AppConfig accepts"
     yield Finding("policy size", WARNING if is_near else GOOD, told, todo if is_near else "")
 
 
@@ -248,8 +250,11 @@ def _state_table(account: Account) -> Iterator[Finding]:
     except ClientError as error:
         todo = f"leave out --table: the stack's table is {names.TABLE}; to list all: aws dynamodb list-tables"
         if code_of(error) == "ResourceNotFoundException":
-            yield Finding("state table", BAD, f"there is no table {account.table} in this account and Region", todo)
-        elif code_of(error) in DENIED and account.table != names.TABLE:  # the doctor's policy allows only the stack's
+            yield Finding(
+                "state table", BAD, f"the table {account.table} does not exist in this account and Region", todo
+            )
+        # The doctor's policy allows only the stack's table.
+        elif code_of(error) in DENIED and account.table != names.TABLE:
             yield Finding("state table", UNKNOWN, f"you may not read the table {account.table}, if it exists", todo)
         else:
             raise
@@ -279,7 +284,7 @@ class Complaint:
     state: str = BAD
 
 
-_ENROLL = "nodeheal nodes enroll NODE --pool POOL --why …; without the tag IAM denies every act"
+_ENROLL = "nodeheal nodes enroll NODE --pool POOL --why …; without the tag IAM denies every action"
 NEVER_REPORTED = Complaint(
     "its agent has never reported",
     "on the node: nodeheal-agent doctor (role, bus, credentials); to install it: docs/agent.md",
@@ -287,46 +292,46 @@ NEVER_REPORTED = Complaint(
 SILENT = Complaint("silent", "on the node: systemctl status nodeheal-agent; nodeheal-agent doctor")
 NO_ROLE = Complaint("it has no role: no instance profile", "associate the profile of docs/ec2.md, step 1")
 NOT_IN_SSM = Complaint(
-    "SSM does not know it, or has lost it",
+    "SSM does not know it, or has lost its connection",
     "on the node: systemctl status amazon-ssm-agent; without it nodeheal cannot reboot or diagnose it",
 )
 NOT_IN_ECS = Complaint(
     "not registered in its ECS cluster",
     "on the node: systemctl status ecs; compare ECS_CLUSTER in /etc/ecs/ecs.config",
 )
-NO_TAG_IN_SSM = Complaint(f"the machine bears no tag {names.MANAGED_TAG}", _ENROLL)
+NO_TAG_IN_SSM = Complaint(f"the machine lacks the tag {names.MANAGED_TAG}", _ENROLL)
 NO_TAG_IN_ECS = Complaint(
-    f"the container instance bears no tag {names.MANAGED_TAG}", f"{_ENROLL}; new EC2 machines: docs/ec2.md, user data"
+    f"the container instance lacks the tag {names.MANAGED_TAG}", f"{_ENROLL}; new EC2 machines: docs/ec2.md, user data"
 )
 NEVER_DIAGNOSED = Complaint(
-    "never diagnosed: whether DCGM works there is not known",
+    "never diagnosed, so it is not known whether DCGM works there",
     "run a diagnosis: docs/ecs-anywhere.md, First diagnosis",
     WARNING,
 )
 
 
 UNSIGNED = Complaint(
-    "its agent does not sign what it reports, so that nothing is done because of it",
+    "its agent does not sign its events, so nodeheal does not act on them",
     "install this version's agent: docs/agent.md, Put it on a node",
     WARNING,
 )
 
 
 def _unknown_role(role_id: str) -> Complaint:
-    todo = "name it under node_role_ids in cdk.json and deploy, if no person and no program can assume that role"
-    return Complaint(f"it reports under the role id {role_id}, whose signatures nodeheal does not believe", todo)
+    todo = "if no person and no program can assume that role, name it under node_role_ids in cdk.json and deploy"
+    return Complaint(f"it reports under the role id {role_id}, whose signatures nodeheal does not accept", todo)
 
 
 def _other_role(role: str, ours: str) -> Complaint:
     todo = (
         f"name its id under node_role_ids in cdk.json, and allow it what {ours} may: docs/agent.md, Let it speak; "
-        "or give the node our role"
+        "or give the node the stack's role"
     )
     return Complaint(f"its role is {role}, which is not the stack's", todo, WARNING)
 
 
 def _not_passed(node: Node) -> Complaint | None:
-    """What the newest diagnosis says, where it has not passed. One that has passed since is the newer one."""
+    """Return the newest diagnosis, where it has not passed; nothing where it has passed since."""
     found = node.last_diagnosis
     if found is None:
         return NEVER_DIAGNOSED if node.passed_at is None else None
@@ -339,7 +344,9 @@ def _not_passed(node: Node) -> Complaint | None:
 
 
 def _nodes(account: Account) -> Iterator[Finding]:
-    """Of every pool: the nodes that do not report, lack a tag or a role, are unknown to SSM or ECS, or unproven."""
+    """Check each pool for nodes that do not report, lack a tag or a role, are unknown to SSM or ECS, or were never
+    diagnosed.
+    """
     ports = account.ports()
     heartbeats, now = ports.heartbeats.newest(), ports.clock()
     ssm = _managed_nodes(account)
@@ -373,12 +380,12 @@ def _nodes(account: Account) -> Iterator[Finding]:
             yield Finding(f"nodes of {pool}", GOOD, told)
     unenrolled = [node.node_id for node in ports.nodes.unenrolled()]
     if unenrolled:
-        told = f"they report, and nobody has enrolled them: {some(unenrolled)}"
+        told = f"they report, but are not enrolled: {some(unenrolled)}"
         yield Finding("unenrolled nodes", WARNING, told, _ENROLL.partition(";")[0])
     known = {*(node.instance_id for nodes in pools.values() for node in nodes), *unenrolled}
     without_agent = sorted(ssm.keys() - known)
     if without_agent:
-        told = f"SSM knows machines of which nodeheal has no record: {some([ssm[one].named for one in without_agent])}"
+        told = f"SSM knows machines that nodeheal does not: {some([ssm[one].named for one in without_agent])}"
         yield Finding("machines", WARNING, told, "if they are nodes: docs/agent.md, Put it on a node")
     if not known:
         yield Finding("nodes", WARNING, "no node has reported, and none is enrolled", "docs/agent.md, Put it on a node")
@@ -390,7 +397,9 @@ def _is_mute(node: Node, account: Account, now: datetime) -> bool:
 
 
 def _not_reporting(node: Node, is_mute: bool, role: str | None, ours: str) -> Iterator[Complaint]:
-    """A node that reports has a role that lets it, so that only the role of a mute node is of interest."""
+    """Return what a silent node lacks. Its role is checked only here: a node that reports has a role that
+    permits it.
+    """
     if not is_mute:
         return
     yield SILENT if node.has_reported else NEVER_REPORTED
@@ -428,18 +437,18 @@ def _not_in_ecs(ecs: Mapping[str, str] | None) -> Complaint | None:
 @dataclass(frozen=True)
 class _Managed:
     name: str
-    role: str  # of the activation; of an EC2 instance only where SSM's own host management gave it one
+    role: str  # of the activation; of an EC2 instance only where SSM's default host management gave it one
     is_online: bool
     is_managed: bool
 
     @property
     def named(self) -> str:
-        """With its role, where SSM knows it."""
+        """Its id with its role, where SSM knows it."""
         return f"{self.name} (role {self.role})" if self.role else self.name
 
 
 def _managed_nodes(account: Account) -> dict[str, _Managed]:
-    """Every machine that SSM knows, by its id."""
+    """Return every machine that SSM knows, by its id."""
     pages = account.make("ssm").get_paginator("describe_instance_information")
     tagged = [{"Key": f"tag:{names.MANAGED_TAG}", "Values": [names.MANAGED_TAG_VALUE]}]
     marked = {one["InstanceId"] for page in pages.paginate(Filters=tagged) for one in page["InstanceInformationList"]}
@@ -453,7 +462,7 @@ def _managed_nodes(account: Account) -> dict[str, _Managed]:
 
 
 def _roles(account: Account, nodes: Sequence[Node], ssm: Mapping[str, _Managed]) -> dict[str, str]:
-    """The role of each node that SSM or EC2 knows, by its machine; empty: it has none."""
+    """Return the role of each node that SSM or EC2 knows, by machine; empty: it has none."""
     hybrid = [node.instance_id for node in nodes if node.provider is Provider.hybrid]
     roles = {name: ssm[name].role for name in hybrid if name in ssm and ssm[name].role}
     on_ec2 = [node.instance_id for node in nodes if node.provider is Provider.ec2]
@@ -479,7 +488,7 @@ def _ssm_tier(account: Account) -> Iterator[Finding]:
     hybrid = sum(node.provider is Provider.hybrid for nodes in account.pools.values() for node in nodes)
     tier = account.make("ssm").get_service_setting(SettingId=TIER)["ServiceSetting"]["SettingValue"]
     if hybrid > STANDARD_TIER_NODES and tier != "advanced":
-        told = f"{hybrid} hybrid nodes, and the standard tier takes {STANDARD_TIER_NODES}"
+        told = f"{hybrid} hybrid nodes, and the standard tier accepts {STANDARD_TIER_NODES}"
         todo = f"aws ssm update-service-setting --setting-id {TIER} --setting-value advanced (billed by the hour)"
         yield Finding("SSM tier", BAD, told, todo)
     else:
@@ -491,9 +500,13 @@ def _log_groups(account: Account) -> Iterator[Finding]:
     found = [group for page in pages for group in page["logGroups"]]
     endless = [group["logGroupName"] for group in found if "retentionInDays" not in group]
     if not found:
-        yield Finding("log groups", BAD, f"no log group under {LOG_PREFIX}", "run `make deploy`: the stack makes them")
+        yield Finding(
+            "log groups", BAD, f"no log group under {LOG_PREFIX}", "run `make deploy`: the stack creates them"
+        )
     elif endless:
-        yield Finding("log groups", WARNING, f"kept for ever: {some(endless)}", "run `make deploy`: it sets retention")
+        yield Finding(
+            "log groups", WARNING, f"kept without end: {some(endless)}", "run `make deploy`: it sets retention"
+        )
     else:
         yield Finding("log groups", GOOD, counted(len(found), "log group"))
 
@@ -506,9 +519,14 @@ def _alarms(account: Account) -> Iterator[Finding]:
         yield Finding(f"alarm {alarm['AlarmName']}", BAD, "is in ALARM", alarm.get("AlarmDescription", ""))
     muted = [alarm["AlarmName"] for alarm in found if not alarm.get("ActionsEnabled", True)]
     if muted:
-        yield Finding("alarms", WARNING, f"ring and tell nobody: {some(muted)}", "enable their actions")
+        yield Finding(
+            "alarms",
+            WARNING,
+            f"their actions are disabled, so they notify nobody: {some(muted)}",
+            "enable their actions",
+        )
     if not found:
-        yield Finding("alarms", BAD, "the stack has no alarm", "run `make deploy`: the stack makes them")
+        yield Finding("alarms", BAD, "the stack has no alarm", "run `make deploy`: the stack creates them")
     elif not ringing and not muted:
         yield Finding("alarms", GOOD, f"{counted(len(found), 'alarm')}, none in ALARM")
 
@@ -523,7 +541,7 @@ def _queues(account: Account) -> Iterator[Finding]:
         count = int(asked["Attributes"]["ApproximateNumberOfMessages"])
         if count:
             full += 1
-            todo = "docs/operations.md says how to read them, and how to send them on"
+            todo = "docs/operations.md says how to read them, and how to redrive them"
             yield Finding(f"queue {url.rsplit('/', 1)[-1]}", WARNING, f"{what}: {count}", todo)
     if not full:
         yield Finding("dead-letter queues", GOOD, "empty")
@@ -550,6 +568,6 @@ AFTER: Sequence[Look] = (
 
 
 def some(words: Sequence[str]) -> str:
-    """The first few of them, and how many more there are."""
+    """Name the first few of them, and the number of others."""
     more = f" and {len(words) - NAMED} more" if len(words) > NAMED else ""
     return f"{', '.join(words[:NAMED])}{more}"

@@ -1,4 +1,4 @@
-"""How every AWS call is made: bounded in time, retried by the SDK only, throttles named."""
+"""Configures AWS clients: bounded timeouts, retries by the SDK only, named throttles."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +10,7 @@ from nodeheal.domain.errors import NotAccepted
 if TYPE_CHECKING:
     from botocore.exceptions import ClientError
 
-# The service has said "not now" and done nothing: repeating is safe, whatever the call.
+# The service has throttled the call and done nothing, so repeating it is safe.
 _THROTTLES = frozenset(
     {
         "Throttling",
@@ -26,24 +26,26 @@ _THROTTLES = frozenset(
         "Throttled",  # SNS: its ThrottledException has this code
         "ExecutionLimitExceeded",  # Step Functions: a million executions are open
         "KmsThrottlingException",  # Step Functions, for the key behind it
-        "KMSThrottling",  # the same of SNS
-        "KmsThrottled",  # and of SQS
+        "KMSThrottling",  # the equivalent of SNS
+        "KmsThrottled",  # the equivalent of SQS
     }
 )
 
 
 @cache
 def client(service: str) -> Any:
-    """One client a service and process, made at first use: a function pays only for what it calls.
+    """Return a cached client, created at its first use, so that a function pays only for what it calls.
 
-    The SDK repeats what failed in between, whatever the call: right for reads and for writes that are conditional.
+    The SDK retries every call, which suits reads and conditional writes.
     """
     return _client(service, attempts=3)
 
 
 @cache
 def client_once(service: str) -> Any:
-    """For calls that act and carry no token of their own (StartTask, SendCommand): each is sent once."""
+    """Return a client that sends each call once: for calls that act and have no idempotency token (StartTask,
+    SendCommand).
+    """
     return _client(service, attempts=1)
 
 
@@ -51,11 +53,11 @@ def _client(service: str, attempts: int) -> Any:
     import boto3
     from botocore.config import Config
 
-    # Timeouts well under a function's own.
+    # Timeouts well below a function's own.
     config = Config(connect_timeout=2, read_timeout=10, retries={"mode": "standard", "total_max_attempts": attempts})
     if service == "s3":
-        # What is signed for somebody else names the Region's own endpoint, and is not of the old kind.
-        # "regional": in us-east-1 the SDK would name the global endpoint, which is on no node's allow-list.
+        # A URL that is signed for somebody else uses the Region's endpoint, and a current form. "regional": in
+        # us-east-1 the SDK would use the global endpoint, which no node's allow-list contains.
         config = config.merge(
             Config(
                 signature_version="s3v4",
@@ -66,18 +68,18 @@ def _client(service: str, attempts: int) -> Any:
 
 
 def code_of(error: "ClientError") -> str:
-    """The service's own error code."""
+    """Return the service's error code."""
     return str(error.response.get("Error", {}).get("Code", ""))
 
 
 def is_throttle(error: "ClientError") -> bool:
-    """Whether the service has said "not now"."""
+    """Whether the service has throttled the call."""
     return code_of(error) in _THROTTLES
 
 
 @contextmanager
 def throttles_named(call: str) -> Iterator[None]:
-    """Turn a throttle into NotAccepted; let everything else through as it is."""
+    """Convert a throttle into NotAccepted; other errors pass unchanged."""
     from botocore.exceptions import ClientError
 
     try:

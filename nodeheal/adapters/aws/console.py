@@ -1,4 +1,4 @@
-"""Links into the AWS console, in whichever partition the account is."""
+"""Creates links into the AWS console, for the account's partition."""
 
 from nodeheal.domain.review.console_links import console_host, execution_url
 
@@ -6,12 +6,12 @@ __all__ = ["console_host", "execution_arn", "execution_url", "workflow_arn"]
 
 
 def workflow_arn(caller_arn: str, region: str, workflow: str) -> str:
-    """A workflow in the account and partition of the caller, whose ARN this is."""
+    """Return the ARN of a workflow in the account and partition of the caller's ARN."""
     _, partition, _, _, account, *_ = caller_arn.split(":")
     return f"arn:{partition}:states:{region}:{account}:stateMachine:{workflow}"
 
 
 def execution_arn(caller_arn: str, region: str, workflow: str, name: str) -> str:
-    """The execution of a workflow in the account and partition of the caller, whose ARN this is."""
+    """Return the ARN of a workflow's execution in the account and partition of the caller's ARN."""
     _, partition, _, _, account, *_ = caller_arn.split(":")
     return f"arn:{partition}:states:{region}:{account}:execution:{workflow}:{name}"

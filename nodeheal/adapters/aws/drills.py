@@ -1,4 +1,4 @@
-"""Drills through SSM documents of their own: no function may send them."""
+"""Sends drills by SSM documents that no function may send."""
 
 import base64
 from collections.abc import Callable
@@ -18,7 +18,9 @@ _COMMENT_CHARACTERS = 100
 
 
 class SsmDrills:
-    """Drills. `once` sends a call a single time: SendCommand has no token, and a drill is not to be doubled."""
+    """Implements Drills. `once` sends a call a single time: SendCommand has no token, and a drill must not run
+    twice.
+    """
 
     def __init__(self, once: Callable[[], Any], clock: Clock) -> None:
         self._once = once
@@ -47,5 +49,7 @@ class SsmDrills:
         except ClientError as error:
             if code_of(error) != "InvalidInstanceId":
                 raise
-            raise NotFound(f"SSM takes no command for {node.instance_id}: not registered, or not connected") from error
+            raise NotFound(
+                f"SSM accepts no command for {node.instance_id}: not registered, or not connected"
+            ) from error
         return str(answer["Command"]["CommandId"])

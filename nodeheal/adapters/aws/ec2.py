@@ -1,4 +1,4 @@
-"""Machines on EC2 and EC2 Auto Scaling."""
+"""Implements Machines on EC2 and EC2 Auto Scaling."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from botocore.exceptions import ClientError
 
 _RESERVATION_FULL = "ReservationCapacityExceeded"
-# There is no machine to be had here now. Another subnet or type may have one, and so may a later hour.
+# There is no capacity here now. Another subnet or type may have some, and so may a later time.
 _NO_CAPACITY = frozenset(
     {
         "InstanceLimitExceeded",
@@ -33,7 +33,7 @@ _NO_CAPACITY = frozenset(
         "VcpuLimitExceeded",
     }
 )
-# Auto Scaling is busy with this group and has done nothing.
+# Auto Scaling is busy with this group and has changed nothing.
 _BUSY = frozenset({"ResourceContention", "ResourceContentionFault", "ScalingActivityInProgress"})
 _STILL_STOPPING = "IncorrectInstanceState"
 _ORDERS = {
@@ -47,11 +47,11 @@ _TEMPLATE_TAG = "aws:ec2launchtemplate:id"
 _VERSION_TAG = "aws:ec2launchtemplate:version"
 _LAUNCHING = "Launching a new EC2 instance"
 _MACHINE_ID = re.compile(r"\bi-[0-9a-f]{8,17}\b")
-ACTIVITIES = 50  # the newest ones; a group does a few in the time of one replacement
+ACTIVITIES = 50  # the newest activities; a group has a few in the time of one replacement
 
 
 class Ec2Machines:
-    """Machines. `once` makes clients that send a call that acts a single time."""
+    """Implements Machines. `once` creates clients that send a call that acts a single time."""
 
     def __init__(self, make: Callable[[str], Any], once: Callable[[str], Any]) -> None:
         self._make = make
@@ -81,7 +81,8 @@ class Ec2Machines:
             raise NoCapacity(_words(error)) from error
 
     def launch(self, like: Machine, token: str, alternatives: Sequence[Alternative]) -> str:
-        # EC2 repeats its answer for a token. But the alternative that had no room then may have some now: look first.
+        # EC2 repeats its answer for a token. But an alternative that had no capacity then may have some now: look
+        # first.
         launched = self._instances(Filters=[{"Name": f"tag:{names.LAUNCH_TAG}", "Values": [token]}])
         alive = [instance["InstanceId"] for instance in launched if instance["State"]["Name"] not in _GOING]
         if alive:
@@ -134,7 +135,9 @@ class Ec2Machines:
         return [instance for reservation in answer["Reservations"] for instance in reservation["Instances"]]
 
     def _interfaces_of(self, like: Machine) -> list[dict[str, Any]]:
-        """The template's network interfaces: where it has some, a subnet must be named in them and nowhere else."""
+        """Return the template's network interfaces: where it has some, the subnet must be set in them and
+        nowhere else.
+        """
         call = "DescribeLaunchTemplateVersions"
         with throttles_named(call), _refusals_named(call):
             versions = self._make("ec2").describe_launch_template_versions(
@@ -185,7 +188,7 @@ def _machine(instance: Mapping[str, Any], **more: Any) -> Machine:
 
 
 def _request(like: Machine, token: str, place: Alternative, interfaces: list[dict[str, Any]]) -> dict[str, Any]:
-    """RunInstances for one more machine like this one, there."""
+    """Build RunInstances' request for one more machine like this one, in that place."""
     kept = {k: v for k, v in like.tags.items() if not k.startswith("aws:") and k != names.RACK_TAG}
     tags = {**kept, names.MANAGED_TAG: names.MANAGED_TAG_VALUE, names.LAUNCH_TAG: token}
     template = {"LaunchTemplateId": like.launch_template, "Version": like.launch_template_version or "$Default"}
@@ -227,7 +230,7 @@ def _words(error: "ClientError") -> str:
 
 @contextmanager
 def _refusals_named(call: str, besides: frozenset[str] = frozenset()) -> Iterator[None]:
-    """Turn the caller's errors (4xx: nothing was done) into MachineRefused; what is the service's own is a surprise."""
+    """Convert client errors (4xx: nothing was done) into MachineRefused; other errors pass unchanged."""
     from botocore.exceptions import ClientError
 
     try:

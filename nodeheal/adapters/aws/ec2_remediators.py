@@ -1,4 +1,4 @@
-"""Who else repairs an EC2 instance, as far as EC2 and EKS say so."""
+"""Finds what else repairs an EC2 instance, as far as EC2 and EKS report it."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -14,14 +14,14 @@ _SAGEMAKER_TAGS = "sagemaker:"
 
 
 class Remediators:
-    """Answers for instances as DescribeInstances describes them. What a type can do is asked once a process."""
+    """Answers for instances as DescribeInstances describes them. The properties of a type are read once a process."""
 
     def __init__(self, make: Callable[[str], Any]) -> None:
         self._make = make
         self._recoverable: dict[str, bool] = {}
 
     def of(self, instance: Mapping[str, Any]) -> Found:
-        """(who, how it is known); (None, "") where nobody does."""
+        """Return (who, how it is known); (None, "") where nothing else repairs it."""
         tags = {tag["Key"]: tag["Value"] for tag in instance.get("Tags", [])}
         operator = instance.get("Operator", {})
         if operator.get("Managed"):
@@ -47,8 +47,10 @@ class Remediators:
         return bool(group.get("nodeRepairConfig", {}).get("enabled"))
 
     def _is_recovered_by_ec2(self, instance: Mapping[str, Any], tags: Mapping[str, str]) -> bool:
-        """Simplified automatic recovery leaves alone: members of Auto Scaling groups, instances with EFA, dedicated
-        hosts, and types that do not support it (those with instance-store GPUs: p4d, p5, …)."""
+        """Whether simplified automatic recovery covers the instance. It excludes members of Auto Scaling groups,
+        instances with EFA, dedicated hosts, and types that do not support it (those with instance-store GPUs: p4d, p5,
+        …).
+        """
         if instance.get("MaintenanceOptions", {}).get("AutoRecovery", "default") != "default":
             return False
         has_efa = any(i.get("InterfaceType", "").startswith("efa") for i in instance.get("NetworkInterfaces", []))

@@ -1,4 +1,4 @@
-"""Whether a machine bears the tag that lets nodeheal act on it, as EC2 or Systems Manager knows it."""
+"""Reads from EC2 or Systems Manager whether a machine has the tag that lets nodeheal act on it."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -7,12 +7,12 @@ from nodeheal.adapters.aws.calls import code_of, throttles_named
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import Provider
 
-# Neither registry has a machine of this id, or the id is none of its own.
+# Neither service has a machine of this id, or the id has another form.
 _UNKNOWN = ("InvalidInstanceID.NotFound", "InvalidInstanceID.Malformed", "InvalidResourceId")
 
 
 class AwsEnrolmentTags:
-    """EnrolmentTags. `make`: a client of a service, by name."""
+    """Implements EnrolmentTags. `make`: a client of a service, by name."""
 
     def __init__(self, make: Callable[[str], Any]) -> None:
         self._make = make

@@ -1,6 +1,6 @@
-"""Leave to upload evidence: an S3 POST policy, signed with the function's own right to write the bucket.
+"""Signs uploads of evidence: an S3 POST policy, signed with the function's own permission to write the bucket.
 
-A node needs no right in S3. The policy names the key, the bound on the size and the expiry; S3 checks all three.
+A node needs no permission in S3. The policy fixes the key, the maximum size and the expiry; S3 checks all three.
 """
 
 import base64
@@ -17,7 +17,7 @@ from nodeheal.ports.clock import Clock
 
 
 class S3UploadSigner:
-    """SignUpload."""
+    """Implements SignUpload."""
 
     def __init__(self, client: Callable[[], Any], bucket: str, clock: Clock) -> None:
         self._client = client

@@ -25,7 +25,7 @@ _SIGN_IN = "sign in again (aws sso login, or new keys), then run `aws sts get-ca
 
 @dataclass(frozen=True)
 class Failure:
-    """One reason with what to do about it. `todo` is empty where the error is not one of those explained here."""
+    """One reason with what to do about it. `todo` is empty where the error has no explanation here."""
 
     subject: str
     detail: str
@@ -39,7 +39,7 @@ NO_REGION = Failure("Region", "no Region is set", "export AWS_REGION=eu-central-
 
 
 def explain(error: "BotoCoreError | ClientError") -> Failure:
-    """The reason behind an error of the SDK."""
+    """Return the reason behind an error of the SDK."""
     from botocore import exceptions as sdk
 
     if isinstance(error, sdk.ClientError):
@@ -76,7 +76,9 @@ def _refused(error: "ClientError") -> Failure:
 
 
 def _unreachable(error: "BotoCoreError") -> Failure:
-    """A mistyped Region has an endpoint that does not exist, so it looks like a broken network."""
+    """Explain an unreachable endpoint. A mistyped Region has an endpoint that does not exist, so it looks like a broken
+    network.
+    """
     region = _region()
     if region and region not in _known_regions():
         return _unknown_region(str(error), region)
@@ -88,12 +90,12 @@ def _unknown_region(detail: str, region: str) -> Failure:
     alike = get_close_matches(region.lower(), _known_regions(), n=1)
     perhaps = f"did you mean {alike[0]}? " if alike else ""
     return Failure(
-        "Region", f"{region!r} is no Region that the AWS SDK knows: {detail}", f"{perhaps}Correct AWS_REGION"
+        "Region", f"{region!r} is not a Region that the AWS SDK knows: {detail}", f"{perhaps}Correct AWS_REGION"
     )
 
 
 def _region() -> str:
-    """The Region that clients are made for; empty where none is set."""
+    """Return the Region of the clients; empty where none is set."""
     import boto3
 
     return boto3.Session().region_name or ""

@@ -1,4 +1,4 @@
-"""FleetIndex over the table and its index. Keys are spelled in contract/names.py."""
+"""Implements FleetIndex over the table and its index. Keys are defined in contract/names.py."""
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
@@ -10,13 +10,13 @@ from nodeheal.domain.fleet.liveness import NodeLiveness
 from nodeheal.domain.recovery.incident import Incident
 from nodeheal.ports.storage import SweepCursor
 
-# Sorts before whatever may follow in a key, and after the key itself.
+# Sorts before anything that can follow in a key, and after the key itself.
 _NEXT = " "
 _END = "~"
 
 
 class DynamoFleetIndex:
-    """FleetIndex."""
+    """Implements FleetIndex."""
 
     def __init__(self, table: Table) -> None:
         self._table = table

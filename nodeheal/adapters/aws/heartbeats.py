@@ -1,4 +1,4 @@
-"""Heartbeats over the machines' own table. What machines write is read with care: it is theirs alone, and unchecked."""
+"""Implements Heartbeats over the machines' own table. Its items are validated, since machines write them unchecked."""
 
 import math
 import re
@@ -13,6 +13,8 @@ from nodeheal.domain.fleet.liveness import Heartbeat
 if TYPE_CHECKING:
     from types_boto3_dynamodb import DynamoDBClient
 
+_STEPS_CHARACTERS = 256
+_STEP = re.compile(r"(?P<run>[a-z0-9-]{1,63}/[0-9]{1,9})=(?P<step>[0-9]{1,19})")
 Item = Mapping[str, Mapping[str, Any]]
 
 _FIELDS = {
@@ -21,14 +23,17 @@ _FIELDS = {
     "#every": names.HEARTBEAT_EVERY,
     "#boot": names.HEARTBEAT_BOOT,
     "#wanted": names.HEARTBEAT_WANTED,
+    "#steps": names.HEARTBEAT_STEPS,
 }
 
 
 class DynamoHeartbeats:
-    """Heartbeats."""
+    """Implements Heartbeats."""
 
     def __init__(self, client: "DynamoDBClient", table: str, roles: Collection[str] = ()) -> None:
-        """`roles`: ids of the roles whose sessions AWS names after machines; others are left out. Empty: all."""
+        """`roles`: ids of the roles whose session names AWS sets to machine ids; other items are ignored.
+        Empty: all.
+        """
         self._client = client
         self._table = table
         self._roles = frozenset(roles)
@@ -37,7 +42,7 @@ class DynamoHeartbeats:
         return self._newest(self._scan())
 
     def of(self, machine_id: str) -> Heartbeat | None:
-        # The key begins with the id of a role, which nobody here knows: DynamoDB looks through all, and sends one.
+        # The key begins with the id of a role, which is not known here: DynamoDB scans all items, and returns one.
         found = self._scan(
             FilterExpression="contains(#who, :machine)", ExpressionAttributeValues={":machine": {"S": machine_id}}
         )
@@ -52,7 +57,7 @@ class DynamoHeartbeats:
                     TableName=self._table,
                     Key={names.HEARTBEAT_KEY: {"S": heartbeat.who}},
                     UpdateExpression="SET #wanted = :wanted",
-                    ConditionExpression="attribute_exists(#who)",  # what is gone is not to come back by half
+                    ConditionExpression="attribute_exists(#who)",  # a deleted item must not be partly recreated
                     ExpressionAttributeNames={"#wanted": names.HEARTBEAT_WANTED, "#who": names.HEARTBEAT_KEY},
                     ExpressionAttributeValues={":wanted": {"N": f"{every_seconds:g}"}},
                 )
@@ -72,7 +77,7 @@ class DynamoHeartbeats:
                 yield from page["Items"]
 
     def _newest(self, items: Iterator[Item]) -> dict[str, Heartbeat]:
-        """By machine. One that has been given another role has an item under each."""
+        """Return the newest by machine. A machine that got another role has an item under each."""
         found: dict[str, Heartbeat] = {}
         for item in items:
             heartbeat = _read(item)
@@ -84,7 +89,7 @@ class DynamoHeartbeats:
 
 
 def _read(item: Item) -> Heartbeat | None:
-    """Returns the heartbeat, or None where the item is not a valid one: a machine may write anything into its item."""
+    """Parse a heartbeat, or None where the item is not valid: a machine may write anything into its item."""
     try:
         boot = item[names.HEARTBEAT_BOOT]["S"]
         every = float(item[names.HEARTBEAT_EVERY]["N"])
@@ -94,4 +99,11 @@ def _read(item: Item) -> Heartbeat | None:
         return None
     if not re.fullmatch(words.BOOT_ID, boot) or not math.isfinite(every):
         return None
-    return Heartbeat(item[names.HEARTBEAT_KEY]["S"], boot, at, every, wanted)
+    return Heartbeat(item[names.HEARTBEAT_KEY]["S"], boot, at, every, wanted, _steps(item))
+
+
+def _steps(item: Item) -> dict[str, int]:
+    """The steps of jobs; what does not have their form is left out."""
+    said = item.get(names.HEARTBEAT_STEPS, {}).get("S", "")
+    found = [_STEP.fullmatch(part) for part in said[:_STEPS_CHARACTERS].split(",")] if isinstance(said, str) else []
+    return {one["run"]: int(one["step"]) for one in found if one is not None}

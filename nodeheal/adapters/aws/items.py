@@ -1,4 +1,4 @@
-"""Values to DynamoDB items and back, and the conditional writes that all stores share."""
+"""Converts values to DynamoDB items and back, with the conditional writes that all stores share."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from types_boto3_dynamodb import DynamoDBClient
 
 Item = dict[str, Any]
-# Why a transaction is cancelled without anything being wrong with it: it may be repeated as it is.
+# Harmless reasons for a cancelled transaction: it may be repeated as it is.
 _NOT_NOW = {"TransactionConflict", "ThrottlingError", "ProvisionedThroughputExceeded"}
 T = TypeVar("T")
 
 
-# Fields of a node that are stored under the names that they had in version 0.1.
+# Fields of a node that are stored under their names of version 0.1.
 _STORED_AS = {
     "resolved_faults": "settled",
     "healthy_since": "good_since",
@@ -31,20 +31,20 @@ _adapters: dict[type, TypeAdapter[Any]] = {}
 
 
 def _adapter(kind: type) -> TypeAdapter[Any]:
-    """One validator a type: making it costs more than using it."""
+    """Return one cached validator for each type: creating it costs more than using it."""
     if kind not in _adapters:
         _adapters[kind] = TypeAdapter(kind)
     return _adapters[kind]
 
 
 def fields_of(value: object) -> dict[str, Any]:
-    """A value's fields as plain JSON types; what is None is left out."""
+    """Return a value's fields as plain JSON types, without those that are None."""
     dumped = _adapter(type(value)).dump_python(value, mode="json")
     return {_STORED_AS.get(name, name): field for name, field in dumped.items() if field is not None}
 
 
 def to_item(values: Mapping[str, Any]) -> Item:
-    """Plain values as a DynamoDB item."""
+    """Convert plain values into a DynamoDB item."""
     from boto3.dynamodb.types import TypeSerializer
 
     serializer = TypeSerializer()
@@ -52,7 +52,7 @@ def to_item(values: Mapping[str, Any]) -> Item:
 
 
 def _exact(value: Any) -> Any:
-    """DynamoDB's numbers are decimal: a float is written as it is spelled."""
+    """Convert a float into the decimal of its text form, since DynamoDB's numbers are decimal."""
     if isinstance(value, float):
         return Decimal(repr(value))
     if isinstance(value, dict):
@@ -61,14 +61,14 @@ def _exact(value: Any) -> Any:
 
 
 def from_item(kind: type[T], item: Item) -> T:
-    """The value that an item holds. Keys and index attributes that the value does not have are left aside."""
+    """Parse the value of an item. Keys and index attributes that are no fields are ignored."""
     known = {_STORED_AS.get(name, name): name for name in getattr(kind, "__dataclass_fields__", ())}
     loaded: T = _adapter(kind).validate_python(plain({known[name]: item[name] for name in item.keys() & known.keys()}))
     return loaded
 
 
 def plain(item: Item) -> dict[str, Any]:
-    """An item's values as they were before they became one."""
+    """Return an item's values as plain Python types."""
     from boto3.dynamodb.types import TypeDeserializer
 
     deserializer = TypeDeserializer()
@@ -76,40 +76,40 @@ def plain(item: Item) -> dict[str, Any]:
 
 
 def versioned(version: int) -> tuple[str, dict[str, Any]]:
-    """The condition under which a write over this version is ours."""
+    """Return the condition that the stored version is still this one."""
     if version == 0:
         return "attribute_not_exists(pk)", {}
     return "version = :version", {":version": version}
 
 
 def of_kind(items: Iterable[Item], kind: str) -> list[Item]:
-    """Those of an index partition whose own partition key begins so.
+    """Keep the items of an index partition whose own partition key has this prefix.
 
-    IAM binds a writer to partition keys of the table. The keys of the index are attributes that every writer chooses,
-    so that a job's item could stand among the nodes.
+    IAM binds a writer to partition keys of the table. Index keys are attributes that every writer chooses, so a job's
+    item could appear among the nodes.
     """
     return [item for item in items if item["pk"]["S"].startswith(kind)]
 
 
 class Table:
-    """The one table. Conditional writes answer False instead of raising."""
+    """The nodeheal table. Conditional writes return False instead of raising."""
 
     def __init__(self, client: "DynamoDBClient", name: str) -> None:
         self.client = client
         self.name = name
 
     def get(self, pk: str, sk: str) -> Item | None:
-        """The item, strongly consistent."""
+        """Return the item, strongly consistent."""
         with throttles_named("GetItem"):
             found = self.client.get_item(TableName=self.name, Key=to_item({"pk": pk, "sk": sk}), ConsistentRead=True)
         return found.get("Item")
 
     def put(self, item: Item, condition: str = "", values: Mapping[str, Any] | None = None) -> bool:
-        """Write the item if the condition holds."""
+        """Write the item if the condition holds; whether it did."""
         return self._conditional("PutItem", self.client.put_item, Item=item, condition=condition, values=values)
 
     def update(self, pk: str, sk: str, expression: str, values: Mapping[str, Any], condition: str = "") -> bool:
-        """Update the item if the condition holds."""
+        """Update the item if the condition holds; whether it did."""
         key = to_item({"pk": pk, "sk": sk})
         return self._conditional(
             "UpdateItem",
@@ -121,7 +121,7 @@ class Table:
         )
 
     def count(self, pk: str, sk: str, field: str, expires_at: int) -> int:
-        """Add one to a number of the item; what it is now."""
+        """Add one to a number of the item; returns the new value."""
         with throttles_named("UpdateItem"):
             answer = self.client.update_item(
                 TableName=self.name,
@@ -133,14 +133,14 @@ class Table:
         return int(answer["Attributes"][field]["N"])
 
     def delete(self, pk: str, sk: str, condition: str, values: Mapping[str, Any]) -> Item | None:
-        """Delete the item if the condition holds; the item as it was."""
+        """Delete the item if the condition holds; returns the deleted item."""
         key = to_item({"pk": pk, "sk": sk})
         wanted = {"Key": key, "ReturnValues": "ALL_OLD"}
         answer = self._answer("DeleteItem", self.client.delete_item, condition=condition, values=values, **wanted)
         return answer.get("Attributes") if answer else None
 
     def query(self, pk: str, prefix: str = "") -> Iterator[Item]:
-        """The items of a partition (whose sort key starts so), in order, strongly consistent."""
+        """Return the items of a partition (with this sort key prefix), in order, strongly consistent."""
         starts_so = " AND begins_with(sk, :prefix)" if prefix else ""
         pages = self.client.get_paginator("query").paginate(
             TableName=self.name,
@@ -153,7 +153,7 @@ class Table:
                 yield from page["Items"]
 
     def query_index(self, index: str, pk: str, prefix: str, *, kind: str) -> Iterator[Item]:
-        """The same over the index, of this kind of items only; eventually consistent."""
+        """Query the index for items of this kind only; eventually consistent."""
         pages = self.client.get_paginator("query").paginate(
             TableName=self.name,
             IndexName=index,
@@ -165,7 +165,7 @@ class Table:
                 yield from of_kind(page["Items"], kind)
 
     def between(self, index: str, pk: str, bounds: tuple[str, str], *, kind: str) -> Iterator[Item]:
-        """The items of this kind in an index partition between two sort keys, in order, read page by page."""
+        """Yield the items of this kind in an index partition between two sort keys, in order, page by page."""
         pages = self.client.get_paginator("query").paginate(
             TableName=self.name,
             IndexName=index,
@@ -179,7 +179,9 @@ class Table:
     def page_index(
         self, index: str, pk: str, between: tuple[str, str], *, kind: str, limit: int, fields: tuple[str, ...]
     ) -> list[Item]:
-        """The first `limit` items of this kind in an index partition between two sort keys, these fields of each."""
+        """Return the first `limit` items of this kind in an index partition between two sort keys, with these
+        fields.
+        """
         aliases = {"#pk": "gsi_pk", "#sk": "gsi_sk", "#of": "pk"}
         aliases |= {f"#f{number}": name for number, name in enumerate(fields)}
         bounds = {":pk": pk, ":low": between[0], ":high": between[1]}
@@ -198,16 +200,16 @@ class Table:
     def query_from(
         self, pk: str, prefix: str, since: str, *, kind: str, limit: int, fields: tuple[str, ...], index: str = ""
     ) -> list[Item]:
-        """The newest `limit` items of a partition (or, of this kind, of an index partition) whose sort key is `prefix`
-        and `since` or later, only these fields of each.
+        """Return the newest `limit` items of a partition (or, of this kind, of an index partition) whose sort key is
+        `prefix` and `since` or later, with these fields.
 
-        Strongly consistent in the table, eventually over the index.
+        Strongly consistent in the table, eventually consistent in the index.
         """
         names = {"#pk": "gsi_pk", "#sk": "gsi_sk", "#of": "pk"} if index else {"#pk": "pk", "#sk": "sk"}
         names |= {f"#f{number}": name for number, name in enumerate(fields)}
         where: dict[str, Any] = {"IndexName": index} if index else {"ConsistentRead": True}
         bounds = {":pk": pk, ":low": f"{prefix}{since}", ":high": f"{prefix}~"}
-        # Pages, since one answer holds 1 MB at most, which a hundred faults with their evidence may fill.
+        # Pages, since one answer has 1 MB at most, which a hundred faults with their evidence may fill.
         pages = self.client.get_paginator("query").paginate(
             TableName=self.name,
             KeyConditionExpression="#pk = :pk AND #sk BETWEEN :low AND :high",
@@ -224,7 +226,7 @@ class Table:
             return list(islice((item for page in pages for item in of_kind(page["Items"], kind)), limit))
 
     def transact(self, writes: list[dict[str, Any]]) -> bool:
-        """All of the writes, or none: False when a condition does not hold."""
+        """Apply all writes, or none; False where a condition does not hold."""
         from botocore.exceptions import ClientError
 
         try:
@@ -245,7 +247,7 @@ class Table:
         return self._answer(call, method, **arguments) is not None
 
     def _answer(self, call: str, method: Any, *, condition: str, values: Any, **arguments: Any) -> Item | None:
-        """What DynamoDB answers, or None where the condition does not hold."""
+        """Return DynamoDB's answer, or None where the condition does not hold."""
         from botocore.exceptions import ClientError
 
         if condition:

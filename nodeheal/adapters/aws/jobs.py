@@ -1,4 +1,6 @@
-"""Training jobs, their runs, what their nodes answered to checks, and who writes which checkpoints, in DynamoDB."""
+"""Stores training jobs, their runs, their nodes' answers to checks, and the leases on checkpoint directories in
+DynamoDB.
+"""
 
 import logging
 import re
@@ -16,18 +18,18 @@ from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.jobs.directory_lease import lease_ancestors, lease_path
 from nodeheal.domain.jobs.job import CheckAnswer, Hang, Job, Run
 
-ANSWER_DAYS = 90  # what a check has found is for whoever asks later why a node was not taken
+ANSWER_DAYS = 90  # kept to explain later why a node was not chosen
 HANG_DAYS = 1  # all nodes of a gang report a hang within minutes
-_HOLD_TRIES = 3  # the job that was in the way may have left a moment before it was looked for
+_HOLD_TRIES = 3  # The conflicting job may have released the directory before it was looked up.
 logger = logging.getLogger(__name__)
 _VALUES = re.compile(r":\w+")
 
-# In the index: what is over is kept for long, and the sweep reads the others every minute.
+# Index keys: finished jobs are kept for long, and the sweep reads the others every minute.
 _JOBS, _LIVE, _OVER = "job#", "job#live#", "job#over#"
 
 
 class DynamoJobStore:
-    """JobStore."""
+    """Implements JobStore."""
 
     def __init__(self, table: Table) -> None:
         self._table = table
@@ -62,7 +64,7 @@ class DynamoJobStore:
 
 
 class DynamoJobNotes:
-    """JobNotes."""
+    """Implements JobNotes."""
 
     def __init__(self, table: Table) -> None:
         self._table = table
@@ -95,7 +97,7 @@ class DynamoJobNotes:
     def hold(self, directory: str, job_id: str) -> str:
         path, above = lease_path(directory), lease_ancestors(directory)
         mine: dict[str, Any] = {":job": job_id, ":jobs": {job_id}}
-        # The directory itself: nobody else has it, and nobody else has one below it.
+        # The directory itself: no other job has it, or one below it.
         is_free = "(attribute_not_exists(job_id) OR job_id = :job) AND (attribute_not_exists(below) OR below = :jobs)"
         writes = [self._lease(path, "SET job_id = :job", is_free, mine)]
         writes += [
@@ -107,14 +109,14 @@ class DynamoJobNotes:
                 return job_id
             if holder := self._holder(path, above, job_id):
                 return holder
-        raise NotAccepted(f"{path} is being given back and taken by others; it is tried again later")
+        raise NotAccepted(f"{path} is being released and taken by other jobs; retried later")
 
     def release_directory(self, directory: str, job_id: str) -> None:
         path, above = lease_path(directory), lease_ancestors(directory)
         writes = [self._lease(path, "REMOVE job_id", "job_id = :job", {":job": job_id})]
         writes += [self._lease(each, "DELETE below :jobs", "", {":jobs": {job_id}}) for each in above]
         self._table.transact(writes)
-        # What a crash leaves is an item that names nobody, and keeps nobody out.
+        # A crash leaves an item that names no job, and excludes none.
         for each in (path, *above):
             nobody = "attribute_not_exists(job_id) AND attribute_not_exists(below)"
             self._table.delete(names.lease_pk(each), names.LEASE_SK, nobody, {})
@@ -130,7 +132,7 @@ class DynamoJobNotes:
         return {"Update": {**written, "ConditionExpression": condition} if condition else written}
 
     def _holder(self, path: str, above: Sequence[str], job_id: str) -> str:
-        """Another job that has the directory, one above it or one below it; empty: none has any more."""
+        """Return another job that has the directory, one above it or one below it; empty: none any more."""
         for each in (path, *above):
             lease = plain(self._table.get(names.lease_pk(each), names.LEASE_SK) or {})
             below: set[str] = lease.get("below", set()) if each == path else set()
@@ -141,7 +143,7 @@ class DynamoJobNotes:
 
 
 def _run(item: Item) -> Run:
-    """The run. Earlier versions, which had ECS alone, stored only the words in which it said why a task ended."""
+    """Parse a run. Earlier versions, which supported ECS alone, stored only ECS's text for why a task ended."""
     run = from_item(Run, item)
     if all("end_causes" in task["M"] for task in item["tasks"]["L"]):
         return run
@@ -149,11 +151,12 @@ def _run(item: Item) -> Run:
 
 
 def _readable(item: Item) -> Job | None:
-    """None, and a line in the log, for an item that is no job: who submits jobs can write one into this list, and must
-    not keep the sweep from all other jobs and nodes by that."""
+    """Parse a job; None, and a log line, for an invalid item. People who may submit jobs can write one into this list,
+    which must not block the sweep for all other jobs and nodes.
+    """
     try:
         return from_item(Job, item)
     except ValidationError as error:
         wrong = sorted({str(each["loc"][0]) for each in error.errors() if each["loc"]})
-        logger.error("an item that is no job was left out", extra={"item": item["pk"], "wrong": wrong})
+        logger.error("an item that is not a valid job was skipped", extra={"item": item["pk"], "wrong": wrong})
         return None

@@ -1,4 +1,4 @@
-"""What must never be exceeded: attempts and disruption, as conditional writes."""
+"""Enforces limits by conditional writes: attempts and disrupted nodes."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -14,12 +14,14 @@ from nodeheal.domain.fleet.pool import Pool
 from nodeheal.domain.recovery import attempt_budget
 from nodeheal.ports.clock import Clock
 
-# Two incidents can reach for one counter at once; eight in a row that all lose are a bug or an outage.
+# Two incidents can update one counter at once; eight lost writes in a row are a bug or an outage.
 _WRITE_TRIES = 8
 
 
 class DynamoAttemptLedger:
-    """AttemptLedger: the retry counter. The domain does the window's arithmetic; a write names the version it read."""
+    """Implements AttemptLedger, the retry counter. The domain computes the window; each write is conditional on the
+    version read.
+    """
 
     def __init__(self, table: Table, clock: Clock) -> None:
         self._table = table
@@ -31,7 +33,7 @@ class DynamoAttemptLedger:
             granted, counted = attempt_budget.reserve(attempts, attempt_id, limit, self._clock())
             if not granted or attempt_id in attempts or self._write(scope, limit, counted, version):
                 return granted, len(counted)
-        raise NotAccepted(f"the attempts of {scope} are being written by others; nothing was spent")
+        raise NotAccepted(f"the attempts of {scope} are being written by other calls; nothing was spent")
 
     def refund(self, scope: str, attempt_id: str, limit: AttemptLimit) -> None:
         for _ in range(_WRITE_TRIES):
@@ -39,7 +41,7 @@ class DynamoAttemptLedger:
             left = {known: at for known, at in attempts.items() if known != attempt_id}
             if left == attempts or self._write(scope, limit, left, version):
                 return
-        raise NotAccepted(f"the attempts of {scope} are being written by others; nothing was given back")
+        raise NotAccepted(f"the attempts of {scope} are being written by other calls; nothing was given back")
 
     def spent(self, scope: str, *limits: AttemptLimit) -> Mapping[Action, int]:
         counters = {item["sk"]["S"]: item for item in self._table.query(scope, names.ATTEMPTS_PREFIX)}
@@ -72,7 +74,9 @@ def _attempts(item: Item) -> dict[str, datetime]:
 
 
 class DynamoPoolStore:
-    """PoolStore: numbered slots, and the pool's own item. A slot is one item, so two claims never take the same one."""
+    """Implements PoolStore: numbered slots, and the pool's own item. A slot is one item, so two claims never take the
+    same one.
+    """
 
     def __init__(self, table: Table) -> None:
         self._table = table
@@ -88,7 +92,7 @@ class DynamoPoolStore:
             item = {"pk": names.pool_pk(pool), "sk": slot, "node_id": node_id}
             if slot not in held and self._table.put(to_item(item), "attribute_not_exists(pk)"):
                 return True
-        # The SDK repeats a write whose answer was lost, and the second one finds our own slot taken.
+        # The SDK repeats a write whose answer was lost, and the second write finds our own slot taken.
         return node_id in self._slots(pool).values()
 
     def release(self, pool: str, node_id: str) -> None:

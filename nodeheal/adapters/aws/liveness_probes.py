@@ -1,4 +1,4 @@
-"""LivenessProbes on AWS: the node's scheduler, the SSM agent's ping, EC2's own view of the machine."""
+"""Implements LivenessProbes on AWS: the node's scheduler, the SSM agent's ping, and EC2's status of the machine."""
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from types_boto3_ssm import SSMClient
 
-# SSM's agent pings every five minutes. What it said longer ago says nothing about now.
+# SSM's agent pings every five minutes. An older ping says nothing about the present.
 _PING = timedelta(minutes=5)
 _OFF = {"stopping": STOPPED, "stopped": STOPPED, "shutting-down": TERMINATED, "terminated": TERMINATED}
 _NO_SUCH_MACHINE = "InvalidInstanceID.NotFound"
@@ -29,14 +29,14 @@ def _as_far_as_known(witness: str, ask: "Callable[[Node], ProbeAnswer]", node: N
         return ask(node)
     except ClientError as error:
         if code_of(error) == _NO_SUCH_MACHINE:
-            return ProbeAnswer(witness, is_up=False, text="no such machine any more", gone=TERMINATED)
-        # A node's id may be any word, and each service refuses it in its own. Whatever one refuses about this node,
-        # it cannot tell: that must not end the look at all others.
+            return ProbeAnswer(witness, is_up=False, text="the machine no longer exists", gone=TERMINATED)
+        # A node's id may have any form, and each service refuses it with its own error. Such a refusal is "unknown" for
+        # this node, and must not end the probes of all others.
         return ProbeAnswer(witness, None, f"cannot tell ({code_of(error)})")
 
 
 class AwsLivenessProbes:
-    """LivenessProbes. Asked only about nodes that are silent already."""
+    """Implements LivenessProbes. It is used only for nodes that are already silent."""
 
     def __init__(
         self,
@@ -92,5 +92,5 @@ class AwsLivenessProbes:
             return ProbeAnswer("EC2", is_up=False, text=f"the machine is {state}", gone=_OFF[state])
         checks = {"system": status["SystemStatus"]["Status"], "instance": status["InstanceStatus"]["Status"]}
         text = ", ".join(f"{name} check {found}" for name, found in checks.items())
-        # That it answers on the network says nothing about what runs there: "ok" is no heartbeat.
+        # A machine that answers on the network may still run nothing: "ok" is not a heartbeat.
         return ProbeAnswer("EC2", False if "impaired" in checks.values() else None, text)

@@ -1,4 +1,6 @@
-"""Marks as tags: of the SSM managed node or the EC2 instance, and what the node's scheduler asks for."""
+"""Reads and writes enrolment marks as tags: of the SSM managed node or the EC2 instance, and in the scheduler where it
+has marks.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
@@ -15,20 +17,20 @@ _OURS = (names.MANAGED_TAG, names.RACK_TAG)
 
 
 class SchedulerMarks(Protocol):
-    """Knows the mark of a node in its scheduler's own registry."""
+    """Reads and writes the mark of a node in its scheduler's own registry."""
 
     def of(self, node: Node) -> EnrolmentTag:
-        """The mark as it is now."""
+        """Return the present mark."""
 
     def put(self, mark: EnrolmentTag, tags: dict[str, str]) -> None:
         """Set these tags."""
 
     def take(self, mark: EnrolmentTag, keys: list[str]) -> None:
-        """Remove them."""
+        """Remove these tags."""
 
 
 class AwsMarks:
-    """Marks. `make`: a client of a service, by name. A scheduler that asks for no mark is not in `schedulers`."""
+    """Implements Marks. `make`: a client of a service, by name. `schedulers` contains only schedulers with marks."""
 
     def __init__(self, make: Callable[[str], Any], schedulers: Mapping[SchedulerKind, SchedulerMarks]) -> None:
         self._make, self._schedulers = make, schedulers

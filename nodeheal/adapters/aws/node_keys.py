@@ -1,4 +1,4 @@
-"""Public keys of nodes, from the heartbeat table: one strongly consistent read a node, then from memory."""
+"""Reads public keys of nodes from the heartbeat table: one strongly consistent read for each node, then a cache."""
 
 import base64
 import binascii
@@ -15,14 +15,14 @@ from nodeheal.contract import names
 if TYPE_CHECKING:
     from types_boto3_dynamodb import DynamoDBClient
 
-# A key that a node has taken back is believed for so long after.
+# A key that a node has removed is accepted for this long.
 FRESH_SECONDS = 300.0
-# How soon an item is read again for a key that it lacks. A node may fill its item up to 400 KB, a hundred read units,
-# and sign with a new name each time. What comes meanwhile is taken again later, and finds all keys of the next reading.
+# Minimum time between two reads of an item for a key that it lacks. A node may fill its item up to 400 KB, a hundred
+# read units, and sign with a new key id each time. Events in between are retried later, after the next read.
 LACKING_SECONDS = 10.0
 NODES_KEPT = 4_096
 KEY_CHARACTERS = 64  # in Base64: 44
-KEYS_OF_ONE = 8  # a node has one, and three old ones at most
+KEYS_OF_ONE = 8  # a node has one, and at most three old ones
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,9 @@ class _Read:
 
 
 class DynamoNodeKeys:
-    """NodeKeys. All keys of an item are read together; a key that it lacks is asked again soon, but not each time."""
+    """Implements NodeKeys. All keys of an item are read together; a missing key is looked up again soon, but not each
+    time.
+    """
 
     def __init__(self, client: "DynamoDBClient", table: str, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._client = client
@@ -54,7 +56,7 @@ class DynamoNodeKeys:
             answer = self._client.get_item(
                 TableName=self._table, Key={names.HEARTBEAT_KEY: {"S": signer}}, ConsistentRead=True
             )
-        # The machine may have written anything there, to nobody's harm but its own.
+        # The machine may have written anything there, which harms only itself.
         written = (
             (name.removeprefix(names.HEARTBEAT_KEY_PREFIX), _decoded(value.get("S", "")))
             for name, value in answer.get("Item", {}).items()

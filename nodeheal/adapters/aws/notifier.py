@@ -1,4 +1,4 @@
-"""Notifier on EventBridge, SNS and SQS."""
+"""Implements Notifier on EventBridge, SNS and SQS."""
 
 import json
 import uuid
@@ -21,20 +21,20 @@ if TYPE_CHECKING:
     from types_boto3_sns import SNSClient
     from types_boto3_sqs import SQSClient
 
-# A workflow's own retries are over within hours; EventBridge redelivers for one day.
+# A workflow's own retries end within hours; EventBridge redelivers for one day.
 _SENT_REMEMBERED = timedelta(days=7)
-# Longer than the function may run, shorter than the minute after which Lambda gives it a failed event again.
+# Longer than the function may run, shorter than the minute after which Lambda retries a failed event.
 _SENDING_SECONDS = 45
-# Longer than the sweep could be away without an alarm.
+# Longer than the sweep can be down without an alarm.
 _COUNT_REMEMBERED = timedelta(days=1)
-# SQS takes 256 KiB in all; the reason travels as an attribute beside the body.
+# SQS accepts 256 KiB in all; the reason travels as an attribute beside the body.
 _QUARANTINED_CHARACTERS = 200_000
 _WHY_CHARACTERS = 1_000
 
 
 @dataclass(frozen=True)
 class Destinations:
-    """Where messages go."""
+    """The targets of messages."""
 
     bus: str
     topic_arn: str
@@ -43,7 +43,7 @@ class Destinations:
 
 
 class AwsNotifier:
-    """Notifier."""
+    """Implements Notifier."""
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ class AwsNotifier:
     def _has_room(self, channel: str, a_minute: int) -> bool:
         """Take one of this minute's messages to the channel, or count one that is folded.
 
-        One of a function that dies before it sends stays taken: fewer go out then, and never more.
+        If the function dies before it sends, its message stays counted: fewer are sent, never more.
         """
         now = self._clock()
         expires = int((now + _COUNT_REMEMBERED).timestamp())
@@ -128,15 +128,16 @@ class AwsNotifier:
         return self._table.get(_sent_pk(key), "sent") is not None
 
     def mark_sent(self, key: str) -> bool:
-        """Named as a claim is, and for the same reason."""
+        """Record a sent message under the claim's token, for the same reason as in `_claim`."""
         expires, by = int((self._clock() + _SENT_REMEMBERED).timestamp()), uuid.uuid4().hex
         item = to_item({"pk": _sent_pk(key), "sk": "sent", "marked_by": by, names.TTL_ATTRIBUTE: expires})
         return self._table.put(item, "attribute_not_exists(pk) OR marked_by = :by", {":by": by})
 
     def _claim(self, key: str) -> bool:
-        """For a while nobody else sends it; after that whoever claimed it has died, and its event comes again.
+        """Claim a message for a while, so that nobody else sends it. After that the claimant has died, and its event is
+        delivered again.
 
-        The claim has a name: the SDK repeats a write whose answer was lost, and must not take its own for another's.
+        The claim has a token: the SDK repeats a write whose answer was lost, and must recognise its own.
         """
         now, by = int(self._clock().timestamp()), uuid.uuid4().hex
         until = now + _SENDING_SECONDS
@@ -146,7 +147,7 @@ class AwsNotifier:
         return self._table.put(item, is_free, {":now": now, ":by": by})
 
     def quarantine(self, body: str, why: str) -> None:
-        why = "".join(c if c.isprintable() else " " for c in why)  # SQS takes no control character in an attribute
+        why = "".join(c if c.isprintable() else " " for c in why)  # SQS accepts no control character in an attribute
         with throttles_named("SendMessage"):
             self._sqs().send_message(
                 QueueUrl=self._to.quarantine_url,

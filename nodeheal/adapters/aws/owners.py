@@ -1,4 +1,4 @@
-"""Subscriptions of email addresses: of job owners, each to its own jobs only, and their confirmation."""
+"""Subscribes email addresses: of job owners, each to its own jobs only, and confirms subscriptions."""
 
 import json
 from typing import TYPE_CHECKING
@@ -17,33 +17,32 @@ _PENDING = "pending confirmation"
 _UNANSWERED = (
     "PendingConfirmation",
     "Deleted",
-)  # in place of an ARN, where the address has not said yes, or has said no
-# Of 100 subscriptions each. A topic with more than that takes longer to look through than an email is worth.
+)  # in place of an ARN, for an address that has not confirmed, or has unsubscribed
+# Pages of 100 subscriptions each. Searching a larger topic takes longer than an email justifies.
 _PAGES = 20
 
 
 def topic_arn(caller_arn: str, region: str, topic: str = names.OWNERS_TOPIC) -> str:
-    """A topic in the account and partition of the caller, whose ARN this is: that of job owners by default."""
+    """Return the ARN of a topic in the account and partition of the caller's ARN: by default that of job owners."""
     _, partition, _, _, account, *_ = caller_arn.split(":")
     return f"arn:{partition}:sns:{region}:{account}:{topic}"
 
 
 def filter_for(owner: Owner) -> str:
-    """The filter policy of an owner's subscription. SNS compares to the letter: addresses are in lower case."""
+    """Return the filter policy of an owner's subscription. SNS compares exactly: addresses are in lower case."""
     return json.dumps({names.OWNER_ATTRIBUTE: [owner.address]})
 
 
 class SnsOwners:
-    """Subscribes them."""
+    """Subscribes job owners."""
 
     def __init__(self, sns: "SNSClient", topic: str) -> None:
         self._sns, self._topic = sns, topic
 
     def subscribe(self, owner: Owner) -> bool:
-        """Ask the address whether it wants these emails. True: it has said yes before.
+        """Request the address's confirmation. Returns True where it has confirmed before.
 
-        Asked again, a pending address gets another request. Raises ValueError for an address that has been subscribed
-        with another filter.
+        A pending address gets another request. Raises ValueError for an address that is subscribed with another filter.
         """
         from botocore.exceptions import ClientError
 
@@ -59,11 +58,11 @@ class SnsOwners:
             if code_of(error) != "InvalidParameter" or "already exists" not in str(error):
                 raise
             told = f"{owner.address} is subscribed to {names.OWNERS_TOPIC} already, with another filter policy"
-            raise ValueError(f"{told}; take that subscription off first") from None
+            raise ValueError(f"{told}; remove that subscription first") from None
         return answer["SubscriptionArn"].lower() != _PENDING
 
     def is_confirmed(self, owner: Owner) -> bool:
-        """Whether the address has said yes. Looks through the topic's subscriptions: for a person, not for a loop."""
+        """Whether the address has confirmed. It searches the topic's subscriptions: for a person, not for a loop."""
         with throttles_named("ListSubscriptionsByTopic"):
             pages = self._sns.get_paginator("list_subscriptions_by_topic").paginate(TopicArn=self._topic)
             return any(
@@ -76,23 +75,23 @@ class SnsOwners:
 class SnsSignedConfirmations:
     """Confirms subscriptions to `topics` so that the link at the end of an email does not unsubscribe.
 
-    SNS asks for a signature to unsubscribe only where the confirmation was signed (`AuthenticateOnUnsubscribe`).
+    SNS requires a signature to unsubscribe only where the confirmation was signed (`AuthenticateOnUnsubscribe`).
     """
 
     def __init__(self, sns: "SNSClient", topics: "Collection[str]") -> None:
         self._sns, self._topics = sns, topics
 
     def confirm(self, link: str) -> str:
-        """Confirm the subscription that SNS asks about with this link; return the subscription's ARN.
+        """Confirm the subscription of SNS's confirmation link; returns the subscription's ARN.
 
-        Raises ValueError for a link that is not one of SNS, or is of another topic. Nothing is opened: only the topic
-        and the token are taken from the link.
+        Raises ValueError for a link that is not from SNS, or is for another topic. The link is not opened: only the
+        topic and the token are taken from it.
         """
         asked = {key: values[0] for key, values in parse_qs(urlsplit(link.strip()).query).items()}
         topic, token = asked.get("TopicArn", ""), asked.get("Token", "")
         if not topic or not token:
             raise ValueError(
-                "this is no confirmation link of SNS: it has no TopicArn and Token. Copy the whole link of "
+                "this is not a confirmation link of SNS: it has no TopicArn and Token. Copy the whole link of "
                 '"Confirm subscription", and put it in single quotes'
             )
         if topic not in self._topics:
@@ -104,7 +103,7 @@ class SnsSignedConfirmations:
 
 
 class SnsConfirmations:
-    """HasConfirmed. Asked of the topic's list, where a subscription has an ARN once it is confirmed."""
+    """Implements HasConfirmed with the topic's list, where a subscription has an ARN once it is confirmed."""
 
     def __init__(self, sns: "Callable[[], SNSClient]", topic: str) -> None:
         self._sns, self._topic = sns, topic
@@ -119,7 +118,7 @@ class SnsConfirmations:
                 confirmed = [s for s in page.get("Subscriptions", []) if s["SubscriptionArn"].startswith("arn:")]
                 if any(s["Endpoint"].lower() == address for s in confirmed):
                     return True
-                # A queue, or a chat: for whom it listens stands in its filter, which is not ours to read.
+                # A queue or a chat: its filter says for whom, which is not read here.
                 is_heard_otherwise |= any(not s["Protocol"].startswith("email") for s in confirmed)
                 if read == _PAGES and "NextToken" in page:
                     return None

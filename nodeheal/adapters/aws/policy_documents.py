@@ -1,4 +1,4 @@
-"""The policy documents in AppConfig, as an operator handles them: show, apply, roll back."""
+"""Handles the policy documents in AppConfig for operators: show, apply, roll back."""
 
 import time
 from collections.abc import Iterator
@@ -14,15 +14,15 @@ _LOOK_EVERY_SECONDS = 1.0
 
 
 class NotDeployed(NodehealError):
-    """AppConfig has not taken the document into force; the message says why."""
+    """AppConfig has not deployed the document; the message says why."""
 
 
 @dataclass(frozen=True)
 class Deployed:
-    """One document and the deployment that put it into force."""
+    """A document and the deployment that activated it."""
 
     text: str
-    version: int  # AppConfig's own number of the document
+    version: int  # AppConfig's version number of the document
     deployment: int
     at: str
     why: str
@@ -30,7 +30,7 @@ class Deployed:
 
 @dataclass(frozen=True)
 class PolicyPlace:
-    """The ids in AppConfig under which the stack keeps the policy."""
+    """The ids in AppConfig of the stack's policy."""
 
     application: str
     environment: str
@@ -39,9 +39,9 @@ class PolicyPlace:
 
 
 def deployed_place(client: Any) -> PolicyPlace:
-    """Where the deployed stack keeps the policy. `client`: boto3's `cloudformation`. Raises NotFound.
+    """Return the ids of the deployed stack's policy. `client`: boto3's `cloudformation`. Raises NotFound.
 
-    The stack is asked, and not AppConfig: a stack that was removed leaves its application there, of the same name.
+    It reads the stack and not AppConfig: a removed stack leaves an application of the same name there.
     """
     ids = _outputs(client).get(names.POLICY_OUTPUT)
     if not ids:
@@ -50,7 +50,9 @@ def deployed_place(client: Any) -> PolicyPlace:
 
 
 def deployed_channels(client: Any) -> str:
-    """The channels of the deployed stack, as its functions find them. `client`: as above. Raises NotFound."""
+    """Return the channels of the deployed stack, as its functions see them. `client`: boto3's `cloudformation`. Raises
+    NotFound.
+    """
     return _outputs(client).get(names.CHANNELS_OUTPUT, "")
 
 
@@ -60,18 +62,21 @@ def _outputs(client: Any) -> dict[str, str]:
     try:
         [stack] = client.describe_stacks(StackName=names.STACK)["Stacks"]
     except ClientError as error:
-        if error.response["Error"]["Code"] != "ValidationError":  # CloudFormation's word for a stack that is not there
+        # CloudFormation's error for a stack that does not exist.
+        if error.response["Error"]["Code"] != "ValidationError":
             raise
         raise _not_deployed() from error
     return {output["OutputKey"]: output["OutputValue"] for output in stack.get("Outputs", ())}
 
 
 def _not_deployed() -> NotFound:
-    return NotFound(f"no stack {names.STACK} with a policy: has nodeheal been deployed in this account and Region?")
+    return NotFound(
+        f"there is no stack {names.STACK} with a policy: has nodeheal been deployed in this account and Region?"
+    )
 
 
 class PolicyDocuments:
-    """AppConfig's hosted configuration."""
+    """Reads and deploys AppConfig's hosted configuration."""
 
     def __init__(self, client: Any, place: PolicyPlace) -> None:
         """`client`: boto3's `appconfig`."""
@@ -79,7 +84,7 @@ class PolicyDocuments:
         self._place = place
 
     def history(self) -> list[dict[str, Any]]:
-        """The deployments that went through, newest first."""
+        """Return the completed deployments, newest first."""
         pages = self._client.get_paginator("list_deployments").paginate(
             ApplicationId=self._place.application, EnvironmentId=self._place.environment
         )
@@ -87,14 +92,14 @@ class PolicyDocuments:
         return sorted(found, key=lambda item: -int(item["DeploymentNumber"]))
 
     def in_force(self) -> Deployed:
-        """The document of the newest deployment. Raises NotFound where there is none."""
+        """Return the document of the newest deployment. Raises NotFound where there is none."""
         history = self.history()
         if not history:
             raise NotFound("no policy document has been deployed yet")
         return self._deployed(int(history[0]["DeploymentNumber"]))
 
     def apply(self, text: str, why: str) -> Deployed:
-        """Store the document and put it into force. Raises NotDeployed: the validator or AppConfig refused it."""
+        """Store and deploy the document. Raises NotDeployed: the validator or AppConfig refused it."""
         with _refusals_told("the document"):
             stored = self._client.create_hosted_configuration_version(
                 ApplicationId=self._place.application,
@@ -106,7 +111,7 @@ class PolicyDocuments:
         return self._deploy(int(stored["VersionNumber"]), why)
 
     def roll_back(self, why: str) -> Deployed:
-        """Put the document before the present one into force again; once more goes back further, never forward.
+        """Deploy the document before the present one again; a second call goes back further, never forward.
 
         Raises NotFound where there is none.
         """
@@ -144,7 +149,7 @@ class PolicyDocuments:
         return self._deployed(number)
 
     def _await(self, number: int) -> None:
-        """Until it is in force: a validator that refuses rolls it back."""
+        """Wait until the deployment is complete: a validator that refuses the document rolls it back."""
         give_up_at = time.monotonic() + DEPLOY_SECONDS
         while time.monotonic() < give_up_at:
             found = self._client.get_deployment(
@@ -160,7 +165,9 @@ class PolicyDocuments:
 
 
 def _standing(history: list[dict[str, Any]]) -> list[int]:
-    """The documents that follow one another, oldest first. One that comes again takes back what came after it."""
+    """Return the documents in their order, oldest first. A repeated document removes those after its first
+    occurrence.
+    """
     standing: list[int] = []
     for item in reversed(history):
         version = int(item["ConfigurationVersion"])
@@ -173,7 +180,7 @@ def _standing(history: list[dict[str, Any]]) -> list[int]:
 
 @contextmanager
 def _refusals_told(what: str) -> Iterator[None]:
-    """A refusal as NotDeployed. What a validator said may stand in the message or in the details beside it."""
+    """Convert a refusal into NotDeployed. A validator's text may be in the message or in the details."""
     from botocore.exceptions import ClientError
 
     try:

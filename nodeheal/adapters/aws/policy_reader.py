@@ -1,7 +1,7 @@
-"""The policy document that is in force: AppConfig's, read through Powertools, kept for a minute.
+"""Reads the active policy document from AppConfig by Powertools, cached for a minute.
 
-A document that cannot be used changes nothing: the last good one stays in force, here and in the table, and a metric
-says so. An alarm watches that metric.
+An invalid document changes nothing: the last good one stays active, here and in the table, and a metric counts that. An
+alarm watches the metric.
 """
 
 from collections.abc import Callable
@@ -17,8 +17,9 @@ KEPT_SECONDS = 60
 
 
 def last_good(table: Table) -> RecoveryPolicy | None:
-    """The copy of the newest valid policy document in the table. None: no function has stored one yet, or a release
-    wrote it whose policies this one cannot read."""
+    """Return the copy of the newest valid policy document in the table. None: no function has stored one yet, or
+    another release stored one that this release cannot parse.
+    """
     kept = table.get(names.POLICY_PK, names.POLICY_SK)
     try:
         return parse_policy(kept["document"]["S"]) if kept else None
@@ -27,15 +28,15 @@ def last_good(table: Table) -> RecoveryPolicy | None:
 
 
 class Source(Protocol):
-    """Powertools' AppConfigProvider, as far as it is used."""
+    """The part of Powertools' AppConfigProvider that is used."""
 
     def get(self, name: str, max_age: int | None = None) -> object:
-        """The deployed document. Raises GetParameterError."""
+        """Return the deployed document. Raises GetParameterError."""
 
 
 @dataclass
 class PolicyReader:
-    """Reads the policy. `alarm` is told why, each time that the deployed document is not the one in force."""
+    """Reads the policy. `alarm` gets the reason each time that the deployed document is not the active one."""
 
     connect: Callable[[], Source]
     profile: str
@@ -46,14 +47,14 @@ class PolicyReader:
     _policy: RecoveryPolicy | None = field(default=None, init=False)
 
     def read(self) -> RecoveryPolicy:
-        """The policy in force. Raises NotAccepted where none can be read and none is remembered."""
+        """Return the active policy. Raises NotAccepted where none can be read and none is stored."""
         from aws_lambda_powertools.utilities.parameters.exceptions import GetParameterError
 
         self._source = self._source or self.connect()
         try:
             found = self._source.get(self.profile, max_age=KEPT_SECONDS)
         except GetParameterError as error:
-            self._source = None  # its session may be what is broken: the next call begins a new one
+            self._source = None  # its session may be broken: the next call starts a new one
             return self._last_good(f"AppConfig cannot be read: {error}")
         text = found.decode("utf-8", "replace") if isinstance(found, bytes) else str(found)
         if self._policy is not None and text == self._text:
@@ -67,7 +68,7 @@ class PolicyReader:
         return policy
 
     def _last_good(self, why: str, otherwise: RecoveryPolicy | None = None) -> RecoveryPolicy:
-        """What was in force before. `otherwise`: what holds where nothing ever was."""
+        """Return the previously active policy. `otherwise`: what applies where there never was one."""
         self.alarm(why)
         if self._policy is None:
             self._policy = last_good(self.table) or otherwise
@@ -76,9 +77,10 @@ class PolicyReader:
         return self._policy
 
     def _remember(self, policy: RecoveryPolicy, text: str) -> None:
-        """For the functions that start cold while the deployed document cannot be used.
+        """Store the document for functions that start while the deployed document is invalid.
 
-        As it was applied: with every default written out, no later release could drop a knob and still read it.
+        It is stored as applied: with all defaults written out, no later release could remove a setting and still parse
+        it.
         """
         item = {"pk": names.POLICY_PK, "sk": names.POLICY_SK, "version": policy.version}
         self.table.put(

@@ -1,4 +1,4 @@
-"""All ports over AWS, put together. The one place where the control plane reads the time."""
+"""Assembles all ports on AWS. The only place where the control plane reads the time."""
 
 from collections.abc import Callable, Collection
 from datetime import UTC, datetime
@@ -27,7 +27,7 @@ from nodeheal.ports import Ports
 
 
 def clock() -> datetime:
-    """Now, in UTC."""
+    """Return the present time, in UTC."""
     return datetime.now(UTC)
 
 
@@ -42,7 +42,9 @@ def aws_ports(
     run_job_arn: str = "",
     node_role_ids: Collection[str] = (),
 ) -> Ports:
-    """Ports over the AWS clients that `make` and `make_once` return; each is made when its port is first used."""
+    """Create ports over the AWS clients of `make` and `make_once`; each client is created when its port is
+    first used.
+    """
     rows = Table(make("dynamodb"), table)
     served = schedulers(make, make_once, clock)
     commands = SsmNodeCommands(partial(make, "ssm"), partial(make_once, "ssm"), clock)

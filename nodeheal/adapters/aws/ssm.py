@@ -1,6 +1,6 @@
-"""NodeCommands on SSM documents.
+"""Implements NodeCommands by SSM documents.
 
-Every command names the boot that it is meant for and when it expires; the node checks both.
+Every command contains its boot id and its expiry; the node checks both.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,11 +29,11 @@ STATES = {
 }
 # SSM accepts no shorter delivery timeout than this.
 SHORTEST_DELIVERY_SECONDS = 30
-_NODES_A_COMMAND = 50  # SendCommand names no more
+_NODES_A_COMMAND = 50  # SendCommand's limit of instances
 
 
 class SsmNodeCommands:
-    """NodeCommands."""
+    """Implements NodeCommands."""
 
     def __init__(self, client: "Callable[[], SSMClient]", once: "Callable[[], SSMClient]", clock: Clock) -> None:
         self._client = client
@@ -74,12 +74,12 @@ class SsmNodeCommands:
             if code_of(error) != "InvalidInstanceId":
                 raise
             known = ", ".join(node.instance_id for node in nodes)
-            raise NotFound(f"SSM takes no command for {known}: not registered, or not connected") from error
+            raise NotFound(f"SSM accepts no command for {known}: not registered, or not connected") from error
         return answer["Command"]["CommandId"]
 
 
 def invocation(client: "SSMClient", command_id: str, instance_id: str) -> "GetCommandInvocationResultTypeDef | None":
-    """What SSM says of a command on one machine; None: it knows nothing of it, or nothing yet."""
+    """Return SSM's record of a command on one machine; None: there is none, or none yet."""
     from botocore.exceptions import ClientError
 
     try:

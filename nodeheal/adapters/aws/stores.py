@@ -1,4 +1,4 @@
-"""Nodes, incidents, jobs and waits in DynamoDB. Keys are spelled in contract/names.py."""
+"""Stores nodes, incidents, jobs and operations in DynamoDB. Keys are defined in contract/names.py."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,19 +19,20 @@ from nodeheal.domain.recovery.incident import History, Incident, TimelineEntry, 
 from nodeheal.domain.recovery.timeline_fold import Fold
 from nodeheal.ports.storage import FAULTS_LOOKED_UP
 
-# How long what is only history is kept: a spool may bring an old event for days, an audit asks for a quarter.
+# How long history is kept: a spool may deliver events that are days old, and an audit covers a quarter.
 HISTORY_DAYS = 90
-# A node that nobody enrols is forgotten a week after its last word.
+# A node that is not enrolled is deleted a week after its last event.
 UNENROLLED_SECONDS = 7 * 86_400
 # An operation outlives its deadline, so that it can be concluded then. DynamoDB deletes late, never early.
 OPERATION_KEPT_DAYS = 2
-# A hundred nodes that fail together read each other's faults: what they need is one attribute, without the evidence.
+# A hundred nodes that fail together read each other's faults: one attribute has all that is needed, without the
+# evidence.
 _SEEN = "seen"
 _OBSERVATION = TypeAdapter(Observation)
 
 
 def _sortable(at: datetime) -> str:
-    """A time whose text sorts as the time does."""
+    """Format a time so that its text sorts by time."""
     return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
@@ -51,14 +52,14 @@ def _node_item(node: Node) -> Item:
 
 
 def _node_put(node: Node) -> dict[str, Any]:
-    """The node's part of a transaction, if its version is still the stored one."""
+    """Return the node's write in a transaction, on the condition that its version is still the stored one."""
     condition, values = versioned(node.version)
     put: dict[str, Any] = {"Item": _node_item(node), "ConditionExpression": condition}
     return {**put, "ExpressionAttributeValues": to_item(values)} if values else put
 
 
 def _know_pool(table: Table, node: Node) -> None:
-    """A pool is known before its first node is: a crash between leaves a pool without nodes, which nobody minds."""
+    """Register a pool before its first node: a crash in between leaves a pool without nodes, which is harmless."""
     if node.state is NodeState.UNENROLLED:
         return
     if node.version == 0 or not node.has_reported:
@@ -66,7 +67,7 @@ def _know_pool(table: Table, node: Node) -> None:
 
 
 class DynamoNodeStore:
-    """NodeStore."""
+    """Implements NodeStore."""
 
     def __init__(self, table: Table) -> None:
         self._table = table
@@ -99,10 +100,10 @@ class DynamoNodeStore:
             names.TTL_ATTRIBUTE: int(expires.timestamp()),
         }
         if note:
-            # Here alone is the event kept, for people who look at the table; an incident has its own copy.
+            # The event is stored only here, for people who read the table; an incident has its own copy.
             item |= {"sk": f"{names.HISTORY_PREFIX}{at}", "note": note, "event": event.model_dump_json()}
         else:
-            # Without what the event says: every decision reads hundreds of these.
+            # Without the event's content: every decision reads hundreds of these.
             item |= {"sk": f"{names.FAULT_PREFIX}{at}"}
             if in_pool:
                 item |= {
@@ -136,13 +137,13 @@ class DynamoNodeStore:
             index=names.INDEX,
         )
         read = (_OBSERVATION.validate_json(item[_SEEN]["S"]) for item in (*own, *others))
-        # Version 0.1 kept history among them.
+        # Version 0.1 stored history among them.
         found = {(s.node_id, s.event_id): s for s in read if not s.note}
         return sorted(found.values(), key=lambda s: (s.at, s.event_id, s.node_id))
 
 
 class DynamoIncidentStore:
-    """IncidentStore."""
+    """Implements IncidentStore."""
 
     def __init__(self, table: Table) -> None:
         self._table = table
@@ -256,7 +257,7 @@ class DynamoIncidentStore:
 
 
 class DynamoOperationStore:
-    """OperationStore."""
+    """Implements OperationStore."""
 
     def __init__(self, table: Table) -> None:
         self._table = table
@@ -271,7 +272,7 @@ class DynamoOperationStore:
         if operation.line is not None and operation.state is not OperationState.DELIVERED:
             values[names.INDEX_PARTITION_KEY] = names.line_pk(operation.line[0])
             values[names.INDEX_SORT_KEY] = f"{names.OPERATIONS_PREFIX}{operation.line[1]}"
-        # The deadline of a job's watch is a year away, so an operation that has ended is kept from its end.
+        # The deadline of a job's watch is a year away, so a finished operation expires relative to its end.
         ended = operation.result.finished_at if operation.result_json else operation.deadline_at
         expires = min(ended, operation.deadline_at) + timedelta(days=OPERATION_KEPT_DAYS)
         item = to_item({**values, names.TTL_ATTRIBUTE: int(expires.timestamp())})
@@ -290,7 +291,7 @@ class DynamoOperationStore:
     def behind(self, operation: Operation, most: int) -> Sequence[tuple[str, str]]:
         line, place = operation.line or ("", "")
         prefix = names.OPERATIONS_PREFIX
-        # A page of a long line would be a megabyte. Both bounds are inclusive: the first one is the operation itself.
+        # A page of a long queue would be a megabyte. Both bounds are inclusive: the first item is the operation itself.
         found = self._table.page_index(
             names.INDEX,
             names.line_pk(line),

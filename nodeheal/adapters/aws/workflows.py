@@ -1,4 +1,4 @@
-"""Workflows on Step Functions."""
+"""Implements Workflows on Step Functions."""
 
 import json
 from typing import TYPE_CHECKING
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class StepFunctionsWorkflows:
-    """Workflows."""
+    """Implements Workflows."""
 
     def __init__(self, client: "Callable[[], SFNClient]", recover_node_arn: str, run_job_arn: str = "") -> None:
         self._client = client

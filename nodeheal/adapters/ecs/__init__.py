@@ -1,1 +1,1 @@
-"""Everything that knows Amazon ECS: its API, its events, its words. A cluster's container instances are nodes."""
+"""Everything specific to Amazon ECS: its API, its events, its terms. A cluster's container instances are nodes."""

@@ -15,7 +15,7 @@ CONNECTED = "agentConnected == true"
 
 
 def listed(ecs: "ECSClient", cluster: str, instance_id: str, *, connected: bool, status: str = "") -> list[str]:
-    """ARNs of the machine's container instances, in one call: of all, or of those whose agent is connected."""
+    """Return the ARNs of the machine's container instances, in one call: all, or those whose agent is connected."""
     only: dict[str, Any] = {"status": status} if status else {}
     expression = f"ec2InstanceId == {instance_id}" + (f" and {CONNECTED}" if connected else "")
     with throttles_named("ListContainerInstances"):
@@ -23,7 +23,7 @@ def listed(ecs: "ECSClient", cluster: str, instance_id: str, *, connected: bool,
 
 
 def find(ecs: "ECSClient", cluster: str, instance_id: str) -> str | None:
-    """The ARN of the machine's container instance, or None if the cluster has none."""
+    """Return the ARN of the machine's container instance, or None if the cluster has none."""
     for connected in (True, False):
         found = listed(ecs, cluster, instance_id, connected=connected)
         if found:
@@ -32,7 +32,9 @@ def find(ecs: "ECSClient", cluster: str, instance_id: str) -> str | None:
 
 
 def tags_by_machine(ecs: Any, cluster: str) -> dict[str, dict[str, str]]:
-    """The tags of each container instance of the cluster, by its machine; the connected one where there are two."""
+    """Return the tags of each container instance of the cluster, by machine; of the connected one where there
+    are two.
+    """
     found: list[Any] = []
     for page in ecs.get_paginator("list_container_instances").paginate(cluster=cluster):
         arns = page["containerInstanceArns"]

@@ -1,7 +1,8 @@
-"""ECS Container Instance Health Change: what ECS's own checks on a node found.
+"""ECS Container Instance Health Change: the results of ECS's own checks on a node.
 
 CONTAINER_RUNTIME comes on EC2, ACCELERATED_COMPUTE and DAEMON on managed instances only, AGENT_CONNECTIVITY on both:
-ECS has not heard the agent for longer than its threshold. The event has no version; each check says when it changed.
+the ECS agent has been disconnected for longer than a threshold. The event has no version; each check has the time of
+its change.
 """
 
 import re
@@ -43,7 +44,7 @@ class EcsHealthEvent(ForeignEvent):
 
 
 def from_ecs_health(event: EcsHealthEvent) -> list[Draft]:
-    """One draft for each check that failed or is well again; none where ECS cannot tell."""
+    """Return one draft for each check that failed or passes again; none where ECS reports no result."""
     machine = event.detail.instance_id
     if machine is None:
         return []
@@ -72,6 +73,6 @@ def _draft(machine: str, check: _Check) -> Draft:
 
 
 def _code_of(check: _Check) -> tuple[Family, str]:
-    """An accelerator that is impaired by an XID is that XID; what it means, the catalog knows."""
+    """Return the code. An accelerator that an XID impaired has that XID's code, which the catalog knows."""
     xid = _XID.search(check.reason or "") if check.type == "ACCELERATED_COMPUTE" else None
     return (Family.xid, str(int(xid[1]))) if xid else _CHECKS[check.type]

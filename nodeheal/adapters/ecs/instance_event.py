@@ -1,7 +1,7 @@
 """ECS Container Instance State Change: whether the ECS agent of a node is connected.
 
-That it is not is normal several times an hour. Events come more than once and out of order; the version orders them. It
-counts for one registration: a node that registers anew begins again.
+Disconnections are normal several times an hour. Events come more than once and out of order; the version orders them.
+It counts for one registration: a node that registers again starts at the beginning.
 """
 
 from pydantic import Field
@@ -29,7 +29,7 @@ class EcsInstanceEvent(ForeignEvent):
 
 
 def from_ecs_instance(event: EcsInstanceEvent) -> list[Draft]:
-    """One advisory draft, whatever the state: one that is connected again makes an older disconnection history."""
+    """Return one advisory draft for any state: a reconnection makes an older disconnection history."""
     detail = event.detail
     if detail.instance_id is None:
         return []

@@ -1,6 +1,6 @@
 """ECS Task State Change, of a task that nodeheal did not start: its machine is gone.
 
-Other tasks' exit codes name no machine: the event has a container instance, whose machine only ECS knows.
+Exit codes of such tasks name no machine. The event has a container instance, whose machine only ECS knows.
 """
 
 import re
@@ -30,7 +30,7 @@ class EcsTaskLostEvent(ForeignEvent):
 
 
 def from_ecs_task_lost(event: EcsTaskLostEvent) -> list[Draft]:
-    """One advisory draft where the reason names a lost machine: EC2 tells the same itself, and better."""
+    """Return one advisory draft where the reason names a lost machine: EC2's own event is more precise."""
     detail = event.detail
     lost = _HOST_LOST.search(detail.stopped_reason)
     if detail.last_status != "STOPPED" or lost is None or is_rank(detail.started_by):

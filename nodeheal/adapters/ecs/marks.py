@@ -1,4 +1,4 @@
-"""The operator's mark on an ECS container instance, as tags."""
+"""Reads and writes the enrolment mark on an ECS container instance, as tags."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +14,7 @@ _UNKNOWN_CLUSTER = "ClusterNotFoundException"
 
 
 class EcsMarks:
-    """SchedulerMarks. `make`: a client of a service, by name."""
+    """Implements SchedulerMarks. `make`: a client of a service, by name."""
 
     def __init__(self, make: Callable[[str], Any]) -> None:
         self._make = make
@@ -36,7 +36,7 @@ class EcsMarks:
         self._make("ecs").untag_resource(resourceArn=mark.name, tagKeys=keys)
 
     def _arn(self, node: Node) -> str | None:
-        """A cluster that ECS does not know has no nodes."""
+        """Return the container instance's ARN. A cluster that ECS does not know has no nodes."""
         from botocore.exceptions import ClientError
 
         try:

@@ -1,11 +1,11 @@
-"""ECS Task State Change -> what happened to one rank of one run."""
+"""Translates ECS Task State Change into the change of one rank of one run."""
 
 from nodeheal.adapters.ecs.task import EcsTaskDetail
 from nodeheal.ports.scheduler import TaskChange
 
 
 def task_change(detail: EcsTaskDetail) -> TaskChange | None:
-    """The change, or None for a task that nodeheal did not start."""
+    """Return the change, or None for a task that nodeheal did not start."""
     rank = detail.rank_of
     if rank is None or detail.container_instance_arn is None:
         return None

@@ -1,4 +1,4 @@
-"""Scheduler on ECS: container instances are nodes, standalone tasks are ranks and the work of others."""
+"""Implements Scheduler on ECS: container instances are nodes, standalone tasks are ranks and unmanaged tasks."""
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
     from types_boto3_ecs.literals import ContainerInstanceStatusType
     from types_boto3_ecs.type_defs import ContainerInstanceTypeDef, TagTypeDef
 
-_DESCRIBED_AT_ONCE = 100  # by DescribeTasks and DescribeContainerInstances alike
-_UPDATED_AT_ONCE = 10  # by UpdateContainerInstancesState
-_FILTERED_AT_ONCE = 50  # instances in one expression: nobody says how long one may be
+_DESCRIBED_AT_ONCE = 100  # the limit of DescribeTasks and DescribeContainerInstances
+_UPDATED_AT_ONCE = 10  # the limit of UpdateContainerInstancesState
+_FILTERED_AT_ONCE = 50  # instances in one filter expression, whose maximum length is not documented
 _MISSING = "MISSING"  # as ECS spells it
-# How ECS spells what belongs to a service, a daemon's included: it looks after those by itself.
+# ECS's prefix for tasks of a service, a daemon's included: ECS restarts those by itself.
 _SERVICE_MARKS = ("ecs-svc/", "service:")
-# The group that a task has by default; ECS gives it again by itself.
+# The default prefix of a task's group; ECS sets it again by itself.
 _DEFAULT_GROUP = "family:"
 _RESERVED_TAGS = "aws:"
 
 
 class EcsScheduler:
-    """Scheduler. Clients are made when first needed; `once` sends a call that acts a single time."""
+    """Implements Scheduler. Clients are created when first needed; `once` sends a call that acts a single time."""
 
     requeues = False
 
@@ -45,7 +45,7 @@ class EcsScheduler:
         self._once = once
 
     def placement_of(self, node: Node) -> NodePlacement:
-        # Asked by status, so that a node in service, which is nearly every one, costs one call and no description.
+        # Queried by status, so that a node in service, as nearly all are, costs one call and no description.
         for connected in (True, False):
             for status in ("ACTIVE", ""):
                 found = listed(self._client(), node.cluster, node.instance_id, connected=connected, status=status)
@@ -59,7 +59,8 @@ class EcsScheduler:
             found = self._client().list_container_instances(
                 cluster=nodes[0].cluster, filter=expression, status="ACTIVE"
             )["containerInstanceArns"]
-        # The call says which container instances there are, and not whose: only as many as nodes are one of each.
+        # The call returns container instances without their nodes: only if the counts are equal does each node have
+        # one.
         return found if len(found) == len(nodes) else ()
 
     def drain_all(self, nodes: Sequence[Node], placements: Sequence[str]) -> Mapping[str, Drained]:
@@ -88,7 +89,7 @@ class EcsScheduler:
     def _update(
         self, node: Node, placements: Sequence[str], status: "ContainerInstanceStatusType"
     ) -> "Sequence[ContainerInstanceTypeDef]":
-        """The container instances that have this status now, as they are. Raises NotFound where none has."""
+        """Return the container instances after the update to this status. Raises NotFound where none has it."""
         with throttles_named("UpdateContainerInstancesState"):
             answer = self._client().update_container_instances_state(
                 cluster=node.cluster, containerInstances=list(placements), status=status
@@ -98,7 +99,7 @@ class EcsScheduler:
         return answer["containerInstances"]
 
     def have_replaced(self, node: Node, how: ClusterReplacement, others: Collection[str]) -> None:
-        raise PlacementRefused("ECS replaces no machine")
+        raise PlacementRefused("ECS cannot replace machines")
 
     def liveness(self, node: Node) -> ProbeAnswer:
         if listed(self._client(), node.cluster, node.instance_id, connected=True):
@@ -111,7 +112,8 @@ class EcsScheduler:
         found: dict[str, NodePlacement] = {}
         for cluster in sorted({node.cluster for node in nodes}):
             names_of = {node.instance_id: node.node_id for node in nodes if node.cluster == cluster}
-            # A node that was registered again is there twice: it is where its agent is connected, then where it works.
+            # A node that was registered again is listed twice: prefer the entry whose agent is connected, then the
+            # active one.
             for described in sorted(self._described(cluster, sorted(names_of)), key=_is_current):
                 name = names_of.get(described["ec2InstanceId"])
                 if name is not None:
@@ -147,11 +149,11 @@ class EcsScheduler:
         if answer["failures"]:
             failure = answer["failures"][0]
             why = " ".join(filter(None, [failure.get("reason"), failure.get("detail")]))
-            raise PlacementRefused(f"ECS would not start rank {task.rank} on {task.node_id}: {why}")
+            raise PlacementRefused(f"ECS refused to start rank {task.rank} on {task.node_id}: {why}")
         return answer["tasks"][0]["taskArn"]
 
     def find_ranks(self, job: Job, run: Run) -> Mapping[str, str]:
-        # ListTasks takes no other filter beside this one. StartTask takes no client token: this finds what it started.
+        # ListTasks accepts no other filter beside this one. StartTask has no client token: this finds what it started.
         with throttles_named("ListTasks"):
             pages = self._client().get_paginator("list_tasks")
             here = pages.paginate(cluster=job.cluster, startedBy=names.started_by(job.job_id, run.number))
@@ -172,7 +174,7 @@ class EcsScheduler:
             with throttles_named("StopTask"):
                 self._client().stop_task(cluster=cluster, task=task_id, reason=reason)
         except ClientError as error:
-            # ECS forgets a stopped task after about an hour, and its tag before that: what IAM asks for is gone then.
+            # ECS deletes a stopped task after about an hour, and its tag before that, which the IAM condition needs.
             if code_of(error) == "InvalidParameterException":
                 return
             if code_of(error) != "AccessDeniedException" or not self._is_stopping(cluster, task_id):
@@ -199,7 +201,7 @@ class EcsScheduler:
         yield from (RankStatus(task.task_id, _MISSING, task.placement in connected) for task in gone)
 
     def _connected(self, cluster: str, ranks: Sequence[GangTask]) -> set[str]:
-        """Of the machines of these ranks those whose agents ECS hears."""
+        """Return those machines of these ranks whose ECS agents are connected."""
         with throttles_named("DescribeContainerInstances"):
             answer = self._client().describe_container_instances(
                 cluster=cluster, containerInstances=sorted({task.placement for task in ranks})
@@ -215,16 +217,16 @@ class EcsScheduler:
         return [_unmanaged_task(task) for task in self._tasks_on(node, placement) if _is_unmanaged(task)]
 
     def stop_unmanaged_task(self, node: Node, task: UnmanagedTask, reason: str) -> bool:
-        # Looked at first: a stop takes a task's tags away, and without its tag a second stop would be denied.
+        # Checked first: a stop removes a task's tags, and without its tag a second stop would be denied.
         with throttles_named("DescribeTasks"):
             seen = self._client().describe_tasks(cluster=node.cluster, tasks=[task.task_id])["tasks"]
-        if not seen:  # ECS forgets a stopped task after about an hour
+        if not seen:  # ECS deletes a stopped task after about an hour
             return False
         described = seen[0]
         if described.get("desiredStatus") != "STOPPED":
             with throttles_named("StopTask"):
                 described = self._client().stop_task(cluster=node.cluster, task=task.task_id, reason=reason)["task"]
-        # A task that had ended before has its own end's reason, and a call that is repeated finds the first one's.
+        # A task that had ended before has its own end's reason, and a repeated call finds the first one's.
         return reason in described.get("stoppedReason", reason)
 
     def restart_unmanaged_task(self, node: Node, task: UnmanagedTask) -> str:
@@ -249,9 +251,9 @@ class EcsScheduler:
         return answer["tasks"][0]["taskArn"]
 
     def _successor(self, node: Node, placement: NodePlacement, task: UnmanagedTask) -> str:
-        """What a call before has started, whether it still runs or has ended since. StartTask takes no token.
+        """Return the task that an earlier call has started, whether it still runs or not. StartTask has no token.
 
-        ListTasks takes no other filter beside startedBy, and tells then only what is to run.
+        ListTasks accepts no other filter beside startedBy, and then returns only tasks whose desired status is RUNNING.
         """
         with throttles_named("ListTasks"):
             found = self._client().list_tasks(cluster=node.cluster, startedBy=task.mark)["taskArns"]
@@ -261,7 +263,7 @@ class EcsScheduler:
         return next((one["taskArn"] for one in ended if one.get("startedBy") == task.mark), "")
 
     def _tasks_on(self, node: Node, placement: NodePlacement, **only: Any) -> Iterator[Mapping[str, Any]]:
-        """The tasks on a container instance, with their tags."""
+        """Return the tasks on a container instance, with their tags."""
         with throttles_named("ListTasks"):
             pages = self._client().get_paginator("list_tasks")
             here = pages.paginate(cluster=node.cluster, containerInstance=placement.name, **only)
@@ -275,7 +277,7 @@ class EcsScheduler:
 
 @contextmanager
 def _denials_named(node: Node, placement: str) -> Iterator[None]:
-    """Turn a denial into NotEnrolled: IAM asks for the mark of the operator."""
+    """Convert a denial into NotEnrolled: IAM requires the operator's mark."""
     from botocore.exceptions import ClientError
 
     try:
@@ -284,25 +286,25 @@ def _denials_named(node: Node, placement: str) -> Iterator[None]:
         if code_of(error) != "AccessDeniedException":
             raise
         raise NotEnrolled(
-            f"ECS denies it: the container instance {placement.rsplit('/', 1)[-1]} does not bear the tag "
+            f"ECS denies it: the container instance {placement.rsplit('/', 1)[-1]} lacks the tag "
             f"{names.MANAGED_TAG} = {names.MANAGED_TAG_VALUE}. Set it with `nodeheal nodes enroll {node.node_id}`; "
             "docs/ec2.md says how new machines get it"
         ) from error
 
 
 def _one_of(instance_ids: Sequence[str]) -> str:
-    """ECS's filter for these machines."""
+    """Return ECS's filter for these machines."""
     wanted = ", ".join(f"'{one}'" for one in instance_ids)
     return f"ec2InstanceId in [{wanted}]"
 
 
 def _has_tasks(described: "ContainerInstanceTypeDef") -> bool:
-    """Whether a task is to run there: ListTasks would name no other."""
+    """Whether a task is to run there; ListTasks returns no others."""
     return described["runningTasksCount"] + described["pendingTasksCount"] > 0
 
 
 def _is_current(described: "ContainerInstanceTypeDef") -> tuple[bool, bool]:
-    """Sorts a container instance that the node uses now behind those that it has left."""
+    """Sort key that places a container instance in use after those that the node has left."""
     return described.get("agentConnected", False), described["status"] == "ACTIVE"
 
 
@@ -315,7 +317,7 @@ def _seen(task: EcsTaskDetail) -> RankStatus:
 
 
 def _override(job: Job, environment: dict[str, str]) -> Any:
-    """What this run has besides its definition."""
+    """Return this run's overrides of its task definition."""
     command = {"command": list(job.command)} if job.command else {}
     variables = [{"name": name, "value": value} for name, value in sorted(environment.items())]
     return {"name": job.container, "environment": variables, **command}

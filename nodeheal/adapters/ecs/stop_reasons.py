@@ -1,14 +1,14 @@
-"""Why a task ended, read from the words of ECS, of its agent and of the container runtime."""
+"""Reads why a task ended from the texts of ECS, its agent and the container runtime."""
 
 import re
 
 from nodeheal.contract.vocabulary import EndCause
 
-# Begins the reason of a task that somebody asked ECS to stop: its stop code comes first (see `EcsTaskDetail`).
+# The prefix of the reason of a task that somebody stopped by ECS: its stop code comes first (see `EcsTaskDetail`).
 STOPPED_BY_REQUEST = "UserInitiated"
 _HOST_LOST = re.compile(r"Host EC2 \(instance .*\) (?:terminated|stopped)")
 _OUT_OF_MEMORY = re.compile(r"OutOfMemory|OOM", re.IGNORECASE)
-# What no restart mends: the definition itself is wrong.
+# Errors that no restart fixes: the definition itself is wrong.
 _CANNOT_START = re.compile(
     r"CannotPull\w*|CannotCreateContainer\w*|CannotCreateVolume\w*|InvalidParameter\w*|executable file not found"
     r"|exec format error|ResourceInitializationError"
@@ -16,7 +16,7 @@ _CANNOT_START = re.compile(
 
 
 def causes_of(stop_reason: str) -> tuple[EndCause, ...]:
-    """What a stop reason says beside the exit code. A reason may hold several: one of each container."""
+    """Return the causes in a stop reason. A reason may contain one for each container."""
     if not stop_reason:
         return ()
     found = {

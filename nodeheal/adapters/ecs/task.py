@@ -1,4 +1,4 @@
-"""A task as ECS describes it, in an event and in DescribeTasks alike: what we read of it, and what that means."""
+"""A task as ECS describes it, in an event and in DescribeTasks: the fields that are read, and their meaning."""
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
@@ -7,7 +7,7 @@ from nodeheal.contract.names import JOB_VARIABLE, RUN_VARIABLE, started_by
 from nodeheal.contract.vocabulary import EndCause
 
 # ECS walks PROVISIONING, PENDING, ACTIVATING, RUNNING, DEACTIVATING, STOPPING, DEPROVISIONING, STOPPED. A rank that is
-# on its way down is still a process that may write: only STOPPED is an end.
+# stopping is still a process that may write: only STOPPED is an end.
 _RUNNING = ("RUNNING", "DEACTIVATING", "STOPPING", "DEPROVISIONING")
 
 
@@ -16,7 +16,7 @@ class EcsContainer(BaseModel):
 
     model_config = ConfigDict(extra="ignore", populate_by_name=True)
     exit_code: int | None = Field(default=None, ge=-(2**31), lt=2**31, alias="exitCode")
-    reason: str = ""  # what the container runtime says: CannotPullContainerError, OutOfMemoryError
+    reason: str = ""  # the container runtime's reason: CannotPullContainerError, OutOfMemoryError
 
 
 class EcsVariable(BaseModel):
@@ -28,21 +28,21 @@ class EcsVariable(BaseModel):
 
 
 class EcsContainerOverride(BaseModel):
-    """What a container was started with beside its definition."""
+    """Overrides of a container's definition."""
 
     model_config = ConfigDict(extra="ignore")
     environment: list[EcsVariable] = Field(default_factory=list)
 
 
 class EcsOverrides(BaseModel):
-    """What a task was started with beside its definition."""
+    """Overrides of a task's definition."""
 
     model_config = ConfigDict(extra="ignore", populate_by_name=True)
     containers: list[EcsContainerOverride] = Field(default_factory=list, alias="containerOverrides")
 
 
 class EcsTaskDetail(BaseModel):
-    """The part of the description that we read. ECS adds fields over time, so unknown ones are ignored here."""
+    """The part of the description that is read. ECS adds fields over time, so unknown ones are ignored."""
 
     model_config = ConfigDict(extra="ignore", populate_by_name=True)
     task_arn: str = Field(alias="taskArn")
@@ -59,10 +59,10 @@ class EcsTaskDetail(BaseModel):
 
     @property
     def rank_of(self) -> tuple[str, int] | None:
-        """(job, run) of a rank that nodeheal started, None for any other task.
+        """Return (job, run) of a rank that nodeheal started, None for any other task.
 
-        `startedBy` is too short for a job's name, so the name is read from the environment that the rank was started
-        with. `startedBy` proves it: only the job's own mark holds the digest of that name.
+        `startedBy` is too short for a job's name, so the name comes from the rank's environment. `startedBy` proves it:
+        only the job's own mark contains the digest of that name.
         """
         given = {pair.name: pair.value for one in self.overrides.containers for pair in one.environment}
         job_id, run = given.get(JOB_VARIABLE, ""), given.get(RUN_VARIABLE, "")
@@ -79,17 +79,17 @@ class EcsTaskDetail(BaseModel):
 
     @property
     def stop_reason(self) -> str:
-        """Why it ended, in ECS's words and those of the container runtime; empty while it has not."""
-        said = dict.fromkeys(c.reason for c in self.containers if c.reason)  # a sidecar may say the same
+        """Why it ended, in the words of ECS and the container runtime; empty before its end."""
+        said = dict.fromkeys(c.reason for c in self.containers if c.reason)  # a sidecar may report the same
         return ": ".join(filter(None, [self.stop_code, self.stopped_reason, *said]))
 
     @property
     def end_causes(self) -> tuple[EndCause, ...]:
-        """What its stop reason means."""
+        """The causes in its stop reason."""
         return causes_of(self.stop_reason)
 
     @property
     def exit_code(self) -> int | None:
-        """One code for the task: a sidecar that ended well does not speak for the trainer."""
+        """The exit code of the task: that of a sidecar that ended well does not count."""
         known = [c.exit_code for c in self.containers if c.exit_code is not None]
         return next((code for code in known if code != 0), known[0] if known else None)

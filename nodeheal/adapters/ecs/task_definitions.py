@@ -1,4 +1,4 @@
-"""Task definitions on ECS, found or made of a job file."""
+"""Finds task definitions on ECS, or registers them from a job file."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,9 @@ _UNKNOWN = ("ClientException", "InvalidParameterException")
 
 
 class EcsTaskDefinitions:
-    """TaskDefinitions. `execution_role`: with which the ECS agent pulls the image and writes the log."""
+    """Implements TaskDefinitions. `execution_role`: the role by which the ECS agent pulls the image and writes
+    the log.
+    """
 
     def __init__(self, ecs: "ECSClient", execution_role: str) -> None:
         self._ecs, self._execution_role = ecs, execution_role
@@ -30,7 +32,7 @@ class EcsTaskDefinitions:
         except ClientError as error:
             if code_of(error) not in _UNKNOWN:
                 raise
-            raise NotFound(f"task_definition: ECS knows no task definition {name} in this Region") from error
+            raise NotFound(f"task_definition: ECS has no task definition {name} in this Region") from error
         if found.get("status", "ACTIVE") != "ACTIVE":
             raise NotFound(f"task_definition: {name} is {found['status']}: no task can be started from it")
         return read_definition(found)
@@ -46,13 +48,13 @@ class EcsTaskDefinitions:
 
 
 def execution_role_arn(caller_arn: str, region: str) -> str:
-    """The role for this Region, in the account and partition of the caller, whose ARN this is."""
+    """Return the ARN of this Region's role, in the account and partition of the caller's ARN."""
     _, partition, _, _, account, *_ = caller_arn.split(":")
     return f"arn:{partition}:iam::{account}:role/{names.JOB_EXECUTION_ROLE.format(region=region)}"
 
 
 def definition_of(spec: JobSpec, region: str, execution_role: str) -> dict[str, object]:
-    """What RegisterTaskDefinition is asked for."""
+    """Build RegisterTaskDefinition's request."""
     mounts = _mounts(spec)
     body: dict[str, object] = {
         "family": f"{names.JOB_FAMILY_PREFIX}{spec.name}",
@@ -72,7 +74,7 @@ def _container(spec: JobSpec, region: str) -> dict[str, object]:
         for name, mount in _mounts(spec).items()
     ]
     optional: dict[str, object] = {}
-    # An init process hands SIGTERM on to a program that is not made to be a container's first one.
+    # An init process forwards SIGTERM to a program that was not written to be a container's first process.
     linux: dict[str, object] = {"initProcessEnabled": True, "sharedMemorySize": spec.shared_memory_mib}
     if spec.devices:
         linux["devices"] = [
@@ -87,7 +89,7 @@ def _container(spec: JobSpec, region: str) -> dict[str, object]:
         "name": spec.container,
         "image": spec.image,
         "essential": True,
-        "memoryReservation": spec.memory_mib,  # reserved, and no bound: a training job may use what is there
+        "memoryReservation": spec.memory_mib,  # a reservation without a limit: a training job may use the whole node
         "stopTimeout": spec.stop_seconds,
         "environment": [{"name": name, "value": value} for name, value in sorted(spec.environment.items())],
         "mountPoints": mounts,
@@ -99,26 +101,26 @@ def _container(spec: JobSpec, region: str) -> dict[str, object]:
 
 
 def _log(spec: JobSpec, region: str) -> dict[str, str]:
-    """Options of the log driver."""
+    """Return the options of the log driver."""
     return {
         "awslogs-group": names.JOB_LOG_GROUP,
         "awslogs-region": region,
         "awslogs-stream-prefix": spec.name,
-        # A program that prints must not stand still because a log cannot be written.
+        # A program must not block because its log cannot be written.
         "mode": "non-blocking",
         "max-buffer-size": "4m",
     }
 
 
 def _mounts(spec: JobSpec) -> dict[str, Mount]:
-    """What the container sees of its node, by the name of the volume."""
+    """Return what the container sees of its node, by the name of the volume."""
     ours = spec.mounts_of_nodeheal
     theirs = (mount for mount in spec.mounts if mount not in ours.values())
     return {**ours, **{f"mount-{number}": mount for number, mount in enumerate(theirs)}}
 
 
 def read_definition(definition: dict[str, Any]) -> TaskDefinition:
-    """What DescribeTaskDefinition answers."""
+    """Parse DescribeTaskDefinition's answer."""
     containers = tuple(_container_of(one) for one in definition["containerDefinitions"])
     return TaskDefinition(definition["taskDefinitionArn"], containers, definition.get("networkMode") == "host")
 

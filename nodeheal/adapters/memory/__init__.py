@@ -1,1 +1,3 @@
-"""The twin of every AWS adapter, in memory: for tests, simulation and dry runs. Same specification, same tests."""
+"""Implements every AWS adapter in memory: for tests, simulation and dry runs. The same specification and tests
+apply.
+"""

@@ -1,4 +1,4 @@
-"""Drills in memory."""
+"""Implements Drills in memory."""
 
 from dataclasses import dataclass, field
 
@@ -9,7 +9,7 @@ from nodeheal.domain.fleet.node import Node
 
 @dataclass
 class MemoryDrills:
-    """Drills. `injected` lists (node, boot, what) in order."""
+    """Implements Drills. `injected` lists (node, boot, what) in order."""
 
     injected: list[tuple[str, str, str | DcgmDrill]] = field(default_factory=list)
     unknown_nodes: set[str] = field(default_factory=set)

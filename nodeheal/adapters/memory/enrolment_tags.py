@@ -1,10 +1,12 @@
-"""Tags of machines, in memory."""
+"""Implements EnrolmentTags in memory."""
 
 from nodeheal.contract.vocabulary import Provider
 
 
 class MemoryEnrolmentTags:
-    """EnrolmentTags. Every machine bears the tag, but for those in `without`; `pools` names pools by machine."""
+    """Implements EnrolmentTags. Every machine has the tag, except those in `without`; `pools` gives pools by
+    machine.
+    """
 
     def __init__(self) -> None:
         self.without: set[str] = set()

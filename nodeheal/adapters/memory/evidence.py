@@ -1,4 +1,4 @@
-"""Leave to upload evidence, as the real one words it, for a bucket that is not there."""
+"""Signs uploads of evidence in the real form, for a bucket that does not exist."""
 
 from datetime import datetime
 
@@ -8,12 +8,12 @@ BUCKET = "evidence"
 
 
 def sign_upload(key: str, max_bytes: int, expires_at: datetime) -> Upload:
-    """SignUpload."""
+    """Implements SignUpload."""
     ticket = f"{key} until {expires_at.isoformat()}"
     return Upload(key, f"s3://{BUCKET}/{key}", f"https://console/{BUCKET}/{key}", ticket, max_bytes)
 
 
 def uploaded_key(ticket: str) -> str | None:
-    """Where a node with this ticket puts its evidence; None where it has none."""
+    """Return where a node with this ticket puts its evidence; None where it has none."""
     key, found, _ = ticket.partition(" until ")
     return key if found else None

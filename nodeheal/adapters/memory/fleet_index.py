@@ -1,4 +1,4 @@
-"""What the sweep looks over, in memory: the stores' own dictionaries, and witnesses who say what they are told to."""
+"""Implements FleetIndex over the stores' dictionaries, and LivenessProbes with preset answers."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from nodeheal.ports.storage import SweepCursor
 
 @dataclass
 class MemoryFleetIndex:
-    """FleetIndex."""
+    """Implements FleetIndex."""
 
     nodes: MemoryNodeStore
     incident_store: MemoryIncidentStore
@@ -46,7 +46,7 @@ class MemoryFleetIndex:
 
 @dataclass
 class MemoryLivenessProbes:
-    """LivenessProbes. `says` holds what is said of each node; `asked` who was asked about, in order."""
+    """Implements LivenessProbes. `says` has the answers for each node; `asked` lists the queried nodes, in order."""
 
     says: dict[str, tuple[ProbeAnswer, ...]] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)

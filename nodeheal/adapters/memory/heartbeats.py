@@ -1,4 +1,4 @@
-"""Heartbeats in memory."""
+"""Implements Heartbeats in memory."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -8,7 +8,7 @@ from nodeheal.domain.fleet.liveness import Heartbeat
 
 @dataclass
 class MemoryHeartbeats:
-    """Heartbeats. `beats`: what machines have written, by who they are."""
+    """Implements Heartbeats. `beats`: the machines' heartbeats, by machine."""
 
     beats: dict[str, Heartbeat] = field(default_factory=dict)
 

@@ -1,4 +1,4 @@
-"""Machines in memory: what exists, what there is no capacity for, and what was asked."""
+"""Implements Machines in memory: existing machines, missing capacity, and the calls made."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -11,7 +11,9 @@ from nodeheal.domain.fleet.machine import STOPPED_BY_CALL, Alternative, Launch, 
 
 @dataclass
 class MemoryMachines:
-    """Machines. `full` holds what has no capacity now; what groups launch by themselves is put into `launched_by`."""
+    """Implements Machines. `full` lists places without capacity; `launched_by` takes what groups launch by
+    themselves.
+    """
 
     machines: dict[str, Machine] = field(default_factory=dict)
     ordered: list[tuple[str, Power]] = field(default_factory=list)
@@ -42,7 +44,7 @@ class MemoryMachines:
 
     @property
     def rebooted(self) -> list[str]:
-        """The machines that were asked to reboot, in order."""
+        """The machines that were rebooted, in order."""
         return [machine_id for machine_id, order in self.ordered if order is Power.REBOOT]
 
     def launch(self, like: Machine, token: str, alternatives: Sequence[Alternative]) -> str:

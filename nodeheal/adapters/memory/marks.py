@@ -1,4 +1,4 @@
-"""Marks in memory."""
+"""Implements Marks in memory."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from nodeheal.domain.fleet.node import Node
 
 @dataclass
 class MemoryMarks:
-    """Marks. Every registry knows every node, except those in `unknown`; `broken` ones take no change."""
+    """Implements Marks. Every registry knows every node, except those in `unknown`; `broken` ones raise on a change."""
 
     marked: set[tuple[Registry, str]] = field(default_factory=set)
     racks: dict[tuple[Registry, str], str] = field(default_factory=dict)
@@ -32,7 +32,7 @@ class MemoryMarks:
 
     def _must_work(self, mark: EnrolmentTag) -> None:
         if mark.registry in self.broken:
-            raise OSError("the line is dead")
+            raise OSError("the connection is broken")
 
     def _mark(self, registry: Registry, node_id: str) -> EnrolmentTag:
         if (registry, node_id) in self.unknown:

@@ -1,11 +1,11 @@
-"""Which owners hear us, in memory."""
+"""Records in memory which owners have confirmed their subscription."""
 
 from dataclasses import dataclass, field
 
 
 @dataclass
 class MemoryConfirmations:
-    """HasConfirmed. Everybody has but those in `deaf`; of those in `unknown` nobody can tell."""
+    """Implements HasConfirmed. Every owner has, except those in `deaf`; for those in `unknown` it raises."""
 
     deaf: set[str] = field(default_factory=set)
     unknown: set[str] = field(default_factory=set)

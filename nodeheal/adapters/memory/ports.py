@@ -1,4 +1,4 @@
-"""A whole world in memory."""
+"""Creates all ports in memory."""
 
 from nodeheal.adapters.memory.enrolment_tags import MemoryEnrolmentTags
 from nodeheal.adapters.memory.evidence import sign_upload
@@ -22,7 +22,7 @@ from nodeheal.ports.clock import Clock
 
 
 def memory_ports(clock: Clock) -> Ports:
-    """Every port over dictionaries, telling the time by `clock`."""
+    """Create every port over dictionaries, with `clock` as the time."""
     nodes = MemoryNodeStore()
     incidents = MemoryIncidentStore(nodes)
     jobs = MemoryJobStore()

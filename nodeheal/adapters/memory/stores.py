@@ -1,4 +1,4 @@
-"""State in dictionaries, with the conditional writes of the real table."""
+"""Stores state in dictionaries, with the conditional writes of the real table."""
 
 from bisect import bisect_left, insort
 from collections import Counter, defaultdict
@@ -26,7 +26,7 @@ from nodeheal.ports.storage import FAULTS_LOOKED_UP
 
 @dataclass
 class MemoryNodeStore:
-    """NodeStore."""
+    """Implements NodeStore."""
 
     nodes: dict[str, Node] = field(default_factory=dict)
     recorded: dict[tuple[str, str, bool], tuple[HealthEvent, Observation]] = field(default_factory=dict)
@@ -76,7 +76,7 @@ class MemoryNodeStore:
         return sorted(found.values(), key=_IN_TIME)
 
     def seen_in_pool(self, pool: str, since: datetime) -> Sequence[Observation]:
-        """What the table reads over its index."""
+        """Return what the table reads from its index."""
         return _since(self._by_pool[pool], since)
 
 
@@ -84,13 +84,13 @@ _IN_TIME = attrgetter("at", "event_id", "node_id")
 
 
 def _since(in_time: list[Observation], since: datetime) -> list[Observation]:
-    """The newest ones, as many as are looked up."""
+    """Return the newest ones, up to the number that is looked up."""
     return in_time[bisect_left(in_time, since, key=lambda observation: observation.at) :][-FAULTS_LOOKED_UP:]
 
 
 @dataclass
 class MemoryIncidentStore:
-    """IncidentStore."""
+    """Implements IncidentStore."""
 
     nodes: MemoryNodeStore
     incidents: dict[str, Incident] = field(default_factory=dict)
@@ -154,7 +154,7 @@ class MemoryIncidentStore:
 
 @dataclass
 class MemoryAttemptLedger:
-    """AttemptLedger."""
+    """Implements AttemptLedger."""
 
     clock: Clock
     counters: dict[tuple[str, str], dict[str, datetime]] = field(default_factory=dict)
@@ -175,7 +175,7 @@ class MemoryAttemptLedger:
 
 @dataclass
 class MemoryPoolStore:
-    """PoolStore."""
+    """Implements PoolStore."""
 
     slots: dict[str, list[str]] = field(default_factory=dict)
     pools: dict[str, Pool] = field(default_factory=dict)
@@ -209,7 +209,7 @@ class MemoryPoolStore:
 
 @dataclass
 class MemoryOperationStore:
-    """OperationStore."""
+    """Implements OperationStore."""
 
     operations: dict[tuple[str, str], Operation] = field(default_factory=dict)
     _open: defaultdict[str, dict[tuple[str, str], None]] = field(default_factory=lambda: defaultdict(dict))
@@ -244,13 +244,13 @@ class MemoryOperationStore:
         return [(one.owner, one.operation_id) for one in behind[:most]]
 
     def all_open(self) -> list[Operation]:
-        """Every operation whose workflow does not have its result yet."""
+        """Return every operation whose workflow does not have its result yet."""
         return [self.operations[key] for keys in list(self._open.values()) for key in keys]
 
 
 @dataclass
 class MemoryJobStore:
-    """JobStore."""
+    """Implements JobStore."""
 
     jobs: dict[str, Job] = field(default_factory=dict)
     kept_runs: dict[tuple[str, int], Run] = field(default_factory=dict)
@@ -283,7 +283,7 @@ class MemoryJobStore:
 
 @dataclass
 class MemoryJobNotes:
-    """JobNotes."""
+    """Implements JobNotes."""
 
     store: MemoryJobStore
     kept_answers: dict[tuple[str, str, str], CheckAnswer] = field(default_factory=dict)

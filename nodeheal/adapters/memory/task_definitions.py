@@ -1,5 +1,6 @@
-"""Task definitions and job logs in memory."""
+"""Implements task definitions and job logs in memory."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from nodeheal.contract import names
@@ -12,7 +13,9 @@ from nodeheal.domain.jobs.task_definition import Container, TaskDefinition
 
 @dataclass
 class MemoryTaskDefinitions:
-    """TaskDefinitions. `definitions` holds the known ones, by the name they are asked for; `registered` counts."""
+    """Implements TaskDefinitions. `definitions` has the known ones, by requested name; `registered` counts
+    registrations.
+    """
 
     definitions: dict[str, TaskDefinition] = field(default_factory=dict)
     registered: list[JobSpec] = field(default_factory=list)
@@ -36,7 +39,7 @@ class MemoryTaskDefinitions:
 
 @dataclass
 class MemoryJobLogs:
-    """JobLogs. `streams` holds what was written, by stream."""
+    """Implements JobLogs. `streams` has the output, by stream."""
 
     definitions: MemoryTaskDefinitions = field(default_factory=MemoryTaskDefinitions)
     streams: dict[str, list[LogLine]] = field(default_factory=dict)
@@ -44,7 +47,7 @@ class MemoryJobLogs:
     def locate(self, job: Job) -> LogLocation:
         container = self.definitions.find(job.task_definition).container(job.container)
         if container is None or container.log is None:
-            raise NotFound(f"{job.task_definition} keeps no output of {job.container} where it can be read")
+            raise NotFound(f"{job.task_definition} does not store the output of {job.container} where it can be read")
         return container.log
 
     def stream(self, location: LogLocation, job: Job, task: GangTask) -> str:
@@ -56,3 +59,6 @@ class MemoryJobLogs:
             return Page((), token)
         start = int(token or 0)
         return Page(tuple(lines[start:]), str(len(lines)))
+
+    def last(self, location: LogLocation, stream: str, lines: int) -> Sequence[LogLine]:
+        return self.streams.get(stream, [])[-lines:]

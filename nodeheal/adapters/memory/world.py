@@ -1,4 +1,4 @@
-"""The outside world in memory: a scheduler, node commands, workflows and messages that remember what was asked."""
+"""Implements a scheduler, node commands, workflows and messages in memory, with a record of the calls."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -22,12 +22,12 @@ from nodeheal.ports.scheduler import Drained, NodePlacement, RankStatus
 
 @dataclass
 class MemoryScheduler:
-    """Scheduler. `draining` holds the nodes that take no new work; `tasks` every rank ever started.
+    """Implements Scheduler. `draining` contains the drained nodes; `tasks` every rank ever started.
 
-    `isolated_by` names the incident for which a node was drained. `seen` says how ranks are, by task: one that is not
-    there is as it was started. `disconnected` holds the placements that are not reached. `unmanaged` holds the tasks of
-    others that run, as (node, task) by id; `unmanaged_ended` why each other one ended; `unmanaged_refused`, why none
-    starts. `replaced_by_cluster` holds the nodes whose machines were to be replaced; `replaces_none`, why none is.
+    `isolated_by` names the incident for which a node was drained. `seen` has ranks' states, by task; a missing one is
+    as started. `disconnected` contains unreachable placements. `unmanaged` has the running unmanaged tasks, as (node,
+    task) by id; `unmanaged_ended` why each ended; `unmanaged_refused` why none starts. `replaced_by_cluster` contains
+    the nodes whose machines were to be replaced; `replaces_none` why none is.
     """
 
     requeues: bool = False
@@ -69,7 +69,7 @@ class MemoryScheduler:
         return {node.node_id: Drained(f"placement-of-{node.node_id}", self._has_tasks(node)) for node in known}
 
     def _has_tasks(self, node: Node) -> bool:
-        """A node that has a job has a rank."""
+        """Whether it has tasks: a node with a job has a rank."""
         return node.job_id is not None or any(where == node.node_id for where, _ in self.unmanaged.values())
 
     def show_isolation(self, node: Node, placement: NodePlacement, incident_id: str) -> None:
@@ -82,9 +82,9 @@ class MemoryScheduler:
         self.isolated_by.pop(node.node_id, None)
 
     def _must_be_ours(self, node: Node) -> None:
-        MemoryScheduler.placement_of(self, node)  # no look of its own: whoever counts looks counts none
+        MemoryScheduler.placement_of(self, node)  # not counted as a query of its own
         if node.node_id in self.not_enrolled:
-            raise NotEnrolled(f"{node.node_id} does not bear the operator's tag")
+            raise NotEnrolled(f"{node.node_id} lacks the operator's tag")
 
     def have_replaced(self, node: Node, how: ClusterReplacement, others: Collection[str]) -> None:
         if self.replaces_none:
@@ -151,16 +151,16 @@ class SentCommand:
 
     @property
     def request_id(self) -> str:
-        """The name that the node answers with."""
+        """The request id that the node answers with."""
         return self.parameters.get("RequestId", "")
 
 
 @dataclass
 class MemoryNodeCommands:
-    """NodeCommands. `statuses` says what became of each command that was sent to one node."""
+    """Implements NodeCommands. `statuses` has the status of each command that was sent to one node."""
 
     sent: list[SentCommand] = field(default_factory=list)
-    sent_to_all: list[tuple[list[str], Command]] = field(default_factory=list)  # nodes, and what they were sent
+    sent_to_all: list[tuple[list[str], Command]] = field(default_factory=list)  # nodes, and the commands sent to them
     statuses: dict[str, CommandStatus] = field(default_factory=dict)
     unknown_nodes: set[str] = field(default_factory=set)
 
@@ -177,7 +177,7 @@ class MemoryNodeCommands:
         return [f"to-all-{len(self.sent_to_all)}"]
 
     def sent_of(self, document: str) -> list[SentCommand]:
-        """What was sent of one document, in order."""
+        """Return the commands sent by one document, in order."""
         return [one for one in self.sent if one.document == document]
 
     def look(self, node: Node, command_id: str) -> CommandStatus:
@@ -191,7 +191,7 @@ class MemoryNodeCommands:
 
 @dataclass
 class MemoryWorkflows:
-    """Workflows. A token that was resumed once resumes nothing more."""
+    """Implements Workflows. A token that was used once resumes nothing more."""
 
     started: list[str] = field(default_factory=list)
     jobs_started: list[tuple[str, int]] = field(default_factory=list)
@@ -215,7 +215,7 @@ class MemoryWorkflows:
 
 @dataclass
 class MemoryNotifier:
-    """Notifier."""
+    """Implements Notifier."""
 
     clock: Clock
     sent_in: Counter[tuple[datetime, str]] = field(default_factory=Counter)

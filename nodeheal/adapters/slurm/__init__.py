@@ -1,1 +1,1 @@
-"""Slurm: nodes that its controller drains, jobs that it starts again by itself."""
+"""Slurm: its controller drains nodes, and restarts its jobs by itself."""

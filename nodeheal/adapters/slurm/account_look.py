@@ -1,4 +1,4 @@
-"""What `nodeheal doctor` looks at of Slurm clusters."""
+"""Implements the checks of `nodeheal doctor` for Slurm clusters."""
 
 from collections.abc import Callable, Iterator
 
@@ -10,7 +10,7 @@ from nodeheal.domain.errors import NodehealError, NotEnrolled
 
 
 def slurm_look(controller: Callable[[], SlurmController]) -> Look:
-    """Of every cluster with nodes: whether its controller bears the tag, SSM reaches it, and it answers."""
+    """Check every cluster with nodes: its controller has the tag, SSM reaches it, and it answers."""
 
     def findings(account: Account) -> Iterator[Finding]:
         nodes = [node for in_pool in account.pools.values() for node in in_pool if node.state is not NodeState.RETIRED]
@@ -23,7 +23,7 @@ def slurm_look(controller: Callable[[], SlurmController]) -> Look:
 
 
 def _about(controller: SlurmController, cluster: str, address: str) -> Finding:
-    """One of them, by a question about the node at this address; empty: nobody knows where a node is."""
+    """Check one of them by a query for the node at this address; empty: no node's address is known."""
     what = f"Slurm cluster {cluster}"
     found = controller.machines(cluster)
     if not found:
@@ -31,19 +31,19 @@ def _about(controller: SlurmController, cluster: str, address: str) -> Finding:
         return Finding(what, BAD, told, "tag the machine that has slurmctld: docs/slurm.md, Set it up")
     if not any(found.values()):
         told = f"SSM does not reach its controller: {some(sorted(found))}"
-        return Finding(what, BAD, told, "there: systemctl status amazon-ssm-agent")
+        return Finding(what, BAD, told, "on that machine: systemctl status amazon-ssm-agent")
     if not address:
-        told = "its controller was not asked: no node of it has reported its address"
+        told = "its controller was not queried: no node of it has reported its address"
         return Finding(what, UNKNOWN, told, "docs/agent.md, Put it on a node")
     try:
         node = controller.node_at(cluster, address)
     except NotEnrolled:
-        todo = "ask with the managed policy nodeheal-operator-REGION; nodeheal-doctor-REGION may send no command"
-        return Finding(what, UNKNOWN, f"you may not ask its controller: {some(sorted(found))}", todo)
+        todo = "use the managed policy nodeheal-operator-REGION; nodeheal-doctor-REGION may send no command"
+        return Finding(what, UNKNOWN, f"you may not query its controller: {some(sorted(found))}", todo)
     except NodehealError as error:
         return Finding(what, BAD, str(error), "on the controller: sinfo; nodeheal-agent slurm doctor")
     if node is None:
-        told = f"its controller answers, and knows no node at {address}, or more than one"
+        told = f"its controller answers, but has no node at {address}, or more than one"
         todo = "compare `nodeheal-agent slurm nodes` there with the nodes; in slurm.conf: NodeAddr"
         return Finding(what, WARNING, told, todo)
     return Finding(what, GOOD, f"its controller answers: {some(sorted(found))}")

@@ -1,7 +1,7 @@
-"""The machine of a Slurm controller, by SSM: the function sends one command and waits for what it prints.
+"""Runs commands on the machine of a Slurm controller, by SSM: the function sends one command and waits for its output.
 
-The machine is the one that bears the tag `nodeheal:slurm-controller` with the cluster's name. Where several do, the
-first one that SSM reaches is asked: Slurm's own commands find the controller that is in charge.
+The machine has the tag `nodeheal:slurm-controller` with the cluster's name. Of several, the first one that SSM reaches
+is used: Slurm's own commands find the active controller.
 """
 
 import json
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
     from types_boto3_ssm import SSMClient
 
 DOCUMENT = "slurm"
-EVERY_NODE = "none"  # where the document asks for an address
+EVERY_NODE = "none"  # where the document expects an address
 Read = TypeVar("Read")
-# A function waits for so long. What comes later is refused by the machine itself.
+# A function waits for so long. After that the machine itself refuses the command.
 ANSWER_SECONDS = 15.0
 _POLL_SECONDS = 0.25
 
 
 class SlurmController:
-    """Asks the controllers of Slurm clusters. `once` sends a call that acts a single time."""
+    """Queries the controllers of Slurm clusters. `once` sends a call that acts a single time."""
 
     def __init__(
         self,
@@ -45,10 +45,11 @@ class SlurmController:
         self._client, self._once, self._ec2, self._clock, self._sleep = client, once, ec2, clock, sleep
 
     def address_of(self, node: Node) -> str:
-        """Where the node is; empty: nobody knows. Not by its own word, which could name another node's address.
+        """Return the node's address; empty: not known. The node's own report is not used, since it could name another
+        node's address.
 
-        EC2 knows it of its machines. Of a hybrid node SSM knows what its SSM agent says, which root there can change:
-        docs/security.md says what comes of that.
+        EC2 knows it for its machines. For a hybrid node SSM has the SSM agent's report, which root there can change:
+        docs/security.md describes the consequences.
         """
         if node.provider is Provider.ec2:
             of_machine = [{"Name": "instance-id", "Values": [node.instance_id]}]
@@ -59,11 +60,11 @@ class SlurmController:
         return str(known[0].get("IPAddress", "")) if known else ""
 
     def about(self, node: Node, verb: str, **options: str) -> Mapping[str, Any]:
-        """What Slurm says of the node. Raises NotFound, NotAccepted."""
+        """Return Slurm's state of the node. Raises NotFound, NotAccepted."""
         return self.about_address(node, self.address_of(node), verb, **options)
 
     def about_address(self, node: Node, address: str, verb: str, **options: str) -> Mapping[str, Any]:
-        """The same, of a node whose address the caller has looked up."""
+        """Return Slurm's state of a node at a known address. Raises NotFound, NotAccepted."""
         nodes: Mapping[str, Mapping[str, Any]] = {}
         if address:
             nodes = self.ask(node.cluster, verb, address, **options)["nodes"]
@@ -74,21 +75,23 @@ class SlurmController:
         return nodes[address]
 
     def node_at(self, cluster: str, address: str) -> SlurmNode | None:
-        """The node that Slurm has there. None: it has none, or more than one. Raises NotFound, NotAccepted."""
+        """Return Slurm's node at the address. None: it has none, or more than one. Raises NotFound, NotAccepted."""
         found = self.ask(cluster, "nodes", address)["nodes"].get(address)
         return None if found is None else _read(SlurmNode, found, cluster)
 
     def report(self, cluster: str) -> SlurmReport:
-        """The nodes out of service, and the jobs that Slurm knows, by one command. Raises NotFound, NotAccepted."""
+        """Return the nodes out of service, and the jobs that Slurm knows, by one command. Raises NotFound,
+        NotAccepted.
+        """
         answer = self.ask(cluster, "report", EVERY_NODE)
         try:
             named = unpack(answer)
         except (KeyError, TypeError, ValueError) as error:
-            raise NotAccepted(f"the Slurm controller of {cluster} reports what nobody can read: {error!r}") from error
+            raise NotAccepted(f"the answer of the Slurm controller of {cluster} is not valid: {error!r}") from error
         return _read(SlurmReport, named, cluster)
 
     def ask(self, cluster: str, verb: str, address: str, **options: str) -> Mapping[str, Any]:
-        """What the agent there answers. Raises NotFound, NotAccepted (nothing is lost by asking again)."""
+        """Run the command and return the agent's answer. Raises NotFound, NotAccepted (a retry is harmless)."""
         machine = self._machine(cluster)
         expires_at = self._clock() + timedelta(seconds=ANSWER_SECONDS)
         parameters = {
@@ -105,10 +108,10 @@ class SlurmController:
             seen = invocation(self._client(), command, machine)
             if seen is not None and STATES.get(seen["Status"]) != "PENDING":
                 return _answer(seen, cluster, verb)
-        raise NotAccepted(f"the Slurm controller of {cluster} ({machine}) has not answered in {ANSWER_SECONDS:g} s")
+        raise NotAccepted(f"the Slurm controller of {cluster} ({machine}) has not answered within {ANSWER_SECONDS:g} s")
 
     def machines(self, cluster: str) -> Mapping[str, bool]:
-        """The machines that bear the cluster's tag, by their ids, and whether SSM reaches each."""
+        """Return the machines with the cluster's tag, by id, and whether SSM reaches each."""
         found = self._described(f"tag:{names.SLURM_CONTROLLER_TAG}", [cluster])
         return {known["InstanceId"]: known.get("PingStatus") == "Online" for known in found}
 
@@ -120,7 +123,7 @@ class SlurmController:
         if found:
             raise NotAccepted(f"SSM does not reach the Slurm controller of {cluster}: {', '.join(sorted(found))}")
         raise NotFound(
-            f"no machine is known as the Slurm controller of cluster {cluster}: tag it with "
+            f"no machine has the tag of the Slurm controller of cluster {cluster}: tag it with "
             f"{names.SLURM_CONTROLLER_TAG} = {cluster} (docs/slurm.md)"
         )
 
@@ -148,7 +151,7 @@ class SlurmController:
                 ) from error
             if code_of(error) != "InvalidInstanceId":
                 raise
-            raise NotAccepted(f"SSM takes no command for the Slurm controller {machine}: not connected") from error
+            raise NotAccepted(f"SSM accepts no command for the Slurm controller {machine}: not connected") from error
         return answer["Command"]["CommandId"]
 
 
@@ -160,7 +163,7 @@ def _read(kind: type[Read], answer: Mapping[str, Any], cluster: str) -> Read:
     except ValidationError as error:
         wrong = error.errors()[0]
         where = ".".join(map(str, wrong["loc"]))
-        raise NotAccepted(f"the Slurm controller of {cluster} reports what nobody can read: {where}") from error
+        raise NotAccepted(f"the answer of the Slurm controller of {cluster} is not valid: {where}") from error
 
 
 def _answer(seen: Any, cluster: str, verb: str) -> Mapping[str, Any]:
@@ -172,7 +175,7 @@ def _answer(seen: Any, cluster: str, verb: str) -> Mapping[str, Any]:
     if isinstance(answer, dict) and "error" not in answer and seen.get("ResponseCode") == 0:
         return answer
     why = answer["error"] if isinstance(answer, dict) and "error" in answer else _last_words(seen)
-    raise NotAccepted(f"the Slurm controller of {cluster} has not carried out `{verb}`: {why}")
+    raise NotAccepted(f"the Slurm controller of {cluster} could not run `{verb}`: {why}")
 
 
 def _last_words(seen: Any) -> str:

@@ -1,6 +1,7 @@
-"""Scheduler on Slurm: a node is drained with a reason, and a job on it is requeued, so that Slurm restarts it.
+"""Implements Scheduler on Slurm: a node is drained with a reason, and a job on it is requeued, so that Slurm restarts
+it.
 
-Whatever is asked goes to the controller by SSM, and takes seconds. So each method asks once.
+Every query goes to the controller by SSM and takes seconds, so each method makes one.
 """
 
 import json
@@ -19,19 +20,19 @@ from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
 from nodeheal.domain.jobs.job import GangTask, Job, Run
 from nodeheal.ports.scheduler import Drained, NodePlacement, RankStatus
 
-_UNSAFE = re.compile(r"[^A-Za-z0-9._-]")  # a job's name is its owner's word, and gets into emails
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]")  # the owner chooses a job's name, and it gets into emails
 _NAME_CHARACTERS = 40
 _REASON_CHARACTERS = 160
-# What had become of a job before nodeheal came, by the agent's word for it.
+# The outcome of a job from before nodeheal's turn, by the agent's word for it.
 _BEFORE = {
-    "lost": "had failed here already, and its owner does not let it be requeued: its owner must start it again",
-    "requeued": "had been requeued already, by its own script for example; Slurm forgets where it ran, perhaps here",
+    "lost": "had failed here already, and its owner does not allow a requeue: its owner must submit it again",
+    "requeued": "had been requeued already, perhaps by its own script; Slurm does not record where it ran",
 }
 SUBMIT = "Slurm starts the jobs of its nodes itself: submit with sbatch (docs/slurm.md)"
 
 
 class SlurmScheduler:
-    """Scheduler."""
+    """Implements Scheduler."""
 
     requeues = True
 
@@ -56,23 +57,25 @@ class SlurmScheduler:
         return {name: Drained(str(one["name"]), bool(one["has_jobs"])) for name, one in out.items()}
 
     def show_isolation(self, node: Node, placement: NodePlacement, incident_id: str) -> None:
-        """The reason shows it."""
+        """Do nothing: the drain's reason names the incident."""
 
     def undrain(self, node: Node, placement: NodePlacement) -> None:
         self._controller.about(node, "resume", **({"Incident": node.open_incident} if node.open_incident else {}))
 
     def have_replaced(self, node: Node, how: ClusterReplacement, others: Collection[str]) -> None:
-        address = self._controller.address_of(node)  # once: it may be another one when it is looked up again
-        # Root on a hybrid node can have SSM say another node's address, whose machine would be replaced.
+        address = self._controller.address_of(node)  # once: a second lookup may give another one
+        # Root on a hybrid node can make SSM report another node's address, whose machine would be replaced.
         if node.provider is Provider.hybrid and address in others:
-            told = f"SSM says that {node.instance_id} is at {address}, and another node's agent says so of its own"
+            told = (
+                f"SSM reports {address} as the address of {node.instance_id}, and another node's agent reports the same"
+            )
             raise PlacementRefused(told)
         seen = self._controller.about_address(node, address, "replace", How=how.value)
         if seen["why_not"]:
             raise PlacementRefused(str(seen["why_not"]))
 
     def liveness(self, node: Node) -> ProbeAnswer:
-        return ProbeAnswer(node.scheduler, None, "not asked: SSM and the machine's cloud are asked themselves")
+        return ProbeAnswer(node.scheduler, None, "not queried: SSM and the machine's cloud are queried directly")
 
     def start_rank(self, job: Job, run: Run, task: GangTask, environment: dict[str, str]) -> str:
         raise PlacementRefused(SUBMIT)
@@ -81,7 +84,7 @@ class SlurmScheduler:
         return {}
 
     def stop_rank(self, cluster: str, task_id: str, reason: str) -> None:
-        """nodeheal has started no rank here."""
+        """Do nothing: nodeheal starts no ranks on Slurm."""
 
     def rank_statuses(self, cluster: str, ranks: Sequence[GangTask]) -> Sequence[RankStatus]:
         return []
@@ -102,14 +105,16 @@ class SlurmScheduler:
 
 
 def _kept_out(seen: Mapping[str, Any]) -> str:
-    """Who has taken it out of service, and why; empty: it was nodeheal or Slurm, or it serves."""
+    """Return who has taken it out of service, and why; empty: nodeheal or Slurm did, or it is in service."""
     if not seen["is_by_person"]:
         return ""
     return f"{seen['state']} by {seen['reason_by']}: {seen['reason']}"[:_REASON_CHARACTERS]
 
 
 def _may_be_drained(seen: Mapping[str, Any]) -> bool:
-    """Whether it takes work, or fails to only because Slurm itself has found something wrong: that is ours to undo."""
+    """Whether it takes work, or does not only because Slurm itself has found something wrong, which nodeheal
+    may undo.
+    """
     return not seen["is_by_person"] and not seen["is_ours"]
 
 

@@ -1,1 +1,1 @@
-"""One file per way of looking at a node."""
+"""The checks of a node, one file each."""

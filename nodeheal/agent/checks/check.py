@@ -1,6 +1,6 @@
-"""What every check of a node's state is: where it looks, how often, how long a look may take, and what it found.
+"""Defines what every check of a node's state has: how to run it, how often, its deadline, and its result.
 
-The kernel log is no check of this kind: it is a stream of what happened, these ask how things are.
+The kernel log is not such a check: it is a stream of events, while checks poll the state.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -18,10 +18,10 @@ __all__ = ["Check", "CheckResult", "Place", "Problem", "State", "always"]
 
 @dataclass(frozen=True)
 class Place:
-    """The node as a check sees it. Tests bring folders and tools of their own."""
+    """The node as a check sees it. Tests substitute folders and tools."""
 
     config: AgentConfig
-    run: Callable[[Sequence[str], float], Output]  # a tool, and the seconds after which it has hung
+    run: Callable[[Sequence[str], float], Output]  # a tool, and the seconds after which it counts as hung
     proc: Path = Path("/proc")
     sys: Path = Path("/sys")
     dev: Path = Path("/dev")
@@ -29,36 +29,38 @@ class Place:
 
 
 def _nothing_more(_: Place) -> None:
-    """For what is loaded with the check's file."""
+    """Load nothing: for a check whose file imports all that it needs."""
 
 
 @dataclass(frozen=True)
 class Check:
     """One check.
 
-    A look runs in a process of its own. One that does not end by its deadline has hung: that is the finding `hang`, or
-    unclear where a check has none. With a `stream` the process stays and yields looks, each within the deadline.
+    Each run has its own process. A run that does not end by its deadline has hung: the result is the finding `hang`, or
+    unclear where the check has no such finding. With `stream` the process stays and yields results, each within the
+    deadline.
     """
 
     name: str
-    about: str  # what it watches, in a few words
+    about: str  # what it checks, in a few words
     interval_seconds: float
     deadline_seconds: float
-    why_not: Callable[[Place], str]  # why this node cannot be checked so; empty: it can
+    why_not: Callable[[Place], str]  # why this node does not support it; empty: it does
     look: Callable[[Place, State], CheckResult]
-    floor: Verdict = Verdict.DEGRADED  # what the catalog calls less grave is not reported
+    floor: Verdict = Verdict.DEGRADED  # findings that the catalog rates below this are not reported
     hang: Finding | None = None
-    confirm: int = 1  # so many looks in a row must agree before a problem is reported, or is over
-    settle_seconds: float = 0.0  # so long after the boot nothing is reported: it is still coming up
+    confirm: int = 1  # results in a row that must agree before a problem is reported as begun or as over
+    settle_seconds: float = 0.0  # seconds after boot during which nothing is reported: the node is still starting
     stream: Callable[[Place, State], Iterator[CheckResult]] | None = None
-    # What the look needs and not every node. Loaded before its process is forked it is there once, else twice.
+    # Loads modules that the check needs and most nodes do not. Loaded before the fork, parent and child share the
+    # memory.
     load: Callable[[Place], None] = _nothing_more
-    # What doctor has it do, where that is more than to ask `why_not`: what came of it, in words. Raises OSError.
+    # What `doctor` runs, where calling `why_not` is not enough. Returns the result in words. Raises OSError.
     trial: Callable[[Place], str] | None = None
 
     @property
     def terms(self) -> CheckSchedule:
-        """What the agent must know of it."""
+        """The schedule that the agent needs of this check."""
         return CheckSchedule(
             self.name,
             self.interval_seconds,
@@ -72,5 +74,5 @@ class Check:
 
 
 def always(_: Place) -> str:
-    """For what every node has."""
+    """Return an empty reason: for checks that every node supports."""
     return ""

@@ -1,4 +1,4 @@
-"""What a look tells the agent, as a line of JSON."""
+"""Encodes what a check process sends to the agent: one line of JSON for each result."""
 
 import json
 from collections.abc import Mapping
@@ -16,19 +16,21 @@ READ_BYTES = 64 * 1024
 
 @dataclass
 class Lines:
-    """Whole lines out of pieces."""
+    """Assembles whole lines from pieces."""
 
     rest: bytes = b""
 
     def of(self, data: bytes) -> list[bytes]:
-        """Those that are whole now."""
+        """Add a piece. Returns the lines that are now complete."""
         *whole, self.rest = (self.rest + data).split(b"\n")
         return whole
 
 
 @dataclass(frozen=True)
 class Answer:
-    """A look; or that it has hung, or `broke` by itself, or is `absent`: why this node cannot be looked at so now."""
+    """A check's answer: its result; or that it has hung, that it `broke`, or that it is `absent`: why this node does
+    not support the check now.
+    """
 
     name: str
     look: CheckResult | None = None
@@ -38,7 +40,9 @@ class Answer:
 
 
 def verdict_on(answer: Answer, check: CheckSchedule) -> Verdict | None:
-    """How grave the worst is that the answer tells; None where the node cannot be looked at. Doubt is never OK."""
+    """Return the worst verdict in the answer; None where the node does not support the check. Uncertainty is
+    never OK.
+    """
     if answer.absent:
         return None
     if answer.look is None:
@@ -48,19 +52,19 @@ def verdict_on(answer: Answer, check: CheckSchedule) -> Verdict | None:
 
 
 def dumped(answer: Answer) -> bytes:
-    """The answer, without a newline in it. Names of files may hold bytes that are no text: these become `?`."""
+    """Encode the answer as one line without a newline. Bytes of file names that are not text become `?`."""
     text = json.dumps(asdict(answer), separators=(",", ":"), default=dict, ensure_ascii=False)
     return text.encode("utf-8", "replace")
 
 
 def answer_of(line: bytes) -> Answer:
-    """The answer that was dumped."""
+    """Decode an answer that `dumped` encoded."""
     said = json.loads(line)
     return Answer(said["name"], _look(said["look"]), said["hung"], said["broke"], said["absent"])
 
 
 def finding_of(said: Mapping[str, Any]) -> Finding:
-    """The finding that was dumped as a mapping."""
+    """Decode a finding from its mapping."""
     known = {**said, "family": Family(said["family"])}
     return Finding(**{**known, "verdict": Verdict(said["verdict"]) if said.get("verdict") else None})
 

@@ -1,4 +1,4 @@
-"""What a process does that was forked for it: one look, or a stream of them."""
+"""Runs in the forked process of a check: one run, or a stream of results."""
 
 import contextlib
 import fcntl
@@ -14,12 +14,12 @@ from pathlib import Path
 from nodeheal.agent.checks.check import Check, CheckResult, Place, State
 from nodeheal.agent.checks.check_ipc import Answer, dumped
 
-EXIT_REPORTED = 3  # the look has said itself why there is none
-STREAM_PAUSE_SECONDS = 0.1  # after each look of a stream: one that never pauses must not burn a core
+EXIT_REPORTED = 3  # the check has given the reason itself
+STREAM_PAUSE_SECONDS = 0.1  # pause after each result of a stream: one that never blocks must not use a whole core
 
 
 def run_check(check: Check, place: Place, state: State, writer: int, lifeline: int) -> None:
-    """In a process of its own: look, say what was found, end. Never returns."""
+    """Run the check in the forked process, send its results, and exit. Never returns."""
     code = 1
     try:
         _end_with_the_agent(lifeline)
@@ -39,28 +39,31 @@ def run_check(check: Check, place: Place, state: State, writer: int, lifeline: i
 
 
 def _end_with_the_agent(lifeline: int) -> None:
-    """However it ends, and whatever we wait for: when the last one has closed the other end, the kernel says SIGIO."""
-    own = os.open(f"/proc/self/fd/{lifeline}", os.O_RDONLY | os.O_NONBLOCK)  # an owner is told who has opened it
+    """End this process when the agent ends, however it ends: when the last descriptor of the pipe's other end is
+    closed, the kernel sends SIGIO.
+    """
+    own = os.open(f"/proc/self/fd/{lifeline}", os.O_RDONLY | os.O_NONBLOCK)  # only an owner that is set gets the signal
     os.dup2(own, lifeline, inheritable=False)
     fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(lifeline, fcntl.F_SETFL, os.O_ASYNC)
 
 
 def _detach_from_agent(kept: set[int]) -> None:
-    """As if it were not the agent's copy: a look that stays for good holds on to nothing of the agent's."""
-    gc.freeze()  # nor does it clean up what the agent has left: that closes descriptors, which have another use here
-    # An exit like any other, so that a tool that was started ends with the look.
+    """Detach from the agent: a check process that stays must not hold the agent's descriptors."""
+    gc.freeze()  # nor run the agent's finalizers: they close descriptor numbers that this process uses for other files
+    # Exit normally, so that a tool that the check has started ends with it.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of the whole terminal: the agent says when it is over
+    # Ctrl-C reaches the whole terminal; the agent decides when its checks end.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     with os.scandir("/proc/self/fd") as entries:
         opened = {int(entry.name) for entry in entries}
     for descriptor in opened - {0, 1, 2} - kept:
-        with contextlib.suppress(OSError):  # the list's own is closed
+        with contextlib.suppress(OSError):  # closed with the list
             os.close(descriptor)
 
 
 def _why(error: Exception) -> str:
-    """In one line: the agent says it once, and not at every look."""
+    """Describe the error in one line. The agent logs it once, not at every run."""
     at = traceback.extract_tb(error.__traceback__)[-1]
     return f"{type(error).__name__}: {error} ({Path(at.filename).name}, line {at.lineno})"
 

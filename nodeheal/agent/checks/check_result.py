@@ -1,4 +1,4 @@
-"""When a check is asked, and what it answers."""
+"""Defines the schedule of a check and its result."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -6,13 +6,15 @@ from dataclasses import dataclass, field
 from nodeheal.contract.vocabulary import Verdict
 from nodeheal.parsers.finding import Finding
 
-# What a check remembers of its last look: JSON, kept through restarts of the agent, forgotten at a reboot.
+# What a check remembers of its last run: JSON, kept over restarts of the agent, discarded at a reboot.
 State = Mapping[str, object]
 
 
 @dataclass(frozen=True)
 class Problem:
-    """Something that is wrong now. How grave it is, the catalog says. Seen again at the next look it is the same."""
+    """Something that is wrong now. The catalog defines its verdict. The same problem in the next result has the same
+    key.
+    """
 
     finding: Finding
     evidence: str = ""
@@ -21,16 +23,16 @@ class Problem:
 
 @dataclass(frozen=True)
 class CheckResult:
-    """What one look has found.
+    """The result of one run.
 
-    `unclear`: why the check could not tell, in words; then nothing is taken back that was found before. `doubts`: the
-    same of single components, by name: the others are judged. `happened`: not a state but an event, such as an XID that
-    the driver hands out: reported each time.
+    `unclear`: why the check could not judge the node; then no earlier problem is reported as over. `doubts`: the same
+    for single components, by name; the other components are judged. `happened`: events rather than states, such as an
+    XID from the driver; each is reported.
 
-    `gauges`: what was measured, by names such as `memory_used_percent` and `gpu_temperature_celsius:1`. The first word
-    says what it is of, the last ones say the unit, one of percent, bytes, bytes_per_second, celsius, watts; where there
-    are several of the kind, a colon and which of them follow. What could not be measured is left out. `called`: by what
-    other names such a one is known, as `{"gpu:1": {"pci": "0000:0b:00.0"}}`.
+    `gauges`: measured values, by names such as `memory_used_percent` and `gpu_temperature_celsius:1`. The first word
+    names the kind of thing, the last words the unit: percent, bytes, bytes_per_second, celsius or watts. Where there
+    are several of a kind, a colon and the thing's name follow. A value that could not be measured is absent. `called`:
+    other names of such a thing, as `{"gpu:1": {"pci": "0000:0b:00.0"}}`.
     """
 
     problems: tuple[Problem, ...] = ()
@@ -39,18 +41,18 @@ class CheckResult:
     gauges: Mapping[str, float] = field(default_factory=dict)
     called: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     happened: tuple[Problem, ...] = ()
-    summary: str = ""  # what a person reads where nothing is wrong: "8 GPUs"
+    summary: str = ""  # shown to a person where nothing is wrong: "8 GPUs"
     doubts: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def why_unclear(self) -> str:
-        """All that the look could not tell, in words; empty where it could tell everything."""
+        """Return all reasons why the result is incomplete; empty where it is complete."""
         return "; ".join(filter(None, (self.unclear, *self.doubts.values())))
 
 
 @dataclass(frozen=True)
 class CheckSchedule:
-    """When a check is asked, and how its answers are taken. As `check.Check` has them."""
+    """When a check runs, and how its answers are interpreted. The fields are those of `check.Check`."""
 
     name: str
     interval_seconds: float
@@ -59,4 +61,4 @@ class CheckSchedule:
     hang: Finding | None
     confirm: int
     settle_seconds: float
-    goes_on: bool  # it is a stream: asked once, it answers again and again
+    goes_on: bool  # a stream: started once, it answers again and again

@@ -1,4 +1,4 @@
-"""Runs looks in processes of their own, with a deadline each: what the hardware does to one hangs only that one."""
+"""Runs checks in processes of their own, each with a deadline. Hardware that hangs a check hangs only its process."""
 
 import contextlib
 import os
@@ -14,19 +14,19 @@ from nodeheal.agent.checks.check_process import EXIT_REPORTED, run_check
 from nodeheal.agent.forking import forked
 
 KILL_GRACE_SECONDS = 1.0
-END_TICK_SECONDS = 0.01  # one that has closed its pipe is about to end
+END_TICK_SECONDS = 0.01  # a process that has closed its pipe is about to end
 ANSWER_BYTES = 256 * 1024
-REST_TICK_SECONDS = 0.05  # how soon it is tried again to begin a look while another thread works
-# What a thread does is over in a moment, or waits for the network: for longer only where nothing answers. It then
-# waits in the kernel, and holds nothing that a look takes.
+REST_TICK_SECONDS = 0.05  # seconds until the next try to fork while another thread works
+# Threads work for moments, or wait for the network when nothing answers. In that case they block in the kernel and hold
+# no lock that a check needs, so forking anyway is safe after this time.
 REST_PATIENCE_SECONDS = 20.0
-AWAY_SECONDS = 2.0  # an agent that comes back so late has waited for its disk: no look is to blame
+AWAY_SECONDS = 2.0  # seconds; an agent delayed for longer has waited for its own disk, so no check is to blame
 CLOSE_SECONDS, CLOSE_TICK_SECONDS = 1.0, 0.01
 
 
 @dataclass
 class _Child:
-    """A look that is under way."""
+    """A check process that is running."""
 
     check: Check
     pid: int
@@ -40,7 +40,7 @@ class _Child:
 
 @dataclass(frozen=True)
 class _Asked:
-    """A look that is to begin when the other threads rest, or at `until`."""
+    """A check that starts as soon as no other thread works, at the latest at `until`."""
 
     check: Check
     state: State
@@ -48,7 +48,7 @@ class _Asked:
 
 
 class CheckRunner:
-    """The looks of all checks. `descriptor` becomes readable when one has something to say. For one thread alone."""
+    """The processes of all checks. `descriptor` becomes readable when one has an answer. For use by one thread."""
 
     def __init__(self, checks: Sequence[Check], place: Place) -> None:
         self.terms = tuple(check.terms for check in checks)
@@ -57,17 +57,18 @@ class CheckRunner:
         self._children: dict[int, _Child] = {}  # by pid
         self._pipes: dict[int, _Child] = {}
         self._news = select.epoll()
-        self._lifeline = os.pipe()  # nobody writes; that we hold it tells the looks that we live
+        # Nobody writes to it; while we hold it open, the check processes know that the agent runs.
+        self._lifeline = os.pipe()
         self._told: list[Answer] = []
         self._seen_at = time.monotonic()
 
     @property
     def descriptor(self) -> int:
-        """Where select hears news."""
+        """The descriptor to select on for answers."""
         return self._news.fileno()
 
     def due_in(self) -> float:
-        """Seconds until something must be looked after, whether or not there is news."""
+        """Seconds until this runner needs a call even without an answer."""
         if any(child.is_silent and not child.told_to_end for child in self._children.values()):
             return END_TICK_SECONDS
         if self._asked:
@@ -76,11 +77,11 @@ class CheckRunner:
         return max(0.0, ends_at - time.monotonic())
 
     def ask(self, name: str, state: State) -> None:
-        """Ask for a look; its answer comes later."""
+        """Request a run; its answer comes later."""
         self._asked.append(_Asked(self._checks[name], state, time.monotonic() + REST_PATIENCE_SECONDS))
 
     def answers(self) -> Iterator[Answer]:
-        """What has come since the last call. Who has said something by now is heard before he is judged."""
+        """Return the answers since the last call. An answer that has arrived is read before a deadline is judged."""
         now = time.monotonic()
         self._extend_deadlines(now - self._seen_at)
         self._seen_at = now
@@ -93,7 +94,9 @@ class CheckRunner:
         return iter(told)
 
     def close(self) -> None:
-        """End whatever is under way. What does not end in its time is killed, and what cannot be killed is left."""
+        """End all check processes. One that does not end in time is killed; one that cannot be killed is left
+        behind.
+        """
         for number in (signal.SIGTERM, signal.SIGKILL):
             for child in self._children.values():
                 _signal(child, number)
@@ -103,21 +106,23 @@ class CheckRunner:
         self._news.close()
 
     def _extend_deadlines(self, seconds: float) -> None:
-        """The looks' time, while the agent was away: what they say waits in their pipes, and fills them."""
+        """Extend the deadlines by the time that the agent was blocked: answers were waiting in full pipes."""
         if seconds >= AWAY_SECONDS:
             for child in self._children.values():
                 child.ends_at += seconds
 
     def _has_begun(self, asked: _Asked, now: float) -> bool:
-        """Or is answered for another reason; not while another thread works."""
+        """Whether the check was started, or already has another answer. It does not start while another thread
+        works.
+        """
         if any(child.check is asked.check for child in self._children.values()):
-            # Nobody can end a process that waits in the driver: one of each kind is enough.
+            # Nobody can end a process that blocks in the driver: one of each check is enough.
             self._told.append(Answer(asked.check.name, hung=True))
             return True
         try:
             return self._begin(asked, now)
         except OSError as error:  # no process, memory or descriptor left
-            self._told.append(Answer(asked.check.name, broke=f"the look cannot be begun: {error.strerror}"))
+            self._told.append(Answer(asked.check.name, broke=f"the check process cannot be started: {error.strerror}"))
             return True
 
     def _begin(self, asked: _Asked, now: float) -> bool:
@@ -133,7 +138,7 @@ class CheckRunner:
                 os.close(reader)
         if pid is None:
             return False
-        ends_at = time.monotonic() + asked.check.deadline_seconds  # others may have been begun since `now`
+        ends_at = time.monotonic() + asked.check.deadline_seconds  # others may have started since `now`
         self._children[pid] = self._pipes[reader] = _Child(asked.check, pid, reader, ends_at)
         self._news.register(reader, select.EPOLLIN)
         return True
@@ -148,12 +153,12 @@ class CheckRunner:
                 continue
             answer = _answer(line, child.check)
             if answer is None:
-                self._give_up(child, "the look has said what is no answer")
+                self._give_up(child, "the check sent a line that is not an answer")
                 continue
             child.heard = True
             self._told.append(answer)
         if len(child.lines.rest) > ANSWER_BYTES and not child.told_to_end:
-            self._give_up(child, f"the look has said more than {ANSWER_BYTES} bytes at once")
+            self._give_up(child, f"the check sent more than {ANSWER_BYTES} bytes at once")
 
     def _give_up(self, child: _Child, why: str) -> None:
         self._told.append(Answer(child.check.name, broke=why))
@@ -167,8 +172,8 @@ class CheckRunner:
             child.is_silent = True
 
     def _reap_children(self, now: float) -> None:
-        """Those that have ended. It is never waited for: the driver can hold a process that has closed its pipe, and
-        what a look has left behind can hold the pipe of one that has ended.
+        """Collect processes that have ended, without waiting. The driver can block a process that has closed its pipe,
+        and a process that a check left behind can hold the pipe of one that has ended.
         """
         for child in list(self._children.values()):
             if child.is_silent or child.told_to_end or now >= child.ends_at:
@@ -177,12 +182,12 @@ class CheckRunner:
                     self._reap(child, os.waitstatus_to_exitcode(status))
 
     def _reap(self, child: _Child, code: int) -> None:
-        """It has ended: well, unless it has said nothing, or was to go on."""
+        """Handle the end of a process: normal, unless it sent no answer or was a stream."""
         self._forget(child)
         del self._children[child.pid]
         is_well = code == EXIT_REPORTED or (code == 0 and child.heard and not child.check.stream)
         if not child.told_to_end and not is_well:
-            self._told.append(Answer(child.check.name, broke=f"the look ended with {code} and no answer"))
+            self._told.append(Answer(child.check.name, broke=f"the check process ended with {code} and sent no answer"))
 
     def _watch_deadlines(self, now: float) -> None:
         for child in self._children.values():
@@ -208,7 +213,7 @@ def _signal(child: _Child, number: signal.Signals) -> None:
 
 
 def _answer(line: bytes, check: Check) -> Answer | None:
-    """What the line says; None: it is no answer of this check's."""
+    """Parse the line; None where it is not an answer of this check."""
     try:
         answer = answer_of(line)
     except (ValueError, KeyError, TypeError, RecursionError):

@@ -1,4 +1,6 @@
-"""When each check is asked, and what of its answers is news: a problem is told when it begins, and when it is over."""
+"""Decides when each check runs, and which results are changes: a problem is reported when it begins and when it is
+over.
+"""
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,15 +16,15 @@ from nodeheal.contract.vocabulary import Verdict
 from nodeheal.parsers.finding import Finding
 from nodeheal.parsers.tool_report import GRAVITY
 
-# First looks are spread, so that a rack that comes up together does not look, nor speak, in step.
+# First runs are spread, so that a rack that starts at once does not check or report in step.
 FIRST_LOOKS_WITHIN_SECONDS = 10.0
-# A stream's process stays, and shares with the agent what neither writes any more: it begins when the agent has done
-# everything once, for a MiB less.
+# A stream's process stays and shares unchanged memory pages with the agent. It starts after the agent has run all its
+# code once, which saves a MiB.
 STREAMS_WITHIN_SECONDS = FIRST_LOOKS_WITHIN_SECONDS + 2.0
-# A problem that comes and goes with every look is over only when it has stayed away.
+# An intermittent problem is over only when it has stayed away for several runs.
 LOOKS_TO_BE_OVER = 2
-STREAM_PATIENCE_SECONDS = 60.0  # before a stream that has ended is begun again
-ABSENT_SECONDS = 600.0  # before a node is tried again that could not be looked at
+STREAM_PATIENCE_SECONDS = 60.0  # pause before a stream that has ended is started again
+ABSENT_SECONDS = 600.0  # pause before a check that the node did not support is tried again
 STATE_KEY = "checks"
 Key = tuple[str, str, str, str]
 
@@ -31,57 +33,62 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class CheckChange:
-    """A problem that has begun, is over, or has happened."""
+    """A problem that has begun or is over, or an event that has happened."""
 
     check: str
     problem: Problem
     is_over: bool = False
-    since: float = 0.0  # epoch seconds; with the check it makes the event's id stable
+    since: float = 0.0  # epoch seconds; with the check's name it makes the event id stable
 
 
 @dataclass
 class _CheckState:
-    """How one check is going."""
+    """The state of one check."""
 
     check: CheckSchedule
     due_at: float
     state: State = field(default_factory=dict)
-    active: dict[Key, tuple[Finding, float]] = field(default_factory=dict)  # told of, and since when
-    streaks: dict[Key, int] = field(default_factory=dict)  # looks in a row that say otherwise than what was told
+    active: dict[Key, tuple[Finding, float]] = field(default_factory=dict)  # reported, and since when
+    streaks: dict[Key, int] = field(default_factory=dict)  # results in a row that contradict what was reported
     is_asked: bool = False
     complaint: str = ""
-    gauges: Mapping[str, float] = field(default_factory=dict)  # of the last look: what is no longer measured is gone
-    called: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # likewise
-    verdict: Verdict | None = None  # of the last answer; None before the first, and where the node cannot be looked at
+    # Of the last result: a value that is no longer measured disappears.
+    gauges: Mapping[str, float] = field(default_factory=dict)
+    called: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # as above
+    # Of the last answer; None before the first, and where the node does not support the check.
+    verdict: Verdict | None = None
     asked_at: float | None = None
     answered_at: float | None = None
-    seconds: float | None = None  # that the last look took; a stream has none
+    seconds: float | None = None  # duration of the last run; a stream has none
 
 
 class CheckScheduler:
-    """All checks of a node. What it tells and `dump()` belong into one transaction, as with the kernel log."""
+    """All checks of a node. Store the changes that it returns and `dump()` in one transaction, as with the
+    kernel log.
+    """
 
     def __init__(
         self, checks: Sequence[CheckSchedule], boot_id: str, saved: State, uptime_seconds: float, now: float
     ) -> None:
-        """`saved`: the dump of the last run; that of another boot is forgotten. `now`: monotonic."""
+        """`saved`: the dump of the last run; one of another boot is discarded. `now`: monotonic seconds."""
         known = _known(saved, boot_id)
         self._boot_id = boot_id
         self._courses = {check.name: _begun(check, known.get(check.name), uptime_seconds, now) for check in checks}
-        # What a check has told of stays open while nobody looks: that it is over can be told when it is chosen again.
+        # A reported problem of a check that is no longer selected stays open: its end is reported when the check is
+        # selected again.
         left = known.keys() - self._courses.keys()
         self._left = {name: known[name] for name in sorted(left) if _has_told(name, known[name])}
 
     def gauges(self) -> dict[str, float]:
-        """What the checks have measured at their last looks. From any thread: mappings are replaced, never changed."""
+        """Return the checks' measured values. Safe from any thread: mappings are replaced, never changed."""
         return {name: value for course in self._courses.values() for name, value in course.gauges.items()}
 
     def called(self) -> list[Mapping[str, str]]:
-        """What each thing that is measured is called beside its number."""
+        """Return the other names of each measured thing."""
         return [names for course in self._courses.values() for names in course.called.values()]
 
     def samples(self, now: float) -> Iterator[Sample]:
-        """How each check is going, and what the things that it measures are called. From any thread."""
+        """Return samples of each check's state and of the names of measured things. Safe from any thread."""
         for name, course in self._courses.items():
             for which, names in course.called.items():
                 kind, _, index = which.partition(":")
@@ -100,14 +107,14 @@ class CheckScheduler:
         return max(0.0, min(waiting, default=FIRST_LOOKS_WITHIN_SECONDS))
 
     def ask(self, now: float, ask: Callable[[str, State], None]) -> None:
-        """Ask for every look that is due."""
+        """Start every check that is due."""
         for name, course in self._courses.items():
             if not course.is_asked and course.due_at <= now:
                 course.is_asked, course.asked_at = True, now
                 ask(name, course.state)
 
     def take(self, answer: Answer, now: float, wall: float) -> list[CheckChange]:
-        """What of an answer is news. `wall`: epoch seconds."""
+        """Process an answer. Returns the changes. `wall`: epoch seconds."""
         course = self._courses[answer.name]
         check = course.check
         course.verdict, course.answered_at = verdict_on(answer, check), now
@@ -116,7 +123,7 @@ class CheckScheduler:
         if answer.absent:  # a driver may be loaded later
             course.is_asked, course.due_at, course.gauges, course.called = False, now + ABSENT_SECONDS, {}, {}
             if course.active:
-                self._complain(course, f"{answer.absent}; what it has told of stays open")
+                self._complain(course, f"{answer.absent}; the problems that the check has reported stay open")
             return []
         is_going_on = check.goes_on and answer.look is not None
         if not is_going_on:
@@ -132,7 +139,7 @@ class CheckScheduler:
         return [*happened, *_changes(course, look, wall)]
 
     def dump(self) -> dict[str, object]:
-        """What the next run must know. JSON."""
+        """Return the state for the next run as JSON."""
         courses = {
             name: {
                 "state": course.state,
@@ -144,26 +151,29 @@ class CheckScheduler:
 
     @staticmethod
     def _complain(course: _CheckState, unclear: str) -> None:
-        """Once, not at every look."""
+        """Log the trouble once, not at every run."""
         if unclear and unclear != course.complaint:
-            logger.warning("a check cannot tell", extra={"check": course.check.name, "why": unclear})
+            logger.warning(
+                "a check could not run to its end or gave no clear result",
+                extra={"check": course.check.name, "why": unclear},
+            )
         course.complaint = unclear
 
 
 def key_of(finding: Finding) -> Key:
-    """What makes two problems the same one."""
+    """The key by which two problems are the same."""
     return (finding.family.value, finding.code, finding.subcode or "", finding.component or "")
 
 
 def _known(saved: State, boot_id: str) -> Mapping[str, object]:
-    """What is kept of each check of this boot. Another version of the agent may have written it."""
+    """Parse the stored state of each check on this boot. Another version of the agent may have written it."""
     kept = saved.get(STATE_KEY)
     courses = kept.get("courses") if isinstance(kept, dict) and kept.get("boot_id") == boot_id else None
     return courses if isinstance(courses, dict) else {}
 
 
 def _begun(check: CheckSchedule, known: Any, uptime_seconds: float, now: float) -> _CheckState:
-    # A clock that jumps while the node comes up must not put off its looks for longer than a boot takes.
+    # A clock that jumps while the node starts must not delay checks for longer than a boot takes.
     unsettled = max(0.0, check.settle_seconds - max(0.0, uptime_seconds))
     first = unsettled + _first_after(check)
     state, told = _remembered(check.name, known) if known else ({}, [])
@@ -171,33 +181,36 @@ def _begun(check: CheckSchedule, known: Any, uptime_seconds: float, now: float) 
 
 
 def _first_after(check: CheckSchedule) -> float:
-    """Seconds from the start, on a node that has settled."""
+    """Seconds from the start to the first run, on a node that has been up for a while."""
     if check.goes_on:
         return between(FIRST_LOOKS_WITHIN_SECONDS, STREAMS_WITHIN_SECONDS)
     return between(0, min(FIRST_LOOKS_WITHIN_SECONDS, check.interval_seconds))
 
 
 def _has_told(name: str, known: Any) -> bool:
-    """Whether a check that nobody has chosen has told of problems that are not over; it is said, once a start."""
+    """Whether a check that is not selected has open problems; logs that once a start."""
     _, told = _remembered(name, known)
     if told:
         open_ones = ", ".join(sorted(finding.code for finding, _ in told))
-        logger.warning("problems are no longer watched, and stay open", extra={"check": name, "problems": open_ones})
+        logger.warning(
+            "the configuration no longer selects a check; its open problems are no longer watched and stay open",
+            extra={"check": name, "problems": open_ones},
+        )
     return bool(told)
 
 
 def _remembered(name: str, known: Any) -> tuple[State, list[tuple[Finding, float]]]:
-    """The state and what was told; nothing of it where it is not understood: better told twice than never again."""
+    """Parse the state and what was reported; nothing where it is not valid: a second report is better than none."""
     try:
         state: State = dict(known["state"])
         return state, [(finding_of(one["finding"]), float(one["since"])) for one in known["active"]]
     except (KeyError, TypeError, ValueError) as error:
-        logger.warning("what a check remembers is not understood", extra={"check": name, "why": error})
+        logger.warning("the stored state of a check is not valid; it is discarded", extra={"check": name, "why": error})
         return {}, []
 
 
 def _look_of(answer: Answer, check: CheckSchedule) -> CheckResult:
-    """A look that did not end. Whatever else was wrong is still taken to be."""
+    """The result of a run that did not end. Other open problems are assumed to persist."""
     if not answer.hung:
         return CheckResult(unclear=answer.broke)
     late = f"no answer within {check.deadline_seconds:g} s"
@@ -209,12 +222,14 @@ def _counts(problem: Problem, check: CheckSchedule) -> bool:
 
 
 def _is_graver(problem: Problem, told: Finding) -> bool:
-    """Whether it is more than was told: a check of the operator's own may give one code several verdicts."""
+    """Whether the verdict is worse than the reported one: an operator's own check may give one code several
+    verdicts.
+    """
     return GRAVITY.index(verdict_of(problem.finding)) > GRAVITY.index(verdict_of(told))
 
 
 def _is_open(key: Key, look: CheckResult) -> bool:
-    """Whether the look could not tell of it."""
+    """Whether the result leaves this problem undecided."""
     return bool(look.unclear) or key[3] in look.doubts
 
 

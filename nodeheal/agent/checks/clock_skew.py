@@ -1,6 +1,6 @@
-"""Is the node's clock right, by the time that the event bus's address tells in every answer.
+"""Compares the node's clock with the Date header of the event bus's endpoint.
 
-Asked without a signature: what is refused is dated as well.
+The request is not signed: refusals have a date, too.
 """
 
 from datetime import UTC, datetime
@@ -15,7 +15,9 @@ ANSWER_SECONDS = 8.0
 
 
 def ahead_seconds(date: str, now: datetime) -> float | None:
-    """How far `now` is ahead of an HTTP date; None for what is no date. Source: RFC 9110, section 5.6.7."""
+    """Return by how many seconds `now` is ahead of an HTTP date; None where it is not a date. Source: RFC 9110, section
+    5.6.7.
+    """
     from email.utils import parsedate_to_datetime
 
     try:
@@ -29,15 +31,15 @@ def _look(place: Place, _: State) -> CheckResult:
     try:
         date = _date_of(place)
     except OSError as error:
-        return CheckResult(unclear=f"nobody tells the time: {str(error) or type(error).__name__}")
+        return CheckResult(unclear=f"the event bus's endpoint does not answer: {str(error) or type(error).__name__}")
     ahead = ahead_seconds(date, datetime.now(UTC))
     if ahead is None:
-        return CheckResult(unclear=f"no date: {date[:100]!r}")
+        return CheckResult(unclear=f"not a date: {date[:100]!r}")
     return judge(ahead, place.config.limit(CLOCK_WRONG))
 
 
 def judge(ahead: float, wrong_seconds: float) -> CheckResult:
-    """What it means that the clock is so many seconds ahead."""
+    """Judge a clock that is this many seconds ahead."""
     message = f"the clock is {abs(ahead):.0f} s {'ahead' if ahead > 0 else 'behind'}"
     found = Problem(Finding(Family.host, "clock_skew", None, message), message)
     is_wrong = abs(ahead) >= wrong_seconds
@@ -45,7 +47,7 @@ def judge(ahead: float, wrong_seconds: float) -> CheckResult:
 
 
 def _date_of(place: Place) -> str:
-    """In this process only: the agent's own connection is loaded there once, and here for a moment."""
+    """Read the Date header, in the check's process only: the connection module is not loaded into the agent for it."""
     import http.client
 
     from nodeheal.agent.aws_client import endpoint

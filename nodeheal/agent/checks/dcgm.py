@@ -1,8 +1,8 @@
-"""What DCGM's health watches see, and whether its host engine runs.
+"""Checks DCGM's health watches, and whether its host engine runs.
 
-Watches are off until somebody turns them on, and forgotten when the host engine starts again: a look that finds them
-off turns them on, which is harmless to repeat. Policy violations are not listened to: `dcgmi policy --reg` does not say
-which GPU, and needs a policy that would replace somebody's own; docs/adr/0024. `dcgmi diag` runs on command only.
+Watches are off until somebody enables them, and are lost when the host engine restarts. A run that finds them off
+enables them, which is safe to repeat. Policy violations are not used: `dcgmi policy --reg` does not name the GPU, and
+its policy would replace an operator's own; see docs/adr/0024. `dcgmi diag` runs on command only.
 """
 
 import re
@@ -30,14 +30,16 @@ _NO_ENGINE = re.compile(r"unable to (?:establish a )?connect(?:ion)? to|host ?en
 
 
 def why_not(place: Place) -> str:
-    """For nodes with NVIDIA GPUs and DCGM."""
+    """Require NVIDIA GPUs and DCGM."""
     if not has_nvidia(place):
         return "no NVIDIA GPU"
     return "" if is_installed(TOOL) else "DCGM is not installed: there is no dcgmi"
 
 
 def look(place: Place, state: State) -> CheckResult:
-    """Ask the host engine. It is down if it does not answer twice: when it is being restarted it does not either."""
+    """Query the host engine. It counts as down after two queries without an answer, since a restart looks the same for
+    a moment.
+    """
     answer = place.run(dcgmi(place.config, *HEALTH), TOOL_SECONDS)
     silent = answer.no_answer(TOOL)
     if silent:
@@ -53,7 +55,7 @@ def look(place: Place, state: State) -> CheckResult:
 
 
 def judge_health(text: str, config: AgentConfig) -> CheckResult:
-    """What the watches have seen. What comes from a drill carries the drill's mark."""
+    """Judge the health watches. A finding that a drill injected gets the drill's mark."""
     report = parse_health(text)
     findings = [_marked(finding, config) for finding in report.findings]
     problems = tuple(Problem(finding, finding.message) for finding in findings)
@@ -69,7 +71,7 @@ def _marked(finding: Finding, config: AgentConfig) -> Finding:
 
 
 def judge_engine(enabled: Output) -> CheckResult:
-    """A host engine that does not run is missed where somebody has enabled its service."""
+    """Report a host engine that does not run, where its service is enabled."""
     if "enabled" not in enabled.text.split():
         return CheckResult(unclear="the host engine does not run, and its service is not enabled", state={"down": True})
     message = "dcgmi cannot reach the host engine, whose service is enabled"

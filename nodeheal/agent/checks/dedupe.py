@@ -1,4 +1,6 @@
-"""One cause is one event: of what several checks see, one tells. The others point to it, and are unclear."""
+"""Reports one cause once: where several checks see it, one reports it. The others return unclear and name that
+check.
+"""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -7,8 +9,8 @@ from nodeheal.agent.checks import gpu_count, nvidia_services
 from nodeheal.agent.checks.check import CheckResult, Place, Problem
 from nodeheal.contract.vocabulary import Family
 
-# By the word that NVML has for it: who tells, and whether it sees it. These two need neither library nor tool; and a
-# library that was opened before it was upgraded does not notice that it no longer fits.
+# By NVML's error: which check reports it, and whether that check sees it. These two checks need neither library nor
+# tool. A library that was opened before an upgrade does not notice the mismatch.
 _REPORTED_BY: dict[str, tuple[str, Callable[[Place], bool]]] = {
     "DRIVER_MISMATCH": (nvidia_services.CHECK.name, nvidia_services.sees_mismatch),
     "DRIVER_NOT_LOADED": (gpu_count.CHECK.name, gpu_count.sees_missing),
@@ -17,7 +19,7 @@ _REPORTED_BY: dict[str, tuple[str, Callable[[Place], bool]]] = {
 
 
 def without_duplicates(look: CheckResult, place: Place) -> CheckResult:
-    """The look without what another check tells: one that is chosen, and sees it."""
+    """Drop the problems that another check reports, where that check is selected and sees them."""
     others = {problem: owner for problem in look.problems if (owner := _reported_by(problem, place))}
     pointers = [f"{problem.finding.message}: see {owner}" for problem, owner in others.items()]
     kept = tuple(problem for problem in look.problems if problem not in others)

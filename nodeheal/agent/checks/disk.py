@@ -1,4 +1,4 @@
-"""Are the local file systems writable, and is there room on them."""
+"""Checks that the local file systems are writable and have room."""
 
 import os
 from collections.abc import Collection, Iterator, Mapping
@@ -10,16 +10,16 @@ from nodeheal.agent.thresholds import DISK_FULL
 from nodeheal.contract.vocabulary import Family
 from nodeheal.parsers.finding import Finding
 
-# Where a full disk stops a job or a node. What else is mounted is the jobs' own affair.
+# Mounts whose full disk stops a job or the node. Other mounts belong to jobs.
 WATCHED = ("/", "/var", "/tmp", "/var/lib/docker", "/var/lib/containerd", "/var/lib/ecs", "/home")
-# Newer kernels leave a file system `rw` that they have stopped after an error, and say this beside it.
+# Newer kernels keep `rw` for a file system that an error has shut down, and add this option.
 _NOT_WRITABLE = ("ro", "emergency_ro", "shutdown")
 _LOCAL = ("ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs")
 
 
 @dataclass(frozen=True)
 class Mount:
-    """One line of a list of mounts. `options`: those of the file system, not those of this view of it."""
+    """One line of a list of mounts. `options`: those of the file system, not of this mount of it."""
 
     device: str
     point: str
@@ -28,12 +28,14 @@ class Mount:
 
     @property
     def is_writable(self) -> bool:
-        """Whether the file system takes writes."""
+        """Whether the file system accepts writes."""
         return self.options.isdisjoint(_NOT_WRITABLE)
 
 
 def parse_mounts(text: str) -> list[Mount]:
-    """The mounts, in order; of several on one point the last is seen. Source: proc_pid_mounts(5), fstab(5)."""
+    """Parse mounts, in order; where several share a mount point, the last one is visible. Source: proc_pid_mounts(5),
+    fstab(5).
+    """
     found = {}
     for line in text.splitlines():
         words = line.split()
@@ -44,8 +46,8 @@ def parse_mounts(text: str) -> list[Mount]:
 
 
 def parse_mountinfo(text: str) -> list[Mount]:
-    """The same of /proc/self/mountinfo: its options are those of the superblock. A mount can be read-only for one
-    service alone, as systemd's ProtectSystem= makes it, where the disk is fine. Source: proc_pid_mountinfo(5).
+    """Parse /proc/self/mountinfo; the options are those of the superblock. A single service can see a mount read-only,
+    as with systemd's ProtectSystem=, while the disk is fine. Source: proc_pid_mountinfo(5).
     """
     found = {}
     for line in text.splitlines():
@@ -58,7 +60,7 @@ def parse_mountinfo(text: str) -> list[Mount]:
 
 
 def _unescaped(word: str) -> str:
-    """Blanks in names are written as octal numbers."""
+    """Decode the octal escapes of blanks in names."""
     for code, character in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
         word = word.replace(code, character)
     return word
@@ -67,7 +69,7 @@ def _unescaped(word: str) -> str:
 def judge(
     mounts: list[Mount], was_writable: Collection[str], used_percent: Mapping[str, float], full_percent: float
 ) -> Iterator[Problem]:
-    """What is wrong with them. One that was mounted read-only on purpose is fine: only one that became so is not."""
+    """Judge the file systems. A deliberate read-only mount is fine; one that became read-only is not."""
     for mount in mounts:
         if not mount.is_writable and mount.point in was_writable:
             yield _problem("disk_read_only", mount.point, f"{mount.device} on {mount.point} has become read-only")
@@ -80,7 +82,7 @@ def _look(place: Place, state: State) -> CheckResult:
     mounts = parse_mountinfo(_text(place.proc / "self/mountinfo"))
     watched = [mount for mount in mounts if mount.kind in _LOCAL and mount.point in WATCHED]
     before = state.get("writable")
-    # What fstab wants writable is so; of the others, those that have been since the boot.
+    # File systems that fstab mounts writable must be writable; of the others, those that were writable since the boot.
     wanted = {mount.point for mount in parse_mounts(_text(place.etc / "fstab")) if mount.is_writable}
     was_writable = wanted | set(before if isinstance(before, list) else ())
     used = {mount.point: _used_percent(Path(mount.point)) for mount in watched}
@@ -97,7 +99,7 @@ def _text(path: Path) -> str:
     try:
         return path.read_text("utf-8", "replace")
     except OSError:
-        return ""  # an fstab that is not there wants nothing
+        return ""  # a missing fstab requires nothing
 
 
 def _used_percent(point: Path) -> float:
@@ -107,9 +109,10 @@ def _used_percent(point: Path) -> float:
 
 
 def fuller(*room: tuple[int, int]) -> float:
-    """The percent in use of blocks or of inodes, each as (left, whole), whichever is more. Without any it is 0.
+    """Return the used percentage of blocks or of inodes, each as (free, total), whichever is higher. 0 where the total
+    is 0.
 
-    As `df` counts it: what is kept back for root is not there for others.
+    As `df` counts: blocks reserved for root are not available to others.
     """
     return max((100.0 * (1 - left / whole) for left, whole in room if whole), default=0.0)
 

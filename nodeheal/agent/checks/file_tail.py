@@ -1,4 +1,4 @@
-"""Follows a log file through rotation, truncation, restarts and reboots, and hands out its lines once."""
+"""Follows a log file through rotation, truncation, restarts and reboots, and returns each line once."""
 
 import contextlib
 import errno
@@ -15,19 +15,19 @@ from typing import NamedTuple
 from nodeheal.parsers.kernel_line import is_boot_banner
 
 CHUNK_BYTES = 64 * 1024
-LINE_BYTES = 64 * 1024  # a longer line is no kernel message; it is skipped up to its newline
-MARK_BYTES = 128  # what stands before the cursor, to recognise the file when its inode number was reused
+LINE_BYTES = 64 * 1024  # a longer line is not a kernel message; it is skipped up to its newline
+MARK_BYTES = 128  # bytes before the cursor, to recognise the file when its inode number was reused
 # A syslog daemon goes on writing to the renamed file until it is told to reopen.
 RETIRED_SECONDS = 10.0
-READ_OUT = 16  # rotation seldom keeps more
-# What rotation puts behind a name: `.1`, `-20261123`, `-20261123-1795409669`. What a person copies has words in it.
+READ_OUT = 16  # rotation seldom keeps more files
+# Suffixes of rotated files: `.1`, `-20261123`, `-20261123-1795409669`. Names of manual copies contain words.
 _ROTATED = re.compile(r"[.-]\d[\d._-]*")
 
 logger = logging.getLogger(__name__)
 
 
 class RawLine(NamedTuple):
-    """One complete line, and where it begins. `is_history`: it was written before the boot that now runs."""
+    """One complete line and its position. `is_history`: it was written before the running boot."""
 
     content: bytes
     file: int
@@ -36,13 +36,13 @@ class RawLine(NamedTuple):
 
     @property
     def position(self) -> str:
-        """Where it stands, for as long as there is its file."""
+        """The position of the line, valid as long as its file exists."""
         return f"{self.file}:{self.offset}"
 
 
 @dataclass
 class _OpenFile:
-    """One file being read. `offset` is the first byte that was not handed out yet."""
+    """An open log file. `offset` is the first byte that was not returned yet."""
 
     descriptor: int
     identity: tuple[int, int]
@@ -54,28 +54,28 @@ class _OpenFile:
 
     @classmethod
     def at(cls, path: Path) -> "_OpenFile":
-        """Raises OSError, also for what is no file: a pipe would be waited for, a folder cannot be read."""
+        """Open the file. Raises OSError, also for anything but a regular file: a read of a pipe would block."""
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             os.close(descriptor)
-            raise OSError(errno.EINVAL, "is no file", str(path))
+            raise OSError(errno.EINVAL, "is not a regular file", str(path))
         return cls(descriptor, (status.st_dev, status.st_ino))
 
     def size(self) -> int:
         return os.fstat(self.descriptor).st_size
 
     def read(self) -> list[RawLine] | None:
-        """The complete lines of the next chunk; None at the end of the file."""
+        """Return the complete lines of the next chunk; None at the end of the file."""
         read_to = self.offset + len(self.partial)
         size = self.size()
         if size == read_to:
             return None
-        if size < read_to:  # truncated in place, as logrotate's copytruncate does
+        if size < read_to:  # truncated in place, as with logrotate's copytruncate
             self.offset, self.partial, self.history_until, self.is_overlong, read_to = 0, b"", 0, False, 0
         *complete, rest = (self.partial + os.pread(self.descriptor, CHUNK_BYTES, read_to)).split(b"\n")
         if self.is_overlong and complete:
-            # The end of a line that was skipped is not a line: a header in there is somebody's forgery.
+            # The end of a skipped line is not a line: a header in it could be forged.
             self.offset += len(complete.pop(0)) + 1
             self.is_overlong = False
         lines = self._handed_out(complete)
@@ -85,7 +85,7 @@ class _OpenFile:
         return lines
 
     def read_last(self) -> list[RawLine]:
-        """What stands at the very end without a newline: nobody will finish it in a file that was rotated away."""
+        """Return the text at the end of the file without a newline: no writer completes it in a rotated file."""
         content, self.partial = self.partial, b""
         if not content:
             return []
@@ -94,7 +94,7 @@ class _OpenFile:
         return [line]
 
     def _handed_out(self, complete: list[bytes]) -> list[RawLine]:
-        """In a storm every step here is taken for every line."""
+        """Split a chunk into lines. In a storm this runs for every line, so it must be cheap."""
         lines, number, offset, history_until = [], self.identity[1], self.offset, self.history_until
         for content in complete:
             lines.append(RawLine(content, number, offset, offset < history_until))
@@ -103,7 +103,7 @@ class _OpenFile:
         return lines
 
     def mark(self) -> str:
-        """A fingerprint of what stands just before the cursor; empty where the disk does not say."""
+        """Return a fingerprint of the bytes before the cursor; empty where the disk cannot be read."""
         start = max(0, self.offset - MARK_BYTES)
         try:
             return hashlib.sha256(os.pread(self.descriptor, self.offset - start, start)).hexdigest()[:16]
@@ -111,7 +111,7 @@ class _OpenFile:
             return ""
 
     def last_banner(self, until: int) -> int | None:
-        """Where, between the cursor and `until`, the last boot began."""
+        """Return where the last boot began between the cursor and `until`."""
         found, position, rest = None, self.offset, b""
         start = self.offset
         while position < until:
@@ -128,19 +128,19 @@ class _OpenFile:
 
 
 class FileTail:
-    """Reads one log file. What it has handed out is said by `cursor()`, for the next start to go on from there."""
+    """Reads one log file. `cursor()` gives the position for the next start."""
 
     def __init__(self, path: Path, boot_id: str, cursor: dict[str, object] | None) -> None:
-        """Without a cursor (the first start ever) it begins at the end of the file as it is now; with one that is not
-        understood as well: whose boot's the lines are that stand there, nobody knows then.
+        """Without a cursor (the first start ever), reading begins at the current end of the file. It does so with an
+        invalid cursor, too: then the boot of earlier lines is not known.
         """
         self._path = path
         self._boot_id = boot_id
         self._name = str(path)
         self._files: list[_OpenFile] = []
-        self._read_out: list[tuple[int, int]] = []  # the last ones that were
+        self._read_out: list[tuple[int, int]] = []  # the last files that were
         self._seen: tuple[int, int, int] | None = None
-        self.trouble: OSError | None = None  # of the last reading
+        self.trouble: OSError | None = None  # of the last read
         self.history_boot_id = boot_id
         if cursor is None:
             self._begin_at_the_end()
@@ -148,11 +148,13 @@ class FileTail:
             self._go_on(cursor)
 
     def has_news(self) -> bool:
-        """Whether `read` may have something. One system call, as it is asked many times a second on an idle node."""
+        """Whether `read` may return lines. It costs one system call, since it runs many times a second on an
+        idle node.
+        """
         try:
             status = os.stat(self._name)  # noqa: PTH116  # pathlib costs as much as the call itself
         except OSError:
-            return True  # `read` finds out what is wrong
+            return True  # `read` reports the error
         seen = (status.st_dev, status.st_ino, status.st_size)
         if seen == self._seen and len(self._files) == 1:
             return False
@@ -160,8 +162,8 @@ class FileTail:
         return True
 
     def read(self, now: float) -> Iterator[RawLine]:
-        """The lines that were completed since the last call. `now`: monotonic. What cannot be read holds up nothing
-        else, and is in `trouble` afterwards.
+        """Return the lines completed since the last call. `now`: monotonic seconds. An unreadable file does not block
+        the others; its error is in `trouble` afterwards.
         """
         self.trouble = self._follow_rotation(now)
         for file in tuple(self._files):
@@ -174,10 +176,10 @@ class FileTail:
                 yield from file.read_last()
                 self._forget(file)
         if self.trouble is not None:
-            self._seen = None  # to be tried again, though nothing seems to have changed
+            self._seen = None  # retry, although nothing seems to have changed
 
     def cursor(self) -> dict[str, object]:
-        """Where to go on. It names the boot that the next unread line belongs to."""
+        """Return the position for the next start. It names the boot of the next unread line."""
         is_in_history = any(file.offset < file.history_until for file in self._files)
         return {
             "boot_id": self.history_boot_id if is_in_history else self._boot_id,
@@ -187,7 +189,7 @@ class FileTail:
         }
 
     def close(self) -> None:
-        """Let the files go."""
+        """Close the files."""
         for file in tuple(self._files):
             self._forget(file)
 
@@ -202,7 +204,7 @@ class FileTail:
             self._resume(cursor)
         except (KeyError, TypeError, ValueError) as error:
             logger.warning(
-                "where the kernel log was read last is not understood; reading begins at its end",
+                "the stored position in the kernel log is not valid; reading begins at the end of the file",
                 extra={"path": self._path, "why": f"{type(error).__name__}: {error}"},
             )
             self.close()
@@ -219,14 +221,14 @@ class FileTail:
             else:
                 self._files += self._came_between(current)
                 self._files.append(current)
-        # Their retirement starts at the first reading, as nobody knows when they were renamed.
+        # Their retention starts at the first read, since their rename time is not known.
         if cursor["boot_id"] != self._boot_id:
             self.history_boot_id = str(cursor["boot_id"])
             self._tell_history_apart()
 
     def _find(self, identity: tuple[int, ...], offset: int, mark: str) -> Iterator[_OpenFile]:
-        """The file that the cursor was in, under its name or the one that rotation gave it; where that was truncated,
-        the copy that rotation has made of it before, as logrotate's copytruncate does.
+        """Find the file of the cursor, under its own name or a rotated one. Where it was truncated, find the copy that
+        logrotate's copytruncate made of it.
         """
         named = sorted(self._path.parent.glob(f"{self._path.name}*"))
         copies = [path for path in named if _ROTATED.fullmatch(path.name.removeprefix(self._path.name))]
@@ -238,7 +240,7 @@ class FileTail:
                 if is_same is is_copy or status.st_size < offset:
                     continue
                 file = _OpenFile.at(candidate)
-            except OSError:  # gone or unreadable: not the one
+            except OSError:  # gone or unreadable: not this one
                 continue
             file.offset = offset
             if file.mark() == mark or not mark:
@@ -247,8 +249,8 @@ class FileTail:
             os.close(file.descriptor)
 
     def _came_between(self, current: _OpenFile) -> Iterator[_OpenFile]:
-        """Files that were begun and rotated while nobody read, oldest first: written to after the one that was read.
-        That may be while the agent is down, or stands still.
+        """Return files that were created and rotated while nobody read, oldest first: those modified after the one that
+        was read. That happens while the agent is down or blocked.
         """
         if not self._files:
             return
@@ -256,7 +258,7 @@ class FileTail:
         read_until = os.fstat(self._files[-1].descriptor).st_mtime_ns
         found = []
         for candidate in self._path.parent.glob(f"{self._path.name}*"):
-            with contextlib.suppress(OSError):  # it has just gone
+            with contextlib.suppress(OSError):  # it has just disappeared
                 status = candidate.stat()
                 is_new = status.st_mtime_ns > read_until and (status.st_dev, status.st_ino) not in known
                 if is_new and _ROTATED.fullmatch(candidate.name.removeprefix(self._path.name)):
@@ -266,7 +268,7 @@ class FileTail:
                 yield _OpenFile.at(candidate)
 
     def _tell_history_apart(self) -> None:
-        """Everything up to the last boot banner belongs to an earlier boot; without a banner all that is there does."""
+        """Mark lines up to the last boot banner as history; without a banner, all lines are history."""
         banner_seen = False
         for file in reversed(self._files):
             size = file.size()
@@ -281,7 +283,7 @@ class FileTail:
                 file.history_until = file.size()
 
     def _follow_rotation(self, now: float) -> OSError | None:
-        """What keeps it from the file that has the name now, such as that there is none yet."""
+        """Follow a rotation. Returns what prevents opening the current file, such as that it does not exist yet."""
         try:
             status = self._path.stat()
             if not self._files or (status.st_dev, status.st_ino) != self._files[-1].identity:

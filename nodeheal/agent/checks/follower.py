@@ -1,6 +1,6 @@
-"""Listens to a command that stays, such as `journalctl --follow`: whole lines, as they come.
+"""Follows a long-running command such as `journalctl --follow`, and returns its lines as they come.
 
-The command is started again when it ends, after a pause that grows, and what is wrong with it is said once.
+The command is restarted when it ends, after a growing pause. Each failure is logged once.
 """
 
 import contextlib
@@ -10,29 +10,33 @@ import os
 import subprocess
 from collections.abc import Callable, Sequence
 
-READ_BYTES = 64 * 1024  # what a pipe holds
-TURN_BYTES = 512 * 1024  # the agent has other things to do than to listen to one who never stops
+READ_BYTES = 64 * 1024  # capacity of a pipe
+TURN_BYTES = 512 * 1024  # the agent has other work than reading from a command that never stops
 LINE_BYTES = 64 * 1024  # a longer line is skipped up to its newline
 COMPLAINT_BYTES, COMPLAINT_CHARACTERS, COMPLAINT_SECONDS = 4096, 500, 60.0
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 60.0
-STEADY_SECONDS = 60.0  # one that has lived so long has worked: its next end is news, and is followed by a short pause
+# A command that ran for so long has worked: its next end is logged, and its restart pause is short.
+STEADY_SECONDS = 60.0
 END_SECONDS = 2.0
-# A kernel that has nothing to say and a command that hangs sound the same. After so long the command is ended, and
-# another one starts where this one was: it loses nothing, and takes some hundredths of a second.
+# A silent kernel and a hung command look the same. After this time the command is ended and restarted at the same
+# position: nothing is lost, and it costs some hundredths of a second.
 SILENT_SECONDS = 600.0
 
 logger = logging.getLogger(__name__)
 
 
 class Follower:
-    """One command and its pipes. `descriptor` stays the same over restarts of the command, for select to wait at.
+    """One command and its pipes. `descriptor` stays the same over restarts of the command, so that select can wait on
+    it.
 
-    We hold the pipes' other ends as well: the end of the command then makes no noise, and `read` looks for it.
-    A command that notices that nobody reads any more ends with us, whatever becomes of us; journalctl does.
+    This process also holds the write ends. So the end of the command causes no end-of-file, and `read` checks for it. A
+    command that notices a reader's death ends with the agent; journalctl does.
     """
 
     def __init__(self, command: Callable[[], Sequence[str]]) -> None:
-        """Start what `command` answers: it is asked at every start. Raises OSError where it cannot be run."""
+        """Start the command that `command` returns; it is called at every start. Raises OSError where the command
+        cannot be started.
+        """
         self._command = command
         self.descriptor, self._output = _pipe()
         self._complaints, self._errors = _pipe()
@@ -43,7 +47,7 @@ class Follower:
         self._started_at: float | None = None
         self._heard_at = 0.0
         self._doubted_at: float | None = None
-        self.is_asked_again = False  # after a silence, and has not said anything yet
+        self.is_asked_again = False  # restarted after a silence, and has not printed anything yet
         self._starts_at = 0.0
         self._heeds_from = -math.inf
         self._told: dict[str, str] = {}
@@ -55,11 +59,11 @@ class Follower:
             raise
 
     def read(self, now: float) -> bytes:
-        """The whole lines since the last call, or as many as one turn takes. `now`: monotonic."""
+        """Return the whole lines since the last call, bounded for one turn. `now`: monotonic seconds."""
         if self._process is None:
             self._start_when_due(now)
         self._started_at = now if self._started_at is None else self._started_at
-        # Asked before it is read out: what it has said before its end is all there then.
+        # Polled before the last read: all output from before its end is then in the pipe.
         ended = self._process.poll() if self._process is not None else None
         data = _drain(self.descriptor, TURN_BYTES)
         lines = self._whole(data)
@@ -102,7 +106,7 @@ class Follower:
             self._complain("it cannot be run", str(error.strerror))
 
     def _doubt(self, now: float) -> None:
-        """Whether so long a silence is the command's own. It is read again only when the old one has ended."""
+        """Whether to end the command after a long silence. Its pipe is read again only when the process has ended."""
         began = now if self._started_at is None else self._started_at
         if self._process is None or now - max(self._heard_at, began) < SILENT_SECONDS:
             return
@@ -110,10 +114,12 @@ class Follower:
             self._process.kill()
             self._doubted_at = now
         elif now - self._doubted_at >= END_SECONDS:
-            self._complain("it is silent", "and cannot be ended")
+            self._complain("it is silent", "and it cannot be ended")
 
     def _bury(self, code: int, now: float) -> None:
-        """What it has left half said is nothing: the next one says it again, from where the last whole line ended."""
+        """Clean up after its end. A partial line is dropped: the next process prints it again, from the last whole line
+        on.
+        """
         self._process, self._rest, self._is_overlong = None, b"", False
         if self._doubted_at is not None:
             self._doubted_at, self.is_asked_again, self._starts_at = None, True, now
@@ -129,7 +135,7 @@ class Follower:
         self._pause = min(self._pause * 2, LONGEST_PAUSE_SECONDS)
 
     def _pass_on(self, complaint: str, now: float) -> None:
-        """What the command complains about, which may read otherwise each second: some of it is enough."""
+        """Log what the command prints to stderr, bounded, since it may differ each second."""
         if now >= self._heeds_from:
             self._heeds_from = now + COMPLAINT_SECONDS
             self._complain("it complains", complaint)
@@ -138,10 +144,10 @@ class Follower:
         if self._told.get(what) != why:
             self._told[what] = why
             tool = os.path.basename(self._command()[0])  # noqa: PTH119
-            logger.warning("a command that is listened to is in trouble", extra={"tool": tool, what: why})
+            logger.warning("the command that is followed has reported an error", extra={"tool": tool, what: why})
 
     def _whole(self, data: bytes) -> bytes:
-        """What is whole now; the rest waits for more."""
+        """Return the lines that are complete now; keep the rest."""
         if self._is_overlong:
             _, newline, data = data.partition(b"\n")
             self._is_overlong = not newline
@@ -160,7 +166,7 @@ def _pipe() -> tuple[int, int]:
 
 
 def _drain(descriptor: int, limit: int) -> bytes:
-    """What is there, in whole reads, until it is `limit` bytes or more."""
+    """Read what is available, until it is `limit` bytes or more."""
     pieces: list[bytes] = []
     with contextlib.suppress(BlockingIOError):
         while sum(map(len, pieces)) < limit:

@@ -1,6 +1,6 @@
-"""Are all GPUs there: on the PCI bus, and registered with the driver?
+"""Checks that all GPUs are on the PCI bus and registered with the driver.
 
-One that has fallen off the bus while the driver runs stays listed here; gpu_state is the check that sees it.
+A GPU that falls off the bus while the driver runs stays listed here; the check gpu_state reports it.
 """
 
 from nodeheal.agent.checks.check import Check, CheckResult, Place, Problem, State
@@ -19,25 +19,29 @@ CODE = "gpu_count_mismatch"
 
 
 def why_not(place: Place) -> str:
-    """Nodes without GPUs have nothing to count."""
+    """Require NVIDIA GPUs, and a known number of them."""
     if not has_nvidia(place):
-        return "no NVIDIA GPU: neither driver nor bus nor instance type tells of one"
-    return "" if expected_gpus(place).count or gpus_on_bus(place) else "nothing tells how many GPUs there should be"
+        return "no NVIDIA GPU: none by the driver, the PCI bus or the instance type"
+    return (
+        ""
+        if expected_gpus(place).count or gpus_on_bus(place)
+        else "the number of GPUs is not known: set `accelerators` in the configuration"
+    )
 
 
 def look(place: Place, _: State) -> CheckResult:
-    """Count them."""
+    """Count the GPUs."""
     has_driver = nvidia_driver(place).exists()
     return judge(expected_gpus(place), gpus_on_bus(place), gpus_with_driver(place) if has_driver else None)
 
 
 def sees_missing(place: Place) -> bool:
-    """Whether this check tells of GPUs that are missing, for whatever reason."""
+    """Whether this check reports missing GPUs, for any reason."""
     return bool(look(place, {}).problems)
 
 
 def judge(expected: Expected, on_bus: tuple[str, ...], with_driver: tuple[str, ...] | None) -> CheckResult:
-    """What the counts come to. `with_driver` is None where the driver is not loaded."""
+    """Judge the counts. `with_driver` is None where the driver is not loaded."""
     registered = with_driver or ()
     unclaimed = sorted(set(on_bus) - set(registered))
     wanted = expected.count or (len(on_bus) if with_driver is not None else 0)
@@ -61,6 +65,6 @@ CHECK = Check(
     deadline_seconds=10.0,
     why_not=why_not,
     look=look,
-    confirm=2,  # a driver that is being loaded again shows none for a moment
+    confirm=2,  # while the driver is reloaded, it shows none for a moment
     settle_seconds=180.0,
 )

@@ -1,6 +1,7 @@
-"""What the readings of a node's GPUs mean. Pure.
+"""Judges the readings of a node's GPUs. Pure.
 
-What nvidia-smi shows too is judged by the same table; here is what only numbers, or a look before, can tell.
+What nvidia-smi shows as well is judged by the table of its parser. This module judges numbers, and changes since the
+last reading.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,30 +24,30 @@ from nodeheal.contract.vocabulary import Verdict
 from nodeheal.parsers import nvidia_smi_fields
 from nodeheal.parsers.tool_report import GRAVITY, Fault
 
-# Of what the driver says outright, what may pass by itself, and how long it must have lasted.
+# Driver states that may pass by themselves, and for how long each must have lasted.
 _PASSING = {
     "THERMAL_SLOWDOWN": GPU_LASTING,
     "POWER_BRAKE": GPU_LASTING,
     "FABRIC_RECOVERING": GPU_LASTING,
     "FABRIC_NOT_READY": GPU_FABRIC,
 }
-# NVML's clock event reasons that explain low clocks: at rest, power cap, slowdowns, sync boost, heat, power brake.
-# A clock that somebody has locked (0x2) is no explanation.
+# NVML's clock event reasons that explain low clocks: idle, power cap, slowdowns, sync boost, heat, power brake. A clock
+# that somebody has locked (0x2) does not.
 _EXPLAINED = 0x1 | 0x4 | 0x8 | 0x10 | 0x20 | 0x40 | 0x80
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """What is wrong, what nobody understands, and what to remember for the next look."""
+    """What is wrong, what is not understood, and what to remember for the next reading."""
 
     problems: tuple[Problem, ...]
     doubt: str
     state: State
-    healthy: Mapping[int, bool] = field(default_factory=dict)  # by GPU, without those that nobody can tell of
+    healthy: Mapping[int, bool] = field(default_factory=dict)  # by GPU, without those whose health is not known
 
 
 def judge(readings: Sequence[GpuReading], state: State, now: float, limit: Limit = default_limit) -> Judgement:
-    """All of it. `now`: monotonic seconds, which go on through restarts of the agent as the state does."""
+    """Judge all readings. `now`: monotonic seconds, which go on over restarts of the agent, as the state does."""
     answering = [reading for reading in readings if not reading.error]
     told = [answer for reading in readings for answer in _told(reading)]
     doubt = next((answer.text for answer in told if isinstance(answer, nvidia_smi_fields.Doubt)), "")
@@ -61,7 +62,7 @@ def judge(readings: Sequence[GpuReading], state: State, now: float, limit: Limit
 
 
 def _healthy(readings: Sequence[GpuReading], problems: Sequence[Problem]) -> dict[int, bool]:
-    """Whether nothing is wrong with each GPU. One of which the driver tells nothing, or nothing clear, is left out."""
+    """Return whether each GPU is healthy. A GPU whose driver state is missing or unclear is left out."""
     worst = {}
     for reading in readings:
         found = [] if reading.health or reading.error else [Verdict.UNKNOWN]
@@ -72,7 +73,7 @@ def _healthy(readings: Sequence[GpuReading], problems: Sequence[Problem]) -> dic
 
 
 def names_of(readings: Sequence[GpuReading]) -> dict[str, dict[str, str]]:
-    """What each GPU is called beside its number."""
+    """Return the other names of each GPU beside its number."""
     return {
         f"gpu:{reading.index}": {
             "pci": reading.component,
@@ -84,7 +85,7 @@ def names_of(readings: Sequence[GpuReading]) -> dict[str, dict[str, str]]:
 
 
 def gauges(readings: Sequence[GpuReading], healthy: Mapping[int, bool]) -> dict[str, float]:
-    """What is measured."""
+    """Return the measured values."""
     named = {
         f"gpu_{name}:{reading.index}": value
         for reading in readings
@@ -104,7 +105,7 @@ def _bytes(mib: float | None) -> float | None:
 
 
 def _told(reading: GpuReading) -> Iterator[Problem | nvidia_smi_fields.Doubt]:
-    """What the driver says outright."""
+    """Return the problems that the driver states outright."""
     if reading.error:
         yield problem(reading.error, reading.component, f"NVML answers {reading.error} for GPU {reading.index}")
         return
@@ -114,7 +115,7 @@ def _told(reading: GpuReading) -> Iterator[Problem | nvidia_smi_fields.Doubt]:
 
 
 def _passing(reading: GpuReading, limit: Limit) -> Iterator[Problem]:
-    """What a moment may show without a fault."""
+    """Return problems that a healthy GPU may show for a moment."""
     margin = limit(GPU_TEMPERATURE_MARGIN)
     hottest = _less(reading.temperature_limit_celsius, margin)
     memory_hottest = _less(reading.memory_limit_celsius, margin)
@@ -154,7 +155,7 @@ def _is_over(value: float | None, limit: float | None) -> bool:
 def _lasting(
     found: Sequence[Problem], state: State, now: float, limit: Limit
 ) -> tuple[list[Problem], dict[str, float]]:
-    """Those that every look has shown for long enough, and since when each has been seen."""
+    """Return the problems that every reading has shown for long enough, and when each was first seen."""
     before = numbers(state, "since")
     since = {_key(one): before.get(_key(one), now) for one in found}
     return [one for one in found if now - since[_key(one)] >= limit(_PASSING.get(one.finding.code, GPU_LASTING))], since

@@ -1,4 +1,6 @@
-"""Who has an accelerator open. What another user's process has open, only root sees; of its GPUs, the driver tells."""
+"""Finds the processes that have an accelerator open. Only root sees another user's open files; the driver lists GPU
+users.
+"""
 
 import os
 import re
@@ -11,21 +13,21 @@ _ACCELERATOR = re.compile(r"/dev/(?:nvidia|neuron|infiniband/)")
 
 
 def holds_accelerator(folder: Path, gpu_users: frozenset[int] | None) -> bool | None:
-    """Whether the process of this folder below /proc has one open; None: it cannot be told."""
+    """Whether the process of this /proc folder has an accelerator open; None where that is not known."""
     try:
         with os.scandir(folder / "fd") as opened:
             return any(_ACCELERATOR.match(_target(Path(entry.path))) for entry in opened)
     except FileNotFoundError:
-        return False  # it has ended
+        return False  # the process has ended
     except OSError:
         return None if gpu_users is None else int(folder.name) in gpu_users
 
 
 def gpu_users(place: Place) -> frozenset[int] | None:
-    """The processes that use an NVIDIA GPU; None: nobody tells."""
+    """Return the processes that use an NVIDIA GPU; None where the driver does not list them."""
     if gpu_state.why_not(place):
         return None
-    import pynvml  # here: it is rarely asked
+    import pynvml  # imported here because it is rarely needed
 
     from nodeheal.agent.checks.nvml import Nvml
 
@@ -43,4 +45,4 @@ def _target(link: Path) -> str:
     try:
         return str(link.readlink())
     except FileNotFoundError:
-        return ""  # closed meanwhile
+        return ""  # closed in the meantime

@@ -1,4 +1,4 @@
-"""One GPU at one moment, as NVML tells it. Pure."""
+"""A reading of one GPU by NVML. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,20 +7,21 @@ from nodeheal.agent.checks.check import Problem, State
 from nodeheal.contract.vocabulary import Family
 from nodeheal.parsers.finding import Finding
 
-# A GPU at rest lowers its clocks and its PCIe link: they are judged while it works.
+# An idle GPU lowers its clocks and its PCIe link, so they are judged under load only.
 BUSY_PERCENT = 50.0
 
 
 @dataclass(frozen=True)
 class GpuReading:
-    """One GPU at one moment. None: not told, by an older driver or by a product that has no such thing."""
+    """One GPU at one moment. None: not available, from an older driver or a product without the feature."""
 
     index: int
-    component: str  # its PCI address, or "GPU 3" where it cannot tell it
-    error: str = ""  # the catalog's code for a GPU that does not answer: GPU_LOST, RESET_REQUIRED, UNKNOWN_ERROR
-    uuid: str = ""  # as nvidia-smi and CUDA name it; empty where it cannot tell it
-    serial: str = ""  # of its board; empty where it has none, or cannot tell it
-    health: Mapping[str, str] = field(default_factory=dict)  # what nvidia-smi shows too, by its names and in its words
+    component: str  # its PCI address, or "GPU 3" where NVML does not give it
+    error: str = ""  # the catalog's code of a GPU that does not answer: GPU_LOST, RESET_REQUIRED, UNKNOWN_ERROR
+    uuid: str = ""  # as nvidia-smi and CUDA name it; empty where NVML does not give it
+    serial: str = ""  # of its board; empty where it has none, or NVML does not give it
+    # Values that nvidia-smi shows too, under its names and in its words.
+    health: Mapping[str, str] = field(default_factory=dict)
     temperature_celsius: float | None = None
     temperature_limit_celsius: float | None = None
     memory_celsius: float | None = None
@@ -41,17 +42,17 @@ class GpuReading:
 
     @property
     def is_busy(self) -> bool:
-        """Whether it works at this moment."""
+        """Whether the GPU is under load now."""
         return (self.utilisation_percent or 0.0) >= BUSY_PERCENT
 
 
 def problem(code: str, component: str | None, message: str, subcode: str | None = None) -> Problem:
-    """A problem of the family that NVML's findings have."""
+    """Create a problem of the family of NVML's findings."""
     return Problem(Finding(Family.nvml, code, component, message, subcode), message)
 
 
 def numbers(state: State, name: str) -> dict[str, float]:
-    """One table of numbers out of what was remembered; whatever else is written there is left out."""
+    """Parse one table of numbers from the stored state; anything else in it is dropped."""
     table = state.get(name)
     read = table.items() if isinstance(table, dict) else ()
     return {str(key): float(value) for key, value in read if isinstance(value, (int, float))}

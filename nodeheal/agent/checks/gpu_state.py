@@ -1,4 +1,4 @@
-"""The state of every NVIDIA GPU, by the driver's own library: every 30 s, and whenever the driver tells an event."""
+"""Checks the state of every NVIDIA GPU by the driver's library: every 30 s, and at every driver event."""
 
 from collections.abc import Iterator
 
@@ -12,24 +12,24 @@ DEADLINE_SECONDS = 60.0
 
 
 def why_not(place: Place) -> str:
-    """For nodes with NVIDIA GPUs."""
+    """Require NVIDIA GPUs."""
     return "" if has_nvidia(place) else "no NVIDIA GPU"
 
 
 def look(place: Place, state: State) -> CheckResult:
-    """Once, without waiting for events."""
+    """Check once, without waiting for events."""
     return next(stream(place, state))
 
 
 def stream(place: Place, state: State) -> Iterator[CheckResult]:
-    """A look every 30 s and at every event, for ever."""
+    """Check every 30 s and at every event, without end."""
     from nodeheal.agent.checks.gpu_stream import looks
 
     return looks(place, state, READ_SECONDS)
 
 
 def load(place: Place) -> None:
-    """What talks to the library, a MiB, where there is one to talk to."""
+    """Import the NVML binding, about a MiB, where the library is installed."""
     if not why_not(place):
         import nodeheal.agent.checks.gpu_stream  # noqa: F401
 
@@ -41,7 +41,7 @@ CHECK = Check(
     deadline_seconds=DEADLINE_SECONDS,
     why_not=why_not,
     look=look,
-    hang=Finding(Family.nvml, "NVML_HANG", None, "a call of the NVIDIA library does not come back"),
+    hang=Finding(Family.nvml, "NVML_HANG", None, "a call of the NVIDIA library does not return"),
     settle_seconds=120.0,
     stream=stream,
     load=load,

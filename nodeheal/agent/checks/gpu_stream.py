@@ -1,7 +1,7 @@
-"""The looks of `gpu_state`: code that only a node with NVIDIA GPUs has in its memory.
+"""The stream of `gpu_state`; only nodes with NVIDIA GPUs load this module.
 
-An XID among the events is reported here only where no kernel log can be read: the kernel's line says the same and more
-(the process, the sub-code), and a fault that is told twice would count twice.
+An XID event is reported here only where no kernel log can be read. The kernel's line contains the same and more
+(process, sub-code), and a fault that is reported twice would count twice.
 """
 
 import os
@@ -23,7 +23,8 @@ from nodeheal.agent.thresholds import Limit
 from nodeheal.contract.vocabulary import Family
 from nodeheal.parsers.finding import Finding
 
-# Events of one fault come together: those that follow this soon are told with the first, and a storm in such portions.
+# Events of one fault come together. Those that follow within this time are reported with the first; a storm is split
+# into such batches.
 GATHER_SECONDS, PORTION_SECONDS = 0.2, 1.0
 _ERRORS = {
     pynvml.NVML_ERROR_DRIVER_NOT_LOADED: "DRIVER_NOT_LOADED",
@@ -32,7 +33,7 @@ _ERRORS = {
 
 
 def looks(place: Place, state: State, every_seconds: float) -> Iterator[CheckResult]:
-    """One so often, and at every event, for ever."""
+    """Yield a result at the interval and at every event, without end."""
     nvml: Nvml | None = None
     events: Counter[GpuEvent] = Counter()
     tells_xids = not _reads_kernel_log(place)
@@ -70,21 +71,21 @@ def _seen(
 
 
 def _unusable(error: pynvml.NVMLError, state: State) -> CheckResult:
-    """No GPU can be read. A driver that is being loaded again shows that for a moment: it counts the second time."""
+    """No GPU can be read. A driver reload looks the same for a moment, so only the second such result counts."""
     code, kept = _ERRORS.get(error.value), {**state, "unusable": error.value}
     is_known = code is not None and state.get("unusable") == error.value
     return CheckResult((problem(code, None, f"NVML: {error}"),) if code and is_known else (), f"NVML: {error}", kept)
 
 
 def _events(nvml: Nvml | None, due_at: float) -> Counter[GpuEvent]:
-    """What the driver tells until the next look is due; it comes at once where there is something."""
+    """Collect driver events until the next run is due; returns early where there is one."""
     heard: Counter[GpuEvent] = Counter()
     until = due_at
     while nvml is not None and (left := until - time.monotonic()) > 0:
         try:
             event = nvml.wait(min(left, GATHER_SECONDS) if heard else left)
         except pynvml.NVMLError:
-            break  # its events cannot be heard; the looks go on
+            break  # events are not available; polling goes on
         if event is None:
             break
         if not heard:
@@ -96,12 +97,12 @@ def _events(nvml: Nvml | None, due_at: float) -> Counter[GpuEvent]:
 
 
 def _xid(event: GpuEvent, count: int) -> Problem:
-    message = f"NVML tells XID {event.xid} of {event.component}"
+    message = f"NVML reports XID {event.xid} of {event.component}"
     return Problem(Finding(Family.xid, str(event.xid), event.component, message), message, count)
 
 
 def _known(place: Place, state: State) -> list[str]:
-    """The GPUs' addresses as they were told before, else as the driver lists them: NVML counts in the same order."""
+    """Return the GPUs' addresses from earlier readings, else in the driver's order, which NVML shares."""
     known = state.get("known")
     told = known if isinstance(known, list) else []
     return [str(before or now) for before, now in zip_longest(told, gpus_with_driver(place), fillvalue="")]

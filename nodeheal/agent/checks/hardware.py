@@ -1,4 +1,6 @@
-"""What accelerators a node has and should have, by what the kernel says: no driver is asked, so nothing can hang."""
+"""Finds which accelerators a node has and should have, from the kernel's files. It queries no driver, so it cannot
+hang.
+"""
 
 import re
 from dataclasses import dataclass
@@ -11,8 +13,9 @@ _FUNCTION_0 = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.0")
 _TYPE = re.compile(r"[a-z][a-z0-9-]{1,20}\.[a-z0-9-]{1,20}")
 _FILE_BYTES = 4096
 
-# GPUs and Neuron devices of each instance type, as EC2's DescribeInstanceTypes tells (a test compares it with a
-# recording); trn2u by the Neuron documentation. Types with a part of a GPU are left out: nobody knows what they show.
+# GPUs and Neuron devices of each instance type, from EC2's DescribeInstanceTypes (a test compares it with a recording);
+# trn2u from the Neuron documentation. Types with a fraction of a GPU are left out, because what they show is not
+# documented.
 _SIZES = "xlarge 2xlarge 4xlarge 8xlarge 16xlarge"
 _GPUS: dict[str, dict[int, str]] = {
     "g4dn": {1: _SIZES, 4: "12xlarge", 8: "metal"},
@@ -45,14 +48,14 @@ _NEURON: dict[str, dict[int, str]] = {
 
 @dataclass(frozen=True)
 class Expected:
-    """How many devices there should be, and who says so; 0: nobody knows."""
+    """How many devices there should be, and the source of that number; 0: not known."""
 
     count: int
     by: str = ""
 
 
 def instance_type(place: Place) -> str:
-    """The EC2 instance type, as the machine's firmware tells it; empty elsewhere."""
+    """Return the EC2 instance type from the machine's firmware; empty elsewhere."""
     said = text_of(place.sys / "class/dmi/id/product_name")
     return said if _TYPE.fullmatch(said) else ""
 
@@ -68,22 +71,22 @@ def neuron_devices_of(kind: str) -> int:
 
 
 def expected_gpus(place: Place) -> Expected:
-    """As configured, else as the instance type has."""
+    """Return the configured number, else that of the instance type."""
     return _expected(place, gpus_of(instance_type(place)), is_other=bool(neuron_devices_of(instance_type(place))))
 
 
 def expected_neuron_devices(place: Place) -> Expected:
-    """As configured, else as the instance type has."""
+    """Return the configured number of Neuron devices, else that of the instance type."""
     return _expected(place, neuron_devices_of(instance_type(place)), is_other=has_nvidia(place))
 
 
 def has_nvidia(place: Place) -> bool:
-    """Whether anything says that NVIDIA GPUs belong here: their driver, the bus, or the instance type."""
+    """Whether NVIDIA GPUs belong in this node, by the driver, the bus or the instance type."""
     return nvidia_driver(place).exists() or bool(gpus_on_bus(place)) or bool(gpus_of(instance_type(place)))
 
 
 def nvidia_driver(place: Place) -> Path:
-    """Where the NVIDIA driver, once it is loaded, tells of itself."""
+    """Return the folder in which a loaded NVIDIA driver describes itself."""
     return place.proc / "driver/nvidia"
 
 
@@ -93,17 +96,19 @@ def gpus_with_driver(place: Place) -> tuple[str, ...]:
 
 
 def gpus_on_bus(place: Place) -> tuple[str, ...]:
-    """The addresses of the GPUs on the PCI bus; not those given away to a virtual machine, nor their parts."""
+    """Return the addresses of the GPUs on the PCI bus, without virtual functions and those passed to a virtual
+    machine.
+    """
     return tuple(address for address in _nvidia_devices(place, DISPLAY_CLASSES) if not _is_away(place, address))
 
 
 def nvswitches(place: Place) -> tuple[str, ...]:
-    """The NVSwitches, by the bus or by their driver."""
+    """Return the NVSwitches, from the bus or their driver."""
     return _nvidia_devices(place, (BRIDGE_CLASS,)) or _names(place.proc / "driver/nvidia-nvswitch/devices")
 
 
 def text_of(path: Path) -> str:
-    """What a small file says; empty if it cannot be read."""
+    """Return the text of a small file; empty if it cannot be read."""
     try:
         with path.open("rb") as file:
             return file.read(_FILE_BYTES).decode("utf-8", "replace").strip()
@@ -133,7 +138,7 @@ def _nvidia_devices(place: Place, classes: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _is_away(place: Place, address: str) -> bool:
-    """A virtual function, or a device that another driver holds for a virtual machine."""
+    """Whether it is a virtual function, or a device that another driver holds for a virtual machine."""
     device = place.sys / "bus/pci/devices" / address
     try:
         return (device / "physfn").exists() or (device / "driver").readlink().name.startswith("vfio")

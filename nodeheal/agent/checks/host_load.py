@@ -1,4 +1,4 @@
-"""How busy the host is: processors, memory, network, disks. It measures and judges nothing.
+"""Measures how busy the host is: processors, memory, network, disks. It reports no problem.
 
 Source: proc_stat(5), proc_meminfo(5), proc_pid_net(5); Documentation/admin-guide/iostats.rst of the kernel.
 """
@@ -10,19 +10,19 @@ from pathlib import Path
 from nodeheal.agent.checks.check import Check, CheckResult, Place, State
 from nodeheal.agent.checks.memory import parse_used_percent
 
-# What has grown since a look that is older is no measure of how things are now.
+# Growth since an older reading does not describe the present load.
 OLDEST_SECONDS = 300.0
-_SECTOR_BYTES = 512  # in /proc/diskstats, whatever the disk's own are
+_SECTOR_BYTES = 512  # the unit of /proc/diskstats, whatever the disk's own sectors are
 _RATES = ("network_receive", "network_transmit", "disk_read", "disk_write")
 
-# What only grows, by kind, then by device.
+# Counters that only grow, by kind, then by device.
 Counts = Mapping[str, Mapping[str, int]]
 
 
 def parse_cpu(text: str) -> dict[str, int]:
-    """Ticks in which the processors worked, and all ticks; empty where the text does not say."""
+    """Return the busy ticks and all ticks of the processors; empty where the text is not valid."""
     words = text.partition("\n")[0].split()
-    # The time of guests is in that of users already.
+    # The kernel counts the time of guests in that of users already.
     ticks = [int(word) for word in words[1:9] if word.isdecimal()]
     if words[:1] != ["cpu"] or len(ticks) < 5:
         return {}
@@ -41,7 +41,7 @@ def parse_network(text: str) -> dict[str, tuple[int, int]]:
 
 
 def parse_disks(text: str) -> dict[str, tuple[int, int]]:
-    """Bytes read and written, by block device: disks, their partitions, and what is built of them."""
+    """Return bytes read and written by block device: disks, partitions, and devices built on them."""
     found = {}
     for line in text.splitlines():
         words = line.split()
@@ -51,7 +51,7 @@ def parse_disks(text: str) -> dict[str, tuple[int, int]]:
 
 
 def gauges(before: Counts, now: Counts, seconds: float) -> dict[str, float]:
-    """What grew in these seconds, as shares and rates. Nothing of what cannot be compared."""
+    """Return the growth over these seconds as shares and rates, without what cannot be compared."""
     busy, ticks = (_growth(before, now, "cpu", one) for one in ("busy", "all"))
     measured = {"cpu_used_percent": 100.0 * busy / ticks} if ticks and busy is not None else {}
     grown = {kind: _growth(before, now, kind) for kind in _RATES}
@@ -60,7 +60,9 @@ def gauges(before: Counts, now: Counts, seconds: float) -> dict[str, float]:
 
 
 def _growth(before: Counts, now: Counts, kind: str, only: str = "") -> int | None:
-    """Of all devices that were there before. One that counts anew, after its driver was loaded again, is left out."""
+    """Sum the growth of all devices present at both readings. A counter that was reset by a driver reload is
+    left out.
+    """
     then = before.get(kind, {})
     grown = [count - then[name] for name, count in now.get(kind, {}).items() if name in then and name.startswith(only)]
     return sum(one for one in grown if one >= 0) if grown else None
@@ -76,12 +78,12 @@ def _look(place: Place, state: State) -> CheckResult:
         measured["memory_used_percent"] = round(used, 2)
     summary = ", ".join(f"{name} {value:g}" for name, value in measured.items())
     return CheckResult(
-        state={"at": at, "counted": now}, gauges=measured, summary=summary or "nothing to compare with yet"
+        state={"at": at, "counted": now}, gauges=measured, summary=summary or "no earlier reading to compare with"
     )
 
 
 def _counted(place: Place) -> Counts:
-    """Devices of hardware only: what is built of them would count the same bytes again."""
+    """Return hardware devices only: devices built on them would count the same bytes twice."""
     network, disks = parse_network(_text(place.proc / "net/dev")), parse_disks(_text(place.proc / "diskstats"))
     network = {name: both for name, both in network.items() if (place.sys / "class/net" / name / "device").exists()}
     disks = {name: both for name, both in disks.items() if (place.sys / "block" / name / "device").exists()}
@@ -90,7 +92,7 @@ def _counted(place: Place) -> Counts:
 
 
 def _remembered(state: State) -> tuple[Counts, float]:
-    """What the last look counted, and when. What another version of the agent left there may be anything."""
+    """Parse the last reading and its time. Another version of the agent may have written anything there."""
     at, counted = state.get("at"), state.get("counted")
     if not isinstance(at, (int, float)) or not isinstance(counted, dict):
         return {}, 0.0
@@ -103,12 +105,12 @@ def _text(path: Path) -> str:
     try:
         return path.read_text("ascii", "replace")
     except OSError:
-        return ""  # a kernel without it has none of it to measure
+        return ""  # a kernel without this file has no such value
 
 
 def _why_not(place: Place) -> str:
     is_wanted = place.config.cloudwatch_metrics or place.config.prometheus_port
-    return "" if is_wanted else "nobody asks for it: neither cloudwatch_metrics nor prometheus_port is set"
+    return "" if is_wanted else "not needed: neither cloudwatch_metrics nor prometheus_port is set"
 
 
 CHECK = Check(

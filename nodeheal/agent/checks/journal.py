@@ -1,7 +1,7 @@
-"""The kernel's words as journald keeps them, of this boot and of those before: `journalctl --follow` is listened to.
+"""Reads the kernel's messages from journald, of this boot and earlier ones, by `journalctl --follow`.
 
-The journal says of every entry which boot it is of, and after a restart or a reboot it is read on from where it was
-left: what a boot has said before it died is told once, as history.
+Each journal entry names its boot. After a restart or a reboot, reading goes on at the stored position, so the last
+messages of a boot that died are reported once, as history.
 """
 
 import logging
@@ -20,31 +20,31 @@ from nodeheal.parsers.kernel_filter import all_lines, suspicious_lines
 from nodeheal.parsers.kernel_line import Messages, finding_in_record, is_independent
 
 TOOL = "journalctl"
-KNOWN_WORDS = 512  # different ones that are recognised without being parsed again
-# Of another shape journalctl would refuse it, at every start.
+KNOWN_WORDS = 512  # different messages that are recognised without being parsed again
+# journalctl refuses a cursor of another form, at every start.
 _CURSOR = re.compile(
     r"s=[0-9a-f]{32};i=[0-9a-f]{1,16};b=[0-9a-f]{32};m=[0-9a-f]{1,16};t=[0-9a-f]{1,16};x=[0-9a-f]{1,16}"
 )
-# What differs from one entry to the next that says the same: __CURSOR, __REALTIME_TIMESTAMP and the like. Within a
-# message the quotes are escaped.
+# Fields that differ between two entries with the same message: __CURSOR, __REALTIME_TIMESTAMP and the like. Quotes
+# within a message are escaped.
 _OF_THE_MOMENT = re.compile(rb'"__[A-Z_]{1,40}"[ \t]*:[ \t]*"[^"\\\n]*"')
 _TELLING = tuple(f'"{name}":'.encode() for name in FIELDS if name != "_BOOT_ID")
-# What the journal held for so long, and journalctl tells only when it is started again, it did not tell in time.
+# An entry that was in the journal for so long, and that journalctl prints only after a restart, was late.
 LATE_SECONDS = 30.0
 _AT = re.compile(r";t=([0-9a-f]{1,16});")
-_AFTER = re.compile(r";m=([0-9a-f]{1,16});")  # microseconds since the boot, which no set clock moves
+_AFTER = re.compile(r";m=([0-9a-f]{1,16});")  # microseconds since boot, which setting the clock does not change
 _BOOT_ID = re.compile(r"([0-9a-f]{8})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{12})")
 
 logger = logging.getLogger(__name__)
 
-_Told = tuple[str, str, Finding]  # of which boot, in which words, what
+_Told = tuple[str, str, Finding]  # boot, words, finding
 
 
 class JournalLog:
-    """One journal. Nothing is lost or told twice over a restart: what was handed out is said by `cursor()`."""
+    """One journal. A restart loses and repeats nothing: `cursor()` gives the position after what was returned."""
 
     lines = 0
-    breath_seconds = 0.01  # of 10,000 entries a second the pipe is full after 0.013, and journalctl waits
+    breath_seconds = 0.01  # at 10,000 entries a second the pipe is full after 0.013 s, and journalctl blocks
 
     def __init__(
         self,
@@ -55,7 +55,8 @@ class JournalLog:
         takes_drills: bool,
         now: float,
     ) -> None:
-        """Without a cursor (the first start ever) what this boot has said until `now`, monotonic, is history.
+        """Without a cursor (the first start ever), messages of this boot from before `now`, monotonic seconds, are
+        history.
 
         Raises OSError.
         """
@@ -63,7 +64,7 @@ class JournalLog:
         self._directory = directory
         self._boot_id = boot_id
         self._takes_drills = takes_drills
-        # A drill's first word, by which a suspicious line is known, is kept in a field of its own.
+        # the first word of a drill, by which a suspicious line is recognised, in a field of its own
         self._lines = all_lines if takes_drills else suspicious_lines
         self._messages = Messages()
         self._known: dict[bytes, _Told | None] = {}
@@ -76,7 +77,7 @@ class JournalLog:
         self.close = self._follower.close
 
     def observations(self, now: float, seen_at: datetime) -> Iterator[Observation]:
-        """The faults since the last call; those of one boot that read the same are one with a count."""
+        """Return the faults since the last call; identical ones of one boot are one with a count."""
         was_silent = self._follower.is_asked_again
         block = self._follower.read(now)
         if was_silent and block:
@@ -101,7 +102,9 @@ class JournalLog:
             yield Observation(finding, boot_id, position, text, at, count[words], is_history)
 
     def _is_history(self, line: bytes) -> bool:
-        """Whether this boot said it before the first start ever. What does not say when it was is where it stands."""
+        """Whether this boot logged it before the first start ever. An entry without a time is judged by its
+        position.
+        """
         entry = parse_journal_entry(line)
         after = _AFTER.search(entry.cursor) if entry is not None and _is_cursor(entry) else None
         if entry is None or after is None:
@@ -109,21 +112,24 @@ class JournalLog:
         return self._boot(entry.boot_id) == self._boot_id and int(after[1], 16) / 1e6 <= (self._history_until or 0.0)
 
     def cursor(self) -> dict[str, object]:
-        """Where to go on after a restart."""
+        """Return the position for the next start."""
         is_over = self._history_until is None
         return dict(self._place) if is_over else {**self._place, "history_until": self._history_until}
 
     def _judge_silence(self, block: bytes, now: datetime) -> None:
-        """Whether there was something to say, by the age of what is said now. Once is enough to know it."""
+        """Whether journalctl held entries back, by the age of what it prints now. One such entry is enough."""
         entry = parse_journal_entry(block.partition(b"\n")[0])
         at = _written_at(entry.cursor) if entry is not None else None
         late = (now - at).total_seconds() if at is not None else 0.0
         if late >= LATE_SECONDS and not self._has_hung:
             self._has_hung = True
-            logger.warning("journalctl was silent about what the journal held", extra={"seconds": round(late)})
+            logger.warning(
+                "journalctl did not print entries that the journal had; it was restarted",
+                extra={"seconds": round(late)},
+            )
 
     def _understand(self, lines: Mapping[bytes, bytes]) -> dict[bytes, _Told]:
-        """The faults among these, by their words."""
+        """Find the faults among the entries, by their words."""
         fresh = {words: line for words, line in lines.items() if words not in self._known}
         suspicious = {line for _, line in self._lines(iter((b"\n".join(fresh.values()) + b"\n",)))}
         learnt = {words: self._meaning(line) for words, line in fresh.items() if line in suspicious}
@@ -144,7 +150,7 @@ class JournalLog:
         return (self._boot(entry.boot_id), clip(record.text), finding)
 
     def _go_on_behind(self, lines: Sequence[bytes]) -> None:
-        """Behind the last entry that says where it stands; what follows it is junk."""
+        """Move the cursor behind the last entry that has one; entries after it are not valid."""
         for line in reversed(lines):
             entry = parse_journal_entry(line)
             if entry is not None and _is_cursor(entry):
@@ -152,7 +158,7 @@ class JournalLog:
                 return
 
     def _boot(self, name: str) -> str:
-        """The boot as the kernel spells it. An entry that names none is of the boot that runs."""
+        """Return the boot id as the kernel spells it. An entry without one belongs to the running boot."""
         parts = _BOOT_ID.fullmatch(name)
         if parts is None or name == self._boot_id.replace("-", ""):
             return self._boot_id
@@ -168,22 +174,24 @@ class JournalLog:
 
 
 def journal_of_boot(directory: str) -> list[str]:
-    """The command that prints all that the kernel has said in the boot that runs."""
+    """Return the command that prints all kernel messages of the running boot."""
     return _command(directory, "--boot")
 
 
 def _command(directory: str, *which: str) -> list[str]:
-    """--all: else what is long is left out. Not --quiet: that would hide that this user may not read it."""
+    """Build the command. --all: else long messages are omitted. No --quiet: that would hide that this user may not read
+    the journal.
+    """
     where = [f"--directory={directory}"] if directory else []
     how = ["--no-pager", "--all", "--output=json", f"--output-fields={','.join(FIELDS)}"]
     return [TOOL, *where, *how, *which, "_TRANSPORT=kernel"]
 
 
 def _words_of(lines: Sequence[bytes]) -> list[bytes]:
-    """What each says, without what is of the moment: two with the same words mean the same.
+    """Return each entry without its time-dependent fields: entries with equal words have equal meaning.
 
-    In a storm whatever is done for each line is most of the work. Journalctl begins with what is of the moment, and
-    ends with what an entry means: where all of that stands behind the boot, what stands before it is not looked at.
+    In a storm the work for each line dominates. journalctl prints time-dependent fields first and the message last.
+    Where all fields with a meaning follow the boot id, the fields before it are skipped.
     """
     ends = [line.rpartition(b'"_BOOT_ID":')[2] for line in lines]
     whole = {end for end in set(ends) if all(key in end for key in _TELLING)}
@@ -198,12 +206,12 @@ def _written_at(cursor: str) -> datetime | None:
     at = _AT.search(cursor)
     try:
         return datetime.fromtimestamp(int(at[1], 16) / 1e6, UTC) if at else None
-    except (OverflowError, ValueError, OSError):  # no time that can be reckoned with
+    except (OverflowError, ValueError, OSError):  # not a usable time
         return None
 
 
 def _place(saved: dict[str, object]) -> dict[str, object]:
-    """Where the last run was. Of a shape that is not understood, the whole boot is read again."""
+    """Parse the stored position. Where it is not valid, the whole boot is read again."""
     cursor, since = saved.get("cursor"), saved.get("since")
     if isinstance(cursor, str) and _CURSOR.fullmatch(cursor):
         return {"cursor": cursor}

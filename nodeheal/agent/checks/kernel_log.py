@@ -1,4 +1,4 @@
-"""The kernel-log check: accelerator faults as the driver writes them, from the device, a log file or the journal."""
+"""Reports accelerator faults from the kernel log: from the device, a log file or the journal."""
 
 import logging
 import os
@@ -31,12 +31,12 @@ from nodeheal.parsers.kernel_line import (
 SOURCE = "kernel_log"
 _FOLDED = "kernel_log.folded"
 _PCI = "kernel_log.pci"
-# A storm is known by its pace, and is over a second after it: by the lines of one turn it would seem to be over
-# whenever a turn comes early, and the turns after that, of a few lines each, would cost more than the lines.
+# A storm is recognised by its rate and is over a second after it. Counting the lines of one turn would end it whenever
+# a turn comes early, and short turns cost more than the lines in them.
 STORM_LINES, PACE_SECONDS, STORM_SECONDS = 16, 0.1, 1.0
 TROUBLE_SECONDS = 10.0
-KNOWN_BYTES = 2048  # a kernel record is no longer, and the longest header is short
-KNOWN_WORDS = 512  # different ones that are recognised without being parsed again
+KNOWN_BYTES = 2048  # a kernel record is not longer, and the longest header is short
+KNOWN_WORDS = 512  # different lines that are recognised without being parsed again
 
 
 PCI_DEVICES = Path("/sys/bus/pci/devices")
@@ -47,26 +47,26 @@ _Words = tuple[bytes, bytes]
 
 
 class _Log(Protocol):
-    """One place where the kernel's words are read."""
+    """One source of kernel messages."""
 
     key: str
-    descriptor: int | None  # where select can wait for news; None: it must be asked again and again
-    lines: int  # read by the last call
-    breath_seconds: float  # how long lines may gather in a storm: a turn costs more than a line
+    descriptor: int | None  # the descriptor that select can wait on; None: the source must be polled
+    lines: int  # lines read by the last call
+    breath_seconds: float  # how long lines may accumulate in a storm: a turn costs more than a line
 
     def observations(self, now: float, seen_at: datetime) -> Iterator[Observation]:
-        """The faults since the last call."""
+        """Return the faults since the last call."""
 
     def cursor(self) -> dict[str, object]:
-        """Where to go on after a restart."""
+        """Return the position for the next start."""
 
     def close(self) -> None:
-        """Let go."""
+        """Close the source."""
 
 
 @dataclass(slots=True)
 class _Seen:
-    """Lines of one turn that say the same."""
+    """Identical lines of one turn."""
 
     finding: Finding
     first: RawLine
@@ -77,7 +77,7 @@ class _Seen:
 class _FileLog:
     descriptor: int | None = None
     lines = 0
-    breath_seconds = 0.0  # it is only polled anyway
+    breath_seconds = 0.0  # the file is polled anyway
 
     def __init__(self, path: str, boot_id: str, cursor: dict[str, object] | None, takes_drills: bool) -> None:
         is_there = _is_there(path, was_read_before=cursor is not None)
@@ -91,7 +91,7 @@ class _FileLog:
         self.cursor, self.close = self._tail.cursor, self._tail.close
 
     def observations(self, now: float, seen_at: datetime) -> Iterator[Observation]:
-        """The first of those that read the same but for their times, and the rest as one: see `_KmsgLog`."""
+        """Return the first of those that are equal but for their times, and the rest as one: see `_KmsgLog`."""
         self.lines = 0
         if not self._tail.has_news():
             return
@@ -128,15 +128,15 @@ class _FileLog:
         finding = None if is_refused else parse_syslog_line(line, self._messages.finding)
         if (
             words[0] and len(line) <= KNOWN_BYTES and is_independent(line)
-        ):  # what a program logs hardly ever comes again in the same words
+        ):  # messages of programs hardly ever repeat word for word
             self._known[words] = finding
         return finding
 
 
 class _Trouble:
-    """What keeps a log from being read, once it has been: it is waited out, as the node still has other things to tell.
+    """A read failure of a log that was readable before. The agent retries, since the node has other things to report.
 
-    Rotation is trouble for a moment; what lasts is said once.
+    A rotation fails for a moment; a failure that lasts is logged once.
     """
 
     def __init__(self, path: str, *, is_said: bool) -> None:
@@ -145,7 +145,7 @@ class _Trouble:
         self._is_said = is_said
 
     def note(self, error: OSError | None, now: float) -> None:
-        """How the last reading went."""
+        """Record the result of the last read."""
         if error is None:
             if self._is_said:
                 logger.info("the kernel log is read again", extra={"path": self._path})
@@ -155,12 +155,12 @@ class _Trouble:
         if not self._is_said and now - self._since >= TROUBLE_SECONDS:
             self._is_said = True
             why = error.strerror or str(error)
-            logger.error("the kernel log cannot be read; it is tried again", extra={"path": self._path, "why": why})
+            logger.error("the kernel log cannot be read; retrying", extra={"path": self._path, "why": why})
 
 
 class _KmsgLog:
     lines = 0
-    breath_seconds = 0.02  # of 10,000 lines a second the smallest ring buffer, 128 KiB, is full after about 0.12
+    breath_seconds = 0.02  # at 10,000 lines a second the smallest ring buffer, 128 KiB, is full after about 0.12 s
 
     def __init__(self, path: str, boot_id: str, cursor: dict[str, object] | None, takes_drills: bool) -> None:
         self.key = _key("kmsg", path)
@@ -173,7 +173,9 @@ class _KmsgLog:
         self.cursor, self.close = self._reader.cursor, self._reader.close
 
     def observations(self, now: float, seen_at: datetime) -> Iterator[Observation]:
-        """Those that read the same are one with a count: in a storm each costs no more than to be recognised."""
+        """Return the faults; identical ones are one with a count. In a storm, recognising each line is the only
+        cost.
+        """
         records = self._reader.read()
         self.lines = len(records)
         news = bisect_right(records, self._reader.history_until, key=itemgetter(0))
@@ -186,12 +188,12 @@ class _KmsgLog:
                 yield Observation(finding, self._boot_id, sequence.decode(), text, at, count, is_history)
 
     def _told(self, records: Sequence[tuple[int, bytes]]) -> Iterable[tuple[Finding, int, bytes]]:
-        """What is said in the same words is counted before anything is asked about it: it is said most, in a storm."""
+        """Count a line with known words before anything is parsed: in a storm most lines are such."""
         last: dict[_Words, bytes] = {}
         count: dict[_Words, int] = {}
         for _, raw in records:
             head, _, said = raw.partition(b";")
-            words = (head[: head.find(b",")], said)  # who says it, and what
+            words = (head[: head.find(b",")], said)  # source and message
             last[words] = raw
             count[words] = count.get(words, 0) + 1
         for words, raw in last.items():
@@ -210,10 +212,9 @@ class _KmsgLog:
 
 
 class KernelLogCheck:
-    """Reports every accelerator fault in the kernel log once: at once, or folded with its repeats.
+    """Reports every accelerator fault of the kernel log once: at once, or folded with its repeats.
 
-    What it returns and `state()` belong into one transaction: a crash in between then loses nothing and repeats
-    nothing.
+    Store its result and `state()` in one transaction: a crash in between then loses nothing and repeats nothing.
     """
 
     def __init__(
@@ -226,7 +227,9 @@ class KernelLogCheck:
         takes_drills: bool = False,
         pci_devices: Path = PCI_DEVICES,
     ) -> None:
-        """`saved`: the state of the last run, empty at the first start ever. Raises OSError if a log is unreadable."""
+        """`saved`: the state of the last run, empty at the first start ever. Raises OSError if a log is not
+        readable.
+        """
         self._identity = identity
         self._boot_id = boot_id
         self._clock = clock
@@ -237,11 +240,11 @@ class KernelLogCheck:
         self._logs = [_open(log, boot_id, saved.get(_key(log.kind, log.path)), takes_drills, began) for log in logs]
         self._polled_at = self._pace_since = self._storm_until = began
         self._pace = 0
-        # The minute of what was folded before a restart is not known any more: it is reported now.
+        # The minute of what was folded before a restart is not known any more, so it is reported now.
         self._leftover = load(saved.get(_FOLDED, []))  # type: ignore[arg-type]  # as state() wrote it
 
     def poll(self) -> list[HealthEvent]:
-        """The events since the last call."""
+        """Return the events since the last call."""
         now, seen_at = self._clock.monotonic(), self._clock.utc_now()
         reported, self._leftover = self._leftover, []
         for log in self._logs:
@@ -254,21 +257,25 @@ class KernelLogCheck:
         return [self._event(observation) for observation in reported]
 
     def has_told(self, finding: Finding) -> bool:
-        """Whether the kernel has said the same within the last minute: the driver tells every fault on two ways."""
+        """Whether the kernel logged the same fault within the last minute: the driver reports every fault in
+        two ways.
+        """
         return self._repeats.is_open(finding, self._boot_id)
 
     def state(self) -> dict[str, object]:
-        """What the next run must know. JSON."""
+        """Return the state for the next run, as JSON."""
         pci = {"boot_id": self._boot_id, "serves_jobs": self._pci.state()}
         return {**{log.key: log.cursor() for log in self._logs}, _FOLDED: self._repeats.dump(), _PCI: pci}
 
     def descriptors(self) -> list[int]:
-        """Where select hears news."""
+        """The descriptors to select on."""
         return [log.descriptor for log in self._logs if log.descriptor is not None]
 
     @property
     def breath_seconds(self) -> float:
-        """How long to let lines gather, so that a turn reads many. 0: they come slowly, or more are there already."""
+        """Seconds to let lines accumulate, so that a turn reads many. 0: lines come slowly, or more are available
+        already.
+        """
         told = [log for log in self._logs if log.breath_seconds]
         if self._polled_at >= self._storm_until or any(log.lines >= RECORDS_A_TURN for log in told):
             return 0.0
@@ -284,11 +291,11 @@ class KernelLogCheck:
 
     @property
     def must_be_polled(self) -> bool:
-        """Whether a log is a file, of which select says nothing."""
+        """Whether a log is a file, which select cannot wait on."""
         return any(log.descriptor is None for log in self._logs)
 
     def close(self) -> None:
-        """Let the logs go."""
+        """Close the logs."""
         for log in self._logs:
             log.close()
 
@@ -296,7 +303,7 @@ class KernelLogCheck:
         event = EventFactory(self._identity, observation.boot_id).found(
             observation.finding,
             source=SOURCE,
-            # The folded rest ends where a line stands that might itself have been reported.
+            # The folded rest ends at the position of a line that might have been reported by itself.
             position=observation.position if observation.count == 1 else f"{observation.position}x{observation.count}",
             at=observation.seen_at,
             evidence=observation.evidence,
@@ -306,27 +313,28 @@ class KernelLogCheck:
 
 
 def _is_there(path: str, was_read_before: bool) -> bool:
-    """Raises OSError where it cannot be read. A log that is not there at the first start is a misspelt one: silence
-    from it would look like health. One that was read before is being rotated, or is made anew at each boot.
+    """Whether the log exists. Raises OSError where it cannot be read. A log that is missing at the first start is a
+    typing error: its silence would look like health. A log that was read before is being rotated, or is created at each
+    boot.
     """
     try:
         os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
     except FileNotFoundError:
         if not was_read_before:
             raise
-        logger.warning("the kernel log is not there; it is read when it comes", extra={"path": path})
+        logger.warning("the kernel log does not exist; it is read once it does", extra={"path": path})
         return False
     return True
 
 
 def _since(after: bytes, now: float) -> timedelta:
-    """How long ago a record is. `after`: microseconds since the boot, by a clock that may run a little apart."""
+    """Seconds since a record. `after`: microseconds since boot, by a clock that may drift a little."""
     said = int(after) / 1e6 if after.isdigit() else now
     return timedelta(seconds=max(0.0, now - said))
 
 
 def _of_boot(saved: object, boot_id: str) -> object:
-    """What the last run on this boot knew of PCI devices: another boot may number them otherwise."""
+    """Parse what the last run on this boot knew of PCI devices: another boot may number them differently."""
     return saved.get("serves_jobs") if isinstance(saved, dict) and saved.get("boot_id") == boot_id else None
 
 
@@ -337,7 +345,8 @@ def _key(kind: str, path: str) -> str:
 def _open(log: KernelLog, boot_id: str, cursor: object, takes_drills: bool, now: float) -> _Log:
     known = cursor if isinstance(cursor, dict) else None
     if log.kind == "journald":
-        from nodeheal.agent.checks.journal import JournalLog  # which loads what runs processes: only where it is used
+        # Imported where it is used, because it loads the modules that run processes.
+        from nodeheal.agent.checks.journal import JournalLog
 
         return JournalLog(_key(log.kind, log.path), log.path, boot_id, known, takes_drills, now)
     if log.kind == "kmsg":

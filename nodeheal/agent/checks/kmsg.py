@@ -1,18 +1,18 @@
-"""Reads /dev/kmsg, the kernel's own ring buffer: the fastest way to hear of a fault."""
+"""Reads /dev/kmsg, the kernel's ring buffer: the fastest source of faults."""
 
 import errno
 import logging
 import os
 from collections.abc import Callable
 
-RECORD_BYTES = 8192  # the kernel answers EINVAL to a smaller buffer than the record
+RECORD_BYTES = 8192  # the kernel answers EINVAL to a buffer that is smaller than the record
 RECORDS_A_TURN = 1000
 
 logger = logging.getLogger(__name__)
 
 
 class KmsgReader:
-    """Hands out the kernel's records once, in order. The ring buffer only ever holds the boot that runs."""
+    """Returns the kernel's records once, in order. The ring buffer only holds the running boot."""
 
     def __init__(
         self,
@@ -22,23 +22,25 @@ class KmsgReader:
         read: Callable[[int, int], bytes] = os.read,
         rewind: Callable[[int], object] = lambda descriptor: os.lseek(descriptor, 0, os.SEEK_SET),
     ) -> None:
-        """With the first unread record. Without a cursor (the first start ever) what is there already is history."""
+        """Open the device at the first unread record. Without a cursor (the first start ever), existing records are
+        history.
+        """
         self._read = read
         self._boot_id = boot_id
-        self._last_sequence = self.history_until = -1  # the last record that was there before the first start ever
+        self._last_sequence = self.history_until = -1  # the last record that existed before the first start ever
         self.descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         if cursor is None:
-            while self.read():  # the device tells the number of its last record to who reads it, and to nobody else
+            while self.read():  # the device gives the number of its last record only to a reader
                 pass
             self.history_until, self._last_sequence = self._last_sequence, -1
             if self.history_until >= 0:
                 rewind(self.descriptor)
         elif cursor.get("boot_id") == boot_id:
-            # Of an unknown shape, the whole boot is read again.
+            # Where the position is not valid, the whole boot is read again.
             self._last_sequence, self.history_until = _number(cursor, "sequence"), _number(cursor, "history_until")
 
     def read(self) -> list[tuple[int, bytes]]:
-        """The records since the last call, each with its sequence number. Every step here is taken for every record."""
+        """Return the records since the last call, each with its sequence number. This runs for every record."""
         records = []
         for _ in range(RECORDS_A_TURN):
             try:
@@ -51,7 +53,7 @@ class KmsgReader:
             except OSError as error:
                 if error.errno not in (errno.EPIPE, errno.EINVAL):
                     raise
-                continue  # overrun, or a record over all bounds: the next read returns the oldest that is left
+                continue  # overrun, or an oversized record: the next read returns the oldest that is left
             except (ValueError, IndexError):
                 continue  # not a record
             if sequence > self._last_sequence:
@@ -62,11 +64,11 @@ class KmsgReader:
         return records
 
     def cursor(self) -> dict[str, object]:
-        """Where to go on after a restart."""
+        """Return the position for the next start."""
         return {"boot_id": self._boot_id, "sequence": self._last_sequence, "history_until": self.history_until}
 
     def close(self) -> None:
-        """Let the device go."""
+        """Close the device."""
         os.close(self.descriptor)
 
     def _notice_loss(self, sequence: int) -> None:

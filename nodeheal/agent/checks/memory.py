@@ -1,4 +1,4 @@
-"""Is the host short of memory, by the kernel's own measure of how long tasks have waited for some.
+"""Checks whether the host is short of memory, by the kernel's measure of stalled tasks.
 
 Source: Documentation/accounting/psi.rst of the kernel; proc_meminfo(5).
 """
@@ -16,13 +16,15 @@ _FIELD = re.compile(r"^(MemTotal|MemAvailable):\s{1,20}(\d{1,15}) kB", re.MULTIL
 
 
 def parse_pressure(text: str) -> float | None:
-    """Percent of the last minute in which every task waited for memory; None where the text does not say."""
+    """Return the percentage of the last minute in which every task waited for memory; None where the text is
+    not valid.
+    """
     found = _FULL.search(text)
     return float(found[1]) if found else None
 
 
 def parse_used_percent(text: str) -> float | None:
-    """How much of the memory cannot be had; None where the text does not say."""
+    """Return the percentage of memory that is not available; None where the text is not valid."""
     sizes = {name: int(size) for name, size in _FIELD.findall(text)}
     total, available = sizes.get("MemTotal", 0), sizes.get("MemAvailable")
     return 100.0 * (1 - available / total) if total and available is not None else None
@@ -42,8 +44,8 @@ def _look(place: Place, _: State) -> CheckResult:
     stalled = parse_pressure((place.proc / "pressure/memory").read_text("ascii", "replace"))
     used = parse_used_percent((place.proc / "meminfo").read_text("ascii", "replace"))
     if stalled is None or used is None:
-        return CheckResult(unclear="/proc/pressure/memory or /proc/meminfo is not understood")
-    gauges = {"memory_stalled_percent": stalled}  # how much is in use, host_load measures
+        return CheckResult(unclear="/proc/pressure/memory or /proc/meminfo is not valid")
+    gauges = {"memory_stalled_percent": stalled}  # host_load measures how much is in use
     problems = tuple(_judge(stalled, used, place.config.limit(MEMORY_STALLED)))
     return CheckResult(problems, gauges=gauges, summary=f"{used:.0f} % of the memory is in use")
 

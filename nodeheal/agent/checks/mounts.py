@@ -1,4 +1,4 @@
-"""Are the shared file systems that jobs need mounted, do they answer, and is there room on them."""
+"""Checks that the shared file systems that jobs need are mounted, answer, and have room."""
 
 import time
 from collections.abc import Mapping
@@ -14,9 +14,9 @@ from nodeheal.parsers.tool_report import first_line
 
 DEADLINE_SECONDS = 120.0
 ASK_SECONDS = DEADLINE_SECONDS - 10.0  # for all file systems together
-# Each look at a file system that hangs leaves a process behind that nobody can end: then it is asked less often.
+# Each query of a file system that hangs leaves a process behind that nobody can end, so it is then queried less often.
 LOOKS_BETWEEN_HANGS = 10
-# Amazon EFS reports 8 EiB whatever it holds, and mounts of object stores report similar sizes: these never get full.
+# Amazon EFS reports 8 EiB whatever it holds, and mounts of object stores report similar sizes: these never become full.
 ELASTIC_BYTES = 2**60
 # Bytes a block, blocks, free ones, those free for users, inodes, free ones. Source: coreutils, "stat invocation".
 _FORMAT = "%S %b %f %a %c %d"
@@ -36,7 +36,7 @@ class Capacity:
 
 
 def parse_capacity(text: str) -> Capacity | None:
-    """What `stat --file-system` prints in the format above; None for anything else."""
+    """Parse the output of `stat --file-system` in the format above; None for anything else."""
     words = text.split()
     if len(words) != 6 or not all(word.isdecimal() and len(word) <= 20 for word in words):
         return None
@@ -59,15 +59,15 @@ def _look(place: Place, state: State) -> CheckResult:
             problems.append(_problem("mount_missing", point, f"{point} is not mounted"))
             continue
         if not left and time.monotonic() + patience_seconds > ends_at:
-            doubts[point] = f"{point}: not asked, since others took too long to answer"
+            doubts[point] = f"{point}: not checked, since others took too long to answer"
             continue
         if left or (answer := _ask(place, point, patience_seconds)).ran.has_hung:
             patience[point] = left - 1 if left else LOOKS_BETWEEN_HANGS
             problems.append(_problem("mount_hung", point, f"{point} has not answered within {patience_seconds:g} s"))
-        elif answer.ran.exit_code != 0:  # such as a stale file handle: something is wrong, and nobody can say what
+        elif answer.ran.exit_code != 0:  # such as a stale file handle: something is wrong, but not clear what
             doubts[point] = f"{point}: {first_line(answer.errors) or answer.ran.error}"
         elif (capacity := parse_capacity(answer.text)) is None:
-            doubts[point] = f"{point}: its size is not understood: {first_line(answer.text)[:100]!r}"
+            doubts[point] = f"{point}: its size cannot be read: {first_line(answer.text)[:100]!r}"
         elif not capacity.is_elastic:
             gauges[f"mount_used_percent:{point}"] = capacity.used_percent
             if capacity.used_percent >= full_percent:
@@ -83,13 +83,13 @@ def _shown(point: str, gauges: Mapping[str, float]) -> str:
 
 
 def _patience(state: State, point: str) -> int:
-    """How many looks it is still left alone."""
+    """The number of runs for which it is skipped."""
     kept = state.get("patience")
     return int(kept.get(point, 0)) if isinstance(kept, Mapping) else 0
 
 
 def _ask(place: Place, point: str, seconds: float) -> Output:
-    """By a tool, in a process of its own: a call to a file system that hangs never returns."""
+    """Query it by a tool in its own process: a system call on a file system that hangs never returns."""
     return place.run(["stat", "--file-system", f"--format={_FORMAT}", point], seconds)
 
 

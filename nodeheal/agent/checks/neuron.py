@@ -1,7 +1,7 @@
-"""Trainium and Inferentia: are all devices there, and have their counters seen errors since the last look.
+"""Checks Trainium and Inferentia: all devices are present, and their error counters have not grown since the last run.
 
-The driver's counters are totals since it was loaded. An error is told when its counter rises, and what stood there when
-the node came up is told once: an old error is no news because the agent has started again.
+The driver's counters are totals since it was loaded. An error is reported when its counter rises. What it held when the
+node came up is reported once: an old error is not new because the agent restarted.
 """
 
 import re
@@ -16,13 +16,14 @@ from nodeheal.contract.vocabulary import Family, Verdict
 from nodeheal.parsers.finding import Finding, Report
 from nodeheal.parsers.neuron_tools import ERROR_COUNTERS, READ, parse_neuron, parse_neuron_tree
 
-# Where drivers put their tree: which one, depends on their version.
+# Where drivers place their tree, which depends on their version.
 ROOTS = ("devices/virtual/neuron_device", "class/neuron_device")
 LIST_COMMAND = ["neuron-ls", "--json-output"]
-LIST_SECONDS, LIST_EVERY_SECONDS = 60.0, 3600.0  # the tool takes a second of CPU, and tells little that is new
+LIST_SECONDS, LIST_EVERY_SECONDS = 60.0, 3600.0  # the tool takes a second of CPU and rarely adds anything
 MOST_FOLDERS = 2000  # of one device
 COUNT_CODE = "DEVICE_COUNT_MISMATCH"
-# A total counts up for as long as the driver is loaded, a present one for a process: read where there is no total.
+# A total counts for as long as the driver is loaded, a present counter for one process: the present one is read where
+# there is no total.
 _TOTAL, _PRESENT = "total", "present"
 _SKIPPED = ("info", "memory_usage", "power")  # many files, and no error counter in them
 _NUMBER = re.compile(r"\d{1,20}")
@@ -30,13 +31,13 @@ _SINCE_LOADED, _SINCE_LOOK = "since the driver was loaded", "since the last look
 
 
 def why_not(place: Place) -> str:
-    """For nodes with Neuron devices, or of a type that should have them."""
+    """Require Neuron devices, or an instance type that has them."""
     is_there = any(folder.exists() for folder in _roots(place))
     return "" if is_there or neuron_devices_of(instance_type(place)) else "no Neuron device"
 
 
 def look(place: Place, state: State) -> CheckResult:
-    """Read the tree, and rarely ask the tool: until it is asked again, what it missed is missing."""
+    """Read the tree, and rarely run the tool: until its next run, devices that it missed stay missing."""
     expected = expected_neuron_devices(place)
     seen = judge(read_tree(_roots(place)), expected, state)
     told, asked_at, now = _told_by_tool(state), state.get("asked_at"), time.monotonic()
@@ -51,11 +52,11 @@ def look(place: Place, state: State) -> CheckResult:
 
 
 def judge(tree: Mapping[str, str], expected: Expected, state: State) -> CheckResult:
-    """What a tree comes to, after the counters of the last look."""
+    """Judge a tree against the counters of the last run."""
     if not tree:
         return _none_there(expected, state)
     before, now = _counts(state), counters(tree)
-    # Without their errors the devices show what is the matter with the tree itself.
+    # The remaining problems of the devices concern the tree itself.
     whole = parse_neuron_tree({**tree, **dict.fromkeys(now, "0")}, expected.count)
     risen = parse_neuron_tree({**tree, **{path: _rise(now[path], before.get(path, 0)) for path in now}})
     errors = [_since_look(finding, before) for finding in risen.findings]
@@ -69,7 +70,9 @@ def judge(tree: Mapping[str, str], expected: Expected, state: State) -> CheckRes
 
 
 def read_tree(roots: Sequence[Path]) -> dict[str, str]:
-    """What the parser needs of the first tree that is there, by path from the device on; the unreadable is empty."""
+    """Read the files that the parser needs from the first existing tree, by path below the device; an unreadable file
+    is empty.
+    """
     for root in roots:
         devices = sorted(root.glob("neuron[0-9]*"))
         if devices:
@@ -99,12 +102,12 @@ def _files(device: Path) -> Iterator[Path]:
 
 
 def _name(path: Path) -> str:
-    """What a file counts: by its name, or by its folder's where that holds a total and a present count."""
+    """Return what a file counts: its name, or its folder's where that holds a total and a present count."""
     return path.parent.name if path.name in (_TOTAL, _PRESENT) else path.name
 
 
 def _rise(count: int, before: int) -> str:
-    """How much more it is than at the last look. One that is less has begun anew."""
+    """Return the growth since the last run. A smaller value means that the counter was reset."""
     return str(count - before if count >= before else count)
 
 
@@ -135,7 +138,7 @@ def _told_by_tool(state: State) -> dict[str | None, str]:
 def _none_there(expected: Expected, state: State) -> CheckResult:
     if not expected.count:
         return CheckResult(
-            unclear="the Neuron driver shows no device, and nobody knows how many there should be", state=state
+            unclear="the Neuron driver shows no device, and the expected number is not known", state=state
         )
     message = f"0 of {expected.count} Neuron devices are there ({expected.by})"
     finding = Finding(Family.host, "neuron_count_mismatch", None, message)
@@ -155,7 +158,7 @@ def _roots(place: Place) -> list[Path]:
 CHECK = Check(
     name="neuron",
     about="Neuron devices: all there, and their error counters",
-    interval_seconds=120.0,  # a node has some thousand counters, and the kernel log tells of grave errors at once
+    interval_seconds=120.0,  # a node has some thousand counters, and the kernel log reports grave errors at once
     deadline_seconds=90.0,
     why_not=why_not,
     look=look,

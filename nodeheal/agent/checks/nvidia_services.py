@@ -1,6 +1,6 @@
-"""The services that NVIDIA GPUs need, and whether the driver and its library are of one version.
+"""Checks the services that NVIDIA GPUs need, and that the driver and its library have the same version.
 
-systemd is asked once for all of them, by its own tool: what nobody has installed or enabled is not missed.
+One call of systemctl covers all services. A service that is not installed or not enabled is not required.
 """
 
 import re
@@ -16,7 +16,7 @@ FABRIC_MANAGER, PERSISTENCE = "nvidia-fabricmanager.service", "nvidia-persistenc
 IMEX = "nvidia-imex.service"  # shares GPU memory between the nodes of an NVLink domain
 ASK = ["systemctl", "show", "--property=Id,LoadState,ActiveState,UnitFileState", FABRIC_MANAGER, PERSISTENCE, IMEX]
 TOOL_SECONDS = 10.0
-# Where packages and NVIDIA's installer put the library, on the systems that the agent runs on.
+# Where packages and NVIDIA's installer put the library, on the systems that the agent supports.
 LIBRARY_FOLDERS = tuple(
     Path(folder)
     for folder in ("/usr/lib64", "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib", "/lib64")
@@ -30,36 +30,37 @@ Unit = Mapping[str, str]
 
 
 def why_not(place: Place) -> str:
-    """For nodes with NVIDIA GPUs."""
+    """Require NVIDIA GPUs, as the services are theirs."""
     return "" if has_nvidia(place) else "no NVIDIA GPU"
 
 
 def look(place: Place, _: State) -> CheckResult:
-    """Ask for the services, and compare the versions."""
+    """Query the services, and compare the versions."""
     module = _module(place)
     problems = [*_mismatch(module, library_versions(LIBRARY_FOLDERS))]
     answer = place.run(ASK, TOOL_SECONDS)
     silent = answer.no_answer("systemctl")
     units = parse_units(answer.text)
     problems += judge_units(units, len(nvswitches(place)), instance_type(place).startswith(_DOMAIN_TYPES))
-    unclear = silent.reason if silent else "" if units else "systemctl names no unit"
+    unclear = silent.reason if silent else "" if units else "systemctl lists no unit"
     return CheckResult(tuple(problems), unclear=unclear, summary=f"driver {module}" if module else "")
 
 
 def sees_mismatch(place: Place) -> bool:
-    """Whether this check tells that the driver and its library do not fit."""
+    """Whether this check reports a mismatch of driver and library."""
     return any(_mismatch(_module(place), library_versions(LIBRARY_FOLDERS)))
 
 
 def parse_units(text: str) -> dict[str, Unit]:
-    """What `systemctl show` prints: a block of `Name=value` for each unit, by its Id."""
+    """Parse the output of `systemctl show`: a block of `Name=value` for each unit, by its Id."""
     blocks = [dict(line.split("=", 1) for line in block.splitlines() if "=" in line) for block in text.split("\n\n")]
     return {block["Id"]: block for block in blocks if "Id" in block}
 
 
 def judge_units(units: Mapping[str, Unit], switches: int, spans_nodes: bool) -> Iterator[Problem]:
-    """The Fabric Manager must run where there are NVSwitches, the persistence daemon where it is enabled, IMEX where
-    it is enabled and the NVLink domain spans nodes. Elsewhere IMEX ends by itself, and only its failure counts.
+    """Judge the services. The Fabric Manager must run where there are NVSwitches; the persistence daemon where it is
+    enabled; IMEX where it is enabled and the NVLink domain spans nodes. Elsewhere IMEX ends by itself, and only its
+    failure counts.
     """
     manager, daemon, imex = (units.get(name, {}) for name in (FABRIC_MANAGER, PERSISTENCE, IMEX))
     if switches and manager.get("LoadState") == "loaded" and manager.get("ActiveState") in _DOWN:
@@ -78,13 +79,13 @@ def _module(place: Place) -> str:
 
 
 def module_version(text: str) -> str:
-    """The version of the loaded module, by what it says of itself; empty if it says nothing."""
+    """Return the version of the loaded module; empty where it does not state one."""
     found = _MODULE.search(f"{text}\n")
     return found[1] if found else ""
 
 
 def library_versions(folders: tuple[Path, ...]) -> frozenset[str]:
-    """The versions of the installed library. While a package is upgraded there may be two."""
+    """Return the versions of the installed library; there may be two during a package upgrade."""
     found = set()
     for folder in folders:
         matches = [_LIBRARY.fullmatch(path.name) for path in folder.glob("libnvidia-ml.so.*")]
@@ -109,6 +110,6 @@ CHECK = Check(
     deadline_seconds=20.0,
     why_not=why_not,
     look=look,
-    confirm=2,  # a service that is being restarted is down for a moment
+    confirm=2,  # a service that is restarting is down for a moment
     settle_seconds=300.0,
 )

@@ -1,7 +1,7 @@
-"""What nvidia-smi says of the GPUs, for nodes where the agent cannot use the library behind it.
+"""Reads the state of GPUs from nvidia-smi, on nodes where the agent cannot use NVML.
 
-Where it can, and somebody wants it: only what a library that is open already may not notice, a driver that nobody can
-open any more, and readings that fail.
+Beside NVML, where it is enabled, it reports only what an open library may miss: a driver that can no longer be opened,
+and readings that fail.
 """
 
 from dataclasses import replace
@@ -16,14 +16,14 @@ from nodeheal.contract.vocabulary import Family, Verdict
 from nodeheal.parsers.finding import Finding
 
 TOOL = "nvidia-smi"
-LIBRARY = "libnvidia-ml.so.1"  # of the driver; what NVML is called by
+LIBRARY = "libnvidia-ml.so.1"  # of the driver; the name that NVML is queried by
 ASK = [TOOL, "-q", "-x"]
 _ERR_FIELD = "ERR_FIELD"
 HANG = Finding(Family.host, "nvidia_smi_hang", None, f"{' '.join(ASK)} does not answer")
 
 
 def why_not(place: Place) -> str:
-    """Where NVML is read, this would be the same once more, at a higher price."""
+    """Require GPUs that NVML cannot read here: otherwise this check repeats gpu_state at a higher cost."""
     if not has_nvidia(place):
         return "no NVIDIA GPU"
     if _has_library() and not place.config.nvidia_smi_beside_nvml:
@@ -32,7 +32,7 @@ def why_not(place: Place) -> str:
 
 
 def look(place: Place, _: State) -> CheckResult:
-    """Ask it."""
+    """Run nvidia-smi and judge its output."""
     seen = _asked(place)
     names = place.config.checks
     is_beside = (names is None or gpu_state.CHECK.name in names) and _has_library()
@@ -40,7 +40,7 @@ def look(place: Place, _: State) -> CheckResult:
 
 
 def _has_library() -> bool:
-    import ctypes  # which a node without GPUs never needs
+    import ctypes  # a module that a node without GPUs never needs
 
     try:
         ctypes.CDLL(LIBRARY)
@@ -50,7 +50,7 @@ def _has_library() -> bool:
 
 
 def _left_over(look: CheckResult) -> CheckResult:
-    """The look without what gpu_state sees too."""
+    """Drop the problems that gpu_state reports, too."""
     mine = tuple(one for one in look.problems if one.finding == HANG or one.finding.code == _ERR_FIELD)
     others = sorted({one.finding.code for one in look.problems if one not in mine})
     pointer = f"{', '.join(others)}: see {gpu_state.CHECK.name}" if others else ""
@@ -66,8 +66,8 @@ def _asked(place: Place) -> CheckResult:
 
 
 def judge(text: str) -> CheckResult:
-    """What an output comes to. How many GPUs there should be is for gpu_count."""
-    from nodeheal.parsers.nvidia_smi import parse_nvidia_smi  # which loads an XML parser
+    """Judge the output. The check gpu_count knows how many GPUs there should be."""
+    from nodeheal.parsers.nvidia_smi import parse_nvidia_smi  # imported here because it loads an XML parser
 
     report = parse_nvidia_smi(text)
     problems = tuple(Problem(finding, finding.message) for finding in report.findings)

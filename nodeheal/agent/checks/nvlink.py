@@ -1,7 +1,7 @@
-"""What the NVLinks of a node's GPUs say, against one another and against the looks before. Pure.
+"""Judges the NVLinks of a node's GPUs, against one another and against earlier readings. Pure.
 
-A link that is not up is no fault by itself: GPUs are sold with links that nothing is plugged into. One is down if it
-was up before in this boot, or if most GPUs of a node with NVSwitches have theirs of that number up.
+A link that is not up is no fault by itself: GPUs are sold with unused links. A link is down if it was up earlier in
+this boot, or if most GPUs of a node with NVSwitches have the link of that number up.
 """
 
 from collections.abc import Iterator, Sequence
@@ -9,18 +9,18 @@ from collections.abc import Iterator, Sequence
 from nodeheal.agent.checks.check import Problem, State
 from nodeheal.agent.checks.gpu_reading import GpuReading, numbers, problem
 
-# Of these a few are normal; of the others one matters.
+# A few of these errors are normal; of the others, one matters.
 CHECKSUMS = ("crc_flit", "crc_data")
-# Counts from so long ago say nothing of now.
+# A reading that is older says nothing about the present.
 LONGEST_SECONDS = 3600.0
 
 
 def judge_links(
     readings: Sequence[GpuReading], state: State, now: float, checksum_errors: float
 ) -> tuple[list[Problem], State]:
-    """Links that are down, counters that rise, and what to remember.
+    """Return links that are down, counters that rise, and what to remember.
 
-    `checksum_errors`: so many a second are too many.
+    `checksum_errors`: the limit for errors a second.
     """
     up = _up_before(state)
     problems = [*_down(readings, up), *_rising(readings, state, now, checksum_errors)]

@@ -1,4 +1,4 @@
-"""NVIDIA's library, without a GPU context. Only for a process of its own: any call can hang.
+"""Reads GPUs by NVIDIA's library, without a GPU context. Use it in a process of its own only: any call can hang.
 
 Needs the driver, and NVIDIA's Python package.
 """
@@ -15,7 +15,7 @@ from nodeheal.agent.checks.gpu_reading import GpuReading
 from nodeheal.agent.checks.nvml_gpu import Gone, Gpu, gone_code
 
 _MOST_GPUS = 64
-# With XIDs: double-bit memory errors, pages retired or not to be, a GPU that is gone, another recovery action.
+# Beside XIDs: double-bit memory errors, retired pages, a lost GPU, a changed recovery action.
 _EVENTS = (
     pynvml.nvmlEventTypeXidCriticalError
     | pynvml.nvmlEventTypeDoubleBitEccError
@@ -28,33 +28,33 @@ _EVENTS = (
 
 @dataclass(frozen=True)
 class GpuEvent:
-    """The driver has told something. `xid` is None where it is another thing: a look shows which."""
+    """A driver event. `xid` is None for other events: the next reading shows which."""
 
     component: str
     xid: int | None
 
 
 class Nvml:
-    """The library, open. Raises pynvml.NVMLError. What one GPU does not answer is in its reading."""
+    """The open library. Raises pynvml.NVMLError. A failure of one GPU is in its reading."""
 
     def __init__(self, known: Sequence[str] = ()) -> None:
-        """`known`: the GPUs' addresses as they were told before; a lost one may not tell its own."""
+        """`known`: the GPUs' addresses from earlier readings; a lost GPU may not return its own."""
         self._names = dict(enumerate(known))
         self._gpus: dict[int, Gpu] = {}
         self._events: ctypes.c_void_p | None = None
         pynvml.nvmlInitWithFlags(0)
 
     def read(self) -> list[GpuReading]:
-        """Every GPU."""
+        """Read every GPU."""
         return [self._read(index) for index in self._indices()]
 
     def users(self) -> frozenset[int]:
-        """The processes that use a GPU."""
+        """Return the processes that use a GPU."""
         found = [self._users(index) for index in self._indices()]
         return frozenset[int]().union(*found)
 
     def wait(self, seconds: float) -> GpuEvent | None:
-        """The next event of the GPUs that have been read; None if there is none in time."""
+        """Wait for the next event of the GPUs that have been read; None where none comes in time."""
         if self._events is None:
             self._events = self._listen()
         try:
@@ -69,11 +69,11 @@ class Nvml:
 
     @property
     def addresses(self) -> list[str]:
-        """The GPUs' addresses by their numbers; empty for one that has never told it."""
+        """Return the GPUs' addresses by number; empty for a GPU that has never returned it."""
         return [self._names.get(index, "") for index in range(max(self._names, default=-1) + 1)]
 
     def close(self) -> None:
-        """Let go of it. A library that is gone already is no matter."""
+        """Close the library; a failure to close is ignored."""
         with contextlib.suppress(pynvml.NVMLError):
             pynvml.nvmlShutdown()
 
@@ -94,7 +94,7 @@ class Nvml:
             gpu = self._gpus.get(index) or self._take_hold(index)
             return gpu.read()
         except Gone as gone:
-            known = self._gpus.get(index)  # a lost one does not tell it any more
+            known = self._gpus.get(index)  # a lost GPU no longer returns it
             uuid, serial = (known.uuid, known.serial) if known else ("", "")
             return GpuReading(index, self._name(index), error=gone.code, uuid=uuid, serial=serial)
 

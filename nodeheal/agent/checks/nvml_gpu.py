@@ -1,6 +1,6 @@
-"""One GPU, read through NVML.
+"""Reads one GPU through NVML.
 
-What a driver does not know, or a product does not have, it does not tell: that is no fault.
+A value that the driver does not know or the product lacks is left out; that is no fault.
 """
 
 import ctypes
@@ -14,13 +14,13 @@ from nodeheal.parsers import nvidia_smi_readers
 
 _MIB = 1024 * 1024
 _NOT_FOUND_ON_BUS = 28  # NVML_ERROR_GPU_NOT_FOUND, which the package does not name
-# Answers of a GPU that is not there for anything.
+# Errors of a GPU that does not answer at all.
 _GONE = {
     pynvml.NVML_ERROR_GPU_IS_LOST: "GPU_LOST",
     pynvml.NVML_ERROR_RESET_REQUIRED: "RESET_REQUIRED",
     _NOT_FOUND_ON_BUS: "GPU_LOST",
 }
-# Field values by NVML's numbers: one call reads all of them, and says of each whether it is told.
+# Field values by NVML's numbers: one call reads all of them and gives each a status.
 _HEALTH = {
     4: "ecc.errors.uncorrected.volatile.total",
     6: "ecc.errors.uncorrected.aggregate.total",
@@ -31,14 +31,14 @@ _HEALTH = {
 _LINK_ERRORS = {38: "crc_flit", 45: "crc_data", 52: "replay", 59: "recovery"}
 _MEMORY_CELSIUS, _RECOVERY_ACTION = pynvml.NVML_FI_DEV_MEMORY_TEMP, pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION
 _FIELDS = (*_HEALTH, *_LINK_ERRORS, _MEMORY_CELSIUS, _RECOVERY_ACTION)
-_MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")  # of a value, by its type
+_MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")  # the member of a value, by its type
 _LARGEST = 2**63
-# In nvidia-smi's words, by NVML's numbers.
+# NVML's numbers in the words of nvidia-smi.
 _ACTIONS = (
     *("None", "Reset", "Reboot", "Drain P2P", "Drain and Reset", "Recover IMEX Domain", "Bus Reset"),
     "System Reboot",
 )
-_STATES = ("Not Supported", "Not Started", "In Progress", "Completed")  # of its part in the NVLink fabric
+_STATES = ("Not Supported", "Not Started", "In Progress", "Completed")  # of its NVLink fabric state
 _SUMMARIES = ("N/A", "Healthy", "Unhealthy", "Limited Capacity")
 # Each two bits of the fabric's health mask: 0 not supported, 1 true, 2 false.
 _FABRIC_FLAGS = {
@@ -60,7 +60,7 @@ _Answer = TypeVar("_Answer")
 
 
 class Gone(Exception):
-    """The GPU does not answer. `code`: the catalog's."""
+    """The GPU does not answer. `code`: the catalog's code."""
 
     def __init__(self, code: str) -> None:
         super().__init__(code)
@@ -68,12 +68,12 @@ class Gone(Exception):
 
 
 def gone_code(number: int) -> str | None:
-    """The catalog's code for an answer that stands for the whole GPU."""
+    """Return the catalog's code of an error that concerns the whole GPU."""
     return _GONE.get(number)
 
 
 class Gpu:
-    """One GPU by its handle. Raises Gone from any call when it does not answer."""
+    """One GPU by its handle. Any call raises Gone when the GPU does not answer."""
 
     def __init__(self, index: int, handle: ctypes.c_void_p) -> None:
         self._index = index
@@ -85,20 +85,20 @@ class Gpu:
         self.serial = ""
 
     def address(self) -> str | None:
-        """Where it is on the PCI bus, as the kernel writes it."""
+        """Return its PCI address as the kernel writes it."""
         info = self._ask(pynvml.nvmlDeviceGetPciInfo)
         return nvidia_smi_readers.address(_text(info.busId)) if info is not None else None
 
     def own_uuid(self) -> str:
-        """As nvidia-smi and CUDA name it; empty where the driver does not tell it."""
+        """Return its UUID as nvidia-smi and CUDA show it; empty where the driver does not return it."""
         return _text(self._ask(pynvml.nvmlDeviceGetUUID) or "")
 
     def own_serial(self) -> str:
-        """Of its board, as its vendor asks for it; empty where the driver does not tell it."""
+        """Return the serial of its board, which its vendor asks for; empty where the driver does not return it."""
         return _text(self._ask(pynvml.nvmlDeviceGetSerial) or "")
 
     def listen(self, events: ctypes.c_void_p, wanted: int) -> bool:
-        """Add it to those whose events are waited for; whether it tells any."""
+        """Register its events; whether it supports any."""
         try:
             kinds = (self._ask(pynvml.nvmlDeviceGetSupportedEventTypes) or 0) & wanted
             if kinds:
@@ -108,7 +108,7 @@ class Gpu:
         return bool(kinds)
 
     def read(self) -> GpuReading:
-        """All that it tells now. Clocks and PCIe only while it works: at rest they are low anyway."""
+        """Read all available values. Clocks and PCIe are read under load only: they are low on an idle GPU."""
         told, links = self._fields(), self._links()
         temperature = self._ask(pynvml.nvmlDeviceGetTemperature, pynvml.NVML_TEMPERATURE_GPU, is_vital=True)
         power, memory = self._ask(pynvml.nvmlDeviceGetPowerUsage), self._ask(pynvml.nvmlDeviceGetMemoryInfo)
@@ -155,7 +155,7 @@ class Gpu:
         return health | {name: "Yes" if flag else "No" for name, flag in self._flags()} | self._fabric()
 
     def _fabric(self) -> dict[str, str]:
-        """Its part in the NVLink fabric, in nvidia-smi's words; empty where the driver is too old to tell."""
+        """Return its NVLink fabric state in nvidia-smi's words; empty where the driver is too old."""
         newer = self._fill(pynvml.nvmlDeviceGetGpuFabricInfoV, pynvml.c_nvmlGpuFabricInfo_v3_t())
         fabric = newer or self._fill(pynvml.nvmlDeviceGetGpuFabricInfoV, pynvml.c_nvmlGpuFabricInfo_v2_t())
         if fabric is None:
@@ -166,12 +166,12 @@ class Gpu:
         told["health/incorrect_configuration"] = _name(_CONFIGURATIONS, configuration)
         told["health/summary"] = _name(_SUMMARIES, getattr(fabric, "healthSummary", 0))
         told["state"] = _name(_STATES, fabric.state)
-        if fabric.state == pynvml.NVML_GPU_FABRIC_STATE_COMPLETED:  # before that, the status says nothing
+        if fabric.state == pynvml.NVML_GPU_FABRIC_STATE_COMPLETED:  # until then the status has no meaning
             told["status"] = "Success" if fabric.status == 0 else f"error {fabric.status}"
         return {f"fabric/{name}": word for name, word in told.items()}
 
     def _flags(self) -> Iterator[tuple[str, int]]:
-        """What is yes or no, in nvidia-smi's words."""
+        """Return the yes-or-no values in nvidia-smi's words."""
         sram = self._fill(pynvml.nvmlDeviceGetSramEccErrorStatus, pynvml.c_nvmlEccSramErrorStatus_v1_t())
         if sram is not None:
             yield "ecc_errors/sram_threshold_exceeded", sram.bThresholdExceeded
@@ -209,7 +209,7 @@ class Gpu:
         }
 
     def _links(self) -> dict[int, bool]:
-        """Its NVLinks; none where it is cut into MIG instances, which use none."""
+        """Return its NVLinks; none where it is split into MIG instances, which use none."""
         mig = self._ask(pynvml.nvmlDeviceGetMigMode)
         if mig is not None and mig[0]:
             return {}
@@ -230,11 +230,11 @@ class Gpu:
         return bool(self._has_switch)
 
     def _fill(self, call: Callable[..., object], told: _Answer) -> _Answer | None:
-        """What is told as a structure that the caller brings; the package leaves the reference to it to the caller."""
+        """Call a function that fills a structure by reference, which the Python package leaves to the caller."""
         return told if self._ask(call, ctypes.byref(told)) is not None else None  # type: ignore[arg-type]
 
     def _ask(self, call: Callable[..., _Answer], *arguments: object, is_vital: bool = False) -> _Answer | None:
-        """The answer, or None for what is not told. Every GPU tells what `is_vital`."""
+        """Call NVML. Returns None for a value that is not available. Every GPU has what `is_vital`."""
         try:
             return call(self.handle, *arguments)
         except pynvml.NVMLError as refused:

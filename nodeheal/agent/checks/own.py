@@ -1,7 +1,7 @@
-"""Checks of the operator's own: each file in a folder of the node is one, and prints one JSON object.
+"""Runs an operator's own checks: each executable file in one folder of the node is a check, and prints one JSON object.
 
-They are found when the agent starts. What a file must be is looked at each time that it is run, and so is what it says:
-both come from others. A file that breaks these rules says nothing about the node, so that nothing is reported of it.
+The files are found when the agent starts. A file's permissions and its output are checked at each run, since both come
+from other people. A file that breaks the rules gives no verdict on the node, so nothing is reported.
 """
 
 import contextlib
@@ -19,13 +19,13 @@ from nodeheal.contract.vocabulary import Family, Verdict
 from nodeheal.contract.words import OWN_CODE, OWN_NAME, word
 from nodeheal.parsers.finding import Finding
 
-FOLDER = "own"  # the check of the folder; chosen by name it stands for all checks in it
-PREFIX = f"{FOLDER}/"  # no check of the agent's has it: an event of one's own cannot pass for another one
-# Two processes each, and what they start; the unit gives the agent 64 in all.
+FOLDER = "own"  # the check of the folder; selecting it selects all checks in it
+PREFIX = f"{FOLDER}/"  # no check of the agent has this family, so an operator's event cannot pass for another one
+# Two processes each, and what they start; the unit allows the agent 64 in all.
 MOST = 16
 MARGIN_SECONDS = 5.0  # to start a file, and to end it
-# With the first look's 10 s and the deadline that is less than the 120 s (`stable_seconds`) after which a rebooted node
-# goes back to service: a fault that the reboot did not end is reported before.
+# With the 10 s before the first run and the deadline, this is less than the 120 s (`stable_seconds`) after which a
+# rebooted node returns to service: a fault that the reboot did not remove is reported before.
 SETTLE_SECONDS = 60.0
 _KEYS = ("verdict", "code", "component", "reason")
 _COMPONENT_CHARACTERS = 128
@@ -33,12 +33,12 @@ _WRONG = (Verdict.DEGRADED, Verdict.FAILED)
 
 
 class Broken(OSError):
-    """The check itself is broken, or may not be run: nothing is known of the node."""
+    """The check itself is broken or may not run, so nothing is known of the node."""
 
 
 @dataclass(frozen=True)
 class Said:
-    """What a check of one's own says of the node. UNKNOWN: it cannot tell."""
+    """The verdict of an operator's own check. UNKNOWN: the check could not judge the node."""
 
     verdict: Verdict
     code: str = ""
@@ -50,12 +50,12 @@ class Said:
 
 
 def all_of(config: AgentConfig) -> list[Check]:
-    """One for each file that can be a check, and for each that the configuration has settings of, by name."""
+    """Return a check for each suitable file, and for each name with settings in the configuration."""
     return [check_of(name, config) for name in _names(config)[:MOST]]
 
 
 def check_of(name: str, config: AgentConfig) -> Check:
-    """The check of this name, whether or not there is such a file."""
+    """Return the check of this name, whether or not its file exists."""
     terms = config.own_checks.get(name, OwnCheck())
     return Check(
         name=f"{PREFIX}{name}",
@@ -70,20 +70,20 @@ def check_of(name: str, config: AgentConfig) -> Check:
 
 
 def is_name(text: str) -> bool:
-    """Whether a check of one's own can have this name, `own/` included."""
+    """Whether an operator's own check can have this name, `own/` included."""
     return text.startswith(PREFIX) and re.fullmatch(OWN_NAME, text.removeprefix(PREFIX)) is not None
 
 
 def ask(name: str, config: AgentConfig) -> Said:
-    """Run the file, and read what it says. Raises Broken."""
-    from nodeheal.agent.checks.own_process import run_own  # in the process of the look: the agent itself runs none
+    """Run the file and parse its output. Raises Broken."""
+    from nodeheal.agent.checks.own_process import run_own  # in the check's process: the agent itself runs no file
 
     seconds = config.own_checks.get(name, OwnCheck()).deadline_seconds
     return parse_own(run_own(Path(config.checks_dir) / name, Path(config.state_dir), seconds))
 
 
 def parse_own(printed: bytes) -> Said:
-    """What a check of one's own has printed. Raises Broken, which says what is wrong with it."""
+    """Parse the output of an operator's own check. Raises Broken, with the reason."""
     said = _object(printed)
     for key, value in said.items():
         if key not in _KEYS:
@@ -108,7 +108,7 @@ def parse_own(printed: bytes) -> Said:
 
 
 def look_of(name: str, said: Said) -> CheckResult:
-    """What it comes to. The family is always its own: no file can report a fault that the catalog knows."""
+    """Convert it into a result. The family is always `own`: no file can report a fault of the catalog."""
     if said.verdict is Verdict.UNKNOWN:
         return CheckResult(unclear=said.reason)
     if said.verdict is Verdict.OK:
@@ -118,7 +118,7 @@ def look_of(name: str, said: Said) -> CheckResult:
 
 
 def _object(printed: bytes) -> dict[str, str]:
-    """The one JSON object. Not all of its values need be text yet."""
+    """Parse the one JSON object. Its values need not be texts yet."""
     if not printed.strip():
         raise Broken("it prints nothing")
     try:
@@ -140,7 +140,7 @@ def _each_once(pairs: list[tuple[str, str]]) -> Mapping[str, str]:
 
 
 def _clean(text: str) -> str:
-    """As it may stand in a log and an email: one line of printable characters, and not endless."""
+    """Clean a text for logs and emails: one line of printable characters, bounded."""
     return clip("".join(one if one.isprintable() else " " for one in text).strip(), CHECK_CHARACTERS)
 
 
@@ -151,7 +151,7 @@ def _why_not(name: str, place: Place) -> str:
     except (FileNotFoundError, NotADirectoryError):
         return f"there is no {file}"
     except OSError:
-        return ""  # the look says why
+        return ""  # the run reports the reason
     return ""
 
 
@@ -167,20 +167,20 @@ def _trial(name: str, place: Place) -> str:
 
 
 def _names(config: AgentConfig) -> list[str]:
-    """Of the files in the folder that can be checks, and of those that have settings, in order."""
+    """Return the names of suitable files and of those with settings, in order."""
     found = set(config.own_checks)
-    with contextlib.suppress(OSError):  # the check of the folder says why
+    with contextlib.suppress(OSError):  # the check of the folder reports the reason
         found |= {file.name for file in Path(config.checks_dir).iterdir() if is_name(PREFIX + file.name)}
     return sorted(found)
 
 
 def _refused(config: AgentConfig) -> Iterator[str]:
-    """What lies in the folder and is no check, each with the reason. Raises OSError."""
+    """Return each file in the folder that is not a valid check, with the reason. Raises OSError."""
     for name in sorted(file.name for file in Path(config.checks_dir).iterdir()):
         if not is_name(PREFIX + name):
-            yield f"{name!r:.80} is no name of a check: it must be of the form {OWN_NAME.strip('^$')}"
+            yield f"{name!r:.80} is not a check name: it must be of the form {OWN_NAME.strip('^$')}"
     for name in _names(config)[MOST:]:
-        yield f"{name} is one too many: at most {MOST} are run"
+        yield f"{name} is not run: at most {MOST} checks are"
 
 
 def _why_no_folder(place: Place) -> str:
@@ -190,7 +190,7 @@ def _why_no_folder(place: Place) -> str:
     except FileNotFoundError:
         return f"there is no {folder}"
     except OSError:
-        return ""  # the look says why
+        return ""  # the run reports the reason
 
 
 def _look_at_folder(place: Place, _: State) -> CheckResult:
@@ -210,7 +210,7 @@ def _try_folder(place: Place) -> str:
 
 CHECK = Check(
     name=FOLDER,
-    about="files in the folder of your own checks that are none",
+    about="files in the folder of your own checks that are not valid checks",
     interval_seconds=600.0,
     deadline_seconds=10.0,
     why_not=_why_no_folder,

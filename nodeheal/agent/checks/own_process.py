@@ -1,7 +1,7 @@
-"""Runs a check of the operator's own, in a process group of its own: bounded in time and in output, and never as root.
+"""Runs an operator's own check in its own process group: bounded in time and output, and never as root.
 
-What it prints comes through a pipe and not through a file, so that a check of a full disk works. Nothing holds us by
-the pipe: nobody waits for its end, but for that of the process, or for the deadline.
+Its output comes through a pipe and not a file, so that a check of a full disk works. The pipe cannot block us: we wait
+for the end of the process or the deadline, not for the end of the pipe.
 """
 
 import contextlib
@@ -19,12 +19,12 @@ from nodeheal.agent.file_owner import ROOT, user_of
 from nodeheal.agent.probe import KILL_GRACE_SECONDS, killed_with
 from nodeheal.agent.safe_files import why_unsafe
 
-OUTPUT_BYTES = 64 * 1024  # of what it prints; more is no answer
-ERROR_BYTES = 4096  # of what it complains about; the rest is thrown away
+OUTPUT_BYTES = 64 * 1024  # of stdout; more is an error
+ERROR_BYTES = 4096  # of stderr; the rest is discarded
 WORDS_CHARACTERS = 120
-TICK_SECONDS = 0.05  # how soon its end is noticed
+TICK_SECONDS = 0.05  # seconds between polls for its end
 ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"}
-# prctl(2): no set-user-id program gives it more than it has, and the agent's own capability is not handed on.
+# prctl(2): set-user-id programs give it no more rights, and the agent's capability is not inherited.
 _LIMITED = ((38, 1), (47, 4))  # PR_SET_NO_NEW_PRIVS; PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL
 _MAY_BE_RUN = stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH
 _READ_BYTES = 64 * 1024
@@ -32,7 +32,7 @@ _READ_BYTES = 64 * 1024
 
 @dataclass
 class _Pipe:
-    """One of the two that it writes to."""
+    """One of its two output pipes."""
 
     descriptor: int
     limit: int
@@ -40,18 +40,18 @@ class _Pipe:
 
     @property
     def is_too_much(self) -> bool:
-        """Whether more has come than is wanted."""
+        """Whether more than the limit has been written."""
         return len(self.data) > self.limit
 
     def read(self) -> bool:
-        """Take what is there; False: its end has come."""
+        """Read what is available. False: the pipe is at its end."""
         data = os.read(self.descriptor, _READ_BYTES)
         self.data += data[: self.limit + 1 - len(self.data)]
         return bool(data)
 
 
 def run_own(file: Path, state_dir: Path, seconds: float) -> bytes:
-    """What the file prints. Raises Broken: it may not be run, or did not end well.
+    """Run the file and return its output. Raises Broken: it may not run, or it failed.
 
     Where this process is root, the file runs as the owner of `state_dir`, who is the agent's user.
     """
@@ -76,7 +76,7 @@ def run_own(file: Path, state_dir: Path, seconds: float) -> bytes:
 
 
 def _user_for(file: Path, state_dir: Path) -> tuple[int, int]:
-    """The user and the group that the file runs as. Raises Broken where it may not be run."""
+    """Return the user and group to run the file as. Raises Broken where it may not run."""
     try:
         user, group = user_of(state_dir)
         why = why_unsafe(file, {ROOT, user})
@@ -86,14 +86,14 @@ def _user_for(file: Path, state_dir: Path) -> tuple[int, int]:
         hint = ": the owner of this folder is the user that it runs as" * (str(error.filename) == str(state_dir))
         why = f"{error.filename}: {error.strerror}{hint}"
     if not why and user == ROOT:
-        why = f"no check of your own runs as root, and {state_dir} says that root is the agent's user"
+        why = f"your own checks never run as root, but the owner of {state_dir}, the agent's user, is root"
     if why:
         raise Broken(f"it is not run: {why}")
     return user, group
 
 
 def _started(file: Path, user: tuple[int, int] | None) -> "subprocess.Popen[bytes]":
-    """In a session of its own. `user`: who it is to be instead of this process's user."""
+    """Start it in its own session. `user`: the user to switch to."""
     try:
         return subprocess.Popen(
             [str(file)],
@@ -110,13 +110,13 @@ def _started(file: Path, user: tuple[int, int] | None) -> "subprocess.Popen[byte
             preexec_fn=killed_with(os.getpid(), *_LIMITED),
         )
     except FileNotFoundError:
-        raise Broken("it cannot be started: what its first line names is not there") from None
+        raise Broken("it cannot be started: the interpreter in its first line does not exist") from None
     except OSError as error:
         raise Broken(f"it cannot be started: {error.strerror}") from None
 
 
 def _read_until_its_end(pid: int, out: _Pipe, errors: _Pipe, until: float) -> bool:
-    """Whether it has ended before the deadline, and before it has printed too much."""
+    """Read until it has ended. Returns whether that was before the deadline and within the output limit."""
     open_ones = {one.descriptor: one for one in (out, errors)}
     news = select.poll()
     for descriptor in open_ones:
@@ -125,14 +125,14 @@ def _read_until_its_end(pid: int, out: _Pipe, errors: _Pipe, until: float) -> bo
         for descriptor, _ in news.poll(TICK_SECONDS * 1000):
             if not open_ones[descriptor].read():
                 news.unregister(descriptor)
-        # Its number stays taken until it is waited for: what is killed by it is no other process.
+        # Its pid stays reserved until it is waited for, so a kill by that number hits no other process.
         if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
             return True
     return False
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:
-    """Kill what is left of its group. A process that waits in a driver cannot be killed, and is left behind."""
+    """Kill what is left of its process group. A process that blocks in a driver cannot be killed and is left behind."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     with contextlib.suppress(subprocess.TimeoutExpired):
@@ -140,7 +140,9 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
 
 
 def _drain(*pipes: _Pipe) -> None:
-    """Take what it has written before its end. What left its group may still hold the pipe, and is not waited for."""
+    """Read what it wrote before its end. A process that left the group may still hold the pipe; it is not
+    waited for.
+    """
     for pipe in pipes:
         os.set_blocking(pipe.descriptor, False)
         with contextlib.suppress(BlockingIOError):

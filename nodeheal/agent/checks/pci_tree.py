@@ -1,4 +1,4 @@
-"""Which PCI devices serve jobs, and which ports lead to one: what the kernel's lines about ports do not say."""
+"""Finds which PCI devices serve jobs, and which ports lead to one, since kernel messages about ports do not say so."""
 
 import re
 from pathlib import Path
@@ -14,29 +14,29 @@ _NETWORK_CLASS = "0x02"
 _NEURON = re.compile(r"0x7[0-9]6[4-7]")  # 1d0f:7064 to 7067, 7164, 7264, 7364: the ids of the Neuron driver
 _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 
-# New devices are seen as soon as a line names one, and in a storm of lines not more often than this.
+# New devices are read as soon as a line names one; in a storm of lines at most this often.
 LOOK_AGAIN_SECONDS = 60.0
 _ID_BYTES = 16
 
 
 class PciTree:
-    """The PCI devices of this node, with those that it has had since the agent's start.
+    """The PCI devices of this node, including those seen since the agent's start.
 
-    Only what the kernel remembers of a device is read, never the device: one that hangs is not touched.
+    It reads only the kernel's records, never the device, so a hanging device is not touched.
     """
 
     def __init__(self, devices: Path, remembered: object = None) -> None:
-        """`devices`: /sys/bus/pci/devices. `remembered`: as `state` returned it, for a device that is gone by now."""
+        """`devices`: /sys/bus/pci/devices. `remembered`: the result of `state`, for devices that have disappeared."""
         self._devices = devices
         self._serves = {str(address): True for address in remembered} if isinstance(remembered, list) else {}
         self._looked_at: float | None = None
 
     def state(self) -> list[str]:
-        """The addresses of devices and ports that serve jobs, or have since the boot. JSON."""
+        """Return the addresses of devices and ports that serve jobs, or did since the boot, as JSON."""
         return sorted(address for address, serves in self._serves.items() if serves)
 
     def place(self, finding: Finding, now: float) -> Finding:
-        """The finding with the weight of what it affects. One that names no known device stays as it is."""
+        """Set the finding's weight by the device that it affects. A finding without a known device is unchanged."""
         if finding.code != UNPLACED or finding.component is None:
             return finding
         if self._looked_at is None or now - self._looked_at >= LOOK_AGAIN_SECONDS:
@@ -45,7 +45,7 @@ class PciTree:
         return finding if serves is None else placed(finding, serves_jobs=serves)
 
     def look(self, now: float) -> None:
-        """Read the tree. What has served jobs once keeps its weight: a device that fell off the bus is not there."""
+        """Read the tree. A device that served jobs keeps its weight: one that fell off the bus is no longer listed."""
         self._looked_at = now
         try:
             devices = [device for device in self._devices.iterdir() if _ADDRESS.fullmatch(device.name)]
@@ -67,7 +67,7 @@ def _serves_jobs(vendor: str, device: str, kind: str) -> bool:
 
 
 def _path_of(device: Path) -> list[str]:
-    """The device and the ports above it: /sys/devices/pci0000:00/0000:00:01.0/0000:01:00.0."""
+    """Return the device and the ports above it: /sys/devices/pci0000:00/0000:00:01.0/0000:01:00.0."""
     return [part for part in device.resolve().parts if _ADDRESS.fullmatch(part)]
 
 

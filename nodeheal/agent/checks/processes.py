@@ -1,7 +1,7 @@
-"""Processes with an accelerator that wait and do not run, and dead ones that nobody collects.
+"""Checks for blocked processes that have an accelerator open, and for zombies.
 
-Many wait for a moment, or for a file server: only one with an accelerator open keeps that from the next job. Threads of
-the kernel wait by trade.
+Many processes block for a moment, or on a file server; only one with an accelerator open keeps it from the next job.
+Kernel threads block by design.
 
 Source: proc_pid_stat(5), proc_pid_status(5).
 """
@@ -18,24 +18,24 @@ from nodeheal.contract.vocabulary import Family
 from nodeheal.parsers.finding import Finding
 
 TOLD = 10
-REMEMBERED = 1000  # what is remembered of a node where everything hangs must still fit into an answer
+REMEMBERED = 1000  # the stored state must fit into an answer even where everything hangs
 _KERNEL_THREAD = 0x00200000  # PF_KTHREAD
 _SWITCHES = re.compile(r"^(?:non)?voluntary_ctxt_switches:\s{1,10}(\d{1,20})", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class Process:
-    """What /proc says of one process."""
+    """The /proc entry of one process."""
 
     pid: int
     name: str
     state: str
-    started: int  # clock ticks after the boot: with the pid it names a process for good
+    started: int  # clock ticks after boot: with the pid it identifies a process
     is_kernel: bool = False
 
 
 def parse_stat(text: str) -> Process | None:
-    """One process; None for what is no such line. A name may hold blanks and brackets."""
+    """Parse one process; None where the line is not valid. A name may contain blanks and brackets."""
     before, _, after = text.rpartition(")")
     pid, _, name = before.partition(" (")
     fields = after.split()
@@ -45,7 +45,9 @@ def parse_stat(text: str) -> Process | None:
 
 
 def _look(place: Place, state: State) -> CheckResult:
-    """One is stuck if it has waited at the last look too and has not run in between: anything else is mere work."""
+    """Check all processes. One is stuck if it blocked at the last run, too, and has not run in between; otherwise it
+    does normal work.
+    """
     processes = list(_processes(place.proc))
     kept = state.get("waiting")
     before = kept if isinstance(kept, Mapping) else {}
@@ -57,14 +59,16 @@ def _look(place: Place, state: State) -> CheckResult:
     zombies = [one for one in processes if one.state == "Z"]
     return CheckResult(
         tuple(_judge(holders, zombies, place.config.limit(ZOMBIES))),
-        unclear=f"nobody tells whether an accelerator is held by {_named(unknown)}, which wait" if unknown else "",
+        unclear=f"it is not known whether blocked processes have an accelerator open: {_named(unknown)}"
+        if unknown
+        else "",
         state={"waiting": waiting},
         summary=f"{len(processes)} processes",
     )
 
 
 def _sorted_out(place: Place, stuck: list[Process]) -> tuple[list[Process], list[Process]]:
-    """Those that have an accelerator open, and those of which that cannot be told."""
+    """Return those that have an accelerator open, and those for which that is not known."""
     users = gpu_users(place) if stuck else None
     held = {one.pid: holds_accelerator(place.proc / str(one.pid), users) for one in stuck}
     return [one for one in stuck if held[one.pid]], [one for one in stuck if held[one.pid] is None]
@@ -72,10 +76,13 @@ def _sorted_out(place: Place, stuck: list[Process]) -> tuple[list[Process], list
 
 def _judge(holders: list[Process], zombies: list[Process], most_zombies: float) -> Iterator[Problem]:
     if holders:
-        told = f"waiting since the last look, without running, with an accelerator open: {_named(holders)}"
+        told = f"blocked since the last check, without running, with an accelerator open: {_named(holders)}"
         yield _problem("d_state_processes", told)
     if len(zombies) >= most_zombies:
-        yield _problem("zombie_processes", f"{len(zombies)} dead processes are not collected: {_named(zombies)}")
+        yield _problem(
+            "zombie_processes",
+            f"{len(zombies)} processes have ended and their parents do not collect them (zombies): {_named(zombies)}",
+        )
 
 
 def _processes(proc: Path) -> Iterator[Process]:
@@ -87,7 +94,7 @@ def _processes(proc: Path) -> Iterator[Process]:
 
 
 def _switches(folder: Path) -> list[int]:
-    """How often it has been switched to and from; the same numbers again: it has not run."""
+    """Return its context switches; an equal value later means that it has not run."""
     return [int(count) for count in _SWITCHES.findall(_read(folder / "status"))]
 
 
@@ -95,7 +102,7 @@ def _read(path: Path) -> str:
     try:
         return path.read_text("utf-8", "replace")
     except OSError:
-        return ""  # it has ended meanwhile
+        return ""  # it has ended in the meantime
 
 
 def _key(process: Process) -> str:

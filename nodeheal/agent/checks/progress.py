@@ -1,8 +1,8 @@
-"""Does the training job move. Optional: a job that takes part touches a file at every step.
+"""Checks that training jobs progress. Optional: a job takes part by touching a file at every step.
 
-The file is `<folder>/<job>.<run>.<seconds>.json`, as the job finds it in NODEHEAL_PROGRESS_FILE: it may be empty, and
-its name says how long a step may take. Or it is `<folder>/<job>.json` and holds `{"limit_seconds": 900}`. Its age is
-what counts. A job removes it when it ends.
+The file is `<folder>/<job>.<run>.<seconds>.json`, from the job's NODEHEAL_PROGRESS_FILE: it may be empty, and its name
+states the limit of a step in seconds. Or it is `<folder>/<job>.json` and contains `{"limit_seconds": 900}`. The check
+uses the file's age. A job removes the file when it ends.
 """
 
 import json
@@ -17,17 +17,17 @@ from nodeheal.agent.safe_files import open_file
 from nodeheal.contract.vocabulary import Family
 from nodeheal.parsers.finding import Finding
 
-# Of a job that was killed the file stays: after so many limits without a step it is taken for one of those.
+# A killed job leaves its file behind: after this many limits without a step, the file is taken for such a leftover.
 FORGOTTEN_AFTER_LIMITS = 20.0
 FILE_BYTES = 4096
-FILES = 200  # more jobs than a node has; all that is told of them must fit into an answer
+FILES = 200  # more jobs than a node has; all reports must fit into an answer
 JOB_CHARACTERS = 128  # of a component's name
 SHORTEST_SECONDS, LONGEST_SECONDS = 10.0, 1e6
 _NAMED = re.compile(r"(?P<job>.+)\.(?P<run>\d{1,9})\.(?P<seconds>\d{1,6})")
 
 
 def limit_of(content: bytes) -> float | None:
-    """The limit that a file declares, in seconds; None where it declares none that makes sense."""
+    """Return the limit that a file declares, in seconds; None where it declares no valid one."""
     try:
         said = json.loads(content)
     except (ValueError, RecursionError):
@@ -39,7 +39,7 @@ def limit_of(content: bytes) -> float | None:
 
 
 def name_of(stem: str) -> tuple[str, float | None]:
-    """(whose steps a file shows, `job/run` where it names the run; the limit that its name declares, if it does)."""
+    """Return (the job or `job/run` of a file, the limit that its name declares or None)."""
     named = _NAMED.fullmatch(stem)
     if named is None:
         return stem, None
@@ -47,7 +47,7 @@ def name_of(stem: str) -> tuple[str, float | None]:
 
 
 def _look(place: Place, state: State) -> CheckResult:
-    """A clock may jump: how long a file has stood still is counted from the look that first saw it so."""
+    """Check all files. A clock may jump, so a file's standstill counts from the run that first saw it unchanged."""
     now, seen, problems, doubts = time.monotonic(), dict[str, list[float]](), list[Problem](), dict[str, str]()
     gauges = dict[str, float]()
     files, others = _files(Path(place.config.progress_dir))
@@ -69,17 +69,19 @@ def _look(place: Place, state: State) -> CheckResult:
         problems += _late(whose[:JOB_CHARACTERS], limit, now - since)
         if now - since < FORGOTTEN_AFTER_LIMITS * limit:
             gauges[f"training_step_age_seconds:{whose[:JOB_CHARACTERS]}"] = now - since
-    unclear = f"{others} files of jobs are not looked at, only the {FILES} newest: see that jobs remove theirs"
-    summary = f"{len(seen)} jobs show their progress"
+    unclear = (
+        f"{others} files of jobs are not checked, only the {FILES} newest: make jobs remove their files when they end"
+    )
+    summary = f"{len(seen)} jobs report their progress"
     return CheckResult(tuple(problems), unclear if others else "", seen, gauges, summary=summary, doubts=doubts)
 
 
 def _files(folder: Path) -> tuple[list[Path], int]:
-    """The files of jobs, and how many there are beyond those that can be watched."""
+    """Return the files of jobs, and the number of those beyond the limit."""
     try:
         found = [(_touched(file), file) for file in folder.iterdir() if file.suffix == ".json"]
     except FileNotFoundError:
-        return [], 0  # nobody has made it yet; one that may not be read is another matter
+        return [], 0  # no job has created it yet; one that is not readable is an error
     newest = sorted(found, reverse=True)[:FILES]
     return sorted(file for _, file in newest), len(found) - len(newest)
 
@@ -96,7 +98,7 @@ def _job(file: Path) -> str:
 
 
 def _since(known: object, touched: float, now: float) -> float:
-    """When it was first seen as it stands."""
+    """Return when the file was first seen unchanged."""
     match known:
         case [before, int() | float() as since] if before == touched:
             return since
@@ -105,18 +107,18 @@ def _since(known: object, touched: float, now: float) -> float:
 
 def _late(job: str, limit: float, still: float) -> Iterator[Problem]:
     if limit < still < FORGOTTEN_AFTER_LIMITS * limit:
-        message = f"no step of {job} for longer than the {limit:g} s that one may take"
+        message = f"{job} has reported no step for longer than its limit of {limit:g} s"
         yield Problem(Finding(Family.host, "training_hang", job, message), message)
 
 
 def _read(file: Path) -> tuple[bytes, float]:
-    with open_file(file) as opened:  # a job may put there what it likes
+    with open_file(file) as opened:  # a job may write anything there
         return opened.read(FILE_BYTES), os.fstat(opened.fileno()).st_mtime
 
 
 CHECK = Check(
     name="progress",
-    about="training jobs that show their steps: a step within its limit",
+    about="training jobs that report their steps: each step within its limit",
     interval_seconds=30.0,
     deadline_seconds=10.0,
     why_not=always,

@@ -1,4 +1,6 @@
-"""Errors of the host's memory as its controllers count them. Source: the kernel's Documentation/admin-guide/ras.rst."""
+"""Checks errors of the host's memory in the counters of its controllers. Source: the kernel's
+Documentation/admin-guide/ras.rst.
+"""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -13,7 +15,7 @@ COUNTERS = ("ce_count", "ue_count")
 
 
 def judge(now: Mapping[str, int], before: Mapping[str, object], corrected_many: float) -> Iterator[Problem]:
-    """What has been counted since the last look, by `mc0/ue_count`. The first look of a boot only takes the numbers."""
+    """Judge the growth since the last run, by `mc0/ue_count`. The first run of a boot only reads the counters."""
     for name, count in sorted(now.items()):
         known = before.get(name)
         new = count - known if isinstance(known, int) else 0
@@ -31,7 +33,7 @@ def _controllers(place: Place) -> list[Path]:
 
 
 def _why_not(place: Place) -> str:
-    return "" if _controllers(place) else "no memory controller is watched by the kernel (EDAC)"
+    return "" if _controllers(place) else "the kernel monitors no memory controller (EDAC)"
 
 
 def _look(place: Place, state: State) -> CheckResult:
@@ -41,9 +43,9 @@ def _look(place: Place, state: State) -> CheckResult:
     found = {name: count for name, count in read.items() if count is not None}
     unread = [name for name, count in read.items() if count is None]
     unclear = f"cannot be read: {', '.join(unread)}" if unread else ""
-    # One that cannot be read keeps its number: what comes meanwhile counts when it can be read again.
+    # A counter that cannot be read keeps its value, so errors in the meantime count when it is readable again.
     kept = {name: state[name] for name in unread if name in state}
-    # What has happened, not a state: the count stays where it is.
+    # An event, not a state: the counter does not go back.
     happened = tuple(judge(found, state, place.config.limit(RAM_CORRECTED)))
     return CheckResult(happened=happened, unclear=unclear, state={**kept, **found}, summary=f"{len(found)} counters")
 

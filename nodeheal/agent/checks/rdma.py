@@ -1,4 +1,6 @@
-"""EFA and InfiniBand: is each adapter there and bound to its driver, is its port active, do its errors grow."""
+"""Checks EFA and InfiniBand: each adapter is present and bound to its driver, its port is active, its error counters do
+not grow.
+"""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -10,16 +12,16 @@ from nodeheal.contract.vocabulary import Family, Verdict
 from nodeheal.parsers.efa_tools import EFA_COUNTERS, IB_COUNTERS, parse_efa_tree
 from nodeheal.parsers.finding import Finding
 
-# One of these says something by itself; the others come in small numbers on every busy node.
+# One of these errors is significant; small numbers of the others occur on every busy node.
 TELLING = ("link_downed", "local_link_integrity_errors", "symbol_error", "excessive_buffer_overrun_errors")
 _STATES = ("*/ports/*/state",)
 _COUNTERS = ("*/ports/*/hw_counters/*", "*/ports/*/counters/*")
 
 
 def grown(now: Mapping[str, int], before: Mapping[str, object], many: float) -> Iterator[Problem]:
-    """Error counters that have grown since the last look, by `<device>/ports/<port>/…/<counter>`.
+    """Return the error counters that have grown since the last run, by `<device>/ports/<port>/…/<counter>`.
 
-    One that is smaller than before was reset with its driver: nothing is known of the time between.
+    A smaller value was reset with its driver: the errors in between are not known.
     """
     for path, count in sorted(now.items()):
         known, name, device = before.get(path), path.rpartition("/")[2], path.partition("/")[0]
@@ -45,18 +47,18 @@ def _look(place: Place, state: State) -> CheckResult:
     problems = [Problem(finding, finding.message) for finding in report.findings]
     unclear = report.reason if report.verdict is Verdict.UNKNOWN else ""
     return CheckResult(
-        # A link that went down once will not do so again at the next look to confirm it: that has happened.
+        # A link that went down once does not do so again to confirm it: it is an event.
         (*problems, *unbound, *(one for one in growth if one.finding.code not in TELLING)),
         happened=tuple(one for one in growth if one.finding.code in TELLING),
         unclear=unclear,
-        # A counter that cannot be read keeps its number; those of a device that is gone go with it.
+        # A counter that cannot be read keeps its value; those of a missing device are dropped.
         state={**{path: state[path] for path in read.keys() - counters.keys() if path in state}, **counters},
         summary=f"{len(states)} ports are active",
     )
 
 
 def _adapters(place: Place) -> list[Path]:
-    """EFA adapters on the PCI bus, whether a driver has them or not."""
+    """Return the EFA adapters on the PCI bus, with or without a driver."""
     devices = sorted((place.sys / "bus/pci/devices").glob("*"))
     return [at for at in devices if _text(at / "vendor") == AMAZON and _text(at / "device").startswith(EFA_PREFIX)]
 

@@ -1,4 +1,4 @@
-"""Every check that there is. A new one is a file in this folder and a line here."""
+"""Lists every check. A new check is a file in this folder and a line here."""
 
 from nodeheal.agent.checks import (
     clock_skew,
@@ -42,7 +42,9 @@ CHECKS: tuple[Check, ...] = (
 
 
 def chosen(config: AgentConfig, only: tuple[str, ...] = ()) -> list[Check]:
-    """Those that `only`, else the configuration names; all without. Raises ConfigError for a name that is none."""
+    """Return the checks of `only`, else those of the configuration, else all. Raises ConfigError for an unknown
+    name.
+    """
     names = only or config.checks
     if names is None:
         return [*CHECKS, *own.all_of(config)]
@@ -58,12 +60,12 @@ def chosen(config: AgentConfig, only: tuple[str, ...] = ()) -> list[Check]:
 
 
 def named(name: str, config: AgentConfig) -> Check | None:
-    """The check of this name, also one of the operator's own whose file is missing; None: it is no name of a check."""
+    """Return the check of this name, including an operator's own without a file; None for an invalid name."""
     if own.is_name(name):
         return own.check_of(name.removeprefix(own.PREFIX), config)
     return next((check for check in CHECKS if check.name == name), None)
 
 
 def no_check(name: str) -> str:
-    """That there is none of this name, in words."""
+    """Return the error text for an unknown check."""
     return f"there is no check {name!r}; there are {', '.join(one.name for one in CHECKS)}, own/NAME"

@@ -1,4 +1,4 @@
-"""Folds a storm: a GPU in trouble says the same thing hundreds of times a second."""
+"""Folds repeats: a failing GPU can log the same message hundreds of times a second."""
 
 import logging
 from collections.abc import Iterable, Mapping
@@ -13,48 +13,48 @@ logger = logging.getLogger(__name__)
 
 WINDOW_SECONDS = 60.0
 Key = tuple[str, str, str, str, str, bool]
-OPEN_WINDOWS = 1024  # more different faults than a node has parts; the oldest window then closes early
+OPEN_WINDOWS = 1024  # more different faults than a node has parts; beyond it the oldest window closes early
 
 
 @dataclass(frozen=True)
 class Observation:
-    """A finding where it was found. `count`: how many identical ones it stands for."""
+    """A finding and where it was found. `count`: the number of identical ones that it represents."""
 
     finding: Finding
     boot_id: str
     position: str
     evidence: str
-    seen_at: datetime  # when it was read, UTC: what is folded is told later than it happened
+    seen_at: datetime  # when it was read, UTC: a folded one is reported later than it happened
     count: int = 1
-    is_history: bool = False  # of the boot that runs, but from before the agent first started
+    is_history: bool = False  # of the running boot, but from before the agent first started
 
     @property
     def key(self) -> Key:
-        """What makes two observations identical."""
+        """The key by which two observations are identical."""
         return _key(self.finding, self.boot_id, self.is_history)
 
 
 def _key(found: Finding, boot_id: str, is_history: bool) -> Key:
-    # History is a key of its own: what is said now must not wait behind it as a repeat.
+    # History has its own key: a current fault must not be folded into it.
     return (boot_id, found.family.value, found.code, found.subcode or "", found.component or "", is_history)
 
 
 @dataclass
 class _Window:
-    """The minute after an observation that was told."""
+    """The minute after a reported observation."""
 
     ends_at: float
-    last: Observation | None = None  # carries the count of all that were folded
+    last: Observation | None = None  # its count is that of all that were folded
 
 
 @dataclass
 class Repeats:
-    """Lets the first of identical observations through at once, and the rest as one when its minute is over."""
+    """Passes the first of identical observations at once, and the rest as one when its minute is over."""
 
     _windows: dict[Key, _Window] = field(default_factory=dict)
 
     def admit(self, observation: Observation, now: float) -> list[Observation]:
-        """What is to be reported now: this observation, or nothing because it was folded. `now`: monotonic."""
+        """Return what to report now: this observation, or nothing where it was folded. `now`: monotonic seconds."""
         window = self._windows.get(observation.key)
         if window is None:
             self._windows[observation.key] = _Window(now + WINDOW_SECONDS)
@@ -64,16 +64,16 @@ class Repeats:
         return []
 
     def is_open(self, finding: Finding, boot_id: str) -> bool:
-        """Whether identical observations are being folded now; those of history count for nothing here."""
+        """Whether identical observations are being folded now; history does not count here."""
         return _key(finding, boot_id, is_history=False) in self._windows
 
     def expire(self, now: float) -> list[Observation]:
-        """What the windows that are over have folded."""
+        """Return what the expired windows have folded."""
         over = [key for key, window in self._windows.items() if window.ends_at <= now]
         return self._close(over)
 
     def dump(self) -> list[dict[str, object]]:
-        """What is folded and not reported yet, to survive the process."""
+        """Return what is folded and not reported yet, to survive a restart."""
         return [_to_json(window.last) for window in self._windows.values() if window.last]
 
     def _make_room(self) -> list[Observation]:
@@ -85,11 +85,11 @@ class Repeats:
 
 
 def load(dumped: Iterable[Mapping[str, Any]]) -> list[Observation]:
-    """The observations of a dump; none of one that another version has written in words of its own."""
+    """Parse the observations of a dump; none where another version wrote them differently."""
     try:
         return [_from_json(document) for document in dumped]
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        logger.warning("what was folded is not understood", extra={"why": error})
+        logger.warning("the stored folded observations are not valid; they are dropped", extra={"why": error})
         return []
 
 
@@ -122,7 +122,7 @@ def _from_json(saved: Mapping[str, Any]) -> Observation:
 
 
 def _word(saved: object) -> str:
-    """What was written as one. Raises TypeError: taken for one it would break whoever reads it later."""
+    """Parse a text. Raises TypeError for another type, which would break later readers."""
     if not isinstance(saved, str):
-        raise TypeError(f"{saved!r} is no text")
+        raise TypeError(f"{saved!r} is not a text")
     return saved

@@ -1,4 +1,4 @@
-"""Runs a tool for a look."""
+"""Runs a tool for a check."""
 
 import os
 from collections.abc import Sequence
@@ -14,8 +14,8 @@ def is_installed(tool: str) -> bool:
 
 
 def run_tool(command: Sequence[str], seconds: float) -> Output:
-    """What it says, at most so long; see `probe.run`. The seconds must be fewer than the look has."""
-    import tempfile  # which loads much: only where a tool is run
+    """Run the tool within this many seconds; see `probe.run`. They must be fewer than the check's deadline."""
+    import tempfile  # which imports much, so only where a tool is run
 
     with tempfile.TemporaryDirectory(prefix="nodeheal-", ignore_cleanup_errors=True) as folder:
         return Bench(Path(folder), level=1, accelerators=0).run(command, seconds)

@@ -1,1 +1,1 @@
-"""The diagnostics that a node can run, one file each: what is run, how long at most, and what it means."""
+"""The diagnostics that a node can run, one file each: the tool, its deadline, and how its output is judged."""

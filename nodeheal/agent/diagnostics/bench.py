@@ -1,4 +1,4 @@
-"""What every diagnostic is handed: how deep to go, what to expect, and a way to run a tool that cannot hang it."""
+"""What every diagnostic gets: the level, what to expect, and a way to run a tool with a deadline."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ WORDS_CHARACTERS = 120
 
 @dataclass(frozen=True)
 class Output:
-    """What a tool said, and how it ended."""
+    """The output of a tool, and how it ended."""
 
     text: str
     errors: str
@@ -22,21 +22,21 @@ class Output:
 
     @property
     def is_installed(self) -> bool:
-        """Whether there was such a tool to run."""
+        """Whether the tool is installed."""
         return self.ran.error != probe.NOT_INSTALLED
 
     @property
     def last_words(self) -> str:
-        """How it ended, for where nobody understands what it has said: its exit code, and what it complained about."""
+        """Describe its end where its output cannot be parsed: the exit code, and its error output."""
         text = self.text.strip()
-        words = self.errors.strip() or ("" if text.startswith("{") else text)  # JSON says nothing in its first line
+        words = self.errors.strip() or ("" if text.startswith("{") else text)  # the first line of JSON says nothing
         first = words.partition("\n")[0][:WORDS_CHARACTERS]
         return f"it ended with {self.ran.exit_code}" + f" and said {first!r}" * bool(first)
 
     def no_answer(self, tool: str) -> Report | None:
-        """The report where there is nothing to read: one that hangs has failed, one that is not there proves nothing.
+        """Return the report where there is no output: a tool that hangs is a failure, a missing one proves nothing.
 
-        Only broken hardware makes a diagnostic hang: it has been given far longer than it needs.
+        Only broken hardware makes a diagnostic hang, since its deadline is far longer than it needs.
         """
         if self.ran.has_hung:
             return Report(Verdict.FAILED, ("timeout",), reason=f"{tool}: {self.ran.error}")
@@ -47,14 +47,14 @@ class Output:
 
 @dataclass(frozen=True)
 class Bench:
-    """One run of the diagnostics of a node."""
+    """One run of a node's diagnostics."""
 
     folder: Path
     level: int
     accelerators: int
-    first: tuple[str, ...] = ()  # tests that failed before: they are rerun before anything else
-    deadline_seconds: float | None = None  # instead of each tool's own
-    dcgmi: tuple[str, ...] = ("dcgmi", "diag")  # the command that asks DCGM's host engine for a diagnostic
+    first: tuple[str, ...] = ()  # tests that failed before: they run again first
+    deadline_seconds: float | None = None  # replaces each tool's own deadline
+    dcgmi: tuple[str, ...] = ("dcgmi", "diag")  # the command that runs a diagnostic by DCGM's host engine
 
     def run(self, command: Sequence[str], seconds: float) -> Output:
         """Run a tool in a process of its own."""

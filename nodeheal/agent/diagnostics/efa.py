@@ -1,4 +1,6 @@
-"""EFA: does libfabric offer it, is there a device, are its ports active. Error counters outlive boots: no proof."""
+"""Diagnoses EFA: libfabric offers it, a device exists, its ports are active. Error counters survive reboots, so they
+prove nothing.
+"""
 
 import sys
 
@@ -11,7 +13,7 @@ SECONDS = 60.0
 
 
 def check(bench: Bench) -> tuple[Report, Output]:
-    """Both, and what the kernel says of its ports."""
+    """Run fi_info, and read the kernel's port states."""
     provided = bench.run(["fi_info", "-p", "efa"], SECONDS)
     reports = [provided.no_answer("fi_info") or parse_efa(provided.text + provided.errors)]
     ports = bench.run([sys.executable, "-m", "nodeheal.agent.host_snapshot", "ports"], SECONDS)

@@ -1,10 +1,10 @@
-"""The network between two nodes: one serves, the other connects.
+"""Tests the network between two nodes: one serves, the other connects.
 
-libfabric plays ping-pong over each EFA card of the nodes,
-over all at once; where that is asked for, NCCL then sums up over the GPUs of both.
+libfabric runs a ping-pong over every EFA card of the nodes at once. On request, NCCL then runs an all-reduce over the
+GPUs of both.
 
-The first cards meet at the port that is given, the next ones at the ports from the second one after it: NCCL has the
-first one after it. Where the other node's agent is older and tests the first card only, that one is judged.
+The first cards use the given port, NCCL the next port, and the other cards the ports after that. Where the other node's
+agent is older and tests the first card only, only that card is judged.
 """
 
 import os
@@ -25,16 +25,17 @@ from nodeheal.parsers.tool_report import GRAVITY, unknown, worst_of
 TOOL, PROVIDER = "fi_pingpong", "efa"
 PROVIDER_SECONDS = 30.0
 AGAIN_SECONDS = 1.0
-TOLD_CARDS = 3  # so many of those that did not pass are named
-# Of each size: its own ten are over before a link has warmed up. A thousand of 1 MiB take a second or two.
+TOLD_CARDS = 3  # the number of failed cards that are named
+# Messages of each size: the tool's default of ten ends before a link has warmed up. A thousand of 1 MiB take a second
+# or two.
 MESSAGES = 1000
-# Where AWS's images have NCCL, its plug-in for EFA, and CUDA; a command that SSM runs is told of none.
+# Where AWS's images install NCCL, its plug-in for EFA, and CUDA; an SSM command has no such environment.
 LIBRARIES = ("/opt/amazon/ofi-nccl/lib", "/opt/amazon/efa/lib", "/usr/local/cuda/lib", "/usr/local/cuda/lib64")
 
 
 @dataclass(frozen=True)
 class FabricTest:
-    """Which side this node is, and what is asked of the way."""
+    """The side of this node, and the parameters of the test."""
 
     role: FabricRole
     peer: str
@@ -43,21 +44,23 @@ class FabricTest:
     least_mb_per_s: float = 0.0
     all_reduce: bool = False
     least_all_reduce_mb_per_s: float = 0.0
-    domain: str = ""  # of the card, as libfabric calls it; empty: the one that libfabric takes
+    domain: str = ""  # the card's name in libfabric; empty: libfabric's default
 
     def over(self, number: int, domain: str) -> "FabricTest":
-        """The way over one of the cards. Both nodes number theirs as libfabric lists them."""
+        """Return the test of one card. Both nodes number their cards in libfabric's order."""
         return replace(self, domain=domain, port=self.port + (number + 1 if number else 0))
 
     def reduce(self, seconds: float) -> list[str]:
-        """The agent's own program, on the next port: whoever serves listens there only once the first test is over."""
+        """Return the all-reduce command, on the next port: the serving node listens there only after the first test."""
         libraries = ":".join(filter(None, (os.environ.get("LD_LIBRARY_PATH", ""), *LIBRARIES)))
         told = ["env", f"LD_LIBRARY_PATH={libraries}", sys.executable, "-m", "nodeheal.agent.all_reduce"]
         return [*told, "--peer", self.peer, "--port", str(self.port + 1), "--seconds", f"{seconds:g}"]
 
     @property
     def command(self) -> list[str]:
-        """Reliable datagrams are what EFA is for. Without -c: to compare bytes costs more than to send them."""
+        """Return the ping-pong command. It uses reliable datagrams, as EFA does. Without -c: comparing bytes costs more
+        than sending them.
+        """
         card = ("-d", self.domain) if self.domain else ()
         common = [TOOL, "-p", PROVIDER, "-e", "rdm", "-I", str(MESSAGES), *card]
         if self.role is FabricRole.SERVE:
@@ -71,7 +74,7 @@ def check(
     monotonic: Callable[[], float] = time.monotonic,
     pause: Callable[[float], None] = time.sleep,
 ) -> tuple[Report, Output]:
-    """Whether the provider is there; then the test; then the sum, if it is asked for. All within the way's seconds."""
+    """Check the provider, then run the ping-pong, then the all-reduce if requested, all within the test's seconds."""
     ends_at = monotonic() + fabric_test.seconds
     report, output = _play(bench, fabric_test, ends_at, monotonic, pause)
     if report.verdict is not Verdict.OK or not fabric_test.all_reduce:
@@ -130,7 +133,7 @@ def _play_card(
 
 
 def _judge_cards(ways: Sequence[FabricTest], outputs: Sequence[Output]) -> tuple[Report, Output]:
-    """One report of all cards: as bad as the worst of them. The output is the worst one's, too."""
+    """Merge the cards' reports into one: its verdict is the worst, its output that of the worst card."""
     reports = [_judge(output, fabric_test) for fabric_test, output in zip(ways, outputs, strict=True)]
     if reports[0].verdict is Verdict.OK and all(map(_is_alone, ways[1:], outputs[1:])):
         told = f"{reports[0].reason}, over the first of {len(ways)} EFA cards: the other node tests no more"
@@ -151,8 +154,9 @@ def _speed(report: Report) -> float:
 
 
 def _is_alone(fabric_test: FabricTest, output: Output) -> bool:
-    """Whether nobody has met this side. The two meet by TCP: a card that is broken does not keep them from it, and the
-    node that connects has then seen that nothing comes through."""
+    """Whether the other node did not connect. The two connect by TCP, which works with a broken card; then the
+    connecting node sees that no data arrives.
+    """
     if fabric_test.role is FabricRole.CONNECT:
         return is_nobody_there(f"{output.text}\n{output.errors}")
     return output.ran.has_hung and not read_rows(output.text)

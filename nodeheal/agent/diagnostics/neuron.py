@@ -1,4 +1,6 @@
-"""Trainium and Inferentia: are all devices there, have their counters seen errors, do their cores reach one another."""
+"""Diagnoses Trainium and Inferentia: all devices are present, their error counters are zero, their cores reach one
+another.
+"""
 
 import sys
 from dataclasses import replace
@@ -11,11 +13,11 @@ from nodeheal.parsers.neuron_tools import parse_neuron
 from nodeheal.parsers.tool_report import unknown, worst_of
 
 LIST_SECONDS, COUNTERS_SECONDS, COLLECTIVE_SECONDS = 60.0, 60.0, 600.0
-COLLECTIVE_LEVEL = 2  # it compiles and runs a program: not for a run of seconds
+COLLECTIVE_LEVEL = 2  # it compiles and runs a program, which a run of seconds has no time for
 
 
 def check(bench: Bench) -> tuple[Report, Output]:
-    """All of it, and what the last tool that was run said."""
+    """Run all parts; the output is that of the last tool."""
     listed = bench.run(["neuron-ls", "--json-output"], LIST_SECONDS)
     reports = [listed.no_answer("neuron-ls") or parse_neuron(listed.text, bench.accelerators)]
     counters = bench.run([sys.executable, "-m", "nodeheal.agent.host_snapshot", "neuron"], COUNTERS_SECONDS)
@@ -29,7 +31,7 @@ def check(bench: Bench) -> tuple[Report, Output]:
 
 
 def _read_collective(output: Output) -> Report:
-    """A bandwidth is the proof. An end without one may be the cores' or the tool's own: nobody can tell."""
+    """Parse the bandwidth, which is the proof. Without one, either the cores or the tool may be at fault: UNKNOWN."""
     silent = output.no_answer("nccom-test")
     if silent is not None:
         return silent

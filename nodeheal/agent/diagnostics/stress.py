@@ -1,4 +1,6 @@
-"""The host under load: stress-ng, which checks its own results, and what the kernel says of heat and errors then."""
+"""Runs the host under load with stress-ng, which checks its own results, and reads the kernel's heat and error
+counters.
+"""
 
 import sys
 from dataclasses import replace
@@ -12,13 +14,13 @@ from nodeheal.parsers.tool_report import first_line, unknown, worst_of
 
 LOAD_SECONDS = {1: 10, 2: 60, 3: 300, 4: 900}
 GRACE_SECONDS, HOST_SECONDS = 120.0, 30.0
-# One file, flushed to the disk after each write: /tmp may be memory, /var/tmp outlives a boot.
+# One file, flushed to the disk after each write: /tmp may be in memory, /var/tmp survives a reboot.
 DISK = ("--hdd", "1", "--hdd-bytes", "256m", "--hdd-opts", "fsync", "--temp-path", "/var/tmp")
-STRESSOR_FAILED = 2  # its manual: one or more stressors failed; everything else is about the tool itself
+STRESSOR_FAILED = 2  # from its manual: one or more stressors failed; every other code is about the tool itself
 
 
 def check(bench: Bench) -> tuple[Report, Output]:
-    """Every processor computes and checks; a tenth of the memory and a file are written and read back.
+    """Load every processor with computations that are checked; write and read back a tenth of the memory and a file.
 
     Heat and errors are read before and after.
     """
@@ -43,5 +45,5 @@ def _read(output: Output, seconds: int) -> Report:
 
 
 def _host(bench: Bench) -> dict[str, str]:
-    """What the kernel tells; nothing, as on most virtual machines, proves nothing and is no fault."""
+    """Read the kernel's values. Where there are none, as on most virtual machines, that is no fault and no proof."""
     return read_host(bench.run([sys.executable, "-m", "nodeheal.agent.host_snapshot", "host"], HOST_SECONDS).text)

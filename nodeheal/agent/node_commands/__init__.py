@@ -1,7 +1,7 @@
 """`nodeheal-agent run COMMAND`: the commands that the control plane sends to a node by SSM.
 
-Each module of this folder is one command, which its `COMMAND` describes. A new one is a new module; nothing lists them.
-A module that cannot be loaded takes no other command with it: a node must reboot whatever else is broken.
+Each module of this folder is one command, described by its `COMMAND`. A new command is a new module; there is no list.
+A module that fails to load does not affect other commands: a node must be able to reboot whatever else is broken.
 """
 
 import argparse
@@ -14,24 +14,24 @@ from typing import NoReturn
 from nodeheal.agent import config as configuration
 from nodeheal.agent.node_command import LATEST, NodeCommand, number
 
-EXIT_BROKEN = 70  # as main.py has it
+EXIT_BROKEN = 70  # as in main.py
 
 logger = logging.getLogger(__name__)
 
 
 def all_commands() -> dict[str, NodeCommand]:
-    """Each command by its name."""
+    """Return all commands by name."""
     modules = sorted(module.name for module in pkgutil.iter_modules(__path__))
     return {module.replace("_", "-"): _load(module) for module in modules}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Every command, under `run`."""
+    """Add every command under `run`."""
     stale = argparse.ArgumentParser(add_help=False)
     stale.add_argument(
-        "--boot-id", required=True, help="the boot that the command is meant for; another one refuses it"
+        "--boot-id", required=True, help="the boot that the command is for; on any other boot it is refused"
     )
-    until = "epoch seconds; refused from then on"
+    until = "epoch seconds; refused after that"
     stale.add_argument("--expires-at", type=number(0, LATEST), required=True, help=until)
     subcommands, parents = parser.add_subparsers(dest="command_name", required=True), [configuration.option(), stale]
     for name, command in all_commands().items():
@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def carry_out(arguments: argparse.Namespace) -> int:
-    """Do what is ordered; the exit code. 3: refused, because it is stale."""
+    """Run the requested command; returns the exit code. 3: refused, because it is stale."""
     config = configuration.given(arguments)
     return _load(str(arguments.command_name).replace("-", "_")).carry_out(arguments, config)
 
@@ -53,14 +53,14 @@ def _load(module: str) -> NodeCommand:
         command = import_module(f"{__name__}.{module}").COMMAND
         if isinstance(command, NodeCommand):
             return command
-        why = "its COMMAND is no NodeCommand"
+        why = "its COMMAND is not a NodeCommand"
     except Exception as error:
         why = f"{type(error).__name__}: {error}"
     return _broken(module, why)
 
 
 def _broken(module: str, why: str) -> NodeCommand:
-    """Stands in the place of a command that cannot be loaded, and says so when it is ordered."""
+    """Return a placeholder for a command that cannot be loaded; it reports that when it is run."""
 
     def refuse(*_: object, **__: object) -> NoReturn:
         logger.error("the command cannot be loaded", extra={"command": module, "why": why})

@@ -1,7 +1,7 @@
-"""`nodeheal-agent run checkpoint`: tells the training tasks of this node that now is the time to write a checkpoint.
+"""`nodeheal-agent run checkpoint`: requests a checkpoint from the training tasks of this node.
 
-The signal is a file, in a folder that tasks see too: `<job>.json`, replaced as a whole. No process has to be found or
-signalled, so a task that does not take part is never killed by it. docs/agent.md describes what a task does with it.
+The request is a file in a folder that tasks see, too: `<job>.json`, replaced atomically. No process is signalled, so a
+task that does not take part is never killed by it. docs/agent.md describes what a task does with it.
 """
 
 import argparse
@@ -18,16 +18,16 @@ from nodeheal.agent.config import AgentConfig
 from nodeheal.agent.node_command import EXIT_DONE, EXIT_REFUSED, NodeCommand, why_refuse
 from nodeheal.agent.safe_files import replace_file
 
-# Tasks run as any user; they read, and only we write.
+# Tasks run as any user: they read, and only this process writes.
 FILE_MODE = 0o644
-_JOB = re.compile(r"[A-Za-z0-9._-]{1,128}")  # as the document has it
+_JOB = re.compile(r"[A-Za-z0-9._-]{1,128}")  # as in the SSM document
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class CheckpointCommand:
-    """Which job is to write a checkpoint, on which boots, and until when it is worth anything."""
+    """The job that is to write a checkpoint, on which boots, and until when."""
 
     job_id: str
     boot_ids: Sequence[str]
@@ -35,7 +35,7 @@ class CheckpointCommand:
 
 
 def ask_for_checkpoint(command: CheckpointCommand, config: AgentConfig, clock: Clock) -> int:
-    """Leave the request where the job's tasks look for it; the exit code. A stale command is refused."""
+    """Write the request for the job's tasks; returns the exit code. A stale command is refused."""
     refusal = why_refuse(command.boot_ids, command.expires_at, config.boot_id(), clock)
     if refusal:
         logger.error("checkpoint request refused", extra={"why": refusal, "job": command.job_id})
@@ -48,12 +48,12 @@ def ask_for_checkpoint(command: CheckpointCommand, config: AgentConfig, clock: C
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--job", type=_job, required=True, help="the job's id; --boot-id may then name several boots: a,b,c"
+        "--job", type=_job, required=True, help="the job's id; --boot-id may then contain several boots: a,b,c"
     )
 
 
 def _job(text: str) -> str:
-    """It becomes a file's name."""
+    """Check a job's id: it becomes a file name."""
     if not _JOB.fullmatch(text):
         raise argparse.ArgumentTypeError(f"{text!r}: a job's id has letters, digits, `.`, `_` and `-`, at most 128")
     return text
@@ -65,7 +65,7 @@ def _carry_out(arguments: argparse.Namespace, config: AgentConfig) -> int:
 
 
 COMMAND = NodeCommand(
-    help="ask a job's tasks here for a checkpoint, now",
+    help="request a checkpoint from a job's tasks on this node",
     add_arguments=_add_arguments,
     carry_out=_carry_out,
 )

@@ -55,7 +55,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class DiagnoseCommand:
-    """What was asked, of which boot, until when."""
+    """The requested diagnostics, the boot, and the expiry."""
 
     level: int
     request_id: str
@@ -63,11 +63,11 @@ class DiagnoseCommand:
     expires_at: float
     deadline_seconds: float | None = None
     checks: tuple[Check, ...] = (Check.dcgm,)
-    first: tuple[str, ...] = ()  # the tests that failed before
+    first: tuple[str, ...] = ()  # tests that failed before
 
 
 def diagnose(command: DiagnoseCommand, config: AgentConfig, spool: Spool, bus: EventBus, clock: Clock) -> int:
-    """Run, report, and print one line of JSON; the exit code. Refuses a stale command without a report."""
+    """Run, report, and print one line of JSON; returns the exit code. Refuses a stale command without a report."""
     with alone(Path(config.orders_dir), command, config, clock) as refusal:
         if refusal:
             logger.error("diagnostics refused", extra={"why": refusal, "request": command.request_id})
@@ -86,10 +86,10 @@ def diagnose(command: DiagnoseCommand, config: AgentConfig, spool: Spool, bus: E
 
 @contextmanager
 def alone(place: Path, command: DiagnoseCommand, config: AgentConfig, clock: Clock) -> Iterator[str | None]:
-    """Wait until no other diagnostics run here, for two at once fail for one another. Gives why the command is refused,
-    because it is stale, or has become so while it waited.
+    """Wait until no other diagnostics run here, since two at once make each other fail. Yields why the command is
+    refused: it is stale, or has become so during the wait.
 
-    Where nothing can be locked, none waits: a broken disk must not keep a node from being diagnosed.
+    Where locking fails, it does not wait: a broken disk must not keep a node from being diagnosed.
     """
 
     def stale() -> str | None:
@@ -102,7 +102,10 @@ def alone(place: Path, command: DiagnoseCommand, config: AgentConfig, clock: Clo
             while not stale() and not _lock(folder):
                 sleep(LOCK_POLL_SECONDS)
         except OSError as error:
-            logger.warning("nothing keeps other diagnostics from running beside", extra={"why": error})
+            logger.warning(
+                "the lock of diagnostics cannot be taken; other diagnostics may run at the same time",
+                extra={"why": error},
+            )
         yield stale()
 
 
@@ -124,7 +127,7 @@ def _open_folder(place: Path) -> int:
 
 
 def _lock(folder: int) -> bool:
-    """Lock it until the descriptor is closed. False: another process has."""
+    """Take the lock, until the descriptor is closed. False: another process has it."""
     try:
         fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -133,19 +136,19 @@ def _lock(folder: int) -> bool:
 
 
 def run_all(command: DiagnoseCommand, config: AgentConfig, clock: Clock) -> list[tuple[Report, DiagnosticResult, str]]:
-    """Every check. A disk that takes no output is no fault of the accelerators: nobody can tell."""
+    """Run every check. A disk that stores no output is no fault of the accelerators: UNKNOWN."""
     try:
         with tempfile.TemporaryDirectory(prefix="nodeheal-", ignore_cleanup_errors=True) as folder:
             asked = command.level, accelerators(config), command.first, command.deadline_seconds
             bench = Bench(Path(folder), *asked, tuple(dcgmi(config, "diag")))
             return [_run(check, bench, clock) for check in command.checks]
     except OSError as error:
-        nothing = unknown(f"the tools' output cannot be kept: {error}")
+        nothing = unknown(f"the tools' output cannot be stored: {error}")
         return [(nothing, DiagnosticResult(command.checks[0], Verdict.UNKNOWN, nothing.reason), "")]
 
 
 def _run(check: Check, bench: Bench, clock: Clock) -> tuple[Report, DiagnosticResult, str]:
-    """One check, its line in the answer, and what its tool said."""
+    """Run one check; returns its part of the answer, and the tool's output."""
     began = clock.monotonic()
     found, output = CHECKS[check](bench)
     result = DiagnosticResult(check, found.verdict, found.reason, round(clock.monotonic() - began, 1))
@@ -153,13 +156,13 @@ def _run(check: Check, bench: Bench, clock: Clock) -> tuple[Report, DiagnosticRe
 
 
 def _named_first(found: Report, first: tuple[str, ...]) -> Report:
-    """What failed before and fails again is what a reader looks for."""
+    """Move the tests that failed before and fail again to the front: a reader looks for these."""
     ordered = sorted(found.failed_tests, key=lambda test: test not in first)
     return replace(found, failed_tests=tuple(ordered))
 
 
 def summary(event: DiagnosticsFinished, reason: str) -> str:
-    """What the control plane reads from the command's output where the event was lost."""
+    """Summarise for the command's output, which the control plane reads where the event was lost."""
     return json.dumps(
         {
             "verdict": event.verdict,
@@ -174,17 +177,24 @@ def summary(event: DiagnosticsFinished, reason: str) -> str:
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--level", type=int, choices=sorted(HEALTHY_SECONDS), required=True)
     add_request_id(parser)
-    # A tool that is given no time at all would be said to hang, which is a verdict on the node.
-    deadline, by_level = number(0.1, LONGEST_SECONDS), "how long each tool may take; default: by level"
+    # A tool without any time would look like one that hangs, which is a verdict on the node.
+    deadline, by_level = number(0.1, LONGEST_SECONDS), "seconds for each tool; default: by level"
     parser.add_argument("--deadline-seconds", type=deadline, help=by_level)
-    parser.add_argument("--checks", type=_checks, default=[Check.dcgm], help=f"of {','.join(CHECKS)}; default: dcgm")
-    parser.add_argument("--first", type=_names, default=[], help="tests that failed before, to be rerun first: a,b")
+    parser.add_argument(
+        "--checks",
+        type=_checks,
+        default=[Check.dcgm],
+        help=f"comma-separated list of {','.join(CHECKS)}; default: dcgm",
+    )
+    parser.add_argument(
+        "--first", type=_names, default=[], help="comma-separated tests that failed before; they run again first"
+    )
 
 
 def _checks(text: str) -> list[Check]:
     wrong = [name for name in _names(text) if name not in list(CHECKS)]
     if wrong or not _names(text):
-        raise argparse.ArgumentTypeError(f"{text!r}: give some of {', '.join(CHECKS)}, with commas between")
+        raise argparse.ArgumentTypeError(f"{text!r}: give some of {', '.join(CHECKS)}, separated by commas")
     return [Check(name) for name in _names(text)]
 
 

@@ -1,5 +1,6 @@
-"""`nodeheal-agent run evidence`: saves what a node can still tell of its fault, before anything is done to it, and
-answers whether it shows that fault."""
+"""`nodeheal-agent run evidence`: saves evidence of a node's fault before any action, and answers whether the node shows
+that fault.
+"""
 
 import argparse
 import json
@@ -37,18 +38,18 @@ from nodeheal.contract import names
 
 TICKET_CHARACTERS = 64 * 1024
 MAX_BYTES = 64 * 1024 * 1024
-LARGEST_BYTES = 999_999_999_999  # the twelve digits that the SSM document lets through
+LARGEST_BYTES = 999_999_999_999  # the twelve digits that the SSM document accepts
 FOLDER = "evidence"
-NO_TICKET = "none"  # in place of a ticket: the policy wants no evidence
+NO_TICKET = "none"  # in place of a ticket: the policy disables evidence
 NOTHING_WANTED = "the policy says to save no evidence"
-# Of the time that is given, what packing and uploading may need: a slow link must not lose what has been collected.
+# The share of the given time that packing and uploading may need: a slow link must not lose the collected evidence.
 UPLOAD_SHARE = 0.4
 SHORTEST_UPLOAD_SECONDS = 1.0
-# What looking for the reported fault may need.
+# The share that searching the reported fault may need.
 CONFIRM_SHARE = 0.3
-# And what reporting may need: an answer that comes when nobody waits any more is none.
+# The share that reporting may need: an answer after the deadline is useless.
 REPORT_SHARE = 0.05
-LONGEST_SECONDS = 1_800.0  # as policy.evidence.seconds at most: more is left only where this node's clock is wrong
+LONGEST_SECONDS = 1_800.0  # policy.evidence.seconds at most: more remains only where this node's clock is wrong
 STALE_SECONDS = 3_600.0  # longer than any command may take
 
 logger = logging.getLogger(__name__)
@@ -56,7 +57,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class FreezeEvidenceCommand:
-    """What was asked, of which boot, until when, and where it goes. No ticket: nothing is saved."""
+    """The request, the boot, the expiry, and the upload target. No ticket: nothing is saved."""
 
     request_id: str
     boot_id: str
@@ -64,13 +65,13 @@ class FreezeEvidenceCommand:
     ticket: str
     max_bytes: int
     with_bug_report: bool = False
-    accused: str = ""  # Base64: the fault that was reported of this node; empty: it is asked about none
+    accused: str = ""  # Base64: the fault that was reported of this node; empty: none to confirm
 
 
 def freeze_evidence(
     command: FreezeEvidenceCommand, config: AgentConfig, spool: Spool, bus: EventBus, clock: Clock
 ) -> int:
-    """Collect, pack, upload, report, and print one line of JSON; the exit code. A stale command is refused."""
+    """Collect, pack, upload, report, and print one line of JSON; returns the exit code. A stale command is refused."""
     refusal = why_refuse([command.boot_id], command.expires_at, config.boot_id(), clock)
     if refusal:
         logger.error("evidence refused", extra={"why": refusal, "request": command.request_id})
@@ -86,7 +87,7 @@ def freeze_evidence(
 
 
 def _confirmed(command: FreezeEvidenceCommand, config: AgentConfig, seconds: float) -> Confirmed:
-    """Whether this node shows the fault. This comes before the collecting, so that no tool that hangs delays it."""
+    """Return whether this node shows the fault. It runs before the collection, so that no hanging tool delays it."""
     try:
         accusation = read_accusation(command.accused)
         return confirm(accusation, config, seconds) if accusation is not None else Confirmed(confirmed_by=NOT_ASKED)
@@ -101,7 +102,7 @@ def _save(
     seconds_left: Callable[[], float],
     for_upload: float,
 ) -> Saved:
-    """What became of it. Whatever goes wrong on the way is an answer, not a crash: the recovery waits for one."""
+    """Save the evidence; returns the result. Any failure is an answer, not a crash: the recovery waits for one."""
     if command.ticket == NO_TICKET:
         return Saved(reason=NOTHING_WANTED)
     try:
@@ -120,7 +121,7 @@ def _save(
 
 
 def _workplace(place: Path, now: float) -> Path:
-    """Where commands work, each in a folder of its own. What is left of those that were killed is removed."""
+    """Create a folder below the commands' one. What killed commands left there is removed."""
     place.mkdir(mode=0o700, parents=True, exist_ok=True)
     for old in place.iterdir():
         if old.stat().st_mtime < now - STALE_SECONDS:
@@ -159,7 +160,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 def _carry_out(arguments: argparse.Namespace, config: AgentConfig) -> int:
     end_well_when_terminated()
     clock = Clock()
-    # From standard input it is in no process list: whoever has the ticket can use it.
+    # Standard input keeps it out of the process list: anybody who has the ticket can use it.
     ticket = sys.stdin.read(TICKET_CHARACTERS).strip() if arguments.upload == "-" else arguments.upload
     command = FreezeEvidenceCommand(
         arguments.request_id,
@@ -174,13 +175,13 @@ def _carry_out(arguments: argparse.Namespace, config: AgentConfig) -> int:
 
 
 def _accused() -> str:
-    """Named in the environment, and not as an option: agents that do not know it save evidence all the same."""
+    """Read the fault from the environment, not an option: agents that do not know the variable still save evidence."""
     accused = os.environ.get(names.ACCUSED, "")
     return accused if accused != "none" else ""
 
 
 COMMAND = NodeCommand(
-    help="save what the node can tell of its fault",
+    help="save evidence of the node's fault",
     add_arguments=_add_arguments,
     carry_out=_carry_out,
 )

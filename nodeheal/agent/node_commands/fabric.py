@@ -32,9 +32,9 @@ from nodeheal.contract.vocabulary import FabricRole
 from nodeheal.parsers.finding import Report
 from nodeheal.parsers.tool_report import unknown
 
-FABRIC_PORT, FABRIC_SECONDS = 47592, 60.0  # as contract.fabric has them; a test compares them
+FABRIC_PORT, FABRIC_SECONDS = 47592, 60.0  # as in contract.fabric; a test compares them
 LONGEST_FABRIC_SECONDS = 600.0
-FASTEST_MB_PER_SECOND = 9_999_999  # the seven digits that the SSM document lets through
+FASTEST_MB_PER_SECOND = 9_999_999  # the seven digits that the SSM document accepts
 _PEER = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,254}")
 
 logger = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class FabricTestCommand:
-    """Which way, for which boot, until when; contract.fabric has it as the control plane words it."""
+    """The test, the boot, and the expiry; contract.fabric is the control plane's form."""
 
     fabric_test: FabricTest
     request_id: str
@@ -51,7 +51,7 @@ class FabricTestCommand:
 
 
 def try_fabric(command: FabricTestCommand, config: AgentConfig, spool: Spool, bus: EventBus, clock: Clock) -> int:
-    """Test, report, and print one line of JSON; the exit code. Refuses a stale command without a report."""
+    """Test, report, and print one line of JSON; returns the exit code. Refuses a stale command without a report."""
     refusal = why_refuse([command.boot_id], command.expires_at, config.boot_id(), clock)
     if refusal:
         logger.error("test of the fabric refused", extra={"why": refusal, "request": command.request_id})
@@ -66,30 +66,39 @@ def try_fabric(command: FabricTestCommand, config: AgentConfig, spool: Spool, bu
 
 
 def _try(fabric_test: FabricTest, clock: Clock) -> tuple[Report, str]:
-    """A disk that takes no output is no fault of the fabric: nobody can tell."""
+    """Run the test. A disk that stores no output is no fault of the fabric: UNKNOWN."""
     try:
         with tempfile.TemporaryDirectory(prefix="nodeheal-", ignore_cleanup_errors=True) as folder:
             found, output = check(Bench(Path(folder), level=1, accelerators=0), fabric_test, clock.monotonic)
             return found, f"{output.errors}{output.text}"
     except OSError as error:
-        return unknown(f"the tools' output cannot be kept: {error}"), ""
+        return unknown(f"the tools' output cannot be stored: {error}"), ""
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_request_id(parser)
-    parser.add_argument("--peer", type=_peer, required=True, help="the node that serves; none: this one serves")
-    port = f"of the node that serves; default: {FABRIC_PORT}"
+    parser.add_argument(
+        "--peer", type=_peer, required=True, help="address of the node that serves; none: this one serves"
+    )
+    port = f"port of the node that serves; default: {FABRIC_PORT}"
     parser.add_argument("--port", type=whole_number(1, 65_535), default=FABRIC_PORT, help=port)
     parser.add_argument(
         "--seconds",
         type=number(1, LONGEST_FABRIC_SECONDS),
         default=FABRIC_SECONDS,
-        help="for all of it, waiting included",
+        help="seconds for all of it, waiting included",
     )
-    speed, any_speed = number(0, FASTEST_MB_PER_SECOND), "less has failed; default: any speed will do"
+    speed, any_speed = number(0, FASTEST_MB_PER_SECOND), "below this the test fails; default: any speed passes"
     parser.add_argument("--min-mb-per-second", type=speed, default=0.0, help=any_speed)
-    parser.add_argument("--all-reduce", choices=("yes", "no"), default="no", help="then sum up over both nodes' GPUs")
-    parser.add_argument("--min-all-reduce-mb-per-second", type=speed, default=0.0, help="of its bus; less has failed")
+    parser.add_argument(
+        "--all-reduce", choices=("yes", "no"), default="no", help="then run an all-reduce over both nodes' GPUs"
+    )
+    parser.add_argument(
+        "--min-all-reduce-mb-per-second",
+        type=speed,
+        default=0.0,
+        help="bus bandwidth of the all-reduce; below this it fails",
+    )
 
 
 def _peer(text: str) -> str | None:
@@ -118,7 +127,7 @@ def _carry_out(arguments: argparse.Namespace, config: AgentConfig) -> int:
 
 
 COMMAND = NodeCommand(
-    help="test the network to another node, which must take part",
+    help="test the network to another node, which must run the same command",
     add_arguments=_add_arguments,
     carry_out=_carry_out,
 )

@@ -1,7 +1,7 @@
-"""`nodeheal-agent run find-checkpoint`: says which checkpoint of a job is the newest that is whole.
+"""`nodeheal-agent run find-checkpoint`: reports the newest complete checkpoint of a job.
 
-With `--sight-after` it says only what this node sees at the directory: who has heard that of every node of a job knows
-whether they share it.
+With `--sight-after` it reports only what this node sees at the directory. From the answers of all nodes of a job, the
+control plane decides whether they share the directory.
 """
 
 import argparse
@@ -40,9 +40,9 @@ from nodeheal.contract import names
 from nodeheal.contract.vocabulary import CheckpointFormat
 
 LONGEST_SECONDS = 40.0  # the control plane asks another node after 60
-LONGEST_WAIT_SECONDS = 99.0  # the two digits that the SSM document lets through
-LEAST_LOOK_SECONDS = 5.0  # for a folder's number; a file system that takes longer hangs
-TO_REPORT_SECONDS = 5.0  # of the time that is given, what reporting may need
+LONGEST_WAIT_SECONDS = 99.0  # the two digits that the SSM document accepts
+LEAST_LOOK_SECONDS = 5.0  # to stat a folder; a file system that takes longer hangs
+TO_REPORT_SECONDS = 5.0  # the share of the given time that reporting may need
 _PROGRESS = re.compile(r"[A-Za-z0-9._-]{1,155}\.json")
 
 logger = logging.getLogger(__name__)
@@ -50,24 +50,26 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class FindCheckpointCommand:
-    """Where to look, for which boot, until when."""
+    """The directory, the boot, and the expiry."""
 
     directory: str
     format: CheckpointFormat
     request_id: str
     boot_id: str
     expires_at: float
-    progress: Path | None = None  # where the run before may have written its steps
-    sight_after: float | None = None  # only what is seen there, so many seconds from now
+    progress: Path | None = None  # where the previous run may have written its steps
+    sight_after: float | None = None  # report only what is seen there, after so many seconds
 
 
 def find_checkpoint(
     command: FindCheckpointCommand, config: AgentConfig, spool: Spool, bus: EventBus, clock: Clock
 ) -> int:
-    """Look, report, and print one line of JSON; the exit code. A stale command and an invalid path are refused."""
+    """Search, report, and print one line of JSON; returns the exit code. A stale command and an invalid path are
+    refused.
+    """
     refusal = why_refuse([command.boot_id], command.expires_at, config.boot_id(), clock)
     not_plain = why_not_plain(command.directory)
-    refusal = refusal or (f"{command.directory!r} is not looked into: {not_plain}" if not_plain else None)
+    refusal = refusal or (f"{command.directory!r} is not searched: {not_plain}" if not_plain else None)
     if refusal:
         logger.error("search for a checkpoint refused", extra={"why": refusal, "request": command.request_id})
         return EXIT_REFUSED
@@ -102,7 +104,7 @@ def _found(listing: Listing) -> Found:
 
 
 def _as_agent(state: Path) -> Callable[[], None]:
-    """Commands run as root, and what jobs write is read as the agent's own user: in the process that looks."""
+    """Switch to the agent's user in the searching process: commands run as root, and jobs write what is read."""
 
     def become() -> None:
         if os.geteuid() != ROOT:
@@ -118,8 +120,10 @@ def _as_agent(state: Path) -> Callable[[], None]:
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_request_id(parser)
     parser.add_argument("--directory", required=True, help="an absolute path; it is read as the agent's own user")
-    parser.add_argument("--format", choices=list(CheckpointFormat), default="auto", help="auto: found out by looking")
-    apart, what = number(0, LONGEST_WAIT_SECONDS), "search nothing: say what is seen there, so many seconds from now"
+    parser.add_argument(
+        "--format", choices=list(CheckpointFormat), default="auto", help="auto: detected from the files"
+    )
+    apart, what = number(0, LONGEST_WAIT_SECONDS), "do not search: report what is seen there, after so many seconds"
     parser.add_argument("--sight-after", type=apart, help=what)
 
 
@@ -138,13 +142,15 @@ def _carry_out(arguments: argparse.Namespace, config: AgentConfig) -> int:
 
 
 def _progress_of(config: AgentConfig) -> Path | None:
-    """Named in the environment, and not as an option: agents that do not know it look for a checkpoint all the same."""
+    """Read the file from the environment, not an option: agents that do not know the variable still search for a
+    checkpoint.
+    """
     name = os.environ.get(names.PROGRESS_OF_RUN, "")
     return Path(config.progress_dir, name) if _PROGRESS.fullmatch(name) else None
 
 
 COMMAND = NodeCommand(
-    help="find a job's newest checkpoint that is whole",
+    help="find a job's newest complete checkpoint",
     add_arguments=_add_arguments,
     carry_out=_carry_out,
 )

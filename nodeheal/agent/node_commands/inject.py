@@ -1,6 +1,6 @@
-"""`nodeheal-agent run inject`: a drill. Writes one fault where this node's agent reads the kernel's words.
+"""`nodeheal-agent run inject`: a drill. Writes one fault line where this node's agent reads kernel messages.
 
-Only where the configuration says `drills`, and only a line that says that it is one: what follows is real.
+It needs `drills` in the configuration, and a line that is marked as a drill: the recovery that follows is real.
 """
 
 import argparse
@@ -21,9 +21,9 @@ from nodeheal.agent.node_command import EXIT_DONE, EXIT_REFUSED, NodeCommand, wh
 from nodeheal.agent.safe_files import open_file
 from nodeheal.contract.names import DRILL_MARK
 
-# A record of the kernel's is at most 1 KiB.
+# A kernel record has at most 1 KiB.
 LINE_CHARACTERS = 800
-# The level of an error. The kernel itself puts what user space writes into the facility of user space.
+# The level of an error. The kernel itself sets the facility of what user space writes.
 _KMSG_LEVEL = "<3>"
 _DEVICE = "/dev/kmsg"
 LOG_MODE = 0o640
@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class InjectCommand:
-    """Which line, for which boot, and until when."""
+    """The line, the boot, and the expiry."""
 
     line_base64: str
     boot_id: str
@@ -41,7 +41,7 @@ class InjectCommand:
 
 
 def inject(command: InjectCommand, config: AgentConfig, clock: Clock) -> int:
-    """Write the line; the exit code. Refused where the command is stale, or this node takes no drills."""
+    """Write the line; returns the exit code. Refused where the command is stale, or this node accepts no drills."""
     line = _decoded(command.line_base64)
     refusal = why_refuse([command.boot_id], command.expires_at, config.boot_id(), clock) or _why_not(line, config)
     if refusal:
@@ -62,7 +62,7 @@ def _refuse(why: str) -> int:
 
 
 def _decoded(text: str) -> str:
-    """The line; empty where it is none."""
+    """Decode the line; empty where it is not valid."""
     try:
         return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)).decode("ascii")
     except (binascii.Error, UnicodeDecodeError):
@@ -71,15 +71,15 @@ def _decoded(text: str) -> str:
 
 def _why_not(line: str, config: AgentConfig) -> str | None:
     if not config.drills:
-        return "this node takes no drills; its configuration must say `drills`"
+        return "this node accepts no drills: set `drills = true` in its configuration and restart the agent"
     if not line or len(line) > LINE_CHARACTERS or not line.isprintable():
         return f"the line is not one of 1 to {LINE_CHARACTERS} printable ASCII characters"
-    return None if DRILL_MARK in line else f"the line does not say that it is a drill: {DRILL_MARK}"
+    return None if DRILL_MARK in line else f"the line lacks the mark of a drill: {DRILL_MARK}"
 
 
 def _write(log: KernelLog, line: str, clock: Clock) -> None:
-    if log.kind != "file":  # journald hears the device too
-        # One write is one record; a buffered file could make two of it.
+    if log.kind != "file":  # journald reads the device, too
+        # One write is one record; a buffered file could split it.
         with Path(log.path if log.kind == "kmsg" else _DEVICE).open("wb", buffering=0) as device:
             device.write(f"{_KMSG_LEVEL}{line}\n".encode())
         return
@@ -90,7 +90,7 @@ def _write(log: KernelLog, line: str, clock: Clock) -> None:
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--line", required=True, help="the kernel's words, as URL-safe Base64")
+    parser.add_argument("--line", required=True, help="the kernel message, as URL-safe Base64")
 
 
 def _carry_out(arguments: argparse.Namespace, config: AgentConfig) -> int:
@@ -98,7 +98,7 @@ def _carry_out(arguments: argparse.Namespace, config: AgentConfig) -> int:
 
 
 COMMAND = NodeCommand(
-    help="a drill: write a fault where the agent reads them",
+    help="a drill: write a fault where the agent reads kernel messages",
     add_arguments=_add_arguments,
     carry_out=_carry_out,
 )

@@ -1,6 +1,6 @@
-"""`nodeheal-agent run inject-dcgm`: a drill in DCGM. Its host engine is handed a value that no GPU has said.
+"""`nodeheal-agent run inject-dcgm`: a drill in DCGM. Injects a value that no GPU has reported into its host engine.
 
-Whoever asks this host engine is told it, until the driver's next value takes its place. The kernel's log says nothing.
+Every client of this host engine reads it, until the driver's next value replaces it. The kernel log shows nothing.
 """
 
 import argparse
@@ -23,7 +23,7 @@ EXIT_NOT_INJECTED = 1
 SECONDS = 20.0
 OUTPUT_BYTES = 64 * 1024
 VALUE = re.compile(r"-?[0-9]{1,15}(\.[0-9]{1,6})?")
-# What dcgmi prints where it has done it, and where nobody listens. Both from its source, dcgmi/ in NVIDIA/DCGM.
+# What dcgmi prints after an injection, and without a host engine. Both from its source, dcgmi/ in NVIDIA/DCGM.
 _DONE = "Successfully injected"
 _NO_ENGINE = re.compile(r"(?i)unable to (establish a connection|connect to host engine)")
 _TOLD_CHARACTERS = 300
@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class InjectDcgmCommand:
-    """Which value of which field of which GPU, for which boot, and until when."""
+    """The value, the field and the GPU, the boot, and the expiry."""
 
     gpu: int
     field: int
@@ -43,7 +43,7 @@ class InjectDcgmCommand:
 
 
 def inject_dcgm(order: InjectDcgmCommand, config: AgentConfig, clock: Clock) -> int:
-    """Hand DCGM the value; the exit code. What came of it is one line of JSON: the operator reads it."""
+    """Inject the value into DCGM; returns the exit code. The result is one line of JSON for the operator."""
     refusal = why_refuse([order.boot_id], order.expires_at, config.boot_id(), clock) or _why_not(order, config)
     if refusal:
         logger.error("drill refused", extra={"why": refusal})
@@ -51,7 +51,7 @@ def inject_dcgm(order: InjectDcgmCommand, config: AgentConfig, clock: Clock) -> 
         return EXIT_REFUSED
     failure = _noted(order, config)
     if failure:
-        logger.error("DCGM has not taken the drill", extra={"why": failure})
+        logger.error("DCGM has not accepted the drill", extra={"why": failure})
         _answer({"refused": failure})
         return EXIT_NOT_INJECTED
     _answer({"injected": f"{order.field}={order.value}", "gpu": order.gpu})
@@ -60,14 +60,14 @@ def inject_dcgm(order: InjectDcgmCommand, config: AgentConfig, clock: Clock) -> 
 
 def _why_not(order: InjectDcgmCommand, config: AgentConfig) -> str | None:
     if not config.drills:
-        return "this node takes no drills; its configuration must say `drills`"
+        return "this node accepts no drills: set `drills = true` in its configuration and restart the agent"
     if not VALUE.fullmatch(order.value):
-        return f"{order.value!r} is no number"
+        return f"{order.value!r} is not a number"
     return None
 
 
 def _noted(order: InjectDcgmCommand, config: AgentConfig) -> str:
-    """Inject the value. It is noted before: the agent must not report it without the drill's mark."""
+    """Record the drill, then inject the value: the agent must not report it without the drill's mark."""
     try:
         take_back = note(config, order.gpu, order.field, order.value)
         failure = _inject(order, config)
@@ -79,7 +79,7 @@ def _noted(order: InjectDcgmCommand, config: AgentConfig) -> str:
 
 
 def _inject(order: InjectDcgmCommand, config: AgentConfig) -> str:
-    """Why it was not done; empty: it was. dcgmi would take GPU 1 where none is named."""
+    """Inject the value. Returns why that failed; empty: it succeeded. Without a GPU, dcgmi would use GPU 1."""
     which = ("--gpuid", str(order.gpu), "-f", str(order.field), "-v", order.value)
     command = dcgmi(config, "test", "--inject", *which)
     with tempfile.TemporaryDirectory(prefix="nodeheal-", ignore_cleanup_errors=True) as folder:
@@ -97,7 +97,7 @@ def _why_failed(ran: probe.Ran, said: str) -> str:
     if _NO_ENGINE.search(said):
         return "DCGM's host engine does not run, or does not answer: start nv-hostengine (nvidia-dcgm.service)"
     if ran.exit_code != 0 or _DONE not in said:
-        return f"dcgmi ended with {ran.exit_code}: {said[:_TOLD_CHARACTERS] or 'nothing said'}"
+        return f"dcgmi ended with {ran.exit_code}: {said[:_TOLD_CHARACTERS] or 'it printed nothing'}"
     return ""
 
 
@@ -119,7 +119,7 @@ def _carry_out(arguments: argparse.Namespace, config: AgentConfig) -> int:
 
 
 COMMAND = NodeCommand(
-    help="a drill: hand DCGM a value that no GPU has said",
+    help="a drill: inject a value that no GPU has reported into DCGM",
     add_arguments=_add_arguments,
     carry_out=_carry_out,
 )

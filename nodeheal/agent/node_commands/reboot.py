@@ -1,9 +1,9 @@
-"""`nodeheal-agent run reboot`: ends the boot that is meant, once, however often and however late the command comes.
+"""`nodeheal-agent run reboot`: ends the given boot once, however often and however late the command arrives.
 
-The command ends with success, and systemd reboots the node `DELAY_SECONDS` later. Where systemd takes no such timer,
-the command ends with exit code 194. The SSM agent then reboots the node about a minute later (`FALLBACK_SECONDS`) and
-runs the same command again. Only the boot id keeps that rerun, and any other late copy of the command, from a second
-reboot. The mark on disk distinguishes the rerun from a command that came too late.
+The command ends with success, and systemd reboots the node `DELAY_SECONDS` later. Where systemd does not accept such a
+timer, the command ends with exit code 194. The SSM agent then reboots the node about a minute later
+(`FALLBACK_SECONDS`) and runs the same command again. Only the boot id keeps that rerun, and any other late copy of the
+command, from a second reboot. The mark on disk distinguishes the rerun from a command that came too late.
 """
 
 import argparse
@@ -32,7 +32,7 @@ DELAY_SECONDS = 3
 # The SSM agent stops its modules first, 15 s at most (coremanager.go; 4.4 s were seen), and then runs
 # `shutdown -r +1` (rebooter_unix.go).
 FALLBACK_SECONDS = 70
-# A disk that takes nothing would hold `sync`, and with it a reboot that waits for it.
+# A disk that accepts no writes would block `sync`, and a reboot that waits for it.
 _FORCED_REBOOT = "sync & sleep 10; reboot --force --no-sync"
 
 logger = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class RebootCommand:
-    """Which boot is to be ended, until when, and which diagnostics are to be left for the next one."""
+    """The boot to end, the expiry, and the diagnostics to store for the next boot."""
 
     boot_id: str
     expires_at: float
@@ -48,7 +48,7 @@ class RebootCommand:
 
 
 def reboot(order: RebootCommand, config: AgentConfig, clock: Clock, call: systemd.Call = systemd.call) -> int:
-    """Have the node reboot, or report why not; the exit code. The result is one line of JSON."""
+    """Reboot the node, or report why not; returns the exit code. The result is one line of JSON."""
     running, folder = config.boot_id(), Path(config.orders_dir)
     refusal = why_refuse([order.boot_id], order.expires_at, running, clock)
     if running != order.boot_id and _is_fulfilled(order, folder, clock):
@@ -59,23 +59,24 @@ def reboot(order: RebootCommand, config: AgentConfig, clock: Clock, call: system
     why_not = arm(config.reboot_force_seconds, call)
     if not why_not:
         _leave_mark(order, folder)
-        # After it is armed: a disk that hangs must not keep the node from its reboot.
+        # After arming the timer: a disk that hangs must not keep the node from its reboot.
         left = after_boot.leave(order.after_boot, running, config, call)
         diagnoses = {"diagnoses": left} if left else {}
         return _answer({"rebooting": running, "in_seconds": DELAY_SECONDS, **diagnoses}, EXIT_DONE)
     refusal = _too_late(order, FALLBACK_SECONDS, clock)
     if refusal is not None:
         return _refuse(f"{refusal}; systemd arms no reboot: {why_not}")
-    logger.warning("systemd arms no reboot; the SSM agent reboots the node", extra={"why": why_not})
+    logger.warning("systemd does not schedule the reboot; the SSM agent reboots the node", extra={"why": why_not})
     _leave_mark(order, folder)
     return _answer({"rebooting": running, "in_seconds": FALLBACK_SECONDS}, EXIT_REBOOT)
 
 
 def arm(force_seconds: float, call: systemd.Call) -> str:
-    """Have systemd reboot the node in `DELAY_SECONDS`; why it does not, or an empty string. Twice in a boot arms once.
+    """Schedule the reboot with systemd in `DELAY_SECONDS`. Returns why that failed, or an empty string. A second call
+    in a boot changes nothing.
 
-    A shutdown that is not through `force_seconds` later is forced: a process that waits in a driver never ends, and
-    systemd's own bound is half an hour.
+    A shutdown that is not complete `force_seconds` later is forced: a process that blocks in a driver never ends, and
+    systemd's own limit is half an hour.
     """
     why_not = _start_timer(UNIT, DELAY_SECONDS, ["systemctl", "reboot", "-i"], [], call)
     if why_not and call(["systemctl", "is-active", "--quiet", f"{UNIT}.timer", f"{FORCED_UNIT}.timer"]):
@@ -85,7 +86,10 @@ def arm(force_seconds: float, call: systemd.Call) -> str:
     forced = ["sh", "-c", _FORCED_REBOOT]
     unbounded = _start_timer(FORCED_UNIT, DELAY_SECONDS + force_seconds, forced, outlives, call)
     if unbounded and not why_not:
-        logger.warning("the shutdown has no bound of ours", extra={"why": unbounded})
+        logger.warning(
+            "the forced reboot cannot be scheduled; systemd's own limit applies to the shutdown",
+            extra={"why": unbounded},
+        )
     return ""
 
 
@@ -97,7 +101,7 @@ def _start_timer(unit: str, seconds: float, command: Sequence[str], more: Sequen
 
 
 def _too_late(order: RebootCommand, seconds: int, clock: Clock) -> str | None:
-    """Why the node cannot go down in time for the command; None where it can."""
+    """Return why the node cannot go down in time for the command; None where it can."""
     left = order.expires_at - clock.utc_now().timestamp()
     if left >= seconds:
         return None
@@ -105,12 +109,14 @@ def _too_late(order: RebootCommand, seconds: int, clock: Clock) -> str | None:
 
 
 def _is_fulfilled(order: RebootCommand, folder: Path, clock: Clock) -> bool:
-    """Whether the boot has ended: by this command or, before the command expired, by anything else."""
+    """Whether the boot has ended: by this command or, before the command expired, for any other reason."""
     return clock.utc_now().timestamp() < order.expires_at or _marked(folder) == order.boot_id
 
 
 def _leave_mark(order: RebootCommand, folder: Path) -> None:
-    """On disk before the reboot. A disk that takes nothing is no reason to stay: it may be why we are rebooted."""
+    """Write the mark before the reboot. A disk that accepts no writes is no reason not to reboot: it may be the
+    fault.
+    """
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         fresh = folder / f".{MARK}.new"
@@ -120,11 +126,11 @@ def _leave_mark(order: RebootCommand, folder: Path) -> None:
             os.fsync(file.fileno())
         fresh.replace(folder / MARK)
     except OSError as error:
-        logger.error("no mark is left for the rerun of this command", extra={"why": error})
+        logger.error("the mark for the rerun of this command cannot be written", extra={"why": error})
 
 
 def _marked(folder: Path) -> str:
-    """The boot that a command ended here last; empty where none is known."""
+    """Return the boot that a command ended here last; empty where that is not known."""
     try:
         mark = json.loads((folder / MARK).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -143,7 +149,7 @@ def _answer(told: dict[str, object], code: int) -> int:
 
 
 def _add_arguments(_: argparse.ArgumentParser) -> None:
-    """None but those of every command."""
+    """Add no options beyond those of every command."""
 
 
 def _carry_out(arguments: argparse.Namespace, config: AgentConfig) -> int:
@@ -152,7 +158,7 @@ def _carry_out(arguments: argparse.Namespace, config: AgentConfig) -> int:
 
 
 COMMAND = NodeCommand(
-    help="reboot a few seconds later; exit code 194: the SSM agent must do it",
+    help="reboot in a few seconds; exit code 194: the SSM agent must do it",
     add_arguments=_add_arguments,
     carry_out=_carry_out,
 )

@@ -1,8 +1,8 @@
-"""`nodeheal-agent run reset-gpu`: resets one GPU of this node, where no process uses a GPU, and reports how it went.
+"""`nodeheal-agent run reset-gpu`: resets one GPU of this node, where no process uses a GPU, and reports the result.
 
-nvidia-smi resets a GPU only while nothing has it open. So what monitors the GPUs is stopped before, this node's own
-agent included, and started again whatever becomes of the reset. Work is never stopped here: where a process has a GPU
-open, the command is refused.
+nvidia-smi resets a GPU only while no process has it open. So the services that monitor GPUs, this node's own agent
+included, are stopped before and started again after it, whatever the result. Workloads are never stopped: where a
+process has a GPU open, the command is refused.
 
 Sources: the manual of nvidia-smi, `--gpu-reset`; NVIDIA's MIG User Guide, "Driver Clients"; hooks.sh of
 NVIDIA/mig-parted.
@@ -45,7 +45,7 @@ from nodeheal.parsers.nvidia_smi_readers import address
 
 SMI = "nvidia-smi"
 ASK = (SMI, "--query-gpu=pci.bus_id,uuid,mig.mode.current", "--format=csv,noheader")
-# What has GPUs open without using them. DCGM's unit has had two names.
+# Services that have GPUs open without using them. DCGM's unit has had two names.
 CLIENTS = (
     "nodeheal-agent.service",
     "dcgm-exporter.service",
@@ -55,9 +55,9 @@ CLIENTS = (
     PERSISTENCE,
 )
 ASK_SECONDS, STOP_SECONDS, RESET_SECONDS = 20.0, 60.0, 90.0
-AFTERWARDS_SECONDS = STOP_SECONDS + 5.0  # of the time that is given, what starting them again and reporting may need
-LEAST_SECONDS = 30.0  # a reset that is given less is not begun
-# The Fabric Manager and its subnet manager, by the 15 characters that the kernel keeps of a name. They run on.
+AFTERWARDS_SECONDS = STOP_SECONDS + 5.0  # the share of the given time for starting them again and for reporting
+LEAST_SECONDS = 30.0  # a reset with less time than this is not begun
+# The Fabric Manager and its subnet manager, by the 15 characters of a name that the kernel keeps. They keep running.
 _FABRIC = ("nv-fabricmanage", "nvlsm")
 _HOLDERS_TOLD = 5
 
@@ -66,7 +66,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class ResetGpuCommand:
-    """Which GPU, by its address or UUID, on which boot, until when."""
+    """The GPU by its address or UUID, the boot, and the expiry."""
 
     gpu: str
     request_id: str
@@ -87,14 +87,16 @@ class GpuResetFinished(NodeFact):
 
 @dataclass(frozen=True)
 class Ended:
-    """How it went, in words. REFUSED: nothing was tried."""
+    """The result and its reason. REFUSED: nothing was tried."""
 
     outcome: Outcome
     reason: str
 
 
 def reset_gpu(command: ResetGpuCommand, place: Place, spool: Spool, bus: EventBus, clock: Clock) -> int:
-    """Reset it, report, and print one line of JSON; the exit code. Refuses a stale command without a report."""
+    """Reset the GPU, report, and print one line of JSON; returns the exit code. Refuses a stale command without a
+    report.
+    """
     config = place.config
     refusal = why_refuse([command.boot_id], command.expires_at, config.boot_id(), clock)
     if refusal:
@@ -119,12 +121,14 @@ def _reset(command: ResetGpuCommand, place: Place, clock: Clock) -> Ended:
         why_not = still_there or _why_in_use(place)
         seconds = min(RESET_SECONDS, command.expires_at - clock.utc_now().timestamp() - AFTERWARDS_SECONDS)
         if not why_not and seconds < LEAST_SECONDS:
-            why_not = f"a reset has {seconds:.0f} s left, and needs up to {LEAST_SECONDS:.0f}"
+            why_not = f"only {seconds:.0f} s are left, and a reset needs up to {LEAST_SECONDS:.0f}"
         return Ended(Outcome.REFUSED, why_not) if why_not else _run_reset(bus_id, seconds, place)
 
 
 def _find(gpu: str, place: Place) -> tuple[str, str]:
-    """(its address as nvidia-smi writes it, why it cannot be reset). What the driver does not list is no GPU here."""
+    """Return (its address as nvidia-smi writes it, why it cannot be reset). A GPU that the driver does not list is
+    unknown.
+    """
     answer = place.run(ASK, ASK_SECONDS)
     if answer.ran.error:
         return "", f"{SMI} does not list the GPUs: {answer.ran.error}"
@@ -133,18 +137,24 @@ def _find(gpu: str, place: Place) -> tuple[str, str]:
     if len(found) != 1:
         return "", f"{SMI} lists no GPU {gpu}; {answer.last_words}"
     bus_id, _, mig = found[0]
-    # It would come back without them, and nobody makes them again before the next boot.
-    return bus_id, "it is split into MIG instances, which a reset takes away" if mig == "Enabled" else ""
+    # A reset would remove the instances, and they are not created again before the next boot.
+    return bus_id, "it is split into MIG instances, which a reset removes" if mig == "Enabled" else ""
 
 
 def _why_not_alone(place: Place, units: Mapping[str, str]) -> str:
-    """Behind NVSwitches a GPU is reset alone only while the Fabric Manager runs; else all of them would have to be."""
+    """Return why it cannot be reset alone. Behind NVSwitches that needs a running Fabric Manager; otherwise all GPUs
+    would have to be reset.
+    """
     is_managed = units.get(FABRIC_MANAGER) == "active"
-    return "" if is_managed or not nvswitches(place) else f"there are NVSwitches, and {FABRIC_MANAGER} does not run"
+    return (
+        ""
+        if is_managed or not nvswitches(place)
+        else f"there are NVSwitches, and {FABRIC_MANAGER} does not run: start it"
+    )
 
 
 def _states(place: Place) -> dict[str, str]:
-    """The state of each unit. Where systemd does not say one for each, none is known."""
+    """Return the state of each unit; no state at all where systemd does not return one for each."""
     units = (FABRIC_MANAGER, *CLIENTS)
     said = place.run(["systemctl", "is-active", *units], ASK_SECONDS).text.split()
     return dict(zip(units, said, strict=True)) if len(said) == len(units) else {}
@@ -152,17 +162,20 @@ def _states(place: Place) -> dict[str, str]:
 
 @contextmanager
 def _without(units: list[str], place: Place) -> Iterator[str]:
-    """Stop these units, and start them again at the end, whatever happens. Gives why they do not stop."""
+    """Stop these units, and start them again at the end, whatever happens. Yields why they could not be stopped."""
     try:
         yield _systemctl("stop", units, place)
     finally:
         failed = _systemctl("start", units, place)
         if failed:
-            logger.error("what monitors the GPUs was not started again", extra={"why": failed, "units": units})
+            logger.error(
+                "the services that monitor GPUs were not started again: start them by hand",
+                extra={"why": failed, "units": units},
+            )
 
 
 def _systemctl(verb: str, units: list[str], place: Place) -> str:
-    """Do it to all of them; why it failed. Empty: it did not."""
+    """Run systemctl for all of them. Returns why it failed; empty: it succeeded."""
     if not units:
         return ""
     answer = place.run(["systemctl", verb, *units], STOP_SECONDS)
@@ -171,9 +184,9 @@ def _systemctl(verb: str, units: list[str], place: Place) -> str:
 
 
 def _why_in_use(place: Place) -> str:
-    """Which processes have an accelerator or a port of the fabric open. Empty: none has.
+    """Return which processes have an accelerator or a fabric port open; empty: none.
 
-    Whichever it is: work on one GPU may reach into another one, and so does RDMA.
+    Any of them counts: work on one GPU can access another one, and so does RDMA.
     """
     folders = [folder for folder in place.proc.iterdir() if folder.name.isdecimal()]
     held = {folder: holds_accelerator(folder, None) for folder in folders}
@@ -181,9 +194,9 @@ def _why_in_use(place: Place) -> str:
     if users:
         named = ", ".join(f"{_name(folder)} ({folder.name})" for folder in users[:_HOLDERS_TOLD])
         return f"{len(users)} processes have accelerators open: {named}"
-    # Where the driver has made no device file, none can be open.
+    # Without the driver's device file, none can be open.
     unknown = sum(held[folder] is None for folder in folders) if any(place.dev.glob("nvidia*")) else 0
-    return f"of {unknown} processes nobody can tell whether they have an accelerator open" if unknown else ""
+    return f"it is not known whether {unknown} processes have an accelerator open" if unknown else ""
 
 
 def _name(folder: Path) -> str:
@@ -194,7 +207,7 @@ def _name(folder: Path) -> str:
 
 
 def _run_reset(bus_id: str, seconds: float, place: Place) -> Ended:
-    """Only what the driver's tool says itself of this GPU is a success: its exit code is 0 for warnings too."""
+    """Reset the GPU. Only the tool's own message about this GPU is a success: the exit code is 0 for warnings, too."""
     answer = place.run([SMI, "--gpu-reset", "-i", bus_id], seconds)
     if not answer.ran.error and answer.ran.exit_code == 0 and f"GPU {bus_id} was successfully reset" in answer.text:
         return Ended(Outcome.DONE, f"GPU {bus_id} was reset")
@@ -221,7 +234,7 @@ def _carry_out(arguments: argparse.Namespace, config: AgentConfig) -> int:
 
 
 COMMAND = NodeCommand(
-    help="reset one GPU, where no process uses any",
+    help="reset one GPU, if no process uses any GPU",
     add_arguments=_add_arguments,
     carry_out=_carry_out,
 )

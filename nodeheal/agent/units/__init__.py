@@ -1,9 +1,9 @@
-"""The units of systemd that the wheel brings along, and `nodeheal-agent units`, which puts them in their place."""
+"""The systemd units in the wheel, and `nodeheal-agent units`, which installs them."""
 
 import argparse
 from pathlib import Path
 
-INSTALLED_IN = "/opt/nodeheal/bin"  # as the units say
+INSTALLED_IN = "/opt/nodeheal/bin"  # the path in the units
 NAMES = (
     *("nodeheal-agent.service", "nodeheal-retry.timer"),
     *("nodeheal-credentials.service", "nodeheal-credentials.path"),
@@ -13,19 +13,21 @@ UNIT_MODE = 0o644
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """To where, and where the programs are."""
+    """Add the options: the target folder, and the folder of the programs."""
     parser.add_argument("--to", type=Path, required=True, help="such as /etc/systemd/system")
-    parser.add_argument("--programs", default=INSTALLED_IN, help=f"where nodeheal-agent is; default: {INSTALLED_IN}")
+    parser.add_argument(
+        "--programs", default=INSTALLED_IN, help=f"the folder of nodeheal-agent; default: {INSTALLED_IN}"
+    )
 
 
 def carry_out(arguments: argparse.Namespace) -> int:
-    """Write them; the exit code."""
+    """Write the units; returns the exit code."""
     write_units(arguments.to, arguments.programs)
     return 0
 
 
 def write_units(folder: Path, programs: str = INSTALLED_IN) -> None:
-    """Put the units where systemd looks, each as a whole; `programs` is the folder of the `nodeheal-agent` to run."""
+    """Write each unit atomically into systemd's folder; `programs` is the folder of the `nodeheal-agent` to run."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in NAMES:
         text = (Path(__file__).parent / name).read_text(encoding="utf-8")

@@ -1,5 +1,6 @@
-"""JSON Schemas, generated, committed and diffed: the events', for whoever writes an agent of their own, and job.yaml's,
-for editors."""
+"""JSON Schemas, generated, committed and diffed: of the events, for other agents' authors, and of job.yaml, for
+editors.
+"""
 
 from pathlib import Path
 

@@ -4,8 +4,8 @@ Silence alone proves nothing.
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from pydantic import Field
@@ -17,6 +17,7 @@ from nodeheal.domain.policy.policy_models import DAY, Breaker
 
 # A network cut shows at each node a little later: heartbeats are out of step by up to one interval.
 _QUIET_HEARTBEATS = 2
+_MISSED_HEARTBEATS = 5
 # Out of service, or out for good: its incident, or a human, looks after it. One that never spoke cannot fall silent.
 _NOT_WATCHED = OUT_OF_SERVICE | ABSENT
 
@@ -42,6 +43,7 @@ class Heartbeat:
     at: datetime
     every_seconds: float
     wanted_seconds: float | None = None  # the interval that was asked for
+    steps: Mapping[str, int] = field(default_factory=dict)  # the last step that a job has shown there, by JOB/RUN
 
     @property
     def role_id(self) -> str:
@@ -52,6 +54,10 @@ class Heartbeat:
     def machine_id(self) -> str:
         """The machine's id in its cloud: AWS names the sessions of machines after them."""
         return self.who.rpartition(":")[2]
+
+    def is_missed(self, now: datetime) -> bool:
+        """Whether several heartbeats are missing now. For people; what is done about it is the policy's."""
+        return (now - self.at).total_seconds() > _MISSED_HEARTBEATS * self.interval_seconds
 
     @property
     def interval_seconds(self) -> float:

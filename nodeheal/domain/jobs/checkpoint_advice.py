@@ -74,6 +74,11 @@ class Advice:
     lines: tuple[str, ...]
     account: Goodput  # what it rests on; `account.lines` says that to people
 
+    @property
+    def says_enough(self) -> bool:
+        """Whether it rests on enough to be followed: before that it would change each time that it is asked for."""
+        return self.mtbf is not None and self.mtbf.running_seconds >= YOUNG_SECONDS
+
     def as_json(self) -> dict[str, object]:
         """Returns the advice for programs."""
         ratios = {"ettr": self.account.ettr, "goodput": self.account.goodput, "failures": self.account.failures}

@@ -145,6 +145,9 @@ class Job:
     preflight: Preflight = field(default_factory=Preflight)
     restarts: RestartLimits = field(default_factory=RestartLimits)
     hang_seconds: int | None = None
+    steps: int | None = None  # that it takes in all, by its file
+    only_nodes: tuple[str, ...] = ()  # that it may run on; empty: any of the pool
+    exclude_nodes: tuple[str, ...] = ()  # that it never runs on
     spares: int = 0
     priority: int = 0
     submission: int = 0  # how often it has been submitted; each has an execution of run_job of its own
@@ -161,6 +164,10 @@ class Job:
     directory_in_doubt: bool = False  # they were asked, and it could not be decided
     scheduler: SchedulerKind = SchedulerKind.ECS  # that of its pool's nodes
     version: int = 0
+
+    def may_run_on(self, node_id: str) -> bool:
+        """Whether its file lets it run on this node."""
+        return node_id not in self.exclude_nodes and (not self.only_nodes or node_id in self.only_nodes)
 
     @property
     def knows_where_to_go_on(self) -> bool:
@@ -210,6 +217,9 @@ def job_of(
         preflight=spec.preflight,
         restarts=spec.restarts,
         hang_seconds=spec.hang_seconds,
+        steps=spec.steps,
+        only_nodes=spec.only_nodes,
+        exclude_nodes=spec.exclude_nodes,
         spares=spec.spares,
         priority=spec.priority,
         submission=1,

@@ -34,7 +34,7 @@ def choose(
     paused = pool.why_paused(now)
     if paused:
         return Placement(why=f"{paused}: no job starts there")
-    able = [node for node in known if node.state not in ABSENT and node.accelerators >= job.accelerators]
+    able = _able(job, known)
     if len(able) < job.nodes:
         return Placement(why=_too_small(job, known, able), may_change=False)
     verdicts = {node.node_id: _why_not(node, unfit, now) for node in able}
@@ -49,12 +49,18 @@ def never_fits(job: Job, known: Sequence[Node]) -> str:
 
     It is asked at submission. A job that is queued already goes on waiting, because new nodes may come.
     """
-    able = [node for node in known if node.state not in ABSENT and node.accelerators >= job.accelerators]
+    able = _able(job, known)
     usual = [node for node in able if not node.is_spare]
     if len(usual) >= job.nodes + job.spares:
         return ""
     kept = f", {counted(len(able) - len(usual), 'spare')} not counted" if len(able) > len(usual) else ""
     return f"{_too_small(job, known, usual)}{kept}"
+
+
+def _able(job: Job, known: Sequence[Node]) -> list[Node]:
+    """The nodes on which the job could run if they were free."""
+    there = [node for node in known if node.state not in ABSENT and node.accelerators >= job.accelerators]
+    return [node for node in there if job.may_run_on(node.node_id)]
 
 
 def _why_not(node: Node, unfit: Collection[str], now: datetime) -> str:
@@ -98,7 +104,8 @@ def _too_small(job: Job, known: Sequence[Node], able: Sequence[Node]) -> str:
     there = sum(node.state not in ABSENT for node in known)
     each = f" with {counted(job.accelerators, 'accelerator')}" if job.accelerators else ""
     has = f"{counted(len(able), 'node')}{each}" + (f" (of {there} in all)" if there != len(able) else "")
-    return f"{job.job_id} wants {counted(job.nodes, 'node')}{each}{_kept(job)}, and pool {job.pool} has {has}"
+    named = " that its file lets it run on" if job.only_nodes or job.exclude_nodes else ""
+    return f"{job.job_id} wants {counted(job.nodes, 'node')}{each}{_kept(job)}, and pool {job.pool} has {has}{named}"
 
 
 def _too_few(job: Job, free: Sequence[Node], verdicts: dict[str, str]) -> str:

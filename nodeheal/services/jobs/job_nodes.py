@@ -120,7 +120,8 @@ def _able(job: Job, ports: Ports) -> list[Node]:
     """Those that it has claimed already first: a launch that is repeated after a crash is to find them."""
     gang = nodes_of_gang(job.job_id, ports)
     known = [node for node in ports.nodes.in_pool(job.pool) if node.accelerators >= job.accelerators]
-    free = [node for node in known if node.node_id not in gang and _is_free_for(job, node, ports)]
+    allowed = [node for node in known if node.node_id not in gang and job.may_run_on(node.node_id)]
+    free = [node for node in allowed if _is_free_for(job, node, ports)]
     return sorted(free, key=lambda node: (node.claimed_by is None, not node.is_spare, node.node_id))
 
 

@@ -62,7 +62,17 @@ def submit_plan(spec: JobSpec, plan: Plan, ports: Ports, definitions: TaskDefini
 def differences(wanted: Job, known: Job) -> list[str]:
     """In which of its settings the recorded job is another one than the file describes."""
     compared = ["pool", "nodes", "accelerators", "container", "command", "environment", "master_port", "checkpoints"]
-    compared += ["preflight", "restarts", "hang_seconds", "spares", "priority", "owner"]
+    compared += [
+        "preflight",
+        "restarts",
+        "hang_seconds",
+        "steps",
+        "only_nodes",
+        "exclude_nodes",
+        "spares",
+        "priority",
+        "owner",
+    ]
     if wanted.task_definition != NOT_YET:  # one that is made of the file is not made again to compare it
         compared.insert(0, "task_definition")
     found = [name for name in compared if getattr(wanted, name) != getattr(known, name)]

@@ -8,6 +8,7 @@ from nodeheal.contract.vocabulary import IncidentState
 from nodeheal.domain.errors import NotFound
 from nodeheal.domain.jobs.checkpoint_advice import Advice, advice_of
 from nodeheal.domain.jobs.job import Job, Run
+from nodeheal.domain.jobs.training_progress import TrainingProgress, training_progress
 from nodeheal.domain.recovery.incident import Incident
 from nodeheal.ports import Ports
 from nodeheal.services.jobs.job_line import Standing, stands_before
@@ -37,6 +38,7 @@ class JobView:
     restarts: RestartsUsed
     advice: Advice  # and the account of its time that it rests on
     ahead: tuple[Standing, ...] = ()  # who gets nodes before it, where it waits for some
+    progress: TrainingProgress | None = None
 
     @property
     def run(self) -> Run | None:
@@ -67,7 +69,19 @@ def look_at_job(job_id: str, ports: Ports) -> JobView:
     now = ports.clock()
     advice = advice_of(job, runs, incidents, now, lived_beside(job, ports))
     ahead = tuple(stands_before(job, ports))
-    return JobView(job, tuple(runs[-RUNS_SHOWN:]), incidents, _used(job, runs, since, now), advice, ahead)
+    progress = progress_of([job], ports).get(job_id)
+    return JobView(job, tuple(runs[-RUNS_SHOWN:]), incidents, _used(job, runs, since, now), advice, ahead, progress)
+
+
+def progress_of(jobs: Sequence[Job], ports: Ports) -> dict[str, TrainingProgress]:
+    """How far each of these jobs has come, by its id; those that show no step, or do not run, are left out."""
+    running = [job for job in jobs if job.current_run and not job.is_over]
+    heartbeats = ports.heartbeats.newest() if running else {}
+    found = {
+        job.job_id: training_progress(job, ports.jobs.get_run(job.job_id, job.current_run), heartbeats)
+        for job in running
+    }
+    return {name: progress for name, progress in found.items() if progress is not None}
 
 
 def list_jobs(pools: Sequence[str], ports: Ports) -> list[Job]:

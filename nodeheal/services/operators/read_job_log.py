@@ -52,6 +52,13 @@ class RunLog:
         return [task for task in self.run.tasks if task.task_id and task.rank in self.ranks]
 
 
+def last_words(job: Job, run: Run, rank: int, logs: JobLogs, lines: int) -> list[str]:
+    """The newest lines of one rank, at most so many. Raises NotFound where its log cannot be read."""
+    location = logs.locate(job)
+    [task] = [task for task in run.tasks if task.rank == rank]
+    return [line.text for line in logs.last(location, logs.stream(location, job, task), lines)]
+
+
 def open_log(job_id: str, ports: Ports, logs: JobLogs, number: int | None, rank: int | None) -> RunLog:
     """The log of a run (None: the newest), of one rank or all. Raises NotFound where there is none, and says why."""
     job = find_job(job_id, ports)

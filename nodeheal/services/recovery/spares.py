@@ -4,6 +4,7 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.jobs.job import Job
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.ports import Ports
 from nodeheal.services.saving import change_node
@@ -16,13 +17,20 @@ def claimed_spare(broken: Node, incident_id: str, ports: Ports) -> Node | None:
 
 
 def claim_spare(
-    broken: Node, incident_id: str, ports: Ports, policy: RecoveryPolicy, but: Collection[str] = ()
+    broken: Node,
+    incident_id: str,
+    ports: Ports,
+    policy: RecoveryPolicy,
+    but: Collection[str] = (),
+    job: Job | None = None,
 ) -> Node | None:
     """A free node of the pool, claimed for the incident: if there is one, a node that is kept as a spare.
 
-    Returns None where no node is free. `but`: nodes on which the job has, or will have, another rank.
+    Returns None where no node is free. `but`: nodes on which the job has, or will have, another rank. `job`: of which
+    the spare would take a rank.
     """
     known = [node for node in ports.nodes.in_pool(broken.pool) if node.node_id not in but]
+    known = [node for node in known if job is None or job.may_run_on(node.node_id)]
     free = [node for node in known if not policy.why_opted_out(node.node_id)]
     for seen in sorted(free, key=lambda node: not node.is_spare):
         node = ports.nodes.get(seen.node_id)  # the list lags; the claim is made on what is stored

@@ -173,7 +173,7 @@ def test_an_order_that_nobody_reads_the_answer_of_keeps_its_code(node: NodeFolde
 
     assert ended.returncode == EXIT_REBOOT
     [line] = ended.stderr.splitlines()  # and nothing of the broken pipe
-    assert line.startswith("WARNING systemd arms no reboot")
+    assert line.startswith("WARNING systemd does not schedule the reboot")
 
 
 def test_a_pipe_that_breaks_elsewhere_is_still_told(

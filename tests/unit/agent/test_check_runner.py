@@ -260,7 +260,7 @@ def test_a_look_ends_with_an_agent_that_was_killed_whatever_it_waits_for(looks_o
     os.dup2(looks._lifeline[0], looks._lifeline[1])  # as the kernel does for one who is killed
 
     answers = wait_for(looks, 3)
-    assert {answer.broke for answer in answers} == {f"the look ended with {-signal.SIGIO} and no answer"}
+    assert {answer.broke for answer in answers} == {f"the check process ended with {-signal.SIGIO} and sent no answer"}
 
 
 def test_a_look_that_closes_its_pipe_and_stays_holds_up_no_other(looks_of: Begin) -> None:
@@ -487,7 +487,7 @@ def test_where_no_process_can_be_begun_the_look_is_broken(looks_of: Begin, monke
         for _ in range(2):
             looks.ask("one", {})
             [answer] = looks.answers()
-            assert "cannot be begun: Resource temporarily unavailable" in answer.broke
+            assert "cannot be started: Resource temporarily unavailable" in answer.broke
     assert psutil.Process().num_fds() == opened
     looks.ask("one", {})
     assert wait_for(looks) == [Answer("one", FINE)]

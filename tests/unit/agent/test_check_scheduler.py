@@ -100,7 +100,9 @@ def test_a_look_that_cannot_tell_takes_nothing_back_and_complains_once(caplog: p
         news = [node.looks(CheckResult(unclear="an unknown layout")) for _ in range(4)]
 
     assert news == [[], [], [], []]
-    assert [record.getMessage() for record in caplog.records] == ["a check cannot tell"]
+    assert [record.getMessage() for record in caplog.records] == [
+        "a check could not run to its end or gave no clear result"
+    ]
 
 
 def test_a_look_that_hangs_is_the_finding_that_the_check_names_for_it() -> None:
@@ -381,7 +383,10 @@ def test_what_was_told_by_a_check_that_nobody_has_chosen_is_said_once_and_stays_
     news = [again.looks(FINE) for _ in range(2)]
 
     [said] = caplog.records
-    assert (said.getMessage(), vars(said)["problems"]) == ("problems are no longer watched, and stay open", "disk_full")
+    assert (said.getMessage(), vars(said)["problems"]) == (
+        "the configuration no longer selects a check; its open problems are no longer watched and stay open",
+        "disk_full",
+    )
     assert [[(one.is_over, one.since) for one in each] for each in news] == [[], [(True, told.since)]]
 
 
@@ -404,7 +409,9 @@ def test_what_was_told_and_can_no_longer_be_looked_at_is_said_once(caplog: pytes
             node.ask()
             node.watch.take(Answer("disk", absent="the driver was unloaded"), node.now, 0.0)
 
-    assert [vars(one)["why"] for one in caplog.records] == ["the driver was unloaded; what it has told of stays open"]
+    assert [vars(one)["why"] for one in caplog.records] == [
+        "the driver was unloaded; the problems that the check has reported stay open"
+    ]
 
 
 def served(node: Node, name: str) -> dict[str, float]:

@@ -49,7 +49,7 @@ def test_an_answer_without_a_date_tells_nothing(bus: FakeEventBridge, date: str)
 def test_a_bus_out_of_reach_tells_nothing(bus: FakeEventBridge) -> None:
     bus.stop()
 
-    assert "nobody tells the time" in look(bus.url).unclear
+    assert "the event bus's endpoint does not answer" in look(bus.url).unclear
 
 
 def test_a_date_is_compared_to_the_second() -> None:
@@ -90,7 +90,7 @@ def test_where_the_configuration_names_no_address_the_environment_does(
 def test_an_address_that_wants_tls_is_asked_by_tls(bus: FakeEventBridge) -> None:
     bus.date = format_datetime(datetime.now(UTC), usegmt=True)
 
-    assert "nobody tells the time" in look(bus.url.replace("http:", "https:")).unclear
+    assert "the event bus's endpoint does not answer" in look(bus.url.replace("http:", "https:")).unclear
 
 
 def test_one_who_does_not_speak_http_is_named() -> None:
@@ -98,7 +98,10 @@ def test_one_who_does_not_speak_http_is_named() -> None:
         threading.Thread(target=lambda: server.accept()[0].sendall(b"220 mail\r\n"), daemon=True).start()
         port = server.getsockname()[1]
 
-        assert look(f"http://127.0.0.1:{port}").unclear == f"nobody tells the time: 127.0.0.1:{port}: BadStatusLine"
+        assert (
+            look(f"http://127.0.0.1:{port}").unclear
+            == f"the event bus's endpoint does not answer: 127.0.0.1:{port}: BadStatusLine"
+        )
 
 
 def test_an_error_without_words_is_told_by_its_kind(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,7 +110,7 @@ def test_an_error_without_words_is_told_by_its_kind(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr("nodeheal.agent.checks.clock_skew._date_of", is_late)
 
-    assert look("").unclear == "nobody tells the time: TimeoutError"
+    assert look("").unclear == "the event bus's endpoint does not answer: TimeoutError"
 
 
 def test_what_is_no_date_is_shown_by_its_beginning(bus: FakeEventBridge) -> None:

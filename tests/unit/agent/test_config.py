@@ -211,7 +211,7 @@ def test_the_command_line_comes_before_the_environment(monkeypatch: pytest.Monke
 
 
 def test_cloudwatch_wants_checks_that_measure_and_prometheus_has_faults_without_them(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="key 'cloudwatch_metrics' asks for what checks measure"):
+    with pytest.raises(ConfigError, match="key 'cloudwatch_metrics' sends the results of checks"):
         load(written(tmp_path, checks=[], cloudwatch_metrics="nodes"))
 
     assert load(written(tmp_path, checks=["disk"], cloudwatch_metrics="nodes")).checks == ("disk",)

@@ -143,7 +143,7 @@ def test_an_answer_that_is_not_in_the_words_of_the_bus_is_shown_with_its_sender(
     ("error", "said"),
     [
         ("InternalFailure", "the bus is out of reach"),
-        ("NotAuthorizedForSourceException", "the bus refuses this node; events are kept"),
+        ("NotAuthorizedForSourceException", "the bus refuses this node's events; they are kept"),
     ],
 )
 def test_an_entry_that_is_not_accepted_yet_is_told_with_its_reason(
@@ -176,7 +176,9 @@ def test_missing_permission_is_told_once_a_minute_and_nothing_is_lost(
             time.seconds = second
             sender.send_all()
 
-    assert [record.getMessage() for record in caplog.records] == ["the bus refuses this node; events are kept"] * 2
+    assert [record.getMessage() for record in caplog.records] == [
+        "the bus refuses this node's events; they are kept"
+    ] * 2
     assert error in vars(caplog.records[0])["why"]
     assert waiting(spool) == ["1"]
 
@@ -339,7 +341,7 @@ def test_a_sender_that_meets_what_nobody_expected_goes_on(
         eventually(lambda: bus.codes() == ["79"])
         sender.stop(5)
 
-    assert caplog.text.count("the sender is broken") == 1
+    assert caplog.text.count("sending fails for an unexpected reason") == 1
 
 
 def test_an_answer_that_is_nested_beyond_reason_is_no_answer(

@@ -117,7 +117,7 @@ def test_the_doctor_finds_a_folder_of_the_ssm_agent_where_no_script_runs(
 def test_the_doctor_makes_no_folder_which_would_be_roots(node: NodeFolder, capsys: pytest.CaptureFixture[str]) -> None:
     main(["doctor"])
 
-    assert "is not there yet" in capsys.readouterr().out
+    assert "does not exist yet" in capsys.readouterr().out
     assert not node.state_dir.exists()
 
 
@@ -139,7 +139,7 @@ def test_a_boot_id_that_is_empty_keeps_the_doctor_from_nothing_else(
 
     assert main(["doctor"]) == 1
     told = capsys.readouterr().out
-    assert f"boot id                 WRONG  {node.boot_id_file}: holds no boot id" in told
+    assert f"boot id                 WRONG  {node.boot_id_file}: contains no boot id" in told
     assert "spool                   ok" in told
 
 
@@ -184,7 +184,7 @@ def test_a_heartbeat_says_the_interval_that_the_control_plane_wants(
 
     main(["doctor", "--json"])
 
-    assert signs(capsys)["heartbeats"].said == "taken, every 300 s"
+    assert signs(capsys)["heartbeats"].said == "accepted, every 300 s"
     assert [heartbeat["ExpressionAttributeValues"][":every"] for heartbeat in bus.table.beats] == [
         {"N": "60"},
         {"N": "300"},
@@ -219,7 +219,7 @@ def test_the_way_around_the_bus_is_reached_and_not_used(
     main(["doctor", "--json"])
 
     way = signs(capsys)["way around the bus"]
-    assert (way.state, "it would page" in way.said, bus.table.published) == ("?", True, [])
+    assert (way.state, "permission to publish is not tested" in way.said, bus.table.published) == ("?", True, [])
 
 
 @pytest.mark.usefixtures("credentials")

@@ -141,7 +141,11 @@ def test_where_sns_does_not_take_it_either_it_is_said_once_and_tried_again(
         sns.table.refusal = ""
         sender.send_all()
 
-    told = [record for record in caplog.records if record.getMessage() == "SNS does not take it either"]
+    told = [
+        record
+        for record in caplog.records
+        if record.getMessage() == "SNS does not accept grave findings either; retrying"
+    ]
     assert len(told) == 1
     assert "AuthorizationError" in str(vars(told[0])["why"])
     assert published(sns) == ["79"]
@@ -164,7 +168,9 @@ def test_that_sns_does_not_take_it_either_is_said_again_in_the_next_outage(
             bus.start()
             sender.send_all()
 
-    assert [record.getMessage() for record in caplog.records].count("SNS does not take it either") == 2
+    assert [record.getMessage() for record in caplog.records].count(
+        "SNS does not accept grave findings either; retrying"
+    ) == 2
 
 
 def test_each_reason_why_sns_does_not_take_it_is_said_once(
@@ -180,7 +186,11 @@ def test_each_reason_why_sns_does_not_take_it_is_said_once(
     for sns.table.refusal in ("AuthorizationError", "InvalidParameter", "AuthorizationError"):
         tries_for(sender, time, 2 * PATIENCE)
 
-    said = [str(vars(one)["why"]) for one in caplog.records if one.getMessage() == "SNS does not take it either"]
+    said = [
+        str(vars(one)["why"])
+        for one in caplog.records
+        if one.getMessage() == "SNS does not accept grave findings either; retrying"
+    ]
     assert said == ["SNS answered 403 AuthorizationError", "SNS answered 403 InvalidParameter"]
 
 

@@ -110,7 +110,7 @@ def test_what_is_no_folder_is_something_that_the_node_cannot_tell(
     assert ask(node, tmp_path / "file", SightAfter="0").returncode == EXIT_DONE
 
     assert reported(bus).sight is None
-    assert "is no folder" in reported(bus).reason
+    assert "is not a folder" in reported(bus).reason
 
 
 def test_the_last_step_of_the_run_before_is_told_with_the_checkpoint(

@@ -181,7 +181,7 @@ def test_a_size_that_is_not_understood_is_neither_full_nor_healthy(place: Place,
     look = mounts.CHECK.look(answering(place, text), {})
 
     assert (told(look), look.gauges) == ([], {})
-    assert look.doubts["/fsx"].startswith("/fsx: its size is not understood")
+    assert look.doubts["/fsx"].startswith("/fsx: its size cannot be read")
 
 
 def test_file_systems_that_hang_leave_the_check_time_to_report_them(
@@ -203,7 +203,7 @@ def test_file_systems_that_hang_leave_the_check_time_to_report_them(
     assert clock[0] < mounts.CHECK.deadline_seconds
     assert {code for code, _ in told(look)} == {"mount_hung"}
     assert len(look.problems) + len(look.doubts) == len(points)
-    assert "not asked" in look.doubts["/fsx19"]
+    assert "not checked" in look.doubts["/fsx19"]
 
 
 def test_without_mounts_in_the_configuration_there_is_nothing_to_check(place: Place) -> None:
@@ -711,7 +711,7 @@ def test_of_too_many_files_the_newest_are_looked_at_and_the_rest_are_said(job: J
     look = job.look_after(0)
 
     assert (len(look.state), "llama.json" in look.state) == (progress.FILES, False)
-    assert look.unclear.startswith("1 files of jobs are not looked at")
+    assert look.unclear.startswith("1 files of jobs are not checked")
 
 
 def test_all_that_can_be_told_of_jobs_fits_into_an_answer(job: Job) -> None:
@@ -731,7 +731,7 @@ def test_other_files_are_no_jobs(job: Job) -> None:
 
     look = job.look_after(0)
 
-    assert (look.summary, look.why_unclear) == ("1 jobs show their progress", "")
+    assert (look.summary, look.why_unclear) == ("1 jobs report their progress", "")
 
 
 def test_a_folder_that_may_not_be_read_is_not_taken_for_an_empty_one(
@@ -794,7 +794,7 @@ def test_a_files_name_says_whose_it_is(stem: str, name: tuple[str, float | None]
 def test_no_folder_is_no_job(place: Place) -> None:
     Path(place.config.progress_dir).rmdir()
 
-    assert progress.CHECK.look(place, {}).summary == "0 jobs show their progress"
+    assert progress.CHECK.look(place, {}).summary == "0 jobs report their progress"
 
 
 # All of them ---------------------------------------------------------------------------------------------------------

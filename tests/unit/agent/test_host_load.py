@@ -97,7 +97,7 @@ def test_a_kernel_that_shows_none_of_it_is_measured_as_far_as_it_goes(place: Pla
 
     seen = host_load.CHECK.look(place, {})
 
-    assert (seen.gauges, seen.summary) == ({}, "nothing to compare with yet")
+    assert (seen.gauges, seen.summary) == ({}, "no earlier reading to compare with")
 
 
 def test_this_machine_can_be_measured() -> None:

@@ -57,8 +57,8 @@ def test_to_the_device_it_is_one_record(node: NodeFolder) -> None:
     [
         (XID_79, "boot-2", 60, True, "meant for boot boot-2"),
         (XID_79, "boot-1", -1, True, "expired"),
-        (XID_79, "boot-1", 60, False, "takes no drills"),
-        ("NVRM: Xid (PCI:0000:b9:00): 79", "boot-1", 60, True, "does not say that it is a drill"),
+        (XID_79, "boot-1", 60, False, "set `drills = true` in its configuration"),
+        ("NVRM: Xid (PCI:0000:b9:00): 79", "boot-1", 60, True, "lacks the mark of a drill"),
         (f"{DRILL_MARK}\nNVRM: Xid (PCI:0000:b9:00): 79", "boot-1", 60, True, "not one of 1 to 800 printable"),
         (b"\xff\xfe", "boot-1", 60, True, "not one of 1 to 800 printable"),
         (DRILL_MARK * 60, "boot-1", 60, True, "not one of 1 to 800 printable"),

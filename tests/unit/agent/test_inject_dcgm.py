@@ -112,10 +112,10 @@ def test_where_no_gpu_is_named_dcgmi_takes_the_second_so_the_agent_names_it(dcgm
 @pytest.mark.parametrize(
     ("drills", "boot", "expires_in", "value", "why"),
     [
-        (False, "boot-1", 60, "79", "takes no drills"),
+        (False, "boot-1", 60, "79", "set `drills = true` in its configuration"),
         (True, "boot-2", 60, "79", "meant for boot boot-2"),
         (True, "boot-1", -1, "79", "expired"),
-        (True, "boot-1", 60, "7.9.1", "no number"),
+        (True, "boot-1", 60, "7.9.1", "not a number"),
     ],
 )
 def test_what_is_unwanted_stale_or_no_number_is_refused_before_dcgm_is_asked(

@@ -435,7 +435,7 @@ def test_a_journalctl_that_hangs_without_a_word_is_found_out_and_nothing_is_lost
     time.seconds += follower.SILENT_SECONDS
 
     listener.hears("79")
-    assert warnings(caplog) == ["journalctl was silent about what the journal held"]
+    assert warnings(caplog) == ["journalctl did not print entries that the journal had; it was restarted"]
     listener.check.close()
 
 
@@ -475,7 +475,7 @@ def test_a_journalctl_that_is_silent_and_cannot_be_ended_is_told_once(
         time.seconds += follower.END_SECONDS
         listener.poll()
 
-    assert [vars(record)["it is silent"] for record in caplog.records] == ["and cannot be ended"]
+    assert [vars(record)["it is silent"] for record in caplog.records] == ["and it cannot be ended"]
     assert len(journal.starts()) == 1
 
 

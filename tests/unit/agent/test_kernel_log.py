@@ -271,7 +271,7 @@ def test_a_log_file_that_was_read_before_is_waited_for(
 
     assert (before, meanwhile, told(check.poll())) == ([("79", 1, "boot-1")], [], [("31", 1, "boot-1")])
     # Once, whatever a thread of an earlier test still logs in this process.
-    assert sum("is not there" in record.getMessage() for record in caplog.records) == 1
+    assert sum("the kernel log does not exist" in record.getMessage() for record in caplog.records) == 1
 
 
 def test_a_log_file_that_may_not_be_read_is_named_though_it_was_read_before(
@@ -412,7 +412,7 @@ def test_a_log_file_that_cannot_be_read_any_more_is_waited_for_and_told_once(
 
     assert told(check.poll()) == [("31", 1, "boot-1")]
     said = [record.getMessage() for record in caplog.records]
-    assert said == ["the kernel log cannot be read; it is tried again", "the kernel log is read again"]
+    assert said == ["the kernel log cannot be read; retrying", "the kernel log is read again"]
     assert caplog.records[0].path == str(node.kernel_log)  # type: ignore[attr-defined]  # by `extra`
 
 
@@ -467,4 +467,4 @@ def test_a_cursor_that_is_not_understood_is_told_and_what_stands_there_is_nobody
     node.logs(xid(31))
 
     assert told(check.poll()) == [("31", 1, "boot-1")]
-    assert ["not understood" in record.getMessage() for record in caplog.records] == [True]
+    assert ["not valid; reading begins at the end" in record.getMessage() for record in caplog.records] == [True]

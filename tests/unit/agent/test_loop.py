@@ -260,7 +260,7 @@ def test_a_full_disk_keeps_no_check_from_telling_and_is_said_once(run: Run, capl
 
     assert (run.told_of("a"), run.told_of("b")) == (2, 2)
     assert run.looks.asked_ever == 1 + 30 + LOOKS_TO_BE_OVER
-    assert sum("going on in memory" in record.getMessage() for record in caplog.records) == 1
+    assert sum("events are kept in memory" in record.getMessage() for record in caplog.records) == 1
 
 
 def test_thousands_of_looks_leave_nothing_behind_but_what_the_last_one_says(

@@ -56,7 +56,7 @@ def test_a_folder_that_may_not_be_entered_is_something_that_nobody_can_tell(tmp_
 
     told = see_apart(str(closed / "llama"), 0, 5, lambda: None)
 
-    assert told == f"{closed / 'llama'} cannot be looked at: Permission denied"
+    assert told == f"{closed / 'llama'} cannot be read: Permission denied"
 
 
 def test_a_look_that_hangs_is_over_at_its_deadline(tmp_path: Path) -> None:
@@ -71,4 +71,4 @@ def test_a_look_that_breaks_says_so(tmp_path: Path) -> None:
     def breaks() -> None:
         raise RuntimeError("no such user")
 
-    assert see_apart(str(tmp_path), 0, 5, breaks) == "the process that looked there came to grief"
+    assert see_apart(str(tmp_path), 0, 5, breaks) == "the search process ended without an answer"

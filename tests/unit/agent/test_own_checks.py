@@ -253,14 +253,14 @@ def test_a_folder_is_no_check(node_of_own: OwnFolder) -> None:
     folder = Path(node_of_own.config.checks_dir) / "inodes"
     folder.mkdir(mode=0o755)
 
-    assert why_refused(node_of_own) == f"it is not run: {folder} is no regular file"
+    assert why_refused(node_of_own) == f"it is not run: {folder} is not a regular file"
 
 
 def test_a_way_that_goes_up_again_is_not_believed(node_of_own: OwnFolder) -> None:
     node_of_own.has("inodes", "true")
     node_of_own.config = replace(node_of_own.config, checks_dir=f"{node_of_own.root}/state/../checks.d")
 
-    assert "is no plain path" in why_refused(node_of_own)
+    assert "is not a plain absolute path" in why_refused(node_of_own)
 
 
 def test_a_file_that_nobody_may_execute_is_not_run(node_of_own: OwnFolder) -> None:
@@ -274,7 +274,7 @@ def test_nothing_is_run_as_root(node_of_own: OwnFolder) -> None:
     node_of_own.has("inodes", "true")
     os.chown(node_of_own.config.state_dir, 0, 0)
 
-    assert "no check of your own runs as root" in why_refused(node_of_own)
+    assert "your own checks never run as root" in why_refused(node_of_own)
 
 
 @pytest.mark.skipif(not IS_ROOT, reason="root alone asks whose the folder is")
@@ -353,7 +353,7 @@ def stdin_holds(text: str, file: Path) -> Iterator[None]:
         ("head -c 70000 /dev/zero", "it prints more than 65536 bytes"),
         ("yes", "it prints more than 65536 bytes"),
         ("true", "it prints nothing"),
-        ("#!/no/such/shell\n", "it cannot be started: what its first line names is not there"),
+        ("#!/no/such/shell\n", "it cannot be started: the interpreter in its first line does not exist"),
         ("#!\n", "it cannot be started: Exec format error"),
     ],
 )
@@ -463,7 +463,7 @@ def test_a_file_whose_name_no_check_can_have_is_named_with_the_reason(node_of_ow
 
     assert [check.name for check in all_of(node_of_own.config)] == ["own/inodes"]
     for name in ("'inodes.bak'", "'.swp'", "'Fans'", r"'x\ny'"):
-        assert f"{name} is no name of a check" in refused(node_of_own)
+        assert f"{name} is not a check name" in refused(node_of_own)
 
 
 def test_a_folder_full_of_them_is_no_endless_line(node_of_own: OwnFolder) -> None:
@@ -478,7 +478,7 @@ def test_those_that_are_too_many_are_named_and_not_run(node_of_own: OwnFolder) -
         node_of_own.says(f"one{number:02}", {"verdict": "OK"})
 
     assert len(all_of(node_of_own.config)) == own.MOST
-    assert refused(node_of_own) == f"one{own.MOST} is one too many: at most {own.MOST} are run"
+    assert refused(node_of_own) == f"one{own.MOST} is not run: at most {own.MOST} checks are"
 
 
 @pytest.mark.parametrize("missing", ["the folder", "a file in it"])
@@ -559,7 +559,7 @@ def test_check_lists_them_as_it_does_others(
     assert "own/fans          OK       4 fans" in said
     assert "own/inodes        FAILED   full: no inode is left" in said
     assert "own/broken        UNKNOWN  it ended with 1" in said
-    assert "own               UNKNOWN  'notes.txt' is no name of a check" in said
+    assert "own               UNKNOWN  'notes.txt' is not a check name" in said
 
 
 def test_one_of_them_can_be_asked_by_name(
@@ -592,7 +592,7 @@ def test_the_doctor_runs_each_and_says_what_came_of_it(
     assert told["check own/inodes"] == ("ok", "it says FAILED: full: no inode is left")
     assert told["check own/refused"] == ("poor", f"it is not run: {file} can be written by others than its owner")
     assert told["check own"][0] == "poor"
-    assert "'notes.txt' is no name of a check" in told["check own"][1]
+    assert "'notes.txt' is not a check name" in told["check own"][1]
 
 
 # What the agent makes of it

@@ -373,7 +373,7 @@ def test_a_look_that_cannot_even_begin_fails_the_node(
 
     assert slurm.prolog(*SHORT) == 1
 
-    assert logged(caplog) == "it hangs: there is no answer in time"
+    assert logged(caplog) == "it hangs: the checks gave no answer in time"
     assert is_gone(int((slurm.node.directory / "pid").read_text()))
 
 

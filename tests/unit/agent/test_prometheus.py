@@ -43,7 +43,7 @@ class Served:
         self._found = list(metrics(who, gauges, samples))
 
     def collect(self) -> Iterator[Metric]:
-        """For prometheus_client."""
+        """Return the metrics to prometheus_client."""
         return iter(self._found)
 
 
@@ -268,7 +268,7 @@ def test_a_port_that_somebody_has_is_said_once_and_tried_again(
         somebody.close()
         eventually(lambda: answers(port))
 
-    assert [record.getMessage() for record in caplog.records] == ["nobody can ask for metrics"]
+    assert [record.getMessage() for record in caplog.records] == ["metrics cannot be served; retrying"]
     exporter.stop(5)
     assert not exporter.is_alive()
 

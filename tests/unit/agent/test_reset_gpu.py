@@ -172,7 +172,7 @@ def test_where_nobody_can_tell_who_uses_a_gpu_none_is_reset(it: GpuNode, monkeyp
 
     it.is_ordered()
 
-    assert it.says == ("REFUSED", "of 1 processes nobody can tell whether they have an accelerator open")
+    assert it.says == ("REFUSED", "it is not known whether 1 processes have an accelerator open")
 
 
 @pytest.mark.parametrize(

@@ -127,7 +127,7 @@ def test_a_folder_that_cannot_be_made_keeps_nobody_from_starting(
 
     assert claim(tmp_path / "file" / "state") is None
 
-    assert caplog.messages == ["nothing keeps a second agent from this folder"]
+    assert caplog.messages == ["the state folder cannot be locked; a second agent could run beside this one"]
 
 
 def test_a_file_system_that_knows_no_locks_keeps_nobody_from_starting(
@@ -152,7 +152,7 @@ def test_who_it_is_need_not_be_known(tmp_path: Path, locks: str | None) -> None:
     descriptor = claim(tmp_path / "state")
     assert descriptor is not None
 
-    with pytest.raises(AlreadyRunning, match="of a process that is not known"):
+    with pytest.raises(AlreadyRunning, match="of an unknown process"):
         claim(tmp_path / "state", tmp_path / "locks")
 
     os.close(descriptor)

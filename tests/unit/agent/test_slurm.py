@@ -61,7 +61,7 @@ def test_a_name_that_could_be_an_option_is_refused_whatever_is_asked(
     monkeypatch.setattr(agent, "_mark", lambda: "|")
     said = SAID["sinfo"].replace("node1|", "--help|")
 
-    with pytest.raises(NoAnswerError, match="'--help', which is no name of a node"):
+    with pytest.raises(NoAnswerError, match="'--help', which is not a valid node name"):
         does(Controller(lambda command, _: Output(said, "", Ran(exit_code=0))), [WHERE])
 
 

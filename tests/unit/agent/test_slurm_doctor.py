@@ -119,13 +119,13 @@ def test_a_slurm_as_the_page_has_it_is_well(config: str, capsys: pytest.CaptureF
     [
         ("22.05.8", "21.08.8", "version", "WRONG", "22.05 or newer"),
         ("22.05.8", "24.11.0-rc1", "version", "ok", "24.11"),
-        ("22.05.8", "slurm", "version", "?", "nobody can read it"),
+        ("22.05.8", "slurm", "version", "?", "not readable as a version"),
         ("head is UP", "head is DOWN", "slurmctld", "poor", "DOWN"),
         ("nohold_on_prolog_fail,", "", "SchedulerParameters", "WRONG", "is held"),
         ("= Alloc", "= (null)", "PrologFlags", "WRONG", "without Alloc"),
         ("= Alloc", "= (null)", "MessageTimeout", "poor", "10 s: `srun` waits no longer"),
         ("= Alloc", "= Alloc,Contain", "PrologFlags", "ok", "Alloc,Contain"),
-        ("65534", "60 sec", "PrologEpilogTimeout", "WRONG", "drains a node that is well"),
+        ("65534", "60 sec", "PrologEpilogTimeout", "WRONG", "drains a healthy node"),
         ("65534", "60", "PrologEpilogTimeout", "WRONG", "60 s"),
         ("65534", "300 sec", "PrologEpilogTimeout", "ok", "300 s"),
         ("65534", "190 sec", "PrologEpilogTimeout", "WRONG", "set 200, or none"),
@@ -199,7 +199,7 @@ CALL = "/opt/nodeheal/bin/nodeheal-agent prolog"
         (f"#!/bin/sh\n# {CALL}\n", "poor", "does not call"),
         (None, "?", "cannot be read here"),
         (f"{CALL}\n", "WRONG", "does not begin with `#!`"),
-        (f"#!/nope/sh\n{CALL}\n", "WRONG", "begins with #!/nope/sh, which is not here"),
+        (f"#!/nope/sh\n{CALL}\n", "WRONG", "begins with #!/nope/sh, which does not exist here"),
         (f"#!/bin/sh\n{CALL} --level 0 --without mount\n", "WRONG", "every job starts: argument --without"),
         (
             f'#!/bin/sh\nagent={CALL.split()[0]}\n"$agent" prolog --levle 2\n',
@@ -218,7 +218,7 @@ CALL = "/opt/nodeheal/bin/nodeheal-agent prolog"
         (
             "#!/bin/sh\nagent=/nope/nodeheal-agent\n${agent} prolog\n",
             "poor",
-            "calls /nope/nodeheal-agent, which is not here",
+            "calls /nope/nodeheal-agent, which does not exist here",
         ),
         (f"#!/bin/sh\n{CALL} --without=mounts,own,own/lustre || exit 1\n", "ok", "at most 180 s"),
     ],

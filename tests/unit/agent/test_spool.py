@@ -144,7 +144,7 @@ def test_a_disk_that_cannot_be_written_does_not_silence_the_node(
 
     assert codes(spool) == [str(code) for code in range(1, 100)]
     assert spool.state() == {"kernel_log": 2}
-    assert "going on in memory" in caplog.text
+    assert "events are kept in memory" in caplog.text
 
 
 def is_full(spool: Spool) -> None:
@@ -171,7 +171,7 @@ def test_a_disk_that_has_room_again_is_written_again(
     again = Spool(tmp_path)
     assert codes(again) == ["1", "200", *(str(code) for code in range(2, 101))]
     assert again.state() == {"kernel_log": 3}
-    assert caplog.messages[-1] == "the spool is written again"
+    assert caplog.messages[-1] == "the spool is writable again"
 
 
 def test_a_disk_that_is_still_full_is_tried_again_later_and_not_complained_of_again(
@@ -232,7 +232,7 @@ def test_a_corrupt_spool_that_cannot_be_moved_aside_does_not_silence_the_node(
     spool.put([xid_event(1)])
 
     assert codes(spool) == ["1"]
-    assert "going on in memory" in caplog.text
+    assert "events are kept in memory" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -256,7 +256,7 @@ def test_an_event_that_the_disk_has_spoilt_is_dropped_and_told_once_and_holds_up
 
     assert codes(spool) == ["1", "2", "4", "5"]
     assert codes(Spool(tmp_path)) == ["1", "2", "4", "5"]
-    assert caplog.text.count("the spool holds an event that cannot be read; it is dropped") == 1
+    assert caplog.text.count("the spool contains an event that cannot be read; it is dropped") == 1
 
 
 def test_a_spool_that_becomes_corrupt_while_the_agent_runs_is_moved_aside_too(

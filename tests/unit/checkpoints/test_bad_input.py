@@ -117,7 +117,7 @@ def test_a_pipe_does_not_hold_the_reader(tmp_path: Path) -> None:
 
     [found] = list_checkpoints(str(tmp_path)).checkpoints
 
-    assert found.problem == "checkpoint-1/trainer_state.json is no file"
+    assert found.problem == "checkpoint-1/trainer_state.json is not a regular file"
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
@@ -190,7 +190,7 @@ def test_a_file_system_that_hangs_is_a_problem_at_the_deadline(tmp_path: Path) -
 def test_a_process_that_dies_is_a_problem(tmp_path: Path) -> None:
     found = list_apart(str(tmp_path), AUTO, 20, prepare=lambda: os.kill(os.getpid(), signal.SIGKILL))
 
-    assert found.problem == "the process that looked there came to grief"
+    assert found.problem == "the search process ended without an answer"
 
 
 def test_the_process_that_looks_keeps_no_stream_open(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

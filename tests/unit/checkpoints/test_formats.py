@@ -96,7 +96,7 @@ def test_megatron_a_torn_tracker_hides_no_checkpoint(tmp_path: Path) -> None:
     [found] = look(tmp_path).checkpoints
 
     assert found.is_valid
-    assert found.remark == "latest_checkpointed_iteration.txt is torn: Megatron-LM itself finds nothing"
+    assert found.remark == "latest_checkpointed_iteration.txt is torn: Megatron-LM itself finds no checkpoint"
 
 
 def test_megatron_a_release_is_what_the_tracker_says(tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_megatron_a_release_is_what_the_tracker_says(tmp_path: Path) -> None:
 def test_megatron_a_tracker_that_names_nothing_is_told(tmp_path: Path) -> None:
     (tmp_path / "latest_checkpointed_iteration.txt").write_text("1000")
 
-    assert look(tmp_path).checkpoints[0].problem == "it says 1000, and there is no such folder"
+    assert look(tmp_path).checkpoints[0].problem == "it says 1000, and that folder does not exist"
 
 
 @pytest.mark.parametrize("ranks", [("00_000", "01_001"), ("00", "02"), ("00", "01_000")])
@@ -125,7 +125,7 @@ def test_megatron_the_distributed_optimizer_belongs_to_every_rank(tmp_path: Path
     trees.megatron(tmp_path, 5)
     trees.torch_file(tmp_path / "iter_0000005" / "mp_rank_00" / "distrib_optim.pt")
 
-    assert look(tmp_path).checkpoints[0].problem == "iter_0000005/mp_rank_01/distrib_optim.pt is not there"
+    assert look(tmp_path).checkpoints[0].problem == "iter_0000005/mp_rank_01/distrib_optim.pt does not exist"
 
 
 def test_megatron_distributed_checkpoints_are_whole_with_their_own_files(tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ def test_zarr_is_said_to_be_looked_at_from_outside_only(tmp_path: Path) -> None:
     (tmp_path / "iter_0000001" / "metadata.json").write_text('{"sharded_backend": "zarr"}')
     (tmp_path / "iter_0000001" / ".metadata").unlink()
 
-    assert look(tmp_path).checkpoints[0].remark == "zarr: only its metadata.json was looked at"
+    assert look(tmp_path).checkpoints[0].remark == "zarr: only its metadata.json was checked"
 
 
 def test_a_distributed_checkpoint_that_is_being_written_is_told_apart_from_one_that_is_broken(tmp_path: Path) -> None:
@@ -149,14 +149,14 @@ def test_a_distributed_checkpoint_that_is_being_written_is_told_apart_from_one_t
     (tmp_path / "step-2" / ".metadata").rename(tmp_path / "step-2" / ".metadata.tmp")
 
     told = look(tmp_path).checkpoints[0].problem
-    assert told == "it was not finished: .metadata, written last, is not there (.metadata.tmp is there)"
+    assert told == "it was not finished: .metadata, written last, is missing (.metadata.tmp is there)"
 
 
 def test_a_part_that_is_shorter_than_metadata_says_is_torn(tmp_path: Path) -> None:
     folder = trees.distributed_folder(tmp_path / "step-7")
     (folder / "__1_0.distcp").write_bytes(bytes(599))
 
-    assert look(tmp_path).checkpoints[0].problem == "__1_0.distcp has 599 bytes of at least 600"
+    assert look(tmp_path).checkpoints[0].problem == "__1_0.distcp has 599 bytes, and needs at least 600"
 
 
 def test_a_directory_that_is_itself_a_distributed_checkpoint_is_one(tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ def test_hugging_face_a_state_of_another_step_is_none(tmp_path: Path) -> None:
     trees.hugging_face(tmp_path, 5)
     (tmp_path / "checkpoint-5" / "trainer_state.json").write_text('{"global_step": 4}')
 
-    assert look(tmp_path).checkpoints[0].problem == "trainer_state.json says step 4"
+    assert look(tmp_path).checkpoints[0].problem == "trainer_state.json has step 4"
 
 
 def test_hugging_face_a_temporary_name_is_not_finished(tmp_path: Path) -> None:
@@ -183,7 +183,7 @@ def test_hugging_face_weights_alone_are_nothing_to_resume_from(tmp_path: Path) -
     trees.hugging_face(tmp_path, 5)
     (tmp_path / "checkpoint-5" / "optimizer.pt").unlink()
 
-    assert "no optimizer is in it" in look(tmp_path).checkpoints[0].problem
+    assert "it has no optimizer state" in look(tmp_path).checkpoints[0].problem
 
 
 def test_hugging_face_without_random_numbers_it_is_valid_and_that_is_said(tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ def test_hugging_face_without_random_numbers_it_is_valid_and_that_is_said(tmp_pa
     for rank in (0, 1):
         (tmp_path / "checkpoint-5" / f"rng_state_{rank}.pth").unlink()
 
-    assert look(tmp_path).checkpoints[0].remark == "no rng_state: a run resumes, with other random numbers"
+    assert look(tmp_path).checkpoints[0].remark == "it has no rng_state: a run resumes, but with other random numbers"
 
 
 def test_hugging_face_deepspeed_keeps_each_ranks_state(tmp_path: Path) -> None:
@@ -204,7 +204,7 @@ def test_hugging_face_deepspeed_keeps_each_ranks_state(tmp_path: Path) -> None:
 
     assert steps(look(tmp_path)) == [(5, True)]
     (states / "bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt").unlink()
-    assert "of rank 1/0 there is nothing" in look(tmp_path).checkpoints[0].problem
+    assert "rank 1/0 is missing" in look(tmp_path).checkpoints[0].problem
 
 
 def test_hugging_face_fsdp_keeps_distributed_checkpoints(tmp_path: Path) -> None:
@@ -227,7 +227,7 @@ def test_nemo_the_marker_beside_it_says_that_it_was_not_finished(tmp_path: Path)
     found = look(tmp_path)
 
     assert steps(found) == [(20, False), (10, True)]
-    assert found.checkpoints[0].problem.endswith("-unfinished is still there")
+    assert found.checkpoints[0].problem.endswith("-unfinished still exists")
 
 
 def test_nemo_1_files_and_ranks_are_checked(tmp_path: Path) -> None:
@@ -241,9 +241,9 @@ def test_nemo_1_files_and_ranks_are_checked(tmp_path: Path) -> None:
 def test_a_nemo_archive_is_weights_and_a_cut_one_is_nothing(tmp_path: Path) -> None:
     archive = trees.nemo_archive(tmp_path / "final.nemo")
 
-    assert look(tmp_path).checkpoints[0].remark == "weights only: a run starts from it, and does not resume"
+    assert look(tmp_path).checkpoints[0].remark == "weights only: a run can start from it, but not resume"
     cut(archive)
-    assert look(tmp_path).checkpoints[0].problem == "final.nemo is cut off, or no tar archive"
+    assert look(tmp_path).checkpoints[0].problem == "final.nemo is cut off, or not a tar archive"
 
 
 def test_neuronx_a_tag_that_is_not_done_is_none(tmp_path: Path) -> None:
@@ -277,7 +277,7 @@ def test_a_hole_in_the_middle_of_a_torch_file_is_seen(tmp_path: Path) -> None:
     at = whole.rindex(b"PK\x03\x04")
     path.write_bytes(whole[:at] + bytes(4) + whole[at + 4 :])
 
-    assert look(tmp_path).checkpoints[0].problem == "model_3.pt is torn: archive/version is not where it should be"
+    assert look(tmp_path).checkpoints[0].problem == "model_3.pt is torn: archive/version is not at its offset"
 
 
 def test_torch_save_temporary_names_are_not_finished(tmp_path: Path) -> None:
@@ -313,7 +313,7 @@ def test_a_checksum_that_is_another_is_a_torn_file(tmp_path: Path) -> None:
 
     assert found.newest_valid is not None
     assert found.newest_valid.step == 1
-    assert [one.told for one in found.skipped] == ["step-000002.npz: its checksum is another: it is torn"]
+    assert [one.told for one in found.skipped] == ["step-000002.npz: its checksum does not match: it is torn"]
 
 
 def test_what_no_format_knows_is_nothing(tmp_path: Path) -> None:

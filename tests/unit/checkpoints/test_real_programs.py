@@ -37,7 +37,7 @@ def test_torch_distributed_checkpoint(tmp_path: Path) -> None:
     whole, problem = whole_then_cut(tmp_path, tmp_path / "step-9" / "__0_0.distcp")
 
     assert whole == [""]
-    assert "bytes of at least" in problem
+    assert "bytes, and needs at least" in problem
 
 
 def test_safetensors(tmp_path: Path) -> None:

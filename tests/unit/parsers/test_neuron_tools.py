@@ -141,7 +141,7 @@ def test_a_listing_says_when_nobody_has_said_how_long_it_should_be() -> None:
     listing = "".join(f"{path}: {text}" for path, text in tree(2).items())
 
     assert parse_neuron(listing).verdict is Verdict.OK
-    assert "how many there should be was not said" in parse_neuron(listing).reason
+    assert "the expected number is not known" in parse_neuron(listing).reason
     assert parse_neuron(listing, 2).verdict is Verdict.OK
     assert parse_neuron(listing.replace(": ", " "), 2).verdict is Verdict.OK
 
@@ -257,4 +257,4 @@ def test_no_part_of_a_tree_breaks_the_parser(part: dict[str, str]) -> None:
 def test_a_count_of_cores_that_no_device_has_is_a_doubt() -> None:
     report = parse_neuron_tree(tree(core_count="99999999999999999999"))
 
-    assert (report.verdict, report.reason) == (Verdict.UNKNOWN, "neuron0 does not show all its cores")
+    assert (report.verdict, report.reason) == (Verdict.UNKNOWN, "neuron0 lacks some of its cores")

@@ -36,16 +36,16 @@ def test_the_example_comes_back() -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        (GOOD.replace("#SBATCH --requeue\n", ""), "no `#SBATCH --requeue`: it is given now"),
-        (GOOD.replace("--requeue", "--no-requeue"), "--no-requeue: its owner does not let it be restarted"),
+        (GOOD.replace("#SBATCH --requeue\n", ""), "no `#SBATCH --requeue`: it is added now"),
+        (GOOD.replace("--requeue", "--no-requeue"), "--no-requeue: its owner does not allow a restart"),
         (GOOD.replace("=append", "=truncate"), "no --open-mode=append"),
         (GOOD.replace("=append", "=append\n#SBATCH --open-mode truncate"), "no --open-mode=append"),
         (GOOD.replace("#SBATCH --open-mode=append\n", ""), "no --open-mode=append"),
         (GOOD.replace("--kill-on-bad-exit=1 ", ""), "srun without --kill-on-bad-exit"),
-        (GOOD + "#SBATCH --nodes=4\n", "line 8: sbatch does not read #SBATCH after the first command"),
-        (GOOD + "cat <<END\n#SBATCH -N2\nEND\n#SBATCH -N4\n", "line 11: sbatch does not read #SBATCH"),
-        (GOOD + "cat <<<END\n#SBATCH -N4\nEND\n", "line 9: sbatch does not read #SBATCH"),
-        (GOOD + "[ $? = 0 ] || scontrol requeue $SLURM_JOB_ID\n", "does not look at SLURM_RESTART_COUNT"),
+        (GOOD + "#SBATCH --nodes=4\n", "line 8: sbatch ignores #SBATCH after the first command"),
+        (GOOD + "cat <<END\n#SBATCH -N2\nEND\n#SBATCH -N4\n", "line 11: sbatch ignores #SBATCH"),
+        (GOOD + "cat <<<END\n#SBATCH -N4\nEND\n", "line 9: sbatch ignores #SBATCH"),
+        (GOOD + "[ $? = 0 ] || scontrol requeue $SLURM_JOB_ID\n", "without checking SLURM_RESTART_COUNT"),
     ],
 )
 def test_what_keeps_a_job_from_coming_back_is_named(text: str, told: str) -> None:

@@ -1,1 +1,1 @@
-"""Translates what AWS reports about machines, one file a source. Its event shapes go no further than this folder."""
+"""Translates AWS's events about machines, one file for each source. Event shapes are used in this folder only."""

@@ -1,6 +1,6 @@
-"""EC2 Instance-terminate Lifecycle Action: a group is about to take one of its machines away.
+"""EC2 Instance-terminate Lifecycle Action: a group is about to remove one of its machines.
 
-Comes only where the group has a hook on termination, and as a best effort.
+It arrives only where the group has a termination hook, and on a best-effort basis.
 """
 
 from pydantic import Field
@@ -25,7 +25,7 @@ class AutoScalingTerminateEvent(ForeignEvent):
 
 
 def from_auto_scaling(event: AutoScalingTerminateEvent) -> list[Draft]:
-    """One draft. To the warm pool or to its end: either way the machine leaves."""
+    """Return one draft. To the warm pool or to termination: in both cases the machine leaves."""
     where = "to the group's warm pool" if event.detail.destination == _WARM_POOL else "and is terminated"
     return [
         Draft(

@@ -1,7 +1,7 @@
 """AWS Health Event: planned changes of machines, and issues of single machines.
 
-Delivered durably, in pages of affected entities, and a second time as a backup copy from another Region. The ARN is
-the same in every account, so that only ARN, communication and machine together name a fact.
+Delivered durably, in pages of affected entities, with a backup copy from another Region. The ARN is the same in every
+account, so only ARN, communication and machine together identify a fact.
 """
 
 from datetime import datetime, timedelta
@@ -14,11 +14,11 @@ from nodeheal.adapters.aws.translate.foreign import Foreign, ForeignEvent
 from nodeheal.contract.vocabulary import Family, Verdict
 from nodeheal.ports.signals import Draft
 
-# A change that is nearer than this is for a human: the job will hardly have ended by itself.
+# A nearer change needs a human: the job will hardly end by itself before it.
 SOON = timedelta(hours=24)
 _CODE_PREFIX = "AWS_EC2_"
 _DRIVE_DEGRADED = "AWS_EC2_INSTANCE_STORE_DRIVE_PERFORMANCE_DEGRADED"
-# What a type code contains -> what happens to the machine. In this order: a retirement may speak of maintenance too.
+# A part of a type code -> the effect on the machine. The order matters: a retirement may mention maintenance, too.
 _PLANS = (
     ("RETIREMENT", "retirement"),
     ("TERMINATION", "retirement"),
@@ -32,7 +32,7 @@ _OVER = ("closed", "RESOLVED")
 
 
 def _as_time(value: object) -> object:
-    """Times in the detail are written as in mail headers; those of the envelope are not."""
+    """Parse a time of the detail, in the format of mail headers; those of the envelope have another format."""
     return parsedate_to_datetime(value) if isinstance(value, str) and value[:3].isalpha() else value
 
 
@@ -67,7 +67,7 @@ class AwsHealthEvent(ForeignEvent):
 
 
 def from_aws_health(event: AwsHealthEvent) -> list[Draft]:
-    """One draft for each affected EC2 instance. What concerns the account, or another service, is not ours."""
+    """Return one draft for each affected EC2 instance. Account-wide events and those of other services give none."""
     detail = event.detail
     if detail.service != "EC2" or detail.category not in ("issue", "scheduledChange"):
         return []
@@ -94,7 +94,7 @@ def _draft(event: AwsHealthEvent, entity: _Entity) -> Draft:
 
 
 def _code_of(detail: _Detail, now: datetime) -> tuple[str, str | None]:
-    """(code, sub-code). A type that we do not know is told, and nothing is done for it."""
+    """Return (code, sub-code). An unknown type is reported, and nothing is done for it."""
     plan = next((plan for word, plan in _PLANS if word in detail.type_code), None)
     if detail.category == "scheduledChange" and plan is not None:
         is_soon = plan in ("retirement", "stop") and detail.start is not None and detail.start - now <= SOON

@@ -1,6 +1,6 @@
 """CloudWatch Alarm State Change, of an alarm on EC2's status checks of one machine.
 
-EC2 sends no event for a failed status check; an alarm does, where the operator has one. Delivery is guaranteed.
+EC2 sends no event for a failed status check; an operator's alarm does. Delivery is guaranteed.
 """
 
 from pydantic import AwareDatetime, Field
@@ -9,7 +9,7 @@ from nodeheal.adapters.aws.translate.foreign import Foreign, ForeignEvent, milli
 from nodeheal.contract.vocabulary import Family, Verdict
 from nodeheal.ports.signals import Draft
 
-# The metric that knows only that one of the checks failed is taken for the instance's: its ladder holds both cures.
+# The metric for either check counts as the instance's: its ladder contains both remedies.
 METRICS = {
     "StatusCheckFailed": "status_check_instance",
     "StatusCheckFailed_Instance": "status_check_instance",
@@ -57,7 +57,7 @@ class AlarmEvent(ForeignEvent):
 
 
 def from_cloudwatch_alarm(event: AlarmEvent) -> list[Draft]:
-    """One draft where the alarm watches one check of one machine; an alarm that lacks data tells nothing."""
+    """Return one draft where the alarm watches one check of one machine; none for an alarm without data."""
     state = event.detail.state
     watched = [query.stat.metric for query in event.detail.configuration.queries if query.stat is not None]
     known = [metric for metric in watched if metric.namespace == NAMESPACE and metric.name in METRICS]

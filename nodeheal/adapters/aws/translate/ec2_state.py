@@ -1,6 +1,6 @@
-"""EC2 Instance State-change Notification: the machine is stopped, or gone.
+"""EC2 Instance State-change Notification: the machine is stopped, or terminated.
 
-An instance that fails its status checks changes no state, so EC2 sends nothing for that: see cloudwatch_alarm.
+A failed status check changes no state, so EC2 sends nothing for it: see cloudwatch_alarm.
 """
 
 from pydantic import Field
@@ -11,7 +11,7 @@ from nodeheal.contract.vocabulary import Family
 from nodeheal.domain.fleet.liveness import STOPPED, TERMINATED
 from nodeheal.ports.signals import Draft
 
-# On its way down is as good as down: what ran there has ended.
+# A machine that is going down counts as down: its processes have ended.
 _MEANS = {"stopping": STOPPED, "stopped": STOPPED, "shutting-down": TERMINATED, "terminated": TERMINATED}
 
 
@@ -27,7 +27,7 @@ class Ec2StateEvent(ForeignEvent):
 
 
 def from_ec2_state(event: Ec2StateEvent) -> list[Draft]:
-    """One draft for a machine on its way down; none for one on its way up: its agent says so itself."""
+    """Return one draft for a machine that goes down; none for one that starts, whose agent reports itself."""
     state = _MEANS.get(event.detail.state)
     if state is None:
         return []

@@ -1,4 +1,4 @@
-"""EC2 says that it will take a machine back: spot interruption, rebalance recommendation, interruptible reservation.
+"""EC2 announces that it will reclaim a machine: spot interruption, rebalance recommendation, interruptible reservation.
 
 Best effort; the warning comes about two minutes before the end, and a recommendation may come together with it.
 """
@@ -30,7 +30,7 @@ class Ec2WarningEvent(ForeignEvent):
 
 
 def from_ec2_warning(event: Ec2WarningEvent) -> list[Draft]:
-    """One draft: EC2 names one machine an event."""
+    """Return one draft: EC2 names one machine in each event."""
     what, action = event.detail_type, event.detail.instance_action
     return [
         Draft(

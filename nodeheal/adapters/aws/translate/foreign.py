@@ -1,4 +1,4 @@
-"""What the events of EventBridge have in common, and how a time becomes a version."""
+"""Defines the common part of EventBridge's events, and how a time becomes a version."""
 
 from datetime import datetime
 
@@ -6,7 +6,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 
 class Foreign(BaseModel):
-    """The part of a foreign event that we read: its owner adds fields over time, so unknown ones are ignored."""
+    """The part of a foreign event that is read: its owner adds fields over time, so unknown ones are ignored."""
 
     model_config = ConfigDict(extra="ignore", populate_by_name=True, frozen=True)
 
@@ -19,5 +19,5 @@ class ForeignEvent(Foreign):
 
 
 def milliseconds(at: datetime) -> int:
-    """A time as a version that only grows."""
+    """Convert a time into a version that only grows."""
     return int(at.timestamp() * 1000)

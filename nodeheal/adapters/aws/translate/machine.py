@@ -1,4 +1,4 @@
-"""Events of EC2 and EC2 Auto Scaling -> what became of a machine."""
+"""Translates events of EC2 and EC2 Auto Scaling into changes of a machine."""
 
 from datetime import UTC, datetime
 
@@ -8,7 +8,7 @@ from nodeheal.domain.fleet.machine import Launch
 
 
 class GroupLaunchDetail(BaseModel):
-    """EC2 Instance Launch Successful and Unsuccessful: the part of the detail that we read."""
+    """EC2 Instance Launch Successful and Unsuccessful: the part of the detail that is read."""
 
     model_config = ConfigDict(extra="ignore", populate_by_name=True)
     group: str = Field(alias="AutoScalingGroupName")
@@ -19,7 +19,7 @@ class GroupLaunchDetail(BaseModel):
 
 
 class MachineStateDetail(BaseModel):
-    """EC2 Instance State-change Notification: the part of the detail that we read."""
+    """EC2 Instance State-change Notification: the part of the detail that is read."""
 
     model_config = ConfigDict(extra="ignore", populate_by_name=True)
     machine_id: str = Field(alias="instance-id")
@@ -32,12 +32,12 @@ class MachineStateDetail(BaseModel):
 
     @property
     def has_stopped(self) -> bool:
-        """Whether it is down, and may be started again."""
+        """Whether it is stopped, and can be started again."""
         return self.state == "stopped"
 
 
 def group_launch(detail: GroupLaunchDetail, has_failed: bool) -> Launch:
-    """What the group did. A failure always says something."""
+    """Return the group's launch result. A failure always has a reason."""
     why = detail.status_message or detail.status_code or "no reason given"
     at: datetime = detail.started_at.astimezone(UTC)
     return Launch(detail.group, at, detail.machine_id, why if has_failed else "")

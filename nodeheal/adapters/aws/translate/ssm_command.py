@@ -1,4 +1,4 @@
-"""EC2 Command Invocation Status-change Notification -> what became of a command on one node."""
+"""Translates EC2 Command Invocation Status-change Notification into the result of a command on one node."""
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -8,7 +8,7 @@ _FAILED = frozenset(
 
 
 class SsmInvocationDetail(BaseModel):
-    """The part of the event's detail that we read."""
+    """The part of the event's detail that is read."""
 
     model_config = ConfigDict(extra="ignore", populate_by_name=True)
     command_id: str = Field(alias="command-id")
@@ -17,5 +17,5 @@ class SsmInvocationDetail(BaseModel):
 
     @property
     def has_failed(self) -> bool:
-        """Whether the command ended without doing what it was sent for. Success is proven by the node's own event."""
+        """Whether the command ended without success. Success is proven by the node's own event."""
         return self.status.replace(" ", "") in _FAILED

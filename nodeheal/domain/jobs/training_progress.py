@@ -1,0 +1,59 @@
+"""How far a run has come, by the steps in its nodes' heartbeats. For people only: nothing is decided by it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from nodeheal.domain.fleet.liveness import Heartbeat
+from nodeheal.domain.jobs.goodput import lasting
+from nodeheal.domain.jobs.job import Job, Run
+
+
+@dataclass(frozen=True)
+class TrainingProgress:
+    """The last step of a run. `steps`: how many the job takes in all; `rate`: steps a second since the run began."""
+
+    step: int
+    at: datetime
+    steps: int | None = None
+    rate: float | None = None
+
+    @property
+    def share(self) -> float | None:
+        """How much of the job is done, 0 to 1; None where its file does not say how many steps it takes."""
+        return min(1.0, self.step / self.steps) if self.steps else None
+
+    @property
+    def seconds_left(self) -> float | None:
+        """How long the rest takes at this rate; None where that is not known."""
+        if not self.steps or not self.rate:
+            return None
+        return max(0.0, (self.steps - self.step) / self.rate)
+
+    @property
+    def short(self) -> str:
+        """`51%`, or the step where the end is not known."""
+        return f"{self.share:.0%}" if self.share is not None else f"step {self.step}"
+
+    @property
+    def words(self) -> str:
+        """`step 5100 of 10000 (51%), 2.1 steps/s, about 40 min left`, as far as each is known."""
+        done = f" of {self.steps} ({self.share:.0%})" if self.share is not None else ""
+        pace = f", {self.rate:.2g} steps/s" if self.rate else ""
+        left = f", about {lasting(self.seconds_left)} left" if self.seconds_left is not None else ""
+        return f"step {self.step}{done}{pace}{left}"
+
+
+def training_progress(job: Job, run: Run | None, heartbeats: Mapping[str, Heartbeat]) -> TrainingProgress | None:
+    """The farthest step that a node of the run has shown. None: it does not run, or shows none."""
+    if run is None or job.is_over or run.has_ended:
+        return None
+    key = f"{job.job_id}/{run.number}"
+    nodes = [heartbeats[task.node_id] for task in run.tasks if task.node_id in heartbeats]
+    shown = [(beat.steps[key], beat.at) for beat in nodes if key in beat.steps]
+    if not shown:
+        return None
+    step, at = max(shown)
+    begun = (at - run.running_since).total_seconds() if run.running_since else 0.0
+    taken = step - (run.resumed_step or 0)
+    return TrainingProgress(step, at, job.steps, taken / begun if begun > 0 and taken > 0 else None)

@@ -1,0 +1,106 @@
+"""How far a job has come, from the file that it touches to the line that people read."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from nodeheal.adapters.aws.heartbeats import _read
+from nodeheal.agent.heartbeat_client import Heartbeat as Beat
+from nodeheal.agent.heartbeat_client import request
+from nodeheal.agent.training_step import RUNS, steps_in
+from nodeheal.domain.fleet.liveness import Heartbeat
+from nodeheal.domain.jobs.job import GangTask, Job, Run
+from nodeheal.domain.jobs.training_progress import training_progress
+from tests.unit.agent.fakes import PUBLIC_KEY
+from tests.unit.builders import NOW
+
+JOB = Job("llama", "demo", "training", "trainer:1", "trainer", 2, steps=10_000)
+TASKS = tuple(GangTask(f"mi-{rank}", rank, "boot-1", f"arn-{rank}", status="RUNNING") for rank in (0, 1))
+RUN = Run("llama", 2, NOW - timedelta(hours=2), "first", TASKS, resumed_step=1_000, running_since=NOW)
+LATER = NOW + timedelta(seconds=2_000)
+
+
+def beats(**steps: Mapping[str, int]) -> dict[str, Heartbeat]:
+    """Heartbeats by node: `mi_0={"llama/2": 5}`."""
+    return {
+        name.replace("_", "-"): Heartbeat(f"role:{name}", "boot-1", LATER, 60.0, steps=shown)
+        for name, shown in steps.items()
+    }
+
+
+def test_the_farthest_step_of_its_nodes_tells_percentage_pace_and_time_left() -> None:
+    found = training_progress(
+        JOB, RUN, beats(mi_0={"llama/2": 4_990}, mi_1={"llama/2": 5_000}, mi_9={"llama/2": 9_999})
+    )
+
+    assert found is not None
+    assert (found.step, found.share, found.rate, found.seconds_left) == (5_000, 0.5, 2.0, 2_500.0)
+    assert found.words == "step 5000 of 10000 (50%), 2 steps/s, about 41.7 min left"
+    assert found.short == "50%"
+
+
+def test_without_the_number_of_all_steps_only_the_step_is_told() -> None:
+    found = training_progress(replace(JOB, steps=None), RUN, beats(mi_0={"llama/2": 5_000}))
+
+    assert found is not None
+    assert (found.short, found.words, found.seconds_left) == ("step 5000", "step 5000, 2 steps/s", None)
+
+
+@pytest.mark.parametrize("shown", [{}, {"llama/1": 5}, {"gpt/2": 5}])
+def test_another_run_or_job_says_nothing_of_this_one(shown: dict[str, int]) -> None:
+    assert training_progress(JOB, RUN, beats(mi_0=shown)) is None
+
+
+def test_a_run_that_has_ended_shows_no_progress() -> None:
+    ended = replace(RUN, tasks=tuple(replace(task, status="STOPPED") for task in TASKS))
+
+    assert training_progress(JOB, ended, beats(mi_0={"llama/2": 5})) is None
+    assert training_progress(JOB, None, {}) is None
+
+
+def test_an_agent_reads_the_newest_runs_and_survives_whatever_a_job_puts_there(tmp_path: Path) -> None:
+    for age, (name, text) in enumerate(
+        [
+            ("llama.2.900.json", '{"step": 2037}'),
+            ("gpt.1.900.json", "not json"),
+            ("Not A Job.1.900.json", '{"step": 5}'),
+            ("eval.7.60.json", '{"step": 3}'),
+            ("old.1.60.json", '{"step": 1}'),
+        ]
+    ):
+        (tmp_path / name).write_text(text)
+        os.utime(tmp_path / name, (1_000 - age, 1_000 - age))
+    os.mkfifo(tmp_path / "pipe.1.60.json")
+    (tmp_path / "link.1.60.json").symlink_to(tmp_path / "llama.2.900.json")
+
+    found = steps_in(tmp_path)
+
+    assert found == {"llama/2": 2037, "eval/7": 3}
+    assert len(found) == RUNS
+    assert steps_in(tmp_path / "nowhere") == {}
+
+
+def test_what_a_node_sends_is_what_the_control_plane_reads() -> None:
+    asked = request("role:mi-0", Beat("boot-1", NOW.timestamp(), 60.0, PUBLIC_KEY, {"llama/2": 2037, "eval/7": 3}))
+    stored = {name: asked["ExpressionAttributeValues"][f":{name}"] for name in ("at", "every", "boot", "steps")}  # type: ignore[index]
+
+    read = _read({"who": {"S": "role:mi-0"}, **stored})
+
+    assert read is not None
+    assert read.steps == {"llama/2": 2037, "eval/7": 3}
+
+
+@pytest.mark.parametrize(
+    "said", [{"S": "x"}, {"S": "llama/2=-5"}, {"S": "llama/2=1e9"}, {"S": "LLAMA/2=5"}, {"N": "5"}, {"S": "=" * 10_000}]
+)
+def test_what_a_machine_makes_up_is_no_step_and_hides_no_heartbeat(said: dict[str, str]) -> None:
+    item = {"who": {"S": "role:mi-0"}, "boot": {"S": "boot-1"}, "every": {"N": "60"}, "at": {"N": "1700000000"}}
+
+    read = _read({**item, "steps": said})
+
+    assert read is not None
+    assert read.steps == {}
