@@ -19,7 +19,7 @@ COMPILE = $(VENV)/bin/uv pip compile --quiet --universal --python-version 3.11 -
 # plug-in's 3.8.0 does not see the groups any more, and says nothing.)
 PYTEST = $(PYTHON) -m pytest -q -n 3 --dist loadscope --no-loadscope-reorder
 
-.PHONY: help setup slurm demo test test-all crashes fuzz mutants simulate bootstrap deploy synth wheelhouse check lint bench fleet schemas reference requirements audit e2e clean
+.PHONY: help setup slurm demo test test-all crashes fuzz mutants simulate bootstrap deploy synth wheelhouse check lint bench fleet schemas reference docs requirements audit e2e clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -122,9 +122,22 @@ reference: setup ## write the generated pages of docs/reference
 	@$(WITH_NODE) $(PYTHON) -m tools.reference
 	@$(PYTHON) -m tools.licences
 
+# In a folder of their own: nothing else needs these packages.
+DOCS_PACKAGES := build/docs-packages
+$(DOCS_PACKAGES)/.installed: requirements-docs.txt | $(VENV)/.requirements
+	@echo "installing what builds the docs site"
+	@rm -rf $(DOCS_PACKAGES)
+	@$(VENV)/bin/uv pip install --quiet --python $(PYTHON) --require-hashes --target $(DOCS_PACKAGES) -r requirements-docs.txt
+	@touch $@
+
+docs: $(DOCS_PACKAGES)/.installed ## the pages of docs/ as a site with a search, in build/site
+	@PYTHONPATH=$(DOCS_PACKAGES) NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build --strict --quiet
+	@echo "the site is in build/site: open index.html"
+
 requirements: $(VENV)/.requirements ## pin again, after an edit of a requirements*.in
 	@$(COMPILE) requirements.in -o requirements.txt
 	@$(COMPILE) -c requirements.txt requirements-dev.in -o requirements-dev.txt
+	@$(COMPILE) requirements-docs.in -o requirements-docs.txt
 	@cd lambdas && ../$(COMPILE) requirements.in -o requirements.txt
 	@cd packaging/agent && for pins in requirements pip; do ../../$(COMPILE) $$pins.in -o $$pins.txt; done
 

@@ -1,6 +1,7 @@
 """Formats the results as one table: for a terminal, and as the marked part of docs/benchmarks.md."""
 
 import csv
+import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -151,7 +152,8 @@ def machine_of(measured: Mapping[str, Any]) -> str:
         told = f"{where['day']}, {where['cores']} cores ({where['processor']})"
         told += f", Python {where['python']}, Linux {where['kernel']}"
         seen.setdefault(told, []).append(section)
-    return "\n".join(f"Measured on {told}: {', '.join(sections)}." for told, sections in seen.items())
+    sentences = (f"Measured on {told}: {', '.join(sections)}." for told, sections in seen.items())
+    return "\n".join(textwrap.fill(sentence, 120, break_on_hyphens=False) for sentence in sentences)
 
 
 def with_table(page: str, measured: Mapping[str, Any]) -> str:

@@ -100,8 +100,8 @@ def _optimum() -> str:
     daly, young = daly_seconds(WRITE_SECONDS, between), young_seconds(WRITE_SECONDS, between)
     return (
         f"Daly's optimum, from nodeheal's own advice (`nodeheal jobs show`), is {_minutes(daly)} (Young: "
-        f"{_minutes(young)}), at {WRITE_SECONDS:.0f} s a write and {between / 3_600:.1f} h between two faults that end "
-        "a job of 120 nodes."
+        f"{_minutes(young)}), at {WRITE_SECONDS:.0f} s a write and {between / 3_600:.1f} h\nbetween two faults that "
+        "end a job of 120 nodes."
     )
 
 
