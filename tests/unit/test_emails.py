@@ -1,9 +1,11 @@
 """Every kind of email, as a phone shows it: what is needed is on the first screen, and nothing is said twice."""
 
+import json
 import re
 
 import pytest
 
+from stacks.workflows import JOB, PARENT, Workflow
 from tests import emails
 from tests.emails import Kind, screen_lines
 from tests.unit.test_runbooks import must_parse
@@ -60,6 +62,13 @@ def test_what_a_person_decides_stands_first() -> None:
     assert [asks[0], asks[3]] == ["Approve:", "Refuse:"]
     assert asks[1].startswith("https://") and "answer=approve" in asks[1]
     assert asks[4].startswith("https://") and "answer=refuse" in asks[4]
+
+
+@pytest.mark.parametrize("stem", [PARENT, JOB])
+def test_the_page_of_a_workflow_that_broke_says_what_is_needed_before_what_broke(stem: str) -> None:
+    message = json.loads(Workflow(stem).path.read_text("utf-8"))["States"]["Page operators"]["Arguments"]["Message"]
+
+    assert 0 < message.index("'Needed: ") < message.index("'Runbook: ") < message.index("'Error: ")
 
 
 def test_other_vendors_opinions_stay_out() -> None:

@@ -22,7 +22,8 @@ def read_situation(
     """Reads what the email about an ended incident has to know beside its history."""
     fault = assess_faults(history, policy).fault
     is_own = is_the_programs(fault, seen)
-    run = ports.jobs.get_run(job.job_id, job.current_run) if job is not None and is_own else None
+    is_shown = is_own and decided.ending is Ending.HANDED_TO_A_HUMAN
+    run = ports.jobs.get_run(job.job_id, job.current_run) if job is not None and is_shown else None
     known = Situation(job, run, is_own)
     is_untouched = decided.ending is Ending.OBSERVED_ONLY and decided.is_held_back and seen.isolation is None
     return _blocked(known, history.incident, fault, seen, ports, policy) if is_untouched else known
