@@ -19,7 +19,7 @@ from nodeheal.contract.vocabulary import Action, Awaited, NodeState, Outcome, Ph
 from nodeheal.domain.fleet.liveness import NodeLiveness
 from nodeheal.domain.jobs.owner import parse_owner
 from nodeheal.domain.policy.policy import RecoveryPolicy
-from nodeheal.domain.policy.policy_models import Evidence, Mode
+from nodeheal.domain.policy.policy_models import Mode
 from nodeheal.domain.recovery.approval_links import Answer
 from nodeheal.domain.recovery.incident import decision_entry, event_entry, result_entry
 from nodeheal.domain.recovery.progress import read_progress
@@ -36,7 +36,7 @@ from nodeheal.services.operators.describe_answer import describe_answer
 from nodeheal.services.operators.operator_guardrails import pause_pool, reset_breaker, trip_breaker
 from nodeheal.services.operators.request_action import request_action
 from stacks.settings import REPOSITORY
-from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node, xid
+from tests.unit.builders import NOW, FrozenClock, memory_ports, node, xid
 from tests.unit.test_decide import Story
 from tests.unit.test_decide_among_others import with_policy
 from tests.workflows.fake_cluster import BROKEN, PEER, FakeCluster
@@ -48,7 +48,7 @@ COLUMNS = 42  # of a phone held upright, in the font of its mail program
 ARN = "arn:aws:states:eu-west-1:111122223333:stateMachine:nodeheal-recover-node"
 LINKS = ConsoleLinks(ARN, RUNBOOKS)
 ADA = "Ada Lovelace <ada@example.com>"
-SAVES = ACT.model_copy(update={"evidence": Evidence()})
+SAVES = with_policy(evidence={"enabled": True})
 # As EC2 says it: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/troubleshooting-launch.html
 NONE_OF_THEM = (
     "p5.48xlarge in subnet-0a1b2c3d: InsufficientInstanceCapacity (We currently do not have sufficient p5.48xlarge "
