@@ -182,9 +182,9 @@ def page_on_broken_workflow(scope: Construct, workflow: BrokenWorkflow, topic: s
     text = events.RuleTargetInput.from_multiline_text(
         f"nodeheal: {workflow.what} ended as {events.EventField.from_path('$.detail.status')}, "
         "and has not notified anybody.\n"
+        "Needed: look at the execution's last state in the Step Functions console, then finish by hand what it had "
+        f"begun. {workflow.advice}\n"
         f"Execution: {events.EventField.from_path('$.detail.executionArn')}\n"
-        f"{workflow.advice} Look at the execution's last state in the Step "
-        "Functions console, then finish by hand what it had begun.\n"
         f"Runbook: {workflow.runbook}"
     )
     events.Rule(

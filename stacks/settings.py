@@ -17,6 +17,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from nodeheal.agent.config import ConfigError, parse
 from nodeheal.contract.names import CHANNEL_NAME, EMAIL_CHANNEL
+from nodeheal.domain.review.console_links import RUNBOOKS
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -172,7 +173,7 @@ class Settings(BaseModel):
         description="where people are notified beside email: each name is one for the policy's `channels`",
     )
     runbook_base_url: str = Field(
-        default="docs/runbooks",
+        default=RUNBOOKS,
         pattern=r"^[!-~]{0,200}$",
         description="where emails link to runbooks: your wiki's address, or a path; empty: the file's name",
     )

@@ -38,7 +38,8 @@ def jobs(incomplete: str) -> list[str]:
 
 def incidents(incomplete: str) -> list[str]:
     """The short ids of incidents, and `latest`."""
-    from nodeheal.cli.lookup import LATEST, recent_incidents, short_id
+    from nodeheal.cli.lookup import LATEST, recent_incidents
+    from nodeheal.domain.recovery.incident import short_id
 
     return _begun(incomplete, lambda world: [LATEST, *(short_id(one.incident_id) for one in recent_incidents(world))])
 

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 from nodeheal.cli import connect
 from nodeheal.cli.approvals import IncidentId
 from nodeheal.cli.connect import AsJson, PoolOption, Table, Why, clearly
-from nodeheal.cli.lookup import incident_named, short_id
+from nodeheal.cli.lookup import incident_named
 from nodeheal.cli.report import as_markdown, part_as_markdown
 from nodeheal.cli.say import Form as DataForm
 from nodeheal.cli.say import Output, age, form_of, say, say_data, say_json
@@ -20,7 +20,7 @@ from nodeheal.cli.table import say_table
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import IncidentState
 from nodeheal.domain.humanize import counted
-from nodeheal.domain.recovery.incident import Incident
+from nodeheal.domain.recovery.incident import Incident, short_id
 from nodeheal.domain.review.incident_stats import IncidentStats, summarize
 from nodeheal.domain.review.part_record import PartRecord
 from nodeheal.domain.review.review import Review, status_text, title_of

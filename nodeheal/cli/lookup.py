@@ -5,7 +5,7 @@ from datetime import timedelta
 
 from nodeheal.contract.vocabulary import IncidentState
 from nodeheal.domain.errors import NotFound
-from nodeheal.domain.recovery.incident import Incident
+from nodeheal.domain.recovery.incident import Incident, short_id
 from nodeheal.ports import Ports
 from nodeheal.services.operators.review_incidents import list_incidents
 
@@ -13,11 +13,6 @@ LATEST = "latest"
 LOOKED_BACK = timedelta(days=90)
 SHORTEST = 4  # characters that stand for an incident
 _SHOWN = 5  # of several that fit
-
-
-def short_id(incident_id: str) -> str:
-    """The end of an incident's id, which no other incident has."""
-    return incident_id.rpartition("-")[2]
 
 
 def incident_named(text: str, world: Ports) -> str:

@@ -10,13 +10,12 @@ import typer
 
 from nodeheal.cli import complete, connect
 from nodeheal.cli.connect import Table, Why, clearly
-from nodeheal.cli.lookup import short_id
 from nodeheal.cli.say import refuse, say
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import Action, Ending, SchedulerKind
 from nodeheal.domain.errors import NotFound
 from nodeheal.domain.humanize import counted
-from nodeheal.domain.recovery.incident import Incident, incident_id_of
+from nodeheal.domain.recovery.incident import Incident, incident_id_of, short_id
 from nodeheal.ports import Ports
 from nodeheal.services.operators.describe_act import describe_act, describe_retirement
 from nodeheal.services.operators.request_action import request_action, taken_by

@@ -9,7 +9,7 @@ import typer
 
 from nodeheal.cli import complete, connect, node_acts
 from nodeheal.cli.connect import AsJson, PoolArgument, Table, Why, clearly
-from nodeheal.cli.lookup import node_named, short_id
+from nodeheal.cli.lookup import node_named
 from nodeheal.cli.node_acts import NodeName
 from nodeheal.cli.node_view import as_json_of, as_text
 from nodeheal.cli.say import Form, Output, age, form_of, iso, refuse, say, say_data
@@ -21,6 +21,7 @@ from nodeheal.domain.fleet.enrolment import Enrolment
 from nodeheal.domain.fleet.liveness import apply_heartbeat
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.humanize import counted
+from nodeheal.domain.recovery.incident import short_id
 from nodeheal.parsers.slurm import SlurmNode
 from nodeheal.services.intake.enroll_node import enroll_node
 from nodeheal.services.operators.look_at_node import look_at_node

@@ -10,7 +10,6 @@ import typer
 
 from nodeheal.cli import connect
 from nodeheal.cli.connect import AsJson, PoolOption, Table, clearly
-from nodeheal.cli.lookup import short_id
 from nodeheal.cli.say import Form, Output, age, clean, form_of, iso, refuse, say_data
 from nodeheal.cli.table import fitted
 from nodeheal.contract import names
@@ -18,7 +17,7 @@ from nodeheal.contract.vocabulary import NodeState
 from nodeheal.domain.fleet.node import ABSENT
 from nodeheal.domain.humanize import counted
 from nodeheal.domain.jobs.job import Job
-from nodeheal.domain.recovery.incident import Incident
+from nodeheal.domain.recovery.incident import Incident, short_id
 from nodeheal.domain.review.review import status_text, title_of
 from nodeheal.services.operators.look_at_fleet import FleetView, PoolView, look_at_fleet
 

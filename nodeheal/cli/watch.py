@@ -15,10 +15,9 @@ from rich.live import Live
 from rich.text import Text
 
 from nodeheal.cli import approvals, connect, incidents, job_log
-from nodeheal.cli.lookup import short_id
 from nodeheal.cli.say import clean, refuse
 from nodeheal.cli.status import as_lines
-from nodeheal.domain.recovery.incident import Incident
+from nodeheal.domain.recovery.incident import Incident, short_id
 from nodeheal.services.operators.look_at_fleet import FleetView
 from nodeheal.services.operators.review_incidents import review_incident
 

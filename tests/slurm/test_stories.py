@@ -83,7 +83,7 @@ def test_a_gpu_falls_off_the_bus_and_the_job_goes_on_elsewhere_from_its_checkpoi
     told = [text for _, _, text in story.told.lines]
     assert any(text.startswith("its batch script has Slurm requeue job ") for text in told)
     # Of a job of two nodes that waits, Slurm 22.05 was seen to say that it has one.
-    assert re.search(r"Job none of nodeheal's; of others: job fallen of [12] nodes? in gpu \(", email_of(report))
+    assert re.search(r"Job: none of nodeheal's; of others: job fallen of [12] nodes? in gpu \(", email_of(report))
     assert story.slurm_states() == ["idle"] * 3  # the healed node is in service again, with no reason left
     assert story.restarts() == 1
 

@@ -11,7 +11,7 @@ import pytest
 from nodeheal.contract.vocabulary import Action, Escalation, NodeState, Outcome, Step
 from nodeheal.domain.operation import OperationState, incident_owner
 from nodeheal.domain.recovery.approval_links import Answer, LinkRefused, Links, Question
-from nodeheal.domain.recovery.incident import TimelineEntry
+from nodeheal.domain.recovery.incident import TimelineEntry, short_id
 from nodeheal.operations.approve import find_question
 from nodeheal.operations.engine import conclude
 from nodeheal.operations.steps import wait_for_approval
@@ -188,7 +188,7 @@ def test_the_question_comes_with_a_link_for_each_answer_and_the_command() -> Non
         (it.question, Answer.refuse),
     ]
     assert it.mail.startswith("[nodeheal] approve? mi-0a1b2c3d4e5f60718, llama: XID 79 (GPU has fallen off the bus)")
-    assert f"nodeheal approve {it.id} --why ..." in it.mail
+    assert f"nodeheal approve {short_id(it.id)} --why ..." in it.mail
     assert "your answer by 2026-03-01 04:00:00 UTC" in it.mail
 
 
@@ -199,10 +199,10 @@ def on_one_line(it: Asked) -> str:
 def test_the_question_says_whose_work_a_yes_stops_and_what_a_no_leaves() -> None:
     told = on_one_line(Asked())
 
-    assert f"If yes {A} is isolated, then rebooted and proven by diagnostics. All 2 ranks of llama (run 1," in told
+    assert f"If yes: {A} is isolated, then rebooted and proven by diagnostics. All 2 ranks of llama (run 1," in told
     assert f"stop, on {A}, {B}. What it has computed since its last checkpoint is lost;" in told
     assert "it starts again from there when the node is healed, or another has its place." in told
-    assert f"If no {A} stays in service, with whatever runs on it, and the incident goes to a human." in told
+    assert f"If no: {A} stays in service, with whatever runs on it, and the incident goes to a human." in told
 
 
 def dies(*ranks: int) -> Callable[[Incident], None]:
@@ -230,14 +230,14 @@ def test_a_rank_that_died_is_not_counted_among_those_that_stop() -> None:
 def test_a_question_about_the_program_touches_no_node() -> None:
     told = on_one_line(Asked(31))
 
-    assert "If yes No node is touched. All 2 ranks of llama" in told
+    assert "If yes: No node is touched. All 2 ranks of llama" in told
     assert "it starts again from there at once." in told
 
 
 def test_a_question_about_an_isolation_says_that_nobody_starts_the_job_again() -> None:
     told = on_one_line(Asked(54))
 
-    assert f"If yes {A} is isolated, then left to a human. All 2 ranks of llama" in told
+    assert f"If yes: {A} is isolated, then left to a human. All 2 ranks of llama" in told
     assert "is lost; it goes on elsewhere where nodes are free; otherwise nobody starts it again." in told
 
 

@@ -14,6 +14,7 @@ from nodeheal.contract.vocabulary import ChannelKind, Ending, Escalation, Phase
 from nodeheal.domain.policy.policy import PolicyRefused, RecoveryPolicy, parse_policy
 from nodeheal.domain.policy.policy_models import Channel, Severity
 from nodeheal.domain.recovery.approval_links import Answer
+from nodeheal.domain.recovery.incident import short_id
 from nodeheal.ports import Ports
 from nodeheal.ports.messaging import Delivery, Message
 from nodeheal.services.notify.channel_kinds import KINDS
@@ -230,7 +231,7 @@ def test_no_channel_but_email_gets_a_link_that_approves(kind: ChannelKind) -> No
     message = json.dumps(rendered(kind, asks))
 
     assert "approve.example" not in message
-    assert f"nodeheal {Answer.approve} {asks.incident_id}" in message
+    assert f"nodeheal {Answer.approve} {short_id(str(asks.incident_id))} --why" in message
 
 
 # What a policy may say -----------------------------------------------------------------------------------------------

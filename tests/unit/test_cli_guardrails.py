@@ -8,11 +8,10 @@ import pytest
 from typer.testing import CliRunner
 
 from nodeheal.cli import connect, node_acts
-from nodeheal.cli.lookup import short_id
 from nodeheal.cli.main import app
 from nodeheal.contract.vocabulary import Action
 from nodeheal.domain.policy.policy import RecoveryPolicy
-from nodeheal.domain.recovery.incident import incident_id_of
+from nodeheal.domain.recovery.incident import incident_id_of, short_id
 from nodeheal.ports import Ports
 from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.operators.operator_guardrails import trip_breaker

@@ -13,7 +13,6 @@ import yaml
 from typer.testing import CliRunner
 
 from nodeheal.cli import complete, connect, node_acts
-from nodeheal.cli.lookup import short_id
 from nodeheal.cli.main import app
 from nodeheal.cli.status import as_lines
 from nodeheal.cli.table import fitted
@@ -22,6 +21,7 @@ from nodeheal.contract.vocabulary import Action, NodeState, SchedulerKind, Verdi
 from nodeheal.domain.fleet.liveness import Heartbeat
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Mode
+from nodeheal.domain.recovery.incident import short_id
 from nodeheal.services.operators.look_at_fleet import look_at_fleet
 from nodeheal.services.operators.operator_guardrails import pause_pool
 from nodeheal.services.steps import save_node

@@ -2,28 +2,38 @@
 
 import re
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.names import DRILL_MARK
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.results import EvidenceSaved, Refused, StepResult
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Awaited, Ending, Escalation, Family, NodeState, Outcome, Phase, Refusal, Step
 from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.jobs.job import GangTask, Job, Run, job_of
+from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.approval_links import Answer
-from nodeheal.domain.recovery.incident import Turn, event_entry
+from nodeheal.domain.recovery.incident import Turn, event_entry, short_id
 from nodeheal.domain.recovery.progress import read_progress
 from nodeheal.domain.review.console_links import ConsoleLinks, console_host
 from nodeheal.services.notify.compose import compose, fit_subject
+from nodeheal.services.notify.compose_needed import Situation
 from nodeheal.services.notify.compose_waiting import compose_question, compose_waiting
-from nodeheal.services.notify.layout import WIDTH, plain
-from tests.unit.builders import NOW, node, xid
+from nodeheal.services.notify.layout import plain
+from nodeheal.services.notify.read_situation import read_situation
+from nodeheal.services.operators.operator_guardrails import pause_node, pause_pool
+from stacks.settings import Settings
+from tests.unit.builders import ACT, NOW, node, xid
 from tests.unit.test_decide import SPARE, Story
 from tests.unit.test_decide_among_others import with_policy
 from tests.unit.test_runbooks import must_parse
+from tests.workflows.fake_cluster import BROKEN, FakeCluster
+from tests.workflows.job_cluster import spec
 
 HUMAN = Ending.HANDED_TO_A_HUMAN
 ARN = "arn:aws:states:eu-west-1:111122223333:stateMachine:nodeheal-recover-node"
@@ -71,7 +81,7 @@ def test_a_subject_fits_and_is_plain_ascii() -> None:
 def test_a_recovery_needs_nothing_and_pages_nobody() -> None:
     mail = mail_of(Story(xid(79)).isolated().rebooted().passed(), Ending.RECOVERED, node())
 
-    assert "Needed     nothing." in mail.body
+    assert "\n\nNeeded: nothing.\n\n" in mail.body
     assert mail.severity == "INFO"
 
 
@@ -80,9 +90,9 @@ def test_a_broken_node_and_a_job_that_is_down_are_both_named() -> None:
 
     mail = mail_of(story, HUMAN, node(state=NodeState.QUARANTINED))
 
-    assert "Repair it, or retire it" in mail.body
-    assert "llama is stopped. Start it again" in mail.body
-    assert "the reboot did not help (diagnostics failed: pcie)" in " ".join(mail.body.split())
+    assert "\n1. mi-0a1b2c3d4e5f60718 stays out of service. Repair it and give it back to work (release)" in mail.body
+    assert "\n2. llama is stopped. Start it again" in mail.body
+    assert mail.body.count("the reboot did not help (diagnostics failed: pcie)") == 1
     assert mail.severity == "PAGE"
 
 
@@ -117,7 +127,7 @@ def test_an_incident_whose_node_need_not_be_given_back_says_how_it_is_closed(
 
     mail = mail_of(story, HUMAN, node(state=state))
 
-    how = f"nodeheal incidents close {story.history.incident.incident_id} --why ..."
+    how = f"nodeheal incidents close {short_id(story.history.incident.incident_id)} --why ..."
     assert (how in mail.body) is is_closed_by_hand
 
 
@@ -146,18 +156,16 @@ def test_where_the_evidence_is_stands_in_the_email(outcome: Outcome, doubt: bool
 
     mail = compose(history, read_progress(history, story.policy), decision, node())
 
-    assert "Saved      s3://evidence/a.tar.gz" in mail.body
-    assert "https://console/a" in mail.body
+    assert ":\ns3://evidence/a.tar.gz\nhttps://console/a\n" in mail.body
+    assert mail.body.count("s3://") == 1
     assert ("not seen to arrive" in mail.body) is doubt
 
 
 # What a node says in it -----------------------------------------------------------------------------------------------
 
-_OURS = ("Node", "Fault", "Evidence", "Job", "Why", "Tried", "Needed", "Incident", "Policy", "Approve", "Runbook")
-
 
 @given(evidence=st.text(max_size=2_000))
-def test_whatever_a_node_says_its_words_are_marked_and_every_line_fits(evidence: str) -> None:
+def test_whatever_a_node_says_its_words_are_one_marked_line_and_ask_for_nothing(evidence: str) -> None:
     mails = [
         mail_of(spoken(Story(xid(79)), evidence), HUMAN, node()),
         question(spoken(Story(xid(79)), evidence)),
@@ -167,17 +175,17 @@ def test_whatever_a_node_says_its_words_are_marked_and_every_line_fits(evidence:
     for mail in mails:
         lines = mail.body.split("\n")
         assert all(line.isprintable() for line in lines)
-        assert [line for line in lines if len(line) > WIDTH and "https://" not in line] == []
-        assert sum(line.startswith("Needed ") for line in lines) == 1
+        assert lines[lines.index("Evidence:") + 1].startswith("| ")
+        assert mail.body.count("Needed:") == 1, "nor may a phone begin a line with it"
 
 
 def test_a_node_can_neither_forge_a_heading_nor_plant_a_link() -> None:
-    said = "\r\n\r\nNeeded     nothing\x1b[2J\u202e see https://evil.example or WWW.evil.example, mailto:a@evil.example"
+    said = "\r\n\r\nNeeded: nothing\x1b[2J\u202e see https://evil.example or WWW.evil.example, mailto:a@evil.example"
 
     body = mail_of(spoken(Story(xid(79)), said), HUMAN, node()).body
 
-    assert "Evidence   | Needed nothing [2J see https[:]//evil.example or WWW[.]evil.example" in body
-    assert not {line for line in body.split("\n") if line.startswith("Needed     nothing")}
+    assert "\nEvidence:\n| Needed[:] nothing [2J see https[:]//evil.example or WWW[.]evil.example" in body
+    assert body.count("Needed:") == 1
     assert "https://evil" not in body
     assert "mailto:" not in body
 
@@ -205,9 +213,18 @@ def test_an_email_leads_to_its_execution_and_its_runbook() -> None:
 
     arn = f"{ARN.replace('stateMachine', 'execution')}:{story.history.incident.incident_id}"
     console = "https://eu-west-1.console.aws.amazon.com/states/home?region=eu-west-1#/v2/executions/details/"
-    assert f"\nExecution  {console}{arn}\n" in mail.body
-    assert "\nRunbook    https://wiki.example/runbooks/unknown-fault.md\n" in mail.body
-    assert f"\nIncident   nodeheal incidents show {story.history.incident.incident_id}\n" in mail.body
+    assert "\nRunbook:\nhttps://wiki.example/runbooks/unknown-fault.md\n" in mail.body
+    shows = f"nodeheal incidents show {short_id(story.history.incident.incident_id)}"
+    assert f"\nIncident:\n  {shows}\n{console}{arn}\n" in mail.body
+
+
+def test_a_runbook_that_stands_in_the_repository_says_so() -> None:
+    story = Story(xid(999))
+    seen = read_progress(story.history, story.policy)
+
+    mail = compose(story.history, seen, story.next(), node(), ConsoleLinks(ARN, Settings().runbook_base_url))
+
+    assert "\nRunbook:\ndocs/runbooks/unknown-fault.md in the repository\n" in mail.body
 
 
 def test_every_command_in_an_email_exists_and_is_whole() -> None:
@@ -228,8 +245,8 @@ def test_every_command_in_an_email_exists_and_is_whole() -> None:
 def test_what_is_not_known_is_not_told() -> None:
     body = mail_of(Story(xid(999)), HUMAN, node()).body
 
-    assert "Execution" not in body
-    assert "\nRunbook    unknown-fault.md\n" in body
+    assert "https://" not in body
+    assert "\nRunbook:\nunknown-fault.md\n" in body
     assert "Runbook" not in mail_of(Story(xid(79)), Ending.RECOVERED, node(), escalation=None).body
 
 
@@ -253,9 +270,9 @@ def test_every_partition_has_a_console_of_its_own(partition: str, host: str) -> 
 def test_a_question_has_its_links_whole_and_its_commands_ready_to_paste() -> None:
     mail = question(Story(xid(79)))
 
-    assert f"\nApprove    {LINKS[Answer.approve]}\n" in mail.body
-    assert f"\nRefuse     {LINKS[Answer.refuse]}\n" in mail.body
-    assert f"nodeheal approve {mail.key.split('/')[0]} --why ..." in mail.body
+    links = f"Approve:\n{LINKS[Answer.approve]}\n\nRefuse:\n{LINKS[Answer.refuse]}\n\nNeeded: your answer by"
+    assert mail.body.startswith(links)
+    assert f"\n  nodeheal approve {short_id(mail.key.split('/')[0])} --why ...\n" in mail.body
     assert "approval-wanted.md" in mail.body
 
 
@@ -286,12 +303,11 @@ def test_a_want_of_capacity_says_what_is_missing_when_it_is_tried_again_and_what
     mail = compose_waiting(story.history, story.next(), NOW, READING)
 
     assert mail is not None
-    flat = " ".join(mail.body.split())
-    assert "Needed a machine (p5.48xlarge in subnet-1: InsufficientInstanceCapacity)." in flat
-    assert "tries again by itself at 2026-03-01 03:00:00 UTC" in flat
-    assert "nodeheal nodes retire" in flat
-    assert mail.body.startswith("No replacement could be had")
-    assert mail.body.partition("What happened")[0].count(story.next().fault) == 1
+    assert "\n1. free or buy a machine in place of mi-0a1b2c3d4e5f60718: p5.48xlarge in subnet-1: Insuff" in mail.body
+    assert "tries again by itself at 2026-03-01 03:00:00 UTC" in mail.body
+    assert "\n3. or give the node up:\n  nodeheal nodes retire" in mail.body
+    assert mail.body.startswith("XID 74 (NVLink fatal error) on 0000:b9:00.0: no replacement could be had; try 1 of")
+    assert mail.body.count(story.next().fault) == 1
     assert (mail.severity, mail.phase) == ("PAGE", Phase.WAITS)
 
 
@@ -304,7 +320,7 @@ def test_a_wait_for_other_replacements_is_no_want_of_capacity_and_pages_nobody()
 
     assert mail is not None
     assert (mail.severity, mail.escalation) == ("INFO", None)
-    assert "capacity" not in (mail.subject + mail.body.partition("What happened")[0]).lower()
+    assert "capacity" not in (mail.subject + mail.body).lower()
     assert "replacement.max_nodes" in mail.body
     # A page about capacity later in the same incident is no repeat of this one.
     short = (
@@ -342,7 +358,7 @@ def test_every_email_about_a_drill_says_so_at_its_beginning() -> None:
     ]
 
     assert all(mail.subject.startswith("[nodeheal] drill: ") for mail in mails)
-    assert all("an operator has injected this fault" in mail.body for mail in mails)
+    assert all("\nDrill: an operator has injected this fault" in mail.body for mail in mails)
 
 
 def test_a_drill_pages_only_for_what_it_has_really_left_behind() -> None:
@@ -387,7 +403,7 @@ def test_a_broken_node_that_is_left_while_its_job_runs_again_says_where_it_runs(
     mail = mail_of(story, HUMAN, node(state=NodeState.QUARANTINED))
 
     assert mail.subject.startswith("[nodeheal] needs a human: mi-0a1b2c3d4e5f60718, llama runs again: XID 74")
-    assert f"llama runs again, with {SPARE} in place of mi-0a1b2c3d4e5f60718." in mail.body
+    assert f"\nJob: llama, which runs again, with {SPARE} in place of mi-0a1b2c3d4e5f60718\n" in mail.body
 
 
 def test_a_job_that_has_stopped_once_more_is_not_said_to_run() -> None:
@@ -410,11 +426,116 @@ def test_a_want_of_capacity_that_never_ended_says_what_was_tried_what_is_missing
     mail = compose(
         story.history, read_progress(story.history, once), decided, node(state=NodeState.QUARANTINED), READING
     )
-    flat = " ".join(mail.body.split())
 
     assert decided.escalation is Escalation.NO_CAPACITY
-    assert "Tried a replacement, 2 times, without success (no machine is to be had)" in flat
-    assert "Needed a machine (p5.48xlarge in subnet-1: InsufficientInstanceCapacity), in place of mi-" in flat
-    assert "llama is stopped. Start it again, the way it was first started" in flat
-    assert "\n             nodeheal nodes list demo" in mail.body
-    assert sum(line.startswith("Needed ") for line in mail.body.split("\n")) == 1
+    assert ": no replacement could be had, tried 2 times; the broken node is held, isolated.\n\nNeeded:\n" in mail.body
+    machine = "p5.48xlarge in subnet-1: InsufficientInstanceCapacity"
+    assert f"\n1. free or buy a machine in place of mi-0a1b2c3d4e5f60718: {machine}.\n" in mail.body
+    assert mail.body.count(machine) == 1
+    assert "\n3. llama is stopped. Start it again, the way it was first started" in mail.body
+    assert "\n  nodeheal nodes list demo" in mail.body
+    assert "Tried" not in mail.body
+
+
+# Who starts the job again ---------------------------------------------------------------------------------------------
+
+SUBMITTED = job_of(spec(owner="Ada <ada@example.com>"), "training", "trainer:1", NOW)
+
+
+def stopped(job: Job | None, story: Story | None = None, **more: Any) -> str:
+    """What is needed where the job is down."""
+    story = story or Story(xid(79)).isolated().rebooted().failed().then(Outcome.REFUSED, "no healthy spare")
+    seen, out = read_progress(story.history, story.policy), node(state=NodeState.QUARANTINED)
+    seen.job_is_down = True
+    mail = compose(story.history, seen, story.next(), out, READING, Situation(job, **more))
+    return mail.body.partition("\n\nNode: ")[0]
+
+
+def test_a_submitted_job_is_restarted_by_its_command_and_the_owner_is_said_to_know() -> None:
+    told = stopped(SUBMITTED)
+
+    assert "Ada <ada@example.com> has been told that you do." in told
+    assert told.endswith("\n  nodeheal nodes list demo\n  nodeheal jobs restart llama")
+    assert "has been told" not in stopped(replace(SUBMITTED, owner=None))
+
+
+def test_only_its_owner_starts_a_job_that_was_not_submitted_here() -> None:
+    theirs = replace(SUBMITTED, submission=0)
+
+    assert "Tell Ada <ada@example.com> when it has enough healthy nodes" in stopped(theirs)
+    assert "the way it was first started" in stopped(replace(theirs, owner=None))
+    assert "jobs restart" not in stopped(theirs) + stopped(replace(theirs, owner=None))
+
+
+def test_a_job_whose_program_fails_is_its_owners_and_without_one_the_log_is_named() -> None:
+    ranks = tuple(GangTask(f"mi-{rank}", rank, "b", f"mi-{rank}", f"t{rank}", "STOPPED", rank) for rank in (0, 1))
+    own: dict[str, Any] = {"is_the_programs": True, "run": Run("llama", 3, NOW, "", ranks)}
+
+    theirs = "Ada <ada@example.com> has been told to look at the program and to start it again."
+    assert stopped(SUBMITTED, **own).endswith(theirs)
+    assert stopped(replace(SUBMITTED, owner=None), **own).endswith(
+        "\n  nodeheal jobs logs llama --rank 1 --run 3\n  nodeheal jobs restart llama"
+    )
+    nobodys = stopped(replace(SUBMITTED, owner=None, submission=0), **own)
+    assert "the way it was first started." in nobodys
+    assert "jobs logs" not in nobodys
+
+
+# What is only observed ------------------------------------------------------------------------------------------------
+
+
+def observed(policy: RecoveryPolicy = ACT, event: HealthEvent | None = None, pause: str = "") -> str:
+    """The email of a fault that nodeheal must not act on."""
+    it = FakeCluster(policy)
+    if pause == "demo":
+        pause_pool(pause, 3_600, "ada: cables", it.ports)
+    elif pause:
+        pause_node(pause, 3_600, "ada: cables", it.ports)
+    it.reports(event or xid(79))
+    [(_, mail)] = it.ports.notifier.announced  # type: ignore[attr-defined]
+    assert mail.ending is Ending.OBSERVED_ONLY
+    return str(mail.body)
+
+
+SHOW, REBOOT = f"  nodeheal nodes show {BROKEN}", f"  nodeheal nodes reboot {BROKEN} --why ..."
+
+
+def test_a_fault_in_a_pool_that_is_only_observed_asks_for_a_look_and_names_what_may_be_requested() -> None:
+    body = observed(RecoveryPolicy())
+
+    assert f"\n1. look at the node, for nobody acts on it:\n{SHOW}\n2. " in body
+    assert f"ask for a reboot:\n{REBOOT}\n" in body
+    assert "unpause" not in body
+
+
+@pytest.mark.parametrize("pause", ["demo", BROKEN])
+def test_a_pause_is_ended_before_anything_is_requested(pause: str) -> None:
+    body = observed(pause=pause)
+
+    assert f"\n2. to let nodeheal act again, end the pause:\n  nodeheal unpause {pause}\n3. " in body
+    assert f"would have done after that, ask for a reboot:\n{REBOOT}\n" in body
+    assert body.count("unpause") == 1
+
+
+def test_a_node_that_operators_may_not_touch_either_is_only_looked_at() -> None:
+    body = observed(with_policy(opted_out={BROKEN: "a customer's own"}))
+
+    assert f"\n\nNeeded: look at the node, for nobody acts on it:\n{SHOW}\n\n" in body
+
+
+def test_a_node_whose_agent_proves_nothing_is_only_looked_at() -> None:
+    it, story = FakeCluster(), Story(xid(79))
+    unacted = story.next().model_copy(update={"ending": Ending.OBSERVED_ONLY, "is_held_back": True})
+    it.ports.nodes.save(replace(it.node(), signs=False))
+
+    found = read_situation(story.history, read_progress(story.history, ACT), unacted, None, it.ports, ACT)
+
+    assert (found.is_blocked, found.request, found.paused) == (True, None, ())
+
+
+def test_what_waits_for_the_jobs_end_is_requested_after_it() -> None:
+    assert f"ask for a reboot, once its job has ended:\n{REBOOT}\n" in observed(RecoveryPolicy(), xid(63))
+
+
+def test_a_fault_that_asks_for_nothing_needs_nothing() -> None:
+    assert "\n\nNeeded: nothing; nodeheal has touched nothing.\n\n" in observed(event=xid(45))

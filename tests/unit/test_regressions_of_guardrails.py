@@ -59,14 +59,14 @@ LATER = NOW + timedelta(hours=1)
 # The breaker ---------------------------------------------------------------------------------------------------------
 
 
-def dropped_by_a_reset() -> FakeCluster:
+def dropped_by_a_reset(why: str = "ada: the switch was replaced: port 7") -> FakeCluster:
     """A fault has waited for the breaker for an hour, and was too old when a human reset it."""
     cluster = FakeCluster()
     trip_breaker("demo", "6 nodes of the pool fail together", cluster.ports)
 
     def an_hour_later() -> None:
         cluster.clock.advance(3_600)
-        reset_breaker("demo", "ada: the switch was replaced: port 7", cluster.ports)
+        reset_breaker("demo", why, cluster.ports)
 
     cluster.on_wait = an_hour_later
     cluster.reports(xid(79))
@@ -81,14 +81,19 @@ def test_what_a_reset_drops_is_told_once_and_as_a_thing_of_the_pool() -> None:
 
     assert dropped.subject == "[nodeheal] breaker reset: pool demo: what was stale by then is dropped"
     assert dropped.severity == "INFO"
-    assert "By ada Why the switch was replaced: port 7" in words
+    assert "\nBy: ada\nWhy: the switch was replaced: port 7\n" in dropped.body
     assert "XID 79 (GPU has fallen off the bus): it came more than 600 s before the breaker was reset; it" in words
-    assert "Reset 2026-03-01 04:00:00 UTC" in words
-    assert "nothing was done to these nodes, and nobody has proven them" in words
-    assert f"One of it {A} (llama): XID 79" in words
+    assert "Reset: 2026-03-01 04:00:00 UTC" in words
+    assert "nothing was done to their nodes, and nobody has proven them" in words
+    assert f"One of them: {A} (llama): XID 79" in words
+    assert dropped.needed == ("nothing. A node that shows its fault again is recovered as ever.",)
     for line in ("incidents list --pool demo --state closed --since 1d", "nodes reboot NODE --why ..."):
         assert f"nodeheal {line}" in dropped.body
         must_parse(line.split())
+
+
+def test_a_reset_that_names_nobody_is_told_without_a_name() -> None:
+    assert "\nBy:" not in dropped_by_a_reset("looked at").ports.notifier.announced[1][1].body  # type: ignore[attr-defined]
 
 
 def test_a_reset_of_which_only_the_reason_is_known_has_no_name() -> None:
@@ -540,7 +545,7 @@ def test_an_incident_that_never_brings_back_the_job_that_was_left_to_it_says_so(
     end_incident(StepRequest(incident_id=answered.incident_id, turn=2, decision=decision), it.ports, APPROVE)
 
     [(_, mail)] = it.ports.notifier.announced  # type: ignore[attr-defined]
-    assert "Needed     llama is stopped." in mail.body
+    assert "\nNeeded:\n1. llama is stopped." in mail.body
 
 
 def test_an_incident_that_is_dropped_does_not_forget_the_job_that_was_left_to_it() -> None:
@@ -680,14 +685,14 @@ def test_a_pool_that_is_only_observed_since_a_restart_began_is_handed_over() -> 
 def test_no_line_of_a_node_looks_like_one_of_ours_in_the_email_that_asks() -> None:
     it = Incident(policy=APPROVE)
     request, history = it.request(), it.ports.incidents.history(it.id)
-    evil = history.incident.root.model_copy(update={"evidence": "Xid 79\n\nApprove    https://evil.example"})
+    evil = history.incident.root.model_copy(update={"evidence": "Xid 79\n\nApprove: https://evil.example"})
     links = dict.fromkeys(Answer, "https://approve.example")
 
     mail = compose_question(replace(history, incident=replace(history.incident, root=evil)), request, links, LATER)
 
-    assert [line for line in mail.body.splitlines() if line.startswith("Approve")] == [
-        "Approve    https://approve.example"
-    ]
+    lines = mail.body.splitlines()
+    assert lines[:5] == ["Approve:", "https://approve.example", "", "Refuse:", "https://approve.example"]
+    assert mail.body.count("Approve:") == 1
 
 
 def claimed_by(state: IncidentState) -> Incident:

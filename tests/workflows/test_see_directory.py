@@ -140,7 +140,7 @@ def test_who_cannot_say_holds_nobody_up_and_that_is_told(how: str, why: str) -> 
     assert it.run.resumed_step == 7
     assert left_of_looks(it) == []
     told = [one.body for _, one in it.ports.notifier.announced if "has started" in one.subject]  # type: ignore[attr-defined]
-    assert ["Directory  not known whether" in body for body in told] == [True]
+    assert ["Directory: not known whether" in body for body in told] == [True]
 
 
 def test_a_silent_node_does_not_excuse_the_others() -> None:

@@ -139,7 +139,7 @@ class DecisionBuilder:
             "events_seen": self.history.event_count,
             "deadline_seconds": self.policy.deadlines.quick_seconds,
             "fault": self.assessment.fault.title,
-            "why": self.assessment.fault.why,
+            "why": self.assessment.fault.short_why,
             "fault_at": self.assessment.fault.alike[-1].observed_at if self.assessment.fault.alike else None,
             "policy_version": self.policy.version,
         }

@@ -147,6 +147,11 @@ def incident_id_of(event: HealthEvent) -> str:
     return f"inc-{event.observed_at:%Y%m%dT%H%M%S}-{node}-{digest}"
 
 
+def short_id(incident_id: str) -> str:
+    """Returns the end of an incident's id, which no other incident has. Commands take it for the whole id."""
+    return incident_id.rpartition("-")[2]
+
+
 def is_boot_independent(event: HealthEvent) -> bool:
     """Tells whether the event holds for later boots of the node, too.
 

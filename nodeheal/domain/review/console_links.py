@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from nodeheal.contract.vocabulary import Escalation
 
+RUNBOOKS = "docs/runbooks"  # in this repository
 _CONSOLES = {"aws-cn": "console.amazonaws.cn", "aws-us-gov": "console.amazonaws-us-gov.com"}
 
 
@@ -31,9 +32,10 @@ class ConsoleLinks:
     runbooks: str = ""  # where docs/runbooks stands: a path, or an address
 
     def runbook(self, code: Escalation) -> str:
-        """Returns the runbook's address. Where that is not known, its file name."""
-        base = self.runbooks.rstrip("/")
-        return f"{base}/{runbook_file(code)}" if base else runbook_file(code)
+        """Returns the runbook's address. Where that is not known, its file name, and where it is in the repository."""
+        base, file = self.runbooks.rstrip("/"), runbook_file(code)
+        in_repository = " in the repository" if base == RUNBOOKS else ""
+        return f"{base}/{file}{in_repository}" if base else file
 
     def execution(self, incident_id: str) -> str:
         """Returns the address of the incident's execution in the Step Functions console. Empty: it is not known."""

@@ -28,7 +28,7 @@ from nodeheal.services.intake.ingest import Ingested, ingest
 from nodeheal.services.intake.take_signal import take_draft
 from nodeheal.services.jobs.runs import current_run
 from nodeheal.services.notify.compose import fit_subject
-from nodeheal.services.notify.layout import link
+from nodeheal.services.notify.layout import command, field, link
 
 _NODES_LISTED = 50
 
@@ -69,16 +69,19 @@ def page_mass_silence(pool: str, company: Sequence[NodeLiveness], ports: Ports) 
     began = min(one.last_seen for one in company)
     nodes = sorted(one.node_id for one in company)
     many = f"{len(nodes)} nodes of pool {pool} fell silent together"
-    need = "The cause is hardly in the nodes: look at their network, their role, and the way to DynamoDB."
+    need = "look at their network, the nodes' IAM role, and access to DynamoDB. A shared cause is likely."
+    listed = command("nodeheal", "nodes", "list", pool)
     body = [
-        f"{many}; the first was last heard at {began:%Y-%m-%d %H:%M:%S} UTC.",
-        need,
-        "None of them is touched.",
+        f"{many}. The first was last heard at {began:%Y-%m-%d %H:%M:%S} UTC. None of them is touched.",
         "",
+        *field("Needed", need),
+        listed,
+        "",
+        "Nodes:",
         *nodes[:_NODES_LISTED],
         *([f"and {len(nodes) - _NODES_LISTED} more"] if len(nodes) > _NODES_LISTED else []),
         "",
-        link("Runbook", ports.console_links.runbook(Escalation.NODES_SILENT)),
+        *link("Runbook", ports.console_links.runbook(Escalation.NODES_SILENT)),
     ]
     told = Notification(
         key=f"silence/{pool}/{began:%Y-%m-%dT%H}",
@@ -89,7 +92,7 @@ def page_mass_silence(pool: str, company: Sequence[NodeLiveness], ports: Ports) 
         phase=Phase.NEWS,
         family=Family.heartbeat,
         escalation=Escalation.NODES_SILENT,
-        needed=(need,),
+        needed=(need, listed.strip()),
     )
     if ports.notifier.was_sent(told.key):
         return False

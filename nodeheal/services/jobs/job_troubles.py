@@ -8,7 +8,7 @@ from nodeheal.contract.vocabulary import Trouble
 OF_THE_CLUSTER = frozenset(
     {Trouble.NODES_FAIL, Trouble.RANKS_LEFT, Trouble.RANK_LATE, Trouble.NOT_LAUNCHED, Trouble.RECOVERY_ENDED}
 )
-_OPERATORS = "nothing now: the operators have been told. When they have seen to it:"
+_OPERATORS = "The operators have been told, see to the nodes, and start it again with:"
 
 
 def needed(trouble: Trouble | None) -> tuple[str, bool]:
@@ -39,7 +39,24 @@ def needed(trouble: Trouble | None) -> tuple[str, bool]:
                 True,
             )
         case Trouble.RANKS_LEFT:
-            return f"please do not start it by hand: two copies would write the same checkpoints. {_OPERATORS}", True
+            return f"please do not start it yourself: two copies would write the same checkpoints. {_OPERATORS}", True
         case Trouble.NODES_FAIL | Trouble.NOT_LAUNCHED | Trouble.RECOVERY_ENDED | None:
-            return _OPERATORS, True
+            return f"nothing. {_OPERATORS}", True
     assert_never(trouble)
+
+
+def needed_of_operators(trouble: Trouble | None, *, has_owner: bool) -> tuple[str, bool]:
+    """(what the operators are to do, whether it is they who restart it). It agrees with what the owner is told."""
+    match trouble:
+        case Trouble.RANK_LATE if has_owner:
+            return "look at the nodes first; its owner looks at its image and starts it again. To see it:", False
+        case Trouble.RANK_LATE:
+            return "look at the nodes and at its image first; then:", True
+        case Trouble.RANKS_LEFT:
+            return "see that no rank of it runs any more: two copies would write the same checkpoints. Then:", True
+        case Trouble.NODES_FAIL | Trouble.NOT_LAUNCHED | Trouble.RECOVERY_ENDED | None:
+            return "look at the nodes first. When the pool has enough healthy ones:", True
+        case _ if has_owner:
+            return "nothing of you: its owner has been told what to change, and starts it again. To see it:", False
+        case _:
+            return "find its owner: it is the job that has to change. To see it:", False

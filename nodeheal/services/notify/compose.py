@@ -1,23 +1,25 @@
-"""Write the email that an operator reads at night: what happened, why, what was tried, what is needed."""
+"""Write the email that an operator reads at night: what happened, what is needed, then how it came to that."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from nodeheal.contract.names import OPERATOR_REQUEST
 from nodeheal.contract.notification import SUBJECT_CHARACTERS, Notification
 from nodeheal.contract.results import EvidenceSaved
 from nodeheal.contract.steps import Decision
-from nodeheal.contract.vocabulary import Ending, Escalation, Outcome, Phase
+from nodeheal.contract.vocabulary import Awaited, Ending, Escalation, Outcome, Phase, Step
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.fleet.unmanaged_tasks import job_text
-from nodeheal.domain.humanize import counted
+from nodeheal.domain.humanize import counted, lasting
 from nodeheal.domain.recovery.confirmation import confirmations_in
-from nodeheal.domain.recovery.incident import History
+from nodeheal.domain.recovery.incident import History, TimelineEntry, Turn, event_entry, short_id
 from nodeheal.domain.recovery.progress import Progress
 from nodeheal.domain.review.console_links import NO_LINKS, ConsoleLinks
-from nodeheal.services.notify.compose_needed import Part, needed, what_is_needed
+from nodeheal.domain.verbs import verb_of_step
+from nodeheal.services.notify.compose_needed import NOTHING_KNOWN, Part, Situation, needed, what_is_needed
 from nodeheal.services.notify.compose_unmanaged_tasks import fate_of_unmanaged_tasks
-from nodeheal.services.notify.layout import field, link, paragraph, plain, quoted
+from nodeheal.services.notify.layout import command, field, link, paragraph, plain, quoted, sentence
 
 _WORDS = {
     Ending.RECOVERED: "recovered",
@@ -26,27 +28,49 @@ _WORDS = {
 }
 # The email has the beginning and the end of a long timeline.
 _FIRST_LINES, _LAST_LINES = 10, 30
+# What stands before "Needed" fits half a phone's screen, in lines of 42 characters.
+_LEAD_CHARACTERS = 300
+_CLAUSE = re.compile(r"; |\. (?=[A-Z])")
+_BY_HAND = "an operator asked for it"
+_ORDER = {"event": 0, "answer": 1, "result": 2, "decision": 3}  # of entries with one time
+_AWAITED = {
+    Awaited.JOB_END: "the job's end",
+    Awaited.SETTLED: "the node to come up",
+    Awaited.STABLE: "the node to run for a while",
+    Awaited.APPROVAL: "approval",
+    Awaited.BUDGET: "a slot of the budget",
+    Awaited.CAPACITY: "capacity",
+    Awaited.REPLACEMENT: "other replacements",
+    Awaited.BREAKER: "the breaker's reset",
+}
 
 
 def compose(
-    history: History, seen: Progress, decided: Decision, node: Node, console_links: ConsoleLinks = NO_LINKS
+    history: History,
+    seen: Progress,
+    decided: Decision,
+    node: Node,
+    console_links: ConsoleLinks = NO_LINKS,
+    situation: Situation = NOTHING_KNOWN,
 ) -> Notification:
     """One email for one ending of one incident. Sending it twice is folded by its key."""
     incident, ending = history.incident, decided.ending or Ending.HANDED_TO_A_HUMAN
     is_human = ending is Ending.HANDED_TO_A_HUMAN
     job = f", {incident.job_id}{_how_the_job_is(seen, ending)}" if incident.job_id else ""
-    to_do = what_is_needed(history, seen, decided, node)
+    to_do = what_is_needed(history, seen, decided, node, situation)
+    lead, more = in_short(history, decided, "" if seen.missing is None else seen.missing.reason)
+    is_news = _is_back(seen) and decided.ending is not Ending.RECOVERED
+    job_now = _runs_again(history, seen) if is_news else ""
     return letter(
         history,
+        decided,
         subject=f"{heading(history)} {_WORDS[ending]}: {incident.node_id}{job}: {decided.fault}",
         key=decided.page_key or f"{incident.incident_id}/{ending}",
-        parts=[
-            _head(history, seen, decided),
-            needed(to_do),
-            told_by(history, decided, console_links),
-        ],
+        first=[paragraph(lead), needed(to_do)],
+        happened=[*more, *facts_of(history, decided, job_now), *_tried(history, seen, decided)],
         severity="PAGE" if is_human and not _can_wait_until_morning(history, seen, decided) else "INFO",
-        facts=Facts(lines_of(to_do), console_links.execution(incident.incident_id), ending),
+        facts=Facts(lines_of(to_do), ending),
+        console_links=console_links,
         escalation=decided.escalation,
     )
 
@@ -69,7 +93,7 @@ def _is_back(seen: Progress) -> bool:
 def _runs_again(history: History, seen: Progress) -> str:
     incident = history.incident
     where = f"with {seen.replacement} in place of {incident.node_id}" if seen.replacement else "on the same nodes"
-    return f"{incident.job_id} runs again, {where}."
+    return f", which runs again, {where}"
 
 
 def _can_wait_until_morning(history: History, seen: Progress, decided: Decision) -> bool:
@@ -97,7 +121,6 @@ class Facts:
     """What the channels beside email are rendered from, and the email says in its own way."""
 
     needed: tuple[str, ...]
-    link: str = ""
     ending: Ending | None = None
 
 
@@ -108,20 +131,27 @@ def lines_of(parts: Sequence[Part]) -> tuple[str, ...]:
 
 def letter(
     history: History,
+    decided: Decision,
     subject: str,
     key: str,
-    parts: Sequence[Sequence[str]],
+    first: Sequence[Sequence[str]],
+    happened: Sequence[str],
     severity: str,
     facts: Facts,
+    console_links: ConsoleLinks,
     phase: Phase = Phase.ENDED,
     escalation: Escalation | None = None,
 ) -> Notification:
-    """An email about an incident: its parts with a blank line between, then the story so far."""
+    """An email about an incident: first what its reader must know and do, then what happened, then where more stands.
+
+    `first`: parts, with a blank line between.
+    """
     incident = history.incident
+    parts = [*first, happened, _timeline_of(history), _details(history, decided, console_links, escalation)]
     return Notification(
         key=key,
         subject=fit_subject(subject),
-        body="\n\n".join("\n".join(part) for part in [*parts, _story_of(history)] if part),
+        body="\n\n".join("\n".join(part) for part in parts if part),
         severity=severity,
         pool=incident.pool,
         phase=phase,
@@ -131,7 +161,7 @@ def letter(
         incident_id=incident.incident_id,
         ending=facts.ending,
         needed=facts.needed,
-        link=facts.link,
+        link=console_links.execution(incident.incident_id),
     )
 
 
@@ -141,82 +171,139 @@ def fit_subject(subject: str) -> str:
     return line if len(line) <= SUBJECT_CHARACTERS else line[: SUBJECT_CHARACTERS - 3] + "..."
 
 
-def _head(history: History, seen: Progress, decided: Decision) -> list[str]:
-    tried = "; ".join(filter(None, [seen.summary(), _tried_in_vain(seen), seen.restart.reason if seen.restart else ""]))
-    answers = [line for answer in seen.approvals.values() for line in field("Answered", answer.reason)]
-    facts = facts_of(history, decided)
-    is_news = _is_back(seen) and decided.ending is not Ending.RECOVERED
-    again = paragraph(_runs_again(history, seen)) if is_news else []
+def in_short(history: History, decided: Decision, left_out: str = "") -> tuple[str, list[str]]:
+    """(what has happened, short enough to be read first, what is to be said of it below).
+
+    `left_out`: words in brackets that stand elsewhere in the email.
+    """
+    root = history.incident.root
+    component = "" if root.code == OPERATOR_REQUEST else root.component  # by hand, it only names the request
+    said = decided.reason.replace(f" ({left_out})", "") if left_out else decided.reason
+    after = said.removeprefix(decided.fault)
+    after = after if len(after) < len(said) else f": {said}"
+    whole = sentence(f"{decided.fault}{f' on {component}' if component else ''}{after}" if decided.fault else said)
+    if len(whole) <= _LEAD_CHARACTERS:
+        return whole, []
+    ends = [found.end() for found in _CLAUSE.finditer(whole, 0, _LEAD_CHARACTERS)]
+    if not ends:
+        return whole, []
+    lead, rest = whole[: ends[-1]].strip(" ;"), whole[ends[-1] :].strip()
+    return sentence(lead), paragraph(sentence(rest))
+
+
+def facts_of(history: History, decided: Decision, job_now: str = "") -> list[str]:
+    """What every email says of an incident: where, with whose job, and why it is taken so. What `in_short` says not."""
+    incident = history.incident
     return [
-        *paragraph(decided.reason),
-        *again,
-        "",
-        *facts,
-        *field("Tried", tried or "nothing"),
-        *answers,
-        *fate_of_unmanaged_tasks(history, seen),
+        *field("Node", f"{incident.node_id} (pool {incident.pool})"),
+        *field("Job", f"{job_text(history)}{job_now}"),
+        *([] if decided.why in decided.reason else field("Why", decided.why)),
+        *(field("Drill", "an operator has injected this fault. What is done about it is real.") * history.is_drill),
     ]
 
 
-def _tried_in_vain(seen: Progress) -> str:
+def _tried(history: History, seen: Progress, decided: Decision) -> list[str]:
+    """What was done about it, as far as the reason does not say it."""
+    done = [*map(str, seen.tried), seen.replacement_failed, _tried_in_vain(seen, decided)]
+    done += [seen.restart.reason] if seen.restart else []
+    unsaid = [part for part in dict.fromkeys(done) if part not in decided.reason]
+    answers = [answer.reason for answer in seen.approvals.values() if answer.reason not in decided.reason]
+    return [
+        *(field("Tried", "; ".join(unsaid)) if unsaid else []),
+        *(line for answer in answers for line in field("Answered", answer)),
+        *fate_of_unmanaged_tasks(history, seen, decided.reason),
+    ]
+
+
+def _tried_in_vain(seen: Progress, decided: Decision) -> str:
     """The tries of a replacement for which there was no machine: they are no escalation step that was climbed."""
-    if seen.missing is None or not seen.capacity_tries or seen.replacement:
+    is_said = decided.escalation is Escalation.NO_CAPACITY
+    if seen.missing is None or not seen.capacity_tries or seen.replacement or is_said:
         return ""
     times = counted(seen.capacity_tries, "time", "times")
     return f"a replacement, {times}, without success ({seen.missing.reason})"
 
 
-def facts_of(history: History, decided: Decision) -> list[str]:
-    """What every email says of an incident: where, what, with whose job, and why that is taken so."""
+def _timeline_of(history: History) -> list[str]:
+    """What happened when, in few words: the reasons stand in the incident."""
+    start = history.incident.root.observed_at
+    turns = _turns_by_number(history)
+    in_order = sorted(history.timeline, key=lambda entry: (entry.at, _ORDER.get(entry.kind, 0)))
+    by_hand = {event_entry(event).entry_id for event in history.events if event.code == OPERATOR_REQUEST}
+    told = [
+        (entry, _BY_HAND if entry.entry_id in by_hand else _words_of(entry, turns, history.incident.node_id))
+        for entry in in_order
+    ]
+    lines = [f"+{lasting(entry.at - start)}: {plain(words, 200)}" for entry, words in told if words]
+    left_out = len(lines) - _FIRST_LINES - _LAST_LINES
+    if left_out > 0:
+        lines[_FIRST_LINES:-_LAST_LINES] = [f"({left_out} more lines: the incident has them all)"]
+    return ["After the fault:", *lines] if lines else []
+
+
+def _turns_by_number(history: History) -> dict[str, Turn]:
+    """The turns by the end of their entries' ids."""
+    numbers = sorted(entry.entry_id[-4:] for entry in history.timeline if entry.kind == "decision")
+    return dict(zip(numbers, history.turns, strict=False))
+
+
+def _words_of(entry: TimelineEntry, turns: Mapping[str, Turn], node_id: str) -> str:
+    """Empty: nothing that a reader needs."""
+    turn = turns.get(entry.entry_id[-4:])
+    if entry.kind == "event":
+        return entry.text.removeprefix(f"{node_id} ")
+    if entry.kind == "answer":
+        return "answered"
+    if entry.kind == "decision" and turn is not None:
+        return _words_of_decision(turn.decision)
+    if entry.kind == "result" and turn is not None and turn.result is not None:
+        return _words_of_result(turn.decision, turn.result.outcome)
+    return ""
+
+
+def _words_of_decision(decision: Decision) -> str:
+    if decision.ending is not None:
+        return _WORDS[decision.ending]
+    return f"waits for {_AWAITED[decision.awaits]}" if decision.awaits is not None else ""
+
+
+def _words_of_result(decision: Decision, outcome: Outcome) -> str:
+    if decision.step is Step.WAIT:
+        return ""
+    verb = verb_of_step(decision.step, decision.action)
+    if outcome is Outcome.DONE:
+        return verb.done
+    return f"{verb.noun or decision.step.value.lower().replace('_', ' ')}: {outcome.value.lower().replace('_', ' ')}"
+
+
+def _details(history: History, decided: Decision, console_links: ConsoleLinks, code: Escalation | None) -> list[str]:
+    """What the node has said, and where more stands."""
     incident = history.incident
-    on = f" on {incident.root.component}" if incident.root.component else ""
-    drill = history.is_drill
+    execution = console_links.execution(incident.incident_id)
     return [
-        *field("Node", f"{incident.node_id} (pool {incident.pool})"),
-        *field("Fault", f"{decided.fault}{on}"),
         *quoted("Evidence", incident.root.evidence),
-        *(field("Drill", "an operator has injected this fault. What is done about it is real.") if drill else []),
         *(line for told in confirmations_in(history) for line in quoted("Confirmed", told)),
         *_saved(history),
-        *field("Job", job_text(history)),
-        *field("Why", decided.why),
+        *runbook(console_links, code),
+        "Incident:",
+        command("nodeheal", "incidents", "show", short_id(incident.incident_id)),
+        *([execution] if execution else []),
+        *field("Policy", incident.policy_version),
     ]
+
+
+def runbook(console_links: ConsoleLinks, code: Escalation | None) -> list[str]:
+    """Where the runbook of this word stands. Empty: there is no such word."""
+    return link("Runbook", console_links.runbook(code)) if code is not None else []
 
 
 def _saved(history: History) -> list[str]:
-    """The place of the node's evidence, for a case with the vendor."""
-    results = [turn.result for turn in history.turns if turn.result is not None]
-    told = []
-    for result in results:
-        if isinstance(result.facts, EvidenceSaved) and result.facts.link:
-            late = "" if result.outcome is Outcome.DONE else " (not seen to arrive in time; look there)"
-            told += [link("Saved", f"{result.facts.link}{late}"), link("", result.facts.console)]
+    """The place of the node's evidence, for a case with the vendor: each once."""
+    told: list[str] = []
+    for turn in history.turns:
+        found = turn.result.facts if turn.result is not None else None
+        if turn.result is None or not isinstance(found, EvidenceSaved) or not found.link or found.link in told:
+            continue
+        told += ["Saved:" if turn.result.outcome is Outcome.DONE else "Saved (not seen to arrive in time; look there):"]
+        told += [found.link, *([found.console] if found.console else [])]
     return told
-
-
-def told_by(
-    history: History, decided: Decision, console_links: ConsoleLinks, code: Escalation | None = None
-) -> list[str]:
-    """Where to read more."""
-    incident, code = history.incident, code or decided.escalation
-    execution = console_links.execution(incident.incident_id)
-    return [
-        *([link("Runbook", console_links.runbook(code))] if code else []),
-        link("Incident", f"nodeheal incidents show {incident.incident_id}"),
-        *([link("Execution", execution)] if execution else []),
-        link("Policy", incident.policy_version),
-    ]
-
-
-def _story_of(history: History) -> list[str]:
-    """What happened so far."""
-    start = history.incident.root.observed_at
-    entries = [entry for entry in history.timeline if entry.kind != "progress"]
-    left_out = len(entries) - _FIRST_LINES - _LAST_LINES
-    story = [
-        paragraph(plain(entry.text, 400), f"  {(entry.at - start).total_seconds():8.1f}  ", " " * 12)
-        for entry in entries
-    ]
-    if left_out > 0:
-        story[_FIRST_LINES:-_LAST_LINES] = [[f"  ({left_out} more lines: the incident has them all)"]]
-    return ["What happened, in seconds after the fault:", *(line for lines in story for line in lines)]

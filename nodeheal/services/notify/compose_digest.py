@@ -10,7 +10,7 @@ from nodeheal.domain.humanize import counted
 from nodeheal.domain.recovery.incident import Incident
 from nodeheal.domain.review.review import status_text, title_of
 from nodeheal.services.notify.compose import fit_subject
-from nodeheal.services.notify.layout import command, paragraph, plain
+from nodeheal.services.notify.layout import command, field, paragraph, plain
 
 # An email of SNS takes 256 KB, and a person far less. The command at the end lists them all.
 _LISTED = 100
@@ -34,7 +34,9 @@ def compose_digest(channel: str, since: datetime, until: datetime, incidents: Se
     body = [
         *paragraph(counts),
         "",
-        *(part for line in [*lines, *more] for part in paragraph(line, "  ", "    ")),
+        *field("Needed", "nothing."),
+        "",
+        *(part for line in [*lines, *more] for part in paragraph(line)),
         "",
         "All of them:",
         command(*every),

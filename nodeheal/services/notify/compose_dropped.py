@@ -5,8 +5,7 @@ from nodeheal.contract.steps import Decision
 from nodeheal.domain.fleet.pool import Pool
 from nodeheal.domain.recovery.incident import History
 from nodeheal.domain.review.console_links import NO_LINKS, ConsoleLinks
-from nodeheal.services.notify.compose import Facts, letter, lines_of, told_by
-from nodeheal.services.notify.compose_needed import needed
+from nodeheal.services.notify.compose import Facts, letter
 from nodeheal.services.notify.layout import command, field, paragraph
 
 
@@ -18,35 +17,31 @@ def compose_dropped(
     job = f" ({incident.job_id})" if incident.job_id else ""
     who, why = pool.breaker_reset
     told = (
-        f"The breaker of pool {pool.name} was reset. What had waited for that and was too old by then is closed, one "
-        "incident for each node: nothing was done to these nodes, and nobody has proven them. What was fresh enough "
-        "goes on, within the budget."
+        f"The breaker of pool {pool.name} was reset. Incidents that were too old by then are closed: nothing was done "
+        "to their nodes, and nobody has proven them. The others go on, within the budget."
     )
+    nothing = "nothing. A node that shows its fault again is recovered as ever."
     dropped = command("nodeheal", "incidents", "list", "--pool", pool.name, "--state", "closed", "--since", "1d")
     reboot = command("nodeheal", "nodes", "reboot", "NODE", "--why", "...")
-    to_do = [
-        ("see which nodes and jobs were dropped:", [dropped]),
-        ("have each node that you do not trust rebooted and proven:", [reboot]),
-    ]
     return letter(
         history,
+        decided,
         subject=f"[nodeheal] breaker reset: pool {pool.name}: what was stale by then is dropped",
         key=decided.page_key or f"breaker/{pool.name}/dropped",
-        parts=[
+        first=[
             paragraph(told),
-            [
-                *field("Pool", pool.name),
-                *(field("Reset", f"{pool.breaker_reset_at:%Y-%m-%d %H:%M:%S} UTC") if pool.breaker_reset_at else []),
-                *field("By", who or "not said"),
-                *field("Why", why or "not said"),
-                *field("One of it", f"{incident.node_id}{job}: {decided.reason}"),
-            ],
-            [
-                *needed(to_do),
-                *field("", "A node that shows its fault again is news, and recovered as ever."),
-            ],
-            told_by(history, decided, console_links),
+            field("Needed", nothing),
+            ["To see which nodes and jobs were dropped:", dropped],
+            ["To have a node that you do not trust rebooted and proven:", reboot],
+        ],
+        happened=[
+            *field("Pool", pool.name),
+            *(field("Reset", f"{pool.breaker_reset_at:%Y-%m-%d %H:%M:%S} UTC") if pool.breaker_reset_at else []),
+            *(field("By", who) if who else []),
+            *(field("Why", why) if why else []),
+            *field("One of them", f"{incident.node_id}{job}: {decided.reason}"),
         ],
         severity="INFO",
-        facts=Facts(lines_of(to_do)),
+        facts=Facts((nothing,)),
+        console_links=console_links,
     )

@@ -2,20 +2,22 @@
 it is a human's. What a recovery does to it: compose_owner."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
 
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.vocabulary import Escalation, Phase, Trouble
 from nodeheal.domain.humanize import counted, lasting
 from nodeheal.domain.jobs.checkpoint_advice import NO_EXPERIENCE, PoolExperience, advice_of
+from nodeheal.domain.jobs.goodput import Goodput
 from nodeheal.domain.jobs.job import Job, Run
 from nodeheal.domain.jobs.owner import Owner
 from nodeheal.domain.review.console_links import NO_LINKS, ConsoleLinks
-from nodeheal.services.jobs.job_troubles import OF_THE_CLUSTER, needed
-from nodeheal.services.notify.compose import fit_subject
+from nodeheal.services.jobs.job_troubles import OF_THE_CLUSTER, needed, needed_of_operators
+from nodeheal.services.notify.compose import fit_subject, runbook
+from nodeheal.services.notify.compose_needed import log_of, restart
 from nodeheal.services.notify.compose_owner import nodes_in_words
-from nodeheal.services.notify.layout import command, link, paragraph
+from nodeheal.services.notify.layout import command, paragraph
 from nodeheal.services.notify.layout import field as labelled
 
 
@@ -38,6 +40,11 @@ class JobStory:
         return f"{self.reason.rstrip('.')}."
 
     @property
+    def has_run(self) -> bool:
+        """Whether all its ranks ran at once, so that it has computed something."""
+        return any(run.running_since is not None for run in self.runs)
+
+    @property
     def run(self) -> Run | None:
         """Its newest run."""
         return self.runs[-1] if self.runs else None
@@ -49,19 +56,21 @@ def compose_started(story: JobStory, owner: Owner) -> Notification | None:
     if run is None:
         return None
     job, since = story.job, run.running_since or story.at
-    ranks = "its one rank runs" if len(run.tasks) == 1 else f"its {len(run.tasks)} ranks run"
+    ranks = "its one rank has" if len(run.tasks) == 1 else f"all its {len(run.tasks)} ranks have"
     waited = since - job.submitted_at if job.submitted_at else timedelta()
-    told = f" Nodes, their checks and its image took {lasting(waited)}." if waited >= timedelta(seconds=1) else ""
-    following = "when a node breaks, all ranks stop and start again by themselves, from the last checkpoint. Then you"
+    took = f" It took {lasting(waited)} to get and check its nodes and to start it."
     body = [
-        *paragraph(f"your job {job.job_id} has started: {ranks} since {_time(since)}, as run {run.number}.{told}"),
+        *paragraph(
+            f"your job {job.job_id} has started: {ranks} been running since {_time(since)}, as run {run.number}."
+            f"{took if waited >= timedelta(seconds=1) else ''}"
+        ),
+        "",
+        *labelled("Needed", "nothing. When a node breaks, all ranks start again by themselves, and you get an email."),
         "",
         *labelled("Nodes", nodes_in_words(run)),
         *labelled("Checked", _checked(job)),
         *(labelled("Directory", f"{job.directory_seen}.") if job.directory_in_doubt else []),
         *labelled("Begins", _begins(run)),
-        *labelled("Next", f"{following} get an email."),
-        *labelled("Needed", "nothing."),
     ]
     return _letter(story, owner, Phase.STARTED, f"has started on {counted(len(run.tasks), 'node')}", body)
 
@@ -73,24 +82,26 @@ def compose_finished(story: JobStory, owner: Owner) -> Notification:
     body = [
         *paragraph(f"your job {job.job_id} has finished{as_run}: every rank has ended with exit code 0."),
         "",
-        *_books(story),
         *labelled("Needed", "nothing. Its nodes are free for others."),
+        "",
+        *_books(story),
     ]
     return _letter(story, owner, Phase.FINISHED, "has finished", body)
 
 
 def compose_cancelled(story: JobStory, owner: Owner) -> Notification:
     """A person has stopped it."""
-    job, need = story.job, "nothing. To let it go on from its last checkpoint:"
+    job = story.job
     body = [
         *paragraph(f"your job {job.job_id} was stopped by a person, and nothing starts it again by itself."),
         "",
-        *labelled("Why", story.why),
-        *(labelled("Lost", _LOST) if story.runs else []),
-        *_books(story),
-        *labelled("Needed", need),
-        command("nodeheal", "jobs", "restart", job.job_id),
+        *labelled("Needed", "nothing. To let it go on from its last checkpoint:"),
+        restart(job.job_id),
         "",
+        *labelled("Why", story.why),
+        *(labelled("Lost", _LOST) if story.has_run else []),
+        *_books(story),
+        *_checkpoint(story),
     ]
     return _letter(story, owner, Phase.CANCELLED, "was stopped by a person", body)
 
@@ -106,11 +117,13 @@ def compose_down(story: JobStory, owner: Owner) -> Notification:
     body = [
         *paragraph(told),
         "",
-        *labelled("Why", story.why),
-        *(labelled("Lost", _LOST) if story.runs else []),
-        *_books(story),
         *labelled("Needed", need),
-        *([command("nodeheal", "jobs", "restart", job.job_id), ""] if is_to_restart else []),
+        *_commands(story, is_to_restart),
+        "",
+        *labelled("Why", story.why),
+        *(labelled("Lost", _LOST) if story.has_run else []),
+        *_books(story),
+        *_checkpoint(story),
     ]
     return _letter(story, owner, Phase.HANDED_OVER, what, body)
 
@@ -120,17 +133,19 @@ def compose_for_operators(story: JobStory) -> Notification:
     job, code = story.job, Escalation.JOB_HANDED_OVER
     what = "is down" if story.runs else "did not start"
     is_page = story.trouble is None or story.trouble in OF_THE_CLUSTER
-    need = "look at the nodes first; the runbook has it." if is_page else _OF_THE_OWNER
     whose = f"{job.owner}, who has been told" if job.owner else "nobody: the file names no owner"
+    need, is_theirs = needed_of_operators(story.trouble, has_owner=job.owner is not None)
+    looks = [command("nodeheal", "jobs", "show", job.job_id), *(_commands(story, True) if is_theirs else [])]
     body = [
         *paragraph(f"Job {job.job_id} {what}, and nodeheal does not start it again: {story.why}"),
+        "",
+        *labelled("Needed", need),
+        *looks,
         "",
         *labelled("Job", _named(story)),
         *labelled("Owner", whose),
         *labelled("Trouble", story.trouble.value if story.trouble else "not known"),
-        *labelled("Needed", need),
-        link("Runbook", story.console_links.runbook(code)),
-        link("More", f"nodeheal jobs show {job.job_id}"),
+        *runbook(story.console_links, code),
     ]
     return Notification(
         key=f"job/{job.job_id}/{job.submission}/HANDED_OVER",
@@ -141,14 +156,16 @@ def compose_for_operators(story: JobStory) -> Notification:
         phase=Phase.ENDED,
         escalation=code,
         job_id=job.job_id,
-        needed=(need, f"nodeheal jobs show {job.job_id}"),
+        needed=(need, *map(str.strip, looks)),
     )
 
 
 _LOST = "what it had computed since its last checkpoint; the checkpoints are as they were."
-_OF_THE_OWNER = (
-    "nothing of you, once its owner knows of it: it is the job that has to change. The runbook has the rest."
-)
+
+
+def _commands(story: JobStory, is_to_restart: bool) -> list[str]:
+    """What shows why a rank failed, then what starts the job again."""
+    return [*log_of(story.job, story.run), *([restart(story.job.job_id)] if is_to_restart else [])]
 
 
 def _letter(story: JobStory, owner: Owner, phase: Phase, what: str, body: list[str]) -> Notification:
@@ -156,8 +173,9 @@ def _letter(story: JobStory, owner: Owner, phase: Phase, what: str, body: list[s
     job, run = story.job, story.run
     which = str(run.number) if run else f"submission-{job.submission}"
     greeting = [*paragraph(f"Hello {owner.name}," if owner.name else "Hello,"), ""]
-    reference = labelled("Reference", story.incident_id) if story.incident_id else []
-    ending = [*labelled("Job", _named(story)), *reference, link("More", f"nodeheal jobs show {job.job_id}")]
+    is_said = story.incident_id is None or story.incident_id in story.reason
+    reference = [] if is_said else labelled("Reference", str(story.incident_id))
+    ending = [*labelled("Job", _named(story)), *reference, "More:", command("nodeheal", "jobs", "show", job.job_id)]
     return Notification(
         key=f"owner/{job.job_id}/{which}/{phase}",
         subject=fit_subject(f"[nodeheal] {job.job_id} {what}"),
@@ -195,33 +213,44 @@ def _begins(run: Run) -> str:
 
 def _books(story: JobStory) -> list[str]:
     """How its time went, and how often it should write checkpoints."""
-    if not story.runs or story.job.submitted_at is None:
+    if not story.has_run or story.job.submitted_at is None:
         return []
-    ran = sum((_ran(run, story.at) for run in story.runs), timedelta())
-    whole = story.at - story.job.submitted_at
     restarts = len(story.runs) - 1
-    told = f"{lasting(whole)} since it was submitted; its ranks ran for {lasting(ran)} of it."
-    found = story.job.found
-    step = "" if found is None or found.step is None else f" (step {found.step})"
     advice = advice_of(story.job, story.runs, (), story.at, story.beside)
     return [
-        *labelled("Time", told),
-        *(line for said in advice.account.lines for line in labelled("", f"{said}.")),
+        *labelled("Time", _time_in_words(advice.account)),
         *labelled("Restarts", f"{restarts or 'none'}."),
         *(labelled("Advice", f"{'; '.join(advice.lines)}.") if advice.daly_seconds is not None else []),
-        *(
-            labelled(
-                "Checkpoint",
-                f"{found.path}{step}, the newest whole one at {_time(found.looked_at)}, before its last start.",
-            )
-            if found
-            else []
-        ),
     ]
 
 
-def _ran(run: Run, at: datetime) -> timedelta:
-    return max(timedelta(), (run.ended_at or at) - run.running_since) if run.running_since else timedelta()
+# In the order of Losses.
+_CAUSES = {
+    "waiting_seconds": "waiting for nodes",
+    "preflight_seconds": "in checks before the start",
+    "restart_seconds": "starting its ranks",
+    "recomputed_seconds": "computing again what was lost",
+    "down_seconds": "while it was down",
+}
+
+
+def _time_in_words(account: Goodput) -> str:
+    """How much of its time was training, and what became of the rest, the greatest loss first."""
+    spent, whole = timedelta(seconds=account.productive_seconds), timedelta(seconds=account.wall_seconds)
+    lost = sorted(((seconds, cause) for cause, seconds in asdict(account.losses).items() if seconds >= 1), reverse=True)
+    causes = ", ".join(f"{lasting(timedelta(seconds=seconds))} {_CAUSES[cause]}" for seconds, cause in lost)
+    told = f"it trained {account.ettr or 0:.0%} of the time since its submission: {lasting(spent)} of {lasting(whole)}"
+    return f"{told}; lost {causes}." if causes else f"{told}."
+
+
+def _checkpoint(story: JobStory) -> list[str]:
+    """The newest whole one that is known, of a job that has to go on."""
+    found = story.job.found
+    if found is None:
+        return []
+    step = "" if found.step is None else f" (step {found.step})"
+    before = "" if story.job.knows_where_to_go_on else ", before its last start"
+    return labelled("Checkpoint", f"{found.path}{step}, the newest whole one at {_time(found.looked_at)}{before}.")
 
 
 def _time(at: datetime) -> str:

@@ -1,48 +1,79 @@
 """What an email about an ended incident asks of its reader, each part with the command to paste."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from nodeheal.contract.steps import Decision
-from nodeheal.contract.vocabulary import Ending, Escalation, NodeState, Refusal
+from nodeheal.contract.vocabulary import Action, Ending, Escalation, NodeState, Refusal
+from nodeheal.domain.faults.diagnosis import Fault
 from nodeheal.domain.fleet.node import OUT_OF_SERVICE, Node
-from nodeheal.domain.recovery.incident import History, Incident
+from nodeheal.domain.jobs.gang import first_failure
+from nodeheal.domain.jobs.job import Job, Run
+from nodeheal.domain.recovery.incident import History, Incident, short_id
 from nodeheal.domain.recovery.progress import Progress
+from nodeheal.domain.verbs import VERBS
 from nodeheal.services.notify.compose_unmanaged_tasks import needed_for_unmanaged_tasks
-from nodeheal.services.notify.layout import command, field
+from nodeheal.services.notify.layout import command, field, paragraph
 
 # What is to be done, and a line for each command of it.
 Part = tuple[str, list[str]]
+_NOTHING = "nothing."
+
+
+@dataclass(frozen=True)
+class Situation:
+    """What holds when an incident has ended, beside its history.
+
+    `is_blocked`: a guardrail kept nodeheal from acting on the fault. `paused`: the pool and the node whose pause that
+    was. `request`: the verb by which an operator may have it done all the same.
+    """
+
+    job: Job | None = None
+    run: Run | None = None  # the newest of that job, where the fault is the program's
+    is_the_programs: bool = False  # the fault is taken for the job's own
+    is_blocked: bool = False
+    paused: tuple[str, ...] = ()
+    request: Action | None = None
+    at_job_end: bool = False
+
+
+NOTHING_KNOWN = Situation()
 
 
 def needed(parts: Sequence[Part]) -> list[str]:
-    """Under one heading, however much it is."""
-    return [
-        line
-        for number, (text, commands) in enumerate(parts)
-        for line in [*field("" if number else "Needed", text), *commands]
-    ]
+    """Under one heading, numbered where it is several things."""
+    [(first, commands), *others] = parts
+    if not others:
+        return [*field("Needed", first), *commands]
+    lines = ["Needed:"]
+    for number, (text, does) in enumerate(parts, start=1):
+        lines += [*paragraph(f"{number}. {text}"), *does]
+    return lines
 
 
-def what_is_needed(history: History, seen: Progress, decided: Decision, node: Node) -> list[Part]:
+def what_is_needed(
+    history: History, seen: Progress, decided: Decision, node: Node, situation: Situation = NOTHING_KNOWN
+) -> list[Part]:
     """What the reader has to do once the incident has ended, the first thing first."""
     ending = decided.ending or Ending.HANDED_TO_A_HUMAN
     if ending is Ending.RECOVERED:
-        return [(needed_for_unmanaged_tasks(history, seen) or "nothing.", [])]
+        return [(needed_for_unmanaged_tasks(history, seen) or _NOTHING, [])]
     if ending is Ending.OBSERVED_ONLY:
-        return [_after_observing(history.incident, seen, decided)]
+        return _after_observing(history.incident, seen, decided, situation)
     parts: list[Part] = []
     if decided.escalation is Escalation.NO_CAPACITY:
-        parts.append((f"{missing(history)}, in place of {node.node_id}: free one, or buy one.", []))
+        parts.append((f"free or buy a machine in place of {node.node_id}: {missing(history)}.", []))
     if node.state is NodeState.QUARANTINED:
         parts.append(_about_the_node(node, history.incident))
     if seen.has_stopped_job and history.incident.job_id:
-        parts.append(_about_the_job(history.incident))
+        parts.append(_about_the_job(history.incident, situation))
     if theirs := needed_for_unmanaged_tasks(history, seen):
         parts.append((theirs, []))
-    parts = parts or [(f"look at {node.node_id}; nodeheal has left it and its job as they were.", [])]
+    as_it_was = f"look at {node.node_id}. nodeheal has left it and its job as they were."
+    parts = parts or [(as_it_was, [command("nodeheal", "nodes", "show", node.node_id)])]
     if node.state not in OUT_OF_SERVICE:
-        close = command("nodeheal", "incidents", "close", history.incident.incident_id, "--why", "...")
-        parts.append(("When you have seen to it, close the incident:", [close]))
+        close = command("nodeheal", "incidents", "close", short_id(history.incident.incident_id), "--why", "...")
+        parts.append(("when you have seen to it, close the incident:", [close]))
     return parts
 
 
@@ -50,26 +81,77 @@ def missing(history: History) -> str:
     """Returns what was not available at the last try."""
     results = [turn.result for turn in history.turns if turn.result is not None]
     found = [refused for result in results if (refused := result.refused_for(Refusal.NO_CAPACITY)) is not None]
-    return f"a machine ({found[-1].missing})" if found else "a machine"
+    return found[-1].missing.replace(".)", ")").rstrip(".") if found and found[-1].missing else "none is to be had"
 
 
-def _after_observing(incident: Incident, seen: Progress, decided: Decision) -> Part:
+def restart(job_id: str) -> str:
+    """The command that starts a submitted job once more."""
+    return command("nodeheal", "jobs", "restart", job_id)
+
+
+def log_of(job: Job | None, run: Run | None) -> list[str]:
+    """The command that shows what the rank wrote that failed first by itself. Empty: none has, or its log is not known.
+
+    nodeheal knows the logs of jobs that were submitted through it.
+    """
+    broke = first_failure(run) if run is not None else None
+    if job is None or run is None or broke is None or not job.submission:
+        return []
+    return [command("nodeheal", "jobs", "logs", job.job_id, "--rank", str(broke.task.rank), "--run", str(run.number))]
+
+
+def is_the_programs(fault: Fault, seen: Progress) -> bool:
+    """Whether the fault is taken for the job's own: no node was taken out of service for it."""
+    return seen.isolation is None and fault.action is Action.RESTART_WORKLOAD
+
+
+def _after_observing(incident: Incident, seen: Progress, decided: Decision, situation: Situation) -> list[Part]:
+    node_id = incident.node_id
+    reboot = command("nodeheal", "nodes", "reboot", node_id, "--why", "...")
     if decided.is_held_back and seen.has_waited:
-        told = f"{incident.node_id} was dropped unproven: look at it, or have it rebooted and proven with:"
-        return told, [command("nodeheal", "nodes", "reboot", incident.node_id, "--why", "...")]
-    return "nothing now; nodeheal has touched nothing.", []
+        return [(f"{node_id} was dropped unproven: look at it, or have it rebooted and proven with:", [reboot])]
+    if not situation.is_blocked:
+        return [("nothing; nodeheal has touched nothing.", [])]
+    parts = [("look at the node, for nobody acts on it:", [command("nodeheal", "nodes", "show", node_id)])]
+    if situation.paused:
+        pauses = [command("nodeheal", "unpause", name) for name in situation.paused]
+        parts.append(("to let nodeheal act again, end the pause:", pauses))
+    if situation.request is not None:
+        verb = VERBS[situation.request]
+        does = command("nodeheal", "nodes", situation.request.value.lower(), node_id, "--why", "...")
+        when = ", once its job has ended" if situation.at_job_end else ""
+        then = " after that" if situation.paused else ""
+        parts.append((f"to have nodeheal do what it would have done{then}, ask for {verb.with_article}{when}:", [does]))
+    return parts
 
 
 def _about_the_node(node: Node, incident: Incident) -> Part:
-    slot = "takes no slot" if incident.is_of_new_node else "keeps its slot"
-    out = f"{node.node_id} is out of service and stays so, and {slot} of the disruption budget"
-    return f"{out} of pool {incident.pool}. Repair it, or retire it, and say so with one of:", [
+    slot = "It takes no slot" if incident.is_of_new_node else "Until then it keeps its slot"
+    out = f"{node.node_id} stays out of service. Repair it and give it back to work (release), or take it away for good"
+    return f"{out} (retire). {slot} of the disruption budget of pool {incident.pool}.", [
         command("nodeheal", "nodes", "release", node.node_id, "--why", "..."),
         command("nodeheal", "nodes", "retire", node.node_id, "--why", "..."),
     ]
 
 
-def _about_the_job(incident: Incident) -> Part:
-    """Only its owner has what starts it: image, data, arguments."""
-    again = "Start it again, the way it was first started, when it has enough healthy nodes. Which are healthy:"
-    return f"{incident.job_id} is stopped. {again}", [command("nodeheal", "nodes", "list", incident.pool)]
+def _about_the_job(incident: Incident, situation: Situation) -> Part:
+    """Who starts it again, and how. Only its owner has what starts a job that was not submitted here."""
+    job_id, job = str(incident.job_id), situation.job
+    owner = str(job.owner) if job is not None and job.owner is not None else ""
+    healthy = command("nodeheal", "nodes", "list", incident.pool)
+    if situation.is_the_programs:
+        if owner:
+            return f"{job_id} is stopped. {owner} has been told to look at the program and to start it again.", []
+        again = [restart(job_id)] if job is not None and job.submission else []
+        look = f"{job_id} is stopped. Look at its program, then start it again"
+        return f"{look}{':' if again else ', the way it was first started.'}", [*log_of(job, situation.run), *again]
+    if job is not None and job.submission:
+        knows = f" {owner} has been told that you do." if owner else ""
+        told = f"{job_id} is stopped. Start it again when it has enough healthy nodes.{knows}"
+        return told, [healthy, restart(job_id)]
+    if owner:
+        told = f"{job_id} is stopped. Tell {owner} when it has enough healthy nodes: only its owner can start it again."
+        return told, [healthy]
+    return f"{job_id} is stopped. Start it again, the way it was first started, when it has enough healthy nodes:", [
+        healthy
+    ]

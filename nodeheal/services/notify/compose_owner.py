@@ -17,7 +17,8 @@ from nodeheal.domain.recovery.progress import Progress
 from nodeheal.domain.verbs import VERBS
 from nodeheal.services.jobs.ask_for_checkpoint import ASKED
 from nodeheal.services.notify.compose import fit_subject, heading
-from nodeheal.services.notify.layout import field, paragraph, quoted
+from nodeheal.services.notify.compose_needed import is_the_programs, log_of, restart
+from nodeheal.services.notify.layout import field, paragraph, quoted, sentence
 
 NODES_NAMED = 8
 
@@ -43,21 +44,24 @@ class About:
 
     @property
     def is_the_programs(self) -> bool:
-        """Whether the fault is taken for the job's own: no node was taken out of service for it."""
-        return self.seen.isolation is None and self.fault.action is Action.RESTART_WORKLOAD
+        """Whether the fault is taken for the job's own."""
+        return is_the_programs(self.fault, self.seen)
 
 
 def compose_stopped(about: About) -> Notification:
     """It was stopped, and is to be brought back."""
-    following = "Then all ranks start again by themselves, from the last checkpoint, and you get another email."
     body = [
         *paragraph(f"your job {about.job.job_id} has stopped. {_what_broke(about)} {_why_all(about.run)}"),
         "",
-        *field("Lost", f"what it had computed since its last checkpoint.{_asked(about.history)}"),
-        *field("Next", f"the node is repaired, or another one takes its place. {following}"),
         *field("Needed", "nothing. Please do not start it yourself: two copies would write the same checkpoints."),
+        "",
+        *field("Next", f"the node is repaired, or another one takes its place. {_FOLLOWING}"),
+        *field("Lost", f"what it had computed since its last checkpoint.{_asked(about.history)}"),
     ]
     return _letter(about, Phase.STOPPED, "has stopped: one of its nodes is being repaired", body)
+
+
+_FOLLOWING = "Then all ranks start again by themselves, from the last checkpoint, and you get another email."
 
 
 def compose_runs_again(about: About) -> Notification:
@@ -68,13 +72,16 @@ def compose_runs_again(about: About) -> Notification:
     where = nodes_in_words(about.run)
     lost = f"{lost_work_text(about.job, about.before, about.run)}."
     lost += " Its log says at which step it goes on." if about.run.resumed_step is None else ""
-    told = f"your job {about.job.job_id} runs again since {since:%Y-%m-%d %H:%M:%S} UTC. It stood still for {down}. "
+    told = f"your job {about.job.job_id} has been running again since {since:%Y-%m-%d %H:%M:%S} UTC, after {down} down."
     body = [
-        *paragraph(f"{told}It goes on {_from(about.run)}, as run {about.run.number}, on {where}."),
+        *paragraph(told),
+        "",
+        *_needed_after_restart(about),
         "",
         *field("Why", f"{_what_broke(about)} {_what_was_done(about)}"),
+        *field("Goes on", f"{_from(about.run)}, as run {about.run.number}, on {where}."),
         *field("Lost", f"{lost}{_lost_with_the_host(about)}"),
-        *_needed_after_restart(about),
+        *(quoted("Evidence", about.fault.event.evidence) if about.is_the_programs else []),
     ]
     return _letter(about, Phase.RUNS_AGAIN, "runs again, from its last checkpoint", body)
 
@@ -89,18 +96,31 @@ def _from(run: Run) -> str:
 def compose_handed_over(about: About, decided: Decision) -> Notification:
     """It is down, and no recovery brings it back."""
     lost = "what it had computed since its last checkpoint; the checkpoints are as they were."
-    need = "nothing now: the operators have been told. They bring it back when it has enough healthy nodes."
-    if about.is_the_programs:
-        need = "look for the cause in your program first; then start it again. The operators have been told as well."
     body = [
         *paragraph(f"your job {about.job.job_id} is down, and nodeheal does not start it again. {_what_broke(about)}"),
         "",
-        *field("Why", decided.reason),
+        *_needed_when_down(about),
+        "",
+        *field("Why", sentence(decided.reason)),
         *(quoted("Evidence", about.fault.event.evidence) if about.is_the_programs else []),
         *field("Lost", f"{lost}{_lost_with_the_host(about)}"),
-        *field("Needed", need),
     ]
     return _letter(about, Phase.HANDED_OVER, "is down, and is not started again by itself", body)
+
+
+def _needed_when_down(about: About) -> list[str]:
+    """Who starts it again, as the operators are told: compose_needed."""
+    job, is_ours = about.job, bool(about.job.submission)
+    if about.is_the_programs:
+        own = "look for the cause in your program first; then start it again"
+        shown = log_of(job, about.run) or log_of(job, about.before)
+        again = [restart(job.job_id)] if is_ours else []
+        how = ":" if is_ours else ", the way you first started it. The operators have been told as well."
+        return [*field("Needed", f"{own}{how}"), *shown, *again]
+    told = "nothing now. The operators have been told"
+    if is_ours:
+        return field("Needed", f"{told}: they start it again when it has enough healthy nodes.")
+    return field("Needed", f"{told}, and tell you when it has enough healthy nodes. Then start it as you first did.")
 
 
 def _letter(about: About, phase: Phase, what: str, body: list[str]) -> Notification:
@@ -194,5 +214,6 @@ def _lost_with_the_host(about: About) -> str:
 def _needed_after_restart(about: About) -> list[str]:
     if not about.is_the_programs:
         return field("Needed", "nothing.")
-    need = "nothing now. This kind of fault mostly comes from the program: if it comes again, look there."
-    return [*quoted("Evidence", about.fault.event.evidence), *field("Needed", need)]
+    shown = log_of(about.job, about.before)
+    need = "nothing now. This kind of fault mostly comes from the program. If it comes again, look there"
+    return [*field("Needed", f"{need}{':' if shown else '.'}"), *shown]

@@ -18,7 +18,8 @@ def tells_of_storm(notification: Notification) -> bool:
 def compose_storm(minute: datetime, folded: int) -> Notification:
     """One for each minute. It is of no pool: those who asked for one pool only do not get it."""
     more = f"{counted(folded, 'more email')} at {minute:%Y-%m-%d %H:%M} UTC"
-    looks = [command("nodeheal incidents list --state waiting"), command("nodeheal incidents list")]
+    every = ("nodeheal", "incidents", "list")
+    looks = [command(*every, "--state", "waiting"), command(*every)]
     need = "look at what is open, and answer the questions among it by command:"
     body = [
         *paragraph(f"Too much happened in one minute. nodeheal did not send {more}. Its recoveries went on."),

@@ -17,9 +17,10 @@ def compose_unconfirmed(lost: Notification) -> Notification:
     body = [
         *paragraph(f"{told} subscribed. Until then, what nodeheal writes to it is lost, and you are told of this job."),
         "",
-        *quoted("Lost", lost.subject),
         *field("Needed", need),
         again,
+        "",
+        *quoted("Lost", lost.subject),
     ]
     return Notification(
         key=f"unconfirmed/{owner}/{job_id}",

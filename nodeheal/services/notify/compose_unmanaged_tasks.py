@@ -11,12 +11,12 @@ from nodeheal.services.notify.layout import field
 _MAY_HAVE_HAPPENED = (Outcome.TIMED_OUT, Outcome.UNKNOWN)
 
 
-def fate_of_unmanaged_tasks(history: History, seen: Progress) -> list[str]:
-    """Empty where there were none."""
+def fate_of_unmanaged_tasks(history: History, seen: Progress, said: str) -> list[str]:
+    """A line for each, but for what is `said` of them already. Empty where there were none."""
     left, step = tasks_left_running(history.timeline), _that_ended_them(seen)
-    told = [f"task {unmanaged_task} {_fate(step)}." for unmanaged_task in left]
-    told += [f"{text}." for text in [*tasks_gone(history.timeline), *restart_reports(history.timeline)]]
-    return [line for number, text in enumerate(told) for line in field("" if number else "Others", text)]
+    told = [f"task {unmanaged_task} {_fate(step)}" for unmanaged_task in left]
+    told += [*tasks_gone(history.timeline), *restart_reports(history.timeline)]
+    return [line for text in told if text not in said for line in field("Others", f"{text}.")]
 
 
 def needed_for_unmanaged_tasks(history: History, seen: Progress) -> str:

@@ -6,13 +6,13 @@ from types import MappingProxyType
 
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.steps import Decision, StepRequest
-from nodeheal.contract.vocabulary import Awaited, Escalation, Phase
+from nodeheal.contract.vocabulary import Awaited, Escalation, Phase, Refusal
 from nodeheal.domain.recovery.approval_links import Answer
-from nodeheal.domain.recovery.incident import History
+from nodeheal.domain.recovery.incident import History, short_id
 from nodeheal.domain.review.console_links import NO_LINKS, ConsoleLinks
-from nodeheal.services.notify.compose import Facts, facts_of, heading, letter, lines_of, told_by
-from nodeheal.services.notify.compose_needed import missing, needed
-from nodeheal.services.notify.layout import command, field, link, paragraph
+from nodeheal.services.notify.compose import Facts, facts_of, heading, in_short, letter, lines_of
+from nodeheal.services.notify.compose_needed import Part, missing, needed
+from nodeheal.services.notify.layout import command, field, link, paragraph, sentence
 
 _YES_NO = {Answer.approve: "yes", Answer.refuse: "no"}
 
@@ -25,28 +25,34 @@ def compose_question(
     console_links: ConsoleLinks = NO_LINKS,
     meant: Mapping[Answer, str] = MappingProxyType({}),
 ) -> Notification:
-    """The question, with a link for each answer, and what each is meant to do.
+    """The question: a link for each answer first, then what each is meant to do.
 
     The page behind a link asks once more: scanners follow links.
     """
     incident, decision, code = history.incident, request.decision, Escalation.APPROVAL_WANTED
     job = f", {incident.job_id}" if incident.job_id else ""
     silence = f"your answer by {due:%Y-%m-%d %H:%M:%S} UTC. Silence is no: then it is handed to a human."
-    links = [link("Approve", addresses[Answer.approve]), "", link("Refuse", addresses[Answer.refuse])]
-    commands = [command("nodeheal", answer, incident.incident_id, "--why", "...") for answer in Answer]
+    short = short_id(incident.incident_id)
+    commands = [command("nodeheal", answer, short, "--why", "...") for answer in Answer]
+    lead, more = in_short(history, decision)
     return letter(
         history,
+        decision,
         subject=f"{heading(history)} approve? {incident.node_id}{job}: {decision.fault}",
         key=f"{incident.incident_id}/approval/{request.turn}",
-        parts=[
-            [*paragraph(decision.reason), "", *facts_of(history, decision)],
+        first=[
+            link("Approve", addresses[Answer.approve]),
+            link("Refuse", addresses[Answer.refuse]),
+            field("Needed", silence),
+            paragraph(lead),
             [line for answer, text in meant.items() for line in field(f"If {_YES_NO[answer]}", text)],
-            [*field("Needed", silence), "", *links, "", *field("Or", "one of:"), *commands],
-            told_by(history, decision, console_links, code),
+            ["Or answer with one of:", *commands],
         ],
+        happened=[*more, *facts_of(history, decision)],
         severity="INFO" if history.is_drill else "PAGE",
         # Without the links: who reads a chat may be more than those who may approve.
-        facts=Facts((silence, *map(str.strip, commands)), console_links.execution(incident.incident_id)),
+        facts=Facts((silence, *map(str.strip, commands))),
+        console_links=console_links,
         phase=Phase.ASKS,
         escalation=code,
     )
@@ -69,56 +75,61 @@ def compose_waiting(
 
 def _compose_capacity(history: History, decision: Decision, due: datetime, console_links: ConsoleLinks) -> Notification:
     """The page about a machine that is not to be had: what is missing, who can help, and when it is tried again."""
-    incident, code = history.incident, Escalation.NO_CAPACITY
-    again = f"nodeheal tries again by itself at {due:%Y-%m-%d %H:%M:%S} UTC. It helps to free or buy a machine of that"
-    again += f" kind, or to name others in `replacement` of pool {incident.pool}. Or give the node up:"
+    incident = history.incident
+    again = f"nodeheal tries again by itself at {due:%Y-%m-%d %H:%M:%S} UTC."
+    helps = f"free or buy a machine in place of {incident.node_id}: {missing(history)}. {again}"
     give_up = command("nodeheal", "nodes", "retire", incident.node_id, "--why", "...")
-    to_do = [(f"{missing(history)}. {again}", [give_up])]
+    to_do: list[Part] = [
+        (helps, []),
+        (f"or name other kinds in `replacement` of pool {incident.pool}.", []),
+        ("or give the node up:", [give_up]),
+    ]
+    lead, more = in_short(history, decision, _why_missing(history))
     return letter(
         history,
+        decision,
         subject=f"{heading(history)} no capacity: {incident.node_id} waits for a replacement",
         key=decision.page_key or f"{incident.incident_id}/{decision.awaits}",
-        parts=[
-            [*_without_fault(decision), "", *facts_of(history, decision)],
-            needed(to_do),
-            told_by(history, decision, console_links, code),
-        ],
+        first=[paragraph(lead), needed(to_do)],
+        happened=[*more, *facts_of(history, decision)],
         severity="PAGE",
-        facts=Facts(lines_of(to_do), console_links.execution(incident.incident_id)),
+        facts=Facts(lines_of(to_do)),
+        console_links=console_links,
         phase=Phase.WAITS,
-        escalation=code,
+        escalation=Escalation.NO_CAPACITY,
     )
 
 
 def _compose_turn(history: History, decision: Decision, due: datetime, console_links: ConsoleLinks) -> Notification:
     """Writes about an incident that waits for others: nothing is missing, so it pages no one."""
     incident = history.incident
-    nothing = f"nothing; it is tried again at {due:%Y-%m-%d %H:%M:%S} UTC. How many nodes of pool {incident.pool}"
-    nothing += " may be replaced at once is its policy's replacement.max_nodes."
+    nothing = f"nothing; it is tried again at {due:%Y-%m-%d %H:%M:%S} UTC."
+    how_many = f"replacement.max_nodes of the policy: so many nodes of pool {incident.pool} may be replaced at once"
+    lead, more = in_short(history, decision)
     return letter(
         history,
+        decision,
         subject=f"{heading(history)} in turn: {incident.node_id} waits for other replacements",
         key=decision.page_key or f"{incident.incident_id}/{decision.awaits}",
-        parts=[
-            [*_without_fault(decision), "", *facts_of(history, decision)],
-            field("Needed", nothing),
-            told_by(history, decision, console_links),
-        ],
+        first=[paragraph(lead), field("Needed", nothing)],
+        happened=[*more, *facts_of(history, decision), *field("Limit", how_many)],
         severity="INFO",
-        facts=Facts((nothing,), console_links.execution(incident.incident_id)),
+        facts=Facts((nothing,)),
+        console_links=console_links,
         phase=Phase.WAITS,
     )
 
 
-def _without_fault(decision: Decision) -> list[str]:
-    """The reason; the fault that it begins with stands among the facts."""
-    said = decision.reason.removeprefix(f"{decision.fault}: ")
-    return paragraph(f"{said[:1].upper()}{said[1:]}.")
+def _why_missing(history: History) -> str:
+    """What the last try of a replacement has said, which stands under what is needed."""
+    results = [turn.result for turn in history.turns if turn.result is not None]
+    found = [result.reason for result in results if result.refused_for(Refusal.NO_CAPACITY)]
+    return found[-1] if found else ""
 
 
 def _compose_breaker(history: History, decision: Decision, console_links: ConsoleLinks) -> Notification:
     """The one page of a storm. It is about the pool: what one of its nodes would need by itself is bad advice now."""
-    pool, code = history.incident.pool, Escalation.BREAKER_OPEN
+    pool = history.incident.pool
     cause = decision.reason.removeprefix(f"{decision.fault}: ").partition(". ")[0]
     looks = [
         command("nodeheal", "breaker", "show", pool),
@@ -132,15 +143,14 @@ def _compose_breaker(history: History, decision: Decision, console_links: Consol
     ]
     return letter(
         history,
+        decision,
         subject=f"[nodeheal] breaker open: pool {pool}: {cause}",
         key=decision.page_key or f"breaker/{pool}",
-        parts=[
-            [*paragraph(decision.reason), "", *field("Pool", pool), *field("First seen", history.incident.node_id)],
-            needed(to_do),
-            told_by(history, decision, console_links, code),
-        ],
+        first=[paragraph(sentence(decision.reason)), needed(to_do)],
+        happened=[*field("Pool", pool), *field("First seen", history.incident.node_id)],
         severity="PAGE",
-        facts=Facts(lines_of(to_do), console_links.execution(history.incident.incident_id)),
+        facts=Facts(lines_of(to_do)),
+        console_links=console_links,
         phase=Phase.WAITS,
-        escalation=code,
+        escalation=Escalation.BREAKER_OPEN,
     )

@@ -22,7 +22,9 @@ from nodeheal.services.jobs.job_replacement_node import release_claims_of_move, 
 from nodeheal.services.jobs.runs import current_run
 from nodeheal.services.notify.compose import compose
 from nodeheal.services.notify.compose_dropped import compose_dropped
+from nodeheal.services.notify.compose_needed import Situation
 from nodeheal.services.notify.notify_job_owner import notify_owner_of_ending
+from nodeheal.services.notify.read_situation import read_situation
 from nodeheal.services.recovery.build_decision_context import is_running
 from nodeheal.services.recovery.new_node_places import free_place
 from nodeheal.services.recovery.queue import wake_for_free_slots
@@ -68,17 +70,20 @@ def end_incident(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> 
     call_next_job(node.pool, ports)
     detail_type = INCIDENT_ESCALATED if is_handed_over else INCIDENT_CLOSED
     if is_handed_over or not closed.is_of_new_node:  # a new node that passes is no news
-        ports.notifier.announce(detail_type, _email(history, seen, decided, node, ports))
+        situation = read_situation(history, seen, decided, job, ports, policy)
+        ports.notifier.announce(detail_type, _email(history, seen, decided, node, ports, situation))
     notify_owner_of_ending(history, seen, decided, ports, policy)
     return result_of(request, ports, Outcome.DONE, decided.reason)
 
 
-def _email(history: History, seen: Progress, decided: Decision, node: Node, ports: Ports) -> Notification:
+def _email(
+    history: History, seen: Progress, decided: Decision, node: Node, ports: Ports, situation: Situation
+) -> Notification:
     if is_dropped_by_reset(decided.page_key):
         return compose_dropped(history, decided, ports.pools.get(node.pool), ports.console_links)
     if stopped_tasks(history.timeline):
         history = ports.incidents.history(history.incident.incident_id)  # with what was started again just now
-    return compose(history, seen, decided, node, ports.console_links)
+    return compose(history, seen, decided, node, ports.console_links, situation)
 
 
 def _wake_who_waits_for_the_job(incident: Incident, ports: Ports) -> None:

@@ -1,0 +1,50 @@
+"""Reads what holds when an incident has ended: its job, and the guardrail that kept nodeheal from acting."""
+
+from dataclasses import replace
+
+from nodeheal.contract.steps import Decision
+from nodeheal.contract.vocabulary import Ending, NextStepCondition
+from nodeheal.domain.faults.assessment import assess_faults
+from nodeheal.domain.faults.diagnosis import Fault
+from nodeheal.domain.jobs.job import Job
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.policy.policy_models import Mode
+from nodeheal.domain.recovery.incident import History, Incident
+from nodeheal.domain.recovery.progress import Progress
+from nodeheal.domain.verbs import VERBS
+from nodeheal.ports import Ports
+from nodeheal.services.notify.compose_needed import Situation, is_the_programs
+
+
+def read_situation(
+    history: History, seen: Progress, decided: Decision, job: Job | None, ports: Ports, policy: RecoveryPolicy
+) -> Situation:
+    """Reads what the email about an ended incident has to know beside its history."""
+    fault = assess_faults(history, policy).fault
+    is_own = is_the_programs(fault, seen)
+    is_shown = is_own and decided.ending is Ending.HANDED_TO_A_HUMAN
+    run = ports.jobs.get_run(job.job_id, job.current_run) if job is not None and is_shown else None
+    known = Situation(job, run, is_own)
+    is_untouched = decided.ending is Ending.OBSERVED_ONLY and decided.is_held_back and seen.isolation is None
+    return _blocked(known, history.incident, fault, seen, ports, policy) if is_untouched else known
+
+
+def _blocked(
+    known: Situation, incident: Incident, fault: Fault, seen: Progress, ports: Ports, policy: RecoveryPolicy
+) -> Situation:
+    """The same where a guardrail keeps nodeheal from acting. A pause, or a node that is opted out, binds operators."""
+    node_id, now = incident.node_id, ports.clock()
+    node, pool = ports.nodes.get(node_id), ports.pools.get(incident.pool)
+    until = {node_id: node.paused_until if node is not None else None, incident.pool: pool.paused_until}
+    paused = tuple(name for name, end in until.items() if end is not None and end > now)
+    verbs = [action for action in fault.ladder[fault.start :] if VERBS[action].takes_node_out]
+    is_observed = bool(verbs) and policy.pool(incident.pool).mode_of(verbs[0]) is Mode.observe
+    is_unproven = node is not None and bool(node.why_unproven())
+    if not (paused or is_observed or is_unproven or policy.why_only_observe(node_id, incident.pool, now)):
+        return known
+    askable = [action for action in verbs if VERBS[action].is_askable]
+    may_ask = bool(askable) and not is_unproven and not policy.why_opted_out(node_id)
+    request = askable[0] if may_ask else None
+    is_training = incident.job_id is not None and not seen.job_is_down and not seen.job_is_over
+    at_job_end = fault.next_rung is NextStepCondition.job_end and is_training
+    return replace(known, is_blocked=True, paused=paused, request=request, at_job_end=at_job_end)
