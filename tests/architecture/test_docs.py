@@ -16,7 +16,6 @@ STARTS = ("README.md", "docs/index.md")
 PAGES = sorted(str(page.relative_to(REPOSITORY)) for page in DOCS.rglob("*.md"))
 PROSE = ["README.md", *(page for page in PAGES if posixpath.dirname(page) == "docs")]
 # Being rewritten as a whole; their lines are wrapped there.
-NOT_WRAPPED = {"docs/jobs.md", "docs/operations-email.md"}
 LINE = 120
 README_LINES = 100
 _UNBREAKABLE = re.compile(r"`[^`\n]+`|!?\[[^\]]*\]\([^()\s]+\)")
@@ -89,7 +88,7 @@ def test_every_link_leads_to_a_file_and_to_a_heading_of_it(page: str) -> None:
     assert lost + headless == []
 
 
-@pytest.mark.parametrize("page", [page for page in PROSE if page not in NOT_WRAPPED])
+@pytest.mark.parametrize("page", PROSE)
 def test_lines_of_prose_are_short(page: str) -> None:
     assert long_lines(text_of(page)) == []
 
