@@ -15,7 +15,6 @@ DOCS = REPOSITORY / "docs"
 STARTS = ("README.md", "docs/index.md")
 PAGES = sorted(str(page.relative_to(REPOSITORY)) for page in DOCS.rglob("*.md"))
 PROSE = ["README.md", *(page for page in PAGES if posixpath.dirname(page) == "docs")]
-# Being rewritten as a whole; their lines are wrapped there.
 LINE = 120
 README_LINES = 100
 _UNBREAKABLE = re.compile(r"`[^`\n]+`|!?\[[^\]]*\]\([^()\s]+\)")
