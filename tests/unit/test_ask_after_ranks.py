@@ -19,7 +19,7 @@ from nodeheal.services.intake.wakeup import on_task_change
 from nodeheal.services.jobs import ask_after_ranks as ranks
 from nodeheal.services.jobs.ask_after_ranks import FORGOTTEN, ask_after_ranks
 from nodeheal.services.jobs.runs import await_end
-from tests.unit.builders import NOW, FrozenClock, gang_under_way, scheduler_in, started_job
+from tests.unit.builders import NOW, FrozenClock, gang_under_way, scheduler_in, started_job, stored_job
 from tests.unit.test_job_steps import (  # noqa: F401  # fixtures are used by their names
     TOKEN,
     A,
@@ -96,8 +96,7 @@ def test_a_rank_that_was_started_long_ago_and_is_not_known_to_run_is_asked_after
     ports: Ports,  # noqa: F811
     clock: FrozenClock,  # noqa: F811
 ) -> None:
-    job = ports.jobs.get("llama")
-    assert job is not None
+    job = stored_job(ports, "llama")
     ports.jobs.save(replace(job, state=JobState.RUNNING, current_run=0))
     started_job(replace(job, job_id="mistral", version=0), [stored(ports, A), stored(ports, B)], ports)
     task = ports.jobs.get_run("mistral", 1).tasks[0]  # type: ignore[union-attr]
@@ -136,8 +135,7 @@ def test_a_healthy_run_is_asked_after_once_in_a_round(ports: Ports, clock: Froze
 
 def test_a_job_that_is_over_is_not_asked_after(ports: Ports, clock: FrozenClock) -> None:  # noqa: F811
     launched(ports)
-    job = ports.jobs.get("llama")
-    assert job is not None
+    job = stored_job(ports, "llama")
     ports.jobs.save(replace(job, state=JobState.CANCELLED))
 
     ask(ports, clock, TURN)
@@ -162,8 +160,7 @@ def test_of_too_many_others_are_asked_after_in_every_minute(
 def test_a_job_that_its_state_machine_has_handed_over_is_not_asked_after(ports: Ports, clock: FrozenClock) -> None:  # noqa: F811
     """It writes past the index, in which the job is alive still."""
     launched(ports)
-    job = ports.jobs.get("llama")
-    assert job is not None
+    job = stored_job(ports, "llama")
     ports.jobs.jobs["llama"] = replace(job, state=JobState.FAILED)  # type: ignore[attr-defined]
 
     ask(ports, clock, TURN)
@@ -184,8 +181,7 @@ def test_only_ranks_that_live_and_have_a_task_are_asked_after(ports: Ports, cloc
 def test_each_cluster_is_asked_after_its_own_ranks(ports: Ports, clock: FrozenClock) -> None:  # noqa: F811
     launched(ports)
     becomes(ports, 0, "STOPPED", 1)
-    job = ports.jobs.get("llama")
-    assert job is not None
+    job = stored_job(ports, "llama")
     elsewhere = replace(job, job_id="mistral", cluster="elsewhere", state=JobState.RUNNING, current_run=0, version=0)
     other = started_job(elsewhere, [stored(ports, C)], ports)
     clusters: list[tuple[str, list[str]]] = []
@@ -341,8 +337,7 @@ def test_a_job_that_was_submitted_again_is_not_settled_by_its_old_run(ports: Por
     launched(ports)
     for rank in (0, 1):
         becomes(ports, rank, "STOPPED", 1)
-    job = ports.jobs.get("llama")
-    assert job is not None
+    job = stored_job(ports, "llama")
     ports.jobs.save(replace(job, state=JobState.SUBMITTED))
 
     ask(ports, clock)
@@ -356,8 +351,7 @@ def test_a_run_that_was_recorded_and_never_started_is_over_when_nobody_starts_it
     clock: FrozenClock,  # noqa: F811
     is_dropped: bool,
 ) -> None:
-    job = ports.jobs.get("llama")
-    assert job is not None
+    job = stored_job(ports, "llama")
     tasks = tuple(GangTask(name, rank, "boot-1", f"at-{name}") for rank, name in enumerate((A, B)))
     run = Run("llama", 1, NOW, "inc-1/5", tasks)
     ports.jobs.save_run(run)

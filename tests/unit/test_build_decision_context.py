@@ -20,7 +20,7 @@ from nodeheal.ports import Ports
 from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.recovery.build_decision_context import TIMES_USED, build_decision_context
 from nodeheal.services.steps import save_node
-from tests.unit.builders import ACT, NOW, memory_ports, node, xid
+from tests.unit.builders import ACT, NOW, memory_ports, node, stored_job, stored_run, xid
 
 NODE = node().node_id
 OTHER = "mi-0bbbbbbbbbbbbbbbb"
@@ -149,8 +149,7 @@ def test_a_job_that_another_incident_has_stopped_is_about_to_run_again(
 ) -> None:
     ports = world()
     _runs(ports, "STOPPED", "STOPPED", state=state)
-    run = ports.jobs.get_run("llama", 1)
-    assert run is not None
+    run = stored_run(ports, "llama", 1)
     ports.jobs.save_run(run.with_task(replace(run.tasks[1], node_id=OTHER)))
     ports.nodes.save(node(OTHER))
     ingest(xid(79, node_id=OTHER, instance_id=OTHER, event_id="other"), ports, ACT)
@@ -289,9 +288,7 @@ def test_a_broken_node_that_is_none_of_the_gangs_needs_nobody_in_its_place() -> 
 @pytest.mark.parametrize(("state", "status"), [(JobState.CANCELLED, "STOPPED"), (JobState.RUNNING, "RUNNING")])
 def test_a_job_that_is_over_and_one_of_which_a_rank_lives_go_nowhere(state: JobState, status: str) -> None:
     ports = pool_of(True)
-    job, run = ports.jobs.get("llama"), ports.jobs.get_run("llama", 1)
-    assert job is not None
-    assert run is not None
+    job, run = stored_job(ports, "llama"), stored_run(ports, "llama", 1)
     ports.jobs.save(replace(job, state=state))
     ports.jobs.save_run(run.with_task(replace(run.tasks[1], status=status)))
 

@@ -41,7 +41,7 @@ from nodeheal.services.recovery.build_decision_context import build_decision_con
 from nodeheal.services.recovery.decide_next_step import decide_next_step
 from nodeheal.services.recovery.reserve_attempt import why_no_attempt
 from nodeheal.services.recovery.wait_for_news import wait_for_news
-from tests.unit.builders import ACT, NOW, memory_ports, node, scheduler_in, waiting, xid
+from tests.unit.builders import ACT, NOW, memory_ports, node, scheduler_in, stored_run, waiting, xid
 from tests.unit.step_functions import isolate_node, reboot_node, run_diagnostics
 from tests.unit.test_decide import SPARE, Story
 from tests.unit.test_regressions import restarted_for_an_application_fault
@@ -576,8 +576,7 @@ def test_a_job_whose_other_node_is_being_recovered_is_about_to_run_again() -> No
 
 def test_a_node_of_the_gang_that_nobody_knows_recovers_nothing() -> None:
     it = _crashed()
-    run = it.ports.jobs.get_run("llama", 1)
-    assert run is not None
+    run = stored_run(it.ports, "llama", 1)
     it.ports.jobs.save_run(run.with_task(replace(run.tasks[1], node_id="mi-gone")))
 
     assert is_running(it.ports.incidents.history(it.id).incident, it.ports) is False
@@ -804,8 +803,7 @@ def test_no_rank_is_placed_on_a_node_that_is_out_of_service_whoever_took_it_out(
 def test_a_rank_that_a_broken_launch_has_started_is_not_started_again() -> None:
     it = _healed()
     request = it.request()
-    first = it.ports.jobs.get_run("llama", 1)
-    assert first is not None
+    first = stored_run(it.ports, "llama", 1)
     tasks = tuple(replace(task, task_id="", status="PENDING", exit_code=None) for task in first.tasks)
     started = (replace(tasks[0], task_id="task-llama-2-0"), tasks[1])
     it.ports.jobs.save_run(Run("llama", 2, it.clock(), f"{it.id}/{it.turn}", started))
@@ -997,8 +995,7 @@ def test_every_rank_is_told_where_the_first_one_is() -> None:
 def test_of_a_refused_launch_what_was_started_is_stopped_and_may_still_write() -> None:
     it = _healed()
     request = it.request()
-    first = it.ports.jobs.get_run("llama", 1)
-    assert first is not None
+    first = stored_run(it.ports, "llama", 1)
     tasks = tuple(replace(task, task_id="", status="PENDING", exit_code=None) for task in first.tasks)
     started = (replace(tasks[0], task_id="task-llama-2-0"), tasks[1])
     it.ports.jobs.save_run(Run("llama", 2, it.clock(), f"{it.id}/{it.turn}", started))
@@ -1010,8 +1007,7 @@ def test_of_a_refused_launch_what_was_started_is_stopped_and_may_still_write() -
     scheduler_in(it.ports).start_rank = no_room
     launch_gang(request, it.ports, ACT)
 
-    run = it.ports.jobs.get_run("llama", 2)
-    assert run is not None
+    run = stored_run(it.ports, "llama", 2)
     assert [(task.status, task.stop_reason) for task in run.tasks] == [("PENDING", ""), ("STOPPED", "never started")]
     assert "task-llama-2-0" in scheduler_in(it.ports).stopped
 

@@ -25,7 +25,7 @@ from nodeheal.services.operators.request_action import request_action
 from nodeheal.services.operators.retire_node import retire_node
 from nodeheal.services.recovery.spares import claim_spare
 from nodeheal.services.steps import save_node
-from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node, xid
+from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node, stored_node, xid
 
 NODE = node().node_id
 BOTH = {(Registry.SSM, NODE), (Registry.SCHEDULER, NODE)}
@@ -60,8 +60,7 @@ def run(*words: str) -> Any:
 
 
 def stored(ports: Ports, node_id: str = NODE) -> Node:
-    found = ports.nodes.get(node_id)
-    assert found is not None
+    found = stored_node(ports, node_id)
     return found
 
 

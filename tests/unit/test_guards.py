@@ -17,7 +17,7 @@ from nodeheal.services.jobs.submit_job import submit_job
 from nodeheal.services.recovery.decide_next_step import decide_next_step
 from nodeheal.services.recovery.reserve_attempt import why_no_attempt
 from nodeheal.services.recovery.return_to_service import return_to_service
-from tests.unit.builders import ACT, NOW, scheduler_in, xid
+from tests.unit.builders import ACT, NOW, scheduler_in, stored_job, stored_run, xid
 from tests.unit.step_functions import isolate_node, reboot_node, replace_node, run_diagnostics
 from tests.unit.test_decide import OBSERVE, SPARE, Story
 from tests.unit.test_steps import LLAMA, A, C, Incident
@@ -223,17 +223,14 @@ def test_a_launch_that_loses_its_writes_starts_nothing(store: str, method: str) 
 def test_a_run_that_is_on_record_is_only_taken_over_by_the_launch_that_wrote_it(why: str) -> None:
     it = healed()
     request = it.request()
-    first = it.ports.jobs.get_run("llama", 1)
-    assert first is not None
+    first = stored_run(it.ports, "llama", 1)
     ours = f"{it.id}/{it.turn}"
     tasks = tuple(replace(task, task_id="", status="PENDING", exit_code=None) for task in first.tasks)
     it.ports.jobs.save_run(Run("llama", 2, NOW, ours if why == "of this launch" else "inc-other/5", tasks))
 
     launch_gang(request, it.ports, ACT)
 
-    job, second = it.ports.jobs.get("llama"), it.ports.jobs.get_run("llama", 2)
-    assert job is not None
-    assert second is not None
+    job, second = stored_job(it.ports, "llama"), stored_run(it.ports, "llama", 2)
     assert job.current_run == (2 if why == "of this launch" else 3)
     assert all(task.has_stopped for task in second.tasks) == (why == "of another launch")
 

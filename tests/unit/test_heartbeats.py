@@ -14,7 +14,7 @@ from nodeheal.services.intake import heartbeats
 from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.intake.wakeup import on_node_booted
 from nodeheal.services.sweep import Swept, sweep
-from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node, under_way, waiting, xid
+from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node, stored_node, under_way, waiting, xid
 
 if TYPE_CHECKING:
     from nodeheal.ports import Ports
@@ -45,8 +45,7 @@ class World:
         return heartbeat
 
     def node(self, node_id: str = A) -> Node:
-        found = self.ports.nodes.get(node_id)
-        assert found is not None
+        found = stored_node(self.ports, node_id)
         return found
 
     def sweep(self, **silence: object) -> Swept:
@@ -257,6 +256,5 @@ def test_a_node_that_announces_itself_again_is_seen_and_tells_its_version() -> N
 
     on_node_booted(NodeBooted(**fact, booted_at=LONG_AGO, address="10.0.0.7", accelerators=8), ports)
 
-    stored = ports.nodes.get(node().node_id)
-    assert stored is not None
+    stored = stored_node(ports, node().node_id)
     assert (stored.last_seen, stored.agent_version, stored.boot_id) == (NOW, "0.9.0", "boot-1")

@@ -24,7 +24,7 @@ from nodeheal.services.intake.wakeup import on_node_booted
 from nodeheal.services.operators.request_action import request_action
 from nodeheal.services.recovery.decide_next_step import decide_next_step
 from nodeheal.services.steps import save_node
-from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node, xid
+from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node, stored_node, xid
 from tests.unit.signing import signed_by
 from tests.unit.test_enrolment import SAID
 from tests.unit.test_lambdas import World, batch, fact, on_bus, wake, world
@@ -47,8 +47,7 @@ def ports(clock: FrozenClock) -> Ports:
 
 
 def stored(ports: Ports, node_id: str = GHOST) -> Node:
-    found = ports.nodes.get(node_id)
-    assert found is not None
+    found = stored_node(ports, node_id)
     return found
 
 

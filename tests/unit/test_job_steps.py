@@ -41,6 +41,9 @@ from tests.unit.builders import (
     named,
     node,
     scheduler_in,
+    stored_job,
+    stored_node,
+    stored_run,
     waiting,
     xid,
 )
@@ -75,8 +78,7 @@ def request(step: JobStep = JobStep.CHOOSE, nodes: tuple[str, ...] = (A, B), **c
 
 
 def stored(ports: Ports, name: str) -> Node:
-    found = ports.nodes.get(name)
-    assert found is not None
+    found = stored_node(ports, name)
     return found
 
 
@@ -117,10 +119,8 @@ def launched(ports: Ports) -> Run:
 
 
 def run_of(ports: Ports) -> Run:
-    job = ports.jobs.get("llama")
-    assert job is not None
-    run = ports.jobs.get_run("llama", job.current_run)
-    assert run is not None
+    job = stored_job(ports, "llama")
+    run = stored_run(ports, "llama", job.current_run)
     return run
 
 
@@ -280,8 +280,7 @@ def _refuses(*_: object) -> str:
 
 def test_who_waits_for_the_job_to_end_does_not_bring_it_back(ports: Ports) -> None:
     run = launched(ports)
-    job = ports.jobs.get("llama")
-    assert job is not None
+    job = stored_job(ports, "llama")
     ingest(xid(79, node_id=B, instance_id=B, observed_at=ports.clock()), ports, ACT)
 
     mine = recovery_of(job, run, ports)
@@ -327,8 +326,7 @@ def test_attributing_twice_opens_one_incident_and_spends_one_attempt(ports: Port
 
 
 def test_a_step_of_an_older_submission_does_nothing(ports: Ports) -> None:
-    job = ports.jobs.get("llama")
-    assert job is not None
+    job = stored_job(ports, "llama")
     ports.jobs.save(replace(job, submission=2))
 
     for act in (choose_nodes, judge_checks, attribute_failure):
@@ -351,8 +349,7 @@ def test_an_end_keeps_nothing_for_a_run_that_was_recorded_and_never_begun(ports:
     launched(ports)
     for rank in (0, 1):
         becomes(ports, rank, "STOPPED", 0)
-    first = ports.jobs.get_run("llama", 1)
-    assert first is not None
+    first = stored_run(ports, "llama", 1)
     again = tuple(replace(task, task_id="", status="PENDING") for task in first.tasks)
     ports.jobs.save_run(replace(first, number=2, tasks=again, version=0))  # and its launch died
 
@@ -404,8 +401,7 @@ def test_an_incident_that_ended_by_itself_says_nothing_of_a_node_that_did_not_pa
 
 def test_where_a_rank_may_still_write_it_is_told_of_which_run(ports: Ports) -> None:
     launched(ports)
-    job = ports.jobs.get("llama")
-    assert job is not None
+    job = stored_job(ports, "llama")
     ports.jobs.save(replace(job, state=JobState.SUBMITTED, submission=2))
 
     launch_job(request(submission=2, nodes=(C,), task_token="token-2"), ports, ACT)
@@ -506,8 +502,7 @@ def test_who_stands_in_line_before_goes_first_by_priority_then_by_age(ports: Por
         save_node(ports, stored(ports, name), claimed_by=None)
 
     waits = choose_nodes(request(), ports, ACT)
-    job = ports.jobs.get("llama")
-    assert job is not None
+    job = stored_job(ports, "llama")
     ports.jobs.save(replace(job, priority=1))
     goes = choose_nodes(request(), ports, ACT)
 
@@ -516,8 +511,7 @@ def test_who_stands_in_line_before_goes_first_by_priority_then_by_age(ports: Por
 
 
 def test_who_waits_for_nodes_and_is_to_stop_looks_at_once(ports: Ports) -> None:
-    job = ports.jobs.get("llama")
-    assert job is not None
+    job = stored_job(ports, "llama")
     for name in (A, B, C):
         save_node(ports, stored(ports, name), claimed_by="somebody")
     ports.jobs.save(replace(job, stop_wanted="ada: enough"))
@@ -529,8 +523,7 @@ def test_who_waits_for_nodes_and_is_to_stop_looks_at_once(ports: Ports) -> None:
 
 def test_a_rank_of_an_older_run_that_ends_late_frees_its_node(ports: Ports) -> None:
     old = launched(ports)
-    job = ports.jobs.get("llama")
-    assert job is not None
+    job = stored_job(ports, "llama")
     ports.jobs.save_run(replace(old, number=2, tasks=(replace(old.tasks[0], node_id=C),), version=0))
     ports.jobs.save(replace(job, current_run=2))
 
@@ -575,8 +568,7 @@ def test_a_run_that_we_have_stopped_is_looked_at_in_a_pause_too(ports: Ports) ->
     becomes(ports, 0, "STOPPED", 143, "UserInitiated: nodeheal: recovery inc-1")
     ports.clock.advance(1)  # type: ignore[attr-defined]
     becomes(ports, 1, "STOPPED", 1)
-    job = ports.jobs.get("llama")
-    assert job is not None
+    job = stored_job(ports, "llama")
 
     assert why_held(job, run_of(ports), ports) == ""
 
@@ -633,8 +625,7 @@ def test_a_run_is_said_to_be_under_way_when_all_of_it_runs_and_no_word_after_tha
     summaries = []
     for rank in (0, 1):
         becomes(ports, rank, "RUNNING")
-        job = ports.jobs.get("llama")
-        assert job is not None
+        job = stored_job(ports, "llama")
         summaries.append(job.summary)
     save_job(ports, "llama", summary="run 1 is under way; and nobody could be told", run_said_to_run=1)
     becomes(ports, 1, "RUNNING")
@@ -660,8 +651,7 @@ def test_a_rank_that_dies_while_the_others_start_is_looked_at_at_once(ports: Por
 
 def test_nodes_that_are_looked_at_after_a_stop_are_given_the_jobs_own_time(ports: Ports) -> None:
     launched(ports)
-    job = ports.jobs.get("llama")
-    assert job is not None
+    job = stored_job(ports, "llama")
     ports.jobs.save(replace(job, preflight=Preflight(timeout_seconds=1_234)))
     for rank in (0, 1):
         becomes(ports, rank, "STOPPED", 1)
@@ -674,8 +664,7 @@ def test_nodes_that_are_looked_at_after_a_stop_are_given_the_jobs_own_time(ports
 
 
 def test_one_node_has_no_way_to_test(ports: Ports) -> None:
-    job = ports.jobs.get("llama")
-    assert job is not None
+    job = stored_job(ports, "llama")
     fabric = ACT.default_pool.model_copy(update={"fabric": Fabric(tests=True)})
     tested = ACT.model_copy(update={"default_pool": fabric})
 

@@ -18,7 +18,7 @@ from nodeheal.services.jobs.runs import may_write
 from nodeheal.services.recovery.end_incident import end_incident
 from nodeheal.services.saving import node_of
 from nodeheal.services.steps import save_node
-from tests.unit.builders import ACT, NOW, scheduler_in, waiting, xid
+from tests.unit.builders import ACT, NOW, scheduler_in, stored_job, stored_run, waiting, xid
 from tests.unit.step_functions import isolate_node, reboot_node, run_diagnostics
 from tests.unit.test_guards import healed, lost
 from tests.unit.test_steps import A, B, C, Incident
@@ -206,8 +206,7 @@ def test_a_refused_launch_leaves_nothing_waiting() -> None:
 
 def test_a_rank_on_a_node_that_nobody_knows_may_still_write_and_one_without_a_task_is_not_stopped() -> None:
     it = Incident()
-    run = it.ports.jobs.get_run("llama", 1)
-    assert run is not None
+    run = stored_run(it.ports, "llama", 1)
     it.ports.jobs.save_run(run.with_task(replace(run.tasks[0], task_id="")))
     del scheduler_in(it.ports).tasks["task-llama-1-0"]
     stop_gang(it.request(), it.ports, ACT)
@@ -222,8 +221,7 @@ def test_a_rank_that_was_launched_on_a_boot_that_is_heard_of_late_is_alive(
     booted_after_seconds: int, is_alive: bool
 ) -> None:
     it = Incident()
-    run = it.ports.jobs.get_run("llama", 1)
-    assert run is not None
+    run = stored_run(it.ports, "llama", 1)
     [task] = [task for task in run.tasks if task.rank == 0]
     assert task.asked_at is not None
     booted_at = task.asked_at + timedelta(seconds=booted_after_seconds)
@@ -254,8 +252,7 @@ def test_a_job_is_completed_when_its_last_rank_has_ended_well(
 
 def test_the_end_of_an_older_run_says_nothing_about_the_job() -> None:
     it = Incident()
-    job = it.ports.jobs.get("llama")
-    assert job is not None
+    job = stored_job(it.ports, "llama")
     it.ports.jobs.save(replace(job, current_run=2))
     for rank in (0, 1):
         it.task_is("STOPPED", rank, exit_code=0)

@@ -29,7 +29,7 @@ from nodeheal.services.operators.release_node import release_node
 from nodeheal.services.recovery.end_incident import end_incident
 from nodeheal.services.recovery.queue import wake_queue
 from nodeheal.services.recovery.wait_for_news import wait_for_news
-from tests.unit.builders import ACT, NOW, node, scheduler_in, under_way, xid
+from tests.unit.builders import ACT, NOW, node, scheduler_in, stored_run, under_way, xid
 from tests.unit.step_functions import isolate_node
 from tests.unit.test_approval import LINKS
 from tests.unit.test_decide_among_others import with_policy
@@ -308,8 +308,7 @@ def test_an_incident_after_the_launch_does_not_take_the_launchers_wait_away() ->
 
 def theirs(it: Incident, *, before_the_run: bool) -> Any:
     """What the incident on node B asks for: the same job again."""
-    run = it.ports.jobs.get_run("llama", 2)
-    assert run is not None
+    run = stored_run(it.ports, "llama", 2)
     at = run.started_at.replace(microsecond=0)
     event = OTHER.model_copy(update={"observed_at": NOW if before_the_run else at.replace(minute=at.minute + 1)})
     ingest(event, it.ports, ACT)

@@ -19,7 +19,7 @@ from nodeheal.services.intake import wakeup
 from nodeheal.services.intake.ingest import Ingested, ingest
 from nodeheal.services.jobs.runs import may_write
 from nodeheal.services.recovery.end_incident import end_incident
-from tests.unit.builders import ACT, as_rank, scheduler_in, xid
+from tests.unit.builders import ACT, as_rank, scheduler_in, stored_job, stored_run, xid
 from tests.unit.step_functions import run_diagnostics
 from tests.unit.test_steps import A, B, C, Incident
 
@@ -166,8 +166,7 @@ def test_a_refused_launch_leaves_nothing_that_looks_alive() -> None:
 
     launch_gang(it.request(), it.ports, ACT)
 
-    run, job = it.ports.jobs.get_run("llama", 2), it.ports.jobs.get("llama")
-    assert run is not None and job is not None
+    run, job = stored_run(it.ports, "llama", 2), stored_job(it.ports, "llama")
     assert not any(may_write(task, it.ports) for task in run.tasks)
     assert job.state is JobState.STOPPED
 
@@ -190,23 +189,20 @@ def test_a_repeated_launch_starts_no_rank_that_has_died_since() -> None:
 
 def test_a_rank_that_answers_our_stop_with_0_has_not_finished_the_job() -> None:
     it = Incident()
-    run = it.ports.jobs.get_run("llama", 1)
-    assert run is not None
+    run = stored_run(it.ports, "llama", 1)
     for task in run.tasks:
         told = (0, "nodeheal: recovery", None, None, (EndCause.ON_REQUEST,))
         stop = TaskChange("llama", 1, task.task_id, task.placement, "STOPPED", *told)
         wakeup.on_task_change(stop, it.ports)
 
-    job = it.ports.jobs.get("llama")
-    assert job is not None
+    job = stored_job(it.ports, "llama")
     assert job.state is JobState.STOPPED
     assert it.node(B).job_id == "llama"
 
 
 def test_a_job_that_has_finished_is_not_launched_again() -> None:
     it = healed()
-    job = it.ports.jobs.get("llama")
-    assert job is not None
+    job = stored_job(it.ports, "llama")
     it.ports.jobs.save(replace(job, state=JobState.COMPLETED))
 
     launch_gang(it.request(), it.ports, ACT)
@@ -218,8 +214,7 @@ def test_a_job_that_has_finished_is_not_launched_again() -> None:
 def test_the_end_of_another_task_does_not_end_a_wait() -> None:
     it = Incident()
     it.task_is("STOPPED", 0, exit_code=143)
-    from_before = it.ports.jobs.get_run("llama", 1)
-    assert from_before is not None
+    from_before = stored_run(it.ports, "llama", 1)
     launch = it.request()
     stop_gang(launch, it.ports, ACT)
 

@@ -39,7 +39,7 @@ from nodeheal.services.recovery.return_to_service import return_to_service
 from nodeheal.services.recovery.wait_for_news import wait_for_news
 from nodeheal.services.steps import save_node
 from nodeheal.services.sweep import sweep
-from tests.unit.builders import ACT, NOW, memory_ports, node, scheduler_in, started_job, xid
+from tests.unit.builders import ACT, NOW, memory_ports, node, scheduler_in, started_job, stored_node, stored_run, xid
 from tests.unit.step_functions import isolate_node
 from tests.unit.test_approval import Asked
 from tests.unit.test_decide import Story
@@ -429,8 +429,7 @@ def test_a_replacement_node_that_proved_nothing_can_be_given_back_by_hand() -> N
 
     release_node(C, "diagnosed by hand", ports)
 
-    found = ports.nodes.get(C)
-    assert found is not None
+    found = stored_node(ports, C)
     assert found.state is NodeState.HEALTHY
 
 
@@ -479,8 +478,7 @@ def test_a_job_that_came_to_the_node_while_its_incident_waited_is_not_taken_down
         it.task_is("STOPPED", rank, exit_code=143)
     started_job(Job("other", "demo", "training", "trainer:1", "trainer", 1), [it.node(A)], it.ports)
     if ended:
-        run = it.ports.jobs.get_run("other", 1)
-        assert run is not None
+        run = stored_run(it.ports, "other", 1)
         it.ports.jobs.save_run(run.with_task(replace(run.tasks[0], status="STOPPED")))
 
     isolate_node(it.request(), it.ports, it.policy)

@@ -35,7 +35,7 @@ from nodeheal.services.intake import wakeup
 from nodeheal.services.operators.operator_guardrails import pause_pool
 from nodeheal.services.recovery import new_machine
 from nodeheal.services.recovery.retire_broken import retire_broken
-from tests.unit.builders import ACT, NOW, FrozenClock, facts_of, memory_ports, node, waiting, xid
+from tests.unit.builders import ACT, NOW, FrozenClock, facts_of, memory_ports, node, stored_node, waiting, xid
 from tests.unit.step_functions import as_step, isolate_node, replace_node
 
 A, B = "i-0aaaaaaaaaaaaaaaa", "i-0bbbbbbbbbbbbbbbb"
@@ -78,8 +78,7 @@ class Pool:
         assert self.ports.pools.claim("demo", name, 2)
 
     def node(self, name: str = A) -> Node:
-        found = self.ports.nodes.get(name)
-        assert found is not None
+        found = stored_node(self.ports, name)
         return found
 
     def request(self, name: str = A, turn: int = 3, token: str = "") -> StepRequest:

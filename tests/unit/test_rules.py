@@ -16,7 +16,7 @@ from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.operations.steps import launch_gang
 from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services.intake.wakeup import on_task_change
-from tests.unit.builders import ACT, NOW, as_rank, node, xid
+from tests.unit.builders import ACT, NOW, as_rank, node, stored_run, xid
 from tests.unit.step_functions import run_diagnostics
 from tests.unit.test_decide import Story
 from tests.unit.test_guards import healed
@@ -83,8 +83,7 @@ def test_a_rank_that_cannot_be_recorded_is_recorded_later(what: str) -> None:
 
 
 def _unfinished(it: Incident) -> int:
-    run = it.ports.jobs.get_run("llama", 1)
-    assert run is not None
+    run = stored_run(it.ports, "llama", 1)
     blank = tuple(replace(task, status="RUNNING", exit_code=None) for task in run.tasks)
     it.ports.jobs.kept_runs["llama", 1] = replace(run, tasks=blank)  # type: ignore[attr-defined]
     return 1
@@ -92,8 +91,7 @@ def _unfinished(it: Incident) -> int:
 
 def test_an_event_of_another_task_does_not_change_the_rank() -> None:
     it = Incident()
-    run = it.ports.jobs.get_run("llama", 1)
-    assert run is not None
+    run = stored_run(it.ports, "llama", 1)
 
     on_task_change(TaskChange("llama", 1, "another-task", run.tasks[0].placement, "STOPPED", 1, ""), it.ports)
 

@@ -43,6 +43,9 @@ from tests.unit.builders import (
     node,
     scheduler_in,
     started_job,
+    stored_job,
+    stored_node,
+    stored_run,
     waiting,
     xid,
 )
@@ -73,8 +76,7 @@ class Incident:
         self.last: StepResult | None = None
 
     def node(self, name: str = A) -> Node:
-        found = self.ports.nodes.get(name)
-        assert found is not None
+        found = stored_node(self.ports, name)
         return found
 
     def request(self, **changes: Any) -> StepRequest:
@@ -108,8 +110,7 @@ class Incident:
         return f"token-{self.turn}" not in self.ports.workflows.resumed  # type: ignore[attr-defined]
 
     def task_is(self, status: str, rank: int, run: int = 1, exit_code: int | None = None) -> None:
-        found = self.ports.jobs.get_run("llama", run)
-        assert found is not None
+        found = stored_run(self.ports, "llama", run)
         task = found.tasks[rank]
         change = TaskChange("llama", run, task.task_id, task.placement, status, exit_code, "")
         wakeup.on_task_change(change, self.ports)
@@ -203,8 +204,7 @@ def test_the_whole_recovery_by_swap() -> None:
     end_incident(it.request(), it.ports, ACT)
 
     assert [result.outcome for result in outcomes] == [Outcome.DONE] * 4
-    run = it.ports.jobs.get_run("llama", 2)
-    assert run is not None
+    run = stored_run(it.ports, "llama", 2)
     assert [task.node_id for task in run.tasks] == [C, B]
     assert it.node().state is NodeState.QUARANTINED
     assert it.node().open_incident == it.id
@@ -813,8 +813,7 @@ def test_a_finished_job_gives_its_nodes_back() -> None:
     for rank in (0, 1):
         it.task_is("STOPPED", rank, exit_code=0)
 
-    job = it.ports.jobs.get("llama")
-    assert job is not None
+    job = stored_job(it.ports, "llama")
     assert job.state is JobState.COMPLETED
     assert it.node(B).job_id is None
 
@@ -824,8 +823,7 @@ def test_a_late_running_event_does_not_bring_a_stopped_rank_back() -> None:
     it.task_is("STOPPED", 0, exit_code=134)
     it.task_is("RUNNING", 0)
 
-    run = it.ports.jobs.get_run("llama", 1)
-    assert run is not None
+    run = stored_run(it.ports, "llama", 1)
     assert (run.tasks[0].status, run.tasks[0].exit_code) == ("STOPPED", 134)
 
 

@@ -15,7 +15,7 @@ from nodeheal.domain.operation import Operation, OperationState, job_owner, node
 from nodeheal.operations import fan_out
 from nodeheal.operations.steps import check_nodes
 from nodeheal.services.intake import wakeup
-from tests.unit.builders import ACT, CHECK, NOW, memory_ports, named, node, xid
+from tests.unit.builders import ACT, CHECK, NOW, memory_ports, named, node, stored_node, xid
 
 GANG = 256
 ASKED = "llama-1-0-check"
@@ -204,8 +204,7 @@ def test_a_part_that_is_closed_takes_no_answer() -> None:
 def test_a_question_to_nobody_is_answered() -> None:
     it = Gang(2)
     for name in it.names:
-        known = it.ports.nodes.get(name)
-        assert known is not None
+        known = stored_node(it.ports, name)
         it.ports.nodes.save(node(name, version=known.version, passed_at=NOW))
 
     it.asks()
