@@ -171,10 +171,6 @@ def test_a_word_that_is_nearly_right_is_put_right(file: Any, document: object, h
     assert (refused.exit_code, hint in refused.output) == (2, True), refused.output
 
 
-def test_a_word_that_is_nowhere_near_gets_no_hint(file: Any) -> None:
-    assert "did you mean" not in run("check", file({"default_pool": {"mode": "destroy"}})).output
-
-
 @pytest.mark.parametrize(
     ("document", "told"),
     [

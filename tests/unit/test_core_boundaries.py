@@ -22,11 +22,10 @@ from nodeheal.contract.vocabulary import (
     Step,
     Verdict,
 )
-from nodeheal.domain.errors import NotAccepted, NotFound, PlacementRefused
+from nodeheal.domain.errors import NotAccepted, PlacementRefused
 from nodeheal.domain.faults.correlation import episodes
 from nodeheal.domain.fleet.node import PastRecovery, may_move, moved
 from nodeheal.domain.jobs.job import Run
-from nodeheal.domain.operation import job_owner
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Breaker, Budget, Lemon, MaintenanceWindow, Mode, Override, Weekday
 from nodeheal.domain.recovery.decision_context import Observation, accelerator_scope, node_scope, observation_of
@@ -41,8 +40,8 @@ from nodeheal.services.recovery.build_decision_context import build_decision_con
 from nodeheal.services.recovery.decide_next_step import decide_next_step
 from nodeheal.services.recovery.reserve_attempt import why_no_attempt
 from nodeheal.services.recovery.wait_for_news import wait_for_news
-from tests.unit.builders import ACT, NOW, memory_ports, node, scheduler_in, stored_run, waiting, xid
-from tests.unit.step_functions import isolate_node, reboot_node, run_diagnostics
+from tests.unit.builders import ACT, NOW, memory_ports, node, scheduler_in, stored_run, xid
+from tests.unit.step_functions import run_diagnostics
 from tests.unit.test_decide import SPARE, Story
 from tests.unit.test_regressions import restarted_for_an_application_fault
 from tests.unit.test_replay import fault, replayed, steps
@@ -401,19 +400,6 @@ def test_without_a_job_nothing_can_have_ended_before_the_wait() -> None:
     assert it.is_waiting()
 
 
-def test_a_job_that_ends_between_a_later_decision_and_its_wait_resumes_at_once() -> None:
-    it = restarted_for_an_application_fault()
-    take(it, xid(63, observed_at=it.clock()))
-    request = it.request()
-    assert (request.turn, request.decision.step) == (2, Step.WAIT)
-    for rank in (0, 1):
-        it.task_is("STOPPED", rank, run=2, exit_code=0)
-
-    wait_for_news(request, it.ports)
-
-    assert it.resumed().outcome is Outcome.DONE
-
-
 # Ingest --------------------------------------------------------------------------------------------------------------
 
 
@@ -463,16 +449,6 @@ def test_a_fault_that_loses_every_race_is_tried_again_later() -> None:
 
     with pytest.raises(NotAccepted, match="written by others"):
         ingest(xid(79), ports, ACT)
-
-
-def test_a_fault_of_a_node_that_a_human_has_joins_the_incident_that_was_handed_over() -> None:
-    cluster = FakeCluster()
-    cluster.reports(xid(74))
-    assert cluster.ports.incidents.history(cluster.incident_id).incident.state is IncidentState.ESCALATED
-
-    became = ingest(xid(79, observed_at=later(60)), cluster.ports, ACT)
-
-    assert (cluster.node().state, became) == (NodeState.QUARANTINED, Ingested.JOINED)
 
 
 def test_only_an_incident_that_has_not_begun_is_started_by_what_joins_it() -> None:
@@ -605,10 +581,6 @@ def test_the_first_fault_of_the_new_boot_is_named(first: tuple[str, int], second
 
 
 # How decisions are put -----------------------------------------------------------------------------------------------
-
-
-def test_a_decision_names_the_step_that_it_climbs() -> None:
-    assert Story(xid(79)).isolated().next().action is Action.REBOOT
 
 
 def test_an_accelerator_without_a_limit_is_not_reserved_for() -> None:
@@ -773,21 +745,6 @@ def test_a_launch_is_told_with_its_ranks() -> None:
 
     told = [entry.text for entry in it.ports.incidents.history(it.id).timeline]
     assert f"launching llama as run 2: rank 0 on {A}, rank 1 on {B}" in told
-
-
-def test_a_node_that_the_scheduler_has_lost_refuses_the_launch() -> None:
-    it = _healed()
-    request = it.request()
-
-    def gone(*_: object) -> str:
-        raise NotFound("no such container instance")
-
-    lost: Any = gone
-    scheduler_in(it.ports).start_rank = lost
-    launch_gang(request, it.ports, ACT)
-
-    assert (it.resumed().outcome, it.resumed().reason) == (Outcome.REFUSED, "no such container instance")
-    assert waiting(it.ports) == []
 
 
 def test_no_rank_is_placed_on_a_node_that_is_out_of_service_whoever_took_it_out() -> None:
@@ -961,16 +918,6 @@ def test_a_job_that_was_stopped_for_hardware_under_two_jobs_is_brought_back() ->
 # The launch ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_launch_waits_for_as_long_as_its_decision_says() -> None:
-    it = _healed()
-    request = it.request()
-
-    launch_gang(request, it.ports, ACT)
-
-    [launch] = it.ports.operations.open_of(job_owner("llama"))
-    assert launch.deadline_at == it.clock() + timedelta(seconds=ACT.deadlines.restart_seconds)
-
-
 def test_a_launch_settles_the_last_runs_faults_for_the_last_run_only() -> None:
     it = _healed()
     of_the_job, of_the_node = xid(31, node_id=B), xid(74, node_id=B)
@@ -980,16 +927,6 @@ def test_a_launch_settles_the_last_runs_faults_for_the_last_run_only() -> None:
     it.relaunch()
 
     assert it.node(B).resolved_faults == {fingerprint(of_the_node): "inc-1"}
-
-
-def test_every_rank_is_told_where_the_first_one_is() -> None:
-    it = _healed()
-    it.ports.nodes.save(replace(it.node(B), address="10.0.0.2"))
-
-    it.relaunch()
-
-    told = {name: env["MASTER_ADDR"] for name, env in scheduler_in(it.ports).environments.items()}
-    assert (told["task-llama-2-0"], told["task-llama-2-1"]) == ("127.0.0.1", "127.0.0.1")
 
 
 def test_of_a_refused_launch_what_was_started_is_stopped_and_may_still_write() -> None:
@@ -1015,17 +952,6 @@ def test_of_a_refused_launch_what_was_started_is_stopped_and_may_still_write() -
 # The look at the deadline --------------------------------------------------------------------------------------------
 
 
-def test_a_node_without_a_job_is_seen_to_be_isolated() -> None:
-    it = Incident()
-    event = xid(79, node_id=C, instance_id=C, event_id="on-c")
-    take(it, event)
-    it.id, it.turn = incident_id_of(event), 0
-    request = it.request()
-    isolate_node(request, it.ports, ACT)
-
-    assert conclude(request, it.ports).outcome is Outcome.DONE
-
-
 def test_an_isolation_that_broke_before_the_drain_says_so() -> None:
     it = Incident()
     request = it.request()
@@ -1034,19 +960,6 @@ def test_an_isolation_that_broke_before_the_drain_says_so() -> None:
     result = conclude(request, it.ports)
 
     assert (result.outcome, result.reason) == (Outcome.FAILED, "it could not be drained")
-
-
-def test_a_boot_that_nobody_told_of_is_seen_and_its_wait_forgotten() -> None:
-    it = Incident()
-    it.isolate()
-    request = it.request()
-    reboot_node(request, it.ports)
-    it.ports.nodes.save(replace(it.node(), boot_id="boot-2"))
-
-    result = conclude(request, it.ports)
-
-    assert (result.outcome, result.boot_id) == (Outcome.DONE, "boot-2")
-    assert waiting(it.ports) == []
 
 
 def _diagnosing(status: CommandStatus) -> StepResult:
@@ -1284,16 +1197,6 @@ def test_a_link_stays_a_link_whatever_the_driver_wants_done_about_it() -> None:
     story.amid(spent={(node_scope(NODE), Action.REBOOT): 1}).isolated()
 
     assert story.next().step is Step.DIAGNOSE
-
-
-def test_a_node_that_is_to_be_isolated_carries_no_rank() -> None:
-    it = _healed()
-    request = it.request()
-    take(it, xid(54, node_id=B, instance_id=B, event_id="power"))
-
-    launch_gang(request, it.ports, ACT)
-
-    assert it.resumed().outcome is Outcome.REFUSED
 
 
 # A node's life -------------------------------------------------------------------------------------------------------

@@ -166,19 +166,6 @@ def test_it_is_sent_once_however_often_it_is_asked_for_and_waits_with_the_newest
     assert "token-of-the-retry" in it.ports.workflows.resumed  # type: ignore[attr-defined]
 
 
-def test_a_throttled_command_is_sent_by_the_retry() -> None:
-    it = Freezing()
-    send = it.commands.send
-    it.commands.send = throttled
-    with pytest.raises(NotAccepted):
-        it.freeze()
-    it.commands.send = send
-
-    it.freeze()
-
-    assert [(one.document, one.node_id) for one in it.commands.sent] == [("freeze-evidence", A)]
-
-
 def throttled(*_: object, **__: object) -> str:
     raise NotAccepted("SendCommand: ThrottlingException")
 

@@ -65,12 +65,6 @@ def test_the_question_is_due_when_the_policy_says() -> None:
     assert Story(xid(79), policy=policy).next().deadline_seconds == 77
 
 
-def test_a_restart_of_the_job_is_asked_for_too() -> None:
-    decision = Story(xid(31), policy=APPROVE).next()
-
-    assert (decision.awaits, decision.action) == (Awaited.APPROVAL, Action.RESTART_WORKLOAD)
-
-
 def test_nobody_is_asked_about_a_node_that_is_not_to_blame() -> None:
     story = Story(xid(79), policy=APPROVE).amid(observations=crowd(5), pool_nodes=10)
 
@@ -284,14 +278,6 @@ def test_a_rebooted_node_must_run_for_a_while_before_it_is_back() -> None:
     assert (decision.awaits, decision.deadline_seconds) == (Awaited.STABLE, 91)
     story.now = NOW + timedelta(seconds=120)
     assert story.next().step is Step.RETURN
-
-
-def test_a_fault_in_that_while_shows_that_the_reboot_did_not_help() -> None:
-    policy = ACT.model_copy(update={"stable_seconds": 120})
-    story = waited(Story(xid(79), policy=policy).isolated().rebooted().passed(), Outcome.DONE)
-    again = xid(79, event_id="again", boot_id="boot-2")
-
-    assert story.reports(again).next().step is Step.REPLACE
 
 
 def test_a_pool_says_since_when_it_is_tripped_and_stays_with_the_first_reason() -> None:

@@ -72,10 +72,6 @@ def test_a_fault_on_the_new_boot_is_not_even_diagnosed() -> None:
     assert Story(xid(79)).isolated().rebooted().reports(again).next().step is Step.REPLACE
 
 
-def test_an_isolation_that_is_done_needs_no_further_evidence() -> None:
-    assert Story(xid(79)).then(Outcome.DONE).next().step is Step.REBOOT
-
-
 def test_a_new_machine_takes_the_broken_ones_place_and_only_a_spare_leaves_one_to_a_human() -> None:
     spare = Story(xid(74), job=None).isolated().swapped().passed()
     new = Story(xid(74), job=None).isolated().renewed().passed()
@@ -130,13 +126,6 @@ def test_without_incident_isolation_slot_and_attempt_nothing_is_replaced(missing
     assert it.resumed().outcome is Outcome.REFUSED
 
     assert (it.node(), it.node(C).open_incident) == (before, None)
-
-
-def test_a_swap_quarantines_the_broken_node_and_takes_its_job_away() -> None:
-    it = Incident(74)
-    it.isolate(), it.swap()
-
-    assert (it.node().state, it.node().job_id) == (NodeState.QUARANTINED, None)
 
 
 def test_a_node_of_another_incident_is_neither_rebooted_nor_diagnosed_nor_returned() -> None:

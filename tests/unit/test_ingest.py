@@ -79,15 +79,6 @@ def test_good_news_that_others_bring_is_no_heartbeat() -> None:
     assert (stored.last_seen, stored.version) == (node().last_seen, 1)
 
 
-def test_a_duplicate_changes_nothing() -> None:
-    ports = memory_ports()
-    ports.nodes.save(node())
-
-    assert take(ports, xid(79), xid(79)) == [Ingested.OPENED, Ingested.DUPLICATE]
-
-    assert len(ports.incidents.history(incident_id_of(xid(79))).events) == 1
-
-
 def test_a_second_fault_joins_the_open_incident() -> None:
     ports = memory_ports()
     ports.nodes.save(node())
@@ -199,16 +190,6 @@ def test_a_redelivered_event_of_a_closed_incident_opens_nothing() -> None:
     ports.nodes.save(replace(stored, open_incident=None))
 
     assert take(ports, xid(79)) == [Ingested.DUPLICATE]
-
-
-def test_a_start_that_a_crash_lost_is_made_up_for_by_the_redelivery() -> None:
-    ports = memory_ports()
-    take(ports, xid(79))
-    ports.workflows.started.clear()  # type: ignore[attr-defined]  # the crash came between the write and the start
-
-    take(ports, xid(79))
-
-    assert ports.workflows.started == [incident_id_of(xid(79))]  # type: ignore[attr-defined]
 
 
 def test_a_fault_on_a_quarantined_node_stays_with_the_incident_that_a_human_has() -> None:

@@ -11,10 +11,10 @@ from nodeheal.contract.health_event import DiagnosticsFinished
 from nodeheal.contract.job_spec import Preflight
 from nodeheal.contract.job_steps import JobRequest, JobResult
 from nodeheal.contract.vocabulary import Ending, IncidentState, JobState, JobStep, Next, NodeState, Outcome, Verdict
-from nodeheal.domain.errors import NotAccepted, NotFound, Superseded
+from nodeheal.domain.errors import NotFound, Superseded
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.jobs.job import CheckAnswer, Job, Run
-from nodeheal.domain.operation import job_owner, node_owner
+from nodeheal.domain.operation import job_owner
 from nodeheal.domain.policy.policy_models import Fabric
 from nodeheal.operations.engine import reconcile_all
 from nodeheal.operations.steps import await_nodes, check_nodes, launch_job, stop_job, watch_gang
@@ -169,24 +169,6 @@ def test_the_first_answer_to_a_request_holds(ports: Ports) -> None:
     answers(ports, A)
 
     assert [answer.outcome for answer in ports.job_notes.answers("llama")] == [Outcome.FAILED]
-
-
-def test_a_throttled_command_is_sent_by_the_repeated_call(ports: Ports) -> None:
-    send = ports.commands.send
-
-    def throttled(*given: Any, **named: Any) -> str:
-        if given[0].node_id == B:
-            raise NotAccepted("SendCommand was throttled")
-        return send(*given, **named)
-
-    ports.commands.send = throttled  # type: ignore[method-assign]
-    with pytest.raises(NotAccepted):
-        check_nodes(request(), ports, ACT)
-    ports.commands.send = send  # type: ignore[method-assign]
-
-    check_nodes(request(task_token="token-2"), ports, ACT)
-
-    assert [sent.node_id for sent in commands_in(ports).sent] == [A, B]
 
 
 def test_rounds_of_checking_end_with_a_human(ports: Ports) -> None:
@@ -415,15 +397,6 @@ def test_a_step_that_waits_is_never_without_a_token(ports: Ports) -> None:
         launch_job(request(task_token=None), ports, ACT)
     with pytest.raises(ValueError, match="without a task token"):
         watch_gang(request(task_token=None), ports)
-
-
-def test_what_was_sent_is_kept_until_the_wait_is_over(ports: Ports) -> None:
-    check_nodes(request(), ports, ACT)
-
-    sent = ports.operations.get(node_owner(A), "llama-1-1-check")
-
-    assert sent is not None
-    assert sent.deadline_at == NOW + timedelta(seconds=Preflight().seconds)
 
 
 @pytest.mark.parametrize("has_sent", [True, False])

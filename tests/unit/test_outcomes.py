@@ -186,15 +186,6 @@ def test_a_rank_that_ran_before_the_retry_stored_its_wait_is_counted() -> None:
     assert it.ports.workflows.resumed["of-the-retry"].outcome is Outcome.DONE  # type: ignore[attr-defined]
 
 
-def test_a_repeated_launch_goes_on_waiting_for_the_run_that_it_started() -> None:
-    it = healed()
-    request = it.request()
-    for _ in range(2):
-        launch_gang(request, it.ports, ACT)
-
-    assert it.is_waiting()
-
-
 def test_a_refused_launch_leaves_nothing_waiting() -> None:
     it = healed()
     scheduler_in(it.ports).start_rank = lambda *_: (_ for _ in ()).throw(PlacementRefused("RESOURCE:GPU"))

@@ -13,14 +13,12 @@ from nodeheal.domain.errors import NotAccepted, PlacementRefused
 from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.operations.engine import conclude
 from nodeheal.operations.steps import launch_gang, stop_gang
-from nodeheal.ports.commands import CommandStatus
 from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services.intake import wakeup
 from nodeheal.services.intake.ingest import Ingested, ingest
 from nodeheal.services.jobs.runs import may_write
 from nodeheal.services.recovery.end_incident import end_incident
 from tests.unit.builders import ACT, as_rank, scheduler_in, stored_job, stored_run, xid
-from tests.unit.step_functions import run_diagnostics
 from tests.unit.test_steps import A, B, C, Incident
 
 
@@ -130,21 +128,6 @@ def test_one_application_fault_on_two_nodes_is_one_restart() -> None:
     assert it.ports.jobs.get_run("llama", 3) is None
 
 
-def test_a_throttled_look_can_be_repeated() -> None:
-    it = Incident()
-    it.isolate(), it.reboot()
-    request = it.request()
-    run_diagnostics(request, it.ports, ACT)
-    look, it.ports.commands.look = it.ports.commands.look, _throttled  # type: ignore
-    with pytest.raises(NotAccepted):
-        conclude(request, it.ports)
-    it.ports.commands.look = look  # type: ignore[method-assign]
-    output = '{"verdict": "OK", "failed_tests": []}'
-    it.ports.commands.statuses["command-2"] = CommandStatus("SUCCEEDED", output)  # type: ignore[attr-defined]
-
-    assert conclude(request, it.ports).outcome is Outcome.DONE
-
-
 def _throttled(*_: object) -> Any:
     raise NotAccepted("ThrottlingException")
 
@@ -247,14 +230,6 @@ def test_a_spare_that_failed_its_diagnostics_is_nobodys_spare() -> None:
 
     assert it.node(C).state is NodeState.SUSPECT
     assert not it.node(C).is_available(it.clock())
-
-
-def test_an_isolation_that_broke_before_the_drain_is_not_taken_for_done() -> None:
-    it = Incident()
-    request = it.request()
-    it.ports.nodes.save(replace(it.node(), state=NodeState.ISOLATED))
-
-    assert conclude(request, it.ports).outcome is Outcome.FAILED
 
 
 def test_a_swap_that_the_look_finds_is_finished_there() -> None:

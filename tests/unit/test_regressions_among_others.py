@@ -90,18 +90,6 @@ throttled: Any = _throttled
 # A second delivery ---------------------------------------------------------------------------------------------------
 
 
-def test_a_wake_up_that_was_throttled_is_made_up_for_by_the_redelivery() -> None:
-    it = waiting()
-    get, it.ports.operations.get = it.ports.operations.get, throttled  # type: ignore[method-assign]
-    with pytest.raises(NotAccepted):
-        take(it, xid(79))
-    it.ports.operations.get = get  # type: ignore[method-assign]
-
-    take(it, xid(79))  # the queue brings it again
-
-    assert it.resumed().outcome is Outcome.DONE
-
-
 def test_good_news_whose_wake_up_was_throttled_wakes_at_the_redelivery() -> None:
     it = waiting()
     well = xid(REMAP, event_id="well", verdict=Verdict.OK)

@@ -206,13 +206,6 @@ def test_all_that_an_open_breaker_holds_is_one_page_whatever_else_fails_beside_i
     assert alone.page_key == among_many.page_key
 
 
-def test_a_breaker_that_opens_in_the_middle_says_that_the_node_stays_isolated() -> None:
-    decision = Story(xid(79)).isolated().amid(pool=OPEN).next()
-
-    assert decision.awaits is Awaited.BREAKER
-    assert decision.reason.endswith("this one stays isolated")
-
-
 @pytest.mark.parametrize(("mode", "trips"), [("act", True), ("approve", True), ("observe", False)])
 def test_the_breaker_opens_wherever_nodeheal_may_act_be_it_after_a_yes(mode: str, trips: bool) -> None:
     story = Story(xid(79)).amid(observations=crowd(5), pool_nodes=10)

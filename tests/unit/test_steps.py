@@ -16,8 +16,6 @@ from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.jobs.job import GangTask, Job, Run
 from nodeheal.domain.operation import Operation
 from nodeheal.domain.policy.policy import RecoveryPolicy
-from nodeheal.domain.recovery.decide import decide
-from nodeheal.domain.recovery.decision_context import DecisionContext
 from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.operations.engine import conclude
 from nodeheal.operations.gang import record_of
@@ -37,7 +35,6 @@ from tests.unit.builders import (
     EVIDENCE,
     NOW,
     FrozenClock,
-    commands_in,
     memory_ports,
     named,
     node,
@@ -239,16 +236,6 @@ def test_isolation_waits_for_the_last_rank_to_stop() -> None:
     assert set(scheduler_in(it.ports).stopped) == {"task-llama-1-0", "task-llama-1-1"}
 
 
-def test_isolation_goes_on_at_once_when_the_gang_is_gone_already() -> None:
-    it = Incident()
-    for rank in (0, 1):
-        it.task_is("STOPPED", rank, exit_code=134)
-
-    isolate_node(it.request(), it.ports, ACT)
-
-    assert it.resumed().outcome is Outcome.DONE
-
-
 def test_a_rank_that_stops_while_the_operation_is_being_stored_is_not_waited_for() -> None:
     it = Incident()
     store, save = it.ports.operations, it.ports.operations.save
@@ -311,16 +298,6 @@ def test_what_an_operator_drained_stays_drained() -> None:
     assert scheduler_in(it.ports).draining == {A}
 
 
-def test_a_repeated_isolation_still_knows_that_it_was_ours() -> None:
-    it = Incident()
-    request = it.request()
-    isolate_node(request, it.ports, ACT)
-    isolate_node(request, it.ports, ACT)
-
-    assert it.node().drained_by_us
-    assert list(it.ports.pools.holders("demo")) == [A]
-
-
 # Reboot -------------------------------------------------------------------------------------------------------------
 
 
@@ -336,45 +313,6 @@ def test_a_reboot_is_proven_by_another_boot_id_and_by_nothing_else() -> None:
 
     assert it.resumed().outcome is Outcome.DONE
     assert it.resumed().boot_id == "boot-2"
-
-
-def test_a_reboot_is_sent_once_however_often_it_is_asked_for() -> None:
-    it = Incident()
-    it.isolate()
-    request = it.request()
-    reboot_node(request, it.ports)
-    reboot_node(request, it.ports)
-
-    [sent] = commands_in(it.ports).sent
-    assert (sent.document, sent.node_id, sent.boot_id) == ("reboot-node", A, "boot-1")
-
-
-def test_a_repeated_reboot_waits_with_the_newest_token() -> None:
-    it = Incident()
-    it.isolate()
-    request = it.request()
-    reboot_node(request, it.ports)
-    reboot_node(request.model_copy(update={"task_token": "token-of-the-retry"}), it.ports)
-
-    it.boots("boot-2")
-
-    assert "token-of-the-retry" in it.ports.workflows.resumed  # type: ignore[attr-defined]
-    assert len(it.ports.commands.sent) == 1  # type: ignore[attr-defined]
-
-
-def test_a_reboot_that_was_throttled_is_sent_by_the_retry() -> None:
-    it = Incident()
-    it.isolate()
-    request = it.request()
-    send, it.ports.commands.send = it.ports.commands.send, throttled  # type: ignore[method-assign]
-    with pytest.raises(NotAccepted):
-        reboot_node(request, it.ports)
-    it.ports.commands.send = send  # type: ignore[method-assign]
-
-    reboot_node(request, it.ports)
-
-    [sent] = commands_in(it.ports).sent
-    assert (sent.document, sent.node_id, sent.boot_id) == ("reboot-node", A, "boot-1")
 
 
 def throttled(*_: object, **__: object) -> str:
@@ -758,6 +696,7 @@ def test_a_repeated_launch_starts_no_second_gang() -> None:
     launch_gang(request, it.ports, ACT)
     launch_gang(request, it.ports, ACT)
 
+    assert it.is_waiting()
     assert it.ports.jobs.get_run("llama", 3) is None
     assert len(scheduler_in(it.ports).tasks) == 4
 
@@ -871,15 +810,6 @@ def test_a_page_that_somebody_else_is_sending_now_is_left_to_them() -> None:
     assert not it.ports.notifier.was_sent(told.key)
 
 
-def test_decide_and_the_service_agree() -> None:
-    it = Incident()
-    decision = it.request().decision
-
-    around = DecisionContext(boot_id=it.node().boot_id)
-    history = replace(it.ports.incidents.history(it.id), turns=(), context=around)
-    assert decide(history, ACT, NOW) == decision
-
-
 # Under which name a node is asked
 
 
@@ -897,16 +827,6 @@ def test_nobody_can_derive_the_request_id_from_the_incident_and_its_turn() -> No
     wakeup.on_answer(DiagnosticsFinished(**passed), it.ports)
 
     assert it.is_waiting()
-
-
-def test_the_request_ids_of_two_incidents_that_are_alike_differ() -> None:
-    first, second = Incident(), Incident()
-    for it in (first, second):
-        it.isolate(), it.reboot()
-        run_diagnostics(it.request(), it.ports, ACT)
-
-    assert first.id == second.id
-    assert asked_as(first) != asked_as(second)
 
 
 def test_a_repeated_call_finds_the_request_id_of_the_first() -> None:
