@@ -59,8 +59,7 @@ class World:
     @property
     def job(self) -> Job:
         """llama, as recorded."""
-        job = stored_job(self.ports, "llama")
-        return job
+        return stored_job(self.ports, "llama")
 
     @property
     def started(self) -> list[tuple[str, int]]:

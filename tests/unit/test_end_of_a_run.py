@@ -25,8 +25,7 @@ def ended(it: Incident, *codes: int, summary: str = UNDER_WAY) -> Job:
     save_job(it.ports, "llama", summary=summary, run_said_to_run=int(summary == UNDER_WAY))
     for task, code in zip(run.tasks, codes, strict=True):
         on_task_change(TaskChange("llama", 1, task.task_id, task.placement, "STOPPED", code, "Exited"), it.ports)
-    after = stored_job(it.ports, "llama")
-    return after
+    return stored_job(it.ports, "llama")
 
 
 def test_a_job_that_is_done_does_not_say_that_it_is_under_way() -> None:

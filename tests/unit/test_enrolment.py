@@ -60,8 +60,7 @@ def run(*words: str) -> Any:
 
 
 def stored(ports: Ports, node_id: str = NODE) -> Node:
-    found = stored_node(ports, node_id)
-    return found
+    return stored_node(ports, node_id)
 
 
 def test_an_enrolled_node_carries_the_mark_wherever_it_is_asked_for(ports: Ports, marks: MemoryMarks) -> None:

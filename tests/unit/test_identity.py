@@ -47,8 +47,7 @@ def ports(clock: FrozenClock) -> Ports:
 
 
 def stored(ports: Ports, node_id: str = GHOST) -> Node:
-    found = stored_node(ports, node_id)
-    return found
+    return stored_node(ports, node_id)
 
 
 def of_ghost(code: int = 79, **changes: Any) -> HealthEvent:

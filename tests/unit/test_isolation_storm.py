@@ -91,8 +91,7 @@ class Storm:
         self.throttled = False
 
     def node(self, name: str) -> Node:
-        found = stored_node(self.ports, name)
-        return found
+        return stored_node(self.ports, name)
 
     def writes(self, name: str, **changes: Any) -> None:
         assert self.ports.nodes.save(replace(self.node(name), **changes))

@@ -78,8 +78,7 @@ def request(step: JobStep = JobStep.CHOOSE, nodes: tuple[str, ...] = (A, B), **c
 
 
 def stored(ports: Ports, name: str) -> Node:
-    found = stored_node(ports, name)
-    return found
+    return stored_node(ports, name)
 
 
 def resumed(ports: Ports) -> JobResult:
@@ -120,8 +119,7 @@ def launched(ports: Ports) -> Run:
 
 def run_of(ports: Ports) -> Run:
     job = stored_job(ports, "llama")
-    run = stored_run(ports, "llama", job.current_run)
-    return run
+    return stored_run(ports, "llama", job.current_run)
 
 
 def becomes(ports: Ports, rank: int, status: str, exit_code: int | None = None, reason: str = "") -> None:

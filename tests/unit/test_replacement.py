@@ -78,8 +78,7 @@ class Pool:
         assert self.ports.pools.claim("demo", name, 2)
 
     def node(self, name: str = A) -> Node:
-        found = stored_node(self.ports, name)
-        return found
+        return stored_node(self.ports, name)
 
     def request(self, name: str = A, turn: int = 3, token: str = "") -> StepRequest:
         reserve = (Reservation(scope=f"node#{name}", limit=LIMIT),)

@@ -73,8 +73,7 @@ class Incident:
         self.last: StepResult | None = None
 
     def node(self, name: str = A) -> Node:
-        found = stored_node(self.ports, name)
-        return found
+        return stored_node(self.ports, name)
 
     def request(self, **changes: Any) -> StepRequest:
         """What the workflow asks for next, as Decide says it."""
@@ -677,10 +676,11 @@ def test_a_rank_whose_node_has_rebooted_since_cannot_write_any_more() -> None:
     assert it.relaunch().outcome is Outcome.DONE
 
 
-def test_a_gang_is_not_launched_on_a_node_with_an_incident_of_its_own() -> None:
+@pytest.mark.parametrize("code", [79, 54])  # to be rebooted, and to be isolated only
+def test_a_gang_is_not_launched_on_a_node_with_an_incident_of_its_own(code: int) -> None:
     it = Incident()
     it.isolate(), it.reboot(), it.diagnose(), it.give_back()
-    ingest(xid(79, node_id=B, instance_id=B, event_id="on-b"), it.ports, ACT)
+    ingest(xid(code, node_id=B, instance_id=B, event_id="on-b"), it.ports, ACT)
 
     launch_gang(it.request(), it.ports, ACT)
 

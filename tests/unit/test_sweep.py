@@ -50,8 +50,7 @@ class Cluster:
         return sweep(self.ports, policy)
 
     def node(self, node_id: str = A) -> Node:
-        found = stored_node(self.ports, node_id)
-        return found
+        return stored_node(self.ports, node_id)
 
     @property
     def asked(self) -> list[str]:

@@ -31,8 +31,7 @@ def take(ports: Ports, *events: dict[str, Any]) -> list[Ingested | None]:
 
 
 def known(ports: Ports) -> Node:
-    found = stored_node(ports, MACHINE)
-    return found
+    return stored_node(ports, MACHINE)
 
 
 def started(ports: Ports) -> list[str]:

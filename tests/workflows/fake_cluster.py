@@ -119,8 +119,7 @@ class FakeCluster:
         self._gang_becomes("RUNNING")
 
     def node(self, name: str = BROKEN) -> Node:
-        found = stored_node(self.ports, name)
-        return found
+        return stored_node(self.ports, name)
 
     def reports(self, event: HealthEvent) -> Walk:
         """The event arrives, and the incident that it opens is walked to its end."""

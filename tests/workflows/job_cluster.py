@@ -100,14 +100,12 @@ class JobCluster(FakeCluster):
     @property
     def job(self) -> Job:
         """The job as recorded."""
-        job = stored_job(self.ports, self.spec.name)
-        return job
+        return stored_job(self.ports, self.spec.name)
 
     @property
     def run(self) -> Run:
         """Its newest run."""
-        run = stored_run(self.ports, self.spec.name, self.job.current_run)
-        return run
+        return stored_run(self.ports, self.spec.name, self.job.current_run)
 
     @property
     def is_clean(self) -> bool:

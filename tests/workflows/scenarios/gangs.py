@@ -19,8 +19,7 @@ def _runs_on(it: Moment, name: str, **job: object) -> Run:
     started_job(replace(JOB, **job), [node(name)], it.plain)  # type: ignore[arg-type]
     run = stored_run(it.plain, "llama", 1)
     it.plain.jobs.save_run(replace(run, tasks=tuple(replace(task, status="RUNNING") for task in run.tasks)))
-    found = stored_run(it.plain, "llama", 1)
-    return found
+    return stored_run(it.plain, "llama", 1)
 
 
 # Nodes

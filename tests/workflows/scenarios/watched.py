@@ -41,8 +41,7 @@ def _runs_on(it: Moment, *names: str) -> Run:
 
 
 def _run(it: Moment) -> Run:
-    run = stored_run(it.plain, "llama", 1)
-    return run
+    return stored_run(it.plain, "llama", 1)
 
 
 def _becomes(it: Moment, name: str, status: str, exit_code: int | None = None, seconds: int = 0) -> None:
