@@ -26,7 +26,6 @@ from tests.unit.test_job_steps import (  # noqa: F401  # fixtures are used by th
     B,
     C,
     becomes,
-    clock,
     launched,
     ports,
     request,
@@ -40,7 +39,7 @@ NOT_YET, OVERDUE, TURN = 120.0, 240.0, 180.0
 HOUR = 3_600.0
 
 
-def ask(world: Ports, clock: FrozenClock, after: float = OVERDUE) -> list[str]:  # noqa: F811
+def ask(world: Ports, clock: FrozenClock, after: float = OVERDUE) -> list[str]:
     """What one sweep is told, so many seconds from now."""
     clock.advance(after)
     return ask_after_ranks(["demo"], world)
@@ -66,7 +65,7 @@ def statuses(world: Ports) -> list[str]:
 
 def test_where_a_rank_has_ended_long_ago_the_others_are_asked_after_and_their_end_is_heard(
     ports: Ports,  # noqa: F811
-    clock: FrozenClock,  # noqa: F811
+    clock: FrozenClock,
 ) -> None:
     run = launched(ports)
     becomes(ports, 0, "STOPPED", 1)
@@ -94,7 +93,7 @@ def test_a_rank_that_was_asked_to_end_is_asked_after_at_once(ports: Ports, clock
 
 def test_a_rank_that_was_started_long_ago_and_is_not_known_to_run_is_asked_after(
     ports: Ports,  # noqa: F811
-    clock: FrozenClock,  # noqa: F811
+    clock: FrozenClock,
 ) -> None:
     job = stored_job(ports, "llama")
     ports.jobs.save(replace(job, state=JobState.RUNNING, current_run=0))
@@ -109,7 +108,7 @@ def test_a_rank_that_was_started_long_ago_and_is_not_known_to_run_is_asked_after
 
 def test_the_end_of_a_run_of_which_nothing_was_told_at_all_is_found_in_its_turn(
     ports: Ports,  # noqa: F811
-    clock: FrozenClock,  # noqa: F811
+    clock: FrozenClock,
 ) -> None:
     launched(ports)
     for rank in (0, 1):
@@ -145,7 +144,7 @@ def test_a_job_that_is_over_is_not_asked_after(ports: Ports, clock: FrozenClock)
 
 def test_of_too_many_others_are_asked_after_in_every_minute(
     ports: Ports,  # noqa: F811
-    clock: FrozenClock,  # noqa: F811
+    clock: FrozenClock,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     run = launched(ports)
@@ -212,7 +211,7 @@ def test_each_scheduler_is_asked_after_its_own_ranks(ports: Ports, clock: Frozen
 
 def test_what_takes_too_long_to_be_taken_has_its_turn_in_another_minute(
     ports: Ports,  # noqa: F811
-    clock: FrozenClock,  # noqa: F811
+    clock: FrozenClock,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     launched(ports)
@@ -234,7 +233,7 @@ def test_what_takes_too_long_to_be_taken_has_its_turn_in_another_minute(
 @pytest.mark.parametrize("status", ["PENDING", "RUNNING", "MISSING"])
 def test_of_a_machine_that_the_scheduler_does_not_hear_nothing_is_believed_but_an_end(
     ports: Ports,  # noqa: F811
-    clock: FrozenClock,  # noqa: F811
+    clock: FrozenClock,
     status: str,
 ) -> None:
     run = launched(ports)
@@ -270,7 +269,7 @@ def test_an_end_that_the_machine_has_told_before_it_fell_silent_is_one(ports: Po
 )
 def test_a_task_that_the_scheduler_does_not_know_has_ended_only_where_it_can_have_forgotten_it(
     ports: Ports,  # noqa: F811
-    clock: FrozenClock,  # noqa: F811
+    clock: FrozenClock,
     after: float,
     boots: dict[str, Any],
     has_ended: bool,
@@ -348,7 +347,7 @@ def test_a_job_that_was_submitted_again_is_not_settled_by_its_old_run(ports: Por
 @pytest.mark.parametrize("is_dropped", [True, False], ids=["its wait is gone", "its wait is over"])
 def test_a_run_that_was_recorded_and_never_started_is_over_when_nobody_starts_it_any_more(
     ports: Ports,  # noqa: F811
-    clock: FrozenClock,  # noqa: F811
+    clock: FrozenClock,
     is_dropped: bool,
 ) -> None:
     job = stored_job(ports, "llama")

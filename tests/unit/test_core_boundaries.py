@@ -43,9 +43,11 @@ from nodeheal.services.recovery.wait_for_news import wait_for_news
 from tests.unit.builders import ACT, NOW, memory_ports, node, scheduler_in, stored_run, xid
 from tests.unit.step_functions import run_diagnostics
 from tests.unit.test_decide import SPARE, Story
-from tests.unit.test_regressions import restarted_for_an_application_fault
+from tests.unit.test_decide_among_others import later, no_gpus, seen, with_policy
+from tests.unit.test_regressions import healed, restarted_for_an_application_fault
 from tests.unit.test_replay import fault, replayed, steps
 from tests.unit.test_steps import A, B, C, Incident
+from tests.unit.test_wait_for_news import take
 from tests.workflows.fake_cluster import PEER, FakeCluster
 
 NODE = xid().node_id
@@ -54,30 +56,9 @@ HOUR, DAY = 3_600, 86_400
 WINDOW = ACT.correlation.window_seconds
 
 
-def later(seconds: float) -> Any:
-    """A time after the fault."""
-    return NOW + timedelta(seconds=seconds)
-
-
-def seen(code: int = 31, /, node_id: str = OTHER, job: str | None = "llama", **changes: Any) -> Observation:
-    """A fault that was seen somewhere in the pool."""
-    event_id = f"{node_id}-{code}-{job}-{changes.get('observed_at', NOW)}"
-    return observation_of(xid(code, **{"node_id": node_id, "event_id": event_id, **changes}), job)
-
-
-def with_policy(**changes: Any) -> RecoveryPolicy:
-    """The acting policy, changed."""
-    return RecoveryPolicy.model_validate({**ACT.model_dump(mode="json"), **changes})
-
-
 def amid(event: HealthEvent, *observations: Observation, job: str | None = "llama") -> Decision:
     """The first decision about the event, with these faults around it."""
     return Story(event, job=job).amid(observations=observations, pool_nodes=10).next()
-
-
-def take(it: Incident, event: HealthEvent) -> Ingested:
-    """The event is delivered."""
-    return ingest(event, it.ports, ACT)
 
 
 # What the incident is about ------------------------------------------------------------------------------------------
@@ -668,23 +649,19 @@ def test_a_job_is_waited_for_where_a_second_step_waits_too(
 # Coming up -----------------------------------------------------------------------------------------------------------
 
 
-def _no_gpus(**changes: Any) -> HealthEvent:
-    return xid(79, **{"family": Family.nvml, "code": "NO_DEVICES", "component": None, "event_id": "none", **changes})
-
-
 def test_a_boot_after_the_fault_is_no_excuse_for_it() -> None:
-    assert Story(_no_gpus()).amid(booted_at=later(10)).next().step is Step.ISOLATE
+    assert Story(no_gpus()).amid(booted_at=later(10)).next().step is Step.ISOLATE
 
 
 def test_the_later_of_boot_and_upgrade_is_what_a_node_settles_from() -> None:
     around = {"booted_at": later(-5 * HOUR), "agent_since": later(-30)}
 
-    assert Story(_no_gpus()).amid(**around).next().step is Step.WAIT
+    assert Story(no_gpus()).amid(**around).next().step is Step.WAIT
 
 
 def test_gpus_that_went_missing_long_after_the_boot_are_a_fault_although_they_came_back() -> None:
-    story = Story(_no_gpus()).amid(booted_at=later(-5 * HOUR))
-    story.reports(_no_gpus(event_id="back", observed_at=later(5), verdict=Verdict.OK))
+    story = Story(no_gpus()).amid(booted_at=later(-5 * HOUR))
+    story.reports(no_gpus(event_id="back", observed_at=later(5), verdict=Verdict.OK))
 
     assert story.next().step is Step.ISOLATE
 
@@ -732,14 +709,8 @@ def test_a_node_that_is_given_back_says_since_when_and_until_when_and_why() -> N
     assert f"{A} is back in service, on probation until {until:%H:%M:%S} UTC" in told
 
 
-def _healed() -> Incident:
-    it = Incident()
-    it.isolate(), it.reboot(), it.diagnose(), it.give_back()
-    return it
-
-
 def test_a_launch_is_told_with_its_ranks() -> None:
-    it = _healed()
+    it = healed()
 
     it.relaunch()
 
@@ -748,7 +719,7 @@ def test_a_launch_is_told_with_its_ranks() -> None:
 
 
 def test_no_rank_is_placed_on_a_node_that_is_out_of_service_whoever_took_it_out() -> None:
-    it = _healed()
+    it = healed()
     request = it.request()
     it.ports.nodes.save(replace(it.node(B), state=NodeState.QUARANTINED))
 
@@ -758,7 +729,7 @@ def test_no_rank_is_placed_on_a_node_that_is_out_of_service_whoever_took_it_out(
 
 
 def test_a_rank_that_a_broken_launch_has_started_is_not_started_again() -> None:
-    it = _healed()
+    it = healed()
     request = it.request()
     first = stored_run(it.ports, "llama", 1)
     tasks = tuple(replace(task, task_id="", status="PENDING", exit_code=None) for task in first.tasks)
@@ -781,7 +752,7 @@ def test_a_rank_that_a_broken_launch_has_started_is_not_started_again() -> None:
 
 
 def _settling(now: float, *reports: HealthEvent) -> Decision:
-    story = Story(_no_gpus()).amid(booted_at=NOW).then(Outcome.TIMED_OUT)
+    story = Story(no_gpus()).amid(booted_at=NOW).then(Outcome.TIMED_OUT)
     for event in reports:
         story.reports(event)
     story.now = later(now)
@@ -789,11 +760,11 @@ def _settling(now: float, *reports: HealthEvent) -> Decision:
 
 
 def _then(seconds: float, event_id: str, verdict: Verdict = Verdict.OK, **changes: Any) -> HealthEvent:
-    return _no_gpus(**{"event_id": event_id, "observed_at": later(seconds), "verdict": verdict, **changes})
+    return no_gpus(**{"event_id": event_id, "observed_at": later(seconds), "verdict": verdict, **changes})
 
 
 def test_what_comes_in_the_moment_in_which_it_should_have_settled_counts() -> None:
-    assert Story(_no_gpus()).amid(booted_at=later(-300)).next().step is Step.ISOLATE
+    assert Story(no_gpus()).amid(booted_at=later(-300)).next().step is Step.ISOLATE
     assert _settling(301, _then(300, "well")).ending is Ending.OBSERVED_ONLY
     assert _settling(300).step is Step.ESCALATE
 
@@ -919,7 +890,7 @@ def test_a_job_that_was_stopped_for_hardware_under_two_jobs_is_brought_back() ->
 
 
 def test_a_launch_settles_the_last_runs_faults_for_the_last_run_only() -> None:
-    it = _healed()
+    it = healed()
     of_the_job, of_the_node = xid(31, node_id=B), xid(74, node_id=B)
     settled = {fingerprint(event): "inc-1" for event in (of_the_job, of_the_node)}
     it.ports.nodes.save(replace(it.node(B), resolved_faults=settled))
@@ -930,7 +901,7 @@ def test_a_launch_settles_the_last_runs_faults_for_the_last_run_only() -> None:
 
 
 def test_of_a_refused_launch_what_was_started_is_stopped_and_may_still_write() -> None:
-    it = _healed()
+    it = healed()
     request = it.request()
     first = stored_run(it.ports, "llama", 1)
     tasks = tuple(replace(task, task_id="", status="PENDING", exit_code=None) for task in first.tasks)
@@ -1000,7 +971,7 @@ def test_a_diagnosis_without_a_result_names_the_tests_that_it_knows_of(failed: s
 
 
 def test_a_restart_that_was_not_seen_says_where_its_ranks_are() -> None:
-    it = _healed()
+    it = healed()
 
     result = conclude(it.request(), it.ports)
 

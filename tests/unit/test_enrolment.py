@@ -33,11 +33,6 @@ SAID = Enrolment("demo", "ada: new rack")
 
 
 @pytest.fixture
-def clock() -> FrozenClock:
-    return FrozenClock()
-
-
-@pytest.fixture
 def ports(clock: FrozenClock, monkeypatch: pytest.MonkeyPatch) -> Ports:
     world = memory_ports(clock)
     world.nodes.save(node())

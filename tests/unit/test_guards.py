@@ -20,6 +20,7 @@ from nodeheal.services.recovery.return_to_service import return_to_service
 from tests.unit.builders import ACT, NOW, scheduler_in, stored_job, stored_run, xid
 from tests.unit.step_functions import isolate_node, reboot_node, replace_node, run_diagnostics
 from tests.unit.test_decide import OBSERVE, SPARE, Story
+from tests.unit.test_regressions import healed
 from tests.unit.test_steps import LLAMA, A, C, Incident
 
 
@@ -29,12 +30,6 @@ def _lost(*_: object) -> bool:
 
 
 lost: Any = _lost
-
-
-def healed() -> Incident:
-    it = Incident()
-    it.isolate(), it.reboot(), it.diagnose(), it.give_back()
-    return it
 
 
 # Decide -------------------------------------------------------------------------------------------------------------

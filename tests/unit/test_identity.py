@@ -35,11 +35,6 @@ GHOST = "i-0fedcba9876543210"
 
 
 @pytest.fixture
-def clock() -> FrozenClock:
-    return FrozenClock()
-
-
-@pytest.fixture
 def ports(clock: FrozenClock) -> Ports:
     found = memory_ports(clock)
     found.enrolment_tags.without.add(GHOST)  # type: ignore[attr-defined]

@@ -53,11 +53,6 @@ TOKEN = "token-1"
 
 
 @pytest.fixture
-def clock() -> FrozenClock:
-    return FrozenClock()
-
-
-@pytest.fixture
 def ports(clock: FrozenClock) -> Ports:
     """Three free nodes, and a job that was submitted."""
     world = memory_ports(clock)

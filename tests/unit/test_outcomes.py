@@ -20,7 +20,8 @@ from nodeheal.services.saving import node_of
 from nodeheal.services.steps import save_node
 from tests.unit.builders import ACT, NOW, scheduler_in, stored_job, stored_run, waiting, xid
 from tests.unit.step_functions import isolate_node, reboot_node, run_diagnostics
-from tests.unit.test_guards import healed, lost
+from tests.unit.test_guards import lost
+from tests.unit.test_regressions import healed
 from tests.unit.test_steps import A, B, C, Incident
 
 # Looking -------------------------------------------------------------------------------------------------------------

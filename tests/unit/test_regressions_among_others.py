@@ -2,7 +2,6 @@
 
 import random
 from dataclasses import replace
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -12,9 +11,8 @@ from nodeheal.contract.results import Isolated
 from nodeheal.contract.steps import DecideRequest, StepRequest
 from nodeheal.contract.vocabulary import Ending, Escalation, Family, NodeState, Outcome, Step, Verdict
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.decide import decide
-from nodeheal.domain.recovery.decision_context import Observation, observation_of
+from nodeheal.domain.recovery.decision_context import Observation
 from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.operations.steps import launch_gang, stop_gang
 from nodeheal.services.intake.ingest import Ingested, ingest
@@ -24,35 +22,15 @@ from nodeheal.services.recovery.end_incident import end_incident
 from nodeheal.services.recovery.wait_for_news import wait_for_news
 from tests.unit.builders import ACT, NOW, xid
 from tests.unit.test_decide import Story, steps_of
+from tests.unit.test_decide_among_others import later, no_gpus, seen, with_policy
 from tests.unit.test_regressions import healed
 from tests.unit.test_replay import HOUR, fault, replayed, steps
 from tests.unit.test_steps import A, B, Incident
+from tests.unit.test_wait_for_news import take
 from tests.workflows.fake_cluster import BROKEN, PEER, FakeCluster
 
 OTHER, THIRD = "mi-0bbbbbbbbbbbbbbbb", "mi-0cccccccccccccccc"
 REMAP = 63
-
-
-def later(seconds: float) -> Any:
-    """A time after the fault."""
-    return NOW + timedelta(seconds=seconds)
-
-
-def seen(code: int = 31, /, node_id: str = OTHER, job: str | None = "llama", **changes: Any) -> Observation:
-    """A fault that was seen somewhere in the pool."""
-    event_id = f"{node_id}-{code}-{changes.get('observed_at', NOW)}"
-    return observation_of(xid(code, node_id=node_id, event_id=event_id, **changes), job)
-
-
-def with_policy(**changes: Any) -> RecoveryPolicy:
-    """The acting policy, changed."""
-    return RecoveryPolicy.model_validate({**ACT.model_dump(mode="json"), **changes})
-
-
-def no_gpus(**changes: Any) -> HealthEvent:
-    """The node sees no accelerator."""
-    values = {"family": Family.nvml, "code": "NO_DEVICES", "component": None, "event_id": "none"}
-    return xid(79, **{**values, **changes})
 
 
 def test_a_job_that_its_own_fault_has_killed_is_a_humans_where_it_cannot_be_restarted() -> None:
@@ -66,11 +44,6 @@ def test_a_job_that_its_own_fault_has_killed_is_a_humans_where_it_cannot_be_rest
 
     assert due is Step.RESTART_WORKLOAD
     assert (ended.ending, ended.escalation) == (Ending.HANDED_TO_A_HUMAN, Escalation.JOB_NOT_RESTARTED)
-
-
-def take(it: Incident, event: HealthEvent) -> Ingested:
-    """The event is delivered."""
-    return ingest(event, it.ports, ACT)
 
 
 def waiting() -> Incident:

@@ -19,7 +19,7 @@ from nodeheal.services.intake.wakeup import on_task_change
 from tests.unit.builders import ACT, NOW, as_rank, node, stored_run, xid
 from tests.unit.step_functions import run_diagnostics
 from tests.unit.test_decide import Story
-from tests.unit.test_guards import healed
+from tests.unit.test_regressions import healed
 from tests.unit.test_steps import A, Incident
 
 
