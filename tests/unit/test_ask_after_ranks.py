@@ -132,16 +132,6 @@ def test_a_healthy_run_is_asked_after_once_in_a_round(ports: Ports, clock: Froze
     assert len(asked(ports)) == 2 * 2
 
 
-def test_a_job_that_is_over_is_not_asked_after(ports: Ports, clock: FrozenClock) -> None:  # noqa: F811
-    launched(ports)
-    job = stored_job(ports, "llama")
-    ports.jobs.save(replace(job, state=JobState.CANCELLED))
-
-    ask(ports, clock, TURN)
-
-    assert asked(ports) == []
-
-
 def test_of_too_many_others_are_asked_after_in_every_minute(
     ports: Ports,  # noqa: F811
     clock: FrozenClock,
@@ -283,32 +273,6 @@ def test_a_task_that_the_scheduler_does_not_know_has_ended_only_where_it_can_hav
 
     assert run_of(ports).has_ended is has_ended
     assert (run_of(ports).tasks[1].stop_reason == FORGOTTEN) is has_ended
-
-
-def test_the_event_that_comes_after_all_changes_nothing(ports: Ports, clock: FrozenClock) -> None:  # noqa: F811
-    launched(ports)
-    becomes(ports, 0, "STOPPED", 1)
-    scheduler_has(ports, 1, "STOPPED", 134)
-    ask(ports, clock)
-    heard = run_of(ports)
-
-    becomes(ports, 1, "STOPPED", 134)
-    becomes(ports, 1, "RUNNING")
-
-    assert run_of(ports) == heard
-
-
-def test_a_scheduler_that_says_not_now_is_asked_by_the_next_sweep(ports: Ports, clock: FrozenClock) -> None:  # noqa: F811
-    launched(ports)
-    becomes(ports, 0, "STOPPED", 1)
-    scheduler_has(ports, 1, "STOPPED", 134)
-
-    answers = scheduler_in(ports).rank_statuses
-    scheduler_in(ports).rank_statuses = _throttled
-    told = ask(ports, clock)
-    scheduler_in(ports).rank_statuses = answers
-
-    assert (told, len(ask(ports, clock, 60))) == ([], 1)
 
 
 def _throttled(cluster: str, asked_after: Sequence[GangTask]) -> Sequence[RankStatus]:

@@ -2,18 +2,14 @@
 
 from dataclasses import replace
 
-import pytest
-
 from nodeheal.adapters.ecs.rank_change import task_change
 from nodeheal.adapters.ecs.task import EcsTaskDetail
 from nodeheal.contract.vocabulary import JobState
-from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.jobs.job import Job
 from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services.intake.wakeup import on_task_change
 from nodeheal.services.jobs.job_steps import save_job
 from tests.unit.builders import as_rank, stored_job, stored_run
-from tests.unit.test_guards import lost
 from tests.unit.test_steps import Incident
 
 UNDER_WAY = "run 1 is under way"
@@ -44,38 +40,6 @@ def test_a_job_that_has_failed_says_which_rank_broke() -> None:
 
 def test_what_is_known_better_already_is_not_written_over() -> None:
     assert ended(Incident(), 139, 1, summary="2 nodes run diagnostics").summary == "2 nodes run diagnostics"
-
-
-def test_an_end_that_could_not_be_written_is_taken_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    it = Incident()
-    save = it.ports.jobs.save
-    lost_once: list[Job] = []
-
-    def second_wins(job: Job) -> bool:
-        """Somebody else writes the job in the same moment, once."""
-        if job.state is JobState.COMPLETED and not lost_once:
-            lost_once.append(job)
-            return False
-        return save(job)
-
-    monkeypatch.setattr(it.ports.jobs, "save", second_wins)
-
-    assert ended(it, 0, 0).state is JobState.COMPLETED
-    assert lost_once
-
-
-def test_an_end_that_can_never_be_written_is_an_error_and_its_event_comes_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    it = Incident()
-    run = stored_run(it.ports, "llama", 1)
-    [first, *others] = run.tasks
-    for task in others:
-        on_task_change(TaskChange("llama", 1, task.task_id, task.placement, "STOPPED", 0, ""), it.ports)
-    monkeypatch.setattr(it.ports.jobs, "save", lost)
-
-    with pytest.raises(NotAccepted, match="llama is being written by others"):
-        on_task_change(TaskChange("llama", 1, first.task_id, first.placement, "STOPPED", 0, ""), it.ports)
 
 
 def test_when_a_rank_began_is_kept_as_ecs_tells_it() -> None:

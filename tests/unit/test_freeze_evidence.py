@@ -133,18 +133,6 @@ def test_evidence_that_could_not_be_uploaded_is_a_failure_that_says_why() -> Non
     assert "s3 answered 403" in it.resumed().reason
 
 
-def test_a_node_that_takes_no_commands_holds_nothing_up() -> None:
-    it = Freezing()
-    it.commands.unknown_nodes.add(A)
-
-    it.freeze()
-
-    assert it.resumed().outcome is Outcome.FAILED
-    assert "not registered" in it.resumed().reason
-    assert waiting(it.ports) == []
-    assert not it.is_told_to_save
-
-
 def test_a_command_that_fails_on_the_node_ends_the_wait_at_once() -> None:
     it = Freezing()
     it.freeze()
@@ -270,17 +258,6 @@ def test_the_node_is_asked_while_its_gang_stops_and_the_step_waits_for_that_answ
 
     assert it.resumed().outcome is Outcome.DONE
     assert facts_of(it.resumed(), EvidenceSaved).confirmation is Confirmation.CONFIRMED
-    assert it.documents == ["freeze-evidence"]
-    assert waiting(it.ports) == []
-
-
-def test_an_answer_that_came_before_the_gang_had_stopped_ends_the_step_at_once() -> None:
-    it = AskedAhead()
-
-    it.answers()
-    it.goes_on()
-
-    assert it.resumed().outcome is Outcome.DONE
     assert it.documents == ["freeze-evidence"]
     assert waiting(it.ports) == []
 

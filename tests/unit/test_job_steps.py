@@ -36,7 +36,6 @@ from tests.unit.builders import (
     CHECK,
     NOW,
     FrozenClock,
-    commands_in,
     memory_ports,
     named,
     node,
@@ -122,17 +121,6 @@ def becomes(ports: Ports, rank: int, status: str, exit_code: int | None = None, 
     told = (exit_code, reason, ports.clock(), None, causes_of(reason))
     change = TaskChange("llama", run.number, task.task_id, task.placement, status, *told)
     wakeup.on_task_change(change, ports)
-
-
-def test_a_check_that_is_asked_again_sends_nothing_again_and_answers_the_new_token(ports: Ports) -> None:
-    check_nodes(request(), ports, ACT)
-    answers(ports, A)
-
-    check_nodes(request(task_token="token-2"), ports, ACT)
-    answers(ports, B)
-
-    assert [sent.node_id for sent in commands_in(ports).sent] == [A, B]
-    assert list(ports.workflows.resumed) == ["token-2"]  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("change", [{"boot_id": "boot-0"}, {"request_id": "llama-1-0-check"}])

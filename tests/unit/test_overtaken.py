@@ -104,16 +104,6 @@ def test_a_node_without_a_job_that_is_given_back_pages_nobody() -> None:
     assert [mail.severity for mail in it.mails()] == ["INFO"]
 
 
-def test_a_release_that_died_before_it_woke_anybody_is_seen_at_the_deadline() -> None:
-    it = Waiting(policy=STABLE).until_stable()
-    it.ports.nodes.save(replace(it.node(), state=NodeState.HEALTHY, open_incident=None))
-
-    it.last = None
-    last = it.request()
-
-    assert "was given back or retired by hand" in last.decision.reason
-
-
 def test_what_waited_is_woken_though_the_scheduler_does_not_take_the_node_back_yet(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -290,19 +280,6 @@ def test_a_run_has_one_launcher_and_wakes_nobody_else() -> None:
 
     done = it.ports.workflows.resumed["theirs"]  # type: ignore[attr-defined]
     assert (done.outcome, done.reason) == (Outcome.DONE, "llama was relaunched since, as run 2")
-    assert it.ports.operations.open_of(job_owner("llama")) == [launch]
-
-
-def test_an_incident_after_the_launch_does_not_take_the_launchers_wait_away() -> None:
-    it = Incident()
-    it.isolate(), it.reboot(), it.diagnose(), it.give_back()
-    launch_gang(it.request(), it.ports, ACT)
-    [launch] = it.ports.operations.open_of(job_owner("llama"))
-
-    launch_gang(theirs(it, before_the_run=False), it.ports, ACT)
-
-    refused = it.ports.workflows.resumed["theirs"]  # type: ignore[attr-defined]
-    assert refused.outcome is Outcome.REFUSED
     assert it.ports.operations.open_of(job_owner("llama")) == [launch]
 
 

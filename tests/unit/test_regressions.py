@@ -76,38 +76,6 @@ def test_a_relapse_after_the_return_is_told_and_its_repeat_is_news() -> None:
     assert ingest(again, it.ports, ACT) is Ingested.OPENED
 
 
-def test_a_fault_that_comes_after_the_last_decision_is_taken_again_when_the_incident_is_over() -> None:
-    it = restarted_for_an_application_fault()
-    ending = it.request()
-    with pytest.raises(NotAccepted, match="is ending"):
-        ingest(xid(79), it.ports, ACT)
-
-    end_incident(ending, it.ports, ACT)
-
-    assert ingest(xid(79), it.ports, ACT) is Ingested.OPENED
-
-
-def test_a_copy_that_arrives_beside_the_first_delivery_makes_up_for_its_lost_start() -> None:
-    it = Incident()
-    it.ports.workflows.started.clear()  # type: ignore[attr-defined]
-    stale = it.node()
-    seen = iter([replace(stale, open_incident=None, version=stale.version - 1)])
-    get = it.ports.nodes.get
-    it.ports.nodes.get = lambda node_id: next(seen, None) or get(node_id)  # type: ignore[method-assign]
-
-    ingest(xid(79), it.ports, ACT)
-
-    assert it.ports.workflows.started == [it.id]  # type: ignore[attr-defined]
-
-
-def test_a_gang_that_would_not_stop_is_not_taken_for_a_restarted_one() -> None:
-    it = Incident(31)
-    request = it.request()
-    stop_gang(request, it.ports, ACT)
-
-    assert conclude(request, it.ports).outcome is not Outcome.DONE
-
-
 def test_one_application_fault_on_two_nodes_is_one_restart() -> None:
     it = Incident(31)
     on_b = xid(31, node_id=B, instance_id=B, event_id="on-b")
@@ -194,19 +162,6 @@ def test_a_job_that_has_finished_is_not_launched_again() -> None:
     assert it.ports.jobs.get_run("llama", 2) is None
 
 
-def test_the_end_of_another_task_does_not_end_a_wait() -> None:
-    it = Incident()
-    it.task_is("STOPPED", 0, exit_code=143)
-    from_before = stored_run(it.ports, "llama", 1)
-    launch = it.request()
-    stop_gang(launch, it.ports, ACT)
-
-    task = from_before.tasks[1]
-    wakeup.on_task_change(TaskChange("llama", 1, "another-task", task.placement, "STOPPED", 0, ""), it.ports)
-
-    assert it.is_waiting()
-
-
 def test_a_sidecar_that_ended_well_does_not_speak_for_the_trainer() -> None:
     detail = {
         "taskArn": "t",
@@ -220,16 +175,6 @@ def test_a_sidecar_that_ended_well_does_not_speak_for_the_trainer() -> None:
 
     assert change is not None
     assert change.exit_code == 1
-
-
-def test_a_spare_that_failed_its_diagnostics_is_nobodys_spare() -> None:
-    it = Incident(74)
-    it.isolate(), it.swap(), it.diagnose(Verdict.FAILED, boot_id="boot-1", name=C)
-
-    end_incident(it.request(), it.ports, ACT)
-
-    assert it.node(C).state is NodeState.SUSPECT
-    assert not it.node(C).is_available(it.clock())
 
 
 def test_a_swap_that_the_look_finds_is_finished_there() -> None:

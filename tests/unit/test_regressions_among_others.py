@@ -9,21 +9,19 @@ import pytest
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.results import Isolated
 from nodeheal.contract.steps import DecideRequest, StepRequest
-from nodeheal.contract.vocabulary import Ending, Escalation, Family, NodeState, Outcome, Step, Verdict
+from nodeheal.contract.vocabulary import Ending, Escalation, Family, Outcome, Step, Verdict
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.recovery.decide import decide
 from nodeheal.domain.recovery.decision_context import Observation
 from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.operations.steps import launch_gang, stop_gang
 from nodeheal.services.intake.ingest import Ingested, ingest
-from nodeheal.services.operators.release_node import release_node
 from nodeheal.services.recovery.decide_next_step import decide_next_step
 from nodeheal.services.recovery.end_incident import end_incident
 from nodeheal.services.recovery.wait_for_news import wait_for_news
 from tests.unit.builders import ACT, NOW, xid
 from tests.unit.test_decide import Story, steps_of
 from tests.unit.test_decide_among_others import later, no_gpus, seen, with_policy
-from tests.unit.test_regressions import healed
 from tests.unit.test_replay import HOUR, fault, replayed, steps
 from tests.unit.test_steps import A, B, Incident
 from tests.unit.test_wait_for_news import take
@@ -311,42 +309,7 @@ def test_an_incident_that_ends_without_a_relaunch_wakes_who_waits_for_the_job() 
     assert it.resumed().outcome is Outcome.DONE
 
 
-def test_a_job_that_is_over_before_the_second_wait_is_stored_resumes_at_once() -> None:
-    it, on_b = _waits_again()
-    second = it.request()
-    assert second.decision.step is Step.WAIT
-    _end_on_b(it, on_b)
-
-    wait_for_news(second, it.ports)
-
-    assert it.resumed().outcome is Outcome.DONE
-
-
 # Retired nodes -------------------------------------------------------------------------------------------------------
-
-
-def test_no_rank_is_placed_on_a_node_that_a_human_has_retired() -> None:
-    it = healed()
-    request = it.request()
-    it.ports.nodes.save(replace(it.node(B), state=NodeState.RETIRED))
-
-    launch_gang(request, it.ports, ACT)
-
-    assert it.resumed().outcome is Outcome.REFUSED
-
-
-def test_a_retired_node_that_still_speaks_breaks_no_workflow() -> None:
-    cluster = FakeCluster()
-    cluster.reports(xid(74))
-    release_node(BROKEN, "beyond repair", cluster.ports, retire=True)
-
-    ends = []
-    for n in range(2):  # its agent runs on, and tells the same again
-        event = xid(79, event_id=f"again-{n}", observed_at=later(HOUR * (n + 1)))
-        if ingest(event, cluster.ports, ACT) is Ingested.OPENED:
-            ends.append(cluster.reports(event).end)
-
-    assert set(ends) <= {"Observed only", "Escalated"}
 
 
 # Many nodes ----------------------------------------------------------------------------------------------------------

@@ -375,20 +375,6 @@ def test_a_failed_reboot_command_that_its_script_did_not_fail_is_waited_for_unti
     assert waiting(it.ports) == []
 
 
-@pytest.mark.parametrize("code", [1, 3])
-def test_a_failed_reboot_command_is_a_success_where_another_boot_is_recorded(code: int) -> None:
-    it = Incident()
-    it.isolate()
-    reboot_node(it.request(), it.ports)
-    it.ports.nodes.save(replace(it.node(), boot_id="boot-2"))  # its event has died after this
-    it.ports.commands.statuses["command-1"] = CommandStatus("FAILED", exit_code=code)  # type: ignore[attr-defined]
-
-    wakeup.on_command_failed(A, "command-1", it.ports)
-
-    assert (it.resumed().outcome, it.resumed().boot_id) == (Outcome.DONE, "boot-2")
-    assert waiting(it.ports) == []
-
-
 def test_a_command_that_fails_a_minute_after_the_boot_changes_nothing() -> None:
     it = Incident()
     it.isolate()
@@ -609,31 +595,6 @@ def test_a_node_whose_probation_is_over_is_a_spare() -> None:
     assert it.swap().replacement_node_id == C
 
 
-def test_a_repeated_swap_finds_the_spare_that_it_claimed() -> None:
-    it = Incident(74)
-    it.isolate()
-    request = it.request()
-
-    replace_node(request, it.ports, ACT)
-    replace_node(request.model_copy(update={"task_token": "token-again"}), it.ports, ACT)
-
-    again = it.ports.workflows.resumed["token-again"]  # type: ignore[attr-defined]
-    assert it.resumed().replacement_node_id == again.replacement_node_id == C
-    assert conclude(request, it.ports).replacement_node_id == C
-
-
-def test_a_swap_that_is_told_again_leaves_a_node_retired() -> None:
-    it = Incident(74)
-    it.isolate()
-    request = it.request()
-    replace_node(request, it.ports, ACT)
-    it.ports.nodes.save(replace(it.node(), state=NodeState.RETIRED))  # its machine was given back since
-
-    told = conclude(request, it.ports)
-
-    assert (told.outcome, told.replacement_node_id, it.node().state) == (Outcome.DONE, C, NodeState.RETIRED)
-
-
 # Restart ------------------------------------------------------------------------------------------------------------
 
 
@@ -718,17 +679,6 @@ def test_a_rank_that_is_refused_takes_the_others_down_again() -> None:
     assert "task-llama-2-0" in scheduler_in(it.ports).stopped
 
 
-def test_a_rank_that_dies_while_the_gang_starts_fails_the_launch() -> None:
-    it = Incident()
-    it.isolate(), it.reboot(), it.diagnose(), it.give_back()
-    launch_gang(it.request(), it.ports, ACT)
-
-    it.task_is("RUNNING", 0, run=2)
-    it.task_is("STOPPED", 1, run=2, exit_code=1)
-
-    assert it.resumed().outcome is Outcome.FAILED
-
-
 def test_ranks_know_who_they_are_and_where_rank_0_is() -> None:
     it = Incident()
 
@@ -780,17 +730,6 @@ def test_a_node_that_was_not_touched_stays_in_service_after_a_human_is_told() ->
     assert ingest(xid(79, event_id="other"), it.ports, ACT).value == "OPENED"
 
 
-def test_an_ending_may_be_written_twice() -> None:
-    it = Incident(999)
-    request = it.request()
-
-    end_incident(request, it.ports, ACT)
-    end_incident(request, it.ports, ACT)
-
-    keys = {told.key for _, told in it.ports.notifier.announced}  # type: ignore[attr-defined]
-    assert len(keys) == 1
-
-
 def test_an_email_is_sent_once() -> None:
     it = Incident(999)
     end_incident(it.request(), it.ports, ACT)
@@ -827,18 +766,6 @@ def test_nobody_can_derive_the_request_id_from_the_incident_and_its_turn() -> No
     wakeup.on_answer(DiagnosticsFinished(**passed), it.ports)
 
     assert it.is_waiting()
-
-
-def test_a_repeated_call_finds_the_request_id_of_the_first() -> None:
-    it = Incident()
-    it.isolate(), it.reboot()
-    asked = it.request()
-    run_diagnostics(asked, it.ports, ACT)
-    first = asked_as(it)
-
-    run_diagnostics(asked.model_copy(update={"task_token": "token-of-the-retry"}), it.ports, ACT)
-
-    assert asked_as(it) == first
 
 
 def test_the_node_is_given_the_request_id_that_is_stored() -> None:

@@ -102,13 +102,6 @@ def test_the_last_answer_resumes_the_job_and_leaves_nothing_open() -> None:
     assert it.ports.operations.all_open() == []  # type: ignore[attr-defined]
 
 
-def test_each_node_is_asked_under_a_name_of_its_own() -> None:
-    it = Gang()
-    it.asks()
-
-    assert len({it.part(name).request_id for name in it.names}) == 3
-
-
 def test_a_large_gang_writes_its_question_only_at_the_end_and_reads_little() -> None:
     in_order, mixed = Gang(GANG), Gang(GANG)
     in_order.asks()
