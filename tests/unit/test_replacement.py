@@ -579,6 +579,16 @@ def test_a_full_reservation_is_no_capacity_once_the_broken_machine_is_gone() -> 
     assert answer.refused_for(Refusal.NO_CAPACITY)
 
 
+def test_the_end_of_a_machine_that_nobody_waits_for_wakes_nobody() -> None:
+    pool = Pool(group="", template=TEMPLATE)
+    pool.replaces()
+
+    for machine_id in (A, "i-elsewhere"):
+        machine_gone(machine_id, pool.ports)
+
+    assert pool.answer() is None
+
+
 @pytest.mark.parametrize(
     ("broken", "told"),
     [("template", "does not exist"), ("gone", "is gone"), ("nothing", "nothing to make another from")],
