@@ -78,6 +78,24 @@ def test_a_reboot_whose_answer_was_lost_is_not_asked_of_ec2_again() -> None:
     assert machines.rebooted == [A]
 
 
+def test_a_throttled_reboot_is_asked_again() -> None:
+    it, request = isolated(Provider.ec2)
+    machines: Any = it.ports.machines
+    power = machines.power
+
+    def throttled(*_: Any) -> None:
+        machines.power = power
+        raise NotAccepted("RequestLimitExceeded")
+
+    machines.power = throttled
+    with pytest.raises(NotAccepted):
+        reboot_node(request, it.ports)
+
+    reboot_node(again(request), it.ports)
+
+    assert machines.rebooted == [A]
+
+
 def test_a_machine_that_is_gone_is_told_at_once() -> None:
     it, request = isolated(Provider.ec2)
     it.ports.machines.machines.clear()  # type: ignore[attr-defined]
