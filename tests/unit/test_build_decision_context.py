@@ -9,7 +9,6 @@ import pytest
 from nodeheal.contract.results import StepResult
 from nodeheal.contract.steps import AttemptLimit, Decision
 from nodeheal.contract.vocabulary import Action, JobState, NodeState, Outcome, Provider, Step
-from nodeheal.domain.errors import NotFound
 from nodeheal.domain.fleet.node import PastRecovery
 from nodeheal.domain.jobs.job import GangTask, Job, Run
 from nodeheal.domain.policy.policy import RecoveryPolicy
@@ -66,11 +65,6 @@ def test_what_is_known_of_the_node_is_told() -> None:
     assert found.provider is Provider.ec2
     assert (found.booted_at, found.agent_since, found.recoveries) == tuple(known.values())
     assert found.healthy_since == NOW - timedelta(minutes=5)
-
-
-def test_a_node_that_nobody_knows_is_not_decided_about() -> None:
-    with pytest.raises(NotFound, match=NODE):
-        around(memory_ports())
 
 
 def test_a_nodes_own_past_reaches_further_back_than_its_pools() -> None:
@@ -315,9 +309,3 @@ def test_of_what_recoveries_took_the_newest_count_each_by_its_step() -> None:
     assert found.recovery_seconds[Action.REBOOT] == tuple(100.0 + n for n in range(TIMES_USED))
     assert found.recovery_seconds[Action.REPLACE] == (900.0,)
     assert found.proof_seconds == tuple(10.0 + n for n in range(TIMES_USED))
-
-
-def test_the_story_itself_stays_as_it_was() -> None:
-    history = story()
-
-    assert replace(build_decision_context(history, world(), POLICY), context=DecisionContext()) == history

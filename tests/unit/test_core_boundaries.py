@@ -36,7 +36,7 @@ from nodeheal.operations.engine import conclude
 from nodeheal.operations.steps import launch_gang
 from nodeheal.ports.commands import CommandStatus
 from nodeheal.services.intake.ingest import Ingested, ingest
-from nodeheal.services.recovery.build_decision_context import build_decision_context, is_running
+from nodeheal.services.recovery.build_decision_context import is_running
 from nodeheal.services.recovery.decide_next_step import decide_next_step
 from nodeheal.services.recovery.reserve_attempt import why_no_attempt
 from nodeheal.services.recovery.wait_for_news import wait_for_news
@@ -367,20 +367,6 @@ def test_an_attempt_is_told_as_the_nodes_in_the_answer_and_in_the_story() -> Non
 # Waiting -------------------------------------------------------------------------------------------------------------
 
 
-def test_without_a_job_nothing_can_have_ended_before_the_wait() -> None:
-    it = Incident()
-    it.ports.nodes.save(replace(it.node(C), booted_at=NOW))
-    event = xid(79, family=Family.nvml, code="NO_DEVICES", component=None, node_id=C, instance_id=C)
-    take(it, event)
-    it.id, it.turn = incident_id_of(event), 0
-    request = it.request()
-    assert (request.decision.step, request.decision.job_id) == (Step.WAIT, None)
-
-    wait_for_news(request, it.ports)
-
-    assert it.is_waiting()
-
-
 # Ingest --------------------------------------------------------------------------------------------------------------
 
 
@@ -430,16 +416,6 @@ def test_a_fault_that_loses_every_race_is_tried_again_later() -> None:
 
     with pytest.raises(NotAccepted, match="written by others"):
         ingest(xid(79), ports, ACT)
-
-
-def test_only_an_incident_that_has_not_begun_is_started_by_what_joins_it() -> None:
-    it = Incident(63)
-    it.request()
-    it.ports.workflows.started.clear()  # type: ignore[attr-defined]
-
-    take(it, xid(79))
-
-    assert it.ports.workflows.started == []  # type: ignore[attr-defined]
 
 
 def test_a_copy_of_an_event_does_not_start_an_incident_that_was_closed_before_it_began() -> None:
@@ -496,16 +472,6 @@ def test_an_application_fault_whose_job_could_not_be_restarted_is_settled() -> N
 
 
 # Looking around ------------------------------------------------------------------------------------------------------
-
-
-def test_a_nodes_own_past_reaches_as_far_as_the_longer_of_the_two_windows() -> None:
-    it = Incident()
-    days = ACT.correlation.other_job_window_seconds // DAY
-    it.ports.nodes.record(xid(31, event_id="old", observed_at=later(-days * DAY)), "bert")
-
-    around = build_decision_context(it.ports.incidents.history(it.id), it.ports, ACT).context
-
-    assert "old" in [observation.event_id for observation in around.observations]
 
 
 def _crashed(*events: HealthEvent) -> Incident:
@@ -804,12 +770,6 @@ def test_a_restart_that_failed_is_not_repeated_for_a_later_fault() -> None:
     assert story.reports(xid(31, event_id="again", observed_at=later(60))).next().step is Step.ESCALATE
 
 
-def test_another_application_fault_beside_it_is_dealt_with_by_the_same_restart() -> None:
-    story = Story(xid(31)).reports(xid(13)).then(Outcome.DONE, "llama restarted")
-
-    assert story.next().ending is Ending.RECOVERED
-
-
 @pytest.mark.parametrize(("ladder", "step"), [(["OBSERVE"], Step.CLOSE), (["OBSERVE", "REBOOT"], Step.WAIT)])
 def test_after_a_restart_a_job_is_waited_for_where_a_second_step_waits(ladder: list[str], step: Step) -> None:
     rule = {"fault": "xid/63", "ladder": ladder, "next_rung": "job_end", "why": "so it is here"}
@@ -877,13 +837,6 @@ def test_what_holds_a_recovery_back_in_the_middle_is_told() -> None:
     story.policy = ACT
     story.amid(observations=_wave(4), pool_nodes=10)
     assert "5 nodes of the pool fail together" in story.next().reason
-
-
-def test_a_job_that_was_stopped_for_hardware_under_two_jobs_is_brought_back() -> None:
-    before = seen(31, NODE, "bert", observed_at=later(-2 * DAY))
-    story = Story(xid(31)).amid(observations=(before,)).isolated().rebooted().passed().then(Outcome.DONE)
-
-    assert story.next().step is Step.RESTART_WORKLOAD
 
 
 # The launch ----------------------------------------------------------------------------------------------------------

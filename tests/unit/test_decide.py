@@ -245,12 +245,6 @@ def test_a_return_that_is_refused_is_not_repeated() -> None:
     assert story.next().step is Step.ESCALATE
 
 
-def test_an_application_fault_restarts_the_job_and_touches_no_node() -> None:
-    story = Story(xid(31)).then(Outcome.DONE, "llama restarted")
-
-    assert steps_of(story) == ["RESTART_WORKLOAD", "CLOSE"]
-
-
 def test_an_unknown_code_goes_to_a_human_with_everything_untouched() -> None:
     decision = Story(xid(999)).next()
 

@@ -259,12 +259,6 @@ def test_another_wait_is_none_for_capacity() -> None:
     assert story.amid(pool=Pool("demo")).next().awaits is Awaited.CAPACITY
 
 
-def test_a_replacement_that_was_had_in_the_end_goes_on_as_any_other() -> None:
-    story = waited(no_capacity(Story(xid(74)).isolated()), Outcome.TIMED_OUT).swapped().passed()
-
-    assert story.next().step is Step.RESTART_WORKLOAD
-
-
 # Stable --------------------------------------------------------------------------------------------------------------
 
 
@@ -299,14 +293,6 @@ def test_what_a_node_can_tell_is_saved_once_before_it_is_touched() -> None:
 
     assert (decision.step, decision.deadline_seconds) == (Step.FREEZE_EVIDENCE, 77 + ANSWER_MARGIN_SECONDS)
     assert story.then(Outcome.DONE, "9 files saved").next().step is Step.REBOOT
-
-
-@pytest.mark.parametrize("outcome", [Outcome.FAILED, Outcome.TIMED_OUT, Outcome.UNKNOWN, Outcome.REFUSED])
-def test_evidence_that_cannot_be_had_is_not_asked_for_twice(outcome: Outcome) -> None:
-    story = Story(xid(79), policy=SAVING).isolated().then(outcome, "no answer")
-
-    assert story.next().step is Step.REBOOT
-    assert story.rebooted().failed().next().step is Step.REPLACE
 
 
 def test_nothing_is_saved_where_nothing_is_to_be_done_to_the_node() -> None:

@@ -13,10 +13,9 @@ from nodeheal.domain.fleet.node import BootView, moved
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services.intake.wakeup import on_task_change
-from tests.unit.builders import ACT, NOW, as_rank, node, stored_run, xid
-from tests.unit.step_functions import run_diagnostics
+from tests.unit.builders import NOW, as_rank, node, stored_run, xid
 from tests.unit.test_decide import Story
-from tests.unit.test_steps import A, Incident
+from tests.unit.test_steps import Incident
 
 
 def test_a_move_that_a_nodes_life_does_not_allow_is_an_error() -> None:
@@ -53,18 +52,6 @@ def test_only_a_failed_check_speaks_against_a_repair() -> None:
     vague = xid(79, event_id="vague", boot_id="boot-2", verdict=Verdict.UNKNOWN)
 
     assert Story(xid(79)).isolated().rebooted().passed().reports(vague).next().step is Step.RETURN
-
-
-def test_what_is_done_is_told_as_it_happens_and_at_the_level_that_was_decided() -> None:
-    it = Incident()
-    it.isolate(), it.reboot()
-    request = it.request()
-    level_3 = request.decision.model_copy(update={"diagnostics_level": 3})
-
-    run_diagnostics(request.model_copy(update={"decision": level_3}), it.ports, ACT)
-
-    told = [entry.text for entry in it.ports.incidents.history(it.id).timeline if entry.kind == "progress"]
-    assert f"diagnostics at level 3 (dcgm) started on {A}" in told
 
 
 def test_an_event_of_another_task_does_not_change_the_rank() -> None:
