@@ -275,6 +275,19 @@ def test_a_task_that_the_scheduler_does_not_know_has_ended_only_where_it_can_hav
     assert (run_of(ports).tasks[1].stop_reason == FORGOTTEN) is has_ended
 
 
+def test_a_scheduler_that_says_not_now_is_asked_by_the_next_sweep(ports: Ports, clock: FrozenClock) -> None:  # noqa: F811
+    launched(ports)
+    becomes(ports, 0, "STOPPED", 1)
+    scheduler_has(ports, 1, "STOPPED", 134)
+
+    answers = scheduler_in(ports).rank_statuses
+    scheduler_in(ports).rank_statuses = _throttled
+    told = ask(ports, clock)
+    scheduler_in(ports).rank_statuses = answers
+
+    assert (told, len(ask(ports, clock, 60))) == ([], 1)
+
+
 def _throttled(cluster: str, asked_after: Sequence[GangTask]) -> Sequence[RankStatus]:
     raise NotAccepted("DescribeTasks: ThrottlingException")
 

@@ -133,6 +133,18 @@ def test_evidence_that_could_not_be_uploaded_is_a_failure_that_says_why() -> Non
     assert "s3 answered 403" in it.resumed().reason
 
 
+def test_a_node_that_takes_no_commands_holds_nothing_up() -> None:
+    it = Freezing()
+    it.commands.unknown_nodes.add(A)
+
+    it.freeze()
+
+    assert it.resumed().outcome is Outcome.FAILED
+    assert "not registered" in it.resumed().reason
+    assert waiting(it.ports) == []
+    assert not it.is_told_to_save
+
+
 def test_a_command_that_fails_on_the_node_ends_the_wait_at_once() -> None:
     it = Freezing()
     it.freeze()

@@ -11,7 +11,7 @@ from nodeheal.contract.health_event import DiagnosticsFinished
 from nodeheal.contract.job_spec import Preflight
 from nodeheal.contract.job_steps import JobRequest, JobResult
 from nodeheal.contract.vocabulary import Ending, IncidentState, JobState, JobStep, Next, NodeState, Outcome, Verdict
-from nodeheal.domain.errors import NotFound, Superseded
+from nodeheal.domain.errors import NotAccepted, NotFound, Superseded
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.jobs.job import CheckAnswer, Job, Run
 from nodeheal.domain.operation import job_owner
@@ -36,6 +36,7 @@ from tests.unit.builders import (
     CHECK,
     NOW,
     FrozenClock,
+    commands_in,
     memory_ports,
     named,
     node,
@@ -150,6 +151,24 @@ def test_the_first_answer_to_a_request_holds(ports: Ports) -> None:
     answers(ports, A)
 
     assert [answer.outcome for answer in ports.job_notes.answers("llama")] == [Outcome.FAILED]
+
+
+def test_a_throttled_command_is_sent_by_the_repeated_call(ports: Ports) -> None:
+    send = ports.commands.send
+
+    def throttled(*given: Any, **named: Any) -> str:
+        if given[0].node_id == B:
+            raise NotAccepted("SendCommand was throttled")
+        return send(*given, **named)
+
+    ports.commands.send = throttled  # type: ignore[method-assign]
+    with pytest.raises(NotAccepted):
+        check_nodes(request(), ports, ACT)
+    ports.commands.send = send  # type: ignore[method-assign]
+
+    check_nodes(request(task_token="token-2"), ports, ACT)
+
+    assert [sent.node_id for sent in commands_in(ports).sent] == [A, B]
 
 
 def test_rounds_of_checking_end_with_a_human(ports: Ports) -> None:

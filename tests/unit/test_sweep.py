@@ -8,6 +8,7 @@ import pytest
 
 from nodeheal.contract.steps import DecideRequest, Decision
 from nodeheal.contract.vocabulary import EndCause, JobState, NodeState, Provider, Step, Verdict
+from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.fleet.liveness import STOPPED, TERMINATED, ProbeAnswer, Silence
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.jobs.job import GangTask, Job, Run
@@ -420,6 +421,21 @@ def test_a_pool_that_is_gone_from_the_list_does_not_stop_the_round() -> None:
 
 
 # Lost starts ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_service_that_says_not_now_ends_the_run_and_the_next_one_asks_again() -> None:
+    it = Cluster()
+    it.add(A)
+    ask = it.ports.liveness_probes.ask
+
+    def throttled(_: Node) -> object:
+        raise NotAccepted("ListContainerInstances: ThrottlingException")
+
+    it.ports.liveness_probes.ask = throttled  # type: ignore[method-assign,assignment]
+
+    assert it.sweep().unfinished == "ListContainerInstances: ThrottlingException"
+    it.ports.liveness_probes.ask = ask  # type: ignore[method-assign]
+    assert [heard.node_id for heard in it.sweep().heard] == [A]
 
 
 def test_an_incident_whose_workflow_never_started_is_started() -> None:
