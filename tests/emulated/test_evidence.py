@@ -30,7 +30,7 @@ from nodeheal.services.saving import node_of
 from nodeheal.services.steps import save_node
 from sandbox.client import NodeHandle, Sandbox
 from tests.emulated.until import until
-from tests.unit.builders import facts_of, xid
+from tests.unit.builders import facts_of, stored_node, xid
 
 pytestmark = pytest.mark.emulated
 
@@ -77,8 +77,7 @@ def opened(node: NodeHandle, ports: Ports) -> str:
 
 
 def _open(node: NodeHandle, ports: Ports) -> str:
-    known = ports.nodes.get(node.node_id)
-    assert known is not None
+    known = stored_node(ports, node.node_id)
     root = xid(79, node_id=node.node_id, instance_id=node.node_id, boot_id=known.boot_id, observed_at=datetime.now(UTC))
     incident_id = f"inc-{node.node_id}"
     incident = Incident(incident_id, node.node_id, known.pool, root, ports.clock(), RecoveryPolicy().version)

@@ -14,6 +14,7 @@ from nodeheal.ports import Ports
 from sandbox.client import Sandbox, free_port
 from tests.emulated.operators import Operator, deployed, is_denied, operator
 from tests.emulated.until import until
+from tests.unit.builders import stored_job
 
 pytestmark = pytest.mark.emulated
 
@@ -112,8 +113,7 @@ def test_a_job_is_submitted_trains_is_read_and_stopped_and_leaves_nothing(
 def test_it_is_restarted_with_the_definition_that_it_had(
     cloud: Sandbox, ports: Ports, grace: Operator, tmp_path: Path
 ) -> None:
-    job = ports.jobs.get("digits")
-    assert job is not None
+    job = stored_job(ports, "digits")
     first = job.task_definition
     again = grace.does("jobs", "restart", "digits")
     until(lambda: state_of(grace)["run"] == 2, "second run")
@@ -125,8 +125,7 @@ def test_it_is_restarted_with_the_definition_that_it_had(
     assert waited.returncode == 4
     runs = ports.jobs.runs("digits")
     assert [(run.number, run.has_ended) for run in runs] == [(1, True), (2, True)]
-    job = ports.jobs.get("digits")
-    assert job is not None
+    job = stored_job(ports, "digits")
     assert (job.task_definition, job.state) == (first, JobState.CANCELLED)
     assert is_clean(cloud, ports)
 
@@ -177,8 +176,7 @@ def is_clean(cloud: Sandbox, ports: Ports) -> bool:
     """Whether nothing is left of the job: no task, no mark on a node, no claim, no lease."""
     ecs = cloud.client("ecs")
     nodes = ports.nodes.in_pool("wired")
-    job = ports.jobs.get("digits")
-    assert job is not None
+    job = stored_job(ports, "digits")
     assert job.checkpoints is not None
     holder = ports.job_notes.hold(job.checkpoints.directory, "another")
     ports.job_notes.release_directory(job.checkpoints.directory, "another")

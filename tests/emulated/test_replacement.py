@@ -18,7 +18,7 @@ from sandbox.client import NodeHandle, Sandbox
 from tests.emulated.operators import deployed
 from tests.emulated.test_stories import XID_73, XID_74
 from tests.emulated.until import until
-from tests.unit.builders import facts_of, xid
+from tests.unit.builders import facts_of, stored_node, xid
 
 pytestmark = pytest.mark.emulated
 
@@ -94,8 +94,7 @@ def test_an_instance_is_rebooted_by_ec2_and_proven_by_its_new_boot(cloud: Sandbo
     history = breaks(cloud, ports, name, XID_73)
 
     assert history.incident.ending is Ending.RECOVERED, told(history)
-    after = ports.nodes.get(name)
-    assert after is not None
+    after = stored_node(ports, name)
     assert after.boot_id != before.boot_id
     assert "EC2 RebootInstances" in told(history)
 
@@ -115,8 +114,7 @@ def test_a_group_replaces_a_broken_instance(cloud: Sandbox, ports: Ports, events
     assert outcome is Outcome.DONE, told(history)
     assert new not in (None, *members)
     assert history.incident.ending is Ending.RECOVERED, told(history)
-    broken = ports.nodes.get(members[0])
-    assert broken is not None
+    broken = stored_node(ports, members[0])
     assert broken.state in (NodeState.QUARANTINED, NodeState.RETIRED)
 
 
@@ -163,8 +161,7 @@ def test_a_machine_whose_container_instance_bears_no_tag_is_named_to_a_human_and
 
     assert history.incident.ending is Ending.HANDED_TO_A_HUMAN, told(history)
     assert f"nodeheal nodes enroll {name}" in told(history)
-    node = ports.nodes.get(name)
-    assert node is not None
+    node = stored_node(ports, name)
     assert not node.drained_by_us
     assert list(ports.pools.holders("untagged")) == []
 
@@ -183,8 +180,7 @@ def test_a_report_that_the_nodes_own_log_does_not_confirm_costs_no_machine(cloud
     assert Step.REPLACE not in steps, told(history)
     assert Step.DIAGNOSE in steps, told(history)
     assert history.incident.ending is Ending.RECOVERED, told(history)
-    after = ports.nodes.get(name)
-    assert after is not None
+    after = stored_node(ports, name)
     assert (after.state, after.boot_id) == (NodeState.PROBATION, node.boot_id)
 
 
@@ -258,6 +254,5 @@ def test_an_instance_that_ec2_recovers_by_itself_is_left_to_it(cloud: Sandbox, p
 
     assert history.incident.ending is Ending.HANDED_TO_A_HUMAN
     assert "ec2_auto_recovery" in told(history)
-    after = ports.nodes.get(name)
-    assert after is not None
+    after = stored_node(ports, name)
     assert after.state is NodeState.HEALTHY

@@ -107,6 +107,27 @@ def memory_ports(clock: FrozenClock | None = None) -> Ports:
     return ports_of(clock or FrozenClock())
 
 
+def stored_node(ports: Ports, node_id: str) -> Node:
+    """A node that must be known."""
+    found = ports.nodes.get(node_id)
+    assert found is not None
+    return found
+
+
+def stored_job(ports: Ports, job_id: str) -> Job:
+    """A job that must be known."""
+    found = ports.jobs.get(job_id)
+    assert found is not None
+    return found
+
+
+def stored_run(ports: Ports, job_id: str, number: int) -> Run:
+    """A run that must be known."""
+    found = ports.jobs.get_run(job_id, number)
+    assert found is not None
+    return found
+
+
 def scheduler_in(ports: Ports) -> Any:
     """The only scheduler of this world; in memory, with all that it remembers."""
     (only,) = ports.schedulers.values()

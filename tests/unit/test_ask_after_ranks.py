@@ -19,14 +19,13 @@ from nodeheal.services.intake.wakeup import on_task_change
 from nodeheal.services.jobs import ask_after_ranks as ranks
 from nodeheal.services.jobs.ask_after_ranks import FORGOTTEN, ask_after_ranks
 from nodeheal.services.jobs.runs import await_end
-from tests.unit.builders import NOW, FrozenClock, gang_under_way, scheduler_in, started_job
+from tests.unit.builders import NOW, FrozenClock, gang_under_way, scheduler_in, started_job, stored_job
 from tests.unit.test_job_steps import (  # noqa: F401  # fixtures are used by their names
     TOKEN,
     A,
     B,
     C,
     becomes,
-    clock,
     launched,
     ports,
     request,
@@ -40,7 +39,7 @@ NOT_YET, OVERDUE, TURN = 120.0, 240.0, 180.0
 HOUR = 3_600.0
 
 
-def ask(world: Ports, clock: FrozenClock, after: float = OVERDUE) -> list[str]:  # noqa: F811
+def ask(world: Ports, clock: FrozenClock, after: float = OVERDUE) -> list[str]:
     """What one sweep is told, so many seconds from now."""
     clock.advance(after)
     return ask_after_ranks(["demo"], world)
@@ -66,7 +65,7 @@ def statuses(world: Ports) -> list[str]:
 
 def test_where_a_rank_has_ended_long_ago_the_others_are_asked_after_and_their_end_is_heard(
     ports: Ports,  # noqa: F811
-    clock: FrozenClock,  # noqa: F811
+    clock: FrozenClock,
 ) -> None:
     run = launched(ports)
     becomes(ports, 0, "STOPPED", 1)
@@ -94,10 +93,9 @@ def test_a_rank_that_was_asked_to_end_is_asked_after_at_once(ports: Ports, clock
 
 def test_a_rank_that_was_started_long_ago_and_is_not_known_to_run_is_asked_after(
     ports: Ports,  # noqa: F811
-    clock: FrozenClock,  # noqa: F811
+    clock: FrozenClock,
 ) -> None:
-    job = ports.jobs.get("llama")
-    assert job is not None
+    job = stored_job(ports, "llama")
     ports.jobs.save(replace(job, state=JobState.RUNNING, current_run=0))
     started_job(replace(job, job_id="mistral", version=0), [stored(ports, A), stored(ports, B)], ports)
     task = ports.jobs.get_run("mistral", 1).tasks[0]  # type: ignore[union-attr]
@@ -110,7 +108,7 @@ def test_a_rank_that_was_started_long_ago_and_is_not_known_to_run_is_asked_after
 
 def test_the_end_of_a_run_of_which_nothing_was_told_at_all_is_found_in_its_turn(
     ports: Ports,  # noqa: F811
-    clock: FrozenClock,  # noqa: F811
+    clock: FrozenClock,
 ) -> None:
     launched(ports)
     for rank in (0, 1):
@@ -134,20 +132,9 @@ def test_a_healthy_run_is_asked_after_once_in_a_round(ports: Ports, clock: Froze
     assert len(asked(ports)) == 2 * 2
 
 
-def test_a_job_that_is_over_is_not_asked_after(ports: Ports, clock: FrozenClock) -> None:  # noqa: F811
-    launched(ports)
-    job = ports.jobs.get("llama")
-    assert job is not None
-    ports.jobs.save(replace(job, state=JobState.CANCELLED))
-
-    ask(ports, clock, TURN)
-
-    assert asked(ports) == []
-
-
 def test_of_too_many_others_are_asked_after_in_every_minute(
     ports: Ports,  # noqa: F811
-    clock: FrozenClock,  # noqa: F811
+    clock: FrozenClock,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     run = launched(ports)
@@ -162,8 +149,7 @@ def test_of_too_many_others_are_asked_after_in_every_minute(
 def test_a_job_that_its_state_machine_has_handed_over_is_not_asked_after(ports: Ports, clock: FrozenClock) -> None:  # noqa: F811
     """It writes past the index, in which the job is alive still."""
     launched(ports)
-    job = ports.jobs.get("llama")
-    assert job is not None
+    job = stored_job(ports, "llama")
     ports.jobs.jobs["llama"] = replace(job, state=JobState.FAILED)  # type: ignore[attr-defined]
 
     ask(ports, clock, TURN)
@@ -184,8 +170,7 @@ def test_only_ranks_that_live_and_have_a_task_are_asked_after(ports: Ports, cloc
 def test_each_cluster_is_asked_after_its_own_ranks(ports: Ports, clock: FrozenClock) -> None:  # noqa: F811
     launched(ports)
     becomes(ports, 0, "STOPPED", 1)
-    job = ports.jobs.get("llama")
-    assert job is not None
+    job = stored_job(ports, "llama")
     elsewhere = replace(job, job_id="mistral", cluster="elsewhere", state=JobState.RUNNING, current_run=0, version=0)
     other = started_job(elsewhere, [stored(ports, C)], ports)
     clusters: list[tuple[str, list[str]]] = []
@@ -216,7 +201,7 @@ def test_each_scheduler_is_asked_after_its_own_ranks(ports: Ports, clock: Frozen
 
 def test_what_takes_too_long_to_be_taken_has_its_turn_in_another_minute(
     ports: Ports,  # noqa: F811
-    clock: FrozenClock,  # noqa: F811
+    clock: FrozenClock,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     launched(ports)
@@ -238,7 +223,7 @@ def test_what_takes_too_long_to_be_taken_has_its_turn_in_another_minute(
 @pytest.mark.parametrize("status", ["PENDING", "RUNNING", "MISSING"])
 def test_of_a_machine_that_the_scheduler_does_not_hear_nothing_is_believed_but_an_end(
     ports: Ports,  # noqa: F811
-    clock: FrozenClock,  # noqa: F811
+    clock: FrozenClock,
     status: str,
 ) -> None:
     run = launched(ports)
@@ -274,7 +259,7 @@ def test_an_end_that_the_machine_has_told_before_it_fell_silent_is_one(ports: Po
 )
 def test_a_task_that_the_scheduler_does_not_know_has_ended_only_where_it_can_have_forgotten_it(
     ports: Ports,  # noqa: F811
-    clock: FrozenClock,  # noqa: F811
+    clock: FrozenClock,
     after: float,
     boots: dict[str, Any],
     has_ended: bool,
@@ -288,19 +273,6 @@ def test_a_task_that_the_scheduler_does_not_know_has_ended_only_where_it_can_hav
 
     assert run_of(ports).has_ended is has_ended
     assert (run_of(ports).tasks[1].stop_reason == FORGOTTEN) is has_ended
-
-
-def test_the_event_that_comes_after_all_changes_nothing(ports: Ports, clock: FrozenClock) -> None:  # noqa: F811
-    launched(ports)
-    becomes(ports, 0, "STOPPED", 1)
-    scheduler_has(ports, 1, "STOPPED", 134)
-    ask(ports, clock)
-    heard = run_of(ports)
-
-    becomes(ports, 1, "STOPPED", 134)
-    becomes(ports, 1, "RUNNING")
-
-    assert run_of(ports) == heard
 
 
 def test_a_scheduler_that_says_not_now_is_asked_by_the_next_sweep(ports: Ports, clock: FrozenClock) -> None:  # noqa: F811
@@ -341,8 +313,7 @@ def test_a_job_that_was_submitted_again_is_not_settled_by_its_old_run(ports: Por
     launched(ports)
     for rank in (0, 1):
         becomes(ports, rank, "STOPPED", 1)
-    job = ports.jobs.get("llama")
-    assert job is not None
+    job = stored_job(ports, "llama")
     ports.jobs.save(replace(job, state=JobState.SUBMITTED))
 
     ask(ports, clock)
@@ -353,11 +324,10 @@ def test_a_job_that_was_submitted_again_is_not_settled_by_its_old_run(ports: Por
 @pytest.mark.parametrize("is_dropped", [True, False], ids=["its wait is gone", "its wait is over"])
 def test_a_run_that_was_recorded_and_never_started_is_over_when_nobody_starts_it_any_more(
     ports: Ports,  # noqa: F811
-    clock: FrozenClock,  # noqa: F811
+    clock: FrozenClock,
     is_dropped: bool,
 ) -> None:
-    job = ports.jobs.get("llama")
-    assert job is not None
+    job = stored_job(ports, "llama")
     tasks = tuple(GangTask(name, rank, "boot-1", f"at-{name}") for rank, name in enumerate((A, B)))
     run = Run("llama", 1, NOW, "inc-1/5", tasks)
     ports.jobs.save_run(run)

@@ -16,7 +16,6 @@ from tests.unit.test_job_steps import (  # noqa: F401  # fixtures are used by th
     A,
     B,
     becomes,
-    clock,
     launched,
     ports,
     request,

@@ -47,11 +47,6 @@ def test_a_figure_without_its_unit_in_its_name_is_refused() -> None:
         unit_of("latency")
 
 
-def test_the_longest_unit_that_fits_is_taken() -> None:
-    assert unit_of("schedules_per_cpu_second") == "a second of processor time"
-    assert unit_of("fault_to_isolated_s") == "s"
-
-
 def test_medians_are_kept_with_least_and_most(fast: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert bench.main(["agent"]) == 0
 
@@ -62,37 +57,11 @@ def test_medians_are_kept_with_least_and_most(fast: Path, capsys: pytest.Capture
     assert "20 MiB  10 to 30, 3 runs" in capsys.readouterr().out
 
 
-def test_what_was_measured_is_kept_where_a_later_run_breaks_off(fast: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    said = iter([30.0, 10.0])
-    monkeypatch.setattr(bench, "sections", lambda idle_seconds: {"agent": lambda: {"rss_mib": next(said)}})
-
-    with pytest.raises(StopIteration):
-        bench.main(["agent"])
-
-    kept = json.loads(fast.read_text())
-    assert (kept["runs"], kept["spread"]) == ({"agent": 2}, {"agent": {"rss_mib": [10.0, 30.0]}})
-
-
-def test_what_is_counted_is_run_once(fast: Path) -> None:
-    bench.main(["incident", "--runs", "5"])
-
-    assert json.loads(fast.read_text())["runs"] == {"incident": 1}
-
-
 def test_a_section_alone_keeps_the_figures_of_the_others(fast: Path) -> None:
     bench.main(["agent"])
     bench.main(["incident"])
 
     assert {"agent", "incident"} <= set(json.loads(fast.read_text()))
-
-
-def test_what_an_older_bench_has_left_is_not_mixed_in(fast: Path) -> None:
-    fast.parent.mkdir()
-    fast.write_text('{"agent": {"rss_mib": 99.0}}')
-
-    bench.main(["incident"])
-
-    assert "agent" not in json.loads(fast.read_text())
 
 
 @pytest.mark.parametrize(
@@ -117,37 +86,10 @@ def test_the_page_gets_the_table_between_its_marks_and_keeps_the_rest() -> None:
     assert "| agent over TLS, resident, all checks on, no NVIDIA GPU | 28.8 MiB | one run |" in made
 
 
-def test_what_was_not_measured_has_no_row() -> None:
-    told = as_text(measured(incident={"reboot_transitions": 33}))
-
-    assert "recovery by reboot: state transitions" in told
-    assert "agent" not in told
-
-
-def test_dollars_are_written_as_dollars() -> None:
-    assert "| $0.00117 |" in as_markdown(measured(incident={"reboot_usd": 0.00117}))
-
-
-def test_sections_of_two_machines_are_told_apart() -> None:
-    both = measured(agent={"rss_mib": 28.8}, incident={"reboot_transitions": 33})
-    both["machine"]["incident"] = {**both["machine"]["incident"], "cores": 64}
-
-    told = as_text(both)
-
-    assert "2 cores (some), Python 3.11.7, Linux 6.18: agent." in told
-    assert "64 cores (some), Python 3.11.7, Linux 6.18: incident." in told
-
-
 def test_the_page_shows_the_published_figures() -> None:
     page = bench.PAGE.read_text("utf-8")
 
     assert with_table(page, json.loads(bench.PUBLISHED.read_text("utf-8"))) == page
-
-
-def test_a_figure_stands_beside_its_own_at_the_latencies_of_aws() -> None:
-    told = as_markdown(measured(recovery={"cold_control_plane_s": 5.4}, recovery_aws={"cold_control_plane_s": 16.5}))
-
-    assert "| the control plane's own part of that | 5.4 s | one run | 16.5 s |" in told
 
 
 def test_a_recovery_has_a_row_for_each_leg_with_its_floor_at_both_latencies() -> None:

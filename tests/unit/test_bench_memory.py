@@ -41,10 +41,3 @@ def test_what_a_child_shares_with_its_own_child_alone_is_counted_once(family: li
     more = resident_bytes(family) - first.memory_info().rss
 
     assert 0 <= more - SHARED_MIB * MIB < 8 * MIB
-
-
-def test_of_one_process_it_is_what_the_kernel_says(family: list[psutil.Process]) -> None:
-    first, *_ = family
-
-    assert resident_bytes(family) >= first.memory_info().rss
-    assert resident_bytes([first]) <= first.memory_info().rss

@@ -9,7 +9,6 @@ import pytest
 from nodeheal.contract.results import StepResult
 from nodeheal.contract.steps import AttemptLimit, Decision
 from nodeheal.contract.vocabulary import Action, JobState, NodeState, Outcome, Provider, Step
-from nodeheal.domain.errors import NotFound
 from nodeheal.domain.fleet.node import PastRecovery
 from nodeheal.domain.jobs.job import GangTask, Job, Run
 from nodeheal.domain.policy.policy import RecoveryPolicy
@@ -20,7 +19,7 @@ from nodeheal.ports import Ports
 from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.recovery.build_decision_context import TIMES_USED, build_decision_context
 from nodeheal.services.steps import save_node
-from tests.unit.builders import ACT, NOW, memory_ports, node, xid
+from tests.unit.builders import ACT, NOW, memory_ports, node, stored_job, stored_run, xid
 
 NODE = node().node_id
 OTHER = "mi-0bbbbbbbbbbbbbbbb"
@@ -66,11 +65,6 @@ def test_what_is_known_of_the_node_is_told() -> None:
     assert found.provider is Provider.ec2
     assert (found.booted_at, found.agent_since, found.recoveries) == tuple(known.values())
     assert found.healthy_since == NOW - timedelta(minutes=5)
-
-
-def test_a_node_that_nobody_knows_is_not_decided_about() -> None:
-    with pytest.raises(NotFound, match=NODE):
-        around(memory_ports())
 
 
 def test_a_nodes_own_past_reaches_further_back_than_its_pools() -> None:
@@ -149,8 +143,7 @@ def test_a_job_that_another_incident_has_stopped_is_about_to_run_again(
 ) -> None:
     ports = world()
     _runs(ports, "STOPPED", "STOPPED", state=state)
-    run = ports.jobs.get_run("llama", 1)
-    assert run is not None
+    run = stored_run(ports, "llama", 1)
     ports.jobs.save_run(run.with_task(replace(run.tasks[1], node_id=OTHER)))
     ports.nodes.save(node(OTHER))
     ingest(xid(79, node_id=OTHER, instance_id=OTHER, event_id="other"), ports, ACT)
@@ -289,9 +282,7 @@ def test_a_broken_node_that_is_none_of_the_gangs_needs_nobody_in_its_place() -> 
 @pytest.mark.parametrize(("state", "status"), [(JobState.CANCELLED, "STOPPED"), (JobState.RUNNING, "RUNNING")])
 def test_a_job_that_is_over_and_one_of_which_a_rank_lives_go_nowhere(state: JobState, status: str) -> None:
     ports = pool_of(True)
-    job, run = ports.jobs.get("llama"), ports.jobs.get_run("llama", 1)
-    assert job is not None
-    assert run is not None
+    job, run = stored_job(ports, "llama"), stored_run(ports, "llama", 1)
     ports.jobs.save(replace(job, state=state))
     ports.jobs.save_run(run.with_task(replace(run.tasks[1], status=status)))
 
@@ -318,9 +309,3 @@ def test_of_what_recoveries_took_the_newest_count_each_by_its_step() -> None:
     assert found.recovery_seconds[Action.REBOOT] == tuple(100.0 + n for n in range(TIMES_USED))
     assert found.recovery_seconds[Action.REPLACE] == (900.0,)
     assert found.proof_seconds == tuple(10.0 + n for n in range(TIMES_USED))
-
-
-def test_the_story_itself_stays_as_it_was() -> None:
-    history = story()
-
-    assert replace(build_decision_context(history, world(), POLICY), context=DecisionContext()) == history

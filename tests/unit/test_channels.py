@@ -55,11 +55,6 @@ RECOVERED = PAGED.model_copy(
 
 
 @pytest.fixture
-def clock() -> FrozenClock:
-    return FrozenClock()
-
-
-@pytest.fixture
 def ports(clock: FrozenClock) -> Ports:
     return replace(memory_ports(clock), channels=DEPLOYED)
 

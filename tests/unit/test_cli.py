@@ -218,16 +218,6 @@ def test_explain_guesses_what_was_meant() -> None:
     )
 
 
-def test_a_policy_that_is_wrong_is_refused_by_field(tmp_path: Path) -> None:
-    document = tmp_path / "policy.json"
-    document.write_text('{"default_pool": {"mode": "destroy"}}')
-
-    result = RUN.invoke(app, ["policy", "check", str(document)])
-
-    assert result.exit_code == 2
-    assert "default_pool.mode" in result.output
-
-
 def test_nodes_are_listed_with_their_state(ports: Ports) -> None:
     ports.nodes.save(node(state=NodeState.QUARANTINED, state_reason="no spare"))
 

@@ -16,7 +16,7 @@ from nodeheal.ports import Ports
 from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.operators.operator_guardrails import trip_breaker
 from nodeheal.services.operators.request_action import request_action
-from tests.unit.builders import ACT, NOW, memory_ports, node
+from tests.unit.builders import ACT, NOW, memory_ports, node, stored_node
 from tests.unit.test_approval import Asked
 from tests.unit.test_queue import WAITS, stands
 
@@ -102,8 +102,7 @@ def test_a_pause_is_ended_without_a_reason_but_not_without_a_name(ports: Ports) 
 
     run("unpause", NODE)
 
-    found = ports.nodes.get(NODE)
-    assert found is not None
+    found = stored_node(ports, NODE)
     assert found.paused_until is None
     assert found.paused_why.endswith(": unpaused")
     assert not found.paused_why.startswith(":")

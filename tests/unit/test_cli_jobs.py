@@ -23,7 +23,7 @@ from nodeheal.domain.jobs.owner import Owner
 from nodeheal.domain.jobs.task_definition import Container, TaskDefinition
 from nodeheal.ports import Ports
 from nodeheal.services.steps import save_node
-from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node
+from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node, stored_job, stored_run
 from tests.workflows.job_cluster import JobCluster, fails, is_recovered
 
 RUN = CliRunner()
@@ -60,9 +60,7 @@ class World:
     @property
     def job(self) -> Job:
         """llama, as recorded."""
-        job = self.ports.jobs.get("llama")
-        assert job is not None
-        return job
+        return stored_job(self.ports, "llama")
 
     @property
     def started(self) -> list[tuple[str, int]]:
@@ -307,8 +305,7 @@ def test_an_owner_who_has_not_agreed_to_emails_is_named(world: World, tmp_path: 
 def test_a_list_has_those_that_live_first(world: World, tmp_path: Path) -> None:
     submit(tmp_path, FILE)
     submit(tmp_path, FILE.replace("llama", "gpt", 1).replace("/fsx/llama", "/fsx/gpt"))
-    job = world.ports.jobs.get("gpt")
-    assert job is not None
+    job = stored_job(world.ports, "gpt")
     world.ports.jobs.save(replace(job, state=JobState.COMPLETED, summary="done"))
 
     rows = json.loads(run("list", "--json").output)
@@ -472,8 +469,7 @@ def launched(world: World, number: int, *, ended: bool = False) -> None:
         f"run {number}",
         world.ports,
     )
-    run_ = world.ports.jobs.get_run("llama", number)
-    assert run_ is not None
+    run_ = stored_run(world.ports, "llama", number)
     status = "STOPPED" if ended else "RUNNING"
     tasks = tuple(replace(t, task_id=f"task/{number}{t.rank}", status=status, exit_code=0) for t in run_.tasks)
     world.ports.jobs.save_run(replace(run_, tasks=tasks))
@@ -484,8 +480,7 @@ def launched(world: World, number: int, *, ended: bool = False) -> None:
 
 def ends(world: World, number: int) -> None:
     """Every rank of the run stops."""
-    run_ = world.ports.jobs.get_run("llama", number)
-    assert run_ is not None
+    run_ = stored_run(world.ports, "llama", number)
     world.ports.jobs.save_run(replace(run_, tasks=tuple(replace(t, status="STOPPED") for t in run_.tasks)))
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from nodeheal.contract.vocabulary import IncidentState, NodeState
-from nodeheal.domain.errors import NotAccepted, NotFound
+from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.fleet.node import Node
 from nodeheal.services.intake.ingest import Ingested, ingest
 from nodeheal.services.operators.close_incident import close_incident
@@ -106,8 +106,3 @@ def test_a_call_that_died_before_it_was_closed_is_made_up_for_by_the_next() -> N
 
     assert close_incident(it.id, "ada: again", it.ports)
     assert state_of(it) is IncidentState.CLOSED
-
-
-def test_an_unknown_incident_is_named() -> None:
-    with pytest.raises(NotFound, match="inc-unknown"):
-        close_incident("inc-unknown", "ada: what", Incident().ports)

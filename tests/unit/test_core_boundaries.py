@@ -22,11 +22,10 @@ from nodeheal.contract.vocabulary import (
     Step,
     Verdict,
 )
-from nodeheal.domain.errors import NotAccepted, NotFound, PlacementRefused
+from nodeheal.domain.errors import NotAccepted, PlacementRefused
 from nodeheal.domain.faults.correlation import episodes
 from nodeheal.domain.fleet.node import PastRecovery, may_move, moved
 from nodeheal.domain.jobs.job import Run
-from nodeheal.domain.operation import job_owner
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Breaker, Budget, Lemon, MaintenanceWindow, Mode, Override, Weekday
 from nodeheal.domain.recovery.decision_context import Observation, accelerator_scope, node_scope, observation_of
@@ -37,16 +36,18 @@ from nodeheal.operations.engine import conclude
 from nodeheal.operations.steps import launch_gang
 from nodeheal.ports.commands import CommandStatus
 from nodeheal.services.intake.ingest import Ingested, ingest
-from nodeheal.services.recovery.build_decision_context import build_decision_context, is_running
+from nodeheal.services.recovery.build_decision_context import is_running
 from nodeheal.services.recovery.decide_next_step import decide_next_step
 from nodeheal.services.recovery.reserve_attempt import why_no_attempt
 from nodeheal.services.recovery.wait_for_news import wait_for_news
-from tests.unit.builders import ACT, NOW, memory_ports, node, scheduler_in, waiting, xid
-from tests.unit.step_functions import isolate_node, reboot_node, run_diagnostics
+from tests.unit.builders import ACT, NOW, memory_ports, node, scheduler_in, stored_run, xid
+from tests.unit.step_functions import run_diagnostics
 from tests.unit.test_decide import SPARE, Story
-from tests.unit.test_regressions import restarted_for_an_application_fault
+from tests.unit.test_decide_among_others import later, no_gpus, seen, with_policy
+from tests.unit.test_regressions import healed, restarted_for_an_application_fault
 from tests.unit.test_replay import fault, replayed, steps
 from tests.unit.test_steps import A, B, C, Incident
+from tests.unit.test_wait_for_news import take
 from tests.workflows.fake_cluster import PEER, FakeCluster
 
 NODE = xid().node_id
@@ -55,30 +56,9 @@ HOUR, DAY = 3_600, 86_400
 WINDOW = ACT.correlation.window_seconds
 
 
-def later(seconds: float) -> Any:
-    """A time after the fault."""
-    return NOW + timedelta(seconds=seconds)
-
-
-def seen(code: int = 31, /, node_id: str = OTHER, job: str | None = "llama", **changes: Any) -> Observation:
-    """A fault that was seen somewhere in the pool."""
-    event_id = f"{node_id}-{code}-{job}-{changes.get('observed_at', NOW)}"
-    return observation_of(xid(code, **{"node_id": node_id, "event_id": event_id, **changes}), job)
-
-
-def with_policy(**changes: Any) -> RecoveryPolicy:
-    """The acting policy, changed."""
-    return RecoveryPolicy.model_validate({**ACT.model_dump(mode="json"), **changes})
-
-
 def amid(event: HealthEvent, *observations: Observation, job: str | None = "llama") -> Decision:
     """The first decision about the event, with these faults around it."""
     return Story(event, job=job).amid(observations=observations, pool_nodes=10).next()
-
-
-def take(it: Incident, event: HealthEvent) -> Ingested:
-    """The event is delivered."""
-    return ingest(event, it.ports, ACT)
 
 
 # What the incident is about ------------------------------------------------------------------------------------------
@@ -387,33 +367,6 @@ def test_an_attempt_is_told_as_the_nodes_in_the_answer_and_in_the_story() -> Non
 # Waiting -------------------------------------------------------------------------------------------------------------
 
 
-def test_without_a_job_nothing_can_have_ended_before_the_wait() -> None:
-    it = Incident()
-    it.ports.nodes.save(replace(it.node(C), booted_at=NOW))
-    event = xid(79, family=Family.nvml, code="NO_DEVICES", component=None, node_id=C, instance_id=C)
-    take(it, event)
-    it.id, it.turn = incident_id_of(event), 0
-    request = it.request()
-    assert (request.decision.step, request.decision.job_id) == (Step.WAIT, None)
-
-    wait_for_news(request, it.ports)
-
-    assert it.is_waiting()
-
-
-def test_a_job_that_ends_between_a_later_decision_and_its_wait_resumes_at_once() -> None:
-    it = restarted_for_an_application_fault()
-    take(it, xid(63, observed_at=it.clock()))
-    request = it.request()
-    assert (request.turn, request.decision.step) == (2, Step.WAIT)
-    for rank in (0, 1):
-        it.task_is("STOPPED", rank, run=2, exit_code=0)
-
-    wait_for_news(request, it.ports)
-
-    assert it.resumed().outcome is Outcome.DONE
-
-
 # Ingest --------------------------------------------------------------------------------------------------------------
 
 
@@ -463,26 +416,6 @@ def test_a_fault_that_loses_every_race_is_tried_again_later() -> None:
 
     with pytest.raises(NotAccepted, match="written by others"):
         ingest(xid(79), ports, ACT)
-
-
-def test_a_fault_of_a_node_that_a_human_has_joins_the_incident_that_was_handed_over() -> None:
-    cluster = FakeCluster()
-    cluster.reports(xid(74))
-    assert cluster.ports.incidents.history(cluster.incident_id).incident.state is IncidentState.ESCALATED
-
-    became = ingest(xid(79, observed_at=later(60)), cluster.ports, ACT)
-
-    assert (cluster.node().state, became) == (NodeState.QUARANTINED, Ingested.JOINED)
-
-
-def test_only_an_incident_that_has_not_begun_is_started_by_what_joins_it() -> None:
-    it = Incident(63)
-    it.request()
-    it.ports.workflows.started.clear()  # type: ignore[attr-defined]
-
-    take(it, xid(79))
-
-    assert it.ports.workflows.started == []  # type: ignore[attr-defined]
 
 
 def test_a_copy_of_an_event_does_not_start_an_incident_that_was_closed_before_it_began() -> None:
@@ -541,16 +474,6 @@ def test_an_application_fault_whose_job_could_not_be_restarted_is_settled() -> N
 # Looking around ------------------------------------------------------------------------------------------------------
 
 
-def test_a_nodes_own_past_reaches_as_far_as_the_longer_of_the_two_windows() -> None:
-    it = Incident()
-    days = ACT.correlation.other_job_window_seconds // DAY
-    it.ports.nodes.record(xid(31, event_id="old", observed_at=later(-days * DAY)), "bert")
-
-    around = build_decision_context(it.ports.incidents.history(it.id), it.ports, ACT).context
-
-    assert "old" in [observation.event_id for observation in around.observations]
-
-
 def _crashed(*events: HealthEvent) -> Incident:
     """A row remap that waits for its job; then these events; then every rank of the job dies."""
     it = Incident(63)
@@ -576,8 +499,7 @@ def test_a_job_whose_other_node_is_being_recovered_is_about_to_run_again() -> No
 
 def test_a_node_of_the_gang_that_nobody_knows_recovers_nothing() -> None:
     it = _crashed()
-    run = it.ports.jobs.get_run("llama", 1)
-    assert run is not None
+    run = stored_run(it.ports, "llama", 1)
     it.ports.jobs.save_run(run.with_task(replace(run.tasks[1], node_id="mi-gone")))
 
     assert is_running(it.ports.incidents.history(it.id).incident, it.ports) is False
@@ -606,10 +528,6 @@ def test_the_first_fault_of_the_new_boot_is_named(first: tuple[str, int], second
 
 
 # How decisions are put -----------------------------------------------------------------------------------------------
-
-
-def test_a_decision_names_the_step_that_it_climbs() -> None:
-    assert Story(xid(79)).isolated().next().action is Action.REBOOT
 
 
 def test_an_accelerator_without_a_limit_is_not_reserved_for() -> None:
@@ -697,23 +615,19 @@ def test_a_job_is_waited_for_where_a_second_step_waits_too(
 # Coming up -----------------------------------------------------------------------------------------------------------
 
 
-def _no_gpus(**changes: Any) -> HealthEvent:
-    return xid(79, **{"family": Family.nvml, "code": "NO_DEVICES", "component": None, "event_id": "none", **changes})
-
-
 def test_a_boot_after_the_fault_is_no_excuse_for_it() -> None:
-    assert Story(_no_gpus()).amid(booted_at=later(10)).next().step is Step.ISOLATE
+    assert Story(no_gpus()).amid(booted_at=later(10)).next().step is Step.ISOLATE
 
 
 def test_the_later_of_boot_and_upgrade_is_what_a_node_settles_from() -> None:
     around = {"booted_at": later(-5 * HOUR), "agent_since": later(-30)}
 
-    assert Story(_no_gpus()).amid(**around).next().step is Step.WAIT
+    assert Story(no_gpus()).amid(**around).next().step is Step.WAIT
 
 
 def test_gpus_that_went_missing_long_after_the_boot_are_a_fault_although_they_came_back() -> None:
-    story = Story(_no_gpus()).amid(booted_at=later(-5 * HOUR))
-    story.reports(_no_gpus(event_id="back", observed_at=later(5), verdict=Verdict.OK))
+    story = Story(no_gpus()).amid(booted_at=later(-5 * HOUR))
+    story.reports(no_gpus(event_id="back", observed_at=later(5), verdict=Verdict.OK))
 
     assert story.next().step is Step.ISOLATE
 
@@ -761,14 +675,8 @@ def test_a_node_that_is_given_back_says_since_when_and_until_when_and_why() -> N
     assert f"{A} is back in service, on probation until {until:%H:%M:%S} UTC" in told
 
 
-def _healed() -> Incident:
-    it = Incident()
-    it.isolate(), it.reboot(), it.diagnose(), it.give_back()
-    return it
-
-
 def test_a_launch_is_told_with_its_ranks() -> None:
-    it = _healed()
+    it = healed()
 
     it.relaunch()
 
@@ -776,23 +684,8 @@ def test_a_launch_is_told_with_its_ranks() -> None:
     assert f"launching llama as run 2: rank 0 on {A}, rank 1 on {B}" in told
 
 
-def test_a_node_that_the_scheduler_has_lost_refuses_the_launch() -> None:
-    it = _healed()
-    request = it.request()
-
-    def gone(*_: object) -> str:
-        raise NotFound("no such container instance")
-
-    lost: Any = gone
-    scheduler_in(it.ports).start_rank = lost
-    launch_gang(request, it.ports, ACT)
-
-    assert (it.resumed().outcome, it.resumed().reason) == (Outcome.REFUSED, "no such container instance")
-    assert waiting(it.ports) == []
-
-
 def test_no_rank_is_placed_on_a_node_that_is_out_of_service_whoever_took_it_out() -> None:
-    it = _healed()
+    it = healed()
     request = it.request()
     it.ports.nodes.save(replace(it.node(B), state=NodeState.QUARANTINED))
 
@@ -802,10 +695,9 @@ def test_no_rank_is_placed_on_a_node_that_is_out_of_service_whoever_took_it_out(
 
 
 def test_a_rank_that_a_broken_launch_has_started_is_not_started_again() -> None:
-    it = _healed()
+    it = healed()
     request = it.request()
-    first = it.ports.jobs.get_run("llama", 1)
-    assert first is not None
+    first = stored_run(it.ports, "llama", 1)
     tasks = tuple(replace(task, task_id="", status="PENDING", exit_code=None) for task in first.tasks)
     started = (replace(tasks[0], task_id="task-llama-2-0"), tasks[1])
     it.ports.jobs.save_run(Run("llama", 2, it.clock(), f"{it.id}/{it.turn}", started))
@@ -826,7 +718,7 @@ def test_a_rank_that_a_broken_launch_has_started_is_not_started_again() -> None:
 
 
 def _settling(now: float, *reports: HealthEvent) -> Decision:
-    story = Story(_no_gpus()).amid(booted_at=NOW).then(Outcome.TIMED_OUT)
+    story = Story(no_gpus()).amid(booted_at=NOW).then(Outcome.TIMED_OUT)
     for event in reports:
         story.reports(event)
     story.now = later(now)
@@ -834,11 +726,11 @@ def _settling(now: float, *reports: HealthEvent) -> Decision:
 
 
 def _then(seconds: float, event_id: str, verdict: Verdict = Verdict.OK, **changes: Any) -> HealthEvent:
-    return _no_gpus(**{"event_id": event_id, "observed_at": later(seconds), "verdict": verdict, **changes})
+    return no_gpus(**{"event_id": event_id, "observed_at": later(seconds), "verdict": verdict, **changes})
 
 
 def test_what_comes_in_the_moment_in_which_it_should_have_settled_counts() -> None:
-    assert Story(_no_gpus()).amid(booted_at=later(-300)).next().step is Step.ISOLATE
+    assert Story(no_gpus()).amid(booted_at=later(-300)).next().step is Step.ISOLATE
     assert _settling(301, _then(300, "well")).ending is Ending.OBSERVED_ONLY
     assert _settling(300).step is Step.ESCALATE
 
@@ -876,12 +768,6 @@ def test_a_restart_that_failed_is_not_repeated_for_a_later_fault() -> None:
     story = Story(xid(31)).then(Outcome.FAILED, "rank 1 died")
 
     assert story.reports(xid(31, event_id="again", observed_at=later(60))).next().step is Step.ESCALATE
-
-
-def test_another_application_fault_beside_it_is_dealt_with_by_the_same_restart() -> None:
-    story = Story(xid(31)).reports(xid(13)).then(Outcome.DONE, "llama restarted")
-
-    assert story.next().ending is Ending.RECOVERED
 
 
 @pytest.mark.parametrize(("ladder", "step"), [(["OBSERVE"], Step.CLOSE), (["OBSERVE", "REBOOT"], Step.WAIT)])
@@ -953,28 +839,11 @@ def test_what_holds_a_recovery_back_in_the_middle_is_told() -> None:
     assert "5 nodes of the pool fail together" in story.next().reason
 
 
-def test_a_job_that_was_stopped_for_hardware_under_two_jobs_is_brought_back() -> None:
-    before = seen(31, NODE, "bert", observed_at=later(-2 * DAY))
-    story = Story(xid(31)).amid(observations=(before,)).isolated().rebooted().passed().then(Outcome.DONE)
-
-    assert story.next().step is Step.RESTART_WORKLOAD
-
-
 # The launch ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_launch_waits_for_as_long_as_its_decision_says() -> None:
-    it = _healed()
-    request = it.request()
-
-    launch_gang(request, it.ports, ACT)
-
-    [launch] = it.ports.operations.open_of(job_owner("llama"))
-    assert launch.deadline_at == it.clock() + timedelta(seconds=ACT.deadlines.restart_seconds)
-
-
 def test_a_launch_settles_the_last_runs_faults_for_the_last_run_only() -> None:
-    it = _healed()
+    it = healed()
     of_the_job, of_the_node = xid(31, node_id=B), xid(74, node_id=B)
     settled = {fingerprint(event): "inc-1" for event in (of_the_job, of_the_node)}
     it.ports.nodes.save(replace(it.node(B), resolved_faults=settled))
@@ -984,21 +853,10 @@ def test_a_launch_settles_the_last_runs_faults_for_the_last_run_only() -> None:
     assert it.node(B).resolved_faults == {fingerprint(of_the_node): "inc-1"}
 
 
-def test_every_rank_is_told_where_the_first_one_is() -> None:
-    it = _healed()
-    it.ports.nodes.save(replace(it.node(B), address="10.0.0.2"))
-
-    it.relaunch()
-
-    told = {name: env["MASTER_ADDR"] for name, env in scheduler_in(it.ports).environments.items()}
-    assert (told["task-llama-2-0"], told["task-llama-2-1"]) == ("127.0.0.1", "127.0.0.1")
-
-
 def test_of_a_refused_launch_what_was_started_is_stopped_and_may_still_write() -> None:
-    it = _healed()
+    it = healed()
     request = it.request()
-    first = it.ports.jobs.get_run("llama", 1)
-    assert first is not None
+    first = stored_run(it.ports, "llama", 1)
     tasks = tuple(replace(task, task_id="", status="PENDING", exit_code=None) for task in first.tasks)
     started = (replace(tasks[0], task_id="task-llama-2-0"), tasks[1])
     it.ports.jobs.save_run(Run("llama", 2, it.clock(), f"{it.id}/{it.turn}", started))
@@ -1010,24 +868,12 @@ def test_of_a_refused_launch_what_was_started_is_stopped_and_may_still_write() -
     scheduler_in(it.ports).start_rank = no_room
     launch_gang(request, it.ports, ACT)
 
-    run = it.ports.jobs.get_run("llama", 2)
-    assert run is not None
+    run = stored_run(it.ports, "llama", 2)
     assert [(task.status, task.stop_reason) for task in run.tasks] == [("PENDING", ""), ("STOPPED", "never started")]
     assert "task-llama-2-0" in scheduler_in(it.ports).stopped
 
 
 # The look at the deadline --------------------------------------------------------------------------------------------
-
-
-def test_a_node_without_a_job_is_seen_to_be_isolated() -> None:
-    it = Incident()
-    event = xid(79, node_id=C, instance_id=C, event_id="on-c")
-    take(it, event)
-    it.id, it.turn = incident_id_of(event), 0
-    request = it.request()
-    isolate_node(request, it.ports, ACT)
-
-    assert conclude(request, it.ports).outcome is Outcome.DONE
 
 
 def test_an_isolation_that_broke_before_the_drain_says_so() -> None:
@@ -1038,19 +884,6 @@ def test_an_isolation_that_broke_before_the_drain_says_so() -> None:
     result = conclude(request, it.ports)
 
     assert (result.outcome, result.reason) == (Outcome.FAILED, "it could not be drained")
-
-
-def test_a_boot_that_nobody_told_of_is_seen_and_its_wait_forgotten() -> None:
-    it = Incident()
-    it.isolate()
-    request = it.request()
-    reboot_node(request, it.ports)
-    it.ports.nodes.save(replace(it.node(), boot_id="boot-2"))
-
-    result = conclude(request, it.ports)
-
-    assert (result.outcome, result.boot_id) == (Outcome.DONE, "boot-2")
-    assert waiting(it.ports) == []
 
 
 def _diagnosing(status: CommandStatus) -> StepResult:
@@ -1091,7 +924,7 @@ def test_a_diagnosis_without_a_result_names_the_tests_that_it_knows_of(failed: s
 
 
 def test_a_restart_that_was_not_seen_says_where_its_ranks_are() -> None:
-    it = _healed()
+    it = healed()
 
     result = conclude(it.request(), it.ports)
 
@@ -1288,16 +1121,6 @@ def test_a_link_stays_a_link_whatever_the_driver_wants_done_about_it() -> None:
     story.amid(spent={(node_scope(NODE), Action.REBOOT): 1}).isolated()
 
     assert story.next().step is Step.DIAGNOSE
-
-
-def test_a_node_that_is_to_be_isolated_carries_no_rank() -> None:
-    it = _healed()
-    request = it.request()
-    take(it, xid(54, node_id=B, instance_id=B, event_id="power"))
-
-    launch_gang(request, it.ports, ACT)
-
-    assert it.resumed().outcome is Outcome.REFUSED
 
 
 # A node's life -------------------------------------------------------------------------------------------------------

@@ -146,10 +146,6 @@ def test_a_swap_ends_with_a_human_for_the_broken_node() -> None:
     assert f"swapped for spare {SPARE}" in story.next().reason
 
 
-def test_the_spare_is_diagnosed_and_not_the_broken_node() -> None:
-    assert Story(xid(74)).isolated().swapped().next().node_id == SPARE
-
-
 def test_a_spare_that_fails_is_not_given_the_job() -> None:
     story = Story(xid(74)).isolated().swapped().failed()
 
@@ -236,12 +232,6 @@ def test_tasks_that_would_not_stop_do_not_keep_a_drained_node_from_its_reboot() 
     assert story.next().step is Step.REBOOT
 
 
-def test_a_node_without_a_job_is_healed_and_closed() -> None:
-    story = Story(xid(79), job=None).isolated().rebooted().passed().then(Outcome.DONE)
-
-    assert story.next().step is Step.CLOSE
-
-
 def test_a_job_that_cannot_be_restarted_goes_to_a_human() -> None:
     story = Story(xid(79)).isolated().rebooted().passed().then(Outcome.DONE).then(Outcome.REFUSED, "10 of 10 are spent")
 
@@ -253,12 +243,6 @@ def test_a_return_that_is_refused_is_not_repeated() -> None:
     story = Story(xid(79)).isolated().rebooted().passed().then(Outcome.REFUSED, "boot-3 has passed no diagnostics")
 
     assert story.next().step is Step.ESCALATE
-
-
-def test_an_application_fault_restarts_the_job_and_touches_no_node() -> None:
-    story = Story(xid(31)).then(Outcome.DONE, "llama restarted")
-
-    assert steps_of(story) == ["RESTART_WORKLOAD", "CLOSE"]
 
 
 def test_an_unknown_code_goes_to_a_human_with_everything_untouched() -> None:
@@ -323,11 +307,6 @@ def test_every_catalog_row_leads_to_an_end_within_the_turns(row: object) -> None
 
 _outcomes = st.lists(st.tuples(st.sampled_from(Outcome), st.booleans()), max_size=30)
 _codes = st.sampled_from([13, 31, 45, 63, 64, 73, 74, 79, 94, 999])
-
-
-@given(code=_codes, outcomes=_outcomes)
-def test_in_observe_mode_nothing_is_ever_done(code: int, outcomes: list[tuple[Outcome, bool]]) -> None:
-    assert Story(xid(code), policy=OBSERVE).next().step in (Step.CLOSE, Step.ESCALATE)
 
 
 @given(code=_codes, outcomes=_outcomes)

@@ -60,12 +60,6 @@ def test_the_drivers_own_word_wins_over_the_table(code: int, subcode: str, step:
     assert "The driver states the recovery action itself" in story.next().reason
 
 
-def test_a_driver_that_asks_for_nothing_is_believed() -> None:
-    decision = Story(xid(79)).reports(stated("NONE", verdict=Verdict.OK)).next()
-
-    assert decision.ending is Ending.OBSERVED_ONLY
-
-
 def test_the_drivers_newest_word_counts() -> None:
     first = stated("NODE_REBOOT", observed_at=later(1))
     then = stated("NONE", observed_at=later(2), verdict=Verdict.OK)
@@ -467,18 +461,11 @@ def test_a_few_nodes_or_other_troubles_do_not_trip_it(others: tuple[Observation,
     assert Story(xid(79)).amid(observations=others, pool_nodes=pool_nodes).next().step is Step.ISOLATE
 
 
-def test_different_troubles_without_anything_in_common_do_not_trip_it() -> None:
-    others = tuple(crowd(1, code)[0] for code in (74, 119))
-    apart = tuple(replace(s, node_id=f"mi-apart-{n}") for n, s in enumerate(others))
-
-    assert Story(xid(79)).amid(observations=apart, pool_nodes=10).next().step is Step.ISOLATE
-
-
 def test_a_breaker_that_trips_in_the_middle_leaves_the_node_isolated_and_reboots_nothing() -> None:
     story = Story(xid(79)).isolated().amid(observations=crowd(9), pool_nodes=10)
 
     assert story.next().awaits is Awaited.BREAKER
-    assert "stays isolated" in story.next().reason
+    assert story.next().reason.endswith("this one stays isolated")
 
 
 # The node's own past -------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from nodeheal.domain.fleet.node import PastRecovery
 from nodeheal.domain.recovery.incident import History, Incident, Turn, decision_entry
 from nodeheal.domain.recovery.progress import read_progress
 from nodeheal.services.recovery import end_incident
-from tests.unit.builders import ACT, NOW, memory_ports, xid
+from tests.unit.builders import ACT, NOW, memory_ports, stored_job, xid
 from tests.unit.test_regressions_of_guardrails import left_to_an_incident_that_asks
 from tests.workflows.fake_cluster import BROKEN, FakeCluster, without_job
 
@@ -60,8 +60,7 @@ def test_a_job_that_another_incident_has_brought_back_and_that_is_done_is_not_sa
     it, _ = left_to_an_incident_that_asks()
     it.resumed()
     closes = it.request()
-    job = it.ports.jobs.get("llama")
-    assert job is not None
+    job = stored_job(it.ports, "llama")
     it.ports.jobs.save(replace(job, state=JobState.COMPLETED))
 
     end_incident.end_incident(StepRequest(incident_id=it.id, turn=9, decision=closes.decision), it.ports, ACT)

@@ -2,18 +2,14 @@
 
 from dataclasses import replace
 
-import pytest
-
 from nodeheal.adapters.ecs.rank_change import task_change
 from nodeheal.adapters.ecs.task import EcsTaskDetail
 from nodeheal.contract.vocabulary import JobState
-from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.jobs.job import Job
 from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services.intake.wakeup import on_task_change
 from nodeheal.services.jobs.job_steps import save_job
-from tests.unit.builders import as_rank
-from tests.unit.test_guards import lost
+from tests.unit.builders import as_rank, stored_job, stored_run
 from tests.unit.test_steps import Incident
 
 UNDER_WAY = "run 1 is under way"
@@ -21,14 +17,11 @@ UNDER_WAY = "run 1 is under way"
 
 def ended(it: Incident, *codes: int, summary: str = UNDER_WAY) -> Job:
     """The job, right after its ranks have ended so: before its workflow has looked."""
-    job, run = it.ports.jobs.get("llama"), it.ports.jobs.get_run("llama", 1)
-    assert job is not None and run is not None
+    run = stored_run(it.ports, "llama", 1)
     save_job(it.ports, "llama", summary=summary, run_said_to_run=int(summary == UNDER_WAY))
     for task, code in zip(run.tasks, codes, strict=True):
         on_task_change(TaskChange("llama", 1, task.task_id, task.placement, "STOPPED", code, "Exited"), it.ports)
-    after = it.ports.jobs.get("llama")
-    assert after is not None
-    return after
+    return stored_job(it.ports, "llama")
 
 
 def test_a_job_that_is_done_does_not_say_that_it_is_under_way() -> None:
@@ -49,43 +42,9 @@ def test_what_is_known_better_already_is_not_written_over() -> None:
     assert ended(Incident(), 139, 1, summary="2 nodes run diagnostics").summary == "2 nodes run diagnostics"
 
 
-def test_an_end_that_could_not_be_written_is_taken_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    it = Incident()
-    save = it.ports.jobs.save
-    lost_once: list[Job] = []
-
-    def second_wins(job: Job) -> bool:
-        """Somebody else writes the job in the same moment, once."""
-        if job.state is JobState.COMPLETED and not lost_once:
-            lost_once.append(job)
-            return False
-        return save(job)
-
-    monkeypatch.setattr(it.ports.jobs, "save", second_wins)
-
-    assert ended(it, 0, 0).state is JobState.COMPLETED
-    assert lost_once
-
-
-def test_an_end_that_can_never_be_written_is_an_error_and_its_event_comes_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    it = Incident()
-    run = it.ports.jobs.get_run("llama", 1)
-    assert run is not None
-    [first, *others] = run.tasks
-    for task in others:
-        on_task_change(TaskChange("llama", 1, task.task_id, task.placement, "STOPPED", 0, ""), it.ports)
-    monkeypatch.setattr(it.ports.jobs, "save", lost)
-
-    with pytest.raises(NotAccepted, match="llama is being written by others"):
-        on_task_change(TaskChange("llama", 1, first.task_id, first.placement, "STOPPED", 0, ""), it.ports)
-
-
 def test_when_a_rank_began_is_kept_as_ecs_tells_it() -> None:
     it = Incident()
-    run = it.ports.jobs.get_run("llama", 1)
-    assert run is not None
+    run = stored_run(it.ports, "llama", 1)
     [first, *_] = run.tasks
     assert it.ports.jobs.save_run(run.with_task(replace(first, status="PENDING")))
     known = {**as_rank("llama", 1), "containerInstanceArn": first.placement, "taskArn": first.task_id}
@@ -94,8 +53,7 @@ def test_when_a_rank_began_is_kept_as_ecs_tells_it() -> None:
         assert change is not None
         on_task_change(change, it.ports)
 
-    told = it.ports.jobs.get_run("llama", 1)
-    assert told is not None
+    told = stored_run(it.ports, "llama", 1)
     assert [str(task.started_at) for task in told.tasks if task.task_id == first.task_id] == [
         "2026-03-01 03:00:07+00:00"
     ]

@@ -25,16 +25,11 @@ from nodeheal.services.operators.request_action import request_action
 from nodeheal.services.operators.retire_node import retire_node
 from nodeheal.services.recovery.spares import claim_spare
 from nodeheal.services.steps import save_node
-from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node, xid
+from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node, stored_node, xid
 
 NODE = node().node_id
 BOTH = {(Registry.SSM, NODE), (Registry.SCHEDULER, NODE)}
 SAID = Enrolment("demo", "ada: new rack")
-
-
-@pytest.fixture
-def clock() -> FrozenClock:
-    return FrozenClock()
 
 
 @pytest.fixture
@@ -60,9 +55,7 @@ def run(*words: str) -> Any:
 
 
 def stored(ports: Ports, node_id: str = NODE) -> Node:
-    found = ports.nodes.get(node_id)
-    assert found is not None
-    return found
+    return stored_node(ports, node_id)
 
 
 def test_an_enrolled_node_carries_the_mark_wherever_it_is_asked_for(ports: Ports, marks: MemoryMarks) -> None:

@@ -166,19 +166,6 @@ def test_it_is_sent_once_however_often_it_is_asked_for_and_waits_with_the_newest
     assert "token-of-the-retry" in it.ports.workflows.resumed  # type: ignore[attr-defined]
 
 
-def test_a_throttled_command_is_sent_by_the_retry() -> None:
-    it = Freezing()
-    send = it.commands.send
-    it.commands.send = throttled
-    with pytest.raises(NotAccepted):
-        it.freeze()
-    it.commands.send = send
-
-    it.freeze()
-
-    assert [(one.document, one.node_id) for one in it.commands.sent] == [("freeze-evidence", A)]
-
-
 def throttled(*_: object, **__: object) -> str:
     raise NotAccepted("SendCommand: ThrottlingException")
 
@@ -283,17 +270,6 @@ def test_the_node_is_asked_while_its_gang_stops_and_the_step_waits_for_that_answ
 
     assert it.resumed().outcome is Outcome.DONE
     assert facts_of(it.resumed(), EvidenceSaved).confirmation is Confirmation.CONFIRMED
-    assert it.documents == ["freeze-evidence"]
-    assert waiting(it.ports) == []
-
-
-def test_an_answer_that_came_before_the_gang_had_stopped_ends_the_step_at_once() -> None:
-    it = AskedAhead()
-
-    it.answers()
-    it.goes_on()
-
-    assert it.resumed().outcome is Outcome.DONE
     assert it.documents == ["freeze-evidence"]
     assert waiting(it.ports) == []
 

@@ -117,10 +117,6 @@ def test_a_job_that_still_waits_has_lost_all_of_it_to_waiting() -> None:
     assert (known.losses.waiting_seconds, known.ettr, known.goodput) == (60, 0, None)
 
 
-def test_a_job_of_this_very_moment_has_no_ratio() -> None:
-    assert account(now=0).ettr is None
-
-
 def test_a_job_that_is_down_goes_on_losing() -> None:
     known = account(run(1, 0, 0, 500), now=800, of=job(state=JobState.STOPPED))
 

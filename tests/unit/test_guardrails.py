@@ -65,12 +65,6 @@ def test_the_question_is_due_when_the_policy_says() -> None:
     assert Story(xid(79), policy=policy).next().deadline_seconds == 77
 
 
-def test_a_restart_of_the_job_is_asked_for_too() -> None:
-    decision = Story(xid(31), policy=APPROVE).next()
-
-    assert (decision.awaits, decision.action) == (Awaited.APPROVAL, Action.RESTART_WORKLOAD)
-
-
 def test_nobody_is_asked_about_a_node_that_is_not_to_blame() -> None:
     story = Story(xid(79), policy=APPROVE).amid(observations=crowd(5), pool_nodes=10)
 
@@ -265,12 +259,6 @@ def test_another_wait_is_none_for_capacity() -> None:
     assert story.amid(pool=Pool("demo")).next().awaits is Awaited.CAPACITY
 
 
-def test_a_replacement_that_was_had_in_the_end_goes_on_as_any_other() -> None:
-    story = waited(no_capacity(Story(xid(74)).isolated()), Outcome.TIMED_OUT).swapped().passed()
-
-    assert story.next().step is Step.RESTART_WORKLOAD
-
-
 # Stable --------------------------------------------------------------------------------------------------------------
 
 
@@ -284,14 +272,6 @@ def test_a_rebooted_node_must_run_for_a_while_before_it_is_back() -> None:
     assert (decision.awaits, decision.deadline_seconds) == (Awaited.STABLE, 91)
     story.now = NOW + timedelta(seconds=120)
     assert story.next().step is Step.RETURN
-
-
-def test_a_fault_in_that_while_shows_that_the_reboot_did_not_help() -> None:
-    policy = ACT.model_copy(update={"stable_seconds": 120})
-    story = waited(Story(xid(79), policy=policy).isolated().rebooted().passed(), Outcome.DONE)
-    again = xid(79, event_id="again", boot_id="boot-2")
-
-    assert story.reports(again).next().step is Step.REPLACE
 
 
 def test_a_pool_says_since_when_it_is_tripped_and_stays_with_the_first_reason() -> None:
@@ -313,14 +293,6 @@ def test_what_a_node_can_tell_is_saved_once_before_it_is_touched() -> None:
 
     assert (decision.step, decision.deadline_seconds) == (Step.FREEZE_EVIDENCE, 77 + ANSWER_MARGIN_SECONDS)
     assert story.then(Outcome.DONE, "9 files saved").next().step is Step.REBOOT
-
-
-@pytest.mark.parametrize("outcome", [Outcome.FAILED, Outcome.TIMED_OUT, Outcome.UNKNOWN, Outcome.REFUSED])
-def test_evidence_that_cannot_be_had_is_not_asked_for_twice(outcome: Outcome) -> None:
-    story = Story(xid(79), policy=SAVING).isolated().then(outcome, "no answer")
-
-    assert story.next().step is Step.REBOOT
-    assert story.rebooted().failed().next().step is Step.REPLACE
 
 
 def test_nothing_is_saved_where_nothing_is_to_be_done_to_the_node() -> None:

@@ -17,9 +17,10 @@ from nodeheal.services.jobs.submit_job import submit_job
 from nodeheal.services.recovery.decide_next_step import decide_next_step
 from nodeheal.services.recovery.reserve_attempt import why_no_attempt
 from nodeheal.services.recovery.return_to_service import return_to_service
-from tests.unit.builders import ACT, NOW, scheduler_in, xid
+from tests.unit.builders import ACT, NOW, scheduler_in, stored_job, stored_run, xid
 from tests.unit.step_functions import isolate_node, reboot_node, replace_node, run_diagnostics
 from tests.unit.test_decide import OBSERVE, SPARE, Story
+from tests.unit.test_regressions import healed
 from tests.unit.test_steps import LLAMA, A, C, Incident
 
 
@@ -29,12 +30,6 @@ def _lost(*_: object) -> bool:
 
 
 lost: Any = _lost
-
-
-def healed() -> Incident:
-    it = Incident()
-    it.isolate(), it.reboot(), it.diagnose(), it.give_back()
-    return it
 
 
 # Decide -------------------------------------------------------------------------------------------------------------
@@ -70,10 +65,6 @@ def test_a_fault_on_the_new_boot_is_not_even_diagnosed() -> None:
     again = xid(79, event_id="again", boot_id="boot-2")
 
     assert Story(xid(79)).isolated().rebooted().reports(again).next().step is Step.REPLACE
-
-
-def test_an_isolation_that_is_done_needs_no_further_evidence() -> None:
-    assert Story(xid(79)).then(Outcome.DONE).next().step is Step.REBOOT
 
 
 def test_a_new_machine_takes_the_broken_ones_place_and_only_a_spare_leaves_one_to_a_human() -> None:
@@ -130,13 +121,6 @@ def test_without_incident_isolation_slot_and_attempt_nothing_is_replaced(missing
     assert it.resumed().outcome is Outcome.REFUSED
 
     assert (it.node(), it.node(C).open_incident) == (before, None)
-
-
-def test_a_swap_quarantines_the_broken_node_and_takes_its_job_away() -> None:
-    it = Incident(74)
-    it.isolate(), it.swap()
-
-    assert (it.node().state, it.node().job_id) == (NodeState.QUARANTINED, None)
 
 
 def test_a_node_of_another_incident_is_neither_rebooted_nor_diagnosed_nor_returned() -> None:
@@ -223,17 +207,14 @@ def test_a_launch_that_loses_its_writes_starts_nothing(store: str, method: str) 
 def test_a_run_that_is_on_record_is_only_taken_over_by_the_launch_that_wrote_it(why: str) -> None:
     it = healed()
     request = it.request()
-    first = it.ports.jobs.get_run("llama", 1)
-    assert first is not None
+    first = stored_run(it.ports, "llama", 1)
     ours = f"{it.id}/{it.turn}"
     tasks = tuple(replace(task, task_id="", status="PENDING", exit_code=None) for task in first.tasks)
     it.ports.jobs.save_run(Run("llama", 2, NOW, ours if why == "of this launch" else "inc-other/5", tasks))
 
     launch_gang(request, it.ports, ACT)
 
-    job, second = it.ports.jobs.get("llama"), it.ports.jobs.get_run("llama", 2)
-    assert job is not None
-    assert second is not None
+    job, second = stored_job(it.ports, "llama"), stored_run(it.ports, "llama", 2)
     assert job.current_run == (2 if why == "of this launch" else 3)
     assert all(task.has_stopped for task in second.tasks) == (why == "of another launch")
 

@@ -14,7 +14,7 @@ from nodeheal.services.intake import heartbeats
 from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.intake.wakeup import on_node_booted
 from nodeheal.services.sweep import Swept, sweep
-from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node, under_way, waiting, xid
+from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node, stored_node, under_way, waiting, xid
 
 if TYPE_CHECKING:
     from nodeheal.ports import Ports
@@ -45,9 +45,7 @@ class World:
         return heartbeat
 
     def node(self, node_id: str = A) -> Node:
-        found = self.ports.nodes.get(node_id)
-        assert found is not None
-        return found
+        return stored_node(self.ports, node_id)
 
     def sweep(self, **silence: object) -> Swept:
         policy = ACT.model_copy(update={"silence": Silence.model_validate(silence)})
@@ -72,12 +70,25 @@ def test_a_node_whose_machine_beats_is_not_silent_whatever_the_bus_has_heard(it:
     assert it.node().version == 1  # nothing is written for a healthy node
 
 
-def test_a_node_whose_machine_has_stopped_beating_is_silent(it: World) -> None:
-    it.beats(A, seconds_ago=300)
+@pytest.mark.parametrize(
+    ("seconds_ago", "every_seconds", "is_silent"),
+    [
+        (300, 60.0, True),
+        (1_499, 300.0, False),
+        (1_500, 300.0, True),
+        (299, 1.0, False),  # who beats more often is not missed sooner
+        (5 * LONGEST_INTERVAL_SECONDS, 1e9, True),  # nobody can make itself never missed
+        (-1e9, 60.0, True),  # nor by a beat of the future
+    ],
+)
+def test_a_node_is_silent_when_its_machine_has_missed_five_beats(
+    it: World, seconds_ago: float, every_seconds: float, is_silent: bool
+) -> None:
+    it.beats(A, seconds_ago=seconds_ago, every_seconds=every_seconds)
 
     it.sweep()
 
-    assert it.silent == [A]
+    assert (it.silent == [A]) is is_silent
 
 
 def test_events_on_the_bus_are_heartbeats_too(it: World) -> None:
@@ -98,41 +109,6 @@ def test_one_silence_stays_one_event_when_the_item_of_the_machine_has_gone(it: W
     it.sweep()
 
     assert it.node().last_seen == NOW - timedelta(seconds=400)
-    assert it.silent == [A]
-
-
-def test_a_node_that_keeps_a_longer_interval_is_given_the_time_for_it(it: World) -> None:
-    it.beats(A, seconds_ago=1_499, every_seconds=300.0)
-    it.sweep()
-    assert it.silent == []
-
-    it.beats(A, seconds_ago=1_500, every_seconds=300.0)
-    it.sweep()
-
-    assert it.silent == [A]
-
-
-def test_a_node_that_keeps_a_shorter_interval_is_not_missed_sooner(it: World) -> None:
-    it.beats(A, seconds_ago=299, every_seconds=1.0)
-
-    it.sweep()
-
-    assert it.silent == []
-
-
-def test_nobody_can_make_itself_never_missed(it: World) -> None:
-    it.beats(A, seconds_ago=5 * LONGEST_INTERVAL_SECONDS, every_seconds=1e9)
-
-    it.sweep()
-
-    assert it.silent == [A]
-
-
-def test_nobody_can_make_itself_never_missed_by_a_beat_of_the_future(it: World) -> None:
-    it.beats(A, seconds_ago=-1e9)
-
-    it.sweep()
-
     assert it.silent == [A]
 
 
@@ -257,6 +233,5 @@ def test_a_node_that_announces_itself_again_is_seen_and_tells_its_version() -> N
 
     on_node_booted(NodeBooted(**fact, booted_at=LONG_AGO, address="10.0.0.7", accelerators=8), ports)
 
-    stored = ports.nodes.get(node().node_id)
-    assert stored is not None
+    stored = stored_node(ports, node().node_id)
     assert (stored.last_seen, stored.agent_version, stored.boot_id) == (NOW, "0.9.0", "boot-1")

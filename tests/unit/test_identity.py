@@ -24,7 +24,7 @@ from nodeheal.services.intake.wakeup import on_node_booted
 from nodeheal.services.operators.request_action import request_action
 from nodeheal.services.recovery.decide_next_step import decide_next_step
 from nodeheal.services.steps import save_node
-from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node, xid
+from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node, stored_node, xid
 from tests.unit.signing import signed_by
 from tests.unit.test_enrolment import SAID
 from tests.unit.test_lambdas import World, batch, fact, on_bus, wake, world
@@ -35,11 +35,6 @@ GHOST = "i-0fedcba9876543210"
 
 
 @pytest.fixture
-def clock() -> FrozenClock:
-    return FrozenClock()
-
-
-@pytest.fixture
 def ports(clock: FrozenClock) -> Ports:
     found = memory_ports(clock)
     found.enrolment_tags.without.add(GHOST)  # type: ignore[attr-defined]
@@ -47,9 +42,7 @@ def ports(clock: FrozenClock) -> Ports:
 
 
 def stored(ports: Ports, node_id: str = GHOST) -> Node:
-    found = ports.nodes.get(node_id)
-    assert found is not None
-    return found
+    return stored_node(ports, node_id)
 
 
 def of_ghost(code: int = 79, **changes: Any) -> HealthEvent:

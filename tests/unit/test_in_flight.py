@@ -29,7 +29,7 @@ from nodeheal.services.recovery.decide_next_step import decide_next_step
 from stacks.control import DOCUMENTS
 from stacks.functions import FUNCTIONS
 from stacks.workflows import JOB, PARENT, Workflow
-from tests.unit.builders import FrozenClock, memory_ports, xid
+from tests.unit.builders import FrozenClock, memory_ports, stored_job, xid
 from tests.workflows.fake_cluster import BROKEN, FakeCluster
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "in_flight"
@@ -69,8 +69,7 @@ def left_behind() -> Json:
     cluster = FakeCluster(parse_policy(POLICY))
     cluster.reports(xid(79, node_id=BROKEN, instance_id=BROKEN))
     history = cluster.ports.incidents.history(cluster.incident_id)
-    job = cluster.ports.jobs.get("llama")
-    assert job is not None
+    job = stored_job(cluster.ports, "llama")
     runs = [cluster.ports.jobs.get_run("llama", number + 1) for number in range(job.current_run)]
     values: dict[str, list[object]] = {
         "incident": [history.incident],

@@ -12,7 +12,7 @@ from nodeheal.domain.recovery.incident import History, Incident, event_entry, fi
 from nodeheal.ports import Ports
 from nodeheal.services.intake.ingest import Ingested, ingest
 from nodeheal.services.intake.node_rates import HEARTBEATS_A_MINUTE, LATE_A_DAY, LATE_SECONDS, REPORTS_A_MINUTE
-from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node, xid
+from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node, stored_node, xid
 from tests.unit.test_regressions_of_guardrails import lost_call
 
 
@@ -40,8 +40,7 @@ def test_a_node_that_nobody_knows_is_enrolled_by_its_first_event() -> None:
 
     take(ports, _heartbeat())
 
-    stored = ports.nodes.get(xid().node_id)
-    assert stored is not None
+    stored = stored_node(ports, xid().node_id)
     assert (stored.pool, stored.boot_id, stored.state) == ("demo", "boot-1", NodeState.HEALTHY)
 
 
@@ -52,8 +51,7 @@ def test_a_heartbeat_moves_last_seen_and_opens_nothing() -> None:
 
     assert take(ports, _heartbeat(observed_at=NOW + timedelta(minutes=5))) == [Ingested.SEEN]
 
-    stored = ports.nodes.get(node().node_id)
-    assert stored is not None
+    stored = stored_node(ports, node().node_id)
     assert stored.last_seen == NOW + timedelta(minutes=5)
     assert ports.workflows.started == []  # type: ignore[attr-defined]
 
@@ -66,8 +64,7 @@ def test_that_no_heartbeat_comes_is_a_finding_and_not_a_heartbeat(code: str) -> 
 
     became = take(ports, _heartbeat(code=code, source="nodeheal.sweep", verdict=Verdict.UNKNOWN, observed_at=later))
 
-    stored = ports.nodes.get(node().node_id)
-    assert stored is not None
+    stored = stored_node(ports, node().node_id)
     assert (became, stored.last_seen) == ([Ingested.OPENED], node().last_seen)
 
 
@@ -78,18 +75,8 @@ def test_good_news_that_others_bring_is_no_heartbeat() -> None:
 
     assert take(ports, xid(79, source="aws.ecs", verdict=Verdict.OK, observed_at=later)) == [Ingested.SEEN]
 
-    stored = ports.nodes.get(node().node_id)
-    assert stored is not None
+    stored = stored_node(ports, node().node_id)
     assert (stored.last_seen, stored.version) == (node().last_seen, 1)
-
-
-def test_a_duplicate_changes_nothing() -> None:
-    ports = memory_ports()
-    ports.nodes.save(node())
-
-    assert take(ports, xid(79), xid(79)) == [Ingested.OPENED, Ingested.DUPLICATE]
-
-    assert len(ports.incidents.history(incident_id_of(xid(79))).events) == 1
 
 
 def test_a_second_fault_joins_the_open_incident() -> None:
@@ -157,8 +144,7 @@ def test_a_fault_of_a_newer_boot_counts_even_before_the_boot_was_announced() -> 
 
     assert take(ports, xid(79, boot_id="boot-2")) == [Ingested.OPENED]
 
-    stored = ports.nodes.get(node().node_id)
-    assert stored is not None
+    stored = stored_node(ports, node().node_id)
     assert (stored.boot_id, stored.past_boots) == ("boot-2", ("boot-1",))
 
 
@@ -187,8 +173,7 @@ def test_what_is_settled_on_this_boot_is_not_news() -> None:
     ports = memory_ports()
     take(ports, xid(999))
     settled = incident_id_of(xid(999))
-    stored = ports.nodes.get(xid().node_id)
-    assert stored is not None
+    stored = stored_node(ports, xid().node_id)
     ports.nodes.save(replace(stored, open_incident=None, resolved_faults={fingerprint(xid(999)): settled}))
 
     assert take(ports, xid(999, event_id="again"), xid(999, event_id="again")) == [
@@ -201,28 +186,16 @@ def test_what_is_settled_on_this_boot_is_not_news() -> None:
 def test_a_redelivered_event_of_a_closed_incident_opens_nothing() -> None:
     ports = memory_ports()
     take(ports, xid(79))
-    stored = ports.nodes.get(xid().node_id)
-    assert stored is not None
+    stored = stored_node(ports, xid().node_id)
     ports.nodes.save(replace(stored, open_incident=None))
 
     assert take(ports, xid(79)) == [Ingested.DUPLICATE]
 
 
-def test_a_start_that_a_crash_lost_is_made_up_for_by_the_redelivery() -> None:
-    ports = memory_ports()
-    take(ports, xid(79))
-    ports.workflows.started.clear()  # type: ignore[attr-defined]  # the crash came between the write and the start
-
-    take(ports, xid(79))
-
-    assert ports.workflows.started == [incident_id_of(xid(79))]  # type: ignore[attr-defined]
-
-
 def test_a_fault_on_a_quarantined_node_stays_with_the_incident_that_a_human_has() -> None:
     ports = memory_ports()
     take(ports, xid(79))
-    stored = ports.nodes.get(xid().node_id)
-    assert stored is not None
+    stored = stored_node(ports, xid().node_id)
     ports.nodes.save(replace(stored, state=NodeState.QUARANTINED))
 
     assert take(ports, xid(48)) == [Ingested.JOINED]

@@ -21,7 +21,7 @@ from nodeheal.services.intake.ingest import Ingested
 from nodeheal.services.intake.node_rates import Rate
 from nodeheal.services.jobs.job_steps import save_job
 from nodeheal.services.saving import node_of
-from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node, started_job, xid
+from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node, started_job, stored_run, xid
 from tests.unit.operations.test_observe import unwanted
 from tests.unit.test_decide import Story
 from tests.unit.test_steps import LLAMA, A, B, C
@@ -288,8 +288,7 @@ def test_a_diagnosis_by_hand_is_kept_with_a_node_that_has_reported(
 
 
 def reported(ports: Ports, status: str, run: int = 1, **changes: Any) -> None:
-    found = ports.jobs.get_run("llama", run)
-    assert found is not None
+    found = stored_run(ports, "llama", run)
     for task in found.tasks:
         change = TaskChange("llama", run, task.task_id, task.placement, status, changes.get("exit_code"), "")
         wakeup.on_task_change(change, ports)

@@ -4,16 +4,12 @@ from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import Any
 
-from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import NodeState, Outcome
-from nodeheal.domain.recovery.incident import incident_id_of
-from nodeheal.operations.steps import stop_gang
 from nodeheal.ports import Ports
-from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.recovery.return_to_service import return_to_service
-from tests.unit.builders import ACT, scheduler_in, xid
+from tests.unit.builders import ACT, scheduler_in
 from tests.unit.step_functions import isolate_node
-from tests.unit.test_steps import A, B, Incident
+from tests.unit.test_steps import A, Incident
 
 # More calls than any of these steps makes: what is longer would not be crashed at its end.
 CALLS_AT_MOST = 60
@@ -176,22 +172,6 @@ def test_an_operators_drain_that_comes_while_the_node_is_written_by_others_is_se
     isolate_node(it.request(), it.ports, ACT)
 
     assert not it.node().drained_by_us
-
-
-def test_two_incidents_on_one_gang_are_both_resumed_when_it_has_stopped() -> None:
-    it = Incident()
-    on_b = xid(79, node_id=B, instance_id=B, event_id="on-b")
-    ingest(on_b, it.ports, ACT)
-    first = it.request()
-    of_b = StepRequest(incident_id=incident_id_of(on_b), turn=1, decision=first.decision, task_token="b")
-    isolate_node(first, it.ports, ACT)
-    stop_gang(of_b, it.ports, ACT)
-
-    for rank in (0, 1):
-        it.task_is("STOPPED", rank, exit_code=143)
-
-    assert it.resumed().outcome is Outcome.DONE
-    assert it.ports.workflows.resumed["b"].outcome is Outcome.DONE  # type: ignore[attr-defined]
 
 
 def test_a_stop_that_crashes_anywhere_is_resumed_when_the_gang_has_stopped() -> None:

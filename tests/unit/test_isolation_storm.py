@@ -24,7 +24,7 @@ from nodeheal.operations.verbs import operation_of
 from nodeheal.ports import Ports
 from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.recovery.decide_next_step import decide_next_step
-from tests.unit.builders import ACT, FrozenClock, memory_ports, node, scheduler_in, xid
+from tests.unit.builders import ACT, FrozenClock, memory_ports, node, scheduler_in, stored_node, xid
 from tests.unit.step_functions import isolate_node
 from tests.unit.test_isolation import Crash, crashing
 
@@ -91,9 +91,7 @@ class Storm:
         self.throttled = False
 
     def node(self, name: str) -> Node:
-        found = self.ports.nodes.get(name)
-        assert found is not None
-        return found
+        return stored_node(self.ports, name)
 
     def writes(self, name: str, **changes: Any) -> None:
         assert self.ports.nodes.save(replace(self.node(name), **changes))

@@ -14,7 +14,7 @@ from nodeheal.contract.vocabulary import Ending, IncidentState, JobState, JobSte
 from nodeheal.domain.errors import NotAccepted, NotFound, Superseded
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.jobs.job import CheckAnswer, Job, Run
-from nodeheal.domain.operation import job_owner, node_owner
+from nodeheal.domain.operation import job_owner
 from nodeheal.domain.policy.policy_models import Fabric
 from nodeheal.operations.engine import reconcile_all
 from nodeheal.operations.steps import await_nodes, check_nodes, launch_job, stop_job, watch_gang
@@ -41,17 +41,15 @@ from tests.unit.builders import (
     named,
     node,
     scheduler_in,
+    stored_job,
+    stored_node,
+    stored_run,
     waiting,
     xid,
 )
 
 A, B, C = "mi-0000000a", "mi-0000000b", "mi-0000000c"
 TOKEN = "token-1"
-
-
-@pytest.fixture
-def clock() -> FrozenClock:
-    return FrozenClock()
 
 
 @pytest.fixture
@@ -75,9 +73,7 @@ def request(step: JobStep = JobStep.CHOOSE, nodes: tuple[str, ...] = (A, B), **c
 
 
 def stored(ports: Ports, name: str) -> Node:
-    found = ports.nodes.get(name)
-    assert found is not None
-    return found
+    return stored_node(ports, name)
 
 
 def resumed(ports: Ports) -> JobResult:
@@ -117,11 +113,8 @@ def launched(ports: Ports) -> Run:
 
 
 def run_of(ports: Ports) -> Run:
-    job = ports.jobs.get("llama")
-    assert job is not None
-    run = ports.jobs.get_run("llama", job.current_run)
-    assert run is not None
-    return run
+    job = stored_job(ports, "llama")
+    return stored_run(ports, "llama", job.current_run)
 
 
 def becomes(ports: Ports, rank: int, status: str, exit_code: int | None = None, reason: str = "") -> None:
@@ -129,17 +122,6 @@ def becomes(ports: Ports, rank: int, status: str, exit_code: int | None = None, 
     told = (exit_code, reason, ports.clock(), None, causes_of(reason))
     change = TaskChange("llama", run.number, task.task_id, task.placement, status, *told)
     wakeup.on_task_change(change, ports)
-
-
-def test_a_check_that_is_asked_again_sends_nothing_again_and_answers_the_new_token(ports: Ports) -> None:
-    check_nodes(request(), ports, ACT)
-    answers(ports, A)
-
-    check_nodes(request(task_token="token-2"), ports, ACT)
-    answers(ports, B)
-
-    assert [sent.node_id for sent in commands_in(ports).sent] == [A, B]
-    assert list(ports.workflows.resumed) == ["token-2"]  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("change", [{"boot_id": "boot-0"}, {"request_id": "llama-1-0-check"}])
@@ -280,8 +262,7 @@ def _refuses(*_: object) -> str:
 
 def test_who_waits_for_the_job_to_end_does_not_bring_it_back(ports: Ports) -> None:
     run = launched(ports)
-    job = ports.jobs.get("llama")
-    assert job is not None
+    job = stored_job(ports, "llama")
     ingest(xid(79, node_id=B, instance_id=B, observed_at=ports.clock()), ports, ACT)
 
     mine = recovery_of(job, run, ports)
@@ -327,8 +308,7 @@ def test_attributing_twice_opens_one_incident_and_spends_one_attempt(ports: Port
 
 
 def test_a_step_of_an_older_submission_does_nothing(ports: Ports) -> None:
-    job = ports.jobs.get("llama")
-    assert job is not None
+    job = stored_job(ports, "llama")
     ports.jobs.save(replace(job, submission=2))
 
     for act in (choose_nodes, judge_checks, attribute_failure):
@@ -351,8 +331,7 @@ def test_an_end_keeps_nothing_for_a_run_that_was_recorded_and_never_begun(ports:
     launched(ports)
     for rank in (0, 1):
         becomes(ports, rank, "STOPPED", 0)
-    first = ports.jobs.get_run("llama", 1)
-    assert first is not None
+    first = stored_run(ports, "llama", 1)
     again = tuple(replace(task, task_id="", status="PENDING") for task in first.tasks)
     ports.jobs.save_run(replace(first, number=2, tasks=again, version=0))  # and its launch died
 
@@ -404,8 +383,7 @@ def test_an_incident_that_ended_by_itself_says_nothing_of_a_node_that_did_not_pa
 
 def test_where_a_rank_may_still_write_it_is_told_of_which_run(ports: Ports) -> None:
     launched(ports)
-    job = ports.jobs.get("llama")
-    assert job is not None
+    job = stored_job(ports, "llama")
     ports.jobs.save(replace(job, state=JobState.SUBMITTED, submission=2))
 
     launch_job(request(submission=2, nodes=(C,), task_token="token-2"), ports, ACT)
@@ -419,15 +397,6 @@ def test_a_step_that_waits_is_never_without_a_token(ports: Ports) -> None:
         launch_job(request(task_token=None), ports, ACT)
     with pytest.raises(ValueError, match="without a task token"):
         watch_gang(request(task_token=None), ports)
-
-
-def test_what_was_sent_is_kept_until_the_wait_is_over(ports: Ports) -> None:
-    check_nodes(request(), ports, ACT)
-
-    sent = ports.operations.get(node_owner(A), "llama-1-1-check")
-
-    assert sent is not None
-    assert sent.deadline_at == NOW + timedelta(seconds=Preflight().seconds)
 
 
 @pytest.mark.parametrize("has_sent", [True, False])
@@ -506,8 +475,7 @@ def test_who_stands_in_line_before_goes_first_by_priority_then_by_age(ports: Por
         save_node(ports, stored(ports, name), claimed_by=None)
 
     waits = choose_nodes(request(), ports, ACT)
-    job = ports.jobs.get("llama")
-    assert job is not None
+    job = stored_job(ports, "llama")
     ports.jobs.save(replace(job, priority=1))
     goes = choose_nodes(request(), ports, ACT)
 
@@ -516,8 +484,7 @@ def test_who_stands_in_line_before_goes_first_by_priority_then_by_age(ports: Por
 
 
 def test_who_waits_for_nodes_and_is_to_stop_looks_at_once(ports: Ports) -> None:
-    job = ports.jobs.get("llama")
-    assert job is not None
+    job = stored_job(ports, "llama")
     for name in (A, B, C):
         save_node(ports, stored(ports, name), claimed_by="somebody")
     ports.jobs.save(replace(job, stop_wanted="ada: enough"))
@@ -529,8 +496,7 @@ def test_who_waits_for_nodes_and_is_to_stop_looks_at_once(ports: Ports) -> None:
 
 def test_a_rank_of_an_older_run_that_ends_late_frees_its_node(ports: Ports) -> None:
     old = launched(ports)
-    job = ports.jobs.get("llama")
-    assert job is not None
+    job = stored_job(ports, "llama")
     ports.jobs.save_run(replace(old, number=2, tasks=(replace(old.tasks[0], node_id=C),), version=0))
     ports.jobs.save(replace(job, current_run=2))
 
@@ -575,8 +541,7 @@ def test_a_run_that_we_have_stopped_is_looked_at_in_a_pause_too(ports: Ports) ->
     becomes(ports, 0, "STOPPED", 143, "UserInitiated: nodeheal: recovery inc-1")
     ports.clock.advance(1)  # type: ignore[attr-defined]
     becomes(ports, 1, "STOPPED", 1)
-    job = ports.jobs.get("llama")
-    assert job is not None
+    job = stored_job(ports, "llama")
 
     assert why_held(job, run_of(ports), ports) == ""
 
@@ -633,8 +598,7 @@ def test_a_run_is_said_to_be_under_way_when_all_of_it_runs_and_no_word_after_tha
     summaries = []
     for rank in (0, 1):
         becomes(ports, rank, "RUNNING")
-        job = ports.jobs.get("llama")
-        assert job is not None
+        job = stored_job(ports, "llama")
         summaries.append(job.summary)
     save_job(ports, "llama", summary="run 1 is under way; and nobody could be told", run_said_to_run=1)
     becomes(ports, 1, "RUNNING")
@@ -660,8 +624,7 @@ def test_a_rank_that_dies_while_the_others_start_is_looked_at_at_once(ports: Por
 
 def test_nodes_that_are_looked_at_after_a_stop_are_given_the_jobs_own_time(ports: Ports) -> None:
     launched(ports)
-    job = ports.jobs.get("llama")
-    assert job is not None
+    job = stored_job(ports, "llama")
     ports.jobs.save(replace(job, preflight=Preflight(timeout_seconds=1_234)))
     for rank in (0, 1):
         becomes(ports, rank, "STOPPED", 1)
@@ -674,8 +637,7 @@ def test_nodes_that_are_looked_at_after_a_stop_are_given_the_jobs_own_time(ports
 
 
 def test_one_node_has_no_way_to_test(ports: Ports) -> None:
-    job = ports.jobs.get("llama")
-    assert job is not None
+    job = stored_job(ports, "llama")
     fabric = ACT.default_pool.model_copy(update={"fabric": Fabric(tests=True)})
     tested = ACT.model_copy(update={"default_pool": fabric})
 

@@ -135,15 +135,6 @@ def test_how_each_check_went_is_in_the_result() -> None:
     assert facts_of(result, Diagnosed).checks == "dcgm OK in 12.5 s"
 
 
-def test_another_nodes_answer_is_none() -> None:
-    it = rebooted()
-    run_diagnostics(it.request(), it.ports, ACT)
-
-    answer(it, {}, name=B)
-
-    assert it.is_waiting()
-
-
 def test_an_answer_whose_event_was_lost_is_compared_as_well() -> None:
     it = rebooted()
     it.ports.nodes.save(replace(it.node(), diagnostic_baseline={BUS: 40.0}))

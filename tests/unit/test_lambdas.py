@@ -38,7 +38,19 @@ from nodeheal.ports import Ports
 from nodeheal.ports.commands import CommandStatus
 from nodeheal.services.operators.request_action import request_action
 from nodeheal.services.recovery import new_machine
-from tests.unit.builders import ACT, DIAGNOSTICS, EVIDENCE, NOW, as_rank, commands_in, facts_of, named, waiting, xid
+from tests.unit.builders import (
+    ACT,
+    DIAGNOSTICS,
+    EVIDENCE,
+    NOW,
+    as_rank,
+    commands_in,
+    facts_of,
+    named,
+    stored_job,
+    waiting,
+    xid,
+)
 from tests.unit.foreign import MACHINE, machine, recorded
 from tests.unit.signing import KEYS, ROLE, signed_by
 from tests.unit.step_functions import freeze_evidence, isolate_node, reboot_node, run_diagnostics
@@ -312,8 +324,7 @@ def test_evidence_that_a_node_has_saved_resumes_the_step_that_asked_for_it(world
 def test_a_checkpoint_that_a_node_has_found_resumes_whoever_asked_for_it(world: World) -> None:
     it = world.serves(Incident())
     where = Checkpoints(directory="/mnt/llama")
-    job = it.ports.jobs.get("llama")
-    assert job is not None
+    job = stored_job(it.ports, "llama")
     assert it.ports.jobs.save(replace(job, checkpoints=where))
 
     lambdas.find_checkpoint.handler(it.request().model_dump(mode="json"), None)
@@ -328,16 +339,14 @@ def test_a_checkpoint_that_a_node_has_found_resumes_whoever_asked_for_it(world: 
     wake(names.CHECKPOINT_FOUND, {**fact(it, "boot-1", **found), "node_id": name, "instance_id": name})
 
     assert it.resumed().outcome is Outcome.DONE
-    job = it.ports.jobs.get("llama")
-    assert job is not None
+    job = stored_job(it.ports, "llama")
     assert job.found is not None
     assert job.found.path == "/mnt/llama/iter_0000009"
 
 
 def test_the_workflow_of_a_job_asks_the_same_function(world: World) -> None:
     it = world.serves(Incident())
-    job = it.ports.jobs.get("llama")
-    assert job is not None
+    job = stored_job(it.ports, "llama")
     asked = JobRequest(job_id="llama", submission=job.submission or 1, round=1, task_token="t")
     assert it.ports.jobs.save(replace(job, submission=asked.submission))
 

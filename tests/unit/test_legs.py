@@ -83,15 +83,6 @@ def test_a_node_without_a_gang_has_nothing_to_stop_and_nothing_to_start() -> Non
     }
 
 
-def test_a_recovery_that_saves_no_evidence_has_no_such_leg() -> None:
-    steps = [step for step in HEALED if step[0] is not Step.FREEZE_EVIDENCE]
-
-    told = seconds(launched(went(steps)))
-
-    assert "evidence" not in told
-    assert told["boot"] == 4.0  # it begins where the gang's stop has ended
-
-
 def test_a_replacement_is_a_leg_in_the_place_of_the_boot() -> None:
     steps = [(Step.REPLACE if step is Step.REBOOT else step, at) for step, at in HEALED]
 
@@ -118,20 +109,10 @@ def test_a_second_try_is_added_to_the_first() -> None:
     assert legs["proof"] == Leg("proof", 3.0, 2 * DIAGNOSTICS_SECONDS)
 
 
-def test_what_comes_after_the_first_step_is_no_part_of_the_recovery() -> None:
-    late = [*HEALED, (Step.WAIT, 60.0)]
-
-    assert "wait" not in seconds(launched(went(late)))
-
-
 def test_a_machine_that_took_longer_than_all_of_the_leg_leaves_nothing_below_zero() -> None:
     legs = {leg.name: leg for leg in legs_of(replace(went(HEALED), boot_seconds=60.0))}
 
     assert legs["boot"] == Leg("boot", 0.0, 5.0)
-
-
-def test_an_incident_that_was_only_opened_has_one_leg() -> None:
-    assert seconds(replace(went(()), history=replace(went(()).history, timeline=()))) == {"detect": 0.5}
 
 
 def test_a_floor_is_what_the_latencies_say_and_zero_where_everything_answers_at_once() -> None:

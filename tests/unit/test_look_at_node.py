@@ -12,7 +12,7 @@ from nodeheal.ports import Ports
 from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.operators.look_at_node import look_at_node
 from nodeheal.services.steps import save_node
-from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node, xid
+from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node, stored_node, xid
 from tests.unit.test_decide_among_others import with_policy
 
 NODE = node().node_id
@@ -26,8 +26,7 @@ def world(*, is_broken: bool, is_drained: bool = False, **changes: object) -> Po
     ports.nodes.save(node(healthy_since=EARLIER))
     if is_broken:
         ingest(xid(79), ports, ACT)
-    found = ports.nodes.get(NODE)
-    assert found is not None
+    found = stored_node(ports, NODE)
     clock.advance(120)
     if found.open_incident is not None:
         what = DRAINED if is_drained else "launched"

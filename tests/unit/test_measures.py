@@ -15,7 +15,7 @@ import lambdas.sweep
 from lambdas import composition
 from nodeheal.adapters.memory.stores import MemoryAttemptLedger
 from nodeheal.contract import metrics, names
-from nodeheal.contract.metrics import METRICS, SECONDS
+from nodeheal.contract.metrics import METRICS
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.steps import AttemptLimit, DecideRequest
 from nodeheal.contract.vocabulary import Action, Awaited, Escalation, Family, NodeState, Outcome, VerbName, Verdict
@@ -296,10 +296,6 @@ def test_every_metric_is_explained_with_its_dimensions() -> None:
     assert set(told) == {metric.name for metric in METRICS}
     for metric in METRICS:
         assert tuple(re.findall(r"\w+", told[metric.name])) == metric.dimensions, metric.name
-
-
-def test_only_durations_are_in_seconds() -> None:
-    assert {metric.name.split("To")[0] for metric in METRICS if metric.unit == SECONDS} == {"Fault", "Isolated"}
 
 
 def test_no_dimension_grows_with_the_fleet() -> None:

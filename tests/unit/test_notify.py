@@ -19,11 +19,6 @@ from tests.unit.builders import ACT, FrozenClock, memory_ports
 
 
 @pytest.fixture
-def clock() -> FrozenClock:
-    return FrozenClock()
-
-
-@pytest.fixture
 def ports(clock: FrozenClock) -> Ports:
     return memory_ports(clock)
 

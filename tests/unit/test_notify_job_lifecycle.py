@@ -25,7 +25,7 @@ from nodeheal.services.notify.compose_job import (
 )
 from nodeheal.services.notify.deliver_notification import notify
 from nodeheal.services.notify.notify_job_lifecycle import notify_of_start
-from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports
+from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, stored_job
 from tests.workflows.job_cluster import NODES, spec
 
 ADA = Owner("ada@example.com", "Ada Lovelace")
@@ -336,8 +336,7 @@ def test_an_email_that_cannot_be_sent_keeps_no_job_from_its_end() -> None:
 
     assert done.ending is JobState.COMPLETED
     assert done.reason.endswith("; and nobody could be told: PutEvents: throttled")
-    job = ports.jobs.get("llama")
-    assert job is not None
+    job = stored_job(ports, "llama")
     assert job.state is JobState.COMPLETED
 
 

@@ -26,7 +26,7 @@ from nodeheal.services.notify.deliver_notification import notify
 from nodeheal.services.notify.notify_job_owner import notify_owner_of_ending, notify_owner_of_step
 from nodeheal.services.recovery.end_incident import end_incident
 from nodeheal.services.steps import result_of
-from tests.unit.builders import ACT, NOW, scheduler_in, xid
+from tests.unit.builders import ACT, NOW, scheduler_in, stored_job, stored_run, xid
 from tests.unit.step_functions import isolate_node, replace_node
 from tests.unit.test_decide import Story
 from tests.unit.test_decide_among_others import with_policy
@@ -43,8 +43,7 @@ class Owned(Incident):
 
     def __init__(self, code: int = 79, owner: Owner | None = ADA, policy: RecoveryPolicy = ACT, **more: Any) -> None:
         super().__init__(code, policy=policy, **more)
-        job = self.ports.jobs.get("llama")
-        assert job is not None
+        job = stored_job(self.ports, "llama")
         self.ports.jobs.save(replace(job, owner=owner))
 
     @property
@@ -130,17 +129,14 @@ def test_the_second_email_says_how_long_it_stood_and_where_it_runs() -> None:
 def test_what_was_lost_is_told_of_the_run_that_ran_and_not_of_a_launch_that_broke_off() -> None:
     it = Owned()
     it.isolate(), it.reboot(), it.diagnose(), it.give_back()
-    job, ran = it.ports.jobs.get("llama"), it.ports.jobs.get_run("llama", 1)
-    assert job is not None
-    assert ran is not None
+    job, ran = stored_job(it.ports, "llama"), stored_run(it.ports, "llama", 1)
     assert ran.running_since is not None
     it.ports.jobs.save_run(replace(ran, last_step=1_200))
     it.ports.jobs.save_run(replace(ran, number=2, version=0, running_since=None))  # the scheduler refused it
     it.ports.jobs.save(replace(job, current_run=2))
 
     launch_gang(it.request(), it.ports, ACT)
-    third = it.ports.jobs.get_run("llama", 3)
-    assert third is not None
+    third = stored_run(it.ports, "llama", 3)
     assert it.ports.jobs.save_run(replace(third, resumed_step=1_000))
     for rank in (0, 1):
         it.task_is("RUNNING", rank, run=3)
@@ -162,9 +158,7 @@ def test_an_owner_hears_at_which_step_the_job_goes_on_where_that_is_known() -> N
 def runs_again(story: Story, **run_of: Any) -> str:
     """The email to the owner when the story has brought the job back."""
     it = Owned()
-    job, run = it.ports.jobs.get("llama"), it.ports.jobs.get_run("llama", 1)
-    assert job is not None
-    assert run is not None
+    job, run = stored_job(it.ports, "llama"), stored_run(it.ports, "llama", 1)
     seen = read_progress(story.history, story.policy)
     fault = assess_faults(story.history, story.policy).fault
     return words(compose_runs_again(About(ADA, job, replace(run, **run_of), story.history, seen, fault)))
@@ -193,9 +187,7 @@ def test_a_stop_that_was_not_followed_by_a_start_has_taken_the_disks_too_and_a_r
 def test_an_owner_hears_that_it_was_a_drill() -> None:
     drill = Story(xid(79, evidence=f"NVRM: Xid 79 {DRILL_MARK}")).isolated().rebooted().passed()
     it = Owned()
-    job, run = it.ports.jobs.get("llama"), it.ports.jobs.get_run("llama", 1)
-    assert job is not None
-    assert run is not None
+    job, run = stored_job(it.ports, "llama"), stored_run(it.ports, "llama", 1)
     fault = assess_faults(drill.history, drill.policy).fault
 
     letter = compose_runs_again(About(ADA, job, run, drill.history, read_progress(drill.history, drill.policy), fault))
@@ -271,8 +263,7 @@ def test_a_job_that_has_finished_by_itself_is_not_said_to_have_stopped() -> None
     isolate_node(it.request(), it.ports, ACT)
     for rank in (0, 1):
         it.task_is("STOPPED", rank, exit_code=0)
-    job = it.ports.jobs.get("llama")
-    assert job is not None
+    job = stored_job(it.ports, "llama")
     assert job.state is JobState.COMPLETED
 
     it.resumed()
@@ -319,8 +310,7 @@ def test_a_job_that_another_has_brought_back_is_not_said_to_be_down() -> None:
 def test_a_job_that_somebody_else_has_launched_is_not_told_as_brought_back_by_us() -> None:
     it = Owned()
     it.isolate(), it.reboot(), it.diagnose(), it.give_back(), it.relaunch()
-    run = it.ports.jobs.get_run("llama", 2)
-    assert run is not None
+    run = stored_run(it.ports, "llama", 2)
     it.ports.jobs.save_run(replace(run, why="inc-other/7"))
 
     it.request()
@@ -331,9 +321,7 @@ def test_a_job_that_somebody_else_has_launched_is_not_told_as_brought_back_by_us
 def test_a_run_that_somebody_else_has_launched_since_is_not_told_to_have_stopped() -> None:
     it = Owned()
     it.isolate()
-    job, run = it.ports.jobs.get("llama"), it.ports.jobs.get_run("llama", 1)
-    assert job is not None
-    assert run is not None
+    job, run = stored_job(it.ports, "llama"), stored_run(it.ports, "llama", 1)
     tasks = tuple(replace(task, status="RUNNING") for task in run.tasks)
     it.ports.jobs.save_run(replace(run, number=2, why="by hand", tasks=tasks, end_awaited_by=(), version=0))
     it.ports.jobs.save(replace(job, current_run=2, state=JobState.RUNNING))
@@ -573,8 +561,7 @@ def test_only_a_start_that_has_worked_is_told(outcome: Outcome) -> None:
 def test_a_job_stood_still_from_when_its_first_rank_had_ended() -> None:
     it = Owned()
     it.isolate(), it.reboot(), it.diagnose(), it.give_back()
-    run = it.ports.jobs.get_run("llama", 1)
-    assert run is not None
+    run = stored_run(it.ports, "llama", 1)
     it.ports.jobs.save_run(replace(run, ended_at=NOW - timedelta(minutes=9)))
     it.relaunch()
     it.request()
@@ -603,8 +590,7 @@ def test_a_job_that_is_down_already_comes_back_where_its_fault_does_not_wait_for
 def test_what_was_down_and_stays_down_is_told_though_nobody_has_waited_for_its_end() -> None:
     it = Owned(spare=False)
     it.isolate()
-    run = it.ports.jobs.get_run("llama", 1)
-    assert run is not None
+    run = stored_run(it.ports, "llama", 1)
     it.ports.jobs.save_run(replace(run, end_awaited_by=()))
     it.request()
     it.ports.notifier.announced.clear()  # type: ignore[attr-defined]

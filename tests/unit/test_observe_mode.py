@@ -17,7 +17,7 @@ from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.recovery.decide_next_step import decide_next_step
 from nodeheal.services.recovery.end_incident import end_incident
-from tests.unit.builders import memory_ports, node, xid
+from tests.unit.builders import memory_ports, node, stored_node, xid
 
 SHIPPED = Path(__file__).resolve().parents[2] / "nodeheal" / "policies" / "default.json"
 
@@ -53,8 +53,7 @@ def test_nothing_is_mutated_whatever_the_fault(row: Any) -> None:
     decision = decide_next_step(DecideRequest(incident_id=incident_id, turn=0), ports, policy)
     end_incident(StepRequest(incident_id=incident_id, turn=1, decision=decision), ports, policy)
 
-    after = world.nodes.get(node().node_id)
-    assert after is not None
+    after = stored_node(world, node().node_id)
     before = node(job_id="llama")
     assert (after.state, after.job_id, after.drained_by_us) == (before.state, before.job_id, False)
     assert world.attempts.counters == {}  # type: ignore[attr-defined]

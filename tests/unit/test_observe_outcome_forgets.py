@@ -6,14 +6,13 @@ from datetime import timedelta
 import pytest
 
 from nodeheal.contract.steps import Decision, StepRequest
-from nodeheal.contract.vocabulary import Action, IncidentState, NodeState, Step, VerbName
+from nodeheal.contract.vocabulary import Action, NodeState, Step, VerbName
 from nodeheal.domain.jobs.job import Job
 from nodeheal.domain.operation import job_owner
 from nodeheal.domain.recovery.incident import Incident
 from nodeheal.operations.engine import conclude
 from nodeheal.ports import Ports
-from nodeheal.services.operators.close_incident import close_incident
-from tests.unit.builders import NOW, gang_under_way, memory_ports, node, started_job, xid
+from tests.unit.builders import NOW, gang_under_way, memory_ports, node, started_job, stored_run, xid
 
 
 def request(step: Step, action: Action | None = None, job_id: str | None = None) -> StepRequest:
@@ -39,23 +38,10 @@ def ports() -> Ports:
     ("step", "verb"), [(Step.ISOLATE, VerbName.ISOLATE), (Step.RESTART_WORKLOAD, VerbName.LAUNCH_GANG)]
 )
 def test_a_gang_that_was_not_in_time_is_not_waited_for_any_more(step: Step, verb: VerbName, ports: Ports) -> None:
-    run = ports.jobs.get_run("llama", 1)
-    assert run is not None
+    run = stored_run(ports, "llama", 1)
     gang_under_way(ports, verb, run)
     other = gang_under_way(ports, VerbName.STOP_GANG, run, incident_id="inc-2")
 
     conclude(request(step, job_id="llama"), ports)
 
     assert ports.operations.open_of(job_owner("llama")) == [other]
-
-
-def test_who_closes_an_incident_by_hand_frees_the_slot_that_its_broken_workflow_took(ports: Ports) -> None:
-    known = ports.nodes.get(xid().node_id)
-    assert known is not None
-    ports.nodes.save(replace(known, state=NodeState.HEALTHY))
-    ports.pools.claim("demo", known.node_id, 1)
-    ports.incidents.finish(replace(ports.incidents.history("inc-1").incident, state=IncidentState.ESCALATED))
-
-    close_incident("inc-1", "seen", ports)
-
-    assert ports.pools.holders("demo") == []

@@ -9,7 +9,7 @@ import pytest
 from nodeheal.contract.names import INCIDENT_CLOSED, INCIDENT_ESCALATED
 from nodeheal.contract.results import Isolated
 from nodeheal.contract.vocabulary import JobState, NodeState, Outcome, Step
-from nodeheal.domain.errors import NotAccepted, PlacementRefused
+from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.jobs.job import Job
 from nodeheal.domain.recovery.incident import fingerprint, incident_id_of
 from nodeheal.operations.engine import conclude
@@ -18,9 +18,10 @@ from nodeheal.services.jobs.runs import may_write
 from nodeheal.services.recovery.end_incident import end_incident
 from nodeheal.services.saving import node_of
 from nodeheal.services.steps import save_node
-from tests.unit.builders import ACT, NOW, scheduler_in, waiting, xid
-from tests.unit.step_functions import isolate_node, reboot_node, run_diagnostics
-from tests.unit.test_guards import healed, lost
+from tests.unit.builders import ACT, NOW, scheduler_in, stored_run, xid
+from tests.unit.step_functions import isolate_node
+from tests.unit.test_guards import lost
+from tests.unit.test_regressions import healed
 from tests.unit.test_steps import A, B, C, Incident
 
 # Looking -------------------------------------------------------------------------------------------------------------
@@ -51,51 +52,11 @@ def test_at_the_deadline_of_an_isolation_drain_and_gang_decide(
     assert (f"rank 1 on {B}" in seen.reason) is (outcome is Outcome.TIMED_OUT)
 
 
-def test_a_look_ends_the_wait() -> None:
-    it = Incident()
-    it.isolate()
-    rebooting = it.request()
-    reboot_node(rebooting, it.ports)
-    it.clock.advance(rebooting.decision.deadline_seconds)
-    it.last = conclude(rebooting, it.ports)
-    it.swap()
-    diagnosing = it.request()
-    run_diagnostics(diagnosing, it.ports, ACT)
-
-    conclude(diagnosing, it.ports)
-
-    assert waiting(it.ports) == []
-
-
-def test_a_diagnosis_that_may_not_have_been_sent_has_timed_out_and_one_that_was_not_is_unknown() -> None:
-    it = Incident()
-    it.isolate(), it.reboot()
-    request = it.request()  # by a command, and not what the reboot has left
-    request = request.model_copy(update={"decision": request.decision.model_copy(update={"continues": None})})
-    assert conclude(request, it.ports).outcome is Outcome.UNKNOWN
-    it.ports.commands.send = lambda *_, **__: (_ for _ in ()).throw(TimeoutError("read timed out"))  # type: ignore
-    with pytest.raises(TimeoutError):
-        run_diagnostics(request, it.ports, ACT)
-
-    assert conclude(request, it.ports).outcome is Outcome.TIMED_OUT
-
-
 def test_a_swap_that_claimed_no_spare_has_failed() -> None:
     it = Incident(74)
     it.isolate()
 
     assert conclude(it.request(), it.ports).outcome is Outcome.FAILED
-
-
-@pytest.mark.parametrize(("running", "outcome"), [((0, 1), Outcome.DONE), ((0,), Outcome.TIMED_OUT)])
-def test_at_the_deadline_of_a_launch_every_rank_must_run(running: tuple[int, ...], outcome: Outcome) -> None:
-    it = healed()
-    request = it.request()
-    launch_gang(request, it.ports, ACT)
-    for rank in running:
-        it.task_is("RUNNING", rank, run=2)
-
-    assert conclude(request, it.ports).outcome is outcome
 
 
 @pytest.mark.parametrize("lost_record", ["jobs", "kept_runs"])
@@ -186,28 +147,9 @@ def test_a_rank_that_ran_before_the_retry_stored_its_wait_is_counted() -> None:
     assert it.ports.workflows.resumed["of-the-retry"].outcome is Outcome.DONE  # type: ignore[attr-defined]
 
 
-def test_a_repeated_launch_goes_on_waiting_for_the_run_that_it_started() -> None:
-    it = healed()
-    request = it.request()
-    for _ in range(2):
-        launch_gang(request, it.ports, ACT)
-
-    assert it.is_waiting()
-
-
-def test_a_refused_launch_leaves_nothing_waiting() -> None:
-    it = healed()
-    scheduler_in(it.ports).start_rank = lambda *_: (_ for _ in ()).throw(PlacementRefused("RESOURCE:GPU"))
-
-    launch_gang(it.request(), it.ports, ACT)
-
-    assert waiting(it.ports) == []
-
-
 def test_a_rank_on_a_node_that_nobody_knows_may_still_write_and_one_without_a_task_is_not_stopped() -> None:
     it = Incident()
-    run = it.ports.jobs.get_run("llama", 1)
-    assert run is not None
+    run = stored_run(it.ports, "llama", 1)
     it.ports.jobs.save_run(run.with_task(replace(run.tasks[0], task_id="")))
     del scheduler_in(it.ports).tasks["task-llama-1-0"]
     stop_gang(it.request(), it.ports, ACT)
@@ -222,8 +164,7 @@ def test_a_rank_that_was_launched_on_a_boot_that_is_heard_of_late_is_alive(
     booted_after_seconds: int, is_alive: bool
 ) -> None:
     it = Incident()
-    run = it.ports.jobs.get_run("llama", 1)
-    assert run is not None
+    run = stored_run(it.ports, "llama", 1)
     [task] = [task for task in run.tasks if task.rank == 0]
     assert task.asked_at is not None
     booted_at = task.asked_at + timedelta(seconds=booted_after_seconds)
@@ -250,14 +191,3 @@ def test_a_job_is_completed_when_its_last_rank_has_ended_well(
     job = it.ports.jobs.get("llama")
     assert isinstance(job, Job)
     assert (job.state, it.node(A).job_id, it.node(B).job_id) == (state, "another", job_of_b)
-
-
-def test_the_end_of_an_older_run_says_nothing_about_the_job() -> None:
-    it = Incident()
-    job = it.ports.jobs.get("llama")
-    assert job is not None
-    it.ports.jobs.save(replace(job, current_run=2))
-    for rank in (0, 1):
-        it.task_is("STOPPED", rank, exit_code=0)
-
-    assert it.ports.jobs.get("llama").state is JobState.RUNNING  # type: ignore[union-attr]

@@ -29,7 +29,7 @@ from nodeheal.services.operators.release_node import release_node
 from nodeheal.services.recovery.end_incident import end_incident
 from nodeheal.services.recovery.queue import wake_queue
 from nodeheal.services.recovery.wait_for_news import wait_for_news
-from tests.unit.builders import ACT, NOW, node, scheduler_in, under_way, xid
+from tests.unit.builders import ACT, NOW, node, scheduler_in, stored_run, under_way, xid
 from tests.unit.step_functions import isolate_node
 from tests.unit.test_approval import LINKS
 from tests.unit.test_decide_among_others import with_policy
@@ -102,16 +102,6 @@ def test_a_node_without_a_job_that_is_given_back_pages_nobody() -> None:
 
     assert it.state is IncidentState.CLOSED
     assert [mail.severity for mail in it.mails()] == ["INFO"]
-
-
-def test_a_release_that_died_before_it_woke_anybody_is_seen_at_the_deadline() -> None:
-    it = Waiting(policy=STABLE).until_stable()
-    it.ports.nodes.save(replace(it.node(), state=NodeState.HEALTHY, open_incident=None))
-
-    it.last = None
-    last = it.request()
-
-    assert "was given back or retired by hand" in last.decision.reason
 
 
 def test_what_waited_is_woken_though_the_scheduler_does_not_take_the_node_back_yet(
@@ -293,23 +283,9 @@ def test_a_run_has_one_launcher_and_wakes_nobody_else() -> None:
     assert it.ports.operations.open_of(job_owner("llama")) == [launch]
 
 
-def test_an_incident_after_the_launch_does_not_take_the_launchers_wait_away() -> None:
-    it = Incident()
-    it.isolate(), it.reboot(), it.diagnose(), it.give_back()
-    launch_gang(it.request(), it.ports, ACT)
-    [launch] = it.ports.operations.open_of(job_owner("llama"))
-
-    launch_gang(theirs(it, before_the_run=False), it.ports, ACT)
-
-    refused = it.ports.workflows.resumed["theirs"]  # type: ignore[attr-defined]
-    assert refused.outcome is Outcome.REFUSED
-    assert it.ports.operations.open_of(job_owner("llama")) == [launch]
-
-
 def theirs(it: Incident, *, before_the_run: bool) -> Any:
     """What the incident on node B asks for: the same job again."""
-    run = it.ports.jobs.get_run("llama", 2)
-    assert run is not None
+    run = stored_run(it.ports, "llama", 2)
     at = run.started_at.replace(microsecond=0)
     event = OTHER.model_copy(update={"observed_at": NOW if before_the_run else at.replace(minute=at.minute + 1)})
     ingest(event, it.ports, ACT)

@@ -292,14 +292,6 @@ def test_a_refusal_of_cloudformation_is_not_taken_for_a_stack_that_is_not_there(
         deployed_place(FakeStacks(None, code="AccessDenied", message="not authorized"))
 
 
-def test_a_document_goes_where_the_stack_says(appconfig: FakeAppConfig) -> None:
-    applied(appconfig, "one")
-
-    [started] = appconfig.started
-    assert (started["ApplicationId"], started["EnvironmentId"]) == (PLACE.application, PLACE.environment)
-    assert (started["ConfigurationProfileId"], started["DeploymentStrategyId"]) == (PLACE.profile, PLACE.strategy)
-
-
 # The validator -------------------------------------------------------------------------------------------------------
 
 

@@ -11,7 +11,7 @@ from nodeheal.domain.jobs.job import GangTask, Job, Run
 from nodeheal.domain.recovery.incident import Incident
 from nodeheal.ports import Ports
 from nodeheal.services.jobs.pool_failures import JOBS_READ, WINDOW, lived_beside
-from tests.unit.builders import NOW, memory_ports, node, xid
+from tests.unit.builders import NOW, memory_ports, node, stored_job, stored_node, stored_run, xid
 from tests.unit.test_checkpoint_advice import where
 from tests.unit.test_goodput import at, run
 from tests.unit.test_goodput import job as young
@@ -36,8 +36,7 @@ def breaks_under(
     ports.nodes.save(node(incident))
     event = xid(79, node_id=incident, instance_id=incident).model_copy(update={"family": family})
     opened = Incident(incident, incident, "demo", event, NOW - HOUR, "v", job_id=name)
-    stored = ports.nodes.get(incident)
-    assert stored is not None
+    stored = stored_node(ports, incident)
     assert ports.incidents.open(opened, stored)
     ports.incidents.finish(replace(opened, state=IncidentState.CLOSED, ending=ending, closed_at=NOW))
 
@@ -74,9 +73,7 @@ def test_its_own_time_and_what_is_long_ago_are_not_counted(ports: Ports) -> None
 
 def test_a_job_that_never_ran_and_one_that_nobody_submitted_are_not_counted(ports: Ports) -> None:
     has_run("bert", 10, ports)
-    run, gpt = ports.jobs.get_run("bert", 1), ports.jobs.get("bert")
-    assert run is not None
-    assert gpt is not None
+    run, gpt = stored_run(ports, "bert", 1), stored_job(ports, "bert")
     ports.jobs.save_run(replace(run, running_since=None))
     ports.jobs.save(replace(gpt, job_id="gpt", submitted_at=None, version=0))
     ports.jobs.save_run(replace(run, job_id="gpt", version=0))

@@ -15,11 +15,6 @@ POOL = "demo"
 
 
 @pytest.fixture
-def clock() -> FrozenClock:
-    return FrozenClock()
-
-
-@pytest.fixture
 def ports(clock: FrozenClock) -> Ports:
     ports = memory_ports(clock)
     for number in range(3):

@@ -70,13 +70,6 @@ def test_a_free_slot_does_not_wake_those_who_wait_for_the_breaker() -> None:
     assert wake_all("demo", Awaited.BREAKER, ports) == 1
 
 
-def test_another_pools_line_is_not_this_ones() -> None:
-    ports = memory_ports()
-    stands(ports, "a")
-
-    assert wake_queue("other", ports) is None
-
-
 def test_a_place_names_its_incident_so_that_no_two_are_the_same() -> None:
     incident = Incident("inc-1", "mi-1", "demo", xid(), NOW, "policy-1")
 

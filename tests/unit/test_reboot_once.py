@@ -49,19 +49,6 @@ def test_each_provider_has_its_own_way(provider: Provider) -> None:
 
 
 @both
-def test_a_call_that_is_repeated_when_the_node_is_back_reboots_nothing_and_knows_the_answer(provider: Provider) -> None:
-    it, request = isolated(provider)
-    reboot_node(request, it.ports)
-    it.boots("boot-2")
-
-    reboot_node(again(request), it.ports)
-
-    answer = it.ports.workflows.resumed["token-again"]  # type: ignore[attr-defined]
-    assert (answer.outcome, answer.boot_id) == (Outcome.DONE, "boot-2")
-    assert rebooted(it) == 1
-
-
-@both
 def test_a_call_that_is_repeated_before_the_node_is_back_waits_with_the_new_token(provider: Provider) -> None:
     it, request = isolated(provider)
     reboot_node(request, it.ports)
@@ -244,17 +231,6 @@ def test_a_reboot_that_its_node_refused_is_not_waited_for() -> None:
     seen = conclude(request, it.ports)
 
     assert (seen.outcome, seen.facts) == (Outcome.FAILED, None)
-
-
-@pytest.mark.parametrize("code", [None, -1, 1, 137])
-def test_a_reboot_whose_function_died_and_whose_script_was_cut_off_is_waited_for(code: int | None) -> None:
-    it, request = isolated(Provider.hybrid)
-    reboot_node(request, it.ports)
-    it.ports.commands.statuses["command-1"] = CommandStatus("FAILED", exit_code=code)  # type: ignore[attr-defined]
-
-    seen = conclude(request, it.ports)
-
-    assert (seen.outcome, seen.facts) == (Outcome.UNKNOWN, CallAgain())
 
 
 @both

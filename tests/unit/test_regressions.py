@@ -13,14 +13,12 @@ from nodeheal.domain.errors import NotAccepted, PlacementRefused
 from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.operations.engine import conclude
 from nodeheal.operations.steps import launch_gang, stop_gang
-from nodeheal.ports.commands import CommandStatus
 from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services.intake import wakeup
 from nodeheal.services.intake.ingest import Ingested, ingest
 from nodeheal.services.jobs.runs import may_write
 from nodeheal.services.recovery.end_incident import end_incident
-from tests.unit.builders import ACT, as_rank, scheduler_in, xid
-from tests.unit.step_functions import run_diagnostics
+from tests.unit.builders import ACT, as_rank, scheduler_in, stored_job, stored_run, xid
 from tests.unit.test_steps import A, B, C, Incident
 
 
@@ -78,38 +76,6 @@ def test_a_relapse_after_the_return_is_told_and_its_repeat_is_news() -> None:
     assert ingest(again, it.ports, ACT) is Ingested.OPENED
 
 
-def test_a_fault_that_comes_after_the_last_decision_is_taken_again_when_the_incident_is_over() -> None:
-    it = restarted_for_an_application_fault()
-    ending = it.request()
-    with pytest.raises(NotAccepted, match="is ending"):
-        ingest(xid(79), it.ports, ACT)
-
-    end_incident(ending, it.ports, ACT)
-
-    assert ingest(xid(79), it.ports, ACT) is Ingested.OPENED
-
-
-def test_a_copy_that_arrives_beside_the_first_delivery_makes_up_for_its_lost_start() -> None:
-    it = Incident()
-    it.ports.workflows.started.clear()  # type: ignore[attr-defined]
-    stale = it.node()
-    seen = iter([replace(stale, open_incident=None, version=stale.version - 1)])
-    get = it.ports.nodes.get
-    it.ports.nodes.get = lambda node_id: next(seen, None) or get(node_id)  # type: ignore[method-assign]
-
-    ingest(xid(79), it.ports, ACT)
-
-    assert it.ports.workflows.started == [it.id]  # type: ignore[attr-defined]
-
-
-def test_a_gang_that_would_not_stop_is_not_taken_for_a_restarted_one() -> None:
-    it = Incident(31)
-    request = it.request()
-    stop_gang(request, it.ports, ACT)
-
-    assert conclude(request, it.ports).outcome is not Outcome.DONE
-
-
 def test_one_application_fault_on_two_nodes_is_one_restart() -> None:
     it = Incident(31)
     on_b = xid(31, node_id=B, instance_id=B, event_id="on-b")
@@ -128,21 +94,6 @@ def test_one_application_fault_on_two_nodes_is_one_restart() -> None:
     assert "task-llama-2-0" not in scheduler_in(it.ports).stopped
     assert it.ports.workflows.resumed["b2"].outcome is Outcome.DONE  # type: ignore[attr-defined]
     assert it.ports.jobs.get_run("llama", 3) is None
-
-
-def test_a_throttled_look_can_be_repeated() -> None:
-    it = Incident()
-    it.isolate(), it.reboot()
-    request = it.request()
-    run_diagnostics(request, it.ports, ACT)
-    look, it.ports.commands.look = it.ports.commands.look, _throttled  # type: ignore
-    with pytest.raises(NotAccepted):
-        conclude(request, it.ports)
-    it.ports.commands.look = look  # type: ignore[method-assign]
-    output = '{"verdict": "OK", "failed_tests": []}'
-    it.ports.commands.statuses["command-2"] = CommandStatus("SUCCEEDED", output)  # type: ignore[attr-defined]
-
-    assert conclude(request, it.ports).outcome is Outcome.DONE
 
 
 def _throttled(*_: object) -> Any:
@@ -166,8 +117,7 @@ def test_a_refused_launch_leaves_nothing_that_looks_alive() -> None:
 
     launch_gang(it.request(), it.ports, ACT)
 
-    run, job = it.ports.jobs.get_run("llama", 2), it.ports.jobs.get("llama")
-    assert run is not None and job is not None
+    run, job = stored_run(it.ports, "llama", 2), stored_job(it.ports, "llama")
     assert not any(may_write(task, it.ports) for task in run.tasks)
     assert job.state is JobState.STOPPED
 
@@ -190,43 +140,26 @@ def test_a_repeated_launch_starts_no_rank_that_has_died_since() -> None:
 
 def test_a_rank_that_answers_our_stop_with_0_has_not_finished_the_job() -> None:
     it = Incident()
-    run = it.ports.jobs.get_run("llama", 1)
-    assert run is not None
+    run = stored_run(it.ports, "llama", 1)
     for task in run.tasks:
         told = (0, "nodeheal: recovery", None, None, (EndCause.ON_REQUEST,))
         stop = TaskChange("llama", 1, task.task_id, task.placement, "STOPPED", *told)
         wakeup.on_task_change(stop, it.ports)
 
-    job = it.ports.jobs.get("llama")
-    assert job is not None
+    job = stored_job(it.ports, "llama")
     assert job.state is JobState.STOPPED
     assert it.node(B).job_id == "llama"
 
 
 def test_a_job_that_has_finished_is_not_launched_again() -> None:
     it = healed()
-    job = it.ports.jobs.get("llama")
-    assert job is not None
+    job = stored_job(it.ports, "llama")
     it.ports.jobs.save(replace(job, state=JobState.COMPLETED))
 
     launch_gang(it.request(), it.ports, ACT)
 
     assert it.resumed().outcome is Outcome.DONE
     assert it.ports.jobs.get_run("llama", 2) is None
-
-
-def test_the_end_of_another_task_does_not_end_a_wait() -> None:
-    it = Incident()
-    it.task_is("STOPPED", 0, exit_code=143)
-    from_before = it.ports.jobs.get_run("llama", 1)
-    assert from_before is not None
-    launch = it.request()
-    stop_gang(launch, it.ports, ACT)
-
-    task = from_before.tasks[1]
-    wakeup.on_task_change(TaskChange("llama", 1, "another-task", task.placement, "STOPPED", 0, ""), it.ports)
-
-    assert it.is_waiting()
 
 
 def test_a_sidecar_that_ended_well_does_not_speak_for_the_trainer() -> None:
@@ -242,24 +175,6 @@ def test_a_sidecar_that_ended_well_does_not_speak_for_the_trainer() -> None:
 
     assert change is not None
     assert change.exit_code == 1
-
-
-def test_a_spare_that_failed_its_diagnostics_is_nobodys_spare() -> None:
-    it = Incident(74)
-    it.isolate(), it.swap(), it.diagnose(Verdict.FAILED, boot_id="boot-1", name=C)
-
-    end_incident(it.request(), it.ports, ACT)
-
-    assert it.node(C).state is NodeState.SUSPECT
-    assert not it.node(C).is_available(it.clock())
-
-
-def test_an_isolation_that_broke_before_the_drain_is_not_taken_for_done() -> None:
-    it = Incident()
-    request = it.request()
-    it.ports.nodes.save(replace(it.node(), state=NodeState.ISOLATED))
-
-    assert conclude(request, it.ports).outcome is Outcome.FAILED
 
 
 def test_a_swap_that_the_look_finds_is_finished_there() -> None:

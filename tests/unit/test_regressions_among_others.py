@@ -2,7 +2,6 @@
 
 import random
 from dataclasses import replace
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -10,49 +9,26 @@ import pytest
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.results import Isolated
 from nodeheal.contract.steps import DecideRequest, StepRequest
-from nodeheal.contract.vocabulary import Ending, Escalation, Family, NodeState, Outcome, Step, Verdict
+from nodeheal.contract.vocabulary import Ending, Escalation, Family, Outcome, Step, Verdict
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.decide import decide
-from nodeheal.domain.recovery.decision_context import Observation, observation_of
+from nodeheal.domain.recovery.decision_context import Observation
 from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.operations.steps import launch_gang, stop_gang
 from nodeheal.services.intake.ingest import Ingested, ingest
-from nodeheal.services.operators.release_node import release_node
 from nodeheal.services.recovery.decide_next_step import decide_next_step
 from nodeheal.services.recovery.end_incident import end_incident
 from nodeheal.services.recovery.wait_for_news import wait_for_news
 from tests.unit.builders import ACT, NOW, xid
 from tests.unit.test_decide import Story, steps_of
-from tests.unit.test_regressions import healed
+from tests.unit.test_decide_among_others import later, no_gpus, seen, with_policy
 from tests.unit.test_replay import HOUR, fault, replayed, steps
 from tests.unit.test_steps import A, B, Incident
+from tests.unit.test_wait_for_news import take
 from tests.workflows.fake_cluster import BROKEN, PEER, FakeCluster
 
 OTHER, THIRD = "mi-0bbbbbbbbbbbbbbbb", "mi-0cccccccccccccccc"
 REMAP = 63
-
-
-def later(seconds: float) -> Any:
-    """A time after the fault."""
-    return NOW + timedelta(seconds=seconds)
-
-
-def seen(code: int = 31, /, node_id: str = OTHER, job: str | None = "llama", **changes: Any) -> Observation:
-    """A fault that was seen somewhere in the pool."""
-    event_id = f"{node_id}-{code}-{changes.get('observed_at', NOW)}"
-    return observation_of(xid(code, node_id=node_id, event_id=event_id, **changes), job)
-
-
-def with_policy(**changes: Any) -> RecoveryPolicy:
-    """The acting policy, changed."""
-    return RecoveryPolicy.model_validate({**ACT.model_dump(mode="json"), **changes})
-
-
-def no_gpus(**changes: Any) -> HealthEvent:
-    """The node sees no accelerator."""
-    values = {"family": Family.nvml, "code": "NO_DEVICES", "component": None, "event_id": "none"}
-    return xid(79, **{**values, **changes})
 
 
 def test_a_job_that_its_own_fault_has_killed_is_a_humans_where_it_cannot_be_restarted() -> None:
@@ -66,11 +42,6 @@ def test_a_job_that_its_own_fault_has_killed_is_a_humans_where_it_cannot_be_rest
 
     assert due is Step.RESTART_WORKLOAD
     assert (ended.ending, ended.escalation) == (Ending.HANDED_TO_A_HUMAN, Escalation.JOB_NOT_RESTARTED)
-
-
-def take(it: Incident, event: HealthEvent) -> Ingested:
-    """The event is delivered."""
-    return ingest(event, it.ports, ACT)
 
 
 def waiting() -> Incident:
@@ -88,18 +59,6 @@ throttled: Any = _throttled
 
 
 # A second delivery ---------------------------------------------------------------------------------------------------
-
-
-def test_a_wake_up_that_was_throttled_is_made_up_for_by_the_redelivery() -> None:
-    it = waiting()
-    get, it.ports.operations.get = it.ports.operations.get, throttled  # type: ignore[method-assign]
-    with pytest.raises(NotAccepted):
-        take(it, xid(79))
-    it.ports.operations.get = get  # type: ignore[method-assign]
-
-    take(it, xid(79))  # the queue brings it again
-
-    assert it.resumed().outcome is Outcome.DONE
 
 
 def test_good_news_whose_wake_up_was_throttled_wakes_at_the_redelivery() -> None:
@@ -350,42 +309,7 @@ def test_an_incident_that_ends_without_a_relaunch_wakes_who_waits_for_the_job() 
     assert it.resumed().outcome is Outcome.DONE
 
 
-def test_a_job_that_is_over_before_the_second_wait_is_stored_resumes_at_once() -> None:
-    it, on_b = _waits_again()
-    second = it.request()
-    assert second.decision.step is Step.WAIT
-    _end_on_b(it, on_b)
-
-    wait_for_news(second, it.ports)
-
-    assert it.resumed().outcome is Outcome.DONE
-
-
 # Retired nodes -------------------------------------------------------------------------------------------------------
-
-
-def test_no_rank_is_placed_on_a_node_that_a_human_has_retired() -> None:
-    it = healed()
-    request = it.request()
-    it.ports.nodes.save(replace(it.node(B), state=NodeState.RETIRED))
-
-    launch_gang(request, it.ports, ACT)
-
-    assert it.resumed().outcome is Outcome.REFUSED
-
-
-def test_a_retired_node_that_still_speaks_breaks_no_workflow() -> None:
-    cluster = FakeCluster()
-    cluster.reports(xid(74))
-    release_node(BROKEN, "beyond repair", cluster.ports, retire=True)
-
-    ends = []
-    for n in range(2):  # its agent runs on, and tells the same again
-        event = xid(79, event_id=f"again-{n}", observed_at=later(HOUR * (n + 1)))
-        if ingest(event, cluster.ports, ACT) is Ingested.OPENED:
-            ends.append(cluster.reports(event).end)
-
-    assert set(ends) <= {"Observed only", "Escalated"}
 
 
 # Many nodes ----------------------------------------------------------------------------------------------------------

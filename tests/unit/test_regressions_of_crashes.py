@@ -19,7 +19,16 @@ from nodeheal.services.jobs.ask_after_ranks import ask_after_ranks
 from nodeheal.services.operators.close_incident import close_incident
 from nodeheal.services.operators.release_node import release_node
 from nodeheal.services.operators.retire_node import retire_node
-from tests.unit.builders import FrozenClock, commands_in, memory_ports, node, scheduler_in, started_job, waiting
+from tests.unit.builders import (
+    FrozenClock,
+    commands_in,
+    memory_ports,
+    node,
+    scheduler_in,
+    started_job,
+    stored_job,
+    waiting,
+)
 from tests.unit.step_functions import reboot_node
 from tests.unit.test_regressions_of_guardrails import lost_call
 from tests.unit.test_steps import A, Incident
@@ -160,8 +169,7 @@ def test_a_late_word_of_an_older_run_ends_no_job_that_was_submitted_again(exit_c
     for name in names:
         ports.nodes.save(node(name))
     run = started_job(Job("llama", "demo", "training", "trainer:1", "trainer", 2), [node(n) for n in names], ports)
-    job = ports.jobs.get("llama")
-    assert job is not None
+    job = stored_job(ports, "llama")
     assert ports.jobs.save(replace(job, state=JobState.SUBMITTED, submission=2))
 
     for task in run.tasks:
@@ -169,8 +177,7 @@ def test_a_late_word_of_an_older_run_ends_no_job_that_was_submitted_again(exit_c
         task_id = known.tasks[task.rank].task_id if known else ""
         on_task_change(TaskChange("llama", 1, task_id, task.placement, "STOPPED", exit_code, ""), ports)
 
-    after = ports.jobs.get("llama")
-    assert after is not None
+    after = stored_job(ports, "llama")
     assert after.state is JobState.SUBMITTED
     assert [one.job_id for one in ports.nodes.in_pool("demo")] == [None, None]
 
@@ -223,8 +230,7 @@ def test_a_job_whose_end_was_half_told_leaves_nothing_and_tells_its_workflow(die
     clock.advance(300)
     ask_after_ranks(["demo"], ports)
 
-    after = ports.jobs.get("llama")
-    assert after is not None
+    after = stored_job(ports, "llama")
     assert after.state is JobState.COMPLETED
     assert [one.job_id for one in ports.nodes.in_pool("demo")] == [None, None]
     assert it.job_notes.leases == {}

@@ -39,13 +39,12 @@ from nodeheal.services.recovery.return_to_service import return_to_service
 from nodeheal.services.recovery.wait_for_news import wait_for_news
 from nodeheal.services.steps import save_node
 from nodeheal.services.sweep import sweep
-from tests.unit.builders import ACT, NOW, memory_ports, node, scheduler_in, started_job, xid
+from tests.unit.builders import ACT, NOW, memory_ports, node, scheduler_in, started_job, stored_node, stored_run, xid
 from tests.unit.step_functions import isolate_node
 from tests.unit.test_approval import Asked
 from tests.unit.test_decide import Story
 from tests.unit.test_decide_among_others import crowd, seen, with_policy
 from tests.unit.test_guardrails import APPROVE, OPEN, full, waited
-from tests.unit.test_queue import stands
 from tests.unit.test_replacement import A as EC2
 from tests.unit.test_replacement import N, Pool
 from tests.unit.test_runbooks import must_parse
@@ -211,13 +210,6 @@ def test_all_that_an_open_breaker_holds_is_one_page_whatever_else_fails_beside_i
     assert alone.page_key == among_many.page_key
 
 
-def test_a_breaker_that_opens_in_the_middle_says_that_the_node_stays_isolated() -> None:
-    decision = Story(xid(79)).isolated().amid(pool=OPEN).next()
-
-    assert decision.awaits is Awaited.BREAKER
-    assert decision.reason.endswith("this one stays isolated")
-
-
 @pytest.mark.parametrize(("mode", "trips"), [("act", True), ("approve", True), ("observe", False)])
 def test_the_breaker_opens_wherever_nodeheal_may_act_be_it_after_a_yes(mode: str, trips: bool) -> None:
     story = Story(xid(79)).amid(observations=crowd(5), pool_nodes=10)
@@ -284,21 +276,6 @@ def waits_in_line(it: Incident) -> None:
     assert it.resumed().outcome is Outcome.REFUSED
     wait_for_news(it.request(), it.ports)
     assert it.is_waiting()
-
-
-@pytest.mark.parametrize("retire", [False, True], ids=["given back", "retired"])
-def test_a_slot_that_a_dying_release_left_behind_is_found_by_the_sweep(retire: bool) -> None:
-    it = Incident()
-    it.ports.nodes.save(replace(it.node(B), state=NodeState.QUARANTINED, job_id=None))
-    it.ports.pools.claim("demo", B, 1)
-    waits_in_line(it)
-    with pytest.raises(ConnectionError):
-        release_node(B, "repaired", replace(it.ports, pools=Down(it.ports.pools)), retire=retire)  # type: ignore[arg-type]
-
-    sweep(it.ports, ACT)
-
-    assert it.resumed().outcome is Outcome.DONE
-    assert list(it.ports.pools.holders("demo")) == []
 
 
 def test_a_slot_of_a_node_that_its_broken_workflow_never_isolated_is_found_by_the_sweep() -> None:
@@ -434,8 +411,7 @@ def test_a_replacement_node_that_proved_nothing_can_be_given_back_by_hand() -> N
 
     release_node(C, "diagnosed by hand", ports)
 
-    found = ports.nodes.get(C)
-    assert found is not None
+    found = stored_node(ports, C)
     assert found.state is NodeState.HEALTHY
 
 
@@ -484,8 +460,7 @@ def test_a_job_that_came_to_the_node_while_its_incident_waited_is_not_taken_down
         it.task_is("STOPPED", rank, exit_code=143)
     started_job(Job("other", "demo", "training", "trainer:1", "trainer", 1), [it.node(A)], it.ports)
     if ended:
-        run = it.ports.jobs.get_run("other", 1)
-        assert run is not None
+        run = stored_run(it.ports, "other", 1)
         it.ports.jobs.save_run(run.with_task(replace(run.tasks[0], status="STOPPED")))
 
     isolate_node(it.request(), it.ports, it.policy)
@@ -588,22 +563,6 @@ def test_a_reset_that_others_write_over_is_written_again() -> None:
     assert not it.ports.pools.get("demo").is_tripped
 
 
-def test_a_reset_is_written_once() -> None:
-    it = Incident()
-    trip_breaker("demo", "6 nodes of the pool fail together", it.ports)
-    save = it.ports.pools.save
-
-    def saves_while_time_goes_on(pool: PoolGuardrails) -> bool:
-        it.clock.advance(1)
-        return save(pool)
-
-    it.ports.pools.save = saves_while_time_goes_on  # type: ignore[method-assign]
-
-    reset_breaker("demo", "fixed", it.ports)
-
-    assert it.ports.pools.get("demo").breaker_reset_at == NOW
-
-
 def test_a_job_that_could_not_be_restarted_is_told_although_its_node_is_given_back_by_then() -> None:
     story = Story(xid(74)).isolated().swapped().passed().then(Outcome.FAILED, "its image is gone")
 
@@ -611,28 +570,6 @@ def test_a_job_that_could_not_be_restarted_is_told_although_its_node_is_given_ba
 
     assert decision.escalation is Escalation.JOB_NOT_RESTARTED
     assert "llama is down" in decision.reason
-
-
-def test_a_pool_that_others_write_without_end_is_an_error_and_no_reset() -> None:
-    it = Incident()
-    trip_breaker("demo", "6 nodes of the pool fail together", it.ports)
-    it.ports.pools.save = lambda pool: False  # type: ignore[method-assign]
-
-    with pytest.raises(NotAccepted, match="try again"):
-        reset_breaker("demo", "fixed", it.ports)
-
-
-def test_a_node_that_is_back_has_nothing_of_the_isolation_left_and_lets_the_next_in_line_go() -> None:
-    it = Incident()
-    it.isolate(), it.reboot(), it.diagnose()
-    proven_at = it.last.finished_at if it.last else None
-    stands(it.ports, "next-in-line")
-    it.clock.advance(10)
-
-    it.give_back()
-
-    assert (it.node().drained_by_us, it.node().healthy_since) == (False, proven_at)
-    assert "token-next-in-line" in it.ports.workflows.resumed  # type: ignore[attr-defined]
 
 
 def test_a_fault_after_the_return_goes_to_a_human_and_to_no_further_step() -> None:

@@ -35,7 +35,7 @@ from nodeheal.services.intake import wakeup
 from nodeheal.services.operators.operator_guardrails import pause_pool
 from nodeheal.services.recovery import new_machine
 from nodeheal.services.recovery.retire_broken import retire_broken
-from tests.unit.builders import ACT, NOW, FrozenClock, facts_of, memory_ports, node, waiting, xid
+from tests.unit.builders import ACT, NOW, FrozenClock, facts_of, memory_ports, node, stored_node, waiting, xid
 from tests.unit.step_functions import as_step, isolate_node, replace_node
 
 A, B = "i-0aaaaaaaaaaaaaaaa", "i-0bbbbbbbbbbbbbbbb"
@@ -78,9 +78,7 @@ class Pool:
         assert self.ports.pools.claim("demo", name, 2)
 
     def node(self, name: str = A) -> Node:
-        found = self.ports.nodes.get(name)
-        assert found is not None
-        return found
+        return stored_node(self.ports, name)
 
     def request(self, name: str = A, turn: int = 3, token: str = "") -> StepRequest:
         reserve = (Reservation(scope=f"node#{name}", limit=LIMIT),)
@@ -214,22 +212,6 @@ def test_a_boot_that_ec2_cannot_place_yet_is_settled_by_the_launch_event() -> No
     pool.told_of_launch()
 
     assert outcome(pool.answer()) is Outcome.DONE
-
-
-def test_two_replacements_in_one_group_get_a_node_each() -> None:
-    pool = Pool()
-    pool.replaces(A), pool.replaces(B)
-    for name in (N, M):
-        pool.group_makes(name)
-        pool.told_of_launch(name)
-
-    pool.boots(N)
-    pool.told_of_launch(N)
-    pool.boots(N)
-    pool.boots(M)
-
-    taken = {answer.replacement_node_id for name in (A, B) if (answer := pool.answer(name))}
-    assert taken == {N, M}
 
 
 def test_a_replacement_never_takes_a_second_node() -> None:
@@ -488,20 +470,6 @@ def test_on_slurm_a_new_node_whose_boot_was_lost_is_found_at_the_deadline() -> N
 
 
 # From a launch template ---------------------------------------------------------------------------------------------
-
-
-def test_the_new_machine_is_launched_first_and_the_broken_one_held() -> None:
-    pool = Pool(group="", template=TEMPLATE)
-
-    pool.replaces()
-    [new] = pool.machines.tokens.values()
-    assert (pool.answer(), pool.given_back) == (None, [])
-    pool.boots(new)
-
-    answer = pool.answer()
-    assert answer is not None
-    assert (answer.outcome, answer.replacement_node_id) == (Outcome.DONE, new)
-    assert A in pool.machines.machines
 
 
 def test_a_launch_that_is_repeated_launches_nothing_more() -> None:
@@ -777,22 +745,6 @@ def test_at_the_deadline_a_machine_that_was_launched_is_named() -> None:
     seen = conclude(asked, pool.ports)
 
     assert (seen.outcome, seen.facts) == (Outcome.TIMED_OUT, Replaced(launched=new))
-
-
-def test_a_crash_between_the_answer_and_the_end_of_its_wait_leaves_nobody_in_the_groups_line() -> None:
-    """Who stands there still is told of the group's next failure, and given an attempt back that is spent."""
-    pool = Pool()
-    pool.replaces()
-    pool.group_makes()
-    pool.ports.workflows.resume = lambda *_: crash()  # type: ignore[method-assign]
-    with pytest.raises(Crash):
-        pool.boots()
-    del pool.ports.workflows.resume
-
-    pool.boots()  # the event is told again
-
-    assert outcome(pool.answer()) is Outcome.DONE
-    assert pool.ports.operations.queued(group_line(GROUP)) == []
 
 
 # The broken one -----------------------------------------------------------------------------------------------------

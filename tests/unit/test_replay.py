@@ -154,16 +154,6 @@ def test_a_heartbeat_is_seen_and_decides_nothing() -> None:
 # Waiting -------------------------------------------------------------------------------------------------------------
 
 
-def test_a_row_remap_waits_for_its_job_and_reboots_when_another_job_is_there() -> None:
-    waiting = replayed(fault(63, A, 0, "llama"))
-    seen = replayed(fault(63, A, 0, "llama"), fault(31, A, HOUR, "bert"))
-
-    assert steps(waiting) == ["WAIT"]
-    assert len(waiting.still_waiting) == 1
-    assert steps(seen)[:3] == ["WAIT", "ISOLATE", "REBOOT"]
-    assert seen.still_waiting == {}
-
-
 def test_a_job_that_goes_on_is_waited_for_further() -> None:
     seen = replayed(fault(63, A, 0, "llama"), fault(92, A, HOUR, "llama"))
 

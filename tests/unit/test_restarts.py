@@ -13,7 +13,7 @@ from nodeheal.domain.jobs.restarts import no_progress_reason, own_limits
 from nodeheal.domain.recovery.attempt_budget import attempts_text
 from nodeheal.operations.steps import launch_gang
 from nodeheal.services.recovery.reserve_attempt import why_no_attempt
-from tests.unit.builders import ACT, NOW
+from tests.unit.builders import ACT, NOW, stored_job, stored_run
 from tests.unit.test_steps import Incident
 
 JOB = Job("llama", "demo", "training", "trainer:1", "trainer", 2, submission=2, submitted_at=NOW)
@@ -95,8 +95,7 @@ def test_runs_of_an_earlier_submission_do_not_count() -> None:
 def submitted(**limits: int) -> Incident:
     """The recovery of a node whose job was submitted with these limits, up to its restart."""
     it = Incident()
-    job = it.ports.jobs.get("llama")
-    assert job is not None
+    job = stored_job(it.ports, "llama")
     it.ports.jobs.save(replace(job, submission=1, restarts=RestartLimits(**limits)))
     it.isolate(), it.reboot(), it.diagnose(), it.give_back()
     return it
@@ -128,9 +127,7 @@ def test_the_jobs_own_limit_refuses_and_gives_the_policys_back(limits: dict[str,
 
 def test_a_job_that_gets_no_further_is_not_launched_and_its_attempt_is_given_back() -> None:
     it = submitted(without_progress=1)
-    job, run = it.ports.jobs.get("llama"), it.ports.jobs.get_run("llama", 1)
-    assert job is not None
-    assert run is not None
+    job, run = stored_job(it.ports, "llama"), stored_run(it.ports, "llama", 1)
     it.ports.jobs.save(replace(job, found=FoundCheckpoint(HERE, 100, NOW)))
     it.ports.jobs.save_run(replace(run, resumed_from=HERE))
     request = it.request()

@@ -1,6 +1,5 @@
 """Small rules: which moves a node's life allows, which policies are refused, what counts and what is written down."""
 
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -10,17 +9,13 @@ from nodeheal.adapters.ecs.rank_change import task_change
 from nodeheal.adapters.ecs.task import EcsTaskDetail
 from nodeheal.contract.steps import AttemptLimit
 from nodeheal.contract.vocabulary import Action, NodeState, Step, Verdict
-from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.fleet.node import BootView, moved
 from nodeheal.domain.policy.policy import RecoveryPolicy
-from nodeheal.operations.steps import launch_gang
 from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services.intake.wakeup import on_task_change
-from tests.unit.builders import ACT, NOW, as_rank, node, xid
-from tests.unit.step_functions import run_diagnostics
+from tests.unit.builders import NOW, as_rank, node, stored_run, xid
 from tests.unit.test_decide import Story
-from tests.unit.test_guards import healed
-from tests.unit.test_steps import A, Incident
+from tests.unit.test_steps import Incident
 
 
 def test_a_move_that_a_nodes_life_does_not_allow_is_an_error() -> None:
@@ -59,41 +54,9 @@ def test_only_a_failed_check_speaks_against_a_repair() -> None:
     assert Story(xid(79)).isolated().rebooted().passed().reports(vague).next().step is Step.RETURN
 
 
-def test_what_is_done_is_told_as_it_happens_and_at_the_level_that_was_decided() -> None:
-    it = Incident()
-    it.isolate(), it.reboot()
-    request = it.request()
-    level_3 = request.decision.model_copy(update={"diagnostics_level": 3})
-
-    run_diagnostics(request.model_copy(update={"decision": level_3}), it.ports, ACT)
-
-    told = [entry.text for entry in it.ports.incidents.history(it.id).timeline if entry.kind == "progress"]
-    assert f"diagnostics at level 3 (dcgm) started on {A}" in told
-
-
-@pytest.mark.parametrize("what", ["launch", "event"])
-def test_a_rank_that_cannot_be_recorded_is_recorded_later(what: str) -> None:
-    it = healed()
-    request = it.request()
-    save = it.ports.jobs.save_run
-    it.ports.jobs.save_run = lambda run: not any(t.task_id for t in run.tasks) and save(run)  # type: ignore[method-assign]
-
-    with pytest.raises(NotAccepted, match="being written by others"):
-        launch_gang(request, it.ports, ACT) if what == "launch" else it.task_is("STOPPED", 0, run=_unfinished(it))
-
-
-def _unfinished(it: Incident) -> int:
-    run = it.ports.jobs.get_run("llama", 1)
-    assert run is not None
-    blank = tuple(replace(task, status="RUNNING", exit_code=None) for task in run.tasks)
-    it.ports.jobs.kept_runs["llama", 1] = replace(run, tasks=blank)  # type: ignore[attr-defined]
-    return 1
-
-
 def test_an_event_of_another_task_does_not_change_the_rank() -> None:
     it = Incident()
-    run = it.ports.jobs.get_run("llama", 1)
-    assert run is not None
+    run = stored_run(it.ports, "llama", 1)
 
     on_task_change(TaskChange("llama", 1, "another-task", run.tasks[0].placement, "STOPPED", 1, ""), it.ports)
 

@@ -71,6 +71,8 @@ from tests.unit.builders import (
     node,
     scheduler_in,
     started_job,
+    stored_job,
+    stored_run,
     under_way,
     xid,
 )
@@ -92,19 +94,7 @@ def ports() -> Ports:
 
 def run_of(ports: Ports, job: Job = LLAMA) -> Run:
     started_job(job, [node_of(A, ports), node_of(B, ports)], ports)
-    return stored_run(ports)
-
-
-def stored_run(ports: Ports) -> Run:
-    found = ports.jobs.get_run("llama", 1)
-    assert found is not None
-    return found
-
-
-def stored_job(ports: Ports) -> Job:
-    found = ports.jobs.get("llama")
-    assert found is not None
-    return found
+    return stored_run(ports, "llama", 1)
 
 
 def asking(step: Step = Step.RESTART_WORKLOAD, node_id: str = A, **changes: Any) -> StepRequest:
@@ -166,7 +156,10 @@ def test_a_rank_that_was_given_up_while_it_was_started_is_refused(
     else:
         start_gang._note_task_id(run, 0, "task-9", ports)
 
-    assert (stored_run(ports).tasks[0].task_id, stored_run(ports).tasks[0].status) == ("task-9", status)
+    assert (stored_run(ports, "llama", 1).tasks[0].task_id, stored_run(ports, "llama", 1).tasks[0].status) == (
+        "task-9",
+        status,
+    )
 
 
 def test_the_nodes_of_a_gang_are_those_of_a_job_that_goes_on(ports: Ports) -> None:
@@ -224,7 +217,7 @@ def test_only_a_job_that_ends_gives_back_what_was_chosen_for_it(ports: Ports) ->
     run_of(ports, replace(LLAMA, submission=1))
 
     assert told_of(ports).nodes == (A, B)  # it goes on
-    saved(ports, ended(stored_run(ports), exit_code=0))
+    saved(ports, ended(stored_run(ports, "llama", 1), exit_code=0))
     assert told_of(ports).nodes == (A, B, C)
 
 
@@ -356,7 +349,7 @@ def test_a_decision_sees_the_job_and_its_run() -> None:
 
     seen = build_decision_context.build_decision_context(history, it.ports, ACT).context
 
-    assert seen.run_started_at == stored_run(it.ports).started_at
+    assert seen.run_started_at == stored_run(it.ports, "llama", 1).started_at
     assert seen.job_limits != ()
 
 
@@ -392,7 +385,7 @@ def test_free_nodes_count_where_there_are_enough_of_them(
     monkeypatch.setattr(build_decision_context, "replacement_nodes", lambda *_: [node_of(C, ports)])
     history = replace(Story(xid(79)).history, turns=(turn(Step.ISOLATE, Outcome.DONE),))
 
-    found = build_decision_context._ways_out(history, stored_job(ports), run, ports, ACT)
+    found = build_decision_context._ways_out(history, stored_job(ports, "llama"), run, ports, ACT)
 
     assert found["free_nodes"] == free
 

@@ -175,36 +175,6 @@ def test_a_call_that_is_repeated_goes_on_from_where_the_machine_is(it: Stopping,
     assert it.spent == 1
 
 
-def test_a_call_that_is_repeated_when_it_is_back_stops_nothing(it: Stopping) -> None:
-    it.calls()
-    it.has_stopped()
-    it.it.boots("boot-2")
-
-    it.calls("token-2")
-
-    assert (it.answer("token-2").outcome, it.ordered) == (Outcome.DONE, [STOP, START])
-
-
-@pytest.mark.parametrize("times", [2, 3])
-def test_events_of_its_stop_that_come_again_stop_and_break_nothing(it: Stopping, times: int) -> None:
-    it.calls()
-
-    for _ in range(times):
-        it.has_stopped()
-
-    assert (it.ordered, it.is_open) == ([STOP, START], True)
-
-
-def test_a_throttled_stop_is_asked_again(it: Stopping) -> None:
-    it.fails_once(Power.STOP, NotAccepted("RequestLimitExceeded"))
-    with pytest.raises(NotAccepted):
-        it.calls()
-
-    it.calls("token-2")
-
-    assert it.ordered == [STOP]
-
-
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("error", [NotAccepted("IncorrectInstanceState"), TimeoutError("it died here")])
 def test_a_start_that_broke_is_made_up_for_by_the_events_next_delivery(
@@ -222,23 +192,6 @@ def test_a_start_that_broke_is_made_up_for_by_the_events_next_delivery(
 
     assert it.ordered == [STOP, START]
     assert it.answer().outcome is Outcome.DONE
-
-
-@pytest.mark.parametrize("lost", ["event", "start"])
-def test_at_the_deadline_a_machine_that_is_stopped_is_started_once_more(it: Stopping, lost: str) -> None:
-    it.calls()
-    if lost == "start":
-        it.fails_once(Power.START, TimeoutError("it died here"))
-        with pytest.raises(TimeoutError):
-            it.has_stopped()
-
-    seen = conclude(it.request, it.ports)
-    it.calls("token-2")
-    it.it.boots("boot-2")
-
-    assert seen.facts == CallAgain()
-    assert it.ordered == [STOP, START]
-    assert it.answer("token-2").outcome is Outcome.DONE
 
 
 def test_a_machine_that_does_not_start_is_never_left_so_in_silence(it: Stopping) -> None:
@@ -345,16 +298,6 @@ def test_a_look_that_is_repeated_after_it_forgot_the_wait_gives_no_attempt_back(
     assert it.spent == 1
 
 
-def test_a_look_that_is_repeated_sees_the_new_boot_without_the_wait(it: Stopping) -> None:
-    it.calls()
-    it.has_stopped()
-    it.it.boots("boot-2")
-
-    seen = conclude(it.request, it.ports)
-
-    assert (seen.outcome, seen.boot_id) == (Outcome.DONE, "boot-2")
-
-
 @pytest.mark.parametrize("heard_by", ["event", "look", "step"])
 def test_a_machine_that_somebody_stops_after_our_start_is_left_stopped(it: Stopping, heard_by: str) -> None:
     it.calls()
@@ -402,29 +345,6 @@ def test_a_boot_of_before_the_start_that_is_told_after_it_proves_nothing(it: Sto
     seen = conclude(it.request, it.ports)
 
     assert (still_open, seen.outcome) == (True, Outcome.TIMED_OUT)
-
-
-def test_after_a_boot_that_was_told_late_the_right_one_is_proof(it: Stopping) -> None:
-    it.calls()
-    it.it.clock.advance(300)
-    it.has_stopped()
-    fact = it.it._fact("boot-of-the-reboot", A)
-    early = it.it.clock() - timedelta(seconds=290)
-    on_node_booted(NodeBooted(**fact, booted_at=early, address="127.0.0.1", accelerators=8), it.ports)
-
-    it.it.boots("boot-3")
-
-    assert (it.answer().outcome, it.answer().boot_id) == (Outcome.DONE, "boot-3")
-
-
-def test_a_boot_that_is_told_before_anything_was_asked_proves_nothing(it: Stopping) -> None:
-    it.fails_once(Power.STOP, NotAccepted("RequestLimitExceeded"))
-    with pytest.raises(NotAccepted):
-        it.calls()
-
-    it.it.boots("boot-late")
-
-    assert it.is_open
 
 
 def test_a_repeated_call_that_finds_it_back_leaves_no_wait_that_could_start_it_later(it: Stopping) -> None:
@@ -491,17 +411,6 @@ def test_what_an_earlier_turn_has_left_is_not_gone_on_with(it: Stopping) -> None
     it.calls("token-2")
 
     assert it.ordered == [STOP, START, STOP]
-
-
-def test_a_boot_that_is_told_when_it_has_stopped_once_more_proves_nothing(it: Stopping) -> None:
-    it.calls()
-    it.has_stopped()
-    it.becomes("stopped", "Client.InternalError: Client error on launch")
-    conclude(it.request, it.ports)
-
-    it.it.boots("boot-2")
-
-    assert it.is_open
 
 
 def test_a_node_whose_clock_is_some_seconds_late_proves_its_boot(it: Stopping) -> None:

@@ -9,8 +9,8 @@ from nodeheal.contract.vocabulary import Action, Confirmation, Ending, Escalatio
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.verbs import VERBS
 from tests.unit.builders import ACT, xid
-from tests.unit.test_core_boundaries import with_policy
 from tests.unit.test_decide import Story, steps_of
+from tests.unit.test_decide_among_others import with_policy
 
 POOL = {"mode": "act", "stop_start": True, "budget": {"max_nodes": 1, "max_percent": 100}}
 MOVES = with_policy(default_pool=POOL)

@@ -21,7 +21,7 @@ from nodeheal.services.intake.ingest import Ingested, ingest
 from nodeheal.services.intake.liveness import probe_silent_nodes
 from nodeheal.services.recovery.decide_next_step import decide_next_step
 from nodeheal.services.sweep import Swept, sweep
-from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node, xid
+from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node, stored_node, stored_run, xid
 
 LOST = ProbeAnswer("ECS", is_up=False, text="agent not connected")
 HEARD = ProbeAnswer("ECS", is_up=True, text="agent connected")
@@ -50,9 +50,7 @@ class Cluster:
         return sweep(self.ports, policy)
 
     def node(self, node_id: str = A) -> Node:
-        found = self.ports.nodes.get(node_id)
-        assert found is not None
-        return found
+        return stored_node(self.ports, node_id)
 
     @property
     def asked(self) -> list[str]:
@@ -243,8 +241,7 @@ def test_a_rank_that_ended_well_or_was_stopped_speaks_against_nobody(ended: dict
     it = Cluster()
     it.add(A)
     it.runs_job(mi_0000000000000000a="RUNNING", mi_speaking01="STOPPED")
-    run = it.ports.jobs.get_run("llama", 1)
-    assert run is not None
+    run = stored_run(it.ports, "llama", 1)
     it.ports.jobs.save_run(run.with_task(replace(run.tasks[1], **ended)))
 
     it.sweep()
@@ -423,6 +420,9 @@ def test_a_pool_that_is_gone_from_the_list_does_not_stop_the_round() -> None:
     assert looked_at == [("other", ""), ("demo", ""), ("demo", ""), ("other", "")]
 
 
+# Lost starts ---------------------------------------------------------------------------------------------------------
+
+
 def test_a_service_that_says_not_now_ends_the_run_and_the_next_one_asks_again() -> None:
     it = Cluster()
     it.add(A)
@@ -436,9 +436,6 @@ def test_a_service_that_says_not_now_ends_the_run_and_the_next_one_asks_again() 
     assert it.sweep().unfinished == "ListContainerInstances: ThrottlingException"
     it.ports.liveness_probes.ask = ask  # type: ignore[method-assign]
     assert [heard.node_id for heard in it.sweep().heard] == [A]
-
-
-# Lost starts ---------------------------------------------------------------------------------------------------------
 
 
 def test_an_incident_whose_workflow_never_started_is_started() -> None:

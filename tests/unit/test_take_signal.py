@@ -14,7 +14,7 @@ from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.ports import Ports
 from nodeheal.services.intake.ingest import Ingested, ingest
 from nodeheal.services.intake.take_signal import health_event, take_signal
-from tests.unit.builders import ACT, NOW, memory_ports, under_way, waiting, xid
+from tests.unit.builders import ACT, NOW, memory_ports, stored_job, stored_node, under_way, waiting, xid
 from tests.unit.foreign import MACHINE, drafts, machine, recorded
 
 REGISTRATION = "ecs/instance#0123456789abcdef0123456789abcdef"
@@ -31,9 +31,7 @@ def take(ports: Ports, *events: dict[str, Any]) -> list[Ingested | None]:
 
 
 def known(ports: Ports) -> Node:
-    found = ports.nodes.get(MACHINE)
-    assert found is not None
-    return found
+    return stored_node(ports, MACHINE)
 
 
 def started(ports: Ports) -> list[str]:
@@ -197,8 +195,7 @@ def test_a_machine_that_leaves_without_a_job_is_retired_and_no_fault() -> None:
 
 def test_a_machine_that_leaves_after_its_job_is_done_is_no_fault() -> None:
     ports = with_job(world(job_id="llama"))
-    job = ports.jobs.get("llama")
-    assert job is not None
+    job = stored_job(ports, "llama")
     ports.jobs.save(replace(job, state=JobState.COMPLETED))
 
     assert take(ports, recorded("ec2_state_terminated")) == [Ingested.HISTORY]

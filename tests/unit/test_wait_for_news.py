@@ -14,8 +14,8 @@ from nodeheal.operations.engine import conclude, signal
 from nodeheal.ports import Ports
 from nodeheal.ports.storage import OperationStore
 from nodeheal.services.intake.ingest import Ingested, ingest
-from nodeheal.services.recovery.wait_for_news import bring_news, wait_for_news, waiting_for_news
-from tests.unit.builders import ACT, NOW, node, xid
+from nodeheal.services.recovery.wait_for_news import wait_for_news, waiting_for_news
+from tests.unit.builders import ACT, NOW, xid
 from tests.unit.test_steps import C, Incident
 
 REMAP = 63  # a row remap lets its job finish first
@@ -143,14 +143,6 @@ def _settling() -> Incident:
     return it
 
 
-def test_a_wait_for_something_else_than_the_job_does_not_care_whether_it_runs() -> None:
-    it = _settling()
-
-    wait_for_news(it.request(), it.ports)
-
-    assert it.is_waiting()
-
-
 def test_the_last_rank_that_stops_resumes_the_incident() -> None:
     it = waiting()
 
@@ -181,15 +173,6 @@ def test_what_is_new_or_good_resumes_the_incident(news: HealthEvent) -> None:
     assert it.resumed().outcome is Outcome.DONE
 
 
-def test_a_driver_that_repeats_itself_lets_the_incident_sleep() -> None:
-    it = waiting()
-
-    became = [take(it, xid(REMAP, event_id=f"again-{n}")) for n in range(3)]
-
-    assert became == [Ingested.JOINED] * 3
-    assert it.is_waiting()
-
-
 def test_a_heartbeat_is_no_news() -> None:
     it = waiting()
 
@@ -207,24 +190,6 @@ def test_the_same_good_news_twice_resumes_once_and_is_kept_once() -> None:
 
     assert became == [Ingested.JOINED, Ingested.DUPLICATE]
     assert [e.event_id for e in it.ports.incidents.history(it.id).events].count("well") == 1
-
-
-def test_good_news_of_a_node_without_an_incident_is_only_a_heartbeat() -> None:
-    it = Incident(REMAP)
-
-    became = take(it, xid(31, node_id=C, instance_id=C, verdict=Verdict.OK))
-
-    assert became is Ingested.SEEN
-    assert it.node(C).open_incident is None
-    assert it.ports.nodes.observations(C, NOW, "nowhere", NOW) == []
-
-
-def test_news_for_an_incident_that_does_not_wait_changes_nothing() -> None:
-    it = Incident(REMAP)
-
-    bring_news(it.id, it.ports)
-
-    assert it.ports.workflows.resumed == {}  # type: ignore[attr-defined]
 
 
 def test_news_at_the_same_time_resume_once() -> None:
@@ -250,12 +215,6 @@ def test_a_deadline_without_news_says_so_and_forgets_the_wait() -> None:
     assert waiting_for_news(it.id, it.ports) is None
 
 
-def test_a_wait_that_was_never_stored_times_out_all_the_same() -> None:
-    it = Incident(REMAP)
-
-    assert conclude(it.request(), it.ports).outcome is Outcome.TIMED_OUT
-
-
 def test_waiting_without_a_token_is_refused() -> None:
     it = Incident(REMAP)
 
@@ -263,12 +222,3 @@ def test_waiting_without_a_token_is_refused() -> None:
         wait_for_news(it.request(task_token=None), it.ports)
 
     assert waiting_for_news(it.id, it.ports) is None
-
-
-def test_a_fault_of_another_node_is_not_this_incidents_news() -> None:
-    it = waiting()
-    it.ports.nodes.save(node("mi-0dddddddddddddddd"))
-
-    take(it, xid(79, node_id="mi-0dddddddddddddddd", instance_id="mi-0dddddddddddddddd", event_id="other"))
-
-    assert it.is_waiting()

@@ -21,7 +21,7 @@ from nodeheal.services.intake.ingest import ingest
 from nodeheal.simulation.prices import cost
 from tests.twins.test_stores import dynamo_ports
 from tests.unit.agent.fakes import PUBLIC_KEY
-from tests.unit.builders import ACT, NOW, FrozenClock, node, xid
+from tests.unit.builders import ACT, NOW, FrozenClock, node, stored_job, xid
 from tests.workflows.fake_cluster import BROKEN, FakeCluster
 from tests.workflows.meter import UnitMeter, Units, count, of_beat, of_heartbeat
 
@@ -71,8 +71,7 @@ STORIES: dict[str, tuple[int, Callable[[FakeCluster], None]]] = {
 
 def _name_owner(cluster: FakeCluster) -> None:
     """The dearer case: whose job it is hears of it as well."""
-    job = cluster.ports.jobs.get("llama")
-    assert job is not None
+    job = stored_job(cluster.ports, "llama")
     assert cluster.ports.jobs.save(replace(job, owner=parse_owner("ada@example.com")))
 
 

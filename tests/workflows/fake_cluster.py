@@ -58,6 +58,9 @@ from tests.unit.builders import (
     scheduler_in,
     searches_in,
     started_job,
+    stored_job,
+    stored_node,
+    stored_run,
     take_diagnostics,
     turn_of,
     xid,
@@ -116,9 +119,7 @@ class FakeCluster:
         self._gang_becomes("RUNNING")
 
     def node(self, name: str = BROKEN) -> Node:
-        found = self.ports.nodes.get(name)
-        assert found is not None
-        return found
+        return stored_node(self.ports, name)
 
     def reports(self, event: HealthEvent) -> Walk:
         """The event arrives, and the incident that it opens is walked to its end."""
@@ -131,10 +132,8 @@ class FakeCluster:
     @property
     def job_nodes(self) -> list[str]:
         """Where the job runs now; empty when it does not."""
-        job = self.ports.jobs.get("llama")
-        assert job is not None
-        run = self.ports.jobs.get_run("llama", job.current_run)
-        assert run is not None
+        job = stored_job(self.ports, "llama")
+        run = stored_run(self.ports, "llama", job.current_run)
         return [task.node_id for task in run.tasks] if run.is_running and job.state is JobState.RUNNING else []
 
     @property
@@ -194,8 +193,6 @@ class FakeCluster:
 
     def _gang_finishes(self) -> None:
         """The job runs to its end by itself."""
-        job = self.ports.jobs.get("llama")
-        assert job is not None
         self._gang_becomes("STOPPED", exit_code=0)
 
     def _left_to_a_human(self, arguments: Json) -> Json:

@@ -28,7 +28,18 @@ from nodeheal.services.jobs.end_job import end_job
 from nodeheal.services.jobs.find_checkpoint import find_checkpoint
 from nodeheal.services.jobs.judge_checks import judge_checks
 from nodeheal.services.jobs.submit_job import submit_job
-from tests.unit.builders import ACT, CHECK, commands_in, memory_ports, named, node, scheduler_in, searches_in
+from tests.unit.builders import (
+    ACT,
+    CHECK,
+    commands_in,
+    memory_ports,
+    named,
+    node,
+    scheduler_in,
+    searches_in,
+    stored_job,
+    stored_run,
+)
 from tests.workflows.fake_cluster import FakeCluster, MakePorts
 from tests.workflows.walker import TIMEOUT, Error, Walk
 
@@ -89,16 +100,12 @@ class JobCluster(FakeCluster):
     @property
     def job(self) -> Job:
         """The job as recorded."""
-        job = self.ports.jobs.get(self.spec.name)
-        assert job is not None
-        return job
+        return stored_job(self.ports, self.spec.name)
 
     @property
     def run(self) -> Run:
         """Its newest run."""
-        run = self.ports.jobs.get_run(self.spec.name, self.job.current_run)
-        assert run is not None
-        return run
+        return stored_run(self.ports, self.spec.name, self.job.current_run)
 
     @property
     def is_clean(self) -> bool:

@@ -15,7 +15,7 @@ from nodeheal.domain.jobs.owner import parse_owner
 from nodeheal.ports import Ports
 from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services.intake import wakeup
-from tests.unit.builders import scheduler_in, searches_in, xid
+from tests.unit.builders import scheduler_in, searches_in, stored_job, xid
 from tests.workflows.breaking_world import BreakingWorld, Story
 from tests.workflows.fake_cluster import BROKEN, PEER
 from tests.workflows.fuse import NEVER, Fuse
@@ -31,8 +31,7 @@ class RestartingWorld(BreakingWorld):
 
     def __init__(self, fuse: Fuse, **of_job: Any) -> None:
         super().__init__(fuse)
-        job = self.plain.jobs.get("llama")
-        assert job is not None
+        job = stored_job(self.plain, "llama")
         assert self.plain.jobs.save(replace(job, **of_job))
         self.checkpoints, self.shown_step = [(f"{DIRECTORY}/iter_0002000", 2000)], 2037
         self._searched = 0

@@ -11,7 +11,7 @@ from nodeheal.domain.jobs.early_end import NEVER_STARTED, early_end
 from nodeheal.domain.jobs.job import GangTask, Job, Run
 from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services.intake import wakeup
-from tests.unit.builders import NOW, xid
+from tests.unit.builders import NOW, stored_job, stored_run, xid
 from tests.workflows.fake_cluster import BROKEN, FakeCluster
 from tests.workflows.job_cluster import NODES, JobCluster, fails, finishes, is_recovered
 
@@ -204,10 +204,8 @@ def test_a_job_that_nobody_looks_after_is_a_humans() -> None:
 
 def ends_early(it: FakeCluster) -> None:
     """Every rank ends, of whichever run there is."""
-    record = it.ports.jobs.get("llama")
-    assert record is not None
-    run = it.ports.jobs.get_run("llama", record.current_run)
-    assert run is not None
+    record = stored_job(it.ports, "llama")
+    run = stored_run(it.ports, "llama", record.current_run)
     for task in run.tasks:
         change = TaskChange("llama", run.number, task.task_id, task.placement, "STOPPED", 1, EXITED)
         wakeup.on_task_change(change, it.ports)

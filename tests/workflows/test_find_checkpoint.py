@@ -21,7 +21,7 @@ from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.jobs.find_checkpoint import find_checkpoint, search_ahead
 from nodeheal.services.jobs.submit_job import submit_job
 from nodeheal.services.steps import save_node
-from tests.unit.builders import NOW, scheduler_in, searches_in, waiting, xid
+from tests.unit.builders import NOW, scheduler_in, searches_in, stored_job, stored_run, waiting, xid
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE, FakeCluster
 from tests.workflows.job_cluster import NODES, JobCluster, fails, finishes, is_recovered
 from tests.workflows.walker import Error
@@ -42,8 +42,7 @@ def training(**spec: Any) -> JobCluster:
 def recovering(**of_job: Any) -> FakeCluster:
     """A job with checkpoints on two nodes, one of which is about to break."""
     it = FakeCluster()
-    job = it.ports.jobs.get("llama")
-    assert job is not None
+    job = stored_job(it.ports, "llama")
     where = Checkpoints(directory=DIRECTORY, format=CheckpointFormat.megatron)
     assert it.ports.jobs.save(replace(job, **{"checkpoints": where, **of_job}))
     it.checkpoints = [NEWEST]
@@ -156,8 +155,7 @@ def test_a_job_that_has_no_checkpoints_any_more_is_not_held_up() -> None:
 def test_where_nothing_is_to_be_started_nobody_is_asked(why: str) -> None:
     it = recovering(**({"state": JobState.CANCELLED} if why == "it is over" else {}))
     decision = Decision(step=Step.RESTART_WORKLOAD, reason="so", node_id=BROKEN, job_id="llama", fault_at=NOW)
-    run = it.ports.jobs.get_run("llama", 1)
-    assert run is not None
+    run = stored_run(it.ports, "llama", 1)
     if why != "it is over":
         it.ports.jobs.save_run(replace(run, why="inc-other/3", started_at=NOW + timedelta(seconds=1)))
     ingest(FAULT, it.ports, it.policy)
@@ -172,15 +170,12 @@ def test_where_nothing_is_to_be_started_nobody_is_asked(why: str) -> None:
 
 def test_a_node_that_knows_of_no_steps_does_not_make_what_another_has_seen_forgotten() -> None:
     it = recovering()
-    job, run = it.ports.jobs.get("llama"), it.ports.jobs.get_run("llama", 1)
-    assert job is not None
-    assert run is not None
+    run = stored_run(it.ports, "llama", 1)
     it.ports.jobs.save_run(replace(run, last_step=2037))
 
     it.reports(FAULT)
 
-    before = it.ports.jobs.get_run("llama", 1)
-    assert before is not None
+    before = stored_run(it.ports, "llama", 1)
     assert before.last_step == 2037
 
 
@@ -381,8 +376,7 @@ def test_what_was_found_for_the_run_before_is_no_hint_for_the_next() -> None:
 
     it.reports(FAULT)
 
-    job = it.ports.jobs.get("llama")
-    assert job is not None
+    job = stored_job(it.ports, "llama")
     assert (job.state, job.current_run, job.found) == (JobState.RUNNING, 2, None)
     assert told_to_ranks(it) == [(None, None)] * 2
 

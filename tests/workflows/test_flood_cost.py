@@ -29,7 +29,7 @@ from nodeheal.services.intake.ingest import Ingested, ingest
 from nodeheal.services.intake.node_rates import HEARTBEATS_A_MINUTE, LATE_A_DAY, REPORTS_A_MINUTE
 from nodeheal.services.intake.wakeup import on_answer, on_node_booted
 from nodeheal.simulation.prices import cost
-from tests.unit.builders import NOW, FrozenClock, node, xid
+from tests.unit.builders import NOW, FrozenClock, node, stored_node, xid
 from tests.workflows.bill import DEFAULTS, metered_table
 from tests.workflows.fake_cluster import BROKEN, FakeCluster
 from tests.workflows.meter import Units, count
@@ -63,8 +63,7 @@ def dearest_incident() -> dict[str, float]:
     units = Units()
     with metered_table(units) as make_ports:
         cluster = FakeCluster(DEFAULTS, make_ports=make_ports)
-        known = cluster.ports.nodes.get(BROKEN)
-        assert known is not None
+        known = stored_node(cluster.ports, BROKEN)
         cluster.ports.nodes.save(replace(known, resolved_faults=crowded()))
         for number in range(FAULTS_LOOKED_UP):
             before = {"node_id": BROKEN, "observed_at": NOW - timedelta(seconds=number)}
@@ -86,8 +85,7 @@ def dearest_report() -> Units:
         for number in range(EVENTS_AT_MOST + 20):
             clock.now = NOW + timedelta(seconds=number)
             ingest(largest(number, REPEATS if number == 0 else str(1 + number)), ports, DEFAULTS)
-        known = ports.nodes.get(node().node_id)
-        assert known is not None
+        known = stored_node(ports, node().node_id)
         settled = replace(known, open_incident=None).with_resolved_faults(
             {fingerprint(largest(0, REPEATS)): str(known.open_incident)}
         )

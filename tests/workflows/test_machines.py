@@ -14,7 +14,7 @@ from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.operations import engine
 from nodeheal.operations.engine import machine_stopped
 from tests.unit.builders import under_way, xid
-from tests.unit.test_core_boundaries import with_policy
+from tests.unit.test_decide_among_others import with_policy
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE, FakeCluster
 from tests.workflows.walker import Walk
 

@@ -15,7 +15,7 @@ from nodeheal.operations.steps import stop_gang
 from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services.intake.wakeup import on_task_change
 from nodeheal.services.jobs.end_job import end_job
-from tests.unit.builders import NOW, node, scheduler_in, started_job, under_way, xid
+from tests.unit.builders import NOW, node, scheduler_in, started_job, stored_run, under_way, xid
 from tests.unit.test_replacement import A as EC2
 from tests.unit.test_replacement import Pool
 from tests.workflows.breaking_world import ACTS
@@ -55,8 +55,7 @@ def test_a_job_is_over_only_when_nothing_of_it_is_left() -> None:
 
     it = Moment("nodes.save", throttled)
     [task] = started_job(JOB, [node(BROKEN)], it.plain).tasks
-    run = it.plain.jobs.get_run("llama", 1)
-    assert run is not None
+    run = stored_run(it.plain, "llama", 1)
     assert it.plain.jobs.save_run(run.with_task(replace(task, task_id="task", status="RUNNING")))
     it.is_written(BROKEN, boot_id="boot-2", booted_at=NOW + timedelta(hours=1), job_id="llama")  # no rank is left
     last = JobResult(
@@ -95,8 +94,7 @@ def test_who_waits_for_a_gang_is_on_its_list_before_a_rank_is_asked_to_stop() ->
     scheduler_in(it.plain).stop_rank = dies
     with pytest.raises(Crash):
         stop_gang(mine.model_copy(update={"task_token": "token"}), it.plain, ACTS)
-    run = it.plain.jobs.get_run("llama", 1)
-    assert run is not None
+    run = stored_run(it.plain, "llama", 1)
     [task] = run.tasks
 
     on_task_change(TaskChange("llama", 1, task.task_id, task.placement, "STOPPED", 143, ""), it.plain)

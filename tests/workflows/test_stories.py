@@ -6,7 +6,7 @@ from nodeheal.contract.vocabulary import Action, Confirmation, Escalation, Incid
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.operators.release_node import release_node
-from tests.unit.builders import ACT, scheduler_in, waiting, xid
+from tests.unit.builders import ACT, scheduler_in, stored_job, waiting, xid
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE, FakeCluster, without_job
 from tests.workflows.walker import Error, Walk
 
@@ -147,8 +147,7 @@ def test_two_runs_never_write_at_the_same_time() -> None:
     walked = cluster.reports(xid(79))
 
     assert walked.end == "Escalated"
-    job = cluster.ports.jobs.get("llama")
-    assert job is not None
+    job = stored_job(cluster.ports, "llama")
     assert job.current_run == 1
 
 

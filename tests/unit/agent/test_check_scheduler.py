@@ -63,23 +63,25 @@ def test_it_is_over_when_it_has_stayed_away_and_what_comes_again_is_news() -> No
     assert news[2][0].since == news[0][0].since != news[4][0].since
 
 
-def test_one_that_comes_and_goes_with_every_look_is_one_problem() -> None:
-    node = Node()
-
-    news = [node.looks(look) for look in (CheckResult((FULL,)), FINE) * 4]
-
-    assert sum(len(each) for each in news) == 1
+BROKEN, UNCLEAR = CheckResult((FULL,)), CheckResult(unclear="no answer")
 
 
-def test_what_must_be_confirmed_is_told_at_the_look_that_confirms_it() -> None:
-    node = Node(confirm=3)
+@pytest.mark.parametrize(
+    ("confirm", "looks", "news"),
+    [
+        (1, [BROKEN, FINE] * 4, [1] + [0] * 7),  # one that comes and goes with every look is one problem
+        (3, [BROKEN, FINE, BROKEN, BROKEN, BROKEN], [0, 0, 0, 0, 1]),
+        (3, [BROKEN] * 3 + [FINE] * 3, [0, 0, 1, 0, 0, 1]),
+        (3, [BROKEN] * 3 + [FINE] * 3 + [BROKEN] * 3, [0, 0, 1, 0, 0, 1, 0, 0, 1]),
+        (2, [BROKEN, UNCLEAR, BROKEN], [0, 0, 1]),
+    ],
+)
+def test_a_problem_begins_and_ends_at_the_look_that_confirms_it(
+    confirm: int, looks: list[CheckResult], news: list[int]
+) -> None:
+    node = Node(confirm=confirm)
 
-    news = [
-        len(node.looks(look))
-        for look in (CheckResult((FULL,)), FINE, CheckResult((FULL,)), CheckResult((FULL,)), CheckResult((FULL,)))
-    ]
-
-    assert news == [0, 0, 0, 0, 1]
+    assert [len(node.looks(look)) for look in looks] == news
 
 
 def test_two_problems_are_two_and_end_by_themselves() -> None:
@@ -266,24 +268,6 @@ def test_a_clock_that_stands_before_the_boot_does_not_put_looks_off() -> None:
     assert node.watch.due_in(0.0) <= 120.0 + FIRST_LOOKS_WITHIN_SECONDS
 
 
-def test_what_took_three_looks_to_confirm_takes_three_to_be_over() -> None:
-    node = Node(confirm=3)
-
-    news = [len(node.looks(look)) for look in [CheckResult((FULL,))] * 3 + [FINE] * 3]
-
-    assert news == [0, 0, 1, 0, 0, 1]
-
-
-def test_a_look_that_cannot_tell_does_not_begin_the_confirmation_anew() -> None:
-    node = Node(confirm=2)
-
-    news = [
-        len(node.looks(look)) for look in (CheckResult((FULL,)), CheckResult(unclear="no answer"), CheckResult((FULL,)))
-    ]
-
-    assert news == [0, 0, 1]
-
-
 def test_what_is_not_due_is_not_asked_and_what_is_overdue_is_due_now() -> None:
     node = Node()
     node.now = -1.0
@@ -333,14 +317,6 @@ def test_first_looks_are_spread_also_on_a_node_that_has_long_been_up() -> None:
 
     assert old.watch._courses["disk"].due_at > 0.0
     assert quick.watch.due_in(0.0) <= 0.01
-
-
-def test_what_is_over_must_be_confirmed_anew_when_it_comes_again() -> None:
-    node = Node(confirm=3)
-
-    news = [len(node.looks(look)) for look in [CheckResult((FULL,))] * 3 + [FINE] * 3 + [CheckResult((FULL,))] * 3]
-
-    assert news == [0, 0, 1, 0, 0, 1, 0, 0, 1]
 
 
 @pytest.mark.parametrize("kept", [7, [1], "x"])

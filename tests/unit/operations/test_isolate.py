@@ -16,7 +16,7 @@ from nodeheal.operations import isolate
 from nodeheal.operations.gang import GangFacts, GangRecord, record_of
 from nodeheal.operations.handler import World
 from nodeheal.ports import Ports
-from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node, scheduler_in, under_way
+from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node, scheduler_in, stored_node, under_way
 from tests.unit.test_isolation_storm import FIRST, NAMES, SECOND, STORM, Storm
 from tests.unit.test_steps import A
 
@@ -100,8 +100,7 @@ def test_only_a_new_node_that_has_a_place_needs_no_slot(
     operation = isolating(ports)
     decision = operation.step.decision.model_copy(update={"is_of_new_node": is_of_new_node})
     request = operation.step.model_copy(update={"decision": decision}).model_dump_json(exclude={"task_token"})
-    suspect = ports.nodes.get(A)
-    assert suspect is not None
+    suspect = stored_node(ports, A)
 
     isolate._mark(isolate._Isolation(replace(operation, request_json=request), suspect), World(ports, ACT))
 

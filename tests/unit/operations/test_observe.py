@@ -67,6 +67,8 @@ from tests.unit.builders import (
     node,
     scheduler_in,
     started_job,
+    stored_job,
+    stored_run,
     under_way,
     xid,
 )
@@ -436,8 +438,7 @@ SEARCH = JobRequest(job_id="llama", submission=1, round=0)
 
 def searching(ports: Ports, job: Job = WITH_CHECKPOINTS) -> Operation:
     run_of(ports, job)
-    stored = ports.jobs.get("llama")
-    assert stored is not None
+    stored = stored_job(ports, "llama")
     return find_checkpoint.plan(SEARCH, node(A), stored, ports)
 
 
@@ -446,8 +447,7 @@ def test_what_is_found_while_the_last_run_may_write_is_not_the_last_word(
     ports: Ports, is_over: bool, after_run: int
 ) -> None:
     searching(ports)
-    run, job = ports.jobs.get_run("llama", 1), ports.jobs.get("llama")
-    assert run is not None and job is not None
+    run, job = stored_run(ports, "llama", 1), stored_job(ports, "llama")
     saved(ports, ended(run) if is_over else run)
 
     operation = find_checkpoint.plan(SEARCH, node(A), job, ports)
@@ -510,8 +510,7 @@ def test_a_launch_that_is_repeated_after_a_rank_has_died_starts_nothing(
     ports: Ports, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     operation = gang_under_way(ports, VerbName.LAUNCH_GANG, run_of(ports), state=OperationState.SENDING)
-    run = ports.jobs.get_run("llama", 1)
-    assert run is not None
+    run = stored_run(ports, "llama", 1)
     saved(ports, replace(run.with_task(ended(run).tasks[0]), why=launch_gang.launch_id(operation.step)))
     monkeypatch.setattr(launch_gang, "is_newer_than_fault", lambda *_: False)
     monkeypatch.setattr(launch_gang, "start_ranks", unwanted)

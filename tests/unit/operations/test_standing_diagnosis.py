@@ -128,20 +128,6 @@ def test_a_node_that_does_not_say_that_it_runs_them_is_sent_a_command(status: Co
     assert it.resumed().outcome is Outcome.DONE
 
 
-def test_a_repeated_call_sends_nothing_more() -> None:
-    it = Rebooted()
-    take_diagnostics(it.ports)
-    it.comes_back()
-
-    for token in ("first", "second"):
-        it.asked = it.asked if token == "second" else it.request()
-        run_diagnostics(it.asked.model_copy(update={"task_token": token}), it.ports, ACT)
-    it.answers()
-
-    assert it.commands == ["reboot-node"]
-    assert list(it.ports.workflows.resumed)[-1] == "second"  # type: ignore[attr-defined]
-
-
 def test_of_two_calls_at_once_the_later_does_not_undo_what_the_first_has_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     it = Rebooted()
     it.comes_back()
@@ -160,16 +146,6 @@ def test_of_two_calls_at_once_the_later_does_not_undo_what_the_first_has_sent(mo
 
     assert it.commands == ["reboot-node", "run-diagnostics"]
     assert it.left.state is OperationState.STARTED
-
-
-def test_a_reboot_that_is_repeated_leaves_the_same() -> None:
-    it = Rebooted()
-    first = it.left
-
-    it.ports.operations.save(replace(it.ports.operations.open_of(first.owner)[0], state=OperationState.PLANNED))
-    reboot_node(it.sent_reboot, it.ports)
-
-    assert it.left.request_id == first.request_id
 
 
 @pytest.mark.parametrize(("provider", "leaves"), [(Provider.hybrid, True), (Provider.ec2, False)])

@@ -6,7 +6,7 @@ Each is one moment, of bad luck or ill will, and says what is wrong after it, wh
 from dataclasses import replace
 
 from nodeheal.domain.jobs.job import GangTask
-from tests.unit.builders import commands_in, node, started_job, xid
+from tests.unit.builders import commands_in, node, started_job, stored_run, xid
 from tests.workflows.fake_cluster import BROKEN, SPARE
 from tests.workflows.scenarios.races import JOB, Moment
 from tests.workflows.scenarios.setup import world, wrong_with
@@ -32,8 +32,7 @@ def a_swap_is_called_again() -> list[str]:
 def _runs(it: Moment) -> list[GangTask]:
     run = started_job(JOB, [node(BROKEN)], it.plain)
     tasks = tuple(replace(task, status="RUNNING") for task in run.tasks)
-    stored = it.plain.jobs.get_run("llama", 1)
-    assert stored is not None
+    stored = stored_run(it.plain, "llama", 1)
     it.plain.jobs.save_run(replace(stored, tasks=tasks))
     return list(tasks)
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from nodeheal.domain.jobs.job import Run
 from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.jobs.job_nodes import claim, replacement_nodes
-from tests.unit.builders import node, started_job, xid
+from tests.unit.builders import node, started_job, stored_run, xid
 from tests.workflows.breaking_world import ACTS
 from tests.workflows.fake_cluster import BROKEN
 from tests.workflows.scenarios.races import JOB, Moment
@@ -17,12 +17,9 @@ from tests.workflows.scenarios.races import JOB, Moment
 def _runs_on(it: Moment, name: str, **job: object) -> Run:
     """A job of one rank, which runs there."""
     started_job(replace(JOB, **job), [node(name)], it.plain)  # type: ignore[arg-type]
-    run = it.plain.jobs.get_run("llama", 1)
-    assert run is not None
+    run = stored_run(it.plain, "llama", 1)
     it.plain.jobs.save_run(replace(run, tasks=tuple(replace(task, status="RUNNING") for task in run.tasks)))
-    found = it.plain.jobs.get_run("llama", 1)
-    assert found is not None
-    return found
+    return stored_run(it.plain, "llama", 1)
 
 
 # Nodes

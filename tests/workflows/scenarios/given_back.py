@@ -14,7 +14,7 @@ from nodeheal.services.operators.release_node import release_node
 from nodeheal.services.operators.request_action import request_action
 from nodeheal.services.operators.retire_node import retire_node
 from nodeheal.services.recovery.undo_isolation import undo_isolation
-from tests.unit.builders import NOW, node, scheduler_in, started_job, xid
+from tests.unit.builders import NOW, node, scheduler_in, started_job, stored_job, stored_node, stored_run, xid
 from tests.workflows.breaking_world import ACTS, BreakingWorld
 from tests.workflows.fake_cluster import BROKEN, PEER
 from tests.workflows.fuse import Fuse
@@ -72,8 +72,7 @@ def _at_work(**to: Any) -> tuple[Moment, str]:
     it = Moment()
     it.is_written(**to)
     ingest(xid(79), it.plain, ACTS)
-    opened = it.plain.nodes.get(BROKEN)
-    assert opened is not None
+    opened = stored_node(it.plain, BROKEN)
     assert opened.open_incident is not None
     return it, opened.open_incident
 
@@ -94,12 +93,9 @@ def _is_asked(state: NodeState) -> list[str]:
 
 def its_job_went_on_elsewhere_before_it_is_given_back() -> list[str]:
     it = _isolated_under_its_job()
-    job = it.plain.jobs.get("llama")
-    assert job is not None
-    peer = it.plain.nodes.get(PEER)
-    assert peer is not None
-    run = it.plain.jobs.get_run("llama", 1)
-    assert run is not None
+    job = stored_job(it.plain, "llama")
+    peer = stored_node(it.plain, PEER)
+    run = stored_run(it.plain, "llama", 1)
     ended = tuple(replace(task, status="STOPPED", stopped_at=NOW) for task in run.tasks)
     it.plain.jobs.save_run(replace(run, tasks=ended))
     record_run(job, [peer], "moved", it.plain)

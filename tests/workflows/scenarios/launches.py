@@ -12,7 +12,7 @@ from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services.intake.wakeup import on_task_change
 from nodeheal.services.jobs.runs import may_write
 from nodeheal.services.recovery import build_decision_context
-from tests.unit.builders import NOW, node, started_job, xid
+from tests.unit.builders import NOW, node, started_job, stored_run, xid
 from tests.workflows.fake_cluster import BROKEN
 from tests.workflows.scenarios.races import JOB, Moment
 from tests.workflows.scenarios.setup import (
@@ -38,8 +38,7 @@ def an_older_run_is_told_to_have_ended_while_the_next_one_is_down() -> list[str]
     """The job is to be started again where its last run was; nothing else may start there."""
     it = Moment()
     started_job(JOB, [node(BROKEN, version=1)], it.plain)
-    first = it.plain.jobs.get_run("llama", 1)
-    assert first is not None
+    first = stored_run(it.plain, "llama", 1)
     ended = tuple(replace(task, status="STOPPED", exit_code=1) for task in first.tasks)
     it.plain.jobs.save_run(replace(first, number=2, version=0, tasks=ended))
     it.job_is_written(current_run=2, state=JobState.STOPPED)

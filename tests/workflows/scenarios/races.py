@@ -19,7 +19,7 @@ from nodeheal.services.intake.heartbeats import record_missed_boots
 from nodeheal.services.jobs.job_nodes import claim_replacement_nodes, leave
 from nodeheal.services.jobs.submit_job import restart_job
 from nodeheal.services.operators.retire_node import retire_node
-from tests.unit.builders import NOW, FrozenClock, memory_ports, node, started_job
+from tests.unit.builders import NOW, FrozenClock, memory_ports, node, started_job, stored_job, stored_node, stored_run
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE
 from tests.workflows.fuse import Fuse, fused
 
@@ -45,13 +45,11 @@ class Moment:
                 return str(refusal)
 
     def is_written(self, name: str = BROKEN, **to: Any) -> None:
-        stored = self.plain.nodes.get(name)
-        assert stored is not None
+        stored = stored_node(self.plain, name)
         self.plain.nodes.save(replace(stored, **to))
 
     def job_is_written(self, **to: Any) -> None:
-        stored = self.plain.jobs.get("llama")
-        assert stored is not None
+        stored = stored_job(self.plain, "llama")
         self.plain.jobs.save(replace(stored, **to))
 
     def of_another(self, names: list[str]) -> list[str]:
@@ -92,18 +90,15 @@ def a_rank_may_still_write_when_its_job_is_over() -> list[str]:
 
 
 def _end(it: Moment, rank: int) -> TaskChange:
-    run = it.plain.jobs.get_run("llama", 1)
-    assert run is not None
+    run = stored_run(it.plain, "llama", 1)
     task = run.tasks[rank]
     return TaskChange("llama", 1, task.task_id, task.placement, "STOPPED", 1, "")
 
 
 def a_node_is_written_while_its_beat_tells_of_a_boot() -> list[str]:
     it = Moment("nodes.save", lambda it: it.is_written(last_seen=NOW))
-    stored = it.plain.nodes.get(BROKEN)
-    assert stored is not None
+    stored = stored_node(it.plain, BROKEN)
     heartbeats = {BROKEN: Heartbeat(f"role:{BROKEN}", "boot-2", NOW + timedelta(seconds=5), 30.0)}
     told = it.does(lambda: record_missed_boots([liveness_of(stored)], heartbeats, it.ports))
-    after = it.plain.nodes.get(BROKEN)
-    assert after is not None
+    after = stored_node(it.plain, BROKEN)
     return [] if after.boot_id == "boot-2" or not told else ["a boot counts that is not on record"]

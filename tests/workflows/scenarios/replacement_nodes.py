@@ -16,7 +16,7 @@ from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.jobs.job_replacement_node import release_claims_of_move, release_replacement_nodes
 from nodeheal.services.recovery import build_decision_context
 from nodeheal.services.steps import result_of
-from tests.unit.builders import NOW, node, started_job, xid
+from tests.unit.builders import NOW, node, started_job, stored_node, xid
 from tests.unit.test_replacement import A, M, N, Pool
 from tests.workflows.breaking_world import ACTS
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE
@@ -79,8 +79,7 @@ def its_peer_has_failed_since_it_was_good() -> list[str]:
     it, mine = opened()
     ingest(xid(79, node_id=PEER, instance_id=PEER, event_id="peer"), it.plain, ACTS)
     it.is_written(PEER, healthy_since=it.plain.nodes.get(PEER).booted_at)  # type: ignore[union-attr]
-    peer = it.plain.nodes.get(PEER)
-    assert peer is not None
+    peer = stored_node(it.plain, PEER)
     why = launch_gang._why_unfit(peer, mine, it.plain, ACTS)
     return [] if why else ["a rank is started on a node that has failed"]
 
@@ -89,8 +88,7 @@ def a_node_that_failed_before_it_had_the_job_is_to_bring_it_back() -> list[str]:
     """Its incident knows of no job."""
     it, mine = opened()
     ingest(xid(79, node_id=PEER, instance_id=PEER, event_id="peer"), it.plain, ACTS)
-    peer = it.plain.nodes.get(PEER)
-    assert peer is not None
+    peer = stored_node(it.plain, PEER)
     left = launch_gang._left_to(mine, [peer], it.plain)
     return [f"it is left to {left}, and stays down"] if left else []
 

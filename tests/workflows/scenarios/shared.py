@@ -22,7 +22,7 @@ from nodeheal.domain.recovery.decision_context import node_scope
 from nodeheal.operations import launch_gang
 from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.operators.withdraw_request import withdraw_request
-from tests.unit.builders import NOW, node, started_job, xid
+from tests.unit.builders import NOW, node, started_job, stored_node, xid
 from tests.unit.step_functions import replace_node
 from tests.unit.test_decide import Story
 from tests.workflows.breaking_world import ACTS
@@ -89,8 +89,7 @@ def _goes_on_beside(**known: Any) -> list[str]:
 
 
 def _why_unfit(it: Moment, mine: StepRequest) -> str:
-    peer = it.plain.nodes.get(PEER)
-    assert peer is not None
+    peer = stored_node(it.plain, PEER)
     return launch_gang._why_unfit(peer, mine, it.plain, ACTS)
 
 

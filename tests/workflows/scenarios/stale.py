@@ -18,7 +18,7 @@ from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services.intake.take_signal import take_draft
 from nodeheal.services.intake.wakeup import on_task_change
 from nodeheal.services.jobs import prepare_job
-from tests.unit.builders import commands_in, node, started_job, xid
+from tests.unit.builders import commands_in, node, started_job, stored_run, xid
 from tests.unit.test_decide import Story
 from tests.workflows.breaking_world import ACTS
 from tests.workflows.fake_cluster import BROKEN
@@ -46,8 +46,7 @@ def _is_said_to_run(**known: Any) -> list[str]:
 
 
 def _tells(it: Moment, status: str) -> None:
-    run = it.plain.jobs.get_run("llama", 1)
-    assert run is not None
+    run = stored_run(it.plain, "llama", 1)
     task = run.tasks[0]
     it.does(lambda: on_task_change(TaskChange("llama", 1, task.task_id, task.placement, status, 1, ""), it.ports))
 

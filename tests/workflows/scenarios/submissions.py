@@ -10,7 +10,7 @@ from nodeheal.contract.job_steps import JobRequest
 from nodeheal.contract.vocabulary import JobState
 from nodeheal.services.jobs.start_gang import find_unnoted, record_run
 from nodeheal.services.operators.ask_to_stop import ask_to_stop
-from tests.unit.builders import node, xid
+from tests.unit.builders import node, stored_run, xid
 from tests.workflows.breaking_world import BreakingWorld
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE
 from tests.workflows.job_cluster import NODES, JobCluster, fails, finishes, is_recovered
@@ -56,13 +56,12 @@ def a_rank_is_stopped_before_another_is_looked_for() -> list[str]:
     it = Moment()
     it.plain.jobs.save(replace(JOB, nodes=2))
     record_run(replace(JOB, nodes=2, version=1), [node(BROKEN), node(PEER)], "mine", it.plain)
-    run = it.plain.jobs.get_run("llama", 1)
-    assert run is not None
+    run = stored_run(it.plain, "llama", 1)
     noted = run.with_task(replace(run.tasks[0], task_id="task-llama-1-0"))
     it.plain.jobs.save_run(noted)
     it.does(lambda: find_unnoted(JOB, noted, it.ports))
-    run = it.plain.jobs.get_run("llama", 1)
-    is_kept = run is not None and run.tasks[0].task_id == "task-llama-1-0" and not run.tasks[0].has_stopped
+    rank = stored_run(it.plain, "llama", 1).tasks[0]
+    is_kept = rank.task_id == "task-llama-1-0" and not rank.has_stopped
     return [] if is_kept else ["a rank that was started is taken for one that never was"]
 
 
@@ -70,8 +69,7 @@ def _is_given_up(act: Callable[[Moment], object]) -> list[str]:
     """What was never started is over, whoever else writes its run."""
 
     def is_written(it: Moment) -> None:
-        run = it.plain.jobs.get_run("llama", 1)
-        assert run is not None
+        run = stored_run(it.plain, "llama", 1)
         it.plain.jobs.save_run(run)
 
     it = Moment("jobs.save_run", is_written)

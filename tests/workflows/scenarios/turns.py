@@ -13,7 +13,7 @@ from nodeheal.domain.fleet.liveness import Heartbeat
 from nodeheal.domain.recovery.incident import decision_entry, result_entry
 from nodeheal.services.intake import liveness
 from nodeheal.services.intake.ingest import ingest
-from tests.unit.builders import ACT, NOW, xid
+from tests.unit.builders import ACT, NOW, stored_node, xid
 from tests.workflows.breaking_world import ACTS
 from tests.workflows.fake_cluster import BROKEN
 from tests.workflows.scenarios.races import Moment
@@ -23,8 +23,7 @@ def opened() -> tuple[Moment, StepRequest]:
     """An incident is open on a node, and is at its second turn."""
     it = Moment()
     ingest(xid(79), it.plain, ACTS)
-    broken = it.plain.nodes.get(BROKEN)
-    assert broken is not None
+    broken = stored_node(it.plain, BROKEN)
     mine = str(broken.open_incident)
     decision = Decision(step=Step.REBOOT, reason="it failed", node_id=BROKEN, job_id="llama")
     return it, StepRequest(incident_id=mine, turn=1, decision=decision)

@@ -9,7 +9,7 @@ from nodeheal.operations.handler import World
 from nodeheal.operations.stop_gang import plan, stop_ranks
 from nodeheal.services.jobs.job_nodes import free_nodes, leave
 from nodeheal.services.jobs.start_gang import abandon, find_unnoted, record_run, start_ranks
-from tests.unit.builders import NOW, node, scheduler_in, started_job
+from tests.unit.builders import NOW, node, scheduler_in, started_job, stored_job, stored_run
 from tests.workflows.breaking_world import ACTS
 from tests.workflows.fake_cluster import BROKEN
 from tests.workflows.scenarios.races import JOB, Moment
@@ -26,14 +26,12 @@ def _recorded(it: Moment) -> Run:
 
 
 def _given_up(it: Moment) -> None:
-    run = it.plain.jobs.get_run("llama", 1)
-    assert run is not None
+    run = stored_run(it.plain, "llama", 1)
     find_unnoted(KNOWN, run, it.plain)
 
 
 def _runs_unknown(it: Moment) -> list[str]:
-    run = it.plain.jobs.get_run("llama", 1)
-    assert run is not None
+    run = stored_run(it.plain, "llama", 1)
     [task] = run.tasks
     left = [] if task.task_id == RANK and not task.has_stopped else ["a rank that may write is taken for over"]
     return left + _runs_on(it)
@@ -50,8 +48,7 @@ def a_run_was_given_up_that_is_there_when_its_launch_is_called_again() -> list[s
     run = _recorded(it)
     _given_up(it)
     scheduler_in(it.plain).start_rank(KNOWN, run, run.tasks[0], {})
-    stored = it.plain.jobs.get_run("llama", 1)
-    assert stored is not None
+    stored = stored_run(it.plain, "llama", 1)
     it.does(lambda: start_ranks(KNOWN, stored, it.ports, ACTS))
     return _runs_unknown(it)
 
@@ -64,8 +61,7 @@ def a_launch_died_before_its_job_pointed_at_its_run() -> list[str]:
     it.plain.jobs.save_run(replace(ended, version=2))
     it.plain.jobs.save_run(replace(first, number=2, why="a launch that died", version=0))
     it.job_is_written(state=JobState.FAILED)
-    over = it.plain.jobs.get("llama")
-    assert over is not None
+    over = stored_job(it.plain, "llama")
     it.does(lambda: leave(over, it.ports))
     left = it.plain.nodes.get(BROKEN)
     return ["its node is kept from every job"] if left is not None and left.job_id else []

@@ -20,7 +20,7 @@ from nodeheal.services.jobs.submit_job import submit_job
 from nodeheal.services.jobs.sweep_jobs import START_SECONDS, sweep_jobs
 from nodeheal.services.operators.ask_to_stop import ask_to_stop
 from nodeheal.services.operators.operator_guardrails import pause_pool
-from tests.unit.builders import NOW, node, scheduler_in, started_job
+from tests.unit.builders import NOW, node, scheduler_in, started_job, stored_run
 from tests.workflows.breaking_world import ACTS
 from tests.workflows.fake_cluster import BROKEN, PEER
 from tests.workflows.job_cluster import JobCluster
@@ -41,9 +41,7 @@ def _runs_on(it: Moment, *names: str) -> Run:
 
 
 def _run(it: Moment) -> Run:
-    run = it.plain.jobs.get_run("llama", 1)
-    assert run is not None
-    return run
+    return stored_run(it.plain, "llama", 1)
 
 
 def _becomes(it: Moment, name: str, status: str, exit_code: int | None = None, seconds: int = 0) -> None:

@@ -1,0 +1,10 @@
+"""What many tests begin with."""
+
+import pytest
+
+from tests.unit.builders import FrozenClock
+
+
+@pytest.fixture
+def clock() -> FrozenClock:
+    return FrozenClock()
