@@ -43,7 +43,7 @@ def _work(node: Node, ports: Ports, *, after_job: bool) -> str:
     if ports.scheduler_of(node).requeues:
         return "its scheduler gives it no new work, and starts its jobs elsewhere where they may be requeued"
     if node.job_id is None:
-        return "it has no job of nodeheal; other ECS tasks on it are stopped as the policy says"
+        return "it has no job of nodeheal; other tasks on it are stopped as the policy says"
     if after_job:
         return f"job {node.job_id} ends first; until then the node gets no new work"
     job = ports.jobs.get(node.job_id)
