@@ -6,10 +6,15 @@ Stories are played in memory, by the real state machines and services. What come
 shows it.
 """
 
+import io
+import re
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import timedelta
+
+from rich.console import Console
+from rich.text import Text
 
 from nodeheal.contract.names import DRILL_MARK
 from nodeheal.contract.notification import Notification
@@ -44,6 +49,9 @@ from tests.workflows.job_cluster import NODES, Happening, JobCluster, fails, fin
 from tests.workflows.test_run_job import falls_off_the_bus, wants_it_stopped
 
 PAGE = REPOSITORY / "docs" / "emails.md"
+PICTURE = REPOSITORY / "docs" / "pictures" / "email.svg"  # of the kind that asks most of its reader
+PICTURED = "Needs a human: no capacity"
+LINES_PICTURED = 32
 COLUMNS = 42  # of a phone held upright, in the font of its mail program
 ARN = "arn:aws:states:eu-west-1:111122223333:stateMachine:nodeheal-recover-node"
 LINKS = ConsoleLinks(ARN, RUNBOOKS)
@@ -95,6 +103,17 @@ def render() -> str:
         lines += ["", f"## {kind.name}", "", kind.when, "", "```text", *screen_lines(kind.mail.subject), ""]
         lines += [*screen_lines(kind.mail.body), "```"]
     return "\n".join([*lines, ""])
+
+
+def draw() -> str:
+    """The picture of one email, as a phone shows it: with the fonts of the reader."""
+    mail = next(kind.mail for kind in kinds() if kind.name == PICTURED)
+    console = Console(width=COLUMNS, record=True, file=io.StringIO())
+    console.print(
+        Text(mail.subject, "bold"), Text(), Text("\n".join(screen_lines(mail.body)[:LINES_PICTURED])), sep="\n"
+    )
+    drawn = console.export_svg(title="email", unique_id="email")
+    return re.sub(r"@font-face \{.*?\}", "", drawn, flags=re.DOTALL)
 
 
 def _ports(clock: FrozenClock) -> Ports:
@@ -283,3 +302,4 @@ def _breaks_for_good(it: JobCluster) -> None:
 
 if __name__ == "__main__":
     PAGE.write_text(render(), encoding="utf-8")
+    PICTURE.write_text(draw(), encoding="utf-8")

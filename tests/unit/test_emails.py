@@ -79,3 +79,4 @@ def test_other_vendors_opinions_stay_out() -> None:
 
 def test_the_page_shows_every_kind_as_it_is() -> None:
     assert emails.PAGE.read_text("utf-8") == emails.render()
+    assert emails.PICTURE.read_text("utf-8") == emails.draw()
