@@ -204,6 +204,8 @@ def on_record(why: str) -> str:
     """The reason with who gives it. Refused where it is empty."""
     if not why.strip():
         refuse("--why: say why; it goes on record")
+    if why.strip() in ("...", "…"):
+        refuse("--why: put your reason in the place of the dots; it goes on record")
     return f"{getpass.getuser()}: {' '.join(why.split())}"
 
 
@@ -211,7 +213,7 @@ def seconds_of(text: str, longest: int = LONGEST_LOOK_BACK) -> int:
     """`2h`, `30m`, `1d` or `90s` in seconds; refused where it is none of these, or longer than `longest` seconds."""
     found = re.fullmatch(r"(\d{1,18})([smhd])", text.strip())
     if found is None:
-        refuse(f"{text!r} is no length of time; give 90s, 30m, 2h or 1d")
+        refuse(f"{text!r} is not a duration; give 90s, 30m, 2h or 1d")
     seconds = int(found[1]) * _UNITS[found[2]]
     if seconds > longest:
         refuse(f"{text!r} is too long; give at most {longest // _UNITS['d']}d")

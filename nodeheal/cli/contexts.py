@@ -1,6 +1,7 @@
 """`nodeheal contexts`: the deployments that one person works with, kept in a file by name."""
 
 import os
+import re
 from typing import Annotated
 
 import typer
@@ -19,11 +20,14 @@ app = typer.Typer(no_args_is_help=True, help="Deployments by name: which account
 Name = Annotated[str, typer.Argument(metavar="CONTEXT", help="the context's name")]
 
 
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
+
+
 class Context(Frozen):
     """One deployment. What is not given here is taken from the environment, as the AWS CLI does."""
 
     profile: str | None = None
-    region: str | None = None
+    region: str | None = Field(default=None, pattern=r"^[a-z]{2}(-[a-z]+)+-[0-9]$")
     table: str = names.TABLE
     account: str | None = Field(default=None, pattern=r"^[0-9]{12}$")
 
@@ -67,8 +71,8 @@ def apply(asked: str | None) -> None:
 
 def _named(name: str, found: Contexts) -> Context:
     if name not in found.contexts:
-        known = ", ".join(sorted(found.contexts)) or "none"
-        refuse(f"no context {name} in {file()}; there are: {known}. `nodeheal contexts set {name} …` makes it")
+        known = ", ".join(sorted(found.contexts)) or "none yet"
+        refuse(f"no context {name} in {file()}; known: {known}. `nodeheal contexts set {name} …` makes it")
     return found.contexts[name]
 
 
@@ -116,6 +120,8 @@ def set_context(
 ) -> None:
     """Make a context, or change what is given. The first one becomes the current one."""
     found = read()
+    if not _NAME.fullmatch(name):
+        refuse(f"{name!r} is not a name for a context; give letters, digits and . _ -, at most 64")
     before = found.contexts.get(name, Context()).model_dump()
     given = {"profile": profile, "region": region, "account": account, "table": table}
     try:

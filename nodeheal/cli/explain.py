@@ -39,7 +39,7 @@ def explain(
     code, _, subcode = code.partition("/")
     if family in (Family.xid, Family.sxid):
         if not code.isascii() or not code.isdigit():
-            refuse(f"{family} codes are numbers, and {code!r} is none")
+            refuse(f"{family} codes are numbers; {code!r} is not one")
         code = str(int(code))
     try:
         answer = _answer(family, code, subcode or None, product, pool, _actions(after), document)

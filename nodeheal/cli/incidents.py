@@ -23,7 +23,7 @@ from nodeheal.domain.humanize import counted
 from nodeheal.domain.recovery.incident import Incident, short_id
 from nodeheal.domain.review.incident_stats import IncidentStats, summarize
 from nodeheal.domain.review.part_record import PartRecord
-from nodeheal.domain.review.review import Review, status_text, title_of
+from nodeheal.domain.review.review import Review, state_word, title_of
 from nodeheal.ports import Ports
 from nodeheal.services.operators.close_incident import close_incident
 from nodeheal.services.operators.review_incidents import list_incidents, part_of, review_incident
@@ -89,8 +89,8 @@ def show(incident: IncidentId, table: Table = names.TABLE, as_json: AsJson = Fal
     if form in (DataForm.json, DataForm.yaml):
         say_data({**_reviews.dump_python(review, mode="json"), "execution": console}, form)
         return
-    for line in story_of(review, console):
-        say(line)
+    for text in story_of(review, console):
+        say(*text.split("\n"))
 
 
 @app.command()
@@ -185,7 +185,7 @@ def _row(incident: Incident) -> dict[str, str | None]:
 def _cells(incident: Incident, now: datetime, is_wide: bool) -> tuple[str, ...]:
     name = incident.incident_id if is_wide else short_id(incident.incident_id)
     where = (incident.node_id, incident.pool, incident.job_id or "-")
-    return (name, age(incident.opened_at, now), *where, status_text(incident), title_of(incident.root))
+    return (name, age(incident.opened_at, now), *where, state_word(incident), title_of(incident.root))
 
 
 def story_of(review: Review, console: str) -> list[str]:

@@ -57,8 +57,8 @@ def say_planned(spec: JobSpec, plan: Plan, ahead: Sequence[Standing]) -> None:
     say(f"  runs         {spec.image or job.task_definition}{f': {shlex.join(spec.command)}' if spec.command else ''}")
     kept = f"{job.checkpoints.directory} ({job.checkpoints.format})" if job.checkpoints else "no directory is named"
     say(f"  checkpoints  {kept}")
-    checks = f"dcgmi diag -r {job.preflight.level}" if job.preflight.level else "none"
-    say(f"  checked by   {checks}, before it starts")
+    checks = f"dcgmi diag -r {job.preflight.level}, before it starts" if job.preflight.level else "nothing"
+    say(f"  checked by   {checks}")
     say(f"  nodes now    {', '.join(where['nodes']) or where['why']}")
     if ahead:
         say(f"  in line      {line_in_words(ahead)}")

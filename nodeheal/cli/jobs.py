@@ -1,5 +1,6 @@
 """`nodeheal jobs`: a training job from its file to its end."""
 
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
@@ -65,7 +66,7 @@ def validate(file: File, as_json: AsJson = False) -> None:
 @app.command()
 def schema() -> None:
     """Print the JSON Schema of the file, for editors: `nodeheal jobs schema > job.schema.json`."""
-    say((FOLDER / "job.json").read_text("utf-8").rstrip())
+    sys.stdout.write((FOLDER / "job.json").read_text("utf-8"))
 
 
 @app.command()

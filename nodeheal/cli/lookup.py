@@ -11,6 +11,7 @@ from nodeheal.services.operators.review_incidents import list_incidents
 
 LATEST = "latest"
 LOOKED_BACK = timedelta(days=90)
+LONGEST = 128
 SHORTEST = 4  # characters that stand for an incident
 _SHOWN = 5  # of several that fit
 
@@ -20,6 +21,8 @@ def incident_named(text: str, world: Ports) -> str:
 
     Raises ValueError where several fit, and NotFound where none does.
     """
+    if len(text) > LONGEST:
+        raise NotFound(f"no incident {text[:40]}… is known; see `nodeheal incidents list`")
     if text != LATEST:
         try:
             return world.incidents.incident(text).incident_id
@@ -46,8 +49,10 @@ def node_named(text: str, world: Ports) -> str:
 
     Raises ValueError where several fit, and NotFound where none does.
     """
-    if world.nodes.get(text) is not None:
+    if text and len(text) <= LONGEST and world.nodes.get(text) is not None:
         return text
+    if len(text) < SHORTEST:
+        raise NotFound(f"no node {text!r}; give at least {SHORTEST} characters of its id")
     return _the_one(text, [name for name in node_ids(world) if name.startswith(text)], "node")
 
 

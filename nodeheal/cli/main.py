@@ -5,7 +5,6 @@ import sys
 from collections.abc import Iterator, Mapping
 from errno import EDQUOT, EFBIG, EIO, ENOSPC
 from importlib import import_module
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -45,6 +44,10 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "classify": (TRY, "classify", "classify"),
     "parse": (TRY, "parse", "app"),
 }
+
+
+# They ask no account, or are what a broken file of contexts is mended with.
+OFFLINE = {"explain", "classify", "parse", "simulate", "replay", "checkpoints", "contexts"}
 
 
 class Commands(Mapping[str, Any]):
@@ -101,6 +104,7 @@ def _say_version(is_asked: bool) -> None:
 
 @app.callback()
 def options(
+    ctx: typer.Context,
     context: Annotated[
         str | None,
         typer.Option("--context", envvar="NODEHEAL_CONTEXT", help="one of `nodeheal contexts list`"),
@@ -110,7 +114,7 @@ def options(
     ] = False,
 ) -> None:
     """Look after accelerator nodes: see what nodeheal does and why, answer it, and act by hand."""
-    if context or context_file().exists():
+    if ctx.invoked_subcommand not in OFFLINE and (context or context_file().exists()):
         from nodeheal.cli import contexts
 
         contexts.apply(context)
@@ -127,7 +131,8 @@ def _take_region_as_the_aws_cli_does() -> None:
 def main() -> None:
     """The console script. Where stdout is full, it exits with 2, and without a traceback."""
     if sys.stdout is None:  # closed by the shell (>&-)
-        sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115
+        sys.stderr.write("the output cannot be written: stdout is closed\n")
+        sys.exit(BAD_INPUT)
     try:
         app()
     except OSError as error:

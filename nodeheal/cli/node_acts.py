@@ -10,14 +10,16 @@ import typer
 
 from nodeheal.cli import complete, connect
 from nodeheal.cli.connect import Table, Why, clearly
+from nodeheal.cli.lookup import node_ids
 from nodeheal.cli.say import refuse, say
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import Action, Ending, SchedulerKind
 from nodeheal.domain.errors import NotFound
+from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.humanize import counted
 from nodeheal.domain.recovery.incident import Incident, incident_id_of, short_id
 from nodeheal.ports import Ports
-from nodeheal.services.operators.describe_act import describe_act, describe_retirement
+from nodeheal.services.operators.describe_act import describe_act, describe_retirement, why_not_now
 from nodeheal.services.operators.request_action import request_action, taken_by
 from nodeheal.services.operators.retire_node import retire_node
 from nodeheal.services.saving import node_of
@@ -37,7 +39,7 @@ Level = Annotated[
 def drain(node: NodeName, why: Why, dry_run: DryRun = False, yes: Yes = False, table: Table = names.TABLE) -> None:
     """Give a node no new work, and isolate it when its job has ended. `nodes release` gives it back."""
     with clearly():
-        found = node_of(node, connect.ports(table))
+        found = _whole(node, connect.ports(table))
     if found.scheduler is SchedulerKind.SLURM:
         refuse(f"{node} is Slurm's, which drains it itself: scontrol update NodeName=… State=DRAIN Reason=…")
     _ask(node, Action.ISOLATE, why, table, kind=names.DRAIN, dry_run=dry_run, yes=yes)
@@ -69,7 +71,7 @@ def diagnose(
 ) -> None:
     """Diagnose a free node. It is out of service meanwhile, and back if it passes."""
     with clearly():
-        found = node_of(node, connect.ports(table))
+        found = _whole(node, connect.ports(table))
     if found.job_id and not anyway:
         refuse(f"{node} runs job {found.job_id}: give --anyway to stop it, or `nodeheal nodes drain` first")
     _ask(node, Action.ISOLATE, why, table, kind=names.DIAGNOSE, level=level, dry_run=dry_run, yes=yes)
@@ -80,8 +82,8 @@ def retire(node: NodeName, why: Why, dry_run: DryRun = False, yes: Yes = False, 
     reason = connect.on_record(why)
     with clearly():
         world = connect.ports(table)
-        told = describe_retirement(node_of(node, world), world)
-    if not _goes_on(told, dry_run=dry_run, yes=yes):
+        told = describe_retirement(_whole(node, world), world)
+    if not goes_on(told, dry_run=dry_run, yes=yes):
         return
     with clearly():
         gone, done = retire_node(node, reason, world, connect.marks())
@@ -102,9 +104,12 @@ def _ask(
     reason = connect.on_record(why)
     with clearly():
         world = connect.ports(table)
+        found, policy = _whole(node, world), connect.policy_copy(table)
         event = request_action(node, action, reason, world, kind=kind, level=level)
-        told = describe_act(node_of(node, world), action, kind, world, connect.policy_copy(table))
-    if not _goes_on(told, dry_run=dry_run, yes=yes):
+        if why_not := why_not_now(found, action, world, policy):
+            raise ValueError(why_not)
+        told = describe_act(found, action, kind, world, policy)
+    if not goes_on(told, dry_run=dry_run, yes=yes):
         return
     with clearly():
         connect.put_request(event)
@@ -119,7 +124,18 @@ def _ask(
         say(f"{node} has an open incident since a moment ago: it is part of {taken} now and begins nothing: {show}")
 
 
-def _goes_on(told: list[str], *, dry_run: bool, yes: bool) -> bool:
+def _whole(name: str, world: Ports) -> Node:
+    """The node of this id. An act takes no beginning of an id: the error says which nodes begin so."""
+    try:
+        return node_of(name, world)
+    except NotFound:
+        begun = [known for known in node_ids(world) if name and known.startswith(name)]
+        if not begun:
+            raise
+        raise NotFound(f"no node {name}; an act takes the whole id: {', '.join(begun[:5])}") from None
+
+
+def goes_on(told: list[str], *, dry_run: bool, yes: bool) -> bool:
     """Say what will happen; on a terminal, ask. Without a terminal nobody can answer, and the command is the answer."""
     if dry_run:
         say(*told, "dry run: nothing was asked for")
@@ -133,11 +149,27 @@ def _goes_on(told: list[str], *, dry_run: bool, yes: bool) -> bool:
     return True
 
 
-def sweep_pool(pool: str, why: str, level: int | None, table: str, sleep: Callable[[float], None] = time.sleep) -> int:
+def sweep_pool(
+    pool: str,
+    why: str,
+    level: int | None,
+    table: str,
+    *,
+    dry_run: bool,
+    yes: bool,
+    sleep: Callable[[float], None] = time.sleep,
+) -> int:
     """Diagnose the free nodes of a pool, one after another. Returns how many did not pass. Raises ValueError."""
     world = connect.ports(table)
     now = world.clock()
-    free = [node.node_id for node in world.nodes.in_pool(connect.known_pool(pool, world)) if node.is_available(now)]
+    known = world.nodes.in_pool(connect.known_pool(pool, world))
+    free = [node.node_id for node in known if node.is_available(now)]
+    told = [
+        f"pool    {pool}: {len(free)} of {counted(len(known), 'node')} are free; the others are left out",
+        "then    each is isolated, diagnosed and returned, one after another; one that does not pass stays out",
+    ]
+    if not goes_on(told, dry_run=dry_run, yes=yes):
+        return 0
     failed = 0
     for number, name in enumerate(free, 1):
         if not node_of(name, world).is_available(world.clock()):
@@ -148,7 +180,7 @@ def sweep_pool(pool: str, why: str, level: int | None, table: str, sleep: Callab
         incident = _ended(incident_id_of(event), world, sleep)
         failed += incident.ending is not Ending.RECOVERED
         say(f"{number} of {len(free)}  {name}  {'passed' if incident.ending is Ending.RECOVERED else incident.summary}")
-    say(f"{counted(len(free), 'free node')} of pool {pool}, {failed} did not pass")
+    say(f"{counted(len(free), 'free node')} of pool {pool}, {len(free) - failed} passed, {failed} did not")
     return failed
 
 

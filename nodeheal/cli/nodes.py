@@ -10,7 +10,7 @@ import typer
 from nodeheal.cli import complete, connect, node_acts
 from nodeheal.cli.connect import AsJson, PoolArgument, Table, Why, clearly
 from nodeheal.cli.lookup import node_named
-from nodeheal.cli.node_acts import NodeName
+from nodeheal.cli.node_acts import DryRun, NodeName, Yes, goes_on
 from nodeheal.cli.node_view import as_json_of, as_text
 from nodeheal.cli.say import Form, Output, age, form_of, iso, refuse, say, say_data
 from nodeheal.cli.slurm import Reports, clusters_of, node_at, node_json, node_words, reports_of, slurm_node
@@ -24,9 +24,11 @@ from nodeheal.domain.humanize import counted
 from nodeheal.domain.recovery.incident import short_id
 from nodeheal.parsers.slurm import SlurmNode
 from nodeheal.services.intake.enroll_node import enroll_node
+from nodeheal.services.operators.describe_act import describe_release
 from nodeheal.services.operators.look_at_node import look_at_node
 from nodeheal.services.operators.release_node import release_node
 from nodeheal.services.operators.withdraw_request import withdraw_request
+from nodeheal.services.saving import node_of
 
 app = typer.Typer(no_args_is_help=True, help="Nodes: see them, enrol them, take them out of service, give them back.")
 
@@ -196,9 +198,13 @@ def enroll(
 
 
 @app.command()
-def release(node: NodeName, why: Why, table: Table = names.TABLE) -> None:
+def release(node: NodeName, why: Why, dry_run: DryRun = False, yes: Yes = False, table: Table = names.TABLE) -> None:
     """Return a node to service that nodeheal took out. A request by hand that still waits is withdrawn instead."""
     reason = connect.on_record(why)
+    with clearly():
+        told = describe_release(node_of(node, connect.ports(table)))
+    if not goes_on(told, dry_run=dry_run, yes=yes):
+        return
     with clearly():
         world = connect.ports(table)
         withdrawn = withdraw_request(node, reason, world)

@@ -139,7 +139,7 @@ def show(as_json: AsJson = False) -> None:
         return
     about = f"# version {_version(deployed)}, AppConfig version {deployed.version}, since {deployed.at}: {deployed.why}"
     say(about, aside=True)
-    say(deployed.text)
+    say(*deployed.text.splitlines(), is_wrapped=False)
 
 
 @app.command()
@@ -208,7 +208,14 @@ def _edited(text: str) -> str:
 
 def _merged(before: str, patch: str, file: Path) -> str:
     """The document with what the patch names, as RFC 7396 has it: null takes a setting back to its default."""
-    return json.dumps(_patched(_document(before), _json_of(patch, file)), indent=2)
+    target, wanted = _document(before), _json_of(patch, file)
+    if isinstance(target, dict) and isinstance(wanted, dict):
+        # A pool that is not in the document goes by default_pool: what the patch does not name stays so.
+        known, named = target.get("pools", {}), wanted.get("pools", {})
+        new = [name for name in named if name not in known and isinstance(named[name], dict)] if named else []
+        if new:
+            target = {**target, "pools": {**known, **dict.fromkeys(new, target.get("default_pool", {}))}}
+    return json.dumps(_patched(target, wanted), indent=2)
 
 
 def _patched(target: object, patch: object) -> object:
@@ -266,8 +273,11 @@ def _readable(text: str) -> RecoveryPolicy:
 
 
 @app.command()
-def rollback(why: Why, as_json: AsJson = False) -> None:
+def rollback(why: Why, yes: Yes = False, as_json: AsJson = False) -> None:
     """Put the previous document into force again. Repeated, it goes back further."""
+    if not yes and _is_terminal() and not typer.confirm("Put the previous document into force?"):
+        say("nothing was changed")
+        raise typer.Exit(FAILED)
     with clearly():
         deployed = policy_documents().roll_back(why)
     _say_deployed(deployed, as_json)

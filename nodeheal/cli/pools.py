@@ -6,7 +6,7 @@ import typer
 
 from nodeheal.cli import complete, connect
 from nodeheal.cli.connect import FAILED, AsJson, Table, Why, clearly
-from nodeheal.cli.node_acts import Level, sweep_pool
+from nodeheal.cli.node_acts import DryRun, Level, Yes, sweep_pool
 from nodeheal.cli.say import Form, Output, form_of, say, say_data
 from nodeheal.cli.status import POOL_HEAD, pool_cells, pool_data
 from nodeheal.cli.table import say_table
@@ -40,6 +40,8 @@ def sweep(
     pool: Annotated[str, typer.Argument(metavar="POOL", help="the pool", autocompletion=complete.pools)],
     why: Why,
     level: Level = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
     table: Table = names.TABLE,
 ) -> None:
     """Diagnose the free nodes of a pool, one after another. The exit code is 1 where one did not pass.
@@ -48,5 +50,5 @@ def sweep(
     """
     reason = connect.on_record(why)
     with clearly():
-        if sweep_pool(pool, reason, level, table):
+        if sweep_pool(pool, reason, level, table, dry_run=dry_run, yes=yes):
             raise typer.Exit(FAILED)

@@ -1,10 +1,13 @@
 """What every command does the same way: print, refuse, read a policy."""
 
 import json
+import re
 import sys
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
+from shutil import get_terminal_size
+from textwrap import wrap
 from typing import Annotated, Never
 
 import typer
@@ -23,10 +26,25 @@ def clean(text: str) -> str:
     return "".join(c if c.isprintable() else " " if c.isspace() else "\ufffd" for c in text)
 
 
-def say(*lines: str, aside: bool = False) -> None:
-    """For people. `aside`: on stderr, where stdout is to go into a file as it is."""
+def say(*lines: str, aside: bool = False, is_wrapped: bool = True) -> None:
+    """For people. `aside`: on stderr, where stdout is to go into a file as it is.
+
+    On a terminal a long line is wrapped between words, and hangs below its label. `is_wrapped` False: never.
+    """
+    stream = sys.stderr if aside else sys.stdout
+    width = get_terminal_size().columns if is_wrapped and stream.isatty() else 0
     for line in lines:
-        (sys.stderr if aside else sys.stdout).write(f"{clean(line)}\n")
+        for part in wrapped(clean(line), width):
+            stream.write(f"{part}\n")
+
+
+def wrapped(line: str, width: int) -> list[str]:
+    """The line in parts that fit; whole where `width` is 0 or it fits. Words, addresses among them, stay whole."""
+    if not 0 < width < len(line):
+        return [line]
+    label = re.match(r" *(?:\S{1,12} {2,}|\S+ \S+ {2,}| *[\d.]+ {2,})?", line)
+    hang = min(len(label[0]) if label else 0, width // 3) or 2
+    return wrap(line, width, subsequent_indent=" " * hang, break_on_hyphens=False, break_long_words=False)
 
 
 def say_json(value: object) -> None:

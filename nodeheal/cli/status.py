@@ -18,10 +18,10 @@ from nodeheal.domain.fleet.node import ABSENT
 from nodeheal.domain.humanize import counted
 from nodeheal.domain.jobs.job import Job
 from nodeheal.domain.recovery.incident import Incident, short_id
-from nodeheal.domain.review.review import status_text, title_of
+from nodeheal.domain.review.review import state_word, title_of
 from nodeheal.services.operators.look_at_fleet import FleetView, PoolView, look_at_fleet
 
-POOL_HEAD = ("POOL", "MODE", "NODES", "HEALTHY", "OUT", "SPARE", "BUDGET", "BREAKER", "NOTE")
+POOL_HEAD = ("POOL", "MODE", "NODES", "UP", "OUT", "SPARE", "BUDGET", "BREAKER", "NOTE")
 INCIDENT_HEAD = ("INCIDENT", "AGE", "NODE", "JOB", "STATE", "FAULT")
 JOB_HEAD = ("JOB", "STATE", "POOL", "NODES", "AGE", "HOW IT STANDS")
 
@@ -110,6 +110,7 @@ def _waiting(view: FleetView, width: int | None) -> list[str]:
             if one.pool.is_tripped
         ),
         *((short_id(one.incident_id), age(one.opened_at, view.at), one.node_id, _see(one)) for one in view.handed_over),
+        *((job.job_id, age(job.submitted_at, view.at), "-", _bring_back(job)) for job in view.failed),
     ]
     if not rows:
         return ["Nothing waits for you."]
@@ -129,12 +130,18 @@ def _reset(one: PoolView) -> str:
 
 
 def _see(one: Incident) -> str:
-    return f"{one.summary or title_of(one.root)}: nodeheal incidents show {short_id(one.incident_id)}"
+    told = (one.summary or title_of(one.root)).rstrip(".")
+    return f"{told}: nodeheal incidents show {short_id(one.incident_id)}"
+
+
+def _bring_back(job: Job) -> str:
+    why = (job.summary or "it has failed").rstrip(".")
+    return f"{why}: nodeheal jobs show {job.job_id} says why; nodeheal jobs restart {job.job_id}"
 
 
 def _incident(one: Incident, now: datetime) -> tuple[str, ...]:
     opened, job = age(one.opened_at, now), one.job_id or "-"
-    return (short_id(one.incident_id), opened, one.node_id, job, status_text(one), title_of(one.root))
+    return (short_id(one.incident_id), opened, one.node_id, job, state_word(one), title_of(one.root))
 
 
 def _job(job: Job, now: datetime) -> tuple[str, ...]:
@@ -154,6 +161,7 @@ def as_data(view: FleetView) -> dict[str, Any]:
         "asked": [_incident_data(one) for one in view.asked],
         "handed_over": [_incident_data(one) for one in view.handed_over],
         "open": [_incident_data(one) for one in view.open],
+        "failed_jobs": [{"job": job.job_id, "pool": job.pool, "summary": job.summary} for job in view.failed],
         "jobs": [
             {"job": job.job_id, "state": job.state.value, "pool": job.pool, "nodes": job.nodes, "summary": job.summary}
             for job in view.jobs

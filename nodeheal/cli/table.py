@@ -21,7 +21,7 @@ COLOURS: dict[str, str] = {
     **dict.fromkeys((NodeState.HEALTHY, JobState.RUNNING, JobState.COMPLETED, "recovered"), _GREEN),
     **dict.fromkeys((NodeState.SUSPECT, NodeState.ISOLATED, NodeState.RECOVERING, NodeState.PROBATION), _YELLOW),
     **dict.fromkeys((JobState.SUBMITTED, JobState.STOPPED, IncidentState.WAITING.lower(), "paused"), _YELLOW),
-    **dict.fromkeys((NodeState.QUARANTINED, JobState.FAILED, "handed to a human (still open)", "tripped"), _RED),
+    **dict.fromkeys((NodeState.QUARANTINED, JobState.FAILED, "handed over", "tripped"), _RED),
     **dict.fromkeys((NodeState.RETIRED, JobState.CANCELLED), _DIM),
 }
 

@@ -7,7 +7,6 @@ import tty
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from textwrap import wrap
 
 import typer
 from rich.console import Console
@@ -15,13 +14,13 @@ from rich.live import Live
 from rich.text import Text
 
 from nodeheal.cli import approvals, connect, incidents, job_log
-from nodeheal.cli.say import clean, refuse
+from nodeheal.cli.say import clean, refuse, wrapped
 from nodeheal.cli.status import as_lines
 from nodeheal.domain.recovery.incident import Incident, short_id
 from nodeheal.services.operators.look_at_fleet import FleetView
 from nodeheal.services.operators.review_incidents import review_incident
 
-KEYS = "j/k choose   Enter show   l log of its job   a approve   r refuse   q quit"
+KEYS = "j/k move  Enter show  l log  a approve  r refuse  q quit"
 KEYS_OF_STORY = "j/k scroll   q back"
 _CHOSEN, _OFF = "\x1b[7m", "\x1b[0m"
 _ARROWS = {"\x1b[A": "k", "\x1b[B": "j"}
@@ -127,7 +126,7 @@ def _story(incident: Incident, width: int, table: str) -> tuple[str, ...]:
     world = connect.ports(table)
     told = incidents.story_of(review_incident(incident.incident_id, world), connect.execution_url(incident.incident_id))
     lines = [clean(line) for text in told for line in text.splitlines() or [""]]
-    return tuple(part for line in lines for part in (wrap(line, width, subsequent_indent="    ") or [""]))
+    return tuple(part for line in lines for part in wrapped(line, width))
 
 
 def _carry_out(act: str, screen: Screen, table: str) -> None:
@@ -137,6 +136,9 @@ def _carry_out(act: str, screen: Screen, table: str) -> None:
     try:
         if act == "log":
             job_log.logs(incident.job_id, table=table) if incident.job_id else typer.echo("it stopped no job")
+            return
+        if incident.incident_id not in {one.incident_id for one in screen.view.asked}:
+            typer.echo(f"{short_id(incident.incident_id)} waits for no approval")
             return
         why = typer.prompt(f"{act} {short_id(incident.incident_id)} ({incident.node_id}); why")
         (approvals.approve if act == "approve" else approvals.refuse)(incident.incident_id, why, table)

@@ -198,7 +198,7 @@ class JobSpec(Frozen):
             raise ValueError(f"exclude_nodes: {both} is named in only_nodes, too")
         if self.only_nodes and len({*self.only_nodes}) < self.nodes + self.spares:
             wanted = f"{self.nodes} and {self.spares} spares" if self.spares else str(self.nodes)
-            raise ValueError(f"only_nodes: {len({*self.only_nodes})} are named, and the job wants {wanted}")
+            raise ValueError(f"only_nodes: it names {len({*self.only_nodes})}, and the job wants {wanted}")
         return self
 
     @model_validator(mode="after")

@@ -213,7 +213,7 @@ def test_what_a_human_has_seen_to_is_closed_in_their_name(
     cluster.clock.advance(60)
     riddle = riddle_on(PEER, cluster)
 
-    assert "  handed to a human (still open)  " in run("list").output
+    assert "  handed over  " in run("list").output
     assert run("show", riddle).output.startswith("handed to a human (still open): ")
     first, second = (run("close", riddle, "--why", "harmless").output for _ in range(2))
 
@@ -221,7 +221,7 @@ def test_what_a_human_has_seen_to_is_closed_in_their_name(
     assert "closed already" in second
     assert "closed by hand: ada: harmless" in run("show", riddle).output
     assert listed("--state", "escalated") == []
-    assert "  handed to a human (closed)  " in run("list").output
+    assert "  closed  " in run("list").output
 
 
 def test_a_node_says_which_of_its_incidents_a_human_still_has(

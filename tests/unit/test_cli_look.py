@@ -3,6 +3,7 @@
 import json
 import os
 import re
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,11 @@ from typer.testing import CliRunner
 
 from nodeheal.cli import complete, connect, node_acts
 from nodeheal.cli.main import app
+from nodeheal.cli.say import wrapped
 from nodeheal.cli.status import as_lines
 from nodeheal.cli.table import fitted
 from nodeheal.cli.watch import Screen, drawn, press
-from nodeheal.contract.vocabulary import Action, NodeState, SchedulerKind, Verdict
+from nodeheal.contract.vocabulary import Action, JobState, NodeState, SchedulerKind, Verdict
 from nodeheal.domain.fleet.liveness import Heartbeat
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Mode
@@ -29,6 +31,7 @@ from tests.unit.builders import ACT, node, xid
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE, FakeCluster
 
 RUN = CliRunner()
+FREE = "mi-0ddddddddddddddddd"
 
 
 @pytest.fixture
@@ -194,6 +197,19 @@ def test_a_table_fits_the_terminal_and_loses_no_word_of_the_reason(width: int) -
     assert ROWS[1][2].replace(" ", "") in "".join(lines).replace(" ", "").replace(ROWS[1][1], "").replace("…", "")
 
 
+@pytest.mark.parametrize(
+    ("line", "parts"),
+    [
+        ("State       a b c d", ["State       a b c d"]),
+        ("Reason      it has fallen off", ["Reason      it has", "       fallen off"]),
+        ("see https://a.example/very/long/address", ["see", "  https://a.example/very/long/address"]),
+    ],
+)
+def test_a_long_line_is_wrapped_below_its_label_and_no_address_is_broken(line: str, parts: list[str]) -> None:
+    assert wrapped(line, 22) == parts
+    assert wrapped(line, 0) == [line]
+
+
 def test_without_a_terminal_a_table_is_never_cut_and_has_no_colour() -> None:
     assert fitted(ROWS, None)[1] == "  ".join([*ROWS[1]])
 
@@ -315,6 +331,13 @@ def test_a_context_is_used_and_forgotten(config: Path) -> None:
     assert "no context three" in run("--context", "three", "pools", "list", code=2)
 
 
+def test_a_file_that_cannot_be_read_stops_no_command_that_asks_no_account(config: Path) -> None:
+    config.parent.mkdir()
+    config.write_text("contexts: [")
+
+    assert "GPU has fallen off the bus" in run("explain", "xid", "79")
+
+
 @pytest.mark.parametrize("text", ["current: [", "contexts: {a: {regoin: x}}", "contexts: {a: {account: '12'}}"])
 def test_a_file_that_cannot_be_read_is_refused_by_its_name(config: Path, text: str) -> None:
     config.parent.mkdir()
@@ -344,9 +367,51 @@ def test_a_dry_run_says_whose_work_stops_and_what_it_spends_and_asks_for_nothing
 
     assert "all 2 ranks of job llama stop; it starts again from its last checkpoint; 1 node of the pool is free" in said
     assert "0 of 1 slots of the pool are taken" in said
-    assert "one of 1 reboot that this node has left" in said
+    assert "spends  1 reboot; this node has 1 left" in said
     assert said.endswith("dry run: nothing was asked for\n")
     assert (cluster.commands, cluster.heard["fault"]) == ([], 0)
+
+
+def test_what_would_end_without_what_it_asks_for_is_refused_before_anything_is_done(cluster: FakeCluster) -> None:
+    cluster.diagnoses[BROKEN] = Verdict.FAILED
+    cluster.reports(xid(79, node_id=BROKEN, instance_id=BROKEN))
+    run("nodes", "release", BROKEN, "--why", "swapped a riser")
+    spent = run("nodes", "reboot", BROKEN, "--why", "x", "--dry-run", code=1)
+    cluster.ports.nodes.save(node(FREE))
+    run("pause", FREE, "--for", "2h", "--why", "a new riser")
+
+    paused = run("nodes", "diagnose", FREE, "--why", "x", code=1)
+
+    assert "no reboot is left for" in spent
+    assert "`nodeheal nodes isolate" in spent
+    assert f"`nodeheal unpause {FREE}` first" in paused
+    assert cluster.node(FREE).state is cluster.node(BROKEN).state is NodeState.HEALTHY
+
+
+def test_a_release_says_that_nothing_is_checked(cluster: FakeCluster) -> None:
+    handed_over(cluster)
+
+    said = run("nodes", "release", BROKEN, "--why", "a new GPU", "--dry-run")
+
+    assert f"it serves again at once, and nothing checks it; `nodeheal nodes diagnose {BROKEN}` does" in said
+    assert cluster.node(BROKEN).state is NodeState.QUARANTINED
+
+
+@pytest.mark.parametrize("why", ["...", "…", " "])
+def test_the_dots_of_an_email_are_no_reason(cluster: FakeCluster, why: str) -> None:
+    assert "--why: " in run("nodes", "isolate", SPARE, "--why", why, code=2)
+
+
+def test_a_job_that_is_down_waits_for_a_human(cluster: FakeCluster) -> None:
+    job = cluster.ports.jobs.get("llama")
+    assert job is not None
+    down = replace(job, state=JobState.FAILED, summary="run 3 has failed", submitted_at=cluster.clock())
+    cluster.ports.jobs.save(down)
+
+    said = run("status")
+
+    assert "run 3 has failed: nodeheal jobs show llama says why; nodeheal jobs restart llama" in said
+    assert [one["job"] for one in json.loads(run("status", "--json"))["failed_jobs"]] == ["llama"]
 
 
 def test_on_a_terminal_it_asks_first_and_no_means_no(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -392,14 +457,14 @@ def test_a_node_with_a_job_is_diagnosed_only_where_that_is_meant(cluster: FakeCl
 
 
 def test_a_sweep_diagnoses_the_free_nodes_in_turn_and_fails_where_one_does_not_pass(cluster: FakeCluster) -> None:
-    cluster.ports.nodes.save(node("mi-0ddddddddddddddddd"))
-    cluster.diagnoses["mi-0ddddddddddddddddd"] = Verdict.FAILED
+    cluster.ports.nodes.save(node(FREE))
+    cluster.diagnoses[FREE] = Verdict.FAILED
 
     said = run("pools", "sweep", "demo", "--why", "before the big run", code=1)
 
     assert f"1 of 2  {SPARE}  passed" in said
     assert "2 of 2  mi-0ddddddddddddddddd  Diagnosis asked for by hand" in said
-    assert said.endswith("2 free nodes of pool demo, 1 did not pass\n")
+    assert said.endswith("2 free nodes of pool demo, 1 passed, 1 did not\n")
     assert sorted(cluster.job_nodes) == sorted([BROKEN, PEER])
 
 

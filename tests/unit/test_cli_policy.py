@@ -488,6 +488,16 @@ def test_a_patch_of_one_pool_leaves_the_others(file: Any, appconfig: FakeAppConf
     assert answered("show")["document"] == {**before, "pools": {"gpt": {"mode": "act"}, "llama": {"mode": "act"}}}
 
 
+def test_a_pool_that_is_new_in_a_patch_goes_by_default_pool_in_all_that_it_does_not_name(
+    file: Any, appconfig: FakeAppConfig
+) -> None:
+    run("apply", file({"default_pool": {"mode": "act", "drills": True}}), "--why", "x")
+
+    run("apply", file({"pools": {"demo": {"budget": {"max_nodes": 2}}}}), "--why", "y", "--merge")
+
+    assert answered("show")["document"]["pools"]["demo"] == {"mode": "act", "drills": True, "budget": {"max_nodes": 2}}
+
+
 def test_a_dry_run_shows_what_changes_and_changes_nothing(file: Any, appconfig: FakeAppConfig) -> None:
     run("apply", file(OBSERVE), "--why", "x")
 

@@ -4,6 +4,7 @@ import os
 
 import boto3
 import pytest
+from typer.testing import CliRunner
 
 from nodeheal.cli import main as cli
 
@@ -24,7 +25,7 @@ def test_aws_region_comes_first(monkeypatch: pytest.MonkeyPatch, given: dict[str
     for name, value in given.items():
         monkeypatch.setenv(name, value)
 
-    cli.options(None, version=False)
+    CliRunner().invoke(cli.app, ["contexts", "list"])
 
     assert boto3.Session().region_name == taken
     assert os.environ.get("AWS_REGION", "") == given.get("AWS_REGION", "")

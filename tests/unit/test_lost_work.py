@@ -60,7 +60,7 @@ def test_of_a_run_whose_end_nobody_has_seen_no_time_is_told() -> None:
 def test_what_the_file_promises_is_said_to_be_a_promise() -> None:
     told = said(FIRST, AFTER, checkpoints=Checkpoints(directory="/c", every_seconds=1_800))
 
-    assert told.endswith("30 min of it at most, if it writes one as often as its file says")
+    assert told.endswith("30 min 0 s of it at most, if it writes one as often as its file says")
 
 
 def test_the_account_of_its_time_takes_the_steps_that_were_shown() -> None:

@@ -1,5 +1,7 @@
 """The work that a job loses by a restart: in steps, in minutes, or unknown. Pure."""
 
+from datetime import timedelta
+
 from nodeheal.domain.humanize import counted, lasting
 from nodeheal.domain.jobs.job import Job, Run
 
@@ -27,8 +29,7 @@ def lost_work_text(job: Job, run: Run | None, following: Run) -> str:
             return f"all that its run {run.number} had computed: no checkpoint of that run is whole"
         return f"what it had computed in {lasting(run.ended_at - written_at)}, since that checkpoint was written"
     every = job.checkpoints.every_seconds if job.checkpoints is not None else None
-    return (
-        _UNKNOWN
-        if every is None
-        else f"{_UNKNOWN}: {every / 60:g} min of it at most, if it writes one as often as its file says"
-    )
+    if every is None:
+        return _UNKNOWN
+    most = lasting(timedelta(seconds=every))
+    return f"{_UNKNOWN}: {most} of it at most, if it writes one as often as its file says"

@@ -155,6 +155,15 @@ def status_text(incident: Incident) -> str:
     return _ENDED[incident.ending] + ((" (closed)" if is_closed else " (still open)") if is_theirs else "")
 
 
+def state_word(incident: Incident) -> str:
+    """Returns how it stands in a word or two, for lists: `open`, `recovered`, `observed`, `handed over`, `closed`."""
+    if incident.ending is None:
+        return incident.state.value.lower()
+    if incident.ending is Ending.HANDED_TO_A_HUMAN:
+        return "closed" if incident.state is IncidentState.CLOSED else "handed over"
+    return "observed" if incident.ending is Ending.OBSERVED_ONLY else "recovered"
+
+
 def title_of(event: HealthEvent) -> str:
     """Returns the fault's number and name."""
     return title(event.family, event.code, event.subcode)

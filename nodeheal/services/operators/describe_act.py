@@ -29,6 +29,25 @@ def describe_act(node: Node, action: Action, kind: str, ports: Ports, policy: Re
     ]
 
 
+def why_not_now(node: Node, action: Action, ports: Ports, policy: RecoveryPolicy) -> str:
+    """Why the request would end without what it asks for. Empty: nothing that is known now stands against it."""
+    now, pool = ports.clock(), ports.pools.get(node.pool)
+    if node.is_paused(now):
+        return f"{node.node_id} is paused ({node.paused_why}): `nodeheal unpause {node.node_id}` first"
+    if pool.why_paused(now):
+        return f"{pool.why_paused(now)}: `nodeheal unpause {node.pool}` first"
+    if policy.why_opted_out(node.node_id):
+        return f"{node.node_id} is opted out in the policy: {policy.why_opted_out(node.node_id)}"
+    if _left(node, action, ports, policy) == 0:
+        limit, verb = policy.limits[action], VERBS[action]
+        hours = f"{limit.window_seconds / 3_600:g} h"
+        return (
+            f"no {verb.noun} is left for {node.node_id}: {limit.limit} in {hours}; it would only be isolated."
+            f" `nodeheal nodes isolate {node.node_id}` does that"
+        )
+    return ""
+
+
 def describe_retirement(node: Node, ports: Ports) -> list[str]:
     """The same for a node that is given up."""
     return [
@@ -36,6 +55,14 @@ def describe_retirement(node: Node, ports: Ports) -> list[str]:
         f"work    {_work(node, ports, after_job=False) if node.job_id else 'it has no job of nodeheal'}",
         "then    nodeheal may not act on it any more, and its slot of the disruption budget is free."
         " `nodeheal nodes enroll` takes it in again",
+    ]
+
+
+def describe_release(node: Node) -> list[str]:
+    """The same for a node that is given back."""
+    return [
+        f"node    {node.node_id} (pool {node.pool}), {node.state}: {node.state_reason or 'no reason on record'}",
+        f"then    it serves again at once, and nothing checks it; `nodeheal nodes diagnose {node.node_id}` does",
     ]
 
 
@@ -61,9 +88,12 @@ def _budget(node: Node, ports: Ports, policy: RecoveryPolicy) -> str:
 
 
 def _attempts(node: Node, action: Action, ports: Ports, policy: RecoveryPolicy) -> list[str]:
+    left, verb = _left(node, action, ports, policy), VERBS[action]
+    return [] if left is None else [f"spends  1 {verb.noun}; this node has {left} left"]
+
+
+def _left(node: Node, action: Action, ports: Ports, policy: RecoveryPolicy) -> int | None:
     limit = policy.limits.get(action)
     if limit is None:
-        return []
-    spent = ports.attempts.spent(node_scope(node.node_id), limit)[limit.group]
-    left, verb = max(0, limit.limit - spent), VERBS[action]
-    return [f"spends  one of {counted(left, verb.noun, verb.plural)} that this node has left"]
+        return None
+    return max(0, limit.limit - ports.attempts.spent(node_scope(node.node_id), limit)[limit.group])

@@ -20,6 +20,7 @@ from nodeheal.services.operators.review_incidents import list_incidents
 from nodeheal.services.recovery.pool_size import slots_of
 
 LOOKED_BACK = timedelta(days=30)
+FAILED_LOOKED_BACK = timedelta(days=7)  # by their submission
 State = TypeVar("State", NodeState, JobState)
 UNENDED = (IncidentState.OPEN, IncidentState.WAITING)
 
@@ -53,6 +54,7 @@ class FleetView:
     asked: tuple[Incident, ...]
     handed_over: tuple[Incident, ...]
     jobs: tuple[Job, ...] = field(default=())
+    failed: tuple[Job, ...] = field(default=())  # that are down, and that a human must bring back
 
 
 def look_at_pool(name: str, ports: Ports, policy: RecoveryPolicy, jobs: Sequence[Job] = ()) -> PoolView:
@@ -74,7 +76,9 @@ def look_at_pool(name: str, ports: Ports, policy: RecoveryPolicy, jobs: Sequence
 def look_at_fleet(names: Sequence[str], ports: Ports, policy: RecoveryPolicy) -> FleetView:
     """These pools with their open incidents and live jobs."""
     now = ports.clock()
-    jobs = [job for name in names for job in ports.job_notes.in_pool(name, live_only=True)]
+    known = [job for name in names for job in ports.job_notes.in_pool(name)]
+    jobs, since = [job for job in known if not job.is_over], now - FAILED_LOOKED_BACK
+    failed = [job for job in known if job.state is JobState.FAILED and (job.submitted_at or now) >= since]
     found = list_incidents(ports, names, [*UNENDED, IncidentState.ESCALATED], now - LOOKED_BACK)
     under_way = [one for one in found if one.is_under_way]
     asked = [one for one in under_way if find_question(Question(one.incident_id, one.turn), ports) is not None]
@@ -84,7 +88,8 @@ def look_at_fleet(names: Sequence[str], ports: Ports, policy: RecoveryPolicy) ->
         tuple(under_way),
         tuple(asked),
         tuple(one for one in found if not one.is_under_way),
-        tuple(job for job in jobs if not job.is_over),
+        tuple(jobs),
+        tuple(failed),
     )
 
 
