@@ -1,7 +1,6 @@
 """What every command does the same way: print, refuse, read a policy."""
 
 import json
-import re
 import sys
 from datetime import datetime
 from enum import StrEnum
@@ -17,6 +16,7 @@ from nodeheal.domain.policy.policy import PolicyRefused, RecoveryPolicy, complai
 
 DEFAULT_POLICY = Path(__file__).resolve().parent.parent / "policies" / "default.json"
 BAD_INPUT = 2
+LONGEST_LABEL = 20  # characters before two blanks
 
 
 def clean(text: str) -> str:
@@ -42,8 +42,11 @@ def wrapped(line: str, width: int) -> list[str]:
     """The line in parts that fit; whole where `width` is 0 or it fits. Words, addresses among them, stay whole."""
     if not 0 < width < len(line):
         return [line]
-    label = re.match(r" *(?:\S{1,12} {2,}|\S+ \S+ {2,}| *[\d.]+ {2,})?", line)
-    hang = min(len(label[0]) if label else 0, width // 3) or 2
+    text = line.lstrip(" ")
+    label, gap, said = text.partition("  ")
+    has_label = gap and len(label) <= LONGEST_LABEL
+    below = len(line) - len(said.lstrip(" ")) if has_label else len(line) - len(text) + 2
+    hang = min(below, width // 3)
     return wrap(line, width, subsequent_indent=" " * hang, break_on_hyphens=False, break_long_words=False)
 
 
