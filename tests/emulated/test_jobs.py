@@ -78,7 +78,7 @@ def test_a_job_is_submitted_trains_is_read_and_stopped_and_leaves_nothing(
 ) -> None:
     file = written(tmp_path, cloud, steps=5_000)
 
-    planned = json.loads(grace.does("jobs", "submit", file, "--dry-run"))
+    planned = json.loads(grace.does("jobs", "submit", file, "--dry-run", "--json"))
     submitted = grace.does("jobs", "submit", file)
     again = grace.types("jobs", "submit", file)
     until(lambda: state_of(grace)["summary"] == "run 1 is under way", "run")
