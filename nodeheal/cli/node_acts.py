@@ -3,7 +3,6 @@
 import sys
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Annotated
 
 import typer
@@ -177,18 +176,18 @@ def sweep_pool(
             continue
         event = request_action(name, Action.ISOLATE, why, world, kind=names.DIAGNOSE, level=level)
         connect.put_request(event)
-        incident = _ended(incident_id_of(event), world, sleep)
-        failed += incident.ending is not Ending.RECOVERED
-        say(f"{number} of {len(free)}  {name}  {'passed' if incident.ending is Ending.RECOVERED else incident.summary}")
+        taken = connect.within(TAKEN_SECONDS, lambda asked=event: taken_by(asked, world), sleep)  # type: ignore[misc]
+        incident = _ended(taken, world, sleep) if taken is not None else None
+        has_passed = incident is not None and incident.ending is Ending.RECOVERED
+        failed += not has_passed
+        became = incident.summary if incident is not None else f"the request was not taken within {TAKEN_SECONDS} s"
+        say(f"{number} of {len(free)}  {name}  {'passed' if has_passed else became}")
     say(f"{counted(len(free), 'free node')} of pool {pool}, {len(free) - failed} passed, {failed} did not")
     return failed
 
 
 def _ended(incident_id: str, world: Ports, sleep: Callable[[float], None]) -> Incident:
     """The incident, once it is over. Waits as long as that takes: each of its steps has a deadline of its own."""
-    while True:
-        with suppress(NotFound):
-            incident = world.incidents.incident(incident_id)
-            if not incident.is_under_way:
-                return incident
+    while (incident := world.incidents.incident(incident_id)).is_under_way:
         sleep(LOOK_EVERY_SECONDS)
+    return incident

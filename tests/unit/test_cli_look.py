@@ -468,6 +468,15 @@ def test_a_sweep_diagnoses_the_free_nodes_in_turn_and_fails_where_one_does_not_p
     assert sorted(cluster.job_nodes) == sorted([BROKEN, PEER])
 
 
+def test_a_sweep_goes_on_where_a_request_is_not_taken(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connect, "put_request", lambda event: None)
+    monkeypatch.setattr(node_acts, "TAKEN_SECONDS", 0)
+
+    said = run("pools", "sweep", "demo", "--why", "x", code=1)
+
+    assert f"1 of 1  {SPARE}  the request was not taken within 0 s" in said
+
+
 def test_a_drain_waits_for_the_end_of_the_job(cluster: FakeCluster) -> None:
     seen: list[tuple[NodeState, bool]] = []
 
