@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from nodeheal.agent.safe_files import open_file
-from nodeheal.checkpoints.apart import NoAnswer, tell_apart
 
 FILE_BYTES = 4_096
 SECONDS = 3.0
@@ -20,6 +19,8 @@ def last_step(file: Path, become: Callable[[], None]) -> int | None:
     """Return the step; None where the file does not exist or contains none. The file is read as the user of
     `become`.
     """
+    from nodeheal.checkpoints.apart import NoAnswer, tell_apart  # would stay in the memory of the agent that watches
+
     try:
         told = tell_apart(lambda: step_in(_read(file)), SECONDS, become)
     except NoAnswer:

@@ -23,7 +23,7 @@ from nodeheal.domain.humanize import counted
 from nodeheal.domain.recovery.incident import Incident, short_id
 from nodeheal.domain.review.incident_stats import IncidentStats, summarize
 from nodeheal.domain.review.part_record import PartRecord
-from nodeheal.domain.review.review import Review, state_word, title_of
+from nodeheal.domain.review.review import DecisionTaken, Review, state_word, title_of
 from nodeheal.ports import Ports
 from nodeheal.services.operators.close_incident import close_incident
 from nodeheal.services.operators.review_incidents import list_incidents, part_of, review_incident
@@ -89,8 +89,7 @@ def show(incident: IncidentId, table: Table = names.TABLE, as_json: AsJson = Fal
     if form in (DataForm.json, DataForm.yaml):
         say_data({**_reviews.dump_python(review, mode="json"), "execution": console}, form)
         return
-    for text in story_of(review, console):
-        say(*text.split("\n"))
+    say(*story_of(review, console))
 
 
 @app.command()
@@ -216,13 +215,15 @@ def story_of(review: Review, console: str) -> list[str]:
     ]
 
 
+def _decided(one: DecisionTaken, review: Review) -> list[str]:
+    after = (one.at - review.fault_at).total_seconds()
+    became = [f"             {one.outcome}: {one.result}"] if one.outcome else []
+    return [f"  {after:9.1f}  {one.step}: {one.reason} (policy {one.policy_version})", *became]
+
+
 def _parts(review: Review) -> list[str]:
     phases = [f"  {seconds:9.1f}  {name}" for name, seconds in review.phase_seconds.items()]
-    taken = [
-        f"  {(one.at - review.fault_at).total_seconds():9.1f}  {one.step}: {one.reason} (policy {one.policy_version})"
-        + (f"\n             {one.outcome}: {one.result}" if one.outcome else "")
-        for one in review.decisions
-    ]
+    taken = [line for one in review.decisions for line in _decided(one, review)]
     story = [f"  {line.seconds:9.1f}  {line.text}" for line in review.told.timeline]
     return [
         "",

@@ -74,7 +74,7 @@ def as_lines(view: FleetView, width: int | None) -> list[str]:
 
 def pool_cells(one: PoolView, now: datetime) -> tuple[str, ...]:
     """A pool's line."""
-    healthy = one.nodes.get(NodeState.HEALTHY, 0) + one.nodes.get(NodeState.PROBATION, 0)
+    healthy = one.by_state.get(NodeState.HEALTHY, 0) + one.by_state.get(NodeState.PROBATION, 0)
     breaker = "tripped" if one.pool.is_tripped else "closed"
     budget = f"{one.slots_held} of {one.slots}"
     return (
@@ -91,7 +91,7 @@ def pool_cells(one: PoolView, now: datetime) -> tuple[str, ...]:
 
 
 def _notes(one: PoolView, now: datetime) -> list[str]:
-    out = [f"{count} {state}" for state, count in one.nodes.items() if state in _UNUSUAL]
+    out = [f"{count} {state}" for state, count in one.by_state.items() if state in _UNUSUAL]
     waiting = [f"{counted(one.in_line, 'incident waits', 'incidents wait')} for a slot"] if one.in_line else []
     paused = f"paused until {one.pool.paused_until:%H:%M} UTC" if one.pool.why_paused(now) else ""
     return [*filter(None, [paused]), *out, *waiting]
@@ -175,7 +175,7 @@ def pool_data(one: PoolView, now: datetime) -> dict[str, Any]:
         "pool": one.pool.name,
         "mode": one.mode,
         "size": one.size,
-        "nodes": {state.value: count for state, count in one.nodes.items()},
+        "nodes": {state.value: count for state, count in one.by_state.items()},
         "spares": one.spares,
         "slots_held": one.slots_held,
         "slots": one.slots,

@@ -125,7 +125,7 @@ def _read_key() -> str:
 def _story(incident: Incident, width: int, table: str) -> tuple[str, ...]:
     world = connect.ports(table)
     told = incidents.story_of(review_incident(incident.incident_id, world), connect.execution_url(incident.incident_id))
-    lines = [clean(line) for text in told for line in text.splitlines() or [""]]
+    lines = [clean(line) for line in told]
     return tuple(part for line in lines for part in wrapped(line, width))
 
 

@@ -131,7 +131,7 @@ def test_a_group_without_capacity_is_told_with_the_groups_own_words(cloud: Sandb
 
     refusal = until(refusals, "answer")[0]
     assert refusal.outcome is Outcome.REFUSED
-    assert "There is no p5.48xlarge" in facts_of(refusal, Refused).missing
+    assert "There is no capacity for p5.48xlarge" in facts_of(refusal, Refused).missing
 
 
 def test_a_new_machine_is_launched_from_the_template_before_the_broken_one_goes(cloud: Sandbox, ports: Ports) -> None:

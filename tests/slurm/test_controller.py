@@ -198,7 +198,7 @@ def test_a_job_is_requeued_only_if_its_owner_lets_it(slurm: Slurm, how: str) -> 
 
     assert answer.requeued is (how == "array")
     assert answer.requeued or slurm.job(job, "JobState") == "RUNNING"
-    assert answer.requeued or "its owner does not let it" in answer.why
+    assert answer.requeued or "its owner does not allow a requeue" in answer.why
 
 
 def test_a_command_that_a_person_has_typed_is_left_alone(slurm: Slurm) -> None:

@@ -130,7 +130,7 @@ def test_the_demo_lists_no_stories_for_slurm_that_it_would_refuse(capsys: pytest
     assert main(["--scheduler", "slurm", "--story", "list"]) == 2
 
     said = capsys.readouterr()
-    assert (said.out, "leave out --scheduler" in said.err) == ("", True)
+    assert (said.out, "remove --scheduler" in said.err) == ("", True)
 
 
 def test_a_node_that_does_not_heal_stays_drained_and_its_job_which_hangs_is_requeued(cloud: Sandbox) -> None:

@@ -27,11 +27,11 @@ UNENDED = (IncidentState.OPEN, IncidentState.WAITING)
 
 @dataclass(frozen=True)
 class PoolView:
-    """One pool. `nodes` and `jobs`: how many there are in each state; jobs that are over are left out."""
+    """One pool. `by_state` and `jobs`: how many there are in each state; jobs that are over are left out."""
 
     pool: Pool
     mode: str
-    nodes: dict[NodeState, int]
+    by_state: dict[NodeState, int]
     spares: int
     slots_held: int
     slots: int
@@ -41,7 +41,7 @@ class PoolView:
     @property
     def size(self) -> int:
         """Its nodes, without those that are not in it any more, or not yet."""
-        return sum(count for state, count in self.nodes.items() if state not in ABSENT)
+        return sum(count for state, count in self.by_state.items() if state not in ABSENT)
 
 
 @dataclass(frozen=True)
