@@ -14,8 +14,7 @@ from nodeheal.cli.approvals import IncidentId
 from nodeheal.cli.connect import AsJson, PoolOption, Table, Why, clearly
 from nodeheal.cli.lookup import incident_named
 from nodeheal.cli.report import as_markdown, part_as_markdown
-from nodeheal.cli.say import Form as DataForm
-from nodeheal.cli.say import Output, age, form_of, say, say_data, say_json
+from nodeheal.cli.say import Form, Output, age, form_of, say, say_data, say_json
 from nodeheal.cli.table import say_table
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import IncidentState
@@ -68,12 +67,12 @@ def list_all(
     with clearly():
         world = connect.ports(table)
         found = _found(world, pool, since, state)
-    if form in (DataForm.json, DataForm.yaml):
+    if form in (Form.json, Form.yaml):
         say_data([_row(incident) for incident in found], form)
     elif not found:
         say(f"no incident within {since}")
     else:
-        head, is_wide = ("INCIDENT", "AGE", "NODE", "POOL", "JOB", "STATE", "FAULT"), form is DataForm.wide
+        head, is_wide = ("INCIDENT", "AGE", "NODE", "POOL", "JOB", "STATE", "FAULT"), form is Form.wide
         say_table(head, [_cells(incident, world.clock(), is_wide) for incident in found], is_wide=is_wide)
         say(f"{counted(len(found), 'incident')} within {since}")
 
@@ -86,7 +85,7 @@ def show(incident: IncidentId, table: Table = names.TABLE, as_json: AsJson = Fal
         world = connect.ports(table)
         review = review_incident(incident_named(incident, world), world)
         console = connect.execution_url(review.incident_id)
-    if form in (DataForm.json, DataForm.yaml):
+    if form in (Form.json, Form.yaml):
         say_data({**_reviews.dump_python(review, mode="json"), "execution": console}, form)
         return
     say(*story_of(review, console))

@@ -3,6 +3,7 @@
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -37,11 +38,12 @@ Level = Annotated[
 
 def drain(node: NodeName, why: Why, dry_run: DryRun = False, yes: Yes = False, table: Table = names.TABLE) -> None:
     """Give a node no new work, and isolate it when its job has ended. `nodes release` gives it back."""
-    with clearly():
-        found = _whole(node, connect.ports(table))
-    if found.scheduler is SchedulerKind.SLURM:
-        refuse(f"{node} is Slurm's, which drains it itself: scontrol update NodeName=… State=DRAIN Reason=…")
-    _ask(node, Action.ISOLATE, why, table, kind=names.DRAIN, dry_run=dry_run, yes=yes)
+
+    def why_not(found: Node) -> str:
+        told = f"{node} is Slurm's, which drains it itself: scontrol update NodeName=… State=DRAIN Reason=…"
+        return told if found.scheduler is SchedulerKind.SLURM else ""
+
+    _ask(node, Action.ISOLATE, why, table, kind=names.DRAIN, why_not=why_not, dry_run=dry_run, yes=yes)
 
 
 def isolate(node: NodeName, why: Why, dry_run: DryRun = False, yes: Yes = False, table: Table = names.TABLE) -> None:
@@ -69,11 +71,13 @@ def diagnose(
     table: Table = names.TABLE,
 ) -> None:
     """Diagnose a free node. It is out of service meanwhile, and back if it passes."""
-    with clearly():
-        found = _whole(node, connect.ports(table))
-    if found.job_id and not anyway:
-        refuse(f"{node} runs job {found.job_id}: give --anyway to stop it, or `nodeheal nodes drain` first")
-    _ask(node, Action.ISOLATE, why, table, kind=names.DIAGNOSE, level=level, dry_run=dry_run, yes=yes)
+
+    def why_not(found: Node) -> str:
+        told = f"{node} runs job {found.job_id}: give --anyway to stop it, or `nodeheal nodes drain` first"
+        return told if found.job_id and not anyway else ""
+
+    kind = names.DIAGNOSE
+    _ask(node, Action.ISOLATE, why, table, kind=kind, level=level, why_not=why_not, dry_run=dry_run, yes=yes)
 
 
 def retire(node: NodeName, why: Why, dry_run: DryRun = False, yes: Yes = False, table: Table = names.TABLE) -> None:
@@ -97,6 +101,7 @@ def _ask(
     *,
     kind: str = "",
     level: int | None = None,
+    why_not: Callable[[Node], str] = lambda node: "",
     dry_run: bool,
     yes: bool,
 ) -> None:
@@ -104,15 +109,17 @@ def _ask(
     with clearly():
         world = connect.ports(table)
         found, policy = _whole(node, world), connect.policy_copy(table)
+        if wrong := why_not(found):
+            refuse(wrong)
         event = request_action(node, action, reason, world, kind=kind, level=level)
-        if why_not := why_not_now(found, action, world, policy):
-            raise ValueError(why_not)
+        if held := why_not_now(found, action, world, policy):
+            raise ValueError(held)
         told = describe_act(found, action, kind, world, policy)
     if not goes_on(told, dry_run=dry_run, yes=yes):
         return
     with clearly():
         connect.put_request(event)
-        taken = connect.within(TAKEN_SECONDS, lambda: taken_by(event, world))
+        taken = connect.within(TAKEN_SECONDS, partial(taken_by, event, world))
     own = incident_id_of(event)
     show = f"`nodeheal incidents show {short_id(taken or own)}`"
     if taken is None:
@@ -176,7 +183,7 @@ def sweep_pool(
             continue
         event = request_action(name, Action.ISOLATE, why, world, kind=names.DIAGNOSE, level=level)
         connect.put_request(event)
-        taken = connect.within(TAKEN_SECONDS, lambda asked=event: taken_by(asked, world), sleep)  # type: ignore[misc]
+        taken = connect.within(TAKEN_SECONDS, partial(taken_by, event, world), sleep)
         incident = _ended(taken, world, sleep) if taken is not None else None
         has_passed = incident is not None and incident.ending is Ending.RECOVERED
         failed += not has_passed

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TypeVar
 
@@ -53,8 +53,8 @@ class FleetView:
     open: tuple[Incident, ...]
     asked: tuple[Incident, ...]
     handed_over: tuple[Incident, ...]
-    jobs: tuple[Job, ...] = field(default=())
-    failed: tuple[Job, ...] = field(default=())  # that are down, and that a human must bring back
+    jobs: tuple[Job, ...]  # that are not over
+    failed: tuple[Job, ...]  # that are down, and that a human must bring back
 
 
 def look_at_pool(name: str, ports: Ports, policy: RecoveryPolicy, jobs: Sequence[Job] = ()) -> PoolView:
