@@ -490,7 +490,7 @@ def _kind(record: _Record) -> str:
 
 def _claim_slot(node: Node, slots: int, ports: Ports) -> bool:
     """Take one of the pool's slots for replacements. Slots of those that crashed are freed where all are taken."""
-    name = _slots_of(node.pool)
+    name = replacement_slots(node.pool)
     if ports.pools.claim(name, node.node_id, slots):
         return True
     crashed = [holder for holder in ports.pools.holders(name) if not _is_replaced_now(holder, ports)]
@@ -504,10 +504,11 @@ def _is_replaced_now(node_id: str, ports: Ports) -> bool:
 
 
 def _free_slot(node: Node, ports: Ports) -> None:
-    ports.pools.release(_slots_of(node.pool), node.node_id)
+    ports.pools.release(replacement_slots(node.pool), node.node_id)
 
 
-def _slots_of(pool: str) -> str:
+def replacement_slots(pool: str) -> str:
+    """Return the name under which the pool's replacements under way hold slots."""
     return f"{pool}#replacements"
 
 

@@ -5,8 +5,9 @@ agenda, so that two services see each other's partial work, as they do in an acc
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from random import Random
-from typing import Any
+from typing import Any, Protocol
 
 from nodeheal.simulation.injected_failures import How, InjectedFailure, can_be_refused, refuse, throttle
 from nodeheal.simulation.setting import Cloud
@@ -16,6 +17,10 @@ _DEEPEST = 3  # nesting depth of services inside one another's calls
 
 class Died(BaseException):
     """The function is gone: killed at its timeout, or with its machine. `except Exception` does not catch it."""
+
+
+class AnswerLost(Died):
+    """The function may have done all its work: its own answer is lost, and its caller learns only that."""
 
 
 class NoAnswer(Exception):
@@ -42,6 +47,7 @@ class Hazards:
         self.struck = 0
         self.calls = 0
         self.beside_the_point: list[str] = []  # injected failures that cannot apply to their call: why
+        self._next_is_throttled = False
         self._left = self._draw()
 
     @property
@@ -55,6 +61,9 @@ class Hazards:
     def call(self, name: str, found: Callable[..., Any], given: tuple[Any, ...], named: dict[str, Any]) -> Any:
         """Make one call of a port (`nodes.save`), from within a function or not."""
         self.calls += 1
+        if self._next_is_throttled and self.depth:
+            self._next_is_throttled = False
+            throttle(name)
         if self.calls in self._aimed:
             return self._inject_aimed(self._aimed.pop(self.calls), name, lambda: found(*given, **named))
         self._left -= 1
@@ -88,6 +97,9 @@ class Hazards:
                 raise Died
             case How.throttled:
                 throttle(name)
+            case How.throttled_after:
+                self._next_is_throttled = True
+                return call()
             case How.refused if can_be_refused(name):
                 return refuse(name, self.calls)
             case How.refused:  # a service would treat an internal error as a failed call, and the run would go on
@@ -101,35 +113,37 @@ class Hazards:
             raise NoAnswer
         if how is How.hangs:
             self._wait()
-        raise Died
+        raise AnswerLost if how is How.answer_lost else Died
 
     def _wait(self) -> None:
         while self._let_others_in():
             pass
 
 
+class Injector(Protocol):
+    """Makes the calls of ports, and may let them fail."""
+
+    def call(self, name: str, found: Callable[..., Any], given: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        """Make one call (`nodes.save`). Raises what the call raises, or what is injected."""
+
+
 class FaultInjectingPort:
-    """A port whose calls (but the `plain` ones) may fail.
+    """A port whose calls (but the `plain` ones) may fail. Its attributes are those of the port."""
 
-    `values` are attributes, and no calls.
-    """
-
-    def __init__(
-        self, name: str, port: Any, hazards: Hazards, plain: Sequence[str] = (), values: Sequence[str] = ()
-    ) -> None:
-        for value in values:
-            setattr(self, value, getattr(port, value))
+    def __init__(self, name: str, port: Any, injector: Injector, plain: Sequence[str] = ()) -> None:
+        self._port = port
         for method in dir(type(port)):
-            if not method.startswith("_") and callable(getattr(type(port), method)):
-                found = getattr(port, method)
-                seam = found if method in plain else with_faults(f"{name}.{method}", found, hazards)
-                setattr(self, method, seam)
+            if not method.startswith("_") and method not in plain and callable(getattr(type(port), method)):
+                setattr(self, method, with_faults(f"{name}.{method}", partial(getattr, port, method), injector))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._port, name)
 
 
-def with_faults(name: str, found: Callable[..., Any], hazards: Hazards) -> Callable[..., Any]:
-    """Wrap a call of a port, or a port that is a function, so that failures may be injected."""
+def with_faults(name: str, find: Callable[[], Callable[..., Any]], injector: Injector) -> Callable[..., Any]:
+    """Wrap a call of a port, or a port that is a function, so that failures may be injected. `find` returns it."""
 
     def call(*given: Any, **named: Any) -> Any:
-        return hazards.call(name, found, given, named)
+        return injector.call(name, find(), given, named)
 
     return call

@@ -23,7 +23,9 @@ class How(StrEnum):
     hangs = "hangs"  # the call was carried out, time passes until the function's timeout, and the function dies
     is_late = "is-late"  # time passes before the call, almost until the timeout
     unanswered = "unanswered"  # the call was carried out, and its answer is lost
+    answer_lost = "answer-lost"  # the call was carried out, and the function's own answer is lost
     throttled = "throttled"  # the call was provably not accepted
+    throttled_after = "throttled-after"  # the call was carried out, and the next one was provably not accepted
     refused = "refused"  # the other side refuses the call, in one of the ways that the port defines; nothing was done
 
 

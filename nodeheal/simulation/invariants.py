@@ -4,7 +4,7 @@ They check only what the last step has changed: a write of a node, of an inciden
 true within a time is checked when that time is over.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from datetime import timedelta
 from math import inf
 
@@ -24,10 +24,14 @@ from nodeheal.contract.vocabulary import (
 )
 from nodeheal.domain.fleet.node import ABSENT, OUT_OF_SERVICE, Node
 from nodeheal.domain.fleet.unmanaged_tasks import UnmanagedTask
+from nodeheal.domain.jobs.job import GangTask, Job, Run
 from nodeheal.domain.policy.policy_models import Mode
+from nodeheal.domain.recovery.decision_context import node_scope
 from nodeheal.domain.recovery.incident import History, Incident, Turn, incident_id_of, is_boot_independent
 from nodeheal.domain.verbs import ESCALATION_STEPS
+from nodeheal.operations.replace import replacement_slots
 from nodeheal.services.jobs.runs import current_run
+from nodeheal.services.recovery.new_node_places import has_place
 from nodeheal.simulation.agenda import seconds_of
 from nodeheal.simulation.seen import LIVE, Act, Requeue, Seen, Violation
 
@@ -87,8 +91,9 @@ def budget_is_never_exceeded(seen: Seen, node: Node) -> Iterator[Violation]:
     holders, budget = seen.ports.pools.holders(node.pool), seen.policy.pool(node.pool).budget
     slots = budget.slots(len(seen.nodes.in_pool(node.pool)))
     healed = [one for one in map(seen.ports.nodes.get, holders) if one and one.state is not NodeState.QUARANTINED]
-    if node.node_id not in holders or len(healed) > slots or len(holders) > budget.most_out(slots):
-        told = f"{len(holders)} of {slots} slots taken, its own {'' if node.node_id in holders else 'not '}among them"
+    has_slot = node.node_id in holders or has_place(node, seen.ports)  # of the pool, or of its new nodes
+    if not has_slot or len(healed) > slots or len(holders) > budget.most_out(slots):
+        told = f"{len(holders)} of {slots} slots taken, its own {'' if has_slot else 'not '}among them"
         yield Violation(seen.agenda.now, budget_is_never_exceeded.__name__, node.node_id, told)
 
 
@@ -127,6 +132,45 @@ def serial_of(seen: Seen, incident_id: str) -> str:
     events = seen.incidents.history(incident_id).events
     serials = {event.component_serial for event in events if event.verdict is not Verdict.OK}
     return serials.pop() or "" if len(serials) == 1 else ""
+
+
+def nothing_is_disrupted_without_a_reservation(seen: Seen, act: Act) -> Iterator[Violation]:
+    """A node is reset, rebooted, stopped or replaced only where an incident at work has isolated it, and it has a slot
+    of the budget and a reserved attempt.
+    """
+    if act.verb not in (*_END_A_BOOT, "reset", "replace"):
+        return
+    node, incident = seen.nodes.nodes[act.node_id], seen.incidents.incidents.get(act.incident_id)
+    counters: Mapping[tuple[str, str], Collection[str]] = seen.ports.attempts.counters  # type: ignore[attr-defined]
+    # EC2 reboots a machine for a reboot, and starts one that was stopped by a stop-start.
+    groups = (ACTION_OF[act.verb], Action.STOP_START) if act.verb == "reboot" else (ACTION_OF[act.verb],)
+    reserved = [name for group in groups for name in counters.get((node_scope(act.node_id), group.value), ())]
+    missing = {
+        "an incident at work": incident is not None and incident.state in LIVE,
+        "its isolation": node.state in OUT_OF_SERVICE,
+        "a slot": act.node_id in seen.ports.pools.holders(node.pool) or has_place(node, seen.ports),
+        "a reserved attempt": any(name.startswith(f"{act.incident_id}/") for name in reserved),
+    }
+    for what, is_there in missing.items():
+        if not is_there:
+            name = nothing_is_disrupted_without_a_reservation.__name__
+            yield Violation(act.at, name, act.node_id, f"{act.verb} without {what}")
+
+
+def only_nodes_in_service_take_work(seen: Seen, node_id: str) -> Iterator[Violation]:
+    """A node that nodeheal has isolated takes work again only once its record says that it is in service."""
+    node = seen.nodes.nodes.get(node_id)
+    if node is not None and node.state in OUT_OF_SERVICE:
+        at, name = seen.agenda.now, only_nodes_in_service_take_work.__name__
+        yield Violation(at, name, node_id, f"it is {node.state}, and was switched on")
+
+
+def a_slot_is_kept_until_its_node_is_back(seen: Seen, pool: str, node_id: str) -> Iterator[Violation]:
+    """A slot of the budget is free only once its node is recorded as in service, or as retired."""
+    node = seen.nodes.nodes.get(node_id)
+    if node is not None and node.pool == pool and node.state in OUT_OF_SERVICE:
+        at, name = seen.agenda.now, a_slot_is_kept_until_its_node_is_back.__name__
+        yield Violation(at, name, node_id, f"its slot was released, and it is {node.state}")
 
 
 def hands_off_where_told(seen: Seen, before: list[Act], act: Act) -> Iterator[Violation]:
@@ -331,7 +375,9 @@ def nothing_is_left_behind(seen: Seen, incident_id: str) -> Iterator[Violation]:
     for operation in seen.operations.of(incident_id):
         is_late = operation.deadline_at < seen.agenda.clock()
         is_awaited = bool(operation.token) and operation.verb is not VerbName.FIND_CHECKPOINT
-        if is_late and is_awaited and not has_struck:
+        # A wait for a machine, or for a free slot, holds up those behind it. An isolation asks for itself.
+        holds_up = operation.line is not None and operation.verb is not VerbName.ISOLATE
+        if holds_up or (is_late and is_awaited and not has_struck):
             yield Violation(seen.agenda.now, name, incident_id, f"the operation {operation.operation_id}")
     for holder in seen.ports.pools.holders(incident.pool):
         node = seen.nodes.nodes.get(holder)
@@ -342,6 +388,11 @@ def nothing_is_left_behind(seen: Seen, incident_id: str) -> Iterator[Violation]:
     own = seen.nodes.nodes[incident.node_id]
     if own.open_incident == incident_id and own.state not in OUT_OF_SERVICE and incident.state is IncidentState.CLOSED:
         yield Violation(seen.agenda.now, name, incident_id, f"{own.node_id} names it still, and is {own.state}")
+    if own.open_incident is None and own.state not in OUT_OF_SERVICE:
+        if own.node_id in seen.ports.pools.holders(replacement_slots(own.pool)):
+            yield Violation(seen.agenda.now, name, incident_id, f"a replacement's slot for {own.node_id}")
+        if has_place(own, seen.ports):
+            yield Violation(seen.agenda.now, name, incident_id, f"a new node's place for {own.node_id}")
 
 
 def nothing_is_left_of_a_job(seen: Seen, alive: Collection[str]) -> Iterator[Violation]:
@@ -354,6 +405,51 @@ def nothing_is_left_of_a_job(seen: Seen, alive: Collection[str]) -> Iterator[Vio
         job = jobs.get(job_id)
         if job is not None and job.is_over and job_id not in alive:
             yield Violation(seen.agenda.now, name, job_id, f"it is {job.state}, and holds {what}")
+
+
+def two_runs_never_write_at_once(seen: Seen, run: Run) -> Iterator[Violation]:
+    """No rank of a run is started while, by the records, a rank of another run of the job may still write."""
+    for other in seen.ports.jobs.runs(run.job_id):
+        for task in other.tasks if other.number != run.number else ():
+            node = seen.nodes.nodes.get(task.node_id)
+            is_up = node is not None and node.boot_id == task.boot_id and node.state is not NodeState.RETIRED
+            if task.task_id and not task.has_stopped and is_up:
+                name = two_runs_never_write_at_once.__name__
+                told = f"rank {task.rank} of run {other.number} may write while run {run.number} starts"
+                yield Violation(seen.agenda.now, name, run.job_id, told)
+
+
+def no_job_is_forgotten(seen: Seen) -> Iterator[Violation]:
+    """A job that does not run, and is not over, is an incident's to bring back, or a human's: an incident that only
+    observes tells a human, too.
+    """
+    known = {one.job_id for one in seen.incidents.incidents.values() if one.ending is not Ending.RECOVERED}
+    jobs: Mapping[str, Job] = seen.ports.jobs.jobs  # type: ignore[attr-defined]
+    for job_id in [name for name, job in jobs.items() if not job.is_over and name not in known]:
+        _, run = current_run(job_id, seen.ports)
+        down = [task.rank for task in run.tasks if not _may_run(seen, task)] if run is not None else []
+        if run is not None and down:
+            name = no_job_is_forgotten.__name__
+            yield Violation(seen.agenda.now, name, job_id, f"nobody brings ranks {down} of run {run.number} back")
+
+
+def _may_run(seen: Seen, task: GangTask) -> bool:
+    node = seen.nodes.nodes.get(task.node_id)
+    return task.status == "RUNNING" and node is not None and node.boot_id == task.boot_id
+
+
+def nodes_in_service_take_work(seen: Seen, node_id: str) -> Iterator[Violation]:
+    """A node that nodeheal has drained takes work again where it is in service, and no human was asked to see to it."""
+    node = seen.nodes.nodes[node_id]
+    is_left_to_people = node.open_incident is not None or node_id in {*seen.drained, *seen.broken_off}
+    if is_left_to_people or node.state in OUT_OF_SERVICE | {NodeState.RETIRED}:
+        return
+    is_drained = node.drained_by_us or node_id in seen.ports.scheduler_of(node).draining  # type: ignore[attr-defined]
+    incidents = seen.incidents.incidents.values() if is_drained else ()
+    is_a_humans = any(one.node_id == node_id and one.state is IncidentState.ESCALATED for one in incidents)
+    if is_drained and not is_a_humans:
+        at, name = seen.agenda.now, nodes_in_service_take_work.__name__
+        yield Violation(at, name, node_id, f"it is {node.state}, and still drained")
 
 
 def isolated_nodes_are_somebodys(seen: Seen, node_id: str) -> Iterator[Violation]:
@@ -395,6 +491,9 @@ ALL = (
     one_destructive_action_a_node,
     budget_is_never_exceeded,
     no_attempt_beyond_its_limit,
+    nothing_is_disrupted_without_a_reservation,
+    only_nodes_in_service_take_work,
+    a_slot_is_kept_until_its_node_is_back,
     hands_off_where_told,
     nothing_is_done_without_a_yes,
     what_people_drained_stays_drained,
@@ -410,5 +509,8 @@ ALL = (
     incidents_end_or_page_in_time,
     nothing_is_left_behind,
     nothing_is_left_of_a_job,
+    two_runs_never_write_at_once,
+    no_job_is_forgotten,
+    nodes_in_service_take_work,
     isolated_nodes_are_somebodys,
 )

@@ -23,6 +23,9 @@ class Violation:
     about: str
     text: str
 
+    def __str__(self) -> str:
+        return f"{self.invariant}: {self.about}: {self.text}"
+
 
 @dataclass(frozen=True)
 class Act:

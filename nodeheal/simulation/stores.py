@@ -10,6 +10,7 @@ from nodeheal.adapters.memory.stores import (
     MemoryIncidentStore,
     MemoryNodeStore,
     MemoryOperationStore,
+    MemoryPoolStore,
 )
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.vocabulary import IncidentState
@@ -183,6 +184,18 @@ class SimOperations(MemoryOperationStore):
             known = self.operations.get(key)
             if known is not None and known.state is OperationState.DELIVERED:
                 del self.operations[key]
+
+
+class SimPools(MemoryPoolStore):
+    """Implements PoolStore. `on_release` receives each slot that is given back, before it is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.on_release: Callable[[str, str], None] = lambda pool, node_id: None
+
+    def release(self, pool: str, node_id: str) -> None:
+        self.on_release(pool, node_id)
+        super().release(pool, node_id)
 
 
 class SimFleetIndex(MemoryFleetIndex):

@@ -10,7 +10,7 @@ from nodeheal.simulation.asl import Ask
 from nodeheal.simulation.chance import Chance, lognormal
 from nodeheal.simulation.executions import Executions, Running
 from nodeheal.simulation.functions import ServiceContext, serve, stem_of
-from nodeheal.simulation.hazards import Died
+from nodeheal.simulation.hazards import AnswerLost, Died
 from nodeheal.simulation.job_stores import SimJobs
 from nodeheal.simulation.operators import Operators
 from nodeheal.simulation.stores import SimIncidents
@@ -62,6 +62,9 @@ class Tasks:
         stem = stem_of(ask.arguments["FunctionName"])
         try:
             answer = self._run(stem, lambda: serve(stem, ask.arguments["Payload"], self.hands))
+        except AnswerLost:
+            self.when_one_fails()
+            self._executions.fail(running, ask, "Lambda.ServiceException")
         except Died:
             self.when_one_fails()
             self._agenda.after(FUNCTION_TIMEOUT, lambda: self._executions.fail(running, ask, "Lambda.Unknown"))

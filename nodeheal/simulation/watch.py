@@ -12,6 +12,7 @@ from nodeheal.domain.recovery.incident import Incident
 from nodeheal.simulation.agenda import seconds_of
 from nodeheal.simulation.invariants import (
     a_job_is_requeued_once,
+    a_slot_is_kept_until_its_node_is_back,
     budget_is_never_exceeded,
     every_fault_is_accounted_for,
     hands_off_where_told,
@@ -22,17 +23,22 @@ from nodeheal.simulation.invariants import (
     no_attempt_on_an_accelerator_beyond_its_limit,
     no_diagnosis_beside_a_job,
     no_gpu_is_reset_beside_tasks_of_others,
+    no_job_is_forgotten,
+    nodes_in_service_take_work,
+    nothing_is_disrupted_without_a_reservation,
     nothing_is_done_without_a_yes,
     nothing_is_left_behind,
     nothing_is_left_of_a_job,
     nothing_stale_opens_an_incident,
     one_destructive_action_a_node,
     one_open_incident_a_node,
+    only_nodes_in_service_take_work,
     requeued_jobs_run_again,
     serial_of,
     slurm_starts_and_stops_its_jobs,
     stopped_tasks_come_back,
     tasks_of_others_are_left_alone,
+    two_runs_never_write_at_once,
     what_people_drained_stays_drained,
 )
 from nodeheal.simulation.launches import Launches
@@ -99,6 +105,7 @@ class Watch:
             self.look_later(SETTLED_SECONDS, lambda: nothing_is_left_behind(self.seen, after.incident_id))
             self.look_later(SETTLED_SECONDS, lambda: stopped_tasks_come_back(self.seen, after.incident_id))
             self.look_later(SETTLED_SECONDS, lambda: isolated_nodes_are_somebodys(self.seen, after.node_id))
+            self.look_later(SETTLED_SECONDS, lambda: nodes_in_service_take_work(self.seen, after.node_id))
 
     def acted(self, verb: str, node_id: str, why: str) -> None:
         """Check an action on a node, by the incident that owns it."""
@@ -111,6 +118,7 @@ class Watch:
         for check in (one_destructive_action_a_node, no_attempt_beyond_its_limit, hands_off_where_told):
             self._hold(check(self.seen, self.acts[node_id], act))
         self._hold(no_attempt_on_an_accelerator_beyond_its_limit(self.seen, self.acts_on[act.serial], act))
+        self._hold(nothing_is_disrupted_without_a_reservation(self.seen, act))
         self._hold(nothing_is_done_without_a_yes(self.seen, act))
         self._hold(no_gpu_is_reset_beside_tasks_of_others(self.seen, act))
         if verb != "stop":
@@ -130,6 +138,7 @@ class Watch:
     def rank_started(self, run: Run) -> None:
         """Check that a rank of a job is really started."""
         self._hold(self._launches.started(run))
+        self._hold(two_runs_never_write_at_once(self.seen, run))
 
     def rank_asked_to_stop(self, reason: str) -> None:
         """Check that a rank of a job is stopped, and why."""
@@ -138,6 +147,11 @@ class Watch:
     def switched_on(self, node_id: str) -> None:
         """Check that nodeheal puts a node back in service."""
         self._hold(what_people_drained_stays_drained(self.seen, node_id))
+        self._hold(only_nodes_in_service_take_work(self.seen, node_id))
+
+    def slot_released(self, pool: str, node_id: str) -> None:
+        """Check that a slot of the budget is free again."""
+        self._hold(a_slot_is_kept_until_its_node_is_back(self.seen, pool, node_id))
 
     def unmanaged_task_stopped(self, node: Node, unmanaged_task: UnmanagedTask) -> None:
         """Check that nodeheal stops an unmanaged task."""
@@ -187,6 +201,7 @@ class Watch:
     def jobs_ended(self, alive: Collection[str]) -> None:
         """Check the end of the simulation. `alive`: the jobs with a rank anywhere, including dark nodes."""
         self._hold(nothing_is_left_of_a_job(self.seen, alive))
+        self._hold(no_job_is_forgotten(self.seen))
 
     def break_promise(self, invariant: str, about: str, text: str) -> None:
         """Record a violation that another module has found."""

@@ -103,6 +103,7 @@ class World:
             "notify", told.key, lambda: self._notify(told)
         )
         self.parts.notifier.on_send = self.operators.read
+        self.parts.pools.on_release = self.watch.slot_released
         self.operators.out_of_service = lambda: list(self.watch.out_of_service)
         fleet, wake = self.fleet, self._wake
         fleet.on_event = self._report
@@ -121,7 +122,7 @@ class World:
     def _connect_neighbours(self) -> None:
         self.watch.seen.missing_unmanaged_tasks = self.scheduler.missing
         self.watch.seen.unmanaged_tasks_on = self.scheduler.tasks_of_others_on
-        self.watch.seen.drained = self.co_tenants.drained
+        self.watch.seen.drained, self.watch.seen.broken_off = self.co_tenants.drained, self.operators.broken_off
         self.scheduler.on_switched_on = self.watch.switched_on
         self.scheduler.on_stop_unmanaged = self.watch.unmanaged_task_stopped
         self.co_tenants.in_force = self._come_into_force
@@ -130,7 +131,7 @@ class World:
         slurm, scheduler, watch = self.parts.slurm, self.scheduler, self.watch
         if slurm is None or not isinstance(scheduler, SimSlurm):
             return
-        watch.seen.slurm, watch.seen.broken_off = slurm, self.operators.broken_off
+        watch.seen.slurm = slurm
         slurm.on_requeued, scheduler.on_foreign = watch.job_requeued, watch.acted_for_slurm
         scheduler.on_hand_over = self.machines.remake
         self.commands.on_diagnose = watch.diagnosed

@@ -6,26 +6,25 @@ from typing import Any
 from nodeheal.adapters.memory.enrolment_tags import MemoryEnrolmentTags
 from nodeheal.adapters.memory.evidence import sign_upload
 from nodeheal.adapters.memory.owners import MemoryConfirmations
-from nodeheal.adapters.memory.stores import MemoryAttemptLedger, MemoryPoolStore
+from nodeheal.adapters.memory.stores import MemoryAttemptLedger
 from nodeheal.ports import Ports
 from nodeheal.simulation.agenda import Agenda
 from nodeheal.simulation.chance import Chance
 from nodeheal.simulation.cloud import SimCommands, SimLivenessProbes, SimNotifier, SimScheduler, SimWorkflows, Throttles
 from nodeheal.simulation.executions import Executions
 from nodeheal.simulation.fleet import Fleet
-from nodeheal.simulation.hazards import FaultInjectingPort, Hazards
+from nodeheal.simulation.hazards import FaultInjectingPort, Injector
 from nodeheal.simulation.index import Index
 from nodeheal.simulation.job_stores import SimJobNotes, SimJobs
 from nodeheal.simulation.machines import SimMachines
 from nodeheal.simulation.setting import Setting
 from nodeheal.simulation.slurm import SimSlurm, SlurmCluster
-from nodeheal.simulation.stores import SimFleetIndex, SimHeartbeats, SimIncidents, SimNodes, SimOperations
+from nodeheal.simulation.stores import SimFleetIndex, SimHeartbeats, SimIncidents, SimNodes, SimOperations, SimPools
 from nodeheal.simulation.trace import Trace
 
 # Ports that are read-only functions, or values: no failure is injected.
 _PLAIN = ("channels", "clock", "console_links", "decide", "sign_upload", "has_confirmed")
 _PLAIN_OF_SCHEDULER = ("placements_of", "rank_statuses")  # they only read, however many nodes they are asked about
-_VALUES_OF_SCHEDULER = ("requeues",)
 
 
 @dataclass(frozen=True)
@@ -36,6 +35,7 @@ class WorldPorts:
     incidents: SimIncidents
     operations: SimOperations
     jobs: SimJobs
+    pools: SimPools
     scheduler: SimScheduler
     commands: SimCommands
     notifier: SimNotifier
@@ -55,7 +55,7 @@ def world_ports(
 ) -> WorldPorts:
     """Create the ports of one world."""
     index = Index(agenda, chance, setting.cloud)
-    nodes, jobs = SimNodes(index), SimJobs(index)
+    nodes, jobs, pools = SimNodes(index), SimJobs(index), SimPools()
     operations = SimOperations(index, agenda)
     incidents = SimIncidents(nodes, index)
     slurm = SlurmCluster(setting.slurm, agenda, chance, trace, fleet) if setting.slurm is not None else None
@@ -66,7 +66,7 @@ def world_ports(
         nodes=nodes,
         incidents=incidents,
         attempts=MemoryAttemptLedger(agenda.clock),
-        pools=MemoryPoolStore(),
+        pools=pools,
         operations=operations,
         jobs=jobs,
         job_notes=SimJobNotes(jobs),
@@ -83,16 +83,16 @@ def world_ports(
         has_confirmed=MemoryConfirmations(),
         clock=agenda.clock,
     )
-    return WorldPorts(nodes, incidents, operations, jobs, scheduler, commands, notifier, machines, raw, slurm)
+    return WorldPorts(nodes, incidents, operations, jobs, pools, scheduler, commands, notifier, machines, raw, slurm)
 
 
-def with_fault_injection(raw: Ports, hazards: Hazards) -> Ports:
+def with_fault_injection(raw: Ports, injector: Injector) -> Ports:
     """Return the same ports with failure injection at each call."""
     seams: dict[str, Any] = {field.name: getattr(raw, field.name) for field in fields(Ports)}
     for name in sorted(seams.keys() - {*_PLAIN, "schedulers"}):
-        seams[name] = FaultInjectingPort(name, seams[name], hazards)
+        seams[name] = FaultInjectingPort(name, seams[name], injector)
     seams["schedulers"] = {
-        kind: FaultInjectingPort("scheduler", one, hazards, plain=_PLAIN_OF_SCHEDULER, values=_VALUES_OF_SCHEDULER)
+        kind: FaultInjectingPort("scheduler", one, injector, plain=_PLAIN_OF_SCHEDULER)
         for kind, one in raw.schedulers.items()
     }
     return Ports(**seams)

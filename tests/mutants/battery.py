@@ -7,10 +7,10 @@ from itertools import islice
 
 import pytest
 
+from nodeheal.simulation.injected_failures import InjectedFailure
 from nodeheal.simulation.schedules import run_some
 from tests.workflows.breaking_world import Story
 from tests.workflows.breaks import breaks_of, told
-from tests.workflows.fuse import InjectedFailure
 from tests.workflows.orders import orders_of
 from tests.workflows.stories import STORIES
 from tests.workflows.test_crashes import A_HUMANS

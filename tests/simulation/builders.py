@@ -8,6 +8,7 @@ from nodeheal.simulation.setting import CALM, DAY, OperatorTimes, Setting, Work
 HOUR = 3_600.0
 PAGE_SECONDS = 1_800.0
 OFF_THE_BUS = next(kind for kind in kinds() if kind.code == "79")
+SOFTWARE_BUG = next(kind for kind in kinds() if kind.name == "software bug")
 NVLINK = next(kind for kind in kinds() if kind.code == "74")
 POWER = next(kind for kind in kinds() if kind.name == "power supply")
 

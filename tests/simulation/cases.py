@@ -20,7 +20,7 @@ from nodeheal.simulation.setting import CALM, OperatorTimes, Setting, SlurmJobs,
 from nodeheal.simulation.slurm import SlurmCluster
 from nodeheal.simulation.stores import SimIncidents
 from nodeheal.simulation.world import World
-from tests.simulation.builders import HOUR, NVLINK, OFF_THE_BUS
+from tests.simulation.builders import HOUR, NVLINK, OFF_THE_BUS, SOFTWARE_BUG
 from tests.simulation.taken_away import (
     Break,
     all_is_closed,
@@ -101,10 +101,11 @@ def it_reboots_by_itself_while_a_human_is_asked(world: World) -> None:
     world.agenda.at(120, lambda: world.fleet.reboot(next(iter(world.fleet.nodes.values()))))
 
 
-def a_gang_loses_a_node(world: World) -> None:
+def a_gang_loses_a_node(world: World, kind: Kind = NVLINK, cure: str = "hardware") -> None:
     def now() -> None:
-        busy = (node for node in world.fleet.nodes.values() if world.work._on_node.get(node.node_id))
-        world.fleet.strike(next(busy), NVLINK)
+        busy = next(node for node in world.fleet.nodes.values() if world.work._on_node.get(node.node_id))
+        world.fleet.strike(busy, kind)
+        busy.fault = Fault(kind, cure)
 
     world.agenda.at(2 * HOUR, now)
 
@@ -165,6 +166,7 @@ SLURM = SlurmJobs(share=0.0)  # the jobs are those that a case submits
 
 
 _SERVICES = "nodeheal.services."
+it_is_given_back_unwritten = set_to((f"{_SERVICES}recovery.return_to_service._save_proven", lambda *_: None))
 CASES: dict[str, tuple[Break, Callable[[World], None], RecoveryPolicy, Work | SlurmJobs]] = {
     "one_open_incident_a_node": (
         set_to((f"{_SERVICES}intake.ingest._is_abandoned", lambda node, ports: True)),
@@ -185,6 +187,21 @@ CASES: dict[str, tuple[Break, Callable[[World], None], RecoveryPolicy, Work | Sl
         Work(share=0),
     ),
     "no_attempt_beyond_its_limit": (every_attempt_is_granted, the_same_again, ACT, Work(share=0)),
+    "nothing_is_disrupted_without_a_reservation": (every_attempt_is_granted, one_fault, ACT, Work(share=0)),
+    "only_nodes_in_service_take_work": (it_is_given_back_unwritten, one_fault, ACT, Work(share=0)),
+    "a_slot_is_kept_until_its_node_is_back": (it_is_given_back_unwritten, one_fault, ACT, Work(share=0)),
+    "nodes_in_service_take_work": (
+        set_to((f"{_SERVICES}recovery.return_to_service._let_work", lambda *_: "")),
+        one_fault,
+        ACT,
+        Work(share=0),
+    ),
+    "no_job_is_forgotten": (
+        set_to(*((f"{_SERVICES}intake.wakeup.{name}", lambda *_: None) for name in ("_settle_job", "reconcile_all"))),
+        lambda world: a_gang_loses_a_node(world, SOFTWARE_BUG, "itself"),
+        ACT,
+        TRAINS,
+    ),
     "hands_off_where_told": (
         lambda patch: patch.setattr(RecoveryPolicy, "why_only_observe", lambda *_: ""),
         one_fault,

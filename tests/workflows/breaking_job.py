@@ -18,11 +18,13 @@ from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services.intake import wakeup
 from nodeheal.services.jobs.sweep_jobs import sweep_jobs
 from nodeheal.services.operators.ask_to_stop import ask_to_stop
-from tests.unit.builders import ACT, FrozenClock, memory_ports
-from tests.workflows import invariants
-from tests.workflows.fuse import Crash, Fuse, InjectedFailure, LostAnswer, fused
+from nodeheal.simulation.hazards import AnswerLost, Died
+from nodeheal.simulation.injected_failures import InjectedFailure
+from tests.unit.builders import ACT
+from tests.workflows.fuse import Fuse, fused
 from tests.workflows.job_cluster import Happening, JobCluster
 from tests.workflows.walker import TIMEOUT, Error, Walk
+from tests.workflows.watched import AgendaClock, WatchedMemory
 
 Json = dict[str, Any]
 GIVEN_AT_MOST = 3  # a human tires
@@ -35,8 +37,11 @@ class FusedJob(JobCluster):
         self.fuse = fuse
         super().__init__(policy=policy, make_ports=self._fused, **spec_of)
 
-    def _fused(self, clock: FrozenClock) -> Ports:
-        self.plain = memory_ports(clock)
+    make_clock = AgendaClock
+
+    def _fused(self, clock: AgendaClock) -> Ports:
+        self.memory = WatchedMemory(clock, self.policy)
+        self.plain = self.memory.ports
         return fused(self.plain, self.fuse)
 
     @property
@@ -71,7 +76,7 @@ class BreakingJob(FusedJob):
         self.on_wait = lambda: None  # an incident that waits for a slot of the budget does so until its deadline
 
     def _watch(self, call: str, given: tuple[Any, ...], named: Json) -> None:
-        self.wrong += invariants.watch(call, given, self.plain, self.policy)
+        self.memory.called(call, given)
 
     # How functions are called
 
@@ -82,17 +87,19 @@ class BreakingJob(FusedJob):
                 return call()
         except NotAccepted:
             return Error("NotAccepted")
-        except LostAnswer:
+        except AnswerLost:
+            self.memory.broke()
             return Error("Lambda.ServiceException")
-        except Crash as crash:
-            return Error("Lambda.Unknown", str(crash))
+        except Died as death:
+            self.memory.broke()
+            return Error("Lambda.Unknown", str(death))
         except Superseded as older:
             return Error("Superseded", str(older))
         except Exception as surprise:
             self.wrong.append(f"{function} raised {surprise!r}")
             return Error(type(surprise).__name__)
         finally:
-            self.wrong += invariants.broken(invariants.ALWAYS, self.plain, self.policy)
+            self.wrong += self.memory.wrong()
 
     def _job_step(self, state: str, serve: Callable[[JobRequest], Any]) -> Callable[[Json], Any]:
         def answer(arguments: Json) -> Any:
@@ -113,7 +120,7 @@ class BreakingJob(FusedJob):
             token = f"{self.spec.name}-token-{next(self._job_tokens)}"
             request = JobRequest.model_validate(arguments["Payload"]).model_copy(update={"task_token": token})
             broke = self._runs(_function_of(state), lambda: serve(request))
-            if isinstance(broke, Error) and broke.cause.startswith(Crash.__name__):
+            if isinstance(broke, Error) and ":dies-" in broke.cause:
                 self._later.append(partial(react, request))  # Step Functions hears of the crash before the world acts
             elif broke != Error("NotAccepted"):  # which is repeated before the world has noticed anything
                 react(request)

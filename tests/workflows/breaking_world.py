@@ -32,20 +32,19 @@ from nodeheal.services.operators.release_node import release_node
 from nodeheal.services.operators.retire_node import retire_node
 from nodeheal.services.recovery.decide_next_step import decide_at_once, decide_next_step
 from nodeheal.services.sweep import sweep
+from nodeheal.simulation.hazards import AnswerLost, Died
 from tests.unit.builders import (
     ACT,
     DIAGNOSTICS,
-    FrozenClock,
     commands_in,
-    memory_ports,
     named,
     scheduler_in,
     turn_of,
 )
-from tests.workflows import invariants
 from tests.workflows.fake_cluster import FakeCluster
-from tests.workflows.fuse import Crash, Fuse, LostAnswer, fused
+from tests.workflows.fuse import Fuse, fused
 from tests.workflows.walker import TIMEOUT, Error, Walk
+from tests.workflows.watched import AgendaClock, WatchedMemory
 
 Json = dict[str, Any]
 CALLED_AT_MOST = 3  # a function that is called asynchronously is called again twice
@@ -55,6 +54,8 @@ ACTS = ACT.model_copy(update=QUIET)
 
 class BreakingWorld(FakeCluster):
     """A job on two nodes and a spare. What is wrong with what is done is noted at once, in `wrong`."""
+
+    make_clock = AgendaClock
 
     def __init__(
         self,
@@ -87,8 +88,9 @@ class BreakingWorld(FakeCluster):
             self._on_ec2(machine)
         self.on_replace = self._new_machine
 
-    def _fused(self, clock: FrozenClock) -> Ports:
-        self.plain = memory_ports(clock)
+    def _fused(self, clock: AgendaClock) -> Ports:
+        self.memory = WatchedMemory(clock, self.policy)
+        self.plain = self.memory.ports
         return fused(self.plain, self.fuse)
 
     def _on_ec2(self, machine: Machine) -> None:
@@ -104,7 +106,7 @@ class BreakingWorld(FakeCluster):
             self._orders.append((given[0].node_id, given[0].boot_id, given[2].timestamp()))
         if call == "machines.power" and given[1] is Power.REBOOT:
             self._asks_ec2(given[0])
-        self.wrong += invariants.watch(call, given, self.plain, self.policy)
+        self.memory.called(call, given)
 
     def _asks_ec2(self, machine_id: str) -> None:
         """EC2 knows nothing of boots: whoever asks twice reboots twice."""
@@ -125,15 +127,17 @@ class BreakingWorld(FakeCluster):
                 return call()
         except NotAccepted:
             return Error("NotAccepted")
-        except LostAnswer:
+        except AnswerLost:
+            self.memory.broke()
             return Error("Lambda.ServiceException")
-        except Crash as crash:
-            return Error("Lambda.Unknown", str(crash))
+        except Died as death:
+            self.memory.broke()
+            return Error("Lambda.Unknown", str(death))
         except Exception as surprise:
             self.wrong.append(f"{function} raised {surprise!r}")
             return Error(type(surprise).__name__)
         finally:
-            self.wrong += invariants.broken(invariants.ALWAYS, self.plain, self.policy)
+            self.wrong += self.memory.wrong()
 
     def _is_told(self, function: str, call: Callable[[], Any]) -> None:
         """By a bus or a queue: told again where it breaks."""
@@ -186,7 +190,7 @@ class BreakingWorld(FakeCluster):
             token = f"{request.task_token}-{next(self._tokens)}"
             request = request.model_copy(update={"task_token": token})
             broke = self._runs(service.__name__, lambda: service(request, self._ports_of(service), *more))
-            if isinstance(broke, Error) and broke.cause.startswith(Crash.__name__):
+            if isinstance(broke, Error) and ":dies-" in broke.cause:
                 self._later.append(partial(react, request))  # Step Functions hears of the crash before the world acts
             elif broke != Error("NotAccepted"):  # which is repeated before the world has noticed anything
                 react(request)
@@ -366,8 +370,18 @@ class BreakingWorld(FakeCluster):
         self.settle()
         wrong = [*self.wrong, *self._at_rest()]
         self.see_to_it()
-        left = invariants.broken(invariants.CLEAN, self.plain, self.policy)
-        return list(dict.fromkeys([*wrong, *(f"after a human: {why}" for why in left)]))
+        return list(dict.fromkeys([*wrong, *(f"after a human: {why}" for why in self._not_as_before())]))
+
+    def _not_as_before(self) -> list[str]:
+        """What is not as it was: every node serves or is retired, and no incident is anybody's."""
+        left = self.memory.wrong_at_rest()
+        for node in self.plain.nodes.nodes.values():  # type: ignore[attr-defined]
+            if node.state in OUT_OF_SERVICE or node.open_incident is not None:
+                left.append(f"{node.node_id} is {node.state}, and names {node.open_incident}")
+        for incident in self.plain.incidents.incidents.values():  # type: ignore[attr-defined]
+            if incident.state is not IncidentState.CLOSED:
+                left.append(f"{incident.incident_id} is {incident.state}")
+        return left
 
     @property
     def ends(self) -> tuple[str, ...]:
@@ -380,7 +394,7 @@ class BreakingWorld(FakeCluster):
         return [entry.text for entry in timeline if entry.entry_id.startswith(f"{what}-")]
 
     def _at_rest(self) -> list[str]:
-        told = invariants.broken(invariants.AT_REST, self.plain, self.policy)
+        told = self.memory.wrong_at_rest()
         told_of = self.paged | {note.key.partition("/")[0] for note in self.plain.notifier.sent}  # type: ignore[attr-defined]
         for incident in self.plain.incidents.incidents.values():  # type: ignore[attr-defined]
             if incident.state is IncidentState.ESCALATED and incident.incident_id not in told_of:

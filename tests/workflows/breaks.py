@@ -4,9 +4,9 @@ import random
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
-from nodeheal.domain.errors import NotAccepted
+from nodeheal.simulation.injected_failures import How, InjectedFailure
 from tests.workflows.breaking_world import BreakingWorld, Story
-from tests.workflows.fuse import Crash, Fuse, Hang, InjectedFailure, LostAnswer, Made
+from tests.workflows.fuse import Fuse, Made
 
 # Step Functions calls them again when their answer is lost; it waits for the token of all the others.
 ASKED_AGAIN = {"decide_next_step", "return_to_service", "end_incident", "judge_checks"}
@@ -49,25 +49,25 @@ def told(story: Story, *injected_failures: InjectedFailure, is_late: bool = Fals
 
 
 def breaks_of(story: Limited, made: Sequence[Made], since: int = 0) -> Iterator[InjectedFailure]:
-    """Every single break of these calls of the story, from this one on."""
+    """Every single break of these calls of the story, behind the first so many."""
     for number in range(since, len(made)):
         is_meant = not story.only or made[number].function in story.only
         if is_meant and made[number].function != SAID_TWICE:
             is_last = number + 1 == len(made) or made[number + 1].is_first
-            yield from _breaks_at(number, made[number], is_last)
+            yield from (InjectedFailure(number + 1, how) for how in _hows(made[number], is_last))
 
 
-def _breaks_at(number: int, made: Made, is_last: bool) -> Iterator[InjectedFailure]:
+def _hows(made: Made, is_last: bool) -> Iterator[How]:
     is_told_again, acts = made.function.startswith(TOLD_AGAIN), made.call.startswith(("machines.", "commands."))
     if made.is_first and not is_told_again:  # else nothing has happened, and it happens a moment later
-        yield InjectedFailure(number, is_after=False, error=Crash)
-    yield InjectedFailure(number, is_after=True, error=Crash)
+        yield How.dies_before
+    yield How.dies_after
     if acts or not is_told_again:
-        yield InjectedFailure(number, is_after=False, error=NotAccepted)
+        yield How.throttled
     if not is_told_again:
-        yield InjectedFailure(number, is_after=True, error=LostAnswer if made.function in ASKED_AGAIN else Hang)
+        yield How.answer_lost if made.function in ASKED_AGAIN else How.hangs
     if is_last and not is_told_again and not acts:  # something that only looks is throttled at the very end
-        yield InjectedFailure(number, is_after=True, error=NotAccepted)
+        yield How.throttled_after
 
 
 def pairs_of(story: Story, seed: int) -> Iterator[tuple[InjectedFailure, InjectedFailure]]:
@@ -78,7 +78,7 @@ def pairs_of(story: Story, seed: int) -> Iterator[tuple[InjectedFailure, Injecte
     while singles:
         first = draw.choice(singles)
         broken, _ = told(story, first)
-        seconds = list(breaks_of(story, broken.fuse.made, first.at + 1))
+        seconds = list(breaks_of(story, broken.fuse.made, first.call))
         if seconds:
             yield first, draw.choice(seconds)
         else:
@@ -90,5 +90,5 @@ def all_pairs_of(story: Story) -> Iterator[tuple[InjectedFailure, InjectedFailur
     whole, _ = told(story)
     for first in breaks_of(story, whole.fuse.made):
         broken, _ = told(story, first)
-        for second in breaks_of(story, broken.fuse.made, first.at + 1):
+        for second in breaks_of(story, broken.fuse.made, first.call):
             yield first, second

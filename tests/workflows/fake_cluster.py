@@ -5,7 +5,7 @@ it, its deadline passes.
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -72,7 +72,7 @@ if TYPE_CHECKING:
     from nodeheal.ports import Ports
 
 Json = dict[str, Any]
-MakePorts = Callable[[FrozenClock], "Ports"]
+MakePorts = Callable[[Any], "Ports"]  # with the clock that the class makes
 BROKEN, PEER, SPARE = "mi-0a1b2c3d4e5f60718", "mi-0bbbbbbbbbbbbbbbb", "mi-0cccccccccccccccc"
 
 
@@ -83,10 +83,11 @@ LINKS = Links("https://approve.example/approval", b"key")
 class FakeCluster:
     """A job on two nodes and a spare. Attributes say how the world behaves from now on."""
 
+    make_clock: Callable[[], FrozenClock] = FrozenClock
     takes_diagnostics = False  # the node runs by itself what a reboot has left; False: as one of an older agent
 
     def __init__(self, policy: RecoveryPolicy = ACT, spare: bool = True, make_ports: MakePorts = memory_ports) -> None:
-        self.clock = FrozenClock()
+        self.clock = self.make_clock()
         self.policy = policy
         self.ports: Ports = make_ports(self.clock)
         self.walked: list[Walk] = []  # every execution
@@ -109,11 +110,11 @@ class FakeCluster:
         self.before_walk: list[HealthEvent] = []  # what arrives before the first decision
         self._tokens = count()
         self.breaks: dict[str, Error] = {}  # states whose function breaks, and how
-        for name in (BROKEN, PEER, SPARE)[: 3 if spare else 2]:
-            self.ports.nodes.save(node(name))
-        self._begin()
+        self._begin((BROKEN, PEER, SPARE)[: 3 if spare else 2])
 
-    def _begin(self) -> None:
+    def _begin(self, names: Sequence[str]) -> None:
+        for name in names:
+            self.ports.nodes.save(node(name))
         job = Job("llama", "demo", "training", "trainer:1", "trainer", 2)
         started_job(job, [self.node(BROKEN), self.node(PEER)], self.ports)
         self._gang_becomes("RUNNING")

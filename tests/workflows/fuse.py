@@ -1,46 +1,28 @@
-"""Makes a function die in the middle of its work: right before or right after one of its calls of a port.
+"""Breaks one chosen call of a story, in one of the simulation's ways, and counts the calls of its functions.
 
-The calls of functions are counted; what the test itself asks of the ports is not. Between two calls that only look
-nothing changes, so a story is broken everywhere when it is broken around each call that changes something.
+What the test itself asks of the ports does not count. Between two calls that only look nothing changes, so a story is
+broken everywhere when it is broken around each call that changes something.
 """
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any
 
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.ports import Ports
 from nodeheal.ports.commands import Command
+from nodeheal.simulation.hazards import AnswerLost, Died
+from nodeheal.simulation.injected_failures import How, InjectedFailure, throttle
+from nodeheal.simulation.world_ports import with_fault_injection
 from tests.workflows.reads import READS
 
-NOT_PORTS = ("channels", "clock", "console_links", "decide", "sign_upload")
-VERBS = ("has_confirmed",)  # ports that are one call
 NEVER = 10**9
+BEFORE = (How.dies_before, How.throttled)
 
 
-class Crash(BaseException):
-    """The function is gone, in the middle of its work."""
-
-
-class LostAnswer(Crash):
-    """The function may have done all its work: its answer is lost on the way, and the caller knows only that."""
-
-
-class Hang(Crash):
+class Hang(Died):
     """The function hangs until its deadline kills it. Meanwhile the world goes on."""
-
-
-@dataclass(frozen=True)
-class InjectedFailure:
-    """The fuse blows around this call, with this error."""
-
-    at: int
-    is_after: bool
-    error: type[BaseException] = Crash
-
-    def __str__(self) -> str:
-        return f"{self.error.__name__} {'after' if self.is_after else 'before'} call {self.at}"
 
 
 @dataclass(frozen=True)
@@ -70,6 +52,7 @@ class Fuse:
     function: str = ""  # the one that works now
     blown: list[InjectedFailure] = field(default_factory=list)
     _is_first: bool = True
+    _next_is_throttled: bool = False
 
     @property
     def calls(self) -> int:
@@ -83,6 +66,7 @@ class Fuse:
         self.function, self._is_first = function, True
         try:
             yield
+            self._throttle_next()
         finally:
             self.function = before
 
@@ -91,32 +75,46 @@ class Fuse:
         later = throttled if nth == 1 else lambda: self.throttles(function, call, nth - 1)
         self.meanwhile[function, call] = later
 
-    def around(self, call: Any, whole_name: str) -> Any:
-        """The same call, with the fuse in it."""
+    def call(self, name: str, found: Callable[..., Any], given: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        """Make one call of a port, with what is injected into it."""
+        name = _of_command(name, given)
+        if self.function:
+            self._throttle_next()
+        if not self.function or (self.writes_only and name.rpartition(".")[2] in READS):
+            return found(*given, **named)
+        self.made.append(Made(self.function, name, self._is_first))
+        self._is_first = False
+        hows = [(one, one.how) for one in self.injected_failures if one.call == self.calls]
+        self._blow(one for one, how in hows if how in BEFORE)
+        try:
+            self.meanwhile.pop((self.function, name), _nothing)()
+            if self.watch is not None:
+                self.watch(name, given, named)
+            return found(*given, **named)
+        finally:  # of what was refused, too: the function dies as soon as it hears that
+            self._blow(one for one, how in hows if how not in BEFORE)
 
-        def fused(*given: Any, **named: Any) -> Any:
-            name = _of_command(whole_name, given)
-            if not self.function or (self.writes_only and name.rpartition(".")[2] in READS):
-                return call(*given, **named)
-            number = self.calls
-            self.made.append(Made(self.function, name, self._is_first))
-            self._is_first = False
-            self._blow(number, is_after=False)
-            try:
-                self.meanwhile.pop((self.function, name), _nothing)()
-                if self.watch is not None:
-                    self.watch(name, given, named)
-                return call(*given, **named)
-            finally:  # of what was refused, too: the function dies as soon as it hears that
-                self._blow(number, is_after=True)
+    def _throttle_next(self) -> None:
+        """Of what follows a call nothing may be written any more, but something is always looked at."""
+        if self._next_is_throttled:
+            self._next_is_throttled = False
+            throttle("the next call")
 
-        return fused
-
-    def _blow(self, number: int, *, is_after: bool) -> None:
-        for injected_failure in self.injected_failures:
-            if (injected_failure.at, injected_failure.is_after) == (number, is_after):
-                self.blown.append(injected_failure)
-                raise injected_failure.error(f"{injected_failure}, {self.made[number]}")
+    def _blow(self, injected: Iterator[InjectedFailure]) -> None:
+        for one in injected:
+            self.blown.append(one)
+            about = f"{one}, {self.made[one.call - 1]}"
+            match one.how:
+                case How.throttled:
+                    throttle(about)
+                case How.throttled_after:
+                    self._next_is_throttled = True
+                    continue
+                case How.hangs:
+                    raise Hang(about)
+                case How.answer_lost:
+                    raise AnswerLost(about)
+            raise Died(about)
 
 
 def _of_command(name: str, given: tuple[Any, ...]) -> str:
@@ -129,24 +127,9 @@ def _nothing() -> None:
     """Nobody comes between."""
 
 
-class Fused:
-    """A port with the fuse in each of its calls."""
-
-    def __init__(self, port: Any, name: str, fuse: Fuse) -> None:
-        self._port, self._name, self._fuse = port, name, fuse
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self._port, name)
-        return self._fuse.around(found, f"{self._name}.{name}") if callable(found) else found
-
-
 def fused(plain: Ports, fuse: Fuse) -> Ports:
     """The same ports, with the fuse in all of them."""
-    ports: dict[str, Any] = {each.name: getattr(plain, each.name) for each in fields(Ports)}
-    for name in ports.keys() - {*NOT_PORTS, "schedulers"}:
-        ports[name] = fuse.around(ports[name], name) if name in VERBS else Fused(ports[name], name, fuse)
-    ports["schedulers"] = {kind: Fused(one, "scheduler", fuse) for kind, one in plain.schedulers.items()}
-    return Ports(**ports)
+    return with_fault_injection(plain, fuse)
 
 
 def throttled() -> None:

@@ -81,9 +81,7 @@ class JobCluster(FakeCluster):
         self._job_tokens = count()
         super().__init__(policy, make_ports=make_ports)
 
-    def _begin(self) -> None:
-        for name in list(self.ports.nodes.nodes):  # type: ignore[attr-defined]  # those of the other stories
-            del self.ports.nodes.nodes[name]  # type: ignore[attr-defined]
+    def _begin(self, names: Sequence[str]) -> None:
         for name in NODES[: self._count]:
             self.ports.nodes.save(node(name))
 

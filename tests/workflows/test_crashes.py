@@ -13,9 +13,9 @@ from itertools import islice
 
 import pytest
 
+from nodeheal.simulation.injected_failures import How
 from tests.workflows.breaking_world import Story
 from tests.workflows.breaks import all_pairs_of, breaks_of, pairs_of, told
-from tests.workflows.fuse import Crash
 from tests.workflows.rare_stories import RARE_STORIES
 from tests.workflows.stories import STORIES
 
@@ -39,8 +39,10 @@ def test_wherever_a_function_breaks_nothing_is_harmed_doubled_or_left(story: Sto
     for injected_failure in breaks_of(story, whole.fuse.made):
         it, wrong = told(story, injected_failure)
 
-        assert wrong == [], f"{injected_failure}, {whole.fuse.made[injected_failure.at]}"
-        assert set(it.ends) <= {*story.ends, *A_HUMANS}, f"{injected_failure}, {whole.fuse.made[injected_failure.at]}"
+        assert wrong == [], f"{injected_failure}, {whole.fuse.made[injected_failure.call - 1]}"
+        assert set(it.ends) <= {*story.ends, *A_HUMANS}, (
+            f"{injected_failure}, {whole.fuse.made[injected_failure.call - 1]}"
+        )
 
 
 @pytest.mark.parametrize("story", STORIES[:2], ids=str)
@@ -48,13 +50,15 @@ def test_a_world_that_answers_only_when_all_is_over_is_no_worse(story: Story) ->
     """A function dies, the workflow concludes something, and only then what it had asked for happens."""
     whole, _ = told(story)
     crashes = [
-        injected_failure for injected_failure in breaks_of(story, whole.fuse.made) if injected_failure.error is Crash
+        injected_failure
+        for injected_failure in breaks_of(story, whole.fuse.made)
+        if injected_failure.how in (How.dies_before, How.dies_after)
     ]
 
     for injected_failure in crashes:
         _, wrong = told(story, injected_failure, is_late=True)
 
-        assert wrong == [], f"{injected_failure}, {whole.fuse.made[injected_failure.at]}"
+        assert wrong == [], f"{injected_failure}, {whole.fuse.made[injected_failure.call - 1]}"
 
 
 @pytest.mark.parametrize("story", ALL, ids=str)

@@ -1,5 +1,7 @@
 """The guardrails as the whole workflow feels them: asked and answered, queued and woken, tripped and reset, paused."""
 
+from datetime import timedelta
+
 import pytest
 
 from nodeheal.contract.health_event import HealthEvent
@@ -11,7 +13,8 @@ from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.operators.answer_approval import answer_approval
 from nodeheal.services.operators.operator_guardrails import pause_node, pause_pool, reset_breaker
 from nodeheal.services.operators.release_node import release_node
-from tests.unit.builders import node, xid
+from nodeheal.services.sweep import sweep
+from tests.unit.builders import NOW, node, xid
 from tests.unit.test_decide_among_others import with_policy
 from tests.workflows.fake_cluster import BROKEN, PEER, FakeCluster
 from tests.workflows.walker import Walk
@@ -66,6 +69,30 @@ def test_an_incident_that_waits_for_an_answer_is_listed_as_waiting() -> None:
     cluster.reports(xid(79))
 
     assert states == [IncidentState.WAITING]
+
+
+def test_an_incident_that_waits_for_a_slot_is_not_woken_because_its_job_has_ended() -> None:
+    """The sweep tells an end again every minute: each wake-up would cost a decision, and the last one hands over."""
+    cluster = FakeCluster()
+    quarantined = node("mi-0dddddddddddddddd", state=NodeState.QUARANTINED)
+    cluster.ports.nodes.save(quarantined)
+    cluster.ports.pools.claim("demo", quarantined.node_id, 1)
+
+    def time_passes() -> None:
+        cluster._gang_becomes("STOPPED", exit_code=1)
+        for _ in range(10):
+            cluster.clock.advance(120)
+            sweep(cluster.ports, cluster.policy)
+        release_node(quarantined.node_id, "a new riser card", cluster.ports)
+
+    cluster.on_wait = time_passes
+
+    walked = cluster.reports(xid(79))
+
+    assert steps(walked)[:4] == ["Isolate node", "Wait for condition", "Isolate node", "Reboot node"]
+    (waited,) = [t.result for t in cluster.ports.incidents.history(cluster.incident_id).turns if t.decision.awaits]
+    assert waited is not None
+    assert waited.finished_at >= NOW + timedelta(minutes=20)
 
 
 def test_a_full_budget_is_waited_for_and_the_recovery_goes_on_when_a_slot_is_free() -> None:

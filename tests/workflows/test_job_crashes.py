@@ -4,6 +4,7 @@ What provably was not accepted is repeated, and nobody notices. What may have ac
 either way nothing runs twice, and nothing is left behind when the ranks have ended and the sweep has passed.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -13,9 +14,11 @@ from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.jobs.job import job_of
 from nodeheal.services.jobs.submit_job import restart_job, submit_job
 from nodeheal.services.jobs.sweep_jobs import sweep_jobs
+from nodeheal.simulation.hazards import Died
+from nodeheal.simulation.injected_failures import How, InjectedFailure
 from tests.unit.builders import node
 from tests.workflows.breaking_job import FusedJob
-from tests.workflows.fuse import Crash, Fuse, InjectedFailure
+from tests.workflows.fuse import Fuse
 from tests.workflows.job_cluster import NODES, fails, finishes, is_recovered
 from tests.workflows.test_fabric_tests import WITH_FABRIC
 from tests.workflows.walker import Error, Walk
@@ -35,9 +38,9 @@ class CrashingCluster(FusedJob):
         self.diagnoses[NODES[0]] = Verdict.FAILED
         self.happenings = [fails(exit_code=139), is_recovered, finishes]
 
-    def _begin(self) -> None:
+    def _begin(self, names: Sequence[str]) -> None:
         """Two nodes more: a way whose test broke accuses two."""
-        super()._begin()
+        super()._begin(names)
         for name in MORE_NODES:
             self.ports.nodes.save(node(name))
 
@@ -66,7 +69,7 @@ class CrashingCluster(FusedJob):
                 return answer(arguments)
             except NotAccepted:
                 return Error("NotAccepted")
-            except Crash:
+            except Died:
                 return Error("Lambda.Unknown")
 
         return answered
@@ -80,7 +83,7 @@ class CrashingNews(CrashingCluster):
             try:
                 with self.fuse.working(take.__name__):
                     return super()._wakes(take, told)
-            except (Crash, NotAccepted):
+            except (Died, NotAccepted):
                 continue
 
     def _with_fuse(self, serve: Any) -> Any:
@@ -103,7 +106,7 @@ class CrashingSubmission(CrashingCluster):
                 with self.fuse.working():
                     given = command()
                 break
-            except (Crash, NotAccepted):
+            except (Died, NotAccepted):
                 continue
             except ValueError:  # "it is SUBMITTED: stop it first": it was started, or the sweep does that
                 given = self.job
@@ -128,25 +131,25 @@ def test_the_story_without_a_crash_makes_fewer_calls_than_are_tried() -> None:
 
 @pytest.mark.parametrize("first", range(0, CALLS, A_TEST))
 def test_what_was_not_accepted_is_done_again_and_nobody_notices(first: int) -> None:
-    for at in range(first, first + A_TEST):
-        it = CrashingCluster(Fuse((InjectedFailure(at, is_after=False, error=NotAccepted),)))
+    for at in range(first + 1, first + 1 + A_TEST):
+        it = CrashingCluster(Fuse((InjectedFailure(at, How.throttled),)))
 
         seen = it.submit()
 
         assert (seen.end, it.run.number, it.is_clean) == ("Completed", 2, True), f"before call {at}"
 
 
-@pytest.mark.parametrize("is_after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("how", [How.dies_before, How.dies_after])
 @pytest.mark.parametrize("first", range(0, CALLS, A_TEST))
-def test_after_a_crash_nothing_runs_twice_and_nothing_is_left(first: int, is_after: bool) -> None:
-    for at in range(first, first + A_TEST):
-        it = CrashingCluster(Fuse((InjectedFailure(at, is_after=is_after),)))
+def test_after_a_crash_nothing_runs_twice_and_nothing_is_left(first: int, how: How) -> None:
+    for at in range(first + 1, first + 1 + A_TEST):
+        it = CrashingCluster(Fuse((InjectedFailure(at, how),)))
 
         seen = it.submit()
         alive = it.alive
         it.settle()
 
-        where = f"{'after' if is_after else 'before'} call {at}"
+        where = str(InjectedFailure(at, how))
         assert seen.end in ENDS, where
         assert len({number for number, _ in alive}) <= 1, f"two runs at a time, {where}"
         assert it.job.is_over, where
@@ -156,29 +159,26 @@ def test_after_a_crash_nothing_runs_twice_and_nothing_is_left(first: int, is_aft
         assert seen.end == "Job workflow failed" or alive == [], where
 
 
-@pytest.mark.parametrize("error", [Crash, NotAccepted])
-def test_whoever_hears_of_ranks_and_nodes_may_break_and_hears_it_again(error: type[BaseException]) -> None:
+@pytest.mark.parametrize("how", [How.dies_after, How.throttled_after])
+def test_whoever_hears_of_ranks_and_nodes_may_break_and_hears_it_again(how: How) -> None:
     whole = CrashingNews(Fuse(writes_only=True))
     whole.submit()
 
-    for at in range(whole.fuse.calls):
-        it = CrashingNews(Fuse((InjectedFailure(at, is_after=True, error=error),), writes_only=True))
+    for at in range(1, whole.fuse.calls + 1):
+        it = CrashingNews(Fuse((InjectedFailure(at, how),), writes_only=True))
 
         seen = it.submit()
 
-        assert (seen.end, it.run.number, it.is_clean) == ("Completed", 2, True), f"{whole.fuse.made[at]}"
+        assert (seen.end, it.run.number, it.is_clean) == ("Completed", 2, True), f"{whole.fuse.made[at - 1]}"
     assert whole.fuse.calls > 40
 
 
-@pytest.mark.parametrize("is_after", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize("error", [Crash, NotAccepted])
-def test_a_job_that_is_submitted_again_after_a_break_and_then_restarted_runs_once_each_time(
-    error: type[BaseException], is_after: bool
-) -> None:
-    for at in range(CALLS_OF_SUBMISSIONS):
-        it = CrashingSubmission(Fuse((InjectedFailure(at, is_after, error),), writes_only=True))
+@pytest.mark.parametrize("how", [How.dies_before, How.dies_after, How.throttled, How.throttled_after])
+def test_a_job_that_is_submitted_again_after_a_break_and_then_restarted_runs_once_each_time(how: How) -> None:
+    for at in range(1, CALLS_OF_SUBMISSIONS + 1):
+        it = CrashingSubmission(Fuse((InjectedFailure(at, how),), writes_only=True))
 
         seen, again = it.submits_twice()
 
         assert (seen.end, again.end, it.run.number, it.is_clean) == ("Completed", "Completed", 3, True), at
-        assert at < it.fuse.calls
+        assert at <= it.fuse.calls

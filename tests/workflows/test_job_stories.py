@@ -26,8 +26,8 @@ def test_wherever_a_function_of_a_job_breaks_nothing_is_harmed_doubled_or_left(s
     for injected_failure in breaks_of(story, whole.fuse.made):
         it, seen, wrong = told(story, injected_failure)
 
-        assert wrong == [], f"{injected_failure}, {whole.fuse.made[injected_failure.at]}"
+        assert wrong == [], f"{injected_failure}, {whole.fuse.made[injected_failure.call - 1]}"
         assert seen.end in {story.end, *story.may_end, *A_HUMANS}, (
-            f"{injected_failure}, {whole.fuse.made[injected_failure.at]}"
+            f"{injected_failure}, {whole.fuse.made[injected_failure.call - 1]}"
         )
-        assert it.fuse.blown == [injected_failure], f"{injected_failure}, {whole.fuse.made[injected_failure.at]}"
+        assert it.fuse.blown == [injected_failure], f"{injected_failure}, {whole.fuse.made[injected_failure.call - 1]}"

@@ -8,7 +8,7 @@ import random
 import threading
 import traceback
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from itertools import count
 from typing import Any
@@ -128,7 +128,7 @@ class Floor:
 class OneOfMany(JobCluster):
     """A job among others, on nodes that all share."""
 
-    def _begin(self) -> None:
+    def _begin(self, names: Sequence[str]) -> None:
         """The nodes are there already. Tokens are its own: the workflows are everybody's."""
         self._tokens = (f"{self.spec.name}-{number}" for number in count())  # type: ignore[assignment]
 

@@ -15,12 +15,12 @@ from nodeheal.operations.steps import stop_gang
 from nodeheal.ports.scheduler import TaskChange
 from nodeheal.services.intake.wakeup import on_task_change
 from nodeheal.services.jobs.end_job import end_job
+from nodeheal.simulation.hazards import Died
 from tests.unit.builders import NOW, node, scheduler_in, started_job, stored_run, under_way, xid
 from tests.unit.test_replacement import A as EC2
 from tests.unit.test_replacement import Pool
 from tests.workflows.breaking_world import ACTS
 from tests.workflows.fake_cluster import BROKEN, PEER
-from tests.workflows.fuse import Crash
 from tests.workflows.scenarios.races import JOB, Moment
 from tests.workflows.scenarios.setup import peers_fault, world
 from tests.workflows.scenarios.turns import opened
@@ -89,10 +89,10 @@ def test_who_waits_for_a_gang_is_on_its_list_before_a_rank_is_asked_to_stop() ->
 
     def dies(*asked: str) -> None:
         stop(*asked)
-        raise Crash
+        raise Died
 
     scheduler_in(it.plain).stop_rank = dies
-    with pytest.raises(Crash):
+    with pytest.raises(Died):
         stop_gang(mine.model_copy(update={"task_token": "token"}), it.plain, ACTS)
     run = stored_run(it.plain, "llama", 1)
     [task] = run.tasks
@@ -110,10 +110,10 @@ def test_that_a_group_was_asked_is_on_record_before_it_is() -> None:
     def dies(*asked: object) -> None:
         terminate_instance(*asked)
         it.machines.machines[EC2] = shown
-        raise Crash
+        raise Died
 
     it.machines.terminate_instance = dies
-    with pytest.raises(Crash):
+    with pytest.raises(Died):
         it.replaces()
     it.machines.terminate_instance = terminate_instance
 

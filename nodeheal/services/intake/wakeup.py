@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from nodeheal.contract.health_event import DiagnosticsFinished, NodeAnswer, NodeBooted
-from nodeheal.contract.vocabulary import JobState, Verdict
+from nodeheal.contract.vocabulary import Awaited, JobState, Verdict
 from nodeheal.domain.errors import NotAccepted, NotFound
 from nodeheal.domain.fleet.node import BootView, ReportedDiagnosis
 from nodeheal.domain.jobs.gang import ending_text
@@ -158,11 +158,13 @@ def _note_that_it_runs(run: Run, ports: Ports) -> None:
 
 
 def _tell_who_waits_for_the_end(run: Run, ports: Ports) -> None:
-    """Wakes the incidents on the gang's nodes: one may be waiting for the job's end."""
+    """Wake the incidents on the gang's nodes that wait for the job's end. This is repeated every minute, so it must
+    wake no other wait: each wake-up costs a decision.
+    """
     for task in run.tasks if run.has_ended else ():
         node = ports.nodes.get(task.node_id)
         if node is not None and node.open_incident is not None:
-            bring_news(node.open_incident, ports)
+            bring_news(node.open_incident, ports, Awaited.JOB_END)
 
 
 def _settle_job(run: Run, ports: Ports) -> None:

@@ -19,10 +19,10 @@ def wait_for_news(request: StepRequest, ports: Ports) -> None:
         _call_for_a_free_slot(request, ports)
 
 
-def bring_news(incident_id: str, ports: Ports) -> None:
-    """End the incident's wait, if it waits."""
+def bring_news(incident_id: str, ports: Ports, awaited: Awaited | None = None) -> None:
+    """End the incident's wait, if it waits; where `awaited` is given, only a wait for that."""
     waiting = waiting_for_news(incident_id, ports)
-    if waiting is not None:
+    if waiting is not None and awaited in (None, waiting.step.decision.awaits):
         signal(waiting, wait.NEWS, ports)
 
 

@@ -10,11 +10,11 @@ from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.approval_links import Answer, Question
 from nodeheal.domain.recovery.decision_context import node_scope
 from nodeheal.services.operators.answer_approval import answer_approval
+from nodeheal.simulation.injected_failures import InjectedFailure
 from tests.unit.builders import NOW, xid
 from tests.workflows.breaking_world import ACTS, BreakingWorld
 from tests.workflows.fake_cluster import BROKEN, PEER
-from tests.workflows.fuse import Fuse, InjectedFailure
-from tests.workflows.stories import STORIES
+from tests.workflows.fuse import Fuse
 
 RECOVERED = ("Recovered",)
 HANDED_OVER = ("Escalated",)
@@ -23,14 +23,6 @@ HANDED_OVER = ("Escalated",)
 def world(policy: RecoveryPolicy = ACTS, *injected_failures: InjectedFailure, **said: Any) -> BreakingWorld:
     """A world of its own; functions break where they are told to."""
     return BreakingWorld(Fuse(injected_failures, writes_only=True), policy, **said)
-
-
-def breaks(call: str, *, of: str, error: type[BaseException], is_after: bool = True, story: int = 0) -> InjectedFailure:
-    """The break around this call of this function, wherever in the story it is made."""
-    it = STORIES[story].make(Fuse(writes_only=True))
-    STORIES[story].tell(it)
-    at = next(i for i, made in enumerate(it.fuse.made) if (made.function, made.call) == (of, call))
-    return InjectedFailure(at, is_after, error)
 
 
 def wrong_with(it: BreakingWorld, *claims: tuple[bool, str]) -> list[str]:
@@ -57,12 +49,6 @@ def answers(it: BreakingWorld, question: Question, answer: Answer, *, fused: boo
 
 def is_soon(it: BreakingWorld) -> tuple[bool, str]:
     return it.clock() - NOW < timedelta(hours=1), "it waited to its deadline"
-
-
-def made_of(story: int) -> list[Any]:
-    it = STORIES[story].make(Fuse(writes_only=True))
-    STORIES[story].tell(it)
-    return it.fuse.made
 
 
 def changes(it: BreakingWorld, name: str = BROKEN, **to: Any) -> Callable[[], object]:
