@@ -112,7 +112,7 @@ class WatchedMemory:
         return [*self.wrong(), *map(str, chain(*late))]
 
     def _missing(self, reason: str) -> list[UnmanagedTask]:
-        ended = [task for name, task in self._stopped.items() if self._scheduler.unmanaged_ended[name] == reason]
+        ended = [task for name, task in self._stopped.items() if self._scheduler.unmanaged_ended.get(name) == reason]
         begun = [task.mark for _, task in self._scheduler.unmanaged_started]
         return [task for task in ended if begun.count(task.mark) != 1]
 
