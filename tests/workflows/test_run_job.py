@@ -20,6 +20,7 @@ from nodeheal.services.jobs.sweep_jobs import sweep_jobs
 from nodeheal.services.operators.operator_guardrails import pause_node, pause_pool
 from nodeheal.services.steps import save_node
 from tests.unit.builders import ACT, scheduler_in, xid
+from tests.unit.test_decide_among_others import with_policy
 from tests.workflows.job_cluster import NODES, Happening, JobCluster, Json, fails, finishes, is_recovered, spec
 from tests.workflows.walker import Error, walk
 
@@ -890,6 +891,22 @@ def test_a_node_whose_job_has_moved_takes_no_spare_when_its_reboot_fails() -> No
     assert "goes on elsewhere" in incident.summary
     assert it.node(D).is_available(it.clock())
     assert seen.end == "Completed"
+
+
+def test_a_report_that_comes_an_hour_late_stops_the_job_and_brings_it_back() -> None:
+    """Its fault is older than the run that it stops: the network was away, say, or the agent."""
+    it = JobCluster(policy=with_policy(default_pool={"mode": Mode.act, "budget": {"max_nodes": 2, "max_percent": 100}}))
+
+    def an_hour_later(it: JobCluster) -> None:
+        it.clock.advance(3_600)
+
+    late = falls_off_the_bus(A)  # seen as early as that of B
+    it.happenings = [an_hour_later, falls_off_the_bus(B), is_recovered, late, is_recovered, finishes]
+
+    seen = it.submit()
+
+    assert (seen.end, it.run.number) == ("Completed", 3)
+    assert it.is_clean
 
 
 def test_two_nodes_that_break_at_once_are_both_exchanged_in_one_restart() -> None:

@@ -14,9 +14,10 @@ from nodeheal.services.saving import change_run
 def is_newer_than_fault(run: Run, request: StepRequest, ports: Ports) -> bool:
     """Whether another incident has relaunched the gang since: one fault that many ranks report is one restart.
 
-    One that was moved away from this node is, too, whenever the fault was seen.
+    One that was moved away from this node is, too, whenever the fault was seen. A run that this incident has stopped is
+    not: a report may arrive long after its fault, and then nobody else brings the job back.
     """
-    is_restart = run.incident_id not in ("", request.incident_id)
+    is_restart = run.incident_id not in ("", request.incident_id) and request.incident_id not in run.end_awaited_by
     fault_at = request.decision.fault_at or ports.incidents.incident(request.incident_id).root.observed_at
     return is_restart and (run.started_at > fault_at or is_elsewhere(run, request))
 
