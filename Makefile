@@ -121,6 +121,7 @@ schemas: setup ## write nodeheal/contract/schemas
 reference: setup ## write the generated pages of docs/reference
 	@$(WITH_NODE) $(PYTHON) -m tools.reference
 	@$(PYTHON) -m tests.emails
+	@$(PYTHON) -m tests.screens
 	@$(PYTHON) -m tools.licences
 
 # In a folder of their own: nothing else needs these packages.

@@ -1,0 +1,33 @@
+"""What the commands print on terminals of 80 and 120 columns: it fits, and docs/screens.md shows it."""
+
+import pytest
+
+from tests import screens
+from tests.screens import Screen
+
+WIDTHS = (80, 120)
+SCREENS = {width: screens.screens(width) for width in WIDTHS}
+EACH = pytest.mark.parametrize(
+    ("width", "screen"),
+    [pytest.param(width, screen, id=f"{width} {screen.command}") for width in WIDTHS for screen in SCREENS[width]],
+)
+
+
+@EACH
+def test_a_line_fits_the_terminal(width: int, screen: Screen) -> None:
+    """But for a word that is wider than the terminal by itself, as addresses are, and for JSON."""
+    wide = [line for line in screen.lines if len(line) > width and not line.startswith("{")]
+
+    assert [line for line in wide if len(line.split()) > 1 and max(map(len, line.split())) < width - 20] == []
+
+
+@EACH
+def test_a_screen_says_something_and_is_no_traceback(width: int, screen: Screen) -> None:
+    said = "\n".join(screen.lines)
+
+    assert said.strip()
+    assert "Traceback" not in said
+
+
+def test_the_page_is_what_the_commands_print_now() -> None:
+    assert screens.PAGE.read_text("utf-8") == screens.render(), "make reference"
