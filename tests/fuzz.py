@@ -34,6 +34,8 @@ from nodeheal.parsers.kernel_log import LogFormat, read_findings
 from nodeheal.parsers.measures import collective_bandwidth, dcgm_bandwidths, heat
 from nodeheal.parsers.neuron_tools import parse_neuron
 from nodeheal.parsers.nvidia_smi import parse_nvidia_smi
+from nodeheal.parsers.sbatch import doubts_of, parse_script
+from nodeheal.parsers.slurm import parse_config, parse_jobs, parse_nodes
 from nodeheal.services.notify.layout import plain
 
 ROOT = Path(__file__).parents[1]
@@ -49,6 +51,12 @@ TOKENS = (
     *(b"[" * 500, b'{"a":' * 500, b"}" * 20, b'"', b"'", b"&a [*a]", b"!!python/object:os.system", b"<!DOCTYPE x>"),
     *(b"-" * 500, b"=" * 500, b"|", b"+", b":", b",", b"#", b"%", b"/" * 50, b"../", b"$(x)"),
 )
+
+# As sinfo and squeue print them in the format that is asked for, which ends each field with a mark.
+SLURM_NODES = (
+    b"gpu1|x|10.0.0.7|x|drained*|x|root|x|1772332800|x|nodeheal:inc-1|x|\ng2|x|g2|x|idle|x||x||x|none|x|\n"
+)
+SLURM_JOBS = b"12_3|x|FAILED|x|ada|x|1|x|2|x|1|x|gpu|x|4|x|gpu[1-4]|x|7|x|1792|x|100|x|200|x|300|x|None|x|llama|x|\n"
 
 
 class TooSlow(BaseException):
@@ -87,6 +95,7 @@ def targets() -> list[Target]:
     jobs = [file.read_bytes() for file in sorted((ROOT / "examples").glob("*/job.yaml"))]
     logs = [file.read_bytes() for file in sorted((GOLDEN / "kernel_logs").glob("*.log"))]
     policy = [(ROOT / "sandbox" / "policy.json").read_bytes()]
+    scripts = [file.read_bytes() for file in sorted((ROOT / "examples" / "slurm").glob("*.sbatch"))]
     ended = Ended(0)
     every_tool = tools("")
     return [
@@ -112,6 +121,10 @@ def targets() -> list[Target]:
             [b'{"verdict": "FAILED", "code": "full", "component": "/", "reason": "no room"}'],
             (own.Broken,),
         ),
+        Target("slurm-nodes", text(lambda said: parse_nodes(said, "|x|")), [SLURM_NODES], (ValueError,)),
+        Target("slurm-jobs", text(lambda said: parse_jobs(said, "|x|")), [SLURM_JOBS], (ValueError,)),
+        Target("slurm-config", text(parse_config), [b"SLURM_VERSION = 22.05.8\nTreeWidth = 50\n"], (ValueError,)),
+        Target("batch-script", text(lambda said: doubts_of(parse_script(said), [], {})), scripts, (ValueError,)),
         Target("email", text(plain), [*foreign, *logs]),
     ]
 
