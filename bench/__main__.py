@@ -25,6 +25,7 @@ from bench.isolation import measure_storm
 from bench.recovery import measure_recovery, measure_slurm
 from bench.restart import measure_restart
 from bench.simulator import measure_mass_failure, measure_simulator
+from bench.start import measure_start
 from bench.table import as_text, with_table
 from sandbox.slurm import why_missing
 
@@ -32,7 +33,17 @@ WRITTEN = Path("build/bench.json")
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "benchmarks.md"
 PUBLISHED = PAGE.with_suffix(".json")  # the page's figures; a run of some sections keeps those of the others
 Section = Callable[[], Mapping[str, float]]
-RUNS = {"agent": 3, "core": 5, "recovery": 3, "slurm": 2, "storm": 2, "job": 3, "functions": 3, "simulator": 3}
+RUNS = {
+    "agent": 3,
+    "core": 5,
+    "recovery": 3,
+    "slurm": 2,
+    "storm": 2,
+    "job": 3,
+    "functions": 3,
+    "simulator": 3,
+    "start": 3,
+}
 # Counted or simulated: a second run gives the same.
 EXACT = ("incident", "mass_failure")
 # Measured at both latencies; the figures at AWS's are stored under the section's name with this suffix.
@@ -52,6 +63,7 @@ def sections(idle_seconds: float) -> dict[str, Section]:
         "agent": lambda: measure_agent(idle_seconds),
         "core": measure_core,
         "functions": measure_functions,
+        "start": measure_start,
         "incident": measure_incident,
         "simulator": measure_simulator,
         **{name: partial(measure, "none") for name, measure in paced.items()},

@@ -1,8 +1,12 @@
 """The console script `nodeheal`. It names the extra to install where a package is missing."""
 
+import gc
 import sys
 
 BAD_INPUT = 2
+# New objects until Python looks for cycles among them. By its own 700 it looks a hundred times while a command starts,
+# and all that is imported is kept.
+GARBAGE_AFTER = 50_000
 # The module that is imported, and the extra of pyproject.toml that brings its package.
 EXTRAS = {
     "boto3": "cli",
@@ -17,6 +21,7 @@ EXTRAS = {
 
 def main() -> None:
     """Run the command. Where a package of an extra is missing, say which extra brings it and return exit code 2."""
+    gc.set_threshold(GARBAGE_AFTER)
     try:
         from nodeheal.cli.main import main as run
 

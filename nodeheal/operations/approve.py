@@ -12,8 +12,6 @@ from nodeheal.domain.recovery.incident import History, TimelineEntry
 from nodeheal.operations.handler import Facts, Handler, World, step_result
 from nodeheal.operations.record import mark_sending, plan_step, start_waiting
 from nodeheal.ports import Ports
-from nodeheal.services.notify.compose_waiting import compose_question
-from nodeheal.services.operators.describe_answer import describe_answer
 from nodeheal.services.steps import add_timeline_entry
 
 
@@ -50,6 +48,10 @@ def recorded_answer(question: Question, history: History) -> TimelineEntry | Non
 
 
 def _start(operation: Operation, world: World) -> Operation:
+    # Here, because commands import this module only to find a question.
+    from nodeheal.services.notify.compose_waiting import compose_question
+    from nodeheal.services.operators.describe_answer import describe_answer
+
     ports, request, deadline = world.ports, operation.step, operation.deadline_at
     operation = mark_sending(operation, ports)  # an answer may be quicker than this function
     add_timeline_entry(
