@@ -104,7 +104,7 @@ def _observe(operation: Operation, facts: GangFacts) -> StepResult | None:
     if run is not None and dead:
         return step_result(operation, facts.now, *early_end(facts.job, run, dead[0]))
     if run is not None and has_started(run):
-        why = f"{run.job_id} restarted from its last checkpoint, as run {run.number}"
+        why = f"{run.job_id} restarted as run {run.number}, {run.begins}"
         return step_result(operation, facts.now, Outcome.DONE, why)
     if not facts.is_final:
         return None

@@ -36,7 +36,7 @@ def test_without_both_steps_it_is_the_time_since_the_checkpoint(after: Run) -> N
 
     told = said(first, replace(after, resumed_written_at=NOW + timedelta(seconds=280)))
 
-    assert told == "what it had computed in 12 min 0 s, since that checkpoint was written"
+    assert told == "what it had computed in 12 min, since that checkpoint was written"
 
 
 def test_a_checkpoint_of_an_earlier_run_loses_all_of_this_one() -> None:
@@ -48,19 +48,19 @@ def test_a_checkpoint_of_an_earlier_run_loses_all_of_this_one() -> None:
 def test_a_clock_that_is_ahead_proves_nothing() -> None:
     ahead = replace(AFTER, resumed_written_at=NOW + timedelta(days=1))
 
-    assert said(FIRST, ahead) == "what it had computed after that checkpoint"
+    assert said(FIRST, ahead) == "what it had computed and not saved in a checkpoint"
 
 
 def test_of_a_run_whose_end_nobody_has_seen_no_time_is_told() -> None:
     written = replace(AFTER, resumed_written_at=NOW + timedelta(seconds=280))
 
-    assert said(replace(FIRST, ended_at=None), written) == "what it had computed after that checkpoint"
+    assert said(replace(FIRST, ended_at=None), written) == "what it had computed and not saved in a checkpoint"
 
 
 def test_what_the_file_promises_is_said_to_be_a_promise() -> None:
     told = said(FIRST, AFTER, checkpoints=Checkpoints(directory="/c", every_seconds=1_800))
 
-    assert told.endswith("30 min 0 s of it at most, if it writes one as often as its file says")
+    assert told.endswith("30 min of it at most, if it writes one as often as its file says")
 
 
 def test_the_account_of_its_time_takes_the_steps_that_were_shown() -> None:

@@ -1,11 +1,9 @@
 """The work that a job loses by a restart: in steps, in minutes, or unknown. Pure."""
 
-from datetime import timedelta
-
 from nodeheal.domain.humanize import counted, lasting
 from nodeheal.domain.jobs.job import Job, Run
 
-_UNKNOWN = "what it had computed after that checkpoint"
+UNSAVED = "what it had computed and not saved in a checkpoint"
 
 
 def steps_lost(run: Run, following: Run) -> int | None:
@@ -18,7 +16,7 @@ def steps_lost(run: Run, following: Run) -> int | None:
 def lost_work_text(job: Job, run: Run | None, following: Run) -> str:
     """Returns the lost work in words, from the steps, the checkpoint's time, or the job's file."""
     if run is None:
-        return _UNKNOWN
+        return UNSAVED
     steps = steps_lost(run, following)
     if steps is not None:
         where = f"it had taken step {run.last_step}, and goes on from step {following.resumed_step}"
@@ -30,6 +28,6 @@ def lost_work_text(job: Job, run: Run | None, following: Run) -> str:
         return f"what it had computed in {lasting(run.ended_at - written_at)}, since that checkpoint was written"
     every = job.checkpoints.every_seconds if job.checkpoints is not None else None
     if every is None:
-        return _UNKNOWN
-    most = lasting(timedelta(seconds=every))
-    return f"{_UNKNOWN}: {most} of it at most, if it writes one as often as its file says"
+        return UNSAVED
+    most = lasting(every)
+    return f"{UNSAVED}: {most} of it at most, if it writes one as often as its file says"

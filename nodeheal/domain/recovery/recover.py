@@ -284,9 +284,7 @@ def _restart_job(builder: DecisionBuilder, progress: Progress, assessment: Fault
         failed = f"{progress.summary()}, but the job could not be restarted: {progress.restart.reason}"
         return builder.escalate(Escalation.JOB_NOT_RESTARTED, failed)
     where = f"with {progress.replacement} in place of the broken node" if progress.replacement else "on the same nodes"
-    return builder.step(
-        Step.RESTART_WORKLOAD, f"restart the whole gang from its last checkpoint, {where}", Action.RESTART_WORKLOAD
-    )
+    return builder.step(Step.RESTART_WORKLOAD, f"restart the whole gang {where}", Action.RESTART_WORKLOAD)
 
 
 def _ending_reason(builder: DecisionBuilder, progress: Progress, fault: Fault) -> str:

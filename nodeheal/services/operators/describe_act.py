@@ -77,7 +77,7 @@ def _work(node: Node, ports: Ports, *, after_job: bool) -> str:
     ranks = f"all {counted(job.nodes, 'rank')} of job {job.job_id} stop" if job else f"job {node.job_id} stops"
     free = sum(other.is_available(ports.clock()) for other in ports.nodes.in_pool(node.pool))
     where = f"{counted(free, 'node')} of the pool {'is' if free == 1 else 'are'} free for it"
-    back = f"it starts again from its last checkpoint; {where}"
+    back = f"it starts again; {where}"
     return f"{ranks}; {back}" if free else f"{ranks}; no other node is free, so it may stay down until this one is back"
 
 
