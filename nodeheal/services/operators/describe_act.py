@@ -83,7 +83,7 @@ def _work(node: Node, ports: Ports, *, after_job: bool) -> str:
 
 def _budget(node: Node, ports: Ports, policy: RecoveryPolicy) -> str:
     held, slots = len(ports.pools.holders(node.pool)), slots_of(node.pool, ports, policy)
-    waits = "" if held < slots else "; it waits in line for one"
+    waits = "" if held < slots.total else "; it waits in line for one"
     return f"{held} of {slots} slots of the pool are taken{waits}"
 
 

@@ -13,7 +13,7 @@ from nodeheal.domain.verbs import VERBS
 from nodeheal.operations.isolate import DRAINED
 from nodeheal.ports import Ports
 from nodeheal.services.operators.review_incidents import list_incidents
-from nodeheal.services.recovery.pool_size import slots_of
+from nodeheal.services.recovery.pool_size import Slots, slots_of
 from nodeheal.services.saving import node_of
 
 HANDED_OVER_LOOKED_UP = timedelta(days=30)
@@ -31,7 +31,7 @@ class NodeView:
     attempts_left: dict[Action, int]
     has_slot: bool
     slots_held: int
-    slots: int
+    slots: Slots
     handed_over: tuple[str, ...] = ()
 
 

@@ -215,7 +215,7 @@ class Replay:
 
     def _isolate(self, decision: Decision, asked: StepRequest) -> bool:
         node = node_of(decision.node_id, self._ports)
-        slots = slots_of(node.pool, self._ports, self._policy)
+        slots = slots_of(node.pool, self._ports, self._policy).total
         if not self._ports.pools.claim(node.pool, node.node_id, slots):
             self.seen.budget_refused.append(self._decided(asked, f"{slots} of {slots} nodes were out of service"))
             return False
