@@ -215,7 +215,7 @@ def _after_repair(builder: DecisionBuilder, progress: Progress, assessment: Faul
         passed = "; and ".join(filter(None, [denial_reason(progress), "it passed its diagnostics"]))
         boot = "" if _keeps_boot(progress) else "a new boot id and "
         proof = f"proven by {boot}passed diagnostics" if progress.tried else passed
-        where = "it may serve" if fault.needs_proof_only else "back to service, on probation"
+        where = "it may serve" if fault.needs_proof_only else "back to service"
         return builder.step(Step.RETURN, f"{proof}; {where}")
     if progress.returned.outcome is not Outcome.DONE:
         return builder.escalate(

@@ -59,7 +59,7 @@ class FleetView:
 
 def look_at_pool(name: str, ports: Ports, policy: RecoveryPolicy, jobs: Sequence[Job] = ()) -> PoolView:
     """One pool, measured by this policy."""
-    nodes = ports.nodes.in_pool(name)
+    nodes = [node.as_shown(ports.clock()) for node in ports.nodes.in_pool(name)]
     live = [job for job in jobs if job.pool == name and not job.is_over]
     return PoolView(
         ports.pools.get(name),

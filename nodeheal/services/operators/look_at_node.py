@@ -48,7 +48,9 @@ def look_at_node(node_id: str, ports: Ports, policy: RecoveryPolicy) -> NodeView
     left = {action: max(0, limit.limit - spent[limit.group]) for action, limit in limits.items()}
     slots = slots_of(node.pool, ports, policy)
     theirs = _handed_over(node, ports)
-    return NodeView(node, _since(node, ports), left, node_id in holders, len(holders), slots, theirs)
+    return NodeView(
+        node.as_shown(ports.clock()), _since(node, ports), left, node_id in holders, len(holders), slots, theirs
+    )
 
 
 def _handed_over(node: Node, ports: Ports) -> tuple[str, ...]:
