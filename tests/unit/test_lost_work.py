@@ -8,7 +8,7 @@ import pytest
 
 from nodeheal.contract.job_spec import Checkpoints
 from nodeheal.domain.jobs.job import Run
-from nodeheal.domain.jobs.lost_work import lost_work_text, steps_lost
+from nodeheal.domain.jobs.lost_work import lost_work_text, start_text, steps_lost
 from tests.unit.builders import NOW
 from tests.unit.test_goodput import account, job, run
 
@@ -67,3 +67,20 @@ def test_the_account_of_its_time_takes_the_steps_that_were_shown() -> None:
     known = account(replace(FIRST, last_step=40), AFTER, now=1_400)
 
     assert (known.runs[0].productive_seconds, known.runs[0].recomputed_seconds) == (675, 225)
+
+
+@pytest.mark.parametrize(
+    ("directory", "resumed", "words"),
+    [
+        ("/c", {"resumed_from": "/c/30", "resumed_step": 30}, "from checkpoint /c/30 (step 30)"),
+        ("/c", {"resumed_from": "/c/last", "resumed_step": None}, "from checkpoint /c/last"),
+        ("/c", {"resumed_from": "", "resumed_step": None}, "from its beginning, as no checkpoint was found"),
+        (None, {"resumed_from": ""}, "from its beginning unless its program finds a checkpoint"),
+    ],
+)
+def test_a_run_begins_at_a_checkpoint_only_where_one_was_found(
+    directory: str | None, resumed: dict[str, Any], words: str
+) -> None:
+    where = Checkpoints(directory=directory) if directory else None
+
+    assert start_text(replace(job(), checkpoints=where), replace(AFTER, **resumed)) == words

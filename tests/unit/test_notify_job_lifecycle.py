@@ -60,7 +60,7 @@ def test_the_email_of_a_start_says_where_it_runs_what_was_checked_and_where_it_b
         "",
         "Nodes: mi-0000000a, mi-0000000b",
         "Checked: each node has passed diagnostics of level 2, on its present boot, in the last 24 h.",
-        "Begins: from checkpoint /fsx/llama/step-1200 (step 1200).",
+        "Starts: from checkpoint /fsx/llama/step-1200 (step 1200).",
         "Job: llama, run 1, in pool demo",
         "More:",
         "  nodeheal jobs show llama",
@@ -354,13 +354,13 @@ def test_the_operators_are_told_once_a_job_of_an_owner_who_has_not_confirmed() -
 
     sent = [message.notification for message in ports.notifier.sent]  # type: ignore[attr-defined]
     assert [told.owner for told in sent] == ["ada@example.com", None, "ada@example.com"]
-    assert sent[1].subject == "[nodeheal] ada@example.com, who owns llama, does not hear of it: not confirmed"
+    assert sent[1].subject == "[nodeheal] ada@example.com, who owns llama, gets no email: not confirmed"
     assert body(sent[1]) == [
-        "ada@example.com owns llama and does not hear of it: the address has not confirmed its subscription, or was "
-        "never subscribed. Until then, what nodeheal writes to it is lost, and you are told of this job.",
+        "ada@example.com owns llama and gets no email about it: the address was never subscribed, or did not confirm "
+        "its subscription. Until then, what nodeheal writes to it is lost, and you are told of this job.",
         "",
-        "Needed: have him look for AWS's email that asks for a confirmation, in his spam as well. To have it sent "
-        "again:",
+        "Needed: ask the owner to open AWS's email that asks for a confirmation; it may be in the spam folder. To have "
+        "it sent again:",
         "  nodeheal owners subscribe ada@example.com",
         "",
         "Lost:",

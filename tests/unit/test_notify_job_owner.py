@@ -120,7 +120,7 @@ def test_the_second_email_says_how_long_it_stood_and_where_it_runs() -> None:
 
     letter = it.letters[-1]
     assert "has been running again since 2026-03-01 03:01:00 UTC, after 1 min down. Needed: nothing." in words(letter)
-    assert f"Goes on: as run 2, on {A}, {B}, from its beginning, as no checkpoint was found." in words(letter)
+    assert f"Goes on: as run 2, on {A}, {B}, from its beginning unless its program finds a checkpoint." in words(letter)
     assert "The node was rebooted and has passed its diagnostics since." in words(letter)
 
 
@@ -150,7 +150,7 @@ def test_an_owner_hears_at_which_step_the_job_goes_on_where_that_is_known() -> N
 
     assert f"Goes on: as run 1, on {A}, {B}, from checkpoint /fsx/llama/step-900.npz (step 900)." in told
     assert "Its log says" not in told
-    assert f"on {A}, {B}, from its beginning, as no checkpoint was found. Its program may find one by itself." in untold
+    assert f"on {A}, {B}, from its beginning unless its program finds a checkpoint." in untold
 
 
 def runs_again(story: Story, **run_of: Any) -> str:

@@ -70,14 +70,6 @@ class Run:
         return self.why.rpartition("/")[0]
 
     @property
-    def begins(self) -> str:
-        """Where it begins, in words: at a checkpoint that was found for it, or at the job's beginning."""
-        if not self.resumed_from:
-            return "from its beginning, as no checkpoint was found"
-        step = "" if self.resumed_step is None else f" (step {self.resumed_step})"
-        return f"from checkpoint {self.resumed_from}{step}"
-
-    @property
     def is_running(self) -> bool:
         """Whether every rank was seen running and none has stopped."""
         return all(task.status == "RUNNING" for task in self.tasks)

@@ -1,4 +1,4 @@
-"""The work that a job loses by a restart: in steps, in minutes, or unknown. Pure."""
+"""Where a job goes on after a restart, and the work that it loses: in steps, in minutes, or unknown. Pure."""
 
 from nodeheal.domain.humanize import counted, lasting
 from nodeheal.domain.jobs.job import Job, Run
@@ -11,6 +11,19 @@ def steps_lost(run: Run, following: Run) -> int | None:
     if run.last_step is None or following.resumed_step is None:
         return None
     return max(0, run.last_step - following.resumed_step)
+
+
+def start_text(job: Job | None, run: Run) -> str:
+    """Returns where the run begins, in words: at the checkpoint that was found for it, or at the job's beginning.
+
+    nodeheal searches no checkpoint of a job that names no directory.
+    """
+    if run.resumed_from:
+        step = "" if run.resumed_step is None else f" (step {run.resumed_step})"
+        return f"from checkpoint {run.resumed_from}{step}"
+    if job is None or job.checkpoints is None:
+        return "from its beginning unless its program finds a checkpoint"
+    return "from its beginning, as no checkpoint was found"
 
 
 def lost_work_text(job: Job, run: Run | None, following: Run) -> str:

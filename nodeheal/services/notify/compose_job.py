@@ -10,13 +10,13 @@ from nodeheal.contract.vocabulary import Escalation, Phase, Trouble
 from nodeheal.domain.humanize import counted, lasting
 from nodeheal.domain.jobs.checkpoint_advice import NO_EXPERIENCE, PoolExperience, advice_of
 from nodeheal.domain.jobs.job import Job, Run
-from nodeheal.domain.jobs.lost_work import UNSAVED
+from nodeheal.domain.jobs.lost_work import UNSAVED, start_text
 from nodeheal.domain.jobs.owner import Owner
 from nodeheal.domain.review.console_links import NO_LINKS, ConsoleLinks
 from nodeheal.services.jobs.job_troubles import OF_THE_CLUSTER, needed, needed_of_operators
 from nodeheal.services.notify.compose import fit_subject, runbook
 from nodeheal.services.notify.compose_needed import log_of, restart
-from nodeheal.services.notify.compose_owner import begins_in_words, nodes_in_words
+from nodeheal.services.notify.compose_owner import nodes_in_words
 from nodeheal.services.notify.layout import command, paragraph
 from nodeheal.services.notify.layout import field as labelled
 
@@ -70,7 +70,7 @@ def compose_started(story: JobStory, owner: Owner) -> Notification | None:
         *labelled("Nodes", nodes_in_words(run)),
         *labelled("Checked", _checked(job)),
         *(labelled("Directory", f"{job.directory_seen}.") if job.directory_in_doubt else []),
-        *labelled("Begins", begins_in_words(job, run)),
+        *labelled("Starts", f"{start_text(job, run)}."),
     ]
     return _letter(story, owner, Phase.STARTED, f"has started on {counted(len(run.tasks), 'node')}", body)
 
@@ -211,7 +211,7 @@ def _books(story: JobStory) -> list[str]:
     restarts = len(story.runs) - 1
     advice = advice_of(story.job, story.runs, (), story.at, story.beside)
     return [
-        *labelled("Time", f"{advice.account.words}."),
+        *(labelled("Time", f"{advice.account.words}.") if advice.account.words else []),
         *labelled("Restarts", f"{restarts or 'none'}."),
         *(labelled("Advice", f"{'; '.join(advice.lines)}.") if advice.daly_seconds is not None else []),
     ]

@@ -10,7 +10,7 @@ from nodeheal.domain.faults.diagnosis import Fault
 from nodeheal.domain.humanize import lasting
 from nodeheal.domain.jobs.gang import first_failure
 from nodeheal.domain.jobs.job import Job, Run
-from nodeheal.domain.jobs.lost_work import UNSAVED, lost_work_text
+from nodeheal.domain.jobs.lost_work import UNSAVED, lost_work_text, start_text
 from nodeheal.domain.jobs.owner import Owner
 from nodeheal.domain.recovery.incident import History
 from nodeheal.domain.recovery.progress import Progress
@@ -27,12 +27,6 @@ def nodes_in_words(run: Run) -> str:
     """Where it runs: the first ranks' nodes by name."""
     nodes = [task.node_id for task in run.tasks]
     return ", ".join(nodes[:NODES_NAMED]) + (f" and {len(nodes) - NODES_NAMED} more" if nodes[NODES_NAMED:] else "")
-
-
-def begins_in_words(job: Job, run: Run) -> str:
-    """Where it begins, as a sentence. Of a job that names no directory, nodeheal does not see the checkpoints."""
-    may_differ = not run.resumed_from and job.checkpoints is None
-    return f"{run.begins}.{' Its program may find one by itself.' if may_differ else ''}"
 
 
 @dataclass(frozen=True)
@@ -85,7 +79,7 @@ def compose_runs_again(about: About) -> Notification:
         *_needed_after_restart(about),
         "",
         *field("Why", f"{_what_broke(about)} {_what_was_done(about)}"),
-        *field("Goes on", f"as run {about.run.number}, on {where}, {begins_in_words(about.job, about.run)}"),
+        *field("Goes on", f"as run {about.run.number}, on {where}, {start_text(about.job, about.run)}."),
         *field("Lost", f"{lost}{_lost_with_the_host(about)}"),
         *(quoted("Evidence", about.fault.event.evidence) if about.is_the_programs else []),
     ]
@@ -183,7 +177,7 @@ def _asked(history: History) -> str:
 
 def _what_was_done(about: About) -> str:
     if about.is_the_programs:
-        return "It was started again where it was."
+        return "It was started again on the same nodes."
     if about.seen.has_moved_job:
         return _why_moved(about)
     if about.seen.replacement:
