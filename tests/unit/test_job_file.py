@@ -99,7 +99,7 @@ def test_everything_that_is_wrong_is_named_at_once_with_its_line() -> None:
         (MINIMAL + '"\\e[2J": 1\n', "5: \ufffd[2J: there is no such field"),
         (MINIMAL + 'owner: "\\ud800"\n', "5: it holds half a character"),
         (MINIMAL + "environment: {RANK: '1'}\n", "5: environment: RANK is set by nodeheal for every rank"),
-        (MINIMAL + "owner: ada\n", "5: owner: 'ada' is no email address"),
+        (MINIMAL + "owner: ada\n", "5: owner: 'ada' is not an email address"),
         (MINIMAL + "checkpoints: {directory: ckpt}\n", "5: checkpoints.directory: give an absolute path"),
         (MINIMAL + "preflight: {checks: [DCGM]}\n", "did you mean `dcgm`?"),
         (MINIMAL + "preflight: {checks: [5]}\n", "5: preflight.checks.0: Input should be 'dcgm',"),

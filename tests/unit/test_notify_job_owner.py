@@ -475,7 +475,7 @@ def test_an_owner_is_an_address_and_perhaps_a_name(text: str, address: str, name
     ],
 )
 def test_what_is_no_address_is_refused_by_name(text: str) -> None:
-    with pytest.raises(ValueError, match="is no email address"):
+    with pytest.raises(ValueError, match="is not an email address"):
         parse_owner(text)
 
 

@@ -262,7 +262,7 @@ def test_a_failure_in_a_pause_is_seen_to_when_the_pause_is_over(pause: Happening
     seen = it.submit()
 
     assert seen.end == "Completed"
-    assert told[0].startswith("waits for the end of a pause, and is seen to then: ")
+    assert told[0].startswith("waits for the end of a pause, and is handled then: ")
     assert f"(ada: maintenance); rank 1 on {B} ended with exit code 1" in told[0]
     [incident_id] = it.ports.workflows.started  # type: ignore[attr-defined]
     assert it.ports.incidents.history(incident_id).incident.ending is Ending.RECOVERED

@@ -101,7 +101,7 @@ class RecoveryPolicy(Frozen):
         ge=0,
         le=LONGEST,
         description="a job goes on elsewhere where that saves it more than this, on free nodes that have passed their"
-        " diagnostics lately, or on one that passes them now; reckoned with the medians of the pool's last recoveries"
+        " diagnostics lately, or on one that passes them now; calculated with the medians of the pool's last recoveries"
         " and diagnoses, or with the deadlines where there were none",
     )
     max_turns: int = Field(default=24, gt=3, le=1_000, description="decisions in one incident before a human is asked")

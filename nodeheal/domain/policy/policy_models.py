@@ -184,7 +184,7 @@ class Fabric(Frozen):
         description="and then sum up over all GPUs of both with NCCL, which the nodes must have; needs `tests`",
     )
     min_all_reduce_mb_per_second: int = Field(
-        default=0, ge=0, le=1_000_000, description="on the bus, as nccl-tests reckons it; 0: any speed will do"
+        default=0, ge=0, le=1_000_000, description="on the bus, as nccl-tests calculates it; 0: any speed will do"
     )
 
     @model_validator(mode="after")

@@ -1,7 +1,7 @@
 """Past events through a policy: what would have been decided, done and refused.
 
 The real services decide, over whatever ports they are handed. Each step is taken to work, and to last as long as
-`Pace` says: a replay cannot know what a reboot would have mended.
+`Pace` says: a replay cannot know what a reboot would have repaired.
 """
 
 from collections import Counter
