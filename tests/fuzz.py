@@ -30,7 +30,8 @@ from nodeheal.parsers.dcgm_health import parse_health
 from nodeheal.parsers.efa_tools import parse_efa
 from nodeheal.parsers.fi_pingpong import Ended, parse_pingpong
 from nodeheal.parsers.host_heat import judge_load, read_host
-from nodeheal.parsers.kernel_log import LogFormat, read_findings
+from nodeheal.parsers.kernel_log import read_findings
+from nodeheal.parsers.log_format import LogFormat
 from nodeheal.parsers.measures import collective_bandwidth, dcgm_bandwidths, heat
 from nodeheal.parsers.neuron_tools import parse_neuron
 from nodeheal.parsers.nvidia_smi import parse_nvidia_smi

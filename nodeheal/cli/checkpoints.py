@@ -1,17 +1,16 @@
 """`nodeheal checkpoints`: which checkpoints are in a directory, which are whole, and where a run would go on."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nodeheal.checkpoints.apart import list_apart
-from nodeheal.checkpoints.found import Listing
 from nodeheal.cli.connect import FAILED, AsJson
 from nodeheal.cli.say import say, say_json
-from nodeheal.cli.table import say_table
 from nodeheal.contract.vocabulary import CheckpointFormat
-from nodeheal.domain.humanize import counted
+
+if TYPE_CHECKING:
+    from nodeheal.checkpoints.found import Listing
 
 app = typer.Typer(no_args_is_help=True, help="Checkpoints in a directory: which are complete, and which is the newest.")
 
@@ -58,8 +57,10 @@ def latest(
         raise typer.Exit(FAILED)
 
 
-def _look(directory: Path, wanted: CheckpointFormat, seconds: float, *, to_newest_valid: bool = False) -> Listing:
+def _look(directory: Path, wanted: CheckpointFormat, seconds: float, *, to_newest_valid: bool = False) -> "Listing":
     """The listing. Where nobody could look, that is said, and it is over."""
+    from nodeheal.checkpoints.apart import list_apart
+
     found = list_apart(str(directory.absolute()), wanted, seconds, to_newest_valid=to_newest_valid)
     if found.problem:
         say(f"{directory}: {found.problem}", aside=True)
@@ -67,7 +68,10 @@ def _look(directory: Path, wanted: CheckpointFormat, seconds: float, *, to_newes
     return found
 
 
-def _show(found: Listing, as_json: bool) -> None:
+def _show(found: "Listing", as_json: bool) -> None:
+    from nodeheal.cli.table import say_table
+    from nodeheal.domain.humanize import counted
+
     if as_json:
         newest = found.newest_valid
         say_json({**found.as_json(), "newest_valid": newest.path if newest else None})

@@ -6,18 +6,18 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nodeheal.cli.decompressed import BROKEN, decompressed
 from nodeheal.cli.say import say
 from nodeheal.contract.vocabulary import Action, Family, Verdict
-from nodeheal.domain.faults.catalog import find
-from nodeheal.domain.humanize import counted
-from nodeheal.parsers.finding import Finding
-from nodeheal.parsers.kernel_filter import Readable
-from nodeheal.parsers.kernel_log import LogFormat, Tally, read_findings
+from nodeheal.parsers.log_format import LogFormat
+
+if TYPE_CHECKING:
+    from nodeheal.parsers.finding import Finding
+    from nodeheal.parsers.kernel_filter import Readable
+    from nodeheal.parsers.kernel_log import Tally
 
 NOTHING_FOUND, BAD_INPUT = 1, 2
 STANDARD_INPUT = "-"
@@ -36,6 +36,9 @@ def classify(
 
     What was read is told on stderr. Exit codes are grep's: 0 a fault was found, 1 none, 2 the log cannot be read.
     """
+    from nodeheal.cli.decompressed import BROKEN
+    from nodeheal.parsers.kernel_log import Tally, read_findings
+
     tally, found = Tally(), 0
     try:
         with _opened(file) as log:
@@ -56,7 +59,9 @@ def classify(
         raise typer.Exit(NOTHING_FOUND)
 
 
-def _told(tally: Tally, found: int, log_format: LogFormat) -> Iterator[str]:
+def _told(tally: "Tally", found: int, log_format: LogFormat) -> Iterator[str]:
+    from nodeheal.domain.humanize import counted
+
     ordinary = tally.suspicious - tally.not_believed - found
     yield (
         f"{counted(tally.lines, 'line')} read; {tally.suspicious} of them may report a fault: "
@@ -70,8 +75,10 @@ def _told(tally: Tally, found: int, log_format: LogFormat) -> Iterator[str]:
         yield f"{lines} with zero bytes, which no text has: UTF-16, an archive, or a damaged log"
 
 
-def classified(line_number: int, finding: Finding) -> dict[str, str | int | None]:
+def classified(line_number: int, finding: "Finding") -> dict[str, str | int | None]:
     """What the command prints about a fault. One that nobody has described goes to a human."""
+    from nodeheal.domain.faults.catalog import find
+
     row = find(finding.family, finding.code, finding.subcode)
     return {
         "line_number": line_number,
@@ -89,7 +96,9 @@ def classified(line_number: int, finding: Finding) -> dict[str, str | int | None
 
 
 @contextmanager
-def _opened(file: str) -> Iterator[Readable]:
+def _opened(file: str) -> "Iterator[Readable]":
+    from nodeheal.cli.decompressed import decompressed
+
     with ExitStack() as stack:
         log = sys.stdin.buffer if file == STANDARD_INPUT else stack.enter_context(Path(file).open("rb"))
         yield stack.enter_context(decompressed(log))

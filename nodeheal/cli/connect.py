@@ -6,40 +6,29 @@ import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from difflib import get_close_matches
 from functools import cache, partial
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from botocore.exceptions import BotoCoreError, ClientError
 
-from nodeheal.adapters import schedulers
-from nodeheal.adapters.aws import console
 from nodeheal.adapters.aws.calls import client, client_once
-from nodeheal.adapters.aws.console import execution_arn, workflow_arn
-from nodeheal.adapters.aws.drills import SsmDrills
-from nodeheal.adapters.aws.failures import explain
-from nodeheal.adapters.aws.items import Table as StateTable
-from nodeheal.adapters.aws.marks import AwsMarks
-from nodeheal.adapters.aws.notifier import Destinations
-from nodeheal.adapters.aws.owners import SnsOwners, SnsSignedConfirmations
-from nodeheal.adapters.aws.owners import topic_arn as owners_topic
-from nodeheal.adapters.aws.policy_documents import PolicyDocuments, deployed_channels, deployed_place
-from nodeheal.adapters.aws.policy_reader import last_good
-from nodeheal.adapters.aws.ports import aws_ports, clock
-from nodeheal.adapters.slurm.controller import SlurmController
 from nodeheal.cli import complete
 from nodeheal.cli.say import refuse, say
 from nodeheal.cli.settings import ENV_ACCOUNT
 from nodeheal.contract import names
-from nodeheal.contract.health_event import HealthEvent
-from nodeheal.contract.job_steps import JobStopRequested
-from nodeheal.contract.vocabulary import ChannelKind, SchedulerKind
 from nodeheal.domain.errors import NodehealError
-from nodeheal.domain.policy.policy import RecoveryPolicy, parse_policy
-from nodeheal.ports import Ports
-from nodeheal.ports.scheduler import JobLogs, TaskDefinitions
-from nodeheal.services.notify.channel_kinds import read_channels
+
+if TYPE_CHECKING:
+    from nodeheal.adapters.aws.drills import SsmDrills
+    from nodeheal.adapters.aws.marks import AwsMarks
+    from nodeheal.adapters.aws.owners import SnsOwners, SnsSignedConfirmations
+    from nodeheal.adapters.aws.policy_documents import PolicyDocuments
+    from nodeheal.adapters.slurm.controller import SlurmController
+    from nodeheal.contract.health_event import HealthEvent
+    from nodeheal.contract.vocabulary import ChannelKind, SchedulerKind
+    from nodeheal.domain.policy.policy import RecoveryPolicy
+    from nodeheal.ports import Ports
+    from nodeheal.ports.scheduler import JobLogs, TaskDefinitions
 
 Table = Annotated[str, typer.Option(envvar=names.ENV_TABLE, help="the state table of the deployment")]
 Why = Annotated[str, typer.Option(help="the reason: it is recorded with your name")]
@@ -65,25 +54,43 @@ def clearly() -> Iterator[None]:
     """What goes wrong is said in one line."""
     try:
         yield
-    except (BotoCoreError, ClientError) as error:  # before ValueError, which some of the SDK's errors are
-        say(f"{explain(error)}", aside=True)
-        raise typer.Exit(FAILED) from None
-    except (NodehealError, ValueError) as error:
-        say(f"{error}", aside=True)
+    except Exception as error:
+        told = _in_words(error)
+        if told is None:
+            raise
+        say(told, aside=True)
         raise typer.Exit(FAILED) from None
 
 
-def ports(table: str) -> Ports:
+def _in_words(error: Exception) -> str | None:
+    """The line for an error that an operator is to read. None for one that is a fault of nodeheal."""
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    from nodeheal.adapters.aws.failures import explain
+
+    if isinstance(error, (BotoCoreError, ClientError)):  # before ValueError, which some of the SDK's errors are
+        return f"{explain(error)}"
+    return f"{error}" if isinstance(error, (NodehealError, ValueError)) else None
+
+
+def ports(table: str) -> "Ports":
     """The real world, through the table and with the caller's credentials.
 
     Raises ValueError where the context in use is for another account.
     """
+    from nodeheal.adapters.aws.notifier import Destinations
+    from nodeheal.adapters.aws.ports import aws_ports
+
     _check_account()
     return aws_ports(table, "", Destinations(names.BUS, "", ""))
 
 
-def job_ports(table: str) -> Ports:
+def job_ports(table: str) -> "Ports":
     """The same, where jobs can be started: their workflow is that of the caller's account and Region."""
+    from nodeheal.adapters.aws.console import workflow_arn
+    from nodeheal.adapters.aws.notifier import Destinations
+    from nodeheal.adapters.aws.ports import aws_ports
+
     _check_account()
     sts = client("sts")
     arn = workflow_arn(sts.get_caller_identity()["Arn"], sts.meta.region_name, names.JOB_WORKFLOW)
@@ -101,18 +108,26 @@ def _check_account() -> None:
         raise ValueError(f"{told}: see `nodeheal contexts list`")
 
 
-def policy_copy(table: str) -> RecoveryPolicy:
+def policy_copy(table: str) -> "RecoveryPolicy":
     """The copy of the policy in force that the sweep keeps in the table: one read. The default where there is none."""
+    from nodeheal.adapters.aws.items import Table as StateTable
+    from nodeheal.adapters.aws.policy_reader import last_good
+    from nodeheal.domain.policy.policy import RecoveryPolicy
+
     return last_good(StateTable(client("dynamodb"), table)) or RecoveryPolicy()
 
 
-def task_definitions(kind: SchedulerKind) -> TaskDefinitions:
+def task_definitions(kind: "SchedulerKind") -> "TaskDefinitions":
     """The task definitions of a scheduler, in the caller's account and Region."""
+    from nodeheal.adapters import schedulers
+
     return schedulers.task_definitions(kind, client)
 
 
-def job_logs(kind: SchedulerKind) -> JobLogs:
+def job_logs(kind: "SchedulerKind") -> "JobLogs":
     """What the jobs of a scheduler have written."""
+    from nodeheal.adapters import schedulers
+
     return schedulers.job_logs(kind, client, _logs)
 
 
@@ -123,19 +138,24 @@ def _logs(region: str) -> Any:
     return boto3.client("logs", region_name=region) if region else client("logs")
 
 
-def slurm() -> SlurmController:
+def slurm() -> "SlurmController":
     """The controllers of Slurm clusters. Its clients are made here: it is asked from several threads."""
+    from nodeheal.adapters.aws.ports import clock
+    from nodeheal.adapters.slurm.controller import SlurmController
+
     ssm, once = client("ssm"), client_once("ssm")
     return SlurmController(lambda: ssm, lambda: once, partial(client, "ec2"), clock)
 
 
-def known_pool(pool: str, world: Ports) -> str:
+def known_pool(pool: str, world: "Ports") -> str:
     """The pool, if some node of it has reported or was enrolled. Raises ValueError, which names the known ones."""
     known = world.fleet_index.pools()
     if pool in known:
         return pool
     if not known:
         raise ValueError(f"no pool {pool}: no node of any pool has reported yet, or was enrolled")
+    from difflib import get_close_matches
+
     alike = get_close_matches(pool, known, n=1)
     perhaps = f"; did you mean {alike[0]}?" if alike else "."
     raise ValueError(f"no pool {pool} is known{perhaps} Known are {_some(known)}")
@@ -146,42 +166,59 @@ def _some(words: Sequence[str]) -> str:
     return f"{', '.join(words[:SHOWN])}{more}"
 
 
-def marks() -> AwsMarks:
+def marks() -> "AwsMarks":
     """The tags that let nodeheal act."""
+    from nodeheal.adapters import schedulers
+    from nodeheal.adapters.aws.marks import AwsMarks
+
     return AwsMarks(client, schedulers.scheduler_marks(client))
 
 
-def drills() -> SsmDrills:
+def drills() -> "SsmDrills":
     """What makes nodes pretend a fault."""
+    from nodeheal.adapters.aws.drills import SsmDrills
+    from nodeheal.adapters.aws.ports import clock
+
     return SsmDrills(partial(client_once, "ssm"), clock)
 
 
-def owners() -> SnsOwners:
+def owners() -> "SnsOwners":
     """The subscriptions of job owners, in the account and Region of the caller."""
+    from nodeheal.adapters.aws.owners import SnsOwners, topic_arn
+
     sts = client("sts")
-    return SnsOwners(client("sns"), owners_topic(sts.get_caller_identity()["Arn"], sts.meta.region_name))
+    return SnsOwners(client("sns"), topic_arn(sts.get_caller_identity()["Arn"], sts.meta.region_name))
 
 
-def confirmations() -> SnsSignedConfirmations:
+def confirmations() -> "SnsSignedConfirmations":
     """Confirms subscriptions to the topics of nodeheal, in the account and Region of the caller."""
+    from nodeheal.adapters.aws.owners import SnsSignedConfirmations, topic_arn
+
     sts = client("sts")
     caller, region = sts.get_caller_identity()["Arn"], sts.meta.region_name
-    topics = [owners_topic(caller, region, topic) for topic in (names.ALERTS_TOPIC, names.OWNERS_TOPIC)]
+    topics = [topic_arn(caller, region, topic) for topic in (names.ALERTS_TOPIC, names.OWNERS_TOPIC)]
     return SnsSignedConfirmations(client("sns"), topics)
 
 
-def channels() -> dict[str, ChannelKind]:
+def channels() -> "dict[str, ChannelKind]":
     """The channels of the deployed stack."""
+    from nodeheal.adapters.aws.policy_documents import deployed_channels
+    from nodeheal.services.notify.channel_kinds import read_channels
+
     return read_channels(deployed_channels(client("cloudformation")))
 
 
-def policy_documents() -> PolicyDocuments:
+def policy_documents() -> "PolicyDocuments":
     """The policy documents of the deployed stack."""
+    from nodeheal.adapters.aws.policy_documents import PolicyDocuments, deployed_place
+
     return PolicyDocuments(client("appconfig"), deployed_place(client("cloudformation")))
 
 
-def policy() -> RecoveryPolicy:
+def policy() -> "RecoveryPolicy":
     """The policy document that is in force."""
+    from nodeheal.domain.policy.policy import parse_policy
+
     return parse_policy(policy_documents().in_force().text)
 
 
@@ -196,8 +233,12 @@ def job_execution_url(job_id: str, submission: int) -> str:
 
 
 def _execution_url(workflow: str, name: str) -> str:
+    from nodeheal.adapters.aws import console
+
     sts = client("sts")
-    return console.execution_url(execution_arn(sts.get_caller_identity()["Arn"], sts.meta.region_name, workflow, name))
+    return console.execution_url(
+        console.execution_arn(sts.get_caller_identity()["Arn"], sts.meta.region_name, workflow, name)
+    )
 
 
 def on_record(why: str) -> str:
@@ -229,13 +270,15 @@ def within(seconds: float, look: Callable[[], str | None], sleep: Callable[[floa
     return look()
 
 
-def put_request(event: HealthEvent, bus: str = names.BUS) -> None:
+def put_request(event: "HealthEvent", bus: str = names.BUS) -> None:
     """Put what an operator asks for on the bus, in an operator's name. Raises ValueError where the bus refuses it."""
     _put(names.NODE_HEALTH_REPORTED, event.model_dump_json(), bus)
 
 
 def put_stop(job_id: str, bus: str = names.BUS) -> None:
     """Wake the job's workflow: its record says that it is to stop. Raises ValueError where the bus refuses it."""
+    from nodeheal.contract.job_steps import JobStopRequested
+
     _put(names.JOB_STOP_REQUESTED, JobStopRequested(job_id=job_id).model_dump_json(), bus)
 
 

@@ -4,19 +4,19 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import typer
-from botocore.exceptions import BotoCoreError, ClientError
 
-from nodeheal.adapters.aws.account import BAD, GOOD, UNKNOWN, WARNING, Account, Finding, examine
 from nodeheal.adapters.aws.calls import client, client_once
-from nodeheal.adapters.aws.failures import NO_REGION, Failure, explain
-from nodeheal.adapters.aws.ports import clock
-from nodeheal.adapters.schedulers import looks
+from nodeheal.adapters.aws.finding import BAD, GOOD, UNKNOWN, WARNING, Finding
 from nodeheal.cli import connect
 from nodeheal.cli.connect import AsJson, Table
 from nodeheal.cli.say import say, say_json
 from nodeheal.contract import names
+
+if TYPE_CHECKING:
+    from nodeheal.adapters.aws.failures import Failure
 
 UNWELL = 1
 _MARKS = {GOOD: "ok     ", WARNING: "WARN   ", BAD: "FAIL   ", UNKNOWN: "UNKNOWN"}
@@ -43,6 +43,13 @@ def doctor(table: Table = names.TABLE, as_json: AsJson = False) -> None:
 
 
 def _findings(table: str) -> Iterator[Finding]:
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    from nodeheal.adapters.aws.account import Account, examine
+    from nodeheal.adapters.aws.failures import NO_REGION, explain
+    from nodeheal.adapters.aws.ports import clock
+    from nodeheal.adapters.schedulers import looks
+
     try:
         sts = client("sts")
         who = sts.get_caller_identity()["Arn"]
@@ -61,7 +68,7 @@ def _document() -> str:
     return connect.policy_documents().in_force().text
 
 
-def _failed(failure: Failure) -> Finding:
+def _failed(failure: "Failure") -> Finding:
     return Finding(failure.subject, BAD, failure.detail, failure.todo)
 
 

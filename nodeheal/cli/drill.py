@@ -2,7 +2,7 @@
 
 import json
 import time
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,13 +12,12 @@ from nodeheal.cli.node_acts import NodeName
 from nodeheal.cli.say import say
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import Family
-from nodeheal.domain.faults.catalog import find
 from nodeheal.domain.faults.drill import LARGEST_GPU, DcgmDrill, parse_dcgm_drill
-from nodeheal.domain.fleet.node import Node
-from nodeheal.parsers.dcgm_injected import XID_FIELD, health_code
-from nodeheal.ports import Ports
-from nodeheal.ports.commands import CommandStatus
-from nodeheal.services.operators.inject_fault import DRILL_SECONDS, drill_line, inject_fault, repeats
+
+if TYPE_CHECKING:
+    from nodeheal.domain.fleet.node import Node
+    from nodeheal.ports import Ports
+    from nodeheal.ports.commands import CommandStatus
 
 LOOK_EVERY_SECONDS = 1.0
 
@@ -35,6 +34,8 @@ def inject(
     table: Table = names.TABLE,
 ) -> None:
     """Drill: have a healthy node report a fault. What follows is real: its job stops, and it reboots."""
+    from nodeheal.services.operators.inject_fault import inject_fault
+
     reason = connect.on_record(why)
     with clearly():
         fault = _fault(xid, line, dcgm, gpu)
@@ -52,6 +53,9 @@ def inject(
 
 
 def _say_who_sees_it(drill: DcgmDrill) -> None:
+    from nodeheal.domain.faults.catalog import find
+    from nodeheal.parsers.dcgm_injected import XID_FIELD, health_code
+
     code = health_code(drill.field, drill.value)
     row = find(Family.dcgm, code) if code else None
     if row is None:
@@ -66,7 +70,9 @@ def _say_who_sees_it(drill: DcgmDrill) -> None:
     say(f"then an incident opens, marked as a drill, and its first action is {row.action}")
 
 
-def _say_what_follows(node: Node, line: str) -> None:
+def _say_what_follows(node: "Node", line: str) -> None:
+    from nodeheal.services.operators.inject_fault import repeats
+
     known, listed = repeats(node, line), f"`nodeheal incidents list --pool {node.pool} --since 5m`"
     if known is None:
         say(f"its incident will be in {listed}")
@@ -78,13 +84,15 @@ def _say_what_follows(node: Node, line: str) -> None:
 
 def _fault(xid: int | None, line: str | None, dcgm: str | None, gpu: int) -> str | DcgmDrill:
     if dcgm is None:
+        from nodeheal.services.operators.inject_fault import drill_line
+
         return drill_line(xid, line)
     if xid is not None or line is not None:
         raise ValueError("give one of --xid, --line and --dcgm")
     return parse_dcgm_drill(dcgm, gpu)
 
 
-def _why_not(status: CommandStatus) -> str:
+def _why_not(status: "CommandStatus") -> str:
     """What the node itself says, where it has come so far."""
     if status.state == "FAILED":
         try:
@@ -94,8 +102,10 @@ def _why_not(status: CommandStatus) -> str:
     return "; nobody knows yet whether it will: the command expires within a minute"
 
 
-def _wait(node: Node, command_id: str, world: Ports) -> CommandStatus:
+def _wait(node: "Node", command_id: str, world: "Ports") -> "CommandStatus":
     """What became of the command. A command that nobody has heard of yet is on its way."""
+    from nodeheal.services.operators.inject_fault import DRILL_SECONDS
+
     give_up_at = time.monotonic() + DRILL_SECONDS
     while True:
         status = world.commands.look(node, command_id)

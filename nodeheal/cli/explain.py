@@ -1,20 +1,15 @@
 """`nodeheal explain`: what would be done about a fault, and why."""
 
-from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from pydantic import ValidationError
 
-from nodeheal.cli.imagined import decided, event_of, history_of
 from nodeheal.cli.say import DEFAULT_POLICY, complaints, read_policy, refuse, say, say_json
 from nodeheal.contract.vocabulary import Action, Family, NextStepCondition
-from nodeheal.domain.faults.assessment import assess_faults
-from nodeheal.domain.faults.catalog import catalog, find
-from nodeheal.domain.faults.diagnosis import diagnose
-from nodeheal.domain.policy.policy import RecoveryPolicy
-from nodeheal.domain.verbs import ESCALATION_STEPS
+
+if TYPE_CHECKING:
+    from nodeheal.domain.policy.policy import RecoveryPolicy
 
 _NEXT = {
     NextStepCondition.unproven: "when the one before did not help",
@@ -22,7 +17,6 @@ _NEXT = {
     NextStepCondition.other_job: "when the same accelerator shows it under another job",
     NextStepCondition.job_end: "when the job has ended",
 }
-_TRIED = {action.value.lower(): action for action in ESCALATION_STEPS}
 
 
 def explain(
@@ -35,6 +29,8 @@ def explain(
     as_json: Annotated[bool, typer.Option("--json", help="write JSON, for programs")] = False,
 ) -> None:
     """Say what would be done about a fault, and why."""
+    from pydantic import ValidationError
+
     document = read_policy(policy)
     code, _, subcode = code.partition("/")
     if family in (Family.xid, Family.sxid):
@@ -53,11 +49,14 @@ def explain(
 
 
 def _actions(after: str) -> list[Action]:
+    from nodeheal.domain.verbs import ESCALATION_STEPS
+
+    tried = {action.value.lower(): action for action in ESCALATION_STEPS}
     words = [word.strip().lower() for word in after.split(",") if word.strip()]
-    unknown = [word for word in words if word not in _TRIED]
+    unknown = [word for word in words if word not in tried]
     if unknown:
-        refuse(f"--after: {unknown[0]!r} is not one of {', '.join(_TRIED)}")
-    return [_TRIED[word] for word in words]
+        refuse(f"--after: {unknown[0]!r} is not one of {', '.join(tried)}")
+    return [tried[word] for word in words]
 
 
 def _answer(
@@ -67,8 +66,13 @@ def _answer(
     product: str | None,
     pool: str,
     after: list[Action],
-    policy: RecoveryPolicy,
+    policy: "RecoveryPolicy",
 ) -> dict[str, Any]:
+    from nodeheal.cli.imagined import decided, event_of, history_of
+    from nodeheal.domain.faults.assessment import assess_faults
+    from nodeheal.domain.faults.catalog import find
+    from nodeheal.domain.faults.diagnosis import diagnose
+
     event, row = event_of(family, code, subcode, pool, product), find(family, code, subcode)
     fault = next(iter(diagnose([event], policy, pool)), None) or assess_faults(history_of(event, policy), policy).fault
     next_step, in_act_mode = decided(event, policy, after), decided(event, policy.acting(), after)
@@ -102,6 +106,10 @@ def _answer(
 
 def _perhaps(answer: dict[str, Any]) -> str:
     """What may have been meant."""
+    from difflib import get_close_matches
+
+    from nodeheal.domain.faults.catalog import catalog
+
     known = [row.code for row in catalog().values() if row.family.value == answer["family"]]
     alike = get_close_matches(answer["code"], dict.fromkeys(known), n=3, cutoff=0.6)
     alike += [code for code in dict.fromkeys(known) if code.endswith(f"_{answer['code']}") and code not in alike]

@@ -1,7 +1,7 @@
 """`nodeheal pause`, `nodeheal unpause` and `nodeheal breaker`: what a human holds in hand."""
 
 from datetime import datetime
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,11 +10,9 @@ from nodeheal.cli.connect import AsJson, Table, Why, clearly
 from nodeheal.cli.say import refuse, say, say_json
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import Awaited
-from nodeheal.domain.humanize import counted
-from nodeheal.domain.policy.policy_models import LONGEST
-from nodeheal.ports import Ports
-from nodeheal.services.operators.operator_guardrails import pause_node, pause_pool, reset_breaker
-from nodeheal.services.saving import node_of
+
+if TYPE_CHECKING:
+    from nodeheal.ports import Ports
 
 breaker = typer.Typer(
     no_args_is_help=True,
@@ -34,6 +32,8 @@ def pause(
     table: Table = names.TABLE,
 ) -> None:
     """Do nothing to a node, or in a pool, for a time. Faults are still reported."""
+    from nodeheal.domain.policy.policy_models import LONGEST
+
     seconds = connect.seconds_of(length, LONGEST)
     if not seconds:
         refuse(f"{length!r} is no pause; give at least 1s, or end one with `nodeheal unpause {target}`")
@@ -67,14 +67,18 @@ def _called(target: str) -> str:
     return f"{'node' if _is_node(target) else 'pool'} {target}"
 
 
-def _paused_until(target: str, world: Ports) -> datetime | None:
+def _paused_until(target: str, world: "Ports") -> datetime | None:
     """Until when the node or the pool is paused now. None: it is not."""
+    from nodeheal.services.saving import node_of
+
     paused = node_of(target, world) if _is_node(target) else world.pools.get(connect.known_pool(target, world))
     until = paused.paused_until
     return until if until is not None and until > world.clock() else None
 
 
-def _pause(target: str, seconds: int, why: str, world: Ports) -> datetime | None:
+def _pause(target: str, seconds: int, why: str, world: "Ports") -> datetime | None:
+    from nodeheal.services.operators.operator_guardrails import pause_node, pause_pool
+
     if _is_node(target):
         return pause_node(target, seconds, why, world).paused_until
     return pause_pool(connect.known_pool(target, world), seconds, why, world).paused_until
@@ -83,6 +87,8 @@ def _pause(target: str, seconds: int, why: str, world: Ports) -> datetime | None
 @breaker.command()
 def show(pool: PoolName, table: Table = names.TABLE, as_json: AsJson = False) -> None:
     """Show whether the breaker of a pool is open, since when and why, and which incidents wait for its reset."""
+    from nodeheal.domain.humanize import counted
+
     with clearly():
         world = connect.ports(table)
         found = world.pools.get(connect.known_pool(pool, world))
@@ -101,6 +107,9 @@ def show(pool: PoolName, table: Table = names.TABLE, as_json: AsJson = False) ->
 @breaker.command()
 def reset(pool: PoolName, why: Why, table: Table = names.TABLE) -> None:
     """Close the breaker of a pool. Incidents that wait are decided again: old ones are dropped, the others go on."""
+    from nodeheal.domain.humanize import counted
+    from nodeheal.services.operators.operator_guardrails import reset_breaker
+
     with clearly():
         world = connect.ports(table)
         woken = reset_breaker(connect.known_pool(pool, world), connect.on_record(why), world)

@@ -3,16 +3,12 @@
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Annotated
-
-import typer
 
 from nodeheal.cli import connect
-from nodeheal.cli.connect import Table, clearly
+from nodeheal.cli.connect import clearly
 from nodeheal.cli.job_wait import LOOK_EVERY_SECONDS, patiently
 from nodeheal.cli.say import say
 from nodeheal.cli.slurm import our_job
-from nodeheal.contract import names
 from nodeheal.domain.jobs.job_log import LogLine
 from nodeheal.ports import Ports
 from nodeheal.ports.scheduler import JobLogs
@@ -22,16 +18,8 @@ from nodeheal.services.operators.read_job_log import RunLog, open_log
 QUIET_LOOKS = 3  # a container's last lines come a moment after its end
 
 
-def logs(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="the job's name")],
-    is_followed: Annotated[
-        bool, typer.Option("--follow", "-f", help="go on until the job ends, from run to run")
-    ] = False,
-    rank: Annotated[int | None, typer.Option(min=0, help="only this rank")] = None,
-    run: Annotated[int | None, typer.Option(min=1, help="this run, and not the newest")] = None,
-    table: Table = names.TABLE,
-) -> None:
-    """Print what the ranks have written, from CloudWatch Logs."""
+def say_logs(name: str, rank: int | None, run: int | None, table: str, *, is_followed: bool) -> None:
+    """Say what the ranks of a job have written: one rank or all, of one run or the newest."""
     with clearly():
         world = connect.ports(table)
         shelf = connect.job_logs(our_job(name, world).scheduler)

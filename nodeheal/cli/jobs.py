@@ -3,39 +3,20 @@
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nodeheal.cli import complete, connect, job_log
+from nodeheal.cli import complete, connect
 from nodeheal.cli.connect import AsJson, PoolArgument, Table, Why, clearly
-from nodeheal.cli.job_file import JobFileRefused, bytes_of, parse_job_file, read_job_file
-from nodeheal.cli.job_list import (
-    INCOMPLETE,
-    listed,
-    placement_of,
-    row_of,
-    say_jobs,
-    say_top,
-    standing_json,
-    unknown_row,
-)
-from nodeheal.cli.job_submitted import Submitted, say_planned, say_submitted, say_submitted_json, warn
-from nodeheal.cli.job_view import as_json_of, as_text
-from nodeheal.cli.job_wait import follow, seconds_or_none
-from nodeheal.cli.last_lines import last_lines
 from nodeheal.cli.say import BAD_INPUT, Form, Output, form_of, refuse, say, say_data, say_json
-from nodeheal.cli.slurm import clusters_of, our_job, reports_of
-from nodeheal.cli.slurm_submit import submit_batch
 from nodeheal.contract import names
-from nodeheal.contract.job_spec import JobSpec
-from nodeheal.contract.schemas import FOLDER
-from nodeheal.ports.scheduler import TaskDefinitions
-from nodeheal.services.jobs.job_line import Standing, stands_before
-from nodeheal.services.jobs.prepare_job import Plan, file_doubts, prepare_job, scheduler_of_pool, submit_plan
-from nodeheal.services.jobs.submit_job import restart_job
-from nodeheal.services.operators.ask_to_stop import ask_to_stop
-from nodeheal.services.operators.look_at_job import list_jobs, look_at_job, progress_of
+
+if TYPE_CHECKING:
+    from nodeheal.contract.job_spec import JobSpec
+    from nodeheal.ports.scheduler import TaskDefinitions
+    from nodeheal.services.jobs.job_line import Standing
+    from nodeheal.services.jobs.prepare_job import Plan
 
 app = typer.Typer(no_args_is_help=True, help="Training jobs: submitted once, kept running.")
 
@@ -47,6 +28,10 @@ Timeout = Annotated[str | None, typer.Option(help="at most so long: 90s, 30m, 2h
 @app.command()
 def validate(file: File, as_json: AsJson = False) -> None:
     """Check a job file: line and field of everything that is wrong. AWS is not asked."""
+    from nodeheal.cli.job_file import JobFileRefused, bytes_of, parse_job_file
+    from nodeheal.cli.job_submitted import warn
+    from nodeheal.services.jobs.prepare_job import file_doubts
+
     try:
         spec = parse_job_file(bytes_of(file))
     except JobFileRefused as refused:
@@ -66,6 +51,8 @@ def validate(file: File, as_json: AsJson = False) -> None:
 @app.command()
 def schema() -> None:
     """Print the JSON Schema of the file, for editors: `nodeheal jobs schema > job.schema.json`."""
+    from nodeheal.contract.schemas import FOLDER
+
     sys.stdout.write((FOLDER / "job.json").read_text("utf-8"))
 
 
@@ -98,11 +85,18 @@ def submit(
     if slurm:
         typed = {"--idempotent": idempotent, "--wait": wait, "--table": _is_typed(context, "table")}
         _refuse_options("with --slurm", typed)
+        from nodeheal.cli.slurm_submit import submit_batch
+
         submit_batch([file, *(more or ())], dry_run=dry_run, as_json=as_json)
         return
     _refuse_options("without --slurm", {" ".join(more or ()): bool(more)})
     if wait and as_json:
         refuse("--json: not with --wait, whose lines are for people; ask `nodeheal jobs show NAME --json` afterwards")
+    from nodeheal.cli.job_file import read_job_file
+    from nodeheal.cli.job_submitted import Submitted, say_submitted, say_submitted_json
+    from nodeheal.services.jobs.job_line import stands_before
+    from nodeheal.services.jobs.prepare_job import prepare_job, scheduler_of_pool, submit_plan
+
     spec = read_job_file(Path(file))
     with clearly():
         world = connect.job_ports(table)
@@ -116,16 +110,22 @@ def submit(
         found = Submitted(spec, plan, job, tuple(stands_before(job, world)))
     (say_submitted_json if as_json else say_submitted)(found)
     if wait:
+        from nodeheal.cli.job_wait import follow
+
         follow(job.job_id, world, None)
 
 
 def _say_plan(
-    spec: JobSpec, plan: Plan, definitions: TaskDefinitions, ahead: Sequence[Standing], *, as_json: bool
+    spec: "JobSpec", plan: "Plan", definitions: "TaskDefinitions", ahead: "Sequence[Standing]", *, as_json: bool
 ) -> None:
     """What a submission would do."""
     if not as_json:
+        from nodeheal.cli.job_submitted import say_planned
+
         say_planned(spec, plan, ahead)
         return
+    from nodeheal.cli.job_list import placement_of, standing_json
+
     shown = definitions.shown(spec) if spec.image else plan.job.task_definition
     told = {"task_definition": shown, "placement": placement_of(plan), "in_line_before": standing_json(ahead)}
     say_json({**told, "warnings": list(plan.doubts)})
@@ -156,6 +156,10 @@ def list_all(
 
     The exit code is 6 where a Slurm cluster's jobs are not known: the list then says of which.
     """
+    from nodeheal.cli.job_list import INCOMPLETE, listed, say_jobs, unknown_row
+    from nodeheal.cli.slurm import clusters_of, reports_of
+    from nodeheal.services.operators.look_at_job import list_jobs, progress_of
+
     form = form_of(output, as_json)
     with clearly():
         world = connect.ports(table)
@@ -178,6 +182,9 @@ def top(pool: PoolArgument = None, table: Table = names.TABLE, as_json: AsJson =
 
     A job shows its steps in $NODEHEAL_PROGRESS_FILE, and its file says with `steps` how many it takes in all.
     """
+    from nodeheal.cli.job_list import row_of, say_top
+    from nodeheal.services.operators.look_at_job import list_jobs, progress_of
+
     form = form_of(output, as_json)
     with clearly():
         world = connect.ports(table)
@@ -193,6 +200,11 @@ def top(pool: PoolArgument = None, table: Table = names.TABLE, as_json: AsJson =
 @app.command()
 def show(name: JobName, table: Table = names.TABLE, as_json: AsJson = False, output: Output = None) -> None:
     """Show one job: its state and why, where it runs, how its runs ended, and how many restarts are left."""
+    from nodeheal.cli.job_view import as_json_of, as_text
+    from nodeheal.cli.last_lines import last_lines
+    from nodeheal.cli.slurm import our_job
+    from nodeheal.services.operators.look_at_job import look_at_job
+
     form = form_of(output, as_json)
     with clearly():
         world = connect.ports(table)
@@ -211,6 +223,9 @@ def show(name: JobName, table: Table = names.TABLE, as_json: AsJson = False, out
 @app.command()
 def stop(name: JobName, why: Why, table: Table = names.TABLE) -> None:
     """Stop a job: each rank gets SIGTERM and its grace period. `jobs restart` runs it again."""
+    from nodeheal.cli.slurm import our_job
+    from nodeheal.services.operators.ask_to_stop import ask_to_stop
+
     reason = connect.on_record(why)
     with clearly():
         world = connect.ports(table)
@@ -225,6 +240,9 @@ def stop(name: JobName, why: Why, table: Table = names.TABLE) -> None:
 @app.command()
 def restart(name: JobName, table: Table = names.TABLE) -> None:
     """Submit a job that is over again. It goes on from its last valid checkpoint."""
+    from nodeheal.cli.slurm import our_job
+    from nodeheal.services.jobs.submit_job import restart_job
+
     with clearly():
         world = connect.job_ports(table)
         job = restart_job(our_job(name, world).job_id, world)
@@ -234,10 +252,25 @@ def restart(name: JobName, table: Table = names.TABLE) -> None:
 @app.command()
 def wait(name: JobName, timeout: Timeout = None, table: Table = names.TABLE) -> None:
     """Wait until a job ends. Exit code 0: completed, 3: failed, 4: cancelled, 5: the time is up."""
+    from nodeheal.cli.job_wait import follow, seconds_or_none
+
     seconds = seconds_or_none(timeout)
     with clearly():
         world = connect.ports(table)
     follow(name, world, seconds)
 
 
-app.command("logs")(job_log.logs)
+@app.command()
+def logs(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="the job's name")],
+    is_followed: Annotated[
+        bool, typer.Option("--follow", "-f", help="go on until the job ends, from run to run")
+    ] = False,
+    rank: Annotated[int | None, typer.Option(min=0, help="only this rank")] = None,
+    run: Annotated[int | None, typer.Option(min=1, help="this run, and not the newest")] = None,
+    table: Table = names.TABLE,
+) -> None:
+    """Print what the ranks have written, from CloudWatch Logs."""
+    from nodeheal.cli.job_log import say_logs
+
+    say_logs(name, rank, run, table, is_followed=is_followed)

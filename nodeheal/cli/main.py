@@ -115,9 +115,9 @@ def options(
 ) -> None:
     """Look after accelerator nodes: see what nodeheal does and why, answer it, and act by hand."""
     if ctx.invoked_subcommand not in OFFLINE and (context or context_file().exists()):
-        from nodeheal.cli import contexts
+        from nodeheal.cli import kept_contexts
 
-        contexts.apply(context)
+        kept_contexts.apply(context)
     _take_region_as_the_aws_cli_does()
 
 

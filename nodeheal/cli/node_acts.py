@@ -4,25 +4,20 @@ import sys
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from nodeheal.cli import complete, connect
 from nodeheal.cli.connect import Table, Why, clearly
-from nodeheal.cli.lookup import node_ids
 from nodeheal.cli.say import refuse, say
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import Action, Ending, SchedulerKind
-from nodeheal.domain.errors import NotFound
-from nodeheal.domain.fleet.node import Node
-from nodeheal.domain.humanize import counted
-from nodeheal.domain.recovery.incident import Incident, incident_id_of, short_id
-from nodeheal.ports import Ports
-from nodeheal.services.operators.describe_act import describe_act, describe_retirement, why_not_now
-from nodeheal.services.operators.request_action import request_action, taken_by
-from nodeheal.services.operators.retire_node import retire_node
-from nodeheal.services.saving import node_of
+
+if TYPE_CHECKING:
+    from nodeheal.domain.fleet.node import Node
+    from nodeheal.domain.recovery.incident import Incident
+    from nodeheal.ports import Ports
 
 NodeName = Annotated[str, typer.Argument(metavar="NODE", help="its id: i-… or mi-…", autocompletion=complete.nodes)]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="say what it would do, and do nothing")]
@@ -39,7 +34,7 @@ Level = Annotated[
 def drain(node: NodeName, why: Why, dry_run: DryRun = False, yes: Yes = False, table: Table = names.TABLE) -> None:
     """Give a node no new work, and isolate it when its job has ended. `nodes release` gives it back."""
 
-    def why_not(found: Node) -> str:
+    def why_not(found: "Node") -> str:
         told = f"{node} is Slurm's, which drains it itself: scontrol update NodeName=… State=DRAIN Reason=…"
         return told if found.scheduler is SchedulerKind.SLURM else ""
 
@@ -72,7 +67,7 @@ def diagnose(
 ) -> None:
     """Diagnose a free node. It is out of service meanwhile, and back if it passes."""
 
-    def why_not(found: Node) -> str:
+    def why_not(found: "Node") -> str:
         told = f"{node} runs job {found.job_id}: give --anyway to stop it, or `nodeheal nodes drain` first"
         return told if found.job_id and not anyway else ""
 
@@ -82,6 +77,9 @@ def diagnose(
 
 def retire(node: NodeName, why: Why, dry_run: DryRun = False, yes: Yes = False, table: Table = names.TABLE) -> None:
     """Give a node up for good: nodeheal may not act on it any more. `nodes enroll` takes it in again."""
+    from nodeheal.services.operators.describe_act import describe_retirement
+    from nodeheal.services.operators.retire_node import retire_node
+
     reason = connect.on_record(why)
     with clearly():
         world = connect.ports(table)
@@ -101,10 +99,14 @@ def _ask(
     *,
     kind: str = "",
     level: int | None = None,
-    why_not: Callable[[Node], str] = lambda node: "",
+    why_not: "Callable[[Node], str]" = lambda node: "",
     dry_run: bool,
     yes: bool,
 ) -> None:
+    from nodeheal.domain.recovery.incident import incident_id_of, short_id
+    from nodeheal.services.operators.describe_act import describe_act, why_not_now
+    from nodeheal.services.operators.request_action import request_action, taken_by
+
     reason = connect.on_record(why)
     with clearly():
         world = connect.ports(table)
@@ -130,8 +132,12 @@ def _ask(
         say(f"{node} has an open incident since a moment ago: it is part of {taken} now and begins nothing: {show}")
 
 
-def _whole(name: str, world: Ports) -> Node:
+def _whole(name: str, world: "Ports") -> "Node":
     """The node of this id. An act takes no beginning of an id: the error says which nodes begin so."""
+    from nodeheal.cli.lookup import node_ids
+    from nodeheal.domain.errors import NotFound
+    from nodeheal.services.saving import node_of
+
     try:
         return node_of(name, world)
     except NotFound:
@@ -166,6 +172,10 @@ def sweep_pool(
     sleep: Callable[[float], None] = time.sleep,
 ) -> int:
     """Diagnose the free nodes of a pool, one after another. Returns how many did not pass. Raises ValueError."""
+    from nodeheal.domain.humanize import counted
+    from nodeheal.services.operators.request_action import request_action, taken_by
+    from nodeheal.services.saving import node_of
+
     world = connect.ports(table)
     now = world.clock()
     known = world.nodes.in_pool(connect.known_pool(pool, world))
@@ -193,7 +203,7 @@ def sweep_pool(
     return failed
 
 
-def _ended(incident_id: str, world: Ports, sleep: Callable[[float], None]) -> Incident:
+def _ended(incident_id: str, world: "Ports", sleep: Callable[[float], None]) -> "Incident":
     """The incident, once it is over. Waits as long as that takes: each of its steps has a deadline of its own."""
     while (incident := world.incidents.incident(incident_id)).is_under_way:
         sleep(LOOK_EVERY_SECONDS)

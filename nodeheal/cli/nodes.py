@@ -1,34 +1,15 @@
 """`nodeheal nodes`: see the nodes of a pool, and give back what nodeheal has taken out of service."""
 
-from collections import Counter
-from collections.abc import Collection
-from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from nodeheal.cli import complete, connect, node_acts
 from nodeheal.cli.connect import AsJson, PoolArgument, Table, Why, clearly
-from nodeheal.cli.lookup import node_named
 from nodeheal.cli.node_acts import DryRun, NodeName, Yes, goes_on
-from nodeheal.cli.node_view import as_json_of, as_text
 from nodeheal.cli.say import Form, Output, age, form_of, iso, refuse, say, say_data
-from nodeheal.cli.slurm import Reports, clusters_of, node_at, node_json, node_words, reports_of, slurm_node
-from nodeheal.cli.table import say_table
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import NodeState, Provider
-from nodeheal.domain.fleet.enrolment import Enrolment
-from nodeheal.domain.fleet.liveness import apply_heartbeat
-from nodeheal.domain.fleet.node import Node
-from nodeheal.domain.humanize import counted
-from nodeheal.domain.recovery.incident import short_id
-from nodeheal.parsers.slurm import SlurmNode
-from nodeheal.services.intake.enroll_node import enroll_node
-from nodeheal.services.operators.describe_act import describe_release
-from nodeheal.services.operators.look_at_node import look_at_node
-from nodeheal.services.operators.release_node import release_node
-from nodeheal.services.operators.withdraw_request import withdraw_request
-from nodeheal.services.saving import node_of
 
 app = typer.Typer(no_args_is_help=True, help="Nodes: see them, enrol them, take them out of service, give them back.")
 
@@ -53,7 +34,11 @@ def list_nodes(
     output: Output = None,
 ) -> None:
     """Show nodes: their state and why, their job and their open incident."""
+    from nodeheal.cli.node_list import row_of, say_nodes
+    from nodeheal.domain.fleet.liveness import apply_heartbeat
+
     form = form_of(output, as_json)
+    reports = None
     with clearly():
         world = connect.ports(table)
         pools = [connect.known_pool(pool, world)] if pool is not None else list(world.fleet_index.pools())
@@ -61,20 +46,26 @@ def list_nodes(
         heartbeats = world.heartbeats.newest()
         now = world.clock()
         paused = list(filter(None, [world.pools.get(name).why_paused(now) for name in pools]))
-        reports = reports_of(clusters_of(nodes)) if slurm else None
+        if slurm:
+            from nodeheal.cli.slurm import clusters_of, reports_of
+
+            reports = reports_of(clusters_of(nodes))
     heard = [apply_heartbeat(node, heartbeats.get(node.instance_id), now) for node in nodes]
     silent = {name for name, beat in heartbeats.items() if beat.is_missed(now)}
-    rows = [_row(node, now, reports, silent) for node in heard if not state or node.state in state]
+    rows = [row_of(node, now, reports, silent) for node in heard if not state or node.state in state]
     if form in (Form.json, Form.yaml):
         say_data(rows, form)
         return
     say(*paused)
-    _say_nodes(rows, now, has_pool=pool is None, is_wide=form is Form.wide)
+    say_nodes(rows, now, has_pool=pool is None, is_wide=form is Form.wide)
 
 
 @app.command()
 def unenrolled(table: Table = names.TABLE, as_json: AsJson = False, output: Output = None) -> None:
     """Show nodes that report and are not enrolled. nodeheal does not act on them, and forgets them after a week."""
+    from nodeheal.cli.table import say_table
+    from nodeheal.domain.humanize import counted
+
     form = form_of(output, as_json)
     with clearly():
         world = connect.ports(table)
@@ -97,57 +88,14 @@ def unenrolled(table: Table = names.TABLE, as_json: AsJson = False, output: Outp
     say(f"{counted(len(rows), 'node')}; to enrol one: nodeheal nodes enroll NODE --pool POOL --why …")
 
 
-def _row(node: Node, now: datetime, reports: Reports | None, silent: Collection[str]) -> dict[str, Any]:
-    until = node.paused_until if node.is_paused(now) else None
-    return {
-        "node": node.node_id,
-        "pool": node.pool,
-        "state": node.state.value,
-        "spare": node.is_spare,
-        "job": node.job_id,
-        "incident": node.open_incident,
-        "last_seen": iso(node.last_seen) if node.has_reported else None,
-        "silent": node.instance_id in silent,
-        "rack": node.rack or None,
-        "paused_until": iso(until),
-        "paused_why": node.paused_why if until else None,
-        "reason": node.state_reason if node.has_reported else f"its agent has never reported; {node.state_reason}",
-        **({} if reports is None else {"slurm": node_json(node_at(node, reports))}),
-    }
-
-
-def _say_nodes(rows: list[dict[str, Any]], now: datetime, *, has_pool: bool, is_wide: bool) -> None:
-    pool_head = ("POOL",) if has_pool else ()
-    wide_head = ("RACK",) if is_wide else ()
-    head = ("NODE", *pool_head, "STATE", "SPARE", "JOB", "INCIDENT", "SEEN", *wide_head, "WHY")
-    say_table(head, [_cells(row, now, has_pool=has_pool, is_wide=is_wide) for row in rows], is_wide=is_wide)
-    counts = Counter(str(row["state"]) for row in rows)
-    told = ", ".join(f"{count} {state}" for state, count in sorted(counts.items())) or "none in this state"
-    say(f"{counted(len(rows), 'node')}: {told}")
-
-
-def _cells(row: dict[str, Any], now: datetime, *, has_pool: bool, is_wide: bool) -> list[str]:
-    incident = row["incident"] and (row["incident"] if is_wide else short_id(row["incident"]))
-    seen = age(datetime.fromisoformat(row["last_seen"]) if row["last_seen"] else None, now)
-    seen += " (silent)" if row["silent"] else ""
-    paused = f"paused until {row['paused_until']} ({row['paused_why']})" if row["paused_until"] else ""
-    on_slurm = f"Slurm: {row['slurm']['summary']}" if row.get("slurm") else ""
-    return [
-        row["node"],
-        *([row["pool"]] if has_pool else []),
-        row["state"],
-        "spare" if row["spare"] else "-",
-        row["job"] or "-",
-        incident or "-",
-        seen,
-        *([row["rack"] or "-"] if is_wide else []),
-        "; ".join(filter(None, [paused, row["reason"], on_slurm])),
-    ]
-
-
 @app.command()
 def show(node: SeenNode, table: Table = names.TABLE, as_json: AsJson = False, output: Output = None) -> None:
     """Show one node: its state, why and since when, and what nodeheal may still do with it."""
+    from nodeheal.cli.lookup import node_named
+    from nodeheal.cli.node_view import as_json_of, as_text
+    from nodeheal.cli.slurm import node_json, node_words, slurm_node
+    from nodeheal.services.operators.look_at_node import look_at_node
+
     form = form_of(output, as_json)
     with clearly():
         world = connect.ports(table)
@@ -183,6 +131,9 @@ def enroll(
     table: Table = names.TABLE,
 ) -> None:
     """Let nodeheal act on a node: set the tags that IAM asks for. A second call changes what it names."""
+    from nodeheal.domain.fleet.enrolment import Enrolment
+    from nodeheal.services.intake.enroll_node import enroll_node
+
     if job not in (None, NO_JOB):
         refuse(f"--job {job}: only `{NO_JOB}` can be said; jobs are recorded where they are started")
     reason = connect.on_record(why)
@@ -200,6 +151,13 @@ def enroll(
 @app.command()
 def release(node: NodeName, why: Why, dry_run: DryRun = False, yes: Yes = False, table: Table = names.TABLE) -> None:
     """Return a node to service that nodeheal took out. A request by hand that still waits is withdrawn instead."""
+    from nodeheal.cli.slurm import node_words, slurm_node
+    from nodeheal.parsers.slurm import SlurmNode
+    from nodeheal.services.operators.describe_act import describe_release
+    from nodeheal.services.operators.release_node import release_node
+    from nodeheal.services.operators.withdraw_request import withdraw_request
+    from nodeheal.services.saving import node_of
+
     reason = connect.on_record(why)
     with clearly():
         told = describe_release(node_of(node, connect.ports(table)))

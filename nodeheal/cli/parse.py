@@ -6,19 +6,15 @@ import stat
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Never
+from typing import TYPE_CHECKING, Annotated, Never
 
 import typer
 
 from nodeheal.cli.say import say
 from nodeheal.contract.vocabulary import Action, Verdict
-from nodeheal.domain.faults.catalog import find
-from nodeheal.parsers.dcgm_diag import parse_diagnostic
-from nodeheal.parsers.dcgm_health import parse_health
-from nodeheal.parsers.efa_tools import parse_efa, parse_efa_tree
-from nodeheal.parsers.finding import Finding, Report
-from nodeheal.parsers.neuron_tools import parse_neuron, parse_neuron_tree
-from nodeheal.parsers.nvidia_smi import parse_nvidia_smi
+
+if TYPE_CHECKING:
+    from nodeheal.parsers.finding import Finding, Report
 
 app = typer.Typer(no_args_is_help=True, help="Read the recorded output of a tool: verdict, faults, actions.")
 
@@ -38,34 +34,44 @@ Expect = Annotated[
 @app.command("dcgm-diag")
 def dcgm_diag(file: File, expect: Expect = 0) -> None:
     """`dcgmi diag -j`, of DCGM 3 and 4."""
+    from nodeheal.parsers.dcgm_diag import parse_diagnostic
+
     _print(parse_diagnostic(_text(file), expect))
 
 
 @app.command("dcgm-health")
 def dcgm_health(file: File, expect: Expect = 0) -> None:
     """`dcgmi health -c -j`. It names only sick devices, so that there is nothing to compare --expect with."""
+    from nodeheal.parsers.dcgm_health import parse_health
+
     _print(parse_health(_text(file)))
 
 
 @app.command("nvidia-smi")
 def nvidia_smi(file: File, expect: Expect = 0) -> None:
     """`nvidia-smi`, plain, `-q`, `-q -x`, `-L` or `--query-gpu=… --format=csv`."""
+    from nodeheal.parsers.nvidia_smi import parse_nvidia_smi
+
     _print(parse_nvidia_smi(_text(file), expect))
 
 
 @app.command("neuron")
 def neuron(file: Tree, expect: Expect = 0) -> None:
     """The Neuron driver's sysfs tree, its listing by `grep -r .`, neuron-monitor or `neuron-ls --json-output`."""
+    from nodeheal.parsers.neuron_tools import parse_neuron, parse_neuron_tree
+
     _print(parse_neuron_tree(_tree(file), expect) if _is_directory(file) else parse_neuron(_text(file), expect))
 
 
 @app.command("efa")
 def efa(file: Tree, expect: Expect = 0) -> None:
     """`fi_info -p efa`, `rdma statistic show`, or /sys/class/infiniband as a tree or listed by `grep -r .`."""
+    from nodeheal.parsers.efa_tools import parse_efa, parse_efa_tree
+
     _print(parse_efa_tree(_tree(file), expect) if _is_directory(file) else parse_efa(_text(file), expect))
 
 
-def _print(report: Report) -> None:
+def _print(report: "Report") -> None:
     answer = {
         "verdict": report.verdict.value,
         "failed_tests": report.failed_tests,
@@ -76,7 +82,9 @@ def _print(report: Report) -> None:
     sys.stdout.write(json.dumps(answer, indent=2) + "\n")
 
 
-def _explained(finding: Finding) -> dict[str, str | int | None]:
+def _explained(finding: "Finding") -> dict[str, str | int | None]:
+    from nodeheal.domain.faults.catalog import find
+
     row = find(finding.family, finding.code, finding.subcode)
     answer: dict[str, str | int | None] = {
         "family": finding.family.value,

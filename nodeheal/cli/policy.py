@@ -2,26 +2,22 @@
 
 import json
 import os
-import shlex
-import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from tempfile import NamedTemporaryFile
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nodeheal.adapters.aws.policy_documents import Deployed, PolicyDocuments
-from nodeheal.cli.connect import AsJson, channels, clearly, policy_documents
-from nodeheal.cli.differ import Change, Treatment, changed_settings, changes
+from nodeheal.cli import connect
+from nodeheal.cli.connect import AsJson, clearly
 from nodeheal.cli.node_acts import Yes
 from nodeheal.cli.say import checked, policy_text, read_policy, refuse, say, say_json
-from nodeheal.domain.errors import NotFound
-from nodeheal.domain.humanize import counted
-from nodeheal.domain.policy.policy import PolicyRefused, RecoveryPolicy, parse_policy
-from nodeheal.domain.policy.policy_lint import lint_policy
-from nodeheal.services.operators.validate_policy import complaints_of_channels
+
+if TYPE_CHECKING:
+    from nodeheal.adapters.aws.policy_documents import Deployed, PolicyDocuments
+    from nodeheal.cli.differ import Change, Treatment
+    from nodeheal.domain.policy.policy import RecoveryPolicy
 
 app = typer.Typer(no_args_is_help=True, help="The policy document: what nodeheal may do, where, and how often.")
 
@@ -41,10 +37,14 @@ def check(
     as_json: AsJson = False,
 ) -> None:
     """Check a policy document: errors by field, and warnings about what is probably not meant."""
+    from nodeheal.domain.policy.policy_lint import lint_policy
+
     document = read_policy(file)
     if deployed:
+        from nodeheal.services.operators.validate_policy import complaints_of_channels
+
         with clearly():
-            missing = "; ".join(complaints_of_channels(document, channels()))
+            missing = "; ".join(complaints_of_channels(document, connect.channels()))
         if missing:
             refuse(f"{file}: {missing}")
     warnings = list(lint_policy(document))
@@ -75,8 +75,10 @@ def diff(
 ) -> None:
     """Show which faults would be treated differently, and which settings differ."""
     if new is None:
+        from nodeheal.domain.policy.policy import parse_policy
+
         with clearly():
-            before, after = parse_policy(policy_documents().in_force().text), read_policy(old)
+            before, after = parse_policy(connect.policy_documents().in_force().text), read_policy(old)
         names = ("the policy in force", str(old))
     else:
         before, after, names = read_policy(old), read_policy(new), (str(old), str(new))
@@ -86,7 +88,9 @@ def diff(
         _say_changes(before, after, names)
 
 
-def _changes_json(before: RecoveryPolicy, after: RecoveryPolicy) -> dict[str, object]:
+def _changes_json(before: "RecoveryPolicy", after: "RecoveryPolicy") -> dict[str, object]:
+    from nodeheal.cli.differ import changed_settings, changes
+
     return {
         "versions": [before.version, after.version],
         "knobs": [{"knob": where, "before": a, "after": b} for where, a, b in changed_settings(before, after)],
@@ -103,7 +107,10 @@ def _changes_json(before: RecoveryPolicy, after: RecoveryPolicy) -> dict[str, ob
     }
 
 
-def _say_changes(before: RecoveryPolicy, after: RecoveryPolicy, named: tuple[str, str]) -> None:
+def _say_changes(before: "RecoveryPolicy", after: "RecoveryPolicy", named: tuple[str, str]) -> None:
+    from nodeheal.cli.differ import changed_settings, changes
+    from nodeheal.domain.humanize import counted
+
     turned, treated = list(changed_settings(before, after)), list(changes(before, after))
     say(f"{named[0]} is version {before.version}, {named[1]} is version {after.version}")
     say("", f"{counted(len(turned), 'setting differs', 'settings differ')}" + (":" if turned else ""))
@@ -115,8 +122,10 @@ def _say_changes(before: RecoveryPolicy, after: RecoveryPolicy, named: tuple[str
         say(line)
 
 
-def _grouped(treated: list[Change]) -> Iterator[str]:
+def _grouped(treated: "list[Change]") -> Iterator[str]:
     """Faults that change in the same way stand together."""
+    from nodeheal.domain.humanize import counted
+
     groups: dict[tuple[str, Treatment, Treatment], list[Change]] = {}
     for change in treated:
         groups.setdefault((change.pool, change.before, change.after), []).append(change)
@@ -133,7 +142,7 @@ def _grouped(treated: list[Change]) -> Iterator[str]:
 def show(as_json: AsJson = False) -> None:
     """Show the document in force. Its version, time and reason are on stderr; `apply`, `check` and `diff` take it."""
     with clearly():
-        deployed = policy_documents().in_force()
+        deployed = connect.policy_documents().in_force()
     if as_json:
         say_json({**_told(deployed), "document": _document(deployed.text)})
         return
@@ -161,7 +170,7 @@ def apply(
     if not merge:
         checked(text, str(file))  # what is wrong is told before AWS is asked
     with clearly():
-        documents = policy_documents()
+        documents = connect.policy_documents()
         before = _in_force(documents) if merge or dry_run or _is_terminal() else ""
     if merge:
         text = _merged(before, text, file)
@@ -172,7 +181,7 @@ def apply(
 def edit(why: Why, yes: Yes = False) -> None:
     """Open the document in force in your editor (EDITOR), then put it into force as `apply` does."""
     with clearly():
-        documents = policy_documents()
+        documents = connect.policy_documents()
         before = _in_force(documents)
     shown = json.dumps(_document(before), indent=2) + "\n"
     edited = _edited(shown)
@@ -186,8 +195,10 @@ def _is_terminal() -> bool:
     return sys.stdin.isatty()
 
 
-def _in_force(documents: PolicyDocuments) -> str:
+def _in_force(documents: "PolicyDocuments") -> str:
     """The document in force; an empty one where none was ever applied, for functions take the default then."""
+    from nodeheal.domain.errors import NotFound
+
     try:
         return documents.in_force().text
     except NotFound:
@@ -196,6 +207,10 @@ def _in_force(documents: PolicyDocuments) -> str:
 
 def _edited(text: str) -> str:
     """The text as the user's editor leaves it. What is refused afterwards stays in the file, which is named."""
+    import shlex
+    import subprocess
+    from tempfile import NamedTemporaryFile
+
     editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
     with NamedTemporaryFile("w+", prefix="nodeheal-policy-", suffix=".json", delete=False) as file:
         file.write(text)
@@ -238,7 +253,7 @@ def _json_of(text: str, file: Path) -> object:
 
 
 def _put_into_force(
-    documents: PolicyDocuments,
+    documents: "PolicyDocuments",
     before: str,
     text: str,
     named: str,
@@ -248,6 +263,8 @@ def _put_into_force(
     yes: bool = False,
     as_json: bool = False,
 ) -> None:
+    from nodeheal.domain.policy.policy_lint import lint_policy
+
     policy = checked(text, named)
     if not as_json:
         _warn(lint_policy(policy))
@@ -264,8 +281,10 @@ def _put_into_force(
     _say_deployed(deployed, as_json)
 
 
-def _readable(text: str) -> RecoveryPolicy:
+def _readable(text: str) -> "RecoveryPolicy":
     """The policy in force; the default where it is none, for functions fall back to that."""
+    from nodeheal.domain.policy.policy import PolicyRefused, RecoveryPolicy, parse_policy
+
     try:
         return parse_policy(text)
     except PolicyRefused:
@@ -279,11 +298,11 @@ def rollback(why: Why, yes: Yes = False, as_json: AsJson = False) -> None:
         say("nothing was changed")
         raise typer.Exit(FAILED)
     with clearly():
-        deployed = policy_documents().roll_back(why)
+        deployed = connect.policy_documents().roll_back(why)
     _say_deployed(deployed, as_json)
 
 
-def _say_deployed(deployed: Deployed, as_json: bool) -> None:
+def _say_deployed(deployed: "Deployed", as_json: bool) -> None:
     if as_json:
         say_json(_told(deployed))
         return
@@ -291,7 +310,7 @@ def _say_deployed(deployed: Deployed, as_json: bool) -> None:
     say("functions that run already take it up within a minute")
 
 
-def _told(deployed: Deployed) -> dict[str, object]:
+def _told(deployed: "Deployed") -> dict[str, object]:
     return {
         "version": _version(deployed),
         "appconfig_version": deployed.version,
@@ -309,7 +328,9 @@ def _document(text: str) -> object:
         return text
 
 
-def _version(deployed: Deployed) -> str:
+def _version(deployed: "Deployed") -> str:
+    from nodeheal.domain.policy.policy import PolicyRefused, parse_policy
+
     try:
         return parse_policy(deployed.text).version
     except PolicyRefused as refused:

@@ -8,10 +8,7 @@ from nodeheal.cli import complete, connect
 from nodeheal.cli.connect import FAILED, AsJson, Table, Why, clearly
 from nodeheal.cli.node_acts import DryRun, Level, Yes, sweep_pool
 from nodeheal.cli.say import Form, Output, form_of, say, say_data
-from nodeheal.cli.status import POOL_HEAD, pool_cells, pool_data
-from nodeheal.cli.table import say_table
 from nodeheal.contract import names
-from nodeheal.services.operators.look_at_fleet import look_at_pool
 
 app = typer.Typer(no_args_is_help=True, help="Pools of nodes: their size, budget and breaker.")
 
@@ -19,6 +16,10 @@ app = typer.Typer(no_args_is_help=True, help="Pools of nodes: their size, budget
 @app.command("list")
 def list_pools(table: Table = names.TABLE, as_json: AsJson = False, output: Output = None) -> None:
     """Show every pool: its mode, its nodes, the slots that are taken of its disruption budget, its breaker."""
+    from nodeheal.cli.status_view import POOL_HEAD, pool_cells, pool_data
+    from nodeheal.cli.table import say_table
+    from nodeheal.services.operators.look_at_fleet import look_at_pool
+
     form = form_of(output, as_json)
     with clearly():
         world, policy = connect.ports(table), connect.policy_copy(table)

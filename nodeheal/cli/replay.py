@@ -3,19 +3,15 @@
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from pydantic import ValidationError
-from rich.console import Console
-from rich.progress import track
 
-from nodeheal.adapters.memory.ports import memory_ports
 from nodeheal.cli.say import complaints, read_policy, refuse, say, say_json
 from nodeheal.contract import names
-from nodeheal.contract.health_event import HealthEvent
-from nodeheal.domain.humanize import counted
-from nodeheal.services.operators.replay import Clock, Decided, Past, Replay, Replayed, in_order
+
+if TYPE_CHECKING:
+    from nodeheal.services.operators.replay import Decided, Past, Replayed
 
 _ENVELOPES = ("detail", "event")  # EventBridge's, and ours with the job beside the event
 SHOWN = 40
@@ -34,6 +30,12 @@ def replay(
     acting: Annotated[bool, typer.Option(help="as if every pool were in act mode")] = False,
 ) -> None:
     """Decide past events by a policy. Nothing is touched, and AWS is not asked."""
+    from rich.console import Console
+    from rich.progress import track
+
+    from nodeheal.adapters.memory.ports import memory_ports
+    from nodeheal.services.operators.replay import Clock, Replay, in_order
+
     document = read_policy(policy)
     if acting:
         document = document.acting()
@@ -50,9 +52,9 @@ def replay(
     _tell(replayed, len(past), document.version)
 
 
-def _read(file: Path) -> list[Past]:
+def _read(file: Path) -> "list[Past]":
     """The events of the file. A line that is none is refused by its number."""
-    past = []
+    past: list[Past] = []
     try:
         with file.open("rb") as lines:
             for number, line in enumerate(lines, start=1):
@@ -63,8 +65,13 @@ def _read(file: Path) -> list[Past]:
     return past
 
 
-def _parse(line: bytes, where: str) -> list[Past]:
+def _parse(line: bytes, where: str) -> "list[Past]":
     """The event of a line; none for an archived event of another kind."""
+    from pydantic import ValidationError
+
+    from nodeheal.contract.health_event import HealthEvent
+    from nodeheal.services.operators.replay import Past
+
     try:
         document = json.loads(line)
     except (ValueError, RecursionError) as error:
@@ -81,7 +88,7 @@ def _parse(line: bytes, where: str) -> list[Past]:
         refuse(*complaints(where, error))
 
 
-def _summary(replayed: Replayed) -> dict[str, Any]:
+def _summary(replayed: "Replayed") -> dict[str, Any]:
     return {
         "ingested": dict(sorted(replayed.ingested.items())),
         "actions": dict(sorted(replayed.actions.items())),
@@ -93,15 +100,17 @@ def _summary(replayed: Replayed) -> dict[str, Any]:
     }
 
 
-def _decided(replayed: Replayed) -> dict[str, Any]:
+def _decided(replayed: "Replayed") -> dict[str, Any]:
     return {"decisions": [_as_json(one) for one in replayed.decisions]}
 
 
-def _as_json(one: Decided) -> dict[str, str]:
+def _as_json(one: "Decided") -> dict[str, str]:
     return {**vars(one), "at": one.at.isoformat()}
 
 
-def _tell(replayed: Replayed, events: int, version: str) -> None:
+def _tell(replayed: "Replayed", events: int, version: str) -> None:
+    from nodeheal.domain.humanize import counted
+
     say(f"{counted(events, 'event')}, by policy {version}")
     for one in replayed.decisions[:SHOWN]:
         say(f"  {one.at:%Y-%m-%d %H:%M:%S}  {one.node_id}  {one.step:<16} {one.outcome:<9} {one.reason}")

@@ -7,12 +7,14 @@ from enum import StrEnum
 from pathlib import Path
 from shutil import get_terminal_size
 from textwrap import wrap
-from typing import Annotated, Never
+from typing import TYPE_CHECKING, Annotated, Never
 
 import typer
-from pydantic import ValidationError
 
-from nodeheal.domain.policy.policy import PolicyRefused, RecoveryPolicy, complaints_of, parse_policy
+if TYPE_CHECKING:
+    from pydantic import ValidationError
+
+    from nodeheal.domain.policy.policy import RecoveryPolicy
 
 DEFAULT_POLICY = Path(__file__).resolve().parent.parent / "policies" / "default.json"
 BAD_INPUT = 2
@@ -103,8 +105,10 @@ def refuse(*why: str) -> Never:
     raise typer.Exit(BAD_INPUT)
 
 
-def complaints(where: str, error: ValidationError) -> list[str]:
+def complaints(where: str, error: "ValidationError") -> list[str]:
     """What is wrong with a document, a line for each field."""
+    from nodeheal.domain.policy.policy import complaints_of
+
     return [f"{where}: {complaint}" for complaint in complaints_of(error)]
 
 
@@ -129,14 +133,16 @@ def policy_text(file: Path) -> str:
     return json.dumps(shown["document"], indent=2) if is_wrapped else text
 
 
-def checked(text: str, named: str) -> RecoveryPolicy:
+def checked(text: str, named: str) -> "RecoveryPolicy":
     """The policy document; refused with the field named where it is not valid."""
+    from nodeheal.domain.policy.policy import PolicyRefused, parse_policy
+
     try:
         return parse_policy(text)
     except PolicyRefused as refused:
         refuse(*(f"{named}: {complaint}" for complaint in refused.complaints))
 
 
-def read_policy(file: Path) -> RecoveryPolicy:
+def read_policy(file: Path) -> "RecoveryPolicy":
     """The policy document of a file; refused where it cannot be read, or is not valid."""
     return checked(policy_text(file), str(file))

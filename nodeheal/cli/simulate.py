@@ -9,12 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import Progress
 
 from nodeheal.cli.say import read_policy, refuse
-from nodeheal.cli.simulated import tell, tell_mass_failure
-from nodeheal.domain.humanize import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -117,6 +113,7 @@ def simulate(
 ) -> None:
     """Simulate a fleet for days or years. AWS is not asked. Exit code 1: an invariant was broken."""
     _must_be_installed()
+    from nodeheal.cli.simulated import tell
     from nodeheal.simulation.latency import LATENCIES
 
     failures = [*(injected_failure or []), *(blow or [])]
@@ -235,6 +232,8 @@ def _fail_together(
     as_json: bool,
     latency: LatencyName,
 ) -> None:
+    from nodeheal.cli.simulated import tell_mass_failure
+    from nodeheal.domain.humanize import counted
     from nodeheal.simulation.mass_failure import run_mass_failure, settings_of
     from nodeheal.simulation.setting import Setting
 
@@ -256,6 +255,10 @@ def _fail_together(
 
 
 def _run(settings: "list[Setting]", processes: int | None) -> "Report":
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from nodeheal.domain.humanize import counted
     from nodeheal.simulation.runner import run_all
 
     console, is_quiet = Console(stderr=True), not sys.stderr.isatty()

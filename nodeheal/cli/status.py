@@ -1,29 +1,18 @@
 """`nodeheal status`: how everything stands, on one screen."""
 
 import sys
-from collections.abc import Sequence
-from datetime import datetime
 from shutil import get_terminal_size
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from nodeheal.cli import connect
 from nodeheal.cli.connect import AsJson, PoolOption, Table, clearly
-from nodeheal.cli.say import Form, Output, age, clean, form_of, iso, refuse, say_data
-from nodeheal.cli.table import fitted
+from nodeheal.cli.say import Form, Output, form_of, refuse, say_data
 from nodeheal.contract import names
-from nodeheal.contract.vocabulary import NodeState
-from nodeheal.domain.fleet.node import ABSENT
-from nodeheal.domain.humanize import counted
-from nodeheal.domain.jobs.job import Job
-from nodeheal.domain.recovery.incident import Incident, short_id
-from nodeheal.domain.review.review import state_word, title_of
-from nodeheal.services.operators.look_at_fleet import FleetView, PoolView, look_at_fleet
 
-POOL_HEAD = ("POOL", "MODE", "NODES", "UP", "OUT", "SPARE", "BUDGET", "BREAKER", "NOTE")
-INCIDENT_HEAD = ("INCIDENT", "AGE", "NODE", "JOB", "STATE", "FAULT")
-JOB_HEAD = ("JOB", "STATE", "POOL", "NODES", "AGE", "HOW IT STANDS")
+if TYPE_CHECKING:
+    from nodeheal.services.operators.look_at_fleet import FleetView
 
 
 def status(
@@ -43,6 +32,8 @@ def status(
 
         watch_status(lambda: look(pool, table), table, every)
         return
+    from nodeheal.cli.status_view import as_data, as_lines
+
     with clearly():
         view = look(pool, table)
     if form in (Form.json, Form.yaml):
@@ -52,149 +43,10 @@ def status(
     sys.stdout.write("".join(f"{line}\n" for line in as_lines(view, width)))
 
 
-def look(pool: str | None, table: str) -> FleetView:
+def look(pool: str | None, table: str) -> "FleetView":
     """The pools as they are now. Raises ValueError for a pool that is not known."""
+    from nodeheal.services.operators.look_at_fleet import look_at_fleet
+
     world = connect.ports(table)
     pools = [connect.known_pool(pool, world)] if pool is not None else list(world.fleet_index.pools())
     return look_at_fleet(pools, world, connect.policy_copy(table))
-
-
-def as_lines(view: FleetView, width: int | None) -> list[str]:
-    """The screen, for people. `width` in characters; None: as wide as it is, and without colours."""
-    if not view.pools:
-        return ["No pool yet: no node has reported. `nodeheal doctor` says whether anything is missing."]
-    told = [*_table(POOL_HEAD, [pool_cells(one, view.at) for one in view.pools], width)]
-    told += ["", *_waiting(view, width)]
-    if view.open:
-        told += ["", "Under way", *_table(INCIDENT_HEAD, [_incident(one, view.at) for one in view.open], width)]
-    if view.jobs:
-        told += ["", "Jobs", *_table(JOB_HEAD, [_job(one, view.at) for one in view.jobs], width)]
-    return told
-
-
-def pool_cells(one: PoolView, now: datetime) -> tuple[str, ...]:
-    """A pool's line."""
-    healthy = one.by_state.get(NodeState.HEALTHY, 0) + one.by_state.get(NodeState.PROBATION, 0)
-    breaker = "tripped" if one.pool.is_tripped else "closed"
-    budget = f"{one.slots_held} of {one.slots}"
-    return (
-        one.pool.name,
-        one.mode,
-        str(one.size),
-        str(healthy),
-        str(one.size - healthy),
-        str(one.spares),
-        budget,
-        breaker,
-        "; ".join(_notes(one, now)) or "-",
-    )
-
-
-def _notes(one: PoolView, now: datetime) -> list[str]:
-    out = [f"{count} {state}" for state, count in one.by_state.items() if state in _UNUSUAL]
-    waiting = [f"{counted(one.in_line, 'incident waits', 'incidents wait')} for a slot"] if one.in_line else []
-    paused = f"paused until {one.pool.paused_until:%H:%M} UTC" if one.pool.why_paused(now) else ""
-    return [*filter(None, [paused]), *out, *waiting]
-
-
-_UNUSUAL = {*NodeState} - ABSENT - {NodeState.HEALTHY, NodeState.PROBATION} | {NodeState.ENROLLED}
-
-
-def _waiting(view: FleetView, width: int | None) -> list[str]:
-    """What a human has to do, with the command of each."""
-    rows = [
-        *((short_id(one.incident_id), age(one.opened_at, view.at), one.node_id, _approve(one)) for one in view.asked),
-        *(
-            (one.pool.name, age(one.pool.breaker_opened_at, view.at), "-", _reset(one))
-            for one in view.pools
-            if one.pool.is_tripped
-        ),
-        *((short_id(one.incident_id), age(one.opened_at, view.at), one.node_id, _see(one)) for one in view.handed_over),
-        *((job.job_id, age(job.submitted_at, view.at), "-", _bring_back(job)) for job in view.failed),
-    ]
-    if not rows:
-        return ["Nothing waits for you."]
-    return ["Waits for you", *_table(("WHAT", "AGE", "NODE", "WHAT TO DO"), rows, width)]
-
-
-def _approve(one: Incident) -> str:
-    short = short_id(one.incident_id)
-    return (
-        f"answer it: nodeheal approve {short} --why … (or refuse); nodeheal incidents show {short} says what is asked"
-    )
-
-
-def _reset(one: PoolView) -> str:
-    name = one.pool.name
-    return f"the breaker is open: {one.pool.breaker_why}. Look at the pool, then nodeheal breaker reset {name} --why …"
-
-
-def _see(one: Incident) -> str:
-    told = (one.summary or title_of(one.root)).rstrip(".")
-    return f"{told}: nodeheal incidents show {short_id(one.incident_id)}"
-
-
-def _bring_back(job: Job) -> str:
-    why = (job.summary or "it has failed").rstrip(".")
-    return f"{why}: nodeheal jobs show {job.job_id} says why; nodeheal jobs restart {job.job_id}"
-
-
-def _incident(one: Incident, now: datetime) -> tuple[str, ...]:
-    opened, job = age(one.opened_at, now), one.job_id or "-"
-    return (short_id(one.incident_id), opened, one.node_id, job, state_word(one), title_of(one.root))
-
-
-def _job(job: Job, now: datetime) -> tuple[str, ...]:
-    since = age(job.submitted_at, now)
-    return (job.job_id, job.state.value, job.pool, str(job.nodes), since, job.summary or "-")
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]], width: int | None) -> list[str]:
-    return fitted([[" ".join(clean(cell).split()) for cell in row] for row in (head, *rows)], width)
-
-
-def as_data(view: FleetView) -> dict[str, Any]:
-    """The same, for programs."""
-    return {
-        "at": iso(view.at),
-        "pools": [pool_data(one, view.at) for one in view.pools],
-        "asked": [_incident_data(one) for one in view.asked],
-        "handed_over": [_incident_data(one) for one in view.handed_over],
-        "open": [_incident_data(one) for one in view.open],
-        "failed_jobs": [{"job": job.job_id, "pool": job.pool, "summary": job.summary} for job in view.failed],
-        "jobs": [
-            {"job": job.job_id, "state": job.state.value, "pool": job.pool, "nodes": job.nodes, "summary": job.summary}
-            for job in view.jobs
-        ],
-    }
-
-
-def pool_data(one: PoolView, now: datetime) -> dict[str, Any]:
-    """A pool, for programs."""
-    return {
-        "pool": one.pool.name,
-        "mode": one.mode,
-        "size": one.size,
-        "nodes": {state.value: count for state, count in one.by_state.items()},
-        "spares": one.spares,
-        "slots_held": one.slots_held,
-        "slots": one.slots,
-        "in_line": one.in_line,
-        "breaker_opened_at": iso(one.pool.breaker_opened_at),
-        "breaker_why": one.pool.breaker_why or None,
-        "paused_until": iso(one.pool.paused_until) if one.pool.why_paused(now) else None,
-        "jobs": {state.value: count for state, count in one.jobs.items()},
-    }
-
-
-def _incident_data(one: Incident) -> dict[str, str | None]:
-    return {
-        "incident": one.incident_id,
-        "opened_at": iso(one.opened_at),
-        "node": one.node_id,
-        "pool": one.pool,
-        "job": one.job_id,
-        "state": one.state.value,
-        "fault": title_of(one.root),
-        "summary": one.summary or None,
-    }

@@ -13,9 +13,10 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from nodeheal.cli import approvals, connect, incidents, job_log
+from nodeheal.cli import approvals, connect, job_log
+from nodeheal.cli.incident_view import story_of
 from nodeheal.cli.say import clean, refuse, wrapped
-from nodeheal.cli.status import as_lines
+from nodeheal.cli.status_view import as_lines
 from nodeheal.domain.recovery.incident import Incident, short_id
 from nodeheal.services.operators.look_at_fleet import FleetView
 from nodeheal.services.operators.review_incidents import review_incident
@@ -124,7 +125,7 @@ def _read_key() -> str:
 
 def _story(incident: Incident, width: int, table: str) -> tuple[str, ...]:
     world = connect.ports(table)
-    told = incidents.story_of(review_incident(incident.incident_id, world), connect.execution_url(incident.incident_id))
+    told = story_of(review_incident(incident.incident_id, world), connect.execution_url(incident.incident_id))
     lines = [clean(line) for line in told]
     return tuple(part for line in lines for part in wrapped(line, width))
 
@@ -135,7 +136,10 @@ def _carry_out(act: str, screen: Screen, table: str) -> None:
         return
     try:
         if act == "log":
-            job_log.logs(incident.job_id, table=table) if incident.job_id else typer.echo("it stopped no job")
+            if incident.job_id:
+                job_log.say_logs(incident.job_id, None, None, table, is_followed=False)
+            else:
+                typer.echo("it stopped no job")
             return
         if incident.incident_id not in {one.incident_id for one in screen.view.asked}:
             typer.echo(f"{short_id(incident.incident_id)} waits for no approval")

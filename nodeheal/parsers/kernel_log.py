@@ -6,7 +6,6 @@ daemon.
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from enum import StrEnum
 
 from nodeheal.parsers.finding import Finding
 from nodeheal.parsers.kernel_filter import BLOCK_BYTES, Readable, all_lines, blocks_of, suspicious_lines
@@ -25,25 +24,7 @@ from nodeheal.parsers.kernel_line import (
 )
 from nodeheal.parsers.kernel_report import is_part_of_report
 from nodeheal.parsers.kernel_wrapped import origin_of, unwrapped
-
-
-class LogFormat(StrEnum):
-    """How the lines of a log begin.
-
-    `auto`: every line by its own header, as far as the first line of the log allows. In a log that names its writers,
-    or consists of records or of journal entries, a line of another form could be from anybody and is ignored.
-
-    `any`: every line by any form that fits it, also inside the wrappers of other tools. For a person's own collection
-    of lines: a program's line may pass for the kernel's.
-    """
-
-    auto = "auto"
-    kmsg = "kmsg"
-    dmesg = "dmesg"
-    journald = "journald"
-    syslog = "syslog"
-    any = "any"
-
+from nodeheal.parsers.log_format import LogFormat
 
 _TRANSPORT = b'"_TRANSPORT"'
 _NO_TEXT = b"\x00"  # in UTF-16, in archives, and where a machine died before its log was on the disk

@@ -17,7 +17,8 @@ from botocore.exceptions import (
 from typer.testing import CliRunner
 
 from nodeheal.adapters.aws import account
-from nodeheal.adapters.aws.account import Account, Finding, examine
+from nodeheal.adapters.aws.account import Account, examine
+from nodeheal.adapters.aws.finding import Finding
 from nodeheal.adapters.memory.ports import memory_ports
 from nodeheal.adapters.slurm.account_look import slurm_look
 from nodeheal.cli import connect, doctor

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from nodeheal.cli import complete, connect, node_acts
 from nodeheal.cli.main import app
 from nodeheal.cli.say import wrapped
-from nodeheal.cli.status import as_lines
+from nodeheal.cli.status_view import as_lines
 from nodeheal.cli.table import fitted
 from nodeheal.cli.watch import Screen, drawn, press
 from nodeheal.contract.vocabulary import Action, JobState, NodeState, SchedulerKind, Verdict

@@ -74,7 +74,7 @@ def test_the_list_of_codes_is_the_one_that_the_parsers_emit() -> None:
 def test_a_fault_is_explained_by_the_catalog(monkeypatch: pytest.MonkeyPatch) -> None:
     row = find(Family.xid, "79")
     assert row is not None
-    monkeypatch.setattr("nodeheal.cli.parse.find", lambda family, code, subcode: row)
+    monkeypatch.setattr("nodeheal.domain.faults.catalog.find", lambda family, code, subcode: row)
 
     [finding, *_] = parsed("nvidia-smi", "-", stdin=b"No devices were found\n")["findings"]
 
@@ -82,7 +82,7 @@ def test_a_fault_is_explained_by_the_catalog(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_fault_that_the_catalog_does_not_know_goes_to_a_human(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nodeheal.cli.parse.find", lambda family, code, subcode: None)
+    monkeypatch.setattr("nodeheal.domain.faults.catalog.find", lambda family, code, subcode: None)
 
     [finding] = parsed("nvidia-smi", "-", stdin=b"No devices were found\n")["findings"]
 

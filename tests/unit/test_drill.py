@@ -12,7 +12,7 @@ from nodeheal.adapters.aws.drills import SsmDrills
 from nodeheal.adapters.memory.drills import MemoryDrills
 from nodeheal.adapters.memory.world import MemoryNodeCommands
 from nodeheal.agent.checks.dcgm import CHECK
-from nodeheal.cli import connect, drill
+from nodeheal.cli import connect
 from nodeheal.cli.main import app
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import NodeState
@@ -38,7 +38,7 @@ def drills(monkeypatch: pytest.MonkeyPatch) -> MemoryDrills:
     it = MemoryDrills()
     monkeypatch.setattr(connect, "drills", lambda: it)
     monkeypatch.setattr(connect, "policy", lambda: DRILLED)
-    monkeypatch.setattr(drill, "DRILL_SECONDS", 0)
+    monkeypatch.setattr("nodeheal.services.operators.inject_fault.DRILL_SECONDS", 0)
     return it
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from nodeheal.adapters.aws.calls import code_of
 from nodeheal.adapters.aws.failures import explain
+from nodeheal.adapters.aws.finding import BAD, GOOD, UNKNOWN, WARNING, Finding
 from nodeheal.adapters.ecs.container_instances import tags_by_machine
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import NodeState, Provider, SchedulerKind, Verdict
@@ -23,7 +24,6 @@ from nodeheal.domain.policy.policy import RecoveryPolicy, parse_policy
 from nodeheal.domain.policy.policy_models import Mode
 from nodeheal.ports import Ports
 
-GOOD, WARNING, BAD, UNKNOWN = "ok", "warn", "fail", "unknown"
 # Warm-up pings, the sweep and the steps of one incident use up a new account's 10.
 LEAST_CONCURRENCY = 100
 STANDARD_TIER_NODES = 1_000  # hybrid nodes of an account and Region that SSM's standard tier accepts
@@ -42,16 +42,6 @@ QUEUES = {
     "QuarantineUrl": "messages that could not be read",
     "UndeliveredUrl": "events that reached no function",
 }
-
-
-@dataclass(frozen=True)
-class Finding:
-    """The result of one check. `todo`: what to do about it; empty where nothing is needed."""
-
-    what: str
-    state: str
-    detail: str
-    todo: str = ""
 
 
 @dataclass

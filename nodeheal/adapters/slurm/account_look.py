@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Iterator
 
-from nodeheal.adapters.aws.account import BAD, GOOD, UNKNOWN, WARNING, Account, Finding, Look, some
+from nodeheal.adapters.aws.account import Account, Look, some
+from nodeheal.adapters.aws.finding import BAD, GOOD, UNKNOWN, WARNING, Finding
 from nodeheal.adapters.slurm.controller import SlurmController
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import NodeState, SchedulerKind

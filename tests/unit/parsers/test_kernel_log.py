@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from nodeheal.parsers.finding import Finding
 from nodeheal.parsers.kernel_filter import BLOCK_BYTES, LINE_BYTES
-from nodeheal.parsers.kernel_log import LogFormat, Tally, read_findings
+from nodeheal.parsers.kernel_log import Tally, read_findings
+from nodeheal.parsers.log_format import LogFormat
 from tests.unit.parsers.test_kernel_report import pcie, report
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "kernel_logs"

@@ -1,0 +1,12 @@
+"""Builds the validator of a type when it is first used: building one costs more than using it."""
+
+from functools import cache
+from typing import Any
+
+from pydantic import TypeAdapter
+
+
+@cache
+def adapter_of(kind: Any) -> TypeAdapter[Any]:
+    """Return the one validator of a type, which may be a union. Raises PydanticUserError for a type that has none."""
+    return TypeAdapter(kind)
