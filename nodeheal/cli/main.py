@@ -86,6 +86,24 @@ class Lazy(TyperGroup):
         """In the order of the help."""
         return list(COMMANDS)
 
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command. Typer checks arguments with pydantic, whose words nobody should read."""
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            error.message = _plainly(error)
+            raise
+
+
+def _plainly(error: typer.BadParameter) -> str:
+    from pydantic import ValidationError
+
+    if not isinstance(error.__cause__, ValidationError):
+        return error.message
+    from nodeheal.domain.complaints import complaints_of
+
+    return "; ".join(one.why for one in complaints_of(error.__cause__, shows_values=True))
+
 
 app = typer.Typer(
     cls=Lazy,

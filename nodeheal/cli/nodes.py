@@ -50,7 +50,7 @@ def list_nodes(
             from nodeheal.cli.slurm import clusters_of, reports_of
 
             reports = reports_of(clusters_of(nodes))
-    heard = [apply_heartbeat(node, heartbeats.get(node.instance_id), now) for node in nodes]
+    heard = [apply_heartbeat(node, heartbeats.get(node.instance_id), now).as_shown(now) for node in nodes]
     silent = {name for name, beat in heartbeats.items() if beat.is_missed(now)}
     rows = [row_of(node, now, reports, silent) for node in heard if not state or node.state in state]
     if form in (Form.json, Form.yaml):

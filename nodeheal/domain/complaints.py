@@ -118,13 +118,15 @@ def _complaint(
         return Complaint(place, f"{given}does not fit; give {_PATTERNS.get(pattern, f'text that matches {pattern}')}")
     if kind in ("enum", "literal_error"):
         expected = str(context["expected"])
-        near = nearest(error["input"], expected)
+        near = _nearest(error["input"], expected)
         return Complaint(place, f"{given}is not known; give {expected.replace(chr(39), '')}{near}")
     if kind.endswith("too_short") and context["min_length"] == 1:
         return Complaint(place, "is empty")
     if kind in _LIMITS:
         return Complaint(place, f"{given}{_LIMITS[kind].format_map(context)}")
     wanted = next((words for beginning, words in _KINDS.items() if kind.startswith(beginning)), "")
+    if wanted and kind.endswith("_parsing"):
+        return Complaint(place, f"{given}is not {wanted}")
     if wanted:
         return Complaint(place, f"{given}is {_kind(error['input'])}; give {wanted}")
     return Complaint(place, f"{given}is not valid ({kind.replace('_', ' ')})")
@@ -160,8 +162,8 @@ def _shown(value: object) -> str:
     return json.dumps(value, ensure_ascii=True, default=str)[:SHOWN_CHARACTERS]
 
 
-def nearest(given: object, expected: str) -> str:
-    """Returns the word that was probably meant, of those that stand quoted in `expected`. Empty: none is like it."""
+def _nearest(given: object, expected: str) -> str:
+    """The word that was probably meant, of those that stand quoted in `expected`. Empty: none is like it."""
     if not isinstance(given, str):
         return ""
     by_letters = {word.casefold(): word for word in re.findall(r"'([^']*)'", expected)}

@@ -60,7 +60,7 @@ def load(**context: Any) -> Any:
         ({"alert_emails": "ada@example.com"}, 'nodeheal.alert_emails: "ada@example.com" is text; give a list'),
         ({"agent_pools": []}, "nodeheal.agent_pools: is a list; give an object of fields"),
         ({"cluster": 5}, 'nodeheal.cluster: text is wanted; put it in quotes: "5"'),
-        ({"evidence_retention_days": "ten"}, 'nodeheal.evidence_retention_days: "ten" is text; give a whole number'),
+        ({"evidence_retention_days": "ten"}, 'nodeheal.evidence_retention_days: "ten" is not a whole number'),
         ({"evidence_retention_days": 0}, "nodeheal.evidence_retention_days: 0 is too small; give at least 1"),
         ({"log_retention_days": 31}, "nodeheal.log_retention_days: 31 is not known; give 7, 30, 90, 180 or 365"),
         ({"cluser": "blue"}, "nodeheal.cluser: there is no such field; did you mean `cluster`?"),

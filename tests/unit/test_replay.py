@@ -351,7 +351,7 @@ def test_an_empty_record_has_nothing_to_tell(run: Any) -> None:
         ("null", "not a JSON object"),
         ("[" * 100_000, "not JSON: "),
         ('{"event": {"shoe_size": 44}}', "schema_version: is missing"),
-        ({**plain(xid(79)), "verdict": "MAYBE"}, "verdict: is not known; give OK, "),
+        ({**plain(xid(79)), "verdict": "MAYBE"}, 'verdict: "MAYBE" is not known; give OK, '),
         ({**plain(xid(79)), "observed_at": "2026-03-01T03:00:00"}, "observed_at: "),
         ({**plain(xid(79)), "shoe_size": 44}, "shoe_size: there is no such field"),
     ],

@@ -116,10 +116,6 @@ class Goodput:
         lost = ", ".join(f"{lasting(seconds)} {cause}" for seconds, cause in losses if seconds >= LEAST_SHOWN)
         return f"effective training time (ETTR) {self.ettr:.0%}: {trained}{f'; lost: {lost}' if lost else ''}"
 
-    @property
-    def lines(self) -> tuple[str, ...]:
-        return (self.words,) if self.words else ()
-
 
 def goodput_of(job: Job, runs: Sequence[Run], incidents: Sequence[Incident], now: datetime) -> Goodput:
     """Returns the account of the newest submission, until it ended, or until now."""

@@ -10,13 +10,12 @@ from functools import cached_property
 from typing import Annotated, Self
 
 from pydantic import Field, ValidationError, model_validator
-from pydantic_core import ErrorDetails
 
 from nodeheal.contract.health_event import Frozen, Line, NodeId
 from nodeheal.contract.names import CHANNEL_NAME, EMAIL_CHANNEL
 from nodeheal.contract.steps import AttemptLimit
 from nodeheal.contract.vocabulary import Action
-from nodeheal.domain.complaints import complaints_of, nearest
+from nodeheal.domain.complaints import complaints_of
 from nodeheal.domain.fleet.liveness import Silence
 from nodeheal.domain.policy.policy_models import (
     LONGEST,
@@ -226,11 +225,6 @@ def parse_policy(text: str) -> RecoveryPolicy:
     except (ValueError, RecursionError) as error:
         raise PolicyRefused((f"document: {error}",)) from None
     return policy
-
-
-def perhaps(error: ErrorDetails) -> str:
-    """Returns the word that was probably meant, where one of a few words was expected."""
-    return nearest(error["input"], str(error.get("ctx", {}).get("expected", "")))
 
 
 def _each_once(pairs: list[tuple[str, object]]) -> dict[str, object]:
