@@ -158,7 +158,7 @@ def known_pool(pool: str, world: "Ports") -> str:
 
     alike = get_close_matches(pool, known, n=1)
     perhaps = f"; did you mean {alike[0]}?" if alike else "."
-    raise ValueError(f"no pool {pool} is known{perhaps} Known are {_some(known)}")
+    raise ValueError(f"no pool {pool} is known{perhaps} Known pools: {_some(known)}")
 
 
 def _some(words: Sequence[str]) -> str:
@@ -246,7 +246,7 @@ def on_record(why: str) -> str:
     if not why.strip():
         refuse("--why: say why; it goes on record")
     if why.strip() in ("...", "…"):
-        refuse("--why: put your reason in the place of the dots; it goes on record")
+        refuse("--why: replace the dots with your reason; it goes on record")
     return f"{getpass.getuser()}: {' '.join(why.split())}"
 
 

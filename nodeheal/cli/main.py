@@ -46,7 +46,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
 }
 
 
-# They ask no account, or are what a broken file of contexts is mended with.
+# They ask no account, or are what corrects a broken file of contexts.
 OFFLINE = {"explain", "classify", "parse", "simulate", "replay", "checkpoints", "contexts"}
 
 

@@ -296,7 +296,7 @@ def test_a_pool_that_nobody_has_heard_of_is_an_error_that_names_the_others(ports
         1,
         "no pool demo: no node of any pool has reported yet, or was enrolled\n",
     )
-    assert (said.exit_code, said.output) == (1, "no pool dmeo is known; did you mean demo? Known are demo\n")
+    assert (said.exit_code, said.output) == (1, "no pool dmeo is known; did you mean demo? Known pools: demo\n")
 
 
 @pytest.mark.parametrize(("verb", "state"), [("release", NodeState.HEALTHY), ("retire", NodeState.RETIRED)])

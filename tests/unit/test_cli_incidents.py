@@ -73,7 +73,7 @@ def test_a_pool_that_nobody_knows_is_told_with_those_that_there_are(cluster: Fak
 
     assert said.exit_code == 1
     assert f"no pool {pool} is known" in said.output
-    assert "Known are demo" in said.output
+    assert "Known pools: demo" in said.output
 
 
 def test_the_newest_comes_first(cluster: FakeCluster) -> None:

@@ -108,14 +108,14 @@ def test_everything_that_is_wrong_is_named_at_once_with_its_line() -> None:
         (MINIMAL + "preflight: {checks: [5]}\n", "5: preflight.checks.0: 5 is not known; give dcgm, "),
         (MINIMAL + "x: !!python/object/apply:os.system [id]\n", "there is no such field"),
         (MINIMAL + "x: !!python/name:os.system\n", "5: '': the tag tag:yaml.org,2002:python/name:os.system means"),
-        (MINIMAL + "x: !!int abc\n", "5: 'abc': it is no int"),
+        (MINIMAL + "x: !!int abc\n", "5: 'abc': it is not valid as int"),
         ("- a\n", "1: is a list; give an object of fields"),
         ("", "1: it is empty"),
-        ("a: [1\n", "it is no YAML"),
-        ("a: 1\n---\nb: 2\n", "it is no YAML"),
+        ("a: [1\n", "it is not YAML"),
+        ("a: 1\n---\nb: 2\n", "it is not YAML"),
         ("a: &a [*a]\n", "it is nested deeper than 32 levels"),
         ("[" * 5_000, "it is nested deeper than 32 levels"),
-        ("a: 1\x00", "it is no YAML"),
+        ("a: 1\x00", "it is not YAML"),
     ],
 )
 def test_what_is_wrong_says_where_and_what(text: str, complaint: str) -> None:
