@@ -176,7 +176,7 @@ def test_a_mass_failure_is_run_with_the_breaker_raised_and_as_it_ships() -> None
             ("--schedule", "7", "--seed", "4"),
             "--latency, --trace, --until, --json, and not with",
         ),
-        (("--inject-failure", "60:dies-after"), "--inject-failure goes with --schedule"),
+        (("--inject-failure", "60:dies-after"), "--inject-failure needs --schedule"),
         (("--schedule", "7", "--inject-failure", "9999999:throttled"), "--inject-failure 9999999:throttled: there are"),
         (("--schedule", "3", "--inject-failure", "5:refused"), "cannot refuse a call"),
         (("--schedule", "3", "--inject-failure", "5:refused", "--until", "90000"), "--inject-failure 5:refused: "),
