@@ -5,7 +5,8 @@ import json
 import random
 import time
 
-from nodeheal.parsers.kernel_log import LogFormat, read_findings
+from nodeheal.parsers.kernel_log import read_findings
+from nodeheal.parsers.log_format import LogFormat
 
 ORDINARY_LINES = 1_000_000
 FAULT_LINES = 50_000

@@ -73,7 +73,7 @@ def show(incident: IncidentId, table: Table = names.TABLE, as_json: AsJson = Fal
     """Show one incident: each decision and its reason, how long each part took, and what it cost."""
     from nodeheal.cli.incident_view import story_of
     from nodeheal.cli.lookup import incident_named
-    from nodeheal.contract.adapters import adapter_of
+    from nodeheal.contract.type_adapters import adapter_of
     from nodeheal.domain.review.review import Review
     from nodeheal.services.operators.review_incidents import review_incident
 
@@ -116,7 +116,7 @@ def export(
 ) -> None:
     """Write a report of all incidents of a time: times to recovery, causes, endings, and nodes that fail again."""
     from nodeheal.cli.report import as_markdown
-    from nodeheal.contract.adapters import adapter_of
+    from nodeheal.contract.type_adapters import adapter_of
     from nodeheal.domain.review.incident_stats import IncidentStats, summarize
     from nodeheal.domain.review.review import Review
     from nodeheal.services.operators.review_incidents import review_incident
@@ -149,7 +149,7 @@ def rma(
 ) -> None:
     """Write the record of one accelerator for its vendor: faults, what was tried, diagnostics, where the logs are."""
     from nodeheal.cli.report import part_as_markdown
-    from nodeheal.contract.adapters import adapter_of
+    from nodeheal.contract.type_adapters import adapter_of
     from nodeheal.domain.review.part_record import PartRecord
     from nodeheal.services.operators.review_incidents import part_of
 

@@ -66,7 +66,9 @@ class Frozen(BaseModel):
     """A value: immutable, and unknown fields are refused."""
 
     # A refused value is named and not shown: it may contain a task token or an approval link, and ends up in a log.
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, allow_inf_nan=False)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", hide_input_in_errors=True, allow_inf_nan=False, defer_build=True
+    )
 
 
 class NodeFact(Frozen):

@@ -4,15 +4,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 
-from pydantic import TypeAdapter
-
 from nodeheal.contract.job_steps import JobRequest, JobResult
 from nodeheal.contract.results import StepResult
 from nodeheal.contract.steps import StepRequest
+from nodeheal.contract.type_adapters import adapter_of
 from nodeheal.contract.vocabulary import VerbName
-
-_REQUEST: TypeAdapter[StepRequest | JobRequest] = TypeAdapter(StepRequest | JobRequest)
-_RESULT: TypeAdapter[StepResult | JobResult] = TypeAdapter(StepResult | JobResult)
 
 
 class OperationState(StrEnum):
@@ -71,7 +67,8 @@ class Operation:
     @property
     def request(self) -> StepRequest | JobRequest:
         """What the workflow asked for, without its token."""
-        return _REQUEST.validate_json(self.request_json)
+        request: StepRequest | JobRequest = adapter_of(StepRequest | JobRequest).validate_json(self.request_json)
+        return request
 
     @property
     def step(self) -> StepRequest:
@@ -92,7 +89,8 @@ class Operation:
     @property
     def result(self) -> StepResult | JobResult:
         """How it ended. Raises ValueError while it has not."""
-        return _RESULT.validate_json(self.result_json)
+        result: StepResult | JobResult = adapter_of(StepResult | JobResult).validate_json(self.result_json)
+        return result
 
 
 def node_owner(node_id: str) -> str:

@@ -16,13 +16,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 
-from pydantic import TypeAdapter
-
 from nodeheal.contract.health_event import Frozen, UtcTime
 from nodeheal.contract.names import group_line, machine_line
 from nodeheal.contract.results import Facts as ResultFacts
 from nodeheal.contract.results import Refused, Replaced, StepResult
 from nodeheal.contract.steps import StepRequest
+from nodeheal.contract.type_adapters import adapter_of
 from nodeheal.contract.vocabulary import NodeState, Outcome, Provider, Refusal, VerbName
 from nodeheal.domain.errors import MachineRefused, NoCapacity, NotAccepted, NotFound, PlacementRefused
 from nodeheal.domain.fleet.machine import Launch, Machine, Termination, alternatives_of
@@ -40,7 +39,6 @@ from nodeheal.services.saving import node_of
 from nodeheal.services.steps import add_timeline_entry, clear_if_owner, enter_state, save_node
 
 _GONE = "gone"
-_machines: TypeAdapter[Machine] = TypeAdapter(Machine)
 
 
 class Phase(StrEnum):
@@ -519,7 +517,7 @@ def _record_machine(request: StepRequest, machine: Machine, ports: Ports) -> dat
     """
     source = f"group {machine.group}" if machine.group else f"launch template {machine.launch_template}"
     text = f"{machine.machine_id} is a {machine.instance_type} of {source}"
-    data = _machines.dump_json(machine).decode()
+    data = adapter_of(Machine).dump_json(machine).decode()
     entry = TimelineEntry(ports.clock(), "progress", _machine_entry_id(request), text, data)
     ports.incidents.append(request.incident_id, entry)
     found = _machine_entry(request, ports) or entry
@@ -528,7 +526,8 @@ def _record_machine(request: StepRequest, machine: Machine, ports: Ports) -> dat
 
 def _recorded_machine(request: StepRequest, ports: Ports) -> Machine | None:
     found = _machine_entry(request, ports)
-    return _machines.validate_json(found.data) if found else None
+    machine: Machine | None = adapter_of(Machine).validate_json(found.data) if found else None
+    return machine
 
 
 def _machine_entry(request: StepRequest, ports: Ports) -> TimelineEntry | None:

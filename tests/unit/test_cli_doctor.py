@@ -16,9 +16,8 @@ from botocore.exceptions import (
 )
 from typer.testing import CliRunner
 
-from nodeheal.adapters.aws import account
 from nodeheal.adapters.aws.account import Account, examine
-from nodeheal.adapters.aws.finding import Finding
+from nodeheal.adapters.aws.finding import BAD, GOOD, UNKNOWN, WARNING, Finding
 from nodeheal.adapters.memory.ports import memory_ports
 from nodeheal.adapters.slurm.account_look import slurm_look
 from nodeheal.cli import connect, doctor
@@ -160,12 +159,12 @@ STACK = {"Stacks": [{"StackStatus": "UPDATE_COMPLETE", "Outputs": [{"OutputKey":
 def test_a_look_that_is_denied_hides_no_other() -> None:
     found = findings(describe_stacks=STACK, describe_alarms={"MetricAlarms": []})
 
-    assert found["cdk bootstrap"][0] == account.UNKNOWN
-    assert found["stack"][0] == account.GOOD
-    assert found["alarms"] == (account.BAD, "the stack has no alarm")
+    assert found["cdk bootstrap"][0] == UNKNOWN
+    assert found["stack"][0] == GOOD
+    assert found["alarms"] == (BAD, "the stack has no alarm")
 
 
-@pytest.mark.parametrize(("limit", "state"), [(10, account.BAD), (99, account.BAD), (100, account.GOOD)])
+@pytest.mark.parametrize(("limit", "state"), [(10, BAD), (99, BAD), (100, GOOD)])
 def test_a_new_accounts_concurrency_is_too_little(limit: int, state: str) -> None:
     found = findings(get_account_settings={"AccountLimit": {"ConcurrentExecutions": limit}})
 
@@ -176,18 +175,18 @@ def test_a_new_accounts_concurrency_is_too_little(limit: int, state: str) -> Non
 def test_a_stack_that_is_not_whole_fails_and_nothing_behind_it_is_looked_at(status: str) -> None:
     found = findings(describe_stacks={"Stacks": [{"StackStatus": status}]})
 
-    assert found["stack"][0] == account.BAD
+    assert found["stack"][0] == BAD
     assert "alarms" not in found
 
 
 @pytest.mark.parametrize(
     ("subscriptions", "state"),
     [
-        ([], account.BAD),
-        ([{"Endpoint": "a@example.com", "SubscriptionArn": "PendingConfirmation", "Protocol": "email"}], account.BAD),
-        ([{"Endpoint": "a@example.com", "SubscriptionArn": "arn:signed", "Protocol": "email"}], account.GOOD),
-        ([{"Endpoint": "a@example.com", "SubscriptionArn": "arn:clicked", "Protocol": "email"}], account.WARNING),
-        ([{"Endpoint": "arn:aws:sqs:r:a:q", "SubscriptionArn": "arn:clicked", "Protocol": "sqs"}], account.GOOD),
+        ([], BAD),
+        ([{"Endpoint": "a@example.com", "SubscriptionArn": "PendingConfirmation", "Protocol": "email"}], BAD),
+        ([{"Endpoint": "a@example.com", "SubscriptionArn": "arn:signed", "Protocol": "email"}], GOOD),
+        ([{"Endpoint": "a@example.com", "SubscriptionArn": "arn:clicked", "Protocol": "email"}], WARNING),
+        ([{"Endpoint": "arn:aws:sqs:r:a:q", "SubscriptionArn": "arn:clicked", "Protocol": "sqs"}], GOOD),
     ],
 )
 def test_an_address_that_has_not_confirmed_or_that_anybody_could_unsubscribe_is_named(
@@ -205,7 +204,7 @@ def test_an_address_that_has_not_confirmed_or_that_anybody_could_unsubscribe_is_
     )
 
     assert found["alert emails"][0] == state
-    assert all(one["Endpoint"] in found["alert emails"][1] for one in subscriptions if state == account.WARNING)
+    assert all(one["Endpoint"] in found["alert emails"][1] for one in subscriptions if state == WARNING)
 
 
 def test_an_alarm_that_rings_fails_with_its_own_description() -> None:
@@ -214,7 +213,7 @@ def test_an_alarm_that_rings_fails_with_its_own_description() -> None:
 
     [found] = [one for one in examine(made) if one.what == "alarm nodeheal-SweepGone"]
 
-    assert (found.state, found.todo) == (account.BAD, "look at the sweep's log")
+    assert (found.state, found.todo) == (BAD, "look at the sweep's log")
 
 
 def _never() -> Any:
@@ -239,7 +238,7 @@ AWS_STRATEGY = {"Items": [{"Name": "AppConfig.AllAtOnce", "Id": "AppConfig.AllAt
 
 @pytest.mark.parametrize(
     ("applications", "state"),
-    [(("a",), account.GOOD), (("a", "b"), account.BAD), (("a", names.POLICY_APPLICATION), account.GOOD)],
+    [(("a",), GOOD), (("a", "b"), BAD), (("a", names.POLICY_APPLICATION), GOOD)],
 )
 def test_a_full_quota_of_appconfig_is_found_before_the_deployment(applications: tuple[str, ...], state: str) -> None:
     found = findings(
@@ -250,7 +249,7 @@ def test_a_full_quota_of_appconfig_is_found_before_the_deployment(applications: 
     )
 
     assert found["AppConfig applications"][0] == state
-    assert found["AppConfig deployment strategies"] == (account.GOOD, "0 of 20 deployment strategies are in use")
+    assert found["AppConfig deployment strategies"] == (GOOD, "0 of 20 deployment strategies are in use")
 
 
 def test_where_service_quotas_has_no_value_for_the_account_the_default_holds() -> None:
@@ -262,16 +261,16 @@ def test_where_service_quotas_has_no_value_for_the_account_the_default_holds() -
         list_deployment_strategies=AWS_STRATEGY,
     )
 
-    assert found["AppConfig applications"] == (account.BAD, "2 of 2 applications are in use")
+    assert found["AppConfig applications"] == (BAD, "2 of 2 applications are in use")
 
 
 def test_a_denied_quota_is_unknown_and_not_good() -> None:
     found = findings(describe_stacks=_error("ValidationError"), list_applications=items())
 
-    assert found["AppConfig quotas"][0] == account.UNKNOWN
+    assert found["AppConfig quotas"][0] == UNKNOWN
 
 
-@pytest.mark.parametrize(("kilobytes", "state"), [(2_048, account.GOOD), (1, account.WARNING)])
+@pytest.mark.parametrize(("kilobytes", "state"), [(2_048, GOOD), (1, WARNING)])
 def test_a_policy_that_comes_near_the_size_limit_is_named(
     monkeypatch: pytest.MonkeyPatch, kilobytes: int, state: str
 ) -> None:
@@ -290,7 +289,7 @@ def test_a_table_that_does_not_exist_is_named_and_nothing_is_said_of_its_nodes()
 
     found = {one.what: one for one in examine(made)}
 
-    assert (found["state table"].state, "nope" in found["state table"].detail) == (account.BAD, True)
+    assert (found["state table"].state, "nope" in found["state table"].detail) == (BAD, True)
     assert f"the stack's table is {names.TABLE}" in found["state table"].todo
     assert not {"pools", "nodes", "SSM tier"} & found.keys()
     assert "alarms" in found
@@ -302,7 +301,7 @@ def test_a_network_that_fails_midway_is_unknown_and_no_traceback(monkeypatch: py
 
     [found] = [one for one in examine(made) if one.what == "cdk bootstrap"]
 
-    assert (found.state, found.todo.startswith("check this machine's network")) == (account.UNKNOWN, True)
+    assert (found.state, found.todo.startswith("check this machine's network")) == (UNKNOWN, True)
 
 
 ROLE_STACK = {
@@ -450,12 +449,12 @@ def about_slurm(controllers: Controllers, heads: dict[str, str], *nodes: Node) -
 @pytest.mark.parametrize(
     ("heads", "answer", "state", "told", "todo"),
     [
-        ({}, None, account.BAD, "SSM knows no machine with the tag nodeheal:slurm-controller = lab", "tag the machine"),
-        ({HEAD: "ConnectionLost"}, None, account.BAD, f"SSM does not reach its controller: {HEAD}", "amazon-ssm-agent"),
-        ({HEAD: "Online"}, NotAccepted("not in 15 s"), account.BAD, "not in 15 s", "nodeheal-agent slurm doctor"),
-        ({HEAD: "Online"}, NotEnrolled("denied"), account.UNKNOWN, "you may not query its", "nodeheal-operator-REGION"),
-        ({HEAD: "Online"}, None, account.WARNING, "answers, but has no node at 10.0.0.7", "NodeAddr"),
-        ({HEAD: "Online"}, SlurmNode("gpu7", "10.0.0.7", "idle"), account.GOOD, f"its controller answers: {HEAD}", ""),
+        ({}, None, BAD, "SSM knows no machine with the tag nodeheal:slurm-controller = lab", "tag the machine"),
+        ({HEAD: "ConnectionLost"}, None, BAD, f"SSM does not reach its controller: {HEAD}", "amazon-ssm-agent"),
+        ({HEAD: "Online"}, NotAccepted("not in 15 s"), BAD, "not in 15 s", "nodeheal-agent slurm doctor"),
+        ({HEAD: "Online"}, NotEnrolled("denied"), UNKNOWN, "you may not query its", "nodeheal-operator-REGION"),
+        ({HEAD: "Online"}, None, WARNING, "answers, but has no node at 10.0.0.7", "NodeAddr"),
+        ({HEAD: "Online"}, SlurmNode("gpu7", "10.0.0.7", "idle"), GOOD, f"its controller answers: {HEAD}", ""),
     ],
 )
 def test_a_slurm_cluster_has_a_controller_that_is_tagged_reached_and_answers(
@@ -468,7 +467,7 @@ def test_a_slurm_cluster_has_a_controller_that_is_tagged_reached_and_answers(
     assert (found.what, found.state) == ("Slurm cluster lab", state)
     assert told in found.detail
     assert todo in found.todo
-    assert bool(found.todo) == (state != account.GOOD)
+    assert bool(found.todo) == (state != GOOD)
     assert controllers.asked == ([("lab", "10.0.0.7")] if "Online" in heads.values() else [])
 
 
@@ -477,7 +476,7 @@ def test_a_controller_is_not_asked_before_a_node_has_said_where_it_is() -> None:
 
     found = about_slurm(controllers, {HEAD: "Online"}, replace(ON_SLURM, address="", state=NodeState.ENROLLED))
 
-    assert [one.state for one in found if "Slurm" in one.what] == [account.UNKNOWN]
+    assert [one.state for one in found if "Slurm" in one.what] == [UNKNOWN]
     assert controllers.asked == []
 
 
@@ -488,7 +487,7 @@ def test_ecs_is_asked_only_about_clusters_of_its_nodes() -> None:
     both = about_slurm(Controllers(None), {}, ON_SLURM, other)
 
     assert not [one for one in only_slurm if "ListContainerInstances" in one.detail or "ECS" in one.detail]
-    assert [one.state for one in both if "ListContainerInstances" in one.detail] == [account.UNKNOWN]
+    assert [one.state for one in both if "ListContainerInstances" in one.detail] == [UNKNOWN]
 
 
 def test_where_no_node_is_on_slurm_it_is_not_mentioned() -> None:

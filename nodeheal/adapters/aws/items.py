@@ -5,10 +5,9 @@ from decimal import Decimal
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pydantic import TypeAdapter
-
 from nodeheal.adapters.aws.calls import code_of, throttles_named
 from nodeheal.contract import names
+from nodeheal.contract.type_adapters import adapter_of
 from nodeheal.domain.errors import NotAccepted
 
 if TYPE_CHECKING:
@@ -27,19 +26,11 @@ _STORED_AS = {
     "diagnostic_baseline": "good_run",
     "signal_versions": "heard",
 }
-_adapters: dict[type, TypeAdapter[Any]] = {}
-
-
-def _adapter(kind: type) -> TypeAdapter[Any]:
-    """Return one cached validator for each type: creating it costs more than using it."""
-    if kind not in _adapters:
-        _adapters[kind] = TypeAdapter(kind)
-    return _adapters[kind]
 
 
 def fields_of(value: object) -> dict[str, Any]:
     """Return a value's fields as plain JSON types, without those that are None."""
-    dumped = _adapter(type(value)).dump_python(value, mode="json")
+    dumped = adapter_of(type(value)).dump_python(value, mode="json")
     return {_STORED_AS.get(name, name): field for name, field in dumped.items() if field is not None}
 
 
@@ -63,7 +54,8 @@ def _exact(value: Any) -> Any:
 def from_item(kind: type[T], item: Item) -> T:
     """Parse the value of an item. Keys and index attributes that are no fields are ignored."""
     known = {_STORED_AS.get(name, name): name for name in getattr(kind, "__dataclass_fields__", ())}
-    loaded: T = _adapter(kind).validate_python(plain({known[name]: item[name] for name in item.keys() & known.keys()}))
+    fields = plain({known[name]: item[name] for name in item.keys() & known.keys()})
+    loaded: T = adapter_of(kind).validate_python(fields)
     return loaded
 
 

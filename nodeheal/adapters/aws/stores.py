@@ -5,11 +5,10 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from pydantic import TypeAdapter
-
 from nodeheal.adapters.aws.items import Item, Table, fields_of, from_item, plain, to_item, versioned
 from nodeheal.contract import names
 from nodeheal.contract.health_event import HealthEvent
+from nodeheal.contract.type_adapters import adapter_of
 from nodeheal.contract.vocabulary import IncidentState, NodeState
 from nodeheal.domain.errors import NotFound
 from nodeheal.domain.fleet.node import Node
@@ -28,7 +27,6 @@ OPERATION_KEPT_DAYS = 2
 # A hundred nodes that fail together read each other's faults: one attribute has all that is needed, without the
 # evidence.
 _SEEN = "seen"
-_OBSERVATION = TypeAdapter(Observation)
 
 
 def _sortable(at: datetime) -> str:
@@ -96,7 +94,7 @@ class DynamoNodeStore:
         at = f"{_sortable(event.observed_at)}#{event.event_id}"
         item = {
             "pk": names.node_pk(event.node_id),
-            _SEEN: _OBSERVATION.dump_json(observation_of(event, job_id, note)).decode(),
+            _SEEN: adapter_of(Observation).dump_json(observation_of(event, job_id, note)).decode(),
             names.TTL_ATTRIBUTE: int(expires.timestamp()),
         }
         if note:
@@ -136,7 +134,7 @@ class DynamoNodeStore:
             fields=(_SEEN,),
             index=names.INDEX,
         )
-        read = (_OBSERVATION.validate_json(item[_SEEN]["S"]) for item in (*own, *others))
+        read = (adapter_of(Observation).validate_json(item[_SEEN]["S"]) for item in (*own, *others))
         # Version 0.1 stored history among them.
         found = {(s.node_id, s.event_id): s for s in read if not s.note}
         return sorted(found.values(), key=lambda s: (s.at, s.event_id, s.node_id))

@@ -156,10 +156,13 @@ class SlurmController:
 
 
 def _read(kind: type[Read], answer: Mapping[str, Any], cluster: str) -> Read:
-    from pydantic import TypeAdapter, ValidationError  # only operators read them
+    from pydantic import ValidationError  # only operators read them
+
+    from nodeheal.contract.type_adapters import adapter_of
 
     try:
-        return TypeAdapter(kind).validate_python(dict(answer))
+        read: Read = adapter_of(kind).validate_python(dict(answer))
+        return read
     except ValidationError as error:
         wrong = error.errors()[0]
         where = ".".join(map(str, wrong["loc"]))

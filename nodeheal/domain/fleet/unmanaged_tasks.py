@@ -3,9 +3,8 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from pydantic import TypeAdapter
-
 from nodeheal.contract import names
+from nodeheal.contract.type_adapters import adapter_of
 from nodeheal.domain.recovery.incident import History, TimelineEntry
 
 # How timeline entries about unmanaged tasks are named; the task's id follows. Stored timelines have these ids.
@@ -71,7 +70,7 @@ class StoppedTask:
 def stopped_tasks(timeline: Iterable[TimelineEntry]) -> list[StoppedTask]:
     """Returns the tasks that an incident began to stop, in order."""
     entries = {entry.entry_id: entry.data for entry in timeline}
-    tasks = [_LOADED.validate_json(data) for name, data in entries.items() if name.startswith(SEEN) and data]
+    tasks = [_loaded(data) for name, data in entries.items() if name.startswith(SEEN) and data]
     return [_read(task, entries) for task in tasks]
 
 
@@ -94,7 +93,7 @@ def tasks_gone(timeline: Iterable[TimelineEntry]) -> list[str]:
 def tasks_there(timeline: Iterable[TimelineEntry]) -> str:
     """Returns the first tasks that ran there, or had run there, and how many more there are. Empty: none is known."""
     entries = list(timeline)
-    gone = [str(_LOADED.validate_json(entry.data)) for entry in entries if entry.entry_id.startswith(GONE)]
+    gone = [str(_loaded(entry.data)) for entry in entries if entry.entry_id.startswith(GONE)]
     found = [*gone, *(str(one.task) for one in stopped_tasks(entries)), *tasks_left_running(entries)]
     more = len(found) - _MOST_NAMED
     return ", ".join(found[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
@@ -113,7 +112,7 @@ def restart_reports(timeline: Iterable[TimelineEntry]) -> list[str]:
 
 def dumped(task: UnmanagedTask) -> str:
     """Returns the task as a timeline stores it."""
-    return _LOADED.dump_json(task).decode()
+    return adapter_of(UnmanagedTask).dump_json(task).decode()
 
 
 def answered(by_us: bool) -> str:
@@ -127,4 +126,6 @@ def _read(task: UnmanagedTask, entries: Mapping[str, str]) -> StoppedTask:
     return StoppedTask(task, by_us, entries.get(f"{STARTED}{task.short_id}"))
 
 
-_LOADED: TypeAdapter[UnmanagedTask] = TypeAdapter(UnmanagedTask)
+def _loaded(data: str) -> UnmanagedTask:
+    task: UnmanagedTask = adapter_of(UnmanagedTask).validate_json(data)
+    return task

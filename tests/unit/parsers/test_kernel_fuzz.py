@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nodeheal.parsers.kernel_line import parse_kmsg_record, parse_message, parse_syslog_line
-from nodeheal.parsers.kernel_log import LogFormat, read_findings
+from nodeheal.parsers.kernel_log import read_findings
+from nodeheal.parsers.log_format import LogFormat
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "kernel_logs"
 LINES = [line for log in sorted(GOLDEN.glob("*.log")) for line in log.read_bytes().splitlines()]

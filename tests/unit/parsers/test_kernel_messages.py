@@ -8,8 +8,9 @@ from nodeheal.contract.vocabulary import Action, Family
 from nodeheal.domain.faults.catalog import find
 from nodeheal.parsers.finding import Finding
 from nodeheal.parsers.kernel_line import parse_message
-from nodeheal.parsers.kernel_log import LogFormat, read_findings
+from nodeheal.parsers.kernel_log import read_findings
 from nodeheal.parsers.kernel_pcie import placed
+from nodeheal.parsers.log_format import LogFormat
 
 # What the catalog must have rows for, besides the numbered faults.
 CODES = (Path(__file__).parents[2] / "golden" / "kernel_logs" / "codes.txt").read_text().split()
