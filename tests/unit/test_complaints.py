@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import typer
 from pydantic import BaseModel, ValidationError
 
+from nodeheal.cli.connect import clearly
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.job_spec import JobSpec
 from nodeheal.domain.complaints import complaints_of
@@ -138,3 +140,13 @@ def test_a_complaint_names_the_field_and_what_to_give(document: object, complain
     [said] = said_of(RecoveryPolicy, document)
 
     assert said.startswith(complaint)
+
+
+def test_a_stored_document_that_is_not_valid_is_told_in_plain_words(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(typer.Exit), clearly():
+        JobSpec.model_validate({**JOB, "name": "A B", "colour": 1})
+
+    assert capsys.readouterr().err == (
+        "not a valid JobSpec: name: does not fit; give lower-case letters, digits and '-', at most 63, no '-' at either"
+        " end; colour: there is no such field\n"
+    )
