@@ -19,7 +19,8 @@ from nodeheal.adapters.aws.ports import aws_ports
 from nodeheal.contract import metrics, names
 from nodeheal.contract.steps import AttemptLimit
 from nodeheal.contract.vocabulary import ChannelKind, Family, Verdict
-from nodeheal.domain.policy.policy import RecoveryPolicy, complaints_of
+from nodeheal.domain.complaints import complaints_of
+from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.approval_links import Links
 from nodeheal.domain.review.measures import Measure, of_attempt, of_fault
 from nodeheal.ports import Ports
@@ -189,4 +190,4 @@ def step(
 
 def explain(error: ValidationError) -> str:
     """Returns what is wrong with an input, field by field: the first few are enough to act on."""
-    return "; ".join(complaints_of(error)[:5])
+    return "; ".join(map(str, complaints_of(error)[:5]))

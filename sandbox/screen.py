@@ -98,7 +98,10 @@ class Screen:
         self._row(f"{at - told.fault_at:+.2f} s", mark, text, style)
 
     def _row(self, clock: str, mark: str, text: str, style: str) -> None:
-        """Format one line of the timeline, with a hanging indent."""
+        """Format one line of the timeline, with a hanging indent. In a pipe it is one line, whatever its length."""
+        if is_piped(self.console):
+            self.console.print(Text(f"{clock:>9} {mark} {text}"), soft_wrap=True)
+            return
         grid = Table.grid(padding=(0, 1))
         grid.add_column(width=9, justify="right", style="dim")
         grid.add_column(width=1)
@@ -140,16 +143,28 @@ def show_summary(console: Console, report: dict[str, Any], verdict: Verdict, tol
     console.print(_numbers(report, told))
     console.print(_legs(report["legs"]))
     for email in report["emails"]:
-        console.print(Panel(Text(f"{email['subject']}\n\n{email['body'].strip()}"), title="email", border_style="blue"))
+        _show_email(console, email, "email", "blue")
     for email in report["owner_emails"]:
-        told_owner = Text(f"{email['subject']}\n\n{email['body'].strip()}")
-        console.print(Panel(told_owner, title="email to the owner of the job", border_style="magenta"))
+        _show_email(console, email, "email to the owner of the job", "magenta")
     console.print(_paths(report["executions"]))
     console.print(Text(f"Look closer: the report with the whole timeline is {where}", style="dim"))
     if verdict.is_right:
         console.print(Text("The story ended as it should.", style="bold green"))
     for wrong in verdict.wrong:
         console.print(Text(f"Not as it should be: {wrong}.", style="bold red"))
+
+
+def is_piped(console: Console) -> bool:
+    """Whether the output goes to a pipe or a file: no frame, and no line is broken, so that it can be copied."""
+    return not console.is_terminal and not console.record
+
+
+def _show_email(console: Console, email: dict[str, Any], title: str, style: str) -> None:
+    text = f"{email['subject']}\n\n{email['body'].strip()}"
+    if is_piped(console):
+        console.print(Text(f"\n{title}: {text}\n"), soft_wrap=True)
+    else:
+        console.print(Panel(Text(text), title=title, border_style=style))
 
 
 def _numbers(report: dict[str, Any], told: Told) -> Table:

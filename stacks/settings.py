@@ -8,19 +8,16 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from difflib import get_close_matches
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, Self
+from typing import Annotated, Any, Literal, Protocol, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from nodeheal.agent.config import ConfigError, parse
 from nodeheal.contract.names import CHANNEL_NAME, EMAIL_CHANNEL
+from nodeheal.domain.complaints import Complaint, complaints_of
 from nodeheal.domain.review.console_links import RUNBOOKS
-
-if TYPE_CHECKING:
-    from pydantic_core import ErrorDetails
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 CONTEXT_KEY = "nodeheal"
@@ -213,9 +210,11 @@ def load_settings(node: Context) -> Settings:
     try:
         return Settings.model_validate({**given, "stage": stage})
     except ValidationError as error:
-        first = error.errors()[0]
-        where = FLAG if first["loc"] and first["loc"][0] in flag else FILE
-        raise SettingsError(f"{where}: {CONTEXT_KEY}.{_complaint(first)}") from None
+        first = complaints_of(error, Settings, shows_values=True)[0]
+        where = FLAG if first.place and first.place[0] in flag else FILE
+        if first.field == "policy_file":
+            first = Complaint(first.place, "it is not a setting; activate a policy with `nodeheal policy apply FILE`")
+        raise SettingsError(f"{where}: {CONTEXT_KEY}.{first}") from None
 
 
 def _in_file() -> object:
@@ -231,34 +230,3 @@ def _object(given: object, where: str) -> dict[str, object]:
     if given is not None and not isinstance(given, dict):
         raise SettingsError(f"{where}: {CONTEXT_KEY} must be an object, not {given!r}")
     return given or {}
-
-
-_KINDS = {
-    "tuple_type": "a list",
-    "dict_type": "an object",
-    "string_type": "text",
-    "int_type": "a whole number",
-    "int_parsing": "a whole number",
-    "int_from_float": "a whole number",
-}
-
-
-def _complaint(error: ErrorDetails) -> str:
-    """Describe an error in one line: which key, and what is wrong with it."""
-    key = ".".join(str(part) for part in error["loc"] if part != "[key]")
-    if key == "policy_file":
-        return f"{key}: the policy is no longer a setting; activate it with `nodeheal policy apply FILE`"
-    kind, context = error["type"], error.get("ctx", {})
-    if kind == "extra_forbidden":
-        nearest = get_close_matches(key, Settings.model_fields, n=1, cutoff=0.8)
-        return f"{key}: unknown key{f'; did you mean {nearest[0]}?' if nearest else ''}"
-    if kind == "value_error":  # by a check of ours, whose message contains the value
-        return f"{key}: {error['msg'].removeprefix('Value error, ')}".removeprefix(": ")
-    if kind == "string_pattern_mismatch":
-        wanted = f"must match {context['pattern']}"
-    elif kind in _KINDS:
-        wanted = f"must be {_KINDS[kind]}"
-    else:
-        wanted = error["msg"].replace("Input should be", "must be").replace("greater than or equal to", "at least")
-        wanted = wanted.replace("less than or equal to", "at most")
-    return f"{key}: {wanted}, not {error['input']!r}"

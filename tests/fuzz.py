@@ -54,9 +54,7 @@ TOKENS = (
 )
 
 # As sinfo and squeue print them in the format that is asked for, which ends each field with a mark.
-SLURM_NODES = (
-    b"gpu1|x|10.0.0.7|x|drained*|x|root|x|1772332800|x|nodeheal:inc-1|x|\ng2|x|g2|x|idle|x||x||x|none|x|\n"
-)
+SLURM_NODES = b"gpu1|x|10.0.0.7|x|drained*|x|root|x|1772332800|x|nodeheal:inc-1|x|\ng2|x|g2|x|idle|x||x||x|none|x|\n"
 SLURM_JOBS = b"12_3|x|FAILED|x|ada|x|1|x|2|x|1|x|gpu|x|4|x|gpu[1-4]|x|7|x|1792|x|100|x|200|x|300|x|None|x|llama|x|\n"
 
 

@@ -65,9 +65,13 @@ def clearly() -> Iterator[None]:
 def _in_words(error: Exception) -> str | None:
     """The line for an error that an operator is to read. None for one that is a fault of nodeheal."""
     from botocore.exceptions import BotoCoreError, ClientError
+    from pydantic import ValidationError
 
     from nodeheal.adapters.aws.failures import explain
+    from nodeheal.domain.complaints import complaints_of
 
+    if isinstance(error, ValidationError):  # before ValueError, which it is
+        return f"not a valid {error.title}: {'; '.join(map(str, complaints_of(error)))}"
     if isinstance(error, (BotoCoreError, ClientError)):  # before ValueError, which some of the SDK's errors are
         return f"{explain(error)}"
     return f"{error}" if isinstance(error, (NodehealError, ValueError)) else None
@@ -158,7 +162,7 @@ def known_pool(pool: str, world: "Ports") -> str:
 
     alike = get_close_matches(pool, known, n=1)
     perhaps = f"; did you mean {alike[0]}?" if alike else "."
-    raise ValueError(f"no pool {pool} is known{perhaps} Known are {_some(known)}")
+    raise ValueError(f"no pool {pool} is known{perhaps} Known pools: {_some(known)}")
 
 
 def _some(words: Sequence[str]) -> str:
@@ -246,7 +250,7 @@ def on_record(why: str) -> str:
     if not why.strip():
         refuse("--why: say why; it goes on record")
     if why.strip() in ("...", "…"):
-        refuse("--why: put your reason in the place of the dots; it goes on record")
+        refuse("--why: replace the dots with your reason; it goes on record")
     return f"{getpass.getuser()}: {' '.join(why.split())}"
 
 

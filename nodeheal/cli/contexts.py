@@ -68,7 +68,7 @@ def set_context(
     try:
         context = Context.model_validate({**before, **{key: value for key, value in given.items() if value}})
     except ValidationError as error:
-        refuse(*complaints(f"nodeheal contexts set {name}", error))
+        refuse(*complaints(f"nodeheal contexts set {name}", error, Context))
     contexts = {**found.contexts, name: context}
     write(Contexts(current=found.current or name, contexts=contexts))
     say(f"context {name} is kept in {file()}")

@@ -22,11 +22,6 @@ class Treatment:
     next_rung: str
     mode: str  # empty where there is nothing to be let do
 
-    def __str__(self) -> str:
-        climbs = f" ({self.next_rung})" if len(self.ladder) > 1 and self.next_rung != "unproven" else ""
-        mode = f", {self.mode} mode" if self.mode else ""
-        return f"{self.first_step}: {', then '.join(self.ladder)}{climbs}{mode}"
-
 
 @dataclass(frozen=True)
 class Change:
@@ -71,8 +66,22 @@ def changes(before: RecoveryPolicy, after: RecoveryPolicy) -> Iterator[Change]:
 
 
 def changed_settings(before: RecoveryPolicy, after: RecoveryPolicy) -> Iterator[tuple[str, Any, Any]]:
-    """(where, before, after) of every knob that differs, defaults filled in."""
-    yield from _differences(before.model_dump(mode="json"), after.model_dump(mode="json"), "")
+    """(where, before, after) of every setting that differs, defaults filled in.
+
+    A pool that one document does not name goes by that document's default_pool.
+    """
+    old, new = (_named(policy, {*before.pools, *after.pools}) for policy in (before, after))
+    yield from _differences(old, new, "")
+
+
+def _named(policy: RecoveryPolicy, pools: set[str]) -> dict[str, Any]:
+    """The document with each of these pools, and with its overrides by their faults."""
+    document = policy.model_dump(mode="json")
+    overrides = {
+        " in ".join(filter(None, [one["fault"], ", ".join(one["pools"])])): one for one in document["overrides"]
+    }
+    everywhere = {name: document["pools"].get(name, document["default_pool"]) for name in pools}
+    return {**document, "pools": everywhere, "overrides": overrides}
 
 
 def _differences(before: Any, after: Any, where: str) -> Iterator[tuple[str, Any, Any]]:

@@ -19,17 +19,37 @@ _NEXT = {
 }
 
 
+def _family(word: str) -> Family:
+    from nodeheal.domain.faults.catalog import catalog
+
+    family = word.casefold()
+    if family in [*Family]:
+        return Family(family)
+    known = dict.fromkeys(row.family for row in catalog().values() if row.code.casefold() == family)
+    if known:
+        commands = " or ".join(f"`nodeheal explain {one} {word}`" for one in known)
+        raise typer.BadParameter(f"two words are needed, {commands}")
+    raise typer.BadParameter(f"{word!r} is not one of {', '.join(Family)}")
+
+
 def explain(
-    family: Annotated[Family, typer.Argument(help="what reports it: xid, dcgm, neuron, efa, …", case_sensitive=False)],
+    family: Annotated[
+        Family,
+        typer.Argument(
+            help="what reports it: xid, dcgm, neuron, efa, …", parser=_family, autocompletion=lambda: [*Family]
+        ),
+    ],
     code: Annotated[str, typer.Argument(help="its code: 79, or with a sub-code 145/RLW_RXPIPE")],
     product: Annotated[str | None, typer.Option(help="the accelerator, e.g. H100")] = None,
     pool: Annotated[str, typer.Option(help="the pool that the node is in")] = "default",
-    after: Annotated[str, typer.Option(help="what was tried without success: reboot,stop_start,replace")] = "",
+    after: Annotated[str, typer.Option(help="what was tried without success: reset_gpu,reboot,stop_start,replace")] = "",
     policy: Annotated[Path, typer.Option(help="the policy document to decide by")] = DEFAULT_POLICY,
     as_json: Annotated[bool, typer.Option("--json", help="write JSON, for programs")] = False,
 ) -> None:
     """Say what would be done about a fault, and why."""
     from pydantic import ValidationError
+
+    from nodeheal.contract.health_event import HealthEvent
 
     document = read_policy(policy)
     code, _, subcode = code.partition("/")
@@ -40,7 +60,7 @@ def explain(
     try:
         answer = _answer(family, code, subcode or None, product, pool, _actions(after), document)
     except ValidationError as error:
-        refuse(*complaints("nodeheal explain", error))
+        refuse(*complaints("nodeheal explain", error, HealthEvent))
     if as_json:
         say_json(answer)
         return

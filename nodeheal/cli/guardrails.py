@@ -36,7 +36,7 @@ def pause(
 
     seconds = connect.seconds_of(length, LONGEST)
     if not seconds:
-        refuse(f"{length!r} is no pause; give at least 1s, or end one with `nodeheal unpause {target}`")
+        refuse(f"{length!r} is not a pause; give at least 1s, or end one with `nodeheal unpause {target}`")
     reason = connect.on_record(why)
     with clearly():
         until = _pause(target, seconds, reason, connect.ports(table))

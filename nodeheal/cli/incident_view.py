@@ -1,12 +1,18 @@
 """Incidents, as `nodeheal incidents list` and `show` tell of them."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 from nodeheal.cli.say import age
 from nodeheal.cli.table import say_table
+from nodeheal.contract.names import OPERATOR_REQUEST
+from nodeheal.domain.humanize import lasting
 from nodeheal.domain.recovery.incident import Incident, short_id
-from nodeheal.domain.review.review import DecisionTaken, Review, state_word, title_of
+from nodeheal.domain.review.review import Review, state_word, title_of
+
+_ENDS = " .;:"
+_CLAUSE = re.compile(r"(?<=[.;:])\s+")
 
 
 def row_of(incident: Incident) -> dict[str, str | None]:
@@ -38,51 +44,51 @@ def _cells(incident: Incident, now: datetime, is_wide: bool) -> tuple[str, ...]:
 
 
 def story_of(review: Review, console: str) -> list[str]:
-    """The review for people, a paragraph for each question."""
-    drill = ["This is a drill.", ""] if review.is_drill else []
-    component = f" on {review.component}" if review.component and not review.asked_by_hand else ""
-    serial = f", serial {review.serial}" if review.serial else ""
+    """The review for people: what came of it, its facts, and its timeline. What is said once is not said again."""
+    at = " ".join(filter(None, [review.component, f"serial {review.serial}" if review.serial else ""]))
+    took = ", ".join(f"{name} {lasting(seconds)}" for name, seconds in review.phase_seconds.items())
+    policies = ", then ".join(dict.fromkeys(one.policy_version for one in review.decisions))
+    facts = {
+        "Summary": review.summary.removeprefix(f"{review.fault}: "),
+        "Incident": review.incident_id,
+        "Pool": review.pool,
+        "Component": "" if review.asked_by_hand else at,
+        "Asked by": review.asked_by_hand,
+        "Begun": f"{review.fault_at:%Y-%m-%d %H:%M:%S} UTC",
+        "Ended": f"{review.closed_at:%Y-%m-%d %H:%M:%S} UTC" if review.closed_at else "not yet",
+        "Took": took,
+        "Confirmed": "; ".join(review.told.confirmed),
+        "Evidence": "  ".join(review.told.evidence),
+        "Lost": f"{review.lost_accelerator_hours:.2f} accelerator-hours",
+        "Policy": policies,
+        "Workflow": console,
+        "Fault page": review.fault_page,
+    }
     return [
         review.subject,
+        *(["This is a drill."] if review.is_drill else []),
         "",
-        *drill,
-        f"Incident   {review.incident_id} ({review.state.value})",
-        f"Node       {review.node_id} (pool {review.pool})",
-        f"Fault      {review.fault}{component}{serial}",
-        *([f"Asked by   {review.asked_by_hand}"] if review.asked_by_hand else []),
-        f"Job        {review.job}",
-        f"Begun      {review.fault_at:%Y-%m-%d %H:%M:%S} UTC",
-        f"Ended      {f'{review.closed_at:%Y-%m-%d %H:%M:%S} UTC' if review.closed_at else 'not yet'}",
-        f"Summary    {review.summary or '-'}",
-        f"Answered   {'; '.join(review.told.answers) or 'nothing was asked'}",
-        f"Attempts   {'; '.join(review.told.attempts) or 'none reserved'}",
-        f"Confirmed  {'; '.join(review.told.confirmed) or 'the node was not asked'}",
-        f"Evidence   {'  '.join(review.told.evidence) or 'none saved'}",
-        f"Lost       {review.lost_accelerator_hours:.2f} accelerator-hours",
-        f"Workflow   {console}",
-        f"Fault page {review.fault_page}",
-        *_parts(review),
+        *(f"{name:<11}{text}" for name, text in facts.items() if text),
+        "",
+        "Timeline, in seconds after the fault:",
+        *_timeline(review),
     ]
 
 
-def _decided(one: DecisionTaken, review: Review) -> list[str]:
-    after = (one.at - review.fault_at).total_seconds()
-    became = [f"             {one.outcome}: {one.result}"] if one.outcome else []
-    return [f"  {after:9.1f}  {one.step}: {one.reason} (policy {one.policy_version})", *became]
+def _timeline(review: Review) -> Iterator[str]:
+    """What happened. Of decisions and results only what stands nowhere above."""
+    said = {*_clauses(review.summary), review.fault}
+    for line in sorted(review.told.timeline, key=lambda line: (line.seconds, line.kind != "event")):
+        step, _, reason = line.text.partition(": ")
+        text = line.text
+        if line.kind in ("decision", "result"):
+            new = [clause for clause in _CLAUSE.split(reason) if clause.strip(_ENDS) not in said]
+            said.update(clause.strip(_ENDS) for clause in new)
+            text = f"{step}: {' '.join(new).rstrip(_ENDS)}" if new else step
+        elif line.kind == "event" and OPERATOR_REQUEST in line.text:
+            text = "an operator asked for it"
+        yield f"  {line.seconds:9.1f}  {text}"
 
 
-def _parts(review: Review) -> list[str]:
-    phases = [f"  {seconds:9.1f}  {name}" for name, seconds in review.phase_seconds.items()]
-    taken = [line for one in review.decisions for line in _decided(one, review)]
-    story = [f"  {line.seconds:9.1f}  {line.text}" for line in review.told.timeline]
-    return [
-        "",
-        "How long each part took, in seconds:",
-        *phases,
-        "",
-        "What was decided, in seconds after the fault:",
-        *(taken or ["  nothing yet"]),
-        "",
-        "What happened, in seconds after the fault:",
-        *story,
-    ]
+def _clauses(text: str) -> Iterator[str]:
+    return (clause.strip(_ENDS) for clause in _CLAUSE.split(text))

@@ -9,8 +9,7 @@ from nodeheal.cli.say import age, iso, say
 from nodeheal.cli.slurm import Reports, time_of
 from nodeheal.cli.table import say_table
 from nodeheal.contract.vocabulary import SchedulerKind
-from nodeheal.domain.humanize import counted
-from nodeheal.domain.jobs.goodput import lasting
+from nodeheal.domain.humanize import counted, lasting
 from nodeheal.domain.jobs.job import Job
 from nodeheal.domain.jobs.training_progress import TrainingProgress
 from nodeheal.parsers.slurm import SlurmJob

@@ -43,7 +43,7 @@ def say_submitted(it: Submitted) -> None:
         say(line_in_words(it.ahead))
     if _is_confirmed(it.job) is False:
         address = it.job.owner.address if it.job.owner else ""
-        say(f"{address} has not agreed to emails: `nodeheal owners subscribe {address}`;")
+        say(f"{address} has not confirmed emails: `nodeheal owners subscribe {address}`;")
         say("until that is confirmed, only the operators are told")
     say(f"see `nodeheal jobs show {it.spec.name}`, `nodeheal jobs logs -f {it.spec.name}`")
 
@@ -94,7 +94,7 @@ def _say_known(it: Submitted) -> None:
         runs = "it has run" if job.is_over else "it runs"
         say(f"warning: the file differs from it in {', '.join(changed)}; {runs} as it was submitted")
     if it.spec.image is not None and not job.made_of:
-        say("its image, command, environment and mounts are not compared: an older version has not kept them")
+        say("its image, command, environment and mounts are not compared: an older version did not store them")
 
 
 def _is_confirmed(job: Job) -> bool | None:

@@ -10,7 +10,7 @@ from nodeheal.contract.names import started_by
 from nodeheal.domain.humanize import counted
 from nodeheal.domain.jobs.gang import first_failure
 from nodeheal.domain.jobs.job import GangTask, Job, Run
-from nodeheal.domain.jobs.lost_work import lost_work_text
+from nodeheal.domain.jobs.lost_work import lost_work_text, start_text
 from nodeheal.domain.recovery.incident import Incident
 from nodeheal.domain.review.review import status_text, title_of
 from nodeheal.services.jobs.job_line import line_in_words
@@ -50,8 +50,8 @@ def _advice(view: JobView) -> list[str]:
     if not view.runs:
         return []
     advice = view.advice.lines if view.advice.says_enough else ()
-    told = [("Time", line) for line in view.advice.account.lines] + [("Advice", line) for line in advice]
-    return [f"{name:<12}{line}" for name, line in told]
+    told = [("Time", view.advice.account.words)] + [("Advice", line) for line in advice]
+    return [f"{name:<12}{line}" for name, line in told if line]
 
 
 def as_json_of(view: JobView, link: str, links: Mapping[str, str], is_confirmed: bool | None) -> dict[str, object]:
@@ -193,8 +193,8 @@ def _runs(view: JobView) -> list[str]:
     for run in reversed(view.runs):
         broke = first_failure(run)
         ended = f"; {broke.words}" if broke else "; every rank ended well" if run.has_succeeded else ""
-        resumed = f", from {run.resumed_from}" if run.resumed_from else ""
-        told.append(f"  {run.number:4d}  {_at(run.started_at)}{resumed}: {run.why}{ended}{_lost(view.job, run, after)}")
+        begun = f"{_at(run.started_at)}, {start_text(view.job, run)}"
+        told.append(f"  {run.number:4d}  {begun}: {run.why}{ended}{_lost(view.job, run, after)}")
     title = "Its last run:" if len(told) == 1 else f"Its last {counted(len(told), 'run')}:"
     return ["", title, *told] if told else []
 

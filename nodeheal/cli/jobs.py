@@ -239,7 +239,7 @@ def stop(name: JobName, why: Why, table: Table = names.TABLE) -> None:
 
 @app.command()
 def restart(name: JobName, table: Table = names.TABLE) -> None:
-    """Submit a job that is over again. It goes on from its last valid checkpoint."""
+    """Submit a job that is over again. It goes on from its newest complete checkpoint, if one is found."""
     from nodeheal.cli.slurm import our_job
     from nodeheal.services.jobs.submit_job import restart_job
 

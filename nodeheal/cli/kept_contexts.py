@@ -38,7 +38,7 @@ def read() -> Contexts:
     except yaml.YAMLError as error:
         refuse(f"{path}: it is not YAML: {' '.join(str(error).split())}")
     except ValidationError as error:
-        refuse(*complaints(str(path), error))
+        refuse(*complaints(str(path), error, Contexts))
 
 
 def apply(asked: str | None) -> None:

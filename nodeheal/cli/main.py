@@ -46,7 +46,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
 }
 
 
-# They ask no account, or are what a broken file of contexts is mended with.
+# They ask no account, or are what corrects a broken file of contexts.
 OFFLINE = {"explain", "classify", "parse", "simulate", "replay", "checkpoints", "contexts"}
 
 
@@ -85,6 +85,24 @@ class Lazy(TyperGroup):
     def list_commands(self, ctx: Any) -> list[str]:
         """In the order of the help."""
         return list(COMMANDS)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command. Typer checks arguments with pydantic, whose words nobody should read."""
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            error.message = _plainly(error)
+            raise
+
+
+def _plainly(error: typer.BadParameter) -> str:
+    from pydantic import ValidationError
+
+    if not isinstance(error.__cause__, ValidationError):
+        return error.message
+    from nodeheal.domain.complaints import complaints_of
+
+    return "; ".join(one.why for one in complaints_of(error.__cause__, shows_values=True))
 
 
 app = typer.Typer(

@@ -68,7 +68,8 @@ def as_json_of(view: NodeView) -> dict[str, object]:
         "attempts_left": {action.value: count for action, count in view.attempts_left.items()},
         "has_slot": view.has_slot,
         "slots_held": view.slots_held,
-        "slots": view.slots,
+        "slots": view.slots.total,
+        "extra": view.slots.extra,
         "drained_by_us": node.drained_by_us,
         **_life(node),
     }

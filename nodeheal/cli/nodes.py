@@ -50,7 +50,7 @@ def list_nodes(
             from nodeheal.cli.slurm import clusters_of, reports_of
 
             reports = reports_of(clusters_of(nodes))
-    heard = [apply_heartbeat(node, heartbeats.get(node.instance_id), now) for node in nodes]
+    heard = [apply_heartbeat(node, heartbeats.get(node.instance_id), now).as_shown(now) for node in nodes]
     silent = {name for name, beat in heartbeats.items() if beat.is_missed(now)}
     rows = [row_of(node, now, reports, silent) for node in heard if not state or node.state in state]
     if form in (Form.json, Form.yaml):
@@ -135,7 +135,7 @@ def enroll(
     from nodeheal.services.intake.enroll_node import enroll_node
 
     if job not in (None, NO_JOB):
-        refuse(f"--job {job}: only `{NO_JOB}` can be said; jobs are recorded where they are started")
+        refuse(f"--job {job}: give `{NO_JOB}`; a job is recorded when it is started")
     reason = connect.on_record(why)
     with clearly():
         said = Enrolment(pool, reason, provider, spare, accelerators, job == NO_JOB, rack, cluster)
@@ -143,9 +143,9 @@ def enroll(
     for line in done:
         say(line)
     what = "a spare" if recorded.is_spare else "a node"
-    say(f"{node} is enrolled as {what} of pool {pool}" + ("" if done else "; it was so already"))
+    say(f"{node} is enrolled as {what} of pool {pool}" + ("" if done else "; it was already"))
     if not recorded.has_reported:
-        say("its agent has not reported yet: nodeheal looks after it from its first word on")
+        say("its agent has not reported yet: nodeheal acts on it once it has reported")
 
 
 @app.command()

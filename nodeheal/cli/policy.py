@@ -3,7 +3,7 @@
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,7 +16,6 @@ from nodeheal.cli.say import checked, policy_text, read_policy, refuse, say, say
 
 if TYPE_CHECKING:
     from nodeheal.adapters.aws.policy_documents import Deployed, PolicyDocuments
-    from nodeheal.cli.differ import Change, Treatment
     from nodeheal.domain.policy.policy import RecoveryPolicy
 
 app = typer.Typer(no_args_is_help=True, help="The policy document: what nodeheal may do, where, and how often.")
@@ -24,7 +23,6 @@ app = typer.Typer(no_args_is_help=True, help="The policy document: what nodeheal
 File = Annotated[Path, typer.Argument(help="a policy document, JSON")]
 Why = Annotated[str, typer.Option(help="kept with the deployment")]
 FAILED = 1
-SHOWN = 8  # faults of one kind of change
 
 
 @app.command()
@@ -73,7 +71,7 @@ def diff(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show which faults would be treated differently, and which settings differ."""
+    """Show which settings differ, a line each, and how many faults would be treated differently."""
     if new is None:
         from nodeheal.domain.policy.policy import parse_policy
 
@@ -111,31 +109,16 @@ def _say_changes(before: "RecoveryPolicy", after: "RecoveryPolicy", named: tuple
     from nodeheal.cli.differ import changed_settings, changes
     from nodeheal.domain.humanize import counted
 
-    turned, treated = list(changed_settings(before, after)), list(changes(before, after))
     say(f"{named[0]} is version {before.version}, {named[1]} is version {after.version}")
-    say("", f"{counted(len(turned), 'setting differs', 'settings differ')}" + (":" if turned else ""))
-    for where, a, b in turned:
-        say(f"  {where}: {json.dumps(a)} -> {json.dumps(b)}")
-    say("", "Limits, budgets and windows are compared as settings only: `nodeheal replay` shows what they change.")
-    say("", f"{counted(len(treated), 'fault')} would be treated differently" + (":" if treated else ""))
-    for line in _grouped(treated):
-        say(line)
+    for where, old, new in changed_settings(before, after):
+        say(f"  {where}: {_value(old)} -> {_value(new)}")
+    treated = {change.fault for change in changes(before, after)}
+    how = "; `nodeheal policy diff --json` lists them" if treated else ""
+    say(f"{counted(len(treated), 'fault')} would be treated differently{how}")
 
 
-def _grouped(treated: "list[Change]") -> Iterator[str]:
-    """Faults that change in the same way stand together."""
-    from nodeheal.domain.humanize import counted
-
-    groups: dict[tuple[str, Treatment, Treatment], list[Change]] = {}
-    for change in treated:
-        groups.setdefault((change.pool, change.before, change.after), []).append(change)
-    for (pool, before, after), changed in sorted(groups.items(), key=lambda group: -len(group[1])):
-        yield f"  pool {pool}, {counted(len(changed), 'fault')}"
-        yield f"    before  {before}"
-        yield f"    after   {after}"
-        names = [f"{change.fault} ({change.name})" for change in changed[:SHOWN]]
-        more = f", and {len(changed) - SHOWN} more (--json has them all)" if len(changed) > SHOWN else ""
-        yield f"    faults  {', '.join(names)}{more}"
+def _value(value: object) -> str:
+    return "none" if value is None else value if isinstance(value, str) else json.dumps(value)
 
 
 @app.command()

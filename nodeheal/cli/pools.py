@@ -16,7 +16,7 @@ app = typer.Typer(no_args_is_help=True, help="Pools of nodes: their size, budget
 @app.command("list")
 def list_pools(table: Table = names.TABLE, as_json: AsJson = False, output: Output = None) -> None:
     """Show every pool: its mode, its nodes, the slots that are taken of its disruption budget, its breaker."""
-    from nodeheal.cli.status_view import POOL_HEAD, pool_cells, pool_data
+    from nodeheal.cli.status_view import POOL_HEAD, pool_cells, pool_data, why_extra
     from nodeheal.cli.table import say_table
     from nodeheal.services.operators.look_at_fleet import look_at_pool
 
@@ -34,6 +34,7 @@ def list_pools(table: Table = names.TABLE, as_json: AsJson = False, output: Outp
         say("no pool yet: no node has reported, or was enrolled")
     else:
         say_table(POOL_HEAD, [pool_cells(one, now) for one in found], is_wide=form is Form.wide)
+        say(*why_extra(found))
 
 
 @app.command()

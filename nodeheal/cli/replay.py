@@ -85,7 +85,7 @@ def _parse(line: bytes, where: str) -> "list[Past]":
     try:
         return [Past(HealthEvent.model_validate(inner), None if job_id is None else str(job_id))]
     except ValidationError as error:
-        refuse(*complaints(where, error))
+        refuse(*complaints(where, error, HealthEvent))
 
 
 def _summary(replayed: "Replayed") -> dict[str, Any]:

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Never
 
 import typer
 
+from nodeheal.domain.humanize import lasting
+
 if TYPE_CHECKING:
-    from pydantic import ValidationError
+    from pydantic import BaseModel, ValidationError
 
     from nodeheal.domain.policy.policy import RecoveryPolicy
 
@@ -84,14 +86,8 @@ def say_data(value: object, form: Form) -> None:
 
 
 def age(at: datetime | None, now: datetime) -> str:
-    """How long ago, as `kubectl` says it: 45s, 12m, 5h, 3d. `-`: never."""
-    if at is None:
-        return "-"
-    seconds = max(0, int((now - at).total_seconds()))
-    for unit, length in (("d", 86_400), ("h", 3_600), ("m", 60)):
-        if seconds >= 2 * length:
-            return f"{seconds // length}{unit}"
-    return f"{seconds}s"
+    """How long ago. `-`: never."""
+    return lasting(now - at, is_short=True) if at else "-"
 
 
 def iso(at: datetime | None) -> str | None:
@@ -105,11 +101,11 @@ def refuse(*why: str) -> Never:
     raise typer.Exit(BAD_INPUT)
 
 
-def complaints(where: str, error: "ValidationError") -> list[str]:
-    """What is wrong with a document, a line for each field."""
-    from nodeheal.domain.policy.policy import complaints_of
+def complaints(where: str, error: "ValidationError", model: "type[BaseModel]") -> list[str]:
+    """What is wrong with a document of the user's, a line for each field. `model`: of the whole document."""
+    from nodeheal.domain.complaints import complaints_of
 
-    return [f"{where}: {complaint}" for complaint in complaints_of(error)]
+    return [f"{where}: {complaint}" for complaint in complaints_of(error, model, shows_values=True)]
 
 
 def read_text(file: Path) -> str:

@@ -130,7 +130,7 @@ def simulate(
     elif reset_gpu:
         refuse("--reset-gpu goes with --schedule; else a policy document says it")
     elif failures:
-        refuse("--inject-failure goes with --schedule: the number of a call is of one run")
+        refuse("--inject-failure needs --schedule: calls are numbered within one run")
     settings = (
         [replace(_schedule(schedule, failures, scheduler, reset_gpu), latency=LATENCIES[latency])]
         if schedule is not None
@@ -138,7 +138,7 @@ def simulate(
     )
     if trace is not None or until is not None or schedule is not None:
         if len(settings) > 1:
-            refuse("--trace and --until are of one pool: name it with --only")
+            refuse("--trace and --until need one pool: name it with --only")
         from nodeheal.simulation.injected_failures import NoSuchCall
 
         try:
@@ -219,7 +219,7 @@ def _schedule(number: int, injected_failures: list[str], scheduler: SchedulerNam
     calls = [one.call for one in aimed]
     twice = next((call for call in calls if calls.count(call) > 1), None)
     if twice is not None:
-        refuse(f"--inject-failure {twice}: one thing at a call, and no more")
+        refuse(f"--inject-failure {twice}: give one failure for each call")
     drawn = schedule(number, SchedulerKind(scheduler.upper()), resets=reset_gpu)
     return replace(drawn, injected_failures=aimed)
 
@@ -240,7 +240,7 @@ def _fail_together(
     if count > given["nodes"]:
         refuse(f"--mass-failure {count}: of {counted(given['nodes'], 'node')}; give more with --nodes")
     if breaker is None and replay != (None, None):
-        refuse("--trace and --until are of one run: name it with --breaker raised or --breaker shipped")
+        refuse("--trace and --until need one run: name it with --breaker raised or --breaker shipped")
     trace, until = replay
     reports = {
         name: _written(trace, partial(run_mass_failure, setting, until=until))

@@ -66,7 +66,7 @@ def submit_batch(words: Sequence[str], *, dry_run: bool, as_json: bool) -> None:
 
 def _read(file: Path) -> BatchScript:
     if file.exists() and (not file.is_file() or str(file.absolute()).startswith("/dev/")):
-        refuse(f"{file}: it is no regular file: read here, it would be empty for sbatch")
+        refuse(f"{file}: it is not a regular file: read here, it would be empty for sbatch")
     try:
         return parse_script(bytes_of(file).decode("utf-8", "replace"))
     except ValueError as error:

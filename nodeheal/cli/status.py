@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def status(
     pool: PoolOption = None,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="draw it again and again; keys act; q ends it")] = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="refresh the screen; keys act, q quits")] = False,
     every: Annotated[float, typer.Option(min=1, help="with --watch: seconds between two looks")] = 3.0,
     table: Table = names.TABLE,
     as_json: AsJson = False,

@@ -23,7 +23,7 @@ def as_lines(view: FleetView, width: int | None) -> list[str]:
     """The screen, for people. `width` in characters; None: as wide as it is, and without colours."""
     if not view.pools:
         return ["No pool yet: no node has reported. `nodeheal doctor` says whether anything is missing."]
-    told = [*_table(POOL_HEAD, [pool_cells(one, view.at) for one in view.pools], width)]
+    told = [*_table(POOL_HEAD, [pool_cells(one, view.at) for one in view.pools], width), *why_extra(view.pools)]
     told += ["", *_waiting(view, width)]
     if view.open:
         told += ["", "Under way", *_table(INCIDENT_HEAD, [_incident(one, view.at) for one in view.open], width)]
@@ -48,6 +48,13 @@ def pool_cells(one: PoolView, now: datetime) -> tuple[str, ...]:
         breaker,
         "; ".join(_notes(one, now)) or "-",
     )
+
+
+def why_extra(pools: Sequence[PoolView]) -> list[str]:
+    """What `+1` in the budget means, where a pool has that."""
+    if not any(one.slots.extra for one in pools):
+        return []
+    return ["BUDGET: after + are slots that quarantined nodes gave back for others (budget.quarantine_percent)."]
 
 
 def _notes(one: PoolView, now: datetime) -> list[str]:
@@ -138,7 +145,8 @@ def pool_data(one: PoolView, now: datetime) -> dict[str, Any]:
         "nodes": {state.value: count for state, count in one.by_state.items()},
         "spares": one.spares,
         "slots_held": one.slots_held,
-        "slots": one.slots,
+        "slots": one.slots.total,
+        "extra": one.slots.extra,
         "in_line": one.in_line,
         "breaker_opened_at": iso(one.pool.breaker_opened_at),
         "breaker_why": one.pool.breaker_why or None,

@@ -88,7 +88,7 @@ def _marked(lines: Sequence[str], incident: Incident | None) -> list[str]:
 def watch_status(look: Callable[[], FleetView], table: str, every: float) -> None:
     """Draw until `q` or Ctrl-C. `every`: seconds between two looks."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        refuse("--watch: it needs a terminal; without one, ask `nodeheal status` again and again")
+        refuse("--watch: it needs a terminal; without one, run `nodeheal status`")
     with connect.clearly():
         screen = Screen(look())
         console = Console(highlight=False)

@@ -45,7 +45,7 @@ class Tree:
 def read_tree(raw: bytes) -> Tree:
     """Raises YamlRefused for what is no single YAML document of plain values, keys twice included."""
     if len(raw) > LARGEST:
-        raise YamlRefused(1, f"it has more than {LARGEST // 1024} KiB: that is no job file")
+        raise YamlRefused(1, f"it has more than {LARGEST // 1024} KiB: a job file is smaller")
     try:
         root = yaml.compose(raw.decode("utf-8"), Loader=yaml.SafeLoader)
         if root is None:
@@ -111,7 +111,7 @@ def _scalar(node: Any, line: int) -> object:
     try:
         value: object = yaml.constructor.SafeConstructor().construct_object(node)
     except (ValueError, LookupError, TypeError, ArithmeticError) as error:
-        raise YamlRefused(line, f"{_shown(node)}: it is no {kind} ({error})") from None
+        raise YamlRefused(line, f"{_shown(node)}: it is not valid as {kind} ({error})") from None
     if isinstance(value, int) and not -LARGEST_NUMBER <= value <= LARGEST_NUMBER:
         raise YamlRefused(line, f"{_shown(node)}: the number does not fit into 64 bits")
     return value
@@ -128,4 +128,4 @@ def _line_of_error(error: Exception) -> int:
 
 def _words_of(error: Exception) -> str:
     said = [getattr(error, "context", None), getattr(error, "problem", None) or getattr(error, "reason", None)]
-    return f"it is no YAML: {'; '.join(str(one) for one in said if one) or error}"
+    return f"it is not YAML: {'; '.join(str(one) for one in said if one) or error}"

@@ -28,7 +28,8 @@ def _absolute(path: str) -> str:
 
 
 Directory = Annotated[str, Field(min_length=1, max_length=1_024), AfterValidator(_absolute)]
-Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]{0,254}$")]
+VARIABLE = r"^[A-Za-z_][A-Za-z0-9_.-]{0,254}$"
+Variable = Annotated[str, Field(pattern=VARIABLE)]
 # ECS accepts 8,192 characters of overrides for a task; run_job's own variables and the JSON around them need some.
 OVERRIDES_AT_MOST = 6_000
 
@@ -63,7 +64,8 @@ CheckpointDirectory = Annotated[Directory, Field(pattern=PLAIN), AfterValidator(
 
 
 # Docker would accept `/dev/x:/dev/y:rwm`, and a scheduler a path: one spelling, without blanks and colons.
-Device = Annotated[Directory, Field(pattern=r"^/dev/[A-Za-z0-9._/-]{1,250}$")]
+DEVICE = r"^/dev/[A-Za-z0-9._/-]{1,250}$"
+Device = Annotated[Directory, Field(pattern=DEVICE)]
 
 
 class Checkpoints(Frozen):

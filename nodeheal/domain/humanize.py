@@ -2,19 +2,29 @@
 
 from datetime import timedelta
 
+_UNITS = (("d", 86_400), ("h", 3_600), ("min", 60))
+_TENTHS_BELOW = 10  # seconds
+
 
 def counted(number: int, one: str, many: str = "") -> str:
     """Returns `1 incident`, `2 incidents`. `many`: another plural, as in `counted(n, "node waits", "nodes wait")`."""
     return f"{number} {one if number == 1 else many or f'{one}s'}"
 
 
-def lasting(length: timedelta) -> str:
-    """Returns `45 s`, `3 min 20 s`, `5 h 10 min`, `2 d 3 h`."""
-    minutes, seconds = divmod(max(0, round(length.total_seconds())), 60)
-    hours, minutes = divmod(minutes, 60)
-    days, hours = divmod(hours, 24)
-    if days:
-        return f"{days} d {hours} h"
-    if hours:
-        return f"{hours} h {minutes} min"
-    return f"{minutes} min {seconds} s" if minutes else f"{seconds} s"
+def lasting(length: timedelta | float, *, is_short: bool = False) -> str:
+    """Returns a duration, given as such or in seconds: `1.5 s`, `45 s`, `3 min 20 s`, `5 h 10 min`, `2 d 3 h`.
+
+    `is_short`: for a column of a table, one unit alone: `119 s`, `12 min`, `5 h`, `3 d`.
+    """
+    seconds = max(0.0, length.total_seconds() if isinstance(length, timedelta) else length)
+    if is_short:
+        unit, size = next((one for one in _UNITS if seconds >= 2 * one[1]), ("s", 1))
+        return f"{int(seconds // size)} {unit}"
+    if seconds < _TENTHS_BELOW:
+        return f"{round(seconds, 1):g} s"
+    left = round(seconds)
+    told: list[str] = []
+    for unit, size in (*_UNITS, ("s", 1)):
+        number, left = divmod(left, size)
+        told += [f"{number} {unit}"] if number or told else []
+    return " ".join(part for part in told[:2] if not part.startswith("0 "))

@@ -32,7 +32,7 @@ from nodeheal.ports import Ports
 from nodeheal.ports.scheduler import Drained, NodePlacement
 from nodeheal.services.jobs.runs import current_run
 from nodeheal.services.recovery.new_node_places import has_place
-from nodeheal.services.recovery.pool_size import slots_of
+from nodeheal.services.recovery.pool_size import Slots, slots_of
 from nodeheal.services.recovery.queue import in_line_before, is_worked_on, wake_queue
 from nodeheal.services.recovery.unmanaged_tasks import stop_unmanaged_tasks
 from nodeheal.services.saving import node_of, save_changed
@@ -184,12 +184,12 @@ def _mark(it: _Isolation, world: World) -> _Isolation | StepResult:
     """Take a slot for the node, and record that it is isolated."""
     ports, request, node = world.ports, it.operation.step, it.node
     moved(node, NodeState.ISOLATED, request.decision.reason, ports.clock())  # may raise: before anything is taken
-    slots, why_not = 0, ""
+    slots, why_not = Slots(0), ""
     if not (request.decision.is_of_new_node and has_place(node, ports)):
         slots = slots_of(node.pool, ports, world.policy)
         why_not = _why_no_slot(node, slots, request, ports)
     if why_not:
-        full = Refused(code=Refusal.BUDGET_FULL, slots=slots)
+        full = Refused(code=Refusal.BUDGET_FULL, slots=slots.total)
         return step_result(it.operation, ports.clock(), Outcome.REFUSED, why_not, facts=full)
     return _record_isolated(replace(it, operation=note(it.operation, ports)), ports)
 
@@ -249,17 +249,17 @@ def _observe(operation: Operation, facts: GangFacts) -> StepResult | None:
     return step_result(operation, facts.now, Outcome.TIMED_OUT, why, facts=Isolated(is_drained=True))
 
 
-def _why_no_slot(node: Node, slots: int, request: StepRequest, ports: Ports) -> str:
+def _why_no_slot(node: Node, slots: Slots, request: StepRequest, ports: Ports) -> str:
     """Takes a slot for the node, and returns why it has none. Empty: it has one. Nodes in line come first."""
     ahead = in_line_before(request.incident_id, node.pool, ports)
     if ahead and node.node_id not in ports.pools.holders(node.pool):
         stand = counted(len(ahead), "incident stands", "incidents stand")
         return f"{stand} in line for the disruption budget of pool {node.pool}"
-    if ports.pools.claim(node.pool, node.node_id, slots):
+    if ports.pools.claim(node.pool, node.node_id, slots.total):
         return ""
     holders = ports.pools.holders(node.pool)
     shown = ", ".join(holders[:HOLDERS_TOLD]) + (", ..." if len(holders) > HOLDERS_TOLD else "")
-    return f"the disruption budget of pool {node.pool} is full: {slots} of {slots} ({shown})"
+    return f"the disruption budget of pool {node.pool} is full: {slots.total} of {slots} ({shown})"
 
 
 def _other_owner(node: Node, ports: Ports, policy: RecoveryPolicy) -> str:

@@ -12,6 +12,7 @@ from nodeheal.domain.faults.assessment import assess_faults
 from nodeheal.domain.fleet.node import ABSENT, OUT_OF_SERVICE, Node
 from nodeheal.domain.jobs.early_end import early_end, ended_early, was_refused
 from nodeheal.domain.jobs.job import Job, Run
+from nodeheal.domain.jobs.lost_work import start_text
 from nodeheal.domain.jobs.restarts import no_progress_reason
 from nodeheal.domain.operation import Operation
 from nodeheal.domain.policy.policy import RecoveryPolicy
@@ -104,7 +105,7 @@ def _observe(operation: Operation, facts: GangFacts) -> StepResult | None:
     if run is not None and dead:
         return step_result(operation, facts.now, *early_end(facts.job, run, dead[0]))
     if run is not None and has_started(run):
-        why = f"{run.job_id} restarted from its last checkpoint, as run {run.number}"
+        why = f"{run.job_id} restarted as run {run.number}, {start_text(facts.job, run)}"
         return step_result(operation, facts.now, Outcome.DONE, why)
     if not facts.is_final:
         return None

@@ -74,7 +74,7 @@ def _why_held(job: Job, run: Run, ports: Ports) -> str:
     held = ports.pools.get(job.pool).why_paused(now)
     if not held and node is not None and node.is_paused(now):
         held = f"{node.node_id} is paused until {node.paused_until:%Y-%m-%d %H:%M} UTC ({node.paused_why})"
-    return f"waits for the end of a pause, and is seen to then: {held}; {broke.words}" if held else ""
+    return f"waits for the end of a pause, and is handled then: {held}; {broke.words}" if held else ""
 
 
 def _observe(operation: Operation, facts: WatchFacts) -> JobResult | Act | None:

@@ -17,7 +17,7 @@ def measure_pools(counted: Mapping[str, int], ports: Ports, policy: RecoveryPoli
     for pool in ports.fleet_index.pools():
         measures.append(Measure(metrics.SLOTS_HELD, len(ports.pools.holders(pool)), (pool,)))
         if pool in counted:
-            measures.append(Measure(metrics.SLOTS_LIMIT, slots_of(pool, ports, policy), (pool,)))
+            measures.append(Measure(metrics.SLOTS_LIMIT, slots_of(pool, ports, policy).total, (pool,)))
         standing += len(ports.operations.queued(pool_line(Awaited.BUDGET, pool)))
         is_open += ports.pools.get(pool).is_tripped
     return [*measures, Measure(metrics.IN_LINE, standing), Measure(metrics.BREAKERS_OPEN, is_open)]

@@ -93,7 +93,7 @@ def test_a_job_is_submitted_trains_is_read_and_stopped_and_leaves_nothing(
     assert planned["task_definition"]["executionRoleArn"].endswith(
         f":role/{names.JOB_EXECUTION_ROLE.format(region='us-east-1')}"
     )
-    assert "grace@example.com has not agreed to emails" in submitted
+    assert "grace@example.com has not confirmed emails" in submitted
     assert (again.returncode, "exists already" in again.stderr) == (1, True)
     assert [rank["status"] for rank in shown["runs"][0]["ranks"]] == ["RUNNING", "RUNNING"]
     assert f"nodeheal-run-job:{names.job_execution('digits', 1)}" in shown["execution"]

@@ -59,7 +59,7 @@ def test_a_stranger_is_enrolled_drilled_and_retired(cloud: Sandbox, ports: Ports
     assert "marked SSM managed node" in enrolled
     assert "field 230 (the last XID): 79" in dcgm
     assert "Bad parameter passed to function" in no_such_gpu.stdout
-    assert "it was so already" in again
+    assert "it was already" in again
     assert names.DRILL_MARK in injected
     list_them = ("incidents", "list", "--pool", "drilled", "--json")
     ended = until(

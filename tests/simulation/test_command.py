@@ -176,13 +176,13 @@ def test_a_mass_failure_is_run_with_the_breaker_raised_and_as_it_ships() -> None
             ("--schedule", "7", "--seed", "4"),
             "--latency, --trace, --until, --json, and not with",
         ),
-        (("--inject-failure", "60:dies-after"), "--inject-failure goes with --schedule"),
+        (("--inject-failure", "60:dies-after"), "--inject-failure needs --schedule"),
         (("--schedule", "7", "--inject-failure", "9999999:throttled"), "--inject-failure 9999999:throttled: there are"),
         (("--schedule", "3", "--inject-failure", "5:refused"), "cannot refuse a call"),
         (("--schedule", "3", "--inject-failure", "5:refused", "--until", "90000"), "--inject-failure 5:refused: "),
         (
             ("--schedule", "3", "--inject-failure", "60:dies-after", "--inject-failure", "60:throttled"),
-            "--inject-failure 60: one thing at a call",
+            "--inject-failure 60: give one failure for each call",
         ),
         (
             ("--schedule", "7", "--inject-failure", "60:explodes"),

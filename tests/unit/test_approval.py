@@ -200,8 +200,8 @@ def test_the_question_says_whose_work_a_yes_stops_and_what_a_no_leaves() -> None
     told = on_one_line(Asked())
 
     assert f"If yes: {A} is isolated, then rebooted and proven by diagnostics. All 2 ranks of llama (run 1," in told
-    assert f"stop, on {A}, {B}. What it has computed since its last checkpoint is lost;" in told
-    assert "it starts again from there when the node is healed, or another has its place." in told
+    assert f"stop, on {A}, {B}. What it has computed and not saved in a checkpoint is lost;" in told
+    assert "it starts again when the node is healed, or another has its place." in told
     assert f"If no: {A} stays in service, with whatever runs on it, and the incident goes to a human." in told
 
 
@@ -231,7 +231,7 @@ def test_a_question_about_the_program_touches_no_node() -> None:
     told = on_one_line(Asked(31))
 
     assert "If yes: No node is touched. All 2 ranks of llama" in told
-    assert "it starts again from there at once." in told
+    assert "it starts again at once." in told
 
 
 def test_a_question_about_an_isolation_says_that_nobody_starts_the_job_again() -> None:

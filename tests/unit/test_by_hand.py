@@ -10,6 +10,7 @@ from nodeheal.contract.vocabulary import Action, Awaited, Ending, NodeState, Out
 from nodeheal.domain.errors import NotFound
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.incident import incident_id_of
+from nodeheal.domain.review.review import state_word, status_text
 from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.operators.request_action import request_action
 from nodeheal.services.steps import save_node
@@ -194,6 +195,8 @@ def test_a_node_that_passes_a_diagnosis_by_hand_serves_at_once_and_one_that_does
     assert incident.ending is (Ending.RECOVERED if has_passed else Ending.HANDED_TO_A_HUMAN)
     assert it.node(SPARE).state is (NodeState.HEALTHY if has_passed else NodeState.QUARANTINED)
     assert it.node(SPARE).is_available(it.clock()) is has_passed
+    assert state_word(incident) == ("done" if has_passed else "handed over")
+    assert status_text(incident) == ("done" if has_passed else "handed to a human (still open)")
 
 
 def test_the_job_of_a_node_that_is_isolated_by_hand_goes_on_elsewhere() -> None:

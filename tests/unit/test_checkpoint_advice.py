@@ -93,11 +93,11 @@ def test_many_failures_are_counted_in_a_moment() -> None:
     assert known.low_seconds == pytest.approx(1, rel=0.05)
 
 
-def test_before_the_first_restart_none_is_reckoned_with_and_that_is_said() -> None:
+def test_before_the_first_restart_none_is_counted_and_that_is_said() -> None:
     advice = advice_of(job(checkpoints=where()), [run(1, 0, 100, None)], (), at(10_000))
 
     assert advice.restart_seconds is None
-    assert "no restart was seen yet, and none is reckoned with" in advice.lines[1]
+    assert "no restart was measured yet, and none is counted" in advice.lines[1]
     assert "a restart 0 s" not in " ".join(advice.lines)
 
 
@@ -114,25 +114,25 @@ def test_a_jobs_advice_says_what_it_rests_on() -> None:
     saved = (advice.current_loss_share - advice.daly_loss_share) * 8 * 24
     assert advice.saved_node_hours_a_day == pytest.approx(saved)
     assert len(advice.lines) == 3
-    assert advice.lines[0].startswith("2 failures in 2.5 h of running: one every 75 min (")
-    assert advice.lines[0].endswith("so few say little)")
-    assert "write a checkpoint every 10.6 min (Daly; Young says 11.2 min)" in advice.lines[1]
+    assert advice.lines[0].startswith("2 failures in 2 h 30 min of running: one every 1 h 15 min (")
+    assert advice.lines[0].endswith("the range is wide)")
+    assert "write a checkpoint every 10 min 38 s (Daly's formula; Young's gives 11 min 11 s)" in advice.lines[1]
     assert "node-hours a day" in advice.lines[2]
 
 
-def test_without_a_failure_the_low_end_is_reckoned_with() -> None:
+def test_without_a_failure_the_low_end_is_assumed() -> None:
     advice = advice_of(job(checkpoints=where()), (run(1, 0, 0, None),), (), at(29_957))
 
     assert advice.mtbf is not None
     assert advice.mtbf.seconds is None
     assert advice.daly_seconds == pytest.approx(daly_seconds(50, 10_000), rel=1e-3)
-    assert "2.78 h or more between failures (90 % confidence)" in advice.lines[0]
+    assert "2 h 46 min or more between failures (90 % confidence)" in advice.lines[0]
 
 
 def test_an_interval_that_is_good_is_left_alone() -> None:
     advice = advice_of(job(checkpoints=where(every_seconds=650)), THREE_RUNS, (), at(10_100))
 
-    assert advice.lines[-1].endswith("as good")
+    assert advice.lines[-1].endswith("hardly more")
 
 
 @pytest.mark.parametrize("checkpoints", [None, where(write_seconds=None)])

@@ -57,6 +57,37 @@ def test_explain_says_what_and_why() -> None:
     assert "observe mode" in said
 
 
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("79",), "two words are needed, `nodeheal explain xid 79`"),
+        (("dcgm_fr_nvlink_down",), "two words are needed, `nodeheal explain dcgm dcgm_fr_nvlink_down`"),
+        (("foo", "1"), "'foo' is not one of xid, sxid, dcgm, "),
+    ],
+)
+def test_explain_says_which_two_words_it_takes(words: tuple[str, ...], told: str) -> None:
+    said = RUN.invoke(app, ["explain", *words])
+
+    assert said.exit_code == 2
+    assert told in " ".join(said.output.replace("│", " ").split())
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("status", "--every", "soon"), "Invalid value for '--every': \"soon\" is not a number"),
+        (("status", "--every", "0"), "Invalid value for '--every': \"0\" is too small; give at least 1.0"),
+        (("simulate", "--nodes", "1.5"), "Invalid value for '--nodes': \"1.5\" is not a whole number"),
+        (("incidents", "export", "--format", "xml"), "'xml' is not one of 'markdown', 'json', 'events'."),
+    ],
+)
+def test_an_argument_is_refused_in_plain_words(words: tuple[str, ...], told: str) -> None:
+    said = RUN.invoke(app, [*words])
+
+    assert said.exit_code == 2
+    assert told in " ".join(said.output.replace("│", " ").split())
+
+
 def test_explain_speaks_to_programs() -> None:
     said = explained("xid", "555")
 
@@ -265,7 +296,7 @@ def test_a_pool_that_nobody_has_heard_of_is_an_error_that_names_the_others(ports
         1,
         "no pool demo: no node of any pool has reported yet, or was enrolled\n",
     )
-    assert (said.exit_code, said.output) == (1, "no pool dmeo is known; did you mean demo? Known are demo\n")
+    assert (said.exit_code, said.output) == (1, "no pool dmeo is known; did you mean demo? Known pools: demo\n")
 
 
 @pytest.mark.parametrize(("verb", "state"), [("release", NodeState.HEALTHY), ("retire", NodeState.RETIRED)])

@@ -73,7 +73,7 @@ def test_a_pool_that_nobody_knows_is_told_with_those_that_there_are(cluster: Fak
 
     assert said.exit_code == 1
     assert f"no pool {pool} is known" in said.output
-    assert "Known are demo" in said.output
+    assert "Known pools: demo" in said.output
 
 
 def test_the_newest_comes_first(cluster: FakeCluster) -> None:
@@ -105,9 +105,20 @@ def test_a_story_is_shown_whole(cluster: FakeCluster) -> None:
     said = run("show", found["incident"]).output
 
     assert said.startswith(f"recovered: {BROKEN}, ")
-    for part in ("REBOOT: ", "attempt reserved: 1 of 1", "(policy ", "DONE: ", "diagnosed", "accelerator-hours"):
+    for part in ("attempt reserved: 1 of 1", "Policy     ", "REBOOT DONE: ", "diagnosed", "accelerator-hours"):
         assert part in said
+    assert f"{BROKEN} reports XID 79" in said.partition("Timeline")[2].splitlines()[1]
     assert f"Workflow   https://console.example/{found['incident']}" in said
+
+
+def test_a_story_says_nothing_twice(cluster: FakeCluster) -> None:
+    said = run("show", "latest").output
+
+    assert said.count("(GPU has fallen off the bus)") == 1
+    assert said.count("One reboot brings most of these GPUs back") == 1
+    assert said.count("diagnostics passed") == 1
+    assert said.count("llama restarted as run 2") == 1
+    assert said.count("attempt reserved: 1 of 1 reboots") == 1
 
 
 def test_a_story_for_programs_has_the_same(cluster: FakeCluster) -> None:

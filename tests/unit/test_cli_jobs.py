@@ -265,7 +265,7 @@ def test_of_a_job_that_an_older_version_has_recorded_the_rest_is_said_to_be_unkn
 
     again = submit(tmp_path, IMAGE.replace("llama:3", "llama:4"), "--idempotent")
 
-    assert "are not compared: an older version has not kept them" in again.output
+    assert "are not compared: an older version did not store them" in again.output
 
 
 @pytest.mark.parametrize("more", [(), ("--dry-run",)], ids=["submit", "dry run"])
@@ -298,7 +298,7 @@ def test_an_owner_who_has_not_agreed_to_emails_is_named(world: World, tmp_path: 
     world.owners.confirmed.add(Owner("ada@example.com"))
     after = submit(tmp_path, text, "--idempotent").output
 
-    assert "ada@example.com has not agreed to emails: `nodeheal owners subscribe ada@example.com`" in before
+    assert "ada@example.com has not confirmed emails: `nodeheal owners subscribe ada@example.com`" in before
     assert "has not agreed" not in after
 
 

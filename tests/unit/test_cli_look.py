@@ -74,6 +74,23 @@ def test_the_status_says_how_the_pools_stand_what_waits_and_which_jobs_there_are
     assert "1 QUARANTINED" in said
 
 
+def test_a_slot_that_a_quarantined_node_gave_back_is_explained_in_one_line(cluster: FakeCluster) -> None:
+    budget = {"max_nodes": 1, "max_percent": 100, "quarantine_percent": 50}
+    cluster.policy = RecoveryPolicy.model_validate(
+        {**ACT.model_dump(), "default_pool": {"mode": "act", "budget": budget}}
+    )
+    quiet = run("pools", "list")
+    handed_over(cluster)
+    data = json.loads(run("pools", "list", "--json"))[0]
+
+    screens = [run("status"), run("pools", "list")]
+
+    assert "1 of 1+1" not in quiet
+    assert "BUDGET: " not in quiet
+    assert [data[key] for key in ("slots_held", "slots", "extra")] == [1, 2, 1]
+    assert all("  1 of 1+1  " in said and said.count("quarantine_percent") == 1 for said in screens)
+
+
 def test_the_status_for_programs_has_the_same_and_yaml_is_json_in_another_form(cluster: FakeCluster) -> None:
     incident = handed_over(cluster)
 
@@ -82,7 +99,7 @@ def test_the_status_for_programs_has_the_same_and_yaml_is_json_in_another_form(c
     assert yaml.safe_load(run("status", "-o", "yaml")) == told
     assert [one["incident"] for one in told["handed_over"]] == [incident]
     assert told["pools"][0]["nodes"] == {"HEALTHY": 2, "QUARANTINED": 1}
-    assert (told["pools"][0]["slots_held"], told["pools"][0]["slots"]) == (1, 1)
+    assert [told["pools"][0][key] for key in ("slots_held", "slots", "extra")] == [1, 1, 0]
 
 
 def test_a_question_an_open_breaker_and_a_pause_are_shown_with_what_to_do(cluster: FakeCluster) -> None:
@@ -365,7 +382,7 @@ def test_with_credentials_of_another_account_nothing_is_asked(config: Path, monk
 def test_a_dry_run_says_whose_work_stops_and_what_it_spends_and_asks_for_nothing(cluster: FakeCluster) -> None:
     said = run("nodes", "reboot", BROKEN, "--why", "it is slow", "--dry-run")
 
-    assert "all 2 ranks of job llama stop; it starts again from its last checkpoint; 1 node of the pool is free" in said
+    assert "all 2 ranks of job llama stop; it starts again; 1 node of the pool is free" in said
     assert "0 of 1 slots of the pool are taken" in said
     assert "spends  1 reboot; this node has 1 left" in said
     assert said.endswith("dry run: nothing was asked for\n")

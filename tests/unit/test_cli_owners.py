@@ -54,7 +54,7 @@ def test_what_is_no_address_is_asked_nothing(sns: Any) -> None:
     result = subscribe("ada")
 
     assert result.exit_code == 1
-    assert "'ada' is no email address" in result.output
+    assert "'ada' is not an email address" in result.output
     assert sns.list_subscriptions()["Subscriptions"] == []
 
 

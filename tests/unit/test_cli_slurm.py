@@ -518,8 +518,8 @@ def test_where_sbatch_is_missing_or_broken_it_says_where_to_go(sbatch: Sbatch, m
         (("OPTIONS",), "options.txt: it is a batch script; with --slurm"),
         (("YAML",), "pool: is missing"),
         (("--slurm", "NOWHERE"), "No such file or directory"),
-        (("--slurm", "/dev/stdin"), "/dev/stdin: it is no regular file"),
-        (("--slurm", "FOLDER"), "it is no regular file"),
+        (("--slurm", "/dev/stdin"), "/dev/stdin: it is not a regular file"),
+        (("--slurm", "FOLDER"), "it is not a regular file"),
         (("--slurm", "YAML"), "job.yaml: it is not a batch script: its first line must begin with #!"),
     ],
 )

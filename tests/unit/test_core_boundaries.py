@@ -669,7 +669,7 @@ def test_a_node_that_is_given_back_says_since_when_and_until_when_and_why() -> N
         proven_at,
         False,
     )
-    assert "back to service, on probation" in back.state_reason
+    assert "back to service" in back.state_reason
     assert result.boot_id == "boot-2"
     told = [entry.text for entry in it.ports.incidents.history(it.id).timeline]
     assert f"{A} is back in service, on probation until {until:%H:%M:%S} UTC" in told

@@ -134,8 +134,8 @@ def test_a_drill_in_dcgm_that_no_health_watch_reads_says_that_nothing_follows(
         (("--dcgm", "xid=79", "--xid", "79"), "one of --xid, --line and --dcgm"),
         (("--dcgm", "xid"), "give FIELD=NUMBER"),
         (("--dcgm", "xid=seventy"), "give FIELD=NUMBER"),
-        (("--dcgm", "colour=7"), "'colour' is no field; give one of inforom_valid (84)"),
-        (("--dcgm", "70000=7"), "'70000' is no field"),
+        (("--dcgm", "colour=7"), "'colour' is not a field; give one of inforom_valid (84)"),
+        (("--dcgm", "70000=7"), "'70000' is not a field"),
     ],
 )
 def test_what_is_no_drill_in_dcgm_is_refused(

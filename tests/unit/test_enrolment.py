@@ -108,7 +108,7 @@ def test_a_node_that_a_registry_does_not_know_is_refused_before_anything_is_mark
 ) -> None:
     marks.unknown.add((registry, NODE))
 
-    with pytest.raises(NotFound, match=f"{NODE} is no {called} .* nothing was done"):
+    with pytest.raises(NotFound, match=f"know no {called} {NODE}.*; nothing was done"):
         enroll_node(NODE, replace(SAID, is_spare=True), ports, marks)
 
     assert marks.marked == set()
@@ -213,7 +213,7 @@ def test_a_node_that_nobody_knows_is_refused_by_name(ports: Ports, marks: Memory
     said = run("enroll", NEW, "--pool", "demo", "--why", "x")
 
     assert said.exit_code == 1
-    assert f"{NEW} is no SSM managed node and no ECS container instance (cluster training)" in said.output
+    assert f"know no SSM managed node and no ECS container instance {NEW} (cluster training)" in said.output
     assert "its agent has never reported either; nothing was done" in said.output
     assert (ports.nodes.get(NEW), marks.marked) == (None, set())
 
@@ -221,9 +221,9 @@ def test_a_node_that_nobody_knows_is_refused_by_name(ports: Ports, marks: Memory
 @pytest.mark.parametrize(
     ("node_id", "pool", "why"),
     [
-        ("gpu-7", "demo", "'gpu-7' is no id of a machine"),
-        ("bad id", "empty", "'bad id' is no id of a machine"),  # before the cluster, which a good id would need
-        ("mi-two words", "demo", "'mi-two words' is no id of a machine"),
+        ("gpu-7", "demo", "'gpu-7' is not the id of a machine"),
+        ("bad id", "empty", "'bad id' is not the id of a machine"),  # before the cluster, which a good id would need
+        ("mi-two words", "demo", "'mi-two words' is not the id of a machine"),
         (NEW, "empty", "give --cluster"),
     ],
 )

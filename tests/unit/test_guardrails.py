@@ -49,7 +49,7 @@ def test_a_yes_to_a_reboot_is_none_to_a_replacement() -> None:
     ("outcome", "reason", "told"),
     [
         (Outcome.REFUSED, "refused by ada: it trains until Monday", "refused by ada: it trains until Monday"),
-        (Outcome.TIMED_OUT, "nobody answered within 3600 s", "nobody has approved it; silence is no yes"),
+        (Outcome.TIMED_OUT, "nobody answered within 3600 s", "nobody has approved it: no answer means no"),
     ],
 )
 def test_a_no_and_silence_go_to_a_human_with_nothing_touched(outcome: Outcome, reason: str, told: str) -> None:

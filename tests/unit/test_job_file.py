@@ -69,9 +69,9 @@ def test_everything_that_is_wrong_is_named_at_once_with_its_line() -> None:
     text = MINIMAL.replace("nodes: 2", "nodes: 0") + "gpus: 8\npreflight:\n  level: 9\n  recent: 3\n"
 
     assert wrong(text) == [
-        "3: nodes: Input should be greater than or equal to 1",
+        "3: nodes: 0 is too small; give at least 1",
         "5: gpus: there is no such field; did you mean `accelerators`?",
-        "7: preflight.level: Input should be less than or equal to 4",
+        "7: preflight.level: 9 is too large; give at most 4",
         "8: preflight.recent: there is no such field; did you mean `recent_seconds`?",
     ]
 
@@ -80,8 +80,8 @@ def test_everything_that_is_wrong_is_named_at_once_with_its_line() -> None:
     ("text", "complaint"),
     [
         (MINIMAL.replace("nodes: 2\n", ""), "1: nodes: is missing"),
-        (MINIMAL.replace("2", "yes"), "3: nodes: Input should be a valid integer, and not true"),
-        (MINIMAL.replace("2", "'2'"), '3: nodes: Input should be a valid integer, and not "2"'),
+        (MINIMAL.replace("2", "yes"), "3: nodes: true is a boolean; give a whole number"),
+        (MINIMAL.replace("2", "'2'"), '3: nodes: "2" is text; give a whole number'),
         (MINIMAL + "task_definition: y\n", "4: image: give either image or task_definition"),
         (MINIMAL + "name: b\n", "5: name: stands in line 1 already; only one of them would hold"),
         (MINIMAL + "mounts:\n- source: /a\n", "6: mounts.0.target: is missing"),
@@ -94,25 +94,28 @@ def test_everything_that_is_wrong_is_named_at_once_with_its_line() -> None:
         (MINIMAL + "devices: [/dev/infiniband, /dev/infiniband/]\n", "5: devices: /dev/infiniband is listed twice"),
         (MINIMAL + "environment:\n  A: 1\n", '6: environment.A: text is wanted; put it in quotes: "1"'),
         (MINIMAL + "environment:\n  1: a\n", "6: '1': a field's name is text; put it in quotes if it is meant so"),
-        (MINIMAL + "environment:\n  A-=B: a\n", "6: environment.A-=B: \"A-=B\" does not fit; letters, digits, '_'"),
-        (MINIMAL.replace("name: a", "name: Llama_7b"), '1: name: "Llama_7b" does not fit; lower-case letters'),
+        (
+            MINIMAL + "environment:\n  A-=B: a\n",
+            "6: environment.A-=B: \"A-=B\" does not fit; give letters, digits, '_'",
+        ),
+        (MINIMAL.replace("name: a", "name: Llama_7b"), '1: name: "Llama_7b" does not fit; give lower-case letters'),
         (MINIMAL + '"\\e[2J": 1\n', "5: \ufffd[2J: there is no such field"),
         (MINIMAL + 'owner: "\\ud800"\n', "5: it holds half a character"),
         (MINIMAL + "environment: {RANK: '1'}\n", "5: environment: RANK is set by nodeheal for every rank"),
-        (MINIMAL + "owner: ada\n", "5: owner: 'ada' is no email address"),
+        (MINIMAL + "owner: ada\n", "5: owner: 'ada' is not an email address"),
         (MINIMAL + "checkpoints: {directory: ckpt}\n", "5: checkpoints.directory: give an absolute path"),
         (MINIMAL + "preflight: {checks: [DCGM]}\n", "did you mean `dcgm`?"),
-        (MINIMAL + "preflight: {checks: [5]}\n", "5: preflight.checks.0: Input should be 'dcgm',"),
+        (MINIMAL + "preflight: {checks: [5]}\n", "5: preflight.checks.0: 5 is not known; give dcgm, "),
         (MINIMAL + "x: !!python/object/apply:os.system [id]\n", "there is no such field"),
         (MINIMAL + "x: !!python/name:os.system\n", "5: '': the tag tag:yaml.org,2002:python/name:os.system means"),
-        (MINIMAL + "x: !!int abc\n", "5: 'abc': it is no int"),
-        ("- a\n", '1: Input should be an object, and not ["a"]'),
+        (MINIMAL + "x: !!int abc\n", "5: 'abc': it is not valid as int"),
+        ("- a\n", "1: is a list; give an object of fields"),
         ("", "1: it is empty"),
-        ("a: [1\n", "it is no YAML"),
-        ("a: 1\n---\nb: 2\n", "it is no YAML"),
+        ("a: [1\n", "it is not YAML"),
+        ("a: 1\n---\nb: 2\n", "it is not YAML"),
         ("a: &a [*a]\n", "it is nested deeper than 32 levels"),
         ("[" * 5_000, "it is nested deeper than 32 levels"),
-        ("a: 1\x00", "it is no YAML"),
+        ("a: 1\x00", "it is not YAML"),
     ],
 )
 def test_what_is_wrong_says_where_and_what(text: str, complaint: str) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from nodeheal.contract.job_spec import Checkpoints
 from nodeheal.domain.jobs.job import Run
-from nodeheal.domain.jobs.lost_work import lost_work_text, steps_lost
+from nodeheal.domain.jobs.lost_work import lost_work_text, start_text, steps_lost
 from tests.unit.builders import NOW
 from tests.unit.test_goodput import account, job, run
 
@@ -36,7 +36,7 @@ def test_without_both_steps_it_is_the_time_since_the_checkpoint(after: Run) -> N
 
     told = said(first, replace(after, resumed_written_at=NOW + timedelta(seconds=280)))
 
-    assert told == "what it had computed in 12 min 0 s, since that checkpoint was written"
+    assert told == "what it had computed in 12 min, since that checkpoint was written"
 
 
 def test_a_checkpoint_of_an_earlier_run_loses_all_of_this_one() -> None:
@@ -48,22 +48,39 @@ def test_a_checkpoint_of_an_earlier_run_loses_all_of_this_one() -> None:
 def test_a_clock_that_is_ahead_proves_nothing() -> None:
     ahead = replace(AFTER, resumed_written_at=NOW + timedelta(days=1))
 
-    assert said(FIRST, ahead) == "what it had computed after that checkpoint"
+    assert said(FIRST, ahead) == "what it had computed and not saved in a checkpoint"
 
 
 def test_of_a_run_whose_end_nobody_has_seen_no_time_is_told() -> None:
     written = replace(AFTER, resumed_written_at=NOW + timedelta(seconds=280))
 
-    assert said(replace(FIRST, ended_at=None), written) == "what it had computed after that checkpoint"
+    assert said(replace(FIRST, ended_at=None), written) == "what it had computed and not saved in a checkpoint"
 
 
 def test_what_the_file_promises_is_said_to_be_a_promise() -> None:
     told = said(FIRST, AFTER, checkpoints=Checkpoints(directory="/c", every_seconds=1_800))
 
-    assert told.endswith("30 min 0 s of it at most, if it writes one as often as its file says")
+    assert told.endswith("30 min of it at most, if it writes one as often as its file says")
 
 
 def test_the_account_of_its_time_takes_the_steps_that_were_shown() -> None:
     known = account(replace(FIRST, last_step=40), AFTER, now=1_400)
 
     assert (known.runs[0].productive_seconds, known.runs[0].recomputed_seconds) == (675, 225)
+
+
+@pytest.mark.parametrize(
+    ("directory", "resumed", "words"),
+    [
+        ("/c", {"resumed_from": "/c/30", "resumed_step": 30}, "from checkpoint /c/30 (step 30)"),
+        ("/c", {"resumed_from": "/c/last", "resumed_step": None}, "from checkpoint /c/last"),
+        ("/c", {"resumed_from": "", "resumed_step": None}, "from its beginning, as no checkpoint was found"),
+        (None, {"resumed_from": ""}, "from its beginning unless its program finds a checkpoint"),
+    ],
+)
+def test_a_run_begins_at_a_checkpoint_only_where_one_was_found(
+    directory: str | None, resumed: dict[str, Any], words: str
+) -> None:
+    where = Checkpoints(directory=directory) if directory else None
+
+    assert start_text(replace(job(), checkpoints=where), replace(AFTER, **resumed)) == words

@@ -1,6 +1,7 @@
 """A node remembers which states it was in, since when and why."""
 
 import json
+from datetime import timedelta
 
 import pytest
 from typer.testing import CliRunner
@@ -14,6 +15,20 @@ from tests.unit.builders import ACT, NOW, node, xid
 from tests.workflows.fake_cluster import BROKEN, FakeCluster
 
 RUN = CliRunner()
+
+
+def test_a_node_is_shown_on_probation_only_until_its_probation_is_over() -> None:
+    until = NOW + timedelta(hours=1)
+    returned = node(state=NodeState.PROBATION, probation_until=until, state_reason="back to service")
+
+    during, after = returned.as_shown(NOW), returned.as_shown(until)
+
+    assert (during.state, during.state_reason) == (
+        NodeState.PROBATION,
+        f"on probation until {until:%H:%M} UTC; back to service",
+    )
+    assert (after.state, after.state_reason) == (NodeState.HEALTHY, "back to service")
+    assert node().as_shown(NOW) == node()
 
 
 def test_a_recovery_leaves_each_state_with_its_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,13 +54,13 @@ def test_the_email_of_a_start_says_where_it_runs_what_was_checked_and_where_it_b
         "Hello Ada Lovelace,",
         "",
         "your job llama has started: all its 2 ranks have been running since 2026-03-01 03:04:00 UTC, as run 1. It "
-        "took 4 min 0 s to get and check its nodes and to start it.",
+        "took 4 min to get and check its nodes and to start it.",
         "",
         "Needed: nothing. When a node breaks, all ranks start again by themselves, and you get an email.",
         "",
         "Nodes: mi-0000000a, mi-0000000b",
         "Checked: each node has passed diagnostics of level 2, on its present boot, in the last 24 h.",
-        "Begins: from its last checkpoint, /fsx/llama/step-1200 (step 1200).",
+        "Starts: from checkpoint /fsx/llama/step-1200 (step 1200).",
         "Job: llama, run 1, in pool demo",
         "More:",
         "  nodeheal jobs show llama",
@@ -79,8 +79,8 @@ def test_the_email_of_an_end_says_how_its_time_went() -> None:
         "",
         "Needed: nothing. Its nodes are free for others.",
         "",
-        "Time: it trained 79% of the time since its submission: 3 h 56 min of 5 h 0 min; lost 1 h 0 min while it was "
-        "down, 4 min 0 s starting its ranks.",
+        "Time: effective training time (ETTR) 79%: it trained 3 h 56 min of the 5 h since submission; lost: 1 h down, "
+        "4 min starting its ranks.",
         "Restarts: 1.",
         "Job: llama, run 2, in pool demo",
         "More:",
@@ -99,13 +99,13 @@ def test_the_email_of_a_stop_by_hand_says_who_and_how_to_go_on() -> None:
         "",
         "your job llama was stopped by a person, and nothing starts it again by itself.",
         "",
-        "Needed: nothing. To let it go on from its last checkpoint:",
+        "Needed: nothing. To let it go on:",
         "  nodeheal jobs restart llama",
         "",
         "Why: stopped by a person: ada: enough.",
-        "Lost: what it had computed since its last checkpoint; the checkpoints are as they were.",
-        "Time: it trained 19% of the time since its submission: 56 min 0 s of 5 h 0 min; lost 4 h 0 min while it was "
-        "down, 4 min 0 s starting its ranks.",
+        "Lost: what it had computed and not saved in a checkpoint; the checkpoints are as they were.",
+        "Time: effective training time (ETTR) 19%: it trained 56 min of the 5 h since submission; lost: 4 h down, "
+        "4 min starting its ranks.",
         "Restarts: none.",
         "Checkpoint: /fsx/llama/step-900 (step 900), the newest whole one at 2026-03-01 03:00:00 UTC, before its last "
         "start.",
@@ -354,13 +354,13 @@ def test_the_operators_are_told_once_a_job_of_an_owner_who_has_not_confirmed() -
 
     sent = [message.notification for message in ports.notifier.sent]  # type: ignore[attr-defined]
     assert [told.owner for told in sent] == ["ada@example.com", None, "ada@example.com"]
-    assert sent[1].subject == "[nodeheal] ada@example.com, who owns llama, does not hear of it: not confirmed"
+    assert sent[1].subject == "[nodeheal] ada@example.com, who owns llama, gets no email: not confirmed"
     assert body(sent[1]) == [
-        "ada@example.com owns llama and does not hear of it: the address has not confirmed its subscription, or was "
-        "never subscribed. Until then, what nodeheal writes to it is lost, and you are told of this job.",
+        "ada@example.com owns llama and gets no email about it: the address was never subscribed, or did not confirm "
+        "its subscription. Until then, what nodeheal writes to it is lost, and you are told of this job.",
         "",
-        "Needed: have him look for AWS's email that asks for a confirmation, in his spam as well. To have it sent "
-        "again:",
+        "Needed: ask the owner to open AWS's email that asks for a confirmation; it may be in the spam folder. To have "
+        "it sent again:",
         "  nodeheal owners subscribe ada@example.com",
         "",
         "Lost:",

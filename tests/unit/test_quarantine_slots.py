@@ -10,7 +10,7 @@ from nodeheal.domain.policy.policy_models import Budget, Mode, PoolPolicy
 from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.ports import Ports
 from nodeheal.services.recovery.end_incident import end_incident
-from nodeheal.services.recovery.pool_size import slots_of
+from nodeheal.services.recovery.pool_size import Slots, slots_of
 from tests.unit.builders import ACT, memory_ports, node, xid
 from tests.unit.test_queue import stands
 from tests.unit.test_steps import Incident
@@ -44,11 +44,22 @@ def test_a_quarantined_node_does_not_keep_the_pools_next_fault_waiting() -> None
 def test_the_second_quarantined_node_holds_the_slot() -> None:
     ports = memory_ports()
     quarantined(ports, SPARE)
-    assert slots_of("demo", ports, policy()) == 2
+    assert slots_of("demo", ports, policy()) == Slots(1, extra=1)
     quarantined(ports, PEER)
 
-    assert slots_of("demo", ports, policy()) == 2
-    assert not ports.pools.claim("demo", BROKEN, slots_of("demo", ports, policy()))
+    assert slots_of("demo", ports, policy()) == Slots(1, extra=1)
+    assert not ports.pools.claim("demo", BROKEN, slots_of("demo", ports, policy()).total)
+
+
+def test_a_slot_that_a_quarantined_node_gave_back_is_shown_beside_the_budget() -> None:
+    it = FakeCluster(policy())
+    for name in (SPARE, PEER):
+        it.reports(xid(54, node_id=name, instance_id=name, event_id=f"on-{name}"))
+
+    it.reports(xid(79))
+
+    told = [t.result.reason for t in it.ports.incidents.history(incident_id_of(xid(79))).turns if t.result]
+    assert told[0].startswith("the disruption budget of pool demo is full: 2 of 1+1 (")
 
 
 @pytest.mark.parametrize(
@@ -81,7 +92,7 @@ def test_nobody_reads_the_nodes_while_slots_are_free() -> None:
     ports = memory_ports()
     ports.nodes.get = None  # type: ignore[assignment,method-assign]
 
-    assert slots_of("demo", ports, policy(max_nodes=2, floor_nodes=2)) == 2
+    assert slots_of("demo", ports, policy(max_nodes=2, floor_nodes=2)) == Slots(2)
 
 
 def test_an_incident_that_ends_with_a_quarantined_node_wakes_the_next_in_line() -> None:

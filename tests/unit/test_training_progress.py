@@ -39,7 +39,7 @@ def test_the_farthest_step_of_its_nodes_tells_percentage_pace_and_time_left() ->
 
     assert found is not None
     assert (found.step, found.share, found.rate, found.seconds_left) == (5_000, 0.5, 2.0, 2_500.0)
-    assert found.words == "step 5000 of 10000 (50%), 2 steps/s, about 41.7 min left"
+    assert found.words == "step 5000 of 10000 (50%), 2 steps/s, about 41 min 40 s left"
     assert found.short == "50%"
 
 

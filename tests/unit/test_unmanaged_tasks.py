@@ -118,7 +118,7 @@ def test_where_the_pool_says_so_a_task_whose_owner_agrees_is_stopped_and_started
     told = cluster.ports.incidents.history(cluster.incident_id)
     assert "Others: task nightly-eval:3 (1111, started by cron) was started again on" in email_of(cluster)
     assert told.incident.summary.endswith(
-        "llama restarted from its last checkpoint, as run 2"
+        "llama restarted as run 2, from its beginning unless its program finds a checkpoint"
     )  # and nothing of unmanaged_tasks
     assert tasks_left_running(told.timeline) == ["notebook:1 (2222, started by somebody)"]
 

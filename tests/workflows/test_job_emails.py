@@ -94,7 +94,7 @@ def test_a_job_stood_still_since_its_first_rank_ended_and_not_since_somebody_sai
     it.submit()
 
     [again] = [told for _, told in it.ports.notifier.announced if "runs again" in told.subject]  # type: ignore[attr-defined]
-    assert "has been running again since 2026-03-01 03:05:00 UTC, after 5 min 0 s down." in again.body
+    assert "has been running again since 2026-03-01 03:05:00 UTC, after 5 min down." in again.body
 
 
 def test_an_owner_reads_the_exit_code_that_the_program_had() -> None:

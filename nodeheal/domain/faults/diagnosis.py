@@ -198,7 +198,7 @@ def meaning_of(
 def _why_not_sure(row: CatalogRow, verdict: Verdict, product: str | None) -> str:
     """Returns why the catalog's action must not be taken on such an event. Empty: it may be taken."""
     if verdict is Verdict.UNKNOWN and row.verdict is not Verdict.UNKNOWN:
-        return "It is reported as UNKNOWN: nobody can tell, which is no reason to act and none to call it healthy."
+        return "It is reported as UNKNOWN: the check cannot tell. That is no reason to act, and no proof of health."
     if _GRAVITY[verdict] < _GRAVITY[row.verdict]:
         return f"It is reported as {verdict}, where the catalog expects {row.verdict}: too little to act on."
     is_destructive = any(VERBS[action].budget_group in ESCALATION_STEPS for action in row.ladder)

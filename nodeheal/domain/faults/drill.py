@@ -36,7 +36,7 @@ def parse_dcgm_drill(text: str, gpu: int) -> DcgmDrill:
     number = FIELDS[name][0] if name in FIELDS else int(name) if name.isascii() and name.isdigit() else 0
     if not 0 < number <= LARGEST_FIELD:
         known = ", ".join(f"{known} ({number})" for known, (number, _) in FIELDS.items())
-        raise ValueError(f"--dcgm {text}: {name!r} is no field; give one of {known}, or DCGM's own number")
+        raise ValueError(f"--dcgm {text}: {name!r} is not a field; give one of {known}, or DCGM's own number")
     if not _NUMBER.fullmatch(value):
         raise ValueError(f"--dcgm {text}: give FIELD=NUMBER, for example xid=79")
     return DcgmDrill(gpu, number, value)

@@ -64,7 +64,7 @@ def provider_of(node_id: str) -> Provider:
     """Returns the provider of a machine by its id. Raises ValueError for another kind of id."""
     found = _MACHINE.fullmatch(node_id)
     if found is None:
-        raise ValueError(f"{node_id!r} is no id of a machine: give i-… or mi-…")
+        raise ValueError(f"{node_id!r} is not the id of a machine: give i-… or mi-…")
     return _PROVIDERS[found[1]]
 
 

@@ -238,6 +238,16 @@ class Node:
         """Tells whether its probation has ended without a fault. It counts as healthy again then."""
         return self.state is NodeState.PROBATION and self.probation_until is not None and self.probation_until <= now
 
+    def as_shown(self, now: datetime) -> "Node":
+        """Returns the node as people see it: healthy once its probation is over; before, the reason says until when."""
+        if self.is_past_probation(now):
+            return replace(self, state=NodeState.HEALTHY)
+        if self.state is NodeState.PROBATION and self.probation_until is not None:
+            return replace(
+                self, state_reason=f"on probation until {self.probation_until:%H:%M} UTC; {self.state_reason}"
+            )
+        return self
+
 
 def may_move(current: NodeState, target: NodeState) -> bool:
     """Tells whether the state change is allowed.

@@ -16,8 +16,8 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from statistics import fmean
 
-from nodeheal.domain.humanize import counted
-from nodeheal.domain.jobs.goodput import Goodput, goodput_of, lasting
+from nodeheal.domain.humanize import counted, lasting
+from nodeheal.domain.jobs.goodput import Goodput, goodput_of
 from nodeheal.domain.jobs.job import Job, Run
 from nodeheal.domain.recovery.incident import Incident
 
@@ -72,7 +72,7 @@ class Advice:
     daly_loss_share: float | None
     saved_node_hours_a_day: float | None  # by changing from the current to Daly's
     lines: tuple[str, ...]
-    account: Goodput  # what it rests on; `account.lines` says that to people
+    account: Goodput  # what it rests on; `account.words` says that to people
 
     @property
     def says_enough(self) -> bool:
@@ -166,15 +166,16 @@ def _advise(
     told: tuple[str, ...],
 ) -> Advice:
     between, restart = mtbf.careful_seconds, took or 0.0
-    costs = "no restart was seen yet, and none is reckoned with" if took is None else f"a restart {lasting(took)}"
+    costs = "no restart was measured yet, and none is counted" if took is None else f"a restart {lasting(took)}"
     best = daly_seconds(write, between)
     best_share = loss_share(best, write, between, restart)
     current_share = loss_share(every, write, between, restart) if every is not None else None
     saved = None if current_share is None else max(0.0, current_share - best_share) * job.nodes * HOURS_A_DAY
-    advice = f"write a checkpoint every {lasting(best)} (Daly; Young says {lasting(young_seconds(write, between))})"
+    young = young_seconds(write, between)
+    advice = f"write a checkpoint every {lasting(best)} (Daly's formula; Young's gives {lasting(young)})"
     lines = [
         *told,
-        f"{advice}: a write takes {lasting(write)}, {costs}; {best_share:.1%} of all time is lost",
+        f"{advice}: a write takes {lasting(write)}, {costs}; it loses {best_share:.1%} of all time",
     ]
     if every is not None and current_share is not None and saved is not None:
         lines.append(_told_of_current(every, current_share, best_share, saved))
@@ -183,7 +184,7 @@ def _advise(
         write_seconds=write,
         restart_seconds=took,
         current_seconds=every,
-        young_seconds=young_seconds(write, between),
+        young_seconds=young,
         daly_seconds=best,
         current_loss_share=current_share,
         daly_loss_share=best_share,
@@ -196,19 +197,20 @@ def _advise(
 def _told_of(mtbf: Mtbf | None, beside: PoolExperience) -> tuple[str, ...]:
     if mtbf is None:
         return ()
-    others = f", {counted(beside.jobs, 'other job')} of the pool reckoned in" if beside.jobs else ""
+    others = f", including {counted(beside.jobs, 'other job')} of the pool" if beside.jobs else ""
     lived = f"{counted(mtbf.failures, 'failure')} in {lasting(mtbf.running_seconds)} of running{others}"
     if mtbf.seconds is None:
-        return (f"{lived}: {lasting(mtbf.low_seconds)} or more between failures (90 % confidence); reckoned with that",)
+        least = f"{lasting(mtbf.low_seconds)} or more between failures (90 % confidence)"
+        return (f"{lived}: {least}; the advice assumes that",)
     high = lasting(mtbf.high_seconds) if mtbf.high_seconds is not None else "any time"
-    few = "; so few say little" if mtbf.failures < FEW_FAILURES else ""
+    few = "; with so few failures the range is wide" if mtbf.failures < FEW_FAILURES else ""
     spread = f"{lasting(mtbf.low_seconds)} to {high} with 90 % confidence{few}"
     return (f"{lived}: one every {lasting(mtbf.seconds)} ({spread})",)
 
 
 def _told_of_current(every: int, share: float, best: float, saved: float) -> str:
     if share - best < WORTH_SAYING:
-        return f"the current {lasting(every)} loses {share:.1%}: as good"
+        return f"the current {lasting(every)} loses {share:.1%}, hardly more"
     return f"the current {lasting(every)} loses {share:.1%}: changing it saves {saved:.1f} node-hours a day"
 
 

@@ -14,9 +14,19 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 
+from nodeheal.domain.humanize import lasting
 from nodeheal.domain.jobs.job import Job, Run
 from nodeheal.domain.jobs.lost_work import steps_lost
 from nodeheal.domain.recovery.incident import Incident
+
+LEAST_SHOWN = 1  # seconds lost by one cause; less is not worth a word
+_CAUSES = {
+    "waiting_seconds": "waiting for nodes",
+    "preflight_seconds": "in checks before the start",
+    "restart_seconds": "starting its ranks",
+    "recomputed_seconds": "computing steps again",
+    "down_seconds": "down",
+}
 
 
 @dataclass(frozen=True)
@@ -97,15 +107,14 @@ class Goodput:
         return self.running_seconds / self.failures if self.failures else None
 
     @property
-    def lines(self) -> tuple[str, ...]:
-        """The ratios and the losses for people, the greatest loss first."""
+    def words(self) -> str:
+        """The ratio and the losses for people, the largest loss first. Empty: no time has passed."""
         if self.ettr is None:
-            return ()
-        goodput = "" if self.goodput is None else f", goodput {self.goodput:.1%}"
-        of_all = f"{lasting(self.productive_seconds)} of {lasting(self.wall_seconds)} were training"
-        lost = sorted(((seconds, cause) for cause, seconds in asdict(self.losses).items() if seconds), reverse=True)
-        causes = ", ".join(f"{cause.removesuffix('_seconds')} {lasting(seconds)}" for seconds, cause in lost)
-        return (f"ETTR {self.ettr:.1%}{goodput}: {of_all}", *([f"lost: {causes}"] if causes else []))
+            return ""
+        trained = f"it trained {lasting(self.productive_seconds)} of the {lasting(self.wall_seconds)} since submission"
+        losses = sorted(((seconds, _CAUSES[name]) for name, seconds in asdict(self.losses).items()), reverse=True)
+        lost = ", ".join(f"{lasting(seconds)} {cause}" for seconds, cause in losses if seconds >= LEAST_SHOWN)
+        return f"effective training time (ETTR) {self.ettr:.0%}: {trained}{f'; lost: {lost}' if lost else ''}"
 
 
 def goodput_of(job: Job, runs: Sequence[Run], incidents: Sequence[Incident], now: datetime) -> Goodput:
@@ -211,15 +220,3 @@ def _share(productive: float, of: float) -> float | None:
 
 def _seconds(begin: datetime, end: datetime) -> float:
     return max(0.0, (end - begin).total_seconds())
-
-
-def lasting(seconds: float) -> str:
-    """Returns `40 s`, `12 min`, `3.5 h` or `6.2 d`."""
-    if seconds < 90:
-        return f"{seconds:.3g} s"
-    if seconds < 90 * 60:
-        return f"{seconds / 60:.3g} min"
-    if seconds < 48 * 3_600:
-        return f"{seconds / 3_600:.3g} h"
-    days = seconds / 86_400
-    return f"{days:.3g} d" if days < 1_000 else f"{days:.0f} d"

@@ -1,11 +1,9 @@
-"""The work that a job loses by a restart: in steps, in minutes, or unknown. Pure."""
-
-from datetime import timedelta
+"""Where a job goes on after a restart, and the work that it loses: in steps, in minutes, or unknown. Pure."""
 
 from nodeheal.domain.humanize import counted, lasting
 from nodeheal.domain.jobs.job import Job, Run
 
-_UNKNOWN = "what it had computed after that checkpoint"
+UNSAVED = "what it had computed and not saved in a checkpoint"
 
 
 def steps_lost(run: Run, following: Run) -> int | None:
@@ -15,10 +13,23 @@ def steps_lost(run: Run, following: Run) -> int | None:
     return max(0, run.last_step - following.resumed_step)
 
 
+def start_text(job: Job | None, run: Run) -> str:
+    """Returns where the run begins, in words: at the checkpoint that was found for it, or at the job's beginning.
+
+    nodeheal searches no checkpoint of a job that names no directory.
+    """
+    if run.resumed_from:
+        step = "" if run.resumed_step is None else f" (step {run.resumed_step})"
+        return f"from checkpoint {run.resumed_from}{step}"
+    if job is None or job.checkpoints is None:
+        return "from its beginning unless its program finds a checkpoint"
+    return "from its beginning, as no checkpoint was found"
+
+
 def lost_work_text(job: Job, run: Run | None, following: Run) -> str:
     """Returns the lost work in words, from the steps, the checkpoint's time, or the job's file."""
     if run is None:
-        return _UNKNOWN
+        return UNSAVED
     steps = steps_lost(run, following)
     if steps is not None:
         where = f"it had taken step {run.last_step}, and goes on from step {following.resumed_step}"
@@ -30,6 +41,6 @@ def lost_work_text(job: Job, run: Run | None, following: Run) -> str:
         return f"what it had computed in {lasting(run.ended_at - written_at)}, since that checkpoint was written"
     every = job.checkpoints.every_seconds if job.checkpoints is not None else None
     if every is None:
-        return _UNKNOWN
-    most = lasting(timedelta(seconds=every))
-    return f"{_UNKNOWN}: {most} of it at most, if it writes one as often as its file says"
+        return UNSAVED
+    most = lasting(every)
+    return f"{UNSAVED}: {most} of it at most, if it writes one as often as its file says"

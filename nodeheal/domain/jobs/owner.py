@@ -26,7 +26,7 @@ def parse_owner(text: str) -> Owner:
     name, address = (found["name"], found["address"]) if found else ("", text)
     name, address = " ".join(name.split()).strip('"'), address.strip().lower()
     if not _ADDRESS.fullmatch(address) or len(address) > LONGEST_ADDRESS:
-        raise ValueError(f"{text!r} is no email address; give ada@example.com, or Ada Lovelace <ada@example.com>")
+        raise ValueError(f"{text!r} is not an email address; give ada@example.com, or Ada Lovelace <ada@example.com>")
     if len(name) > LONGEST_NAME or not name.isprintable():
         raise ValueError(f"{text!r}: a name has at most {LONGEST_NAME} characters, all of them printable")
     return Owner(address, name)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from nodeheal.domain.fleet.liveness import Heartbeat
-from nodeheal.domain.jobs.goodput import lasting
+from nodeheal.domain.humanize import lasting
 from nodeheal.domain.jobs.job import Job, Run
 
 

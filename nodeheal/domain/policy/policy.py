@@ -5,19 +5,17 @@ Pure data. `decide.py` decides from it. docs/reference/policy.md is generated fr
 
 import hashlib
 import json
-import re
 from datetime import datetime
-from difflib import get_close_matches
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Annotated, Self
 
 from pydantic import Field, ValidationError, model_validator
-from pydantic_core import ErrorDetails
 
 from nodeheal.contract.health_event import Frozen, Line, NodeId
 from nodeheal.contract.names import CHANNEL_NAME, EMAIL_CHANNEL
 from nodeheal.contract.steps import AttemptLimit
 from nodeheal.contract.vocabulary import Action
+from nodeheal.domain.complaints import complaints_of
 from nodeheal.domain.fleet.liveness import Silence
 from nodeheal.domain.policy.policy_models import (
     LONGEST,
@@ -102,7 +100,7 @@ class RecoveryPolicy(Frozen):
         ge=0,
         le=LONGEST,
         description="a job goes on elsewhere where that saves it more than this, on free nodes that have passed their"
-        " diagnostics lately, or on one that passes them now; reckoned with the medians of the pool's last recoveries"
+        " diagnostics lately, or on one that passes them now; calculated with the medians of the pool's last recoveries"
         " and diagnoses, or with the deadlines where there were none",
     )
     max_turns: int = Field(default=24, gt=3, le=1_000, description="decisions in one incident before a human is asked")
@@ -222,42 +220,11 @@ def parse_policy(text: str) -> RecoveryPolicy:
         policy = RecoveryPolicy.model_validate_json(text)
         json.loads(text, object_pairs_hook=_each_once)
     except ValidationError as error:
-        raise PolicyRefused(complaints_of(error, _field_names())) from None
+        complaints = complaints_of(error, RecoveryPolicy, shows_values=True)
+        raise PolicyRefused(tuple(map(str, complaints))) from None
     except (ValueError, RecursionError) as error:
         raise PolicyRefused((f"document: {error}",)) from None
     return policy
-
-
-def complaints_of(error: ValidationError, known: tuple[str, ...] = ()) -> tuple[str, ...]:
-    """Returns what is wrong with a document, the field first. `known`: fields that may have been meant."""
-    told = ((".".join(map(str, e["loc"])) or "document", _message_of(e, known) + perhaps(e)) for e in error.errors())
-    return tuple(f"{field}: {message}" for field, message in told)
-
-
-def _message_of(error: ErrorDetails, known: tuple[str, ...]) -> str:
-    if error["type"] != "extra_forbidden":
-        return error["msg"].removeprefix("Value error, ")
-    alike = get_close_matches(str(error["loc"][-1]), known, n=1)
-    return "there is no such field" + (f"; did you mean `{alike[0]}`?" if alike else "")
-
-
-@cache
-def _field_names() -> tuple[str, ...]:
-    """Every field that a policy document may have, at any depth."""
-    schema = RecoveryPolicy.model_json_schema()
-    parts = (schema, *schema.get("$defs", {}).values())
-    return tuple(dict.fromkeys(name for part in parts for name in part.get("properties", ())))
-
-
-def perhaps(error: ErrorDetails) -> str:
-    """Returns the word that was probably meant, where one of a few words was expected."""
-    expected = re.findall(r"'([^']*)'", str(error.get("ctx", {}).get("expected", "")))
-    given = error["input"]
-    if not isinstance(given, str):
-        return ""
-    by_letters = {word.casefold(): word for word in expected}
-    alike = get_close_matches(given.strip().casefold(), by_letters, n=1)
-    return f"; did you mean `{by_letters[alike[0]]}`?" if alike else ""
 
 
 def _each_once(pairs: list[tuple[str, object]]) -> dict[str, object]:

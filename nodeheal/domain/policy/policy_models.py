@@ -21,9 +21,9 @@ MEBIBYTE = 1024 * 1024
 # A node that is about to be rebooted is given minutes for its last words, not hours.
 LONGEST_EVIDENCE_SECONDS = 1_800
 LONGEST_DIGEST_HOURS = 168
-_FAULT = rf"^({'|'.join(family.value for family in Family)})/([^\s/]+(/[^\s/]+)*)$"
+FAULT = rf"^({'|'.join(family.value for family in Family)})/([^\s/]+(/[^\s/]+)*)$"
 
-Fault = Annotated[str, Field(pattern=_FAULT)]
+Fault = Annotated[str, Field(pattern=FAULT)]
 
 
 class Mode(StrEnum):
@@ -184,7 +184,7 @@ class Fabric(Frozen):
         description="and then sum up over all GPUs of both with NCCL, which the nodes must have; needs `tests`",
     )
     min_all_reduce_mb_per_second: int = Field(
-        default=0, ge=0, le=1_000_000, description="on the bus, as nccl-tests reckons it; 0: any speed will do"
+        default=0, ge=0, le=1_000_000, description="on the bus, as nccl-tests calculates it; 0: any speed will do"
     )
 
     @model_validator(mode="after")
@@ -304,7 +304,7 @@ class PoolPolicy(Frozen):
 class Override(Frozen):
     """Treats a fault otherwise than the catalog, for a reason that every decision then gives."""
 
-    fault: Annotated[str, Field(pattern=_FAULT)] = Field(
+    fault: Annotated[str, Field(pattern=FAULT)] = Field(
         description="family/code, family/code/sub-code, or family/* for a whole family, e.g. xid/79"
     )
     ladder: tuple[Action, ...] = Field(min_length=1, description="what to try, in order; the first is the first action")

@@ -130,7 +130,7 @@ def approval(builder: DecisionBuilder, progress: Progress, fault: Fault, action:
         return builder.escalate(
             Escalation.APPROVAL_REFUSED, f"{fault.title}: nodeheal would {would}, but {answer.reason}"
         )
-    ignored = f"{fault.title}: nodeheal would {would}, but nobody has approved it; silence is no yes"
+    ignored = f"{fault.title}: nodeheal would {would}, but nobody has approved it: no answer means no"
     return builder.escalate(Escalation.APPROVAL_IGNORED, ignored)
 
 

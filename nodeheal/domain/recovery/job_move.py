@@ -1,7 +1,6 @@
 """Decides whether a job waits for its node or continues on other nodes, by measured times. Pure."""
 
 from dataclasses import dataclass
-from datetime import timedelta
 from statistics import median
 
 from nodeheal.contract.steps import Decision
@@ -68,7 +67,7 @@ def _is_due(progress: Progress) -> bool:
 
 
 def _move(builder: DecisionBuilder, why: str) -> Decision:
-    reason = f"{builder.job_id} goes on elsewhere at once, from its last checkpoint: {why}"
+    reason = f"{builder.job_id} goes on elsewhere at once: {why}"
     return builder.step(Step.RESTART_WORKLOAD, reason, Action.RESTART_WORKLOAD, is_move=True)
 
 
@@ -99,7 +98,7 @@ def _upper_bound(builder: DecisionBuilder, action: Action) -> float:
 
 def _from_measurements(what: str, past: tuple[float, ...], at_most: float) -> ExpectedTime:
     if not past:
-        return ExpectedTime(at_most, f"{what} may take {lasting(timedelta(seconds=at_most))}")
+        return ExpectedTime(at_most, f"{what} may take {lasting(at_most)}")
     usual = median(past)
     by = "the last one" if len(past) == 1 else f"the last {len(past)}"
-    return ExpectedTime(usual, f"{what} takes {lasting(timedelta(seconds=usual))} by {by}")
+    return ExpectedTime(usual, f"{what} takes {lasting(usual)} by {by}")

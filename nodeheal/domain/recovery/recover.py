@@ -215,7 +215,7 @@ def _after_repair(builder: DecisionBuilder, progress: Progress, assessment: Faul
         passed = "; and ".join(filter(None, [denial_reason(progress), "it passed its diagnostics"]))
         boot = "" if _keeps_boot(progress) else "a new boot id and "
         proof = f"proven by {boot}passed diagnostics" if progress.tried else passed
-        where = "it may serve" if fault.needs_proof_only else "back to service, on probation"
+        where = "it may serve" if fault.needs_proof_only else "back to service"
         return builder.step(Step.RETURN, f"{proof}; {where}")
     if progress.returned.outcome is not Outcome.DONE:
         return builder.escalate(
@@ -284,9 +284,7 @@ def _restart_job(builder: DecisionBuilder, progress: Progress, assessment: Fault
         failed = f"{progress.summary()}, but the job could not be restarted: {progress.restart.reason}"
         return builder.escalate(Escalation.JOB_NOT_RESTARTED, failed)
     where = f"with {progress.replacement} in place of the broken node" if progress.replacement else "on the same nodes"
-    return builder.step(
-        Step.RESTART_WORKLOAD, f"restart the whole gang from its last checkpoint, {where}", Action.RESTART_WORKLOAD
-    )
+    return builder.step(Step.RESTART_WORKLOAD, f"restart the whole gang {where}", Action.RESTART_WORKLOAD)
 
 
 def _ending_reason(builder: DecisionBuilder, progress: Progress, fault: Fault) -> str:

@@ -17,6 +17,7 @@ from nodeheal.domain.verbs import VERBS, verb_of_step
 
 ATTEMPT = "attempt-reserved-"  # how the entries begin that say so
 RELEASED = "released-"
+DONE = "done"
 FAULT_PAGE = "docs/reference/faults.md"
 
 _STOPPING = {verb.step for verb in VERBS.values() if verb.stops_training}
@@ -151,17 +152,26 @@ def status_text(incident: Incident) -> str:
     """Returns the incident's ending in words, and whether a human has closed it; before its end, its state."""
     if incident.ending is None:
         return incident.state.value.lower()
+    if _is_done(incident):
+        return DONE
     is_theirs, is_closed = incident.ending is Ending.HANDED_TO_A_HUMAN, incident.state is IncidentState.CLOSED
     return _ENDED[incident.ending] + ((" (closed)" if is_closed else " (still open)") if is_theirs else "")
 
 
 def state_word(incident: Incident) -> str:
-    """Returns how it stands in a word or two, for lists: `open`, `recovered`, `observed`, `handed over`, `closed`."""
+    """Returns how it stands, for lists: `open`, `recovered`, `done`, `observed`, `handed over`, `closed`."""
     if incident.ending is None:
         return incident.state.value.lower()
     if incident.ending is Ending.HANDED_TO_A_HUMAN:
         return "closed" if incident.state is IncidentState.CLOSED else "handed over"
+    if _is_done(incident):
+        return DONE
     return "observed" if incident.ending is Ending.OBSERVED_ONLY else "recovered"
+
+
+def _is_done(incident: Incident) -> bool:
+    """Whether it was a diagnosis that was asked for, and nothing had to be recovered."""
+    return incident.ending is Ending.RECOVERED and incident.needs_proof_only
 
 
 def title_of(event: HealthEvent) -> str:

@@ -83,7 +83,7 @@ def _nobody_knows(node: Node, unknown: Sequence[EnrolmentTag]) -> str:
     where = f" (cluster {node.cluster})" if any(mark.registry is Registry.SCHEDULER for mark in unknown) else ""
     never = "" if node.has_reported else "; its agent has never reported either"
     kinds = " and no ".join(mark.kind for mark in unknown)
-    return f"{node.node_id} is no {kinds}{where} that this account and Region know{never}; nothing was done"
+    return f"this account and Region know no {kinds} {node.node_id}{where}{never}; nothing was done"
 
 
 def change_marks(wanted: Iterable[EnrolmentTag], change: Callable[[EnrolmentTag], None], verb: str) -> list[str]:

@@ -28,7 +28,7 @@ def verify(event: SignedEvent, detail_type: str, keys: NodeKeys, roles: Collecti
     Raises Forged; ValidationError where the signed text is no event; NotAccepted where the key is not there yet.
     """
     if event.role_id not in roles:
-        raise Forged(f"{event.signer} is no session of a node role that the settings name (node_role_ids)")
+        raise Forged(f"{event.signer} is not a session of a node role that the settings name (node_role_ids)")
     public_key = keys.find(event.signer, event.key_id)
     if public_key is None:
         # A node publishes its key before it signs with it. So the table is new, or was restored.

@@ -4,7 +4,7 @@ from typing import assert_never
 
 from nodeheal.contract.vocabulary import Trouble
 
-# What an operator must see to at once: the others are the owner's to mend, and wait until the morning.
+# What an operator must see to at once: the owner corrects the others, and they wait until the morning.
 OF_THE_CLUSTER = frozenset(
     {Trouble.NODES_FAIL, Trouble.RANKS_LEFT, Trouble.RANK_LATE, Trouble.NOT_LAUNCHED, Trouble.RECOVERY_ENDED}
 )
@@ -25,7 +25,7 @@ def needed(trouble: Trouble | None) -> tuple[str, bool]:
                 True,
             )
         case Trouble.CANNOT_START:
-            return "look at its image, command and mounts, mend them, and submit it under another name.", False
+            return "look at its image, command and mounts, correct them, and submit it under another name.", False
         case Trouble.ONLY_OBSERVED:
             return (
                 "nodeheal only observes there, so it is yours to bring back. When you have looked at why it failed:",

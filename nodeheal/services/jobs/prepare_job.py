@@ -30,7 +30,7 @@ class Plan:
 
 
 def prepare_job(spec: JobSpec, ports: Ports, policy: RecoveryPolicy, definitions: TaskDefinitions) -> Plan:
-    """Touches nothing. Raises ValueError for what no waiting can mend, and NotFound for an unknown definition."""
+    """Touches nothing. Raises ValueError for what waiting does not change, NotFound for an unknown definition."""
     definition = definitions.find(spec.task_definition) if spec.task_definition else None
     wrong = misfits(spec, definition) if definition else []
     if wrong:

@@ -20,7 +20,7 @@ def compose_dropped(
         f"The breaker of pool {pool.name} was reset. Incidents that were too old by then are closed: nothing was done "
         "to their nodes, and nobody has proven them. The others go on, within the budget."
     )
-    nothing = "nothing. A node that shows its fault again is recovered as ever."
+    nothing = "nothing. A node that shows its fault again is recovered as usual."
     dropped = command("nodeheal", "incidents", "list", "--pool", pool.name, "--state", "closed", "--since", "1d")
     reboot = command("nodeheal", "nodes", "reboot", "NODE", "--why", "...")
     return letter(

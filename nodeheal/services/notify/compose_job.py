@@ -2,15 +2,15 @@
 it is a human's. What a recovery does to it: compose_owner."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.vocabulary import Escalation, Phase, Trouble
 from nodeheal.domain.humanize import counted, lasting
 from nodeheal.domain.jobs.checkpoint_advice import NO_EXPERIENCE, PoolExperience, advice_of
-from nodeheal.domain.jobs.goodput import Goodput
 from nodeheal.domain.jobs.job import Job, Run
+from nodeheal.domain.jobs.lost_work import UNSAVED, start_text
 from nodeheal.domain.jobs.owner import Owner
 from nodeheal.domain.review.console_links import NO_LINKS, ConsoleLinks
 from nodeheal.services.jobs.job_troubles import OF_THE_CLUSTER, needed, needed_of_operators
@@ -70,7 +70,7 @@ def compose_started(story: JobStory, owner: Owner) -> Notification | None:
         *labelled("Nodes", nodes_in_words(run)),
         *labelled("Checked", _checked(job)),
         *(labelled("Directory", f"{job.directory_seen}.") if job.directory_in_doubt else []),
-        *labelled("Begins", _begins(run)),
+        *labelled("Starts", f"{start_text(job, run)}."),
     ]
     return _letter(story, owner, Phase.STARTED, f"has started on {counted(len(run.tasks), 'node')}", body)
 
@@ -95,7 +95,7 @@ def compose_cancelled(story: JobStory, owner: Owner) -> Notification:
     body = [
         *paragraph(f"your job {job.job_id} was stopped by a person, and nothing starts it again by itself."),
         "",
-        *labelled("Needed", "nothing. To let it go on from its last checkpoint:"),
+        *labelled("Needed", "nothing. To let it go on:"),
         restart(job.job_id),
         "",
         *labelled("Why", story.why),
@@ -160,7 +160,7 @@ def compose_for_operators(story: JobStory) -> Notification:
     )
 
 
-_LOST = "what it had computed since its last checkpoint; the checkpoints are as they were."
+_LOST = f"{UNSAVED}; the checkpoints are as they were."
 
 
 def _commands(story: JobStory, is_to_restart: bool) -> list[str]:
@@ -204,13 +204,6 @@ def _checked(job: Job) -> str:
     )
 
 
-def _begins(run: Run) -> str:
-    if not run.resumed_from:
-        return "at the beginning, or where its program finds a checkpoint by itself."
-    step = "" if run.resumed_step is None else f" (step {run.resumed_step})"
-    return f"from its last checkpoint, {run.resumed_from}{step}."
-
-
 def _books(story: JobStory) -> list[str]:
     """How its time went, and how often it should write checkpoints."""
     if not story.has_run or story.job.submitted_at is None:
@@ -218,29 +211,10 @@ def _books(story: JobStory) -> list[str]:
     restarts = len(story.runs) - 1
     advice = advice_of(story.job, story.runs, (), story.at, story.beside)
     return [
-        *labelled("Time", _time_in_words(advice.account)),
+        *(labelled("Time", f"{advice.account.words}.") if advice.account.words else []),
         *labelled("Restarts", f"{restarts or 'none'}."),
         *(labelled("Advice", f"{'; '.join(advice.lines)}.") if advice.daly_seconds is not None else []),
     ]
-
-
-# In the order of Losses.
-_CAUSES = {
-    "waiting_seconds": "waiting for nodes",
-    "preflight_seconds": "in checks before the start",
-    "restart_seconds": "starting its ranks",
-    "recomputed_seconds": "computing again what was lost",
-    "down_seconds": "while it was down",
-}
-
-
-def _time_in_words(account: Goodput) -> str:
-    """How much of its time was training, and what became of the rest, the greatest loss first."""
-    spent, whole = timedelta(seconds=account.productive_seconds), timedelta(seconds=account.wall_seconds)
-    lost = sorted(((seconds, cause) for cause, seconds in asdict(account.losses).items() if seconds >= 1), reverse=True)
-    causes = ", ".join(f"{lasting(timedelta(seconds=seconds))} {_CAUSES[cause]}" for seconds, cause in lost)
-    told = f"it trained {account.ettr or 0:.0%} of the time since its submission: {lasting(spent)} of {lasting(whole)}"
-    return f"{told}; lost {causes}." if causes else f"{told}."
 
 
 def _checkpoint(story: JobStory) -> list[str]:

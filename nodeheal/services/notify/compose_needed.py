@@ -73,7 +73,7 @@ def what_is_needed(
     parts = parts or [(as_it_was, [command("nodeheal", "nodes", "show", node.node_id)])]
     if node.state not in OUT_OF_SERVICE:
         close = command("nodeheal", "incidents", "close", short_id(history.incident.incident_id), "--why", "...")
-        parts.append(("when you have seen to it, close the incident:", [close]))
+        parts.append(("when you have dealt with it, close the incident:", [close]))
     return parts
 
 

@@ -10,7 +10,7 @@ from nodeheal.domain.faults.diagnosis import Fault
 from nodeheal.domain.humanize import lasting
 from nodeheal.domain.jobs.gang import first_failure
 from nodeheal.domain.jobs.job import Job, Run
-from nodeheal.domain.jobs.lost_work import lost_work_text
+from nodeheal.domain.jobs.lost_work import UNSAVED, lost_work_text, start_text
 from nodeheal.domain.jobs.owner import Owner
 from nodeheal.domain.recovery.incident import History
 from nodeheal.domain.recovery.progress import Progress
@@ -56,12 +56,12 @@ def compose_stopped(about: About) -> Notification:
         *field("Needed", "nothing. Please do not start it yourself: two copies would write the same checkpoints."),
         "",
         *field("Next", f"the node is repaired, or another one takes its place. {_FOLLOWING}"),
-        *field("Lost", f"what it had computed since its last checkpoint.{_asked(about.history)}"),
+        *field("Lost", f"{UNSAVED}.{_asked(about.history)}"),
     ]
     return _letter(about, Phase.STOPPED, "has stopped: one of its nodes is being repaired", body)
 
 
-_FOLLOWING = "Then all ranks start again by themselves, from the last checkpoint, and you get another email."
+_FOLLOWING = "Then all ranks start again by themselves, and you get another email, which says from where."
 
 
 def compose_runs_again(about: About) -> Notification:
@@ -79,23 +79,25 @@ def compose_runs_again(about: About) -> Notification:
         *_needed_after_restart(about),
         "",
         *field("Why", f"{_what_broke(about)} {_what_was_done(about)}"),
-        *field("Goes on", f"{_from(about.run)}, as run {about.run.number}, on {where}."),
+        *field("Goes on", f"as run {about.run.number}, on {where}, {start_text(about.job, about.run)}."),
         *field("Lost", f"{lost}{_lost_with_the_host(about)}"),
         *(quoted("Evidence", about.fault.event.evidence) if about.is_the_programs else []),
     ]
-    return _letter(about, Phase.RUNS_AGAIN, "runs again, from its last checkpoint", body)
+    return _letter(about, Phase.RUNS_AGAIN, f"runs again{_from(about)}", body)
 
 
-def _from(run: Run) -> str:
-    """Where it goes on, as exactly as it is known."""
-    if not run.resumed_from:
-        return "from its last checkpoint"
-    return f"from {'' if run.resumed_step is None else f'step {run.resumed_step}, '}{run.resumed_from}"
+def _from(about: About) -> str:
+    """Where it goes on, for the subject. Empty: its program may find a checkpoint that nodeheal does not see."""
+    if about.run.resumed_step is not None:
+        return f", from step {about.run.resumed_step}"
+    if about.run.resumed_from:
+        return ", from its newest checkpoint"
+    return "" if about.job.checkpoints is None else ", from its beginning"
 
 
 def compose_handed_over(about: About, decided: Decision) -> Notification:
     """It is down, and no recovery brings it back."""
-    lost = "what it had computed since its last checkpoint; the checkpoints are as they were."
+    lost = f"{UNSAVED}; the checkpoints are as they were."
     body = [
         *paragraph(f"your job {about.job.job_id} is down, and nodeheal does not start it again. {_what_broke(about)}"),
         "",
@@ -147,7 +149,7 @@ def _what_broke(about: About) -> str:
     root, title = about.history.incident.root, about.fault.title
     at = f"{root.observed_at:%Y-%m-%d %H:%M:%S} UTC"
     if about.fault.is_by_hand:
-        return f"At {at} an operator took its node {root.node_id} in hand."
+        return f"At {at} an operator took its node {root.node_id} out of service."
     if about.is_the_programs:
         broke = next(
             (one for run in (about.run, about.before) if run is not None and (one := first_failure(run))), None
@@ -156,7 +158,7 @@ def _what_broke(about: About) -> str:
         return (
             f"At {at} its {broke.words}."
             if broke and is_that
-            else f"At {at} its part on {root.node_id} broke off: {title}."
+            else f"At {at} its rank on {root.node_id} failed: {title}."
         )
     drill = " That is a drill: an operator has injected this fault." if about.history.is_drill else ""
     return f"At {at} its node {root.node_id} broke down: {title}.{drill}"
@@ -175,7 +177,7 @@ def _asked(history: History) -> str:
 
 def _what_was_done(about: About) -> str:
     if about.is_the_programs:
-        return "It was started again where it was."
+        return "It was started again on the same nodes."
     if about.seen.has_moved_job:
         return _why_moved(about)
     if about.seen.replacement:
@@ -198,7 +200,7 @@ def _healed_by(seen: Progress) -> str:
     if last is None or last.result.outcome is not Outcome.DONE:
         return ""
     before = " and ".join(VERBS[step.action].with_article for step in seen.tried[:-1])
-    first = f"could not be mended by {before}. It " if before else ""
+    first = f"could not be repaired by {before}. It " if before else ""
     return f"{first}{VERBS[last.action].healed} and "
 
 

@@ -20,7 +20,7 @@ def compose_storm(minute: datetime, folded: int) -> Notification:
     more = f"{counted(folded, 'more email')} at {minute:%Y-%m-%d %H:%M} UTC"
     every = ("nodeheal", "incidents", "list")
     looks = [command(*every, "--state", "waiting"), command(*every)]
-    need = "look at what is open, and answer the questions among it by command:"
+    need = "look at the open incidents, and answer those that wait for you by command:"
     body = [
         *paragraph(f"Too much happened in one minute. nodeheal did not send {more}. Its recoveries went on."),
         "",

@@ -10,12 +10,16 @@ def compose_unconfirmed(lost: Notification) -> Notification:
     """One for each job of an owner who cannot be reached. `lost`: the first email that was not delivered."""
     owner, job_id = lost.owner or "nobody", lost.job_id or "a job"
     told = (
-        f"{owner} owns {job_id} and does not hear of it: the address has not confirmed its subscription, or was never"
+        f"{owner} owns {job_id} and gets no email about it: the address was never subscribed, or did not confirm its"
+        " subscription. Until then, what nodeheal writes to it is lost, and you are told of this job."
     )
-    need = "have him look for AWS's email that asks for a confirmation, in his spam as well. To have it sent again:"
+    need = (
+        "ask the owner to open AWS's email that asks for a confirmation; it may be in the spam folder."
+        " To have it sent again:"
+    )
     again = command("nodeheal", "owners", "subscribe", owner)
     body = [
-        *paragraph(f"{told} subscribed. Until then, what nodeheal writes to it is lost, and you are told of this job."),
+        *paragraph(told),
         "",
         *field("Needed", need),
         again,
@@ -24,7 +28,7 @@ def compose_unconfirmed(lost: Notification) -> Notification:
     ]
     return Notification(
         key=f"unconfirmed/{owner}/{job_id}",
-        subject=fit_subject(f"[nodeheal] {owner}, who owns {job_id}, does not hear of it: not confirmed"),
+        subject=fit_subject(f"[nodeheal] {owner}, who owns {job_id}, gets no email: not confirmed"),
         body="\n".join(body),
         severity="INFO",
         pool=lost.pool,

@@ -138,7 +138,7 @@ def _compose_breaker(history: History, decision: Decision, console_links: Consol
     ]
     reset = command("nodeheal", "breaker", "reset", pool, "--why", "...")
     to_do = [
-        ("see who fails, and which jobs hold; find what they have in common:", looks),
+        ("see which nodes fail and which jobs wait; find what they have in common:", looks),
         ("put it right, and then (what is stale by then is dropped):", [reset]),
     ]
     return letter(

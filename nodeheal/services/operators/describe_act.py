@@ -77,13 +77,13 @@ def _work(node: Node, ports: Ports, *, after_job: bool) -> str:
     ranks = f"all {counted(job.nodes, 'rank')} of job {job.job_id} stop" if job else f"job {node.job_id} stops"
     free = sum(other.is_available(ports.clock()) for other in ports.nodes.in_pool(node.pool))
     where = f"{counted(free, 'node')} of the pool {'is' if free == 1 else 'are'} free for it"
-    back = f"it starts again from its last checkpoint; {where}"
+    back = f"it starts again; {where}"
     return f"{ranks}; {back}" if free else f"{ranks}; no other node is free, so it may stay down until this one is back"
 
 
 def _budget(node: Node, ports: Ports, policy: RecoveryPolicy) -> str:
     held, slots = len(ports.pools.holders(node.pool)), slots_of(node.pool, ports, policy)
-    waits = "" if held < slots else "; it waits in line for one"
+    waits = "" if held < slots.total else "; it waits in line for one"
     return f"{held} of {slots} slots of the pool are taken{waits}"
 
 

@@ -14,7 +14,7 @@ from nodeheal.ports import Ports
 from nodeheal.services.jobs.runs import current_run, may_write
 
 NODES_NAMED = 8
-_LOST = "What it has computed since its last checkpoint is lost;"
+_LOST = "What it has computed and not saved in a checkpoint is lost;"
 
 
 def describe_answer(asked: Decision, incident: Incident, ports: Ports) -> dict[Answer, str]:
@@ -76,4 +76,4 @@ def _then(asked: Decision) -> str:
     if asked.action is Action.ISOLATE:
         return "it goes on elsewhere where nodes are free; otherwise nobody starts it again."
     when = "at once" if asked.action is Action.RESTART_WORKLOAD else "when the node is healed, or another has its place"
-    return f"it starts again from there {when}."
+    return f"it starts again {when}."

@@ -17,7 +17,7 @@ from nodeheal.domain.recovery.incident import Incident
 from nodeheal.operations.approve import find_question
 from nodeheal.ports import Ports
 from nodeheal.services.operators.review_incidents import list_incidents
-from nodeheal.services.recovery.pool_size import slots_of
+from nodeheal.services.recovery.pool_size import Slots, slots_of
 
 LOOKED_BACK = timedelta(days=30)
 FAILED_LOOKED_BACK = timedelta(days=7)  # by their submission
@@ -34,7 +34,7 @@ class PoolView:
     by_state: dict[NodeState, int]
     spares: int
     slots_held: int
-    slots: int
+    slots: Slots
     in_line: int  # incidents that wait for a slot
     jobs: dict[JobState, int]
 
@@ -59,7 +59,7 @@ class FleetView:
 
 def look_at_pool(name: str, ports: Ports, policy: RecoveryPolicy, jobs: Sequence[Job] = ()) -> PoolView:
     """One pool, measured by this policy."""
-    nodes = ports.nodes.in_pool(name)
+    nodes = [node.as_shown(ports.clock()) for node in ports.nodes.in_pool(name)]
     live = [job for job in jobs if job.pool == name and not job.is_over]
     return PoolView(
         ports.pools.get(name),

@@ -13,7 +13,7 @@ from nodeheal.domain.verbs import VERBS
 from nodeheal.operations.isolate import DRAINED
 from nodeheal.ports import Ports
 from nodeheal.services.operators.review_incidents import list_incidents
-from nodeheal.services.recovery.pool_size import slots_of
+from nodeheal.services.recovery.pool_size import Slots, slots_of
 from nodeheal.services.saving import node_of
 
 HANDED_OVER_LOOKED_UP = timedelta(days=30)
@@ -31,7 +31,7 @@ class NodeView:
     attempts_left: dict[Action, int]
     has_slot: bool
     slots_held: int
-    slots: int
+    slots: Slots
     handed_over: tuple[str, ...] = ()
 
 
@@ -48,7 +48,9 @@ def look_at_node(node_id: str, ports: Ports, policy: RecoveryPolicy) -> NodeView
     left = {action: max(0, limit.limit - spent[limit.group]) for action, limit in limits.items()}
     slots = slots_of(node.pool, ports, policy)
     theirs = _handed_over(node, ports)
-    return NodeView(node, _since(node, ports), left, node_id in holders, len(holders), slots, theirs)
+    return NodeView(
+        node.as_shown(ports.clock()), _since(node, ports), left, node_id in holders, len(holders), slots, theirs
+    )
 
 
 def _handed_over(node: Node, ports: Ports) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """Past events through a policy: what would have been decided, done and refused.
 
 The real services decide, over whatever ports they are handed. Each step is taken to work, and to last as long as
-`Pace` says: a replay cannot know what a reboot would have mended.
+`Pace` says: a replay cannot know what a reboot would have repaired.
 """
 
 from collections import Counter
@@ -215,7 +215,7 @@ class Replay:
 
     def _isolate(self, decision: Decision, asked: StepRequest) -> bool:
         node = node_of(decision.node_id, self._ports)
-        slots = slots_of(node.pool, self._ports, self._policy)
+        slots = slots_of(node.pool, self._ports, self._policy).total
         if not self._ports.pools.claim(node.pool, node.node_id, slots):
             self.seen.budget_refused.append(self._decided(asked, f"{slots} of {slots} nodes were out of service"))
             return False

@@ -1,7 +1,7 @@
 """How many nodes a pool has. The sweep counts, because listing 10,000 takes a second: too long for an isolation."""
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from nodeheal.contract.vocabulary import NodeState
@@ -27,18 +27,34 @@ def count(states: Iterable[NodeState]) -> int:
     return sum(state not in ABSENT for state in states)
 
 
-def slots_of(name: str, ports: Ports, policy: RecoveryPolicy) -> int:
-    """How many nodes may hold a slot of the pool's disruption budget now.
+@dataclass(frozen=True)
+class Slots:
+    """How many nodes may hold a slot of a pool's disruption budget now. As text: `2`, or `2+1` with `extra`.
 
-    It grows with the quarantined nodes that count for none. They are counted only where the budget alone is full.
+    `extra`: slots that quarantined nodes have given back, as `quarantine_percent` of the budget says.
     """
+
+    budget: int
+    extra: int = 0
+
+    @property
+    def total(self) -> int:
+        """All slots."""
+        return self.budget + self.extra
+
+    def __str__(self) -> str:
+        return f"{self.budget}+{self.extra}" if self.extra else str(self.budget)
+
+
+def slots_of(name: str, ports: Ports, policy: RecoveryPolicy) -> Slots:
+    """The pool's slots now. Quarantined nodes are counted only where the budget alone is full."""
     budget = policy.pool(name).budget
     slots, holders = budget.slots(size_of(ports.pools.get(name), ports)), ports.pools.holders(name)
     if len(holders) < slots:
-        return slots
+        return Slots(slots)
     nodes = (ports.nodes.get(holder) for holder in holders)
     quarantined = sum(node is not None and node.state is NodeState.QUARANTINED for node in nodes)
-    return slots + budget.uncounted(slots, quarantined)
+    return Slots(slots, budget.uncounted(slots, quarantined))
 
 
 def note_size(name: str, nodes: int, ports: Ports) -> None:

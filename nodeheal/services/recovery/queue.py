@@ -47,7 +47,7 @@ def wake_for_free_slots(pool: str, ports: Ports, policy: RecoveryPolicy) -> list
     _free_what_a_crash_left(pool, ports)
     if not _standing(pool, Awaited.BUDGET, ports):
         return []
-    slots = slots_of(pool, ports, policy)
+    slots = slots_of(pool, ports, policy).total
     free = slots - len(ports.pools.holders(pool))
     woken = (wake_queue(pool, ports) for _ in range(free))
     return [incident_id for incident_id in woken if incident_id is not None]
