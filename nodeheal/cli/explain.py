@@ -42,7 +42,7 @@ def explain(
     code: Annotated[str, typer.Argument(help="its code: 79, or with a sub-code 145/RLW_RXPIPE")],
     product: Annotated[str | None, typer.Option(help="the accelerator, e.g. H100")] = None,
     pool: Annotated[str, typer.Option(help="the pool that the node is in")] = "default",
-    after: Annotated[str, typer.Option(help="what was tried without success: reset_gpu,reboot,stop_start,replace")] = "",
+    after: Annotated[str, typer.Option(help="tried without success: reset_gpu,reboot,stop_start,replace")] = "",
     policy: Annotated[Path, typer.Option(help="the policy document to decide by")] = DEFAULT_POLICY,
     as_json: Annotated[bool, typer.Option("--json", help="write JSON, for programs")] = False,
 ) -> None:
@@ -65,7 +65,7 @@ def explain(
         say_json(answer)
         return
     for label, text in _told(answer):
-        say(f"  {label:<12}{text}" if label else text)
+        say(f"  {label:<13}{text}" if label else text)
 
 
 def _actions(after: str) -> list[Action]:

@@ -3,6 +3,7 @@
 from datetime import datetime
 
 from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.recovery.incident import short_id
 from nodeheal.services.operators.look_at_node import NodeView
 
 
@@ -21,7 +22,7 @@ def as_text(view: NodeView, now: datetime) -> list[str]:
         f"Accelerators {node.accelerators or 'nobody has said how many'}",
         f"Job          {node.job_id or '-'}",
         f"Incident     {node.open_incident or '-'}",
-        *[f"Handed over  {one}, not closed: `nodeheal incidents show {one}`" for one in view.handed_over],
+        *[f"Handed over  {one}, not closed: `nodeheal incidents show {short_id(one)}`" for one in view.handed_over],
         f"Attempts     left now: {left}",
         f"Budget       {'holds' if view.has_slot else 'holds no'} slot; {view.slots_held} of {view.slots} are taken",
         f"Drained      {'by nodeheal' if node.drained_by_us else 'not by nodeheal'}",

@@ -14,12 +14,12 @@ def counted(number: int, one: str, many: str = "") -> str:
 def lasting(length: timedelta | float, *, is_short: bool = False) -> str:
     """Returns a duration, given as such or in seconds: `1.5 s`, `45 s`, `3 min 20 s`, `5 h 10 min`, `2 d 3 h`.
 
-    `is_short`: for a column of a table, one unit alone: `119 s`, `12 min`, `5 h`, `3 d`.
+    `is_short`: for a column of a table, one unit alone, as kubectl has it: `119s`, `12m`, `5h`, `3d`.
     """
     seconds = max(0.0, length.total_seconds() if isinstance(length, timedelta) else length)
     if is_short:
         unit, size = next((one for one in _UNITS if seconds >= 2 * one[1]), ("s", 1))
-        return f"{int(seconds // size)} {unit}"
+        return f"{int(seconds // size)}{unit[0]}"
     if seconds < _TENTHS_BELOW:
         return f"{round(seconds, 1):g} s"
     left = round(seconds)

@@ -29,6 +29,7 @@ from nodeheal.domain.fleet.node import Node, moved
 from nodeheal.domain.operation import Operation, OperationState, node_owner
 from nodeheal.domain.policy.policy_models import InGroup, Replacement
 from nodeheal.domain.recovery.incident import TimelineEntry
+from nodeheal.domain.recovery.recover import cause_of
 from nodeheal.operations.handler import Act, Facts, Handler, World, step_result
 from nodeheal.operations.record import plan_step, update
 from nodeheal.ports import Ports
@@ -471,7 +472,8 @@ def _settle(operation: Operation, result: StepResult, ports: Ports) -> None:
 
 def _put_away(operation: Operation, record: _Record, broken: Node, ports: Ports) -> None:
     if broken.state is not NodeState.RETIRED:  # by a recovery that has gone on; what is reported late changes nothing
-        away = moved(broken, NodeState.QUARANTINED, operation.step.decision.reason, ports.clock())
+        why = f"{_kind(record)} {record.new_node_id} stands in for it: {cause_of(operation.step.decision)}"
+        away = moved(broken, NodeState.QUARANTINED, why, ports.clock())
         if record.serves_at_once:  # its machine was given back before the new one was made
             away = moved(away, NodeState.RETIRED, f"replaced by {record.new_node_id}", ports.clock())
         save_node(ports, broken, state=away.state, state_reason=away.state_reason, job_id=None)

@@ -98,20 +98,20 @@ def test_an_unknown_code_goes_to_a_human_and_says_so() -> None:
     said = RUN.invoke(app, ["explain", "xid", "555"]).output
 
     assert "nobody has described this fault" in said
-    assert "asks for    ESCALATE" in said
+    assert "asks for     ESCALATE" in said
 
 
 def test_explain_tells_what_act_mode_would_do_beside_what_this_pool_does() -> None:
     answer = explained("xid", "79")
 
     assert (answer["next_step"], answer["in_act_mode"]["next_step"]) == ("CLOSE", "ISOLATE")
-    assert "if it acted ISOLATE: " in RUN.invoke(app, ["explain", "xid", "79"]).output
+    assert "if it acted  ISOLATE: " in RUN.invoke(app, ["explain", "xid", "79"]).output
 
 
 def test_where_the_pool_acts_there_is_nothing_beside(acting: Path) -> None:
     said = RUN.invoke(app, ["explain", "xid", "79", "--policy", str(acting)]).output
 
-    assert "next step   ISOLATE: " in said
+    assert "next step    ISOLATE: " in said
     assert "if it acted" not in said
 
 
@@ -120,8 +120,8 @@ def test_explain_says_where_a_pool_is_not_named_and_that_nothing_follows_on_noth
 
     assert "llama (observe mode, policy " in said
     assert "not named in the policy, so that its default_pool holds" in said
-    assert "next step   none: in observe mode nothing would have been tried" in said
-    assert "if it acted REPLACE: " in said
+    assert "next step    none: in observe mode nothing would have been tried" in said
+    assert "if it acted  REPLACE: " in said
 
 
 @pytest.mark.parametrize(

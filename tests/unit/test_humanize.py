@@ -31,7 +31,7 @@ def test_a_duration_has_its_two_largest_units(seconds: float, words: str) -> Non
 
 @pytest.mark.parametrize(
     ("seconds", "words"),
-    [(-5, "0 s"), (0.9, "0 s"), (119, "119 s"), (120, "2 min"), (7_199, "119 min"), (7_200, "2 h"), (172_800, "2 d")],
+    [(-5, "0s"), (0.9, "0s"), (119, "119s"), (120, "2m"), (7_199, "119m"), (7_200, "2h"), (172_800, "2d")],
 )
 def test_a_short_duration_has_one_unit_of_which_there_are_two_at_least(seconds: float, words: str) -> None:
     assert lasting(seconds, is_short=True) == words

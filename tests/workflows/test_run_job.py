@@ -901,7 +901,7 @@ def test_a_report_that_comes_an_hour_late_stops_the_job_and_brings_it_back() -> 
         it.clock.advance(3_600)
 
     late = falls_off_the_bus(A)  # seen as early as that of B
-    it.happenings = [an_hour_later, falls_off_the_bus(B), is_recovered, late, is_recovered, finishes]
+    it.happenings = [an_hour_later, falls_off_the_bus(B), is_recovered, late, is_recovered, finishes]  # type: ignore[list-item]
 
     seen = it.submit()
 

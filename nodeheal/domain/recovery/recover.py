@@ -142,11 +142,20 @@ def _next_step(builder: DecisionBuilder, progress: Progress, assessment: FaultAs
     question = _confirm_first(builder, progress, fault) if action is Action.REPLACE else None
     if question is not None:
         return question
-    reason = f"{message}; next is {VERBS[action].announced}" if message else f"{fault.title}: {fault.short_why}"
+    reason = f"{message}{_next_is(action)}" if message else f"{fault.title}: {fault.short_why}"
     leaves = builder.standing_diagnosis() if action is Action.REBOOT else None
     return builder.step(VERBS[action].step, reason, action).model_copy(
         update={"boot_id": _boot_concerned(progress, fault), "leaves": leaves}
     )
+
+
+def cause_of(decision: Decision) -> str:
+    """Returns why an action was decided, without what it said comes next."""
+    return decision.reason.removesuffix(_next_is(decision.action)) if decision.action else decision.reason
+
+
+def _next_is(action: Action) -> str:
+    return f"; next is {VERBS[action].announced}"
 
 
 def _confirm_first(builder: DecisionBuilder, progress: Progress, fault: Fault) -> Decision | None:
