@@ -122,7 +122,7 @@ def test_what_cannot_be_read_is_quarantined_with_its_reason_and_the_rest_of_its_
     )
     reasons = {mark: why for why, body in found for mark in marks.values() if mark in body}
     assert "shoe_size: there is no such field" in reasons[marks["unknown-field"]]
-    assert "evidence: String should have at most 8192 characters" in reasons[marks["oversized"]]
+    assert "evidence: is too long; give at most 8192 characters" in reasons[marks["oversized"]]
     assert "signed an event about another node" in reasons[marks["no-node"]]
 
 

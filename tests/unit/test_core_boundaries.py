@@ -1029,7 +1029,7 @@ def test_a_doubt_is_told_where_the_catalog_has_none(event: HealthEvent, reason: 
 
     assert decision.step is Step.ESCALATE
     assert reason in decision.reason
-    assert ("nobody can tell" in decision.reason) is (event.code == "63")
+    assert ("the check cannot tell" in decision.reason) is (event.code == "63")
 
 
 @pytest.mark.parametrize(

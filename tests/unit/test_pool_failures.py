@@ -103,7 +103,7 @@ def test_a_young_job_is_advised_by_what_its_pool_has_lived_through() -> None:
     assert advice.mtbf is not None
     assert advice.mtbf.failures == 2
     assert advice.mtbf.seconds == pytest.approx(4_500, abs=1)
-    assert ", 3 other jobs of the pool reckoned in:" in advice.lines[0]
+    assert ", including 3 other jobs of the pool:" in advice.lines[0]
     assert advice.daly_seconds == pytest.approx(637.9, abs=0.5)
 
 
