@@ -10,7 +10,7 @@ import io
 import os
 import shlex
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, chdir, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -37,10 +37,11 @@ from tests.workflows.job_cluster import NODES, JobCluster, Json, finishes, is_re
 
 PAGE = REPOSITORY / "docs" / "screens.md"
 COLUMNS = 80  # of the page
+REGION = "eu-west-1"
 SPARE = "mi-0000000e"
 POOL = with_policy(
     evidence={"enabled": True},
-    default_pool={"mode": Mode.act, "budget": {"max_nodes": 2, "max_percent": 40, "quarantine_percent": 20}},
+    default_pool={"mode": Mode.act, "budget": {"max_nodes": 1, "max_percent": 20}},
 )
 JOB = """\
 name: mistral
@@ -116,7 +117,8 @@ def shown(command: str, columns: int) -> tuple[str, ...]:
     """The lines that a terminal of so many columns shows. Colours are off."""
     terminal = _Terminal()
     size = {"COLUMNS": str(columns), "TERMINAL_WIDTH": str(columns), "NO_COLOR": "1", "TERM": "dumb"}
-    with patch.dict(os.environ, size), redirect_stdout(terminal), redirect_stderr(terminal), suppress(SystemExit):
+    environment = patch.dict(os.environ, {**size, "AWS_REGION": REGION})
+    with environment, redirect_stdout(terminal), redirect_stderr(terminal), suppress(SystemExit):
         app(shlex.split(command), prog_name="nodeheal")
     return tuple(line.rstrip() for line in terminal.getvalue().rstrip("\n").split("\n"))
 
@@ -171,7 +173,7 @@ def _cluster(patches: ExitStack) -> JobCluster:
     trainer = TaskDefinition("trainer:7", (Container("trainer", 8),))
     definitions = MemoryTaskDefinitions({"trainer": trainer, "trainer:1": trainer, "trainer:7": trainer})
     logs = MemoryJobLogs(definitions)
-    console = "https://eu-west-1.console.aws.amazon.com/states/home"
+    console = f"https://{REGION}.console.aws.amazon.com/states/home"
     for name, stands_in in {
         "ports": lambda table: it.ports,
         "job_ports": lambda table: it.ports,
@@ -216,8 +218,8 @@ def _not_there(table: str) -> None:
     raise ClientError(told, "Query")  # type: ignore[arg-type]
 
 
-def render() -> str:
-    """The page."""
+def render(found: Sequence[Screen]) -> str:
+    """The page of these screens."""
     lines = [
         "# What the commands print",
         "",
@@ -227,10 +229,10 @@ def render() -> str:
         "What each command does: [the command](commands.md). In this pool a job has lost a GPU twice within two hours:",
         "one node was repaired, the other waits for a human.",
     ]
-    for screen in screens():
+    for screen in found:
         lines += ["", f"## nodeheal {screen.command}", "", screen.about, "", "```text", *screen.lines, "```"]
     return "\n".join([*lines, ""])
 
 
 if __name__ == "__main__":
-    PAGE.write_text(render(), encoding="utf-8")
+    PAGE.write_text(render(screens()), encoding="utf-8")

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from nodeheal.cli.say import age, clean, iso
+from nodeheal.cli.say import age, clean, iso, wrapped
 from nodeheal.cli.table import fitted
 from nodeheal.contract.vocabulary import NodeState
 from nodeheal.domain.fleet.node import ABSENT
@@ -23,7 +23,8 @@ def as_lines(view: FleetView, width: int | None) -> list[str]:
     """The screen, for people. `width` in characters; None: as wide as it is, and without colours."""
     if not view.pools:
         return ["No pool yet: no node has reported. `nodeheal doctor` says whether anything is missing."]
-    told = [*_table(POOL_HEAD, [pool_cells(one, view.at) for one in view.pools], width), *why_extra(view.pools)]
+    told = _table(POOL_HEAD, [pool_cells(one, view.at) for one in view.pools], width)
+    told += [part for line in why_extra(view.pools) for part in wrapped(line, width or 0)]
     told += ["", *_waiting(view, width)]
     if view.open:
         told += ["", "Under way", *_table(INCIDENT_HEAD, [_incident(one, view.at) for one in view.open], width)]
@@ -54,7 +55,7 @@ def why_extra(pools: Sequence[PoolView]) -> list[str]:
     """What `+1` in the budget means, where a pool has that."""
     if not any(one.slots.extra for one in pools):
         return []
-    return ["BUDGET: after + are slots that quarantined nodes gave back for others (budget.quarantine_percent)."]
+    return ["BUDGET: after + are slots that quarantined nodes gave back (quarantine_percent)."]
 
 
 def _notes(one: PoolView, now: datetime) -> list[str]:
