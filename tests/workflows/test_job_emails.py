@@ -39,7 +39,7 @@ def test_a_failure_of_the_program_is_told_by_its_recovery_alone() -> None:
 
 def test_a_node_that_is_repaired_is_told_by_its_recovery_alone() -> None:
     it = JobCluster()
-    it.happenings = [falls_off_the_bus(B), is_recovered, finishes]  # type: ignore[list-item]
+    it.happenings = [falls_off_the_bus(B), is_recovered, finishes]
 
     it.submit()
 
@@ -56,7 +56,7 @@ def test_a_recovery_that_is_handed_over_and_the_job_that_ends_by_it_are_one_emai
 
     def breaks(cluster: JobCluster) -> None:
         cluster.diagnoses[B] = Verdict.FAILED
-        falls_off_the_bus(B)(cluster)  # type: ignore[operator]
+        falls_off_the_bus(B)(cluster)
         cluster.recover_all()
 
     it.happenings = [breaks]

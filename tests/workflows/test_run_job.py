@@ -42,7 +42,7 @@ def wants_it_stopped(it: JobCluster) -> None:
     wakeup.on_stop_requested("llama", it.ports)
 
 
-def falls_off_the_bus(name: str) -> object:
+def falls_off_the_bus(name: str) -> Happening:
     """A node of the gang breaks, and its rank dies of it."""
 
     def happens(it: JobCluster) -> None:
@@ -371,7 +371,7 @@ def test_a_failure_waits_a_moment_for_the_finding_that_explains_it() -> None:
     it.before["Attribute failure"] = lambda _: None
 
     def finding_arrives(cluster: JobCluster) -> None:
-        cluster.before["Attribute failure"] = falls_off_the_bus(B)  # type: ignore[assignment]
+        cluster.before["Attribute failure"] = falls_off_the_bus(B)
 
     it.before["Watch gang"] = finding_arrives
 
@@ -436,7 +436,7 @@ def test_a_node_that_is_being_recovered_explains_the_failure() -> None:
     it = JobCluster()
 
     def node_breaks(cluster: JobCluster) -> None:
-        falls_off_the_bus(B)(cluster)  # type: ignore[operator]
+        falls_off_the_bus(B)(cluster)
         fails(rank=1, exit_code=137)(cluster)
 
     it.happenings = [node_breaks, is_recovered, finishes]
@@ -454,7 +454,7 @@ def test_a_job_whose_recovery_is_handed_to_a_human_is_one_too_and_leaves_nothing
 
     def node_breaks(cluster: JobCluster) -> None:
         cluster.diagnoses[B] = Verdict.FAILED
-        falls_off_the_bus(B)(cluster)  # type: ignore[operator]
+        falls_off_the_bus(B)(cluster)
         cluster.recover_all()
 
     it.happenings = [node_breaks]
@@ -531,7 +531,7 @@ def test_a_rank_that_never_starts_takes_the_others_down() -> None:
 
 def test_a_node_that_breaks_between_its_check_and_the_launch_is_exchanged() -> None:
     it = JobCluster()
-    it.before["Launch job"] = falls_off_the_bus(A)  # type: ignore[assignment]
+    it.before["Launch job"] = falls_off_the_bus(A)
     it.happenings = [finishes]
 
     seen = it.submit()
@@ -727,7 +727,7 @@ def with_spares(policy: RecoveryPolicy = MOVES, spares: int = 2) -> JobCluster:
     it = JobCluster(policy=policy)
     for name in (C, D)[:spares]:
         save_node(it.ports, it.node(name), passed_at=it.clock())
-    it.happenings = [falls_off_the_bus(B), is_recovered, finishes]  # type: ignore[list-item]
+    it.happenings = [falls_off_the_bus(B), is_recovered, finishes]
     return it
 
 
@@ -901,7 +901,7 @@ def test_a_report_that_comes_an_hour_late_stops_the_job_and_brings_it_back() -> 
         it.clock.advance(3_600)
 
     late = falls_off_the_bus(A)  # seen as early as that of B
-    it.happenings = [an_hour_later, falls_off_the_bus(B), is_recovered, late, is_recovered, finishes]  # type: ignore[list-item]
+    it.happenings = [an_hour_later, falls_off_the_bus(B), is_recovered, late, is_recovered, finishes]
 
     seen = it.submit()
 
@@ -916,8 +916,8 @@ def test_two_nodes_that_break_at_once_are_both_exchanged_in_one_restart() -> Non
     it = with_spares(policy)
 
     def both(cluster: JobCluster) -> None:
-        falls_off_the_bus(A)(cluster)  # type: ignore[operator]
-        falls_off_the_bus(B)(cluster)  # type: ignore[operator]
+        falls_off_the_bus(A)(cluster)
+        falls_off_the_bus(B)(cluster)
 
     it.happenings[0] = both
 
