@@ -29,7 +29,10 @@ class Contexts(Frozen):
 
 
 def read() -> Contexts:
-    """The contexts of the file; none where there is no file. Refused where it cannot be read."""
+    """Returns the contexts of the file; none where there is no file.
+
+    Ends the command with an error where it cannot be read.
+    """
     path = file()
     if not path.exists():
         return Contexts()
@@ -59,7 +62,7 @@ def apply(asked: str | None) -> None:
 
 
 def named(name: str, found: Contexts) -> Context:
-    """The context of this name; refused where there is none."""
+    """Returns the context of this name. Ends the command with an error where the file has none."""
     if name not in found.contexts:
         known = ", ".join(sorted(found.contexts)) or "none yet"
         refuse(f"no context {name} in {file()}; known: {known}. `nodeheal contexts set {name} …` makes it")
@@ -67,7 +70,7 @@ def named(name: str, found: Contexts) -> Context:
 
 
 def write(found: Contexts) -> None:
-    """Keep these in the file; refused where it cannot be written."""
+    """Keep these in the file. Ends the command with an error where it cannot be written."""
     path = file()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
