@@ -73,7 +73,7 @@ def _say_who_sees_it(drill: DcgmDrill) -> None:
 def _say_what_follows(node: "Node", line: str) -> None:
     from nodeheal.services.operators.inject_fault import repeats
 
-    known, listed = repeats(node, line), f"`nodeheal incidents list --pool {node.pool} --since 5m`"
+    known, listed = repeats(node, line), f"`nodeheal incidents list {node.pool} --since 5m`"
     if known is None:
         say(f"its incident will be in {listed}")
         return

@@ -8,8 +8,10 @@ from nodeheal.cli.say import age
 from nodeheal.cli.table import say_table
 from nodeheal.contract.names import OPERATOR_REQUEST
 from nodeheal.domain.humanize import lasting
+from nodeheal.domain.recovery.approval_links import Answer
 from nodeheal.domain.recovery.incident import Incident, short_id
 from nodeheal.domain.review.review import Review, state_word, title_of
+from nodeheal.services.operators.answer_approval import Asked
 
 _ENDS = " .;:"
 _CLAUSE = re.compile(r"(?<=[.;:])\s+")
@@ -43,8 +45,11 @@ def _cells(incident: Incident, now: datetime, is_wide: bool) -> tuple[str, ...]:
     return (name, age(incident.opened_at, now), *where, state_word(incident), title_of(incident.root))
 
 
-def story_of(review: Review, console: str) -> list[str]:
-    """The review for people: what came of it, its facts, and its timeline. What is said once is not said again."""
+def story_of(review: Review, console: str, asked: Asked | None = None) -> list[str]:
+    """The review for people: what it asks, what came of it, its facts, and its timeline.
+
+    What is said once is not said again.
+    """
     at = " ".join(filter(None, [review.component, f"serial {review.serial}" if review.serial else ""]))
     took = ", ".join(f"{name} {lasting(seconds)}" for name, seconds in review.phase_seconds.items())
     policies = ", then ".join(dict.fromkeys(one.policy_version for one in review.decisions))
@@ -68,16 +73,28 @@ def story_of(review: Review, console: str) -> list[str]:
         review.subject,
         *(["This is a drill."] if review.is_drill else []),
         "",
+        *(_question(asked, short_id(review.incident_id)) if asked is not None else []),
         *(f"{name:<11}{text}" for name, text in facts.items() if text),
         "",
         "Timeline, in seconds after the fault:",
-        *_timeline(review),
+        *_timeline(review, asked.asks if asked is not None else ""),
     ]
 
 
-def _timeline(review: Review) -> Iterator[str]:
+def _question(asked: Asked, short: str) -> list[str]:
+    return [
+        f"Asks       {asked.asks}",
+        f"Answer by  {asked.deadline_at:%Y-%m-%d %H:%M:%S} UTC; silence is no: then it is handed to a human",
+        f"If yes     {asked.means[Answer.approve]}",
+        f"If no      {asked.means[Answer.refuse]}",
+        f"Answer     `nodeheal approve {short} --why …` or `nodeheal refuse {short} --why …`",
+        "",
+    ]
+
+
+def _timeline(review: Review, asks: str) -> Iterator[str]:
     """What happened. Of decisions and results only what stands nowhere above."""
-    said = {*_clauses(review.summary), review.fault}
+    said = {*_clauses(review.summary), *_clauses(asks), review.fault}
     for line in sorted(review.told.timeline, key=lambda line: (line.seconds, line.kind != "event")):
         step, _, reason = line.text.partition(": ")
         text = line.text

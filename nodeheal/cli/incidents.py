@@ -10,7 +10,7 @@ import typer
 
 from nodeheal.cli import connect
 from nodeheal.cli.approvals import IncidentId
-from nodeheal.cli.connect import AsJson, PoolOption, Table, Why, clearly
+from nodeheal.cli.connect import AsJson, PoolArgument, PoolOption, Table, Why, clearly
 from nodeheal.cli.say import Form, Output, form_of, say, say_data, say_json
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import IncidentState
@@ -41,7 +41,7 @@ class ExportFormat(StrEnum):
 
 @app.command("list")
 def list_all(
-    pool: PoolOption = None,
+    pool: PoolArgument = None,
     state: Annotated[
         list[IncidentState] | None,
         typer.Option(case_sensitive=False, help="in this state; may be given more than once"),
@@ -75,17 +75,21 @@ def show(incident: IncidentId, table: Table = names.TABLE, as_json: AsJson = Fal
     from nodeheal.cli.lookup import incident_named
     from nodeheal.contract.type_adapters import adapter_of
     from nodeheal.domain.review.review import Review
+    from nodeheal.services.operators.answer_approval import Asked, asked_now
     from nodeheal.services.operators.review_incidents import review_incident
 
     form = form_of(output, as_json)
     with clearly():
         world = connect.ports(table)
         review = review_incident(incident_named(incident, world), world)
+        asked = asked_now(review.incident_id, world)
         console = connect.execution_url(review.incident_id)
     if form in (Form.json, Form.yaml):
-        say_data({**adapter_of(Review).dump_python(review, mode="json"), "execution": console}, form)
+        told = adapter_of(Review).dump_python(review, mode="json")
+        question = adapter_of(Asked).dump_python(asked, mode="json") if asked is not None else None
+        say_data({**told, "asked": question, "execution": console}, form)
         return
-    say(*story_of(review, console))
+    say(*story_of(review, console, asked))
 
 
 @app.command()
@@ -107,7 +111,7 @@ def close(incident: IncidentId, why: Why, table: Table = names.TABLE) -> None:
 
 @app.command()
 def export(
-    pool: PoolOption = None,
+    pool: PoolArgument = None,
     since: Since = "30d",
     form: Annotated[
         ExportFormat, typer.Option("--format", help="for people, for programs, or for `nodeheal replay`")

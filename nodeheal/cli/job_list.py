@@ -8,7 +8,7 @@ from typing import TypedDict
 from nodeheal.cli.say import age, iso, say
 from nodeheal.cli.slurm import Reports, time_of
 from nodeheal.cli.table import say_table
-from nodeheal.contract.vocabulary import SchedulerKind
+from nodeheal.contract.vocabulary import JobState, SchedulerKind
 from nodeheal.domain.humanize import counted, lasting
 from nodeheal.domain.jobs.job import Job
 from nodeheal.domain.jobs.training_progress import TrainingProgress
@@ -104,6 +104,8 @@ def say_top(
         return
     head = ("JOB", "STATE", "POOL", "NODES", "RUN", "STEP", "DONE", "STEPS/S", "LEFT", "SEEN")
     say_table(head, [_top(job, progress.get(job.job_id), now) for job in jobs], is_wide=is_wide)
+    if any(job.state is JobState.RUNNING and job.job_id not in progress for job in jobs):
+        say("STEP -: no step is known; with hang_seconds in its file, a job writes them to $NODEHEAL_PROGRESS_FILE")
 
 
 def _top(job: Job, progress: TrainingProgress | None, now: datetime) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from nodeheal.domain.jobs.lost_work import lost_work_text, start_text
 from nodeheal.domain.recovery.incident import Incident
 from nodeheal.domain.review.review import status_text, title_of
 from nodeheal.services.jobs.job_line import line_in_words
+from nodeheal.services.jobs.job_troubles import needed
 from nodeheal.services.operators.look_at_job import JobView
 
 
@@ -22,11 +23,13 @@ def as_text(
 ) -> list[str]:
     """One job for people, a line for each question. `wrote`: the last lines of the rank that broke its last run."""
     job = view.job
-    stop = [f"Stop        wanted by {job.stop_wanted}"] if job.stop_wanted else []
+    what = "Given up    by" if job.is_over else "Stop        wanted by"
+    stop = [f"{what} {job.stop_wanted}"] if job.stop_wanted else []
     return [
         f"Job         {job.job_id} (submission {job.submission}, {_at(job.submitted_at)})",
         f"State       {job.state.value}: {job.summary or 'submitted; nothing is known of it yet'}",
         *stop,
+        *_needed(job),
         *([f"Progress    {view.progress.words}"] if view.progress else []),
         *_waits(view),
         *([f"In line     {line_in_words(view.ahead)}"] if view.ahead else []),
@@ -43,6 +46,15 @@ def as_text(
         *_runs(view),
         *_incidents(view.incidents, links),
     ]
+
+
+def _needed(job: Job) -> list[str]:
+    """Who has to do what about a job that has failed, as its owner's email says."""
+    if not job.waits_for_a_human:
+        return []
+    need, can_restart = needed(job.trouble)
+    again = f" `nodeheal jobs restart {job.job_id}`." if can_restart else ""
+    return [f"Needed      {need}{again} If it stays down: `nodeheal jobs stop {job.job_id} --why …`"]
 
 
 def _advice(view: JobView) -> list[str]:
@@ -67,6 +79,7 @@ def as_json_of(view: JobView, link: str, links: Mapping[str, str], is_confirmed:
         "checkpoints": job.checkpoints.model_dump(mode="json") if job.checkpoints else None,
         "directory_seen": job.directory_seen or None,
         "stop_wanted": job.stop_wanted or None,
+        "trouble": job.trouble,
         "waits_for": waits_for(view),
         "in_line_before": standing_json(view.ahead),
         "restarts": {

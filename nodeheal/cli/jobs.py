@@ -222,7 +222,10 @@ def show(name: JobName, table: Table = names.TABLE, as_json: AsJson = False, out
 
 @app.command()
 def stop(name: JobName, why: Why, table: Table = names.TABLE) -> None:
-    """Stop a job: each rank gets SIGTERM and its grace period. `jobs restart` runs it again."""
+    """Stop a job: each rank gets SIGTERM and its grace period. `jobs restart` runs it again.
+
+    A job that has failed does not run. Stopping it says that it stays so: `nodeheal status` no longer shows it.
+    """
     from nodeheal.cli.slurm import our_job
     from nodeheal.services.operators.ask_to_stop import ask_to_stop
 
@@ -231,7 +234,8 @@ def stop(name: JobName, why: Why, table: Table = names.TABLE) -> None:
         world = connect.ports(table)
         job = ask_to_stop(our_job(name, world).job_id, reason, world)
         if job.is_over:
-            say(f"{name} is {job.state} already: {job.summary}")
+            given_up = "; it waits for nobody any more" if job.stop_wanted else ""
+            say(f"{name} is {job.state} already: {job.summary}{given_up}")
             return
         connect.put_stop(name)
     say(f"{name} is being stopped; `nodeheal jobs wait {name}` returns when nothing of it runs")

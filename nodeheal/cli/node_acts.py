@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nodeheal.cli import complete, connect
-from nodeheal.cli.connect import Table, Why, clearly
+from nodeheal.cli.connect import Table, clearly
 from nodeheal.cli.say import refuse, say
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import Action, Ending, SchedulerKind
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 NodeName = Annotated[str, typer.Argument(metavar="NODE", help="its id: i-… or mi-…", autocompletion=complete.nodes)]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="say what it would do, and do nothing")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="do not ask on a terminal")]
+WhyOrDryRun = Annotated[
+    str | None, typer.Option("--why", help="the reason: it is recorded with your name. Only --dry-run needs none")
+]
 TAKEN_SECONDS = 10  # from the bus to the table takes one, with a cold start three
 NOT_DONE = 1
 LOOK_EVERY_SECONDS = 2.0
@@ -31,7 +34,9 @@ Level = Annotated[
 ]
 
 
-def drain(node: NodeName, why: Why, dry_run: DryRun = False, yes: Yes = False, table: Table = names.TABLE) -> None:
+def drain(
+    node: NodeName, why: WhyOrDryRun = None, dry_run: DryRun = False, yes: Yes = False, table: Table = names.TABLE
+) -> None:
     """Give a node no new work, and isolate it when its job has ended. `nodes release` gives it back."""
 
     def why_not(found: "Node") -> str:
@@ -41,24 +46,30 @@ def drain(node: NodeName, why: Why, dry_run: DryRun = False, yes: Yes = False, t
     _ask(node, Action.ISOLATE, why, table, kind=names.DRAIN, why_not=why_not, dry_run=dry_run, yes=yes)
 
 
-def isolate(node: NodeName, why: Why, dry_run: DryRun = False, yes: Yes = False, table: Table = names.TABLE) -> None:
+def isolate(
+    node: NodeName, why: WhyOrDryRun = None, dry_run: DryRun = False, yes: Yes = False, table: Table = names.TABLE
+) -> None:
     """Take a node out of service now. Its job stops, and goes on elsewhere where nodes are free."""
     _ask(node, Action.ISOLATE, why, table, dry_run=dry_run, yes=yes)
 
 
-def reboot(node: NodeName, why: Why, dry_run: DryRun = False, yes: Yes = False, table: Table = names.TABLE) -> None:
+def reboot(
+    node: NodeName, why: WhyOrDryRun = None, dry_run: DryRun = False, yes: Yes = False, table: Table = names.TABLE
+) -> None:
     """Isolate a node, reboot it, diagnose it and return it to service."""
     _ask(node, Action.REBOOT, why, table, dry_run=dry_run, yes=yes)
 
 
-def replace(node: NodeName, why: Why, dry_run: DryRun = False, yes: Yes = False, table: Table = names.TABLE) -> None:
+def replace(
+    node: NodeName, why: WhyOrDryRun = None, dry_run: DryRun = False, yes: Yes = False, table: Table = names.TABLE
+) -> None:
     """Isolate a node and put another one in its place."""
     _ask(node, Action.REPLACE, why, table, dry_run=dry_run, yes=yes)
 
 
 def diagnose(
     node: NodeName,
-    why: Why,
+    why: WhyOrDryRun = None,
     level: Level = None,
     anyway: Annotated[bool, typer.Option("--anyway", help="even where a job runs on it: the job stops")] = False,
     dry_run: DryRun = False,
@@ -75,12 +86,14 @@ def diagnose(
     _ask(node, Action.ISOLATE, why, table, kind=kind, level=level, why_not=why_not, dry_run=dry_run, yes=yes)
 
 
-def retire(node: NodeName, why: Why, dry_run: DryRun = False, yes: Yes = False, table: Table = names.TABLE) -> None:
+def retire(
+    node: NodeName, why: WhyOrDryRun = None, dry_run: DryRun = False, yes: Yes = False, table: Table = names.TABLE
+) -> None:
     """Give a node up for good: nodeheal may not act on it any more. `nodes enroll` takes it in again."""
     from nodeheal.services.operators.describe_act import describe_retirement
     from nodeheal.services.operators.retire_node import retire_node
 
-    reason = connect.on_record(why)
+    reason = on_record(why, dry_run=dry_run)
     with clearly():
         world = connect.ports(table)
         told = describe_retirement(_whole(node, world), world)
@@ -94,7 +107,7 @@ def retire(node: NodeName, why: Why, dry_run: DryRun = False, yes: Yes = False, 
 def _ask(
     node: str,
     action: Action,
-    why: str,
+    why: str | None,
     table: str,
     *,
     kind: str = "",
@@ -107,7 +120,7 @@ def _ask(
     from nodeheal.services.operators.describe_act import describe_act, why_not_now
     from nodeheal.services.operators.request_action import request_action, taken_by
 
-    reason = connect.on_record(why)
+    reason = on_record(why, dry_run=dry_run)
     with clearly():
         world = connect.ports(table)
         found, policy = _whole(node, world), connect.policy_copy(table)
@@ -130,6 +143,11 @@ def _ask(
         say(f"asked for; it is incident {own}: {show}")
     else:
         say(f"{node} has an open incident since a moment ago: it is part of {taken} now and begins nothing: {show}")
+
+
+def on_record(why: str | None, *, dry_run: bool) -> str:
+    """The reason with who gives it. Refused where it is empty, but for a dry run."""
+    return connect.on_record("dry run" if why is None and dry_run else why or "")
 
 
 def _whole(name: str, world: "Ports") -> "Node":

@@ -6,7 +6,7 @@ import typer
 
 from nodeheal.cli import complete, connect, node_acts
 from nodeheal.cli.connect import AsJson, PoolArgument, Table, Why, clearly
-from nodeheal.cli.node_acts import DryRun, NodeName, Yes, goes_on
+from nodeheal.cli.node_acts import DryRun, NodeName, WhyOrDryRun, Yes, goes_on, on_record
 from nodeheal.cli.say import Form, Output, age, form_of, iso, refuse, say, say_data
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import NodeState, Provider
@@ -149,7 +149,9 @@ def enroll(
 
 
 @app.command()
-def release(node: NodeName, why: Why, dry_run: DryRun = False, yes: Yes = False, table: Table = names.TABLE) -> None:
+def release(
+    node: NodeName, why: WhyOrDryRun = None, dry_run: DryRun = False, yes: Yes = False, table: Table = names.TABLE
+) -> None:
     """Return a node to service that nodeheal took out. A request by hand that still waits is withdrawn instead."""
     from nodeheal.cli.slurm import node_words, slurm_node
     from nodeheal.parsers.slurm import SlurmNode
@@ -158,7 +160,7 @@ def release(node: NodeName, why: Why, dry_run: DryRun = False, yes: Yes = False,
     from nodeheal.services.operators.withdraw_request import withdraw_request
     from nodeheal.services.saving import node_of
 
-    reason = connect.on_record(why)
+    reason = on_record(why, dry_run=dry_run)
     with clearly():
         told = describe_release(node_of(node, connect.ports(table)))
     if not goes_on(told, dry_run=dry_run, yes=yes):

@@ -5,8 +5,8 @@ from typing import Annotated
 import typer
 
 from nodeheal.cli import complete, connect
-from nodeheal.cli.connect import FAILED, AsJson, Table, Why, clearly
-from nodeheal.cli.node_acts import DryRun, Level, Yes, sweep_pool
+from nodeheal.cli.connect import FAILED, AsJson, Table, clearly
+from nodeheal.cli.node_acts import DryRun, Level, WhyOrDryRun, Yes, on_record, sweep_pool
 from nodeheal.cli.say import Form, Output, form_of, say, say_data
 from nodeheal.contract import names
 
@@ -40,7 +40,7 @@ def list_pools(table: Table = names.TABLE, as_json: AsJson = False, output: Outp
 @app.command()
 def sweep(
     pool: Annotated[str, typer.Argument(metavar="POOL", help="the pool", autocompletion=complete.pools)],
-    why: Why,
+    why: WhyOrDryRun = None,
     level: Level = None,
     dry_run: DryRun = False,
     yes: Yes = False,
@@ -50,7 +50,7 @@ def sweep(
 
     Each node is out of service while it is diagnosed, and takes a slot of the disruption budget.
     """
-    reason = connect.on_record(why)
+    reason = on_record(why, dry_run=dry_run)
     with clearly():
         if sweep_pool(pool, reason, level, table, dry_run=dry_run, yes=yes):
             raise typer.Exit(FAILED)

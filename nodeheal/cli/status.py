@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nodeheal.cli import connect
-from nodeheal.cli.connect import AsJson, PoolOption, Table, clearly
+from nodeheal.cli.connect import AsJson, PoolArgument, Table, clearly
 from nodeheal.cli.say import Form, Output, form_of, refuse, say_data
 from nodeheal.contract import names
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def status(
-    pool: PoolOption = None,
+    pool: PoolArgument = None,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="refresh the screen; keys act, q quits")] = False,
     every: Annotated[float, typer.Option(min=1, help="with --watch: seconds between two looks")] = 3.0,
     table: Table = names.TABLE,

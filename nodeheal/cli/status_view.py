@@ -12,7 +12,8 @@ from nodeheal.domain.humanize import counted
 from nodeheal.domain.jobs.job import Job
 from nodeheal.domain.recovery.incident import Incident, short_id
 from nodeheal.domain.review.review import state_word, title_of
-from nodeheal.services.operators.look_at_fleet import FleetView, PoolView
+from nodeheal.services.jobs.job_troubles import needed_of_operators
+from nodeheal.services.operators.look_at_fleet import Asked, FleetView, PoolView
 
 POOL_HEAD = ("POOL", "MODE", "NODES", "UP", "OUT", "SPARE", "BUDGET", "BREAKER", "NOTE")
 INCIDENT_HEAD = ("INCIDENT", "AGE", "NODE", "JOB", "STATE", "FAULT")
@@ -71,24 +72,29 @@ _UNUSUAL = {*NodeState} - ABSENT - {NodeState.HEALTHY, NodeState.PROBATION} | {N
 def _waiting(view: FleetView, width: int | None) -> list[str]:
     """What a human has to do, with the command of each."""
     rows = [
-        *((short_id(one.incident_id), age(one.opened_at, view.at), one.node_id, _approve(one)) for one in view.asked),
+        *(_about(one.incident, view.at, _answer(one)) for one in view.asked),
         *(
             (one.pool.name, age(one.pool.breaker_opened_at, view.at), "-", _reset(one))
             for one in view.pools
             if one.pool.is_tripped
         ),
-        *((short_id(one.incident_id), age(one.opened_at, view.at), one.node_id, _see(one)) for one in view.handed_over),
-        *((job.job_id, age(job.submitted_at, view.at), "-", _bring_back(job)) for job in view.failed),
+        *(_about(one, view.at, _see(one)) for one in view.handed_over),
+        *((job.job_id, age(job.submitted_at, view.at), "-", _see_to(job)) for job in view.failed),
     ]
     if not rows:
         return ["Nothing waits for you."]
     return ["Waits for you", *_table(("WHAT", "AGE", "NODE", "WHAT TO DO"), rows, width)]
 
 
-def _approve(one: Incident) -> str:
-    short = short_id(one.incident_id)
+def _about(one: Incident, now: datetime, to_do: str) -> tuple[str, ...]:
+    return (short_id(one.incident_id), age(one.opened_at, now), one.node_id, to_do)
+
+
+def _answer(one: Asked) -> str:
+    short, until = short_id(one.incident.incident_id), f"{one.deadline_at:%Y-%m-%d %H:%M:%S} UTC"
     return (
-        f"answer it: nodeheal approve {short} --why … (or refuse); nodeheal incidents show {short} says what is asked"
+        f"answer it by {until}: nodeheal approve {short} --why … (or refuse); nodeheal incidents show {short} says "
+        "what is asked"
     )
 
 
@@ -102,9 +108,12 @@ def _see(one: Incident) -> str:
     return f"{told}: nodeheal incidents show {short_id(one.incident_id)}"
 
 
-def _bring_back(job: Job) -> str:
+def _see_to(job: Job) -> str:
+    """As the email to the operators says."""
     why = (job.summary or "it has failed").rstrip(".")
-    return f"{why}: nodeheal jobs show {job.job_id} says why; nodeheal jobs restart {job.job_id}"
+    need, is_theirs = needed_of_operators(job.trouble, has_owner=job.owner is not None)
+    does = f"nodeheal jobs {'restart' if is_theirs else 'show'} {job.job_id}"
+    return f"{why}. Needed: {need} {does}. If it stays down: nodeheal jobs stop {job.job_id} --why …"
 
 
 def _incident(one: Incident, now: datetime) -> tuple[str, ...]:
@@ -126,10 +135,12 @@ def as_data(view: FleetView) -> dict[str, Any]:
     return {
         "at": iso(view.at),
         "pools": [pool_data(one, view.at) for one in view.pools],
-        "asked": [_incident_data(one) for one in view.asked],
+        "asked": [{**_incident_data(one.incident), "answer_by": iso(one.deadline_at)} for one in view.asked],
         "handed_over": [_incident_data(one) for one in view.handed_over],
         "open": [_incident_data(one) for one in view.open],
-        "failed_jobs": [{"job": job.job_id, "pool": job.pool, "summary": job.summary} for job in view.failed],
+        "failed_jobs": [
+            {"job": job.job_id, "pool": job.pool, "trouble": job.trouble, "summary": job.summary} for job in view.failed
+        ],
         "jobs": [
             {"job": job.job_id, "state": job.state.value, "pool": job.pool, "nodes": job.nodes, "summary": job.summary}
             for job in view.jobs

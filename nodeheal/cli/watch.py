@@ -18,6 +18,7 @@ from nodeheal.cli.incident_view import story_of
 from nodeheal.cli.say import clean, refuse, wrapped
 from nodeheal.cli.status_view import as_lines
 from nodeheal.domain.recovery.incident import Incident, short_id
+from nodeheal.services.operators.answer_approval import asked_now
 from nodeheal.services.operators.look_at_fleet import FleetView
 from nodeheal.services.operators.review_incidents import review_incident
 
@@ -40,7 +41,7 @@ class Screen:
     @property
     def incidents(self) -> list[Incident]:
         """Those that can be chosen: first what waits for a human."""
-        found = [*self.view.asked, *self.view.handed_over, *self.view.open]
+        found = [*(one.incident for one in self.view.asked), *self.view.handed_over, *self.view.open]
         return list({one.incident_id: one for one in found}.values())
 
     @property
@@ -125,7 +126,8 @@ def _read_key() -> str:
 
 def _story(incident: Incident, width: int, table: str) -> tuple[str, ...]:
     world = connect.ports(table)
-    told = story_of(review_incident(incident.incident_id, world), connect.execution_url(incident.incident_id))
+    name = incident.incident_id
+    told = story_of(review_incident(name, world), connect.execution_url(name), asked_now(name, world))
     lines = [clean(line) for line in told]
     return tuple(part for line in lines for part in wrapped(line, width))
 
@@ -141,7 +143,7 @@ def _carry_out(act: str, screen: Screen, table: str) -> None:
             else:
                 typer.echo("it stopped no job")
             return
-        if incident.incident_id not in {one.incident_id for one in screen.view.asked}:
+        if incident.incident_id not in {one.incident.incident_id for one in screen.view.asked}:
             typer.echo(f"{short_id(incident.incident_id)} waits for no approval")
             return
         why = typer.prompt(f"{act} {short_id(incident.incident_id)} ({incident.node_id}); why")

@@ -112,7 +112,7 @@ def _complaint(
     if kind == "json_invalid":
         return Complaint(place, f"not JSON: {context['error']}")
     if kind == "string_type" and is_shown:
-        return Complaint(place, f"text is wanted; put it in quotes: {json.dumps(str(error['input']))}")
+        return Complaint(place, f"text is wanted; put it in quotes: {json.dumps(_shown(error['input']))}")
     if kind == "string_pattern_mismatch":
         pattern = context["pattern"]
         return Complaint(place, f"{given}does not fit; give {_PATTERNS.get(pattern, f'text that matches {pattern}')}")

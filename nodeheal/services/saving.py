@@ -41,7 +41,7 @@ def node_of(node_id: str, ports: Ports) -> Node:
     """The node. Raises NotFound with its id."""
     node = ports.nodes.get(node_id)
     if node is None:
-        raise NotFound(f"no node {node_id} in the table; has its agent ever reported?")
+        raise NotFound(f"no node {node_id} is known; see `nodeheal nodes list`")
     return node
 
 

@@ -61,7 +61,7 @@ def test_a_stranger_is_enrolled_drilled_and_retired(cloud: Sandbox, ports: Ports
     assert "Bad parameter passed to function" in no_such_gpu.stdout
     assert "it was already" in again
     assert names.DRILL_MARK in injected
-    list_them = ("incidents", "list", "--pool", "drilled", "--json")
+    list_them = ("incidents", "list", "drilled", "--json")
     ended = until(
         lambda: [one for one in json.loads(ada.does(*list_them)) if one["ending"]], "end of the drill's incident"
     )
@@ -69,7 +69,7 @@ def test_a_stranger_is_enrolled_drilled_and_retired(cloud: Sandbox, ports: Ports
     assert (told["is_drill"], told["ending"]) == (True, "RECOVERED")
     assert {"isolated", "rebooted", "diagnosed", "returned"} <= told["phase_seconds"].keys()
     assert f"states:us-east-1:000000000000:execution:nodeheal-recover-node:{ended[0]['incident']}" in told["execution"]
-    assert '"drills": 1' in ada.does("incidents", "export", "--pool", "drilled", "--format", "json")
+    assert '"drills": 1' in ada.does("incidents", "export", "drilled", "--format", "json")
     assert "1 REPLACE" in ada.does("nodes", "show", handle.node_id)
 
     retired = ada.does("nodes", "retire", handle.node_id, "--why", "sold")
@@ -112,7 +112,7 @@ def test_a_question_is_answered(cloud: Sandbox, ports: Ports, ada: Operator) -> 
     handle = reported(cloud, ports, "careful")
     cloud.inject(handle, XID_79, persists=False, kill_rank=False)
     waiting = until(
-        lambda: json.loads(ada.does("incidents", "list", "--pool", "careful", "--state", "waiting", "--json")),
+        lambda: json.loads(ada.does("incidents", "list", "careful", "--state", "waiting", "--json")),
         "incident that waits",
     )
 

@@ -1,6 +1,7 @@
 """`nodeheal approve`, `refuse`, `pause`, `unpause` and `breaker`."""
 
 import json
+import re
 from datetime import timedelta
 from typing import Any
 
@@ -61,6 +62,7 @@ def test_a_second_answer_is_refused_with_the_first(asked: Asked) -> None:
 
     assert again.exit_code == 1
     assert "waits for no approval" in again.output
+    assert re.search(r"It was refused by .* \(command\): no", again.output)
 
 
 def test_an_unknown_incident_is_named(asked: Asked) -> None:
@@ -92,7 +94,7 @@ def test_a_pool_is_paused_and_unpaused(ports: Ports) -> None:
 
     said = run("unpause", "demo", "--why", "it is in").output
 
-    assert said == "pool demo is not paused; it was until 2026-03-01 03:30:00 UTC\n"
+    assert said == "pool demo's pause is over now, before 2026-03-01 03:30:00 UTC\n"
     assert ports.pools.get("demo").paused_until is None
     assert ports.pools.get("demo").paused_why.endswith(": it is in")
 
@@ -114,7 +116,7 @@ def test_what_is_not_paused_is_left_as_it_is(ports: Ports, target: str) -> None:
 
     said = run("unpause", target).output
 
-    assert said.endswith(f" {target} is not paused, and was not: nothing was changed\n")
+    assert said.endswith(f" {target} was not paused; nothing was changed\n")
     assert (ports.nodes.get(NODE), ports.pools.get("demo")) == before
 
 

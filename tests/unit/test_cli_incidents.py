@@ -58,7 +58,7 @@ def test_a_list_says_where_what_and_how_it_ended(cluster: FakeCluster) -> None:
 
 
 def test_a_list_is_narrowed_by_pool_state_and_time(cluster: FakeCluster) -> None:
-    assert len(listed("--pool", "demo")) == 1
+    assert len(listed("demo")) == 1
     assert listed("--state", "open", "--state", "waiting") == []
     assert len(listed("--state", "closed")) == 1
     cluster.clock.advance(3_600)
@@ -69,7 +69,7 @@ def test_a_list_is_narrowed_by_pool_state_and_time(cluster: FakeCluster) -> None
 @pytest.mark.parametrize("verb", ["list", "export"])
 @pytest.mark.parametrize("pool", ["dmeo", ""])
 def test_a_pool_that_nobody_knows_is_told_with_those_that_there_are(cluster: FakeCluster, verb: str, pool: str) -> None:
-    said = run(verb, "--pool", pool)
+    said = run(verb, pool)
 
     assert said.exit_code == 1
     assert f"no pool {pool} is known" in said.output
@@ -153,7 +153,7 @@ def test_what_a_node_says_reaches_no_terminal_and_no_page_as_more_than_text(clus
 
 
 def test_an_export_adds_up(cluster: FakeCluster) -> None:
-    page = run("export", "--pool", "demo").output
+    page = run("export", "demo").output
     told = json.loads(run("export", "--format", "json").output)
 
     assert page.startswith("# Incidents: Pool demo, last 30d\n")

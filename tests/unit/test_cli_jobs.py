@@ -14,7 +14,7 @@ from nodeheal.adapters.memory.task_definitions import MemoryJobLogs, MemoryTaskD
 from nodeheal.cli import connect, job_log, job_wait
 from nodeheal.cli.main import app
 from nodeheal.contract import names
-from nodeheal.contract.vocabulary import EndCause, JobState, NodeState
+from nodeheal.contract.vocabulary import EndCause, JobState, NodeState, Trouble
 from nodeheal.domain.fleet.liveness import Heartbeat
 from nodeheal.domain.fleet.pool import Pool
 from nodeheal.domain.jobs.job import Job, job_of
@@ -279,8 +279,9 @@ def test_a_directory_that_another_job_has_is_refused_at_once(
 
     said = " ".join(second.output.split())
     assert second.exit_code == 1
-    assert "checkpoints.directory: job llama writes its checkpoints to /fsx" in said
-    assert "or to a directory above or below it; give gpt another one" in said
+    mine = str(Path(directory))
+    overlaps = "" if mine == "/fsx/llama" else f", which {mine} overlaps with"
+    assert f"job llama writes its checkpoints to /fsx/llama{overlaps}; give gpt another one" in said
     assert world.ports.jobs.get("gpt") is None
 
 
@@ -353,13 +354,14 @@ def test_a_stop_without_a_reason_or_of_a_job_that_is_over_changes_nothing(world:
 def test_a_job_that_is_over_is_submitted_again_and_one_that_is_not_is_not(world: World, tmp_path: Path) -> None:
     submit(tmp_path, FILE)
     early = run("restart", "llama")
-    world.becomes(state=JobState.FAILED)
+    world.becomes(state=JobState.FAILED, trouble=Trouble.PROGRAM_FAILS, stop_wanted="ada: not worth it")
 
     late = run("restart", "llama")
 
     assert (early.exit_code, "stop it first" in early.output) == (1, True)
     assert "submission 2" in late.output
     assert world.started == [("llama", 1), ("llama", 2)]
+    assert (world.job.stop_wanted, world.job.trouble) == ("", None)
 
 
 @pytest.mark.parametrize(("state", "code"), [(JobState.COMPLETED, 0), (JobState.FAILED, 3), (JobState.CANCELLED, 4)])

@@ -19,7 +19,7 @@ from nodeheal.cli.say import wrapped
 from nodeheal.cli.status_view import as_lines
 from nodeheal.cli.table import fitted
 from nodeheal.cli.watch import Screen, drawn, press
-from nodeheal.contract.vocabulary import Action, JobState, NodeState, SchedulerKind, Verdict
+from nodeheal.contract.vocabulary import Action, JobState, NodeState, SchedulerKind, Trouble, Verdict
 from nodeheal.domain.fleet.liveness import Heartbeat
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Mode
@@ -106,7 +106,9 @@ def test_a_question_an_open_breaker_and_a_pause_are_shown_with_what_to_do(cluste
     policy = ACT.pool("demo").model_copy(update={"modes": {Action.REBOOT: Mode.approve}})
     cluster.policy = RecoveryPolicy.model_validate({**ACT.model_dump(), "default_pool": policy.model_dump(mode="json")})
     shown: list[str] = []
-    cluster.on_question = lambda _: shown.append(run("status"))
+    cluster.on_question = lambda _: shown.extend(
+        [run("status"), run("incidents", "show", "latest"), run("incidents", "show", "latest", "--json")]
+    )
     pool = cluster.ports.pools.get("demo")
     cluster.ports.pools.save(pool.tripped("9 of 10 nodes failed", cluster.clock()))
     tripped = run("status")
@@ -120,7 +122,15 @@ def test_a_question_an_open_breaker_and_a_pause_are_shown_with_what_to_do(cluste
     assert "nodeheal breaker reset demo" in tripped
     assert "9 of 10 nodes failed" in tripped
     assert "paused until" in paused
-    assert f"nodeheal approve {short_id(cluster.incident_id)}" in shown[0]
+    status, story, data = shown
+    short, until = short_id(cluster.incident_id), json.loads(data)["asked"]["deadline_at"]
+    assert f"answer it by {until[:10]} {until[11:19]} UTC: nodeheal approve {short} --why" in status
+    assert f"\nAnswer by  {until[:10]} {until[11:19]} UTC; silence is no" in story
+    assert f"\nIf yes     {BROKEN} is isolated, then rebooted" in story
+    assert f"\nIf no      {BROKEN} stays in service" in story
+    assert story.count("One reboot brings most of these GPUs back") == 1
+    assert f"`nodeheal approve {short} --why …`" in story
+    assert "Answer by" not in run("incidents", "show", "latest")
 
 
 def test_without_a_pool_the_status_says_where_to_look(cluster: FakeCluster) -> None:
@@ -285,7 +295,7 @@ def test_a_node_is_shown_by_its_beginning_and_acted_on_by_its_whole_name_only(cl
         (("pause", "de"), ["demo"]),
         (("jobs", "show", "l"), ["llama"]),
         (("incidents", "show", "la"), ["latest"]),
-        (("incidents", "list", "--pool", "d"), ["demo"]),
+        (("incidents", "list", "d"), ["demo"]),
     ],
 )
 def test_the_shell_completes_what_there_is(cluster: FakeCluster, words: tuple[str, ...], completed: list[str]) -> None:
@@ -380,7 +390,7 @@ def test_with_credentials_of_another_account_nothing_is_asked(config: Path, monk
 
 
 def test_a_dry_run_says_whose_work_stops_and_what_it_spends_and_asks_for_nothing(cluster: FakeCluster) -> None:
-    said = run("nodes", "reboot", BROKEN, "--why", "it is slow", "--dry-run")
+    said = run("nodes", "reboot", BROKEN, "--dry-run")
 
     assert "all 2 ranks of job llama stop; it starts again; 1 node of the pool is free" in said
     assert "0 of 1 slots of the pool are taken" in said
@@ -408,7 +418,7 @@ def test_what_would_end_without_what_it_asks_for_is_refused_before_anything_is_d
 def test_a_release_says_that_nothing_is_checked(cluster: FakeCluster) -> None:
     handed_over(cluster)
 
-    said = run("nodes", "release", BROKEN, "--why", "a new GPU", "--dry-run")
+    said = run("nodes", "release", BROKEN, "--dry-run")
 
     assert f"it serves again at once, and nothing checks it; `nodeheal nodes diagnose {BROKEN}` does" in said
     assert cluster.node(BROKEN).state is NodeState.QUARANTINED
@@ -419,16 +429,34 @@ def test_the_dots_of_an_email_are_no_reason(cluster: FakeCluster, why: str) -> N
     assert "--why: " in run("nodes", "isolate", SPARE, "--why", why, code=2)
 
 
-def test_a_job_that_is_down_waits_for_a_human(cluster: FakeCluster) -> None:
+@pytest.mark.parametrize(
+    ("trouble", "needed", "owners_is"),
+    [
+        (Trouble.NODES_FAIL, "When the pool has enough healthy ones: nodeheal jobs restart llama", "see to the nodes"),
+        (Trouble.CANNOT_START, "it is the job that has to change. To see it: nodeheal jobs show llama", "its image"),
+    ],
+)
+def test_a_job_that_is_down_waits_for_a_human_until_one_gives_it_up(
+    cluster: FakeCluster, trouble: Trouble, needed: str, owners_is: str
+) -> None:
     job = cluster.ports.jobs.get("llama")
     assert job is not None
-    down = replace(job, state=JobState.FAILED, summary="run 3 has failed", submitted_at=cluster.clock())
+    why = "run 3 has failed"
+    down = replace(job, state=JobState.FAILED, summary=why, trouble=trouble, submitted_at=cluster.clock())
     cluster.ports.jobs.save(down)
 
-    said = run("status")
+    said, shown = run("status"), run("jobs", "show", "llama")
+    listed = json.loads(run("status", "--json"))["failed_jobs"]
+    stopped = run("jobs", "stop", "llama", "--why", "not worth it")
 
-    assert "run 3 has failed: nodeheal jobs show llama says why; nodeheal jobs restart llama" in said
-    assert [one["job"] for one in json.loads(run("status", "--json"))["failed_jobs"]] == ["llama"]
+    assert f"run 3 has failed. Needed: {'look' if trouble is Trouble.NODES_FAIL else 'find'}" in said
+    assert f"{needed}. If it stays down: nodeheal jobs stop llama --why" in said
+    assert owners_is in shown.partition("Needed ")[2].partition("\n")[0]
+    assert [(one["job"], one["trouble"]) for one in listed] == [("llama", trouble)]
+    assert "llama is FAILED already: run 3 has failed; it waits for nobody any more" in stopped
+    assert "Nothing waits for you." in run("status")
+    assert "Needed" not in run("jobs", "show", "llama")
+    assert re.search("Given up    by .*: not worth it", run("jobs", "show", "llama"))
 
 
 def test_on_a_terminal_it_asks_first_and_no_means_no(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:

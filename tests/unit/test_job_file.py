@@ -93,6 +93,7 @@ def test_everything_that_is_wrong_is_named_at_once_with_its_line() -> None:
         (MINIMAL + "devices: [/dev/kfd, /dev/dri, /dev/kfd]\n", "5: devices: /dev/kfd is listed twice"),
         (MINIMAL + "devices: [/dev/infiniband, /dev/infiniband/]\n", "5: devices: /dev/infiniband is listed twice"),
         (MINIMAL + "environment:\n  A: 1\n", '6: environment.A: text is wanted; put it in quotes: "1"'),
+        (MINIMAL + "command: [true]\n", '5: command.0: text is wanted; put it in quotes: "true"'),
         (MINIMAL + "environment:\n  1: a\n", "6: '1': a field's name is text; put it in quotes if it is meant so"),
         (
             MINIMAL + "environment:\n  A-=B: a\n",

@@ -10,7 +10,17 @@ from nodeheal.adapters.ecs.stop_reasons import causes_of
 from nodeheal.contract.health_event import DiagnosticsFinished
 from nodeheal.contract.job_spec import Preflight
 from nodeheal.contract.job_steps import JobRequest, JobResult
-from nodeheal.contract.vocabulary import Ending, IncidentState, JobState, JobStep, Next, NodeState, Outcome, Verdict
+from nodeheal.contract.vocabulary import (
+    Ending,
+    IncidentState,
+    JobState,
+    JobStep,
+    Next,
+    NodeState,
+    Outcome,
+    Trouble,
+    Verdict,
+)
 from nodeheal.domain.errors import NotAccepted, NotFound, Superseded
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.jobs.job import CheckAnswer, Job, Run
@@ -68,7 +78,7 @@ def request(step: JobStep = JobStep.CHOOSE, nodes: tuple[str, ...] = (A, B), **c
     last = JobResult(
         step=step, job_id="llama", outcome=Outcome.DONE, then=Next.CHECK, reason="so", finished_at=NOW, nodes=nodes
     )
-    told = last.model_copy(update={"ending": changes.pop("ending", None)})
+    told = last.model_copy(update={name: changes.pop(name, None) for name in ("ending", "trouble")})
     return JobRequest(**{"job_id": "llama", "submission": 1, "round": 1, "last": told, "task_token": TOKEN, **changes})
 
 
@@ -345,12 +355,13 @@ def test_an_end_keeps_what_a_rank_may_still_write_to(ports: Ports) -> None:
     launched(ports)
     becomes(ports, 0, "STOPPED", 1)
 
-    end_job(request(ending=JobState.FAILED), ports)
+    end_job(request(ending=JobState.FAILED, trouble=Trouble.PROGRAM_FAILS), ports)
     before = (stored(ports, A).job_id, stored(ports, B).job_id)
     becomes(ports, 1, "STOPPED", 143)
 
     assert before == (None, "llama")
     assert stored(ports, B).job_id is None
+    assert stored_job(ports, "llama").trouble is Trouble.PROGRAM_FAILS
 
 
 def test_a_pass_after_a_failed_check_makes_a_node_fit_again(ports: Ports, clock: FrozenClock) -> None:

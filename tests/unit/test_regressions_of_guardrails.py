@@ -86,7 +86,7 @@ def test_what_a_reset_drops_is_told_once_and_as_a_thing_of_the_pool() -> None:
     assert "nothing was done to their nodes, and nobody has proven them" in words
     assert f"One of them: {A} (llama): XID 79" in words
     assert dropped.needed == ("nothing. A node that shows its fault again is recovered as usual.",)
-    for line in ("incidents list --pool demo --state closed --since 1d", "nodes reboot NODE --why ..."):
+    for line in ("incidents list demo --state closed --since 1d", "nodes reboot NODE --why ..."):
         assert f"nodeheal {line}" in dropped.body
         must_parse(line.split())
 

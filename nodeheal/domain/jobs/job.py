@@ -7,7 +7,7 @@ from hashlib import sha256
 from pathlib import PurePosixPath
 
 from nodeheal.contract.job_spec import Checkpoints, JobSpec, Preflight, RestartLimits
-from nodeheal.contract.vocabulary import EndCause, JobState, Outcome, SchedulerKind
+from nodeheal.contract.vocabulary import EndCause, JobState, Outcome, SchedulerKind, Trouble
 from nodeheal.domain.jobs.owner import Owner, parse_owner
 
 ENDED = frozenset({JobState.COMPLETED, JobState.CANCELLED, JobState.FAILED})
@@ -155,7 +155,8 @@ class Job:
     chosen_at: datetime | None = None  # when its nodes were last chosen; after that they are checked, and it starts
     made_of: dict[str, str] = field(default_factory=dict)  # its file: of each field what tells it from another value
     held_at: datetime | None = None  # since when a failure of its run waits for the end of a pause
-    stop_wanted: str = ""  # who wants it stopped, and why
+    stop_wanted: str = ""  # who wants it stopped, and why; of a failed one: who has given it up
+    trouble: Trouble | None = None  # why a human must handle it, where it has failed and that is known
     summary: str = ""  # how it stands, or ended, in words
     run_said_to_start: int = 0  # the run that `summary` says is starting; 0: it says something else
     run_said_to_run: int = 0  # the run that `summary` says is under way; 0: it says something else
@@ -173,6 +174,11 @@ class Job:
     def knows_where_to_go_on(self) -> bool:
         """Whether the newest checkpoint is known: it was looked for after the last run's end, and nothing ran since."""
         return self.found is not None and self.found.after_run == self.current_run > 0
+
+    @property
+    def waits_for_a_human(self) -> bool:
+        """Whether it has failed, and nobody has said that it stays so."""
+        return self.state is JobState.FAILED and not self.stop_wanted
 
     @property
     def is_over(self) -> bool:

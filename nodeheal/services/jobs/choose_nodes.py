@@ -73,4 +73,4 @@ def _hold_directory(job: Job, ports: Ports) -> str:
     if job.checkpoints is None:
         return ""
     holder = ports.job_notes.hold(job.checkpoints.directory, job.job_id)
-    return "" if holder == job.job_id else directory_taken(job, holder)
+    return "" if holder == job.job_id else directory_taken(job, holder, ports)

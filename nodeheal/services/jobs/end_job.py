@@ -22,7 +22,9 @@ def end_job(request: JobRequest, ports: Ports) -> JobResult:
             ports.jobs.save_run(written_off(run))
     leave(replace(job, state=request.ending), ports)
     # Last: from now on no sweep looks after what is left.
-    job = save_job(ports, job.job_id, state=request.ending, summary=request.reason, stop_wanted="")
+    trouble = request.last.trouble if request.last else None
+    how = {"state": request.ending, "summary": request.reason, "trouble": trouble, "stop_wanted": ""}
+    job = save_job(ports, job.job_id, **how)
     call_next_job(job.pool, ports)
     lost = notify_of_end(job, request, ports)
     return end_of_job(request, JobStep.END, request.ending, f"{request.reason}{lost}", ports)

@@ -189,11 +189,14 @@ def _begun(runs: Sequence[Run], job: Job, ports: Ports) -> list[GangTask]:
     return [task for run in runs for task in run.tasks if task.task_id or run.number == current]
 
 
-def directory_taken(job: Job, holder: str) -> str:
+def directory_taken(job: Job, holder: str, ports: Ports) -> str:
     """Why the job cannot have its checkpoint directory: two would write over one another."""
-    directory = job.checkpoints.directory if job.checkpoints is not None else ""
-    where = f"{directory}, or to a directory above or below it"
-    return f"checkpoints.directory: job {holder} writes its checkpoints to {where}; give {job.job_id} another one"
+    mine = job.checkpoints.directory if job.checkpoints is not None else ""
+    other = ports.jobs.get(holder)
+    theirs = other.checkpoints.directory if other is not None and other.checkpoints is not None else mine
+    both = "" if theirs == mine else f", which {mine} overlaps with"
+    told = f"job {holder} writes its checkpoints to {theirs}{both}"
+    return f"checkpoints.directory: {told}; give {job.job_id} another one"
 
 
 def leave(job: Job, ports: Ports) -> None:

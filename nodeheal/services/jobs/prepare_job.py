@@ -90,7 +90,7 @@ def _refuse_taken_directory(job: Job, ports: Ports) -> None:
         theirs = other.checkpoints.directory if other.checkpoints is not None else None
         is_another = other.job_id != job.job_id and not other.is_over
         if is_another and theirs is not None and overlap(theirs, job.checkpoints.directory):
-            raise ValueError(directory_taken(job, other.job_id))
+            raise ValueError(directory_taken(job, other.job_id, ports))
 
 
 def scheduler_of_pool(pool: str, ports: Ports) -> SchedulerKind:

@@ -40,6 +40,7 @@ def restart_job(job_id: str, ports: Ports) -> Job:
         submission=known.submission + 1,
         submitted_at=ports.clock(),
         stop_wanted="",
+        trouble=None,
         summary="",
         run_said_to_start=0,
         run_said_to_run=0,

@@ -133,7 +133,7 @@ def _compose_breaker(history: History, decision: Decision, console_links: Consol
     cause = decision.reason.removeprefix(f"{decision.fault}: ").partition(". ")[0]
     looks = [
         command("nodeheal", "breaker", "show", pool),
-        command("nodeheal", "incidents", "list", "--pool", pool, "--state", "waiting"),
+        command("nodeheal", "incidents", "list", pool, "--state", "waiting"),
         command("nodeheal", "nodes", "list", pool),
     ]
     reset = command("nodeheal", "breaker", "reset", pool, "--why", "...")

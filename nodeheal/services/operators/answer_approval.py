@@ -1,6 +1,7 @@
 """A human answers a question of nodeheal's: once, in time, and on the record."""
 
 from dataclasses import dataclass
+from datetime import datetime
 
 from nodeheal.contract import results
 from nodeheal.domain.recovery.approval_links import Answer, Question
@@ -8,9 +9,18 @@ from nodeheal.domain.recovery.incident import TimelineEntry
 from nodeheal.operations.approve import answer_id, find_question, recorded_answer
 from nodeheal.operations.engine import reconcile
 from nodeheal.ports import Ports
-from nodeheal.services.operators.describe_answer import why_paused
+from nodeheal.services.operators.describe_answer import describe_answer, why_paused
 
 _SAID = {Answer.approve: "approved", Answer.refuse: "refused"}
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What an incident asks, until when, and what each answer does."""
+
+    asks: str
+    deadline_at: datetime
+    means: dict[Answer, str]
 
 
 @dataclass(frozen=True)
@@ -56,8 +66,20 @@ def open_question(incident_id: str, ports: Ports) -> Question:
     history = ports.incidents.history(incident_id)
     question = Question(incident_id, history.incident.turn)
     if find_question(question, ports) is None:
-        raise ValueError(f"{incident_id} waits for no approval; it is {history.incident.state}")
+        answers = [entry.text for entry in history.timeline if entry.kind == "answer" and entry.data]
+        before = f" It was {answers[-1]}." if answers else ""
+        raise ValueError(f"{incident_id} waits for no approval; it is {history.incident.state}.{before}")
     return question
+
+
+def asked_now(incident_id: str, ports: Ports) -> Asked | None:
+    """What the incident asks now. None: nothing. Raises NotFound."""
+    incident = ports.incidents.incident(incident_id)
+    question = find_question(Question(incident_id, incident.turn), ports)
+    if question is None:
+        return None
+    decision = question.step.decision
+    return Asked(decision.reason, question.deadline_at, describe_answer(decision, incident, ports))
 
 
 def _at_the_last_moment(question: Question, entry: TimelineEntry, answer: Answer, who: str, ports: Ports) -> Answered:

@@ -45,13 +45,21 @@ class PoolView:
 
 
 @dataclass(frozen=True)
+class Asked:
+    """An incident that waits for a human's answer, and until when."""
+
+    incident: Incident
+    deadline_at: datetime
+
+
+@dataclass(frozen=True)
 class FleetView:
-    """All pools. `handed_over`: incidents that a human has and has not closed. `asked`: those that wait for a yes."""
+    """All pools. `handed_over`: incidents that a human has and has not closed."""
 
     at: datetime
     pools: tuple[PoolView, ...]
     open: tuple[Incident, ...]
-    asked: tuple[Incident, ...]
+    asked: tuple[Asked, ...]
     handed_over: tuple[Incident, ...]
     jobs: tuple[Job, ...]  # that are not over
     failed: tuple[Job, ...]  # that are down, and that a human must bring back
@@ -78,15 +86,15 @@ def look_at_fleet(names: Sequence[str], ports: Ports, policy: RecoveryPolicy) ->
     now = ports.clock()
     known = [job for name in names for job in ports.job_notes.in_pool(name)]
     jobs, since = [job for job in known if not job.is_over], now - FAILED_LOOKED_BACK
-    failed = [job for job in known if job.state is JobState.FAILED and (job.submitted_at or now) >= since]
+    failed = [job for job in known if job.waits_for_a_human and (job.submitted_at or now) >= since]
     found = list_incidents(ports, names, [*UNENDED, IncidentState.ESCALATED], now - LOOKED_BACK)
     under_way = [one for one in found if one.is_under_way]
-    asked = [one for one in under_way if find_question(Question(one.incident_id, one.turn), ports) is not None]
+    questions = ((one, find_question(Question(one.incident_id, one.turn), ports)) for one in under_way)
     return FleetView(
         now,
         tuple(look_at_pool(name, ports, policy, jobs) for name in names),
         tuple(under_way),
-        tuple(asked),
+        tuple(Asked(one, question.deadline_at) for one, question in questions if question is not None),
         tuple(one for one in found if not one.is_under_way),
         tuple(jobs),
         tuple(failed),
