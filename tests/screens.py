@@ -24,16 +24,18 @@ from nodeheal.adapters.memory.task_definitions import MemoryJobLogs, MemoryTaskD
 from nodeheal.cli import connect
 from nodeheal.cli.main import app
 from nodeheal.contract.steps import StepRequest
-from nodeheal.contract.vocabulary import Step, Verdict
+from nodeheal.contract.vocabulary import Action, JobState, Step, Trouble, Verdict
 from nodeheal.domain.fleet.liveness import Heartbeat
+from nodeheal.domain.jobs.job import Job, job_of
 from nodeheal.domain.jobs.task_definition import Container, TaskDefinition
+from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Mode
 from nodeheal.domain.recovery.incident import short_id
 from stacks.settings import REPOSITORY
 from tests.emails import ADA
 from tests.unit.builders import node, xid
 from tests.unit.test_decide_among_others import with_policy
-from tests.workflows.job_cluster import NODES, JobCluster, Json, finishes, is_recovered
+from tests.workflows.job_cluster import NODES, JobCluster, Json, finishes, is_recovered, spec
 
 PAGE = REPOSITORY / "docs" / "screens.md"
 COLUMNS = 80  # of the page
@@ -43,6 +45,7 @@ POOL = with_policy(
     evidence={"enabled": True},
     default_pool={"mode": Mode.act, "budget": {"max_nodes": 1, "max_percent": 20}},
 )
+ASKING = with_policy(default_pool={"mode": Mode.act, "modes": {Action.REBOOT: Mode.approve}})
 JOB = """\
 name: mistral
 pool: demo
@@ -89,6 +92,11 @@ ACTS = (
     ("jobs submit mistral.yaml --dry-run", "The plan of a job."),
     ("breaker show demo", "Whether anything in the pool may be touched."),
 )
+WAITING = (
+    ("status", "The same in a pool that asks before it reboots, with a job that failed."),
+    ("incidents show {waiting}", "What is asked, until when, and what each answer does."),
+    ("jobs show mixtral", "A job that failed: what is needed."),
+)
 WITHOUT_AN_ACCOUNT = (
     ("-h", "The commands."),
     ("explain xid 79", "What nodeheal does about a fault, and why."),
@@ -134,12 +142,21 @@ def screens(columns: int = COLUMNS) -> list[Screen]:
             command = command.format(recovered=short_id(it.recovered[0]))
             found.append(Screen(command, about, shown(command, columns)))
 
+    def look_while_it_asks(request: StepRequest) -> None:
+        for command, about in WAITING:
+            command = command.format(waiting=short_id(request.incident_id))
+            found.append(Screen(command, about, shown(command, columns)))
+
     with tempfile.TemporaryDirectory() as folder, chdir(folder), ExitStack() as patches:
         for name, text in FILES.items():
             Path(name).write_text(text, "utf-8")
         Path("policy-2.json").write_text(POLICY.replace('"max_nodes": 2', '"max_nodes": 4'), "utf-8")
         it = _cluster(patches)
         it.happenings = [_an_hour, _broken_for_good, is_recovered, _an_hour, _broken, is_recovered, look, finishes]
+        it.submit()
+        it = _cluster(patches, ASKING)
+        it.ports.jobs.save(_failed(it))
+        it.happenings, it.on_question = [_an_hour, _broken, is_recovered], look_while_it_asks
         it.submit()
         found += [Screen(command, about, shown(command, columns)) for command, about in WITHOUT_AN_ACCOUNT]
         patches.enter_context(patch.object(connect, "ports", _not_there))
@@ -167,8 +184,15 @@ class _Cluster(JobCluster):
         return super()._waits(service, reacts, *more)
 
 
-def _cluster(patches: ExitStack) -> JobCluster:
-    it = _Cluster(owner=ADA, steps=4_000, checkpoints={"directory": "/fsx/llama"}, policy=POOL)
+def _failed(it: JobCluster) -> Job:
+    begun = it.clock() - timedelta(hours=3)
+    failed = job_of(spec(name="mixtral"), "training", "trainer:7", begun)
+    told = "rank 0 on mi-0000000d ended with exit code 1; it cannot start as it is defined; nothing is tried again"
+    return replace(failed, state=JobState.FAILED, submission=1, trouble=Trouble.CANNOT_START, summary=told)
+
+
+def _cluster(patches: ExitStack, policy: RecoveryPolicy = POOL) -> JobCluster:
+    it = _Cluster(owner=ADA, steps=4_000, checkpoints={"directory": "/fsx/llama"}, policy=policy)
     it.ports.nodes.save(replace(node(SPARE), is_spare=True))
     trainer = TaskDefinition("trainer:7", (Container("trainer", 8),))
     definitions = MemoryTaskDefinitions({"trainer": trainer, "trainer:1": trainer, "trainer:7": trainer})

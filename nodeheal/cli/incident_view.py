@@ -87,7 +87,7 @@ def _question(asked: Asked, short: str) -> list[str]:
         f"Answer by  {asked.deadline_at:%Y-%m-%d %H:%M:%S} UTC; silence is no: then it is handed to a human",
         f"If yes     {asked.means[Answer.approve]}",
         f"If no      {asked.means[Answer.refuse]}",
-        f"Answer     `nodeheal approve {short} --why …` or `nodeheal refuse {short} --why …`",
+        *(f"{answer.value.title():<11}nodeheal {answer} {short} --why …" for answer in Answer),
         "",
     ]
 

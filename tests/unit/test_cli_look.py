@@ -129,7 +129,7 @@ def test_a_question_an_open_breaker_and_a_pause_are_shown_with_what_to_do(cluste
     assert f"\nIf yes     {BROKEN} is isolated, then rebooted" in story
     assert f"\nIf no      {BROKEN} stays in service" in story
     assert story.count("One reboot brings most of these GPUs back") == 1
-    assert f"`nodeheal approve {short} --why …`" in story
+    assert f"\nApprove    nodeheal approve {short} --why …\nRefuse     nodeheal refuse {short} --why …\n" in story
     assert "Answer by" not in run("incidents", "show", "latest")
 
 

@@ -27,7 +27,7 @@ def test_a_screen_says_something(width: int, screen: Screen) -> None:
 
 
 def test_slots_that_were_given_back_are_explained() -> None:
-    [status] = [screen.lines for screen in SCREENS[80] if screen.command == "status"]
+    status, _ = [screen.lines for screen in SCREENS[80] if screen.command == "status"]
 
     assert any("1 of 1+1" in line for line in status)
     assert any(line.startswith("BUDGET: ") for line in status)
