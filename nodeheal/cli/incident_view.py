@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from nodeheal.cli.say import age
 from nodeheal.cli.table import say_table
@@ -11,7 +12,9 @@ from nodeheal.domain.humanize import lasting
 from nodeheal.domain.recovery.approval_links import Answer
 from nodeheal.domain.recovery.incident import Incident, short_id
 from nodeheal.domain.review.review import Review, state_word, title_of
-from nodeheal.services.operators.answer_approval import Asked
+
+if TYPE_CHECKING:
+    from nodeheal.services.operators.answer_approval import Asked
 
 _ENDS = " .;:"
 _CLAUSE = re.compile(r"(?<=[.;:])\s+")
@@ -45,7 +48,7 @@ def _cells(incident: Incident, now: datetime, is_wide: bool) -> tuple[str, ...]:
     return (name, age(incident.opened_at, now), *where, state_word(incident), title_of(incident.root))
 
 
-def story_of(review: Review, console: str, asked: Asked | None = None) -> list[str]:
+def story_of(review: Review, console: str, asked: "Asked | None" = None) -> list[str]:
     """The review for people: what it asks, what came of it, its facts, and its timeline.
 
     What is said once is not said again.
@@ -81,7 +84,7 @@ def story_of(review: Review, console: str, asked: Asked | None = None) -> list[s
     ]
 
 
-def _question(asked: Asked, short: str) -> list[str]:
+def _question(asked: "Asked", short: str) -> list[str]:
     return [
         f"Asks       {asked.asks}",
         f"Answer by  {asked.deadline_at:%Y-%m-%d %H:%M:%S} UTC; silence is no: then it is handed to a human",

@@ -17,7 +17,9 @@ from nodeheal.contract.vocabulary import IncidentState
 
 if TYPE_CHECKING:
     from nodeheal.domain.recovery.incident import Incident
+    from nodeheal.domain.review.review import Review
     from nodeheal.ports import Ports
+    from nodeheal.services.operators.answer_approval import Asked
 
 app = typer.Typer(no_args_is_help=True, help="Incidents: what happened, why, and how it ended.")
 
@@ -75,21 +77,29 @@ def show(incident: IncidentId, table: Table = names.TABLE, as_json: AsJson = Fal
     from nodeheal.cli.lookup import incident_named
     from nodeheal.contract.type_adapters import adapter_of
     from nodeheal.domain.review.review import Review
-    from nodeheal.services.operators.answer_approval import Asked, asked_now
     from nodeheal.services.operators.review_incidents import review_incident
 
     form = form_of(output, as_json)
     with clearly():
         world = connect.ports(table)
         review = review_incident(incident_named(incident, world), world)
-        asked = asked_now(review.incident_id, world)
+        asked = _asked(review, world)
         console = connect.execution_url(review.incident_id)
     if form in (Form.json, Form.yaml):
         told = adapter_of(Review).dump_python(review, mode="json")
-        question = adapter_of(Asked).dump_python(asked, mode="json") if asked is not None else None
+        question = adapter_of(type(asked)).dump_python(asked, mode="json") if asked is not None else None
         say_data({**told, "asked": question, "execution": console}, form)
         return
     say(*story_of(review, console, asked))
+
+
+def _asked(review: "Review", world: "Ports") -> "Asked | None":
+    if review.state is not IncidentState.WAITING:
+        return None
+    # Only here: what an answer does takes many modules.
+    from nodeheal.services.operators.answer_approval import asked_now
+
+    return asked_now(review.incident_id, world)
 
 
 @app.command()
