@@ -97,7 +97,7 @@ deploy: setup ## what README says about deploying for real, with the pinned CDK 
 e2e: setup ## once through on a real account: deploy, drill a node, take it all away (ARGS=--dry-run only prints the commands)
 	@$(WITH_NODE) $(PYTHON) -m tools.e2e $(ARGS)
 
-lint: setup
+lint: setup ## format, lint, types, import law
 	@$(VENV)/bin/ruff format --check --quiet .
 	@$(VENV)/bin/ruff check --quiet .
 	@$(VENV)/bin/mypy

@@ -16,9 +16,14 @@ from nodeheal.contract.vocabulary import Action, Verdict
 if TYPE_CHECKING:
     from nodeheal.parsers.finding import Finding, Report
 
-app = typer.Typer(no_args_is_help=True, help="Read the recorded output of a tool: verdict, faults, actions.")
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Read the recorded output of a tool: verdict, faults, actions. Exit codes are those of `nodeheal-agent"
+    " check`: 0 OK, 1 DEGRADED, 2 FAILED (or FILE cannot be read), 3 UNKNOWN.",
+)
 
 BAD_INPUT = 2
+EXIT_CODES = {Verdict.OK: 0, Verdict.DEGRADED: 1, Verdict.FAILED: 2, Verdict.UNKNOWN: 3}
 # A sysfs file is at most a page; a tree of 16 devices has some 30,000 files.
 _FILE_BYTES, _FILES_AT_MOST = 4096, 200_000
 # Of a copied or mounted tree: the driver's links that lead out of it, and back in for ever.
@@ -80,6 +85,7 @@ def _print(report: "Report") -> None:
         "reason": report.reason,
     }
     sys.stdout.write(json.dumps(answer, indent=2) + "\n")
+    raise typer.Exit(EXIT_CODES[report.verdict])
 
 
 def _explained(finding: "Finding") -> dict[str, str | int | None]:

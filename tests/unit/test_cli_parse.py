@@ -30,8 +30,8 @@ FINDING_KEYS = ["family", "code", "subcode", "component", "verdict", "action", "
 
 def parsed(*arguments: str, stdin: bytes = b"") -> dict[str, Any]:
     result = RUN.invoke(app, list(arguments), input=stdin)
-    assert result.exit_code == 0, result.output
     answer: dict[str, Any] = json.loads(result.stdout)
+    assert result.exit_code == ["OK", "DEGRADED", "FAILED", "UNKNOWN"].index(answer["verdict"]), result.output
     return answer
 
 
