@@ -348,6 +348,24 @@ def test_a_context_is_used_and_forgotten(config: Path) -> None:
     assert "no context three" in run("--context", "three", "pools", "list", code=2)
 
 
+def test_the_deployed_policy_is_that_of_the_context(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+
+    def policy() -> RecoveryPolicy:
+        seen.append(os.environ["AWS_DEFAULT_REGION"])
+        return RecoveryPolicy()
+
+    monkeypatch.setattr(connect, "policy", policy)
+    run("contexts", "set", "prod", "--region", "eu-central-1")
+    run("contexts", "set", "lab", "--region", "us-west-2")
+
+    run("explain", "xid", "79", "--deployed")
+    monkeypatch.delenv("AWS_REGION")
+    run("--context", "lab", "explain", "xid", "79", "--deployed")
+
+    assert seen == ["eu-central-1", "us-west-2"]
+
+
 def test_a_file_that_cannot_be_read_stops_no_command_that_asks_no_account(config: Path) -> None:
     config.parent.mkdir()
     config.write_text("contexts: [")
