@@ -156,6 +156,8 @@ def main() -> None:
     if sys.stdout is None:  # closed by the shell (>&-)
         sys.stderr.write("the output cannot be written: stdout is closed\n")
         sys.exit(BAD_INPUT)
+    if os.environ.get("NO_COLOR"):
+        os.environ["_TYPER_FORCE_DISABLE_TERMINAL"] = "1"  # else what Typer says itself stays bold and dim
     try:
         app()
     except OSError as error:

@@ -1,6 +1,10 @@
 """The operator's command: what it says, and how it says that something is wrong."""
 
 import json
+import os
+import pty
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -112,6 +116,30 @@ def test_explain_decides_by_one_policy(acting: Path) -> None:
     said = RUN.invoke(app, ["explain", "xid", "79", "--deployed", "--policy", str(acting)])
 
     assert (said.exit_code, said.output) == (2, "--policy and --deployed: give one of them\n")
+
+
+@pytest.mark.parametrize(("no_colour", "is_plain"), [("1", True), ("", False)])
+@pytest.mark.parametrize("words", ["-h", "explain 79"])
+def test_what_a_terminal_gets_is_plain_where_no_colour_is_wanted(words: str, no_colour: str, is_plain: bool) -> None:
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "NO_COLOR": no_colour, "TERM": "xterm", "COLUMNS": "80"}
+    program = [sys.executable, "-c", "from nodeheal.cli.entry import main; main()", *words.split()]
+
+    with subprocess.Popen(program, stdin=theirs, stdout=theirs, stderr=theirs, env=environment):
+        os.close(theirs)
+        said = b"".join(iter(lambda: read_of(ours), b""))
+
+    os.close(ours)
+    assert b"explain" in said
+    assert (b"\x1b" not in said) == is_plain
+
+
+def read_of(terminal: int) -> bytes:
+    """What it has been sent; empty at the end."""
+    try:
+        return os.read(terminal, 65_536)
+    except OSError:  # as Linux says that nobody writes any more
+        return b""
 
 
 def test_explain_speaks_to_programs() -> None:
