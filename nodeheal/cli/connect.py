@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache, partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -46,6 +47,7 @@ FAILED = 1
 SHOWN = 20  # pools in a complaint
 LOOK_EVERY = 0.5  # seconds
 LONGEST_LOOK_BACK = 3_650 * 86_400  # seconds: nodeheal is younger than that
+_TABLE = ContextVar("table", default=names.TABLE)  # the one that was asked for: an error has to name it
 _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 
@@ -73,7 +75,7 @@ def _in_words(error: Exception) -> str | None:
     if isinstance(error, ValidationError):  # before ValueError, which it is
         return f"not a valid {error.title}: {'; '.join(map(str, complaints_of(error)))}"
     if isinstance(error, (BotoCoreError, ClientError)):  # before ValueError, which some of the SDK's errors are
-        return f"{explain(error)}"
+        return f"{explain(error, _TABLE.get())}"
     return f"{error}" if isinstance(error, (NodehealError, ValueError)) else None
 
 
@@ -86,6 +88,7 @@ def ports(table: str) -> "Ports":
     from nodeheal.adapters.aws.ports import aws_ports
 
     _check_account()
+    _TABLE.set(table)
     return aws_ports(table, "", Destinations(names.BUS, "", ""))
 
 
@@ -96,6 +99,7 @@ def job_ports(table: str) -> "Ports":
     from nodeheal.adapters.aws.ports import aws_ports
 
     _check_account()
+    _TABLE.set(table)
     sts = client("sts")
     arn = workflow_arn(sts.get_caller_identity()["Arn"], sts.meta.region_name, names.JOB_WORKFLOW)
     return aws_ports(table, "", Destinations(names.BUS, "", ""), run_job_arn=arn)
@@ -205,17 +209,19 @@ def confirmations() -> "SnsSignedConfirmations":
 
 
 def channels() -> "dict[str, ChannelKind]":
-    """The channels of the deployed stack."""
+    """The channels of the deployed stack. Raises ValueError where the context in use is for another account."""
     from nodeheal.adapters.aws.policy_documents import deployed_channels
     from nodeheal.services.notify.channel_kinds import read_channels
 
+    _check_account()
     return read_channels(deployed_channels(client("cloudformation")))
 
 
 def policy_documents() -> "PolicyDocuments":
-    """The policy documents of the deployed stack."""
+    """The policy documents of the deployed stack. Raises ValueError where the context in use is for another account."""
     from nodeheal.adapters.aws.policy_documents import PolicyDocuments, deployed_place
 
+    _check_account()
     return PolicyDocuments(client("appconfig"), deployed_place(client("cloudformation")))
 
 

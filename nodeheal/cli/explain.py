@@ -18,6 +18,11 @@ _NEXT = {
     NextStepCondition.job_end: "when the job has ended",
 }
 
+_POLICIES = {
+    "built-in": "the built-in policy, not your deployment's (see --deployed)",
+    "deployed": "your deployment's policy",
+}
+
 
 def _family(word: str) -> Family:
     from nodeheal.domain.faults.catalog import catalog
@@ -25,14 +30,18 @@ def _family(word: str) -> Family:
     family = word.casefold()
     if family in [*Family]:
         return Family(family)
-    known = dict.fromkeys(row.family for row in catalog().values() if row.code.casefold() == family)
+    code = family.partition("/")[0]
+    known = dict.fromkeys(row.family for row in catalog().values() if row.code.casefold() == code)
+    if not known and code.isdigit():
+        known = {Family.xid: None}
     if known:
         commands = " or ".join(f"`nodeheal explain {one} {word}`" for one in known)
-        raise typer.BadParameter(f"two words are needed, {commands}")
+        raise typer.BadParameter(f"it takes two words; did you mean {commands}?")
     raise typer.BadParameter(f"{word!r} is not one of {', '.join(Family)}")
 
 
 def explain(
+    ctx: typer.Context,
     family: Annotated[
         Family,
         typer.Argument(
@@ -43,7 +52,10 @@ def explain(
     product: Annotated[str | None, typer.Option(help="the accelerator, e.g. H100")] = None,
     pool: Annotated[str, typer.Option(help="the pool that the node is in")] = "default",
     after: Annotated[str, typer.Option(help="tried without success: reset_gpu,reboot,stop_start,replace")] = "",
-    policy: Annotated[Path, typer.Option(help="the policy document to decide by")] = DEFAULT_POLICY,
+    policy: Annotated[
+        Path | None, typer.Option(help="the policy document to decide by; else the one that comes with nodeheal")
+    ] = None,
+    deployed: Annotated[bool, typer.Option("--deployed", help="decide by the policy in force")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="write JSON, for programs")] = False,
 ) -> None:
     """Say what would be done about a fault, and why."""
@@ -51,7 +63,9 @@ def explain(
 
     from nodeheal.contract.health_event import HealthEvent
 
-    document = read_policy(policy)
+    if deployed and policy:
+        refuse("--policy and --deployed: give one of them")
+    document = _in_force(ctx) if deployed else read_policy(policy or DEFAULT_POLICY)
     code, _, subcode = code.partition("/")
     if family in (Family.xid, Family.sxid):
         if not code.isascii() or not code.isdigit():
@@ -61,11 +75,22 @@ def explain(
         answer = _answer(family, code, subcode or None, product, pool, _actions(after), document)
     except ValidationError as error:
         refuse(*complaints("nodeheal explain", error, HealthEvent))
+    answer["policy"] = "deployed" if deployed else str(policy) if policy else "built-in"
     if as_json:
         say_json(answer)
         return
     for label, text in _told(answer):
         say(f"  {label:<13}{text}" if label else text)
+
+
+def _in_force(ctx: typer.Context) -> "RecoveryPolicy":
+    """The deployed policy. Without this option no account is asked, so that no context was applied yet."""
+    from nodeheal.cli import connect
+    from nodeheal.cli.main import apply_context
+
+    apply_context(ctx.find_root().params["context"])
+    with connect.clearly():
+        return connect.policy()
 
 
 def _actions(after: str) -> list[Action]:
@@ -147,6 +172,7 @@ def _told(answer: dict[str, Any]) -> list[tuple[str, str]]:
         ("known for", ", ".join(answer["products"])),
         ("keep", ", ".join(answer["keep"])),
         ("source", answer["source"] or ""),
+        ("decided by", _POLICIES.get(answer["policy"], answer["policy"])),
         ("in pool", _pool_of(answer)),
         ("after", ", ".join(answer["after"])),
         *_next(answer),

@@ -30,8 +30,8 @@ _ALIASES = {
 
 
 @dataclass(frozen=True, order=True)
-class Complaint:
-    """What is wrong in which line; `field` is empty where it is the whole file."""
+class LineComplaint:
+    """What is wrong in which line of the file; `field` is empty where it is the whole file."""
 
     line: int
     field: str
@@ -44,10 +44,10 @@ class Complaint:
 class JobFileRefused(ValueError):
     """Everything that was found wrong, in the order of the file."""
 
-    def __init__(self, complaints: list[Complaint]) -> None:
+    def __init__(self, complaints: list[LineComplaint]) -> None:
         super().__init__("; ".join(map(str, complaints)))
         # A file may hold anything: nothing of it reaches a terminal as a command, nor a pipe as half a character.
-        self.complaints = sorted(Complaint(one.line, _plain(one.field), _plain(one.why)) for one in complaints)
+        self.complaints = sorted(LineComplaint(one.line, _plain(one.field), _plain(one.why)) for one in complaints)
 
 
 def _plain(text: str) -> str:
@@ -59,7 +59,7 @@ def parse_job_file(raw: bytes) -> JobSpec:
     try:
         tree = read_tree(raw)
     except YamlRefused as refused:
-        raise JobFileRefused([Complaint(refused.line, "", str(refused))]) from None
+        raise JobFileRefused([LineComplaint(refused.line, "", str(refused))]) from None
     try:
         # As JSON, and strictly: `nodes: yes` is no number, and "8" is text.
         spec = JobSpec.model_validate_json(json.dumps(tree.value), strict=True)
@@ -89,20 +89,20 @@ def bytes_of(file: Path) -> bytes:
         refuse(f"{file}: {error.strerror}")
 
 
-def _beyond_the_model(spec: JobSpec, tree: Tree) -> Iterator[Complaint]:
+def _beyond_the_model(spec: JobSpec, tree: Tree) -> Iterator[LineComplaint]:
     if spec.owner is not None:
         try:
             parse_owner(spec.owner)
         except ValueError as error:
-            yield Complaint(tree.line_of(("owner",)), "owner", str(error))
+            yield LineComplaint(tree.line_of(("owner",)), "owner", str(error))
 
 
-def _complaints(error: ValidationError, tree: Tree) -> Iterator[Complaint]:
+def _complaints(error: ValidationError, tree: Tree) -> Iterator[LineComplaint]:
     """What the model refuses, each with its line."""
     told = complaints_of(error, JobSpec, shows_values=True, aliases=_ALIASES)
     for one, details in zip(told, error.errors(), strict=True):
         why = f"{one.why}{_level_meant(one.field, details['input'])}"
-        yield Complaint(tree.line_of(one.place), one.field, why)
+        yield LineComplaint(tree.line_of(one.place), one.field, why)
 
 
 def _level_meant(field: str, given: object) -> str:

@@ -132,15 +132,20 @@ def options(
     ] = False,
 ) -> None:
     """Look after accelerator nodes: see what nodeheal does and why, answer it, and act by hand."""
-    if ctx.invoked_subcommand not in OFFLINE and (context or context_file().exists()):
+    if ctx.invoked_subcommand not in OFFLINE:
+        apply_context(context)
+
+
+def apply_context(context: str | None) -> None:
+    """Take profile, Region and table from the context: the one that was asked for, or the current one.
+
+    AWS_REGION comes first, as in the AWS CLI. The SDK for Python reads AWS_DEFAULT_REGION only, so it might go to
+    another Region.
+    """
+    if context or context_file().exists():
         from nodeheal.cli import kept_contexts
 
         kept_contexts.apply(context)
-    _take_region_as_the_aws_cli_does()
-
-
-def _take_region_as_the_aws_cli_does() -> None:
-    """AWS_REGION comes first. The SDK for Python reads AWS_DEFAULT_REGION only, so it might go to another Region."""
     region = os.environ.get("AWS_REGION")
     if region:
         os.environ["AWS_DEFAULT_REGION"] = region
@@ -151,6 +156,8 @@ def main() -> None:
     if sys.stdout is None:  # closed by the shell (>&-)
         sys.stderr.write("the output cannot be written: stdout is closed\n")
         sys.exit(BAD_INPUT)
+    if os.environ.get("NO_COLOR"):
+        os.environ["_TYPER_FORCE_DISABLE_TERMINAL"] = "1"  # else what Typer says itself stays bold and dim
     try:
         app()
     except OSError as error:

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from nodeheal.adapters.aws.policy_documents import Deployed, PolicyDocuments, document_of
 from nodeheal.cli import connect
 from nodeheal.cli.connect import AsJson, clearly
 from nodeheal.cli.node_acts import Yes
-from nodeheal.cli.say import checked, policy_text, read_policy, refuse, say, say_json
+from nodeheal.cli.say import Form, Output, checked, form_of, policy_text, read_policy, refuse, say, say_data, say_json
 
 if TYPE_CHECKING:
-    from nodeheal.adapters.aws.policy_documents import Deployed, PolicyDocuments
     from nodeheal.domain.policy.policy import RecoveryPolicy
 
 app = typer.Typer(no_args_is_help=True, help="The policy document: what nodeheal may do, where, and how often.")
 
-File = Annotated[Path, typer.Argument(help="a policy document, JSON")]
+File = Annotated[Path, typer.Argument(help="a policy document, JSON; - reads it from stdin")]
 Why = Annotated[str, typer.Option(help="kept with the deployment")]
 FAILED = 1
 
@@ -105,16 +105,18 @@ def _changes_json(before: "RecoveryPolicy", after: "RecoveryPolicy") -> dict[str
     }
 
 
-def _say_changes(before: "RecoveryPolicy", after: "RecoveryPolicy", named: tuple[str, str]) -> None:
+def _say_changes(
+    before: "RecoveryPolicy", after: "RecoveryPolicy", named: tuple[str, str], *, aside: bool = False
+) -> None:
     from nodeheal.cli.differ import changed_settings, changes
     from nodeheal.domain.humanize import counted
 
-    say(f"{named[0]} is version {before.version}, {named[1]} is version {after.version}")
+    say(f"{named[0]} is version {before.version}, {named[1]} is version {after.version}", aside=aside)
     for where, old, new in changed_settings(before, after):
-        say(f"  {where}: {_value(old)} -> {_value(new)}")
+        say(f"  {where}: {_value(old)} -> {_value(new)}", aside=aside)
     treated = {change.fault for change in changes(before, after)}
     how = "; `nodeheal policy diff --json` lists them" if treated else ""
-    say(f"{counted(len(treated), 'fault')} would be treated differently{how}")
+    say(f"{counted(len(treated), 'fault')} would be treated differently{how}", aside=aside)
 
 
 def _value(value: object) -> str:
@@ -122,12 +124,16 @@ def _value(value: object) -> str:
 
 
 @app.command()
-def show(as_json: AsJson = False) -> None:
-    """Show the document in force. Its version, time and reason are on stderr; `apply`, `check` and `diff` take it."""
+def show(as_json: AsJson = False, output: Output = None) -> None:
+    """Show the document in force. Its version, time and reason are on stderr.
+
+    `apply`, `check` and `diff` take it as it is, and as JSON.
+    """
+    form = form_of(output, as_json)
     with clearly():
         deployed = connect.policy_documents().in_force()
-    if as_json:
-        say_json({**_told(deployed), "document": _document(deployed.text)})
+    if form in (Form.json, Form.yaml):
+        say_data({**_told(deployed), "document": document_of(deployed.text)}, form)
         return
     about = f"# version {_version(deployed)}, AppConfig version {deployed.version}, since {deployed.at}: {deployed.why}"
     say(about, aside=True)
@@ -147,16 +153,16 @@ def apply(
 ) -> None:
     """Put a document into force, for every function, within a minute. It replaces the whole document.
 
-    On a terminal it first shows what changes, and asks.
+    It shows what changes. On a terminal it asks; without one, nobody can answer, and the command is the answer.
     """
     text = policy_text(file)
     if not merge:
         checked(text, str(file))  # what is wrong is told before AWS is asked
     with clearly():
         documents = connect.policy_documents()
-        before = _in_force(documents) if merge or dry_run or _is_terminal() else ""
+        before = _in_force(documents)
     if merge:
-        text = _merged(before, text, file)
+        text = _merged(before.text, text, file)
     _put_into_force(documents, before, text, str(file), why, dry_run=dry_run, yes=yes, as_json=as_json)
 
 
@@ -166,7 +172,7 @@ def edit(why: Why, yes: Yes = False) -> None:
     with clearly():
         documents = connect.policy_documents()
         before = _in_force(documents)
-    shown = json.dumps(_document(before), indent=2) + "\n"
+    shown = json.dumps(document_of(before.text), indent=2) + "\n"
     edited = _edited(shown)
     if edited == shown:
         say("nothing was changed")
@@ -178,14 +184,14 @@ def _is_terminal() -> bool:
     return sys.stdin.isatty()
 
 
-def _in_force(documents: "PolicyDocuments") -> str:
-    """The document in force; an empty one where none was ever applied, for functions take the default then."""
+def _in_force(documents: PolicyDocuments) -> Deployed:
+    """What is in force; an empty document of version 0 where none was ever applied: functions take the default then."""
     from nodeheal.domain.errors import NotFound
 
     try:
-        return documents.in_force().text
+        return documents.in_force()
     except NotFound:
-        return "{}"
+        return Deployed("{}", version=0, deployment=0, at="", why="")
 
 
 def _edited(text: str) -> str:
@@ -206,7 +212,7 @@ def _edited(text: str) -> str:
 
 def _merged(before: str, patch: str, file: Path) -> str:
     """The document with what the patch names, as RFC 7396 has it: null takes a setting back to its default."""
-    target, wanted = _document(before), _json_of(patch, file)
+    target, wanted = document_of(before), _json_of(patch, file)
     if isinstance(target, dict) and isinstance(wanted, dict):
         # A pool that is not in the document goes by default_pool: what the patch does not name stays so.
         known, named = target.get("pools", {}), wanted.get("pools", {})
@@ -236,8 +242,8 @@ def _json_of(text: str, file: Path) -> object:
 
 
 def _put_into_force(
-    documents: "PolicyDocuments",
-    before: str,
+    documents: PolicyDocuments,
+    before: Deployed,
     text: str,
     named: str,
     why: str,
@@ -248,20 +254,32 @@ def _put_into_force(
 ) -> None:
     from nodeheal.domain.policy.policy_lint import lint_policy
 
-    policy = checked(text, named)
+    old, new = _readable(before.text), checked(text, named)
+    if before.version and document_of(before.text) == document_of(text):
+        if as_json:
+            say_json(_told(before))
+        else:
+            say(f"policy version {new.version} is already in force, nothing was changed")
+        return
+    if dry_run and as_json:
+        say_json(_changes_json(old, new))
+        return
     if not as_json:
-        _warn(lint_policy(policy))
-    if dry_run or (not yes and _is_terminal()):
-        _say_changes(_readable(before), policy, ("the policy in force", named))
+        _warn(lint_policy(new))
+    _say_changes(old, new, ("the policy in force", "the new one"), aside=as_json)
     if dry_run:
         say("", "dry run: nothing was changed")
         return
-    if not yes and _is_terminal() and not typer.confirm("Put it into force?"):
-        say("nothing was changed")
-        raise typer.Exit(FAILED)
+    _ask("Put it into force?", yes)
     with clearly():
         deployed = documents.apply(text, why)
     _say_deployed(deployed, as_json)
+
+
+def _ask(question: str, yes: bool) -> None:
+    if not yes and _is_terminal() and not typer.confirm(question):
+        say("nothing was changed")
+        raise typer.Exit(FAILED)
 
 
 def _readable(text: str) -> "RecoveryPolicy":
@@ -276,24 +294,27 @@ def _readable(text: str) -> "RecoveryPolicy":
 
 @app.command()
 def rollback(why: Why, yes: Yes = False, as_json: AsJson = False) -> None:
-    """Put the previous document into force again. Repeated, it goes back further."""
-    if not yes and _is_terminal() and not typer.confirm("Put the previous document into force?"):
-        say("nothing was changed")
-        raise typer.Exit(FAILED)
+    """Put the last document that differs from the one in force into force again. Repeated, it goes back further."""
     with clearly():
-        deployed = connect.policy_documents().roll_back(why)
+        documents = connect.policy_documents()
+        before, (version, text) = documents.in_force(), documents.previous()
+    named = ("the policy in force", "the previous one")
+    _say_changes(_readable(before.text), _readable(text), named, aside=as_json)
+    _ask("Put the previous one into force?", yes)
+    with clearly():
+        deployed = documents.deploy(version, why)
     _say_deployed(deployed, as_json)
 
 
-def _say_deployed(deployed: "Deployed", as_json: bool) -> None:
+def _say_deployed(deployed: Deployed, as_json: bool) -> None:
     if as_json:
         say_json(_told(deployed))
         return
     say(f"in force: policy version {_version(deployed)} (AppConfig version {deployed.version})")
-    say("functions that run already take it up within a minute")
+    say("functions take it up within a minute; `pools list` and `status` show it then")
 
 
-def _told(deployed: "Deployed") -> dict[str, object]:
+def _told(deployed: Deployed) -> dict[str, object]:
     return {
         "version": _version(deployed),
         "appconfig_version": deployed.version,
@@ -303,15 +324,7 @@ def _told(deployed: "Deployed") -> dict[str, object]:
     }
 
 
-def _document(text: str) -> object:
-    """The document as JSON; as text where it is none: what is in force can be looked at whatever it is."""
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
-
-
-def _version(deployed: "Deployed") -> str:
+def _version(deployed: Deployed) -> str:
     from nodeheal.domain.policy.policy import PolicyRefused, parse_policy
 
     try:

@@ -1,6 +1,10 @@
 """The operator's command: what it says, and how it says that something is wrong."""
 
 import json
+import os
+import pty
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +18,7 @@ from nodeheal.cli import connect
 from nodeheal.cli.main import app
 from nodeheal.contract.vocabulary import Family, NodeState
 from nodeheal.domain.faults.catalog import find
+from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.ports import Ports
 from nodeheal.services.operators.operator_guardrails import pause_node, pause_pool
 from tests.unit.builders import memory_ports, node
@@ -60,8 +65,11 @@ def test_explain_says_what_and_why() -> None:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("79",), "two words are needed, `nodeheal explain xid 79`"),
-        (("dcgm_fr_nvlink_down",), "two words are needed, `nodeheal explain dcgm dcgm_fr_nvlink_down`"),
+        (("79",), "it takes two words; did you mean `nodeheal explain xid 79`?"),
+        (("7999",), "did you mean `nodeheal explain xid 7999`?"),
+        (("13",), "did you mean `nodeheal explain xid 13` or `nodeheal explain neuron 13`?"),
+        (("145/RLW_RXPIPE",), "did you mean `nodeheal explain xid 145/RLW_RXPIPE`?"),
+        (("dcgm_fr_nvlink_down",), "did you mean `nodeheal explain dcgm dcgm_fr_nvlink_down`?"),
         (("foo", "1"), "'foo' is not one of xid, sxid, dcgm, "),
     ],
 )
@@ -86,6 +94,52 @@ def test_an_argument_is_refused_in_plain_words(words: tuple[str, ...], told: str
 
     assert said.exit_code == 2
     assert told in " ".join(said.output.replace("│", " ").split())
+
+
+def test_explain_says_by_whose_policy_it_decides(acting: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    in_force = RecoveryPolicy.model_validate_json(acting.read_text())
+    built_in = RUN.invoke(app, ["explain", "xid", "79"]).output
+    file = RUN.invoke(app, ["explain", "xid", "79", "--policy", str(acting)]).output
+    monkeypatch.setattr(connect, "policy", lambda: in_force)
+
+    deployed = RUN.invoke(app, ["explain", "xid", "79", "--deployed"]).output
+
+    assert "decided by   the built-in policy, not your deployment's (see --deployed)\n" in built_in
+    assert f"decided by   {acting}\n" in file
+    assert "decided by   your deployment's policy\n" in deployed
+    assert f"default (act mode, policy {in_force.version})" in deployed
+    assert "next step    ISOLATE: " in deployed
+    assert [explained("xid", "79", *more)["policy"] for more in ((), ("--deployed",))] == ["built-in", "deployed"]
+
+
+def test_explain_decides_by_one_policy(acting: Path) -> None:
+    said = RUN.invoke(app, ["explain", "xid", "79", "--deployed", "--policy", str(acting)])
+
+    assert (said.exit_code, said.output) == (2, "--policy and --deployed: give one of them\n")
+
+
+@pytest.mark.parametrize(("no_colour", "is_plain"), [("1", True), ("", False)])
+@pytest.mark.parametrize("words", ["-h", "explain 79"])
+def test_what_a_terminal_gets_is_plain_where_no_colour_is_wanted(words: str, no_colour: str, is_plain: bool) -> None:
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "NO_COLOR": no_colour, "TERM": "xterm", "COLUMNS": "80"}
+    program = [sys.executable, "-c", "from nodeheal.cli.entry import main; main()", *words.split()]
+
+    with subprocess.Popen(program, stdin=theirs, stdout=theirs, stderr=theirs, env=environment):
+        os.close(theirs)
+        said = b"".join(iter(lambda: read_of(ours), b""))
+
+    os.close(ours)
+    assert b"explain" in said
+    assert (b"\x1b" not in said) == is_plain
+
+
+def read_of(terminal: int) -> bytes:
+    """What it has been sent; empty at the end."""
+    try:
+        return os.read(terminal, 65_536)
+    except OSError:  # as Linux says that nobody writes any more
+        return b""
 
 
 def test_explain_speaks_to_programs() -> None:

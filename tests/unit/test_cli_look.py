@@ -3,6 +3,7 @@
 import json
 import os
 import re
+from contextvars import copy_context
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -11,14 +12,17 @@ from typing import Any
 import pytest
 import typer
 import yaml
+from moto import mock_aws
 from typer.testing import CliRunner
 
+from nodeheal.adapters.aws import calls
 from nodeheal.cli import complete, connect, node_acts
 from nodeheal.cli.main import app
 from nodeheal.cli.say import wrapped
 from nodeheal.cli.status_view import as_lines
 from nodeheal.cli.table import fitted
 from nodeheal.cli.watch import Screen, drawn, press
+from nodeheal.contract import names
 from nodeheal.contract.vocabulary import Action, JobState, NodeState, SchedulerKind, Trouble, Verdict
 from nodeheal.domain.fleet.liveness import Heartbeat
 from nodeheal.domain.policy.policy import RecoveryPolicy
@@ -358,6 +362,24 @@ def test_a_context_is_used_and_forgotten(config: Path) -> None:
     assert "no context three" in run("--context", "three", "pools", "list", code=2)
 
 
+def test_the_deployed_policy_is_that_of_the_context(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+
+    def policy() -> RecoveryPolicy:
+        seen.append(os.environ["AWS_DEFAULT_REGION"])
+        return RecoveryPolicy()
+
+    monkeypatch.setattr(connect, "policy", policy)
+    run("contexts", "set", "prod", "--region", "eu-central-1")
+    run("contexts", "set", "lab", "--region", "us-west-2")
+
+    run("explain", "xid", "79", "--deployed")
+    monkeypatch.delenv("AWS_REGION")
+    run("--context", "lab", "explain", "xid", "79", "--deployed")
+
+    assert seen == ["eu-central-1", "us-west-2"]
+
+
 def test_a_file_that_cannot_be_read_stops_no_command_that_asks_no_account(config: Path) -> None:
     config.parent.mkdir()
     config.write_text("contexts: [")
@@ -381,9 +403,24 @@ def test_with_credentials_of_another_account_nothing_is_asked(config: Path, monk
     monkeypatch.setattr(connect, "client", lambda service: Sts())
     run("contexts", "set", "lab", "--account", "111122223333")
 
-    said = run("pools", "list", code=1)
+    for words in (["pools", "list"], ["policy", "show"], ["explain", "xid", "79", "--deployed"]):
+        said = run(*words, code=1)
 
-    assert "these credentials are for account 999988887777, and the context is for 111122223333" in said
+        assert "these credentials are for account 999988887777, and the context is for 111122223333" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "missing"),
+    [(["pools", "list"], names.TABLE), (["nodes", "list", "--table", "helaing"], "helaing")],
+)
+def test_a_table_that_is_not_there_is_named(config: Path, words: list[str], missing: str) -> None:
+    run("contexts", "set", "here", "--region", "eu-west-1")
+    with mock_aws():
+        calls.client.cache_clear()  # a client keeps the credentials of its beginning
+        said = copy_context().run(run, *words, code=1)
+        calls.client.cache_clear()
+
+    assert said.startswith(f"deployment: there is no table {missing} in eu-west-1; look at your account")
 
 
 # Acts

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from botocore.exceptions import ClientError, NoRegionError
 from typer.testing import CliRunner, Result
 
@@ -321,6 +322,7 @@ def test_what_is_in_force_is_shown_as_it_was_applied(appconfig: FakeAppConfig, f
     assert answer["document"] == ACT
     assert (answer["version"], answer["appconfig_version"], answer["deployment"]) == (version_of(ACT), 1, 1)
     assert answer["why"] == "the pilot is over"
+    assert json.loads(run("show", "-o", "json").stdout) == yaml.safe_load(run("show", "-o", "yaml").stdout) == answer
 
 
 @pytest.mark.parametrize(("text", "document"), [("{", "{"), ('{"shoe_size": 44}', {"shoe_size": 44})])
@@ -343,11 +345,44 @@ def test_nothing_in_force_is_said_in_one_line(appconfig: FakeAppConfig) -> None:
 
 def test_an_applied_document_is_told_with_its_version(appconfig: FakeAppConfig, file: Any) -> None:
     said = run("apply", file(ACT), "--why", "x").output
-    answer = answered("apply", file(ACT), "--why", "y")
+    result = run("apply", file(OBSERVE), "--why", "y", "--json")
 
-    assert said.startswith(f"in force: policy version {version_of(ACT)} (AppConfig version 1)\n")
-    assert "within a minute" in said
-    assert (answer["version"], answer["appconfig_version"], answer["why"]) == (version_of(ACT), 2, "y")
+    answer = json.loads(result.stdout)
+    assert f"\nin force: policy version {version_of(ACT)} (AppConfig version 1)\n" in said
+    assert said.endswith(" within a minute; `pools list` and `status` show it then\n")
+    assert (answer["version"], answer["appconfig_version"], answer["why"]) == (version_of(OBSERVE), 2, "y")
+    assert "default_pool.mode: act -> observe" in result.stderr
+
+
+@pytest.mark.parametrize("yes", [(), ("--yes",)])
+def test_what_changes_is_told_without_a_terminal_too(appconfig: FakeAppConfig, file: Any, yes: tuple[str, ...]) -> None:
+    run("apply", file(OBSERVE), "--why", "x")
+
+    said = CliRunner().invoke(app, ["policy", "apply", "-", "--why", "y", *yes], input=json.dumps(ACT))
+
+    first, setting, faults, *_ = said.stdout.splitlines()
+    assert said.exit_code == 0
+    assert first == f"the policy in force is version {version_of(OBSERVE)}, the new one is version {version_of(ACT)}"
+    assert setting == "  default_pool.mode: observe -> act"
+    assert " faults would be treated differently" in faults
+
+
+@pytest.mark.parametrize("more", [(), ("--merge",), ("--dry-run",), ("--yes",)])
+def test_what_is_in_force_is_not_applied_again(appconfig: FakeAppConfig, file: Any, more: tuple[str, ...]) -> None:
+    run("apply", file(ACT), "--why", "x")
+
+    said = run("apply", file(json.dumps(ACT, indent=4)), "--why", "y", *more)
+    answer = answered("apply", file(ACT), "--why", "y", *more)
+
+    assert said.exit_code == 0
+    assert said.output == f"policy version {version_of(ACT)} is already in force, nothing was changed\n"
+    assert (answer["appconfig_version"], answer["why"]) == (1, "x")
+    assert len(appconfig.stored) == len(appconfig.deployments) == 1
+
+
+def test_the_first_document_is_applied_even_if_it_is_empty(appconfig: FakeAppConfig, file: Any) -> None:
+    assert run("apply", file({}), "--why", "x").exit_code == 0
+    assert appconfig.stored == ["{}"]
 
 
 def test_a_document_that_is_wrong_never_reaches_appconfig(appconfig: FakeAppConfig, file: Any) -> None:
@@ -364,7 +399,7 @@ def test_a_refusal_by_the_validator_is_one_line(appconfig: FakeAppConfig, file: 
     result = run("apply", file(ACT), "--why", "x")
 
     assert result.exit_code == 1
-    assert result.output == "AppConfig refused version 1: an older release knows no such knob\n"
+    assert result.stderr == "AppConfig refused version 1: an older release knows no such knob\n"
 
 
 @pytest.mark.parametrize("words", [["apply", "FILE"], ["rollback"]])
@@ -382,8 +417,19 @@ def test_a_rollback_tells_what_is_in_force_then(appconfig: FakeAppConfig, file: 
 
     result = run("rollback", "--why", "too early")
 
-    assert result.output.startswith(f"in force: policy version {version_of(OBSERVE)} (AppConfig version 1)\n")
+    assert "\n  default_pool.mode: act -> observe\n" in result.output
+    assert f"\nin force: policy version {version_of(OBSERVE)} (AppConfig version 1)\n" in result.output
     assert answered("show")["why"] == "too early"
+
+
+def test_a_rollback_without_another_document_changes_nothing(appconfig: FakeAppConfig, file: Any) -> None:
+    run("apply", file(ACT), "--why", "x")
+
+    result = run("rollback", "--why", "too early")
+
+    assert result.exit_code == 1
+    assert result.output == "there is no policy document before version 1 that differs from it\n"
+    assert len(appconfig.deployments) == 1
 
 
 @pytest.mark.parametrize(
@@ -511,6 +557,9 @@ def test_a_dry_run_shows_what_changes_and_changes_nothing(file: Any, appconfig: 
     assert "default_pool.mode: observe -> act" in said
     assert "faults would be treated differently" in said
     assert said.endswith("dry run: nothing was changed\n")
+    assert answered("apply", file(ACT), "--why", "y", "--dry-run")["knobs"] == [
+        {"knob": "default_pool.mode", "before": "observe", "after": "act"}
+    ]
     assert answered("show")["document"] == OBSERVE
 
 

@@ -6,7 +6,9 @@ import boto3
 import pytest
 from typer.testing import CliRunner
 
+from nodeheal.cli import connect
 from nodeheal.cli import main as cli
+from tests.unit.builders import memory_ports
 
 
 @pytest.mark.parametrize(
@@ -25,7 +27,9 @@ def test_aws_region_comes_first(monkeypatch: pytest.MonkeyPatch, given: dict[str
     for name, value in given.items():
         monkeypatch.setenv(name, value)
 
-    CliRunner().invoke(cli.app, ["contexts", "list"])
+    monkeypatch.setattr(connect, "ports", lambda table: memory_ports())
+
+    CliRunner().invoke(cli.app, ["nodes", "unenrolled"], catch_exceptions=False)
 
     assert boto3.Session().region_name == taken
     assert os.environ.get("AWS_REGION", "") == given.get("AWS_REGION", "")

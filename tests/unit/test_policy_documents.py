@@ -13,7 +13,7 @@ from botocore.exceptions import ClientError
 
 from lambdas import validate_policy
 from nodeheal.adapters.aws import policy_documents
-from nodeheal.adapters.aws.policy_documents import NotDeployed, PolicyDocuments, PolicyPlace, deployed_place
+from nodeheal.adapters.aws.policy_documents import Deployed, NotDeployed, PolicyDocuments, PolicyPlace, deployed_place
 from nodeheal.contract import names
 from nodeheal.domain.errors import NotFound
 from tests.unit.builders import NOW
@@ -112,6 +112,10 @@ def applied(appconfig: FakeAppConfig, *texts: str) -> PolicyDocuments:
     for text in texts:
         documents.apply(text, f"because of {text}")
     return documents
+
+
+def rolled_back(documents: PolicyDocuments, why: str) -> Deployed:
+    return documents.deploy(documents.previous()[0], why)
 
 
 def test_a_document_that_is_applied_is_in_force_with_its_reason(appconfig: FakeAppConfig) -> None:
@@ -217,7 +221,7 @@ def test_a_deployment_that_does_not_end_is_left_with_a_word(
 def test_where_nothing_was_deployed_nothing_is_in_force_and_nothing_to_go_back_to(appconfig: FakeAppConfig) -> None:
     documents = PolicyDocuments(appconfig, PLACE)
 
-    for asked in (documents.in_force, lambda: documents.roll_back("worse")):
+    for asked in (documents.in_force, documents.previous):
         with pytest.raises(NotFound, match="no policy document has been deployed yet"):
             asked()
 
@@ -226,7 +230,7 @@ def test_the_first_document_has_none_before_it(appconfig: FakeAppConfig) -> None
     documents = applied(appconfig, "one")
 
     with pytest.raises(NotFound, match="there is no policy document before version 1"):
-        documents.roll_back("worse")
+        rolled_back(documents, "worse")
 
     assert len(appconfig.deployments) == 1
 
@@ -234,7 +238,7 @@ def test_the_first_document_has_none_before_it(appconfig: FakeAppConfig) -> None
 def test_a_rollback_brings_back_the_document_before_with_its_own_reason(appconfig: FakeAppConfig) -> None:
     documents = applied(appconfig, "one", "two")
 
-    back = documents.roll_back("two was worse")
+    back = rolled_back(documents, "two was worse")
 
     assert (back.text, back.version, back.why) == ("one", 1, "two was worse")
     assert documents.in_force() == back
@@ -244,19 +248,33 @@ def test_a_rollback_brings_back_the_document_before_with_its_own_reason(appconfi
 def test_two_rollbacks_go_two_documents_back(appconfig: FakeAppConfig) -> None:
     documents = applied(appconfig, "one", "two", "three")
 
-    texts = [documents.roll_back("worse").text for _ in range(2)]
+    texts = [rolled_back(documents, "worse").text for _ in range(2)]
 
     assert texts == ["two", "one"]
     with pytest.raises(NotFound):
-        documents.roll_back("worse")
+        rolled_back(documents, "worse")
+
+
+@pytest.mark.parametrize(
+    ("texts", "back"), [(("{}", "[1]", " [1] "), "{}"), (("x", "{}", "{}\n"), "x"), (("[1]", "{}", "[1]"), "{}")]
+)
+def test_a_document_that_was_applied_twice_is_one_document_for_a_rollback(
+    appconfig: FakeAppConfig, texts: tuple[str, ...], back: str
+) -> None:
+    assert rolled_back(applied(appconfig, *texts), "worse").text == back
+
+
+def test_where_every_document_before_says_the_same_there_is_none_to_go_back_to(appconfig: FakeAppConfig) -> None:
+    with pytest.raises(NotFound, match="no policy document before version 2 that differs from it"):
+        applied(appconfig, "{}", " {}").previous()
 
 
 def test_what_was_rolled_back_is_not_the_one_before_what_came_after(appconfig: FakeAppConfig) -> None:
     documents = applied(appconfig, "one", "bad")
-    documents.roll_back("bad")
+    rolled_back(documents, "bad")
     documents.apply("good", "better")
 
-    assert documents.roll_back("not so good").text == "one"
+    assert rolled_back(documents, "not so good").text == "one"
 
 
 def test_a_deployment_that_did_not_go_through_is_no_document_to_go_back_to(appconfig: FakeAppConfig) -> None:
@@ -266,7 +284,7 @@ def test_a_deployment_that_did_not_go_through_is_no_document_to_go_back_to(appco
         documents.apply("three", "unlucky")
     appconfig.states = ["COMPLETE"]
 
-    assert documents.roll_back("worse").text == "one"
+    assert rolled_back(documents, "worse").text == "one"
 
 
 def test_the_history_is_in_order_whatever_order_appconfig_lists_it_in(appconfig: FakeAppConfig) -> None:

@@ -266,8 +266,8 @@ def _pool_policies(account: Account) -> Iterator[Finding]:
 
 
 @dataclass(frozen=True)
-class Complaint:
-    """One thing that a node lacks, and what to do about it."""
+class NodeProblem:
+    """What is wrong with a node, and what to do about it."""
 
     what: str
     todo: str
@@ -275,52 +275,52 @@ class Complaint:
 
 
 _ENROLL = "nodeheal nodes enroll NODE --pool POOL --why …; without the tag IAM denies every action"
-NEVER_REPORTED = Complaint(
+NEVER_REPORTED = NodeProblem(
     "its agent has never reported",
     "on the node: nodeheal-agent doctor (role, bus, credentials); to install it: docs/agent.md",
 )
-SILENT = Complaint("silent", "on the node: systemctl status nodeheal-agent; nodeheal-agent doctor")
-NO_ROLE = Complaint("it has no role: no instance profile", "associate the profile of docs/ec2.md, step 1")
-NOT_IN_SSM = Complaint(
+SILENT = NodeProblem("silent", "on the node: systemctl status nodeheal-agent; nodeheal-agent doctor")
+NO_ROLE = NodeProblem("it has no role: no instance profile", "associate the profile of docs/ec2.md, step 1")
+NOT_IN_SSM = NodeProblem(
     "SSM does not know it, or has lost its connection",
     "on the node: systemctl status amazon-ssm-agent; without it nodeheal cannot reboot or diagnose it",
 )
-NOT_IN_ECS = Complaint(
+NOT_IN_ECS = NodeProblem(
     "not registered in its ECS cluster",
     "on the node: systemctl status ecs; compare ECS_CLUSTER in /etc/ecs/ecs.config",
 )
-NO_TAG_IN_SSM = Complaint(f"the machine lacks the tag {names.MANAGED_TAG}", _ENROLL)
-NO_TAG_IN_ECS = Complaint(
+NO_TAG_IN_SSM = NodeProblem(f"the machine lacks the tag {names.MANAGED_TAG}", _ENROLL)
+NO_TAG_IN_ECS = NodeProblem(
     f"the container instance lacks the tag {names.MANAGED_TAG}", f"{_ENROLL}; new EC2 machines: docs/ec2.md, user data"
 )
-NEVER_DIAGNOSED = Complaint(
+NEVER_DIAGNOSED = NodeProblem(
     "never diagnosed, so it is not known whether DCGM works there",
     "run a diagnosis: docs/ecs-anywhere.md, First diagnosis",
     WARNING,
 )
 
 
-UNSIGNED = Complaint(
+UNSIGNED = NodeProblem(
     "its agent does not sign its events, so nodeheal does not act on them",
     "install this version's agent: docs/agent.md, Put it on a node",
     WARNING,
 )
 
 
-def _unknown_role(role_id: str) -> Complaint:
+def _unknown_role(role_id: str) -> NodeProblem:
     todo = "if no person and no program can assume that role, name it under node_role_ids in cdk.json and deploy"
-    return Complaint(f"it reports under the role id {role_id}, whose signatures nodeheal does not accept", todo)
+    return NodeProblem(f"it reports under the role id {role_id}, whose signatures nodeheal does not accept", todo)
 
 
-def _other_role(role: str, ours: str) -> Complaint:
+def _other_role(role: str, ours: str) -> NodeProblem:
     todo = (
         f"name its id under node_role_ids in cdk.json, and allow it what {ours} may: docs/agent.md, Let it speak; "
         "or give the node the stack's role"
     )
-    return Complaint(f"its role is {role}, which is not the stack's", todo, WARNING)
+    return NodeProblem(f"its role is {role}, which is not the stack's", todo, WARNING)
 
 
-def _not_passed(node: Node) -> Complaint | None:
+def _not_passed(node: Node) -> NodeProblem | None:
     """Return the newest diagnosis, where it has not passed; nothing where it has passed since."""
     found = node.last_diagnosis
     if found is None:
@@ -328,7 +328,7 @@ def _not_passed(node: Node) -> Complaint | None:
     if found.verdict is Verdict.OK or (node.passed_at is not None and node.passed_at > found.at):
         return None
     told = f"its last diagnosis is {found.verdict}{f' ({found.reason})' if found.reason else ''}"
-    return Complaint(
+    return NodeProblem(
         told, "on the node: nodeheal-agent doctor names missing tools; docs/ecs-anywhere.md, DCGM", WARNING
     )
 
@@ -351,7 +351,7 @@ def _nodes(account: Account) -> Iterator[Finding]:
     for pool, nodes in pools.items():
         clusters = {node.cluster for node in nodes if _is_on_ecs(node)}
         instances = {cluster: tags_by_machine(account.make("ecs"), cluster) for cluster in clusters}
-        complaints: dict[Complaint, list[str]] = {}
+        problems: dict[NodeProblem, list[str]] = {}
         for node in nodes:
             ecs = instances[node.cluster].get(node.instance_id) if _is_on_ecs(node) else None
             wrong = [
@@ -361,11 +361,11 @@ def _nodes(account: Account) -> Iterator[Finding]:
                 _not_in_ecs(ecs) if _is_on_ecs(node) else None,
                 _not_passed(node) if node.has_reported else None,
             ]
-            for complaint in filter(None, wrong):
-                complaints.setdefault(complaint, []).append(node.node_id)
-        for complaint, whom in complaints.items():
-            yield Finding(f"nodes of {pool}", complaint.state, f"{complaint.what}: {some(whom)}", complaint.todo)
-        if not complaints:
+            for problem in filter(None, wrong):
+                problems.setdefault(problem, []).append(node.node_id)
+        for problem, whom in problems.items():
+            yield Finding(f"nodes of {pool}", problem.state, f"{problem.what}: {some(whom)}", problem.todo)
+        if not problems:
             told = f"{counted(len(nodes), 'node')}, each enrolled, reporting and diagnosed"
             yield Finding(f"nodes of {pool}", GOOD, told)
     unenrolled = [node.node_id for node in ports.nodes.unenrolled()]
@@ -386,7 +386,7 @@ def _is_mute(node: Node, account: Account, now: datetime) -> bool:
     return not node.has_reported or now - node.last_seen > silent_after
 
 
-def _not_reporting(node: Node, is_mute: bool, role: str | None, ours: str) -> Iterator[Complaint]:
+def _not_reporting(node: Node, is_mute: bool, role: str | None, ours: str) -> Iterator[NodeProblem]:
     """Return what a silent node lacks. Its role is checked only here: a node that reports has a role that
     permits it.
     """
@@ -399,7 +399,7 @@ def _not_reporting(node: Node, is_mute: bool, role: str | None, ours: str) -> It
         yield _other_role(role, ours)
 
 
-def _not_believed(node: Node, heartbeat: Heartbeat | None, account: Account) -> Iterator[Complaint]:
+def _not_believed(node: Node, heartbeat: Heartbeat | None, account: Account) -> Iterator[NodeProblem]:
     trusted = account.outputs.get("NodeRoleIds", "")
     if heartbeat is not None and trusted and heartbeat.role_id not in trusted.split(","):
         yield _unknown_role(heartbeat.role_id)
@@ -411,14 +411,14 @@ def _is_on_ecs(node: Node) -> bool:
     return node.scheduler is SchedulerKind.ECS
 
 
-def _not_in_ssm(ssm: "_Managed | None") -> Iterator[Complaint]:
+def _not_in_ssm(ssm: "_Managed | None") -> Iterator[NodeProblem]:
     if ssm is None or not ssm.is_online:
         yield NOT_IN_SSM
     elif not ssm.is_managed:
         yield NO_TAG_IN_SSM
 
 
-def _not_in_ecs(ecs: Mapping[str, str] | None) -> Complaint | None:
+def _not_in_ecs(ecs: Mapping[str, str] | None) -> NodeProblem | None:
     if ecs is None:
         return NOT_IN_ECS
     return NO_TAG_IN_ECS if ecs.get(names.MANAGED_TAG) != names.MANAGED_TAG_VALUE else None

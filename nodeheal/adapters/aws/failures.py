@@ -9,13 +9,15 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from nodeheal.adapters.aws.calls import code_of
+from nodeheal.contract import names
 
 if TYPE_CHECKING:
     from botocore.exceptions import BotoCoreError, ClientError
 
 _EXPIRED = ("ExpiredToken", "ExpiredTokenException", "RequestExpired")
 _UNKNOWN_KEYS = ("InvalidClientTokenId", "UnrecognizedClientException", "AuthFailure", "InvalidAccessKeyId")
-_OF_THE_TABLE = ("Query", "GetItem", "PutItem", "UpdateItem", "DeleteItem", "TransactWriteItems", "Scan")
+_OF_THE_TABLE = ("Query", "GetItem", "PutItem", "UpdateItem", "DeleteItem", "TransactWriteItems")
+_OF_HEARTBEATS = "Scan"  # nothing else is scanned
 _DEPLOYED_ELSEWHERE = (
     "look at your account (aws sts get-caller-identity) and your Region (AWS_REGION), give --table, "
     "or choose a context (nodeheal contexts list)"
@@ -38,12 +40,12 @@ class Failure:
 NO_REGION = Failure("Region", "no Region is set", "export AWS_REGION=eu-central-1, or your own")
 
 
-def explain(error: "BotoCoreError | ClientError") -> Failure:
-    """Return the reason behind an error of the SDK."""
+def explain(error: "BotoCoreError | ClientError", table: str = names.TABLE) -> Failure:
+    """Return the reason behind an error of the SDK. `table`: the state table, which DynamoDB does not name."""
     from botocore import exceptions as sdk
 
     if isinstance(error, sdk.ClientError):
-        return _refused(error)
+        return _refused(error, table)
     if isinstance(error, sdk.NoRegionError):
         return NO_REGION
     if isinstance(error, sdk.InvalidRegionError):
@@ -60,10 +62,11 @@ def explain(error: "BotoCoreError | ClientError") -> Failure:
     return Failure("AWS", str(error))
 
 
-def _refused(error: "ClientError") -> Failure:
+def _refused(error: "ClientError", table: str) -> Failure:
     code = code_of(error)
-    if code == "ResourceNotFoundException" and error.operation_name in _OF_THE_TABLE:
-        return Failure("deployment", f"there is no such table of nodeheal in {_region()}", _DEPLOYED_ELSEWHERE)
+    if code == "ResourceNotFoundException" and error.operation_name in (*_OF_THE_TABLE, _OF_HEARTBEATS):
+        missing = names.HEARTBEATS_TABLE if error.operation_name == _OF_HEARTBEATS else table
+        return Failure("deployment", f"there is no table {missing} in {_region()}", _DEPLOYED_ELSEWHERE)
     if code in _EXPIRED:
         return Failure("credentials", f"they have expired: {error}", _SIGN_IN)
     if code in _UNKNOWN_KEYS:

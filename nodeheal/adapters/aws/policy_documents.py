@@ -1,5 +1,6 @@
 """Handles the policy documents in AppConfig for operators: show, apply, roll back."""
 
+import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -108,33 +109,10 @@ class PolicyDocuments:
                 ContentType="application/json",
                 Description=why[:1024],
             )
-        return self._deploy(int(stored["VersionNumber"]), why)
+        return self.deploy(int(stored["VersionNumber"]), why)
 
-    def roll_back(self, why: str) -> Deployed:
-        """Deploy the document before the present one again; a second call goes back further, never forward.
-
-        Raises NotFound where there is none.
-        """
-        standing = _standing(self.history())
-        if not standing:
-            raise NotFound("no policy document has been deployed yet")
-        if len(standing) == 1:
-            raise NotFound(f"there is no policy document before version {standing[0]} to go back to")
-        return self._deploy(standing[-2], why)
-
-    def _deployed(self, number: int) -> Deployed:
-        found = self._client.get_deployment(
-            ApplicationId=self._place.application, EnvironmentId=self._place.environment, DeploymentNumber=number
-        )
-        version = int(found["ConfigurationVersion"])
-        content = self._client.get_hosted_configuration_version(
-            ApplicationId=self._place.application, ConfigurationProfileId=self._place.profile, VersionNumber=version
-        )["Content"].read()
-        ended = found.get("CompletedAt") or found["StartedAt"]
-        at = ended if isinstance(ended, str) else ended.isoformat()
-        return Deployed(content.decode("utf-8"), version, number, at, found.get("Description", ""))
-
-    def _deploy(self, version: int, why: str) -> Deployed:
+    def deploy(self, version: int, why: str) -> Deployed:
+        """Deploy a stored document. Raises NotDeployed: the validator or AppConfig refused it."""
         with _refusals_told(f"version {version}"):
             started = self._client.start_deployment(
                 ApplicationId=self._place.application,
@@ -147,6 +125,37 @@ class PolicyDocuments:
         number = int(started["DeploymentNumber"])
         self._await(number)
         return self._deployed(number)
+
+    def previous(self) -> tuple[int, str]:
+        """Return the newest document before the present one that says anything else: its version and its text.
+
+        Once it is deployed again, the next call goes back further, never forward. Raises NotFound where there is none.
+        """
+        standing = _standing(self.history())
+        if not standing:
+            raise NotFound("no policy document has been deployed yet")
+        present = document_of(self._text(standing[-1]))
+        for version in reversed(standing[:-1]):
+            text = self._text(version)
+            if document_of(text) != present:
+                return version, text
+        raise NotFound(f"there is no policy document before version {standing[-1]} that differs from it")
+
+    def _deployed(self, number: int) -> Deployed:
+        found = self._client.get_deployment(
+            ApplicationId=self._place.application, EnvironmentId=self._place.environment, DeploymentNumber=number
+        )
+        version = int(found["ConfigurationVersion"])
+        ended = found.get("CompletedAt") or found["StartedAt"]
+        at = ended if isinstance(ended, str) else ended.isoformat()
+        return Deployed(self._text(version), version, number, at, found.get("Description", ""))
+
+    def _text(self, version: int) -> str:
+        found = self._client.get_hosted_configuration_version(
+            ApplicationId=self._place.application, ConfigurationProfileId=self._place.profile, VersionNumber=version
+        )
+        text: str = found["Content"].read().decode("utf-8")
+        return text
 
     def _await(self, number: int) -> None:
         """Wait until the deployment is complete: a validator that refuses the document rolls it back."""
@@ -162,6 +171,14 @@ class PolicyDocuments:
                 raise NotDeployed(f"AppConfig rolled deployment {number} back: {told}")
             time.sleep(_LOOK_EVERY_SECONDS)
         raise NotDeployed(f"deployment {number} is not complete after {DEPLOY_SECONDS} s; look at it in AppConfig")
+
+
+def document_of(text: str) -> object:
+    """Return the document as JSON; as text where it is none: what is in force can be looked at whatever it is."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
 
 
 def _standing(history: list[dict[str, Any]]) -> list[int]:
