@@ -98,7 +98,7 @@ def _question(asked: "Asked", short: str) -> list[str]:
 def _timeline(review: Review, asks: str) -> Iterator[str]:
     """What happened. Of decisions and results only what stands nowhere above."""
     said = {*_clauses(review.summary), *_clauses(asks), review.fault}
-    for line in sorted(review.told.timeline, key=lambda line: (line.seconds, line.kind != "event")):
+    for line in review.told.timeline:
         step, _, reason = line.text.partition(": ")
         text = line.text
         if line.kind in ("decision", "result"):

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Read the recorded output of a tool: verdict, faults, actions. Exit codes are those of `nodeheal-agent"
-    " check`: 0 OK, 1 DEGRADED, 2 FAILED (or FILE cannot be read), 3 UNKNOWN.",
+    help="Read the recorded output of a tool: verdict, faults, actions.\n\n"
+    "Exit codes are those of `nodeheal-agent check`: 0 OK, 1 DEGRADED, 2 FAILED (or FILE cannot be read), 3 UNKNOWN.",
 )
 
 BAD_INPUT = 2

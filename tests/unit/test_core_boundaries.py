@@ -651,7 +651,7 @@ def test_a_result_that_belongs_to_no_turn_is_not_recorded() -> None:
 
     decide_next_step(DecideRequest(incident_id=it.id, turn=0, result=stray), it.ports, ACT)
 
-    assert [entry.kind for entry in it.ports.incidents.history(it.id).timeline] == ["decision", "event"]
+    assert [entry.kind for entry in it.ports.incidents.history(it.id).timeline] == ["event", "decision"]
 
 
 def test_a_node_that_is_given_back_says_since_when_and_until_when_and_why() -> None:

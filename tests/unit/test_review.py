@@ -162,6 +162,17 @@ def test_the_story_has_answers_attempts_and_links() -> None:
     assert review.fault_page == "docs/reference/faults.md#xid-79"
 
 
+def test_of_one_time_an_event_comes_first_and_a_decision_before_its_result() -> None:
+    told = Told().step(Step.ISOLATE, 0, 0).step(Step.REBOOT, 0, 5).said("reboot-sent-0002", 0, "sent")
+    told.said("isolated-0001", 0, "draining").said("owner-not-told", 0, "no email")
+
+    history = read_history(told.incident, list(reversed(told.entries)))
+
+    kinds = [entry.entry_id.rpartition("-")[0] for entry in history.timeline]
+    assert kinds[0].startswith("event")
+    assert kinds[1:] == ["decision", "isolated", "result", "decision", "reboot-sent", "owner-not", "result"]
+
+
 def test_the_subject_says_how_it_stands_where_and_why() -> None:
     node = xid().node_id
 

@@ -75,7 +75,7 @@ def test_every_command_of_ours_in_a_runbook_exists(page: object) -> None:
         must_parse([word if word != "..." else "because" for word in arguments])
 
 
-@pytest.mark.parametrize("wrong", [["nodes", "heal", "NODE"], ["nodes", "release", "NODE"], ["approve", "--who", "me"]])
+@pytest.mark.parametrize("wrong", [["nodes", "heal", "NODE"], ["nodes", "enroll", "NODE"], ["approve", "--who", "me"]])
 def test_a_command_that_does_not_exist_would_be_noticed(wrong: list[str]) -> None:
     with pytest.raises(Exception, match=r"(?i)no such|missing"):
         must_parse(wrong)

@@ -1,5 +1,6 @@
 """An incident: one fault on one node, from its first event to its end."""
 
+import re
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from hashlib import sha256
@@ -13,6 +14,8 @@ from nodeheal.domain.recovery.decision_context import DecisionContext
 
 # How the entries begin that say that another incident has left its job to this one.
 JOB_LEFT = "job-left-"
+_TURN = re.compile(r"-(\d{4})$")  # how the id of an entry ends that belongs to a turn
+_NO_TURN = 10_000
 
 
 @dataclass(frozen=True)
@@ -196,9 +199,18 @@ def result_entry(turn: int, result: StepResult) -> TimelineEntry:
     return TimelineEntry(result.finished_at, "result", f"result-{turn:04d}", text, result.model_dump_json())
 
 
+def _place(entry: TimelineEntry) -> tuple[datetime, bool, int, int, str]:
+    """Where an entry stands: by its time; of one time events first, then turn by turn, and a turn's result last."""
+    found = _TURN.search(entry.entry_id)
+    in_turn = {"decision": 0, "result": 2}.get(entry.kind, 1)
+    # Decisions and results count from 0, and the requests that they make from 1.
+    turn = int(found[1]) + (in_turn != 1) if found else _NO_TURN
+    return entry.at, entry.kind != "event", turn, in_turn, entry.entry_id
+
+
 def read_history(incident: Incident, entries: list[TimelineEntry]) -> History:
     """Reads a timeline into a history: events by time, turns by number."""
-    ordered = sorted(entries, key=lambda e: (e.at, e.entry_id))
+    ordered = sorted(entries, key=_place)
     results = {e.entry_id[-4:]: StepResult.model_validate_json(e.data) for e in ordered if e.kind == "result"}
     decisions = sorted((e for e in ordered if e.kind == "decision"), key=lambda e: e.entry_id)
     return History(

@@ -32,7 +32,6 @@ _FIRST_LINES, _LAST_LINES = 10, 30
 _LEAD_CHARACTERS = 300
 _CLAUSE = re.compile(r"; |\. (?=[A-Z])")
 _BY_HAND = "an operator asked for it"
-_ORDER = {"event": 0, "answer": 1, "result": 2, "decision": 3}  # of entries with one time
 _AWAITED = {
     Awaited.JOB_END: "the job's end",
     Awaited.SETTLED: "the node to come up",
@@ -228,11 +227,10 @@ def _timeline_of(history: History) -> list[str]:
     """What happened when, in few words: the reasons stand in the incident."""
     start = history.incident.root.observed_at
     turns = _turns_by_number(history)
-    in_order = sorted(history.timeline, key=lambda entry: (entry.at, _ORDER.get(entry.kind, 0)))
     by_hand = {event_entry(event).entry_id for event in history.events if event.code == OPERATOR_REQUEST}
     told = [
         (entry, _BY_HAND if entry.entry_id in by_hand else _words_of(entry, turns, history.incident.node_id))
-        for entry in in_order
+        for entry in history.timeline
     ]
     lines = [f"+{lasting(entry.at - start)}: {plain(words, 200)}" for entry, words in told if words]
     left_out = len(lines) - _FIRST_LINES - _LAST_LINES
