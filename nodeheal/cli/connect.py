@@ -37,7 +37,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="the same as -o json, for p
 PoolArgument = Annotated[
     str | None,
     typer.Argument(
-        metavar="[POOL]", show_default=False, help="one pool; without it, every pool", autocompletion=complete.pools
+        metavar="POOL", show_default=False, help="one pool; without it, every pool", autocompletion=complete.pools
     ),
 ]
 PoolOption = Annotated[
