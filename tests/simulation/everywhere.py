@@ -55,11 +55,14 @@ class Recorder:
         return self._call(name, *given)
 
 
-def run(which: Numbered, injected_failures: tuple[InjectedFailure, ...] = ()) -> tuple[Report, dict[Place, int]]:
-    """This schedule with these injected failures: what came of it, and which places it came to by which calls."""
+def run(which: Numbered, injected_failures: tuple[InjectedFailure, ...] = ()) -> tuple[Report, dict[Place, int], int]:
+    """This schedule with these injected failures.
+
+    Returns what came of it, which places it came to by which calls, and how many calls it made.
+    """
     world = World(replace(schedule(*which), injected_failures=injected_failures))
     recorder = Recorder(world)
-    return run_world(world), recorder.seen
+    return run_world(world), recorder.seen, world.hazards.calls
 
 
 def hows(place: Place) -> Iterator[How]:
@@ -92,7 +95,7 @@ class Broken:
         for way in list(self.ways[place]):
             for how in hows(place):
                 hit = way.with_injected_failure(how)
-                report, seen = run(hit.schedule, hit.injected_failures)
+                report, seen, _ = run(hit.schedule, hit.injected_failures)
                 self.runs += 1
                 self.wrong += [f"{place}: {one.invariant}: {one.text}\n    {hit}" for _, one in report.violations]
                 self.wrong += [f"{place}: raised {name}\n    {hit}" for name in report.surprises if not _may(name, how)]
@@ -106,10 +109,14 @@ def _may(surprise: str, how: How) -> bool:
 
 
 def break_everywhere(schedules: Sequence[Numbered], ways: int) -> Broken:
-    """Come to all places that these schedules come to, break each, and each that only this leads to."""
+    """Come to all places that these schedules come to, break each, and each that only this leads to.
+
+    A place is broken in the shortest runs that come to it: the longest take a hundred times as long.
+    """
     it = Broken()
-    for which in schedules:
-        it.come_to(run(which)[1], which, (), ways)
+    runs = [(*run(which)[1:], which) for which in schedules]
+    for seen, _, which in sorted(runs, key=lambda one: one[1]):
+        it.come_to(seen, which, (), ways)
     todo = sorted(it.ways)
     while todo:
         todo = sorted({new for place in todo for new in it.breaks(place, ways)})
