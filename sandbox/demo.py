@@ -20,7 +20,7 @@ from sandbox.client import Sandbox, SandboxError, is_running
 from sandbox.deployment import DeployFailed
 from sandbox.mailbox import MailFolder
 from sandbox.report import judge, make_report
-from sandbox.screen import Screen, show_summary
+from sandbox.screen import Screen, Where, show_summary
 from sandbox.script import GANG_NODES, Script
 from sandbox.slurm import why_missing
 from sandbox.slurm_story import SlurmStory
@@ -150,8 +150,10 @@ def _play(console: Console, directory: Path, script: Script, options: argparse.N
         seconds = sandbox.deploy()
         screen.stage(f"cdk deploy: the stack nodeheal in {seconds:.1f} s")
         story = story_of(sandbox, script, screen.hear)
+        emails = MailFolder(sandbox.directory / "mail")
         try:
             story.play()
+            list(emails.keep(sandbox.all_mails()))
             report = {**make_report(story, LATENCIES[options.latency]), "latency": options.latency}
             verdict = judge(story, report)
             if not options.keep:
@@ -161,11 +163,12 @@ def _play(console: Console, directory: Path, script: Script, options: argparse.N
             if options.picture is not None:
                 options.picture.write_text(_picture(console), "utf-8")
             REPORT.write_text(json.dumps(report, indent=2) + "\n", "utf-8")
-            show_summary(console, report, verdict, story.told, str(REPORT.relative_to(BUILD.parent)))
+            where = Where(*(str(path.relative_to(BUILD.parent)) for path in (REPORT, emails.folder)))
+            show_summary(console, report, verdict, story.told, where)
         finally:
             screen.__exit__()
             if options.keep:
-                _show_around(console, sandbox, story)
+                _show_around(console, sandbox, story, emails)
     return 0 if verdict.is_right else 1
 
 
@@ -184,9 +187,9 @@ def ways_around(sandbox: Sandbox, story: Story) -> list[str]:
         f"  export {' '.join(f'{key}={value}' for key, value in {**aws, **story.variables}.items())}",
         *(["  sinfo --Node --long"] if story.script.scheduler is SchedulerKind.SLURM else []),
         "  .venv/bin/nodeheal incidents list",
+        "  .venv/bin/nodeheal incidents show latest",
         f"  .venv/bin/nodeheal nodes list {story.script.pool}",
         "  .venv/bin/nodeheal jobs list",
-        f"  aws stepfunctions list-executions --state-machine-arn {sandbox.outputs['RecoverNodeArn']}",
         "",
         f"Every email of this cloud: {sandbox.directory / 'mail'}",
         f"Logs of nodes, functions and the emulator: {sandbox.directory}",
@@ -194,14 +197,13 @@ def ways_around(sandbox: Sandbox, story: Story) -> list[str]:
     ]
 
 
-def _show_around(console: Console, sandbox: Sandbox, story: Story) -> None:
-    """Print them, and wait until the user ends it. Other exceptions are raised again after it."""
+def _show_around(console: Console, sandbox: Sandbox, story: Story, emails: MailFolder) -> None:
+    """Print them and each new email, until the user ends it. Other exceptions are raised again after it."""
     for line in ["", *ways_around(sandbox, story)]:
         console.print(line, soft_wrap=True, markup=False)
-    folder = MailFolder(sandbox.directory / "mail")
     with contextlib.suppress(KeyboardInterrupt):
         while not threading.Event().wait(MAIL_SECONDS):
-            for subject, file in folder.keep(sandbox.all_mails()):
+            for subject, file in emails.keep(sandbox.all_mails()):
                 console.print(f"email: {subject} ({file})", soft_wrap=True, markup=False)
     console.print("Ending the emulator, the nodes and the job.")
 

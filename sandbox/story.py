@@ -34,6 +34,7 @@ READY_SECONDS = 90.0  # a busy machine boots slowly
 TRAINING_SECONDS = 60.0
 STORY_SECONDS = 150.0
 POLL_SECONDS = 0.05
+HELD_SECONDS = 1.0  # a line is told so much later: one of before it may still be on its way through the cloud
 
 
 class StoryError(Exception):
@@ -72,7 +73,6 @@ class Story:
         self._table = Table(sandbox.client("dynamodb"), sandbox.outputs["TableName"])
         self._known: set[str] = set()
         self._held: list[tuple[float, str, str]] | None = None  # lines that are told in order; None: told at once
-        self._looked_at = 0.0
         self._left: list[Move] = []
         self._since = datetime.now(UTC)  # other stories may have been played in this sandbox before
         self._old_mails = len(sandbox.mails()), len(sandbox.owner_mails())
@@ -191,16 +191,17 @@ class Story:
         """Wait until the incident has ended, its email has arrived, and the job has finished or has stopped."""
         self._held = []
         ended = "the incident has ended, its email has come and the job runs no more"
-        self._await(self._look, STORY_SECONDS, ended)
-        self._tell(time.time())
-        self._held = None
+        try:
+            self._await(self._look, STORY_SECONDS, ended)
+        finally:
+            self._tell(time.time())
+            self._held = None
         self.told.is_over = True
 
     def _look(self) -> bool:
-        """Read everything once. A line is told one look later, when those of before it have been read as well."""
-        before, self._looked_at = self._looked_at, time.time()
+        """Read everything once, and tell the lines that are old enough."""
         is_over = self._is_over()
-        self._tell(before)
+        self._tell(time.time() - HELD_SECONDS)
         return is_over
 
     def _tell(self, until: float) -> None:
@@ -266,7 +267,7 @@ class Story:
 
     @property
     def _was_isolated(self) -> bool:
-        lines = self.told.lines
+        lines = [*self.told.lines, *(self._held or [])]
         return any(kind == "progress" and text.endswith("takes no new work (draining)") for _, kind, text in lines)
 
     def _find_incident(self) -> Incident | None:

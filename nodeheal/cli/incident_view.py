@@ -20,7 +20,7 @@ _ENDS = " .;:"
 _CLAUSE = re.compile(r"(?<=[.;:])\s+")
 
 
-def row_of(incident: Incident) -> dict[str, str | None]:
+def row_of(incident: Incident) -> dict[str, str | bool | None]:
     """One line of a list, for programs."""
     return {
         "incident": incident.incident_id,
@@ -33,6 +33,7 @@ def row_of(incident: Incident) -> dict[str, str | None]:
         "job": incident.job_id,
         "fault": title_of(incident.root),
         "summary": incident.summary,
+        "began_as_drill": incident.began_as_drill,
     }
 
 
@@ -45,7 +46,8 @@ def say_incidents(found: Sequence[Incident], now: datetime, *, is_wide: bool) ->
 def _cells(incident: Incident, now: datetime, is_wide: bool) -> tuple[str, ...]:
     name = incident.incident_id if is_wide else short_id(incident.incident_id)
     where = (incident.node_id, incident.pool, incident.job_id or "-")
-    return (name, age(incident.opened_at, now), *where, state_word(incident), title_of(incident.root))
+    fault = title_of(incident.root) + (" (drill)" if incident.began_as_drill else "")
+    return (name, age(incident.opened_at, now), *where, state_word(incident), fault)
 
 
 def story_of(review: Review, console: str, asked: "Asked | None" = None) -> list[str]:

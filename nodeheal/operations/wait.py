@@ -25,6 +25,13 @@ _NEWS: Mapping[Awaited | None, str] = {
     Awaited.BUDGET: "its turn in line has come, or something new was reported",
     Awaited.BREAKER: "the breaker was reset, or something new was reported",
 }
+# Of a wait for time to pass: its end is what was waited for, and no failure.
+_TIME_IS_UP: Mapping[Awaited | None, str] = {
+    Awaited.SETTLED: "the node has had its time to boot",
+    Awaited.STABLE: "it ran for that long without a fault",
+    Awaited.CAPACITY: "it is time to try again",
+    Awaited.REPLACEMENT: "it is time to try again",
+}
 
 
 def plan(request: StepRequest, ports: Ports) -> Operation:
@@ -79,6 +86,8 @@ def _observe(operation: Operation, facts: Facts) -> StepResult | None:
         return step_result(operation, facts.now, Outcome.DONE, reason)
     if not facts.is_final:
         return None
+    if decision.awaits in _TIME_IS_UP:
+        return step_result(operation, facts.now, Outcome.DONE, _TIME_IS_UP[decision.awaits])
     return step_result(operation, facts.now, Outcome.TIMED_OUT, f"no news within {decision.deadline_seconds} s")
 
 

@@ -202,7 +202,7 @@ RESULTS = {
     "fixed-by-stop-start": [*OUT, *done("REBOOT"), FAILS, *done("REBOOT", "DIAGNOSE"), *BACK],
     "replaced-by-group": REPLACED,
     "replaced-from-template": REPLACED,
-    "no-capacity": [*OUT, ["REPLACE", "REFUSED"], ["WAIT", "TIMED_OUT"], ["REPLACE", "REFUSED"]],
+    "no-capacity": [*OUT, ["REPLACE", "REFUSED"], *done("WAIT"), ["REPLACE", "REFUSED"]],
     "never-returns": [*OUT, ["REBOOT", "TIMED_OUT"], *done("REPLACE", "DIAGNOSE", "RESTART_WORKLOAD")],
     "approval-given": [*done("WAIT"), *REBOOTED],
     "approval-refused": [["WAIT", "REFUSED"]],

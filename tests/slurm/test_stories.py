@@ -72,7 +72,7 @@ def test_a_gpu_falls_off_the_bus_and_the_job_goes_on_elsewhere_from_its_checkpoi
 
     assert [step for step, _ in report["incident"]["results"]] == [
         *("ISOLATE", "FREEZE_EVIDENCE", "REBOOT", "DIAGNOSE"),
-        *(["WAIT"] if ["WAIT", "TIMED_OUT"] in report["incident"]["results"] else []),
+        *(["WAIT"] if ["WAIT", "DONE"] in report["incident"]["results"] else []),
         "RETURN",
     ]
     assert report["attempts"] == {"REBOOT": 1}

@@ -124,7 +124,8 @@ def test_a_mistyped_region_is_told_apart_from_a_network_that_is_down(
 @pytest.mark.parametrize(
     ("words", "error", "said"),
     [
-        (["nodes", "show", "mi-1"], NoRegionError(), "no Region is set; export AWS_REGION=eu-central-1"),
+        (["nodes", "show", "mi-1"], NoRegionError(), "no Region is set; export AWS_REGION=eu-central-1, or"),
+        (["nodes", "show", "mi-1"], NoRegionError(), "for the demo: paste the `export` line"),
         (["incidents", "list"], NoCredentialsError(), "set AWS_PROFILE, or sign in"),
         (["jobs", "list"], _error("ExpiredToken"), "they have expired"),
         (["status"], ClientError({"Error": {"Code": "ResourceNotFoundException"}}, "Query"), "choose a context"),

@@ -57,6 +57,15 @@ def test_a_list_says_where_what_and_how_it_ended(cluster: FakeCluster) -> None:
     assert said.endswith("\n1 incident within 7d\n")
 
 
+def test_a_drill_is_called_one(cluster: FakeCluster) -> None:
+    drill = xid(79, node_id=PEER, instance_id=PEER, event_id="drill", evidence=f"NVRM: Xid 79 {names.DRILL_MARK}")
+    cluster.reports(drill)
+
+    assert {one["node"]: one["began_as_drill"] for one in listed()} == {PEER: True, BROKEN: False}
+    assert run("list").output.count("XID 79 (GPU has fallen off the bus) (drill)\n") == 1
+    assert "This is a drill.\n" in run("show", incident_id_of(drill)).output
+
+
 def test_a_list_is_narrowed_by_pool_state_and_time(cluster: FakeCluster) -> None:
     assert len(listed("demo")) == 1
     assert listed("--state", "open", "--state", "waiting") == []

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from nodeheal.contract.health_event import HealthEvent
-from nodeheal.contract.names import DRILL_MARK, INSTANCE_GONE
+from nodeheal.contract.names import DRILL_MARK, INSTANCE_GONE, SILENCES
 from nodeheal.contract.vocabulary import Family, IncidentState, NodeState, Verdict
 from nodeheal.domain.recovery.incident import History, Incident, event_entry, fingerprint, incident_id_of
 from nodeheal.ports import Ports
@@ -163,6 +163,20 @@ def test_what_is_well_beside_a_drill_does_not_make_it_the_real_thing() -> None:
 
     assert History(incident, (drill, well()), ()).is_drill
     assert not History(incident, (drill, xid(74)), ()).is_drill
+    assert not History(incident, (drill, xid(74, verdict=Verdict.UNKNOWN)), ()).is_drill
+
+
+@pytest.mark.parametrize(("verdict", "is_drill"), [(Verdict.UNKNOWN, True), (Verdict.FAILED, False)])
+@pytest.mark.parametrize("code", SILENCES)
+def test_the_silence_of_its_own_reboot_leaves_a_drill_one_and_a_node_that_is_missed_does_not(
+    code: str, verdict: Verdict, is_drill: bool
+) -> None:
+    drill = xid(79, evidence=f"NVRM: Xid 79 {DRILL_MARK}")
+    incident = Incident(incident_id_of(drill), drill.node_id, "demo", drill, NOW, "1")
+    silence = xid(0, family=Family.heartbeat, code=code, verdict=verdict, event_id="silence")
+
+    assert History(incident, (drill, silence), ()).is_drill is is_drill
+    assert not History(replace(incident, root=xid(79)), (silence,), ()).is_drill
 
 
 def well() -> HealthEvent:

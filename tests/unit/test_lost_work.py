@@ -45,6 +45,12 @@ def test_a_checkpoint_of_an_earlier_run_loses_all_of_this_one() -> None:
     assert said(before, after) == "all that its run 2 had computed: no checkpoint of that run is whole"
 
 
+def test_a_checkpoint_that_was_written_while_the_run_was_stopped_loses_little() -> None:
+    asked_for = replace(AFTER, resumed_written_at=NOW + timedelta(seconds=1_001))
+
+    assert said(FIRST, asked_for) == "probably little: that checkpoint was written while it was being stopped"
+
+
 def test_a_clock_that_is_ahead_proves_nothing() -> None:
     ahead = replace(AFTER, resumed_written_at=NOW + timedelta(days=1))
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from nodeheal.contract.health_event import HealthEvent
-from nodeheal.contract.vocabulary import Family, Outcome, Step, Verdict
+from nodeheal.contract.vocabulary import Awaited, Family, Outcome, Step, Verdict
 from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.operations.engine import conclude, signal
 from nodeheal.ports import Ports
@@ -214,6 +214,26 @@ def test_a_deadline_without_news_says_so_and_forgets_the_wait() -> None:
 
     assert (result.outcome, result.reason) == (Outcome.TIMED_OUT, "no news within 604800 s")
     assert waiting_for_news(it.id, it.ports) is None
+
+
+@pytest.mark.parametrize(
+    ("awaits", "told"),
+    [
+        (Awaited.STABLE, "it ran for that long without a fault"),
+        (Awaited.SETTLED, "the node has had its time to boot"),
+        (Awaited.CAPACITY, "it is time to try again"),
+        (Awaited.REPLACEMENT, "it is time to try again"),
+    ],
+)
+def test_a_wait_for_time_to_pass_is_done_when_it_has(awaits: Awaited, told: str) -> None:
+    it = Incident(REMAP)
+    request = it.request()
+    request = request.model_copy(update={"decision": request.decision.model_copy(update={"awaits": awaits})})
+    wait_for_news(request, it.ports)
+
+    result = conclude(request, it.ports)
+
+    assert (result.outcome, result.reason) == (Outcome.DONE, told)
 
 
 def test_waiting_without_a_token_is_refused() -> None:

@@ -37,7 +37,8 @@ class Failure:
         return f"{self.subject}: {self.detail}; {self.todo}" if self.todo else self.detail
 
 
-NO_REGION = Failure("Region", "no Region is set", "export AWS_REGION=eu-central-1, or your own")
+_REGION = "export AWS_REGION=eu-central-1, or your own (for the demo: paste the `export` line that it prints)"
+NO_REGION = Failure("Region", "no Region is set", _REGION)
 
 
 def explain(error: "BotoCoreError | ClientError", table: str = names.TABLE) -> Failure:

@@ -35,9 +35,11 @@ def lost_work_text(job: Job, run: Run | None, following: Run) -> str:
         where = f"it had taken step {run.last_step}, and goes on from step {following.resumed_step}"
         return f"{counted(steps, 'step')}: {where}"
     written_at = following.resumed_written_at
-    if written_at is not None and run.ended_at is not None and written_at <= run.ended_at:
+    if written_at is not None and run.ended_at is not None and written_at <= following.started_at:
         if written_at < run.started_at:
             return f"all that its run {run.number} had computed: no checkpoint of that run is whole"
+        if written_at > run.ended_at:  # when its first rank ended: one that was left has written it, as it was asked to
+            return "probably little: that checkpoint was written while it was being stopped"
         return f"what it had computed in {lasting(run.ended_at - written_at)}, since that checkpoint was written"
     every = job.checkpoints.every_seconds if job.checkpoints is not None else None
     if every is None:

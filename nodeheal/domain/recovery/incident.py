@@ -6,7 +6,7 @@ from datetime import datetime
 from hashlib import sha256
 
 from nodeheal.contract.health_event import HealthEvent
-from nodeheal.contract.names import DIAGNOSE, DRILL_MARK, INSTANCE_GONE, NEW_NODE, OPERATOR_REQUEST
+from nodeheal.contract.names import DIAGNOSE, DRILL_MARK, INSTANCE_GONE, NEW_NODE, OPERATOR_REQUEST, SILENCES
 from nodeheal.contract.results import StepResult
 from nodeheal.contract.steps import Decision
 from nodeheal.contract.vocabulary import Action, Ending, Family, IncidentState, Outcome, Step, Verdict
@@ -60,6 +60,11 @@ class Incident:
     def needs_proof_only(self) -> bool:
         """Whether nothing is known to be wrong with its node: it is new, or an operator wants it diagnosed."""
         return self.is_of_new_node or (self.root.code == OPERATOR_REQUEST and self.root.subcode == DIAGNOSE)
+
+    @property
+    def began_as_drill(self) -> bool:
+        """Whether an operator has injected its first fault."""
+        return DRILL_MARK in self.root.evidence
 
     @property
     def is_under_way(self) -> bool:
@@ -134,9 +139,12 @@ class History:
 
     @property
     def is_drill(self) -> bool:
-        """Whether every fault was injected. One fault that nobody injected makes it a real incident."""
-        wrong = [event for event in self.events if event.verdict is not Verdict.OK]
-        return all(DRILL_MARK in event.evidence for event in (self.incident.root, *wrong))
+        """Whether every fault was injected. One fault that nobody injected makes it a real incident.
+
+        A silence that proves nothing is no fault: every reboot, a drill's as well, cuts the node off for a while.
+        """
+        wrong = [event for event in self.events if event.verdict is not Verdict.OK and not _is_mere_silence(event)]
+        return self.incident.began_as_drill and all(DRILL_MARK in event.evidence for event in wrong)
 
 
 def incident_id_of(event: HealthEvent) -> str:
@@ -161,6 +169,10 @@ def is_boot_independent(event: HealthEvent) -> bool:
     That the node is new does, and what an operator has requested, unless it is a reboot.
     """
     return event.code == NEW_NODE or (event.code == OPERATOR_REQUEST and event.subcode != Action.REBOOT)
+
+
+def _is_mere_silence(event: HealthEvent) -> bool:
+    return event.code in SILENCES and event.verdict is Verdict.UNKNOWN
 
 
 def fingerprint(event: HealthEvent) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from nodeheal.contract.health_event import HealthEvent
-from nodeheal.contract.names import DRILL_MARK, OPERATOR_REQUEST
+from nodeheal.contract.names import OPERATOR_REQUEST
 from nodeheal.contract.results import EvidenceSaved
 from nodeheal.contract.steps import Decision
 from nodeheal.contract.vocabulary import Ending, IncidentState, Outcome, Step
@@ -125,7 +125,7 @@ def review_of(history: History, accelerators: Accelerators, now: datetime) -> Re
         fault_page=_fault_page(root),
         component=root.component,
         serial=root.component_serial,
-        is_drill=DRILL_MARK in root.evidence,
+        is_drill=history.is_drill,
         asked_by_hand=root.evidence if root.code == OPERATOR_REQUEST else "",
         fault_at=root.observed_at,
         opened_at=incident.opened_at,
