@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 Table = Annotated[str, typer.Option(envvar=names.ENV_TABLE, help="the state table of the deployment")]
 Why = Annotated[str, typer.Option(help="the reason: it is recorded with your name")]
-AsJson = Annotated[bool, typer.Option("--json", help="the same as -o json, for programs")]
+AsJson = Annotated[bool, typer.Option("--json", help="print JSON, for programs")]
 PoolArgument = Annotated[
     str | None,
     typer.Argument(

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nodeheal.cli import connect
-from nodeheal.cli.connect import FAILED, Table, Why, clearly
-from nodeheal.cli.node_acts import NodeName
+from nodeheal.cli.connect import FAILED, Table, clearly
+from nodeheal.cli.node_acts import DryRun, NodeName, WhyOrDryRun, Yes, goes_on, on_record, whole_node
 from nodeheal.cli.say import say
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import Family
@@ -24,22 +24,30 @@ LOOK_EVERY_SECONDS = 1.0
 
 def inject(
     node: NodeName,
-    why: Why,
+    why: WhyOrDryRun = None,
     xid: Annotated[int | None, typer.Option(min=1, max=999, help="the code of an NVIDIA Xid")] = None,
     line: Annotated[str | None, typer.Option(help="or the kernel's own words, as they would stand in dmesg")] = None,
     dcgm: Annotated[
         str | None, typer.Option(metavar="FIELD=VALUE", help="or a value in DCGM, e.g. xid=79 or 230=79")
     ] = None,
     gpu: Annotated[int, typer.Option(min=0, max=LARGEST_GPU, help="of which GPU, by DCGM's id (with --dcgm)")] = 0,
+    dry_run: DryRun = False,
+    yes: Yes = False,
     table: Table = names.TABLE,
 ) -> None:
     """Drill: have a healthy node report a fault. What follows is real: its job stops, and it reboots."""
-    from nodeheal.services.operators.inject_fault import inject_fault
+    from nodeheal.services.operators.describe_act import describe_drill
+    from nodeheal.services.operators.inject_fault import inject_fault, may_inject
 
-    reason = connect.on_record(why)
+    reason = on_record(why, dry_run=dry_run)
     with clearly():
         fault = _fault(xid, line, dcgm, gpu)
         world = connect.ports(table)
+        found = may_inject(whole_node(node, world), connect.policy())
+        told = describe_drill(found, str(fault), world)
+    if not goes_on(told, dry_run=dry_run, yes=yes):
+        return
+    with clearly():
         found, command_id = inject_fault(node, fault, reason, world, connect.policy(), connect.drills())
         status = _wait(found, command_id, world)
     if status.state != "SUCCEEDED":

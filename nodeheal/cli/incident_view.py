@@ -11,7 +11,7 @@ from nodeheal.contract.names import OPERATOR_REQUEST
 from nodeheal.domain.humanize import lasting
 from nodeheal.domain.recovery.approval_links import Answer
 from nodeheal.domain.recovery.incident import Incident, short_id
-from nodeheal.domain.review.review import Review, state_word, title_of
+from nodeheal.domain.review.review import Review, shown_title, state_word, title_of
 
 if TYPE_CHECKING:
     from nodeheal.services.operators.answer_approval import Asked
@@ -46,8 +46,7 @@ def say_incidents(found: Sequence[Incident], now: datetime, *, is_wide: bool) ->
 def _cells(incident: Incident, now: datetime, is_wide: bool) -> tuple[str, ...]:
     name = incident.incident_id if is_wide else short_id(incident.incident_id)
     where = (incident.node_id, incident.pool, incident.job_id or "-")
-    fault = title_of(incident.root) + (" (drill)" if incident.began_as_drill else "")
-    return (name, age(incident.opened_at, now), *where, state_word(incident), fault)
+    return (name, age(incident.opened_at, now), *where, state_word(incident), shown_title(incident))
 
 
 def story_of(review: Review, console: str, asked: "Asked | None" = None) -> list[str]:

@@ -28,7 +28,7 @@ def incident_named(text: str, world: Ports) -> str:
             return world.incidents.incident(text).incident_id
         except NotFound:
             if len(text) < SHORTEST:
-                raise
+                raise NotFound(f"no incident {text!r}; give at least {SHORTEST} characters of its id") from None
     found = recent_incidents(world)
     if text == LATEST:
         if not found:

@@ -96,7 +96,7 @@ def retire(
     reason = on_record(why, dry_run=dry_run)
     with clearly():
         world = connect.ports(table)
-        told = describe_retirement(_whole(node, world), world)
+        told = describe_retirement(whole_node(node, world), world)
     if not goes_on(told, dry_run=dry_run, yes=yes):
         return
     with clearly():
@@ -123,7 +123,7 @@ def _ask(
     reason = on_record(why, dry_run=dry_run)
     with clearly():
         world = connect.ports(table)
-        found, policy = _whole(node, world), connect.policy_copy(table)
+        found, policy = whole_node(node, world), connect.policy_copy(table)
         if wrong := why_not(found):
             refuse(wrong)
         event = request_action(node, action, reason, world, kind=kind, level=level)
@@ -150,7 +150,7 @@ def on_record(why: str | None, *, dry_run: bool) -> str:
     return connect.on_record("dry run" if why is None and dry_run else why or "")
 
 
-def _whole(name: str, world: "Ports") -> "Node":
+def whole_node(name: str, world: "Ports") -> "Node":
     """The node of this id. An act takes no beginning of an id: the error says which nodes begin so."""
     from nodeheal.cli.lookup import node_ids
     from nodeheal.domain.errors import NotFound

@@ -6,7 +6,7 @@ import typer
 
 from nodeheal.cli import complete, connect, node_acts
 from nodeheal.cli.connect import AsJson, PoolArgument, Table, Why, clearly
-from nodeheal.cli.node_acts import DryRun, NodeName, WhyOrDryRun, Yes, goes_on, on_record
+from nodeheal.cli.node_acts import DryRun, NodeName, WhyOrDryRun, Yes, goes_on, on_record, whole_node
 from nodeheal.cli.say import Form, Output, age, form_of, iso, refuse, say, say_data
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import NodeState, Provider
@@ -158,11 +158,10 @@ def release(
     from nodeheal.services.operators.describe_act import describe_release
     from nodeheal.services.operators.release_node import release_node
     from nodeheal.services.operators.withdraw_request import withdraw_request
-    from nodeheal.services.saving import node_of
 
     reason = on_record(why, dry_run=dry_run)
     with clearly():
-        told = describe_release(node_of(node, connect.ports(table)))
+        told = describe_release(whole_node(node, connect.ports(table)))
     if not goes_on(told, dry_run=dry_run, yes=yes):
         return
     with clearly():

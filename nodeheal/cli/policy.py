@@ -11,8 +11,8 @@ import typer
 
 from nodeheal.adapters.aws.policy_documents import Deployed, PolicyDocuments, document_of
 from nodeheal.cli import connect
-from nodeheal.cli.connect import AsJson, clearly
-from nodeheal.cli.node_acts import Yes
+from nodeheal.cli.connect import AsJson, Why, clearly
+from nodeheal.cli.node_acts import DryRun, WhyOrDryRun, Yes, on_record
 from nodeheal.cli.say import Form, Output, checked, form_of, policy_text, read_policy, refuse, say, say_data, say_json
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, help="The policy document: what nodeheal may do, where, and how often.")
 
 File = Annotated[Path, typer.Argument(help="a policy document, JSON; - reads it from stdin")]
-Why = Annotated[str, typer.Option(help="kept with the deployment")]
 FAILED = 1
 
 
@@ -71,7 +70,10 @@ def diff(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show which settings differ, a line each, and how many faults would be treated differently."""
+    """Show which settings differ, a line each, and how many faults would be treated differently.
+
+    Of a file that names only what it changes: `nodeheal policy apply FILE --merge --dry-run`.
+    """
     if new is None:
         from nodeheal.domain.policy.policy import parse_policy
 
@@ -143,11 +145,11 @@ def show(as_json: AsJson = False, output: Output = None) -> None:
 @app.command()
 def apply(
     file: File,
-    why: Why,
+    why: WhyOrDryRun = None,
     merge: Annotated[
         bool, typer.Option("--merge", help="the file changes only what it names; all else stays as it is in force")
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="show what would change, and change nothing")] = False,
+    dry_run: DryRun = False,
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
@@ -155,7 +157,7 @@ def apply(
 
     It shows what changes. On a terminal it asks; without one, nobody can answer, and the command is the answer.
     """
-    text = policy_text(file)
+    reason, text = on_record(why, dry_run=dry_run), policy_text(file)
     if not merge:
         checked(text, str(file))  # what is wrong is told before AWS is asked
     with clearly():
@@ -163,12 +165,13 @@ def apply(
         before = _in_force(documents)
     if merge:
         text = _merged(before.text, text, file)
-    _put_into_force(documents, before, text, str(file), why, dry_run=dry_run, yes=yes, as_json=as_json)
+    _put_into_force(documents, before, text, str(file), reason, dry_run=dry_run, yes=yes, as_json=as_json)
 
 
 @app.command()
 def edit(why: Why, yes: Yes = False) -> None:
     """Open the document in force in your editor (EDITOR), then put it into force as `apply` does."""
+    reason = connect.on_record(why)
     with clearly():
         documents = connect.policy_documents()
         before = _in_force(documents)
@@ -177,7 +180,7 @@ def edit(why: Why, yes: Yes = False) -> None:
     if edited == shown:
         say("nothing was changed")
         return
-    _put_into_force(documents, before, edited, "the edited document", why, yes=yes)
+    _put_into_force(documents, before, edited, "the edited document", reason, yes=yes)
 
 
 def _is_terminal() -> bool:
@@ -293,16 +296,24 @@ def _readable(text: str) -> "RecoveryPolicy":
 
 
 @app.command()
-def rollback(why: Why, yes: Yes = False, as_json: AsJson = False) -> None:
+def rollback(why: WhyOrDryRun = None, dry_run: DryRun = False, yes: Yes = False, as_json: AsJson = False) -> None:
     """Put the last document that differs from the one in force into force again. Repeated, it goes back further."""
+    reason = on_record(why, dry_run=dry_run)
     with clearly():
         documents = connect.policy_documents()
         before, (version, text) = documents.in_force(), documents.previous()
     named = ("the policy in force", "the previous one")
-    _say_changes(_readable(before.text), _readable(text), named, aside=as_json)
+    old, new = _readable(before.text), _readable(text)
+    if dry_run and as_json:
+        say_json(_changes_json(old, new))
+        return
+    _say_changes(old, new, named, aside=as_json)
+    if dry_run:
+        say("", "dry run: nothing was changed")
+        return
     _ask("Put the previous one into force?", yes)
     with clearly():
-        deployed = documents.deploy(version, why)
+        deployed = documents.deploy(version, reason)
     _say_deployed(deployed, as_json)
 
 

@@ -11,7 +11,7 @@ from nodeheal.domain.fleet.node import ABSENT
 from nodeheal.domain.humanize import counted
 from nodeheal.domain.jobs.job import Job
 from nodeheal.domain.recovery.incident import Incident, short_id
-from nodeheal.domain.review.review import state_word, title_of
+from nodeheal.domain.review.review import shown_title, state_word, title_of
 from nodeheal.services.jobs.job_troubles import needed_of_operators
 from nodeheal.services.operators.look_at_fleet import Asked, FleetView, PoolView
 
@@ -118,7 +118,7 @@ def _see_to(job: Job) -> str:
 
 def _incident(one: Incident, now: datetime) -> tuple[str, ...]:
     opened, job = age(one.opened_at, now), one.job_id or "-"
-    return (short_id(one.incident_id), opened, one.node_id, job, state_word(one), title_of(one.root))
+    return (short_id(one.incident_id), opened, one.node_id, job, state_word(one), shown_title(one))
 
 
 def _job(job: Job, now: datetime) -> tuple[str, ...]:

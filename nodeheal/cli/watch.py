@@ -25,6 +25,7 @@ from nodeheal.services.operators.review_incidents import review_incident
 KEYS = "j/k move  Enter show  l log  a approve  r refuse  q quit"
 KEYS_OF_STORY = "j/k scroll   q back"
 _CHOSEN, _OFF = "\x1b[7m", "\x1b[0m"
+_ESC = "\x1b"
 _ARROWS = {"\x1b[A": "k", "\x1b[B": "j"}
 _ACTS = {"a": "approve", "r": "refuse", "l": "log"}
 
@@ -55,7 +56,7 @@ def press(screen: Screen, key: str) -> tuple[Screen, str]:
     """The screen after a key, and what the key asks for: `show`, `approve`, `refuse`, `log`, `quit` or nothing."""
     step = {"j": 1, "k": -1}.get(key, 0)
     if screen.story:
-        if key in ("q", "\x1b"):
+        if key in ("q", _ESC):
             return replace(screen, story=(), top=0), ""
         return replace(screen, top=max(0, min(screen.top + step, len(screen.story) - 1))), ""
     if key == "q":
@@ -99,7 +100,7 @@ def watch_status(look: Callable[[], FleetView], table: str, every: float) -> Non
             if act == "quit":
                 return
             _carry_out(act, screen, table)
-            typer.prompt("Enter goes back", default="", show_default=False)
+            typed("Enter goes back: ")
 
 
 def _until_act(
@@ -119,7 +120,7 @@ def _until_act(
 
 def _read_key() -> str:
     key = sys.stdin.read(1)
-    if key == "\x1b" and select.select([sys.stdin], [], [], 0.05)[0]:
+    if key == _ESC and select.select([sys.stdin], [], [], 0.05)[0]:
         key += sys.stdin.read(2)
     return _ARROWS.get(key, key)
 
@@ -146,10 +147,24 @@ def _carry_out(act: str, screen: Screen, table: str) -> None:
         if incident.incident_id not in {one.incident.incident_id for one in screen.view.asked}:
             typer.echo(f"{short_id(incident.incident_id)} waits for no approval")
             return
-        why = typer.prompt(f"{act} {short_id(incident.incident_id)} ({incident.node_id}); why")
+        asked = f"{act} {short_id(incident.incident_id)} ({incident.node_id}); why? (empty, or Esc and Enter: go back) "
+        if not (why := typed(asked)):
+            typer.echo("nothing was answered")
+            return
         (approvals.approve if act == "approve" else approvals.refuse)(incident.incident_id, why, table)
     except typer.Exit:  # what was wrong stands on the screen
         return
+
+
+def typed(question: str) -> str:
+    """The line that is typed now, not before. Empty: none, or Esc or Ctrl-C is in it, or the terminal is gone."""
+    termios.tcflush(sys.stdin, termios.TCIFLUSH)
+    try:
+        line = input(question)
+    except (EOFError, KeyboardInterrupt, UnicodeDecodeError):
+        typer.echo()
+        return ""
+    return "" if _ESC in line else clean(line).strip()
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import termios
 from contextvars import copy_context
 from dataclasses import replace
 from datetime import timedelta
@@ -21,7 +22,7 @@ from nodeheal.cli.main import app
 from nodeheal.cli.say import wrapped
 from nodeheal.cli.status_view import as_lines
 from nodeheal.cli.table import fitted
-from nodeheal.cli.watch import Screen, drawn, press
+from nodeheal.cli.watch import Screen, drawn, press, typed
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import Action, JobState, NodeState, SchedulerKind, Trouble, Verdict
 from nodeheal.domain.fleet.liveness import Heartbeat
@@ -194,6 +195,25 @@ def test_keys_choose_an_incident_show_it_and_answer_it(cluster: FakeCluster) -> 
     assert any(line.startswith("\x1b[7m" + short_id(first)) for line in drawn(down, 100, 40))
     assert len(drawn(down, 100, 12)) == 11
     assert "more lines" in "\n".join(drawn(down, 100, 12))
+
+
+@pytest.mark.parametrize(
+    ("line", "why"), [("the job\tis done", "the job is done"), ("", ""), ("  ", ""), ("rk\x1b", ""), (EOFError, "")]
+)
+def test_what_is_typed_is_a_reason_and_nothing_or_escape_goes_back(
+    monkeypatch: pytest.MonkeyPatch, line: Any, why: str
+) -> None:
+    def typed_line(question: str) -> str:
+        if line is EOFError:
+            raise EOFError
+        return str(line)
+
+    flushed: list[int] = []
+    monkeypatch.setattr("termios.tcflush", lambda stream, queue: flushed.append(queue))
+    monkeypatch.setattr("builtins.input", typed_line)
+
+    assert typed("why? ") == why
+    assert flushed == [termios.TCIFLUSH]  # keys from before the question are no answer
 
 
 def test_a_story_is_scrolled_and_left(cluster: FakeCluster) -> None:

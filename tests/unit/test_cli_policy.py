@@ -58,6 +58,7 @@ def appconfig(monkeypatch: pytest.MonkeyPatch) -> FakeAppConfig:
     fake = FakeAppConfig()
     clients = {"appconfig": fake, "cloudformation": FakeStacks({names.POLICY_OUTPUT: "a/e/p/s"})}
     monkeypatch.setattr(connect, "client", clients.__getitem__)
+    monkeypatch.setattr("getpass.getuser", lambda: "ada")
     return fake
 
 
@@ -321,7 +322,7 @@ def test_what_is_in_force_is_shown_as_it_was_applied(appconfig: FakeAppConfig, f
     assert shown == text
     assert answer["document"] == ACT
     assert (answer["version"], answer["appconfig_version"], answer["deployment"]) == (version_of(ACT), 1, 1)
-    assert answer["why"] == "the pilot is over"
+    assert answer["why"] == "ada: the pilot is over"
     assert json.loads(run("show", "-o", "json").stdout) == yaml.safe_load(run("show", "-o", "yaml").stdout) == answer
 
 
@@ -350,7 +351,7 @@ def test_an_applied_document_is_told_with_its_version(appconfig: FakeAppConfig, 
     answer = json.loads(result.stdout)
     assert f"\nin force: policy version {version_of(ACT)} (AppConfig version 1)\n" in said
     assert said.endswith(" within a minute; `pools list` and `status` show it then\n")
-    assert (answer["version"], answer["appconfig_version"], answer["why"]) == (version_of(OBSERVE), 2, "y")
+    assert (answer["version"], answer["appconfig_version"], answer["why"]) == (version_of(OBSERVE), 2, "ada: y")
     assert "default_pool.mode: act -> observe" in result.stderr
 
 
@@ -376,7 +377,7 @@ def test_what_is_in_force_is_not_applied_again(appconfig: FakeAppConfig, file: A
 
     assert said.exit_code == 0
     assert said.output == f"policy version {version_of(ACT)} is already in force, nothing was changed\n"
-    assert (answer["appconfig_version"], answer["why"]) == (1, "x")
+    assert (answer["appconfig_version"], answer["why"]) == (1, "ada: x")
     assert len(appconfig.stored) == len(appconfig.deployments) == 1
 
 
@@ -402,13 +403,28 @@ def test_a_refusal_by_the_validator_is_one_line(appconfig: FakeAppConfig, file: 
     assert result.stderr == "AppConfig refused version 1: an older release knows no such knob\n"
 
 
-@pytest.mark.parametrize("words", [["apply", "FILE"], ["rollback"]])
+@pytest.mark.parametrize("words", [["apply", "FILE"], ["rollback"], ["apply", "FILE", "--why", ""]])
 def test_a_change_needs_a_reason(appconfig: FakeAppConfig, file: Any, words: list[str]) -> None:
     result = run(*(file(ACT) if word == "FILE" else word for word in words))
 
     assert result.exit_code == 2
     assert "--why" in result.output
     assert appconfig.deployments == []
+
+
+@pytest.mark.parametrize("more", [[], ["--json"]])
+def test_a_dry_run_of_a_rollback_says_what_it_would_change(
+    appconfig: FakeAppConfig, file: Any, more: list[str]
+) -> None:
+    for document in (OBSERVE, ACT):
+        run("apply", file(document), "--why", "x")
+
+    said = run("rollback", "--dry-run", *more)
+
+    assert said.exit_code == 0
+    assert ("default_pool.mode: act -> observe" in said.output) is (not more)
+    assert ('"knob": "default_pool.mode"' in said.output) is bool(more)
+    assert len(appconfig.deployments) == 2
 
 
 def test_a_rollback_tells_what_is_in_force_then(appconfig: FakeAppConfig, file: Any) -> None:
@@ -419,7 +435,7 @@ def test_a_rollback_tells_what_is_in_force_then(appconfig: FakeAppConfig, file: 
 
     assert "\n  default_pool.mode: act -> observe\n" in result.output
     assert f"\nin force: policy version {version_of(OBSERVE)} (AppConfig version 1)\n" in result.output
-    assert answered("show")["why"] == "too early"
+    assert answered("show")["why"] == "ada: too early"
 
 
 def test_a_rollback_without_another_document_changes_nothing(appconfig: FakeAppConfig, file: Any) -> None:

@@ -64,6 +64,17 @@ def test_a_drill_says_what_was_injected_and_where_to_look(ports: Ports, drills: 
     assert "nodeheal incidents list demo" in said.output
 
 
+def test_a_dry_run_says_what_would_break_and_breaks_nothing(ports: Ports, drills: MemoryDrills) -> None:
+    said = run(NODE, "--xid", "79", "--dry-run")
+
+    assert said.exit_code == 0, said.output
+    assert f"drill   {XID_79}" in said.output
+    assert "what follows is real" in said.output
+    assert said.output.endswith("dry run: nothing was asked for\n")
+    assert drills.injected == []
+    assert run(NODE, "--xid", "79").exit_code == 2
+
+
 @pytest.mark.parametrize("boot_id", ["boot-1", "boot-2"])
 def test_a_fault_that_was_dealt_with_on_this_boot_is_said_to_repeat_that(
     ports: Ports, drills: MemoryDrills, boot_id: str

@@ -179,6 +179,11 @@ def title_of(event: HealthEvent) -> str:
     return title(event.family, event.code, event.subcode)
 
 
+def shown_title(incident: Incident) -> str:
+    """Returns the fault that the incident began with, for lists. It says so where an operator has injected it."""
+    return title_of(incident.root) + (" (drill)" if incident.began_as_drill else "")
+
+
 def lost_hours(history: History, taken: tuple[DecisionTaken, ...], accelerators: Accelerators, now: datetime) -> float:
     """Accelerator-hours that the incident took from training:
 

@@ -48,6 +48,16 @@ def why_not_now(node: Node, action: Action, ports: Ports, policy: RecoveryPolicy
     return ""
 
 
+def describe_drill(node: Node, fault: str, ports: Ports) -> list[str]:
+    """The same for a fault that the node is to report."""
+    return [
+        f"node    {node.node_id} (pool {node.pool}), {node.state}",
+        f"drill   {fault}",
+        f"work    {_work(node, ports, after_job=False) if node.job_id else 'it has no job of nodeheal'}",
+        "then    what follows is real: nodeheal does what the policy says of this fault",
+    ]
+
+
 def describe_retirement(node: Node, ports: Ports) -> list[str]:
     """The same for a node that is given up."""
     return [

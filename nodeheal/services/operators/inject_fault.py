@@ -45,6 +45,19 @@ def drill_line(xid: int | None, line: str | None) -> str:
     return marked
 
 
+def may_inject(node: Node, policy: RecoveryPolicy) -> Node:
+    """The node, where it may be broken now. Raises ValueError, which says why not."""
+    if node.state is NodeState.UNENROLLED:
+        raise ValueError(f"{node.node_id} is not enrolled: see `nodeheal nodes enroll --help`")
+    if not policy.pool(node.pool).drills:
+        raise ValueError(f"pool {node.pool} is not marked for drills: the policy must say `drills` for it")
+    if node.open_incident is not None:
+        raise ValueError(f"{node.node_id} has an open incident, {node.open_incident}: see `nodeheal incidents show`")
+    if node.state not in (NodeState.HEALTHY, NodeState.PROBATION):
+        raise ValueError(f"{node.node_id} is {node.state}: a drill needs a node that is well")
+    return node
+
+
 def inject_fault(
     node_id: str, fault: str | DcgmDrill, why: str, ports: Ports, policy: RecoveryPolicy, drills: Drills
 ) -> tuple[Node, str]:
@@ -53,15 +66,7 @@ def inject_fault(
     Not repeated by itself: each call is a drill of its own. Raises NotFound for an unknown node, ValueError for one
     that is not to be broken now.
     """
-    node = node_of(node_id, ports)
-    if node.state is NodeState.UNENROLLED:
-        raise ValueError(f"{node_id} is not enrolled: see `nodeheal nodes enroll --help`")
-    if not policy.pool(node.pool).drills:
-        raise ValueError(f"pool {node.pool} is not marked for drills: the policy must say `drills` for it")
-    if node.open_incident is not None:
-        raise ValueError(f"{node_id} has an open incident, {node.open_incident}: see `nodeheal incidents show`")
-    if node.state not in (NodeState.HEALTHY, NodeState.PROBATION):
-        raise ValueError(f"{node_id} is {node.state}: a drill needs a node that is well")
+    node = may_inject(node_of(node_id, ports), policy)
     if isinstance(fault, DcgmDrill):
         return node, drills.inject_dcgm(node, fault, why, DRILL_SECONDS)
     return node, drills.inject(node, fault, why, DRILL_SECONDS)
