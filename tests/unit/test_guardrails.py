@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pytest
 
+from nodeheal.contract.names import DRILL_MARK
 from nodeheal.contract.results import Refused
 from nodeheal.contract.vocabulary import Action, Awaited, Ending, Escalation, Family, Outcome, Refusal, Step
 from nodeheal.domain.fleet.pool import Pool
@@ -184,6 +185,12 @@ def test_a_breaker_that_nobody_resets_leaves_each_incident_to_a_human_with_one_p
 
     assert decision.ending is Ending.HANDED_TO_A_HUMAN
     assert decision.page_key == "breaker/demo/2026-03-01T03:00:00/overdue"
+
+
+def test_a_drill_that_nobody_resets_in_time_does_not_swallow_the_page_of_a_real_fault() -> None:
+    drill = waited(Story(xid(79, evidence=DRILL_MARK)).amid(pool=OPEN), Outcome.TIMED_OUT).next()
+
+    assert drill.page_key == "breaker/demo/2026-03-01T03:00:00/overdue/drill"
 
 
 def test_a_storm_that_is_only_observed_is_one_email() -> None:

@@ -142,6 +142,8 @@ def breaker(builder: DecisionBuilder, progress: Progress, fault: Fault) -> Decis
         return None
     text = cause.text if cause else pool.breaker_why
     key = cause.key if cause else correlation.breaker_key(pool)
+    if correlation.are_all_drills(text) and not builder.history.is_drill:
+        key = f"{key}/real"  # the page of the drills, which is marked as one, must not be all that is said of this
     isolated = "; this one stays isolated" if progress.is_isolated else ""
     message = f"{fault.title}: {text}. The cause is not in the nodes: none is touched until a human resets the breaker"
     seconds, waited = builder.policy.deadlines.breaker_seconds, progress.waited.get(Awaited.BREAKER)
@@ -150,7 +152,8 @@ def breaker(builder: DecisionBuilder, progress: Progress, fault: Fault) -> Decis
         if wait is not None:
             return wait
     late = f"{fault.title}: {text}; nobody has reset the breaker in time, so this is a human's"
-    return builder.escalate(Escalation.BREAKER_OVERDUE, late, page_key=f"{key}/overdue")
+    kind = "/drill" if builder.history.is_drill else ""  # it must not be all that is said of the others
+    return builder.escalate(Escalation.BREAKER_OVERDUE, late, page_key=f"{key}/overdue{kind}")
 
 
 def breaker_cause(history: History, policy: RecoveryPolicy, now: datetime) -> CommonCause | None:
