@@ -8,9 +8,11 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import pytest
 
+from nodeheal.contract.steps import AttemptLimit
 from nodeheal.contract.vocabulary import Action, Escalation, NodeState, Outcome, Step
 from nodeheal.domain.operation import OperationState, incident_owner
 from nodeheal.domain.recovery.approval_links import Answer, LinkRefused, Links, Question
+from nodeheal.domain.recovery.decision_context import node_scope
 from nodeheal.domain.recovery.incident import TimelineEntry, short_id
 from nodeheal.operations.approve import find_question
 from nodeheal.operations.engine import conclude
@@ -213,6 +215,14 @@ def dies(*ranks: int) -> Callable[[Incident], None]:
             it.task_is("STOPPED", rank, exit_code=134)
 
     return prepare
+
+
+def test_a_question_does_not_promise_a_reboot_of_which_none_is_left() -> None:
+    limit = AttemptLimit(group=Action.REBOOT, limit=1, window_seconds=86_400)
+    it = Asked(prepare=lambda it: it.ports.attempts.reserve(node_scope(A), "by hand", limit))
+
+    assert f"\nIf yes: {A} is isolated, then replaced." in it.mail
+    assert "because 1 of 1 reboots in 24 h are spent" in it.mail
 
 
 def test_a_question_about_a_job_that_is_gone_says_that_nothing_is_left_to_stop() -> None:
