@@ -136,6 +136,12 @@ def test_nobody_is_asked_about_a_node_that_is_not_to_blame() -> None:
     assert story.next().awaits is Awaited.BREAKER
 
 
+def test_what_would_restart_a_job_is_told_as_that() -> None:
+    reason = Story(xid(31), policy=with_policy(default_pool={"mode": "observe"})).next().reason
+
+    assert reason.endswith("in act mode nodeheal would restart the job")
+
+
 # Budget --------------------------------------------------------------------------------------------------------------
 
 
