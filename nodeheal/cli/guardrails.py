@@ -22,6 +22,7 @@ breaker = typer.Typer(
 Target = Annotated[str, typer.Argument(help="a node (i-… or mi-…), or a pool", autocompletion=complete.targets)]
 PoolName = Annotated[str, typer.Argument(metavar="POOL", help="the pool", autocompletion=complete.pools)]
 NODE_PREFIXES = ("i-", "mi-")
+WAITING_NAMED = 8
 _UNPAUSED = "unpaused"  # the reason where none is given
 
 
@@ -88,6 +89,7 @@ def _pause(target: str, seconds: int, why: str, world: "Ports") -> datetime | No
 def show(pool: PoolName, table: Table = names.TABLE, as_json: AsJson = False) -> None:
     """Show whether the breaker of a pool is open, since when and why, and which incidents wait for its reset."""
     from nodeheal.domain.humanize import counted
+    from nodeheal.domain.recovery.incident import short_id
 
     with clearly():
         world = connect.ports(table)
@@ -101,7 +103,11 @@ def show(pool: PoolName, table: Table = names.TABLE, as_json: AsJson = False) ->
         say(f"the breaker of pool {pool} is closed")
     else:
         say(f"the breaker of pool {pool} is open since {found.breaker_opened_at:%Y-%m-%d %H:%M:%S} UTC")
-        say(f"  {found.breaker_why}", f"  {counted(len(waiting), 'incident waits', 'incidents wait')} for its reset")
+        say(f"  {found.breaker_why}", f"  {counted(len(line), 'incident waits', 'incidents wait')} for its reset")
+        for wait in line[:WAITING_NAMED]:
+            say(f"    {short_id(wait.incident_id)}  {wait.step.decision.node_id}")
+        if line[WAITING_NAMED:]:
+            say(f"    and {len(line) - WAITING_NAMED} more: nodeheal incidents list {pool} --state waiting")
 
 
 @breaker.command()

@@ -37,7 +37,7 @@ def as_lines(view: FleetView, width: int | None) -> list[str]:
 def pool_cells(one: PoolView, now: datetime) -> tuple[str, ...]:
     """A pool's line."""
     healthy = one.by_state.get(NodeState.HEALTHY, 0) + one.by_state.get(NodeState.PROBATION, 0)
-    breaker = "tripped" if one.pool.is_tripped else "closed"
+    breaker = "open" if one.pool.is_tripped else "closed"
     budget = f"{one.slots_held} of {one.slots}"
     return (
         one.pool.name,

@@ -20,8 +20,9 @@ _GREEN, _YELLOW, _RED, _DIM, _OFF = "\x1b[32m", "\x1b[33m", "\x1b[31m", "\x1b[2m
 COLOURS: dict[str, str] = {
     **dict.fromkeys((NodeState.HEALTHY, JobState.RUNNING, JobState.COMPLETED, "recovered"), _GREEN),
     **dict.fromkeys((NodeState.SUSPECT, NodeState.ISOLATED, NodeState.RECOVERING, NodeState.PROBATION), _YELLOW),
-    **dict.fromkeys((JobState.SUBMITTED, JobState.STOPPED, IncidentState.WAITING.lower()), _YELLOW),
-    **dict.fromkeys((NodeState.QUARANTINED, JobState.FAILED, "handed over", "tripped"), _RED),
+    **dict.fromkeys((JobState.SUBMITTED, JobState.STOPPED), _YELLOW),
+    **dict.fromkeys((IncidentState.OPEN.lower(), IncidentState.WAITING.lower()), _YELLOW),  # breakers are open, too
+    **dict.fromkeys((NodeState.QUARANTINED, JobState.FAILED, "handed over"), _RED),
     **dict.fromkeys((NodeState.RETIRED, JobState.CANCELLED), _DIM),
 }
 

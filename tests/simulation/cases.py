@@ -209,7 +209,7 @@ CASES: dict[str, tuple[Break, Callable[[World], None], RecoveryPolicy, Work | Sl
         Work(share=0),
     ),
     "nothing_is_done_without_a_yes": (
-        set_to(("nodeheal.domain.recovery.guardrails.approval", lambda *_: None)),
+        set_to(("nodeheal.domain.recovery.guardrails._ask", lambda *_: None)),
         one_fault,
         APPROVE,
         Work(share=0),

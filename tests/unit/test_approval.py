@@ -8,9 +8,12 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import pytest
 
-from nodeheal.contract.vocabulary import Action, Escalation, NodeState, Outcome, Step
+from nodeheal.contract.names import DRILL_MARK
+from nodeheal.contract.steps import AttemptLimit
+from nodeheal.contract.vocabulary import Action, Escalation, IncidentState, NodeState, Outcome, Step
 from nodeheal.domain.operation import OperationState, incident_owner
 from nodeheal.domain.recovery.approval_links import Answer, LinkRefused, Links, Question
+from nodeheal.domain.recovery.decision_context import node_scope
 from nodeheal.domain.recovery.incident import TimelineEntry, short_id
 from nodeheal.operations.approve import find_question
 from nodeheal.operations.engine import conclude
@@ -213,6 +216,14 @@ def dies(*ranks: int) -> Callable[[Incident], None]:
             it.task_is("STOPPED", rank, exit_code=134)
 
     return prepare
+
+
+def test_a_question_does_not_promise_a_reboot_of_which_none_is_left() -> None:
+    limit = AttemptLimit(group=Action.REBOOT, limit=1, window_seconds=86_400)
+    it = Asked(prepare=lambda it: it.ports.attempts.reserve(node_scope(A), "by hand", limit))
+
+    assert f"\nIf yes: {A} is isolated, then replaced." in it.mail
+    assert "because 1 of 1 reboots in 24 h are spent" in it.mail
 
 
 def test_a_question_about_a_job_that_is_gone_says_that_nothing_is_left_to_stop() -> None:
@@ -449,6 +460,66 @@ def test_the_page_shows_what_is_asked_and_escapes_what_a_node_has_said() -> None
     assert "<script" not in page
     assert '<form method="post">' in page
     assert "asks for approval first; nodeheal would isolate the node" in page
+
+
+def page_of(it: Asked, answer: Answer = Answer.approve) -> str:
+    return approval_page.question(it.ports.incidents.history(it.id), it.question.turn, answer, it.ports)
+
+
+def test_the_page_says_until_when_to_answer_and_whether_it_is_a_drill() -> None:
+    it = Asked()
+    real = page_of(it)
+    history = it.ports.incidents.history(it.id)
+    drilled = history.incident.root.model_copy(update={"evidence": f"Xid 79 {DRILL_MARK}"})
+    drill = replace(history, incident=replace(history.incident, root=drilled), events=(drilled,))
+
+    assert "<dt>Answer by</dt><dd>2026-03-01 04:00:00 UTC; silence is no" in real
+    assert "Drill" not in real
+    page = approval_page.question(drill, it.question.turn, Answer.approve, it.ports)
+    assert "<dt>Drill</dt><dd>an operator has injected this fault. What is done about it is real.</dd>" in page
+
+
+def test_the_page_of_an_answered_question_says_what_was_decided_and_by_whom() -> None:
+    it = Asked()
+    it.answer(Answer.refuse, why="it trains")
+
+    page = page_of(it)
+
+    assert "<dt>What was decided</dt><dd>refused by ada: it trains</dd>" in page
+    assert "<form" not in page
+    assert "Nothing has been decided yet" not in page
+
+
+def test_an_answer_that_is_on_record_is_shown_before_the_workflow_has_it() -> None:
+    it = Asked()
+    it.dies_after_recording(Answer.approve)
+
+    assert find_question(it.question, it.ports) is not None
+    assert "<dt>What was decided</dt><dd>approved by ada</dd>" in page_of(it)
+
+
+def test_the_page_of_a_question_that_nobody_answered_says_so() -> None:
+    it = Asked()
+    it.last = conclude(it.asked, it.ports)
+    it.request()
+
+    page = page_of(it)
+
+    assert "<dt>What was decided</dt><dd>nobody answered within 3600 s</dd>" in page
+    assert "<form" not in page
+
+
+def test_the_page_of_an_incident_that_has_ended_has_no_form() -> None:
+    it = Asked()
+    incident = it.ports.incidents.incident(it.id)
+    ended = replace(incident, state=IncidentState.CLOSED, summary="closed by hand")
+    it.ports.incidents.incidents[it.id] = ended  # type: ignore[attr-defined]
+
+    page = page_of(it)
+
+    assert "<dt>What was decided</dt><dd>nothing: the question is no longer open</dd>" in page
+    assert "<dt>How it ended</dt><dd>closed by hand</dd>" in page
+    assert "<form" not in page
 
 
 def test_a_form_without_a_name_is_refused() -> None:

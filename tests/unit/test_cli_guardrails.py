@@ -157,6 +157,22 @@ def test_an_open_breaker_is_shown_and_reset(ports: Ports) -> None:
     assert run("breaker", "show", "demo").output == "the breaker of pool demo is closed\n"
 
 
+def test_an_open_breaker_names_the_incidents_that_wait_and_their_nodes(ports: Ports) -> None:
+    trip_breaker("demo", "6 nodes with rack r7 (mi-1, mi-2)", ports)
+    waits = WAITS.model_copy(update={"awaits": "BREAKER"})
+    for number in range(10):
+        stands(ports, f"inc-20260301T030000-mi-1-{number:010d}", waits, number)
+
+    shown = run("breaker", "show", "demo").output.splitlines()
+
+    assert shown[1:4] == [
+        "  6 nodes with rack r7 (mi-1, mi-2)",
+        "  10 incidents wait for its reset",
+        "    0000000000  mi-1",
+    ]
+    assert shown[-2:] == ["    0000000007  mi-1", "    and 2 more: nodeheal incidents list demo --state waiting"]
+
+
 @pytest.mark.parametrize("words", [("show", "dmeo"), ("reset", "dmeo", "--why", "x")])
 def test_the_breaker_of_a_pool_that_nobody_knows_is_an_error(ports: Ports, words: tuple[str, ...]) -> None:
     said = run("breaker", *words)

@@ -126,6 +126,7 @@ def test_a_question_an_open_breaker_and_a_pause_are_shown_with_what_to_do(cluste
 
     assert "nodeheal breaker reset demo" in tripped
     assert "9 of 10 nodes failed" in tripped
+    assert "open" in next(line for line in tripped.splitlines() if line.startswith("demo ")).split()
     assert "paused until" in paused
     status, story, data = shown
     short, until = short_id(cluster.incident_id), json.loads(data)["asked"]["deadline_at"]

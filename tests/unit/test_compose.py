@@ -15,6 +15,7 @@ from nodeheal.contract.results import EvidenceSaved, Refused, StepResult
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Awaited, Ending, Escalation, Family, NodeState, Outcome, Phase, Refusal, Step
 from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.fleet.pool import Pool
 from nodeheal.domain.jobs.job import GangTask, Job, Run, job_of
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.approval_links import Answer
@@ -30,7 +31,7 @@ from nodeheal.services.operators.operator_guardrails import pause_node, pause_po
 from stacks.settings import Settings
 from tests.unit.builders import ACT, NOW, node, xid
 from tests.unit.test_decide import SPARE, Story
-from tests.unit.test_decide_among_others import with_policy
+from tests.unit.test_decide_among_others import crowd, with_policy
 from tests.unit.test_runbooks import must_parse
 from tests.workflows.fake_cluster import BROKEN, FakeCluster
 from tests.workflows.job_cluster import spec
@@ -376,11 +377,36 @@ def test_a_fault_that_nobody_injected_beside_a_drill_is_the_real_thing() -> None
     assert mail.severity == "PAGE"
 
 
-def test_the_page_of_an_open_breaker_is_about_the_pool_and_never_a_drill() -> None:
-    mail = waiting(drilled(), Awaited.BREAKER)
+def storm(*, injected: int, root: Story | None = None) -> Notification:
+    """The page of three nodes that fail together, so many of the other two by a drill."""
+    others = crowd(2)
+    drills = tuple(replace(one, is_drill=number < injected) for number, one in enumerate(others))
+    return waiting((root or drilled()).amid(observations=drills, pool_nodes=10), Awaited.BREAKER)
 
-    assert mail.subject.startswith("[nodeheal] breaker open")
-    assert mail.severity == "PAGE"
+
+def test_the_page_of_a_storm_is_a_drill_only_if_every_fault_was_injected_and_it_names_the_nodes() -> None:
+    drill, mixed, real = storm(injected=2), storm(injected=1), storm(injected=0, root=Story(xid(79)))
+    opened = " breaker open: pool demo: 3 nodes of the pool fail together, "
+
+    assert drill.subject.startswith(f"[nodeheal] drill:{opened}")
+    assert mixed.subject.startswith(f"[nodeheal]{opened}")
+    assert "\nDrill: every fault was injected. The open breaker is real.\n" in drill.body
+    assert "Drill" not in mixed.body
+    nodes = "(mi-00000000000000000, mi-00000000000000001, mi-0a1b2c3d4e5f60718"
+    assert f"{nodes}; all are drills)" in drill.body
+    assert f"{nodes}; 2 of 3 are drills)" in mixed.body
+    assert f"{nodes})" in real.body
+    assert {drill.severity, mixed.severity} == {"PAGE"}
+
+
+def test_a_real_fault_that_finds_the_breaker_open_for_drills_is_a_page_of_its_own() -> None:
+    opened = Pool("demo", breaker_opened_at=NOW, breaker_why="3 nodes fail together (mi-1, mi-2, mi-3; all are drills)")
+    drill = waiting(drilled().amid(pool=opened), Awaited.BREAKER)
+    real = waiting(Story(xid(79)).amid(pool=opened), Awaited.BREAKER)
+
+    assert drill.subject.startswith("[nodeheal] drill: breaker open")
+    assert real.subject.startswith("[nodeheal] breaker open")
+    assert drill.key != real.key
 
 
 # How the job is -------------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nodeheal.contract.health_event import HealthEvent
+from nodeheal.contract.names import DRILL_MARK
 from nodeheal.contract.results import Isolated
 from nodeheal.contract.vocabulary import Action, Awaited, Ending, Family, Outcome, Step, Verdict
 from nodeheal.domain.faults.assessment import assess_faults
@@ -445,7 +446,28 @@ def test_the_same_fault_on_many_nodes_is_a_common_cause_too() -> None:
     decision = Story(xid(79)).amid(observations=crowd(2), pool_nodes=10).next()
 
     assert decision.awaits is Awaited.BREAKER
-    assert "3 of them with fault xid/79" in decision.reason
+    assert f"3 of them with fault xid/79 (mi-00000000000000000, mi-00000000000000001, {NODE})." in decision.reason
+
+
+def test_of_many_failing_nodes_some_are_named() -> None:
+    reason = Story(xid(79)).amid(observations=crowd(9), pool_nodes=10).next().reason
+
+    assert "mi-00000000000000004 and 5 more)" in reason
+    assert "mi-00000000000000005" not in reason
+
+
+def test_a_node_that_has_failed_by_itself_beside_its_drill_is_no_drill() -> None:
+    drills = tuple(replace(one, is_drill=True) for one in crowd(2))
+    real = seen(64, drills[0].node_id, None)
+
+    reason = Story(xid(79, evidence=DRILL_MARK)).amid(observations=(*drills, real), pool_nodes=10).next().reason
+
+    assert "; 2 of 3 are drills)" in reason
+
+
+def test_what_others_see_of_an_injected_fault_is_that_it_was_injected() -> None:
+    assert seen(79, evidence=f"Xid 79 {DRILL_MARK}").is_drill
+    assert not seen(79).is_drill
 
 
 @pytest.mark.parametrize(

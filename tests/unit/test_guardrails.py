@@ -3,15 +3,17 @@
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
+from nodeheal.contract.names import DRILL_MARK
 from nodeheal.contract.results import Refused
 from nodeheal.contract.vocabulary import Action, Awaited, Ending, Escalation, Family, Outcome, Refusal, Step
 from nodeheal.domain.fleet.pool import Pool
 from nodeheal.domain.policy.policy_models import Evidence
 from nodeheal.domain.recovery.confirmation import ANSWER_MARGIN_SECONDS
-from nodeheal.domain.recovery.decision_context import Observation
+from nodeheal.domain.recovery.decision_context import Observation, node_scope
 from tests.unit.builders import ACT, NOW, xid
 from tests.unit.test_decide import Story
 from tests.unit.test_decide_among_others import crowd, with_policy
@@ -42,7 +44,70 @@ def test_a_yes_to_a_reboot_is_none_to_a_replacement() -> None:
     decision = story.next()
 
     assert (decision.awaits, decision.action) == (Awaited.APPROVAL, Action.REPLACE)
+    assert (
+        "would go on with a replacement, because the reboot did not help (diagnostics failed: pcie)." in decision.reason
+    )
     assert waited(story, Outcome.DONE).next().step is Step.REPLACE
+
+
+NO_REBOOT = {(node_scope(xid().node_id), Action.REBOOT): 1}
+NOTHING = {**NO_REBOOT, (node_scope(xid().node_id), Action.REPLACE): 1}
+SPENT = "because 1 of 1 reboots in 24 h are spent"
+
+
+def test_where_no_reboot_is_left_the_question_is_about_what_follows_and_is_asked_once() -> None:
+    story = Story(xid(79), policy=APPROVE).amid(spent=NO_REBOOT)
+
+    asked = story.next()
+
+    assert (asked.awaits, asked.action) == (Awaited.APPROVAL, Action.REPLACE)
+    assert f"nodeheal would isolate the node and replace it, {SPENT}. " in asked.reason
+    assert waited(story, Outcome.DONE).isolated().next().step is Step.REPLACE
+
+
+def test_where_the_reboot_is_spent_after_the_yes_the_second_question_says_so() -> None:
+    story = waited(Story(xid(79), policy=APPROVE), Outcome.DONE).isolated().amid(spent=NO_REBOOT)
+
+    assert story.next().awaits is Awaited.APPROVAL
+    assert f"nodeheal would go on with a replacement, {SPENT}. " in story.next().reason
+
+
+@pytest.mark.parametrize(
+    ("modes", "spent"), [({}, NOTHING), ({"REPLACE": "observe"}, NO_REBOOT)], ids=["nothing left", "observed"]
+)
+def test_where_nothing_may_follow_the_question_is_about_an_isolation(modes: dict[str, str], spent: Any) -> None:
+    policy = with_policy(default_pool={"mode": "approve", "modes": modes})
+    story = Story(xid(79), policy=policy).amid(spent=spent)
+
+    assert story.next().action is Action.ISOLATE
+    assert f"nodeheal would isolate the node and ask a human, {SPENT}" in story.next().reason
+    assert waited(story, Outcome.DONE).isolated().next().step is Step.ESCALATE
+
+
+def test_a_pool_that_asks_before_a_reboot_asks_where_a_replacement_follows_unasked() -> None:
+    policy = with_policy(default_pool={"mode": "act", "modes": {"REBOOT": "approve"}})
+
+    asked = Story(xid(79), policy=policy).amid(spent=NO_REBOOT).next()
+
+    assert (asked.awaits, asked.action) == (Awaited.APPROVAL, Action.REPLACE)
+
+
+def test_a_yes_that_is_annulled_goes_to_a_human_whatever_it_was_for() -> None:
+    story = waited(Story(xid(79), policy=APPROVE).amid(spent=NO_REBOOT), Outcome.DONE, "approved by ada")
+
+    paused = Pool("demo", paused_until=NOW + timedelta(hours=2), paused_why="new driver")
+    decision = story.amid(spent={}, pool=paused).next()
+
+    assert decision.escalation is Escalation.RECOVERY_BLOCKED
+    assert "approved by ada, but pool demo is paused" in decision.reason
+
+
+def test_what_is_only_observed_is_told_with_what_would_really_follow() -> None:
+    policy = with_policy(default_pool={"mode": "observe"})
+
+    reason = Story(xid(79), policy=policy).amid(spent=NO_REBOOT).next().reason
+
+    assert reason.endswith(f"in act mode nodeheal would isolate the node and replace it, {SPENT}")
 
 
 @pytest.mark.parametrize(
@@ -69,6 +134,12 @@ def test_nobody_is_asked_about_a_node_that_is_not_to_blame() -> None:
     story = Story(xid(79), policy=APPROVE).amid(observations=crowd(5), pool_nodes=10)
 
     assert story.next().awaits is Awaited.BREAKER
+
+
+def test_what_would_restart_a_job_is_told_as_that() -> None:
+    reason = Story(xid(31), policy=with_policy(default_pool={"mode": "observe"})).next().reason
+
+    assert reason.endswith("in act mode nodeheal would restart the job")
 
 
 # Budget --------------------------------------------------------------------------------------------------------------
@@ -184,6 +255,12 @@ def test_a_breaker_that_nobody_resets_leaves_each_incident_to_a_human_with_one_p
 
     assert decision.ending is Ending.HANDED_TO_A_HUMAN
     assert decision.page_key == "breaker/demo/2026-03-01T03:00:00/overdue"
+
+
+def test_a_drill_that_nobody_resets_in_time_does_not_swallow_the_page_of_a_real_fault() -> None:
+    drill = waited(Story(xid(79, evidence=DRILL_MARK)).amid(pool=OPEN), Outcome.TIMED_OUT).next()
+
+    assert drill.page_key == "breaker/demo/2026-03-01T03:00:00/overdue/drill"
 
 
 def test_a_storm_that_is_only_observed_is_one_email() -> None:

@@ -1,12 +1,12 @@
 """Correlates faults: repeated ones, under other jobs, at both ends of a link, on many nodes at once."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from nodeheal.contract.health_event import HealthEvent
-from nodeheal.contract.names import NEW_NODE, OPERATOR_REQUEST
+from nodeheal.contract.names import DRILL_MARK, NEW_NODE, OPERATOR_REQUEST
 from nodeheal.contract.vocabulary import Action, NextStepCondition, Scope, Verdict
 from nodeheal.domain.faults.catalog import find
 from nodeheal.domain.faults.diagnosis import Fault, meaning_of
@@ -17,6 +17,8 @@ from nodeheal.domain.recovery.incident import History
 from nodeheal.domain.verbs import DISRUPTIVENESS, VERBS
 
 _RESETS = "breaker-reset/"
+_NODES_NAMED = 5
+_ALL_ARE_DRILLS = "; all are drills)"
 
 
 def escalate_if_repeated(fault: Fault, history: History, policy: RecoveryPolicy) -> Fault:
@@ -175,6 +177,7 @@ def common_cause(fault: Fault, history: History, policy: RecoveryPolicy) -> Comm
     limit = policy.breaker.limit(history.context.pool_nodes)
     event, reset_at = fault.event, history.context.pool.breaker_reset_at
     failing: dict[str, tuple[str, dict[str, str]]] = {event.node_id: (fault.key, dict(event.labels))}
+    real = set() if DRILL_MARK in event.evidence else {event.node_id}
     began = event.observed_at
     for s in _within(history, event.observed_at, policy.breaker.window_seconds):
         if reset_at is not None and s.at <= reset_at:
@@ -183,6 +186,7 @@ def common_cause(fault: Fault, history: History, policy: RecoveryPolicy) -> Comm
         is_no_failure = s.code in (NEW_NODE, OPERATOR_REQUEST) or key in policy.breaker.departures
         if not is_no_failure and _disruptiveness_of(s, event.pool, policy) >= DISRUPTIVENESS[Action.ISOLATE]:
             failing.setdefault(s.node_id, (key, dict(s.labels)))
+            real |= set() if s.is_drill else {s.node_id}
             began = min(began, s.at)
     if len(failing) < limit:
         return None
@@ -197,8 +201,23 @@ def common_cause(fault: Fault, history: History, policy: RecoveryPolicy) -> Comm
     if not causes:
         return None
     what, count = max(causes.items(), key=lambda item: (item[1], item[0]))
-    text = f"{len(failing)} nodes of the pool fail together, {count} of them with {what}"
+    text = f"{len(failing)} nodes of the pool fail together, {count} of them with {what} ({_named(failing, real)}"
     return CommonCause(text, f"breaker/{event.pool}/{what}/{began:%Y-%m-%dT%H}")
+
+
+def _named(failing: Collection[str], real: Collection[str]) -> str:
+    """Names the first of the failing nodes and says how many faults were injected, with the bracket that follows."""
+    nodes = sorted(failing)
+    names = ", ".join(nodes[:_NODES_NAMED]) + (f" and {len(nodes) - _NODES_NAMED} more" if nodes[_NODES_NAMED:] else "")
+    if not real:
+        return f"{names}{_ALL_ARE_DRILLS}"
+    drills = len(failing) - len(real)
+    return f"{names}; {drills} of {len(failing)} are drills)" if drills else f"{names})"
+
+
+def are_all_drills(cause: str) -> bool:
+    """Tells whether every fault of a common cause was injected, by its text: an open breaker keeps no more."""
+    return cause.endswith(_ALL_ARE_DRILLS)
 
 
 def reset_key(pool: Pool) -> str:

@@ -54,7 +54,7 @@ class Links:
         if not hmac.compare_digest(self._sign(question, answer, expires).encode(), given.encode()):
             raise LinkRefused("this link was not made by nodeheal")
         if now >= datetime.fromtimestamp(expires, UTC):
-            raise LinkRefused("this link has expired; the incident has gone to a human")
+            raise LinkRefused("this link has expired; what nobody has answered has gone to a human")
         return question, answer
 
     def _sign(self, question: Question, answer: Answer, expires: int) -> str:

@@ -86,8 +86,8 @@ def _decide_before_isolation(builder: DecisionBuilder, progress: Progress, asses
         return blocked
     if fault.action is Action.RESTART_WORKLOAD:
         return _restart_job_only(builder, progress, assessment)
-    blocked = _explained_by_others(builder, progress, assessment) or guardrails.approval(
-        builder, progress, fault, fault.action
+    blocked = _explained_by_others(builder, progress, assessment) or guardrails.approval_of_start(
+        builder, progress, fault
     )
     if blocked is not None:
         return blocked

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from nodeheal.contract.health_event import HealthEvent
+from nodeheal.contract.names import DRILL_MARK
 from nodeheal.contract.steps import Reservation
 from nodeheal.contract.vocabulary import Action, Family, Provider
 from nodeheal.domain.fleet.node import PastRecovery
@@ -26,6 +27,7 @@ class Observation:
     job_id: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     note: str = ""  # why it led to no incident, where it did not
+    is_drill: bool = False  # an operator has injected it
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,7 @@ def observation_of(event: HealthEvent, job_id: str | None, note: str = "") -> Ob
         job_id=job_id,
         labels=dict(event.labels),
         note=note,
+        is_drill=DRILL_MARK in event.evidence,
     )
 
 

@@ -13,6 +13,7 @@ from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Mode
 from nodeheal.domain.recovery.decision_builder import DecisionBuilder
 from nodeheal.domain.recovery.incident import History, Incident
+from nodeheal.domain.recovery.ladder import first_step
 from nodeheal.domain.recovery.progress import Progress
 from nodeheal.domain.verbs import VERBS
 
@@ -38,7 +39,7 @@ def mode_of(builder: DecisionBuilder, fault: Fault, action: Action) -> Mode:
 
 def blocked_before_start(builder: DecisionBuilder, progress: Progress, fault: Fault) -> Decision | None:
     """Ends the incident before anything is touched: the pool is only observed, or the node must not be touched."""
-    pool, would = builder.history.incident.pool, _proposal(fault)
+    pool, would = builder.history.incident.pool, _proposal(builder, progress, fault)
     blocked = hands_off_reason(builder, fault)
     if not blocked and mode_of(builder, fault, fault.action) is Mode.observe:
         blocked = f"pool {pool} is in observe mode"
@@ -48,7 +49,8 @@ def blocked_before_start(builder: DecisionBuilder, progress: Progress, fault: Fa
         return builder.escalate(
             Escalation.RECOVERY_BLOCKED, f"{fault.title}: {blocked} since the recovery began; nothing more is done"
         )
-    if (answer := progress.approvals.get(fault.action)) is not None and answer.outcome is Outcome.DONE:
+    answer = next((one for one in progress.approvals.values() if one.outcome is Outcome.DONE), None)
+    if answer is not None:
         message = f"{fault.title}: {answer.reason}, but {blocked}; nothing was done, although nodeheal would {would}"
         return builder.escalate(
             Escalation.RECOVERY_BLOCKED, message
@@ -84,8 +86,13 @@ def cancelled_by_operator(builder: DecisionBuilder, progress: Progress, assessme
     )
 
 
-def blocked_mid_recovery(builder: DecisionBuilder, progress: Progress, fault: Fault, action: Action) -> Decision | None:
-    """Escalates when a guardrail blocks the next verb on an isolated node. The node stays isolated."""
+def blocked_mid_recovery(
+    builder: DecisionBuilder, progress: Progress, fault: Fault, action: Action, why: str
+) -> Decision | None:
+    """Escalates when a guardrail blocks the next verb on an isolated node. The node stays isolated.
+
+    `why`: why it is this verb's turn.
+    """
     pool = builder.history.incident.pool
     blocked = hands_off_reason(builder, fault)
     if not blocked and mode_of(builder, fault, action) is Mode.observe:
@@ -93,7 +100,7 @@ def blocked_mid_recovery(builder: DecisionBuilder, progress: Progress, fault: Fa
     if blocked:
         message = f"{fault.title}: {blocked}; the node stays isolated and nothing more is done"
         return builder.escalate(Escalation.RECOVERY_BLOCKED, message)
-    return breaker(builder, progress, fault) or approval(builder, progress, fault, action)
+    return breaker(builder, progress, fault) or approval(builder, progress, fault, action, why)
 
 
 def keep_machine_reason(incident: Incident, paused: str, policy: RecoveryPolicy, now: datetime) -> str:
@@ -110,15 +117,31 @@ def keep_machine_reason(incident: Incident, paused: str, policy: RecoveryPolicy,
     )
 
 
-def approval(builder: DecisionBuilder, progress: Progress, fault: Fault, action: Action) -> Decision | None:
+def approval_of_start(builder: DecisionBuilder, progress: Progress, fault: Fault) -> Decision | None:
+    """Asks before the node is isolated: about what can be done with the attempts that are left."""
+    if mode_of(builder, fault, fault.action) is not Mode.approve:
+        return None
+    action, why = first_step(fault, progress, builder)
+    if mode_of(builder, fault, action) is Mode.observe:
+        action = Action.ISOLATE  # it ends there
+    return _ask(builder, progress, fault, action, why)
+
+
+def approval(
+    builder: DecisionBuilder, progress: Progress, fault: Fault, action: Action, why: str = ""
+) -> Decision | None:
     """Asks a human first, where the pool requires it.
 
     Returns None when nobody has to be asked or the answer was yes.
     """
+    is_asked = mode_of(builder, fault, action) is Mode.approve
+    return _ask(builder, progress, fault, action, why) if is_asked else None
+
+
+def _ask(builder: DecisionBuilder, progress: Progress, fault: Fault, action: Action, why: str) -> Decision | None:
     pool = builder.history.incident.pool
-    if mode_of(builder, fault, action) is not Mode.approve:
-        return None
     would = VERBS[action].proposal if progress.isolation is None else f"go on with {VERBS[action].announced}"
+    would += _because(why)
     answer = progress.approvals.get(action)
     if answer is None:
         asked = f"pool {pool} asks for approval first; nodeheal would {would}"
@@ -142,6 +165,8 @@ def breaker(builder: DecisionBuilder, progress: Progress, fault: Fault) -> Decis
         return None
     text = cause.text if cause else pool.breaker_why
     key = cause.key if cause else correlation.breaker_key(pool)
+    if correlation.are_all_drills(text) and not builder.history.is_drill:
+        key = f"{key}/real"  # the page of the drills, which is marked as one, must not be all that is said of this
     isolated = "; this one stays isolated" if progress.is_isolated else ""
     message = f"{fault.title}: {text}. The cause is not in the nodes: none is touched until a human resets the breaker"
     seconds, waited = builder.policy.deadlines.breaker_seconds, progress.waited.get(Awaited.BREAKER)
@@ -150,7 +175,8 @@ def breaker(builder: DecisionBuilder, progress: Progress, fault: Fault) -> Decis
         if wait is not None:
             return wait
     late = f"{fault.title}: {text}; nobody has reset the breaker in time, so this is a human's"
-    return builder.escalate(Escalation.BREAKER_OVERDUE, late, page_key=f"{key}/overdue")
+    kind = "/drill" if builder.history.is_drill else ""  # it must not be all that is said of the others
+    return builder.escalate(Escalation.BREAKER_OVERDUE, late, page_key=f"{key}/overdue{kind}")
 
 
 def breaker_cause(history: History, policy: RecoveryPolicy, now: datetime) -> CommonCause | None:
@@ -199,6 +225,11 @@ def _is_stale(builder: DecisionBuilder, last_seen_at: datetime) -> bool:
     return pool.breaker_reset_at - last_seen_at > timedelta(seconds=builder.policy.breaker.stale_seconds)
 
 
-def _proposal(fault: Fault) -> str:
-    would = VERBS[fault.action].proposal
-    return f"{would} when the job has ended" if fault.note == AT_JOB_END else would
+def _proposal(builder: DecisionBuilder, progress: Progress, fault: Fault) -> str:
+    action, why = first_step(fault, progress, builder)
+    at_end = " when the job has ended" if fault.note == AT_JOB_END else ""
+    return f"{VERBS[action].proposal}{at_end}{_because(why)}"
+
+
+def _because(why: str) -> str:
+    return f", because {why}" if why else ""

@@ -14,6 +14,7 @@ from nodeheal.domain.recovery.decision_context import DecisionContext
 
 # How the entries begin that say that another incident has left its job to this one.
 JOB_LEFT = "job-left-"
+ABOUT_DRILLS = "an operator has injected this fault. What is done about it is real."
 _TURN = re.compile(r"-(\d{4})$")  # how the id of an entry ends that belongs to a turn
 _NO_TURN = 10_000
 

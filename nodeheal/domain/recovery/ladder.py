@@ -36,6 +36,14 @@ def remaining_steps(fault: Fault, progress: Progress, builder: DecisionBuilder) 
     return left, notes
 
 
+def first_step(fault: Fault, progress: Progress, builder: DecisionBuilder) -> tuple[Action, str]:
+    """Returns what would really be done first, and why it is not what the fault asks for. Empty: it is."""
+    if fault.action not in ESCALATION_STEPS:
+        return fault.action, ""
+    left, notes = remaining_steps(fault, progress, builder)
+    return (left[0] if left else Action.ISOLATE), "; ".join(notes)
+
+
 def escalation_steps(fault: Fault, builder: DecisionBuilder) -> list[Action]:
     """Returns the fault's destructive verbs, in order, with those that the pool adds to every ladder.
 

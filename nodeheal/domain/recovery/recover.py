@@ -128,7 +128,7 @@ def _next_step(builder: DecisionBuilder, progress: Progress, assessment: FaultAs
         left = "the job goes on elsewhere; the node stays out of service until a human repairs or retires it"
         handed_over = f"{fault.title}: {'; '.join(filter(None, [message, left]))}"
         return _confirm_first(builder, progress, fault) or builder.escalate(Escalation.REPAIR_PENDING, handed_over)
-    blocked = guardrails.blocked_mid_recovery(builder, progress, fault, action) or _wait_for_capacity(
+    blocked = guardrails.blocked_mid_recovery(builder, progress, fault, action, message) or _wait_for_capacity(
         builder, progress, fault, action
     )
     blocked = blocked or _evidence_first(builder, progress, fault) or _diagnose_new_boot(builder, progress, fault)

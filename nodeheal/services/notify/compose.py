@@ -13,7 +13,7 @@ from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.fleet.unmanaged_tasks import job_text
 from nodeheal.domain.humanize import counted, lasting
 from nodeheal.domain.recovery.confirmation import confirmations_in
-from nodeheal.domain.recovery.incident import History, TimelineEntry, Turn, event_entry, short_id
+from nodeheal.domain.recovery.incident import ABOUT_DRILLS, History, TimelineEntry, Turn, event_entry, short_id
 from nodeheal.domain.recovery.progress import Progress
 from nodeheal.domain.review.console_links import NO_LINKS, ConsoleLinks
 from nodeheal.domain.verbs import verb_of_step
@@ -197,7 +197,7 @@ def facts_of(history: History, decided: Decision, job_now: str = "") -> list[str
         *field("Node", f"{incident.node_id} (pool {incident.pool})"),
         *field("Job", f"{job_text(history)}{job_now}"),
         *([] if decided.why in decided.reason else field("Why", decided.why)),
-        *(field("Drill", "an operator has injected this fault. What is done about it is real.") * history.is_drill),
+        *(field("Drill", ABOUT_DRILLS) * history.is_drill),
     ]
 
 

@@ -7,6 +7,7 @@ from types import MappingProxyType
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.steps import Decision, StepRequest
 from nodeheal.contract.vocabulary import Awaited, Escalation, Phase, Refusal
+from nodeheal.domain.faults.correlation import are_all_drills
 from nodeheal.domain.recovery.approval_links import Answer
 from nodeheal.domain.recovery.incident import History, short_id
 from nodeheal.domain.review.console_links import NO_LINKS, ConsoleLinks
@@ -131,6 +132,8 @@ def _compose_breaker(history: History, decision: Decision, console_links: Consol
     """The one page of a storm. It is about the pool: what one of its nodes would need by itself is bad advice now."""
     pool = history.incident.pool
     cause = decision.reason.removeprefix(f"{decision.fault}: ").partition(". ")[0]
+    are_drills = are_all_drills(cause) and history.is_drill
+    marked, without_nodes = heading(history) if are_drills else "[nodeheal]", cause.partition(" (")[0]
     looks = [
         command("nodeheal", "breaker", "show", pool),
         command("nodeheal", "incidents", "list", pool, "--state", "waiting"),
@@ -144,10 +147,14 @@ def _compose_breaker(history: History, decision: Decision, console_links: Consol
     return letter(
         history,
         decision,
-        subject=f"[nodeheal] breaker open: pool {pool}: {cause}",
+        subject=f"{marked} breaker open: pool {pool}: {without_nodes}",
         key=decision.page_key or f"breaker/{pool}",
         first=[paragraph(sentence(decision.reason)), needed(to_do)],
-        happened=[*field("Pool", pool), *field("First seen", history.incident.node_id)],
+        happened=[
+            *field("Pool", pool),
+            *field("First seen", history.incident.node_id),
+            *(field("Drill", "every fault was injected. The open breaker is real.") * are_drills),
+        ],
         severity="PAGE",
         facts=Facts(lines_of(to_do)),
         console_links=console_links,

@@ -2,12 +2,14 @@
 
 import re
 from base64 import b64decode
+from collections.abc import Mapping
 from html import escape
 from urllib.parse import parse_qs
 
 from nodeheal.domain.fleet.unmanaged_tasks import job_text
-from nodeheal.domain.recovery.approval_links import Answer
-from nodeheal.domain.recovery.incident import History
+from nodeheal.domain.recovery.approval_links import Answer, Question
+from nodeheal.domain.recovery.incident import ABOUT_DRILLS, History
+from nodeheal.operations.approve import find_question, recorded_answer
 from nodeheal.ports import Ports
 from nodeheal.services.operators.answer_approval import Answered
 from nodeheal.services.operators.describe_answer import describe_answer
@@ -29,26 +31,38 @@ _ASKED = {Answer.approve: ("Approve", "approve"), Answer.refuse: ("Refuse", "ref
 
 
 def question(history: History, turn: int, answer: Answer, ports: Ports) -> str:
-    """What was asked in this turn, what the answer does, and the button that gives it."""
+    """What was asked in this turn; then what the answer does, with its button, or what was decided."""
     incident = history.incident
-    asked = history.turns[turn - 1].decision if 0 < turn <= len(history.turns) else None
-    word, style = _ASKED[answer]
-    does = describe_answer(asked, incident, ports)[answer] if asked else ""
+    about = history.turns[turn - 1] if 0 < turn <= len(history.turns) else None
+    asked = about.decision if about else None
     facts = {
         "Node": f"{incident.node_id} (pool {incident.pool})",
         "Job": job_text(history),
+        **({"Drill": ABOUT_DRILLS} if history.is_drill else {}),
         "What nodeheal would do, and why": asked.reason if asked else "",
-        f"What “{word}” does": does,
         "Evidence": incident.root.evidence[:500],
         "Incident": incident.incident_id,
     }
-    rows = "".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in facts.items())
+    mine = Question(incident.incident_id, turn)
+    waiting, answered = find_question(mine, ports), recorded_answer(mine, history)
+    if asked is None or waiting is None or answered is not None or not incident.is_under_way:
+        result = about.result.reason if about and about.result else "nothing: the question is no longer open"
+        decided = {"What was decided": answered.text if answered else result, "How it ended": incident.summary}
+        return _page("This is decided", _rows({**decided, **facts}))
+    word, style = _ASKED[answer]
+    due = f"{waiting.deadline_at:%Y-%m-%d %H:%M:%S} UTC; silence is no: then it is handed to a human"
+    does = {"Answer by": due, f"What “{word}” does": describe_answer(asked, incident, ports)[answer]}
     form = (
         f'<form method="post"><label>Your name<input name="who" required maxlength="{LONGEST_NAME}"></label>'
         f'<label>Why (goes on record)<input name="why" maxlength="{LONGEST_WHY}"></label>'
         f'<button class="{style}">{word}</button></form>'
     )
-    return _page(f"{word}?", f"<dl>{rows}</dl>{form}<p>Nothing has been decided yet.</p>")
+    return _page(f"{word}?", f"{_rows({**facts, **does})}{form}<p>Nothing has been decided yet.</p>")
+
+
+def _rows(facts: Mapping[str, str]) -> str:
+    rows = (f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in facts.items() if value)
+    return f"<dl>{''.join(rows)}</dl>"
 
 
 def outcome(answered: Answered) -> str:
