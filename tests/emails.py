@@ -220,7 +220,8 @@ def _waiting(story: Story, awaits: Awaited) -> Notification:
 
 def _of_pools() -> Iterator[Kind]:
     it = _cluster()
-    trip_breaker("demo", "3 of 4 nodes of pool demo fail together with XID 79", it.ports)
+    storm = "3 nodes of the pool fail together, 3 of them with fault xid/79 (mi-0000000a, mi-0000000c, mi-0000000d)"
+    trip_breaker("demo", storm, it.ports)
 
     def an_hour_later() -> None:
         it.clock.advance(3_600)
