@@ -68,7 +68,7 @@ def test_a_recovery_that_is_handed_over_and_the_job_that_ends_by_it_are_one_emai
     assert page.startswith(f"PAGE [nodeheal] needs a human: {B}, llama is down")
     bodies = {told.owner: told.body for _, told in it.ports.notifier.announced}  # type: ignore[attr-defined]
     does = "  nodeheal nodes list demo\n  nodeheal jobs restart llama\n"
-    assert f"ada@example.com has been told that you do.\n{does}" in bodies[None]
+    assert f"ada@example.com, if subscribed, has been told that you do.\n{does}" in bodies[None]
     assert "Needed: nothing" in bodies["ada@example.com"]
 
 

@@ -13,11 +13,11 @@ from nodeheal.domain.jobs.job import Job, Run
 from nodeheal.domain.jobs.lost_work import UNSAVED, lost_work_text, start_text
 from nodeheal.domain.jobs.owner import Owner
 from nodeheal.domain.recovery.incident import History
-from nodeheal.domain.recovery.progress import Progress
+from nodeheal.domain.recovery.progress import Progress, is_the_programs
 from nodeheal.domain.verbs import VERBS
 from nodeheal.services.jobs.ask_for_checkpoint import ASKED
 from nodeheal.services.notify.compose import fit_subject, heading
-from nodeheal.services.notify.compose_needed import is_the_programs, log_of, restart
+from nodeheal.services.notify.compose_needed import log_of, restart
 from nodeheal.services.notify.layout import field, paragraph, quoted, sentence
 
 NODES_NAMED = 8

@@ -10,10 +10,10 @@ from nodeheal.domain.jobs.job import Job
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Mode
 from nodeheal.domain.recovery.incident import History, Incident
-from nodeheal.domain.recovery.progress import Progress
+from nodeheal.domain.recovery.progress import Progress, is_the_programs
 from nodeheal.domain.verbs import VERBS
 from nodeheal.ports import Ports
-from nodeheal.services.notify.compose_needed import Situation, is_the_programs
+from nodeheal.services.notify.compose_needed import Situation
 
 
 def read_situation(
