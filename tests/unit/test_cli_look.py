@@ -496,6 +496,25 @@ def test_a_job_that_is_down_waits_for_a_human_until_one_gives_it_up(
     assert re.search("Given up    by .*: not worth it", run("jobs", "show", "llama"))
 
 
+def test_an_incident_that_has_left_only_a_job_down_is_shown_by_the_jobs_line_alone(cluster: FakeCluster) -> None:
+    incident = handed_over(cluster)
+    job = cluster.ports.jobs.get("llama")
+    assert job is not None
+    why = f"{incident} was handed to a human: not approved"
+    down = replace(job, state=JobState.FAILED, summary=why, submitted_at=cluster.clock())
+    cluster.ports.jobs.save(down)
+    shows, held = f"nodeheal incidents show {short_id(incident)}", run("status")
+    save_node(cluster.ports, cluster.node(BROKEN), open_incident=None)
+
+    said = run("status")
+    run("jobs", "stop", "llama", "--why", "not worth it")
+
+    assert shows in held, "the node is a human's as well"
+    assert shows not in said
+    assert f"{why}. Needed:" in said
+    assert shows in run("status"), "the job waits for nobody, and the incident is not closed"
+
+
 def test_on_a_terminal_it_asks_first_and_no_means_no(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", Terminal())
     answers: list[bool] = [False, True]

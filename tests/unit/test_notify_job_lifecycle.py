@@ -144,8 +144,8 @@ def test_the_operators_email_says_whether_it_is_theirs() -> None:
     assert body(theirs) == [
         "Job llama is down, and nodeheal does not start it again: rank 1 did not start in time.",
         "",
-        "Needed: look at the nodes first; then its owner looks at its image, and starts it again. Tell its owner, unless "
-        "this says that the owner gets emails:",
+        "Needed: look at the nodes first; then its owner looks at its image, and starts it again. Tell its owner, "
+        "unless this says that the owner gets emails:",
         "  nodeheal jobs show llama",
         "",
         "Job: llama, run 1, in pool demo",

@@ -22,6 +22,7 @@ from nodeheal.contract.vocabulary import (
     Trouble,
     Verdict,
 )
+from nodeheal.domain.faults.assessment import assess_faults
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.humanize import counted
 from nodeheal.domain.jobs.attribution import NEAR, failed_at, findings_on_nodes, rank_endings
@@ -30,6 +31,7 @@ from nodeheal.domain.jobs.job import Job, Run
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.decision_context import job_scope
 from nodeheal.domain.recovery.incident import Incident, fingerprint
+from nodeheal.domain.recovery.progress import is_the_programs, read_progress
 from nodeheal.ports import Ports
 from nodeheal.services.intake.finding_about import finding_about
 from nodeheal.services.intake.ingest import Ingested, ingest
@@ -90,7 +92,9 @@ def _explain(request: JobRequest, job: Job, run: Run, ports: Ports, policy: Reco
     given_up = _handed_over(job, run, ports)
     if given_up is not None:
         told = f"{given_up.incident_id} was handed to a human: {given_up.summary}"
-        found = _over(request, Trouble.RECOVERY_ENDED, told, ports)
+        history = ports.incidents.history(given_up.incident_id)
+        is_own = is_the_programs(assess_faults(history, policy).fault, read_progress(history, policy))
+        found = _over(request, Trouble.PROGRAM_FAILS if is_own else Trouble.RECOVERY_ENDED, told, ports)
         return found.model_copy(update={"incident_id": given_up.incident_id})
     broke = first_failure(run)
     if broke is not None and broke.never_ran:
