@@ -37,6 +37,27 @@ def test_a_failure_of_the_program_is_told_by_its_recovery_alone() -> None:
     assert owner_hears(it) == ["owner/llama/1/STARTED", "owner/llama/2/RUNS_AGAIN", "owner/llama/2/FINISHED"]
 
 
+def test_a_program_that_is_restarted_has_not_recovered_and_each_email_says_which_restart_it_is() -> None:
+    it = JobCluster(restarts={"of_application": 2})
+    it.happenings = [fails(), is_recovered, fails(), is_recovered, fails()]
+
+    it.submit()
+
+    told = {told.key: told for _, told in it.ports.notifier.announced}.values()  # type: ignore[attr-defined]
+    told_operators = [one for one in told if not one.owner and one.severity == "INFO" and one.incident_id]
+    told_owner = [one.body for one in told if one.phase is Phase.RUNS_AGAIN]
+    after = (
+        "in 24 h after a failure of the program's own (restarts.of_application). One more failure after the last is "
+    )
+    assert [one.subject.partition(":")[0] for one in told_operators] == ["[nodeheal] restarted"] * 2
+    assert not any("recovered" in one.body or "its checkpoint" in one.body for one in told_operators)
+    for number, (ours, theirs) in enumerate(zip(told_operators, told_owner, strict=True), 1):
+        needed = f"Needed: nothing now. It was restart {number} of 2 {after}handed to a human."
+        assert needed in ours.body
+        assert needed in theirs
+    assert owner_hears(it)[-1] == "owner/llama/3/HANDED_OVER"
+
+
 def test_a_node_that_is_repaired_is_told_by_its_recovery_alone() -> None:
     it = JobCluster()
     it.happenings = [falls_off_the_bus(B), is_recovered, finishes]

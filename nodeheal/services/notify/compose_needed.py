@@ -31,6 +31,7 @@ class Situation:
     job: Job | None = None
     run: Run | None = None  # the newest of that job, where the fault is the program's
     is_the_programs: bool = False  # the fault is taken for the job's own
+    restarts: str = ""  # which of the restarts that the job allows its program this was, in words
     is_blocked: bool = False
     paused: tuple[str, ...] = ()
     request: Action | None = None
@@ -57,7 +58,8 @@ def what_is_needed(
     """What the reader has to do once the incident has ended, the first thing first."""
     ending = decided.ending or Ending.HANDED_TO_A_HUMAN
     if ending is Ending.RECOVERED:
-        return [(needed_for_unmanaged_tasks(history, seen) or _NOTHING, [])]
+        nothing = f"nothing now. {situation.restarts}" if situation.restarts else _NOTHING
+        return [(needed_for_unmanaged_tasks(history, seen) or nothing, [])]
     if ending is Ending.OBSERVED_ONLY:
         return _after_observing(history.incident, seen, decided, situation)
     parts: list[Part] = []

@@ -41,6 +41,7 @@ class About:
     fault: Fault
     before: Run | None = None  # the run before that one
     first_end_at: datetime | None = None  # of the run before, where a rank had ended by itself before anybody said so
+    restarts: str = ""  # which of the restarts that the job allows its program this was, in words
 
     @property
     def is_the_programs(self) -> bool:
@@ -217,5 +218,6 @@ def _needed_after_restart(about: About) -> list[str]:
     if not about.is_the_programs:
         return field("Needed", "nothing.")
     shown = log_of(about.job, about.before)
-    need = "nothing now. This kind of fault mostly comes from the program. If it comes again, look there"
+    look = "This kind of fault mostly comes from the program. If it comes again, look there"
+    need = " ".join(filter(None, ["nothing now.", about.restarts, look]))
     return [*field("Needed", f"{need}{':' if shown else '.'}"), *shown]
