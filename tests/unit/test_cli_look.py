@@ -490,7 +490,7 @@ def test_a_job_that_is_down_waits_for_a_human_until_one_gives_it_up(
     assert f"{needed}. If it stays down: nodeheal jobs stop llama --why" in said
     assert owners_is in shown.partition("Needed ")[2].partition("\n")[0]
     assert [(one["job"], one["trouble"]) for one in listed] == [("llama", trouble)]
-    assert "llama is FAILED already: run 3 has failed; it waits for nobody any more" in stopped
+    assert "llama is FAILED already: run 3 has failed; given up: `nodeheal status` no longer shows it" in stopped
     assert "Nothing waits for you." in run("status")
     assert "Needed" not in run("jobs", "show", "llama")
     assert re.search("Given up    by .*: not worth it", run("jobs", "show", "llama"))

@@ -133,13 +133,23 @@ def test_a_directory_without_a_checkpoint_is_an_answer_and_nobody_else_is_asked(
     assert it.job.found is None
 
 
-def test_while_it_is_not_launched_the_job_says_where_it_will_go_on() -> None:
+@pytest.mark.parametrize(
+    ("checkpoints", "words"),
+    [
+        ([NEWEST], f"llama goes on from {NEWEST[0]}, step 2000"),
+        ([], "llama starts from its beginning: there is no checkpoint yet"),
+    ],
+)
+def test_while_it_is_not_launched_the_job_says_where_it_will_go_on(
+    checkpoints: list[tuple[str, int]], words: str
+) -> None:
     it, said = training(), list[str]()
+    it.checkpoints = list(checkpoints)
     it.before["Launch job"] = lambda it: said.append(it.job.summary)
 
     it.submit()
 
-    assert said == [f"llama goes on from {NEWEST[0]}, step 2000, as {A} sees it"]
+    assert said == [f"{words}, as {A} sees it"]
 
 
 def test_a_job_that_has_no_checkpoints_any_more_is_not_held_up() -> None:
@@ -340,7 +350,14 @@ def test_a_job_that_shows_no_steps_is_not_asked_for_them() -> None:
     assert progress_files(it) == [None, None]
 
 
-def test_what_is_skipped_stands_in_the_incident() -> None:
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        ({"path": NEWEST[0], "step": NEWEST[1]}, "goes on from"),
+        ({}, "llama starts from its beginning: no checkpoint is whole, as "),
+    ],
+)
+def test_what_is_skipped_stands_in_the_incident(found: dict[str, Any], words: str) -> None:
     it = recovering()
     looks = CheckpointFound.model_validate
 
@@ -348,14 +365,14 @@ def test_what_is_skipped_stands_in_the_incident() -> None:
         name, asked = it.asked_to_look()
         fact = {**it._fact(name, it.node(name).boot_id), **asked}
         torn = ("iter_0003000: it was not finished",)
-        event = {**fact, "format": "megatron", "path": NEWEST[0], "step": NEWEST[1], "skipped": torn}
+        event = {**fact, "format": "megatron", **found, "skipped": torn}
         wakeup.on_answer(looks(event), it.ports)
 
     it._node_looks = with_skipped  # type: ignore[method-assign]
 
     it.reports(FAULT)
 
-    [told] = [text for text in timeline(it) if "goes on from" in text]
+    told, *_ = [text for text in timeline(it) if words in text]
     assert told.endswith("; skipped: iter_0003000: it was not finished")
 
 

@@ -1,6 +1,7 @@
 """A story of a job ends with exactly the emails that it should: none twice, none for what another has said."""
 
-from nodeheal.contract.vocabulary import Phase, Verdict
+from nodeheal.contract.vocabulary import Action, Phase, Trouble, Verdict
+from tests.unit.builders import ACT
 from tests.workflows.job_cluster import NODES, JobCluster, fails, finishes, is_recovered
 from tests.workflows.test_run_job import falls_off_the_bus, wants_it_stopped
 
@@ -104,6 +105,25 @@ def test_a_program_that_fails_too_often_is_handed_over_to_its_owner_and_wakes_no
     assert operators_hear(it)[-1].startswith("INFO [nodeheal] needs a human: job llama is down: rank 1 on")
     handed_over = it.ports.notifier.announced[-1][1]  # type: ignore[attr-defined]
     assert "\n  nodeheal jobs logs llama --rank 1 --run 2\n  nodeheal jobs restart llama\n" in handed_over.body
+
+
+def test_a_program_whose_restart_is_refused_is_its_owners_and_who_is_told_hears_how_a_changed_file_starts() -> None:
+    none_left = {
+        **ACT.limits,
+        Action.RESTART_WORKLOAD: ACT.limits[Action.RESTART_WORKLOAD].model_copy(update={"limit": 0}),
+    }
+    it = JobCluster(policy=ACT.model_copy(update={"limits": none_left}))
+    it.happenings = [fails(), is_recovered]
+
+    it.submit()
+
+    assert owner_hears(it)[-1] == "owner/llama/1/HANDED_OVER"
+    theirs, *_ = [told.body for _, told in it.ports.notifier.announced if told.phase is Phase.HANDED_OVER]  # type: ignore[attr-defined]
+    assert "Where the job's file has to change, submit it under another name. Where something else was" in theirs
+    assert (
+        "at fault, start it again as it was:\n  nodeheal jobs logs llama --rank 1 --run 1\n  nodeheal jobs re" in theirs
+    )
+    assert it.job.trouble is Trouble.PROGRAM_FAILS
 
 
 def test_a_job_stood_still_since_its_first_rank_ended_and_not_since_somebody_said_why() -> None:

@@ -34,7 +34,11 @@ def needed(trouble: Trouble | None) -> tuple[str, bool]:
                 True,
             )
         case Trouble.PROGRAM_FAILS:
-            return "look for the cause in your program first, and in its logs; then:", True
+            return (
+                "look for the cause in your program and its logs. Where the job's file has to change, submit it under "
+                "another name. Where something else was at fault, start it again as it was:",
+                True,
+            )
         case Trouble.RANK_LATE:
             return (
                 "see whether its image is very large, or cannot be pulled there; the operators know as well. Then:",
