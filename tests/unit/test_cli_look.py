@@ -461,6 +461,22 @@ def test_a_release_says_that_nothing_is_checked(cluster: FakeCluster) -> None:
     assert cluster.node(BROKEN).state is NodeState.QUARANTINED
 
 
+def test_a_release_of_a_node_in_service_is_refused_by_its_dry_run_too_and_says_what_ends_a_probation(
+    cluster: FakeCluster,
+) -> None:
+    until = cluster.clock() + timedelta(hours=1)
+    save_node(cluster.ports, cluster.node(SPARE), state=NodeState.PROBATION, probation_until=until)
+
+    dry = run("nodes", "release", SPARE, "--dry-run", code=1)
+    done = run("nodes", "release", SPARE, "--why", "it is fine", code=1)
+
+    assert dry == done
+    assert f"`nodeheal nodes diagnose {SPARE}` ends its probation if it passes" in done
+    run("nodes", "diagnose", SPARE, "--why", "to use it now")
+    assert cluster.node(SPARE).is_available(cluster.clock())
+    assert "probation" not in run("nodes", "release", SPARE, "--dry-run", code=1)
+
+
 @pytest.mark.parametrize("why", ["...", "…", " "])
 def test_the_dots_of_an_email_are_no_reason(cluster: FakeCluster, why: str) -> None:
     assert "--why: " in run("nodes", "isolate", SPARE, "--why", why, code=2)

@@ -133,23 +133,23 @@ def test_a_directory_without_a_checkpoint_is_an_answer_and_nobody_else_is_asked(
     assert it.job.found is None
 
 
-@pytest.mark.parametrize(
-    ("checkpoints", "words"),
-    [
-        ([NEWEST], f"llama goes on from {NEWEST[0]}, step 2000"),
-        ([], "llama starts from its beginning: there is no checkpoint yet"),
-    ],
-)
-def test_while_it_is_not_launched_the_job_says_where_it_will_go_on(
-    checkpoints: list[tuple[str, int]], words: str
-) -> None:
+def test_while_it_is_not_launched_the_job_says_where_it_will_go_on() -> None:
     it, said = training(), list[str]()
-    it.checkpoints = list(checkpoints)
     it.before["Launch job"] = lambda it: said.append(it.job.summary)
 
     it.submit()
 
-    assert said == [f"{words}, as {A} sees it"]
+    assert said == [f"llama goes on from {NEWEST[0]}, step 2000, as {A} sees it"]
+
+
+def test_a_job_whose_directory_is_empty_says_that_it_starts_from_its_beginning() -> None:
+    it, said = training(), list[str]()
+    it.checkpoints = []
+    it.before["Launch job"] = lambda it: said.append(it.job.summary)
+
+    it.submit()
+
+    assert said == [f"llama starts from its beginning: there is no checkpoint yet, as {A} sees it"]
 
 
 def test_a_job_that_has_no_checkpoints_any_more_is_not_held_up() -> None:
@@ -350,14 +350,19 @@ def test_a_job_that_shows_no_steps_is_not_asked_for_them() -> None:
     assert progress_files(it) == [None, None]
 
 
-@pytest.mark.parametrize(
-    ("found", "words"),
-    [
-        ({"path": NEWEST[0], "step": NEWEST[1]}, "goes on from"),
-        ({}, "llama starts from its beginning: no checkpoint is whole, as "),
-    ],
-)
-def test_what_is_skipped_stands_in_the_incident(found: dict[str, Any], words: str) -> None:
+def test_what_is_skipped_stands_in_the_incident() -> None:
+    torn = "; skipped: iter_0003000: it was not finished"
+
+    [told] = [text for text in skipping({"path": NEWEST[0], "step": NEWEST[1]}) if "goes on from" in text]
+    nothing = [text for text in skipping({}) if text.startswith("llama starts from its beginning: ")]
+
+    assert told.endswith(torn)
+    assert nothing[0].startswith("llama starts from its beginning: no checkpoint is whole, as ")
+    assert nothing[0].endswith(torn)
+
+
+def skipping(found: dict[str, Any]) -> list[str]:
+    """What a recovery tells where the node has found this, and a torn one."""
     it = recovering()
     looks = CheckpointFound.model_validate
 
@@ -371,9 +376,7 @@ def test_what_is_skipped_stands_in_the_incident(found: dict[str, Any], words: st
     it._node_looks = with_skipped  # type: ignore[method-assign]
 
     it.reports(FAULT)
-
-    told, *_ = [text for text in timeline(it) if words in text]
-    assert told.endswith("; skipped: iter_0003000: it was not finished")
+    return timeline(it)
 
 
 def test_a_recovery_goes_on_to_the_healed_node_where_the_peer_cannot_tell() -> None:
