@@ -154,7 +154,7 @@ def test_the_operators_email_says_whether_it_is_theirs() -> None:
         "Runbook:",
         "job-handed-over.md",
     ]
-    assert "Needed: its owner changes it, and starts it again. Tell its owner, unless this says" in owners.body
+    assert "Needed: its owner has to change the job, and starts it again. Tell its owner" in owners.body
     assert "jobs restart" not in theirs.body + owners.body
 
 

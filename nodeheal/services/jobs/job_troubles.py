@@ -66,6 +66,6 @@ def needed_of_operators(trouble: Trouble | None, *, has_owner: bool) -> tuple[st
         case Trouble.NODES_FAIL | Trouble.NOT_LAUNCHED | Trouble.RECOVERY_ENDED | None:
             return "look at the nodes first. When the pool has enough healthy ones:", True
         case _ if has_owner:
-            return f"its owner changes it, and starts it again. {TELL_OWNER}", False
+            return f"its owner has to change the job, and starts it again. {TELL_OWNER}", False
         case _:
             return "find its owner: it is the job that has to change. To see it:", False
