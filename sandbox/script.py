@@ -110,7 +110,8 @@ class Script:
         if self.expects is not None:
             return self.expects
         ending, finishes, restarts = self._by_the_catalog
-        return Expected(ending, finishes, restarts, (SUBJECTS[ending],))
+        subject = "[nodeheal] restarted" if self.action is Action.RESTART_WORKLOAD else SUBJECTS[ending]
+        return Expected(ending, finishes, restarts, (subject,))
 
     @property
     def _by_the_catalog(self) -> tuple[Ending, bool, bool]:

@@ -227,6 +227,7 @@ def stop(name: JobName, why: Why, table: Table = names.TABLE) -> None:
     A job that has failed does not run. Stopping it says that it stays so: `nodeheal status` no longer shows it.
     """
     from nodeheal.cli.slurm import our_job
+    from nodeheal.contract.vocabulary import JobState
     from nodeheal.services.operators.ask_to_stop import ask_to_stop
 
     reason = connect.on_record(why)
@@ -234,7 +235,7 @@ def stop(name: JobName, why: Why, table: Table = names.TABLE) -> None:
         world = connect.ports(table)
         job = ask_to_stop(our_job(name, world).job_id, reason, world)
         if job.is_over:
-            given_up = "; it waits for nobody any more" if job.stop_wanted else ""
+            given_up = "; given up: `nodeheal status` no longer shows it" if job.state is JobState.FAILED else ""
             say(f"{name} is {job.state} already: {job.summary}{given_up}")
             return
         connect.put_stop(name)

@@ -156,16 +156,19 @@ def release(
     from nodeheal.cli.slurm import node_words, slurm_node
     from nodeheal.parsers.slurm import SlurmNode
     from nodeheal.services.operators.describe_act import describe_release
-    from nodeheal.services.operators.release_node import release_node
-    from nodeheal.services.operators.withdraw_request import withdraw_request
+    from nodeheal.services.operators.release_node import check_release, release_node
+    from nodeheal.services.operators.withdraw_request import waiting_request, withdraw_request
 
     reason = on_record(why, dry_run=dry_run)
     with clearly():
-        told = describe_release(whole_node(node, connect.ports(table)))
+        world = connect.ports(table)
+        found = whole_node(node, world)
+        if (waiting := waiting_request(found, world)) is None:
+            check_release(found, world)
+        told = describe_release(found, waiting)
     if not goes_on(told, dry_run=dry_run, yes=yes):
         return
     with clearly():
-        world = connect.ports(table)
         withdrawn = withdraw_request(node, reason, world)
         freed = None if withdrawn else release_node(node, reason, world)
     if freed is None:

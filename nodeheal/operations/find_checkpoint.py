@@ -100,7 +100,8 @@ def _why_not_believed(event: CheckpointFound, directory: str) -> str:
 
 def _message(event: CheckpointFound, job_id: str) -> str:
     step = "" if event.step is None else f", step {event.step}"
-    found = f"{job_id} goes on from {event.path}{step}" if event.path else f"no checkpoint of {job_id} is whole"
+    none = "no checkpoint is whole" if event.skipped else "there is no checkpoint yet"
+    found = f"{job_id} goes on from {event.path}{step}" if event.path else f"{job_id} starts from its beginning: {none}"
     skipped = f"; skipped: {'; '.join(event.skipped)}" if event.skipped else ""
     return f"{found}, as {event.node_id} sees it{skipped}"
 

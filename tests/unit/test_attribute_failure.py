@@ -115,6 +115,33 @@ def test_a_failure_whose_incident_is_over_is_left_to_its_owner_only_where_it_was
     assert found.reason.endswith("so the job is left to its owner") is (ending is Ending.OBSERVED_ONLY)
 
 
+def given_up(ports: Ports, incident_id: str) -> None:  # noqa: F811
+    """Its recovery was handed to a human, with its node in service."""
+    opened = incident_of(ports, incident_id)
+    over = replace(opened, state=IncidentState.ESCALATED, ending=Ending.HANDED_TO_A_HUMAN, summary="not approved")
+    ports.incidents.finish(over)
+    save_node(ports, stored(ports, B), open_incident=None)
+
+
+def test_a_program_whose_restart_was_refused_is_its_owners_and_not_the_nodes(ports: Ports) -> None:  # noqa: F811
+    failed(ports)
+    incident_id = attributed(ports).incident_id
+    given_up(ports, incident_id)
+
+    found = attributed(ports)
+
+    assert (found.then, found.trouble, found.incident_id) == (Next.STOP, Trouble.PROGRAM_FAILS, incident_id)
+
+
+def test_a_node_whose_recovery_was_given_up_is_the_operators(ports: Ports) -> None:  # noqa: F811
+    launched(ports)
+    ingest(xid(79, node_id=B, instance_id=B, observed_at=ports.clock()), ports, ACT)
+    given_up(ports, str(stored(ports, B).open_incident))
+    becomes(ports, 1, "STOPPED", 1)
+
+    assert attributed(ports).trouble is Trouble.RECOVERY_ENDED
+
+
 def test_a_workflow_that_broke_before_is_no_recovery_that_was_given_up(ports: Ports) -> None:  # noqa: F811
     """The state machine hands its incident over, and says no ending. Its node is in service, and fails anew."""
     launched(ports)

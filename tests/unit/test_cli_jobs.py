@@ -199,6 +199,11 @@ def test_a_name_is_taken_once(world: World, tmp_path: Path) -> None:
     assert again.exit_code == 1
     assert "name: job llama exists already (SUBMITTED); give another name, or --idempotent returns it" in again.output
     assert len(world.definitions.registered) == 1
+    world.becomes(state=JobState.FAILED, trouble=Trouble.PROGRAM_FAILS)
+    assert "`nodeheal jobs restart llama` runs the old one again as it was, and not this file" in (
+        " ".join(submit(tmp_path, IMAGE).output.split())
+    )
+    assert "Where the job's file has to change, submit it under another name." in run("show", "llama").output
 
 
 def test_an_idempotent_submission_makes_up_for_a_start_that_a_crash_has_lost(world: World, tmp_path: Path) -> None:
@@ -347,7 +352,7 @@ def test_a_stop_without_a_reason_or_of_a_job_that_is_over_changes_nothing(world:
 
     said = run("stop", "llama", "--why", "late")
 
-    assert "llama is COMPLETED already: all ranks ended well" in said.output
+    assert said.output == "llama is COMPLETED already: all ranks ended well\n"
     assert (world.stops, world.job.stop_wanted) == ([], "")
 
 

@@ -482,6 +482,22 @@ def test_a_release_says_that_nothing_is_checked(cluster: FakeCluster) -> None:
     assert cluster.node(BROKEN).state is NodeState.QUARANTINED
 
 
+def test_a_release_of_a_node_in_service_is_refused_by_its_dry_run_too_and_says_what_ends_a_probation(
+    cluster: FakeCluster,
+) -> None:
+    until = cluster.clock() + timedelta(hours=1)
+    save_node(cluster.ports, cluster.node(SPARE), state=NodeState.PROBATION, probation_until=until)
+
+    dry = run("nodes", "release", SPARE, "--dry-run", code=1)
+    done = run("nodes", "release", SPARE, "--why", "it is fine", code=1)
+
+    assert dry == done
+    assert f"`nodeheal nodes diagnose {SPARE}` ends its probation if it passes" in done
+    run("nodes", "diagnose", SPARE, "--why", "to use it now")
+    assert cluster.node(SPARE).is_available(cluster.clock())
+    assert "probation" not in run("nodes", "release", SPARE, "--dry-run", code=1)
+
+
 @pytest.mark.parametrize("why", ["...", "…", " "])
 def test_the_dots_of_an_email_are_no_reason(cluster: FakeCluster, why: str) -> None:
     assert "--why: " in run("nodes", "isolate", SPARE, "--why", why, code=2)
@@ -511,10 +527,29 @@ def test_a_job_that_is_down_waits_for_a_human_until_one_gives_it_up(
     assert f"{needed}. If it stays down: nodeheal jobs stop llama --why" in said
     assert owners_is in shown.partition("Needed ")[2].partition("\n")[0]
     assert [(one["job"], one["trouble"]) for one in listed] == [("llama", trouble)]
-    assert "llama is FAILED already: run 3 has failed; it waits for nobody any more" in stopped
+    assert "llama is FAILED already: run 3 has failed; given up: `nodeheal status` no longer shows it" in stopped
     assert "Nothing waits for you." in run("status")
     assert "Needed" not in run("jobs", "show", "llama")
     assert re.search("Given up    by .*: not worth it", run("jobs", "show", "llama"))
+
+
+def test_an_incident_that_has_left_only_a_job_down_is_shown_by_the_jobs_line_alone(cluster: FakeCluster) -> None:
+    incident = handed_over(cluster)
+    job = cluster.ports.jobs.get("llama")
+    assert job is not None
+    why = f"{incident} was handed to a human: not approved"
+    down = replace(job, state=JobState.FAILED, summary=why, submitted_at=cluster.clock())
+    cluster.ports.jobs.save(down)
+    shows, held = f"nodeheal incidents show {short_id(incident)}", run("status")
+    save_node(cluster.ports, cluster.node(BROKEN), open_incident=None)
+
+    said = run("status")
+    run("jobs", "stop", "llama", "--why", "not worth it")
+
+    assert shows in held, "the node is a human's as well"
+    assert shows not in said
+    assert f"{why}. Needed:" in said
+    assert shows in run("status"), "the job waits for nobody, and the incident is not closed"
 
 
 def test_on_a_terminal_it_asks_first_and_no_means_no(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:

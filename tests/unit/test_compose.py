@@ -480,7 +480,7 @@ def stopped(job: Job | None, story: Story | None = None, **more: Any) -> str:
 def test_a_submitted_job_is_restarted_by_its_command_and_the_owner_is_said_to_know() -> None:
     told = stopped(SUBMITTED)
 
-    assert "Ada <ada@example.com> has been told that you do." in told
+    assert "Ada <ada@example.com>, if subscribed, has been told that you do." in told
     assert told.endswith("\n  nodeheal nodes list demo\n  nodeheal jobs restart llama")
     assert "has been told" not in stopped(replace(SUBMITTED, owner=None))
 
@@ -497,7 +497,10 @@ def test_a_job_whose_program_fails_is_its_owners_and_without_one_the_log_is_name
     ranks = tuple(GangTask(f"mi-{rank}", rank, "b", f"mi-{rank}", f"t{rank}", "STOPPED", rank) for rank in (0, 1))
     own: dict[str, Any] = {"is_the_programs": True, "run": Run("llama", 3, NOW, "", ranks)}
 
-    theirs = "Ada <ada@example.com> has been told to look at the program and to start it again."
+    theirs = (
+        "Ada <ada@example.com> looks at the program, and starts it again. Tell its owner, unless this says that the "
+        "owner gets emails:\n  nodeheal jobs show llama"
+    )
     assert stopped(SUBMITTED, **own).endswith(theirs)
     assert stopped(replace(SUBMITTED, owner=None), **own).endswith(
         "\n  nodeheal jobs logs llama --rank 1 --run 3\n  nodeheal jobs restart llama"

@@ -90,7 +90,7 @@ def test_too_few_free_nodes_may_become_more() -> None:
     found = placed(some("mi-a") + some("mi-b", job_id="other"))
 
     assert (found.nodes, found.may_change) == ((), True)
-    assert found.why == "llama wants 2 nodes; 1 of pool demo is free: mi-b has job other"
+    assert found.why == "llama wants 2 nodes; 1 of pool demo is free; not free: mi-b has job other"
 
 
 def test_spares_are_left_free() -> None:

@@ -153,8 +153,10 @@ def test_the_command_says_what_it_has_withdrawn(monkeypatch: pytest.MonkeyPatch)
     it = AskedFor().in_line()
     monkeypatch.setattr(connect, "ports", lambda table: it.ports)
 
+    dry = CliRunner().invoke(app, ["nodes", "release", C, "--dry-run"]).output
     said = CliRunner().invoke(app, ["nodes", "release", C, "--why", "the wrong node"]).output
 
+    assert f"then    {it.id}, which was asked for by hand, is withdrawn; the node is not touched\n" in dry
     assert said == f"{it.id} is withdrawn: {C} was not taken out of service yet, and is not touched\n"
     again = CliRunner().invoke(app, ["nodes", "release", C, "--why", "the wrong node"])
     assert (again.exit_code, "has not taken it out of service" in again.output) == (1, True)

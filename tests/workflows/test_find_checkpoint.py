@@ -142,6 +142,16 @@ def test_while_it_is_not_launched_the_job_says_where_it_will_go_on() -> None:
     assert said == [f"llama goes on from {NEWEST[0]}, step 2000, as {A} sees it"]
 
 
+def test_a_job_whose_directory_is_empty_says_that_it_starts_from_its_beginning() -> None:
+    it, said = training(), list[str]()
+    it.checkpoints = []
+    it.before["Launch job"] = lambda it: said.append(it.job.summary)
+
+    it.submit()
+
+    assert said == [f"llama starts from its beginning: there is no checkpoint yet, as {A} sees it"]
+
+
 def test_a_job_that_has_no_checkpoints_any_more_is_not_held_up() -> None:
     it = JobCluster()
     submit_job(job_of(it.spec, "training", "trainer:1", it.clock()), it.ports)
@@ -341,6 +351,18 @@ def test_a_job_that_shows_no_steps_is_not_asked_for_them() -> None:
 
 
 def test_what_is_skipped_stands_in_the_incident() -> None:
+    torn = "; skipped: iter_0003000: it was not finished"
+
+    [told] = [text for text in skipping({"path": NEWEST[0], "step": NEWEST[1]}) if "goes on from" in text]
+    nothing = [text for text in skipping({}) if text.startswith("llama starts from its beginning: ")]
+
+    assert told.endswith(torn)
+    assert nothing[0].startswith("llama starts from its beginning: no checkpoint is whole, as ")
+    assert nothing[0].endswith(torn)
+
+
+def skipping(found: dict[str, Any]) -> list[str]:
+    """What a recovery tells where the node has found this, and a torn one."""
     it = recovering()
     looks = CheckpointFound.model_validate
 
@@ -348,15 +370,13 @@ def test_what_is_skipped_stands_in_the_incident() -> None:
         name, asked = it.asked_to_look()
         fact = {**it._fact(name, it.node(name).boot_id), **asked}
         torn = ("iter_0003000: it was not finished",)
-        event = {**fact, "format": "megatron", "path": NEWEST[0], "step": NEWEST[1], "skipped": torn}
+        event = {**fact, "format": "megatron", **found, "skipped": torn}
         wakeup.on_answer(looks(event), it.ports)
 
     it._node_looks = with_skipped  # type: ignore[method-assign]
 
     it.reports(FAULT)
-
-    [told] = [text for text in timeline(it) if "goes on from" in text]
-    assert told.endswith("; skipped: iter_0003000: it was not finished")
+    return timeline(it)
 
 
 def test_a_recovery_goes_on_to_the_healed_node_where_the_peer_cannot_tell() -> None:

@@ -1,6 +1,7 @@
 """A story of a job ends with exactly the emails that it should: none twice, none for what another has said."""
 
-from nodeheal.contract.vocabulary import Phase, Verdict
+from nodeheal.contract.vocabulary import Action, Phase, Trouble, Verdict
+from tests.unit.builders import ACT
 from tests.workflows.job_cluster import NODES, JobCluster, fails, finishes, is_recovered
 from tests.workflows.test_run_job import falls_off_the_bus, wants_it_stopped
 
@@ -37,6 +38,27 @@ def test_a_failure_of_the_program_is_told_by_its_recovery_alone() -> None:
     assert owner_hears(it) == ["owner/llama/1/STARTED", "owner/llama/2/RUNS_AGAIN", "owner/llama/2/FINISHED"]
 
 
+def test_a_program_that_is_restarted_has_not_recovered_and_each_email_says_which_restart_it_is() -> None:
+    it = JobCluster(restarts={"of_application": 2})
+    it.happenings = [fails(), is_recovered, fails(), is_recovered, fails()]
+
+    it.submit()
+
+    told = {told.key: told for _, told in it.ports.notifier.announced}.values()  # type: ignore[attr-defined]
+    told_operators = [one for one in told if not one.owner and one.severity == "INFO" and one.incident_id]
+    told_owner = [one.body for one in told if one.phase is Phase.RUNS_AGAIN]
+    after = (
+        "in 24 h after a failure of the program's own (restarts.of_application). One more failure after the last is "
+    )
+    assert [one.subject.partition(":")[0] for one in told_operators] == ["[nodeheal] restarted"] * 2
+    assert not any("recovered" in one.body or "its checkpoint" in one.body for one in told_operators)
+    for number, (ours, theirs) in enumerate(zip(told_operators, told_owner, strict=True), 1):
+        needed = f"Needed: nothing now. It was restart {number} of 2 {after}handed to a human."
+        assert needed in ours.body
+        assert needed in theirs
+    assert owner_hears(it)[-1] == "owner/llama/3/HANDED_OVER"
+
+
 def test_a_node_that_is_repaired_is_told_by_its_recovery_alone() -> None:
     it = JobCluster()
     it.happenings = [falls_off_the_bus(B), is_recovered, finishes]
@@ -68,7 +90,7 @@ def test_a_recovery_that_is_handed_over_and_the_job_that_ends_by_it_are_one_emai
     assert page.startswith(f"PAGE [nodeheal] needs a human: {B}, llama is down")
     bodies = {told.owner: told.body for _, told in it.ports.notifier.announced}  # type: ignore[attr-defined]
     does = "  nodeheal nodes list demo\n  nodeheal jobs restart llama\n"
-    assert f"ada@example.com has been told that you do.\n{does}" in bodies[None]
+    assert f"ada@example.com, if subscribed, has been told that you do.\n{does}" in bodies[None]
     assert "Needed: nothing" in bodies["ada@example.com"]
 
 
@@ -83,6 +105,25 @@ def test_a_program_that_fails_too_often_is_handed_over_to_its_owner_and_wakes_no
     assert operators_hear(it)[-1].startswith("INFO [nodeheal] needs a human: job llama is down: rank 1 on")
     handed_over = it.ports.notifier.announced[-1][1]  # type: ignore[attr-defined]
     assert "\n  nodeheal jobs logs llama --rank 1 --run 2\n  nodeheal jobs restart llama\n" in handed_over.body
+
+
+def test_a_program_whose_restart_is_refused_is_its_owners_and_who_is_told_hears_how_a_changed_file_starts() -> None:
+    none_left = {
+        **ACT.limits,
+        Action.RESTART_WORKLOAD: ACT.limits[Action.RESTART_WORKLOAD].model_copy(update={"limit": 0}),
+    }
+    it = JobCluster(policy=ACT.model_copy(update={"limits": none_left}))
+    it.happenings = [fails(), is_recovered]
+
+    it.submit()
+
+    assert owner_hears(it)[-1] == "owner/llama/1/HANDED_OVER"
+    theirs, *_ = [told.body for _, told in it.ports.notifier.announced if told.phase is Phase.HANDED_OVER]  # type: ignore[attr-defined]
+    assert "Where the job's file has to change, submit it under another name. Where something else was" in theirs
+    assert (
+        "at fault, start it again as it was:\n  nodeheal jobs logs llama --rank 1 --run 1\n  nodeheal jobs re" in theirs
+    )
+    assert it.job.trouble is Trouble.PROGRAM_FAILS
 
 
 def test_a_job_stood_still_since_its_first_rank_ended_and_not_since_somebody_said_why() -> None:

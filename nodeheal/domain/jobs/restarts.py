@@ -42,6 +42,15 @@ def own_limits(job: Job, hang_seen_by: Collection[str] = ()) -> tuple[Reservatio
     return tuple(Reservation(scope=f"{scope}/{which}", limit=limit) for which, limit in allowed.items())
 
 
+def limit_of_application(job: Job) -> Reservation:
+    """Returns what a restart after a failure of the program's own must reserve, before an incident is opened for it."""
+    limits = job.restarts
+    limit = AttemptLimit(
+        group=Action.RESTART_WORKLOAD, limit=limits.of_application, window_seconds=limits.window_seconds
+    )
+    return Reservation(scope=f"{job_scope(job.job_id)}/{job.submission}/application", limit=limit)
+
+
 def is_limit_of_lone_hangs(reservation: Reservation) -> bool:
     """Tells whether it is the limit of hangs that only one node reports."""
     return f"/{BY_ONE}/" in reservation.scope

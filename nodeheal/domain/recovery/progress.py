@@ -6,7 +6,7 @@ from datetime import datetime
 from nodeheal.contract.results import CallAgain, Isolated, Refused, Replaced, Returned, StepResult
 from nodeheal.contract.steps import Accusation, Decision
 from nodeheal.contract.vocabulary import Action, Awaited, Outcome, Refusal, Step, Verdict
-from nodeheal.domain.faults.diagnosis import diagnose
+from nodeheal.domain.faults.diagnosis import Fault, diagnose
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.incident import History
 from nodeheal.domain.verbs import ESCALATION_STEPS, VERBS, verb_of_step
@@ -152,6 +152,11 @@ class Progress:
     def summary(self) -> str:
         """What was tried, in words."""
         return "; ".join([*map(str, self.tried), *filter(None, [self.replacement_failed])])
+
+
+def is_the_programs(fault: Fault, seen: Progress) -> bool:
+    """Whether the fault is taken for the job's own: no node was taken out of service for it."""
+    return seen.isolation is None and fault.action is Action.RESTART_WORKLOAD
 
 
 def read_progress(history: History, policy: RecoveryPolicy) -> Progress:

@@ -9,9 +9,7 @@ from hashlib import sha256
 from nodeheal.contract.health_event import EVIDENCE_BYTES, HealthEvent
 from nodeheal.contract.job_steps import JobRequest, JobResult
 from nodeheal.contract.names import JOB_SOURCE
-from nodeheal.contract.steps import AttemptLimit
 from nodeheal.contract.vocabulary import (
-    Action,
     Ending,
     Family,
     IncidentState,
@@ -22,14 +20,16 @@ from nodeheal.contract.vocabulary import (
     Trouble,
     Verdict,
 )
+from nodeheal.domain.faults.assessment import assess_faults
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.humanize import counted
 from nodeheal.domain.jobs.attribution import NEAR, failed_at, findings_on_nodes, rank_endings
 from nodeheal.domain.jobs.gang import RankFailure, RunStatus, first_failure, run_status, stopped_by_a_person
 from nodeheal.domain.jobs.job import Job, Run
+from nodeheal.domain.jobs.restarts import limit_of_application
 from nodeheal.domain.policy.policy import RecoveryPolicy
-from nodeheal.domain.recovery.decision_context import job_scope
 from nodeheal.domain.recovery.incident import Incident, fingerprint
+from nodeheal.domain.recovery.progress import is_the_programs, read_progress
 from nodeheal.ports import Ports
 from nodeheal.services.intake.finding_about import finding_about
 from nodeheal.services.intake.ingest import Ingested, ingest
@@ -90,7 +90,9 @@ def _explain(request: JobRequest, job: Job, run: Run, ports: Ports, policy: Reco
     given_up = _handed_over(job, run, ports)
     if given_up is not None:
         told = f"{given_up.incident_id} was handed to a human: {given_up.summary}"
-        found = _over(request, Trouble.RECOVERY_ENDED, told, ports)
+        history = ports.incidents.history(given_up.incident_id)
+        is_own = is_the_programs(assess_faults(history, policy).fault, read_progress(history, policy))
+        found = _over(request, Trouble.PROGRAM_FAILS if is_own else Trouble.RECOVERY_ENDED, told, ports)
         return found.model_copy(update={"incident_id": given_up.incident_id})
     broke = first_failure(run)
     if broke is not None and broke.never_ran:
@@ -111,15 +113,11 @@ def _open_incident(
     request: JobRequest, job: Job, run: Run, broke: RankFailure, ports: Ports, policy: RecoveryPolicy
 ) -> JobResult:
     """The program's own failure: an incident of the job, on the node where it began, which is not touched."""
-    limits = job.restarts
-    limit = AttemptLimit(
-        group=Action.RESTART_WORKLOAD, limit=limits.of_application, window_seconds=limits.window_seconds
-    )
-    scope = f"{job_scope(job.job_id)}/{job.submission}/application"
-    granted, spent = ports.attempts.reserve(scope, f"run-{run.number}", limit)
+    allowed = limit_of_application(job)
+    granted, spent = ports.attempts.reserve(allowed.scope, f"run-{run.number}", allowed.limit)
     if not granted:
         often = counted(spent, "failure of the program's own was", "failures of the program's own were")
-        often += f" restarted within {limits.window_seconds / 3600:g} h"
+        often += f" restarted within {allowed.limit.window_seconds / 3600:g} h"
         told = f"{broke.words}; {often}, and no more are allowed (restarts.of_application)"
         return _over(request, Trouble.PROGRAM_FAILS, told, ports)
     event = _event(request, job, run, broke, ports, policy)

@@ -8,6 +8,8 @@ from nodeheal.contract.vocabulary import Trouble
 OF_THE_CLUSTER = frozenset(
     {Trouble.NODES_FAIL, Trouble.RANKS_LEFT, Trouble.RANK_LATE, Trouble.NOT_LAUNCHED, Trouble.RECOVERY_ENDED}
 )
+# Only a subscribed owner gets emails, and who writes to the operators may not know: `jobs show` does.
+TELL_OWNER = "Tell its owner, unless this says that the owner gets emails:"
 _OPERATORS = "The operators have been told, see to the nodes, and start it again with:"
 
 
@@ -32,7 +34,11 @@ def needed(trouble: Trouble | None) -> tuple[str, bool]:
                 True,
             )
         case Trouble.PROGRAM_FAILS:
-            return "look for the cause in your program first, and in its logs; then:", True
+            return (
+                "look for the cause in your program and its logs. Where the job's file has to change, submit it under "
+                "another name. Where something else was at fault, start it again as it was:",
+                True,
+            )
         case Trouble.RANK_LATE:
             return (
                 "see whether its image is very large, or cannot be pulled there; the operators know as well. Then:",
@@ -49,7 +55,10 @@ def needed_of_operators(trouble: Trouble | None, *, has_owner: bool) -> tuple[st
     """(what the operators are to do, whether it is they who restart it). It agrees with what the owner is told."""
     match trouble:
         case Trouble.RANK_LATE if has_owner:
-            return "look at the nodes first; its owner looks at its image and starts it again. To see it:", False
+            return (
+                f"look at the nodes first; then its owner looks at its image, and starts it again. {TELL_OWNER}",
+                False,
+            )
         case Trouble.RANK_LATE:
             return "look at the nodes and at its image first; then:", True
         case Trouble.RANKS_LEFT:
@@ -57,6 +66,6 @@ def needed_of_operators(trouble: Trouble | None, *, has_owner: bool) -> tuple[st
         case Trouble.NODES_FAIL | Trouble.NOT_LAUNCHED | Trouble.RECOVERY_ENDED | None:
             return "look at the nodes first. When the pool has enough healthy ones:", True
         case _ if has_owner:
-            return "nothing of you: its owner has been told what to change, and starts it again. To see it:", False
+            return f"its owner has to change the job, and starts it again. {TELL_OWNER}", False
         case _:
             return "find its owner: it is the job that has to change. To see it:", False

@@ -23,7 +23,9 @@ def submit_job(job: Job, ports: Ports, *, is_idempotent: bool = False) -> Job:
 
 def refuse_known(job: Job) -> Never:
     """Raises ValueError: the name is taken."""
-    again = f"`nodeheal jobs restart {job.job_id}` runs it again" if job.is_over else "--idempotent returns it"
+    again = "--idempotent returns it"
+    if job.is_over:
+        again = f"`nodeheal jobs restart {job.job_id}` runs the old one again as it was, and not this file"
     raise ValueError(f"name: job {job.job_id} exists already ({job.state}); give another name, or {again}")
 
 

@@ -63,7 +63,7 @@ def compose(
     return letter(
         history,
         decided,
-        subject=f"{heading(history)} {_WORDS[ending]}: {incident.node_id}{job}: {decided.fault}",
+        subject=f"{heading(history)} {_word_of(ending, history)}: {incident.node_id}{job}: {decided.fault}",
         key=decided.page_key or f"{incident.incident_id}/{ending}",
         first=[paragraph(lead), needed(to_do)],
         happened=[*more, *facts_of(history, decided, job_now), *_tried(history, seen, decided)],
@@ -72,6 +72,12 @@ def compose(
         console_links=console_links,
         escalation=decided.escalation,
     )
+
+
+def _word_of(ending: Ending, history: History) -> str:
+    """Where no node was taken out of service, none has recovered: the job was restarted, and may fail again."""
+    is_restart = ending is Ending.RECOVERED and all(t.decision.step is not Step.ISOLATE for t in history.turns)
+    return "restarted" if is_restart else _WORDS[ending]
 
 
 def _how_the_job_is(seen: Progress, ending: Ending) -> str:
@@ -229,7 +235,7 @@ def _timeline_of(history: History) -> list[str]:
     turns = _turns_by_number(history)
     by_hand = {event_entry(event).entry_id for event in history.events if event.code == OPERATOR_REQUEST}
     told = [
-        (entry, _BY_HAND if entry.entry_id in by_hand else _words_of(entry, turns, history.incident.node_id))
+        (entry, _BY_HAND if entry.entry_id in by_hand else _words_of(entry, turns, history))
         for entry in history.timeline
     ]
     lines = [f"+{lasting(entry.at - start)}: {plain(words, 200)}" for entry, words in told if words]
@@ -245,23 +251,23 @@ def _turns_by_number(history: History) -> dict[str, Turn]:
     return dict(zip(numbers, history.turns, strict=False))
 
 
-def _words_of(entry: TimelineEntry, turns: Mapping[str, Turn], node_id: str) -> str:
+def _words_of(entry: TimelineEntry, turns: Mapping[str, Turn], history: History) -> str:
     """Empty: nothing that a reader needs."""
     turn = turns.get(entry.entry_id[-4:])
     if entry.kind == "event":
-        return entry.text.removeprefix(f"{node_id} ")
+        return entry.text.removeprefix(f"{history.incident.node_id} ")
     if entry.kind == "answer":
         return "answered"
     if entry.kind == "decision" and turn is not None:
-        return _words_of_decision(turn.decision)
+        return _words_of_decision(turn.decision, history)
     if entry.kind == "result" and turn is not None and turn.result is not None:
         return _words_of_result(turn.decision, turn.result.outcome)
     return ""
 
 
-def _words_of_decision(decision: Decision) -> str:
+def _words_of_decision(decision: Decision, history: History) -> str:
     if decision.ending is not None:
-        return _WORDS[decision.ending]
+        return _word_of(decision.ending, history)
     return f"waits for {_AWAITED[decision.awaits]}" if decision.awaits is not None else ""
 
 

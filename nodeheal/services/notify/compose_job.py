@@ -133,7 +133,7 @@ def compose_for_operators(story: JobStory) -> Notification:
     job, code = story.job, Escalation.JOB_HANDED_OVER
     what = "is down" if story.runs else "did not start"
     is_page = story.trouble is None or story.trouble in OF_THE_CLUSTER
-    whose = f"{job.owner}, who has been told" if job.owner else "nobody: the file names no owner"
+    whose = f"{job.owner}, who is told if subscribed" if job.owner else "nobody: the file names no owner"
     need, is_theirs = needed_of_operators(story.trouble, has_owner=job.owner is not None)
     looks = [command("nodeheal", "jobs", "show", job.job_id), *(_commands(story, True) if is_theirs else [])]
     body = [

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 
 from nodeheal.contract.steps import Decision
 from nodeheal.contract.vocabulary import Action, Ending, Escalation, NodeState, Refusal
-from nodeheal.domain.faults.diagnosis import Fault
 from nodeheal.domain.fleet.node import OUT_OF_SERVICE, Node
 from nodeheal.domain.jobs.gang import first_failure
 from nodeheal.domain.jobs.job import Job, Run
 from nodeheal.domain.recovery.incident import History, Incident, short_id
 from nodeheal.domain.recovery.progress import Progress
 from nodeheal.domain.verbs import VERBS
+from nodeheal.services.jobs.job_troubles import TELL_OWNER
 from nodeheal.services.notify.compose_unmanaged_tasks import needed_for_unmanaged_tasks
 from nodeheal.services.notify.layout import command, field, paragraph
 
@@ -31,6 +31,7 @@ class Situation:
     job: Job | None = None
     run: Run | None = None  # the newest of that job, where the fault is the program's
     is_the_programs: bool = False  # the fault is taken for the job's own
+    restarts: str = ""  # which of the restarts that the job allows its program this was, in words
     is_blocked: bool = False
     paused: tuple[str, ...] = ()
     request: Action | None = None
@@ -57,7 +58,8 @@ def what_is_needed(
     """What the reader has to do once the incident has ended, the first thing first."""
     ending = decided.ending or Ending.HANDED_TO_A_HUMAN
     if ending is Ending.RECOVERED:
-        return [(needed_for_unmanaged_tasks(history, seen) or _NOTHING, [])]
+        nothing = f"nothing now. {situation.restarts}" if situation.restarts else _NOTHING
+        return [(needed_for_unmanaged_tasks(history, seen) or nothing, [])]
     if ending is Ending.OBSERVED_ONLY:
         return _after_observing(history.incident, seen, decided, situation)
     parts: list[Part] = []
@@ -100,11 +102,6 @@ def log_of(job: Job | None, run: Run | None) -> list[str]:
     return [command("nodeheal", "jobs", "logs", job.job_id, "--rank", str(broke.task.rank), "--run", str(run.number))]
 
 
-def is_the_programs(fault: Fault, seen: Progress) -> bool:
-    """Whether the fault is taken for the job's own: no node was taken out of service for it."""
-    return seen.isolation is None and fault.action is Action.RESTART_WORKLOAD
-
-
 def _after_observing(incident: Incident, seen: Progress, decided: Decision, situation: Situation) -> list[Part]:
     node_id = incident.node_id
     reboot = command("nodeheal", "nodes", "reboot", node_id, "--why", "...")
@@ -141,12 +138,13 @@ def _about_the_job(incident: Incident, situation: Situation) -> Part:
     healthy = command("nodeheal", "nodes", "list", incident.pool)
     if situation.is_the_programs:
         if owner:
-            return f"{job_id} is stopped. {owner} has been told to look at the program and to start it again.", []
+            told = f"{job_id} is stopped. {owner} looks at the program, and starts it again. {TELL_OWNER}"
+            return told, [command("nodeheal", "jobs", "show", job_id)]
         again = [restart(job_id)] if job is not None and job.submission else []
         look = f"{job_id} is stopped. Look at its program, then start it again"
         return f"{look}{':' if again else ', the way it was first started.'}", [*log_of(job, situation.run), *again]
     if job is not None and job.submission:
-        knows = f" {owner} has been told that you do." if owner else ""
+        knows = f" {owner}, if subscribed, has been told that you do." if owner else ""
         told = f"{job_id} is stopped. Start it again when it has enough healthy nodes.{knows}"
         return told, [healthy, restart(job_id)]
     if owner:

@@ -5,7 +5,7 @@ from datetime import datetime
 
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.steps import Decision
-from nodeheal.contract.vocabulary import Action, Family, Outcome, Phase
+from nodeheal.contract.vocabulary import Action, Family, Outcome, Phase, Trouble
 from nodeheal.domain.faults.diagnosis import Fault
 from nodeheal.domain.humanize import lasting
 from nodeheal.domain.jobs.gang import first_failure
@@ -13,11 +13,12 @@ from nodeheal.domain.jobs.job import Job, Run
 from nodeheal.domain.jobs.lost_work import UNSAVED, lost_work_text, start_text
 from nodeheal.domain.jobs.owner import Owner
 from nodeheal.domain.recovery.incident import History
-from nodeheal.domain.recovery.progress import Progress
+from nodeheal.domain.recovery.progress import Progress, is_the_programs
 from nodeheal.domain.verbs import VERBS
 from nodeheal.services.jobs.ask_for_checkpoint import ASKED
+from nodeheal.services.jobs.job_troubles import needed
 from nodeheal.services.notify.compose import fit_subject, heading
-from nodeheal.services.notify.compose_needed import is_the_programs, log_of, restart
+from nodeheal.services.notify.compose_needed import log_of, restart
 from nodeheal.services.notify.layout import field, paragraph, quoted, sentence
 
 NODES_NAMED = 8
@@ -41,6 +42,7 @@ class About:
     fault: Fault
     before: Run | None = None  # the run before that one
     first_end_at: datetime | None = None  # of the run before, where a rank had ended by itself before anybody said so
+    restarts: str = ""  # which of the restarts that the job allows its program this was, in words
 
     @property
     def is_the_programs(self) -> bool:
@@ -114,11 +116,11 @@ def _needed_when_down(about: About) -> list[str]:
     """Who starts it again, as the operators are told: compose_needed."""
     job, is_ours = about.job, bool(about.job.submission)
     if about.is_the_programs:
-        own = "look for the cause in your program first; then start it again"
-        shown = log_of(job, about.run) or log_of(job, about.before)
-        again = [restart(job.job_id)] if is_ours else []
-        how = ":" if is_ours else ", the way you first started it. The operators have been told as well."
-        return [*field("Needed", f"{own}{how}"), *shown, *again]
+        if is_ours:
+            shown = log_of(job, about.run) or log_of(job, about.before)
+            return [*field("Needed", needed(Trouble.PROGRAM_FAILS)[0]), *shown, restart(job.job_id)]
+        own = "look for the cause in your program first; then start it again, the way you first started it"
+        return field("Needed", f"{own}. The operators have been told as well.")
     told = "nothing now. The operators have been told"
     if is_ours:
         return field("Needed", f"{told}: they start it again when it has enough healthy nodes.")
@@ -217,5 +219,6 @@ def _needed_after_restart(about: About) -> list[str]:
     if not about.is_the_programs:
         return field("Needed", "nothing.")
     shown = log_of(about.job, about.before)
-    need = "nothing now. This kind of fault mostly comes from the program. If it comes again, look there"
+    look = "This kind of fault mostly comes from the program. If it comes again, look there"
+    need = " ".join(filter(None, ["nothing now.", about.restarts, look]))
     return [*field("Needed", f"{need}{':' if shown else '.'}"), *shown]

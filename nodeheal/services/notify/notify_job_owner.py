@@ -19,6 +19,7 @@ from nodeheal.domain.recovery.incident import History, TimelineEntry
 from nodeheal.domain.recovery.progress import Progress, read_progress
 from nodeheal.ports import Ports
 from nodeheal.services.notify.compose_owner import About, compose_handed_over, compose_runs_again, compose_stopped
+from nodeheal.services.notify.read_situation import which_restart
 
 _WORDS = 300  # of a surprise
 _LAUNCHES = 3  # so many are looked at, for those that broke off
@@ -93,7 +94,8 @@ def _about(history: History, seen: Progress, ports: Ports, policy: RecoveryPolic
         return None
     before = _run_before(run, ports)
     first_end = before.ended_at if before else None
-    return About(job.owner, job, run, history, seen, assess_faults(history, policy).fault, before, first_end)
+    fault, restarts = assess_faults(history, policy).fault, which_restart(job, history.incident, ports)
+    return About(job.owner, job, run, history, seen, fault, before, first_end, restarts)
 
 
 def _run_before(run: Run, ports: Ports) -> Run | None:

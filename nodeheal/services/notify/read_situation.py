@@ -2,18 +2,20 @@
 
 from dataclasses import replace
 
+from nodeheal.contract.names import JOB_SOURCE
 from nodeheal.contract.steps import Decision
-from nodeheal.contract.vocabulary import Ending, NextStepCondition
+from nodeheal.contract.vocabulary import Ending, Family, NextStepCondition
 from nodeheal.domain.faults.assessment import assess_faults
 from nodeheal.domain.faults.diagnosis import Fault
 from nodeheal.domain.jobs.job import Job
+from nodeheal.domain.jobs.restarts import limit_of_application
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Mode
 from nodeheal.domain.recovery.incident import History, Incident
-from nodeheal.domain.recovery.progress import Progress
+from nodeheal.domain.recovery.progress import Progress, is_the_programs
 from nodeheal.domain.verbs import VERBS
 from nodeheal.ports import Ports
-from nodeheal.services.notify.compose_needed import Situation, is_the_programs
+from nodeheal.services.notify.compose_needed import Situation
 
 
 def read_situation(
@@ -24,9 +26,19 @@ def read_situation(
     is_own = is_the_programs(fault, seen)
     is_shown = is_own and decided.ending is Ending.HANDED_TO_A_HUMAN
     run = ports.jobs.get_run(job.job_id, job.current_run) if job is not None and is_shown else None
-    known = Situation(job, run, is_own)
+    known = Situation(job, run, is_own, which_restart(job, history.incident, ports))
     is_untouched = decided.ending is Ending.OBSERVED_ONLY and decided.is_held_back and seen.isolation is None
     return _blocked(known, history.incident, fault, seen, ports, policy) if is_untouched else known
+
+
+def which_restart(job: Job | None, incident: Incident, ports: Ports) -> str:
+    """Says how often the job was restarted for its program, and what follows. Empty: the incident is not of that."""
+    if job is None or (incident.root.source, incident.root.family) != (JOB_SOURCE, Family.task):
+        return ""
+    scope, limit = (allowed := limit_of_application(job)).scope, allowed.limit
+    which = f"restart {ports.attempts.spent(scope, limit)[limit.group]} of {limit.limit}"
+    often = f"It was {which} in {limit.window_seconds / 3600:g} h after a failure of the program's own"
+    return f"{often} (restarts.of_application). One more failure after the last is handed to a human."
 
 
 def _blocked(

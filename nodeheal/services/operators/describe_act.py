@@ -6,6 +6,7 @@ from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.humanize import counted
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.decision_context import node_scope
+from nodeheal.domain.recovery.incident import Incident
 from nodeheal.domain.verbs import VERBS
 from nodeheal.ports import Ports
 from nodeheal.services.recovery.pool_size import slots_of
@@ -68,11 +69,14 @@ def describe_retirement(node: Node, ports: Ports) -> list[str]:
     ]
 
 
-def describe_release(node: Node) -> list[str]:
-    """The same for a node that is given back."""
+def describe_release(node: Node, withdrawn: Incident | None) -> list[str]:
+    """The same for a node that is given back. `withdrawn`: what was asked for by hand, and only waits."""
+    then = f"it serves again at once, and nothing checks it; `nodeheal nodes diagnose {node.node_id}` does"
+    if withdrawn is not None:
+        then = f"{withdrawn.incident_id}, which was asked for by hand, is withdrawn; the node is not touched"
     return [
         f"node    {node.node_id} (pool {node.pool}), {node.state}: {node.state_reason or 'no reason on record'}",
-        f"then    it serves again at once, and nothing checks it; `nodeheal nodes diagnose {node.node_id}` does",
+        f"then    {then}",
     ]
 
 

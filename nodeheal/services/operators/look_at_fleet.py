@@ -54,7 +54,8 @@ class Asked:
 
 @dataclass(frozen=True)
 class FleetView:
-    """All pools. `handed_over`: incidents that a human has and has not closed."""
+    """All pools. `handed_over`: incidents that a human has and has not closed. One that is only about a job in `failed`
+    is left out: the job's summary names it."""
 
     at: datetime
     pools: tuple[PoolView, ...]
@@ -95,10 +96,18 @@ def look_at_fleet(names: Sequence[str], ports: Ports, policy: RecoveryPolicy) ->
         tuple(look_at_pool(name, ports, policy, jobs) for name in names),
         tuple(under_way),
         tuple(Asked(one, question.deadline_at) for one, question in questions if question is not None),
-        tuple(one for one in found if not one.is_under_way),
+        tuple(one for one in found if not (one.is_under_way or _is_only_about(failed, one, ports))),
         tuple(jobs),
         tuple(failed),
     )
+
+
+def _is_only_about(jobs: Sequence[Job], incident: Incident, ports: Ports) -> bool:
+    """Whether one of these jobs names the incident as what has left it down, and no node waits for its close."""
+    if not any(incident.incident_id in job.summary for job in jobs):
+        return False
+    node = ports.nodes.get(incident.node_id)
+    return node is None or node.open_incident != incident.incident_id
 
 
 def _counted(states: Sequence[State]) -> dict[State, int]:

@@ -41,6 +41,13 @@ def release_node(node_id: str, why: str, ports: Ports, *, retire: bool = False) 
     return _finish(before, why, ports)
 
 
+def check_release(node: Node, ports: Ports) -> None:
+    """Raises ValueError where release_node would refuse the node as it is now. Changes nothing."""
+    if not is_left_isolated(node, ports) or node.state is NodeState.RETIRED:
+        _must_be_idle(node, ports)
+        _freed(node, "", retire=False, ports=ports)
+
+
 def _finish(node: Node, why: str, ports: Ports) -> Node:
     """All that follows from the node's being written as in service, or retired. `node`: with the incident's name."""
     _release_replacement_nodes(node, ports)
@@ -72,7 +79,10 @@ def _freed(node: Node, why: str, retire: bool, ports: Ports) -> Node:
         node.state is NodeState.SUSPECT and node.open_incident is None
     )  # a replacement node that proved nothing
     if node.state not in OUT_OF_SERVICE and not is_suspect:
-        raise ValueError(f"{node.node_id} is {node.state}: nodeheal has not taken it out of service")
+        state = node.as_shown(ports.clock()).state
+        ends = f"; `nodeheal nodes diagnose {node.node_id}` ends its probation if it passes"
+        told = f"{node.node_id} is {state}: nodeheal has not taken it out of service"
+        raise ValueError(f"{told}{ends if state is NodeState.PROBATION else ''}")
     quarantined = node if is_suspect else moved(node, NodeState.QUARANTINED, why, ports.clock())
     freed = moved(quarantined, NodeState.RETIRED if retire else NodeState.HEALTHY, why, ports.clock())
     job = ports.jobs.get(node.job_id) if node.job_id is not None and not retire else None

@@ -29,7 +29,7 @@ def withdraw_request(node_id: str, why: str, ports: Ports) -> str | None:
     """
     for _ in range(SAVE_TRIES):
         node = node_of(node_id, ports)
-        incident = _waiting_request(node, ports)
+        incident = waiting_request(node, ports)
         if incident is None:
             return None
         told = f"what was asked for is withdrawn by hand: {why}"
@@ -42,7 +42,8 @@ def withdraw_request(node_id: str, why: str, ports: Ports) -> str | None:
     raise NotAccepted(f"{node_id} is being written by others; nothing was withdrawn, try again")
 
 
-def _waiting_request(node: Node, ports: Ports) -> Incident | None:
+def waiting_request(node: Node, ports: Ports) -> Incident | None:
+    """The request by hand that can be withdrawn. Raises ValueError where something else was reported since."""
     if node.open_incident is None or node.state in OUT_OF_SERVICE:
         return None
     history = ports.incidents.history(node.open_incident)
