@@ -77,7 +77,7 @@ def story_of(review: Review, console: str, asked: "Asked | None" = None) -> list
         review.subject,
         *(["This is a drill."] if review.is_drill else []),
         "",
-        *(_question(asked, short_id(review.incident_id)) if asked is not None else []),
+        *(question(asked, short_id(review.incident_id)) if asked is not None else []),
         *(f"{name:<11}{text}" for name, text in facts.items() if text),
         "",
         "Timeline, in seconds after the fault:",
@@ -85,7 +85,8 @@ def story_of(review: Review, console: str, asked: "Asked | None" = None) -> list
     ]
 
 
-def _question(asked: "Asked", short: str) -> list[str]:
+def question(asked: "Asked", short: str) -> list[str]:
+    """What an incident asks, until when, and what each answer does."""
     return [
         f"Asks       {asked.asks}",
         f"Answer by  {asked.deadline_at:%Y-%m-%d %H:%M:%S} UTC; silence is no: then it is handed to a human",

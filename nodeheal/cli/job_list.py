@@ -105,7 +105,7 @@ def say_top(
     head = ("JOB", "STATE", "POOL", "NODES", "RUN", "STEP", "DONE", "STEPS/S", "LEFT", "SEEN")
     say_table(head, [_top(job, progress.get(job.job_id), now) for job in jobs], is_wide=is_wide)
     if any(job.state is JobState.RUNNING and job.job_id not in progress for job in jobs):
-        say("STEP -: no step is known; with hang_seconds in its file, a job writes them to $NODEHEAL_PROGRESS_FILE")
+        say("STEP -: it has written no step to $NODEHEAL_PROGRESS_FILE, which jobs with hang_seconds have")
 
 
 def _top(job: Job, progress: TrainingProgress | None, now: datetime) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from datetime import datetime
 
+from nodeheal.contract.vocabulary import NodeState
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.recovery.incident import short_id
 from nodeheal.services.operators.look_at_node import NodeView
@@ -10,7 +11,8 @@ from nodeheal.services.operators.look_at_node import NodeView
 def as_text(view: NodeView, now: datetime) -> list[str]:
     """For people, a line for each question."""
     node = view.node
-    paused, probation = (at if at and at > now else None for at in (node.paused_until, node.probation_until))
+    paused = node.paused_until if node.is_paused(now) else None
+    probation = node.probation_until if node.state is NodeState.PROBATION else None
     left = ", ".join(f"{count} {action}" for action, count in view.attempts_left.items())
     return [
         f"Node         {node.node_id}" + (", kept as a spare" if node.is_spare else ""),
@@ -24,7 +26,7 @@ def as_text(view: NodeView, now: datetime) -> list[str]:
         f"Incident     {node.open_incident or '-'}",
         *[f"Handed over  {one}, not closed: `nodeheal incidents show {short_id(one)}`" for one in view.handed_over],
         f"Attempts     left now: {left}",
-        f"Budget       {'holds' if view.has_slot else 'holds no'} slot; {view.slots_held} of {view.slots} are taken",
+        f"Budget       {'holds a' if view.has_slot else 'holds no'} slot; {view.slots_held} of {view.slots} are taken",
         f"Drained      {'by nodeheal' if node.drained_by_us else 'not by nodeheal'}",
         f"Pause        {f'until {_at(paused)} ({node.paused_why})' if paused else 'no'}",
         f"Diagnostics  {_diagnostics(node)}",

@@ -85,7 +85,7 @@ def diff(
     if as_json:
         say_json(_changes_json(before, after))
     else:
-        _say_changes(before, after, names)
+        _say_changes(before, after, names, listed_by="--json")
 
 
 def _changes_json(before: "RecoveryPolicy", after: "RecoveryPolicy") -> dict[str, object]:
@@ -108,7 +108,12 @@ def _changes_json(before: "RecoveryPolicy", after: "RecoveryPolicy") -> dict[str
 
 
 def _say_changes(
-    before: "RecoveryPolicy", after: "RecoveryPolicy", named: tuple[str, str], *, aside: bool = False
+    before: "RecoveryPolicy",
+    after: "RecoveryPolicy",
+    named: tuple[str, str],
+    *,
+    aside: bool = False,
+    listed_by: str = "--dry-run --json",
 ) -> None:
     from nodeheal.cli.differ import changed_settings, changes
     from nodeheal.domain.humanize import counted
@@ -117,7 +122,7 @@ def _say_changes(
     for where, old, new in changed_settings(before, after):
         say(f"  {where}: {_value(old)} -> {_value(new)}", aside=aside)
     treated = {change.fault for change in changes(before, after)}
-    how = "; `nodeheal policy diff --json` lists them" if treated else ""
+    how = f"; {listed_by} lists them" if treated else ""
     say(f"{counted(len(treated), 'fault')} would be treated differently{how}", aside=aside)
 
 

@@ -13,6 +13,7 @@ from nodeheal.cli.say import clean
 from nodeheal.contract.vocabulary import IncidentState, JobState, NodeState
 
 GAP = "  "
+IDS = ("NODE", "INCIDENT")
 NARROWEST = 6  # characters that a column keeps
 NOTE = 24  # characters that the last column needs beside the others
 INDENT = "    "
@@ -39,14 +40,18 @@ def fitted(cells: Sequence[Sequence[str]], width: int | None) -> list[str]:
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     if width is None:
         return [_line(row, widths[:-1], row[-1]) for row in cells]
-    fixed, note = _narrowed(widths[:-1], width), widths[-1]
+    fixed, note = _narrowed(cells[0][:-1], widths, width), widths[-1]
     room = width - sum(fixed) - len(GAP) * len(fixed)
     if note <= room:
         return [_coloured(row, fixed, [row[-1]]) for row in cells]
     told = []
     is_beside = room >= max(NOTE, min(note, width // 3))
     for number, row in enumerate(cells):
-        words = [] if row[-1] in ("", "-") and number else wrap(row[-1], room if is_beside else width - len(INDENT))
+        words = (
+            []
+            if row[-1] in ("", "-") and number
+            else wrap(row[-1], room if is_beside else width - len(INDENT), break_on_hyphens=False)
+        )
         told.append(_coloured(row, fixed, words[:1] if is_beside else []))
         if number or is_beside:
             under = " " * (width - room) if is_beside else INDENT
@@ -54,11 +59,15 @@ def fitted(cells: Sequence[Sequence[str]], width: int | None) -> list[str]:
     return told
 
 
-def _narrowed(widths: Sequence[int], width: int) -> list[int]:
-    """These widths, of which the widest give way until all fit."""
-    fitting = list(widths)
-    while sum(fitting) + len(GAP) * (len(fitting) - 1) > width and max(fitting) > NARROWEST:
-        fitting[fitting.index(max(fitting))] -= 1
+def _narrowed(head: Sequence[str], widths: Sequence[int], width: int) -> list[int]:
+    """The widths below these heads, of which the widest give way until all fit; ids, which are typed again, last."""
+    fitting = list(widths[: len(head)])
+    for may_give in ([number for number, name in enumerate(head) if name not in IDS], range(len(head))):
+        while sum(fitting) + len(GAP) * (len(fitting) - 1) > width and may_give:
+            widest = max(may_give, key=fitting.__getitem__)
+            if fitting[widest] <= NARROWEST:
+                break
+            fitting[widest] -= 1
     return fitting
 
 

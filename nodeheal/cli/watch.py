@@ -14,8 +14,8 @@ from rich.live import Live
 from rich.text import Text
 
 from nodeheal.cli import approvals, connect, job_log
-from nodeheal.cli.incident_view import story_of
-from nodeheal.cli.say import clean, refuse, wrapped
+from nodeheal.cli.incident_view import question, story_of
+from nodeheal.cli.say import clean, refuse, say, wrapped
 from nodeheal.cli.status_view import as_lines
 from nodeheal.domain.recovery.incident import Incident, short_id
 from nodeheal.services.operators.answer_approval import asked_now
@@ -147,8 +147,9 @@ def _carry_out(act: str, screen: Screen, table: str) -> None:
         if incident.incident_id not in {one.incident.incident_id for one in screen.view.asked}:
             typer.echo(f"{short_id(incident.incident_id)} waits for no approval")
             return
-        asked = f"{act} {short_id(incident.incident_id)} ({incident.node_id}); why? (empty, or Esc and Enter: go back) "
-        if not (why := typed(asked)):
+        short, asked = short_id(incident.incident_id), asked_now(incident.incident_id, connect.ports(table))
+        say(*(question(asked, short) if asked is not None else []))
+        if not (why := typed(f"{act} {short} ({incident.node_id}); why? (empty: go back) ")):
             typer.echo("nothing was answered")
             return
         (approvals.approve if act == "approve" else approvals.refuse)(incident.incident_id, why, table)

@@ -551,3 +551,44 @@ def test_who_is_asked_in_the_middle_is_not_told_that_the_node_is_isolated_first(
 
     assert does[Answer.approve].startswith(f"{A} is rebooted and proven by diagnostics.")
     assert does[Answer.refuse].startswith(f"{A} stays isolated")
+
+
+def test_a_replacement_says_who_takes_the_nodes_place_and_whether_anybody_can() -> None:
+    it = Asked()
+    incident = it.ports.incidents.history(it.id).incident
+    replacement = it.asked.decision.model_copy(update={"action": Action.REPLACE})
+    taken = describe_answer(replacement, incident, it.ports)[Answer.approve]
+    for other in it.ports.nodes.in_pool("demo"):
+        it.ports.nodes.save(replace(other, state=NodeState.QUARANTINED))
+
+    alone = describe_answer(replacement, incident, it.ports)[Answer.approve]
+
+    assert "No node of pool demo is free to take its place now" in alone
+    assert "A free node of pool demo takes its place; it stays out of service until a human acts." in taken
+    assert "place" not in describe_answer(it.asked.decision, incident, it.ports)[Answer.approve].partition(" of ")[0]
+
+
+def test_a_question_about_a_job_says_what_becomes_of_the_job() -> None:
+    it = Asked()
+    incident = it.ports.incidents.history(it.id).incident
+    for rank in (0, 1):
+        it.task_is("STOPPED", rank, exit_code=1)
+    restart = it.asked.decision.model_copy(update={"action": Action.RESTART_WORKLOAD})
+
+    does = describe_answer(restart, incident, it.ports)
+
+    assert does[Answer.approve].endswith("llama starts again at once.")
+    assert does[Answer.refuse] == "llama stays down, and the incident goes to a human."
+
+
+def test_an_open_breaker_holds_what_a_yes_does() -> None:
+    it = Asked()
+    pool = it.ports.pools.get("demo")
+    it.ports.pools.save(pool.tripped("9 of 10 nodes failed", NOW))
+    incident = it.ports.incidents.history(it.id).incident
+
+    asked = describe_answer(it.asked.decision, incident, it.ports)[Answer.approve]
+    _, answered = it.answer(Answer.approve)
+
+    assert asked.startswith("Nothing before a human resets the breaker of pool demo")
+    assert answered.endswith("Nothing before a human resets the breaker of pool demo")

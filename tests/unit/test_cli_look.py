@@ -275,6 +275,14 @@ def test_states_have_a_colour_unless_it_is_not_wanted(monkeypatch: pytest.Monkey
     assert "\x1b" not in "".join(fitted(ROWS, 100))
 
 
+def test_ids_are_cut_last_for_they_are_typed_again() -> None:
+    job = "pretrain-of-the-large-model-2026"
+    head, line, *_ = bare(fitted([("NODE", "JOB", "WHY"), ("mi-0a1b2c3d4e5f60718", job, "it is slow")], 40))
+
+    assert (len(head) <= 40, line.split()[0]) == (True, "mi-0a1b2c3d4e5f60718")
+    assert job not in line
+
+
 def test_columns_that_cannot_fit_are_cut_with_a_mark() -> None:
     lines = bare(fitted([("A" * 50, "B" * 50, "why")], 40))
 

@@ -233,7 +233,7 @@ def test_a_setting_that_differs_is_one_line_and_nothing_is_said_twice(file: Any)
     first, setting, faults = said.splitlines()
     assert first.endswith(f" is version {version_of(ACT)}")
     assert setting == "  default_pool.mode: observe -> act"
-    assert faults.endswith(" faults would be treated differently; `nodeheal policy diff --json` lists them")
+    assert faults.endswith(" faults would be treated differently; --json lists them")
 
 
 def test_a_pool_or_an_override_of_one_document_alone_is_compared_setting_by_setting(file: Any) -> None:

@@ -477,11 +477,14 @@ def stopped(job: Job | None, story: Story | None = None, **more: Any) -> str:
     return mail.body.partition("\n\nNode: ")[0]
 
 
+GIVEN_UP = "\nIf it stays down:\n  nodeheal jobs stop llama --why ..."
+
+
 def test_a_submitted_job_is_restarted_by_its_command_and_the_owner_is_said_to_know() -> None:
     told = stopped(SUBMITTED)
 
     assert "Ada <ada@example.com>, if subscribed, has been told that you do." in told
-    assert told.endswith("\n  nodeheal nodes list demo\n  nodeheal jobs restart llama")
+    assert told.endswith(f"\n  nodeheal nodes list demo\n  nodeheal jobs restart llama{GIVEN_UP}")
     assert "has been told" not in stopped(replace(SUBMITTED, owner=None))
 
 
@@ -503,7 +506,7 @@ def test_a_job_whose_program_fails_is_its_owners_and_without_one_the_log_is_name
     )
     assert stopped(SUBMITTED, **own).endswith(theirs)
     assert stopped(replace(SUBMITTED, owner=None), **own).endswith(
-        "\n  nodeheal jobs logs llama --rank 1 --run 3\n  nodeheal jobs restart llama"
+        f"\n  nodeheal jobs logs llama --rank 1 --run 3\n  nodeheal jobs restart llama{GIVEN_UP}"
     )
     nobodys = stopped(replace(SUBMITTED, owner=None, submission=0), **own)
     assert "the way it was first started." in nobodys

@@ -126,6 +126,8 @@ def test_the_email_about_a_job_that_never_started_loses_nothing_and_says_what_to
         "your job llama has not started, and nodeheal does not try it again.",
         "",
         "Needed: ask for fewer nodes or accelerators, or name another pool, and submit it under another name.",
+        "If it stays down:",
+        "  nodeheal jobs stop llama --why ...",
         "",
         "Why: llama wants 2 nodes with 16 accelerators, and pool demo has none.",
         "Job: llama, in pool demo",
@@ -147,6 +149,8 @@ def test_the_operators_email_says_whether_it_is_theirs() -> None:
         "Needed: look at the nodes first; then its owner looks at its image, and starts it again. Tell its owner, "
         "unless this says that the owner gets emails:",
         "  nodeheal jobs show llama",
+        "If it stays down:",
+        "  nodeheal jobs stop llama --why ...",
         "",
         "Job: llama, run 1, in pool demo",
         "Owner: Ada Lovelace <ada@example.com>, who is told if subscribed",

@@ -257,7 +257,7 @@ def _words_of(entry: TimelineEntry, turns: Mapping[str, Turn], history: History)
     if entry.kind == "event":
         return entry.text.removeprefix(f"{history.incident.node_id} ")
     if entry.kind == "answer":
-        return "answered"
+        return "answered" if entry.data else ""  # the first; a later one is refused
     if entry.kind == "decision" and turn is not None:
         return _words_of_decision(turn.decision, history)
     if entry.kind == "result" and turn is not None and turn.result is not None:
@@ -292,7 +292,7 @@ def _details(history: History, decided: Decision, console_links: ConsoleLinks, c
         "Incident:",
         command("nodeheal", "incidents", "show", short_id(incident.incident_id)),
         *([execution] if execution else []),
-        *field("Policy", incident.policy_version),
+        *field("Policy", decided.policy_version or incident.policy_version),
     ]
 
 

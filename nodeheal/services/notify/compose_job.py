@@ -15,7 +15,7 @@ from nodeheal.domain.jobs.owner import Owner
 from nodeheal.domain.review.console_links import NO_LINKS, ConsoleLinks
 from nodeheal.services.jobs.job_troubles import OF_THE_CLUSTER, needed, needed_of_operators
 from nodeheal.services.notify.compose import fit_subject, runbook
-from nodeheal.services.notify.compose_needed import log_of, restart
+from nodeheal.services.notify.compose_needed import give_up, log_of, restart
 from nodeheal.services.notify.compose_owner import nodes_in_words
 from nodeheal.services.notify.layout import command, paragraph
 from nodeheal.services.notify.layout import field as labelled
@@ -119,6 +119,7 @@ def compose_down(story: JobStory, owner: Owner) -> Notification:
         "",
         *labelled("Needed", need),
         *_commands(story, is_to_restart),
+        *give_up(job.job_id),
         "",
         *labelled("Why", story.why),
         *(labelled("Lost", _LOST) if story.has_run else []),
@@ -141,6 +142,7 @@ def compose_for_operators(story: JobStory) -> Notification:
         "",
         *labelled("Needed", need),
         *looks,
+        *give_up(job.job_id),
         "",
         *labelled("Job", _named(story)),
         *labelled("Owner", whose),

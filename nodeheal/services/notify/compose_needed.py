@@ -86,6 +86,11 @@ def missing(history: History) -> str:
     return found[-1].missing.replace(".)", ")").rstrip(".") if found and found[-1].missing else "none is to be had"
 
 
+def give_up(job_id: str) -> list[str]:
+    """The command that says of a job which is down that it stays so, with what it is for."""
+    return ["If it stays down:", command("nodeheal", "jobs", "stop", job_id, "--why", "...")]
+
+
 def restart(job_id: str) -> str:
     """The command that starts a submitted job once more."""
     return command("nodeheal", "jobs", "restart", job_id)
@@ -142,11 +147,13 @@ def _about_the_job(incident: Incident, situation: Situation) -> Part:
             return told, [command("nodeheal", "jobs", "show", job_id)]
         again = [restart(job_id)] if job is not None and job.submission else []
         look = f"{job_id} is stopped. Look at its program, then start it again"
-        return f"{look}{':' if again else ', the way it was first started.'}", [*log_of(job, situation.run), *again]
+        left = give_up(job_id) if again else []
+        what = ":" if again else ", the way it was first started."
+        return f"{look}{what}", [*log_of(job, situation.run), *again, *left]
     if job is not None and job.submission:
         knows = f" {owner}, if subscribed, has been told that you do." if owner else ""
         told = f"{job_id} is stopped. Start it again when it has enough healthy nodes.{knows}"
-        return told, [healthy, restart(job_id)]
+        return told, [healthy, restart(job_id), *give_up(job_id)]
     if owner:
         told = f"{job_id} is stopped. Tell {owner} when it has enough healthy nodes: only its owner can start it again."
         return told, [healthy]

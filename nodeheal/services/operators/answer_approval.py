@@ -9,7 +9,7 @@ from nodeheal.domain.recovery.incident import TimelineEntry
 from nodeheal.operations.approve import answer_id, find_question, recorded_answer
 from nodeheal.operations.engine import reconcile
 from nodeheal.ports import Ports
-from nodeheal.services.operators.describe_answer import describe_answer, why_paused
+from nodeheal.services.operators.describe_answer import breaker_is_open, describe_answer, why_paused
 
 _SAID = {Answer.approve: "approved", Answer.refuse: "refused"}
 
@@ -55,10 +55,12 @@ def answer_approval(question: Question, answer: Answer, who: str, why: str, port
 
 def _but(question: Question, answer: Answer, ports: Ports) -> str:
     """Returns what keeps a yes from being carried out: the yes is recorded, and the person sees this at once."""
-    paused = why_paused(ports.incidents.incident(question.incident_id), ports)
-    if answer is Answer.refuse or not paused:
+    incident = ports.incidents.incident(question.incident_id)
+    if answer is Answer.refuse:
         return ""
-    return f"; but {paused}, so nothing is done: the incident goes to a human"
+    if paused := why_paused(incident, ports):
+        return f"; but {paused}, so nothing is done: the incident goes to a human"
+    return f". {breaker_is_open(incident)}" if ports.pools.get(incident.pool).is_tripped else ""
 
 
 def open_question(incident_id: str, ports: Ports) -> Question:

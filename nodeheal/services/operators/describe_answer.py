@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from nodeheal.contract.steps import Decision
-from nodeheal.contract.vocabulary import Action
+from nodeheal.contract.vocabulary import Action, Provider
 from nodeheal.domain.fleet.node import OUT_OF_SERVICE
 from nodeheal.domain.jobs.job import Run
 from nodeheal.domain.recovery.approval_links import Answer
@@ -12,6 +12,7 @@ from nodeheal.domain.recovery.incident import Incident
 from nodeheal.domain.verbs import VERBS
 from nodeheal.ports import Ports
 from nodeheal.services.jobs.runs import current_run, may_write
+from nodeheal.services.operators.request_action import has_replacement_node
 
 NODES_NAMED = 8
 _LOST = "What it has computed and not saved in a checkpoint is lost;"
@@ -19,9 +20,21 @@ _LOST = "What it has computed and not saved in a checkpoint is lost;"
 
 def describe_answer(asked: Decision, incident: Incident, ports: Ports) -> dict[Answer, str]:
     """Describes the effect of each answer in the present state of node and job."""
-    paused = why_paused(incident, ports)
-    held = f"Nothing while it lasts: {paused}. Else: " if paused else ""
-    return {Answer.approve: f"{held}{_of_yes(asked, incident, ports)}", Answer.refuse: _of_no(incident, ports)}
+    held = _held(incident, ports)
+    return {Answer.approve: f"{held}{_of_yes(asked, incident, ports)}", Answer.refuse: _of_no(asked, incident, ports)}
+
+
+def _held(incident: Incident, ports: Ports) -> str:
+    if paused := why_paused(incident, ports):
+        return f"Nothing while it lasts: {paused}. Else: "
+    if ports.pools.get(incident.pool).is_tripped:
+        return f"{breaker_is_open(incident)}, and a fault that is too old by then is dropped. Else: "
+    return ""
+
+
+def breaker_is_open(incident: Incident) -> str:
+    """What an open breaker makes of a yes."""
+    return f"Nothing before a human resets the breaker of pool {incident.pool}"
 
 
 def why_paused(incident: Incident, ports: Ports) -> str:
@@ -45,16 +58,29 @@ def _of_yes(asked: Decision, incident: Incident, ports: Ports) -> str:
     does = VERBS[asked.action].on_yes if asked.action else "healed"
     first = "" if _is_isolated(incident, ports) else "isolated, then "
     is_jobs = asked.action is Action.RESTART_WORKLOAD
-    node = "No node is touched." if is_jobs else f"{incident.node_id} is {first}{does}."
+    node = "No node is touched." if is_jobs else f"{incident.node_id} is {first}{does}.{_place(asked, incident, ports)}"
     if incident.job_id is None:
         return f"{node} No job of ours runs on it."
     if run is None or not alive:
-        return f"{node} No rank of {incident.job_id} is left to stop."
+        again = f" {incident.job_id} starts again at once." if is_jobs else ""
+        return f"{node} No rank of {incident.job_id} is left to stop.{again}"
     return f"{node} {_gang(incident.job_id, run, alive)} {_LOST} {_then(asked)}"
 
 
-def _of_no(incident: Incident, ports: Ports) -> str:
+def _place(asked: Decision, incident: Incident, ports: Ports) -> str:
+    """Who takes the node's place, where that must be a node which is there already."""
+    node = ports.nodes.get(incident.node_id)
+    if asked.action is not Action.REPLACE or node is None or node.provider is not Provider.hybrid:
+        return ""
+    if has_replacement_node(node, ports):
+        return f" A free node of pool {node.pool} takes its place; it stays out of service until a human acts."
+    return f" No node of pool {node.pool} is free to take its place now: then it only stays out of service."
+
+
+def _of_no(asked: Decision, incident: Incident, ports: Ports) -> str:
     """What stays as it is."""
+    if asked.action is Action.RESTART_WORKLOAD:
+        return f"{incident.job_id} stays down, and the incident goes to a human."
     left = "stays isolated" if _is_isolated(incident, ports) else "stays in service, with whatever runs on it"
     return f"{incident.node_id} {left}, and the incident goes to a human."
 

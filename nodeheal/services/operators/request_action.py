@@ -30,7 +30,8 @@ def _holds(request: HealthEvent, incident_id: str, ports: Ports) -> bool:
         return False
 
 
-def _has_replacement_node(node: Node, ports: Ports) -> bool:
+def has_replacement_node(node: Node, ports: Ports) -> bool:
+    """Whether another node of its pool is free to take its place."""
     now = ports.clock()
     return any(other.node_id != node.node_id and other.is_available(now) for other in ports.nodes.in_pool(node.pool))
 
@@ -51,7 +52,7 @@ def request_action(
         raise ValueError(f"{node_id} is enrolled, but its agent has never been heard: nothing it does could be proven")
     if node.open_incident is not None:
         raise ValueError(f"{node_id} has an open incident, {node.open_incident}: see `nodeheal incidents show`")
-    if action is Action.REPLACE and node.provider is Provider.hybrid and not _has_replacement_node(node, ports):
+    if action is Action.REPLACE and node.provider is Provider.hybrid and not has_replacement_node(node, ports):
         # Machines of EC2 are made; of all others there is one only if it is there, and this one may be the last.
         raise ValueError(
             f"pool {node.pool} has no free node that could take the place of {node_id}: add one, or isolate it"

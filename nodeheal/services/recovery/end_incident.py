@@ -112,7 +112,8 @@ def _release_node(
         if node_id != history.incident.node_id and not seen.is_proven:
             return replace(node, open_incident=None).entered(NodeState.SUSPECT, "no proof as a spare", ports.clock())
         if node.state in OUT_OF_SERVICE:
-            return moved(node, NodeState.QUARANTINED, node.state_reason, ports.clock())
+            why = node.state_reason if node.state is NodeState.QUARANTINED else decided.reason
+            return moved(node, NodeState.QUARANTINED, why, ports.clock())
         dealt_with = _settled(node, history, seen, decided, policy)
         return replace(node.with_resolved_faults(dealt_with), open_incident=None)
 
