@@ -56,7 +56,7 @@ AT_MOST = {
     "incidents show inc-1234": 117,
     "jobs list": 138,
     "jobs show llama": 142,
-    "approve inc-1234 --why because": 128,
+    "approve inc-1234 --why because": 129,
     "pools list": 126,
 }
 
