@@ -40,6 +40,7 @@ LOOK_EVERY_SECONDS = 5.0
 SETTLE_SECONDS = 90.0  # a function caches the policy for a minute
 DRY_RUN = Path("build") / "e2e"  # in the repository: the folder for files of a dry run's commands
 NODE, EC2_NODE = "NODE", "EC2_NODE"  # in a dry run, instead of the ids
+BAD_INPUT = 2  # exit code of nodeheal for words that it does not know
 INTERRUPTED = 130  # exit code after Ctrl-C
 NOT_TAKEN_AWAY = "not everything was removed. docs/operations.md, Uninstall, says how"
 Ask = Callable[[str], str]
@@ -194,7 +195,7 @@ def play(e2e: E2e, ask: Ask) -> None:
         _drill(e2e, ask, nodes)
         if e2e.is_ec2:
             _replace_a_machine(e2e, ask, nodes)
-        run(nodeheal("incidents", "list", "--pool", e2e.pool, "--since", "1d"))
+        run(nodeheal("incidents", "list", e2e.pool, "--since", "1d"))
     finally:
         _take_away(e2e, nodes, sys.exception())
 
@@ -272,10 +273,12 @@ def is_heard(node: str) -> bool:
 
 
 def endings(pool: str) -> dict[str, str | None]:
-    """Return how each incident of the pool has ended; None: it is open."""
+    """Return how each incident of the pool has ended; None: it is open. Raises E2eFailed for words that are refused."""
     listed = subprocess.run(
-        nodeheal("incidents", "list", "--pool", pool, "--since", "1d", "--json"), capture_output=True, check=False
+        nodeheal("incidents", "list", pool, "--since", "1d", "--json"), capture_output=True, check=False
     )
+    if listed.returncode == BAD_INPUT:  # asking again would not help
+        raise E2eFailed(f"incidents list: {listed.stderr.decode('utf-8', 'replace').strip()}")
     return {one["incident"]: one["ending"] for one in json.loads(listed.stdout or b"[]")}
 
 

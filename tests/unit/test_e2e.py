@@ -2,6 +2,8 @@
 
 import json
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ from botocore.exceptions import NoCredentialsError
 
 from nodeheal.contract import names
 from nodeheal.domain.policy.policy import parse_policy
+from tests.unit.test_runbooks import must_parse
 from tools import e2e
 from tools.e2e import E2e, E2eFailed, confirm, dry_run, has_recovered, refuse_where_it_is_deployed
 
@@ -276,3 +279,24 @@ def test_an_account_that_cannot_be_asked_is_said_in_one_line(
     assert e2e.main([]) == 1
     assert capsys.readouterr().out == "e2e: AWS cannot be reached, so nothing was done: Unable to locate credentials\n"
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_list_that_nodeheal_refuses_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    script = "import sys; sys.stderr.write('No such option'); sys.exit(2)"
+    monkeypatch.setattr(e2e, "nodeheal", lambda *words: [sys.executable, "-c", script])
+
+    with pytest.raises(E2eFailed, match="incidents list: No such option"):
+        e2e.endings("e2e")
+
+
+def test_the_lists_that_it_asks_for_are_known_to_nodeheal(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[list[str]] = []
+
+    def ran(command: list[str], **_: object) -> subprocess.CompletedProcess[bytes]:
+        asked.append(command[1:])
+        return subprocess.CompletedProcess(command, 0, b"[]")
+
+    monkeypatch.setattr("subprocess.run", ran)
+
+    assert e2e.endings("e2e") == {}
+    must_parse(asked[0])
