@@ -21,9 +21,8 @@ from nodeheal.agent.checks.registry import CHECKS, chosen, no_check
 from nodeheal.agent.checks.tools import run_tool
 from nodeheal.agent.config import given
 from nodeheal.contract.vocabulary import Family, Verdict
-from nodeheal.parsers.tool_report import GRAVITY
+from nodeheal.parsers.tool_report import EXIT_CODES, GRAVITY
 
-EXIT_CODES = {Verdict.OK: 0, Verdict.DEGRADED: 1, Verdict.FAILED: 2, Verdict.UNKNOWN: 3}
 NOT_HERE = "-"  # in place of a verdict: this node does not support the check
 _NAME, _VERDICT = 18, 9
 

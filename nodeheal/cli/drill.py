@@ -42,13 +42,13 @@ def inject(
     reason = on_record(why, dry_run=dry_run)
     with clearly():
         fault = _fault(xid, line, dcgm, gpu)
-        world = connect.ports(table)
-        found = may_inject(whole_node(node, world), connect.policy())
+        world, policy = connect.ports(table), connect.policy()
+        found = may_inject(whole_node(node, world), policy)
         told = describe_drill(found, str(fault), world)
     if not goes_on(told, dry_run=dry_run, yes=yes):
         return
     with clearly():
-        found, command_id = inject_fault(node, fault, reason, world, connect.policy(), connect.drills())
+        found, command_id = inject_fault(node, fault, reason, world, policy, connect.drills())
         status = _wait(found, command_id, world)
     if status.state != "SUCCEEDED":
         say(f"{node} has not taken the drill ({status.state}){_why_not(status)}")

@@ -14,7 +14,7 @@ from nodeheal.domain.recovery.incident import Incident, short_id
 from nodeheal.domain.review.review import Review, shown_title, state_word, title_of
 
 if TYPE_CHECKING:
-    from nodeheal.services.operators.answer_approval import Asked
+    from nodeheal.services.operators.answer_approval import PendingQuestion
 
 _ENDS = " .;:"
 _CLAUSE = re.compile(r"(?<=[.;:])\s+")
@@ -49,7 +49,7 @@ def _cells(incident: Incident, now: datetime, is_wide: bool) -> tuple[str, ...]:
     return (name, age(incident.opened_at, now), *where, state_word(incident), shown_title(incident))
 
 
-def story_of(review: Review, console: str, asked: "Asked | None" = None) -> list[str]:
+def story_of(review: Review, console: str, asked: "PendingQuestion | None" = None) -> list[str]:
     """The review for people: what it asks, what came of it, its facts, and its timeline.
 
     What is said once is not said again.
@@ -85,7 +85,7 @@ def story_of(review: Review, console: str, asked: "Asked | None" = None) -> list
     ]
 
 
-def question(asked: "Asked", short: str) -> list[str]:
+def question(asked: "PendingQuestion", short: str) -> list[str]:
     """What an incident asks, until when, and what each answer does."""
     return [
         f"Asks       {asked.asks}",

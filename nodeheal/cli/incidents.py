@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from nodeheal.domain.recovery.incident import Incident
     from nodeheal.domain.review.review import Review
     from nodeheal.ports import Ports
-    from nodeheal.services.operators.answer_approval import Asked
+    from nodeheal.services.operators.answer_approval import PendingQuestion
 
 app = typer.Typer(no_args_is_help=True, help="Incidents: what happened, why, and how it ended.")
 
@@ -93,7 +93,7 @@ def show(incident: IncidentId, table: Table = names.TABLE, as_json: AsJson = Fal
     say(*story_of(review, console, asked))
 
 
-def _asked(review: "Review", world: "Ports") -> "Asked | None":
+def _asked(review: "Review", world: "Ports") -> "PendingQuestion | None":
     if review.state is not IncidentState.WAITING:
         return None
     # Only here: what an answer does takes many modules.

@@ -23,7 +23,6 @@ app = typer.Typer(
 )
 
 BAD_INPUT = 2
-EXIT_CODES = {Verdict.OK: 0, Verdict.DEGRADED: 1, Verdict.FAILED: 2, Verdict.UNKNOWN: 3}
 # A sysfs file is at most a page; a tree of 16 devices has some 30,000 files.
 _FILE_BYTES, _FILES_AT_MOST = 4096, 200_000
 # Of a copied or mounted tree: the driver's links that lead out of it, and back in for ever.
@@ -77,6 +76,8 @@ def efa(file: Tree, expect: Expect = 0) -> None:
 
 
 def _print(report: "Report") -> None:
+    from nodeheal.parsers.tool_report import EXIT_CODES
+
     answer = {
         "verdict": report.verdict.value,
         "failed_tests": report.failed_tests,

@@ -14,6 +14,8 @@ from nodeheal.parsers.finding import Finding, Report
 MESSAGE_CHARACTERS = 500
 
 GRAVITY = (Verdict.OK, Verdict.DEGRADED, Verdict.UNKNOWN, Verdict.FAILED)
+# Those of monitoring plugins.
+EXIT_CODES = {Verdict.OK: 0, Verdict.DEGRADED: 1, Verdict.FAILED: 2, Verdict.UNKNOWN: 3}
 
 
 @dataclass(frozen=True)

@@ -378,7 +378,7 @@ def test_a_fault_that_nobody_injected_beside_a_drill_is_the_real_thing() -> None
 
 
 def storm(*, injected: int, root: Story | None = None) -> Notification:
-    """The page of three nodes that fail together, so many of the other two by a drill."""
+    """The page about three nodes that fail together. `injected`: how many of the other two faults were injected."""
     others = crowd(2)
     drills = tuple(replace(one, is_drill=number < injected) for number, one in enumerate(others))
     return waiting((root or drilled()).amid(observations=drills, pool_nodes=10), Awaited.BREAKER)

@@ -129,7 +129,7 @@ class PolicyDocuments:
     def previous(self) -> tuple[int, str]:
         """Return the newest document before the present one that says anything else: its version and its text.
 
-        Once it is deployed again, the next call goes back further, never forward. Raises NotFound where there is none.
+        After that version is deployed, the next call returns an older one. Raises NotFound where there is none.
         """
         standing = _standing(self.history())
         if not standing:
@@ -174,7 +174,7 @@ class PolicyDocuments:
 
 
 def document_of(text: str) -> object:
-    """Return the document as JSON; as text where it is none: what is in force can be looked at whatever it is."""
+    """Return the document parsed as JSON, or its text where that is no JSON: `policy show` must show any document."""
     try:
         return json.loads(text)
     except ValueError:

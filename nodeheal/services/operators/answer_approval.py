@@ -9,13 +9,13 @@ from nodeheal.domain.recovery.incident import TimelineEntry
 from nodeheal.operations.approve import answer_id, find_question, recorded_answer
 from nodeheal.operations.engine import reconcile
 from nodeheal.ports import Ports
-from nodeheal.services.operators.describe_answer import breaker_is_open, describe_answer, why_paused
+from nodeheal.services.operators.describe_answer import describe_answer, why_breaker_holds, why_paused
 
 _SAID = {Answer.approve: "approved", Answer.refuse: "refused"}
 
 
 @dataclass(frozen=True)
-class Asked:
+class PendingQuestion:
     """What an incident asks, until when, and what each answer does."""
 
     asks: str
@@ -60,7 +60,7 @@ def _but(question: Question, answer: Answer, ports: Ports) -> str:
         return ""
     if paused := why_paused(incident, ports):
         return f"; but {paused}, so nothing is done: the incident goes to a human"
-    return f". {breaker_is_open(incident)}" if ports.pools.get(incident.pool).is_tripped else ""
+    return f". {why_breaker_holds(incident)}" if ports.pools.get(incident.pool).is_tripped else ""
 
 
 def open_question(incident_id: str, ports: Ports) -> Question:
@@ -74,14 +74,14 @@ def open_question(incident_id: str, ports: Ports) -> Question:
     return question
 
 
-def asked_now(incident_id: str, ports: Ports) -> Asked | None:
+def asked_now(incident_id: str, ports: Ports) -> PendingQuestion | None:
     """What the incident asks now. None: nothing. Raises NotFound."""
     incident = ports.incidents.incident(incident_id)
     question = find_question(Question(incident_id, incident.turn), ports)
     if question is None:
         return None
     decision = question.step.decision
-    return Asked(decision.reason, question.deadline_at, describe_answer(decision, incident, ports))
+    return PendingQuestion(decision.reason, question.deadline_at, describe_answer(decision, incident, ports))
 
 
 def _at_the_last_moment(question: Question, entry: TimelineEntry, answer: Answer, who: str, ports: Ports) -> Answered:

@@ -28,12 +28,12 @@ def _held(incident: Incident, ports: Ports) -> str:
     if paused := why_paused(incident, ports):
         return f"Nothing while it lasts: {paused}. Else: "
     if ports.pools.get(incident.pool).is_tripped:
-        return f"{breaker_is_open(incident)}, and a fault that is too old by then is dropped. Else: "
+        return f"{why_breaker_holds(incident)}, and a fault that is too old by then is dropped. Else: "
     return ""
 
 
-def breaker_is_open(incident: Incident) -> str:
-    """What an open breaker makes of a yes."""
+def why_breaker_holds(incident: Incident) -> str:
+    """What a yes waits for while the breaker is open, in words."""
     return f"Nothing before a human resets the breaker of pool {incident.pool}"
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from nodeheal.agent.check_now import EXIT_CODES, check_now, row_of
+from nodeheal.agent.check_now import check_now, row_of
 from nodeheal.agent.checks.check import Check, CheckResult, Place, Problem, always
 from nodeheal.agent.checks.check_ipc import Answer
 from nodeheal.agent.checks.registry import CHECKS
@@ -18,6 +18,7 @@ from nodeheal.agent.main import EXIT_BROKEN, EXIT_CANNOT_START, EXIT_CONFIG, mai
 from nodeheal.agent.node_commands.reboot import EXIT_REBOOT
 from nodeheal.contract.vocabulary import Family, Verdict
 from nodeheal.parsers.finding import Finding
+from nodeheal.parsers.tool_report import EXIT_CODES
 from sandbox.toml import toml
 from tests.unit.agent.fakes import CONFIG, NodeFolder
 
