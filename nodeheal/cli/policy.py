@@ -269,25 +269,30 @@ def _put_into_force(
         else:
             say(f"policy version {new.version} is already in force, nothing was changed")
         return
-    if dry_run and as_json:
-        say_json(_changes_json(old, new))
-        return
     if not as_json:
         _warn(lint_policy(new))
-    _say_changes(old, new, ("the policy in force", "the new one"), aside=as_json)
-    if dry_run:
-        say("", "dry run: nothing was changed")
+    if not _goes_on(old, new, "the new one", dry_run=dry_run, yes=yes, as_json=as_json):
         return
-    _ask("Put it into force?", yes)
     with clearly():
         deployed = documents.apply(text, why)
     _say_deployed(deployed, as_json)
 
 
-def _ask(question: str, yes: bool) -> None:
-    if not yes and _is_terminal() and not typer.confirm(question):
+def _goes_on(
+    old: "RecoveryPolicy", new: "RecoveryPolicy", named: str, *, dry_run: bool, yes: bool, as_json: bool
+) -> bool:
+    """Say what changes; on a terminal, ask. False: it is a dry run. Ends the command where the answer is no."""
+    if dry_run and as_json:
+        say_json(_changes_json(old, new))
+        return False
+    _say_changes(old, new, ("the policy in force", named), aside=as_json)
+    if dry_run:
+        say("", "dry run: nothing was changed")
+        return False
+    if not yes and _is_terminal() and not typer.confirm(f"Put {named} into force?"):
         say("nothing was changed")
         raise typer.Exit(FAILED)
+    return True
 
 
 def _readable(text: str) -> "RecoveryPolicy":
@@ -307,16 +312,9 @@ def rollback(why: WhyOrDryRun = None, dry_run: DryRun = False, yes: Yes = False,
     with clearly():
         documents = connect.policy_documents()
         before, (version, text) = documents.in_force(), documents.previous()
-    named = ("the policy in force", "the previous one")
     old, new = _readable(before.text), _readable(text)
-    if dry_run and as_json:
-        say_json(_changes_json(old, new))
+    if not _goes_on(old, new, "the previous one", dry_run=dry_run, yes=yes, as_json=as_json):
         return
-    _say_changes(old, new, named, aside=as_json)
-    if dry_run:
-        say("", "dry run: nothing was changed")
-        return
-    _ask("Put the previous one into force?", yes)
     with clearly():
         deployed = documents.deploy(version, reason)
     _say_deployed(deployed, as_json)
