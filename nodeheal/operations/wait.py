@@ -12,6 +12,7 @@ from nodeheal.domain.recovery.incident import History
 from nodeheal.operations.handler import Facts, Handler, World, read_time, step_result
 from nodeheal.operations.record import mark_sending, plan_step, start_waiting
 from nodeheal.ports import Ports
+from nodeheal.services.jobs.runs import current_run
 from nodeheal.services.notify.compose_waiting import compose_waiting
 from nodeheal.services.notify.warn_job import warn_job
 from nodeheal.services.recovery.build_decision_context import is_running
@@ -72,7 +73,7 @@ def _has_come_meanwhile(decision: Decision, history: History, ports: Ports) -> b
         return True
     match decision.awaits:
         case Awaited.JOB_END:
-            return not is_running(history.incident, ports)
+            return not is_running(*current_run(history.incident.job_id, ports), history.incident, ports)
         case Awaited.BREAKER:
             return not ports.pools.get(node_of(history.incident.node_id, ports).pool).is_tripped
         case _:

@@ -352,6 +352,22 @@ def test_a_job_that_has_finished_is_not_said_to_be_down() -> None:
     assert it.letters == []
 
 
+def test_a_job_whose_ranks_have_just_finished_is_not_said_to_be_down() -> None:
+    it = Owned(policy=with_policy(default_pool={"mode": "observe"}))
+    job = stored_job(it.ports, "llama")
+    for rank in (0, 1):
+        it.task_is("STOPPED", rank, exit_code=0)
+    # Its workflow writes COMPLETED a moment after the last rank's end.
+    it.ports.jobs.save(replace(job, version=stored_job(it.ports, "llama").version))
+    request = it.request()
+    handed_over = request.decision.model_copy(update={"ending": Ending.HANDED_TO_A_HUMAN})
+
+    end_incident(request.model_copy(update={"decision": handed_over}), it.ports, it.policy)
+
+    assert it.letters == []
+    assert "is down" not in " ".join(told.subject for _, told in it.ports.notifier.announced)  # type: ignore[attr-defined]
+
+
 def test_a_job_that_does_not_stop_when_it_is_told_to_is_said_to_be_down() -> None:
     it = Owned(spare=False)
     request = it.request()

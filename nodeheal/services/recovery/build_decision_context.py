@@ -44,7 +44,7 @@ def build_decision_context(history: History, ports: Ports, policy: RecoveryPolic
         booted_at=node.booted_at,
         agent_since=node.agent_since,
         healthy_since=node.healthy_since,
-        job_is_running=_runs(job, run, incident, ports),
+        job_is_running=is_running(job, run, incident, ports),
         is_job_broken=_is_broken(job, run, node),
         run_started_at=run.started_at if run else None,
         recoveries=node.recoveries,
@@ -111,11 +111,6 @@ def _may_move(history: History) -> bool:
     return not has_moved and last.decision.step in tries and (has_failed or last.decision.is_move)
 
 
-def is_running(incident: Incident, ports: Ports) -> bool:
-    """Whether the incident's job runs, or is about to run again: a recovery of another of its nodes has stopped it."""
-    return _runs(*current_run(incident.job_id, ports), incident, ports)
-
-
 def _is_broken(job: Job | None, run: Run | None, node: Node) -> bool:
     """Whether the run is short of a rank: one has failed, or cannot have outlived its boot of this node."""
     if job is None or run is None or job.is_over:
@@ -125,7 +120,8 @@ def _is_broken(job: Job | None, run: Run | None, node: Node) -> bool:
     return any(not task.has_succeeded for task in (*lost, *failed))
 
 
-def _runs(job: Job | None, run: Run | None, incident: Incident, ports: Ports) -> bool:
+def is_running(job: Job | None, run: Run | None, incident: Incident, ports: Ports) -> bool:
+    """Whether the incident's job runs, or is about to run again: a recovery of another of its nodes has stopped it."""
     if job is None or run is None or job.state is JobState.COMPLETED:
         return False
     if not run.has_ended:

@@ -53,9 +53,10 @@ def end_incident(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> 
         ports.incidents.finish(closed)
     # From the history, and not from the pool's list, which lags: a spare that is forgotten is never free again.
     spares = {turn.result.replacement_node_id for turn in history.turns if turn.result} - {None, closed.node_id}
-    job = ports.jobs.get(closed.job_id) if closed.job_id else None
-    seen.job_is_over = job is not None and job.state is JobState.COMPLETED
-    seen.job_is_down = job is not None and not seen.job_is_over and not is_running(closed, ports)
+    job, run = current_run(closed.job_id, ports)
+    # Both from one read: a job whose last rank has just ended well is COMPLETED a moment later.
+    seen.job_is_over = job is not None and (job.state is JobState.COMPLETED or (run is not None and run.has_succeeded))
+    seen.job_is_down = job is not None and not seen.job_is_over and not is_running(job, run, closed, ports)
     for spare in sorted(map(str, spares)):
         _release_node(spare, history, seen, decided, ports, policy)
     release_replacement_nodes(history, ports, policy)
