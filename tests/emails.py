@@ -58,6 +58,7 @@ LINKS = ConsoleLinks(ARN, RUNBOOKS)
 _falls_off = falls_off_the_bus(NODES[1])
 ADA = "Ada Lovelace <ada@example.com>"
 SAVES = with_policy(evidence={"enabled": True})
+ASKS = with_policy(evidence={"enabled": True}, default_pool={"mode": Mode.approve})
 # As EC2 says it: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/troubleshooting-launch.html
 NONE_OF_THEM = (
     "p5.48xlarge in subnet-0a1b2c3d: InsufficientInstanceCapacity (We currently do not have sufficient p5.48xlarge "
@@ -251,8 +252,8 @@ def _of_jobs_to_operators() -> Iterator[Kind]:
     yield Kind("An owner who is not reached", "Once a job.", compose_unconfirmed(lost))
 
 
-def _job(*happenings: Happening, restarts: int = 10, never_starts: bool = False) -> JobCluster:
-    it = JobCluster(owner=ADA, restarts={"of_application": restarts}, policy=SAVES, make_ports=_ports)
+def _job(*happenings: Happening, restarts: int = 10, never_starts: bool = False, asks: bool = False) -> JobCluster:
+    it = JobCluster(owner=ADA, restarts={"of_application": restarts}, policy=ASKS if asks else SAVES, make_ports=_ports)
     it.happenings = [_after_an_hour(one) for one in happenings]
     it.never_start = {NODES[1]} if never_starts else set()
     it.submit()
@@ -276,6 +277,8 @@ def _to_owners() -> Iterator[Kind]:
     broken = _job(_falls_off, is_recovered, finishes)
     yield Kind("To the owner: started", "All ranks of the first run are up.", _mail_of(broken, Phase.STARTED))
     yield Kind("To the owner: stopped", "A node broke, and is repaired.", _mail_of(broken, Phase.STOPPED))
+    asks = _job(fails(), is_recovered, asks=True)
+    yield Kind("To the owner: waits", "It is down, and its pool asks first.", _mail_of(asks, Phase.STOPPED))
     yield Kind("To the owner: runs again", "After a node was repaired.", _mail_of(broken, Phase.RUNS_AGAIN))
     yield Kind("To the owner: finished", "Every rank has ended well.", _mail_of(broken, Phase.FINISHED))
     own = _job(fails(), is_recovered, fails(), restarts=1)

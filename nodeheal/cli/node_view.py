@@ -30,15 +30,15 @@ def as_text(view: NodeView, now: datetime) -> list[str]:
         f"Drained      {'by nodeheal' if node.drained_by_us else 'not by nodeheal'}",
         f"Pause        {f'until {_at(paused)} ({node.paused_why})' if paused else 'no'}",
         f"Diagnostics  {_diagnostics(node)}",
-        *_states(node),
         f"Recoveries   {', '.join(f'{past.incident_id} ({_at(past.opened_at)})' for past in node.recoveries) or '-'}",
+        *_states(node),
     ]
 
 
 def _states(node: Node) -> list[str]:
     """The states that it has been in, the newest first."""
-    lines = [f"{_at(one.at)}  {one.state}{f': {one.reason}' if one.reason else ''}" for one in node.state_changes]
-    return [f"{'States' if not number else '':12} {line}" for number, line in enumerate(lines)]
+    changes = [f"  {_at(one.at)}  {one.state}{f': {one.reason}' if one.reason else ''}" for one in node.state_changes]
+    return ["States, the newest first:", *changes] if changes else []
 
 
 def _heard(node: Node) -> list[str]:

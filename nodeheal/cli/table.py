@@ -19,7 +19,7 @@ NOTE = 24  # characters that the last column needs beside the others
 INDENT = "    "
 _GREEN, _YELLOW, _RED, _DIM, _OFF = "\x1b[32m", "\x1b[33m", "\x1b[31m", "\x1b[2m", "\x1b[0m"
 COLOURS: dict[str, str] = {
-    **dict.fromkeys((NodeState.HEALTHY, JobState.RUNNING, JobState.COMPLETED, "recovered"), _GREEN),
+    **dict.fromkeys((NodeState.HEALTHY, JobState.RUNNING, JobState.COMPLETED, "recovered", "restarted"), _GREEN),
     **dict.fromkeys((NodeState.SUSPECT, NodeState.ISOLATED, NodeState.RECOVERING, NodeState.PROBATION), _YELLOW),
     **dict.fromkeys((JobState.SUBMITTED, JobState.STOPPED), _YELLOW),
     **dict.fromkeys((IncidentState.OPEN.lower(), IncidentState.WAITING.lower()), _YELLOW),  # breakers are open, too

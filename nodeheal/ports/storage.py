@@ -89,7 +89,7 @@ class IncidentStore(Protocol):
         """
 
     def finish(self, incident: Incident, node: Node | None = None) -> bool:
-        """Write how it ended: state, ending, summary and time. Writing it again changes nothing.
+        """Write how it ended: state, ending, summary, time, whether it only restarted a job. A repeat changes nothing.
 
         With `node`, both or neither. False: the node has changed since it was read.
         """

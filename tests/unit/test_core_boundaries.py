@@ -36,6 +36,7 @@ from nodeheal.operations.engine import conclude
 from nodeheal.operations.steps import launch_gang
 from nodeheal.ports.commands import CommandStatus
 from nodeheal.services.intake.ingest import Ingested, ingest
+from nodeheal.services.jobs.runs import current_run
 from nodeheal.services.recovery.build_decision_context import is_running
 from nodeheal.services.recovery.decide_next_step import decide_next_step
 from nodeheal.services.recovery.reserve_attempt import why_no_attempt
@@ -488,13 +489,13 @@ def _crashed(*events: HealthEvent) -> Incident:
 def test_a_job_that_has_crashed_runs_no_more_although_the_incident_itself_is_open() -> None:
     it = _crashed()
 
-    assert is_running(it.ports.incidents.history(it.id).incident, it.ports) is False
+    assert is_running(*current_run("llama", it.ports), it.ports.incidents.history(it.id).incident, it.ports) is False
 
 
 def test_a_job_whose_other_node_is_being_recovered_is_about_to_run_again() -> None:
     it = _crashed(xid(79, node_id=B, instance_id=B, event_id="on-b"))
 
-    assert is_running(it.ports.incidents.history(it.id).incident, it.ports) is True
+    assert is_running(*current_run("llama", it.ports), it.ports.incidents.history(it.id).incident, it.ports) is True
 
 
 def test_a_node_of_the_gang_that_nobody_knows_recovers_nothing() -> None:
@@ -502,7 +503,7 @@ def test_a_node_of_the_gang_that_nobody_knows_recovers_nothing() -> None:
     run = stored_run(it.ports, "llama", 1)
     it.ports.jobs.save_run(run.with_task(replace(run.tasks[1], node_id="mi-gone")))
 
-    assert is_running(it.ports.incidents.history(it.id).incident, it.ports) is False
+    assert is_running(*current_run("llama", it.ports), it.ports.incidents.history(it.id).incident, it.ports) is False
 
 
 # What the new boot says ----------------------------------------------------------------------------------------------

@@ -43,7 +43,7 @@ def test_a_recovery_leaves_each_state_with_its_time(monkeypatch: pytest.MonkeyPa
     assert [one["state"] for one in shown] == ["PROBATION", "RECOVERING", "ISOLATED"]
     assert [one["at"] for one in shown] == sorted((one["at"] for one in shown), reverse=True)
     assert shown[2]["reason"].startswith("XID 79")
-    assert "States       2026-" in text
+    assert "States, the newest first:\n  2026-" in text
     assert "UTC  PROBATION: proven by a new boot id" in text
 
 
@@ -71,11 +71,13 @@ def test_to_stay_in_a_state_is_no_change() -> None:
 def test_what_is_remembered_is_bounded() -> None:
     one = node()
     for number in range(STATES_REMEMBERED):
-        one = moved(one, NodeState.ISOLATED, f"{number}: {'x' * 500}", NOW)
+        one = moved(one, NodeState.ISOLATED, f"{number}: {'broken ' * 50}", NOW)
         one = moved(one, NodeState.PROBATION, "back", NOW)
 
     assert len(one.state_changes) == STATES_REMEMBERED
-    assert max(len(change.reason) for change in one.state_changes) == STATE_REASON_CHARACTERS
+    assert max(len(change.reason) for change in one.state_changes) <= STATE_REASON_CHARACTERS
+    assert one.state_changes[1].reason.startswith("9: broken broken")
+    assert one.state_changes[1].reason.endswith("broken broken ...")
 
 
 def test_a_node_with_ever_new_findings_does_not_outgrow_its_item() -> None:

@@ -1,11 +1,21 @@
 """A story of a job ends with exactly the emails that it should: none twice, none for what another has said."""
 
+import pytest
+
+from nodeheal.contract.job_steps import JobRequest
+from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Action, Phase, Trouble, Verdict
+from nodeheal.domain.recovery.approval_links import Answer, Question
+from nodeheal.domain.review.review import state_word
+from nodeheal.services.jobs.attribute_failure import attribute_failure
+from nodeheal.services.operators.answer_approval import answer_approval
 from tests.unit.builders import ACT
-from tests.workflows.job_cluster import NODES, JobCluster, fails, finishes, is_recovered
+from tests.unit.test_decide_among_others import with_policy
+from tests.workflows.job_cluster import NODES, Happening, JobCluster, fails, finishes, is_recovered
 from tests.workflows.test_run_job import falls_off_the_bus, wants_it_stopped
 
 A, B, _, _ = NODES
+APPROVE = with_policy(default_pool={"mode": "approve"})
 
 
 def owner_hears(it: JobCluster) -> list[str]:
@@ -51,6 +61,7 @@ def test_a_program_that_is_restarted_has_not_recovered_and_each_email_says_which
         "in 24 h after a failure of the program's own (restarts.of_application). One more failure after the last is "
     )
     assert [one.subject.partition(":")[0] for one in told_operators] == ["[nodeheal] restarted"] * 2
+    assert {state_word(it.ports.incidents.incident(str(one.incident_id))) for one in told_operators} == {"restarted"}
     assert not any("recovered" in one.body or "its checkpoint" in one.body for one in told_operators)
     for number, (ours, theirs) in enumerate(zip(told_operators, told_owner, strict=True), 1):
         needed = f"Needed: nothing now. It was restart {number} of 2 {after}handed to a human."
@@ -149,6 +160,62 @@ def test_an_owner_reads_the_exit_code_that_the_program_had() -> None:
     assert f"its rank 1 on {B} ended with exit code 2 (EssentialContainerExited)." in told
     assert "exit_1" not in told.partition("Evidence")[0]
     assert "If it comes again, look there:\n  nodeheal jobs logs llama --rank 1 --run 1\n" in again.body
+
+
+def asks_and(*happenings: Happening) -> JobCluster:
+    """A job in a pool that asks. When it asks the first time, this happens; then everything is approved."""
+    it, left = JobCluster(policy=APPROVE), [happenings]
+
+    def asked(request: StepRequest) -> None:
+        for happens in left.pop() if left else ():
+            happens(it)
+        answer_approval(Question(request.incident_id, request.turn), Answer.approve, "ada", "", it.ports)
+
+    it.on_question = asked
+    return it
+
+
+def is_attributed(it: JobCluster) -> None:
+    """Its workflow looks for the cause of a failure."""
+    attribute_failure(JobRequest(job_id="llama", submission=1, round=1, looks=1), it.ports, it.policy)
+
+
+@pytest.mark.parametrize(
+    ("happenings", "while_asked"),
+    [([fails(), is_recovered], []), ([falls_off_the_bus(B), is_recovered], [fails(), is_attributed])],
+    ids=["down when they are asked", "down later"],
+)
+def test_an_owner_hears_that_a_job_is_down_while_its_recovery_waits_for_approval(
+    happenings: list[Happening], while_asked: list[Happening]
+) -> None:
+    it = asks_and(*while_asked)
+    it.happenings = [*happenings, finishes]
+
+    it.submit()
+
+    assert owner_hears(it) == [
+        "owner/llama/1/STARTED",
+        "owner/llama/1/STOPPED",
+        "owner/llama/2/RUNS_AGAIN",
+        "owner/llama/2/FINISHED",
+    ]
+    stopped = next(told for _, told in it.ports.notifier.announced if told.phase is Phase.STOPPED)  # type: ignore[attr-defined]
+    assert stopped.subject == "[nodeheal] llama has stopped: its recovery waits for approval"
+    assert (
+        "Next: the operators have been asked to approve its recovery by 2026-03-01 04:00:00 UTC. Then all"
+        in stopped.body
+    )
+    assert "Without a yes you are told that it stays down.\n" in stopped.body
+
+
+def test_a_job_that_runs_on_while_its_recovery_waits_has_not_stopped() -> None:
+    it = asks_and(is_attributed)
+    it.happenings = [falls_off_the_bus(B), is_recovered, finishes]
+
+    it.submit()
+
+    stopped = next(told for _, told in it.ports.notifier.announced if told.phase is Phase.STOPPED)  # type: ignore[attr-defined]
+    assert stopped.subject == "[nodeheal] llama has stopped: one of its nodes is being repaired"
 
 
 def test_a_rank_that_never_starts_wakes_the_operators() -> None:

@@ -216,7 +216,8 @@ class DynamoIncidentStore:
         return self._table.transact([turn, *puts])
 
     def finish(self, incident: Incident, node: Node | None = None) -> bool:
-        known, written = fields_of(incident), ("state", "ending", "summary", "closed_at")
+        known = fields_of(incident)
+        written = ("state", "ending", "summary", "closed_at", "has_only_restarted")
         changed = {name: value for name, value in known.items() if name in written}
         changed[names.INDEX_SORT_KEY] = self._sort_key(incident)
         sets = ", ".join(f"#{number} = :{number}" for number in range(len(changed)))

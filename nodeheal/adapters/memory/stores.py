@@ -148,6 +148,7 @@ class MemoryIncidentStore:
             ending=incident.ending,
             summary=incident.summary,
             closed_at=incident.closed_at,
+            has_only_restarted=incident.has_only_restarted,
         )
         return True
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import Enum, auto
+from textwrap import shorten
 
 from nodeheal.contract.health_event import LABELS, HealthEvent
 from nodeheal.contract.vocabulary import Action, NodeState, Provider, SchedulerKind, Verdict
@@ -156,7 +157,7 @@ class Node:
         """Returns the node in this state, and records when it came to it. The same state is no change."""
         changes = self.state_changes
         if state is not self.state:
-            changes = (StateChange(at, state, reason[:STATE_REASON_CHARACTERS]), *changes)[:STATES_REMEMBERED]
+            changes = (StateChange(at, state, shorten(reason, STATE_REASON_CHARACTERS, placeholder=" ...")), *changes)[:STATES_REMEMBERED]
         return replace(self, state=state, state_reason=reason, state_changes=changes)
 
     def with_rack(self, event: HealthEvent) -> HealthEvent:

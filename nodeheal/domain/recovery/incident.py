@@ -15,6 +15,7 @@ from nodeheal.domain.recovery.decision_context import DecisionContext
 # How the entries begin that say that another incident has left its job to this one.
 JOB_LEFT = "job-left-"
 ABOUT_DRILLS = "an operator has injected this fault. What is done about it is real."
+RESTARTED = "restarted"  # what is said of a recovery that has brought its job back and healed no node
 _TURN = re.compile(r"-(\d{4})$")  # how the id of an entry ends that belongs to a turn
 _NO_TURN = 10_000
 
@@ -51,6 +52,7 @@ class Incident:
     ending: Ending | None = None
     summary: str = ""
     closed_at: datetime | None = None
+    has_only_restarted: bool = False  # it brought the job back, took no node out of service, and healed none
 
     @property
     def is_of_new_node(self) -> bool:
@@ -146,6 +148,10 @@ class History:
         """
         wrong = [event for event in self.events if event.verdict is not Verdict.OK and not _is_mere_silence(event)]
         return self.incident.began_as_drill and all(DRILL_MARK in event.evidence for event in wrong)
+
+    def has_only_restarted(self, ending: Ending) -> bool:
+        """Whether the recovery that ends so took no node out of service: its job runs again, and may fail again."""
+        return ending is Ending.RECOVERED and all(turn.decision.step is not Step.ISOLATE for turn in self.turns)
 
 
 def incident_id_of(event: HealthEvent) -> str:

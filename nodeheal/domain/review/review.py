@@ -12,7 +12,7 @@ from nodeheal.contract.vocabulary import Ending, IncidentState, Outcome, Step
 from nodeheal.domain.faults.catalog import find, title
 from nodeheal.domain.fleet.unmanaged_tasks import job_text, tasks_there
 from nodeheal.domain.recovery.confirmation import confirmations_in
-from nodeheal.domain.recovery.incident import History, Incident
+from nodeheal.domain.recovery.incident import RESTARTED, History, Incident
 from nodeheal.domain.verbs import VERBS, verb_of_step
 
 ATTEMPT = "attempt-reserved-"  # how the entries begin that say so
@@ -154,18 +154,22 @@ def status_text(incident: Incident) -> str:
         return incident.state.value.lower()
     if _is_done(incident):
         return DONE
+    if incident.has_only_restarted:
+        return RESTARTED
     is_theirs, is_closed = incident.ending is Ending.HANDED_TO_A_HUMAN, incident.state is IncidentState.CLOSED
     return _ENDED[incident.ending] + ((" (closed)" if is_closed else " (still open)") if is_theirs else "")
 
 
 def state_word(incident: Incident) -> str:
-    """Returns how it stands, for lists: `open`, `recovered`, `done`, `observed`, `handed over`, `closed`."""
+    """Returns a word for lists: `open`, `recovered`, `restarted`, `done`, `observed`, `handed over`, `closed`."""
     if incident.ending is None:
         return incident.state.value.lower()
     if incident.ending is Ending.HANDED_TO_A_HUMAN:
         return "closed" if incident.state is IncidentState.CLOSED else "handed over"
     if _is_done(incident):
         return DONE
+    if incident.has_only_restarted:
+        return RESTARTED
     return "observed" if incident.ending is Ending.OBSERVED_ONLY else "recovered"
 
 

@@ -28,13 +28,14 @@ from nodeheal.domain.jobs.gang import RankFailure, RunStatus, first_failure, run
 from nodeheal.domain.jobs.job import Job, Run
 from nodeheal.domain.jobs.restarts import limit_of_application
 from nodeheal.domain.policy.policy import RecoveryPolicy
-from nodeheal.domain.recovery.incident import Incident, fingerprint
+from nodeheal.domain.recovery.incident import History, Incident, fingerprint
 from nodeheal.domain.recovery.progress import is_the_programs, read_progress
 from nodeheal.ports import Ports
 from nodeheal.services.intake.finding_about import finding_about
 from nodeheal.services.intake.ingest import Ingested, ingest
 from nodeheal.services.jobs.job_steps import job_of_request, job_result, save_job, stop_if_wanted
 from nodeheal.services.jobs.runs import current_run, recovery_of
+from nodeheal.services.notify.notify_job_owner import notify_owner_of_wait
 from nodeheal.services.saving import node_of
 
 _OPENED = (Ingested.OPENED, Ingested.JOINED)
@@ -68,6 +69,8 @@ def _attribute(request: JobRequest, job: Job, run: Run, ports: Ports, policy: Re
         incident = ports.incidents.incident(incident_id)
         if incident.turn == 0:  # a crash may have come between its opening and its start; starting twice is harmless
             ports.workflows.start(incident_id, incident.node_id)
+        elif incident.state is IncidentState.WAITING:
+            _notify_of_wait(ports.incidents.history(incident_id), ports, policy)
         told = f"run {run.number} is brought back by {incident_id}"
         return _watch(request, told, ports).model_copy(update={"incident_id": incident_id})
     match run_status(run):
@@ -83,6 +86,11 @@ def _attribute(request: JobRequest, job: Job, run: Run, ports: Ports, policy: Re
             told = f"{', '.join(late)} of run {run.number} did not start in time"
             return _over(request, Trouble.RANK_LATE, told, ports)
     return _explain(request, job, run, ports, policy)
+
+
+def _notify_of_wait(history: History, ports: Ports, policy: RecoveryPolicy) -> None:
+    since = max(entry.at for entry in history.timeline if entry.kind == "decision")
+    notify_owner_of_wait(history, history.turns[-1].decision, since, ports, policy)
 
 
 def _explain(request: JobRequest, job: Job, run: Run, ports: Ports, policy: RecoveryPolicy) -> JobResult:

@@ -13,7 +13,15 @@ from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.fleet.unmanaged_tasks import job_text
 from nodeheal.domain.humanize import counted, lasting
 from nodeheal.domain.recovery.confirmation import confirmations_in
-from nodeheal.domain.recovery.incident import ABOUT_DRILLS, History, TimelineEntry, Turn, event_entry, short_id
+from nodeheal.domain.recovery.incident import (
+    ABOUT_DRILLS,
+    RESTARTED,
+    History,
+    TimelineEntry,
+    Turn,
+    event_entry,
+    short_id,
+)
 from nodeheal.domain.recovery.progress import Progress
 from nodeheal.domain.review.console_links import NO_LINKS, ConsoleLinks
 from nodeheal.domain.verbs import verb_of_step
@@ -32,7 +40,7 @@ _FIRST_LINES, _LAST_LINES = 10, 30
 _LEAD_CHARACTERS = 300
 _CLAUSE = re.compile(r"; |\. (?=[A-Z])")
 _BY_HAND = "an operator asked for it"
-_AWAITED = {
+AWAITED = {
     Awaited.JOB_END: "the job's end",
     Awaited.SETTLED: "the node to come up",
     Awaited.STABLE: "the node to run for a while",
@@ -75,9 +83,7 @@ def compose(
 
 
 def _word_of(ending: Ending, history: History) -> str:
-    """Where no node was taken out of service, none has recovered: the job was restarted, and may fail again."""
-    is_restart = ending is Ending.RECOVERED and all(t.decision.step is not Step.ISOLATE for t in history.turns)
-    return "restarted" if is_restart else _WORDS[ending]
+    return RESTARTED if history.has_only_restarted(ending) else _WORDS[ending]
 
 
 def _how_the_job_is(seen: Progress, ending: Ending) -> str:
@@ -268,7 +274,7 @@ def _words_of(entry: TimelineEntry, turns: Mapping[str, Turn], history: History)
 def _words_of_decision(decision: Decision, history: History) -> str:
     if decision.ending is not None:
         return _word_of(decision.ending, history)
-    return f"waits for {_AWAITED[decision.awaits]}" if decision.awaits is not None else ""
+    return f"waits for {AWAITED[decision.awaits]}" if decision.awaits is not None else ""
 
 
 def _words_of_result(decision: Decision, outcome: Outcome) -> str:

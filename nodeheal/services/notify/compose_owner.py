@@ -5,7 +5,7 @@ from datetime import datetime
 
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.steps import Decision
-from nodeheal.contract.vocabulary import Action, Family, Outcome, Phase, Trouble
+from nodeheal.contract.vocabulary import Action, Awaited, Family, Outcome, Phase, Trouble
 from nodeheal.domain.faults.diagnosis import Fault
 from nodeheal.domain.humanize import lasting
 from nodeheal.domain.jobs.gang import first_failure
@@ -17,7 +17,7 @@ from nodeheal.domain.recovery.progress import Progress, is_the_programs
 from nodeheal.domain.verbs import VERBS
 from nodeheal.services.jobs.ask_for_checkpoint import ASKED
 from nodeheal.services.jobs.job_troubles import needed
-from nodeheal.services.notify.compose import fit_subject, heading
+from nodeheal.services.notify.compose import AWAITED, fit_subject, heading
 from nodeheal.services.notify.compose_needed import log_of, restart
 from nodeheal.services.notify.layout import field, paragraph, quoted, sentence
 
@@ -55,7 +55,7 @@ def compose_stopped(about: About) -> Notification:
     body = [
         *paragraph(f"your job {about.job.job_id} has stopped. {_what_broke(about)} {_why_all(about.run)}"),
         "",
-        *field("Needed", "nothing. Please do not start it yourself: two copies would write the same checkpoints."),
+        *field("Needed", f"nothing. {_DO_NOT_START}"),
         "",
         *field("Next", f"the node is repaired, or another one takes its place. {_FOLLOWING}"),
         *field("Lost", f"{UNSAVED}.{_asked(about.history)}"),
@@ -63,6 +63,28 @@ def compose_stopped(about: About) -> Notification:
     return _letter(about, Phase.STOPPED, "has stopped: one of its nodes is being repaired", body)
 
 
+def compose_held_back(about: About, awaited: Awaited, due: datetime) -> Notification:
+    """It has ended, and its recovery waits until `due` for what `awaited` says. That it stops later is no news."""
+    silence = " Without a yes you are told that it stays down." if awaited is Awaited.APPROVAL else ""
+    waits = HELD_BACK[awaited].format(f"{due:%Y-%m-%d %H:%M:%S} UTC")
+    body = [
+        *paragraph(f"your job {about.job.job_id} has stopped. {_what_broke(about)}"),
+        "",
+        *field("Needed", f"nothing. {_DO_NOT_START}"),
+        "",
+        *field("Next", f"{waits}. {_FOLLOWING}{silence}"),
+        *field("Lost", f"{UNSAVED}."),
+    ]
+    return _letter(about, Phase.STOPPED, f"has stopped: its recovery waits for {AWAITED[awaited]}", body)
+
+
+_DO_NOT_START = "Please do not start it yourself: two copies would write the same checkpoints."
+# What a recovery may wait for while its job is down, and how its owner is told, with the time of the latest end.
+HELD_BACK = {
+    Awaited.APPROVAL: "the operators have been asked to approve its recovery by {}",
+    Awaited.BUDGET: "as many nodes as may be are out of service, so its recovery waits for its turn, until {} at most",
+    Awaited.BREAKER: "many nodes fail together, so the operators look for the cause first, until {} at most",
+}
 _FOLLOWING = "Then all ranks start again by themselves, and you get another email, which says from where."
 
 

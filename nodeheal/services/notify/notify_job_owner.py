@@ -5,6 +5,7 @@ A call that crashed in between sends again, and the key removes the duplicate.
 """
 
 from collections.abc import Callable
+from datetime import datetime, timedelta
 
 from nodeheal.contract.names import JOB_NEWS
 from nodeheal.contract.notification import Notification
@@ -18,7 +19,14 @@ from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.incident import History, TimelineEntry
 from nodeheal.domain.recovery.progress import Progress, read_progress
 from nodeheal.ports import Ports
-from nodeheal.services.notify.compose_owner import About, compose_handed_over, compose_runs_again, compose_stopped
+from nodeheal.services.notify.compose_owner import (
+    HELD_BACK,
+    About,
+    compose_handed_over,
+    compose_held_back,
+    compose_runs_again,
+    compose_stopped,
+)
 from nodeheal.services.notify.read_situation import which_restart
 
 _WORDS = 300  # of a surprise
@@ -30,6 +38,27 @@ def notify_owner_of_step(history: History, result: StepResult | None, ports: Por
     if result is None or result.step not in (Step.ISOLATE, Step.RESTART_WORKLOAD):
         return
     _notify(history, ports, lambda: _of_step(history, result, ports, policy))
+
+
+def notify_owner_of_wait(
+    history: History, decided: Decision, since: datetime, ports: Ports, policy: RecoveryPolicy
+) -> None:
+    """Notifies the owner of a job that is down while its recovery waits, since `since`, before it touches anything.
+
+    Called when the wait begins, and when the job fails during it.
+    """
+    awaited = decided.awaits
+    if awaited not in HELD_BACK:
+        return
+    due = since + timedelta(seconds=decided.deadline_seconds)
+
+    def compose() -> Notification | None:
+        about = _about(history, read_progress(history, policy), ports, policy)
+        if about is None or about.seen.is_isolated or about.job.is_over or not ended_early(about.run):
+            return None
+        return compose_held_back(about, awaited, due)
+
+    _notify(history, ports, compose)
 
 
 def notify_owner_of_ending(

@@ -16,7 +16,7 @@ from nodeheal.operations.engine import conclude
 from nodeheal.ports import Ports
 from nodeheal.services.jobs.job_replacement_node import release_replacement_nodes
 from nodeheal.services.notify.compose_waiting import compose_waiting
-from nodeheal.services.notify.notify_job_owner import notify_owner_of_step
+from nodeheal.services.notify.notify_job_owner import notify_owner_of_step, notify_owner_of_wait
 from nodeheal.services.operators.operator_guardrails import trip_breaker
 from nodeheal.services.recovery.build_decision_context import build_decision_context
 from nodeheal.services.saving import node_of
@@ -46,7 +46,9 @@ def _decide_turn(request: DecideRequest, history: History, ports: Ports, policy:
     notify_owner_of_step(history, request.result, ports, policy)
     if read_progress(history, policy).replacement_failed:
         release_replacement_nodes(history, ports, policy)  # before it could be taken for a spare of this incident
-    decision, has_tripped = _decide(history, ports, policy)
+    seen, decision, has_tripped = _decide(history, ports, policy)
+    if seen.context.is_job_broken:
+        notify_owner_of_wait(seen, decision, ports.clock(), ports, policy)
     entries.append(decision_entry(request.turn, decision, ports.clock()))
     state = IncidentState.WAITING if decision.step is Step.WAIT else IncidentState.OPEN
     if history.incident.state is IncidentState.CLOSED:
@@ -67,8 +69,8 @@ def _page(history: History, decision: Decision, ports: Ports) -> None:
         ports.notifier.announce(INCIDENT_WAITING, told)
 
 
-def _decide(history: History, ports: Ports, policy: RecoveryPolicy) -> tuple[Decision, bool]:
-    """The decision, and whether it came with the breaker's opening.
+def _decide(history: History, ports: Ports, policy: RecoveryPolicy) -> tuple[History, Decision, bool]:
+    """The history with what the decision was taken on, the decision, and whether it came with the breaker's opening.
 
     Where so many nodes fail for one cause that the breaker must open, it is open before anything is decided.
     """
@@ -78,7 +80,7 @@ def _decide(history: History, ports: Ports, policy: RecoveryPolicy) -> tuple[Dec
         found = seen.context.pool
         now = trip_breaker(found.name, cause.text, ports, found)
         seen = replace(seen, context=replace(seen.context, pool=now))
-    return decide(seen, policy, ports.clock()), cause is not None
+    return seen, decide(seen, policy, ports.clock()), cause is not None
 
 
 def _looked(request: DecideRequest, history: History, ports: Ports) -> DecideRequest:

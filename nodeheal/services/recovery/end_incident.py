@@ -48,7 +48,14 @@ def end_incident(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> 
     decided = request.decision
     restarted = restart_unmanaged_tasks(request, history, seen, ports)
     decided = decided.model_copy(update={"reason": decided.reason + restarted})
-    closed = replace(history.incident, state=state, ending=ending, summary=decided.reason, closed_at=ports.clock())
+    closed = replace(
+        history.incident,
+        state=state,
+        ending=ending,
+        summary=decided.reason,
+        closed_at=ports.clock(),
+        has_only_restarted=history.has_only_restarted(ending),
+    )
     if history.incident.ending is None:
         ports.incidents.finish(closed)
     # From the history, and not from the pool's list, which lags: a spare that is forgotten is never free again.
