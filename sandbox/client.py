@@ -276,15 +276,17 @@ class Sandbox(MachineOrders):
         return self._owners_mailbox.read() if self._owners_mailbox else []
 
     def all_mails(self) -> list[tuple[str, str]]:
-        """Every email to the operators, and then every one to an owner of a job. Links lead to this cloud.
+        """Every email to the operators and to the owners of jobs, in order of their sending. Links lead to this cloud.
 
         Emails to owners are collected from the first call on.
         """
         if self._every_owner is None:
             self._every_owner = Mailbox(self.client("sqs"), EVERY_OWNER)
             self._every_owner.subscribe(self.client("sns"), self.outputs["OwnersTopicArn"])
-        mails = [*self.mails(), *self.owner_mails(), *self._every_owner.read()]
-        return [(subject, _LINK.sub(self._local, body)) for subject, body in dict.fromkeys(mails)]
+        boxes = filter(None, (self._mailbox, self._owners_mailbox, self._every_owner))
+        mails = sorted(mail for box in boxes for mail in box.read_dated())
+        found = dict.fromkeys((subject, body) for _, subject, body in mails)
+        return [(subject, _LINK.sub(self._local, body)) for subject, body in found]
 
     def _local(self, link: "re.Match[str]") -> str:
         """The address at which the emulator serves what the link names, for a browser on this machine."""

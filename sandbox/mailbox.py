@@ -17,7 +17,7 @@ class Mailbox:
     def __init__(self, sqs: Any, queue: str = OPERATORS) -> None:
         self._sqs = sqs
         self._url = sqs.create_queue(QueueName=queue)["QueueUrl"]
-        self._mails: list[tuple[str, str]] = []
+        self._mails: list[tuple[str, str, str]] = []
 
     def subscribe(self, sns: Any, topic_arn: str, filter_policy: str = "") -> None:
         """Subscribe, with this filter. Raw delivery would lose the subject."""
@@ -37,13 +37,17 @@ class Mailbox:
 
     def read(self) -> list[tuple[str, str]]:
         """Return (subject, body) of every email so far, in order of arrival."""
+        return [(subject, body) for _, subject, body in self.read_dated()]
+
+    def read_dated(self) -> list[tuple[str, str, str]]:
+        """Return (time of sending in ISO 8601, subject, body) of every email so far, in order of arrival."""
         while True:
             found = self._sqs.receive_message(QueueUrl=self._url, MaxNumberOfMessages=BATCH).get("Messages", [])
             if not found:
                 return list(self._mails)
             for message in found:
                 envelope = json.loads(message["Body"])
-                self._mails.append((envelope.get("Subject", ""), envelope["Message"]))
+                self._mails.append((envelope["Timestamp"], envelope.get("Subject", ""), envelope["Message"]))
                 self._sqs.delete_message(QueueUrl=self._url, ReceiptHandle=message["ReceiptHandle"])
 
 
