@@ -14,6 +14,7 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from http import HTTPStatus
@@ -79,6 +80,9 @@ class Sandbox(MachineOrders):
 
     `port`: None picks a free one; a busy one is refused by name. `directory` is never emptied: give a new one.
     """
+
+    # Finds a synthesized app for an environment. Tests set it, because they deploy the same stack many times.
+    assembly: Callable[[dict[str, str]], str] | None = None
 
     def __init__(
         self, directory: Path, port: int | None = None, boot_seconds: float = 3.0, cluster: str = DEFAULT_CLUSTER
@@ -180,7 +184,9 @@ class Sandbox(MachineOrders):
         """
         started = time.monotonic()
         deployment.bootstrap(self.client("s3"), self.client("ssm"))
-        self.outputs = deployment.deploy(REPOSITORY, self.directory, self.environment(), *options)
+        environment = self.environment()
+        app = "" if self.assembly is None or "-c" in options else self.assembly(environment)
+        self.outputs = deployment.deploy(REPOSITORY, self.directory, environment, *options, app=app)
         return time.monotonic() - started
 
     def destroy(self) -> None:

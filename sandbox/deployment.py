@@ -35,7 +35,7 @@ def deploy(
 ) -> dict[str, str]:
     """Deploy the stack; returns its outputs by key. Raises DeployFailed.
 
-    `options`: further arguments of `cdk deploy`. `app`: another CDK app command, for tests.
+    `options`: further arguments of `cdk deploy`. `app`: another CDK app command, or a synthesized app, for tests.
     """
     outputs = directory / "outputs.json"
     words = [
@@ -50,6 +50,12 @@ def deploy(
     _run("deploy", words, repository, directory, environment, app)
     stacks: dict[str, dict[str, str]] = json.loads(outputs.read_text()) if outputs.exists() else {}
     return {key: value for found in stacks.values() for key, value in found.items()}
+
+
+def synthesize(repository: Path, directory: Path, environment: dict[str, str]) -> Path:
+    """Synthesize the stack; returns the folder, which `deploy` takes as `app`. Raises DeployFailed."""
+    _run("synth", ["--quiet"], repository, directory, environment)
+    return directory / "cdk.out"
 
 
 def destroy(repository: Path, directory: Path, environment: dict[str, str]) -> None:

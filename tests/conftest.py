@@ -1,13 +1,17 @@
 """What every test runs with."""
 
+import fcntl
 import importlib.util
 import os
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
 import pytest
 from botocore.loaders import JSONFileLoader
 
+from sandbox.client import REPOSITORY, Sandbox
+from sandbox.deployment import synthesize
 from sandbox.request_rules import refuse_in_this_process
 from tests.strict_asks import check_every_ask
 
@@ -37,6 +41,27 @@ JSONFileLoader.load_file = lambda self, file_path: _model(file_path)  # type: ig
 # Whatever a test asks of AWS, through a stub, through moto or by a state machine, is held to what AWS takes.
 refuse_in_this_process()
 check_every_ask()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _synthesize_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Every embedded cloud of a run gets the stack that was synthesized for the first: that is half of a deployment."""
+    root = tmp_path_factory.getbasetemp()
+    folder = (root.parent if "PYTEST_XDIST_WORKER" in os.environ else root) / "synthesized"
+
+    def assembly(environment: dict[str, str]) -> str:
+        folder.mkdir(exist_ok=True)
+        with (folder / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            done = folder / "done"
+            if not done.exists():
+                synthesize(REPOSITORY, folder, environment)
+                done.touch()
+        return str(folder / "cdk.out")
+
+    Sandbox.assembly = staticmethod(assembly)
+    yield
+    Sandbox.assembly = None
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
