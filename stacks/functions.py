@@ -309,7 +309,7 @@ FUNCTIONS = (
         timeout_seconds=55,  # one task a node, and a job may have hundreds
     ),
     FunctionSpec("watch_gang", (ANNOUNCE, RESUME), state=(KEEP, LIST)),
-    FunctionSpec("attribute_failure", (START_RECOVERY, READ_POLICY, RESUME)),
+    FunctionSpec("attribute_failure", (START_RECOVERY, READ_POLICY, ANNOUNCE, RESUME)),
     FunctionSpec("stop_job", (STOP_TASK, SEE_TASKS, LIST_TASKS, RESUME), state=(KEEP, LIST), timeout_seconds=55),
     FunctionSpec("end_job", (CHANGE, ANNOUNCE, RESUME)),
     FunctionSpec("validate_policy", state=()),
