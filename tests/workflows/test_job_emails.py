@@ -3,12 +3,14 @@
 import pytest
 
 from nodeheal.contract.job_steps import JobRequest
+from nodeheal.contract.names import DRAIN
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Action, Phase, Trouble, Verdict
 from nodeheal.domain.recovery.approval_links import Answer, Question
 from nodeheal.domain.review.review import state_word
 from nodeheal.services.jobs.attribute_failure import attribute_failure
 from nodeheal.services.operators.answer_approval import answer_approval
+from nodeheal.services.operators.request_action import request_action
 from tests.unit.builders import ACT
 from tests.unit.test_decide_among_others import with_policy
 from tests.workflows.job_cluster import NODES, Happening, JobCluster, fails, finishes, is_recovered
@@ -216,6 +218,44 @@ def test_a_job_that_runs_on_while_its_recovery_waits_has_not_stopped() -> None:
 
     stopped = next(told for _, told in it.ports.notifier.announced if told.phase is Phase.STOPPED)  # type: ignore[attr-defined]
     assert stopped.subject == "[nodeheal] llama has stopped: one of its nodes is being repaired"
+
+
+def drained_and(happens: Happening) -> JobCluster:
+    """A job of one node, which an operator drains; while its end is awaited, this happens."""
+    it = JobCluster(nodes=1)
+
+    def drained(it: JobCluster) -> None:
+        it._ingest(request_action(A, Action.ISOLATE, "ada: a new riser", it.ports, kind=DRAIN))
+
+    it.on_wait = lambda: happens(it)
+    it.happenings = [drained, is_recovered]
+    return it
+
+
+def test_a_program_that_fails_while_its_node_is_drained_is_its_owners() -> None:
+    it = drained_and(fails(rank=0, exit_code=3))
+
+    it.submit()
+
+    assert owner_hears(it) == ["owner/llama/1/STARTED", "owner/llama/1/HANDED_OVER"]
+    theirs = next(told for _, told in it.ports.notifier.announced if told.phase is Phase.HANDED_OVER)  # type: ignore[attr-defined]
+    assert "Needed: look for the cause in your program and its logs." in theirs.body
+    assert "rank 0 on mi-0000000a ended with exit code 3" in theirs.body
+    assert it.job.trouble is Trouble.PROGRAM_FAILS
+    assert not any("llama is down" in told for told in operators_hear(it) if "Drain" in told)
+
+
+def test_a_job_that_is_stopped_by_hand_while_its_node_is_drained_is_not_said_to_be_down() -> None:
+    def stopped(it: JobCluster) -> None:
+        wants_it_stopped(it)
+        it.all_become("STOPPED", 143, "nodeheal: ada: enough")
+
+    it = drained_and(stopped)
+
+    it.submit()
+
+    assert owner_hears(it) == ["owner/llama/1/STARTED", "owner/llama/1/CANCELLED"]
+    assert not any("is down" in told for told in operators_hear(it))
 
 
 def test_a_rank_that_never_starts_wakes_the_operators() -> None:

@@ -157,7 +157,8 @@ class Node:
         """Returns the node in this state, and records when it came to it. The same state is no change."""
         changes = self.state_changes
         if state is not self.state:
-            changes = (StateChange(at, state, shorten(reason, STATE_REASON_CHARACTERS, placeholder=" ...")), *changes)[:STATES_REMEMBERED]
+            change = StateChange(at, state, shorten(reason, STATE_REASON_CHARACTERS, placeholder=" ..."))
+            changes = (change, *changes)[:STATES_REMEMBERED]
         return replace(self, state=state, state_reason=reason, state_changes=changes)
 
     def with_rack(self, event: HealthEvent) -> HealthEvent:

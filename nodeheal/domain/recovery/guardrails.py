@@ -165,7 +165,7 @@ def breaker(builder: DecisionBuilder, progress: Progress, fault: Fault) -> Decis
         return None
     text = cause.text if cause else pool.breaker_why
     key = cause.key if cause else correlation.breaker_key(pool)
-    if correlation.are_all_drills(text) and not builder.history.is_drill:
+    if correlation.are_all_drills(text) and not (builder.history.is_drill or fault.is_by_hand):
         key = f"{key}/real"  # the page of the drills, which is marked as one, must not be all that is said of this
     isolated = "; this one stays isolated" if progress.is_isolated else ""
     message = f"{fault.title}: {text}. The cause is not in the nodes: none is touched until a human resets the breaker"
@@ -206,7 +206,7 @@ def stale(builder: DecisionBuilder, progress: Progress, assessment: FaultAssessm
         message = f"the node has rebooted since (boot {context.boot_id[:8]})"
     elif progress.has_waited and context.healthy_since is not None and context.healthy_since > last_seen_at:
         message = "the node has passed its diagnostics since"
-    elif Awaited.BREAKER in progress.waited and _is_stale(builder, last_seen_at):
+    elif Awaited.BREAKER in progress.waited and not fault.is_by_hand and _is_stale(builder, last_seen_at):
         allowed = builder.policy.breaker.stale_seconds
         message = f"it came {f'more than {allowed} s ' if allowed else ''}before the breaker was reset"
         key = correlation.reset_key(context.pool)

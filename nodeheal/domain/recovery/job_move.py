@@ -4,12 +4,15 @@ from dataclasses import dataclass
 from statistics import median
 
 from nodeheal.contract.steps import Decision
-from nodeheal.contract.vocabulary import Action, NextStepCondition, Outcome, Provider, Step
-from nodeheal.domain.faults.assessment import FaultAssessment
+from nodeheal.contract.vocabulary import Action, Awaited, NextStepCondition, Outcome, Provider, Step
+from nodeheal.domain.faults.assessment import FaultAssessment, assess_faults
 from nodeheal.domain.humanize import counted, lasting
+from nodeheal.domain.jobs.job import Run
+from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import LONGEST
 from nodeheal.domain.recovery import guardrails
 from nodeheal.domain.recovery.decision_builder import DecisionBuilder
+from nodeheal.domain.recovery.incident import History
 from nodeheal.domain.recovery.ladder import remaining_steps
 from nodeheal.domain.recovery.progress import Progress
 from nodeheal.domain.verbs import VERBS
@@ -56,6 +59,19 @@ def must_restart_job(builder: DecisionBuilder, progress: Progress, assessment: F
     """Tells whether this recovery must restart the job. A job that ended by itself before is not restarted."""
     if builder.job_id is None or (progress.restart and progress.restart.outcome is Outcome.DONE):
         return False
+    return _is_its_to_restart(assessment)
+
+
+def has_let_run_end(history: History, run: Run | None, policy: RecoveryPolicy) -> bool:
+    """Tells whether the incident has waited until this run had ended by itself: how it ended is not its business."""
+    if run is None or not run.has_ended or history.incident.incident_id in run.end_awaited_by:
+        return False
+    waits = (turn for turn in history.turns if turn.decision.awaits is Awaited.JOB_END)
+    has_come = any(turn.result is not None and turn.result.outcome is Outcome.DONE for turn in waits)
+    return has_come and not _is_its_to_restart(assess_faults(history, policy))
+
+
+def _is_its_to_restart(assessment: FaultAssessment) -> bool:
     killed_the_job = any(fault.action is Action.RESTART_WORKLOAD for fault in assessment.other_faults)
     return assessment.fault.next_rung is not NextStepCondition.job_end or killed_the_job
 

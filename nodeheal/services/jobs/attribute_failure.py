@@ -29,6 +29,7 @@ from nodeheal.domain.jobs.job import Job, Run
 from nodeheal.domain.jobs.restarts import limit_of_application
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.incident import History, Incident, fingerprint
+from nodeheal.domain.recovery.job_move import has_let_run_end
 from nodeheal.domain.recovery.progress import is_the_programs, read_progress
 from nodeheal.ports import Ports
 from nodeheal.services.intake.finding_about import finding_about
@@ -95,14 +96,16 @@ def _notify_of_wait(history: History, ports: Ports, policy: RecoveryPolicy) -> N
 
 def _explain(request: JobRequest, job: Job, run: Run, ports: Ports, policy: RecoveryPolicy) -> JobResult:
     """Explains a failure that no incident is working on."""
-    given_up = _handed_over(job, run, ports)
-    if given_up is not None:
+    given_up, broke = _handed_over(job, run, ports), first_failure(run)
+    history = ports.incidents.history(given_up.incident_id) if given_up is not None else None
+    if history is not None and broke is not None and has_let_run_end(history, run, policy):
+        told = f"{broke.words}, before {history.incident.incident_id} took {history.incident.node_id} out of service"
+        return _over(request, Trouble.PROGRAM_FAILS, told, ports)
+    if given_up is not None and history is not None:
         told = f"{given_up.incident_id} was handed to a human: {given_up.summary}"
-        history = ports.incidents.history(given_up.incident_id)
         is_own = is_the_programs(assess_faults(history, policy).fault, read_progress(history, policy))
         found = _over(request, Trouble.PROGRAM_FAILS if is_own else Trouble.RECOVERY_ENDED, told, ports)
         return found.model_copy(update={"incident_id": given_up.incident_id})
-    broke = first_failure(run)
     if broke is not None and broke.never_ran:
         told = f"{broke.words}: it cannot start as it is defined; nothing is tried again"
         return _over(request, Trouble.CANNOT_START, told, ports)

@@ -103,7 +103,8 @@ def _is_back(seen: Progress) -> bool:
 
 def _runs_again(history: History, seen: Progress) -> str:
     incident = history.incident
-    where = f"with {seen.replacement} in place of {incident.node_id}" if seen.replacement else "on the same nodes"
+    where = "on other nodes" if seen.has_moved_job else "on the same nodes"
+    where = f"with {seen.replacement} in place of {incident.node_id}" if seen.replacement else where
     return f", which runs again, {where}"
 
 

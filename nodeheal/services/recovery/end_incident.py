@@ -14,6 +14,7 @@ from nodeheal.domain.fleet.unmanaged_tasks import stopped_tasks
 from nodeheal.domain.operation import job_owner
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.incident import History, Incident, Turn, fingerprint
+from nodeheal.domain.recovery.job_move import has_let_run_end
 from nodeheal.domain.recovery.progress import Progress, read_progress
 from nodeheal.operations.engine import reconcile_all
 from nodeheal.ports import Ports
@@ -63,6 +64,8 @@ def end_incident(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> 
     job, run = current_run(closed.job_id, ports)
     # Both from one read: a job whose last rank has just ended well is COMPLETED a moment later.
     seen.job_is_over = job is not None and (job.state is JobState.COMPLETED or (run is not None and run.has_succeeded))
+    if job is not None and job.submission and has_let_run_end(history, run, policy):
+        seen.job_is_over = True  # the job's own workflow explains how it ended, and restarts it
     seen.job_is_down = job is not None and not seen.job_is_over and not is_running(job, run, closed, ports)
     for spare in sorted(map(str, spares)):
         _release_node(spare, history, seen, decided, ports, policy)
