@@ -1,5 +1,6 @@
 """What an operator asks for by hand goes the same way as what a check found, with fewer guardrails in its way."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -8,13 +9,15 @@ from nodeheal.contract.names import DIAGNOSE, DIAGNOSTICS_LEVEL, DRAIN
 from nodeheal.contract.results import Refused
 from nodeheal.contract.vocabulary import Action, Awaited, Ending, NodeState, Outcome, Provider, Refusal, Step, Verdict
 from nodeheal.domain.errors import NotFound
+from nodeheal.domain.faults.correlation import breaker_key
+from nodeheal.domain.fleet.pool import Pool
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.domain.review.review import state_word, status_text
 from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.operators.request_action import request_action
 from nodeheal.services.steps import save_node
-from tests.unit.builders import ACT, memory_ports, node, xid
+from tests.unit.builders import ACT, NOW, memory_ports, node, xid
 from tests.unit.test_decide import Story
 from tests.unit.test_decide_among_others import recoveries, with_policy
 from tests.unit.test_guardrails import OPEN, PAUSED
@@ -139,6 +142,17 @@ def test_a_whole_reboot_by_hand_returns_the_node_and_does_not_speak_against_it()
     assert walked.end == "Recovered"
     assert next(verb for verb, _ in cluster.commands if verb != "freeze-evidence") == "reboot-node"
     assert cluster.node().recoveries == ()
+
+
+def test_what_was_asked_for_while_the_breaker_was_open_is_done_after_its_reset_however_late() -> None:
+    opened = Pool("demo").tripped("3 nodes fail together (a, b, c; all are drills)", NOW)
+    story = asked(Action.ISOLATE).amid(pool=opened)
+
+    held = story.next()
+    later = story.then(Outcome.DONE).amid(pool=opened.reset("ada: looked at", NOW + timedelta(hours=2))).next()
+
+    assert (held.awaits, later.step) == (Awaited.BREAKER, Step.ISOLATE)
+    assert held.page_key == breaker_key(opened)  # the page of the drills says it all
 
 
 def test_asking_twice_is_two_incidents() -> None:

@@ -32,6 +32,7 @@ from stacks.settings import Settings
 from tests.unit.builders import ACT, NOW, node, xid
 from tests.unit.test_decide import SPARE, Story
 from tests.unit.test_decide_among_others import crowd, with_policy
+from tests.unit.test_job_move import broken, took
 from tests.unit.test_runbooks import must_parse
 from tests.workflows.fake_cluster import BROKEN, FakeCluster
 from tests.workflows.job_cluster import spec
@@ -430,6 +431,14 @@ def test_a_broken_node_that_is_left_while_its_job_runs_again_says_where_it_runs(
 
     assert mail.subject.startswith("[nodeheal] needs a human: mi-0a1b2c3d4e5f60718, llama runs again: XID 74")
     assert f"\nJob: llama, which runs again, with {SPARE} in place of mi-0a1b2c3d4e5f60718\n" in mail.body
+
+
+def test_a_job_that_went_on_elsewhere_is_not_said_to_run_on_the_same_nodes() -> None:
+    story = broken(free_nodes=2, recovery_seconds=took(400, 420, 500, 430, 410)).then(Outcome.DONE, "it moved")
+
+    mail = mail_of(story, HUMAN, node(state=NodeState.QUARANTINED))
+
+    assert "\nJob: llama, which runs again, on other nodes\n" in mail.body
 
 
 def test_a_job_that_has_stopped_once_more_is_not_said_to_run() -> None:
