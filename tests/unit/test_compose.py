@@ -9,11 +9,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeheal.contract.health_event import HealthEvent
-from nodeheal.contract.names import DRILL_MARK
+from nodeheal.contract.names import DIAGNOSE, DRILL_MARK
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.results import EvidenceSaved, Refused, StepResult
 from nodeheal.contract.steps import StepRequest
-from nodeheal.contract.vocabulary import Awaited, Ending, Escalation, Family, NodeState, Outcome, Phase, Refusal, Step
+from nodeheal.contract.vocabulary import (
+    Action,
+    Awaited,
+    Ending,
+    Escalation,
+    Family,
+    NodeState,
+    Outcome,
+    Phase,
+    Refusal,
+    Step,
+)
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.fleet.pool import Pool
 from nodeheal.domain.jobs.job import GangTask, Job, Run, job_of
@@ -28,6 +39,7 @@ from nodeheal.services.notify.compose_waiting import compose_question, compose_w
 from nodeheal.services.notify.layout import plain
 from nodeheal.services.notify.read_situation import read_situation
 from nodeheal.services.operators.operator_guardrails import pause_node, pause_pool
+from nodeheal.services.operators.request_action import request_action
 from stacks.settings import Settings
 from tests.unit.builders import ACT, NOW, node, xid
 from tests.unit.test_decide import SPARE, Story
@@ -556,6 +568,16 @@ def test_a_pause_is_ended_before_anything_is_requested(pause: str) -> None:
     assert f"\n2. to let nodeheal act again, end the pause:\n  nodeheal unpause {pause}\n3. " in body
     assert f"would have done after that, ask for a reboot:\n{REBOOT}\n" in body
     assert body.count("unpause") == 1
+
+
+def test_a_diagnosis_that_a_pause_holds_back_is_no_reason_to_isolate_the_node() -> None:
+    asked = request_action(BROKEN, Action.ISOLATE, "ada: it is slow", FakeCluster().ports, kind=DIAGNOSE)
+
+    body = observed(event=asked, pause="demo")
+
+    assert "nodeheal unpause demo" in body
+    assert "nodes isolate" not in body
+    assert "in act mode" not in body
 
 
 def test_a_node_that_operators_may_not_touch_either_is_only_looked_at() -> None:

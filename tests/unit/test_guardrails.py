@@ -287,7 +287,7 @@ def test_a_pause_holds_back_what_has_not_begun(around: dict[str, object]) -> Non
 
     assert decision.ending is Ending.OBSERVED_ONLY
     assert decision.is_held_back
-    assert "is paused until 2026-03-01 05:00 UTC (new driver); in act mode nodeheal would isolate" in decision.reason
+    assert "is paused until 2026-03-01 05:00 UTC (new driver); otherwise nodeheal would isolate" in decision.reason
 
 
 @pytest.mark.parametrize("around", PAUSED.values(), ids=PAUSED)

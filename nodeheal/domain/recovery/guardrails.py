@@ -55,7 +55,8 @@ def blocked_before_start(builder: DecisionBuilder, progress: Progress, fault: Fa
         return builder.escalate(
             Escalation.RECOVERY_BLOCKED, message
         )  # like a no: the fault is there, and somebody asked
-    message = f"{fault.title}: {blocked}; in act mode nodeheal would {would}"
+    unless = "otherwise" if hands_off_reason(builder, fault) else "in act mode"
+    message = f"{fault.title}: {blocked}; {unless} nodeheal would {would}"
     cause = correlation.common_cause(
         fault, builder.history, builder.policy
     )  # a storm that is only observed is one email, too
