@@ -1,6 +1,7 @@
 """A node remembers which states it was in, since when and why."""
 
 import json
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -29,6 +30,11 @@ def test_a_node_is_shown_on_probation_only_until_its_probation_is_over() -> None
     )
     assert (after.state, after.state_reason) == (NodeState.HEALTHY, "back to service")
     assert node().as_shown(NOW) == node()
+    waiting = replace(node(), open_incident="inc-1").as_shown(NOW)
+    assert (waiting.state, waiting.state_reason) == (
+        NodeState.HEALTHY,
+        "it gets no new work while its incident is open",
+    )
 
 
 def test_a_recovery_leaves_each_state_with_its_time(monkeypatch: pytest.MonkeyPatch) -> None:

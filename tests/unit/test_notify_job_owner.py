@@ -97,7 +97,7 @@ def test_the_first_email_says_what_happens_next_and_that_nothing_is_to_be_done()
     assert f"its node {A} broke down: XID 79 (GPU has fallen off the bus)." in words(letter)
     assert "It runs on 2 nodes together" in words(letter)
     assert "It was asked to write one just before" in words(letter)
-    assert "Needed: nothing. Please do not start it yourself" in words(letter)
+    assert "Needed: nothing. Please do not start it yourself: it would run twice." in words(letter)  # no checkpoints
 
 
 def test_no_checkpoint_is_claimed_to_be_asked_for_where_none_was() -> None:

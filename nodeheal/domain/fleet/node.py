@@ -241,9 +241,14 @@ class Node:
         return self.state is NodeState.PROBATION and self.probation_until is not None and self.probation_until <= now
 
     def as_shown(self, now: datetime) -> "Node":
-        """Returns the node as people see it: healthy once its probation is over; before, the reason says until when."""
+        """Returns the node as people see it: healthy once its probation is over; before, the reason says until when.
+
+        Of one in service that has an open incident, the reason says that it gets no new work.
+        """
         if self.is_past_probation(now):
-            return replace(self, state=NodeState.HEALTHY)
+            return replace(self, state=NodeState.HEALTHY).as_shown(now)
+        if self.state is NodeState.HEALTHY and self.open_incident is not None:
+            return replace(self, state_reason="it gets no new work while its incident is open")
         if self.state is NodeState.PROBATION and self.probation_until is not None:
             return replace(
                 self, state_reason=f"on probation until {self.probation_until:%H:%M} UTC; {self.state_reason}"

@@ -55,7 +55,7 @@ def compose_stopped(about: About) -> Notification:
     body = [
         *paragraph(f"your job {about.job.job_id} has stopped. {_what_broke(about)} {_why_all(about.run)}"),
         "",
-        *field("Needed", f"nothing. {_DO_NOT_START}"),
+        *field("Needed", _do_not_start(about.job)),
         "",
         *field("Next", f"the node is repaired, or another one takes its place. {_FOLLOWING}"),
         *field("Lost", f"{UNSAVED}.{_asked(about.history)}"),
@@ -70,7 +70,7 @@ def compose_held_back(about: About, awaited: Awaited, due: datetime) -> Notifica
     body = [
         *paragraph(f"your job {about.job.job_id} has stopped. {_what_broke(about)}"),
         "",
-        *field("Needed", f"nothing. {_DO_NOT_START}"),
+        *field("Needed", _do_not_start(about.job)),
         "",
         *field("Next", f"{waits}. {_FOLLOWING}{silence}"),
         *field("Lost", f"{UNSAVED}."),
@@ -78,7 +78,11 @@ def compose_held_back(about: About, awaited: Awaited, due: datetime) -> Notifica
     return _letter(about, Phase.STOPPED, f"has stopped: its recovery waits for {AWAITED[awaited]}", body)
 
 
-_DO_NOT_START = "Please do not start it yourself: two copies would write the same checkpoints."
+def _do_not_start(job: Job) -> str:
+    harm = "it would run twice" if job.checkpoints is None else "two copies would write the same checkpoints"
+    return f"nothing. Please do not start it yourself: {harm}."
+
+
 # What a recovery may wait for while its job is down, and how its owner is told, with the time of the latest end.
 HELD_BACK = {
     Awaited.APPROVAL: "the operators have been asked to approve its recovery by {}",
