@@ -89,7 +89,7 @@ def diagnose(
 def retire(
     node: NodeName, why: WhyOrDryRun = None, dry_run: DryRun = False, yes: Yes = False, table: Table = names.TABLE
 ) -> None:
-    """Give a node up for good: nodeheal may not act on it any more. `nodes enroll` takes it in again."""
+    """Give a node up for good: nodeheal may not act on it any more, and `nodes enroll` refuses its id. No way back."""
     from nodeheal.services.operators.describe_act import describe_retirement
     from nodeheal.services.operators.retire_node import retire_node
 

@@ -481,6 +481,14 @@ def test_what_would_end_without_what_it_asks_for_is_refused_before_anything_is_d
     assert cluster.node(FREE).state is cluster.node(BROKEN).state is NodeState.HEALTHY
 
 
+def test_a_retirement_is_said_to_be_for_good_before_it_is_asked_for(cluster: FakeCluster) -> None:
+    said = run("nodes", "retire", SPARE, "--dry-run")
+
+    assert "for good, there is no way back" in said
+    assert f"`nodeheal nodes enroll` refuses {SPARE} then" in said
+    assert cluster.node(SPARE).state is NodeState.HEALTHY
+
+
 def test_a_release_says_that_nothing_is_checked(cluster: FakeCluster) -> None:
     handed_over(cluster)
 
