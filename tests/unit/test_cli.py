@@ -112,6 +112,17 @@ def test_explain_says_by_whose_policy_it_decides(acting: Path, monkeypatch: pyte
     assert [explained("xid", "79", *more)["policy"] for more in ((), ("--deployed",))] == ["built-in", "deployed"]
 
 
+def test_explain_says_that_a_pool_is_not_there(acting: Path, ports: Ports, monkeypatch: pytest.MonkeyPatch) -> None:
+    ports.nodes.save(node())
+    monkeypatch.setattr(connect, "policy", RecoveryPolicy)
+
+    said = {pool: RUN.invoke(app, ["explain", "xid", "79", "--deployed", "--pool", pool]) for pool in ("demo", "dmeo")}
+
+    assert "note: no pool dmeo is known (known: demo)" in said["dmeo"].output
+    assert "note: " not in said["demo"].output
+    assert "note: " not in RUN.invoke(app, ["explain", "xid", "79", "--pool", "dmeo"]).output
+
+
 def test_explain_decides_by_one_policy(acting: Path) -> None:
     said = RUN.invoke(app, ["explain", "xid", "79", "--deployed", "--policy", str(acting)])
 
