@@ -9,6 +9,7 @@ from nodeheal.domain.recovery.decision_context import node_scope
 from nodeheal.domain.recovery.incident import Incident
 from nodeheal.domain.verbs import VERBS
 from nodeheal.ports import Ports
+from nodeheal.services.operators.foretell import Foretold
 from nodeheal.services.recovery.pool_size import slots_of
 
 _THEN = {
@@ -49,13 +50,16 @@ def why_not_now(node: Node, action: Action, ports: Ports, policy: RecoveryPolicy
     return ""
 
 
-def describe_drill(node: Node, fault: str, ports: Ports) -> list[str]:
+def describe_drill(node: Node, fault: str, foretold: Foretold, ports: Ports) -> list[str]:
     """The same for a fault that the node is to report."""
+    work = "it has no job of nodeheal"
+    if node.job_id is not None:
+        work = _work(node, ports, after_job=False) if foretold.stops_work else f"job {node.job_id} goes on"
     return [
         f"node    {node.node_id} (pool {node.pool}), {node.state}",
         f"drill   {fault}",
-        f"work    {_work(node, ports, after_job=False) if node.job_id else 'it has no job of nodeheal'}",
-        "then    what follows is real: nodeheal does what the policy says of this fault",
+        f"work    {work}",
+        *(f"{'' if number else 'then':<8}{line}" for number, line in enumerate(foretold.lines)),
     ]
 
 
