@@ -30,7 +30,7 @@ from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Mode
 from nodeheal.domain.recovery.incident import short_id
 from nodeheal.services.operators.look_at_fleet import look_at_fleet
-from nodeheal.services.operators.operator_guardrails import pause_pool
+from nodeheal.services.operators.operator_guardrails import pause_pool, trip_breaker
 from nodeheal.services.steps import save_node
 from tests.unit.builders import ACT, node, xid
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE, FakeCluster
@@ -620,6 +620,55 @@ def test_a_sweep_diagnoses_the_free_nodes_in_turn_and_fails_where_one_does_not_p
     assert "2 of 2  mi-0ddddddddddddddddd  Diagnosis asked for by hand" in said
     assert said.endswith("2 free nodes of pool demo, 1 passed, 1 did not\n")
     assert sorted(cluster.job_nodes) == sorted([BROKEN, PEER])
+
+
+def test_a_sweep_of_a_pool_in_which_nothing_may_be_touched_is_refused(cluster: FakeCluster) -> None:
+    pause_pool("demo", 600, "ada: a rack moves", cluster.ports)
+    paused = [run("pools", "sweep", "demo", *more, code=1) for more in (("--dry-run",), ("--why", "x"))]
+    diagnosed = run("nodes", "diagnose", SPARE, "--dry-run", code=1)
+    pause_pool("demo", 0, "ada: moved", cluster.ports)
+    trip_breaker("demo", "9 of 10 nodes failed", cluster.ports)
+
+    tripped = [run("pools", "sweep", "demo", *more, code=1) for more in (("--dry-run",), ("--why", "x"))]
+
+    assert paused == [diagnosed] * 2
+    assert "(ada: a rack moves): `nodeheal unpause demo` first" in diagnosed
+    told = "the breaker of pool demo is open (9 of 10 nodes failed): `nodeheal breaker reset demo --why …` first\n"
+    assert tripped == [told] * 2
+    assert cluster.commands == []
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ((), "checks  level 2: about 2 min on a healthy node, 20 min at most"),
+        (("--level", "3"), "checks  level 3: about 30 min on a healthy node, 1 h at most"),
+    ],
+)
+def test_a_diagnosis_and_a_sweep_say_the_level_and_how_long_it_takes(
+    cluster: FakeCluster, words: tuple[str, ...], told: str
+) -> None:
+    cluster.ports.nodes.save(node(FREE))
+
+    one = run("nodes", "diagnose", SPARE, "--dry-run", *words)
+    all_free = run("pools", "sweep", "demo", "--dry-run", *words)
+
+    assert f"{told}\n" in one
+    assert f"{told}, so about {'1 h' if words else '4 min'} for all\n" in all_free
+    assert "checks  " not in run("nodes", "isolate", SPARE, "--dry-run")
+
+
+@pytest.mark.parametrize("verb", ["isolate", "drain", "reboot", "replace", "diagnose"])
+def test_an_act_says_that_it_waits_for_the_reset_of_an_open_breaker(cluster: FakeCluster, verb: str) -> None:
+    cluster.ports.nodes.save(node(FREE))
+    quiet = run("nodes", verb, SPARE, "--dry-run")
+    trip_breaker("demo", "9 of 10 nodes failed", cluster.ports)
+
+    said = run("nodes", verb, SPARE, "--dry-run")
+
+    waits = "this waits for `nodeheal breaker reset demo --why …` before anything is touched"
+    assert f"breaker it is open (9 of 10 nodes failed): {waits}\n" in said
+    assert "breaker" not in quiet
 
 
 def test_a_sweep_goes_on_where_a_request_is_not_taken(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
