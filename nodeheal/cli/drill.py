@@ -43,7 +43,7 @@ def inject(
     with clearly():
         fault = _fault(xid, line, dcgm, gpu)
         world, policy = connect.ports(table), connect.policy()
-        found = may_inject(whole_node(node, world), policy)
+        found = may_inject(whole_node(node, world), world, policy)
         foretold = foretell_drill(found, fault, world, policy)
         told = describe_drill(found, str(fault), foretold, world)
     if not goes_on(told, dry_run=dry_run, yes=yes):

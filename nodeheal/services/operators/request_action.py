@@ -10,6 +10,7 @@ from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.ports import Ports
 from nodeheal.services.intake.finding_about import finding_about
+from nodeheal.services.operators.open_incident import why_busy
 from nodeheal.services.saving import node_of
 
 
@@ -50,8 +51,8 @@ def request_action(
         raise ValueError(f"{node_id} is not enrolled: see `nodeheal nodes enroll --help`")
     if not node.has_reported:
         raise ValueError(f"{node_id} is enrolled, but its agent has never been heard: nothing it does could be proven")
-    if node.open_incident is not None:
-        raise ValueError(f"{node_id} has an open incident, {node.open_incident}: see `nodeheal incidents show`")
+    if busy := why_busy(node, ports):
+        raise ValueError(busy)
     if action is Action.REPLACE and node.provider is Provider.hybrid and not has_replacement_node(node, ports):
         # Machines of EC2 are made; of all others there is one only if it is there, and this one may be the last.
         raise ValueError(
