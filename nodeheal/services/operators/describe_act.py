@@ -96,7 +96,7 @@ def describe_retirement(node: Node, ports: Ports) -> list[str]:
         f"work    {_work(node, ports, after_job=False) if node.job_id else 'it has no job of nodeheal'}",
         "then    for good, there is no way back: nodeheal may not act on it any more, and its slot of the disruption"
         f" budget is free. `nodeheal nodes enroll` refuses {node.node_id} then: the machine comes back only under"
-        " another id, registered anew (an EC2 instance not at all)",
+        " another id, registered again (an EC2 instance not at all)",
     ]
 
 

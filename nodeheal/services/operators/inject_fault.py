@@ -10,7 +10,7 @@ from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.incident import fingerprint_of
 from nodeheal.parsers.kernel_line import parse_message
 from nodeheal.ports import Ports
-from nodeheal.services.operators.open_incident import why_busy
+from nodeheal.services.operators.request_action import why_busy
 from nodeheal.services.saving import node_of
 
 # As long as an operator may look at the terminal. A drill that comes later would come as a surprise.

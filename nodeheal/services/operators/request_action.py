@@ -4,13 +4,12 @@ from uuid import uuid4
 
 from nodeheal.contract.health_event import EVIDENCE_BYTES, HealthEvent
 from nodeheal.contract.names import DIAGNOSTICS_LEVEL, OPERATOR_REQUEST
-from nodeheal.contract.vocabulary import Action, Family, NodeState, Provider, Verdict
+from nodeheal.contract.vocabulary import Action, Family, IncidentState, NodeState, Provider, Verdict
 from nodeheal.domain.errors import NotFound
-from nodeheal.domain.fleet.node import Node
-from nodeheal.domain.recovery.incident import incident_id_of
+from nodeheal.domain.fleet.node import OUT_OF_SERVICE, Node
+from nodeheal.domain.recovery.incident import incident_id_of, short_id
 from nodeheal.ports import Ports
 from nodeheal.services.intake.finding_about import finding_about
-from nodeheal.services.operators.open_incident import why_busy
 from nodeheal.services.saving import node_of
 
 
@@ -35,6 +34,30 @@ def has_replacement_node(node: Node, ports: Ports) -> bool:
     """Whether another node of its pool is free to take its place."""
     now = ports.clock()
     return any(other.node_id != node.node_id and other.is_available(now) for other in ports.nodes.in_pool(node.pool))
+
+
+def why_busy(node: Node, ports: Ports) -> str:
+    """Why nothing else is begun on the node: its incident, and the way on. Empty: it has no open incident."""
+    if node.open_incident is None:
+        return ""
+    show = f"`nodeheal incidents show {short_id(node.open_incident)}`"
+    told = f"{node.node_id} has an open incident, {node.open_incident}: see {show}"
+    return f"{told}; {_way_on(node, node.open_incident, ports)}"
+
+
+def _way_on(node: Node, incident_id: str, ports: Ports) -> str:
+    try:
+        incident = ports.incidents.incident(incident_id)
+    except NotFound:
+        return "it is not on record yet, try again"
+    if incident.is_under_way:
+        waits = incident.state is IncidentState.WAITING
+        return f"it {'waits, and that says for what' if waits else 'is under way: wait until it has ended'}"
+    if node.state in OUT_OF_SERVICE:
+        return (
+            f"then `nodeheal nodes release {node.node_id} --why …`, or `nodeheal nodes retire {node.node_id} --why …`"
+        )
+    return f"then `nodeheal incidents close {short_id(incident_id)} --why …`"
 
 
 def request_action(

@@ -7,8 +7,8 @@ from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.fleet.node import OUT_OF_SERVICE, Node, moved
 from nodeheal.ports import Ports
 from nodeheal.services.intake.enroll_node import Marks, change_marks
-from nodeheal.services.operators.open_incident import why_busy
 from nodeheal.services.operators.release_node import release_node
+from nodeheal.services.operators.request_action import why_busy
 from nodeheal.services.recovery.undo_isolation import is_left_isolated
 from nodeheal.services.saving import node_of
 
