@@ -170,7 +170,7 @@ def known_pool(pool: str, world: "Ports") -> str:
 
 
 def notes_of_pools(named: Iterable[str]) -> list[str]:
-    """A note on each of these pools that is not there. None where the table cannot be read: a note stops nobody."""
+    """A note on those of these pools that are not there. None where the table cannot be read: a note stops nobody."""
     from botocore.exceptions import BotoCoreError, ClientError
 
     wanted = dict.fromkeys(named)
@@ -180,12 +180,14 @@ def notes_of_pools(named: Iterable[str]) -> list[str]:
         known = ports(os.environ.get(names.ENV_TABLE, names.TABLE)).fleet_index.pools()
     except (BotoCoreError, ClientError, NodehealError):
         return []
+    unknown = [pool for pool in wanted if pool not in known]
+    if not unknown:
+        return []
     told = f"known: {_some(known)}" if known else "none is known yet"
-    return [
-        f"note: no pool {pool} is known ({told}); what the policy says of it applies once a node is enrolled there"
-        for pool in wanted
-        if pool not in known
-    ]
+    what = "no pool {} is known ({}); what the policy says of it applies once a node is enrolled there"
+    if len(unknown) > 1:
+        what = "pools {} are not known ({}); what the policy says of them applies once nodes are enrolled there"
+    return [f"note: {what.format(_some(unknown), told)}"]
 
 
 def _some(words: Sequence[str]) -> str:

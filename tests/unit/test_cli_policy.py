@@ -685,13 +685,16 @@ def test_a_pool_that_is_not_there_is_noted_where_the_account_is_asked(appconfig:
     run("apply", file(OBSERVE), "--why", "x")
     override = {"fault": "xid/79", "ladder": ["REPLACE"], "pools": ["demo", "dmeo"], "why": "they never come back"}
     path = file({**OBSERVE, "pools": {"nopool": {"mode": "act"}, "demo": {"mode": "act"}}, "overrides": [override]})
-    note = "note: no pool {} is known (known: demo); what the policy says of it applies once a node is enrolled there"
+    note = (
+        "note: pools nopool, dmeo are not known (known: demo); what the policy says of them applies once nodes are "
+        "enrolled there"
+    )
 
     told = [run("diff", path), run("apply", path, "--dry-run"), run("apply", path, "--dry-run", "--json")]
 
     for said in told:
         notes = [line for line in said.output.splitlines() if line.startswith("note: ")]
-        assert notes == [note.format("nopool"), note.format("dmeo")]
+        assert notes == [note]
     assert "note: " not in told[2].stdout
     assert json.loads(told[2].stdout)["faults"]
     assert run("diff", file(OBSERVE), path).output.count("note: ") == 0
