@@ -19,6 +19,7 @@ from nodeheal.contract import names
 from nodeheal.contract.vocabulary import NodeState
 from nodeheal.domain.errors import NotFound
 from nodeheal.domain.faults.drill import DcgmDrill, parse_dcgm_drill
+from nodeheal.domain.jobs.job import Job
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.incident import fingerprint
 from nodeheal.ports import Ports
@@ -139,6 +140,25 @@ def test_what_follows_is_told_as_the_pool_stands(
     assert [part for part in told if part not in dry] == []
     assert [part for part in told if part not in by_dcgm] == []
     assert [part for part in told if part not in done and "llama" not in part and part != "goes on"] == []
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        ("8", ["what follows is real", "its first action is a restart of the job; no node is touched", "llama stop"]),
+        ("555", ["nothing is touched, and a human is told. XID 555", "job llama goes on"]),
+    ],
+)
+def test_what_touches_no_node_is_told_so(
+    ports: Ports, drills: MemoryDrills, monkeypatch: pytest.MonkeyPatch, code: str, told: list[str]
+) -> None:
+    monkeypatch.setattr(connect, "policy", lambda: in_mode("act"))
+    ports.jobs.save(Job("llama", "demo", "training", "trainer:7", "trainer", 1))
+    save_node(ports, node_of(NODE, ports), job_id="llama")
+
+    said = run(NODE, "--xid", code, "--dry-run").output
+
+    assert [part for part in told if part not in said] == []
 
 
 @pytest.mark.parametrize("boot_id", ["boot-1", "boot-2"])

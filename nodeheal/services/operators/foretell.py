@@ -111,9 +111,7 @@ def _foretell(node: Node, event: HealthEvent, ports: Ports, policy: RecoveryPoli
     if decision.step is Step.WAIT:
         return Foretold((_waits(decision, node),), stops_work=True)
     real = f"what follows is real, by policy {policy.version}. {decision.reason}"
-    return Foretold(
-        (real, *_first(history, decision, ports, policy)), stops_work=decision.step is not Step.FREEZE_EVIDENCE
-    )
+    return Foretold((real, *_first(history, decision, ports, policy)), stops_work=True)
 
 
 def _waits(decision: Decision, node: Node) -> str:
@@ -125,9 +123,9 @@ def _waits(decision: Decision, node: Node) -> str:
 
 
 def _first(history: History, decision: Decision, ports: Ports, policy: RecoveryPolicy) -> list[str]:
-    """What comes after the isolation, and what it waits for."""
-    if decision.step is not Step.ISOLATE:
-        return []
+    """The first action, and what it waits for."""
+    if decision.step is Step.RESTART_WORKLOAD:
+        return ["its first action is a restart of the job; no node is touched"]
     pool, assessment = history.incident.pool, assess_faults(history, policy)
     builder = DecisionBuilder(history, policy, assessment, history.incident.opened_at)
     action, why = first_step(assessment.fault, read_progress(history, policy), builder)

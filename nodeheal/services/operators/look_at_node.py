@@ -66,8 +66,10 @@ def _since(node: Node, ports: Ports) -> datetime | None:
         return node.healthy_since
     newest = node.state_changes[0] if node.state_changes else None
     entered = newest.at if newest is not None and newest.state is node.state else None
-    if node.open_incident is None or entered is not None:
+    if entered is not None:
         return entered
+    if node.open_incident is None:
+        return None
     try:
         history = ports.incidents.history(node.open_incident)
     except NotFound:
