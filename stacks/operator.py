@@ -238,9 +238,9 @@ NODE_COMMANDS: Commands = {
     "owners subscribe": (SUBSCRIBE_OWNER,),
     "emails confirm": (CONFIRM_EMAIL,),
     "policy show": _POLICY,
-    "policy diff": _POLICY,
-    "policy apply": (*_POLICY, *CHANGE_POLICY),
-    "policy edit": (*_POLICY, *CHANGE_POLICY),
+    "policy diff": (READ, *_POLICY),
+    "policy apply": (READ, *_POLICY, *CHANGE_POLICY),
+    "policy edit": (READ, *_POLICY, *CHANGE_POLICY),
     "policy rollback": (*_POLICY, *CHANGE_POLICY),
 }
 # Separate from the others: people who train need no more than these, and both together exceed one policy's size.

@@ -4,7 +4,7 @@ import getpass
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache, partial
@@ -167,6 +167,27 @@ def known_pool(pool: str, world: "Ports") -> str:
     alike = get_close_matches(pool, known, n=1)
     perhaps = f"; did you mean {alike[0]}?" if alike else "."
     raise ValueError(f"no pool {pool} is known{perhaps} Known pools: {_some(known)}")
+
+
+def notes_of_pools(named: Iterable[str]) -> list[str]:
+    """A note on those of these pools that are not there. None where the table cannot be read: a note stops nobody."""
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    wanted = dict.fromkeys(named)
+    if not wanted:
+        return []
+    try:
+        known = ports(os.environ.get(names.ENV_TABLE, names.TABLE)).fleet_index.pools()
+    except (BotoCoreError, ClientError, NodehealError):
+        return []
+    unknown = [pool for pool in wanted if pool not in known]
+    if not unknown:
+        return []
+    told = f"known: {_some(known)}" if known else "none is known yet"
+    what = "no pool {} is known ({}); what the policy says of it applies once a node is enrolled there"
+    if len(unknown) > 1:
+        what = "pools {} are not known ({}); what the policy says of them applies once nodes are enrolled there"
+    return [f"note: {what.format(_some(unknown), told)}"]
 
 
 def _some(words: Sequence[str]) -> str:

@@ -11,7 +11,6 @@ from nodeheal.cli.connect import FAILED, Table, clearly
 from nodeheal.cli.node_acts import DryRun, NodeName, WhyOrDryRun, Yes, goes_on, on_record, whole_node
 from nodeheal.cli.say import say
 from nodeheal.contract import names
-from nodeheal.contract.vocabulary import Family
 from nodeheal.domain.faults.drill import LARGEST_GPU, DcgmDrill, parse_dcgm_drill
 
 if TYPE_CHECKING:
@@ -35,16 +34,18 @@ def inject(
     yes: Yes = False,
     table: Table = names.TABLE,
 ) -> None:
-    """Drill: have a healthy node report a fault. What follows is real: its job stops, and it reboots."""
+    """Drill: have a healthy node report a fault. What follows is real: where the pool acts, job and node stop."""
     from nodeheal.services.operators.describe_act import describe_drill
+    from nodeheal.services.operators.foretell import foretell_drill
     from nodeheal.services.operators.inject_fault import inject_fault, may_inject
 
     reason = on_record(why, dry_run=dry_run)
     with clearly():
         fault = _fault(xid, line, dcgm, gpu)
         world, policy = connect.ports(table), connect.policy()
-        found = may_inject(whole_node(node, world), policy)
-        told = describe_drill(found, str(fault), world)
+        found = may_inject(whole_node(node, world), world, policy)
+        foretold = foretell_drill(found, fault, world, policy)
+        told = describe_drill(found, str(fault), foretold, world)
     if not goes_on(told, dry_run=dry_run, yes=yes):
         return
     with clearly():
@@ -53,41 +54,9 @@ def inject(
     if status.state != "SUCCEEDED":
         say(f"{node} has not taken the drill ({status.state}){_why_not(status)}")
         raise typer.Exit(FAILED)
-    say(f"injected on {node}: {fault}")
-    if isinstance(fault, DcgmDrill):
-        _say_who_sees_it(fault)
-        return
-    _say_what_follows(found, fault)
-
-
-def _say_who_sees_it(drill: DcgmDrill) -> None:
-    from nodeheal.domain.faults.catalog import find
-    from nodeheal.parsers.dcgm_injected import XID_FIELD, health_code
-
-    code = health_code(drill.field, drill.value)
-    row = find(Family.dcgm, code) if code else None
-    if row is None:
-        say("no health watch of DCGM 4.6 reports this value: nodeheal does not see it, and opens no incident.")
-        say("DCGM's policies, dcgm-exporter and other clients see it if they read this field")
-        return
-    if drill.field == XID_FIELD:
-        say("DCGM 4.4.1 and newer keep it until the host engine starts again; older ones do not watch XIDs")
-    else:
-        say("it holds until the driver's next value, so the check may miss it")
-    say(f"`dcgmi health` reports it as {code}, and nodeheal's check `dcgm` asks every five minutes:")
-    say(f"then an incident opens, marked as a drill, and its first action is {row.action}")
-
-
-def _say_what_follows(node: "Node", line: str) -> None:
-    from nodeheal.services.operators.inject_fault import repeats
-
-    known, listed = repeats(node, line), f"`nodeheal incidents list {node.pool} --since 5m`"
-    if known is None:
-        say(f"its incident will be in {listed}")
-        return
-    say(f"{known} has dealt with this fault on this boot: it repeats that, and opens an incident of its own")
-    say("only where nodeheal may act now and might not then, or where the fault climbs when it comes often;")
-    say(f"see `nodeheal incidents show {known}` and {listed}")
+    say(f"injected on {node}: {fault}", *foretold.lines)
+    if foretold.is_seen:
+        say(f"an incident that comes of it is in `nodeheal incidents list {found.pool} --since 5m`")
 
 
 def _fault(xid: int | None, line: str | None, dcgm: str | None, gpu: int) -> str | DcgmDrill:

@@ -76,6 +76,8 @@ def explain(
     except ValidationError as error:
         refuse(*complaints("nodeheal explain", error, HealthEvent))
     answer["policy"] = "deployed" if deployed else str(policy) if policy else "built-in"
+    if deployed and pool != "default":
+        say(*_notes(pool), aside=as_json)
     if as_json:
         say_json(answer)
         return
@@ -91,6 +93,12 @@ def _in_force(ctx: typer.Context) -> "RecoveryPolicy":
     apply_context(ctx.find_root().params["context"])
     with connect.clearly():
         return connect.policy()
+
+
+def _notes(pool: str) -> list[str]:
+    from nodeheal.cli import connect
+
+    return connect.notes_of_pools([pool])
 
 
 def _actions(after: str) -> list[Action]:

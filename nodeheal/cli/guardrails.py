@@ -108,6 +108,7 @@ def show(pool: PoolName, table: Table = names.TABLE, as_json: AsJson = False) ->
             say(f"    {short_id(wait.incident_id)}  {wait.step.decision.node_id}")
         if line[WAITING_NAMED:]:
             say(f"    and {len(line) - WAITING_NAMED} more: nodeheal incidents list {pool} --state waiting")
+        say(f"  once you have looked at the pool: nodeheal breaker reset {pool} --why …")
 
 
 @breaker.command()

@@ -61,10 +61,11 @@ def list_all(
     with clearly():
         world = connect.ports(table)
         found = _found(world, pool, since, state)
+        others = len(_found(world, pool, since, None)) if state and not found else 0
     if form in (Form.json, Form.yaml):
         say_data([row_of(incident) for incident in found], form)
     elif not found:
-        say(f"no incident within {since}")
+        say(_none_of(state, since, others))
     else:
         say_incidents(found, world.clock(), is_wide=form is Form.wide)
         say(f"{counted(len(found), 'incident')} within {since}")
@@ -183,6 +184,13 @@ def _found(world: "Ports", pool: str | None, since: str, states: list[IncidentSt
     pools = [connect.known_pool(pool, world)] if pool is not None else list(world.fleet_index.pools())
     begin = world.clock() - timedelta(seconds=connect.seconds_of(since))
     return list_incidents(world, pools, states or list(IncidentState), begin)
+
+
+def _none_of(states: list[IncidentState] | None, since: str, others: int) -> str:
+    """`others`: how many there are in other states."""
+    if not (states and others):
+        return f"no incident within {since}"
+    return f"no incident within {since} is {' or '.join(states)}; in other states: {others}"
 
 
 def _event_lines(known: "Sequence[Incident]", world: "Ports") -> Iterator[str]:

@@ -15,7 +15,7 @@ from nodeheal.cli.say import say
 from nodeheal.cli.slurm import our_job
 from nodeheal.contract.vocabulary import JobState
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.domain.jobs.job import Job
+from nodeheal.domain.jobs.job import Job, Run
 from nodeheal.ports import Ports
 
 Answer = TypeVar("Answer")
@@ -44,11 +44,13 @@ def follow(
     while True:
         with clearly():
             job = patiently(lambda: our_job(job_id, world), sleep)
+        run = world.jobs.get_run(job.job_id, job.current_run) if job.is_over else None
         if (job.state, job.summary) != told:
+            was_over = told is None and job.is_over
             told = (job.state, job.summary)
-            say(line_of(job, world.clock()))
+            say(line_of(job, _ended(job, run) if was_over else world.clock()))
         if job.is_over:
-            say(*last_lines(job, world.jobs.get_run(job.job_id, job.current_run)))
+            say(*last_lines(job, run))
             raise typer.Exit(EXIT_CODES[job.state])
         if until is not None and clock() >= until:
             say(f"{job_id} goes on; the time to wait for it is up")
@@ -56,9 +58,16 @@ def follow(
         sleep(LOOK_EVERY_SECONDS)
 
 
-def line_of(job: Job, now: datetime) -> str:
-    """One line of progress."""
-    return f"{now:%Y-%m-%d %H:%M:%S} UTC  {job.state}  {job.summary or 'submitted'}"
+def _ended(job: Job, run: Run | None) -> datetime | None:
+    """When the job ended, as its last run says. None: this submission has had none."""
+    ended = run.ended_at if run is not None else None
+    return ended if ended is not None and (job.submitted_at is None or ended >= job.submitted_at) else None
+
+
+def line_of(job: Job, at: datetime | None) -> str:
+    """One line of progress. `at`: None where nobody has written down when that was."""
+    when = f"{at:%Y-%m-%d %H:%M:%S} UTC" if at else "before"
+    return f"{when}  {job.state}  {job.summary or 'submitted'}"
 
 
 def patiently(ask: Callable[[], Answer], sleep: Callable[[float], None]) -> Answer:

@@ -89,7 +89,7 @@ def diagnose(
 def retire(
     node: NodeName, why: WhyOrDryRun = None, dry_run: DryRun = False, yes: Yes = False, table: Table = names.TABLE
 ) -> None:
-    """Give a node up for good: nodeheal may not act on it any more. `nodes enroll` takes it in again."""
+    """Give a node up for good: nodeheal may not act on it any more, and `nodes enroll` refuses its id. No way back."""
     from nodeheal.services.operators.describe_act import describe_retirement
     from nodeheal.services.operators.retire_node import retire_node
 
@@ -129,7 +129,7 @@ def _ask(
         event = request_action(node, action, reason, world, kind=kind, level=level)
         if held := why_not_now(found, action, world, policy):
             raise ValueError(held)
-        told = describe_act(found, action, kind, world, policy)
+        told = describe_act(found, action, kind, world, policy, level)
     if not goes_on(told, dry_run=dry_run, yes=yes):
         return
     with clearly():
@@ -191,15 +191,19 @@ def sweep_pool(
 ) -> int:
     """Diagnose the free nodes of a pool, one after another. Returns how many did not pass. Raises ValueError."""
     from nodeheal.domain.humanize import counted
+    from nodeheal.services.operators.describe_act import how_long_checks_take, why_pool_not_now
     from nodeheal.services.operators.request_action import request_action, taken_by
     from nodeheal.services.saving import node_of
 
     world = connect.ports(table)
     now = world.clock()
     known = world.nodes.in_pool(connect.known_pool(pool, world))
+    if held := why_pool_not_now(pool, world):
+        raise ValueError(held)
     free = [node.node_id for node in known if node.is_available(now)]
     told = [
         f"pool    {pool}: {len(free)} of {counted(len(known), 'node')} are free; the others are left out",
+        f"checks  {how_long_checks_take(pool, level, connect.policy_copy(table), len(free))}",
         "then    each is isolated, diagnosed and returned, one after another; one that does not pass stays out",
     ]
     if not goes_on(told, dry_run=dry_run, yes=yes):

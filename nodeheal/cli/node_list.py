@@ -56,7 +56,8 @@ def _cells(row: dict[str, Any], now: datetime, *, has_pool: bool, is_wide: bool)
     incident = row["incident"] and (row["incident"] if is_wide else short_id(row["incident"]))
     seen = age(datetime.fromisoformat(row["last_seen"]) if row["last_seen"] else None, now)
     seen += " (silent)" if row["silent"] else ""
-    paused = f"paused until {row['paused_until']} ({row['paused_why']})" if row["paused_until"] else ""
+    until = datetime.fromisoformat(row["paused_until"]) if row["paused_until"] else None
+    paused = f"paused until {until:%Y-%m-%d %H:%M:%S} UTC ({row['paused_why']})" if until else ""
     on_slurm = f"Slurm: {row['slurm']['summary']}" if row.get("slurm") else ""
     return [
         row["node"],

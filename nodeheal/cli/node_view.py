@@ -17,7 +17,7 @@ def as_text(view: NodeView, now: datetime) -> list[str]:
     return [
         f"Node         {node.node_id}" + (", kept as a spare" if node.is_spare else ""),
         f"Pool         {node.pool} ({node.provider}, cluster {node.cluster})",
-        f"State        {node.state} since {_at(view.since)}: {node.state_reason or 'no reason on record'}",
+        f"State        {_state(view)}",
         f"Probation    {f'until {_at(probation)}' if probation else 'no'}",
         f"Rack         {node.rack or '-'}",
         *_heard(node),
@@ -33,6 +33,13 @@ def as_text(view: NodeView, now: datetime) -> list[str]:
         f"Recoveries   {', '.join(f'{past.incident_id} ({_at(past.opened_at)})' for past in node.recoveries) or '-'}",
         *_states(node),
     ]
+
+
+def _state(view: NodeView) -> str:
+    """The state, with what is known of it: since when, and why."""
+    since = f" since {_at(view.since)}" if view.since else ""
+    why = f": {view.node.state_reason}" if view.node.state_reason else ""
+    return f"{view.node.state}{since}{why}"
 
 
 def _states(node: Node) -> list[str]:

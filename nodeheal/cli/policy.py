@@ -4,6 +4,7 @@ import json
 import os
 import sys
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,7 +14,19 @@ from nodeheal.adapters.aws.policy_documents import Deployed, PolicyDocuments, do
 from nodeheal.cli import connect
 from nodeheal.cli.connect import AsJson, Why, clearly
 from nodeheal.cli.node_acts import DryRun, WhyOrDryRun, Yes, on_record
-from nodeheal.cli.say import Form, Output, checked, form_of, policy_text, read_policy, refuse, say, say_data, say_json
+from nodeheal.cli.say import (
+    Form,
+    Output,
+    checked,
+    form_of,
+    policy_text,
+    read_policy,
+    read_text,
+    refuse,
+    say,
+    say_data,
+    say_json,
+)
 
 if TYPE_CHECKING:
     from nodeheal.domain.policy.policy import RecoveryPolicy
@@ -22,6 +35,7 @@ app = typer.Typer(no_args_is_help=True, help="The policy document: what nodeheal
 
 File = Annotated[Path, typer.Argument(help="a policy document, JSON; - reads it from stdin")]
 FAILED = 1
+LISTED_BY = "--dry-run --json"
 
 
 @app.command()
@@ -86,6 +100,8 @@ def diff(
         say_json(_changes_json(before, after))
     else:
         _say_changes(before, after, names, listed_by="--json")
+    if new is None:
+        _note(after, aside=as_json)
 
 
 def _changes_json(before: "RecoveryPolicy", after: "RecoveryPolicy") -> dict[str, object]:
@@ -113,7 +129,7 @@ def _say_changes(
     named: tuple[str, str],
     *,
     aside: bool = False,
-    listed_by: str = "--dry-run --json",
+    listed_by: str = LISTED_BY,
 ) -> None:
     from nodeheal.cli.differ import changed_settings, changes
     from nodeheal.domain.humanize import counted
@@ -122,8 +138,14 @@ def _say_changes(
     for where, old, new in changed_settings(before, after):
         say(f"  {where}: {_value(old)} -> {_value(new)}", aside=aside)
     treated = {change.fault for change in changes(before, after)}
-    how = f"; {listed_by} lists them" if treated else ""
+    how = f"; {listed_by} lists them" if treated and listed_by else ""
     say(f"{counted(len(treated), 'fault')} would be treated differently{how}", aside=aside)
+
+
+def _note(policy: "RecoveryPolicy", *, aside: bool) -> None:
+    """Say which pools of the document are not there: a name that was mistyped changes nothing."""
+    overridden = (pool for override in policy.overrides for pool in override.pools)
+    say(*connect.notes_of_pools([*policy.pools, *overridden]), aside=aside)
 
 
 def _value(value: object) -> str:
@@ -142,7 +164,9 @@ def show(as_json: AsJson = False, output: Output = None) -> None:
     if form in (Form.json, Form.yaml):
         say_data({**_told(deployed), "document": document_of(deployed.text)}, form)
         return
-    about = f"# version {_version(deployed)}, AppConfig version {deployed.version}, since {deployed.at}: {deployed.why}"
+    about = (
+        f"# version {_version(deployed)}, AppConfig version {deployed.version}, since {_at(deployed)}: {deployed.why}"
+    )
     say(about, aside=True)
     say(*deployed.text.splitlines(), is_wrapped=False)
 
@@ -181,11 +205,20 @@ def edit(why: Why, yes: Yes = False) -> None:
         documents = connect.policy_documents()
         before = _in_force(documents)
     shown = json.dumps(document_of(before.text), indent=2) + "\n"
-    edited = _edited(shown)
+    file = _edited(shown)
+    edited = read_text(file)
     if edited == shown:
+        file.unlink()
         say("nothing was changed")
         return
-    _put_into_force(documents, before, edited, "the edited document", reason, yes=yes)
+    # Where nobody is asked, nobody can look before it is in force.
+    listed_by = f"`nodeheal policy diff {file} --json`" if not yes and _is_terminal() else ""
+    try:
+        _put_into_force(documents, before, edited, "the edited document", reason, yes=yes, listed_by=listed_by)
+    except (typer.Exit, typer.Abort):
+        say(f"your text is kept in {file}: mend it, then `nodeheal policy apply {file} --why …`", aside=True)
+        raise
+    file.unlink()
 
 
 def _is_terminal() -> bool:
@@ -202,20 +235,33 @@ def _in_force(documents: PolicyDocuments) -> Deployed:
         return Deployed("{}", version=0, deployment=0, at="", why="")
 
 
-def _edited(text: str) -> str:
-    """The text as the user's editor leaves it. What is refused afterwards stays in the file, which is named."""
+def _edited(text: str) -> Path:
+    """A file with the text as the user's editor leaves it."""
     import shlex
     import subprocess
     from tempfile import NamedTemporaryFile
 
-    editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
-    with NamedTemporaryFile("w+", prefix="nodeheal-policy-", suffix=".json", delete=False) as file:
-        file.write(text)
-        file.flush()
-        if subprocess.run([*shlex.split(editor), file.name], check=False).returncode:
-            refuse(f"{editor} failed: nothing was changed; the text is in {file.name}")
-        say(f"the text is kept in {file.name}", aside=True)
-        return Path(file.name).read_text("utf-8")
+    named = next((name for name in ("VISUAL", "EDITOR") if os.environ.get(name)), "")
+    editor = os.environ.get(named, "vi")
+    with NamedTemporaryFile("w", prefix="nodeheal-policy-", suffix=".json", delete=False) as opened:
+        opened.write(text)
+    file, set_as = Path(opened.name), f"{named}={editor}" if named else f"{editor}, as neither VISUAL nor EDITOR is set"
+    try:
+        failed = subprocess.run([*shlex.split(editor), opened.name], check=False).returncode
+    except (OSError, ValueError) as error:  # not there, not to be run, or a quotation mark without its second
+        file.unlink()
+        why = error.strerror if isinstance(error, OSError) else error
+        refuse(f"your editor cannot be started ({set_as}): {why}; set EDITOR to one that is here, such as EDITOR=nano")
+    if failed:
+        has_changed = file.exists() and read_text(file) != text
+        if not has_changed:
+            file.unlink(missing_ok=True)
+        kept = f"; your text is kept in {file}: `nodeheal policy apply {file} --why …` puts it into force"
+        refuse(
+            f"your editor ended with code {failed} ({set_as}): nothing was changed"
+            f"{kept if has_changed else '; edit again, or set EDITOR to another one'}"
+        )
+    return file
 
 
 def _merged(before: str, patch: str, file: Path) -> str:
@@ -259,6 +305,7 @@ def _put_into_force(
     dry_run: bool = False,
     yes: bool = False,
     as_json: bool = False,
+    listed_by: str = LISTED_BY,
 ) -> None:
     from nodeheal.domain.policy.policy_lint import lint_policy
 
@@ -271,7 +318,8 @@ def _put_into_force(
         return
     if not as_json:
         _warn(lint_policy(new))
-    if not _goes_on(old, new, "the new one", dry_run=dry_run, yes=yes, as_json=as_json):
+    _note(new, aside=as_json)
+    if not _goes_on(old, new, "the new one", dry_run=dry_run, yes=yes, as_json=as_json, listed_by=listed_by):
         return
     with clearly():
         deployed = documents.apply(text, why)
@@ -279,13 +327,20 @@ def _put_into_force(
 
 
 def _goes_on(
-    old: "RecoveryPolicy", new: "RecoveryPolicy", named: str, *, dry_run: bool, yes: bool, as_json: bool
+    old: "RecoveryPolicy",
+    new: "RecoveryPolicy",
+    named: str,
+    *,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+    listed_by: str = LISTED_BY,
 ) -> bool:
     """Say what changes; on a terminal, ask. False: it is a dry run. Ends the command where the answer is no."""
     if dry_run and as_json:
         say_json(_changes_json(old, new))
         return False
-    _say_changes(old, new, ("the policy in force", named), aside=as_json)
+    _say_changes(old, new, ("the policy in force", named), aside=as_json, listed_by=listed_by)
     if dry_run:
         say("", "dry run: nothing was changed")
         return False
@@ -326,6 +381,11 @@ def _say_deployed(deployed: Deployed, as_json: bool) -> None:
         return
     say(f"in force: policy version {_version(deployed)} (AppConfig version {deployed.version})")
     say("functions take it up within a minute; `pools list` and `status` show it then")
+
+
+def _at(deployed: Deployed) -> str:
+    """When it came into force, for people."""
+    return f"{datetime.fromisoformat(deployed.at).astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC" if deployed.at else "-"
 
 
 def _told(deployed: Deployed) -> dict[str, object]:

@@ -62,7 +62,8 @@ def why_extra(pools: Sequence[PoolView]) -> list[str]:
 def _notes(one: PoolView, now: datetime) -> list[str]:
     out = [f"{count} {state}" for state, count in one.by_state.items() if state in _UNUSUAL]
     waiting = [f"{counted(one.in_line, 'incident waits', 'incidents wait')} for a slot"] if one.in_line else []
-    paused = f"paused until {one.pool.paused_until:%H:%M} UTC" if one.pool.why_paused(now) else ""
+    until = one.pool.paused_until if one.pool.why_paused(now) else None
+    paused = f"paused until {until:%Y-%m-%d %H:%M:%S} UTC ({one.pool.paused_why})" if until else ""
     return [*filter(None, [paused]), *out, *waiting]
 
 
@@ -79,7 +80,7 @@ def _waiting(view: FleetView, width: int | None) -> list[str]:
             if one.pool.is_tripped
         ),
         *(_about(one, view.at, _see(one)) for one in view.handed_over),
-        *((job.job_id, age(job.submitted_at, view.at), "-", _see_to(job)) for job in view.failed),
+        *((one.job_id, age(view.down_since.get(one.job_id), view.at), "-", _see_to(one)) for one in view.failed),
     ]
     if not rows:
         return ["Nothing waits for you."]
@@ -163,6 +164,7 @@ def pool_data(one: PoolView, now: datetime) -> dict[str, Any]:
         "breaker_opened_at": iso(one.pool.breaker_opened_at),
         "breaker_why": one.pool.breaker_why or None,
         "paused_until": iso(one.pool.paused_until) if one.pool.why_paused(now) else None,
+        "paused_why": one.pool.paused_why if one.pool.why_paused(now) else None,
         "jobs": {state.value: count for state, count in one.jobs.items()},
     }
 

@@ -33,7 +33,7 @@ def found(said: str) -> dict[str, list[dict[str, Any]]]:
 def test_before_and_after_a_deployment_it_names_what_is_missing_and_what_to_do(cloud: Sandbox) -> None:
     before = found(Operator(cloud, {}).types("doctor", "--json").stdout)
     assert before["cdk bootstrap"][0]["state"] == "fail"
-    assert before["stack"][0]["todo"] == "run `make deploy`"
+    assert before["stack"][0]["todo"] == "run `make deploy`; or is AWS_REGION wrong? (now: us-east-1)"
     assert before["AppConfig applications"][0]["detail"] == "0 of 100 applications are in use"
     assert before["AppConfig deployment strategies"][0]["detail"] == "0 of 20 deployment strategies are in use"
     assert "alarms" not in before

@@ -112,6 +112,17 @@ def test_explain_says_by_whose_policy_it_decides(acting: Path, monkeypatch: pyte
     assert [explained("xid", "79", *more)["policy"] for more in ((), ("--deployed",))] == ["built-in", "deployed"]
 
 
+def test_explain_says_that_a_pool_is_not_there(acting: Path, ports: Ports, monkeypatch: pytest.MonkeyPatch) -> None:
+    ports.nodes.save(node())
+    monkeypatch.setattr(connect, "policy", RecoveryPolicy)
+
+    said = {pool: RUN.invoke(app, ["explain", "xid", "79", "--deployed", "--pool", pool]) for pool in ("demo", "dmeo")}
+
+    assert "note: no pool dmeo is known (known: demo)" in said["dmeo"].output
+    assert "note: " not in said["demo"].output
+    assert "note: " not in RUN.invoke(app, ["explain", "xid", "79", "--pool", "dmeo"]).output
+
+
 def test_explain_decides_by_one_policy(acting: Path) -> None:
     said = RUN.invoke(app, ["explain", "xid", "79", "--deployed", "--policy", str(acting)])
 
@@ -336,7 +347,7 @@ def test_a_pause_of_the_pool_stands_above_its_nodes_and_that_of_a_node_beside_it
     assert said[0] == "pool demo is paused until 2026-03-01 03:01 UTC (ada: new switch)"
     [marked] = [line for line in said[1:] if "paused" in line]
     assert marked.startswith(NODE)
-    assert "paused until 2026-03-01T04:00:00+00:00 (ada: new riser); it is new" in marked
+    assert "paused until 2026-03-01 04:00:00 UTC (ada: new riser); it is new" in marked
     assert [(row["node"], row["paused_why"]) for row in rows] == [(NODE, "ada: new riser"), ("mi-other", None)]
 
 
@@ -368,6 +379,15 @@ def test_a_quarantined_node_is_given_back_or_given_up(
     assert after is not None
     assert after == replace(after, state=state, state_reason="ada: seen to", open_incident=None)
     assert list(ports.pools.holders("demo")) == []
+
+
+def test_a_release_of_a_retired_node_says_that_it_is_retired(ports: Ports) -> None:
+    ports.nodes.save(node(state=NodeState.RETIRED))
+
+    result = RUN.invoke(app, ["nodes", "release", NODE, "--why", "it is back"])
+
+    assert result.exit_code == 1
+    assert result.output == f"{NODE} is retired: there is no way back; a machine comes back under another id\n"
 
 
 def test_a_node_that_is_in_service_is_refused_in_one_line(ports: Ports) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -122,6 +123,29 @@ def test_a_mistyped_region_is_told_apart_from_a_network_that_is_down(
 
 
 @pytest.mark.parametrize(
+    ("words", "error"),
+    [(["doctor"], NoCredentialsError()), (["status"], NoRegionError()), (["status"], NoCredentialsError())],
+)
+def test_where_neither_region_nor_credentials_are_set_both_are_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, words: list[str], error: Exception
+) -> None:
+    def fail(*_: object) -> Any:
+        raise error
+
+    for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
+        monkeypatch.setenv(name, str(tmp_path / "none"))
+    monkeypatch.setattr(connect, "ports", fail)
+    monkeypatch.setattr(doctor, "client", fail)
+
+    said = CliRunner().invoke(app, words).output
+
+    assert "export AWS_REGION=" in said
+    assert "set AWS_PROFILE, or sign in" in said
+
+
+@pytest.mark.parametrize(
     ("words", "error", "said"),
     [
         (["nodes", "show", "mi-1"], NoRegionError(), "no Region is set; export AWS_REGION=eu-central-1, or"),
@@ -170,6 +194,17 @@ def test_a_new_accounts_concurrency_is_too_little(limit: int, state: str) -> Non
     found = findings(get_account_settings={"AccountLimit": {"ConcurrentExecutions": limit}})
 
     assert found["Lambda concurrency"][0] == state
+
+
+def test_what_is_not_in_this_region_may_be_in_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-3")
+    answers = {"get_parameter": _error("ParameterNotFound"), "describe_stacks": _error("ValidationError")}
+    made = Account(Answers(**answers), _never, _never)
+
+    todo = {one.what: one.todo for one in examine(made)}
+
+    assert todo["cdk bootstrap"] == "run `make bootstrap` once; or is AWS_REGION wrong? (now: eu-west-3)"
+    assert todo["stack"] == "run `make deploy`; or is AWS_REGION wrong? (now: eu-west-3)"
 
 
 @pytest.mark.parametrize("status", ["ROLLBACK_COMPLETE", "CREATE_FAILED", "UPDATE_ROLLBACK_FAILED", "DELETE_COMPLETE"])
@@ -338,7 +373,7 @@ def about_nodes(*nodes: Node, reads: list[str] | None = None, **answers: Any) ->
         **answers,
     }
     made = Account(Answers(**asked), lambda: ports, ACT.model_dump_json)
-    return [one for one in examine(made) if one.what in ("nodes of demo", "nodes", "SSM tier")]
+    return [one for one in examine(made) if one.what in ("nodes of demo", "nodes", "machines", "pool demo", "SSM tier")]
 
 
 def test_nodes_are_read_once() -> None:
@@ -404,6 +439,25 @@ def test_a_node_whose_newest_diagnosis_has_not_passed_is_named_with_the_reason(
     told = [one.detail for one in found if "diagnos" in one.detail]
     assert len(told) == bool(said)
     assert all(said in one for one in told)
+
+
+def test_what_is_to_do_is_a_command_that_does_no_more() -> None:
+    found = {one.what: one.todo for one in about_nodes(node())}
+
+    assert "nodeheal nodes diagnose NODE --why" in found["nodes of demo"]
+    assert "nodeheal pools sweep POOL --why" in found["nodes of demo"]
+    assert "nodeheal policy apply FILE --merge" in found["pool demo"]
+
+
+def test_a_retired_node_that_ssm_still_knows_is_known() -> None:
+    retired = node(state=NodeState.RETIRED)
+    machines = {"InstanceInformationList": [{"InstanceId": retired.instance_id, "PingStatus": "Online"}]}
+
+    found = about_nodes(retired, describe_instance_information=machines)
+    without = about_nodes(describe_instance_information=machines)
+
+    assert [one.what for one in found if one.what in ("machines", "nodes")] == ["nodes"]
+    assert "machines" in [one.what for one in without]
 
 
 HEAD = "i-0c0000000000000ff"

@@ -170,7 +170,11 @@ def test_an_open_breaker_names_the_incidents_that_wait_and_their_nodes(ports: Po
         "  10 incidents wait for its reset",
         "    0000000000  mi-1",
     ]
-    assert shown[-2:] == ["    0000000007  mi-1", "    and 2 more: nodeheal incidents list demo --state waiting"]
+    assert shown[-3:] == [
+        "    0000000007  mi-1",
+        "    and 2 more: nodeheal incidents list demo --state waiting",
+        "  once you have looked at the pool: nodeheal breaker reset demo --why …",
+    ]
 
 
 @pytest.mark.parametrize("words", [("show", "dmeo"), ("reset", "dmeo", "--why", "x")])

@@ -70,7 +70,10 @@ def test_a_list_is_narrowed_by_pool_state_and_time(cluster: FakeCluster) -> None
     assert len(listed("demo")) == 1
     assert listed("--state", "open", "--state", "waiting") == []
     assert len(listed("--state", "closed")) == 1
+    words = ("list", "--state", "open", "--state", "waiting")
+    assert run(*words).output == "no incident within 7d is OPEN or WAITING; in other states: 1\n"
     cluster.clock.advance(3_600)
+    assert run(*words, "--since", "30m").output == "no incident within 30m\n"
     assert listed("--since", "30m") == []
     assert run("list", "--since", "30m").output == "no incident within 30m\n"
 

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -385,6 +386,23 @@ def test_a_wait_tells_each_change_once_and_leaves_with_the_code_of_the_ending(
     told = [line.split("UTC  ")[1] for line in said.output.splitlines()]
     assert said.exit_code == code
     assert told == ["SUBMITTED  submitted", "RUNNING  run 1 is under way", f"{state}  that is it"]
+
+
+def test_a_wait_for_a_job_that_is_over_says_when_it_ended(world: World, tmp_path: Path) -> None:
+    submit(tmp_path, FILE)
+    world.becomes(state=JobState.CANCELLED, summary="stopped")
+    never_ran = run("wait", "llama").output
+    launched(world, 1)
+    run_ = world.ports.jobs.get_run("llama", 1)
+    assert run_ is not None
+    world.ports.jobs.save_run(replace(run_, ended_at=NOW + timedelta(minutes=5)))
+    world.becomes(current_run=1, state=JobState.COMPLETED, summary="run 1 is done")
+    world.clock.advance(86_400)
+
+    said = run("wait", "llama").output
+
+    assert never_ran == "before  CANCELLED  stopped\n"
+    assert said == f"{NOW + timedelta(minutes=5):%Y-%m-%d %H:%M:%S} UTC  COMPLETED  run 1 is done\n"
 
 
 def test_a_wait_ends_when_its_time_is_up(world: World, tmp_path: Path) -> None:

@@ -26,11 +26,12 @@ from nodeheal.cli.watch import Screen, drawn, press, typed
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import Action, JobState, NodeState, SchedulerKind, Trouble, Verdict
 from nodeheal.domain.fleet.liveness import Heartbeat
+from nodeheal.domain.fleet.node import moved
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Mode
 from nodeheal.domain.recovery.incident import short_id
 from nodeheal.services.operators.look_at_fleet import look_at_fleet
-from nodeheal.services.operators.operator_guardrails import pause_pool
+from nodeheal.services.operators.operator_guardrails import pause_pool, trip_breaker
 from nodeheal.services.steps import save_node
 from tests.unit.builders import ACT, node, xid
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE, FakeCluster
@@ -118,8 +119,10 @@ def test_a_question_an_open_breaker_and_a_pause_are_shown_with_what_to_do(cluste
     cluster.ports.pools.save(pool.tripped("9 of 10 nodes failed", cluster.clock()))
     tripped = run("status")
     cluster.ports.pools.save(cluster.ports.pools.get("demo").reset("ada: well", cluster.clock()))
+    pause_ends = f"{cluster.clock() + timedelta(seconds=600):%Y-%m-%d %H:%M:%S} UTC"
     pause_pool("demo", 600, "ada: a rack moves", cluster.ports)
     paused = run("pools", "list")
+    assert json.loads(run("pools", "list", "--json"))[0]["paused_why"] == "ada: a rack moves"
     pause_pool("demo", 0, "ada: moved", cluster.ports)
 
     cluster.reports(xid(79, node_id=BROKEN, instance_id=BROKEN))
@@ -127,7 +130,7 @@ def test_a_question_an_open_breaker_and_a_pause_are_shown_with_what_to_do(cluste
     assert "nodeheal breaker reset demo" in tripped
     assert "9 of 10 nodes failed" in tripped
     assert "open" in next(line for line in tripped.splitlines() if line.startswith("demo ")).split()
-    assert "paused until" in paused
+    assert f"paused until {pause_ends} (ada: a rack moves)" in paused
     status, story, data = shown
     short, until = short_id(cluster.incident_id), json.loads(data)["asked"]["deadline_at"]
     assert f"answer it by {until[:10]} {until[11:19]} UTC: nodeheal approve {short} --why" in status
@@ -481,6 +484,14 @@ def test_what_would_end_without_what_it_asks_for_is_refused_before_anything_is_d
     assert cluster.node(FREE).state is cluster.node(BROKEN).state is NodeState.HEALTHY
 
 
+def test_a_retirement_is_said_to_be_for_good_before_it_is_asked_for(cluster: FakeCluster) -> None:
+    said = run("nodes", "retire", SPARE, "--dry-run")
+
+    assert "for good, there is no way back" in said
+    assert f"`nodeheal nodes enroll` refuses {SPARE} then" in said
+    assert cluster.node(SPARE).state is NodeState.HEALTHY
+
+
 def test_a_release_says_that_nothing_is_checked(cluster: FakeCluster) -> None:
     handed_over(cluster)
 
@@ -539,6 +550,61 @@ def test_a_job_that_is_down_waits_for_a_human_until_one_gives_it_up(
     assert "Nothing waits for you." in run("status")
     assert "Needed" not in run("jobs", "show", "llama")
     assert re.search("Given up    by .*: not worth it", run("jobs", "show", "llama"))
+
+
+def test_a_job_that_is_down_is_as_old_as_the_end_of_its_last_run(cluster: FakeCluster) -> None:
+    job, now = cluster.ports.jobs.get("llama"), cluster.clock()
+    assert job is not None
+    run_of_it = cluster.ports.jobs.get_run("llama", job.current_run)
+    assert run_of_it is not None
+    submitted, ended = now - timedelta(hours=9), now - timedelta(minutes=7)
+    down = replace(job, state=JobState.FAILED, summary="run 1 has failed", submitted_at=submitted)
+    cluster.ports.jobs.save(down)
+
+    began = run("status")
+    cluster.ports.jobs.save_run(replace(run_of_it, ended_at=ended))
+    said = run("status")
+
+    ages = [re.search(r"^llama +(\S+) ", text.partition("Waits for you")[2], re.M) for text in (began, said)]
+    assert [age and age[1] for age in ages] == ["9h", "7m"]
+
+
+def test_a_node_with_an_open_incident_is_refused_with_the_way_on(cluster: FakeCluster) -> None:
+    incident = handed_over(cluster)
+    show = f"{BROKEN} has an open incident, {incident}: see `nodeheal incidents show {short_id(incident)}`"
+
+    isolated = run("nodes", "isolate", BROKEN, "--dry-run", code=1)
+    save_node(cluster.ports, cluster.node(BROKEN), state=NodeState.HEALTHY)
+    save_node(cluster.ports, cluster.node(BROKEN), job_id=None)
+    well = [run("nodes", act, BROKEN, "--why", "x", code=1) for act in ("isolate", "retire")]
+
+    given_back = f"then `nodeheal nodes release {BROKEN} --why …`, or `nodeheal nodes retire {BROKEN} --why …`"
+    assert isolated == f"{show}; {given_back}\n"
+    assert well == [f"{show}; then `nodeheal incidents close {short_id(incident)} --why …`\n"] * 2
+
+
+def test_an_act_on_a_node_whose_incident_is_under_way_is_told_to_wait(cluster: FakeCluster) -> None:
+    policy = ACT.pool("demo").model_copy(update={"mode": Mode.approve})
+    cluster.policy = RecoveryPolicy.model_validate({**ACT.model_dump(), "default_pool": policy.model_dump(mode="json")})
+    shown: list[str] = []
+    cluster.on_question = lambda _: shown.append(run("nodes", "isolate", BROKEN, "--dry-run", code=1))
+
+    cluster.reports(xid(79, node_id=BROKEN, instance_id=BROKEN))
+
+    assert (
+        f"see `nodeheal incidents show {short_id(cluster.incident_id)}`; it waits, and that says for what" in shown[0]
+    )
+
+
+def test_of_a_state_only_what_is_known_is_said(cluster: FakeCluster) -> None:
+    save_node(cluster.ports, cluster.node(SPARE), healthy_since=None, state_reason="", state_changes=())
+    unknown = run("nodes", "show", SPARE)
+    cluster.ports.nodes.save(moved(cluster.node(SPARE), NodeState.RETIRED, "ada: sold", cluster.clock()))
+
+    said = run("nodes", "show", SPARE)
+
+    assert "\nState        HEALTHY\n" in unknown
+    assert re.search(rf"\nState        RETIRED since {cluster.clock():%Y-%m-%d %H:%M:%S} UTC: ada: sold\n", said)
 
 
 def test_an_incident_that_has_left_only_a_job_down_is_shown_by_the_jobs_line_alone(cluster: FakeCluster) -> None:
@@ -612,6 +678,55 @@ def test_a_sweep_diagnoses_the_free_nodes_in_turn_and_fails_where_one_does_not_p
     assert "2 of 2  mi-0ddddddddddddddddd  Diagnosis asked for by hand" in said
     assert said.endswith("2 free nodes of pool demo, 1 passed, 1 did not\n")
     assert sorted(cluster.job_nodes) == sorted([BROKEN, PEER])
+
+
+def test_a_sweep_of_a_pool_in_which_nothing_may_be_touched_is_refused(cluster: FakeCluster) -> None:
+    pause_pool("demo", 600, "ada: a rack moves", cluster.ports)
+    paused = [run("pools", "sweep", "demo", *more, code=1) for more in (("--dry-run",), ("--why", "x"))]
+    diagnosed = run("nodes", "diagnose", SPARE, "--dry-run", code=1)
+    pause_pool("demo", 0, "ada: moved", cluster.ports)
+    trip_breaker("demo", "9 of 10 nodes failed", cluster.ports)
+
+    tripped = [run("pools", "sweep", "demo", *more, code=1) for more in (("--dry-run",), ("--why", "x"))]
+
+    assert paused == [diagnosed] * 2
+    assert "(ada: a rack moves): `nodeheal unpause demo` first" in diagnosed
+    told = "the breaker of pool demo is open (9 of 10 nodes failed): `nodeheal breaker reset demo --why …` first\n"
+    assert tripped == [told] * 2
+    assert cluster.commands == []
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ((), "checks  level 2: about 2 min on a healthy node, 20 min at most"),
+        (("--level", "3"), "checks  level 3: about 30 min on a healthy node, 1 h at most"),
+    ],
+)
+def test_a_diagnosis_and_a_sweep_say_the_level_and_how_long_it_takes(
+    cluster: FakeCluster, words: tuple[str, ...], told: str
+) -> None:
+    cluster.ports.nodes.save(node(FREE))
+
+    one = run("nodes", "diagnose", SPARE, "--dry-run", *words)
+    all_free = run("pools", "sweep", "demo", "--dry-run", *words)
+
+    assert f"{told}\n" in one
+    assert f"{told}, so about {'1 h' if words else '4 min'} for all\n" in all_free
+    assert "checks  " not in run("nodes", "isolate", SPARE, "--dry-run")
+
+
+@pytest.mark.parametrize("verb", ["isolate", "drain", "reboot", "replace", "diagnose"])
+def test_an_act_says_that_it_waits_for_the_reset_of_an_open_breaker(cluster: FakeCluster, verb: str) -> None:
+    cluster.ports.nodes.save(node(FREE))
+    quiet = run("nodes", verb, SPARE, "--dry-run")
+    trip_breaker("demo", "9 of 10 nodes failed", cluster.ports)
+
+    said = run("nodes", verb, SPARE, "--dry-run")
+
+    waits = "this waits for `nodeheal breaker reset demo --why …` before anything is touched"
+    assert f"breaker it is open (9 of 10 nodes failed): {waits}\n" in said
+    assert "breaker" not in quiet
 
 
 def test_a_sweep_goes_on_where_a_request_is_not_taken(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,8 @@
 """`nodeheal policy`: what it says of documents on the disk, of changes, and of what AppConfig holds."""
 
 import json
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from nodeheal.contract import names
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Weekday
 from nodeheal.services.operators.validate_policy import validate_policy
+from tests.unit.builders import memory_ports, node
 from tests.unit.test_policy_documents import PLACE, FakeAppConfig, FakeStacks
 from tools.policy_reference import EXAMPLE
 
@@ -59,6 +62,9 @@ def appconfig(monkeypatch: pytest.MonkeyPatch) -> FakeAppConfig:
     clients = {"appconfig": fake, "cloudformation": FakeStacks({names.POLICY_OUTPUT: "a/e/p/s"})}
     monkeypatch.setattr(connect, "client", clients.__getitem__)
     monkeypatch.setattr("getpass.getuser", lambda: "ada")
+    world = memory_ports()
+    world.nodes.save(node())  # of pool demo
+    monkeypatch.setattr(connect, "ports", lambda table: world)
     return fake
 
 
@@ -317,7 +323,7 @@ def test_what_is_in_force_is_shown_as_it_was_applied(appconfig: FakeAppConfig, f
     answer = answered("show")
 
     heading, shown = said.stderr.strip(), said.stdout.strip()
-    assert heading.startswith(f"# version {version_of(ACT)}, AppConfig version 1, since 2026-03-01T03:00:00")
+    assert heading.startswith(f"# version {version_of(ACT)}, AppConfig version 1, since 2026-03-01 03:00:00 UTC")
     assert heading.endswith(": the pilot is over")
     assert shown == text
     assert answer["document"] == ACT
@@ -593,8 +599,15 @@ def test_on_a_terminal_it_shows_the_difference_and_asks(
     assert answered("show")["document"] == (ACT if answer else OBSERVE)
 
 
+@pytest.fixture
+def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[Path]]:
+    """The texts that `edit` has left on the disk."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return lambda: sorted(tmp_path.glob("nodeheal-policy-*"))
+
+
 def test_what_the_editor_leaves_is_put_into_force(
-    file: Any, appconfig: FakeAppConfig, monkeypatch: pytest.MonkeyPatch
+    file: Any, appconfig: FakeAppConfig, monkeypatch: pytest.MonkeyPatch, kept: Callable[[], list[Path]]
 ) -> None:
     run("apply", file(OBSERVE), "--why", "x")
     monkeypatch.setenv("VISUAL", "true")
@@ -603,11 +616,99 @@ def test_what_the_editor_leaves_is_put_into_force(
 
     edited = run("edit", "--why", "y")
 
-    assert unchanged.stdout == "nothing was changed\n"
+    assert unchanged.output == "nothing was changed\n"
     assert edited.exit_code == 0
+    assert "lists them" not in edited.output
     assert answered("show")["document"] == ACT
-    monkeypatch.setenv("VISUAL", "false")
-    assert run("edit", "--why", "y").exit_code == 2
+    assert kept() == []
+
+
+@pytest.mark.parametrize(
+    ("editor", "told"),
+    [
+        ("/nonexist", "cannot be started (EDITOR=/nonexist): No such file or directory; set EDITOR to one"),
+        ("'", "cannot be started (EDITOR='): No closing quotation; set EDITOR to one"),
+        ("false", "ended with code 1 (EDITOR=false): nothing was changed; edit again, or set EDITOR to another"),
+    ],
+)
+def test_an_editor_that_does_not_work_is_named_in_one_line(
+    appconfig: FakeAppConfig,
+    monkeypatch: pytest.MonkeyPatch,
+    kept: Callable[[], list[Path]],
+    editor: str,
+    told: str,
+) -> None:
+    monkeypatch.delenv("VISUAL", raising=False)
+    monkeypatch.setenv("EDITOR", editor)
+
+    result = run("edit", "--why", "y")
+
+    assert (result.exit_code, len(result.output.splitlines())) == (2, 1), result.output
+    assert told in result.output
+    assert kept() == []
+
+
+@pytest.mark.parametrize("editor", ["sed -i s/observe/destroy/", "sh -c 'sed -i s/observe/act/ $0; exit 3'"])
+def test_a_text_that_did_not_come_into_force_is_kept_and_said_to_be(
+    file: Any,
+    appconfig: FakeAppConfig,
+    monkeypatch: pytest.MonkeyPatch,
+    kept: Callable[[], list[Path]],
+    editor: str,
+) -> None:
+    run("apply", file(OBSERVE), "--why", "x")
+    monkeypatch.setenv("VISUAL", editor)
+
+    result = run("edit", "--why", "y")
+
+    [left] = kept()
+    assert (result.exit_code, f"`nodeheal policy apply {left} --why …`" in result.output) == (2, True), result.output
+    assert answered("show")["document"] == OBSERVE
+
+
+def test_an_edit_that_asks_names_the_command_that_lists_the_faults(
+    file: Any, appconfig: FakeAppConfig, monkeypatch: pytest.MonkeyPatch, kept: Callable[[], list[Path]]
+) -> None:
+    run("apply", file(OBSERVE), "--why", "x")
+    monkeypatch.setattr("typer.confirm", lambda text: False)
+    monkeypatch.setattr("nodeheal.cli.policy._is_terminal", lambda: True)
+    monkeypatch.setenv("VISUAL", "sed -i s/observe/act/")
+
+    said = run("edit", "--why", "y")
+
+    [left] = kept()
+    assert (said.exit_code, f"`nodeheal policy diff {left} --json` lists them" in said.output) == (1, True)
+    assert answered("diff", left)["faults"]
+
+
+def test_a_pool_that_is_not_there_is_noted_where_the_account_is_asked(appconfig: FakeAppConfig, file: Any) -> None:
+    run("apply", file(OBSERVE), "--why", "x")
+    override = {"fault": "xid/79", "ladder": ["REPLACE"], "pools": ["demo", "dmeo"], "why": "they never come back"}
+    path = file({**OBSERVE, "pools": {"nopool": {"mode": "act"}, "demo": {"mode": "act"}}, "overrides": [override]})
+    note = (
+        "note: pools nopool, dmeo are not known (known: demo); what the policy says of them applies once nodes are "
+        "enrolled there"
+    )
+
+    told = [run("diff", path), run("apply", path, "--dry-run"), run("apply", path, "--dry-run", "--json")]
+
+    for said in told:
+        notes = [line for line in said.output.splitlines() if line.startswith("note: ")]
+        assert notes == [note]
+    assert "note: " not in told[2].stdout
+    assert json.loads(told[2].stdout)["faults"]
+    assert run("diff", file(OBSERVE), path).output.count("note: ") == 0
+
+
+def test_a_note_on_pools_that_cannot_be_read_stops_nobody(
+    appconfig: FakeAppConfig, file: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses(table: str) -> Any:
+        raise ClientError({"Error": {"Code": "AccessDeniedException", "Message": "not authorized"}}, "Query")
+
+    monkeypatch.setattr(connect, "ports", refuses)
+
+    assert run("apply", file({**ACT, "pools": {"nopool": {"mode": "act"}}}), "--why", "x").exit_code == 0
 
 
 def test_a_field_that_is_mistyped_is_told_with_the_one_that_was_meant(file: Any) -> None:

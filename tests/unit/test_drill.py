@@ -1,6 +1,7 @@
 """`nodeheal inject`: where the pool is marked for drills, on a node that is well, and only what reads as a fault."""
 
 import base64
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -18,11 +19,13 @@ from nodeheal.contract import names
 from nodeheal.contract.vocabulary import NodeState
 from nodeheal.domain.errors import NotFound
 from nodeheal.domain.faults.drill import DcgmDrill, parse_dcgm_drill
+from nodeheal.domain.jobs.job import Job
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.incident import fingerprint
 from nodeheal.ports import Ports
 from nodeheal.ports.commands import CommandStatus
 from nodeheal.services.operators.inject_fault import drill_line, inject_fault
+from nodeheal.services.operators.operator_guardrails import pause_pool, trip_breaker
 from nodeheal.services.saving import node_of
 from nodeheal.services.steps import save_node
 from tests.twins.test_world import Aws
@@ -69,10 +72,93 @@ def test_a_dry_run_says_what_would_break_and_breaks_nothing(ports: Ports, drills
 
     assert said.exit_code == 0, said.output
     assert f"drill   {XID_79}" in said.output
-    assert "what follows is real" in said.output
+    assert (
+        "then    nothing is touched. XID 79 (GPU has fallen off the bus): pool demo is in observe mode" in said.output
+    )
     assert said.output.endswith("dry run: nothing was asked for\n")
     assert drills.injected == []
     assert run(NODE, "--xid", "79").exit_code == 2
+
+
+def in_mode(mode: str, **more: Any) -> RecoveryPolicy:
+    return RecoveryPolicy.model_validate({"pools": {"demo": {"drills": True, "mode": mode}}, **more})
+
+
+def spent_on(group: str) -> dict[str, Any]:
+    limits = RecoveryPolicy().model_dump(mode="json")["limits"]
+    return {"limits": {**limits, group: {**limits[group], "limit": 0}}}
+
+
+def nothing(ports: Ports) -> None:
+    """The pool stays as it is."""
+
+
+@pytest.mark.parametrize(
+    ("policy", "change", "told"),
+    [
+        (in_mode("act"), nothing, ["what follows is real, by policy", "its first action is a reboot\n", "llama stop"]),
+        (in_mode("approve"), nothing, ["you are asked first, and nothing is touched before a yes", "llama stop"]),
+        (in_mode("observe"), nothing, ["nothing is touched", "pool demo is in observe mode", "job llama goes on"]),
+        (
+            in_mode("act"),
+            lambda ports: pause_pool("demo", 600, "ada: a rack moves", ports),
+            ["nothing is touched", "pool demo is paused until 2026-03-01 03:10 UTC (ada: a rack moves)", "goes on"],
+        ),
+        (
+            in_mode("act"),
+            lambda ports: trip_breaker("demo", "9 of 10 nodes fail", ports),
+            ["nothing is touched before `nodeheal breaker reset demo --why …`", "9 of 10 nodes fail"],
+        ),
+        (
+            in_mode("act"),
+            lambda ports: ports.pools.claim("demo", "mi-other", 1),
+            ["what follows is real", "before that it waits for a slot: 1 of 1 slots of the pool are taken"],
+        ),
+        (
+            in_mode("act", **spent_on("REBOOT")),
+            nothing,
+            ["its first action is a replacement, because 0 of 0 reboots in 24 h are spent"],
+        ),
+    ],
+)
+def test_what_follows_is_told_as_the_pool_stands(
+    ports: Ports,
+    drills: MemoryDrills,
+    monkeypatch: pytest.MonkeyPatch,
+    policy: RecoveryPolicy,
+    change: Callable[[Ports], object],
+    told: list[str],
+) -> None:
+    monkeypatch.setattr(connect, "policy", lambda: policy)
+    save_node(ports, node_of(NODE, ports), job_id="llama")
+    change(ports)
+
+    dry = run(NODE, "--xid", "79", "--dry-run").output
+    done = run(NODE, "--xid", "79", "--why", "fire drill").output
+    by_dcgm = run(NODE, "--dcgm", "xid=79", "--dry-run").output
+
+    assert [part for part in told if part not in dry] == []
+    assert [part for part in told if part not in by_dcgm] == []
+    assert [part for part in told if part not in done and "llama" not in part and part != "goes on"] == []
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        ("8", ["what follows is real", "its first action is a restart of the job; no node is touched", "llama stop"]),
+        ("555", ["nothing is touched, and a human is told. XID 555", "job llama goes on"]),
+    ],
+)
+def test_what_touches_no_node_is_told_so(
+    ports: Ports, drills: MemoryDrills, monkeypatch: pytest.MonkeyPatch, code: str, told: list[str]
+) -> None:
+    monkeypatch.setattr(connect, "policy", lambda: in_mode("act"))
+    ports.jobs.save(Job("llama", "demo", "training", "trainer:7", "trainer", 1))
+    save_node(ports, node_of(NODE, ports), job_id="llama")
+
+    said = run(NODE, "--xid", code, "--dry-run").output
+
+    assert [part for part in told if part not in said] == []
 
 
 @pytest.mark.parametrize("boot_id", ["boot-1", "boot-2"])
@@ -86,7 +172,7 @@ def test_a_fault_that_was_dealt_with_on_this_boot_is_said_to_repeat_that(
 
     is_repeat = boot_id == "boot-1"
     assert ("inc-7 has dealt with this fault on this boot" in said) is is_repeat
-    assert ("its incident will be in" in said) is not is_repeat
+    assert ("pool demo is in observe mode" in said) is not is_repeat
     assert "nodeheal incidents list demo" in said
 
 
@@ -116,9 +202,11 @@ def test_a_drill_in_dcgm_says_who_sees_it_and_that_an_incident_may_follow(ports:
     assert drills.injected == [(NODE, "boot-1", DcgmDrill(3, 230, "79"))]
     assert f"injected on {NODE}: GPU 3, field 230 (the last XID): 79" in said.output
     assert CHECK.interval_seconds == 300
-    assert "`dcgmi health` reports it as DCGM_FR_FALLEN_OFF_BUS" in said.output
-    assert "asks every five minutes" in said.output
-    assert "an incident opens, marked as a drill, and its first action is REBOOT" in said.output
+    assert "which reports it as DCGM_FR_FALLEN_OFF_BUS" in said.output
+    assert (
+        "if the node's agent runs the check `dcgm` (`checks` in its agent.toml), it asks `dcgmi health`" in said.output
+    )
+    assert "an incident opens then, marked as a drill; else none comes" in said.output
     assert "DCGM 4.4.1 and newer keep it until the host engine starts again" in said.output
 
 
@@ -137,6 +225,8 @@ def test_a_drill_in_dcgm_that_no_health_watch_reads_says_that_nothing_follows(
 
     assert said.exit_code == 0, said.output
     assert "nodeheal does not see it, and opens no incident" in said.output
+    assert "incidents list" not in said.output
+    assert "nodeheal does not see it, and opens no incident" in run(NODE, "--dcgm", value, "--dry-run").output
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from nodeheal.adapters.aws.calls import code_of
-from nodeheal.adapters.aws.failures import explain
+from nodeheal.adapters.aws.failures import explain, region_in_use
 from nodeheal.adapters.aws.finding import BAD, GOOD, UNKNOWN, WARNING, Finding
 from nodeheal.adapters.ecs.container_instances import tags_by_machine
 from nodeheal.contract import names
@@ -122,9 +122,14 @@ def _bootstrap(account: Account) -> Iterator[Finding]:
     except ClientError as error:
         if code_of(error) != "ParameterNotFound":
             raise
-        yield Finding("cdk bootstrap", BAD, "this account and Region are not bootstrapped", "run `make bootstrap` once")
+        todo = f"run `make bootstrap` once; {_or_elsewhere()}"
+        yield Finding("cdk bootstrap", BAD, "this account and Region are not bootstrapped", todo)
         return
     yield Finding("cdk bootstrap", GOOD, f"version {version}")
+
+
+def _or_elsewhere() -> str:
+    return f"or is AWS_REGION wrong? (now: {region_in_use()})"
 
 
 def _concurrency(account: Account) -> Iterator[Finding]:
@@ -143,7 +148,8 @@ def _stack(account: Account) -> Iterator[Finding]:
     except ClientError as error:
         if code_of(error) != "ValidationError":  # CloudFormation's error for a stack that does not exist
             raise
-        yield Finding("stack", WARNING, f"{names.STACK} is not deployed in this Region", "run `make deploy`")
+        todo = f"run `make deploy`; {_or_elsewhere()}"
+        yield Finding("stack", WARNING, f"{names.STACK} is not deployed in this Region", todo)
         return
     status = stack["StackStatus"]
     if status.endswith("_COMPLETE") and not status.startswith(("ROLLBACK", "DELETE")):
@@ -259,7 +265,7 @@ def _pool_policies(account: Account) -> Iterator[Finding]:
         mode = account.policy.pool(pool).mode
         if pool not in account.policy.pools:
             told = f"the policy does not name it; default_pool holds (mode {mode})"
-            todo = "name it in the policy when you want something else: nodeheal policy apply FILE"
+            todo = "to have it otherwise, name it in a FILE of its own: nodeheal policy apply FILE --merge --why …"
             yield Finding(f"pool {pool}", GOOD if mode is Mode.observe else WARNING, told, todo)
         else:
             yield Finding(f"pool {pool}", GOOD, f"mode {mode}")
@@ -295,7 +301,8 @@ NO_TAG_IN_ECS = NodeProblem(
 )
 NEVER_DIAGNOSED = NodeProblem(
     "never diagnosed, so it is not known whether DCGM works there",
-    "run a diagnosis: docs/ecs-anywhere.md, First diagnosis",
+    "nodeheal nodes diagnose NODE --why …, or all free ones of a pool: nodeheal pools sweep POOL --why …; "
+    "docs/ecs-anywhere.md, First diagnosis",
     WARNING,
 )
 
@@ -372,12 +379,12 @@ def _nodes(account: Account) -> Iterator[Finding]:
     if unenrolled:
         told = f"they report, but are not enrolled: {some(unenrolled)}"
         yield Finding("unenrolled nodes", WARNING, told, _ENROLL.partition(";")[0])
-    known = {*(node.instance_id for nodes in pools.values() for node in nodes), *unenrolled}
+    known = {*(node.instance_id for nodes in account.pools.values() for node in nodes), *unenrolled}
     without_agent = sorted(ssm.keys() - known)
     if without_agent:
         told = f"SSM knows machines that nodeheal does not: {some([ssm[one].named for one in without_agent])}"
         yield Finding("machines", WARNING, told, "if they are nodes: docs/agent.md, Put it on a node")
-    if not known:
+    if not unenrolled and not any(pools.values()):
         yield Finding("nodes", WARNING, "no node has reported, and none is enrolled", "docs/agent.md, Put it on a node")
 
 

@@ -4,7 +4,7 @@ A refusal of one service, such as a denied action or a missing resource, is not 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
@@ -38,6 +38,7 @@ class Failure:
 
 
 _REGION = "export AWS_REGION=eu-central-1, or your own (for the demo: paste the `export` line that it prints)"
+_NAME_ONE = "set AWS_PROFILE, or sign in as for the AWS CLI (aws configure, aws sso login)"
 NO_REGION = Failure("Region", "no Region is set", _REGION)
 
 
@@ -48,14 +49,18 @@ def explain(error: "BotoCoreError | ClientError", table: str = names.TABLE) -> F
     if isinstance(error, sdk.ClientError):
         return _refused(error, table)
     if isinstance(error, sdk.NoRegionError):
-        return NO_REGION
+        return (
+            NO_REGION
+            if _has_credentials()
+            else replace(NO_REGION, todo=f"{_REGION}; no credentials either: {_NAME_ONE}")
+        )
     if isinstance(error, sdk.InvalidRegionError):
-        return _unknown_region(str(error), _region())
+        return _unknown_region(str(error), region_in_use())
     if isinstance(error, sdk.ProfileNotFound):
         return Failure("profile", str(error), "list the profiles: aws configure list-profiles; then set AWS_PROFILE")
     if isinstance(error, (sdk.NoCredentialsError, sdk.PartialCredentialsError, sdk.CredentialRetrievalError)):
-        todo = "set AWS_PROFILE, or sign in as for the AWS CLI (aws configure, aws sso login)"
-        return Failure("credentials", str(error), todo)
+        no_region = "" if region_in_use() else f"; no Region is set either: {_REGION}"
+        return Failure("credentials", str(error), f"{_NAME_ONE}{no_region}")
     if isinstance(error, (sdk.SSOError, sdk.TokenRetrievalError, sdk.LoginError)):
         return Failure("credentials", str(error), _SIGN_IN)
     if isinstance(error, (sdk.HTTPClientError, sdk.ConnectionError)):
@@ -67,11 +72,12 @@ def _refused(error: "ClientError", table: str) -> Failure:
     code = code_of(error)
     if code == "ResourceNotFoundException" and error.operation_name in (*_OF_THE_TABLE, _OF_HEARTBEATS):
         missing = names.HEARTBEATS_TABLE if error.operation_name == _OF_HEARTBEATS else table
-        return Failure("deployment", f"there is no table {missing} in {_region()}", _DEPLOYED_ELSEWHERE)
+        return Failure("deployment", f"there is no table {missing} in {region_in_use()}", _DEPLOYED_ELSEWHERE)
     if code in _EXPIRED:
         return Failure("credentials", f"they have expired: {error}", _SIGN_IN)
     if code in _UNKNOWN_KEYS:
-        todo = f"check the access key and its profile; AWS also answers so where the Region {_region()} is not enabled"
+        is_off = f"AWS also answers so where the Region {region_in_use()} is not enabled"
+        todo = f"check the access key and its profile; {is_off}"
         return Failure("credentials", f"AWS does not know these keys: {error}", todo)
     if code == "SignatureDoesNotMatch":
         todo = "check the secret key and this machine's clock (timedatectl)"
@@ -83,7 +89,7 @@ def _unreachable(error: "BotoCoreError") -> Failure:
     """Explain an unreachable endpoint. A mistyped Region has an endpoint that does not exist, so it looks like a broken
     network.
     """
-    region = _region()
+    region = region_in_use()
     if region and region not in _known_regions():
         return _unknown_region(str(error), region)
     todo = "check this machine's network, its DNS, and HTTPS_PROXY or the VPC endpoints"
@@ -98,11 +104,22 @@ def _unknown_region(detail: str, region: str) -> Failure:
     )
 
 
-def _region() -> str:
+def region_in_use() -> str:
     """Return the Region of the clients; empty where none is set."""
     import boto3
 
     return boto3.Session().region_name or ""
+
+
+def _has_credentials() -> bool:
+    """Return whether the SDK finds any. True where it cannot even look: then something else is wrong with them."""
+    import boto3
+    from botocore.exceptions import BotoCoreError
+
+    try:
+        return boto3.Session().get_credentials() is not None
+    except BotoCoreError:
+        return True
 
 
 def _known_regions() -> Sequence[str]:

@@ -175,6 +175,10 @@ class RecoveryPolicy(Frozen):
         found = [(exact, o) for o in self.overrides if (exact := o.exactness(fault, pool))]
         return max(found, key=lambda pair: pair[0])[1] if found else None
 
+    def diagnostics_level_of(self, pool: str) -> int:
+        """Returns the level of the pool's diagnostics."""
+        return self.pool(pool).diagnostics_level or self.diagnostics_level
+
     def why_opted_out(self, node_id: str) -> str:
         """Returns why the node is always only observed. Empty: it is not opted out."""
         return f"{node_id} is opted out ({self.opted_out[node_id]})" if node_id in self.opted_out else ""

@@ -18,6 +18,11 @@ from nodeheal.domain.verbs import verb_of_step
 _LONG_LEVELS = {3: 3_600, 4: 4 * 3_600}
 
 
+def seconds_to_diagnose(level: int, policy: RecoveryPolicy) -> int:
+    """Returns how long a node may take for its diagnostics."""
+    return max(policy.deadlines.diagnose_seconds, _LONG_LEVELS.get(level, 0))
+
+
 @dataclass(frozen=True)
 class DecisionBuilder:
     """Holds what a decision is made from, and builds decisions with their reasons."""
@@ -149,8 +154,9 @@ class DecisionBuilder:
         asked = self.history.incident.root.labels.get(DIAGNOSTICS_LEVEL, "")
         if self.assessment.fault.is_by_hand and asked in ("1", "2", "3", "4"):
             return int(asked)
-        return self.policy.pool(self.history.incident.pool).diagnostics_level or self.policy.diagnostics_level
+        return self.policy.diagnostics_level_of(self.history.incident.pool)
 
     def _deadline(self, step: Step, action: Action | None) -> int:
-        usual = self.policy.deadlines.of(verb_of_step(step, action))
-        return max(usual, _LONG_LEVELS.get(self._diagnostics_level(), 0)) if step is Step.DIAGNOSE else usual
+        if step is Step.DIAGNOSE:
+            return seconds_to_diagnose(self._diagnostics_level(), self.policy)
+        return self.policy.deadlines.of(verb_of_step(step, action))

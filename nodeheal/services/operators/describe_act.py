@@ -1,14 +1,17 @@
 """What an act by hand will do, told before it is asked for: whose work stops, what it spends, what comes next."""
 
+from nodeheal.contract.check_seconds import HEALTHY_SECONDS
 from nodeheal.contract.names import DIAGNOSE, DRAIN
 from nodeheal.contract.vocabulary import Action
 from nodeheal.domain.fleet.node import Node
-from nodeheal.domain.humanize import counted
+from nodeheal.domain.humanize import counted, lasting
 from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.recovery.decision_builder import seconds_to_diagnose
 from nodeheal.domain.recovery.decision_context import node_scope
 from nodeheal.domain.recovery.incident import Incident
 from nodeheal.domain.verbs import VERBS
 from nodeheal.ports import Ports
+from nodeheal.services.operators.foretell import Foretold
 from nodeheal.services.recovery.pool_size import slots_of
 
 _THEN = {
@@ -19,15 +22,39 @@ _THEN = {
 }
 
 
-def describe_act(node: Node, action: Action, kind: str, ports: Ports, policy: RecoveryPolicy) -> list[str]:
-    """The lines, a fact each, for the node as it is now. `kind`: DRAIN, DIAGNOSE, or empty for the action itself."""
+def describe_act(
+    node: Node, action: Action, kind: str, ports: Ports, policy: RecoveryPolicy, level: int | None = None
+) -> list[str]:
+    """The lines, a fact each, for the node as it is now. `kind`: DRAIN, DIAGNOSE, or empty for the action itself.
+    `level`: of the diagnostics; None: the policy's.
+    """
     return [
         f"node    {node.node_id} (pool {node.pool}), {node.state}",
         f"work    {_work(node, ports, after_job=kind == DRAIN)}",
         f"budget  {_budget(node, ports, policy)}",
+        *_breaker(node, ports),
         *_attempts(node, action, ports, policy),
+        *([f"checks  {how_long_checks_take(node.pool, level, policy)}"] if kind == DIAGNOSE else []),
         f"then    {_THEN.get(kind, _THEN[action])}",
     ]
+
+
+def how_long_checks_take(pool: str, level: int | None, policy: RecoveryPolicy, nodes: int = 1) -> str:
+    """Which level the diagnostics have, and what they take: about, and at most. `nodes`: one after another."""
+    level = level or policy.diagnostics_level_of(pool)
+    about, longest = lasting(HEALTHY_SECONDS[level]), lasting(seconds_to_diagnose(level, policy))
+    of_all = f", so about {lasting(nodes * HEALTHY_SECONDS[level])} for all" if nodes > 1 else ""
+    return f"level {level}: about {about} on a healthy node, {longest} at most{of_all}"
+
+
+def why_pool_not_now(name: str, ports: Ports) -> str:
+    """Why nothing in the pool would be touched now, and the command that changes it. Empty: it may be touched."""
+    pool, now = ports.pools.get(name), ports.clock()
+    if pool.why_paused(now):
+        return f"{pool.why_paused(now)}: `nodeheal unpause {name}` first"
+    if pool.is_tripped:
+        return f"the breaker of pool {name} is open ({pool.breaker_why}): `nodeheal breaker reset {name} --why …` first"
+    return ""
 
 
 def why_not_now(node: Node, action: Action, ports: Ports, policy: RecoveryPolicy) -> str:
@@ -49,13 +76,16 @@ def why_not_now(node: Node, action: Action, ports: Ports, policy: RecoveryPolicy
     return ""
 
 
-def describe_drill(node: Node, fault: str, ports: Ports) -> list[str]:
+def describe_drill(node: Node, fault: str, foretold: Foretold, ports: Ports) -> list[str]:
     """The same for a fault that the node is to report."""
+    work = "it has no job of nodeheal"
+    if node.job_id is not None:
+        work = _work(node, ports, after_job=False) if foretold.stops_work else f"job {node.job_id} goes on"
     return [
         f"node    {node.node_id} (pool {node.pool}), {node.state}",
         f"drill   {fault}",
-        f"work    {_work(node, ports, after_job=False) if node.job_id else 'it has no job of nodeheal'}",
-        "then    what follows is real: nodeheal does what the policy says of this fault",
+        f"work    {work}",
+        *(f"{'' if number else 'then':<8}{line}" for number, line in enumerate(foretold.lines)),
     ]
 
 
@@ -64,8 +94,9 @@ def describe_retirement(node: Node, ports: Ports) -> list[str]:
     return [
         f"node    {node.node_id} (pool {node.pool}), {node.state}",
         f"work    {_work(node, ports, after_job=False) if node.job_id else 'it has no job of nodeheal'}",
-        "then    nodeheal may not act on it any more, and its slot of the disruption budget is free."
-        " `nodeheal nodes enroll` takes it in again",
+        "then    for good, there is no way back: nodeheal may not act on it any more, and its slot of the disruption"
+        f" budget is free. `nodeheal nodes enroll` refuses {node.node_id} then: the machine comes back only under"
+        " another id, registered again (an EC2 instance not at all)",
     ]
 
 
@@ -99,6 +130,14 @@ def _budget(node: Node, ports: Ports, policy: RecoveryPolicy) -> str:
     held, slots = len(ports.pools.holders(node.pool)), slots_of(node.pool, ports, policy)
     waits = "" if held < slots.total else "; it waits in line for one"
     return f"{held} of {slots} slots of the pool are taken{waits}"
+
+
+def _breaker(node: Node, ports: Ports) -> list[str]:
+    pool = ports.pools.get(node.pool)
+    if not pool.is_tripped:
+        return []
+    waits = f"this waits for `nodeheal breaker reset {pool.name} --why …` before anything is touched"
+    return [f"breaker it is open ({pool.breaker_why}): {waits}"]
 
 
 def _attempts(node: Node, action: Action, ports: Ports, policy: RecoveryPolicy) -> list[str]:

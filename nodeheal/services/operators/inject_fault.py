@@ -10,6 +10,7 @@ from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.incident import fingerprint_of
 from nodeheal.parsers.kernel_line import parse_message
 from nodeheal.ports import Ports
+from nodeheal.services.operators.request_action import why_busy
 from nodeheal.services.saving import node_of
 
 # As long as an operator may look at the terminal. A drill that comes later would come as a surprise.
@@ -45,14 +46,14 @@ def drill_line(xid: int | None, line: str | None) -> str:
     return marked
 
 
-def may_inject(node: Node, policy: RecoveryPolicy) -> Node:
+def may_inject(node: Node, ports: Ports, policy: RecoveryPolicy) -> Node:
     """The node, where it may be broken now. Raises ValueError, which says why not."""
     if node.state is NodeState.UNENROLLED:
         raise ValueError(f"{node.node_id} is not enrolled: see `nodeheal nodes enroll --help`")
     if not policy.pool(node.pool).drills:
         raise ValueError(f"pool {node.pool} is not marked for drills: the policy must say `drills` for it")
-    if node.open_incident is not None:
-        raise ValueError(f"{node.node_id} has an open incident, {node.open_incident}: see `nodeheal incidents show`")
+    if busy := why_busy(node, ports):
+        raise ValueError(busy)
     if node.state not in (NodeState.HEALTHY, NodeState.PROBATION):
         raise ValueError(f"{node.node_id} is {node.state}: a drill needs a node that is well")
     return node
@@ -66,7 +67,7 @@ def inject_fault(
     Not repeated by itself: each call is a drill of its own. Raises NotFound for an unknown node, ValueError for one
     that is not to be broken now.
     """
-    node = may_inject(node_of(node_id, ports), policy)
+    node = may_inject(node_of(node_id, ports), ports, policy)
     if isinstance(fault, DcgmDrill):
         return node, drills.inject_dcgm(node, fault, why, DRILL_SECONDS)
     return node, drills.inject(node, fault, why, DRILL_SECONDS)

@@ -1,7 +1,7 @@
 """How everything stands, read together: the pools, what is under way in them, and what waits for a human."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TypeVar
@@ -64,6 +64,7 @@ class FleetView:
     handed_over: tuple[Incident, ...]
     jobs: tuple[Job, ...]  # that are not over
     failed: tuple[Job, ...]  # that are down, and that a human must bring back
+    down_since: Mapping[str, datetime]  # when the last run of each of these ended; its submission, where none began
 
 
 def look_at_pool(name: str, ports: Ports, policy: RecoveryPolicy, jobs: Sequence[Job] = ()) -> PoolView:
@@ -99,7 +100,15 @@ def look_at_fleet(names: Sequence[str], ports: Ports, policy: RecoveryPolicy) ->
         tuple(one for one in found if not (one.is_under_way or _is_only_about(failed, one, ports))),
         tuple(jobs),
         tuple(failed),
+        {job.job_id: at for job in failed if (at := _down_since(job, ports)) is not None},
     )
+
+
+def _down_since(job: Job, ports: Ports) -> datetime | None:
+    run = ports.jobs.get_run(job.job_id, job.current_run)
+    ended = run.ended_at if run is not None else None
+    begun = job.submitted_at
+    return ended if ended is not None and (begun is None or ended >= begun) else begun
 
 
 def _is_only_about(jobs: Sequence[Job], incident: Incident, ports: Ports) -> bool:

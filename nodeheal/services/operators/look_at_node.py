@@ -59,9 +59,15 @@ def _handed_over(node: Node, ports: Ports) -> tuple[str, ...]:
 
 
 def _since(node: Node, ports: Ports) -> datetime | None:
-    """When the state began. The incident that isolated a node knows; a proven node has its proof."""
-    if node.state in (NodeState.HEALTHY, NodeState.PROBATION):
+    """When the state began. The incident that isolated a node knows; a proven node has its proof; of others it is in
+    their history.
+    """
+    if node.state in (NodeState.HEALTHY, NodeState.PROBATION) and node.healthy_since is not None:
         return node.healthy_since
+    newest = node.state_changes[0] if node.state_changes else None
+    entered = newest.at if newest is not None and newest.state is node.state else None
+    if entered is not None:
+        return entered
     if node.open_incident is None:
         return None
     try:

@@ -78,6 +78,8 @@ def _freed(node: Node, why: str, retire: bool, ports: Ports) -> Node:
     is_suspect = (
         node.state is NodeState.SUSPECT and node.open_incident is None
     )  # a replacement node that proved nothing
+    if node.state is NodeState.RETIRED:
+        raise ValueError(f"{node.node_id} is retired: there is no way back; a machine comes back under another id")
     if node.state not in OUT_OF_SERVICE and not is_suspect:
         state = node.as_shown(ports.clock()).state
         ends = f"; `nodeheal nodes diagnose {node.node_id}` ends its probation if it passes"

@@ -4,10 +4,10 @@ from uuid import uuid4
 
 from nodeheal.contract.health_event import EVIDENCE_BYTES, HealthEvent
 from nodeheal.contract.names import DIAGNOSTICS_LEVEL, OPERATOR_REQUEST
-from nodeheal.contract.vocabulary import Action, Family, NodeState, Provider, Verdict
+from nodeheal.contract.vocabulary import Action, Family, IncidentState, NodeState, Provider, Verdict
 from nodeheal.domain.errors import NotFound
-from nodeheal.domain.fleet.node import Node
-from nodeheal.domain.recovery.incident import incident_id_of
+from nodeheal.domain.fleet.node import OUT_OF_SERVICE, Node
+from nodeheal.domain.recovery.incident import incident_id_of, short_id
 from nodeheal.ports import Ports
 from nodeheal.services.intake.finding_about import finding_about
 from nodeheal.services.saving import node_of
@@ -36,6 +36,30 @@ def has_replacement_node(node: Node, ports: Ports) -> bool:
     return any(other.node_id != node.node_id and other.is_available(now) for other in ports.nodes.in_pool(node.pool))
 
 
+def why_busy(node: Node, ports: Ports) -> str:
+    """Why nothing else is begun on the node: its incident, and the way on. Empty: it has no open incident."""
+    if node.open_incident is None:
+        return ""
+    show = f"`nodeheal incidents show {short_id(node.open_incident)}`"
+    told = f"{node.node_id} has an open incident, {node.open_incident}: see {show}"
+    return f"{told}; {_way_on(node, node.open_incident, ports)}"
+
+
+def _way_on(node: Node, incident_id: str, ports: Ports) -> str:
+    try:
+        incident = ports.incidents.incident(incident_id)
+    except NotFound:
+        return "it is not on record yet, try again"
+    if incident.is_under_way:
+        waits = incident.state is IncidentState.WAITING
+        return f"it {'waits, and that says for what' if waits else 'is under way: wait until it has ended'}"
+    if node.state in OUT_OF_SERVICE:
+        return (
+            f"then `nodeheal nodes release {node.node_id} --why …`, or `nodeheal nodes retire {node.node_id} --why …`"
+        )
+    return f"then `nodeheal incidents close {short_id(incident_id)} --why …`"
+
+
 def request_action(
     node_id: str, action: Action, why: str, ports: Ports, *, kind: str = "", level: int | None = None
 ) -> HealthEvent:
@@ -50,8 +74,8 @@ def request_action(
         raise ValueError(f"{node_id} is not enrolled: see `nodeheal nodes enroll --help`")
     if not node.has_reported:
         raise ValueError(f"{node_id} is enrolled, but its agent has never been heard: nothing it does could be proven")
-    if node.open_incident is not None:
-        raise ValueError(f"{node_id} has an open incident, {node.open_incident}: see `nodeheal incidents show`")
+    if busy := why_busy(node, ports):
+        raise ValueError(busy)
     if action is Action.REPLACE and node.provider is Provider.hybrid and not has_replacement_node(node, ports):
         # Machines of EC2 are made; of all others there is one only if it is there, and this one may be the last.
         raise ValueError(

@@ -8,6 +8,7 @@ from nodeheal.domain.fleet.node import OUT_OF_SERVICE, Node, moved
 from nodeheal.ports import Ports
 from nodeheal.services.intake.enroll_node import Marks, change_marks
 from nodeheal.services.operators.release_node import release_node
+from nodeheal.services.operators.request_action import why_busy
 from nodeheal.services.recovery.undo_isolation import is_left_isolated
 from nodeheal.services.saving import node_of
 
@@ -33,8 +34,8 @@ def _out_of_service(node: Node, why: str, ports: Ports) -> Node:
         raise ValueError(
             f"{node.node_id} runs {node.job_id}; stop the job first, or say it is over: nodes enroll --job none"
         )
-    if node.open_incident is not None:
-        raise ValueError(f"{node.node_id} has an open incident, {node.open_incident}: see `nodeheal incidents show`")
+    if busy := why_busy(node, ports):
+        raise ValueError(busy)
     retired = moved(node, NodeState.RETIRED, why, ports.clock())
     if not ports.nodes.save(replace(retired, is_spare=False)):
         raise NotAccepted(f"{node.node_id} is being written by others; nothing was changed, try again")
