@@ -24,12 +24,14 @@ from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.incident import fingerprint
 from nodeheal.ports import Ports
 from nodeheal.ports.commands import CommandStatus
+from nodeheal.services.operators.foretell import foretell_drill
 from nodeheal.services.operators.inject_fault import drill_line, inject_fault
 from nodeheal.services.operators.operator_guardrails import pause_pool, trip_breaker
 from nodeheal.services.saving import node_of
 from nodeheal.services.steps import save_node
 from tests.twins.test_world import Aws
-from tests.unit.builders import NOW, memory_ports, node, xid
+from tests.unit.builders import ACT, NOW, memory_ports, node, xid
+from tests.workflows.fake_cluster import FakeCluster, without_job
 
 NODE = node().node_id
 DRILLED = RecoveryPolicy.model_validate({"pools": {"demo": {"drills": True}}})
@@ -171,9 +173,22 @@ def test_a_fault_that_was_dealt_with_on_this_boot_is_said_to_repeat_that(
     said = run(NODE, "--xid", "79", "--why", "once more").output
 
     is_repeat = boot_id == "boot-1"
-    assert ("inc-7 has dealt with this fault on this boot" in said) is is_repeat
+    assert ("inc-7 has dealt with this fault on this boot: a repeat of it opens no incident;" in said) is is_repeat
     assert ("pool demo is in observe mode" in said) is not is_repeat
-    assert "nodeheal incidents list demo" in said
+    assert ("nodeheal incidents list demo" in said) is not is_repeat
+
+
+def test_a_fault_that_a_pause_held_back_is_news_after_the_pause() -> None:
+    cluster = without_job(FakeCluster())
+    pause_pool("demo", 3_600, "ada: cables", cluster.ports)
+    cluster.reports(xid(79, component="0000:b9:00.0"))
+    during = foretell_drill(cluster.node(), drill_line(79, None), cluster.ports, ACT).lines
+    cluster.clock.advance(3_601)
+
+    after = foretell_drill(cluster.node(), drill_line(79, None), cluster.ports, ACT).lines
+
+    assert "has dealt with this fault on this boot" in during[0]
+    assert after[-1].startswith("its first action is")
 
 
 @pytest.mark.parametrize("state", ["FAILED", "PENDING", "UNKNOWN"])

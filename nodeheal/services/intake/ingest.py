@@ -143,7 +143,7 @@ def _take_fault(event: HealthEvent, node: Node, ports: Ports, policy: RecoveryPo
     if node.open_incident and not _is_abandoned(node, ports):
         return _join(event, node.open_incident, ports)
     settled = node.resolved_faults.get(fingerprint(event))
-    if settled and not _is_open_again(event, node, settled, ports, policy):
+    if settled and not is_open_again(event, node, settled, ports, policy):
         is_new, _ = add_event(event, settled, ports)
         return Ingested.REPEATED if is_new else Ingested.DUPLICATE
     is_news_elsewhere = joined(event, ports)
@@ -187,7 +187,7 @@ def _join(event: HealthEvent, incident_id: str, ports: Ports) -> Ingested:
     return Ingested.JOINED if is_new else Ingested.DUPLICATE
 
 
-def _is_open_again(event: HealthEvent, node: Node, settled: str, ports: Ports, policy: RecoveryPolicy) -> bool:
+def is_open_again(event: HealthEvent, node: Node, settled: str, ports: Ports, policy: RecoveryPolicy) -> bool:
     """Whether a fault that an incident has dealt with on this boot needs another one: what kept nodeheal from acting
     is over, or it has come so often since that its ladder climbs."""
     row = find(event.family, event.code, event.subcode)

@@ -21,6 +21,7 @@ from nodeheal.parsers.dcgm_injected import XID_FIELD, health_code
 from nodeheal.parsers.kernel_line import parse_message
 from nodeheal.ports import Ports
 from nodeheal.services.intake.finding_about import finding_about
+from nodeheal.services.intake.ingest import is_open_again
 from nodeheal.services.operators.inject_fault import repeats
 from nodeheal.services.recovery.build_decision_context import build_decision_context
 from nodeheal.services.recovery.pool_size import slots_of
@@ -42,18 +43,12 @@ def foretell_drill(node: Node, fault: str | DcgmDrill, ports: Ports, policy: Rec
     if isinstance(fault, DcgmDrill):
         return _of_dcgm(node, fault, ports, policy)
     known, finding = repeats(node, fault), parse_message(fault)
-    if known is not None:
-        return Foretold(
-            (
-                f"{known} has dealt with this fault on this boot: it repeats that, and opens an incident of its own",
-                "only where nodeheal may act now and might not then, or where the fault climbs when it comes often;",
-                f"see `nodeheal incidents show {known}`",
-            ),
-            stops_work=True,
-        )
     if finding is None:
         return Foretold(("nodeheal reads no fault in it",))
     event = _event(node, finding.family, finding.code, finding.subcode, finding.component, ports)
+    if known is not None and not is_open_again(event, node, known, ports, policy):
+        dealt_with = f"{known} has dealt with this fault on this boot: a repeat of it opens no incident;"
+        return Foretold((dealt_with, f"see `nodeheal incidents show {known}`"), is_seen=False)
     return _foretell(node, event, ports, policy)
 
 
