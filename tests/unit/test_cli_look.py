@@ -468,6 +468,17 @@ def test_a_dry_run_says_whose_work_stops_and_what_it_spends_and_asks_for_nothing
     assert (cluster.commands, cluster.heard["fault"]) == ([], 0)
 
 
+def test_where_no_node_is_free_those_on_probation_are_named(cluster: FakeCluster) -> None:
+    later = cluster.clock() + timedelta(hours=1)
+    save_node(cluster.ports, cluster.node(SPARE), state=NodeState.PROBATION, probation_until=later)
+
+    said = run("nodes", "isolate", BROKEN, "--dry-run")
+
+    assert (
+        "no other node is free now (1 on probation: `nodeheal nodes diagnose` proves one now), so it may stay" in said
+    )
+
+
 def test_what_would_end_without_what_it_asks_for_is_refused_before_anything_is_done(cluster: FakeCluster) -> None:
     cluster.diagnoses[BROKEN] = Verdict.FAILED
     cluster.reports(xid(79, node_id=BROKEN, instance_id=BROKEN))

@@ -2,7 +2,7 @@
 
 from nodeheal.contract.check_seconds import HEALTHY_SECONDS
 from nodeheal.contract.names import DIAGNOSE, DRAIN
-from nodeheal.contract.vocabulary import Action
+from nodeheal.contract.vocabulary import Action, NodeState
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.humanize import counted, lasting
 from nodeheal.domain.policy.policy import RecoveryPolicy
@@ -120,10 +120,14 @@ def _work(node: Node, ports: Ports, *, after_job: bool) -> str:
         return f"job {node.job_id} ends first; until then the node gets no new work"
     job = ports.jobs.get(node.job_id)
     ranks = f"all {counted(job.nodes, 'rank')} of job {job.job_id} stop" if job else f"job {node.job_id} stops"
-    free = sum(other.is_available(ports.clock()) for other in ports.nodes.in_pool(node.pool))
-    where = f"{counted(free, 'node')} of the pool {'is' if free == 1 else 'are'} free for it"
-    back = f"it starts again; {where}"
-    return f"{ranks}; {back}" if free else f"{ranks}; no other node is free, so it may stay down until this one is back"
+    now, pool = ports.clock(), list(ports.nodes.in_pool(node.pool))
+    free = sum(other.is_available(now) for other in pool)
+    if free:
+        are = "is" if free == 1 else "are"
+        return f"{ranks}; it starts again; {counted(free, 'node')} of the pool {are} free for it"
+    proving = sum(one.as_shown(now).state is NodeState.PROBATION and one.job_id is None for one in pool)
+    soon = f" ({proving} on probation: `nodeheal nodes diagnose` proves one now)" if proving else ""
+    return f"{ranks}; no other node is free now{soon}, so it may stay down until one is"
 
 
 def _budget(node: Node, ports: Ports, policy: RecoveryPolicy) -> str:
