@@ -9,18 +9,19 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 import pytest
 
 from nodeheal.contract.names import DRILL_MARK
-from nodeheal.contract.steps import AttemptLimit
-from nodeheal.contract.vocabulary import Action, Escalation, IncidentState, NodeState, Outcome, Step
+from nodeheal.contract.steps import AttemptLimit, Decision
+from nodeheal.contract.vocabulary import Action, Awaited, Escalation, IncidentState, NodeState, Outcome, Step
 from nodeheal.domain.operation import OperationState, incident_owner
 from nodeheal.domain.recovery.approval_links import Answer, LinkRefused, Links, Question
 from nodeheal.domain.recovery.decision_context import node_scope
-from nodeheal.domain.recovery.incident import TimelineEntry, short_id
+from nodeheal.domain.recovery.incident import TimelineEntry, decision_entry, short_id
 from nodeheal.operations.approve import find_question
 from nodeheal.operations.engine import conclude
 from nodeheal.operations.steps import wait_for_approval
 from nodeheal.services.operators import approval_page
 from nodeheal.services.operators.answer_approval import _at_the_last_moment, answer_approval, open_question
 from nodeheal.services.operators.describe_answer import describe_answer
+from nodeheal.services.operators.needed_now import needed_now
 from nodeheal.services.operators.operator_guardrails import pause_node, pause_pool
 from tests.unit.builders import NOW
 from tests.unit.test_decide_among_others import with_policy
@@ -442,6 +443,31 @@ def test_an_incident_that_asks_nothing_says_so() -> None:
 
     with pytest.raises(ValueError, match="waits for no approval"):
         open_question(it.id, it.ports)
+
+
+@pytest.mark.parametrize(
+    ("awaited", "told"),
+    [
+        (
+            Awaited.BREAKER,
+            "waits for the breaker's reset (`nodeheal breaker show demo`, then `nodeheal breaker reset demo",
+        ),
+        (Awaited.CAPACITY, "waits for capacity (`nodeheal incidents show "),
+    ],
+)
+def test_an_incident_that_waits_for_something_else_says_for_what_and_the_next_step(awaited: Awaited, told: str) -> None:
+    it = Incident(79)
+    waits = Decision(step=Step.WAIT, awaits=awaited, reason="it waits", node_id=A)
+    head = it.ports.incidents.incident(it.id)
+    entry = decision_entry(head.turn, waits, NOW)
+    assert it.ports.incidents.advance(replace(head, turn=head.turn + 1, state=IncidentState.WAITING), [entry])
+
+    with pytest.raises(ValueError) as refused:
+        open_question(it.id, it.ports)
+
+    assert told in str(refused.value)
+    commands = [line.strip() for _, lines in needed_now(it.id, it.ports, lambda: it.policy) for line in lines]
+    assert ("nodeheal breaker reset demo --why ..." in commands) is (awaited is Awaited.BREAKER)
 
 
 # The page

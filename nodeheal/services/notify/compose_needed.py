@@ -71,12 +71,44 @@ def what_is_needed(
         parts.append(_about_the_job(history.incident, situation))
     if theirs := needed_for_unmanaged_tasks(history, seen):
         parts.append((theirs, []))
-    as_it_was = f"look at {node.node_id}. nodeheal has left it and its job as they were."
+    and_job = " and its job as they were" if history.incident.job_id else " as it was"
+    as_it_was = f"look at {node.node_id}. nodeheal has left it{and_job}."
     parts = parts or [(as_it_was, [command("nodeheal", "nodes", "show", node.node_id)])]
     if node.state not in OUT_OF_SERVICE:
-        close = command("nodeheal", "incidents", "close", short_id(history.incident.incident_id), "--why", "...")
-        parts.append(("when you have dealt with it, close the incident:", [close]))
+        parts.append(("when you have dealt with it, close the incident:", [_close(history.incident)]))
     return parts
+
+
+def needed_at_breaker(pool: str) -> list[Part]:
+    """What ends the wait of an incident while the breaker of its pool is open."""
+    looks = [
+        command("nodeheal", "breaker", "show", pool),
+        command("nodeheal", "incidents", "list", pool, "--state", "waiting"),
+        command("nodeheal", "nodes", "list", pool),
+    ]
+    reset = command("nodeheal", "breaker", "reset", pool, "--why", "...")
+    return [
+        ("see which nodes fail and which jobs wait; find what they have in common:", looks),
+        ("put it right, and then (what is stale by then is dropped):", [reset]),
+    ]
+
+
+def needed_after_broken_workflow(incident: Incident, *, is_out: bool) -> list[Part]:
+    """What is left to a human where the workflow itself broke: it has told nobody how far it came."""
+    node_id = incident.node_id
+    show = command("nodeheal", "nodes", "show", node_id)
+    if is_out:
+        ends = [command("nodeheal", "nodes", verb, node_id, "--why", "...") for verb in ("release", "retire")]
+        then = f"finish it by hand, then give {node_id} back to work (release), or take it away for good (retire):"
+    else:
+        ends = [_close(incident)]
+        then = "when you have dealt with it, close the incident:"
+    look = f"the workflow of this recovery broke off, and what it did last is not known. Look at {node_id} and its job:"
+    return [(look, [show]), (then, ends)]
+
+
+def _close(incident: Incident) -> str:
+    return command("nodeheal", "incidents", "close", short_id(incident.incident_id), "--why", "...")
 
 
 def missing(history: History) -> str:
