@@ -106,7 +106,8 @@ def waits_for(view: JobView) -> str:
     if job.is_over:
         return "-"
     if incident is not None:
-        return f"incident {incident.incident_id} on {incident.node_id}: {status_text(incident)}"
+        awaits = f" for {view.awaits}" if view.awaits else ""
+        return f"incident {incident.incident_id} on {incident.node_id}: {status_text(incident)}{awaits}"
     if run is not None and run.is_running:
         return "-"
     late = [f"rank {task.rank} on {task.node_id}" for task in run.tasks if task.status == "PENDING"] if run else []

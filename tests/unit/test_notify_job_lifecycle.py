@@ -171,7 +171,9 @@ def test_of_owner_and_operators_one_is_told_to_start_it_again_and_the_other_that
     operators = compose_for_operators(story(run, trouble=trouble, reason=WHY)).body
     alone = compose_for_operators(story(run, trouble=trouble, reason=WHY, job=replace(JOB, owner=None))).body
 
-    operators_do = "The operators have been told, see to the nodes, and start it again with:" in owners
+    operators_do = "The operators have been told, see to the nodes, and start it again with:" in owners or (
+        trouble is Trouble.NOT_APPROVED and "They have been told; they or you start it again with:" in owners
+    )
     assert (restart in operators) is operators_do
     assert ("its owner" in operators and "starts it again" in operators) is not operators_do
     assert ("the operators" in owners.lower()) >= operators_do
@@ -192,7 +194,7 @@ def test_whatever_the_trouble_every_email_says_what_to_do(trouble: Trouble | Non
 
 def test_what_is_in_the_cluster_is_a_page_and_what_is_in_the_job_is_none() -> None:
     mine = {Trouble.POOL_TOO_SMALL, Trouble.DIRECTORY_TAKEN, Trouble.DIRECTORY_NOT_SHARED}
-    mine |= {Trouble.CANNOT_START, Trouble.PROGRAM_FAILS, Trouble.ONLY_OBSERVED}
+    mine |= {Trouble.CANNOT_START, Trouble.PROGRAM_FAILS, Trouble.ONLY_OBSERVED, Trouble.NOT_APPROVED}
 
     assert set(Trouble) - OF_THE_CLUSTER == mine
 

@@ -1,7 +1,10 @@
 """A story of a job ends with exactly the emails that it should: none twice, none for what another has said."""
 
+from datetime import timedelta
+
 import pytest
 
+from nodeheal.cli.job_view import waits_for
 from nodeheal.contract.job_steps import JobRequest
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Action, Phase, Trouble, Verdict
@@ -9,7 +12,8 @@ from nodeheal.domain.recovery.approval_links import Answer, Question
 from nodeheal.domain.review.review import state_word
 from nodeheal.services.jobs.attribute_failure import attribute_failure
 from nodeheal.services.operators.answer_approval import answer_approval
-from tests.unit.builders import ACT
+from nodeheal.services.operators.look_at_job import look_at_job
+from tests.unit.builders import ACT, NOW
 from tests.unit.test_decide_among_others import with_policy
 from tests.workflows.job_cluster import NODES, Happening, JobCluster, fails, finishes, is_recovered
 from tests.workflows.test_run_job import falls_off_the_bus, wants_it_stopped
@@ -135,6 +139,22 @@ def test_a_program_whose_restart_is_refused_is_its_owners_and_who_is_told_hears_
         "at fault, start it again as it was:\n  nodeheal jobs logs llama --rank 1 --run 1\n  nodeheal jobs re" in theirs
     )
     assert it.job.trouble is Trouble.PROGRAM_FAILS
+
+
+def test_a_restart_that_nobody_approves_is_said_to_be_that_and_is_started_by_hand() -> None:
+    it = JobCluster(policy=APPROVE)
+    it.happenings = [fails(), is_recovered]
+    shown: list[str] = []
+    it.on_question = lambda request: shown.append(waits_for(look_at_job("llama", it.ports)))
+
+    it.submit()
+
+    assert it.job.trouble is Trouble.NOT_APPROVED
+    assert shown[0].endswith(f": waiting for approval until {NOW + timedelta(hours=1):%Y-%m-%d %H:%M:%S} UTC")
+    page = next(told.body for _, told in it.ports.notifier.announced if "needs a human" in told.subject)  # type: ignore[attr-defined]
+    assert "llama is stopped: its restart was not approved. If it may run again as it was, start it." in page
+    assert "\n  nodeheal jobs restart llama\n" in page
+    assert look_at_job("llama", it.ports).advice.account.losses.down_seconds >= 3_600
 
 
 def test_a_job_stood_still_since_its_first_rank_ended_and_not_since_somebody_said_why() -> None:

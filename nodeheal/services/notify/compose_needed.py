@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from nodeheal.contract.names import JOB_SOURCE
 from nodeheal.contract.steps import Decision
 from nodeheal.contract.vocabulary import Action, Ending, Escalation, NodeState, Refusal
 from nodeheal.domain.fleet.node import OUT_OF_SERVICE, Node
@@ -11,7 +12,7 @@ from nodeheal.domain.jobs.job import Job, Run
 from nodeheal.domain.recovery.incident import History, Incident, short_id
 from nodeheal.domain.recovery.progress import Progress
 from nodeheal.domain.verbs import VERBS
-from nodeheal.services.jobs.job_troubles import TELL_OWNER
+from nodeheal.services.jobs.job_troubles import NOT_APPROVED, TELL_OWNER
 from nodeheal.services.notify.compose_unmanaged_tasks import needed_for_unmanaged_tasks
 from nodeheal.services.notify.layout import command, field, paragraph
 
@@ -67,8 +68,11 @@ def what_is_needed(
         parts.append((f"free or buy a machine in place of {node.node_id}: {missing(history)}.", []))
     if node.state is NodeState.QUARANTINED:
         parts.append(_about_the_node(node, history.incident))
-    if seen.has_stopped_job and history.incident.job_id:
-        parts.append(_about_the_job(history.incident, situation))
+    # After a failure of its program the ranks that still run are stopped, too.
+    is_refused = decided.escalation in NOT_APPROVED and history.incident.root.source == JOB_SOURCE
+    is_left_down = is_refused and not seen.job_is_over
+    if (seen.has_stopped_job or is_left_down) and history.incident.job_id:
+        parts.append(_about_the_job(history.incident, decided, situation))
     if theirs := needed_for_unmanaged_tasks(history, seen):
         parts.append((theirs, []))
     and_job = " and its job as they were" if history.incident.job_id else " as it was"
@@ -168,12 +172,16 @@ def _about_the_node(node: Node, incident: Incident) -> Part:
     ]
 
 
-def _about_the_job(incident: Incident, situation: Situation) -> Part:
+def _about_the_job(incident: Incident, decided: Decision, situation: Situation) -> Part:
     """Who starts it again, and how. Only its owner has what starts a job that was not submitted here."""
     job_id, job = str(incident.job_id), situation.job
     owner = str(job.owner) if job is not None and job.owner is not None else ""
     healthy = command("nodeheal", "nodes", "list", incident.pool)
     if situation.is_the_programs:
+        if decided.escalation in NOT_APPROVED and job is not None and job.submission:
+            knows = f" {owner}, if subscribed, has been told." if owner else ""
+            told = f"{job_id} is stopped: its restart was not approved. If it may run again as it was, start it.{knows}"
+            return told, [*log_of(job, situation.run), restart(job_id), *give_up(job_id)]
         if owner:
             told = f"{job_id} is stopped. {owner} looks at the program, and starts it again. {TELL_OWNER}"
             return told, [command("nodeheal", "jobs", "show", job_id)]

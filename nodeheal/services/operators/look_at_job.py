@@ -1,7 +1,7 @@
 """Everything that is known of one job, for a person who asks."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from nodeheal.contract.vocabulary import IncidentState
@@ -9,6 +9,7 @@ from nodeheal.domain.errors import NotFound
 from nodeheal.domain.jobs.checkpoint_advice import Advice, advice_of
 from nodeheal.domain.jobs.job import Job, Run
 from nodeheal.domain.jobs.training_progress import TrainingProgress, training_progress
+from nodeheal.domain.recovery.approval_links import Question
 from nodeheal.domain.recovery.incident import Incident
 from nodeheal.ports import Ports
 from nodeheal.services.jobs.job_line import Standing, stands_before
@@ -39,6 +40,7 @@ class JobView:
     advice: Advice  # and the account of its time that it rests on
     ahead: tuple[Standing, ...] = ()  # who gets nodes before it, where it waits for some
     progress: TrainingProgress | None = None
+    awaits: str = ""  # what the incident waits for that may be bringing it back, and until when; empty: for nothing
 
     @property
     def run(self) -> Run | None:
@@ -70,7 +72,22 @@ def look_at_job(job_id: str, ports: Ports) -> JobView:
     advice = advice_of(job, runs, incidents, now, lived_beside(job, ports))
     ahead = tuple(stands_before(job, ports))
     progress = progress_of([job], ports).get(job_id)
-    return JobView(job, tuple(runs[-RUNS_SHOWN:]), incidents, _used(job, runs, since, now), advice, ahead, progress)
+    seen = JobView(job, tuple(runs[-RUNS_SHOWN:]), incidents, _used(job, runs, since, now), advice, ahead, progress)
+    return replace(seen, awaits=_awaited(seen.working, ports))
+
+
+def _awaited(incident: Incident | None, ports: Ports) -> str:
+    if incident is None or incident.state is not IncidentState.WAITING:
+        return ""
+    # Here: most jobs wait for no incident, and the words of the emails take many modules.
+    from nodeheal.operations.approve import find_question
+    from nodeheal.services.notify.compose import AWAITED
+
+    turns = ports.incidents.history(incident.incident_id).turns
+    awaits = turns[-1].decision.awaits if turns else None
+    question = find_question(Question(incident.incident_id, incident.turn), ports)
+    until = f" until {question.deadline_at:%Y-%m-%d %H:%M:%S} UTC" if question is not None else ""
+    return f"{AWAITED[awaits]}{until}" if awaits is not None else ""
 
 
 def progress_of(jobs: Sequence[Job], ports: Ports) -> dict[str, TrainingProgress]:
