@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from nodeheal.contract.names import JOB_SOURCE
+from nodeheal.contract.names import JOB_SOURCE, OPERATOR_REQUEST
 from nodeheal.contract.steps import Decision
 from nodeheal.contract.vocabulary import Action, Ending, Escalation, NodeState, Refusal
 from nodeheal.domain.fleet.node import OUT_OF_SERVICE, Node
@@ -67,7 +67,7 @@ def what_is_needed(
     if decided.escalation is Escalation.NO_CAPACITY:
         parts.append((f"free or buy a machine in place of {node.node_id}: {missing(history)}.", []))
     if node.state is NodeState.QUARANTINED:
-        parts.append(_about_the_node(node, history.incident))
+        parts.append(_about_the_node(node, history.incident, decided))
     # After a failure of its program the ranks that still run are stopped, too.
     is_refused = decided.escalation in NOT_APPROVED and history.incident.root.source == JOB_SOURCE
     is_left_down = is_refused and not seen.job_is_over
@@ -122,6 +122,11 @@ def missing(history: History) -> str:
     return found[-1].missing.replace(".)", ")").rstrip(".") if found and found[-1].missing else "none is to be had"
 
 
+def is_isolated_by_hand(incident: Incident, decided: Decision) -> bool:
+    """Whether all that an operator has asked for is done: the node is out of service."""
+    return incident.root.code == OPERATOR_REQUEST and decided.escalation is Escalation.ISOLATED_ON_REQUEST
+
+
 def give_up(job_id: str) -> list[str]:
     """The command that says of a job which is down that it stays so, with what it is for."""
     return ["If it stays down:", command("nodeheal", "jobs", "stop", job_id, "--why", "...")]
@@ -163,9 +168,11 @@ def _after_observing(incident: Incident, seen: Progress, decided: Decision, situ
     return parts
 
 
-def _about_the_node(node: Node, incident: Incident) -> Part:
+def _about_the_node(node: Node, incident: Incident, decided: Decision) -> Part:
     slot = "It takes no slot" if incident.is_of_new_node else "Until then it keeps its slot"
-    out = f"{node.node_id} stays out of service. Repair it and give it back to work (release), or take it away for good"
+    is_asked = is_isolated_by_hand(incident, decided)
+    first = "When you have done with it what you wanted, give it" if is_asked else "Repair it and give it"
+    out = f"{node.node_id} stays out of service. {first} back to work (release), or take it away for good"
     return f"{out} (retire). {slot} of the disruption budget of pool {incident.pool}.", [
         command("nodeheal", "nodes", "release", node.node_id, "--why", "..."),
         command("nodeheal", "nodes", "retire", node.node_id, "--why", "..."),
