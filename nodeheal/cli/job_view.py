@@ -85,6 +85,7 @@ def as_json_of(view: JobView, link: str, links: Mapping[str, str], is_confirmed:
         "restarts": {
             "total": view.restarts.total,
             "in_window": view.restarts.in_window,
+            "of_application": view.restarts.of_application,
             "limits": job.restarts.model_dump(mode="json"),
         },
         "execution": link or None,
@@ -171,10 +172,10 @@ def _checkpoints(job: Job) -> str:
 
 def _restarts(view: JobView) -> str:
     used, limits = view.restarts, view.job.restarts
-    hours = limits.window_seconds / 3_600
-    return (
-        f"{used.total} of {limits.total} since it was submitted, {used.in_window} of {limits.in_window} in {hours:g} h"
-    )
+    hours = f"{limits.window_seconds / 3_600:g} h"
+    total = f"{used.total} of {limits.total} since it was submitted, {used.in_window} of {limits.in_window} in {hours}"
+    own = f"{used.of_application} of {limits.of_application} in {hours} for failures of its program"
+    return f"{total}; {own} (restarts.of_application)"
 
 
 def _owner(job: Job, is_confirmed: bool | None) -> str:

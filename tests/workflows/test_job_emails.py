@@ -1,5 +1,6 @@
 """A story of a job ends with exactly the emails that it should: none twice, none for what another has said."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -12,7 +13,7 @@ from nodeheal.domain.recovery.approval_links import Answer, Question
 from nodeheal.domain.review.review import state_word
 from nodeheal.services.jobs.attribute_failure import attribute_failure
 from nodeheal.services.operators.answer_approval import answer_approval
-from nodeheal.services.operators.look_at_job import look_at_job
+from nodeheal.services.operators.look_at_job import JobView, awaited_by, look_at_job
 from tests.unit.builders import ACT, NOW
 from tests.unit.test_decide_among_others import with_policy
 from tests.workflows.job_cluster import NODES, Happening, JobCluster, fails, finishes, is_recovered
@@ -141,11 +142,17 @@ def test_a_program_whose_restart_is_refused_is_its_owners_and_who_is_told_hears_
     assert it.job.trouble is Trouble.PROGRAM_FAILS
 
 
+def looked(it: JobCluster) -> JobView:
+    """What `jobs show` has read."""
+    view = look_at_job("llama", it.ports)
+    return replace(view, awaits=awaited_by(view.working, it.ports))
+
+
 def test_a_restart_that_nobody_approves_is_said_to_be_that_and_is_started_by_hand() -> None:
     it = JobCluster(policy=APPROVE)
     it.happenings = [fails(), is_recovered]
     shown: list[str] = []
-    it.on_question = lambda request: shown.append(waits_for(look_at_job("llama", it.ports)))
+    it.on_question = lambda request: shown.append(waits_for(looked(it)))
 
     it.submit()
 

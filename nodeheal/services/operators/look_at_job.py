@@ -1,13 +1,14 @@
 """Everything that is known of one job, for a person who asks."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from nodeheal.contract.vocabulary import IncidentState
 from nodeheal.domain.errors import NotFound
 from nodeheal.domain.jobs.checkpoint_advice import Advice, advice_of
 from nodeheal.domain.jobs.job import Job, Run
+from nodeheal.domain.jobs.restarts import limit_of_application
 from nodeheal.domain.jobs.training_progress import TrainingProgress, training_progress
 from nodeheal.domain.recovery.approval_links import Question
 from nodeheal.domain.recovery.incident import Incident
@@ -27,6 +28,7 @@ class RestartsUsed:
 
     total: int
     in_window: int
+    of_application: int  # in the window, for the program's own failures
 
 
 @dataclass(frozen=True)
@@ -72,11 +74,15 @@ def look_at_job(job_id: str, ports: Ports) -> JobView:
     advice = advice_of(job, runs, incidents, now, lived_beside(job, ports))
     ahead = tuple(stands_before(job, ports))
     progress = progress_of([job], ports).get(job_id)
-    seen = JobView(job, tuple(runs[-RUNS_SHOWN:]), incidents, _used(job, runs, since, now), advice, ahead, progress)
-    return replace(seen, awaits=_awaited(seen.working, ports))
+    used = _used(job, runs, since, now, ports)
+    return JobView(job, tuple(runs[-RUNS_SHOWN:]), incidents, used, advice, ahead, progress)
 
 
-def _awaited(incident: Incident | None, ports: Ports) -> str:
+def awaited_by(incident: Incident | None, ports: Ports) -> str:
+    """What the incident waits for, and until when it may be answered. Empty: it waits for nothing.
+
+    Who may only submit jobs may not read that.
+    """
     if incident is None or incident.state is not IncidentState.WAITING:
         return ""
     # Here: most jobs wait for no incident, and the words of the emails take many modules.
@@ -107,7 +113,9 @@ def list_jobs(pools: Sequence[str], ports: Ports) -> list[Job]:
     return sorted(found, key=lambda job: (job.is_over, job.job_id))
 
 
-def _used(job: Job, runs: Sequence[Run], since: datetime, now: datetime) -> RestartsUsed:
+def _used(job: Job, runs: Sequence[Run], since: datetime, now: datetime, ports: Ports) -> RestartsUsed:
     began = [run.started_at for run in runs if run.started_at >= since and run.incident_id]
     window = timedelta(seconds=job.restarts.window_seconds)
-    return RestartsUsed(len(began), sum(at > now - window for at in began))
+    scope, limit = (own := limit_of_application(job)).scope, own.limit
+    of_application = ports.attempts.spent(scope, limit)[limit.group]
+    return RestartsUsed(len(began), sum(at > now - window for at in began), of_application)
