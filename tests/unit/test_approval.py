@@ -203,7 +203,7 @@ def on_one_line(it: Asked) -> str:
 def test_the_question_says_whose_work_a_yes_stops_and_what_a_no_leaves() -> None:
     told = on_one_line(Asked())
 
-    assert f"If yes: {A} is isolated, then rebooted and proven by diagnostics. All 2 ranks of llama (run 1," in told
+    assert f"If yes: {A} is isolated, then rebooted and proven by diagnostics. Both ranks of llama (run 1," in told
     assert f"stop, on {A}, {B}. What it has computed and not saved in a checkpoint is lost;" in told
     assert "it starts again when the node is healed, or another has its place." in told
     assert f"If no: {A} stays in service, with whatever runs on it, and the incident goes to a human." in told
@@ -242,14 +242,14 @@ def test_a_rank_that_died_is_not_counted_among_those_that_stop() -> None:
 def test_a_question_about_the_program_touches_no_node() -> None:
     told = on_one_line(Asked(31))
 
-    assert "If yes: No node is touched. All 2 ranks of llama" in told
+    assert "If yes: No node is touched. Both ranks of llama" in told
     assert "it starts again at once." in told
 
 
 def test_a_question_about_an_isolation_says_that_nobody_starts_the_job_again() -> None:
     told = on_one_line(Asked(54))
 
-    assert f"If yes: {A} is isolated, then left to a human. All 2 ranks of llama" in told
+    assert f"If yes: {A} is isolated, then left to a human. Both ranks of llama" in told
     assert "is lost; it goes on elsewhere where nodes are free; otherwise nobody starts it again." in told
 
 
@@ -267,7 +267,7 @@ def test_the_page_says_what_its_button_does(answer: Answer, word: str) -> None:
 
     page = approval_page.question(it.ports.incidents.history(it.id), it.asked.turn, answer, it.ports)
 
-    does = {"Approve": "All 2 ranks of llama", "Refuse": "stays in service, with whatever runs on it"}
+    does = {"Approve": "Both ranks of llama", "Refuse": "stays in service, with whatever runs on it"}
     assert f"What “{word}” does" in page
     assert does[word] in page
 

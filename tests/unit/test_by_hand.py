@@ -230,6 +230,7 @@ def test_an_isolation_that_was_asked_for_is_told_as_done_and_pages_nobody() -> N
     assert told.subject.startswith(f"[nodeheal] isolated as asked: {SPARE}: ")
     assert "When you have done with it what you wanted, give it back to work (release)" in told.body
     assert "Repair it" not in told.body
+    assert "\nAfter the request:\n+0 s: an operator asked for it\n" in told.body
 
 
 def test_the_job_of_a_node_that_is_isolated_by_hand_goes_on_elsewhere() -> None:

@@ -205,6 +205,14 @@ def test_a_subject_holds_no_control_character() -> None:
     assert fit_subject("needs\x1b[2J\x07 a\r\nhuman") == "needs [2J a human"
 
 
+def test_a_long_subject_ends_with_a_whole_word() -> None:
+    told = "[nodeheal] needs a human: mi-0a1b2c3d4e5f60718, llama is down: XID 79 (GPU has fallen off"
+
+    assert fit_subject(told) == told
+    assert fit_subject(f"{told} the bus, again)") == f"{told} the..."
+    assert fit_subject("x" * 200) == "x" * 96 + "..."
+
+
 # Where to read more ---------------------------------------------------------------------------------------------------
 
 

@@ -53,7 +53,7 @@ def test_the_email_of_a_start_says_where_it_runs_what_was_checked_and_where_it_b
     assert body(letter) == [
         "Hello Ada Lovelace,",
         "",
-        "your job llama has started: all its 2 ranks have been running since 2026-03-01 03:04:00 UTC, as run 1. It "
+        "your job llama has started: both its ranks have been running since 2026-03-01 03:04:00 UTC, as run 1. It "
         "took 4 min to get and check its nodes and to start it.",
         "",
         "Needed: nothing. When a node breaks, all ranks start again by themselves, and you get an email.",
@@ -107,8 +107,8 @@ def test_the_email_of_a_stop_by_hand_says_who_and_how_to_go_on() -> None:
         "Time: effective training time (ETTR) 19%: it trained 56 min of the 5 h since submission; lost: 4 h down, "
         "4 min starting its ranks.",
         "Restarts: none.",
-        "Checkpoint: /fsx/llama/step-900 (step 900), the newest whole one at 2026-03-01 03:00:00 UTC, before its last "
-        "start.",
+        "Checkpoint: /fsx/llama/step-900 (step 900) was the newest whole one at 2026-03-01 03:00:00 UTC, before its "
+        "last start. What it has written since is there, too, and its next start finds it.",
         "Job: llama, run 1, in pool demo",
         "More:",
         "  nodeheal jobs show llama",

@@ -62,14 +62,14 @@ def test_a_program_that_is_restarted_has_not_recovered_and_each_email_says_which
     told = {told.key: told for _, told in it.ports.notifier.announced}.values()  # type: ignore[attr-defined]
     told_operators = [one for one in told if not one.owner and one.severity == "INFO" and one.incident_id]
     told_owner = [one.body for one in told if one.phase is Phase.RUNS_AGAIN]
-    after = (
-        "in 24 h after a failure of the program's own (restarts.of_application). One more failure after the last is "
-    )
+    after = "in 24 h after a failure of the program's own (restarts.of_application)."
+    then = {1: "When both are used, the", 2: "That was the last: the"}
+    ends = "next failure is not restarted, and goes to a human."
     assert [one.subject.partition(":")[0] for one in told_operators] == ["[nodeheal] restarted"] * 2
     assert {state_word(it.ports.incidents.incident(str(one.incident_id))) for one in told_operators} == {"restarted"}
     assert not any("recovered" in one.body or "its checkpoint" in one.body for one in told_operators)
     for number, (ours, theirs) in enumerate(zip(told_operators, told_owner, strict=True), 1):
-        needed = f"Needed: nothing now. It was restart {number} of 2 {after}handed to a human."
+        needed = f"Needed: nothing now. It was restart {number} of 2 {after} {then[number]} {ends}"
         assert needed in ours.body
         assert needed in theirs
     assert owner_hears(it)[-1] == "owner/llama/3/HANDED_OVER"

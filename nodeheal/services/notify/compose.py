@@ -189,9 +189,13 @@ def letter(
 
 
 def fit_subject(subject: str) -> str:
-    """SNS takes printable ASCII only, on one line."""
+    """SNS takes printable ASCII only, on one line. A longer one ends with a whole word, if it is not all one word."""
     line = plain(subject).encode("ascii", "replace").decode()
-    return line if len(line) <= SUBJECT_CHARACTERS else line[: SUBJECT_CHARACTERS - 3] + "..."
+    if len(line) <= SUBJECT_CHARACTERS:
+        return line
+    room = SUBJECT_CHARACTERS - len("...")
+    whole = line[: room + 1].rpartition(" ")[0].rstrip(" ,;:(")
+    return f"{whole if len(whole) > room // 2 else line[:room]}..."
 
 
 def in_short(history: History, decided: Decision, left_out: str = "") -> tuple[str, list[str]]:
@@ -260,7 +264,8 @@ def _timeline_of(history: History) -> list[str]:
     left_out = len(lines) - _FIRST_LINES - _LAST_LINES
     if left_out > 0:
         lines[_FIRST_LINES:-_LAST_LINES] = [f"({left_out} more lines: the incident has them all)"]
-    return ["After the fault:", *lines] if lines else []
+    what = "request" if history.incident.root.code == OPERATOR_REQUEST else "fault"
+    return [f"After the {what}:", *lines] if lines else []
 
 
 def _turns_by_number(history: History) -> dict[str, Turn]:

@@ -3,7 +3,7 @@
 from nodeheal.contract.names import DIAGNOSE, DRAIN
 from nodeheal.contract.vocabulary import Action
 from nodeheal.domain.fleet.node import Node
-from nodeheal.domain.humanize import counted
+from nodeheal.domain.humanize import all_of, counted
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.decision_context import node_scope
 from nodeheal.domain.recovery.incident import Incident
@@ -88,7 +88,9 @@ def _work(node: Node, ports: Ports, *, after_job: bool) -> str:
     if after_job:
         return f"job {node.job_id} ends first; until then the node gets no new work"
     job = ports.jobs.get(node.job_id)
-    ranks = f"all {counted(job.nodes, 'rank')} of job {job.job_id} stop" if job else f"job {node.job_id} stops"
+    ranks = f"job {node.job_id} stops"
+    if job is not None and job.nodes > 1:
+        ranks = f"{all_of(job.nodes)} ranks of job {job.job_id} stop"
     free = sum(other.is_available(ports.clock()) for other in ports.nodes.in_pool(node.pool))
     where = f"{counted(free, 'node')} of the pool {'is' if free == 1 else 'are'} free for it"
     back = f"it starts again; {where}"
