@@ -400,7 +400,7 @@ def test_the_page_of_a_storm_is_a_drill_only_if_every_fault_was_injected_and_it_
     assert mixed.subject.startswith(f"[nodeheal]{opened}")
     assert "\nDrill: every fault was injected. The open breaker is real.\n" in drill.body
     assert "Drill" not in mixed.body
-    nodes = "(mi-00000000000000000, mi-00000000000000001, mi-0a1b2c3d4e5f60718"
+    nodes = "(within 1 s: mi-00000000000000000, mi-00000000000000001, mi-0a1b2c3d4e5f60718"
     assert f"{nodes}; all are drills)" in drill.body
     assert f"{nodes}; 2 of 3 are drills)" in mixed.body
     assert f"{nodes})" in real.body
