@@ -118,6 +118,7 @@ def test_what_was_not_touched_is_said_to_be_as_it_was() -> None:
     mail = mail_of(Story(xid(999)), HUMAN, node())
 
     assert "has left it and its job as they were" in mail.body
+    assert "has left it as it was." in mail_of(Story(xid(999), job=None), HUMAN, node()).body
 
 
 @pytest.mark.parametrize(("state", "is_closed_by_hand"), [(NodeState.HEALTHY, True), (NodeState.QUARANTINED, False)])

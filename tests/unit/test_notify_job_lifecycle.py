@@ -108,7 +108,7 @@ def test_the_email_of_a_stop_by_hand_says_who_and_how_to_go_on() -> None:
         "4 min starting its ranks.",
         "Restarts: none.",
         "Checkpoint: /fsx/llama/step-900 (step 900) was the newest whole one at 2026-03-01 03:00:00 UTC, before its "
-        "last start. What it has written since is there, too, and its next start finds it.",
+        "last start. What it has written since lies beside it, and its next start finds that.",
         "Job: llama, run 1, in pool demo",
         "More:",
         "  nodeheal jobs show llama",

@@ -229,7 +229,7 @@ def _checkpoint(story: JobStory) -> list[str]:
     if story.job.knows_where_to_go_on:
         return labelled("Checkpoint", f"{known}, the newest whole one at {at}.")
     last = f"{known} was the newest whole one at {at}, before its last start"
-    return labelled("Checkpoint", f"{last}. What it has written since is there, too, and its next start finds it.")
+    return labelled("Checkpoint", f"{last}. What it has written since lies beside it, and its next start finds that.")
 
 
 def _time(at: datetime) -> str:
