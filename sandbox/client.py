@@ -281,8 +281,13 @@ class Sandbox(MachineOrders):
         """Return (subject, body) of every email to the owner so far."""
         return self._owners_mailbox.read() if self._owners_mailbox else []
 
-    def all_mails(self) -> list[tuple[str, str]]:
-        """Every email to the operators and to the owners of jobs, in order of their sending. Links lead to this cloud.
+    def gets_emails(self, owner: str) -> bool:
+        """Whether the owner of a job is subscribed, with this address."""
+        return SnsOwners(self.client("sns"), self.outputs["OwnersTopicArn"]).is_confirmed(Owner(owner))
+
+    def all_mails(self) -> list[tuple[str, str, str]]:
+        """Every email to the operators and to the owners of jobs, in order of their sending: subject, body, and the
+        owner's address, if it is to one. Links lead to this cloud.
 
         Emails to owners are collected from the first call on.
         """
@@ -291,8 +296,8 @@ class Sandbox(MachineOrders):
             self._every_owner.subscribe(self.client("sns"), self.outputs["OwnersTopicArn"])
         boxes = filter(None, (self._mailbox, self._owners_mailbox, self._every_owner))
         mails = sorted(mail for box in boxes for mail in box.read_dated())
-        found = dict.fromkeys((subject, body) for _, subject, body in mails)
-        return [(subject, _LINK.sub(self._local, body)) for subject, body in found]
+        found = dict.fromkeys((subject, body, owner) for _, subject, body, owner in mails)
+        return [(subject, _LINK.sub(self._local, body), owner) for subject, body, owner in found]
 
     def _local(self, link: "re.Match[str]") -> str:
         """The address at which the emulator serves what the link names, for a browser on this machine."""

@@ -153,7 +153,7 @@ def _play(console: Console, directory: Path, script: Script, options: argparse.N
         emails = MailFolder(sandbox.directory / "mail")
         try:
             story.play()
-            list(emails.keep(sandbox.all_mails()))
+            list(emails.keep(sandbox.all_mails(), sandbox.gets_emails))
             report = {**make_report(story, LATENCIES[options.latency]), "latency": options.latency}
             verdict = judge(story, report)
             if not options.keep:
@@ -203,7 +203,7 @@ def _show_around(console: Console, sandbox: Sandbox, story: Story, emails: MailF
         console.print(line, soft_wrap=True, markup=False)
     with contextlib.suppress(KeyboardInterrupt):
         while not threading.Event().wait(MAIL_SECONDS):
-            for subject, file in emails.keep(sandbox.all_mails()):
+            for subject, file in emails.keep(sandbox.all_mails(), sandbox.gets_emails):
                 console.print(f"email: {subject} ({file})", soft_wrap=True, markup=False)
     console.print("Ending the emulator, the nodes and the job.")
 

@@ -221,7 +221,8 @@ def _waiting(story: Story, awaits: Awaited) -> Notification:
 
 def _of_pools() -> Iterator[Kind]:
     it = _cluster()
-    storm = "3 nodes of the pool fail together, 3 of them with fault xid/79 (mi-0000000a, mi-0000000c, mi-0000000d)"
+    nodes = "mi-0000000a, mi-0000000c, mi-0000000d"
+    storm = f"3 nodes of the pool fail together, 3 of them with fault xid/79 (within 4 min: {nodes})"
     trip_breaker("demo", storm, it.ports)
 
     def an_hour_later() -> None:

@@ -92,6 +92,21 @@ def ports(table: str) -> "Ports":
     return aws_ports(table, "", Destinations(names.BUS, "", ""))
 
 
+def if_allowed(read: Callable[[], str]) -> str:
+    """What it reads; empty where IAM does not let this caller."""
+    from botocore.exceptions import ClientError
+
+    try:
+        return read()
+    except ClientError as error:
+        from nodeheal.adapters.aws.account import DENIED
+        from nodeheal.adapters.aws.calls import code_of
+
+        if code_of(error) not in DENIED:
+            raise
+        return ""
+
+
 def job_ports(table: str) -> "Ports":
     """The same, where jobs can be started: their workflow is that of the caller's account and Region."""
     from nodeheal.adapters.aws.console import workflow_arn

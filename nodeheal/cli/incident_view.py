@@ -14,6 +14,7 @@ from nodeheal.domain.recovery.incident import Incident, short_id
 from nodeheal.domain.review.review import Review, shown_title, state_word, title_of
 
 if TYPE_CHECKING:
+    from nodeheal.services.notify.compose_needed import Part
     from nodeheal.services.operators.answer_approval import PendingQuestion
 
 _ENDS = " .;:"
@@ -49,8 +50,10 @@ def _cells(incident: Incident, now: datetime, is_wide: bool) -> tuple[str, ...]:
     return (name, age(incident.opened_at, now), *where, state_word(incident), shown_title(incident))
 
 
-def story_of(review: Review, console: str, asked: "PendingQuestion | None" = None) -> list[str]:
-    """The review for people: what it asks, what came of it, its facts, and its timeline.
+def story_of(
+    review: Review, console: str, asked: "PendingQuestion | None" = None, to_do: "Sequence[Part]" = ()
+) -> list[str]:
+    """The review for people: what it asks, what is needed, what came of it, its facts, and its timeline.
 
     What is said once is not said again.
     """
@@ -78,6 +81,7 @@ def story_of(review: Review, console: str, asked: "PendingQuestion | None" = Non
         *(["This is a drill."] if review.is_drill else []),
         "",
         *(question(asked, short_id(review.incident_id)) if asked is not None else []),
+        *([*needed(to_do), ""] if to_do else []),
         *(f"{name:<11}{text}" for name, text in facts.items() if text),
         "",
         "Timeline, in seconds after the fault:",
@@ -95,6 +99,12 @@ def question(asked: "PendingQuestion", short: str) -> list[str]:
         *(f"{answer.value.title():<11}nodeheal {answer} {short} --why …" for answer in Answer),
         "",
     ]
+
+
+def needed(to_do: "Sequence[Part]") -> list[str]:
+    """What a person has to do, as the email says it, with the commands to paste."""
+    lines = [line for text, commands in to_do for line in (text, *commands)]
+    return [f"{'' if number else 'Needed':<11}{line}" for number, line in enumerate(lines)]
 
 
 def _timeline(review: Review, asks: str) -> Iterator[str]:

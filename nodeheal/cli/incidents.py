@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from nodeheal.domain.recovery.incident import Incident
     from nodeheal.domain.review.review import Review
     from nodeheal.ports import Ports
+    from nodeheal.services.notify.compose_needed import Part
     from nodeheal.services.operators.answer_approval import PendingQuestion
 
 app = typer.Typer(no_args_is_help=True, help="Incidents: what happened, why, and how it ended.")
@@ -85,13 +86,15 @@ def show(incident: IncidentId, table: Table = names.TABLE, as_json: AsJson = Fal
         world = connect.ports(table)
         review = review_incident(incident_named(incident, world), world)
         asked = _asked(review, world)
+        to_do = _needed(review, world, table)
         console = connect.execution_url(review.incident_id)
     if form in (Form.json, Form.yaml):
         told = adapter_of(Review).dump_python(review, mode="json")
         question = adapter_of(type(asked)).dump_python(asked, mode="json") if asked is not None else None
-        say_data({**told, "asked": question, "execution": console}, form)
+        lines = [{"text": text, "commands": [line.strip() for line in commands]} for text, commands in to_do]
+        say_data({**told, "asked": question, "needed": lines, "execution": console}, form)
         return
-    say(*story_of(review, console, asked))
+    say(*story_of(review, console, asked, to_do))
 
 
 def _asked(review: "Review", world: "Ports") -> "PendingQuestion | None":
@@ -101,6 +104,15 @@ def _asked(review: "Review", world: "Ports") -> "PendingQuestion | None":
     from nodeheal.services.operators.answer_approval import asked_now
 
     return asked_now(review.incident_id, world)
+
+
+def _needed(review: "Review", world: "Ports", table: str) -> "list[Part]":
+    if review.state is IncidentState.CLOSED:
+        return []
+    # Only here, too: it reads everything that the email is composed from.
+    from nodeheal.services.operators.needed_now import needed_now
+
+    return needed_now(review.incident_id, world, lambda: connect.policy_copy(table))
 
 
 @app.command()

@@ -85,6 +85,7 @@ def as_json_of(view: JobView, link: str, links: Mapping[str, str], is_confirmed:
         "restarts": {
             "total": view.restarts.total,
             "in_window": view.restarts.in_window,
+            "of_application": view.restarts.of_application,
             "limits": job.restarts.model_dump(mode="json"),
         },
         "execution": link or None,
@@ -106,7 +107,8 @@ def waits_for(view: JobView) -> str:
     if job.is_over:
         return "-"
     if incident is not None:
-        return f"incident {incident.incident_id} on {incident.node_id}: {status_text(incident)}"
+        awaits = f" for {view.awaits}" if view.awaits else ""
+        return f"incident {incident.incident_id} on {incident.node_id}: {status_text(incident)}{awaits}"
     if run is not None and run.is_running:
         return "-"
     late = [f"rank {task.rank} on {task.node_id}" for task in run.tasks if task.status == "PENDING"] if run else []
@@ -170,10 +172,10 @@ def _checkpoints(job: Job) -> str:
 
 def _restarts(view: JobView) -> str:
     used, limits = view.restarts, view.job.restarts
-    hours = limits.window_seconds / 3_600
-    return (
-        f"{used.total} of {limits.total} since it was submitted, {used.in_window} of {limits.in_window} in {hours:g} h"
-    )
+    hours = f"{limits.window_seconds / 3_600:g} h"
+    total = f"{used.total} of {limits.total} since it was submitted, {used.in_window} of {limits.in_window} in {hours}"
+    own = f"{used.of_application} of {limits.of_application} in {hours} for failures of its program"
+    return f"{total}; {own} (restarts.of_application)"
 
 
 def _owner(job: Job, is_confirmed: bool | None) -> str:

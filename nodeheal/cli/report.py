@@ -24,6 +24,7 @@ def as_markdown(reviews: Sequence[Review], stats: IncidentStats, title: str) -> 
     took = stats.time_to_recover
     numbers = [
         ("incidents", str(stats.incidents)),
+        ("asked for by operators, and new nodes: counted only in the hours lost", str(stats.asked)),
         ("drills, counted in nothing else", str(stats.drills)),
         ("recovered by nodeheal alone", str(took.incidents if took else 0)),
         ("time to recover: mean", f"{took.mean:.1f} s" if took else "-"),
@@ -92,7 +93,7 @@ def _rows(reviews: Sequence[Review]) -> list[tuple[str, ...]]:
             review.node_id,
             review.job_id or "-",
             review.fault + (" (drill)" if review.is_drill else ""),
-            (review.ending or review.state).value,
+            review.status,
             f"{review.seconds_to_recover:.1f}" if review.seconds_to_recover is not None else "-",
             review.summary or "-",
         )

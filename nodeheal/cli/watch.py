@@ -20,6 +20,7 @@ from nodeheal.cli.status_view import as_lines
 from nodeheal.domain.recovery.incident import Incident, short_id
 from nodeheal.services.operators.answer_approval import asked_now
 from nodeheal.services.operators.look_at_fleet import FleetView
+from nodeheal.services.operators.needed_now import needed_now
 from nodeheal.services.operators.review_incidents import review_incident
 
 KEYS = "j/k move  Enter show  l log  a approve  r refuse  q quit"
@@ -128,7 +129,8 @@ def _read_key() -> str:
 def _story(incident: Incident, width: int, table: str) -> tuple[str, ...]:
     world = connect.ports(table)
     name = incident.incident_id
-    told = story_of(review_incident(name, world), connect.execution_url(name), asked_now(name, world))
+    to_do = needed_now(name, world, lambda: connect.policy_copy(table))
+    told = story_of(review_incident(name, world), connect.execution_url(name), asked_now(name, world), to_do)
     lines = [clean(line) for line in told]
     return tuple(part for line in lines for part in wrapped(line, width))
 

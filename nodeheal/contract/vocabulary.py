@@ -367,5 +367,6 @@ class Trouble(_Word):
     NOT_LAUNCHED = "NOT_LAUNCHED"  # the launch itself failed
     CANNOT_START = "CANNOT_START"  # its definition cannot run anywhere
     PROGRAM_FAILS = "PROGRAM_FAILS"  # the program's own failures exceed its restart limit
+    NOT_APPROVED = "NOT_APPROVED"  # its program failed, and operators refused its restart or did not answer in time
     RECOVERY_ENDED = "RECOVERY_ENDED"  # its recovery failed
     ONLY_OBSERVED = "ONLY_OBSERVED"  # its pool is in observe mode

@@ -11,6 +11,11 @@ def counted(number: int, one: str, many: str = "") -> str:
     return f"{number} {one if number == 1 else many or f'{one}s'}"
 
 
+def all_of(number: int, whose: str = "") -> str:
+    """Returns `both`, `all 3`, for several; `whose` stands in between: `both its`, `all its 3`."""
+    return " ".join(filter(None, ["both" if number == 2 else "all", whose, "" if number == 2 else str(number)]))
+
+
 def lasting(length: timedelta | float, *, is_short: bool = False) -> str:
     """Returns a duration, given as such or in seconds: `1.5 s`, `45 s`, `3 min 20 s`, `5 h 10 min`, `2 d 3 h`.
 

@@ -130,7 +130,7 @@ class Ranks:
     def _complete(self, gang: Gang, run: int) -> None:
         gang.leave(self._agenda.now, self._work)
         for rank in [one for one in gang.ranks.values() if one.run == run]:
-            self._stops(rank, 0, "EssentialContainerExited: Essential container in task exited")
+            self._stops(rank, 0, "EssentialContainerExited")
 
     def node_down(self, node: GroundTruth) -> None:
         """Kill the node's ranks; their peers hang, and give up after a while."""
@@ -156,7 +156,7 @@ class Ranks:
         """End the ranks on this node by a fault; their peers give up."""
         code = int(kind.code.rpartition("_")[2]) if kind.effect == "exits" else 1
         for rank in list(self._on_node.get(node.node_id, ())):
-            self._stops(rank, code, "EssentialContainerExited: Essential container in task exited")
+            self._stops(rank, code, "EssentialContainerExited")
             self._peers_give_up(rank)
 
     def _peers_give_up(self, rank: Rank) -> None:

@@ -200,6 +200,7 @@ def test_a_recovery_that_breaks_pages_once(cloud: Sandbox, node_id: str) -> None
 
 def test_an_owner_gets_what_is_about_his_own_jobs_and_operators_get_none_of_it(cloud: Sandbox) -> None:
     cloud.subscribe_owner(Owner("ada@example.com"))
+    cloud.all_mails()  # from now on they are collected
     for owner in ("bob@example.com", "ada@example.com"):
         letter = Notification(
             key=uuid.uuid4().hex, subject=f"for {owner}", body="yours", severity="INFO", pool="demo", owner=owner
@@ -217,6 +218,12 @@ def test_an_owner_gets_what_is_about_his_own_jobs_and_operators_get_none_of_it(c
 
     assert [subject for subject, _ in cloud.owner_mails()] == ["for ada@example.com"]
     assert not [subject for subject, _ in cloud.mails() if subject.startswith("for ")]
+    told = {subject: owner for subject, _, owner in cloud.all_mails()}
+    owners = ("ada@example.com", "bob@example.com")
+    assert [(told[f"for {owner}"], cloud.gets_emails(owner)) for owner in owners] == [
+        ("ada@example.com", True),
+        ("bob@example.com", False),
+    ]
 
 
 def node_credentials(cloud: Sandbox, node_id: str) -> CredentialChain:

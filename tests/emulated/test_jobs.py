@@ -103,7 +103,7 @@ def test_a_job_is_submitted_trains_is_read_and_stopped_and_leaves_nothing(
     results = [way.result for way in ways if way is not None]
     assert [result.outcome for result in results] == [Outcome.DONE, Outcome.DONE]
     assert all("messages of 1m bytes came through" in result.reason for result in results)
-    assert shown["directory_seen"].startswith("all 2 nodes share ")
+    assert shown["directory_seen"].startswith("both nodes share ")
     assert "is being stopped" in stopped
     assert waited.returncode == 4, (waited.stdout, waited.stderr)
     assert "wrong data" in waited.stdout

@@ -9,18 +9,19 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 import pytest
 
 from nodeheal.contract.names import DRILL_MARK
-from nodeheal.contract.steps import AttemptLimit
-from nodeheal.contract.vocabulary import Action, Escalation, IncidentState, NodeState, Outcome, Step
+from nodeheal.contract.steps import AttemptLimit, Decision
+from nodeheal.contract.vocabulary import Action, Awaited, Escalation, IncidentState, NodeState, Outcome, Step
 from nodeheal.domain.operation import OperationState, incident_owner
 from nodeheal.domain.recovery.approval_links import Answer, LinkRefused, Links, Question
 from nodeheal.domain.recovery.decision_context import node_scope
-from nodeheal.domain.recovery.incident import TimelineEntry, short_id
+from nodeheal.domain.recovery.incident import TimelineEntry, decision_entry, short_id
 from nodeheal.operations.approve import find_question
 from nodeheal.operations.engine import conclude
 from nodeheal.operations.steps import wait_for_approval
 from nodeheal.services.operators import approval_page
 from nodeheal.services.operators.answer_approval import _at_the_last_moment, answer_approval, open_question
 from nodeheal.services.operators.describe_answer import describe_answer
+from nodeheal.services.operators.needed_now import needed_now
 from nodeheal.services.operators.operator_guardrails import pause_node, pause_pool
 from tests.unit.builders import NOW
 from tests.unit.test_decide_among_others import with_policy
@@ -202,7 +203,7 @@ def on_one_line(it: Asked) -> str:
 def test_the_question_says_whose_work_a_yes_stops_and_what_a_no_leaves() -> None:
     told = on_one_line(Asked())
 
-    assert f"If yes: {A} is isolated, then rebooted and proven by diagnostics. All 2 ranks of llama (run 1," in told
+    assert f"If yes: {A} is isolated, then rebooted and proven by diagnostics. Both ranks of llama (run 1," in told
     assert f"stop, on {A}, {B}. What it has computed and not saved in a checkpoint is lost;" in told
     assert "it starts again when the node is healed, or another has its place." in told
     assert f"If no: {A} stays in service, with whatever runs on it, and the incident goes to a human." in told
@@ -241,14 +242,14 @@ def test_a_rank_that_died_is_not_counted_among_those_that_stop() -> None:
 def test_a_question_about_the_program_touches_no_node() -> None:
     told = on_one_line(Asked(31))
 
-    assert "If yes: No node is touched. All 2 ranks of llama" in told
+    assert "If yes: No node is touched. Both ranks of llama" in told
     assert "it starts again at once." in told
 
 
 def test_a_question_about_an_isolation_says_that_nobody_starts_the_job_again() -> None:
     told = on_one_line(Asked(54))
 
-    assert f"If yes: {A} is isolated, then left to a human. All 2 ranks of llama" in told
+    assert f"If yes: {A} is isolated, then left to a human. Both ranks of llama" in told
     assert "is lost; it goes on elsewhere where nodes are free; otherwise nobody starts it again." in told
 
 
@@ -266,7 +267,7 @@ def test_the_page_says_what_its_button_does(answer: Answer, word: str) -> None:
 
     page = approval_page.question(it.ports.incidents.history(it.id), it.asked.turn, answer, it.ports)
 
-    does = {"Approve": "All 2 ranks of llama", "Refuse": "stays in service, with whatever runs on it"}
+    does = {"Approve": "Both ranks of llama", "Refuse": "stays in service, with whatever runs on it"}
     assert f"What “{word}” does" in page
     assert does[word] in page
 
@@ -442,6 +443,31 @@ def test_an_incident_that_asks_nothing_says_so() -> None:
 
     with pytest.raises(ValueError, match="waits for no approval"):
         open_question(it.id, it.ports)
+
+
+@pytest.mark.parametrize(
+    ("awaited", "told"),
+    [
+        (
+            Awaited.BREAKER,
+            "waits for the breaker's reset (`nodeheal breaker show demo`, then `nodeheal breaker reset demo",
+        ),
+        (Awaited.CAPACITY, "waits for capacity (`nodeheal incidents show "),
+    ],
+)
+def test_an_incident_that_waits_for_something_else_says_for_what_and_the_next_step(awaited: Awaited, told: str) -> None:
+    it = Incident(79)
+    waits = Decision(step=Step.WAIT, awaits=awaited, reason="it waits", node_id=A)
+    head = it.ports.incidents.incident(it.id)
+    entry = decision_entry(head.turn, waits, NOW)
+    assert it.ports.incidents.advance(replace(head, turn=head.turn + 1, state=IncidentState.WAITING), [entry])
+
+    with pytest.raises(ValueError) as refused:
+        open_question(it.id, it.ports)
+
+    assert told in str(refused.value)
+    commands = [line.strip() for _, lines in needed_now(it.id, it.ports, lambda: it.policy) for line in lines]
+    assert ("nodeheal breaker reset demo --why ..." in commands) is (awaited is Awaited.BREAKER)
 
 
 # The page

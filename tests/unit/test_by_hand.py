@@ -6,8 +6,20 @@ from typing import Any
 import pytest
 
 from nodeheal.contract.names import DIAGNOSE, DIAGNOSTICS_LEVEL, DRAIN
+from nodeheal.contract.notification import Notification
 from nodeheal.contract.results import Refused
-from nodeheal.contract.vocabulary import Action, Awaited, Ending, NodeState, Outcome, Provider, Refusal, Step, Verdict
+from nodeheal.contract.vocabulary import (
+    Action,
+    Awaited,
+    Ending,
+    Escalation,
+    NodeState,
+    Outcome,
+    Provider,
+    Refusal,
+    Step,
+    Verdict,
+)
 from nodeheal.domain.errors import NotFound
 from nodeheal.domain.faults.correlation import breaker_key
 from nodeheal.domain.fleet.pool import Pool
@@ -16,6 +28,7 @@ from nodeheal.domain.recovery.incident import incident_id_of
 from nodeheal.domain.review.review import state_word, status_text
 from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.operators.request_action import request_action
+from nodeheal.services.operators.review_incidents import review_incident
 from nodeheal.services.steps import save_node
 from tests.unit.builders import ACT, NOW, memory_ports, node, xid
 from tests.unit.test_decide import Story
@@ -211,6 +224,27 @@ def test_a_node_that_passes_a_diagnosis_by_hand_serves_at_once_and_one_that_does
     assert it.node(SPARE).is_available(it.clock()) is has_passed
     assert state_word(incident) == ("done" if has_passed else "handed over")
     assert status_text(incident) == ("done" if has_passed else "handed to a human (still open)")
+    [told] = mails(it)
+    assert told.subject.startswith(f"[nodeheal] {'done' if has_passed else 'needs a human'}: {SPARE}: ")
+    assert not review_incident(it.incident_id, it.ports).is_found
+
+
+def mails(it: FakeCluster) -> list[Notification]:
+    """What people were told at the end."""
+    return [told for _, told in it.ports.notifier.announced if told.ending is not None]  # type: ignore[attr-defined]
+
+
+def test_an_isolation_that_was_asked_for_is_told_as_done_and_pages_nobody() -> None:
+    it = FakeCluster()
+
+    it.reports(request_action(SPARE, Action.ISOLATE, "ada: a new riser", it.ports))
+
+    [told] = mails(it)
+    assert told.severity == "INFO"
+    assert told.subject.startswith(f"[nodeheal] isolated as asked: {SPARE}: ")
+    assert "When you have done with it what you wanted, give it back to work (release)" in told.body
+    assert "Repair it" not in told.body
+    assert "\nAfter the request:\n+0 s: an operator asked for it\n" in told.body
 
 
 def test_the_job_of_a_node_that_is_isolated_by_hand_goes_on_elsewhere() -> None:
@@ -221,3 +255,14 @@ def test_the_job_of_a_node_that_is_isolated_by_hand_goes_on_elsewhere() -> None:
     run = it.ports.jobs.runs("llama")[-1]
     assert it.node(BROKEN).state is NodeState.QUARANTINED
     assert ({task.node_id for task in run.tasks}, run.is_running) == ({PEER, SPARE}, True)
+
+
+def test_an_isolation_that_the_catalog_asks_for_needs_a_human() -> None:
+    it = FakeCluster()
+
+    it.reports(xid(54, node_id=SPARE, instance_id=SPARE))
+
+    [told] = mails(it)
+    assert (told.escalation, told.severity) == (Escalation.ISOLATED_ON_REQUEST, "PAGE")
+    assert told.subject.startswith(f"[nodeheal] needs a human: {SPARE}: ")
+    assert "Repair it and give it back" in told.body

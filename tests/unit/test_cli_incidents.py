@@ -1,6 +1,9 @@
 """`nodeheal incidents`: list, show, export."""
 
 import json
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +15,12 @@ from nodeheal.cli import connect
 from nodeheal.cli.main import app
 from nodeheal.cli.report import plain
 from nodeheal.contract import names
-from nodeheal.contract.vocabulary import Action
-from nodeheal.domain.recovery.incident import incident_id_of
+from nodeheal.contract.vocabulary import Action, Verdict
+from nodeheal.domain.recovery.incident import History, incident_id_of, short_id
 from nodeheal.services.operators.request_action import request_action
 from nodeheal.services.steps import save_node
 from stacks.workflows import JOB, PARENT, Workflow
-from tests.unit.builders import NOW, xid
+from tests.unit.builders import NOW, stored_job, xid
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE, FakeCluster
 
 RUN = CliRunner()
@@ -30,6 +33,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
     it = FakeCluster()
     save_node(it.ports, it.node(), accelerators=8)
     monkeypatch.setattr(connect, "ports", lambda table: it.ports)
+    monkeypatch.setattr(connect, "policy_copy", lambda table: it.policy)
     monkeypatch.setattr(connect, "execution_url", lambda incident: f"https://console.example/{incident}")
     it.reports(xid(79, node_id=BROKEN, instance_id=BROKEN))
     return it
@@ -290,3 +294,69 @@ def test_what_is_exported_as_events_is_replayed(cluster: FakeCluster, tmp_path: 
     told = json.loads(said.output)
     assert (told["events"], told["nodes_touched"]) == (1, [BROKEN])
     assert json.loads(events.read_text())["job_id"] == "llama"
+
+
+def needed_of(incident: str) -> dict[str, list[str]]:
+    """What the incident needs, for programs: the commands of each thing to do."""
+    told = json.loads(run("show", incident, "--json").output)
+    return {one["text"]: one["commands"] for one in told["needed"]}
+
+
+def test_what_was_handed_over_says_what_is_needed_until_it_is_closed(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.clock.advance(60)
+    riddle = riddle_on(PEER, cluster)
+    close = f"nodeheal incidents close {short_id(riddle)} --why ..."
+
+    said = run("show", riddle).output
+
+    assert f"\nNeeded     look at {PEER}. nodeheal has left it and its job as they were.\n" in said
+    assert f"\n             {close}\n" in said
+    assert list(needed_of(riddle).values()) == [[f"nodeheal nodes show {PEER}"], [close]]
+    run("close", riddle, "--why", "harmless")
+    assert needed_of(riddle) == {}
+    assert "Needed" not in run("show", riddle).output
+
+
+def test_a_node_that_is_kept_out_is_released_or_retired(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = request_action(SPARE, Action.ISOLATE, "ada: a new riser", cluster.ports)
+    cluster.reports(found)
+
+    [commands] = needed_of(incident_id_of(found)).values()
+
+    assert commands == [f"nodeheal nodes {verb} {SPARE} --why ..." for verb in ("release", "retire")]
+
+
+def test_a_job_that_runs_again_since_needs_nothing_more(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster.clock.advance(90_000)
+    cluster.hangs, cluster.diagnoses = {BROKEN}, {SPARE: Verdict.FAILED}
+    again = xid(79, node_id=BROKEN, instance_id=BROKEN, event_id="b", observed_at=cluster.clock())
+    cluster.reports(again.model_copy(update={"boot_id": cluster.node().boot_id}))
+    newest = listed()[0]["incident"]
+    assert any("llama is stopped" in text for text in needed_of(newest))
+
+    job = stored_job(cluster.ports, "llama")
+    cluster.ports.jobs.save(replace(job, submitted_at=cluster.clock() + timedelta(seconds=1)))
+
+    assert not any("llama" in text for text in needed_of(newest))
+
+
+def test_an_incident_whose_workflow_broke_says_how_to_end_it(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.clock.advance(60)
+    riddle = riddle_on(PEER, cluster)
+    monkeypatch.setattr(cluster.ports.incidents, "history", broken_off(cluster.ports.incidents.history))
+
+    assert list(needed_of(riddle).values())[1] == [f"nodeheal incidents close {short_id(riddle)} --why ..."]
+
+
+def broken_off(read: Callable[[str], History]) -> Callable[[str], History]:
+    """As `read`, but the incident has no ending."""
+
+    def history(incident_id: str) -> History:
+        found = read(incident_id)
+        return replace(found, incident=replace(found.incident, ending=None))
+
+    return history

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from botocore.exceptions import EndpointConnectionError
+from botocore.exceptions import ClientError, EndpointConnectionError
 from typer.testing import CliRunner
 
 from nodeheal.adapters.memory.task_definitions import MemoryJobLogs, MemoryTaskDefinitions
@@ -457,7 +457,8 @@ def test_a_job_is_shown_with_its_ranks_its_runs_its_incidents_and_what_it_has_us
     said = run("show", "llama").output
     told = json.loads(run("show", "llama", "--json").output)
 
-    assert "Restarts    1 of 100 since it was submitted, 1 of 10 in 24 h" in said
+    own = "1 of 3 in 24 h for failures of its program (restarts.of_application)"
+    assert f"Restarts    1 of 100 since it was submitted, 1 of 10 in 24 h; {own}\n" in said
     assert "Owner       ada@example.com gets emails about it" in said
     assert f"Ranks of run 2 (in ECS started by {names.started_by('llama', 2)}):" in said
     assert "ended with exit code 1" in said
@@ -468,7 +469,7 @@ def test_a_job_is_shown_with_its_ranks_its_runs_its_incidents_and_what_it_has_us
     assert [one["run"] for one in told["runs"]] == [1, 2]
     assert [one["started_by"] for one in told["runs"]] == [names.started_by("llama", n) for n in (1, 2)]
     assert [rank["exit_code"] for rank in told["runs"][0]["ranks"]] == [143, 1]
-    assert (told["restarts"]["total"], told["owner_confirmed"]) == (1, True)
+    assert (told["restarts"]["total"], told["restarts"]["of_application"], told["owner_confirmed"]) == (1, 1, True)
 
 
 def test_a_job_that_waits_says_for_what(world: World, tmp_path: Path) -> None:
@@ -482,6 +483,18 @@ def test_a_job_that_waits_says_for_what(world: World, tmp_path: Path) -> None:
     assert "Owner       nobody; only the operators are told" in fresh
     assert waiting["waits_for"] == "waits for nodes: 1 of pool demo is free"
     assert "Waits for" not in run("show", "llama").output, "the state has said it already"
+
+
+@pytest.mark.parametrize("code", ["AccessDeniedException", "InternalServerError"])
+def test_who_may_not_read_incidents_is_shown_the_job_without_what_its_incident_waits_for(code: str) -> None:
+    def refuses() -> str:
+        raise ClientError({"Error": {"Code": code, "Message": "no"}}, "Query")
+
+    if code == "AccessDeniedException":
+        assert connect.if_allowed(refuses) == ""
+    else:
+        with pytest.raises(ClientError):
+            connect.if_allowed(refuses)
 
 
 def launched(world: World, number: int, *, ended: bool = False) -> None:

@@ -461,7 +461,7 @@ def test_a_table_that_is_not_there_is_named(config: Path, words: list[str], miss
 def test_a_dry_run_says_whose_work_stops_and_what_it_spends_and_asks_for_nothing(cluster: FakeCluster) -> None:
     said = run("nodes", "reboot", BROKEN, "--dry-run")
 
-    assert "all 2 ranks of job llama stop; it starts again; 1 node of the pool is free" in said
+    assert "both ranks of job llama stop; it starts again; 1 node of the pool is free" in said
     assert "0 of 1 slots of the pool are taken" in said
     assert "spends  1 reboot; this node has 1 left" in said
     assert said.endswith("dry run: nothing was asked for\n")

@@ -181,7 +181,7 @@ def test_a_word_that_is_nearly_right_is_put_right(file: Any, document: object, h
 @pytest.mark.parametrize(
     ("document", "told"),
     [
-        ("{", "document: not JSON: "),
+        ("{", "it is not JSON: Expecting property name"),
         ("[]", "document: is a list; give an object of fields"),
         ({"shoe_size": 44}, "shoe_size: there is no such field"),
         (

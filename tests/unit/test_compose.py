@@ -131,6 +131,7 @@ def test_what_was_not_touched_is_said_to_be_as_it_was() -> None:
     mail = mail_of(Story(xid(999)), HUMAN, node())
 
     assert "has left it and its job as they were" in mail.body
+    assert "has left it as it was." in mail_of(Story(xid(999), job=None), HUMAN, node()).body
 
 
 @pytest.mark.parametrize(("state", "is_closed_by_hand"), [(NodeState.HEALTHY, True), (NodeState.QUARANTINED, False)])
@@ -216,6 +217,14 @@ def test_what_is_plain_already_stays_as_it_is() -> None:
 
 def test_a_subject_holds_no_control_character() -> None:
     assert fit_subject("needs\x1b[2J\x07 a\r\nhuman") == "needs [2J a human"
+
+
+def test_a_long_subject_ends_with_a_whole_word() -> None:
+    told = "[nodeheal] needs a human: mi-0a1b2c3d4e5f60718, llama is down: XID 79 (GPU has fallen off"
+
+    assert fit_subject(told) == told
+    assert fit_subject(f"{told} the bus, again)") == f"{told} the..."
+    assert fit_subject("x" * 200) == "x" * 96 + "..."
 
 
 # Where to read more ---------------------------------------------------------------------------------------------------
@@ -405,7 +414,7 @@ def test_the_page_of_a_storm_is_a_drill_only_if_every_fault_was_injected_and_it_
     assert mixed.subject.startswith(f"[nodeheal]{opened}")
     assert "\nDrill: every fault was injected. The open breaker is real.\n" in drill.body
     assert "Drill" not in mixed.body
-    nodes = "(mi-00000000000000000, mi-00000000000000001, mi-0a1b2c3d4e5f60718"
+    nodes = "(within 1 s: mi-00000000000000000, mi-00000000000000001, mi-0a1b2c3d4e5f60718"
     assert f"{nodes}; all are drills)" in drill.body
     assert f"{nodes}; 2 of 3 are drills)" in mixed.body
     assert f"{nodes})" in real.body

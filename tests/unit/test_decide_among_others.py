@@ -446,7 +446,8 @@ def test_the_same_fault_on_many_nodes_is_a_common_cause_too() -> None:
     decision = Story(xid(79)).amid(observations=crowd(2), pool_nodes=10).next()
 
     assert decision.awaits is Awaited.BREAKER
-    assert f"3 of them with fault xid/79 (mi-00000000000000000, mi-00000000000000001, {NODE})." in decision.reason
+    nodes = f"mi-00000000000000000, mi-00000000000000001, {NODE}"
+    assert f"3 of them with fault xid/79 (within 1 s: {nodes})." in decision.reason
 
 
 def test_of_many_failing_nodes_some_are_named() -> None:

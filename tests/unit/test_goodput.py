@@ -1,5 +1,6 @@
 """A job's time, all of it accounted for: worked by hand, and as a law."""
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -88,6 +89,18 @@ def test_failures_are_counted_over_the_time_in_which_all_ranks_ran() -> None:
 
     assert known.failures == 2
     assert known.mtbf_seconds == (4_000 + 3_000 + 2_000) / 2
+
+
+def test_a_job_that_was_given_up_was_down_until_then_and_one_that_ended_otherwise_was_not() -> None:
+    last = run(1, 0, 0, 500)
+    given_up = Incident("inc-1", "mi-1", "demo", xid(), at(500), "policy-1", closed_at=at(900))
+    failed = job(state=JobState.FAILED, summary="inc-1 was handed to a human: not approved")
+
+    known = account(last, of=failed, incidents=(given_up,), now=5_000)
+    other = account(last, of=replace(failed, summary="rank 1 failed"), incidents=(given_up,), now=5_000)
+
+    assert (known.wall_seconds, known.losses.down_seconds) == (900, 400)
+    assert other.losses.down_seconds == 0
 
 
 def test_a_run_whose_successor_begins_where_it_began_was_for_nothing() -> None:

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from nodeheal.domain.humanize import lasting
+from nodeheal.domain.humanize import all_of, lasting
 
 
 @pytest.mark.parametrize(
@@ -35,3 +35,7 @@ def test_a_duration_has_its_two_largest_units(seconds: float, words: str) -> Non
 )
 def test_a_short_duration_has_one_unit_of_which_there_are_two_at_least(seconds: float, words: str) -> None:
     assert lasting(seconds, is_short=True) == words
+
+
+def test_all_of_two_are_both() -> None:
+    assert [all_of(2), all_of(3), all_of(2, "its"), all_of(3, "its")] == ["both", "all 3", "both its", "all its 3"]

@@ -21,6 +21,7 @@ import lambdas.sweep
 import lambdas.take_signal
 import lambdas.wakeup
 from lambdas import composition
+from nodeheal.adapters.ecs.task import EcsTaskDetail
 from nodeheal.contract import names
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.job_spec import Checkpoints
@@ -393,6 +394,14 @@ def test_how_a_rank_ended_is_recorded(world: World) -> None:
 
     run: Any = it.ports.jobs.get_run("llama", 1)
     assert (run.tasks[0].exit_code, run.tasks[0].stop_reason) == (134, "EssentialContainerExited: dead")
+
+
+def test_a_stop_reason_says_once_that_a_container_has_exited() -> None:
+    ended = {"taskArn": "arn", "lastStatus": "STOPPED", "stopCode": "EssentialContainerExited"}
+    reason = "Essential container in task exited"
+
+    assert EcsTaskDetail.model_validate({**ended, "stoppedReason": reason}).stop_reason == "EssentialContainerExited"
+    assert EcsTaskDetail.model_validate({**ended, "stopCode": "", "stoppedReason": reason}).stop_reason == reason
 
 
 @pytest.mark.parametrize("source", [names.AGENT_SOURCE, names.OPERATOR_SOURCE, "somebody", None])

@@ -53,7 +53,7 @@ def test_the_email_of_a_start_says_where_it_runs_what_was_checked_and_where_it_b
     assert body(letter) == [
         "Hello Ada Lovelace,",
         "",
-        "your job llama has started: all its 2 ranks have been running since 2026-03-01 03:04:00 UTC, as run 1. It "
+        "your job llama has started: both its ranks have been running since 2026-03-01 03:04:00 UTC, as run 1. It "
         "took 4 min to get and check its nodes and to start it.",
         "",
         "Needed: nothing. When a node breaks, all ranks start again by themselves, and you get an email.",
@@ -107,8 +107,8 @@ def test_the_email_of_a_stop_by_hand_says_who_and_how_to_go_on() -> None:
         "Time: effective training time (ETTR) 19%: it trained 56 min of the 5 h since submission; lost: 4 h down, "
         "4 min starting its ranks.",
         "Restarts: none.",
-        "Checkpoint: /fsx/llama/step-900 (step 900), the newest whole one at 2026-03-01 03:00:00 UTC, before its last "
-        "start.",
+        "Checkpoint: /fsx/llama/step-900 (step 900) was the newest whole one at 2026-03-01 03:00:00 UTC, before its "
+        "last start. What it has written since lies beside it, and its next start finds that.",
         "Job: llama, run 1, in pool demo",
         "More:",
         "  nodeheal jobs show llama",
@@ -171,7 +171,9 @@ def test_of_owner_and_operators_one_is_told_to_start_it_again_and_the_other_that
     operators = compose_for_operators(story(run, trouble=trouble, reason=WHY)).body
     alone = compose_for_operators(story(run, trouble=trouble, reason=WHY, job=replace(JOB, owner=None))).body
 
-    operators_do = "The operators have been told, see to the nodes, and start it again with:" in owners
+    operators_do = "The operators have been told, see to the nodes, and start it again with:" in owners or (
+        trouble is Trouble.NOT_APPROVED and "They have been told; they or you start it again with:" in owners
+    )
     assert (restart in operators) is operators_do
     assert ("its owner" in operators and "starts it again" in operators) is not operators_do
     assert ("the operators" in owners.lower()) >= operators_do
@@ -192,7 +194,7 @@ def test_whatever_the_trouble_every_email_says_what_to_do(trouble: Trouble | Non
 
 def test_what_is_in_the_cluster_is_a_page_and_what_is_in_the_job_is_none() -> None:
     mine = {Trouble.POOL_TOO_SMALL, Trouble.DIRECTORY_TAKEN, Trouble.DIRECTORY_NOT_SHARED}
-    mine |= {Trouble.CANNOT_START, Trouble.PROGRAM_FAILS, Trouble.ONLY_OBSERVED}
+    mine |= {Trouble.CANNOT_START, Trouble.PROGRAM_FAILS, Trouble.ONLY_OBSERVED, Trouble.NOT_APPROVED}
 
     assert set(Trouble) - OF_THE_CLUSTER == mine
 

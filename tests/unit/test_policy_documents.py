@@ -333,8 +333,8 @@ def test_the_validator_lets_a_valid_document_pass() -> None:
     [
         (b'{"default_pool": {"mode": "destroy"}}', r"refused: default_pool\.mode: "),
         (b'{"shoe_size": 44}', "refused: shoe_size: "),
-        (b"{", "refused: document: "),
-        (b"", "refused: document: "),
+        (b"{", "refused: it is not JSON: "),
+        (b"", "refused: it is not JSON: "),
         (b'{"a": "\xe9"}', "utf-8"),
     ],
 )

@@ -204,6 +204,19 @@ def test_a_tally_counts_causes_endings_and_who_comes_again() -> None:
     assert stats.nodes_again == {first.node_id: 2}
 
 
+def test_what_was_asked_for_is_counted_apart_and_only_in_the_hours_lost() -> None:
+    first = recovered().review()
+    asked = replace(first, incident_id="inc-2", is_found=False)
+
+    stats = summarize([first, asked, replace(asked, incident_id="inc-3")])
+
+    assert (stats.incidents, stats.asked, stats.nodes_again, stats.accelerators_again) == (1, 2, {}, {})
+    assert stats.time_to_recover is not None
+    assert stats.time_to_recover.incidents == 1
+    assert (stats.by_cause, stats.by_ending) == ({"XID 79 (off bus)": 1}, {"RECOVERED": 1})
+    assert stats.lost_accelerator_hours == pytest.approx(3 * first.lost_accelerator_hours)
+
+
 def test_a_drill_is_counted_as_one_and_in_nothing_else() -> None:
     drill = Told(evidence=f"NVRM: Xid 79 {DRILL_MARK}").ended(5).review()
 

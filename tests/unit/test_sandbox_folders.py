@@ -47,9 +47,20 @@ time.sleep(60)
 
 def test_each_email_is_written_once_in_the_order_in_which_it_came(tmp_path: Path) -> None:
     folder = MailFolder(tmp_path / "mail")
-    list(folder.keep([("[nodeheal] approve? mi-1", "a")]))
+    list(folder.keep([("[nodeheal] approve? mi-1", "a", "")]))
 
-    [(subject, file)] = folder.keep([("[nodeheal] approve? mi-1", "a"), ("[nodeheal] recovered: mi-1", "b")])
+    [(subject, file)] = folder.keep([("[nodeheal] approve? mi-1", "a", ""), ("[nodeheal] recovered: mi-1", "b", "")])
 
     assert (subject, file.name) == ("[nodeheal] recovered: mi-1", "002-nodeheal-recovered-mi-1.txt")
-    assert file.read_text("utf-8") == "Subject: [nodeheal] recovered: mi-1\n\nb\n"
+    assert file.read_text("utf-8") == "To: the operators\nSubject: [nodeheal] recovered: mi-1\n\nb\n"
+
+
+def test_an_email_says_to_whom_it_goes_and_when_nobody_gets_it(tmp_path: Path) -> None:
+    mails = [("llama has started", "Hello Ada,", "ada@example.com"), ("opt has started", "Hello,", "bob@example.com")]
+
+    kept = MailFolder(tmp_path / "mail").keep(mails, lambda owner: owner.startswith("ada"))
+
+    assert [file.read_text("utf-8").partition("\n")[0] for _, file in kept] == [
+        "To: ada@example.com",
+        "To: bob@example.com (not subscribed: nobody gets this)",
+    ]

@@ -33,7 +33,7 @@ def test_nodes_that_see_one_folder_share_it(sights: dict[str, Sight | str]) -> N
     found = is_shared("/ckpt", sights)
 
     assert (found.verdict, found.accused) == (Verdict.OK, ())
-    assert found.told.startswith("all 2 nodes share /ckpt (")
+    assert found.told.startswith("both nodes share /ckpt (")
 
 
 @pytest.mark.parametrize(

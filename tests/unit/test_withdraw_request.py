@@ -63,6 +63,7 @@ def test_a_request_that_stands_in_line_is_withdrawn_and_its_workflow_ends_at_onc
     assert it.node(C) == replace(before, open_incident=None, version=it.node(C).version)
     story = it.ports.incidents.history(it.id)
     assert any(f"withdrawn by hand: {WHY}" in entry.text for entry in story.timeline)
+    assert it.ports.notifier.announced[-1][1].subject.startswith("[nodeheal] withdrawn: ")  # type: ignore[attr-defined]
     assert story.incident.summary == "Isolation asked for by hand: it was withdrawn by hand before anything was touched"
     assert list(it.ports.operations.queued(pool_line("BUDGET", "demo"))) == []
 

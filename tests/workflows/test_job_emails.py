@@ -1,7 +1,11 @@
 """A story of a job ends with exactly the emails that it should: none twice, none for what another has said."""
 
+from dataclasses import replace
+from datetime import timedelta
+
 import pytest
 
+from nodeheal.cli.job_view import waits_for
 from nodeheal.contract.job_steps import JobRequest
 from nodeheal.contract.names import DRAIN
 from nodeheal.contract.steps import StepRequest
@@ -10,8 +14,9 @@ from nodeheal.domain.recovery.approval_links import Answer, Question
 from nodeheal.domain.review.review import state_word
 from nodeheal.services.jobs.attribute_failure import attribute_failure
 from nodeheal.services.operators.answer_approval import answer_approval
+from nodeheal.services.operators.look_at_job import JobView, awaited_by, look_at_job
 from nodeheal.services.operators.request_action import request_action
-from tests.unit.builders import ACT
+from tests.unit.builders import ACT, NOW
 from tests.unit.test_decide_among_others import with_policy
 from tests.workflows.job_cluster import NODES, Happening, JobCluster, fails, finishes, is_recovered
 from tests.workflows.test_run_job import falls_off_the_bus, wants_it_stopped
@@ -59,14 +64,14 @@ def test_a_program_that_is_restarted_has_not_recovered_and_each_email_says_which
     told = {told.key: told for _, told in it.ports.notifier.announced}.values()  # type: ignore[attr-defined]
     told_operators = [one for one in told if not one.owner and one.severity == "INFO" and one.incident_id]
     told_owner = [one.body for one in told if one.phase is Phase.RUNS_AGAIN]
-    after = (
-        "in 24 h after a failure of the program's own (restarts.of_application). One more failure after the last is "
-    )
+    after = "in 24 h after a failure of the program's own (restarts.of_application)."
+    then = {1: "When both are used, the", 2: "That was the last: the"}
+    ends = "next failure is not restarted, and goes to a human."
     assert [one.subject.partition(":")[0] for one in told_operators] == ["[nodeheal] restarted"] * 2
     assert {state_word(it.ports.incidents.incident(str(one.incident_id))) for one in told_operators} == {"restarted"}
     assert not any("recovered" in one.body or "its checkpoint" in one.body for one in told_operators)
     for number, (ours, theirs) in enumerate(zip(told_operators, told_owner, strict=True), 1):
-        needed = f"Needed: nothing now. It was restart {number} of 2 {after}handed to a human."
+        needed = f"Needed: nothing now. It was restart {number} of 2 {after} {then[number]} {ends}"
         assert needed in ours.body
         assert needed in theirs
     assert owner_hears(it)[-1] == "owner/llama/3/HANDED_OVER"
@@ -137,6 +142,28 @@ def test_a_program_whose_restart_is_refused_is_its_owners_and_who_is_told_hears_
         "at fault, start it again as it was:\n  nodeheal jobs logs llama --rank 1 --run 1\n  nodeheal jobs re" in theirs
     )
     assert it.job.trouble is Trouble.PROGRAM_FAILS
+
+
+def looked(it: JobCluster) -> JobView:
+    """What `jobs show` has read."""
+    view = look_at_job("llama", it.ports)
+    return replace(view, awaits=awaited_by(view.working, it.ports))
+
+
+def test_a_restart_that_nobody_approves_is_said_to_be_that_and_is_started_by_hand() -> None:
+    it = JobCluster(policy=APPROVE)
+    it.happenings = [fails(), is_recovered]
+    shown: list[str] = []
+    it.on_question = lambda request: shown.append(waits_for(looked(it)))
+
+    it.submit()
+
+    assert it.job.trouble is Trouble.NOT_APPROVED
+    assert shown[0].endswith(f": waiting for approval until {NOW + timedelta(hours=1):%Y-%m-%d %H:%M:%S} UTC")
+    page = next(told.body for _, told in it.ports.notifier.announced if "needs a human" in told.subject)  # type: ignore[attr-defined]
+    assert "llama is stopped: its restart was not approved. If it may run again as it was, start it." in page
+    assert "\n  nodeheal jobs restart llama\n" in page
+    assert look_at_job("llama", it.ports).advice.account.losses.down_seconds >= 3_600
 
 
 def test_a_job_stood_still_since_its_first_rank_ended_and_not_since_somebody_said_why() -> None:

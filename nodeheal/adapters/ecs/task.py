@@ -41,6 +41,9 @@ class EcsOverrides(BaseModel):
     containers: list[EcsContainerOverride] = Field(default_factory=list, alias="containerOverrides")
 
 
+_ESSENTIAL_EXITED = "Essential container in task exited"
+
+
 class EcsTaskDetail(BaseModel):
     """The part of the description that is read. ECS adds fields over time, so unknown ones are ignored."""
 
@@ -81,7 +84,9 @@ class EcsTaskDetail(BaseModel):
     def stop_reason(self) -> str:
         """Why it ended, in the words of ECS and the container runtime; empty before its end."""
         said = dict.fromkeys(c.reason for c in self.containers if c.reason)  # a sidecar may report the same
-        return ": ".join(filter(None, [self.stop_code, self.stopped_reason, *said]))
+        # What the stop code says already, in other words.
+        reason = "" if self.stopped_reason == _ESSENTIAL_EXITED and self.stop_code else self.stopped_reason
+        return ": ".join(filter(None, [self.stop_code, reason, *said]))
 
     @property
     def end_causes(self) -> tuple[EndCause, ...]:

@@ -11,6 +11,7 @@ from nodeheal.contract.vocabulary import Action, NextStepCondition, Scope, Verdi
 from nodeheal.domain.faults.catalog import find
 from nodeheal.domain.faults.diagnosis import Fault, meaning_of
 from nodeheal.domain.fleet.pool import Pool
+from nodeheal.domain.humanize import lasting
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.decision_context import Observation
 from nodeheal.domain.recovery.incident import History
@@ -178,7 +179,7 @@ def common_cause(fault: Fault, history: History, policy: RecoveryPolicy) -> Comm
     event, reset_at = fault.event, history.context.pool.breaker_reset_at
     failing: dict[str, tuple[str, dict[str, str]]] = {event.node_id: (fault.key, dict(event.labels))}
     real = set() if DRILL_MARK in event.evidence else {event.node_id}
-    began = event.observed_at
+    began = ended = event.observed_at
     for s in _within(history, event.observed_at, policy.breaker.window_seconds):
         if reset_at is not None and s.at <= reset_at:
             continue  # a human has looked at it
@@ -187,7 +188,7 @@ def common_cause(fault: Fault, history: History, policy: RecoveryPolicy) -> Comm
         if not is_no_failure and _disruptiveness_of(s, event.pool, policy) >= DISRUPTIVENESS[Action.ISOLATE]:
             failing.setdefault(s.node_id, (key, dict(s.labels)))
             real |= set() if s.is_drill else {s.node_id}
-            began = min(began, s.at)
+            began, ended = min(began, s.at), max(ended, s.at)
     if len(failing) < limit:
         return None
     shared = Counter(label for _, labels in failing.values() for label in labels.items())
@@ -201,7 +202,9 @@ def common_cause(fault: Fault, history: History, policy: RecoveryPolicy) -> Comm
     if not causes:
         return None
     what, count = max(causes.items(), key=lambda item: (item[1], item[0]))
-    text = f"{len(failing)} nodes of the pool fail together, {count} of them with {what} ({_named(failing, real)}"
+    span = f"within {lasting(max(1, round((ended - began).total_seconds())))}"
+    together = f"{len(failing)} nodes of the pool fail together, {count} of them with {what}"
+    text = f"{together} ({span}: {_named(failing, real)}"
     return CommonCause(text, f"breaker/{event.pool}/{what}/{began:%Y-%m-%dT%H}")
 
 

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 
+from nodeheal.contract.vocabulary import JobState
 from nodeheal.domain.humanize import lasting
 from nodeheal.domain.jobs.job import Job, Run
 from nodeheal.domain.jobs.lost_work import steps_lost
@@ -121,7 +122,7 @@ def goodput_of(job: Job, runs: Sequence[Run], incidents: Sequence[Incident], now
     """Returns the account of the newest submission, until it ended, or until now."""
     mine = sorted((run for run in runs if _is_of(run, job)), key=lambda run: run.number)
     begin = job.submitted_at or (mine[0].started_at if mine else now)
-    end = max(begin, _end(job, mine, now))
+    end = max(begin, _end(job, mine, incidents, now))
     before = _seconds(begin, mine[0].started_at if mine else end)
     chosen = job.chosen_at if job.chosen_at is not None and mine else None
     preflight = min(before, _seconds(chosen, mine[0].started_at)) if chosen is not None else 0.0
@@ -200,10 +201,18 @@ def _is_of(run: Run, job: Job) -> bool:
     return job.submitted_at is None or run.started_at >= job.submitted_at
 
 
-def _end(job: Job, runs: Sequence[Run], now: datetime) -> datetime:
-    """Returns when the account ends: with the last run of a job that is over."""
+def _end(job: Job, runs: Sequence[Run], incidents: Sequence[Incident], now: datetime) -> datetime:
+    """Returns when the account ends: with the last run of a job that is over.
+
+    That of a job that has failed ends with the incident that has left it down: until then it waited to run again.
+    """
     last = runs[-1].ended_at if runs else None
-    return min(last, now) if job.is_over and last is not None else now
+    if not job.is_over or last is None:
+        return now
+    until = [last]
+    if job.state is JobState.FAILED:
+        until += [one.closed_at for one in incidents if one.closed_at is not None and one.incident_id in job.summary]
+    return min(max(until), now)
 
 
 def _with_next(runs: Sequence[Run]) -> list[tuple[Run, Run | None]]:

@@ -10,6 +10,7 @@ from itertools import combinations
 
 from nodeheal.contract.health_event import Sight
 from nodeheal.contract.vocabulary import Verdict
+from nodeheal.domain.humanize import all_of
 
 LOCAL = frozenset(
     (
@@ -49,7 +50,8 @@ def is_shared(directory: str, sights: Mapping[str, Sight | str]) -> SharedDirect
         return SharedDirectory(Verdict.UNKNOWN, f"{_IN_DOUBT} all nodes share {directory}: {told}")
     one = next(iter(seen.values()))
     where = f"they run on one machine: {one.file_system} {one.source}" if _is_local(one) else _shown(one)
-    return SharedDirectory(Verdict.OK, f"all {len(seen)} nodes share {directory} ({where})")
+    everyone = f"{all_of(len(seen))} nodes share" if len(seen) > 1 else "its one node sees"
+    return SharedDirectory(Verdict.OK, f"{everyone} {directory} ({where})")
 
 
 def _not_shared(directory: str, seen: Mapping[str, Sight], groups: Sequence[Sequence[str]]) -> SharedDirectory:

@@ -221,8 +221,10 @@ class PolicyRefused(ValueError):
 def parse_policy(text: str) -> RecoveryPolicy:
     """Reads the document. Raises PolicyRefused for an invalid one."""
     try:
-        policy = RecoveryPolicy.model_validate_json(text)
         json.loads(text, object_pairs_hook=_each_once)
+        policy = RecoveryPolicy.model_validate_json(text)
+    except json.JSONDecodeError as error:
+        raise PolicyRefused((f"it is not JSON: {error}",)) from None
     except ValidationError as error:
         complaints = complaints_of(error, RecoveryPolicy, shows_values=True)
         raise PolicyRefused(tuple(map(str, complaints))) from None

@@ -23,10 +23,14 @@ class Spread:
 
 @dataclass(frozen=True)
 class IncidentStats:
-    """The statistics. Drills are counted separately, and are in none of the other numbers."""
+    """The statistics. Drills are counted separately, and are in none of the other numbers.
 
-    incidents: int
+    What operators asked for, and the first diagnoses of new nodes, are no faults: of them only the hours lost count.
+    """
+
+    incidents: int  # faults that were found
     drills: int
+    asked: int  # what operators asked for, and new nodes
     time_to_recover: Spread | None  # of those that ended RECOVERED; None: none did
     by_cause: dict[str, int]
     by_ending: dict[str, int]
@@ -38,15 +42,17 @@ class IncidentStats:
 def summarize(reviews: Sequence[Review]) -> IncidentStats:
     """Returns the statistics of these incidents."""
     real = [review for review in reviews if not review.is_drill]
-    took = [seconds for review in real if (seconds := review.seconds_to_recover) is not None]
+    found = [review for review in real if review.is_found]
+    took = [seconds for review in found if (seconds := review.seconds_to_recover) is not None]
     return IncidentStats(
-        incidents=len(real),
+        incidents=len(found),
         drills=len(reviews) - len(real),
+        asked=len(real) - len(found),
         time_to_recover=spread(took) if took else None,
-        by_cause=_most_first(Counter(review.fault for review in real)),
-        by_ending=_most_first(Counter((review.ending or review.state).value for review in real)),
-        accelerators_again=_again(Counter(review.serial for review in real if review.serial)),
-        nodes_again=_again(Counter(review.node_id for review in real)),
+        by_cause=_most_first(Counter(review.fault for review in found)),
+        by_ending=_most_first(Counter((review.ending or review.state).value for review in found)),
+        accelerators_again=_again(Counter(review.serial for review in found if review.serial)),
+        nodes_again=_again(Counter(review.node_id for review in found)),
         lost_accelerator_hours=round(sum(review.lost_accelerator_hours for review in real), 3),
     )
 

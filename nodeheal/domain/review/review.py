@@ -17,6 +17,7 @@ from nodeheal.domain.verbs import VERBS, verb_of_step
 
 ATTEMPT = "attempt-reserved-"  # how the entries begin that say so
 RELEASED = "released-"
+WITHDRAWN = "withdrawn-by-hand"  # the id of the entry that says so
 DONE = "done"
 FAULT_PAGE = "docs/reference/faults.md"
 
@@ -78,6 +79,7 @@ class Review:
     incident_id: str
     subject: str
     state: IncidentState
+    status: str  # how it stands, in words
     ending: Ending | None
     summary: str
     node_id: str
@@ -90,6 +92,7 @@ class Review:
     serial: str | None
     is_drill: bool
     asked_by_hand: str  # by whom, and why; empty: nobody asked, it was found
+    is_found: bool  # a fault was found; False: an operator asked for it, or its node is new
     fault_at: datetime
     opened_at: datetime
     closed_at: datetime | None
@@ -115,6 +118,7 @@ def review_of(history: History, accelerators: Accelerators, now: datetime) -> Re
         incident_id=incident.incident_id,
         subject=f"{status_text(incident)}: {incident.node_id}, {whose}: {fault}",
         state=incident.state,
+        status=status_text(incident),
         ending=incident.ending,
         summary=incident.summary,
         node_id=incident.node_id,
@@ -126,6 +130,7 @@ def review_of(history: History, accelerators: Accelerators, now: datetime) -> Re
         component=root.component,
         serial=root.component_serial,
         is_drill=history.is_drill,
+        is_found=not incident.is_of_new_node and root.code != OPERATOR_REQUEST,
         asked_by_hand=root.evidence if root.code == OPERATOR_REQUEST else "",
         fault_at=root.observed_at,
         opened_at=incident.opened_at,

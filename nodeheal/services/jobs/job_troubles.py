@@ -2,15 +2,18 @@
 
 from typing import assert_never
 
-from nodeheal.contract.vocabulary import Trouble
+from nodeheal.contract.vocabulary import Escalation, Trouble
 
 # What an operator must see to at once: the owner corrects the others, and they wait until the morning.
 OF_THE_CLUSTER = frozenset(
     {Trouble.NODES_FAIL, Trouble.RANKS_LEFT, Trouble.RANK_LATE, Trouble.NOT_LAUNCHED, Trouble.RECOVERY_ENDED}
 )
+# How an incident ends whose question got no yes.
+NOT_APPROVED = frozenset({Escalation.APPROVAL_REFUSED, Escalation.APPROVAL_IGNORED})
 # Only a subscribed owner gets emails, and who writes to the operators may not know: `jobs show` does.
 TELL_OWNER = "Tell its owner, unless this says that the owner gets emails:"
 _OPERATORS = "The operators have been told, see to the nodes, and start it again with:"
+_NOT_APPROVED = "The operators refused its restart, or did not answer in time."
 
 
 def needed(trouble: Trouble | None) -> tuple[str, bool]:
@@ -39,6 +42,12 @@ def needed(trouble: Trouble | None) -> tuple[str, bool]:
                 "another name. Where something else was at fault, start it again as it was:",
                 True,
             )
+        case Trouble.NOT_APPROVED:
+            return (
+                f"look at why your program failed. {_NOT_APPROVED} They have been told; they or you start it again "
+                "with:",
+                True,
+            )
         case Trouble.RANK_LATE:
             return (
                 "see whether its image is very large, or cannot be pulled there; the operators know as well. Then:",
@@ -61,6 +70,8 @@ def needed_of_operators(trouble: Trouble | None, *, has_owner: bool) -> tuple[st
             )
         case Trouble.RANK_LATE:
             return "look at the nodes and at its image first; then:", True
+        case Trouble.NOT_APPROVED:
+            return f"{_NOT_APPROVED} If it may run again as it was:", True
         case Trouble.RANKS_LEFT:
             return "see that no rank of it runs any more: two copies would write the same checkpoints. Then:", True
         case Trouble.NODES_FAIL | Trouble.NOT_LAUNCHED | Trouble.RECOVERY_ENDED | None:

@@ -24,8 +24,16 @@ from nodeheal.domain.recovery.incident import (
 )
 from nodeheal.domain.recovery.progress import Progress
 from nodeheal.domain.review.console_links import NO_LINKS, ConsoleLinks
+from nodeheal.domain.review.review import DONE, WITHDRAWN
 from nodeheal.domain.verbs import verb_of_step
-from nodeheal.services.notify.compose_needed import NOTHING_KNOWN, Part, Situation, needed, what_is_needed
+from nodeheal.services.notify.compose_needed import (
+    NOTHING_KNOWN,
+    Part,
+    Situation,
+    is_isolated_by_hand,
+    needed,
+    what_is_needed,
+)
 from nodeheal.services.notify.compose_unmanaged_tasks import fate_of_unmanaged_tasks
 from nodeheal.services.notify.layout import command, field, link, paragraph, plain, quoted, sentence
 
@@ -71,7 +79,7 @@ def compose(
     return letter(
         history,
         decided,
-        subject=f"{heading(history)} {_word_of(ending, history)}: {incident.node_id}{job}: {decided.fault}",
+        subject=f"{heading(history)} {_word_of(decided, history)}: {incident.node_id}{job}: {decided.fault}",
         key=decided.page_key or f"{incident.incident_id}/{ending}",
         first=[paragraph(lead), needed(to_do)],
         happened=[*more, *facts_of(history, decided, job_now), *_tried(history, seen, decided)],
@@ -82,7 +90,14 @@ def compose(
     )
 
 
-def _word_of(ending: Ending, history: History) -> str:
+def _word_of(decided: Decision, history: History) -> str:
+    ending = decided.ending or Ending.HANDED_TO_A_HUMAN
+    if is_isolated_by_hand(history.incident, decided):
+        return "isolated as asked"
+    if ending is Ending.RECOVERED and history.incident.needs_proof_only:
+        return DONE
+    if ending is Ending.OBSERVED_ONLY and any(entry.entry_id == WITHDRAWN for entry in history.timeline):
+        return "withdrawn"
     return RESTARTED if history.has_only_restarted(ending) else _WORDS[ending]
 
 
@@ -113,14 +128,11 @@ def _can_wait_until_morning(history: History, seen: Progress, decided: Decision)
 
     Of a drill, only what it has left behind is real: a node out of service, a job that is down.
     """
-    is_by_hand = history.incident.root.code == OPERATOR_REQUEST
     if history.incident.is_of_new_node:
         return True  # it has never served, so no job needs it
     if history.is_drill and not seen.is_isolated and not seen.has_stopped_job:
         return True
-    return decided.escalation is Escalation.REPAIR_PENDING or (
-        is_by_hand and decided.escalation is Escalation.ISOLATED_ON_REQUEST
-    )
+    return decided.escalation is Escalation.REPAIR_PENDING or is_isolated_by_hand(history.incident, decided)
 
 
 def heading(history: History) -> str:
@@ -178,9 +190,13 @@ def letter(
 
 
 def fit_subject(subject: str) -> str:
-    """SNS takes printable ASCII only, on one line."""
+    """SNS takes printable ASCII only, on one line. A longer one ends with a whole word, if it is not all one word."""
     line = plain(subject).encode("ascii", "replace").decode()
-    return line if len(line) <= SUBJECT_CHARACTERS else line[: SUBJECT_CHARACTERS - 3] + "..."
+    if len(line) <= SUBJECT_CHARACTERS:
+        return line
+    room = SUBJECT_CHARACTERS - len("...")
+    whole = line[: room + 1].rpartition(" ")[0].rstrip(" ,;:(")
+    return f"{whole if len(whole) > room // 2 else line[:room]}..."
 
 
 def in_short(history: History, decided: Decision, left_out: str = "") -> tuple[str, list[str]]:
@@ -249,7 +265,8 @@ def _timeline_of(history: History) -> list[str]:
     left_out = len(lines) - _FIRST_LINES - _LAST_LINES
     if left_out > 0:
         lines[_FIRST_LINES:-_LAST_LINES] = [f"({left_out} more lines: the incident has them all)"]
-    return ["After the fault:", *lines] if lines else []
+    what = "request" if history.incident.root.code == OPERATOR_REQUEST else "fault"
+    return [f"After the {what}:", *lines] if lines else []
 
 
 def _turns_by_number(history: History) -> dict[str, Turn]:
@@ -274,7 +291,7 @@ def _words_of(entry: TimelineEntry, turns: Mapping[str, Turn], history: History)
 
 def _words_of_decision(decision: Decision, history: History) -> str:
     if decision.ending is not None:
-        return _word_of(decision.ending, history)
+        return _word_of(decision, history)
     return f"waits for {AWAITED[decision.awaits]}" if decision.awaits is not None else ""
 
 

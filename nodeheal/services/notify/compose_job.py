@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.vocabulary import Escalation, Phase, Trouble
-from nodeheal.domain.humanize import counted, lasting
+from nodeheal.domain.humanize import all_of, counted, lasting
 from nodeheal.domain.jobs.checkpoint_advice import NO_EXPERIENCE, PoolExperience, advice_of
 from nodeheal.domain.jobs.job import Job, Run
 from nodeheal.domain.jobs.lost_work import UNSAVED, start_text
@@ -56,7 +56,7 @@ def compose_started(story: JobStory, owner: Owner) -> Notification | None:
     if run is None:
         return None
     job, since = story.job, run.running_since or story.at
-    ranks = "its one rank has" if len(run.tasks) == 1 else f"all its {len(run.tasks)} ranks have"
+    ranks = "its one rank has" if len(run.tasks) == 1 else f"{all_of(len(run.tasks), 'its')} ranks have"
     waited = since - job.submitted_at if job.submitted_at else timedelta()
     took = f" It took {lasting(waited)} to get and check its nodes and to start it."
     body = [
@@ -225,8 +225,11 @@ def _checkpoint(story: JobStory) -> list[str]:
     if found is None:
         return []
     step = "" if found.step is None else f" (step {found.step})"
-    before = "" if story.job.knows_where_to_go_on else ", before its last start"
-    return labelled("Checkpoint", f"{found.path}{step}, the newest whole one at {_time(found.looked_at)}{before}.")
+    at, known = _time(found.looked_at), f"{found.path}{step}"
+    if story.job.knows_where_to_go_on:
+        return labelled("Checkpoint", f"{known}, the newest whole one at {at}.")
+    last = f"{known} was the newest whole one at {at}, before its last start"
+    return labelled("Checkpoint", f"{last}. What it has written since lies beside it, and its next start finds that.")
 
 
 def _time(at: datetime) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from nodeheal.contract.names import JOB_SOURCE, OPERATOR_REQUEST
 from nodeheal.contract.steps import Decision
 from nodeheal.contract.vocabulary import Action, Ending, Escalation, NodeState, Refusal
 from nodeheal.domain.fleet.node import OUT_OF_SERVICE, Node
@@ -11,7 +12,7 @@ from nodeheal.domain.jobs.job import Job, Run
 from nodeheal.domain.recovery.incident import History, Incident, short_id
 from nodeheal.domain.recovery.progress import Progress
 from nodeheal.domain.verbs import VERBS
-from nodeheal.services.jobs.job_troubles import TELL_OWNER
+from nodeheal.services.jobs.job_troubles import NOT_APPROVED, TELL_OWNER
 from nodeheal.services.notify.compose_unmanaged_tasks import needed_for_unmanaged_tasks
 from nodeheal.services.notify.layout import command, field, paragraph
 
@@ -66,17 +67,52 @@ def what_is_needed(
     if decided.escalation is Escalation.NO_CAPACITY:
         parts.append((f"free or buy a machine in place of {node.node_id}: {missing(history)}.", []))
     if node.state is NodeState.QUARANTINED:
-        parts.append(_about_the_node(node, history.incident))
-    if seen.has_stopped_job and history.incident.job_id:
-        parts.append(_about_the_job(history.incident, situation))
+        parts.append(_about_the_node(node, history.incident, decided))
+    # After a failure of its program the ranks that still run are stopped, too.
+    is_refused = decided.escalation in NOT_APPROVED and history.incident.root.source == JOB_SOURCE
+    is_left_down = is_refused and not seen.job_is_over
+    if (seen.has_stopped_job or is_left_down) and history.incident.job_id:
+        parts.append(_about_the_job(history.incident, decided, situation))
     if theirs := needed_for_unmanaged_tasks(history, seen):
         parts.append((theirs, []))
-    as_it_was = f"look at {node.node_id}. nodeheal has left it and its job as they were."
+    and_job = " and its job as they were" if history.incident.job_id else " as it was"
+    as_it_was = f"look at {node.node_id}. nodeheal has left it{and_job}."
     parts = parts or [(as_it_was, [command("nodeheal", "nodes", "show", node.node_id)])]
     if node.state not in OUT_OF_SERVICE:
-        close = command("nodeheal", "incidents", "close", short_id(history.incident.incident_id), "--why", "...")
-        parts.append(("when you have dealt with it, close the incident:", [close]))
+        parts.append(("when you have dealt with it, close the incident:", [_close(history.incident)]))
     return parts
+
+
+def needed_at_breaker(pool: str) -> list[Part]:
+    """What ends the wait of an incident while the breaker of its pool is open."""
+    looks = [
+        command("nodeheal", "breaker", "show", pool),
+        command("nodeheal", "incidents", "list", pool, "--state", "waiting"),
+        command("nodeheal", "nodes", "list", pool),
+    ]
+    reset = command("nodeheal", "breaker", "reset", pool, "--why", "...")
+    return [
+        ("see which nodes fail and which jobs wait; find what they have in common:", looks),
+        ("put it right, and then (what is stale by then is dropped):", [reset]),
+    ]
+
+
+def needed_after_broken_workflow(incident: Incident, *, is_out: bool) -> list[Part]:
+    """What is left to a human where the workflow itself broke: it has told nobody how far it came."""
+    node_id = incident.node_id
+    show = command("nodeheal", "nodes", "show", node_id)
+    if is_out:
+        ends = [command("nodeheal", "nodes", verb, node_id, "--why", "...") for verb in ("release", "retire")]
+        then = f"finish it by hand, then give {node_id} back to work (release), or take it away for good (retire):"
+    else:
+        ends = [_close(incident)]
+        then = "when you have dealt with it, close the incident:"
+    look = f"the workflow of this recovery broke off, and what it did last is not known. Look at {node_id} and its job:"
+    return [(look, [show]), (then, ends)]
+
+
+def _close(incident: Incident) -> str:
+    return command("nodeheal", "incidents", "close", short_id(incident.incident_id), "--why", "...")
 
 
 def missing(history: History) -> str:
@@ -84,6 +120,11 @@ def missing(history: History) -> str:
     results = [turn.result for turn in history.turns if turn.result is not None]
     found = [refused for result in results if (refused := result.refused_for(Refusal.NO_CAPACITY)) is not None]
     return found[-1].missing.replace(".)", ")").rstrip(".") if found and found[-1].missing else "none is to be had"
+
+
+def is_isolated_by_hand(incident: Incident, decided: Decision) -> bool:
+    """Whether all that an operator has asked for is done: the node is out of service."""
+    return incident.root.code == OPERATOR_REQUEST and decided.escalation is Escalation.ISOLATED_ON_REQUEST
 
 
 def give_up(job_id: str) -> list[str]:
@@ -127,21 +168,27 @@ def _after_observing(incident: Incident, seen: Progress, decided: Decision, situ
     return parts
 
 
-def _about_the_node(node: Node, incident: Incident) -> Part:
+def _about_the_node(node: Node, incident: Incident, decided: Decision) -> Part:
     slot = "It takes no slot" if incident.is_of_new_node else "Until then it keeps its slot"
-    out = f"{node.node_id} stays out of service. Repair it and give it back to work (release), or take it away for good"
+    is_asked = is_isolated_by_hand(incident, decided)
+    first = "When you have done with it what you wanted, give it" if is_asked else "Repair it and give it"
+    out = f"{node.node_id} stays out of service. {first} back to work (release), or take it away for good"
     return f"{out} (retire). {slot} of the disruption budget of pool {incident.pool}.", [
         command("nodeheal", "nodes", "release", node.node_id, "--why", "..."),
         command("nodeheal", "nodes", "retire", node.node_id, "--why", "..."),
     ]
 
 
-def _about_the_job(incident: Incident, situation: Situation) -> Part:
+def _about_the_job(incident: Incident, decided: Decision, situation: Situation) -> Part:
     """Who starts it again, and how. Only its owner has what starts a job that was not submitted here."""
     job_id, job = str(incident.job_id), situation.job
     owner = str(job.owner) if job is not None and job.owner is not None else ""
     healthy = command("nodeheal", "nodes", "list", incident.pool)
     if situation.is_the_programs:
+        if decided.escalation in NOT_APPROVED and job is not None and job.submission:
+            knows = f" {owner}, if subscribed, has been told." if owner else ""
+            told = f"{job_id} is stopped: its restart was not approved. If it may run again as it was, start it.{knows}"
+            return told, [*log_of(job, situation.run), restart(job_id), *give_up(job_id)]
         if owner:
             told = f"{job_id} is stopped. {owner} looks at the program, and starts it again. {TELL_OWNER}"
             return told, [command("nodeheal", "jobs", "show", job_id)]

@@ -12,7 +12,7 @@ from nodeheal.domain.recovery.approval_links import Answer
 from nodeheal.domain.recovery.incident import History, short_id
 from nodeheal.domain.review.console_links import NO_LINKS, ConsoleLinks
 from nodeheal.services.notify.compose import Facts, facts_of, heading, in_short, letter, lines_of
-from nodeheal.services.notify.compose_needed import Part, missing, needed
+from nodeheal.services.notify.compose_needed import Part, missing, needed, needed_at_breaker
 from nodeheal.services.notify.layout import command, field, link, paragraph, sentence
 
 _YES_NO = {Answer.approve: "yes", Answer.refuse: "no"}
@@ -134,16 +134,7 @@ def _compose_breaker(history: History, decision: Decision, console_links: Consol
     cause = decision.reason.removeprefix(f"{decision.fault}: ").partition(". ")[0]
     are_drills = are_all_drills(cause) and history.is_drill
     marked, without_nodes = heading(history) if are_drills else "[nodeheal]", cause.partition(" (")[0]
-    looks = [
-        command("nodeheal", "breaker", "show", pool),
-        command("nodeheal", "incidents", "list", pool, "--state", "waiting"),
-        command("nodeheal", "nodes", "list", pool),
-    ]
-    reset = command("nodeheal", "breaker", "reset", pool, "--why", "...")
-    to_do = [
-        ("see which nodes fail and which jobs wait; find what they have in common:", looks),
-        ("put it right, and then (what is stale by then is dropped):", [reset]),
-    ]
+    to_do = needed_at_breaker(pool)
     return letter(
         history,
         decision,

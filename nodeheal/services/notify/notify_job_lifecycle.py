@@ -60,7 +60,7 @@ def notify_of_end(job: Job, request: JobRequest, ports: Ports) -> str:
             runs_of_submission(job, ports),
             ports.clock(),
             request.reason,
-            last.trouble if last else None,
+            job.trouble,
             last.incident_id if last else None,
             ports.console_links,
             lived_beside(job, ports),

@@ -7,6 +7,7 @@ from nodeheal.contract.steps import Decision
 from nodeheal.contract.vocabulary import Ending, Family, NextStepCondition
 from nodeheal.domain.faults.assessment import assess_faults
 from nodeheal.domain.faults.diagnosis import Fault
+from nodeheal.domain.humanize import all_of
 from nodeheal.domain.jobs.job import Job
 from nodeheal.domain.jobs.restarts import limit_of_application
 from nodeheal.domain.policy.policy import RecoveryPolicy
@@ -36,9 +37,11 @@ def which_restart(job: Job | None, incident: Incident, ports: Ports) -> str:
     if job is None or (incident.root.source, incident.root.family) != (JOB_SOURCE, Family.task):
         return ""
     scope, limit = (allowed := limit_of_application(job)).scope, allowed.limit
-    which = f"restart {ports.attempts.spent(scope, limit)[limit.group]} of {limit.limit}"
-    often = f"It was {which} in {limit.window_seconds / 3600:g} h after a failure of the program's own"
-    return f"{often} (restarts.of_application). One more failure after the last is handed to a human."
+    spent = ports.attempts.spent(scope, limit)[limit.group]
+    often = f"It was restart {spent} of {limit.limit} in {limit.window_seconds / 3600:g} h"
+    then = "That was the last: the" if spent >= limit.limit else f"When {all_of(limit.limit)} are used, the"
+    told = f"{often} after a failure of the program's own (restarts.of_application)"
+    return f"{told}. {then} next failure is not restarted, and goes to a human."
 
 
 def _blocked(

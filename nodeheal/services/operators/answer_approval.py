@@ -4,8 +4,10 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from nodeheal.contract import results
+from nodeheal.contract.vocabulary import Awaited
 from nodeheal.domain.recovery.approval_links import Answer, Question
-from nodeheal.domain.recovery.incident import TimelineEntry
+from nodeheal.domain.recovery.incident import History, TimelineEntry, short_id
+from nodeheal.domain.review.review import status_text
 from nodeheal.operations.approve import answer_id, find_question, recorded_answer
 from nodeheal.operations.engine import reconcile
 from nodeheal.ports import Ports
@@ -70,8 +72,24 @@ def open_question(incident_id: str, ports: Ports) -> Question:
     if find_question(question, ports) is None:
         answers = [entry.text for entry in history.timeline if entry.kind == "answer" and entry.data]
         before = f" It was {answers[-1]}." if answers else ""
-        raise ValueError(f"{incident_id} waits for no approval; it is {history.incident.state}.{before}")
+        raise ValueError(f"{incident_id} waits for no approval; {_how_it_stands(history)}.{before}")
     return question
+
+
+def _how_it_stands(history: History) -> str:
+    """What it does instead, and the next command, for who takes it for one that asks."""
+    from nodeheal.services.notify.compose import AWAITED  # here: an answer needs none of it
+
+    incident, last = history.incident, history.turns[-1] if history.turns else None
+    show = f"`nodeheal incidents show {short_id(incident.incident_id)}`"
+    if not incident.is_under_way:
+        return f"it is over: {status_text(incident)} ({show})"
+    awaits = last.decision.awaits if last is not None and last.result is None else None
+    if awaits is None or awaits is Awaited.APPROVAL:
+        return f"nodeheal works on it ({show})"
+    pool = incident.pool
+    reset = f"`nodeheal breaker show {pool}`, then `nodeheal breaker reset {pool} --why ...`"
+    return f"it waits for {AWAITED[awaits]} ({reset if awaits is Awaited.BREAKER else show})"
 
 
 def asked_now(incident_id: str, ports: Ports) -> PendingQuestion | None:

@@ -4,7 +4,7 @@ from nodeheal.contract.check_seconds import HEALTHY_SECONDS
 from nodeheal.contract.names import DIAGNOSE, DRAIN
 from nodeheal.contract.vocabulary import Action, NodeState
 from nodeheal.domain.fleet.node import Node
-from nodeheal.domain.humanize import counted, lasting
+from nodeheal.domain.humanize import all_of, counted, lasting
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.decision_builder import seconds_to_diagnose
 from nodeheal.domain.recovery.decision_context import node_scope
@@ -119,7 +119,9 @@ def _work(node: Node, ports: Ports, *, after_job: bool) -> str:
     if after_job:
         return f"job {node.job_id} ends first; until then the node gets no new work"
     job = ports.jobs.get(node.job_id)
-    ranks = f"all {counted(job.nodes, 'rank')} of job {job.job_id} stop" if job else f"job {node.job_id} stops"
+    ranks = f"job {node.job_id} stops"
+    if job is not None and job.nodes > 1:
+        ranks = f"{all_of(job.nodes)} ranks of job {job.job_id} stop"
     now, pool = ports.clock(), list(ports.nodes.in_pool(node.pool))
     free = sum(other.is_available(now) for other in pool)
     if free:

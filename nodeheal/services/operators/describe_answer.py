@@ -5,6 +5,7 @@ from dataclasses import replace
 from nodeheal.contract.steps import Decision
 from nodeheal.contract.vocabulary import Action, Provider
 from nodeheal.domain.fleet.node import OUT_OF_SERVICE
+from nodeheal.domain.humanize import all_of
 from nodeheal.domain.jobs.job import Run
 from nodeheal.domain.recovery.approval_links import Answer
 from nodeheal.domain.recovery.decision_context import DecisionContext
@@ -94,8 +95,11 @@ def _gang(job_id: str, run: Run, alive: list[str]) -> str:
     """Which ranks stop, and where."""
     nodes = list(dict.fromkeys(alive))
     where = ", ".join(nodes[:NODES_NAMED]) + (f" and {len(nodes) - NODES_NAMED} more" if nodes[NODES_NAMED:] else "")
-    ranks = f"{len(alive)} of {len(run.tasks)} ranks" if len(alive) < len(run.tasks) else f"All {len(alive)} ranks"
-    return f"{ranks} of {job_id} (run {run.number}, since {run.started_at:%Y-%m-%d %H:%M} UTC) stop, on {where}."
+    whole = f"{job_id} (run {run.number}, since {run.started_at:%Y-%m-%d %H:%M} UTC)"
+    if len(run.tasks) == 1:
+        return f"The one rank of {whole} stops, on {where}."
+    ranks = f"{len(alive)} of {len(run.tasks)}" if len(alive) < len(run.tasks) else all_of(len(alive)).capitalize()
+    return f"{ranks} ranks of {whole} stop, on {where}."
 
 
 def _then(asked: Decision) -> str:

@@ -8,7 +8,9 @@ from nodeheal.contract.vocabulary import IncidentState
 from nodeheal.domain.errors import NotFound
 from nodeheal.domain.jobs.checkpoint_advice import Advice, advice_of
 from nodeheal.domain.jobs.job import Job, Run
+from nodeheal.domain.jobs.restarts import limit_of_application
 from nodeheal.domain.jobs.training_progress import TrainingProgress, training_progress
+from nodeheal.domain.recovery.approval_links import Question
 from nodeheal.domain.recovery.incident import Incident
 from nodeheal.ports import Ports
 from nodeheal.services.jobs.job_line import Standing, stands_before
@@ -26,6 +28,7 @@ class RestartsUsed:
 
     total: int
     in_window: int
+    of_application: int  # in the window, for the program's own failures
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,7 @@ class JobView:
     advice: Advice  # and the account of its time that it rests on
     ahead: tuple[Standing, ...] = ()  # who gets nodes before it, where it waits for some
     progress: TrainingProgress | None = None
+    awaits: str = ""  # what the incident waits for that may be bringing it back, and until when; empty: for nothing
 
     @property
     def run(self) -> Run | None:
@@ -70,7 +74,26 @@ def look_at_job(job_id: str, ports: Ports) -> JobView:
     advice = advice_of(job, runs, incidents, now, lived_beside(job, ports))
     ahead = tuple(stands_before(job, ports))
     progress = progress_of([job], ports).get(job_id)
-    return JobView(job, tuple(runs[-RUNS_SHOWN:]), incidents, _used(job, runs, since, now), advice, ahead, progress)
+    used = _used(job, runs, since, now, ports)
+    return JobView(job, tuple(runs[-RUNS_SHOWN:]), incidents, used, advice, ahead, progress)
+
+
+def awaited_by(incident: Incident | None, ports: Ports) -> str:
+    """What the incident waits for, and until when it may be answered. Empty: it waits for nothing.
+
+    Who may only submit jobs may not read that.
+    """
+    if incident is None or incident.state is not IncidentState.WAITING:
+        return ""
+    # Here: most jobs wait for no incident, and the words of the emails take many modules.
+    from nodeheal.operations.approve import find_question
+    from nodeheal.services.notify.compose import AWAITED
+
+    turns = ports.incidents.history(incident.incident_id).turns
+    awaits = turns[-1].decision.awaits if turns else None
+    question = find_question(Question(incident.incident_id, incident.turn), ports)
+    until = f" until {question.deadline_at:%Y-%m-%d %H:%M:%S} UTC" if question is not None else ""
+    return f"{AWAITED[awaits]}{until}" if awaits is not None else ""
 
 
 def progress_of(jobs: Sequence[Job], ports: Ports) -> dict[str, TrainingProgress]:
@@ -90,7 +113,9 @@ def list_jobs(pools: Sequence[str], ports: Ports) -> list[Job]:
     return sorted(found, key=lambda job: (job.is_over, job.job_id))
 
 
-def _used(job: Job, runs: Sequence[Run], since: datetime, now: datetime) -> RestartsUsed:
+def _used(job: Job, runs: Sequence[Run], since: datetime, now: datetime, ports: Ports) -> RestartsUsed:
     began = [run.started_at for run in runs if run.started_at >= since and run.incident_id]
     window = timedelta(seconds=job.restarts.window_seconds)
-    return RestartsUsed(len(began), sum(at > now - window for at in began))
+    scope, limit = (own := limit_of_application(job)).scope, own.limit
+    of_application = ports.attempts.spent(scope, limit)[limit.group]
+    return RestartsUsed(len(began), sum(at > now - window for at in began), of_application)

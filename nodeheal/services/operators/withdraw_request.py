@@ -8,13 +8,11 @@ from nodeheal.contract.vocabulary import IncidentState, Verdict
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.fleet.node import OUT_OF_SERVICE, Node
 from nodeheal.domain.recovery.incident import Incident, TimelineEntry
-from nodeheal.domain.review.review import title_of
+from nodeheal.domain.review.review import WITHDRAWN, title_of
 from nodeheal.ports import Ports
 from nodeheal.services.operators.release_node import wake_its_workflow
 from nodeheal.services.recovery.queue import wake_queue
 from nodeheal.services.saving import SAVE_TRIES, node_of
-
-WITHDRAWN = "withdrawn-by-hand"
 
 
 def withdraw_request(node_id: str, why: str, ports: Ports) -> str | None:

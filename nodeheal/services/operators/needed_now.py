@@ -1,0 +1,56 @@
+"""What a person has to do about an incident as things stand now: what its email asked for, without what is done."""
+
+from collections.abc import Callable
+
+from nodeheal.contract.vocabulary import Awaited, Ending, IncidentState
+from nodeheal.domain.fleet.node import OUT_OF_SERVICE
+from nodeheal.domain.jobs.job import Job
+from nodeheal.domain.policy.policy import RecoveryPolicy
+from nodeheal.domain.recovery.incident import History, Incident
+from nodeheal.domain.recovery.progress import read_progress
+from nodeheal.ports import Ports
+from nodeheal.services.jobs.runs import current_run
+from nodeheal.services.notify.compose_needed import (
+    Part,
+    needed_after_broken_workflow,
+    needed_at_breaker,
+    what_is_needed,
+)
+from nodeheal.services.notify.read_situation import read_situation
+from nodeheal.services.recovery.build_decision_context import is_running
+
+
+def needed_now(incident_id: str, ports: Ports, policy: Callable[[], RecoveryPolicy]) -> list[Part]:
+    """The first thing first; nothing where nobody has to do anything. Raises NotFound for an unknown incident.
+
+    `policy` is read only where it is needed.
+    """
+    history = ports.incidents.history(incident_id)
+    incident = history.incident
+    if incident.state is IncidentState.ESCALATED:
+        return _after_handover(history, ports, policy)
+    last = history.turns[-1] if history.turns else None
+    is_held = last is not None and last.result is None and last.decision.awaits is Awaited.BREAKER
+    return needed_at_breaker(incident.pool) if is_held and incident.is_under_way else []
+
+
+def _after_handover(history: History, ports: Ports, policy: Callable[[], RecoveryPolicy]) -> list[Part]:
+    incident = history.incident
+    node = ports.nodes.get(incident.node_id)
+    if node is None:
+        return []
+    if incident.ending is not Ending.HANDED_TO_A_HUMAN or not history.turns:
+        return needed_after_broken_workflow(incident, is_out=node.state in OUT_OF_SERVICE)
+    rules, decided = policy(), history.turns[-1].decision
+    seen = read_progress(history, rules)
+    job, run = current_run(incident.job_id, ports)
+    seen.job_is_over = job is None or _is_seen_to(job, incident) or is_running(job, run, incident, ports)
+    seen.job_is_down = not seen.job_is_over
+    return what_is_needed(history, seen, decided, node, read_situation(history, seen, decided, job, ports, rules))
+
+
+def _is_seen_to(job: Job, incident: Incident) -> bool:
+    """Whether the job is over, was given up, or was submitted again since: what is wrong with it now is not this."""
+    submitted, ended = job.submitted_at, incident.closed_at
+    is_later = submitted is not None and ended is not None and submitted > ended
+    return is_later or (job.is_over and not job.waits_for_a_human)
