@@ -163,6 +163,8 @@ def test_a_restart_that_nobody_approves_is_said_to_be_that_and_is_started_by_han
     page = next(told.body for _, told in it.ports.notifier.announced if "needs a human" in told.subject)  # type: ignore[attr-defined]
     assert "llama is stopped: its restart was not approved. If it may run again as it was, start it." in page
     assert "\n  nodeheal jobs restart llama\n" in page
+    theirs = next(told.body for _, told in it.ports.notifier.announced if told.phase is Phase.HANDED_OVER)  # type: ignore[attr-defined]
+    assert "The operators refused its restart, or did not answer in time. They have been told" in theirs
     assert look_at_job("llama", it.ports).advice.account.losses.down_seconds >= 3_600
 
 

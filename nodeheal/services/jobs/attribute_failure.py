@@ -35,6 +35,7 @@ from nodeheal.ports import Ports
 from nodeheal.services.intake.finding_about import finding_about
 from nodeheal.services.intake.ingest import Ingested, ingest
 from nodeheal.services.jobs.job_steps import job_of_request, job_result, save_job, stop_if_wanted
+from nodeheal.services.jobs.job_troubles import NOT_APPROVED
 from nodeheal.services.jobs.runs import current_run, recovery_of
 from nodeheal.services.notify.notify_job_owner import notify_owner_of_wait
 from nodeheal.services.saving import node_of
@@ -104,7 +105,9 @@ def _explain(request: JobRequest, job: Job, run: Run, ports: Ports, policy: Reco
     if given_up is not None and history is not None:
         told = f"{given_up.incident_id} was handed to a human: {given_up.summary}"
         is_own = is_the_programs(assess_faults(history, policy).fault, read_progress(history, policy))
-        found = _over(request, Trouble.PROGRAM_FAILS if is_own else Trouble.RECOVERY_ENDED, told, ports)
+        is_refused = history.turns[-1].decision.escalation in NOT_APPROVED if history.turns else False
+        own = Trouble.NOT_APPROVED if is_refused else Trouble.PROGRAM_FAILS
+        found = _over(request, own if is_own else Trouble.RECOVERY_ENDED, told, ports)
         return found.model_copy(update={"incident_id": given_up.incident_id})
     if broke is not None and broke.never_ran:
         told = f"{broke.words}: it cannot start as it is defined; nothing is tried again"

@@ -3,11 +3,10 @@
 from dataclasses import replace
 
 from nodeheal.contract.job_steps import JobRequest, JobResult
-from nodeheal.contract.vocabulary import JobStep, Trouble
+from nodeheal.contract.vocabulary import JobStep
 from nodeheal.ports import Ports
 from nodeheal.services.jobs.job_nodes import call_next_job, leave, release_claims
 from nodeheal.services.jobs.job_steps import end_of_job, job_of_request, save_job
-from nodeheal.services.jobs.job_troubles import NOT_APPROVED
 from nodeheal.services.jobs.start_gang import written_off
 from nodeheal.services.notify.notify_job_lifecycle import notify_of_end
 
@@ -23,18 +22,9 @@ def end_job(request: JobRequest, ports: Ports) -> JobResult:
             ports.jobs.save_run(written_off(run))
     leave(replace(job, state=request.ending), ports)
     # Last: from now on no sweep looks after what is left.
-    how = {"state": request.ending, "summary": request.reason, "trouble": _trouble(request, ports), "stop_wanted": ""}
+    trouble = request.last.trouble if request.last else None
+    how = {"state": request.ending, "summary": request.reason, "trouble": trouble, "stop_wanted": ""}
     job = save_job(ports, job.job_id, **how)
     call_next_job(job.pool, ports)
     lost = notify_of_end(job, request, ports)
     return end_of_job(request, JobStep.END, request.ending, f"{request.reason}{lost}", ports)
-
-
-def _trouble(request: JobRequest, ports: Ports) -> Trouble | None:
-    """What the last step has found. A restart that operators did not approve is theirs, and not the program's."""
-    last = request.last
-    if last is None or last.trouble is not Trouble.PROGRAM_FAILS or last.incident_id is None:
-        return last.trouble if last is not None else None
-    turns = ports.incidents.history(last.incident_id).turns
-    is_refused = bool(turns) and turns[-1].decision.escalation in NOT_APPROVED
-    return Trouble.NOT_APPROVED if is_refused else last.trouble

@@ -16,7 +16,7 @@ from nodeheal.domain.recovery.incident import History
 from nodeheal.domain.recovery.progress import Progress, is_the_programs
 from nodeheal.domain.verbs import VERBS
 from nodeheal.services.jobs.ask_for_checkpoint import ASKED
-from nodeheal.services.jobs.job_troubles import needed
+from nodeheal.services.jobs.job_troubles import NOT_APPROVED, needed
 from nodeheal.services.notify.compose import AWAITED, fit_subject, heading
 from nodeheal.services.notify.compose_needed import log_of, restart
 from nodeheal.services.notify.layout import field, paragraph, quoted, sentence
@@ -129,7 +129,7 @@ def compose_handed_over(about: About, decided: Decision) -> Notification:
     body = [
         *paragraph(f"your job {about.job.job_id} is down, and nodeheal does not start it again. {_what_broke(about)}"),
         "",
-        *_needed_when_down(about),
+        *_needed_when_down(about, decided),
         "",
         *field("Why", sentence(decided.reason)),
         *(quoted("Evidence", about.fault.event.evidence) if about.is_the_programs else []),
@@ -138,13 +138,14 @@ def compose_handed_over(about: About, decided: Decision) -> Notification:
     return _letter(about, Phase.HANDED_OVER, "is down, and is not started again by itself", body)
 
 
-def _needed_when_down(about: About) -> list[str]:
+def _needed_when_down(about: About, decided: Decision) -> list[str]:
     """Who starts it again, as the operators are told: compose_needed."""
     job, is_ours = about.job, bool(about.job.submission)
     if about.is_the_programs:
         if is_ours:
             shown = log_of(job, about.run) or log_of(job, about.before)
-            return [*field("Needed", needed(Trouble.PROGRAM_FAILS)[0]), *shown, restart(job.job_id)]
+            trouble = Trouble.NOT_APPROVED if decided.escalation in NOT_APPROVED else Trouble.PROGRAM_FAILS
+            return [*field("Needed", needed(trouble)[0]), *shown, restart(job.job_id)]
         own = "look for the cause in your program first; then start it again, the way you first started it"
         return field("Needed", f"{own}. The operators have been told as well.")
     told = "nothing now. The operators have been told"
