@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from nodeheal.contract.names import APPROVAL_REQUESTED
 from nodeheal.contract.results import Answered, StepResult
 from nodeheal.contract.steps import StepRequest
-from nodeheal.contract.vocabulary import Outcome, VerbName
+from nodeheal.contract.vocabulary import Action, Outcome, VerbName
 from nodeheal.domain.operation import Operation, OperationState, incident_owner
 from nodeheal.domain.recovery.approval_links import Answer, Question
 from nodeheal.domain.recovery.incident import History, TimelineEntry
@@ -17,9 +17,10 @@ from nodeheal.services.steps import add_timeline_entry
 
 @dataclass(frozen=True)
 class _Facts(Facts):
-    """`answer`: the first one, as the incident's timeline keeps it."""
+    """`answer`: the first one, as the incident's timeline keeps it. `moot`: why nothing is left to be asked."""
 
     answer: TimelineEntry | None = None
+    moot: str = ""
 
 
 def plan(request: StepRequest, ports: Ports) -> Operation:
@@ -71,7 +72,10 @@ def _read(operation: Operation, ports: Ports) -> _Facts:
     request = operation.step
     history = ports.incidents.history(request.incident_id)
     first = recorded_answer(Question(request.incident_id, request.turn), history)
-    return _Facts(ports.clock(), node=ports.nodes.get(history.incident.node_id), answer=first)
+    node, is_of_job = ports.nodes.get(history.incident.node_id), request.decision.action is Action.RESTART_WORKLOAD
+    job = ports.jobs.get(str(request.decision.job_id)) if is_of_job else None
+    moot = f"{job.job_id} {job.why_not_ours}" if job is not None and job.why_not_ours else ""
+    return _Facts(ports.clock(), node=node, answer=first, moot=moot)
 
 
 def _observe(operation: Operation, facts: _Facts) -> StepResult | None:
@@ -82,6 +86,8 @@ def _observe(operation: Operation, facts: _Facts) -> StepResult | None:
     if facts.node is not None and facts.node.open_incident != operation.incident_id:
         over = f"{facts.node.node_id} was given back or retired by hand"
         return step_result(operation, facts.now, Outcome.REFUSED, over)
+    if facts.moot:
+        return step_result(operation, facts.now, Outcome.REFUSED, facts.moot)
     if not facts.is_final:
         return None
     return step_result(operation, facts.now, Outcome.TIMED_OUT, f"nobody answered within {decision.deadline_seconds} s")

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from nodeheal.contract.results import Refused, StepResult
 from nodeheal.contract.steps import StepRequest
-from nodeheal.contract.vocabulary import JobState, NextStepCondition, Outcome, Refusal, VerbName
+from nodeheal.contract.vocabulary import NextStepCondition, Outcome, Refusal, VerbName
 from nodeheal.domain.errors import NotFound, PlacementRefused
 from nodeheal.domain.faults.assessment import assess_faults
 from nodeheal.domain.fleet.node import ABSENT, OUT_OF_SERVICE, Node
@@ -30,13 +30,6 @@ from nodeheal.services.recovery.reserve_attempt import why_no_attempt
 from nodeheal.services.saving import node_of
 from nodeheal.services.steps import add_timeline_entry
 
-_NOT_OURS = {
-    JobState.COMPLETED: "has finished",
-    JobState.CANCELLED: "was stopped by a person",
-    JobState.FAILED: "is in a human's hands",
-    JobState.SUBMITTED: "was submitted again, and its own workflow starts it",
-}
-
 
 def plan(request: StepRequest, ports: Ports) -> Operation:
     """The operation of this turn."""
@@ -52,9 +45,9 @@ def _start(operation: Operation, world: World) -> Operation | StepResult:
     job, last = current_run(request.decision.job_id, ports)
     if job is None or last is None:
         return _refused(operation, now, f"no record of job {request.decision.job_id}")
-    whose = _NOT_OURS.get(job.state)
-    if whose is not None:
-        return step_result(operation, now, Outcome.DONE, f"{job.job_id} {whose}; there is nothing to restart")
+    if job.why_not_ours:
+        nothing = f"{job.job_id} {job.why_not_ours}; there is nothing to restart"
+        return step_result(operation, now, Outcome.DONE, nothing)
     if is_newer_than_fault(last, request, ports):
         why = f"{job.job_id} was relaunched since, as run {last.number}"
         return step_result(operation, now, Outcome.DONE, why)

@@ -9,15 +9,16 @@ from nodeheal.cli.job_view import waits_for
 from nodeheal.contract.job_steps import JobRequest
 from nodeheal.contract.names import DRAIN
 from nodeheal.contract.steps import StepRequest
-from nodeheal.contract.vocabulary import Action, Phase, Trouble, Verdict
+from nodeheal.contract.vocabulary import Action, Ending, JobState, Phase, Trouble, Verdict
 from nodeheal.domain.recovery.approval_links import Answer, Question
 from nodeheal.domain.review.review import state_word
 from nodeheal.services.jobs.attribute_failure import attribute_failure
-from nodeheal.services.operators.answer_approval import answer_approval
+from nodeheal.services.operators.answer_approval import answer_approval, asked_now
 from nodeheal.services.operators.look_at_job import JobView, awaited_by, look_at_job
 from nodeheal.services.operators.request_action import request_action
 from tests.unit.builders import ACT, NOW
 from tests.unit.test_decide_among_others import with_policy
+from tests.unit.test_notify_job_lifecycle import ends
 from tests.workflows.job_cluster import NODES, Happening, JobCluster, fails, finishes, is_recovered
 from tests.workflows.test_run_job import falls_off_the_bus, wants_it_stopped
 
@@ -247,6 +248,25 @@ def test_a_job_that_runs_on_while_its_recovery_waits_has_not_stopped() -> None:
 
     stopped = next(told for _, told in it.ports.notifier.announced if told.phase is Phase.STOPPED)  # type: ignore[attr-defined]
     assert stopped.subject == "[nodeheal] llama has stopped: one of its nodes is being repaired"
+
+
+def test_a_question_about_a_job_that_a_person_stops_is_withdrawn() -> None:
+    it = JobCluster(policy=APPROVE)
+    it.happenings = [fails(), is_recovered]
+    still_asked: list[object] = []
+
+    def stopped(request: StepRequest) -> None:
+        ends(it.ports, JobState.CANCELLED)
+        still_asked.append(asked_now(request.incident_id, it.ports))
+
+    it.on_question = stopped
+    it.submit()
+
+    incident = it.ports.incidents.incident(it.incident_id)
+    assert still_asked == [None]
+    assert incident.ending is Ending.OBSERVED_ONLY
+    assert incident.summary.endswith("llama was stopped by a person; there is nothing to restart")
+    assert not any("restarted" in told for told in operators_hear(it))
 
 
 def drained_and(happens: Happening) -> JobCluster:

@@ -11,6 +11,12 @@ from nodeheal.contract.vocabulary import EndCause, JobState, Outcome, SchedulerK
 from nodeheal.domain.jobs.owner import Owner, parse_owner
 
 ENDED = frozenset({JobState.COMPLETED, JobState.CANCELLED, JobState.FAILED})
+_NOT_OURS = {
+    JobState.COMPLETED: "has finished",
+    JobState.CANCELLED: "was stopped by a person",
+    JobState.FAILED: "is in a human's hands",
+    JobState.SUBMITTED: "was submitted again, and its own workflow starts it",
+}
 
 
 @dataclass(frozen=True)
@@ -179,6 +185,13 @@ class Job:
     def waits_for_a_human(self) -> bool:
         """Whether it has failed, and nobody has said that it stays so."""
         return self.state is JobState.FAILED and not self.stop_wanted
+
+    @property
+    def why_not_ours(self) -> str:
+        """Why a recovery has nothing to restart, after the job's name. Empty: it has."""
+        return (
+            "is being stopped by a person" if self.stop_wanted and not self.is_over else _NOT_OURS.get(self.state, "")
+        )
 
     @property
     def is_over(self) -> bool:

@@ -182,6 +182,11 @@ def _restart_job_only(builder: DecisionBuilder, progress: Progress, assessment: 
     if builder.job_id is None:
         nothing = builder.close(Ending.OBSERVED_ONLY, f"{fault.title}: no job of ours runs here, nothing to restart")
         return _or_decide_other_faults(builder, progress, assessment, nothing)
+    if progress.restart is None and builder.history.context.job_not_ours:
+        whose = f"{builder.job_id} {builder.history.context.job_not_ours}; there is nothing to restart"
+        return _or_decide_other_faults(
+            builder, progress, assessment, builder.close(Ending.OBSERVED_ONLY, f"{fault.title}: {whose}")
+        )
     # What the next run shows after its start is another fault, and another restart.
     is_again = progress.restart is not None and fault.alike[-1].observed_at > progress.restart.finished_at
     if progress.restart is None or (is_again and progress.restart.outcome is Outcome.DONE):

@@ -4,9 +4,13 @@ from dataclasses import replace
 
 from nodeheal.contract.job_steps import JobRequest, JobResult
 from nodeheal.contract.vocabulary import JobStep
+from nodeheal.domain.jobs.job import Job
+from nodeheal.domain.operation import incident_owner
+from nodeheal.operations.engine import reconcile_all
 from nodeheal.ports import Ports
 from nodeheal.services.jobs.job_nodes import call_next_job, leave, release_claims
 from nodeheal.services.jobs.job_steps import end_of_job, job_of_request, save_job
+from nodeheal.services.jobs.runs import current_run
 from nodeheal.services.jobs.start_gang import written_off
 from nodeheal.services.notify.notify_job_lifecycle import notify_of_end
 
@@ -26,5 +30,15 @@ def end_job(request: JobRequest, ports: Ports) -> JobResult:
     how = {"state": request.ending, "summary": request.reason, "trouble": trouble, "stop_wanted": ""}
     job = save_job(ports, job.job_id, **how)
     call_next_job(job.pool, ports)
+    _withdraw_questions(job, ports)
     lost = notify_of_end(job, request, ports)
     return end_of_job(request, JobStep.END, request.ending, f"{request.reason}{lost}", ports)
+
+
+def _withdraw_questions(job: Job, ports: Ports) -> None:
+    """Ends what asks whether the job may be restarted: nothing is left to restart."""
+    _, run = current_run(job.job_id, ports)
+    for task in run.tasks if run is not None else ():
+        node = ports.nodes.get(task.node_id)
+        if node is not None and node.open_incident is not None:
+            reconcile_all(incident_owner(node.open_incident), ports)
