@@ -15,6 +15,7 @@ from nodeheal.domain.review.review import state_word
 from nodeheal.services.jobs.attribute_failure import attribute_failure
 from nodeheal.services.operators.answer_approval import answer_approval, asked_now
 from nodeheal.services.operators.look_at_job import JobView, awaited_by, look_at_job
+from nodeheal.services.operators.needed_now import needed_now
 from nodeheal.services.operators.request_action import request_action
 from tests.unit.builders import ACT, NOW
 from tests.unit.test_decide_among_others import with_policy
@@ -292,6 +293,7 @@ def test_a_program_that_fails_while_its_node_is_drained_is_its_owners() -> None:
     assert "rank 0 on mi-0000000a ended with exit code 3" in theirs.body
     assert it.job.trouble is Trouble.PROGRAM_FAILS
     assert not any("llama is down" in told for told in operators_hear(it) if "Drain" in told)
+    assert not any("llama" in text for text, _ in needed_now(it.incident_id, it.ports, lambda: it.policy))
 
 
 def test_a_job_that_is_stopped_by_hand_while_its_node_is_drained_is_not_said_to_be_down() -> None:

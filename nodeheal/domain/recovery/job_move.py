@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from statistics import median
 
 from nodeheal.contract.steps import Decision
-from nodeheal.contract.vocabulary import Action, Awaited, NextStepCondition, Outcome, Provider, Step
+from nodeheal.contract.vocabulary import Action, Awaited, JobState, NextStepCondition, Outcome, Provider, Step
 from nodeheal.domain.faults.assessment import FaultAssessment, assess_faults
 from nodeheal.domain.humanize import counted, lasting
-from nodeheal.domain.jobs.job import Run
+from nodeheal.domain.jobs.job import Job, Run
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import LONGEST
 from nodeheal.domain.recovery import guardrails
@@ -60,6 +60,18 @@ def must_restart_job(builder: DecisionBuilder, progress: Progress, assessment: F
     if builder.job_id is None or (progress.restart and progress.restart.outcome is Outcome.DONE):
         return False
     return _is_its_to_restart(assessment)
+
+
+def needs_no_restart(history: History, job: Job, run: Run | None, policy: RecoveryPolicy) -> bool:
+    """Tells whether nothing is left for this incident to restart, or to have restarted.
+
+    The job has ended well, a person has stopped it, or its own workflow explains how it ended and restarts it.
+    """
+    if job.state in (JobState.COMPLETED, JobState.CANCELLED) or job.stop_wanted:
+        return True
+    if run is not None and run.has_succeeded:  # COMPLETED is written a moment later
+        return True
+    return bool(job.submission) and has_let_run_end(history, run, policy)
 
 
 def has_let_run_end(history: History, run: Run | None, policy: RecoveryPolicy) -> bool:

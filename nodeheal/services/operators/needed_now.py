@@ -7,6 +7,7 @@ from nodeheal.domain.fleet.node import OUT_OF_SERVICE
 from nodeheal.domain.jobs.job import Job
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.incident import History, Incident
+from nodeheal.domain.recovery.job_move import needs_no_restart
 from nodeheal.domain.recovery.progress import read_progress
 from nodeheal.ports import Ports
 from nodeheal.services.jobs.runs import current_run
@@ -44,7 +45,12 @@ def _after_handover(history: History, ports: Ports, policy: Callable[[], Recover
     rules, decided = policy(), history.turns[-1].decision
     seen = read_progress(history, rules)
     job, run = current_run(incident.job_id, ports)
-    seen.job_is_over = job is None or _is_seen_to(job, incident) or is_running(job, run, incident, ports)
+    seen.job_is_over = (
+        job is None
+        or _is_seen_to(job, incident)
+        or needs_no_restart(history, job, run, rules)
+        or is_running(job, run, incident, ports)
+    )
     seen.job_is_down = not seen.job_is_over
     return what_is_needed(history, seen, decided, node, read_situation(history, seen, decided, job, ports, rules))
 

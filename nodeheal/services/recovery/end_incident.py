@@ -6,7 +6,7 @@ from nodeheal.contract.names import INCIDENT_CLOSED, INCIDENT_ESCALATED, OPERATO
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.results import StepResult
 from nodeheal.contract.steps import Decision, StepRequest
-from nodeheal.contract.vocabulary import Ending, IncidentState, JobState, NodeState, Outcome, Step
+from nodeheal.contract.vocabulary import Ending, IncidentState, NodeState, Outcome, Step
 from nodeheal.domain.faults.correlation import is_dropped_by_reset
 from nodeheal.domain.faults.diagnosis import was_fault_of_job
 from nodeheal.domain.fleet.node import OUT_OF_SERVICE, Node, PastRecovery, moved
@@ -14,7 +14,7 @@ from nodeheal.domain.fleet.unmanaged_tasks import stopped_tasks
 from nodeheal.domain.operation import job_owner
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.incident import History, Incident, Turn, fingerprint
-from nodeheal.domain.recovery.job_move import has_let_run_end
+from nodeheal.domain.recovery.job_move import needs_no_restart
 from nodeheal.domain.recovery.progress import Progress, read_progress
 from nodeheal.operations.engine import reconcile_all
 from nodeheal.ports import Ports
@@ -62,10 +62,7 @@ def end_incident(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> 
     # From the history, and not from the pool's list, which lags: a spare that is forgotten is never free again.
     spares = {turn.result.replacement_node_id for turn in history.turns if turn.result} - {None, closed.node_id}
     job, run = current_run(closed.job_id, ports)
-    # Both from one read: a job whose last rank has just ended well is COMPLETED a moment later.
-    seen.job_is_over = job is not None and (job.state is JobState.COMPLETED or (run is not None and run.has_succeeded))
-    if job is not None and job.submission and has_let_run_end(history, run, policy):
-        seen.job_is_over = True  # the job's own workflow explains how it ended, and restarts it
+    seen.job_is_over = job is not None and needs_no_restart(history, job, run, policy)
     seen.job_is_down = job is not None and not seen.job_is_over and not is_running(job, run, closed, ports)
     for spare in sorted(map(str, spares)):
         _release_node(spare, history, seen, decided, ports, policy)
