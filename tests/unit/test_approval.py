@@ -75,26 +75,31 @@ def paused(it: Incident) -> None:
     pause_pool("demo", 7_200, "bob: new driver", it.ports)
 
 
-def test_a_yes_in_a_paused_pool_goes_on_record_and_is_said_to_do_nothing() -> None:
+def test_a_yes_in_a_paused_pool_is_not_used_up_and_can_be_given_after_the_pause() -> None:
     it = Asked()
     paused(it)
 
     page = approval_page.question(it.ports.incidents.history(it.id), it.question.turn, Answer.approve, it.ports)
     taken, text = it.answer(Answer.approve, why="go")
+    pause_pool("demo", 0, "bob: done", it.ports)
 
-    assert taken
-    assert text.startswith("approved by ada: go; but pool demo is paused until 2026-03-01 05:00 UTC (bob: new driver)")
+    assert not taken
+    assert text.startswith(
+        "pool demo is paused until 2026-03-01 05:00 UTC (bob: new driver), so a yes would do nothing"
+    )
+    assert "the question stays open until 2026-03-01 04:00:00 UTC" in text
     assert "Nothing while it lasts: pool demo is paused until" in page
-    assert it.told() == ["approved by ada: go"]
+    assert it.answer(Answer.approve, why="go") == (True, "approved by ada: go")
 
 
-def test_a_yes_for_a_node_that_is_paused_is_said_to_do_nothing_too() -> None:
+def test_a_yes_for_a_node_that_is_paused_is_not_taken_either() -> None:
     it = Asked()
     pause_node(A, 3_600, "bob: new riser", it.ports)
 
-    _, text = it.answer(Answer.approve)
+    taken, text = it.answer(Answer.approve)
 
-    assert f"but {A} is paused until 2026-03-01 04:00 UTC (bob: new riser)" in text
+    assert not taken
+    assert text.startswith(f"{A} is paused until 2026-03-01 04:00 UTC (bob: new riser), so a yes would do nothing now")
 
 
 def test_a_question_that_was_answered_before_its_function_broke_off_is_not_mailed_again() -> None:
@@ -118,8 +123,8 @@ def test_a_no_in_a_paused_pool_is_as_good_as_ever() -> None:
 
 def test_a_yes_that_a_pause_annuls_leaves_the_broken_node_to_a_human() -> None:
     it = Asked()
-    paused(it)
     it.answer(Answer.approve, why="go")
+    paused(it)
     it.resumed()
 
     decided = it.request().decision

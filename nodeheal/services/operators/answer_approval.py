@@ -41,6 +41,10 @@ def answer_approval(question: Question, answer: Answer, who: str, why: str, port
     asked = find_question(question, ports)
     if asked is None or asked.deadline_at <= ports.clock():
         return _too_late(question, answer, who, ports)
+    incident = ports.incidents.incident(question.incident_id)
+    if answer is Answer.approve and (paused := why_paused(incident, ports)):
+        open_until = f"the question stays open until {asked.deadline_at:%Y-%m-%d %H:%M:%S} UTC"
+        return _refuse(question, answer, who, f"{paused}, so a yes would do nothing now; {open_until}", ports)
     said = f"{_SAID[answer]} by {who}{f': {why}' if why else ''}"
     entry = TimelineEntry(ports.clock(), "answer", answer_id(question), said, answer.value)
     is_new = ports.incidents.append(question.incident_id, entry)
@@ -52,17 +56,8 @@ def answer_approval(question: Question, answer: Answer, who: str, why: str, port
         return _refuse(question, answer, who, f"it was answered before: {first.text}", ports)
     if not was_waiting:
         return _at_the_last_moment(question, entry, answer, who, ports)
-    return Answered(True, f"{said}{_but(question, answer, ports)}")
-
-
-def _but(question: Question, answer: Answer, ports: Ports) -> str:
-    """Returns what keeps a yes from being carried out: the yes is recorded, and the person sees this at once."""
-    incident = ports.incidents.incident(question.incident_id)
-    if answer is Answer.refuse:
-        return ""
-    if paused := why_paused(incident, ports):
-        return f"; but {paused}, so nothing is done: the incident goes to a human"
-    return f". {why_breaker_holds(incident)}" if ports.pools.get(incident.pool).is_tripped else ""
+    is_held = answer is Answer.approve and ports.pools.get(incident.pool).is_tripped
+    return Answered(True, f"{said}. {why_breaker_holds(incident)}" if is_held else said)
 
 
 def open_question(incident_id: str, ports: Ports) -> Question:
