@@ -172,7 +172,7 @@ def test_of_owner_and_operators_one_is_told_to_start_it_again_and_the_other_that
     alone = compose_for_operators(story(run, trouble=trouble, reason=WHY, job=replace(JOB, owner=None))).body
 
     operators_do = "The operators have been told, see to the nodes, and start it again with:" in owners or (
-        trouble is Trouble.NOT_APPROVED and "They have been told; they or you start it again with:" in owners
+        trouble is Trouble.NOT_APPROVED and "If it may run again as it was, start it, or ask them to:" in owners
     )
     assert (restart in operators) is operators_do
     assert ("its owner" in operators and "starts it again" in operators) is not operators_do

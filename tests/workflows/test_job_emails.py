@@ -166,7 +166,7 @@ def test_a_restart_that_nobody_approves_is_said_to_be_that_and_is_started_by_han
     assert "llama is stopped: its restart was not approved. If it may run again as it was, start it." in page
     assert "\n  nodeheal jobs restart llama\n" in page
     theirs = next(told.body for _, told in it.ports.notifier.announced if told.phase is Phase.HANDED_OVER)  # type: ignore[attr-defined]
-    assert "The operators refused its restart, or did not answer in time. They have been told" in theirs
+    assert "The operators refused its restart, or did not answer in time. If it may run again as it was, start" in theirs
     assert look_at_job("llama", it.ports).advice.account.losses.down_seconds >= 3_600
 
 
@@ -180,6 +180,7 @@ def test_a_job_stood_still_since_its_first_rank_ended_and_not_since_somebody_sai
 
     [again] = [told for _, told in it.ports.notifier.announced if "runs again" in told.subject]  # type: ignore[attr-defined]
     assert "has been running again since 2026-03-01 03:05:00 UTC, after 5 min down." in again.body
+    assert f"Why: At 2026-03-01 03:00:00 UTC its rank 1 on {B} ended with exit code 1" in again.body
 
 
 def test_an_owner_reads_the_exit_code_that_the_program_had() -> None:
@@ -239,6 +240,8 @@ def test_an_owner_hears_that_a_job_is_down_while_its_recovery_waits_for_approval
         in stopped.body
     )
     assert "Without a yes you are told that it stays down.\n" in stopped.body
+    is_the_programs = not while_asked
+    assert ("program failed:\n  nodeheal jobs logs llama --rank 1 --run 1\n" in stopped.body) is is_the_programs
 
 
 def test_a_job_that_runs_on_while_its_recovery_waits_has_not_stopped() -> None:

@@ -44,8 +44,8 @@ def needed(trouble: Trouble | None) -> tuple[str, bool]:
             )
         case Trouble.NOT_APPROVED:
             return (
-                f"look at why your program failed. {_NOT_APPROVED} They have been told; they or you start it again "
-                "with:",
+                f"look at why your program failed. {_NOT_APPROVED} If it may run again as it was, start it, or ask "
+                "them to:",
                 True,
             )
         case Trouble.RANK_LATE:

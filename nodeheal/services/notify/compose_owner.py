@@ -67,10 +67,12 @@ def compose_held_back(about: About, awaited: Awaited, due: datetime) -> Notifica
     """It has ended, and its recovery waits until `due` for what `awaited` says. That it stops later is no news."""
     silence = " Without a yes you are told that it stays down." if awaited is Awaited.APPROVAL else ""
     waits = HELD_BACK[awaited].format(f"{due:%Y-%m-%d %H:%M:%S} UTC")
+    shown = log_of(about.job, about.run) if about.is_the_programs else []
     body = [
         *paragraph(f"your job {about.job.job_id} has stopped. {_what_broke(about)}"),
         "",
         *field("Needed", _do_not_start(about.job)),
+        *([*paragraph("Meanwhile look at why your program failed:"), *shown] if shown else []),
         "",
         *field("Next", f"{waits}. {_FOLLOWING}{silence}"),
         *field("Lost", f"{UNSAVED}."),
@@ -183,12 +185,9 @@ def _what_broke(about: About) -> str:
         broke = next(
             (one for run in (about.run, about.before) if run is not None and (one := first_failure(run))), None
         )
-        is_that = root.family is Family.task and broke is not None and broke.task.node_id == root.node_id
-        return (
-            f"At {at} its {broke.words}."
-            if broke and is_that
-            else f"At {at} its rank on {root.node_id} failed: {title}."
-        )
+        if broke is None or root.family is not Family.task or broke.task.node_id != root.node_id:
+            return f"At {at} its rank on {root.node_id} failed: {title}."
+        return f"At {broke.task.stopped_at or root.observed_at:%Y-%m-%d %H:%M:%S} UTC its {broke.words}."
     drill = " That is a drill: an operator has injected this fault." if about.history.is_drill else ""
     return f"At {at} its node {root.node_id} broke down: {title}.{drill}"
 
