@@ -1,5 +1,6 @@
 """A story of a job ends with exactly the emails that it should: none twice, none for what another has said."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 
@@ -12,8 +13,12 @@ from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Action, Ending, JobState, Phase, Trouble, Verdict
 from nodeheal.domain.recovery.approval_links import Answer, Question
 from nodeheal.domain.review.review import state_word
+from nodeheal.ports import Ports
 from nodeheal.services.jobs.attribute_failure import attribute_failure
+from nodeheal.services.jobs.submit_job import restart_job
 from nodeheal.services.operators.answer_approval import answer_approval, asked_now
+from nodeheal.services.operators.ask_to_stop import ask_to_stop
+from nodeheal.services.operators.look_at_fleet import look_at_fleet
 from nodeheal.services.operators.look_at_job import JobView, awaited_by, look_at_job
 from nodeheal.services.operators.needed_now import needed_now
 from nodeheal.services.operators.request_action import request_action
@@ -166,7 +171,9 @@ def test_a_restart_that_nobody_approves_is_said_to_be_that_and_is_started_by_han
     assert "llama is stopped: its restart was not approved. If it may run again as it was, start it." in page
     assert "\n  nodeheal jobs restart llama\n" in page
     theirs = next(told.body for _, told in it.ports.notifier.announced if told.phase is Phase.HANDED_OVER)  # type: ignore[attr-defined]
-    assert "The operators refused its restart, or did not answer in time. If it may run again as it was, start" in theirs
+    assert (
+        "The operators refused its restart, or did not answer in time. If it may run again as it was, start" in theirs
+    )
     assert look_at_job("llama", it.ports).advice.account.losses.down_seconds >= 3_600
 
 
@@ -271,6 +278,27 @@ def test_a_question_about_a_job_that_a_person_stops_is_withdrawn() -> None:
     assert incident.ending is Ending.OBSERVED_ONLY
     assert incident.summary.endswith("llama was stopped by a person; there is nothing to restart")
     assert not any("restarted" in told for told in operators_hear(it))
+
+
+@pytest.mark.parametrize(
+    "seen_to", [lambda ports: restart_job("llama", ports), lambda ports: ask_to_stop("llama", "ada: no", ports)]
+)
+def test_a_refused_restart_waits_for_nobody_once_its_job_was_started_again_or_given_up(
+    seen_to: Callable[[Ports], object],
+) -> None:
+    it = JobCluster(policy=APPROVE)
+    it.happenings = [fails(), is_recovered]
+    it.submit()
+    before = look_at_fleet(["demo"], it.ports, APPROVE)
+
+    seen_to(it.ports)
+
+    after = look_at_fleet(["demo"], it.ports, APPROVE)
+    assert [job.job_id for job in before.failed] == ["llama"]
+    assert (after.failed, after.handed_over) == ((), ())
+    [(text, [close])] = needed_now(it.incident_id, it.ports, lambda: APPROVE)
+    assert text.startswith("nothing: llama was started again, or given up, since.")
+    assert "incidents close" in close
 
 
 def drained_and(happens: Happening) -> JobCluster:

@@ -79,7 +79,7 @@ def what_is_needed(
     as_it_was = f"look at {node.node_id}. nodeheal has left it{and_job}."
     parts = parts or [(as_it_was, [command("nodeheal", "nodes", "show", node.node_id)])]
     if node.state not in OUT_OF_SERVICE:
-        parts.append(("when you have dealt with it, close the incident:", [_close(history.incident)]))
+        parts.append(("when you have dealt with it, close the incident:", [close_command(history.incident)]))
     return parts
 
 
@@ -105,13 +105,13 @@ def needed_after_broken_workflow(incident: Incident, *, is_out: bool) -> list[Pa
         ends = [command("nodeheal", "nodes", verb, node_id, "--why", "...") for verb in ("release", "retire")]
         then = f"finish it by hand, then give {node_id} back to work (release), or take it away for good (retire):"
     else:
-        ends = [_close(incident)]
+        ends = [close_command(incident)]
         then = "when you have dealt with it, close the incident:"
     look = f"the workflow of this recovery broke off, and what it did last is not known. Look at {node_id} and its job:"
     return [(look, [show]), (then, ends)]
 
 
-def _close(incident: Incident) -> str:
+def close_command(incident: Incident) -> str:
     return command("nodeheal", "incidents", "close", short_id(incident.incident_id), "--why", "...")
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TypeVar
 
-from nodeheal.contract.names import pool_line
+from nodeheal.contract.names import JOB_SOURCE, pool_line
 from nodeheal.contract.vocabulary import Awaited, IncidentState, JobState, NodeState
 from nodeheal.domain.fleet.node import ABSENT
 from nodeheal.domain.fleet.pool import Pool
@@ -54,8 +54,11 @@ class Asked:
 
 @dataclass(frozen=True)
 class FleetView:
-    """All pools. `handed_over`: incidents that a human has and has not closed. One that is only about a job in `failed`
-    is left out: the job's summary names it."""
+    """All pools. `handed_over`: incidents that a human has and has not closed.
+
+    One that is only about a job in `failed` is left out, for the job's summary names it, and one about a failure of a
+    job's own that was started again or given up since.
+    """
 
     at: datetime
     pools: tuple[PoolView, ...]
@@ -97,7 +100,7 @@ def look_at_fleet(names: Sequence[str], ports: Ports, policy: RecoveryPolicy) ->
         tuple(look_at_pool(name, ports, policy, jobs) for name in names),
         tuple(under_way),
         tuple(Asked(one, question.deadline_at) for one, question in questions if question is not None),
-        tuple(one for one in found if not (one.is_under_way or _is_only_about(failed, one, ports))),
+        tuple(one for one in found if not (one.is_under_way or _is_about_jobs(failed, known, one, ports))),
         tuple(jobs),
         tuple(failed),
         {job.job_id: at for job in failed if (at := _down_since(job, ports)) is not None},
@@ -111,9 +114,11 @@ def _down_since(job: Job, ports: Ports) -> datetime | None:
     return ended if ended is not None and (begun is None or ended >= begun) else begun
 
 
-def _is_only_about(jobs: Sequence[Job], incident: Incident, ports: Ports) -> bool:
-    """Whether one of these jobs names the incident as what has left it down, and no node waits for its close."""
-    if not any(incident.incident_id in job.summary for job in jobs):
+def _is_about_jobs(failed: Sequence[Job], known: Sequence[Job], incident: Incident, ports: Ports) -> bool:
+    """Whether a failed job names the incident as what has left it down, or its job was seen to since; and no node waits
+    for its close."""
+    is_named = any(incident.incident_id in job.summary for job in failed)
+    if not is_named and not any(job.job_id == incident.job_id and is_job_seen_to(job, incident) for job in known):
         return False
     node = ports.nodes.get(incident.node_id)
     return node is None or node.open_incident != incident.incident_id
@@ -121,3 +126,15 @@ def _is_only_about(jobs: Sequence[Job], incident: Incident, ports: Ports) -> boo
 
 def _counted(states: Sequence[State]) -> dict[State, int]:
     return dict(Counter(sorted(states)))
+
+
+def is_job_seen_to(job: Job, incident: Incident) -> bool:
+    """Whether the incident is only about a failure of the job's own, to which a person has seen since."""
+    return incident.root.source == JOB_SOURCE and is_seen_to(job, incident)
+
+
+def is_seen_to(job: Job, incident: Incident) -> bool:
+    """Whether the job is over, was given up, or was submitted again since: what is wrong with it now is not this."""
+    submitted, ended = job.submitted_at, incident.closed_at
+    is_later = submitted is not None and ended is not None and submitted > ended
+    return is_later or (job.is_over and not job.waits_for_a_human)

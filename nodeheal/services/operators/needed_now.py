@@ -4,20 +4,21 @@ from collections.abc import Callable
 
 from nodeheal.contract.vocabulary import Awaited, Ending, IncidentState
 from nodeheal.domain.fleet.node import OUT_OF_SERVICE
-from nodeheal.domain.jobs.job import Job
 from nodeheal.domain.policy.policy import RecoveryPolicy
-from nodeheal.domain.recovery.incident import History, Incident
+from nodeheal.domain.recovery.incident import History
 from nodeheal.domain.recovery.job_move import needs_no_restart
 from nodeheal.domain.recovery.progress import read_progress
 from nodeheal.ports import Ports
 from nodeheal.services.jobs.runs import current_run
 from nodeheal.services.notify.compose_needed import (
     Part,
+    close_command,
     needed_after_broken_workflow,
     needed_at_breaker,
     what_is_needed,
 )
 from nodeheal.services.notify.read_situation import read_situation
+from nodeheal.services.operators.look_at_fleet import is_job_seen_to, is_seen_to
 from nodeheal.services.recovery.build_decision_context import is_running
 
 
@@ -42,21 +43,17 @@ def _after_handover(history: History, ports: Ports, policy: Callable[[], Recover
         return []
     if incident.ending is not Ending.HANDED_TO_A_HUMAN or not history.turns:
         return needed_after_broken_workflow(incident, is_out=node.state in OUT_OF_SERVICE)
+    job, run = current_run(incident.job_id, ports)
+    if job is not None and is_job_seen_to(job, incident):
+        done = f"nothing: {job.job_id} was started again, or given up, since. To close it:"
+        return [(done, [close_command(incident)])]
     rules, decided = policy(), history.turns[-1].decision
     seen = read_progress(history, rules)
-    job, run = current_run(incident.job_id, ports)
     seen.job_is_over = (
         job is None
-        or _is_seen_to(job, incident)
+        or is_seen_to(job, incident)
         or needs_no_restart(history, job, run, rules)
         or is_running(job, run, incident, ports)
     )
     seen.job_is_down = not seen.job_is_over
     return what_is_needed(history, seen, decided, node, read_situation(history, seen, decided, job, ports, rules))
-
-
-def _is_seen_to(job: Job, incident: Incident) -> bool:
-    """Whether the job is over, was given up, or was submitted again since: what is wrong with it now is not this."""
-    submitted, ended = job.submitted_at, incident.closed_at
-    is_later = submitted is not None and ended is not None and submitted > ended
-    return is_later or (job.is_over and not job.waits_for_a_human)
