@@ -76,6 +76,7 @@ def test_what_a_reset_drops_is_told_once_and_as_a_thing_of_the_pool() -> None:
     cluster = dropped_by_a_reset()
 
     [_, dropped] = [told for _, told in cluster.ports.notifier.announced]  # type: ignore[attr-defined]
+    assert cluster.node().state_reason.startswith("in service unproven: XID 79 (GPU has fallen off the bus): it came")
     words = " ".join(dropped.body.split())
 
     assert dropped.subject == "[nodeheal] breaker reset: pool demo: what was stale by then is dropped"

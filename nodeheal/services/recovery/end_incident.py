@@ -123,7 +123,9 @@ def _release_node(
             why = node.state_reason if node.state is NodeState.QUARANTINED else decided.reason
             return moved(node, NodeState.QUARANTINED, why, ports.clock())
         dealt_with = _settled(node, history, seen, decided, policy)
-        return replace(node.with_resolved_faults(dealt_with), open_incident=None)
+        node = replace(node.with_resolved_faults(dealt_with), open_incident=None)
+        is_unproven = decided.is_held_back and seen.has_waited
+        return replace(node, state_reason=f"in service unproven: {decided.reason}") if is_unproven else node
 
     return change_node(node_id, ports, released)
 
