@@ -204,6 +204,17 @@ def test_a_tally_counts_causes_endings_and_who_comes_again() -> None:
     assert stats.nodes_again == {first.node_id: 2}
 
 
+def test_what_a_human_has_approved_was_not_recovered_by_nodeheal_alone() -> None:
+    approved = recovered().said("answer-0001", 90, "approved by ada: go", kind="answer").review()
+
+    stats = summarize([recovered().review(), replace(approved, incident_id="inc-2")])
+
+    assert approved.seconds_to_recover is None
+    assert stats.time_to_recover is not None
+    assert stats.time_to_recover.incidents == 1
+    assert stats.by_ending == {"RECOVERED": 2}
+
+
 def test_what_was_asked_for_is_counted_apart_and_only_in_the_hours_lost() -> None:
     first = recovered().review()
     asked = replace(first, incident_id="inc-2", is_found=False)

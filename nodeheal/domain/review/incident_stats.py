@@ -31,7 +31,7 @@ class IncidentStats:
     incidents: int  # faults that were found
     drills: int
     asked: int  # what operators asked for, and new nodes
-    time_to_recover: Spread | None  # of those that ended RECOVERED; None: none did
+    time_to_recover: Spread | None  # of those that ended RECOVERED without an answer of a human; None: none did
     by_cause: dict[str, int]
     by_ending: dict[str, int]
     accelerators_again: dict[str, int]  # serial -> incidents

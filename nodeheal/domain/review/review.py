@@ -103,8 +103,8 @@ class Review:
 
     @property
     def seconds_to_recover(self) -> float | None:
-        """From the fault to the end of the incident, where nodeheal recovered everything by itself."""
-        is_over = self.ending is Ending.RECOVERED and self.closed_at is not None
+        """From the fault to the end of the incident, where nodeheal recovered everything and no human had to answer."""
+        is_over = self.ending is Ending.RECOVERED and self.closed_at is not None and not self.told.answers
         return (self.closed_at - self.fault_at).total_seconds() if is_over and self.closed_at else None
 
 
