@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 breaker = typer.Typer(
     no_args_is_help=True,
-    help="A pool's breaker: it opens when many nodes fail at once, and nothing is touched until you reset it.",
+    help="A pool's breaker: it opens when many nodes fail at once, and nothing more is isolated, rebooted or replaced "
+    "until you reset it.",
 )
 
 Target = Annotated[str, typer.Argument(help="a node (i-… or mi-…), or a pool", autocompletion=complete.targets)]
