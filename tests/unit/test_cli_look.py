@@ -474,9 +474,9 @@ def test_where_no_node_is_free_those_on_probation_are_named(cluster: FakeCluster
 
     said = run("nodes", "isolate", BROKEN, "--dry-run")
 
-    assert (
-        "no other node is free now (1 on probation: `nodeheal nodes diagnose` proves one now), so it may stay" in said
-    )
+    proves = f"`nodeheal nodes diagnose {SPARE} --why …` proves one now"
+    assert f"no other node is free now (1 on probation: {proves}), so it may stay" in said
+    assert f"until `nodeheal nodes release {BROKEN} --why …` or `nodeheal nodes retire {BROKEN} --why …`\n" in said
 
 
 def test_what_would_end_without_what_it_asks_for_is_refused_before_anything_is_done(cluster: FakeCluster) -> None:
@@ -490,7 +490,7 @@ def test_what_would_end_without_what_it_asks_for_is_refused_before_anything_is_d
     paused = run("nodes", "diagnose", FREE, "--why", "x", code=1)
 
     assert "no reboot is left for" in spent
-    assert "`nodeheal nodes isolate" in spent
+    assert f"`nodeheal nodes isolate {BROKEN} --why …` does that" in spent
     assert f"`nodeheal unpause {FREE}` first" in paused
     assert cluster.node(FREE).state is cluster.node(BROKEN).state is NodeState.HEALTHY
 
@@ -508,7 +508,7 @@ def test_a_release_says_that_nothing_is_checked(cluster: FakeCluster) -> None:
 
     said = run("nodes", "release", BROKEN, "--dry-run")
 
-    assert f"it serves again at once, and nothing checks it; `nodeheal nodes diagnose {BROKEN}` does" in said
+    assert f"it serves again at once, and nothing checks it; `nodeheal nodes diagnose {BROKEN} --why …` does" in said
     assert cluster.node(BROKEN).state is NodeState.QUARANTINED
 
 
@@ -522,7 +522,7 @@ def test_a_release_of_a_node_in_service_is_refused_by_its_dry_run_too_and_says_w
     done = run("nodes", "release", SPARE, "--why", "it is fine", code=1)
 
     assert dry == done
-    assert f"`nodeheal nodes diagnose {SPARE}` ends its probation if it passes" in done
+    assert f"`nodeheal nodes diagnose {SPARE} --why …` ends its probation if it passes" in done
     run("nodes", "diagnose", SPARE, "--why", "to use it now")
     assert cluster.node(SPARE).is_available(cluster.clock())
     assert "probation" not in run("nodes", "release", SPARE, "--dry-run", code=1)

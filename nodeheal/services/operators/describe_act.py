@@ -16,7 +16,8 @@ from nodeheal.services.recovery.pool_size import slots_of
 
 _THEN = {
     DIAGNOSE: "it is diagnosed, and back in service if it passes; where it does not, it stays out and you are told",
-    Action.ISOLATE: "it stays out of service until `nodeheal nodes release` or `nodeheal nodes retire`",
+    Action.ISOLATE: "it stays out of service until `nodeheal nodes release {node} --why …` or"
+    " `nodeheal nodes retire {node} --why …`",
     Action.REBOOT: "it is rebooted, diagnosed, and back in service if it passes; where it does not, you are told",
     Action.REPLACE: "another node takes its place once that has passed its diagnostics",
 }
@@ -35,7 +36,7 @@ def describe_act(
         *_breaker(node, ports),
         *_attempts(node, action, ports, policy),
         *([f"checks  {how_long_checks_take(node.pool, level, policy)}"] if kind == DIAGNOSE else []),
-        f"then    {_THEN.get(kind, _THEN[action])}",
+        f"then    {_THEN.get(kind, _THEN[action]).format(node=node.node_id)}",
     ]
 
 
@@ -71,7 +72,7 @@ def why_not_now(node: Node, action: Action, ports: Ports, policy: RecoveryPolicy
         hours = f"{limit.window_seconds / 3_600:g} h"
         return (
             f"no {verb.noun} is left for {node.node_id}: {limit.limit} in {hours}; it would only be isolated."
-            f" `nodeheal nodes isolate {node.node_id}` does that"
+            f" `nodeheal nodes isolate {node.node_id} --why …` does that"
         )
     return ""
 
@@ -102,7 +103,7 @@ def describe_retirement(node: Node, ports: Ports) -> list[str]:
 
 def describe_release(node: Node, withdrawn: Incident | None) -> list[str]:
     """The same for a node that is given back. `withdrawn`: what was asked for by hand, and only waits."""
-    then = f"it serves again at once, and nothing checks it; `nodeheal nodes diagnose {node.node_id}` does"
+    then = f"it serves again at once, and nothing checks it; `nodeheal nodes diagnose {node.node_id} --why …` does"
     if withdrawn is not None:
         then = f"{withdrawn.incident_id}, which was asked for by hand, is withdrawn; the node is not touched"
     return [
@@ -127,8 +128,9 @@ def _work(node: Node, ports: Ports, *, after_job: bool) -> str:
     if free:
         are = "is" if free == 1 else "are"
         return f"{ranks}; it starts again; {counted(free, 'node')} of the pool {are} free for it"
-    proving = sum(one.as_shown(now).state is NodeState.PROBATION and one.job_id is None for one in pool)
-    soon = f" ({proving} on probation: `nodeheal nodes diagnose` proves one now)" if proving else ""
+    proving = [o.node_id for o in pool if o.as_shown(now).state is NodeState.PROBATION and o.job_id is None]
+    proves = f"`nodeheal nodes diagnose {proving[0]} --why …` proves one now" if proving else ""
+    soon = f" ({len(proving)} on probation: {proves})" if proving else ""
     return f"{ranks}; no other node is free now{soon}, so it may stay down until one is"
 
 
