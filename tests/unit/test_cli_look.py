@@ -736,7 +736,8 @@ def test_an_act_says_that_it_waits_for_the_reset_of_an_open_breaker(cluster: Fak
     said = run("nodes", verb, SPARE, "--dry-run")
 
     waits = "this waits for `nodeheal breaker reset demo --why …` before anything is touched"
-    assert f"breaker it is open (9 of 10 nodes failed): {waits}\n" in said
+    ends = f"no reset drops it; `nodeheal nodes release {SPARE} --why …` withdraws it"
+    assert f"breaker it is open (9 of 10 nodes failed): {waits}; {ends}\n" in said
     assert "breaker" not in quiet
 
 

@@ -145,7 +145,8 @@ def _breaker(node: Node, ports: Ports) -> list[str]:
     if not pool.is_tripped:
         return []
     waits = f"this waits for `nodeheal breaker reset {pool.name} --why …` before anything is touched"
-    return [f"breaker it is open ({pool.breaker_why}): {waits}"]
+    ends = f"no reset drops it; `nodeheal nodes release {node.node_id} --why …` withdraws it"
+    return [f"breaker it is open ({pool.breaker_why}): {waits}; {ends}"]
 
 
 def _attempts(node: Node, action: Action, ports: Ports, policy: RecoveryPolicy) -> list[str]:
