@@ -468,6 +468,13 @@ def test_a_dry_run_says_whose_work_stops_and_what_it_spends_and_asks_for_nothing
     assert (cluster.commands, cluster.heard["fault"]) == ([], 0)
 
 
+def test_a_drain_says_that_the_job_ends_first_and_is_not_started_again(cluster: FakeCluster) -> None:
+    said = run("nodes", "drain", BROKEN, "--dry-run")
+
+    waits = "job llama ends first; until then the node gets no new work"
+    assert f"work    {waits}; where its program fails meanwhile, it is not started again by itself\n" in said
+
+
 def test_where_no_node_is_free_those_on_probation_are_named(cluster: FakeCluster) -> None:
     later = cluster.clock() + timedelta(hours=1)
     save_node(cluster.ports, cluster.node(SPARE), state=NodeState.PROBATION, probation_until=later)

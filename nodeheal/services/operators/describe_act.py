@@ -118,7 +118,8 @@ def _work(node: Node, ports: Ports, *, after_job: bool) -> str:
     if node.job_id is None:
         return "it has no job of nodeheal; other tasks on it are stopped as the policy says"
     if after_job:
-        return f"job {node.job_id} ends first; until then the node gets no new work"
+        left = "where its program fails meanwhile, it is not started again by itself"
+        return f"job {node.job_id} ends first; until then the node gets no new work; {left}"
     job = ports.jobs.get(node.job_id)
     ranks = f"job {node.job_id} stops"
     if job is not None and job.nodes > 1:
