@@ -715,22 +715,24 @@ def test_a_sweep_of_a_pool_in_which_nothing_may_be_touched_is_refused(cluster: F
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "seconds", "told", "of_all"),
     [
-        ((), "checks  level 2: about 2 min on a healthy node, 20 min at most"),
-        (("--level", "3"), "checks  level 3: about 30 min on a healthy node, 1 h at most"),
+        ((), 1_200, "checks  level 2: about 2 min on a healthy node, 20 min at most", "4 min"),
+        (("--level", "3"), 1_200, "checks  level 3: about 30 min on a healthy node, 1 h at most", "1 h"),
+        ((), 45, "checks  level 2: about 45 s on a healthy node, 45 s at most", "1 min 30 s"),
     ],
 )
 def test_a_diagnosis_and_a_sweep_say_the_level_and_how_long_it_takes(
-    cluster: FakeCluster, words: tuple[str, ...], told: str
+    cluster: FakeCluster, words: tuple[str, ...], seconds: int, told: str, of_all: str
 ) -> None:
+    cluster.policy = RecoveryPolicy.model_validate({"deadlines": {"diagnose_seconds": seconds}})
     cluster.ports.nodes.save(node(FREE))
 
     one = run("nodes", "diagnose", SPARE, "--dry-run", *words)
     all_free = run("pools", "sweep", "demo", "--dry-run", *words)
 
     assert f"{told}\n" in one
-    assert f"{told}, so about {'1 h' if words else '4 min'} for all\n" in all_free
+    assert f"{told}, so about {of_all} for all\n" in all_free
     assert "checks  " not in run("nodes", "isolate", SPARE, "--dry-run")
 
 

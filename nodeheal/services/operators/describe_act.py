@@ -43,9 +43,10 @@ def describe_act(
 def how_long_checks_take(pool: str, level: int | None, policy: RecoveryPolicy, nodes: int = 1) -> str:
     """Which level the diagnostics have, and what they take: about, and at most. `nodes`: one after another."""
     level = level or policy.diagnostics_level_of(pool)
-    about, longest = lasting(HEALTHY_SECONDS[level]), lasting(seconds_to_diagnose(level, policy))
-    of_all = f", so about {lasting(nodes * HEALTHY_SECONDS[level])} for all" if nodes > 1 else ""
-    return f"level {level}: about {about} on a healthy node, {longest} at most{of_all}"
+    longest = seconds_to_diagnose(level, policy)
+    about = min(HEALTHY_SECONDS[level], longest)
+    of_all = f", so about {lasting(nodes * about)} for all" if nodes > 1 else ""
+    return f"level {level}: about {lasting(about)} on a healthy node, {lasting(longest)} at most{of_all}"
 
 
 def why_pool_not_now(name: str, ports: Ports) -> str:
