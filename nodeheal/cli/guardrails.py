@@ -121,4 +121,5 @@ def reset(pool: PoolName, why: Why, table: Table = names.TABLE) -> None:
     with clearly():
         world = connect.ports(table)
         woken = reset_breaker(connect.known_pool(pool, world), connect.on_record(why), world)
-    say(f"the breaker of pool {pool} is closed; {counted(woken, 'incident decides', 'incidents decide')} again")
+    again = f"{counted(woken, 'incident decides', 'incidents decide')} again"
+    say(f"the breaker of pool {pool} is closed; {again}{'; what is stale is dropped' if woken else ''}")
