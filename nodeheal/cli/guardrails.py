@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 breaker = typer.Typer(
     no_args_is_help=True,
-    help="A pool's breaker: it opens when many nodes fail at once, and nothing is touched until you reset it.",
+    help="A pool's breaker: it opens when many nodes fail at once, and nothing more is isolated, rebooted or replaced "
+    "until you reset it.",
 )
 
 Target = Annotated[str, typer.Argument(help="a node (i-… or mi-…), or a pool", autocompletion=complete.targets)]
@@ -120,4 +121,5 @@ def reset(pool: PoolName, why: Why, table: Table = names.TABLE) -> None:
     with clearly():
         world = connect.ports(table)
         woken = reset_breaker(connect.known_pool(pool, world), connect.on_record(why), world)
-    say(f"the breaker of pool {pool} is closed; {counted(woken, 'incident decides', 'incidents decide')} again")
+    again = f"{counted(woken, 'incident decides', 'incidents decide')} again"
+    say(f"the breaker of pool {pool} is closed; {again}{'; what is stale is dropped' if woken else ''}")

@@ -11,7 +11,7 @@ from nodeheal.services.operators.look_at_node import NodeView
 def as_text(view: NodeView, now: datetime) -> list[str]:
     """For people, a line for each question."""
     node = view.node
-    paused = node.paused_until if node.is_paused(now) else None
+    paused = f"until {_at(node.paused_until)} ({node.paused_why})" if node.is_paused(now) else ""
     probation = node.probation_until if node.state is NodeState.PROBATION else None
     left = ", ".join(f"{count} {action}" for action, count in view.attempts_left.items())
     return [
@@ -28,7 +28,7 @@ def as_text(view: NodeView, now: datetime) -> list[str]:
         f"Attempts     left now: {left}",
         f"Budget       {'holds a' if view.has_slot else 'holds no'} slot; {view.slots_held} of {view.slots} are taken",
         f"Drained      {'by nodeheal' if node.drained_by_us else 'not by nodeheal'}",
-        f"Pause        {f'until {_at(paused)} ({node.paused_why})' if paused else 'no'}",
+        f"Pause        {'; '.join(filter(None, [paused, view.pool.why_paused(now)])) or 'no'}",
         f"Diagnostics  {_diagnostics(node)}",
         f"Recoveries   {', '.join(f'{past.incident_id} ({_at(past.opened_at)})' for past in node.recoveries) or '-'}",
         *_states(node),
@@ -81,6 +81,8 @@ def as_json_of(view: NodeView) -> dict[str, object]:
         "slots": view.slots.total,
         "extra": view.slots.extra,
         "drained_by_us": node.drained_by_us,
+        "pool_paused_until": _iso(view.pool.paused_until),
+        "pool_paused_why": view.pool.paused_why,
         **_life(node),
     }
 

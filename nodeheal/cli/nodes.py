@@ -174,7 +174,7 @@ def release(
     if freed is None:
         say(f"{withdrawn} is withdrawn: {node} was not taken out of service yet, and is not touched")
         return
-    say(f"{node} is {freed.state} now; nothing has checked it: `nodeheal nodes diagnose {node}` does")
+    say(f"{node} is {freed.state} now; nothing has checked it: `nodeheal nodes diagnose {node} --why …` does")
     seen = slurm_node(freed)
     if isinstance(seen, SlurmNode) and not seen.is_in_service:
         say(f"Slurm gives it no work, for a reason that is not nodeheal's: {node_words(seen)}")

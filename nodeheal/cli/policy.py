@@ -261,6 +261,8 @@ def _edited(text: str) -> Path:
             f"your editor ended with code {failed} ({set_as}): nothing was changed"
             f"{kept if has_changed else '; edit again, or set EDITOR to another one'}"
         )
+    if not file.exists():
+        refuse(f"your editor has deleted the file ({set_as}): nothing was changed; edit again")
     return file
 
 

@@ -31,6 +31,7 @@ def ports(monkeypatch: pytest.MonkeyPatch) -> Ports:
     world.nodes.save(node())
     monkeypatch.setattr(connect, "ports", lambda table: world)
     monkeypatch.setattr(connect, "policy_copy", lambda table: RecoveryPolicy())
+    monkeypatch.setattr(connect, "policy", RecoveryPolicy)
     return world
 
 
@@ -92,6 +93,15 @@ def test_a_pool_is_paused_and_unpaused(ports: Ports) -> None:
     run("pause", "demo", "--for", "30m", "--why", "new switch")
     assert ports.pools.get("demo").why_paused(NOW).startswith("pool demo is paused until 2026-03-01 03:30 UTC (")
 
+    assert "Pause        pool demo is paused until 2026-03-01 03:30 UTC (" in run("nodes", "show", NODE).output
+    run("pause", NODE, "--for", "2h", "--why", "new riser")
+    both = run("nodes", "show", NODE).output
+    assert "Pause        until 2026-03-01 05:00:00 UTC (" in both
+    assert "; pool demo is paused until" in both
+    told = json.loads(run("nodes", "show", NODE, "--json").output)
+    assert told["pool_paused_until"] == "2026-03-01T03:30:00+00:00"
+    assert told["pool_paused_why"].endswith(": new switch")
+
     said = run("unpause", "demo", "--why", "it is in").output
 
     assert said == "pool demo's pause is over now, before 2026-03-01 03:30:00 UTC\n"
@@ -152,7 +162,7 @@ def test_an_open_breaker_is_shown_and_reset(ports: Ports) -> None:
     said = run("breaker", "reset", "demo", "--why", "the rack has power again").output
 
     assert shown == {"pool": "demo", "opened_at": NOW.isoformat(), "why": "6 nodes with rack r7", "waiting": ["inc-1"]}
-    assert said == "the breaker of pool demo is closed; 1 incident decides again\n"
+    assert said == "the breaker of pool demo is closed; 1 incident decides again; what is stale is dropped\n"
     assert ports.pools.get("demo").breaker_reset_why.endswith(": the rack has power again")
     assert run("breaker", "show", "demo").output == "the breaker of pool demo is closed\n"
 

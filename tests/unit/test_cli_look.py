@@ -468,15 +468,22 @@ def test_a_dry_run_says_whose_work_stops_and_what_it_spends_and_asks_for_nothing
     assert (cluster.commands, cluster.heard["fault"]) == ([], 0)
 
 
+def test_a_drain_says_that_the_job_ends_first_and_is_not_started_again(cluster: FakeCluster) -> None:
+    said = run("nodes", "drain", BROKEN, "--dry-run")
+
+    waits = "job llama ends first; until then the node gets no new work"
+    assert f"work    {waits}; where its program fails meanwhile, it is not started again by itself\n" in said
+
+
 def test_where_no_node_is_free_those_on_probation_are_named(cluster: FakeCluster) -> None:
     later = cluster.clock() + timedelta(hours=1)
     save_node(cluster.ports, cluster.node(SPARE), state=NodeState.PROBATION, probation_until=later)
 
     said = run("nodes", "isolate", BROKEN, "--dry-run")
 
-    assert (
-        "no other node is free now (1 on probation: `nodeheal nodes diagnose` proves one now), so it may stay" in said
-    )
+    proves = f"`nodeheal nodes diagnose {SPARE} --why …` proves one now"
+    assert f"no other node is free now (1 on probation: {proves}), so it may stay" in said
+    assert f"until `nodeheal nodes release {BROKEN} --why …` or `nodeheal nodes retire {BROKEN} --why …`\n" in said
 
 
 def test_what_would_end_without_what_it_asks_for_is_refused_before_anything_is_done(cluster: FakeCluster) -> None:
@@ -490,7 +497,7 @@ def test_what_would_end_without_what_it_asks_for_is_refused_before_anything_is_d
     paused = run("nodes", "diagnose", FREE, "--why", "x", code=1)
 
     assert "no reboot is left for" in spent
-    assert "`nodeheal nodes isolate" in spent
+    assert f"`nodeheal nodes isolate {BROKEN} --why …` does that" in spent
     assert f"`nodeheal unpause {FREE}` first" in paused
     assert cluster.node(FREE).state is cluster.node(BROKEN).state is NodeState.HEALTHY
 
@@ -508,7 +515,7 @@ def test_a_release_says_that_nothing_is_checked(cluster: FakeCluster) -> None:
 
     said = run("nodes", "release", BROKEN, "--dry-run")
 
-    assert f"it serves again at once, and nothing checks it; `nodeheal nodes diagnose {BROKEN}` does" in said
+    assert f"it serves again at once, and nothing checks it; `nodeheal nodes diagnose {BROKEN} --why …` does" in said
     assert cluster.node(BROKEN).state is NodeState.QUARANTINED
 
 
@@ -522,7 +529,7 @@ def test_a_release_of_a_node_in_service_is_refused_by_its_dry_run_too_and_says_w
     done = run("nodes", "release", SPARE, "--why", "it is fine", code=1)
 
     assert dry == done
-    assert f"`nodeheal nodes diagnose {SPARE}` ends its probation if it passes" in done
+    assert f"`nodeheal nodes diagnose {SPARE} --why …` ends its probation if it passes" in done
     run("nodes", "diagnose", SPARE, "--why", "to use it now")
     assert cluster.node(SPARE).is_available(cluster.clock())
     assert "probation" not in run("nodes", "release", SPARE, "--dry-run", code=1)
@@ -708,22 +715,24 @@ def test_a_sweep_of_a_pool_in_which_nothing_may_be_touched_is_refused(cluster: F
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "seconds", "told", "of_all"),
     [
-        ((), "checks  level 2: about 2 min on a healthy node, 20 min at most"),
-        (("--level", "3"), "checks  level 3: about 30 min on a healthy node, 1 h at most"),
+        ((), 1_200, "checks  level 2: about 2 min on a healthy node, 20 min at most", "4 min"),
+        (("--level", "3"), 1_200, "checks  level 3: about 30 min on a healthy node, 1 h at most", "1 h"),
+        ((), 45, "checks  level 2: about 45 s on a healthy node, 45 s at most", "1 min 30 s"),
     ],
 )
 def test_a_diagnosis_and_a_sweep_say_the_level_and_how_long_it_takes(
-    cluster: FakeCluster, words: tuple[str, ...], told: str
+    cluster: FakeCluster, words: tuple[str, ...], seconds: int, told: str, of_all: str
 ) -> None:
+    cluster.policy = RecoveryPolicy.model_validate({"deadlines": {"diagnose_seconds": seconds}})
     cluster.ports.nodes.save(node(FREE))
 
     one = run("nodes", "diagnose", SPARE, "--dry-run", *words)
     all_free = run("pools", "sweep", "demo", "--dry-run", *words)
 
     assert f"{told}\n" in one
-    assert f"{told}, so about {'1 h' if words else '4 min'} for all\n" in all_free
+    assert f"{told}, so about {of_all} for all\n" in all_free
     assert "checks  " not in run("nodes", "isolate", SPARE, "--dry-run")
 
 
@@ -736,7 +745,8 @@ def test_an_act_says_that_it_waits_for_the_reset_of_an_open_breaker(cluster: Fak
     said = run("nodes", verb, SPARE, "--dry-run")
 
     waits = "this waits for `nodeheal breaker reset demo --why …` before anything is touched"
-    assert f"breaker it is open (9 of 10 nodes failed): {waits}\n" in said
+    ends = f"no reset drops it; `nodeheal nodes release {SPARE} --why …` withdraws it"
+    assert f"breaker it is open (9 of 10 nodes failed): {waits}; {ends}\n" in said
     assert "breaker" not in quiet
 
 

@@ -628,6 +628,7 @@ def test_what_the_editor_leaves_is_put_into_force(
     [
         ("/nonexist", "cannot be started (EDITOR=/nonexist): No such file or directory; set EDITOR to one"),
         ("'", "cannot be started (EDITOR='): No closing quotation; set EDITOR to one"),
+        ("rm", "has deleted the file (EDITOR=rm): nothing was changed; edit again"),
         ("false", "ended with code 1 (EDITOR=false): nothing was changed; edit again, or set EDITOR to another"),
     ],
 )

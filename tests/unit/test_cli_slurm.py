@@ -256,7 +256,7 @@ def test_a_release_says_who_keeps_the_node_out_of_service(
 
     lines = run("nodes", "release", "mi-2", "--why", "new riser card").stdout.splitlines()
 
-    assert lines[0] == "mi-2 is HEALTHY now; nothing has checked it: `nodeheal nodes diagnose mi-2` does"
+    assert lines[0] == "mi-2 is HEALTHY now; nothing has checked it: `nodeheal nodes diagnose mi-2 --why …` does"
     assert [line.rpartition(": ")[2] for line in lines[1:]] == said
 
 

@@ -68,7 +68,7 @@ def test_one_that_is_under_way_is_not_closed() -> None:
 def test_one_whose_node_is_out_of_service_is_closed_by_giving_the_node_back() -> None:
     it = broken_off(NodeState.QUARANTINED)
 
-    with pytest.raises(ValueError, match=f"nodes release {A}` or `nodeheal nodes retire {A}`"):
+    with pytest.raises(ValueError, match=f"nodes release {A} --why …` or `nodeheal nodes retire {A} --why …`"):
         close_incident(it.id, "ada: enough", it.ports)
 
     assert (state_of(it), it.node(C).open_incident) == (IncidentState.ESCALATED, it.id)

@@ -109,7 +109,11 @@ def nothing(ports: Ports) -> None:
         (
             in_mode("act"),
             lambda ports: trip_breaker("demo", "9 of 10 nodes fail", ports),
-            ["nothing is touched before `nodeheal breaker reset demo --why …`", "9 of 10 nodes fail"],
+            [
+                "nothing is touched before `nodeheal breaker reset demo --why …`, "
+                "and a reset that comes more than 10 min after the fault drops it. ",
+                "9 of 10 nodes fail",
+            ],
         ),
         (
             in_mode("act"),

@@ -211,6 +211,7 @@ def test_an_open_breaker_holds_every_fault_of_the_pool_back_and_is_one_page() ->
     assert (one.awaits, other.awaits) == (Awaited.BREAKER, Awaited.BREAKER)
     assert one.page_key == other.page_key == "breaker/demo/2026-03-01T03:00:00"
     assert "rack r7" in one.reason
+    assert one.reason.endswith("nothing more is isolated, rebooted or replaced until a human resets the breaker")
 
 
 def test_an_open_breaker_stops_the_next_step_of_a_node_that_is_isolated() -> None:
@@ -218,6 +219,12 @@ def test_an_open_breaker_stops_the_next_step_of_a_node_that_is_isolated() -> Non
 
     assert decision.awaits is Awaited.BREAKER
     assert "stays isolated" in decision.reason
+
+
+def test_a_node_that_has_passed_its_diagnostics_is_given_back_although_the_breaker_is_open() -> None:
+    story = Story(xid(79)).isolated().rebooted().passed()
+
+    assert story.amid(pool=OPEN).next().step is Step.RETURN
 
 
 def test_an_application_fault_is_restarted_although_the_breaker_is_open() -> None:

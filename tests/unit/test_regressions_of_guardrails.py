@@ -7,6 +7,7 @@ from unittest.mock import Mock
 
 import pytest
 
+from nodeheal.contract.names import DRILL_MARK
 from nodeheal.contract.results import Refused, Returned, StepResult
 from nodeheal.contract.steps import DecideRequest, StepRequest
 from nodeheal.contract.vocabulary import (
@@ -58,7 +59,7 @@ LATER = NOW + timedelta(hours=1)
 # The breaker ---------------------------------------------------------------------------------------------------------
 
 
-def dropped_by_a_reset(why: str = "ada: the switch was replaced: port 7") -> FakeCluster:
+def dropped_by_a_reset(why: str = "ada: the switch was replaced: port 7", **event: Any) -> FakeCluster:
     """A fault has waited for the breaker for an hour, and was too old when a human reset it."""
     cluster = FakeCluster()
     trip_breaker("demo", "6 nodes of the pool fail together", cluster.ports)
@@ -68,7 +69,7 @@ def dropped_by_a_reset(why: str = "ada: the switch was replaced: port 7") -> Fak
         reset_breaker("demo", why, cluster.ports)
 
     cluster.on_wait = an_hour_later
-    cluster.reports(xid(79))
+    cluster.reports(xid(79, **event))
     return cluster
 
 
@@ -90,6 +91,18 @@ def test_what_a_reset_drops_is_told_once_and_as_a_thing_of_the_pool() -> None:
     for line in ("incidents list demo --state closed --since 1d", "nodes reboot NODE --why ..."):
         assert f"nodeheal {line}" in dropped.body
         must_parse(line.split())
+
+
+def test_drills_that_a_reset_drops_are_told_as_drills_and_apart_from_real_faults() -> None:
+    drill, real = (
+        cluster.ports.notifier.announced[-1][1]  # type: ignore[attr-defined]
+        for cluster in (dropped_by_a_reset(evidence=f"NVRM: Xid 79 {DRILL_MARK}"), dropped_by_a_reset())
+    )
+
+    assert drill.subject == "[nodeheal] drill: breaker reset: pool demo: what was stale by then is dropped"
+    assert "\nDrill: every fault that this is about was injected. The open breaker was real.\n" in drill.body
+    assert "Drill" not in real.body
+    assert drill.key != real.key
 
 
 def test_a_reset_that_names_nobody_is_told_without_a_name() -> None:

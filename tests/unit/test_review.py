@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from nodeheal.contract.names import DRILL_MARK
+from nodeheal.contract.names import DRILL_MARK, JOB_SOURCE
 from nodeheal.contract.results import EvidenceSaved, StepResult
 from nodeheal.contract.steps import Decision
-from nodeheal.contract.vocabulary import Awaited, Ending, IncidentState, Outcome, Step
+from nodeheal.contract.vocabulary import Awaited, Ending, Family, IncidentState, Outcome, Step
 from nodeheal.domain.jobs.job import GangTask, Job, Run
 from nodeheal.domain.recovery.incident import (
     History,
@@ -202,6 +202,31 @@ def test_a_tally_counts_causes_endings_and_who_comes_again() -> None:
     assert stats.by_ending == {"RECOVERED": 2, "HANDED_TO_A_HUMAN": 1}
     assert stats.accelerators_again == {"1650": 2}
     assert stats.nodes_again == {first.node_id: 2}
+
+
+def test_what_a_human_has_approved_was_not_recovered_by_nodeheal_alone() -> None:
+    approved = recovered().said("answer-0001", 90, "approved by ada: go", kind="answer").review()
+
+    stats = summarize([recovered().review(), replace(approved, incident_id="inc-2")])
+
+    assert approved.seconds_to_recover is None
+    assert stats.time_to_recover is not None
+    assert stats.time_to_recover.incidents == 1
+    assert stats.by_ending == {"RECOVERED": 2}
+
+
+def test_a_node_does_not_come_again_for_failures_of_a_program_on_it() -> None:
+    def failed(step: Step) -> Review:
+        told = Told().step(step, 5, 25).ended(60)
+        root = told.incident.root.model_copy(update={"source": JOB_SOURCE, "family": Family.task, "code": "exit_1"})
+        told.incident = replace(told.incident, root=root)
+        return told.review()
+
+    restarted, isolated = failed(Step.RESTART_WORKLOAD), failed(Step.ISOLATE)
+
+    stats = summarize([restarted, restarted, recovered().review()])
+    assert (stats.incidents, stats.nodes_again, stats.accelerators_again) == (3, {}, {})
+    assert summarize([isolated, recovered().review()]).nodes_again == {isolated.node_id: 2}
 
 
 def test_what_was_asked_for_is_counted_apart_and_only_in_the_hours_lost() -> None:

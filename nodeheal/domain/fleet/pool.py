@@ -24,7 +24,7 @@ class Pool:
 
     @property
     def is_tripped(self) -> bool:
-        """Whether the breaker is open: nothing in the pool is touched."""
+        """Whether the breaker is open: nothing more in the pool is isolated, rebooted or replaced."""
         return self.breaker_opened_at is not None
 
     def tripped(self, why: str, now: datetime) -> "Pool":

@@ -373,7 +373,7 @@ class Correlation(Frozen):
 
 
 class Breaker(Frozen):
-    """When so much fails at once that the cause is not in the nodes: touch nothing, page once."""
+    """When so much fails at once that the cause is not in the nodes: isolate, reboot and replace no more, page once."""
 
     min_nodes: int = Field(default=3, ge=2, description="fewer nodes than this never trip it")
     max_nodes: int = Field(default=10, ge=2, description="so many nodes always trip it")

@@ -169,7 +169,10 @@ def breaker(builder: DecisionBuilder, progress: Progress, fault: Fault) -> Decis
     if correlation.are_all_drills(text) and not (builder.history.is_drill or fault.is_by_hand):
         key = f"{key}/real"  # the page of the drills, which is marked as one, must not be all that is said of this
     isolated = "; this one stays isolated" if progress.is_isolated else ""
-    message = f"{fault.title}: {text}. The cause is not in the nodes: none is touched until a human resets the breaker"
+    message = (
+        f"{fault.title}: {text}. The cause is not in the nodes: nothing more is isolated, rebooted or replaced until a "
+        "human resets the breaker"
+    )
     seconds, waited = builder.policy.deadlines.breaker_seconds, progress.waited.get(Awaited.BREAKER)
     if waited is None or waited.outcome is not Outcome.TIMED_OUT:
         wait = builder.wait_on(progress, Awaited.BREAKER, f"{message}{isolated}", seconds, fault.action, key)
@@ -211,6 +214,8 @@ def stale(builder: DecisionBuilder, progress: Progress, assessment: FaultAssessm
         allowed = builder.policy.breaker.stale_seconds
         message = f"it came {f'more than {allowed} s ' if allowed else ''}before the breaker was reset"
         key = correlation.reset_key(context.pool)
+        if builder.history.is_drill:
+            key = f"{key}/drill"  # its email is marked as one, and must not be all that is said of the others
     if not message:
         return None
     # Held back, not dealt with: if the node shows it again, that is news.

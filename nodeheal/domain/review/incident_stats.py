@@ -31,10 +31,10 @@ class IncidentStats:
     incidents: int  # faults that were found
     drills: int
     asked: int  # what operators asked for, and new nodes
-    time_to_recover: Spread | None  # of those that ended RECOVERED; None: none did
+    time_to_recover: Spread | None  # of those that ended RECOVERED without an answer of a human; None: none did
     by_cause: dict[str, int]
     by_ending: dict[str, int]
-    accelerators_again: dict[str, int]  # serial -> incidents
+    accelerators_again: dict[str, int]  # serial -> incidents; without those of a job's own program, as in nodes_again
     nodes_again: dict[str, int]
     lost_accelerator_hours: float
 
@@ -43,6 +43,7 @@ def summarize(reviews: Sequence[Review]) -> IncidentStats:
     """Returns the statistics of these incidents."""
     real = [review for review in reviews if not review.is_drill]
     found = [review for review in real if review.is_found]
+    of_nodes = [review for review in found if not review.is_of_program]
     took = [seconds for review in found if (seconds := review.seconds_to_recover) is not None]
     return IncidentStats(
         incidents=len(found),
@@ -51,8 +52,8 @@ def summarize(reviews: Sequence[Review]) -> IncidentStats:
         time_to_recover=spread(took) if took else None,
         by_cause=_most_first(Counter(review.fault for review in found)),
         by_ending=_most_first(Counter((review.ending or review.state).value for review in found)),
-        accelerators_again=_again(Counter(review.serial for review in found if review.serial)),
-        nodes_again=_again(Counter(review.node_id for review in found)),
+        accelerators_again=_again(Counter(review.serial for review in of_nodes if review.serial)),
+        nodes_again=_again(Counter(review.node_id for review in of_nodes)),
         lost_accelerator_hours=round(sum(review.lost_accelerator_hours for review in real), 3),
     )
 

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from nodeheal.contract.health_event import HealthEvent
-from nodeheal.contract.names import OPERATOR_REQUEST
+from nodeheal.contract.names import JOB_SOURCE, OPERATOR_REQUEST
 from nodeheal.contract.results import EvidenceSaved
 from nodeheal.contract.steps import Decision
-from nodeheal.contract.vocabulary import Ending, IncidentState, Outcome, Step
+from nodeheal.contract.vocabulary import Ending, Family, IncidentState, Outcome, Step
 from nodeheal.domain.faults.catalog import find, title
 from nodeheal.domain.fleet.unmanaged_tasks import job_text, tasks_there
 from nodeheal.domain.recovery.confirmation import confirmations_in
@@ -93,6 +93,7 @@ class Review:
     is_drill: bool
     asked_by_hand: str  # by whom, and why; empty: nobody asked, it was found
     is_found: bool  # a fault was found; False: an operator asked for it, or its node is new
+    is_of_program: bool  # a job's program failed by itself, and the node on which that began was left alone
     fault_at: datetime
     opened_at: datetime
     closed_at: datetime | None
@@ -103,8 +104,8 @@ class Review:
 
     @property
     def seconds_to_recover(self) -> float | None:
-        """From the fault to the end of the incident, where nodeheal recovered everything by itself."""
-        is_over = self.ending is Ending.RECOVERED and self.closed_at is not None
+        """From the fault to the end of the incident, where nodeheal recovered everything and no human had to answer."""
+        is_over = self.ending is Ending.RECOVERED and self.closed_at is not None and not self.told.answers
         return (self.closed_at - self.fault_at).total_seconds() if is_over and self.closed_at else None
 
 
@@ -131,6 +132,8 @@ def review_of(history: History, accelerators: Accelerators, now: datetime) -> Re
         serial=root.component_serial,
         is_drill=history.is_drill,
         is_found=not incident.is_of_new_node and root.code != OPERATOR_REQUEST,
+        is_of_program=(root.source, root.family) == (JOB_SOURCE, Family.task)
+        and not any(one.step == Step.ISOLATE for one in taken),
         asked_by_hand=root.evidence if root.code == OPERATOR_REQUEST else "",
         fault_at=root.observed_at,
         opened_at=incident.opened_at,

@@ -5,17 +5,18 @@ from nodeheal.contract.steps import Decision
 from nodeheal.domain.fleet.pool import Pool
 from nodeheal.domain.recovery.incident import History
 from nodeheal.domain.review.console_links import NO_LINKS, ConsoleLinks
-from nodeheal.services.notify.compose import Facts, letter
+from nodeheal.services.notify.compose import Facts, heading, letter
 from nodeheal.services.notify.layout import command, field, paragraph
 
 
 def compose_dropped(
     history: History, decided: Decision, pool: Pool, console_links: ConsoleLinks = NO_LINKS
 ) -> Notification:
-    """The first dropped incident reports all of them: the others are folded into this email."""
+    """The first dropped incident reports all of them: the others are folded into this email. Drills have their own."""
     incident = history.incident
     job = f" ({incident.job_id})" if incident.job_id else ""
     who, why = pool.breaker_reset
+    is_drill = history.is_drill
     told = (
         f"The breaker of pool {pool.name} was reset. Incidents that were too old by then are closed: nothing was done "
         "to their nodes, and nobody has proven them. The others go on, within the budget."
@@ -26,7 +27,7 @@ def compose_dropped(
     return letter(
         history,
         decided,
-        subject=f"[nodeheal] breaker reset: pool {pool.name}: what was stale by then is dropped",
+        subject=f"{heading(history)} breaker reset: pool {pool.name}: what was stale by then is dropped",
         key=decided.page_key or f"breaker/{pool.name}/dropped",
         first=[
             paragraph(told),
@@ -36,6 +37,7 @@ def compose_dropped(
         ],
         happened=[
             *field("Pool", pool.name),
+            *(field("Drill", "every fault that this is about was injected. The open breaker was real.") * is_drill),
             *(field("Reset", f"{pool.breaker_reset_at:%Y-%m-%d %H:%M:%S} UTC") if pool.breaker_reset_at else []),
             *(field("By", who) if who else []),
             *(field("Why", why) if why else []),

@@ -63,7 +63,7 @@ def _held(node_id: str, incident_id: str, ports: Ports) -> Node | None:
     if node is None or node.open_incident != incident_id:
         return None
     if node.state in OUT_OF_SERVICE:
-        how = f"`nodeheal nodes release {node_id}` or `nodeheal nodes retire {node_id}` closes it"
+        how = f"`nodeheal nodes release {node_id} --why …` or `nodeheal nodes retire {node_id} --why …` closes it"
         raise ValueError(f"{incident_id} keeps {node_id} {node.state}: {how}")
     return node
 

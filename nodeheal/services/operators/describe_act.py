@@ -16,7 +16,8 @@ from nodeheal.services.recovery.pool_size import slots_of
 
 _THEN = {
     DIAGNOSE: "it is diagnosed, and back in service if it passes; where it does not, it stays out and you are told",
-    Action.ISOLATE: "it stays out of service until `nodeheal nodes release` or `nodeheal nodes retire`",
+    Action.ISOLATE: "it stays out of service until `nodeheal nodes release {node} --why …` or"
+    " `nodeheal nodes retire {node} --why …`",
     Action.REBOOT: "it is rebooted, diagnosed, and back in service if it passes; where it does not, you are told",
     Action.REPLACE: "another node takes its place once that has passed its diagnostics",
 }
@@ -35,16 +36,17 @@ def describe_act(
         *_breaker(node, ports),
         *_attempts(node, action, ports, policy),
         *([f"checks  {how_long_checks_take(node.pool, level, policy)}"] if kind == DIAGNOSE else []),
-        f"then    {_THEN.get(kind, _THEN[action])}",
+        f"then    {_THEN.get(kind, _THEN[action]).format(node=node.node_id)}",
     ]
 
 
 def how_long_checks_take(pool: str, level: int | None, policy: RecoveryPolicy, nodes: int = 1) -> str:
     """Which level the diagnostics have, and what they take: about, and at most. `nodes`: one after another."""
     level = level or policy.diagnostics_level_of(pool)
-    about, longest = lasting(HEALTHY_SECONDS[level]), lasting(seconds_to_diagnose(level, policy))
-    of_all = f", so about {lasting(nodes * HEALTHY_SECONDS[level])} for all" if nodes > 1 else ""
-    return f"level {level}: about {about} on a healthy node, {longest} at most{of_all}"
+    longest = seconds_to_diagnose(level, policy)
+    about = min(HEALTHY_SECONDS[level], longest)
+    of_all = f", so about {lasting(nodes * about)} for all" if nodes > 1 else ""
+    return f"level {level}: about {lasting(about)} on a healthy node, {lasting(longest)} at most{of_all}"
 
 
 def why_pool_not_now(name: str, ports: Ports) -> str:
@@ -71,7 +73,7 @@ def why_not_now(node: Node, action: Action, ports: Ports, policy: RecoveryPolicy
         hours = f"{limit.window_seconds / 3_600:g} h"
         return (
             f"no {verb.noun} is left for {node.node_id}: {limit.limit} in {hours}; it would only be isolated."
-            f" `nodeheal nodes isolate {node.node_id}` does that"
+            f" `nodeheal nodes isolate {node.node_id} --why …` does that"
         )
     return ""
 
@@ -102,7 +104,7 @@ def describe_retirement(node: Node, ports: Ports) -> list[str]:
 
 def describe_release(node: Node, withdrawn: Incident | None) -> list[str]:
     """The same for a node that is given back. `withdrawn`: what was asked for by hand, and only waits."""
-    then = f"it serves again at once, and nothing checks it; `nodeheal nodes diagnose {node.node_id}` does"
+    then = f"it serves again at once, and nothing checks it; `nodeheal nodes diagnose {node.node_id} --why …` does"
     if withdrawn is not None:
         then = f"{withdrawn.incident_id}, which was asked for by hand, is withdrawn; the node is not touched"
     return [
@@ -117,7 +119,8 @@ def _work(node: Node, ports: Ports, *, after_job: bool) -> str:
     if node.job_id is None:
         return "it has no job of nodeheal; other tasks on it are stopped as the policy says"
     if after_job:
-        return f"job {node.job_id} ends first; until then the node gets no new work"
+        left = "where its program fails meanwhile, it is not started again by itself"
+        return f"job {node.job_id} ends first; until then the node gets no new work; {left}"
     job = ports.jobs.get(node.job_id)
     ranks = f"job {node.job_id} stops"
     if job is not None and job.nodes > 1:
@@ -127,8 +130,9 @@ def _work(node: Node, ports: Ports, *, after_job: bool) -> str:
     if free:
         are = "is" if free == 1 else "are"
         return f"{ranks}; it starts again; {counted(free, 'node')} of the pool {are} free for it"
-    proving = sum(one.as_shown(now).state is NodeState.PROBATION and one.job_id is None for one in pool)
-    soon = f" ({proving} on probation: `nodeheal nodes diagnose` proves one now)" if proving else ""
+    proving = [o.node_id for o in pool if o.as_shown(now).state is NodeState.PROBATION and o.job_id is None]
+    proves = f"`nodeheal nodes diagnose {proving[0]} --why …` proves one now" if proving else ""
+    soon = f" ({len(proving)} on probation: {proves})" if proving else ""
     return f"{ranks}; no other node is free now{soon}, so it may stay down until one is"
 
 
@@ -143,7 +147,8 @@ def _breaker(node: Node, ports: Ports) -> list[str]:
     if not pool.is_tripped:
         return []
     waits = f"this waits for `nodeheal breaker reset {pool.name} --why …` before anything is touched"
-    return [f"breaker it is open ({pool.breaker_why}): {waits}"]
+    ends = f"no reset drops it; `nodeheal nodes release {node.node_id} --why …` withdraws it"
+    return [f"breaker it is open ({pool.breaker_why}): {waits}; {ends}"]
 
 
 def _attempts(node: Node, action: Action, ports: Ports, policy: RecoveryPolicy) -> list[str]:

@@ -10,6 +10,7 @@ from nodeheal.domain.faults.assessment import assess_faults
 from nodeheal.domain.faults.catalog import find
 from nodeheal.domain.faults.drill import DcgmDrill
 from nodeheal.domain.fleet.node import Node
+from nodeheal.domain.humanize import lasting
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.decide import decide
 from nodeheal.domain.recovery.decision_builder import DecisionBuilder
@@ -104,14 +105,17 @@ def _foretell(node: Node, event: HealthEvent, ports: Ports, policy: RecoveryPoli
     if decision.step is Step.ESCALATE:
         return Foretold((f"nothing is touched, and a human is told. {decision.reason}",))
     if decision.step is Step.WAIT:
-        return Foretold((_waits(decision, node),), stops_work=True)
+        return Foretold((_waits(decision, node, policy),), stops_work=True)
     real = f"what follows is real, by policy {policy.version}. {decision.reason}"
     return Foretold((real, *_first(history, decision, ports, policy)), stops_work=True)
 
 
-def _waits(decision: Decision, node: Node) -> str:
+def _waits(decision: Decision, node: Node, policy: RecoveryPolicy) -> str:
     if decision.awaits is Awaited.BREAKER:
-        return f"nothing is touched before `nodeheal breaker reset {node.pool} --why …`. {decision.reason}"
+        seconds = policy.breaker.stale_seconds
+        late = f" that comes more than {lasting(seconds)} after the fault" if seconds else ""
+        reset = f"`nodeheal breaker reset {node.pool} --why …`, and a reset{late} drops it"
+        return f"nothing is touched before {reset}. {decision.reason}"
     if decision.awaits is Awaited.APPROVAL:
         return f"you are asked first, and nothing is touched before a yes. {decision.reason}"
     return f"nothing is touched yet. {decision.reason}"

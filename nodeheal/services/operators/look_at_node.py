@@ -7,6 +7,7 @@ from nodeheal.contract.vocabulary import Action, IncidentState, NodeState
 from nodeheal.domain.errors import NotFound
 from nodeheal.domain.fleet.liveness import apply_heartbeat
 from nodeheal.domain.fleet.node import OUT_OF_SERVICE, Node
+from nodeheal.domain.fleet.pool import Pool
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.decision_context import node_scope
 from nodeheal.domain.verbs import VERBS
@@ -27,6 +28,7 @@ class NodeView:
     """
 
     node: Node
+    pool: Pool
     since: datetime | None
     attempts_left: dict[Action, int]
     has_slot: bool
@@ -48,9 +50,8 @@ def look_at_node(node_id: str, ports: Ports, policy: RecoveryPolicy) -> NodeView
     left = {action: max(0, limit.limit - spent[limit.group]) for action, limit in limits.items()}
     slots = slots_of(node.pool, ports, policy)
     theirs = _handed_over(node, ports)
-    return NodeView(
-        node.as_shown(ports.clock()), _since(node, ports), left, node_id in holders, len(holders), slots, theirs
-    )
+    shown, around = node.as_shown(ports.clock()), ports.pools.get(node.pool)
+    return NodeView(shown, around, _since(node, ports), left, node_id in holders, len(holders), slots, theirs)
 
 
 def _handed_over(node: Node, ports: Ports) -> tuple[str, ...]:

@@ -82,7 +82,7 @@ def _freed(node: Node, why: str, retire: bool, ports: Ports) -> Node:
         raise ValueError(f"{node.node_id} is retired: there is no way back; a machine comes back under another id")
     if node.state not in OUT_OF_SERVICE and not is_suspect:
         state = node.as_shown(ports.clock()).state
-        ends = f"; `nodeheal nodes diagnose {node.node_id}` ends its probation if it passes"
+        ends = f"; `nodeheal nodes diagnose {node.node_id} --why …` ends its probation if it passes"
         told = f"{node.node_id} is {state}: nodeheal has not taken it out of service"
         raise ValueError(f"{told}{ends if state is NodeState.PROBATION else ''}")
     quarantined = node if is_suspect else moved(node, NodeState.QUARANTINED, why, ports.clock())
