@@ -143,9 +143,9 @@ def test_a_new_document_comes_into_force(functions: Functions) -> None:
     ("bad", "told"),
     [
         (BROKEN, "the deployed policy is not valid: default_pool.mode: "),
-        ("not json", "the deployed policy is not valid: document: "),
-        ("", "the deployed policy is not valid: document: "),
-        (b"\xff\xfe{", "the deployed policy is not valid: document: "),
+        ("not json", "the deployed policy is not valid: it is not JSON: "),
+        ("", "the deployed policy is not valid: it is not JSON: "),
+        (b"\xff\xfe{", "the deployed policy is not valid: it is not JSON: "),
         ('{"shoe_size": 44}', "the deployed policy is not valid: shoe_size: "),
         (OUTAGE, "AppConfig cannot be read: the service does not answer"),
     ],
