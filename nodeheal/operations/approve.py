@@ -74,7 +74,7 @@ def _read(operation: Operation, ports: Ports) -> _Facts:
     first = recorded_answer(Question(request.incident_id, request.turn), history)
     node, is_of_job = ports.nodes.get(history.incident.node_id), request.decision.action is Action.RESTART_WORKLOAD
     job = ports.jobs.get(str(request.decision.job_id)) if is_of_job else None
-    moot = f"{job.job_id} {job.why_not_ours}" if job is not None and job.why_not_ours else ""
+    moot = f"{job.job_id} {job.why_no_restart}" if job is not None and job.why_no_restart else ""
     return _Facts(ports.clock(), node=node, answer=first, moot=moot)
 
 

@@ -45,8 +45,8 @@ def _start(operation: Operation, world: World) -> Operation | StepResult:
     job, last = current_run(request.decision.job_id, ports)
     if job is None or last is None:
         return _refused(operation, now, f"no record of job {request.decision.job_id}")
-    if job.why_not_ours:
-        nothing = f"{job.job_id} {job.why_not_ours}; there is nothing to restart"
+    if job.why_no_restart:
+        nothing = f"{job.job_id} {job.why_no_restart}; there is nothing to restart"
         return step_result(operation, now, Outcome.DONE, nothing)
     if is_newer_than_fault(last, request, ports):
         why = f"{job.job_id} was relaunched since, as run {last.number}"

@@ -127,9 +127,9 @@ class PolicyDocuments:
         return self._deployed(number)
 
     def previous(self) -> tuple[int, str]:
-        """Return the newest document before the present one that says anything else: its version and its text.
+        """Return version and text of the newest earlier document that differs from the one in force.
 
-        After that version is deployed, the next call returns an older one. Raises NotFound where there is none.
+        Rolling back twice goes back two documents. Raises NotFound if there is no earlier one.
         """
         standing = _standing(self.history())
         if not standing:

@@ -11,7 +11,7 @@ from nodeheal.contract.vocabulary import EndCause, JobState, Outcome, SchedulerK
 from nodeheal.domain.jobs.owner import Owner, parse_owner
 
 ENDED = frozenset({JobState.COMPLETED, JobState.CANCELLED, JobState.FAILED})
-_NOT_OURS = {
+_NO_RESTART = {
     JobState.COMPLETED: "has finished",
     JobState.CANCELLED: "was stopped by a person",
     JobState.FAILED: "is in a human's hands",
@@ -187,11 +187,16 @@ class Job:
         return self.state is JobState.FAILED and not self.stop_wanted
 
     @property
-    def why_not_ours(self) -> str:
+    def why_no_restart(self) -> str:
         """Why a recovery has nothing to restart, after the job's name. Empty: it has."""
         return (
-            "is being stopped by a person" if self.stop_wanted and not self.is_over else _NOT_OURS.get(self.state, "")
+            "is being stopped by a person" if self.stop_wanted and not self.is_over else _NO_RESTART.get(self.state, "")
         )
+
+    def ended_at(self, last: Run | None) -> datetime | None:
+        """When its last run ended. None: it has not, or it is of an earlier submission."""
+        ended = last.ended_at if last is not None else None
+        return ended if ended is not None and (self.submitted_at is None or ended >= self.submitted_at) else None
 
     @property
     def is_over(self) -> bool:

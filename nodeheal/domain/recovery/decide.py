@@ -182,8 +182,8 @@ def _restart_job_only(builder: DecisionBuilder, progress: Progress, assessment: 
     if builder.job_id is None:
         nothing = builder.close(Ending.OBSERVED_ONLY, f"{fault.title}: no job of ours runs here, nothing to restart")
         return _or_decide_other_faults(builder, progress, assessment, nothing)
-    if progress.restart is None and builder.history.context.job_not_ours:
-        whose = f"{builder.job_id} {builder.history.context.job_not_ours}; there is nothing to restart"
+    if progress.restart is None and builder.history.context.why_no_restart:
+        whose = f"{builder.job_id} {builder.history.context.why_no_restart}; there is nothing to restart"
         return _or_decide_other_faults(
             builder, progress, assessment, builder.close(Ending.OBSERVED_ONLY, f"{fault.title}: {whose}")
         )

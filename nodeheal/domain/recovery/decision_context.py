@@ -42,7 +42,7 @@ class DecisionContext:
     healthy_since: datetime | None = None  # when the node last passed its diagnostics
     job_is_running: bool = False
     is_job_broken: bool = False  # a rank of its run has failed, or was on an earlier boot of this node
-    job_not_ours: str = ""  # why there is nothing to restart, after the job's name; empty: there is
+    why_no_restart: str = ""  # why there is nothing to restart, after the job's name; empty: there is
     run_started_at: datetime | None = None  # of the job's newest run
     recoveries: tuple[PastRecovery, ...] = ()
     spent: Mapping[tuple[str, Action], int] = field(default_factory=dict)  # by (scope, group), in the policy's windows

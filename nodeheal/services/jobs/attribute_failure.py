@@ -98,11 +98,11 @@ def _notify_of_wait(history: History, ports: Ports, policy: RecoveryPolicy) -> N
 def _explain(request: JobRequest, job: Job, run: Run, ports: Ports, policy: RecoveryPolicy) -> JobResult:
     """Explains a failure that no incident is working on."""
     given_up, broke = _handed_over(job, run, ports), first_failure(run)
-    history = ports.incidents.history(given_up.incident_id) if given_up is not None else None
-    if history is not None and broke is not None and has_let_run_end(history, run, policy):
-        told = f"{broke.words}, before {history.incident.incident_id} took {history.incident.node_id} out of service"
-        return _over(request, Trouble.PROGRAM_FAILS, told, ports)
-    if given_up is not None and history is not None:
+    if given_up is not None:
+        history = ports.incidents.history(given_up.incident_id)
+        if broke is not None and has_let_run_end(history, run, policy):
+            told = f"{broke.words}, before {given_up.incident_id} took {given_up.node_id} out of service"
+            return _over(request, Trouble.PROGRAM_FAILS, told, ports)
         told = f"{given_up.incident_id} was handed to a human: {given_up.summary}"
         is_own = is_the_programs(assess_faults(history, policy).fault, read_progress(history, policy))
         is_refused = history.turns[-1].decision.escalation in NOT_APPROVED if history.turns else False

@@ -108,10 +108,7 @@ def look_at_fleet(names: Sequence[str], ports: Ports, policy: RecoveryPolicy) ->
 
 
 def _down_since(job: Job, ports: Ports) -> datetime | None:
-    run = ports.jobs.get_run(job.job_id, job.current_run)
-    ended = run.ended_at if run is not None else None
-    begun = job.submitted_at
-    return ended if ended is not None and (begun is None or ended >= begun) else begun
+    return job.ended_at(ports.jobs.get_run(job.job_id, job.current_run)) or job.submitted_at
 
 
 def _is_about_jobs(failed: Sequence[Job], known: Sequence[Job], incident: Incident, ports: Ports) -> bool:

@@ -46,7 +46,7 @@ def build_decision_context(history: History, ports: Ports, policy: RecoveryPolic
         healthy_since=node.healthy_since,
         job_is_running=is_running(job, run, incident, ports),
         is_job_broken=_is_broken(job, run, node),
-        job_not_ours=job.why_not_ours if job else "",
+        why_no_restart=job.why_no_restart if job else "",
         run_started_at=run.started_at if run else None,
         recoveries=node.recoveries,
         spent=_spent(history, node, limits, ports, policy),
