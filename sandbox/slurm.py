@@ -88,7 +88,7 @@ class SlurmCluster:
         """
         self.folder = folder
         (folder / "state").mkdir(parents=True)
-        port, *ports = _free_ports(1 + len(members))
+        port, *ports = free_ports(1 + len(members))
         self._members = {
             node: _Member(address, own, marks.get(node, {}))
             for (node, address), own in zip(members.items(), ports, strict=True)
@@ -215,7 +215,7 @@ def _task_prolog(members: Mapping[str, _Member]) -> str:
     return "\n".join(["#!/bin/sh", 'case "$SLURMD_NODENAME" in', *cases, "esac", ""])
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     """Return free ports that the kernel does not use for outgoing connections meanwhile."""
     found: set[int] = set()
     while len(found) < count:

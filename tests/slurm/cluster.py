@@ -156,7 +156,7 @@ class Slurm:
         deadline = time.monotonic() + PATIENCE_SECONDS
         while not is_true():
             if time.monotonic() > deadline:
-                raise AssertionError(f"it never was so that {what}: {self.ask('sinfo', '-N', '-l')}")
+                raise AssertionError(f"it never was so that {what}: {self._heard()}")
             time.sleep(0.1)
 
     def run_until(self, job: str, state: str) -> None:
@@ -174,6 +174,16 @@ class Slurm:
             self._daemons[name] = subprocess.Popen(
                 command, env=dict(self.environment), stdin=subprocess.DEVNULL, stdout=output, stderr=output
             )
+
+    def _heard(self) -> str:
+        """What Slurm says of its nodes, if it answers, and the last lines of its daemons."""
+        asked = subprocess.run(
+            ["sinfo", "-N", "-l"], env=self.environment, capture_output=True, text=True, timeout=60, check=False
+        )
+        logs = {path.name: path.read_text("utf-8", "replace").splitlines()[-30:] for path in self.folder.rglob("*.log")}
+        ended = {name: daemon.poll() for name, daemon in self._daemons.items() if daemon.poll() is not None}
+        told = [asked.stdout + asked.stderr, f"ended: {ended}"]
+        return "\n".join([*told, *(f"--- {name}\n" + "\n".join(lines) for name, lines in sorted(logs.items()))])
 
     def _idle(self) -> list[str]:
         rows = [line.split() for line in self.ask("sinfo", "-h", "-N", "-o", "%N %T").splitlines()]

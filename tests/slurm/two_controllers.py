@@ -15,7 +15,7 @@ import threading
 import time
 from pathlib import Path
 
-from sandbox.client import free_port
+from sandbox.slurm import free_ports
 from tests.slurm.cluster import Slurm
 
 # Long enough that a primary controller on a busy machine is not given up.
@@ -31,25 +31,30 @@ class TwoControllers(Slurm):
         super().__init__(folder, size)
         text = self.cluster.configuration.read_text("utf-8") + SETTINGS
         port = int(re.findall(r"SlurmctldPort=(\d+)", text)[0])
-        self._ports = (port, free_port())
+        [other] = free_ports(1)
+        self._ports = (port, other)
         self._text = text.replace("SlurmctldHost=localhost(127.0.0.1)\n", "")
         self.cluster.configuration.write_text(self._seen_by(None), "utf-8")
         self._links: list[list[_Link]] = [[], []]
 
     def start_controller(self) -> None:
-        """The primary one, then the backup."""
-        for number, name in enumerate(("primary", "backup")):
+        """The primary one, then the backup: one that finds the cluster's name half written in their folder ends."""
+        for number, (name, is_up) in enumerate((("primary", self.answers), ("backup", self.has_backup))):
             # Each may be asked at either port: a controller takes its own port for the other's as well.
             self._links[number] = [_Link((ADDRESSES[number], port), self._ports[number]) for port in self._ports]
             configuration = self.folder / f"{name}.conf"
             configuration.write_text(self._seen_by(number), "utf-8")
             self.begin(name, [*self.cluster.controller()[:-1], str(configuration)])
-        self.wait(self.answers, "a controller answers")
+            self.wait(is_up, f"the {name} controller answers")
 
     def answers(self) -> bool:
         """Whether one of the two is in charge, and answers."""
         done = subprocess.run(["sinfo"], env=self.environment, capture_output=True, timeout=20, check=False)
         return done.returncode == 0
+
+    def has_backup(self) -> bool:
+        """Whether the backup waits for the primary one to fail."""
+        return "Slurmctld(backup) at head2 is UP" in self.ask("scontrol", "ping")
 
     def wait_until_saved(self, job: str) -> None:
         """Until the backup could know of the job what the primary controller knows. It may take five seconds."""
