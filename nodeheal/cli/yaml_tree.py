@@ -47,7 +47,7 @@ def read_tree(raw: bytes) -> Tree:
     if len(raw) > LARGEST:
         raise YamlRefused(1, f"it has more than {LARGEST // 1024} KiB: a job file is smaller")
     try:
-        root = yaml.compose(raw.decode("utf-8"), Loader=yaml.SafeLoader)
+        root = yaml.compose(raw.decode("utf-8"), Loader=_Loader)
         if root is None:
             raise YamlRefused(1, "it is empty")
         reader = _Reader()
@@ -56,9 +56,22 @@ def read_tree(raw: bytes) -> Tree:
         raise YamlRefused(_line_of_error(error), _words_of(error)) from None
     except UnicodeDecodeError as error:
         raise YamlRefused(raw.count(b"\n", 0, error.start) + 1, "it is not UTF-8 text") from None
-    except RecursionError:
-        raise YamlRefused(1, f"it is nested deeper than {DEEPEST} levels") from None
     return Tree(value, reader.lines)
+
+
+class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # PyYAML has no types
+    """Stops where it gets too deep: PyYAML's scanner needs seconds for some thousand brackets."""
+
+    _depth = 0
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        line = self.peek_event().start_mark.line + 1
+        self._depth += 1
+        if self._depth > DEEPEST + 1:
+            raise YamlRefused(line, f"it is nested deeper than {DEEPEST} levels")
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        return node
 
 
 class _Reader:

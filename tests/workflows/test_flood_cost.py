@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -76,6 +77,7 @@ def dearest_incident() -> dict[str, float]:
         return count(cluster, units)
 
 
+@cache
 def dearest_report() -> Units:
     """The node has filled the story of an incident that is settled, and the record of its pool, and reports again."""
     units, clock = Units(), FrozenClock()
