@@ -119,7 +119,7 @@ def _diagnostics(node: Node) -> str:
         told = f"; {found.verdict} at {_at(found.at)}{f' ({found.reason})' if found.reason else ''}" if found else ""
         return f"none passed that nodeheal asked for{told}"
     measured = ", ".join(f"{name} {value:g}" for name, value in sorted(node.diagnostic_baseline.items()))
-    return f"passed {_at(node.passed_at)}" + (f": {measured}" if measured else "")
+    return f"last passed {_at(node.passed_at)}" + (f": {measured}" if measured else "")
 
 
 def _at(at: datetime | None) -> str:

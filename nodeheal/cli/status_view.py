@@ -56,7 +56,7 @@ def why_extra(pools: Sequence[PoolView]) -> list[str]:
     """What `+1` in the budget means, where a pool has that."""
     if not any(one.slots.extra for one in pools):
         return []
-    return ["BUDGET: after + are slots that quarantined nodes gave back (quarantine_percent)."]
+    return ["BUDGET: after + are more slots, for as long as nodes are quarantined."]
 
 
 def _notes(one: PoolView, now: datetime) -> list[str]:

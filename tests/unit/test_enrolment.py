@@ -464,7 +464,7 @@ def test_only_a_diagnosis_counts_as_passed_diagnostics(ports: Ports) -> None:
     save_node(ports, stored(ports), passed_at=NOW)
 
     assert "Diagnostics  none passed that nodeheal asked for" in given_back
-    assert "Diagnostics  passed 2026-03-01 03:00:00 UTC" in run("show", NODE).output
+    assert "Diagnostics  last passed 2026-03-01 03:00:00 UTC" in run("show", NODE).output
 
 
 def test_an_unknown_node_is_named(ports: Ports) -> None:

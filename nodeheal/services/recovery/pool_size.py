@@ -31,7 +31,7 @@ def count(states: Iterable[NodeState]) -> int:
 class Slots:
     """How many nodes may hold a slot of a pool's disruption budget now. As text: `2`, or `2+1` with `extra`.
 
-    `extra`: slots that quarantined nodes have given back, as `quarantine_percent` of the budget says.
+    `extra`: more slots while nodes are quarantined, as `quarantine_percent` of the budget says.
     """
 
     budget: int
