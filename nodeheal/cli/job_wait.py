@@ -15,7 +15,7 @@ from nodeheal.cli.say import say
 from nodeheal.cli.slurm import our_job
 from nodeheal.contract.vocabulary import JobState
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.domain.jobs.job import Job
+from nodeheal.domain.jobs.job import Job, Run
 from nodeheal.ports import Ports
 
 Answer = TypeVar("Answer")
@@ -48,7 +48,7 @@ def follow(
         if (job.state, job.summary) != told:
             was_over = told is None and job.is_over
             told = (job.state, job.summary)
-            say(line_of(job, job.ended_at(run) if was_over else world.clock()))
+            say(line_of(job, _ended_at(job, run) if was_over else world.clock()))
         if job.is_over:
             say(*last_lines(job, run))
             raise typer.Exit(EXIT_CODES[job.state])
@@ -56,6 +56,11 @@ def follow(
             say(f"{job_id} goes on; the time to wait for it is up")
             raise typer.Exit(TIME_IS_UP)
         sleep(LOOK_EVERY_SECONDS)
+
+
+def _ended_at(job: Job, run: Run | None) -> datetime | None:
+    """A person may have stopped it when its last run had ended, and nobody has written down when that was."""
+    return None if job.state is JobState.CANCELLED else job.ended_at(run)
 
 
 def line_of(job: Job, at: datetime | None) -> str:

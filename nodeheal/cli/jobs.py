@@ -97,6 +97,7 @@ def submit(
     from nodeheal.cli.job_submitted import Submitted, say_submitted, say_submitted_json
     from nodeheal.services.jobs.job_line import stands_before
     from nodeheal.services.jobs.prepare_job import prepare_job, scheduler_of_pool, submit_plan
+    from nodeheal.services.jobs.submit_job import refuse_known
 
     spec = read_job_file(Path(file))
     with clearly():
@@ -105,6 +106,9 @@ def submit(
         definitions = connect.task_definitions(scheduler_of_pool(spec.pool, world))
         plan = prepare_job(spec, world, connect.policy(), definitions)
         if dry_run:
+            known = world.jobs.get(spec.name)
+            if known is not None and not idempotent:
+                refuse_known(known)
             _say_plan(spec, plan, definitions, stands_before(plan.job, world), as_json=as_json)
             return
         job = submit_plan(spec, plan, world, definitions, is_idempotent=idempotent)

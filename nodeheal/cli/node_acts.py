@@ -79,7 +79,7 @@ def diagnose(
     """Diagnose a free node. It is out of service meanwhile, and back if it passes."""
 
     def why_not(found: "Node") -> str:
-        told = f"{node} runs job {found.job_id}: give --anyway to stop it, or `nodeheal nodes drain` first"
+        told = f"{node} runs job {found.job_id}: give --anyway to stop it, or wait until it has ended"
         return told if found.job_id and not anyway else ""
 
     kind = names.DIAGNOSE

@@ -88,7 +88,8 @@ def _waiting(view: FleetView, width: int | None) -> list[str]:
 
 
 def _about(one: Incident, now: datetime, to_do: str) -> tuple[str, ...]:
-    return (short_id(one.incident_id), age(one.opened_at, now), one.node_id, to_do)
+    drill = "drill: " if one.began_as_drill else ""
+    return (short_id(one.incident_id), age(one.opened_at, now), one.node_id, f"{drill}{to_do}")
 
 
 def _answer(one: Asked) -> str:

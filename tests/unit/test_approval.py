@@ -23,6 +23,7 @@ from nodeheal.services.operators.answer_approval import _at_the_last_moment, ans
 from nodeheal.services.operators.describe_answer import describe_answer
 from nodeheal.services.operators.needed_now import needed_now
 from nodeheal.services.operators.operator_guardrails import pause_node, pause_pool
+from nodeheal.services.steps import save_node
 from tests.unit.builders import NOW
 from tests.unit.test_decide_among_others import with_policy
 from tests.unit.test_steps import A, B, Incident
@@ -353,6 +354,18 @@ def test_an_answer_that_died_before_it_resumed_is_carried_on_by_the_next_one() -
     assert (it.resumed().outcome, it.resumed().reason) == (Outcome.REFUSED, "refused by ada")
 
 
+def test_an_answer_to_a_question_that_was_withdrawn_says_why_it_no_longer_counts() -> None:
+    it = Asked()
+    save_node(it.ports, it.node(), open_incident=None)
+    it.last = conclude(it.asked, it.ports)
+    it.request()
+
+    taken, why = it.answer(Answer.approve)
+
+    assert not taken
+    assert why == f"the question is no longer open: {A} was given back or retired by hand"
+
+
 def test_an_answer_after_the_deadline_is_refused_and_on_record() -> None:
     it = Asked()
     it.clock.advance(3_600)
@@ -595,7 +608,10 @@ def test_a_replacement_says_who_takes_the_nodes_place_and_whether_anybody_can() 
     alone = describe_answer(replacement, incident, it.ports)[Answer.approve]
 
     assert "No node of pool demo is free to take its place now" in alone
-    assert "A free node of pool demo takes its place; it stays out of service until a human acts." in taken
+    assert (
+        "A free node of pool demo takes its place. mi-0a1b2c3d4e5f60718 stays out of service until a human acts."
+        in taken
+    )
     assert "its place now" not in describe_answer(it.asked.decision, incident, it.ports)[Answer.approve]
 
 

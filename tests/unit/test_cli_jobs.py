@@ -195,10 +195,12 @@ def test_a_pool_that_is_paused_or_taken_is_waited_for_and_said_so(world: World, 
 def test_a_name_is_taken_once(world: World, tmp_path: Path) -> None:
     submit(tmp_path, IMAGE)
 
-    again = submit(tmp_path, IMAGE)
+    again, dry = submit(tmp_path, IMAGE), submit(tmp_path, IMAGE, "--dry-run")
 
-    assert again.exit_code == 1
+    assert (again.exit_code, dry.exit_code) == (1, 1)
     assert "name: job llama exists already (SUBMITTED); give another name, or --idempotent returns it" in again.output
+    assert dry.output == again.output
+    assert submit(tmp_path, IMAGE, "--dry-run", "--idempotent").exit_code == 0
     assert len(world.definitions.registered) == 1
     world.becomes(state=JobState.FAILED, trouble=Trouble.PROGRAM_FAILS)
     assert "`nodeheal jobs restart llama` runs the old one again as it was, and not this file" in (
@@ -400,8 +402,10 @@ def test_a_wait_for_a_job_that_is_over_says_when_it_ended(world: World, tmp_path
     world.clock.advance(86_400)
 
     said = run("wait", "llama").output
+    world.becomes(state=JobState.CANCELLED, summary="stopped")
 
     assert never_ran == "before  CANCELLED  stopped\n"
+    assert run("wait", "llama").output == never_ran  # it may have been stopped long after its last run had ended
     assert said == f"{NOW + timedelta(minutes=5):%Y-%m-%d %H:%M:%S} UTC  COMPLETED  run 1 is done\n"
 
 

@@ -58,10 +58,16 @@ def run(*words: str, code: int = 0) -> str:
     return answer.output
 
 
-def handed_over(cluster: FakeCluster) -> str:
+def handed_over(cluster: FakeCluster, evidence: str = "NVRM: Xid 79") -> str:
     cluster.diagnoses[BROKEN] = Verdict.FAILED
-    cluster.reports(xid(79, node_id=BROKEN, instance_id=BROKEN))
+    cluster.reports(xid(79, node_id=BROKEN, instance_id=BROKEN, evidence=evidence))
     return cluster.incident_id
+
+
+def test_what_a_drill_leaves_for_a_human_is_marked(cluster: FakeCluster) -> None:
+    handed_over(cluster, f"NVRM: Xid 79 {names.DRILL_MARK}")
+
+    assert "drill: XID 79" in run("status").partition("Waits for you")[2]
 
 
 # The overview
@@ -80,7 +86,7 @@ def test_the_status_says_how_the_pools_stand_what_waits_and_which_jobs_there_are
     assert "1 QUARANTINED" in said
 
 
-def test_a_slot_that_a_quarantined_node_gave_back_is_explained_in_one_line(cluster: FakeCluster) -> None:
+def test_more_slots_while_a_node_is_quarantined_are_explained_in_one_line(cluster: FakeCluster) -> None:
     budget = {"max_nodes": 1, "max_percent": 100, "quarantine_percent": 50}
     cluster.policy = RecoveryPolicy.model_validate(
         {**ACT.model_dump(), "default_pool": {"mode": "act", "budget": budget}}
@@ -94,7 +100,7 @@ def test_a_slot_that_a_quarantined_node_gave_back_is_explained_in_one_line(clust
     assert "1 of 1+1" not in quiet
     assert "BUDGET: " not in quiet
     assert [data[key] for key in ("slots_held", "slots", "extra")] == [1, 2, 1]
-    assert all("  1 of 1+1  " in said and said.count("quarantine_percent") == 1 for said in screens)
+    assert all("  1 of 1+1  " in said and said.count("BUDGET: ") == 1 for said in screens)
 
 
 def test_the_status_for_programs_has_the_same_and_yaml_is_json_in_another_form(cluster: FakeCluster) -> None:

@@ -21,7 +21,7 @@ from nodeheal.domain.errors import NotFound
 from nodeheal.domain.faults.drill import DcgmDrill, parse_dcgm_drill
 from nodeheal.domain.jobs.job import Job
 from nodeheal.domain.policy.policy import RecoveryPolicy
-from nodeheal.domain.recovery.incident import fingerprint
+from nodeheal.domain.recovery.incident import Incident, fingerprint
 from nodeheal.ports import Ports
 from nodeheal.ports.commands import CommandStatus
 from nodeheal.services.operators.foretell import foretell_drill
@@ -151,7 +151,10 @@ def test_what_follows_is_told_as_the_pool_stands(
 @pytest.mark.parametrize(
     ("code", "told"),
     [
-        ("8", ["what follows is real", "its first action is a restart of the job; no node is touched", "llama stop"]),
+        (
+            "8",
+            ["is real", "a restart of the job; no node is touched", "llama stops, and starts again on the same nodes"],
+        ),
         ("555", ["nothing is touched, and a human is told. XID 555", "job llama goes on"]),
     ],
 )
@@ -172,6 +175,7 @@ def test_a_fault_that_was_dealt_with_on_this_boot_is_said_to_repeat_that(
     ports: Ports, drills: MemoryDrills, boot_id: str
 ) -> None:
     event = xid(79, component="0000:b9:00.0", boot_id=boot_id)
+    ports.incidents.open(Incident("inc-7", NODE, "demo", event, NOW, "policy"), node_of(NODE, ports))
     save_node(ports, node_of(NODE, ports), resolved_faults={fingerprint(event): "inc-7"})
 
     said = run(NODE, "--xid", "79", "--why", "once more").output
@@ -191,7 +195,7 @@ def test_a_fault_that_a_pause_held_back_is_news_after_the_pause() -> None:
 
     after = foretell_drill(cluster.node(), drill_line(79, None), cluster.ports, ACT).lines
 
-    assert "has dealt with this fault on this boot" in during[0]
+    assert "was kept from acting on this fault: as long as that lasts, a repeat opens no incident" in during[0]
     assert after[-1].startswith("its first action is")
 
 

@@ -103,6 +103,15 @@ def test_what_came_twice_is_added_up_and_waits_say_what_for() -> None:
     assert found == {"detected": 4, "waited for job end": 10, "diagnosed": 15, "waited for approval": 1}
 
 
+def test_a_step_that_was_refused_has_no_time_and_a_wait_that_ended_so_has() -> None:
+    told = Told().step(Step.ISOLATE, 5, 25, Outcome.REFUSED).step(Step.REBOOT, 25, 35, Outcome.TIMED_OUT)
+    told.step(Step.WAIT, 40, 45, Outcome.REFUSED, awaits=Awaited.APPROVAL)
+
+    found = told.review().phase_seconds
+
+    assert found == {"detected": 4, "rebooted": 10, "waited for approval": 5}
+
+
 def test_a_step_that_is_under_way_has_no_time_yet() -> None:
     decision = Decision(step=Step.REBOOT, reason="first escalation step", node_id="mi-1", policy_version="policy-2")
     told = Told().step(Step.ISOLATE, 5, 25)

@@ -34,6 +34,7 @@ def test_nodes_that_see_one_folder_share_it(sights: dict[str, Sight | str]) -> N
 
     assert (found.verdict, found.accused) == (Verdict.OK, ())
     assert found.told.startswith("both nodes share /ckpt (")
+    assert ("; run-7 is not there yet)" in found.told) is ("run-7" in str(sights))
 
 
 @pytest.mark.parametrize(

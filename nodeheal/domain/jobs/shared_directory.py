@@ -51,6 +51,7 @@ def is_shared(directory: str, sights: Mapping[str, Sight | str]) -> SharedDirect
     one = next(iter(seen.values()))
     where = f"they run on one machine: {one.file_system} {one.source}" if _is_local(one) else _shown(one)
     everyone = f"{all_of(len(seen))} nodes share" if len(seen) > 1 else "its one node sees"
+    where += f"; {one.missing} is not there yet" if one.missing else ""
     return SharedDirectory(Verdict.OK, f"{everyone} {directory} ({where})")
 
 

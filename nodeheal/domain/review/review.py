@@ -255,10 +255,14 @@ def _phase_of(decision: Decision) -> str:
 
 
 def _phases(incident: Incident, taken: tuple[DecisionTaken, ...]) -> dict[str, float]:
-    """Returns the seconds of each phase, from its decision to its result. A repeated phase is summed up."""
+    """Returns the seconds of each phase, from its decision to its result. A repeated phase is summed up.
+
+    A step that was refused has done nothing. A wait that ended by a refusal was one.
+    """
     found = {"detected": (incident.opened_at - incident.root.observed_at).total_seconds()}
     for one in taken:
-        if one.phase and one.ended_at is not None:
+        is_undone = one.outcome == Outcome.REFUSED and one.step != Step.WAIT
+        if one.phase and one.ended_at is not None and not is_undone:
             found[one.phase] = found.get(one.phase, 0.0) + (one.ended_at - one.at).total_seconds()
     return {name: round(seconds, 3) for name, seconds in found.items()}
 

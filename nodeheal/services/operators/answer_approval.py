@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from nodeheal.contract import results
-from nodeheal.contract.vocabulary import Awaited
+from nodeheal.contract.vocabulary import Awaited, Outcome
 from nodeheal.domain.recovery.approval_links import Answer, Question
 from nodeheal.domain.recovery.incident import History, TimelineEntry, short_id
 from nodeheal.domain.review.review import status_text
@@ -78,7 +78,7 @@ def _how_it_stands(history: History) -> str:
     incident, last = history.incident, history.turns[-1] if history.turns else None
     show = f"`nodeheal incidents show {short_id(incident.incident_id)}`"
     if not incident.is_under_way:
-        return f"it is over: {status_text(incident)} ({show})"
+        return f"its state: {status_text(incident)} ({show})"
     awaits = last.decision.awaits if last is not None and last.result is None else None
     if awaits is None or awaits is Awaited.APPROVAL:
         return f"nodeheal works on it ({show})"
@@ -109,7 +109,11 @@ def _at_the_last_moment(question: Question, entry: TimelineEntry, answer: Answer
 def _too_late(question: Question, answer: Answer, who: str, ports: Ports) -> Answered:
     history = ports.incidents.history(question.incident_id)
     first = recorded_answer(question, history)
-    why = f"it was answered before: {first.text}" if first else "the time to answer is over"
+    if first is not None:
+        return _refuse(question, answer, who, f"it was answered before: {first.text}", ports)
+    turns = history.turns[question.turn - 1 : question.turn]  # the one that has asked
+    moot = [turn.result.reason for turn in turns if turn.result and turn.result.outcome is Outcome.REFUSED]
+    why = f"the question is no longer open: {moot[0]}" if moot else "the time to answer is over"
     return _refuse(question, answer, who, why, ports)
 
 

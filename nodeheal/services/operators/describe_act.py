@@ -82,13 +82,19 @@ def describe_drill(node: Node, fault: str, foretold: Foretold, ports: Ports) -> 
     """The same for a fault that the node is to report."""
     work = "it has no job of nodeheal"
     if node.job_id is not None:
-        work = _work(node, ports, after_job=False) if foretold.stops_work else f"job {node.job_id} goes on"
+        work = _work_of_drill(node, foretold, ports)
     return [
         f"node    {node.node_id} (pool {node.pool}), {node.state}",
         f"drill   {fault}",
         f"work    {work}",
         *(f"{'' if number else 'then':<8}{line}" for number, line in enumerate(foretold.lines)),
     ]
+
+
+def _work_of_drill(node: Node, foretold: Foretold, ports: Ports) -> str:
+    if foretold.keeps_nodes:
+        return f"job {node.job_id} stops, and starts again on the same nodes"
+    return _work(node, ports, after_job=False) if foretold.stops_work else f"job {node.job_id} goes on"
 
 
 def describe_retirement(node: Node, ports: Ports) -> list[str]:

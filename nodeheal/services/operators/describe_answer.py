@@ -74,7 +74,9 @@ def _place(asked: Decision, incident: Incident, ports: Ports) -> str:
     if asked.action is not Action.REPLACE or node is None or node.provider is not Provider.hybrid:
         return ""
     if has_replacement_node(node, ports):
-        return f" A free node of pool {node.pool} takes its place; it stays out of service until a human acts."
+        return (
+            f" A free node of pool {node.pool} takes its place. {node.node_id} stays out of service until a human acts."
+        )
     return f" No node of pool {node.pool} is free to take its place now: then it only stays out of service."
 
 

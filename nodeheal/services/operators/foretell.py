@@ -37,6 +37,7 @@ class Foretold:
     lines: tuple[str, ...]
     stops_work: bool = False
     is_seen: bool = True
+    keeps_nodes: bool = False  # the work starts again where it was
 
 
 def foretell_drill(node: Node, fault: str | DcgmDrill, ports: Ports, policy: RecoveryPolicy) -> Foretold:
@@ -48,9 +49,20 @@ def foretell_drill(node: Node, fault: str | DcgmDrill, ports: Ports, policy: Rec
         return Foretold(("nodeheal reads no fault in it",))
     event = _event(node, finding.family, finding.code, finding.subcode, finding.component, ports)
     if known is not None and not is_open_again(event, node, known, ports, policy):
-        dealt_with = f"{known} has dealt with this fault on this boot: a repeat of it opens no incident;"
-        return Foretold((dealt_with, f"see `nodeheal incidents show {known}`"), is_seen=False)
+        return Foretold(_of_a_repeat(known, ports), is_seen=False)
     return _foretell(node, event, ports, policy)
+
+
+def _of_a_repeat(known: str, ports: Ports) -> tuple[str, ...]:
+    """Why no incident opens. `known`: the one before, for the same fault on the same boot."""
+    turns, show = ports.incidents.history(known).turns, f"see `nodeheal incidents show {known}`"
+    if not turns or not turns[-1].decision.is_held_back:
+        return (f"{known} has dealt with this fault on this boot: a repeat of it opens no incident;", show)
+    return (
+        f"{known} was kept from acting on this fault: as long as that lasts, a repeat opens no incident;",
+        "agents tell repeats up to a minute late, and one that comes when nodeheal may act is acted on;",
+        show,
+    )
 
 
 def _of_dcgm(node: Node, drill: DcgmDrill, ports: Ports, policy: RecoveryPolicy) -> Foretold:
@@ -107,7 +119,8 @@ def _foretell(node: Node, event: HealthEvent, ports: Ports, policy: RecoveryPoli
     if decision.step is Step.WAIT:
         return Foretold((_waits(decision, node, policy),), stops_work=True)
     real = f"what follows is real, by policy {policy.version}. {decision.reason}"
-    return Foretold((real, *_first(history, decision, ports, policy)), stops_work=True)
+    restarts = decision.step is Step.RESTART_WORKLOAD
+    return Foretold((real, *_first(history, decision, ports, policy)), stops_work=True, keeps_nodes=restarts)
 
 
 def _waits(decision: Decision, node: Node, policy: RecoveryPolicy) -> str:

@@ -62,6 +62,14 @@ def until(looks: CheckRunner, claim: Callable[[], object]) -> None:
     eventually(lambda: (list(looks.answers()), claim())[1])
 
 
+def has_ended(pid: int) -> bool:
+    """Whether no such process runs any more; it may end while it is looked at."""
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
 def wait_for(looks: CheckRunner, count: int = 1) -> list[Answer]:
     heard: list[Answer] = []
 
@@ -138,7 +146,7 @@ def test_a_tool_that_a_hung_look_waits_for_is_ended_with_it(looks_of: Begin, tmp
 
     assert wait_for(looks) == [Answer("one", hung=True)]
     tool = int((tmp_path / "pid").read_text())
-    eventually(lambda: not psutil.pid_exists(tool) or psutil.Process(tool).status() == psutil.STATUS_ZOMBIE)
+    eventually(lambda: has_ended(tool))
 
 
 @pytest.mark.parametrize(
@@ -227,7 +235,7 @@ def test_with_the_agent_ends_the_tool_that_a_look_waits_for(tmp_path: Path) -> N
 
     looks.close()
 
-    eventually(lambda: not psutil.pid_exists(tool) or psutil.Process(tool).status() == psutil.STATUS_ZOMBIE)
+    eventually(lambda: has_ended(tool))
 
 
 def test_with_the_agent_ends_a_look_that_will_not(tmp_path: Path) -> None:
