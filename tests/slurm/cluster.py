@@ -97,7 +97,7 @@ class Slurm:
             with contextlib.suppress(ProcessLookupError):
                 daemon.kill()
             daemon.wait()
-        processes.kill_all(lambda: processes.with_mark(MARK, self._mark))
+        processes.kill_all(lambda: [*processes.with_mark(MARK, self._mark), *self._stepds()])
 
     def take(self, count: int) -> list[str]:
         """So many nodes that are free, for a test alone."""
@@ -184,6 +184,18 @@ class Slurm:
         ended = {name: daemon.poll() for name, daemon in self._daemons.items() if daemon.poll() is not None}
         told = [asked.stdout + asked.stderr, f"ended: {ended}"]
         return "\n".join([*told, *(f"--- {name}\n" + "\n".join(lines) for name, lines in sorted(logs.items()))])
+
+    def _stepds(self) -> list[psutil.Process]:
+        """Those of its jobs: without an environment, but with its logs open. One that cannot tell slurmctld of the end
+        of a job tries again, for hours.
+        """
+        found = []
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                if process.name().startswith("slurmstepd"):
+                    opened = [Path(file.path) for file in process.open_files()]
+                    found += [process] * any(path.is_relative_to(self.folder) for path in opened)
+        return found
 
     def _idle(self) -> list[str]:
         rows = [line.split() for line in self.ask("sinfo", "-h", "-N", "-o", "%N %T").splitlines()]
