@@ -59,7 +59,7 @@ def follow(
 
 
 def _ended_at(job: Job, run: Run | None) -> datetime | None:
-    """A person may have stopped it when its last run had ended, and nobody has written down when that was."""
+    """When its last run ended. None for a stopped job: the stop may have come later, and its time is not recorded."""
     return None if job.state is JobState.CANCELLED else job.ended_at(run)
 
 

@@ -115,9 +115,13 @@ class Slurm:
 
     def ask(self, *command: str) -> str:
         """What one of Slurm's commands says."""
-        return subprocess.run(
-            command, env=self.environment, capture_output=True, text=True, timeout=20, check=True
-        ).stdout.strip()
+        done = self.attempt(*command)
+        done.check_returncode()
+        return done.stdout.strip()
+
+    def attempt(self, *command: str) -> subprocess.CompletedProcess[str]:
+        """The same where the command may fail."""
+        return subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=20, check=False)
 
     def submit(self, script: str, *options: str) -> str:
         """Have sbatch take a job for the test's nodes; its id."""
@@ -177,9 +181,7 @@ class Slurm:
 
     def _heard(self) -> str:
         """What Slurm says of its nodes, if it answers, and the last lines of its daemons."""
-        asked = subprocess.run(
-            ["sinfo", "-N", "-l"], env=self.environment, capture_output=True, text=True, timeout=60, check=False
-        )
+        asked = self.attempt("sinfo", "-N", "-l")
         logs = {path.name: path.read_text("utf-8", "replace").splitlines()[-30:] for path in self.folder.rglob("*.log")}
         ended = {name: daemon.poll() for name, daemon in self._daemons.items() if daemon.poll() is not None}
         told = [asked.stdout + asked.stderr, f"ended: {ended}"]

@@ -10,7 +10,6 @@ import re
 import selectors
 import socket
 import socketserver
-import subprocess
 import threading
 import time
 from pathlib import Path
@@ -49,12 +48,11 @@ class TwoControllers(Slurm):
 
     def answers(self) -> bool:
         """Whether one of the two is in charge, and answers."""
-        done = subprocess.run(["sinfo"], env=self.environment, capture_output=True, timeout=20, check=False)
-        return done.returncode == 0
+        return self.attempt("sinfo").returncode == 0
 
     def has_backup(self) -> bool:
         """Whether the backup waits for the primary one to fail."""
-        return "Slurmctld(backup) at head2 is UP" in self.ask("scontrol", "ping")
+        return "Slurmctld(backup) at head2 is UP" in self.attempt("scontrol", "ping").stdout
 
     def wait_until_saved(self, job: str) -> None:
         """Until the backup could know of the job what the primary controller knows. It may take five seconds."""
