@@ -8,10 +8,12 @@ from typing import Any, TypeVar
 
 from aws_lambda_powertools import Logger, single_metric
 from aws_lambda_powertools.metrics import MetricUnit
+from aws_lambda_powertools.utilities.batch import BatchProcessor, EventType, process_partial_response
+from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 from aws_lambda_powertools.utilities.parameters import AppConfigProvider, get_secret
 from pydantic import BaseModel, ValidationError
 
-from nodeheal.adapters.aws.calls import client
+from nodeheal.adapters.aws.calls import client, is_temporary
 from nodeheal.adapters.aws.items import Table
 from nodeheal.adapters.aws.notifier import Destinations
 from nodeheal.adapters.aws.policy_reader import PolicyReader, last_good
@@ -31,6 +33,9 @@ Event = dict[str, Any]
 Request = TypeVar("Request", bound=BaseModel)
 Answer = TypeVar("Answer", bound=BaseModel | None)
 _SECRET_SECONDS = 60
+# A message on which our own code raises is kept for a person after this many deliveries. A service that is not there is
+# no reason: then the message comes again until the queue ends it (stacks/state.py, DELIVERIES).
+_CRASHES = 3
 
 
 @cache
@@ -162,6 +167,33 @@ def is_ping(event: Event) -> bool:
     if reads_policy():
         policy()
     return True
+
+
+def queued(function: str, take: Callable[[str], None]) -> Callable[[Event, object], Event]:
+    """Return the handler of a function that SQS feeds in batches. `take` receives the body of one message.
+
+    A message stays in its queue while a service does not answer, and fails alone. One on which our own code raises
+    `_CRASHES` times goes to quarantine with its error.
+    """
+
+    def take_record(record: SQSRecord) -> None:
+        try:
+            take(record.body)
+        except Exception as error:
+            if is_temporary(error) or int(record.attributes.approximate_receive_count) < _CRASHES:
+                raise
+            logger().exception("event crashed")
+            quarantine(function, record.body, f"{type(error).__name__}: {error}")
+
+    def handler(event: Event, context: object) -> Event:
+        if is_ping(event):
+            return {}
+        processor = BatchProcessor(event_type=EventType.SQS, raise_on_entire_batch_failure=False)
+        return dict(
+            process_partial_response(event=event, record_handler=take_record, processor=processor, context=None)
+        )
+
+    return handler
 
 
 def step(

@@ -2,11 +2,9 @@
 
 from typing import Any
 
-from aws_lambda_powertools.utilities.batch import BatchProcessor, EventType, process_partial_response
-from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 from pydantic import BaseModel, Field, Json, ValidationError
 
-from lambdas.composition import Event, emit_fault, explain, is_ping, logger, policy, ports, quarantine
+from lambdas.composition import Event, emit_fault, explain, logger, policy, ports, quarantine, queued
 from lambdas.signatures import is_signed, proven, read_fact
 from nodeheal.contract import names
 from nodeheal.contract.health_event import HealthEvent
@@ -39,24 +37,16 @@ class Wrapping(BaseModel):
     topic: str = Field(default="", alias="TopicArn")
 
 
-def handler(event: Event, context: object) -> Event:
-    """What cannot be read goes to quarantine with its reason; what cannot be stored now comes back later."""
-    if is_ping(event):
-        return {}
-    processor = BatchProcessor(event_type=EventType.SQS, raise_on_entire_batch_failure=False)
-    answer = process_partial_response(event=event, record_handler=_take, processor=processor, context=None)
-    return dict(answer)
-
-
-def _take(record: SQSRecord) -> None:
+def _take(body: str) -> None:
+    """Take one health event. One that cannot be read goes to quarantine with its reason."""
     try:
-        wrapping = Posted if Wrapping.model_validate_json(record.body).topic else Envelope
-        envelope = wrapping.model_validate_json(record.body)
+        wrapping = Posted if Wrapping.model_validate_json(body).topic else Envelope
+        envelope = wrapping.model_validate_json(body)
         is_proven = envelope.source == names.OPERATOR_SOURCE or is_signed(envelope.detail)
         health_event = _read(envelope.source, envelope.detail)
     except (ValidationError, Forged) as error:
         why = explain(error) if isinstance(error, ValidationError) else str(error)
-        return quarantine("ingest", record.body, why)
+        return quarantine("ingest", body, why)
     became = ingest(health_event, ports(), policy(), is_proven=is_proven)
     # An event that is only counted costs no read and no log line: a node may send hundreds a second.
     if became not in (Ingested.UNENROLLED, Ingested.UNPROVEN, Ingested.TOO_MANY):
@@ -79,3 +69,6 @@ def _read(source: str, detail: Event) -> HealthEvent:
     if event.code in (names.OPERATOR_REQUEST, names.NEW_NODE) or not event.is_from_node:
         raise Forged(f"{event.node_id} speaks as an operator, as AWS or as nodeheal from {source}")
     return event
+
+
+handler = queued("ingest", _take)

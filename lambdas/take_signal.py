@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from lambdas.composition import Event, emit_fault, explain, logger, policy, ports, quarantine
+from lambdas.composition import emit_fault, explain, logger, policy, ports, quarantine, queued
 from nodeheal.adapters.aws.translate.auto_scaling import AutoScalingTerminateEvent, from_auto_scaling
 from nodeheal.adapters.aws.translate.aws_health import AwsHealthEvent, from_aws_health
 from nodeheal.adapters.aws.translate.cloudwatch_alarm import AlarmEvent, from_cloudwatch_alarm
@@ -32,19 +32,23 @@ TRANSLATORS: dict[str, tuple[type[ForeignEvent], Callable[[Any], list[Draft]]]] 
 }
 
 
-def handler(event: Event, context: object) -> None:
-    """One EventBridge event. One that cannot be read, or that nobody reads, goes to quarantine with its reason."""
+def _take(body: str) -> None:
+    """Take one EventBridge event. One that cannot be read, or that nobody reads, goes to quarantine with its reason."""
+    event = json.loads(body)
     kind = str(event.get("detail-type"))
     if kind not in TRANSLATORS:
-        return quarantine("take_signal", json.dumps(event), f"nobody reads events of the kind {kind!r}")
+        return quarantine("take_signal", body, f"nobody reads events of the kind {kind!r}")
     parse, translate = TRANSLATORS[kind]
     try:
         drafts = translate(parse.model_validate(event))
     except ValidationError as error:
-        return quarantine("take_signal", json.dumps(event), f"{kind}: {explain(error)}")
+        return quarantine("take_signal", body, f"{kind}: {explain(error)}")
     for taken in take_signal(drafts, ports(), policy()) if drafts else ():
         told = {"became": taken.became or "no node of ours", "node": taken.draft.instance_id, "kind": kind}
         if taken.became is not None:
             draft = taken.draft
             emit_fault(draft.instance_id, draft.family, draft.code, draft.verdict or Verdict.UNKNOWN)
         logger().info("signal taken", extra={**told, "event_id": event.get("id"), "code": taken.draft.code})
+
+
+handler = queued("take_signal", _take)

@@ -22,6 +22,7 @@ ERRORS, BROKEN_RECOVERIES = 5, 3
 # A throttled heartbeat is sent again a moment later; a table that is too small throttles permanently.
 THROTTLED_PERIODS = 3
 VALIDATOR = "validate_policy"
+_LATE = {"ingest": "EventsLate", "take_signal": "SignalsLate", "notify": "NotificationsLate"}
 _MISSING, _NOT_BREACHING = cloudwatch.TreatMissingData.MISSING, cloudwatch.TreatMissingData.NOT_BREACHING
 
 
@@ -78,7 +79,7 @@ class Parts:
     """The monitored resources: deployed names, by what they are."""
 
     functions: Mapping[str, str]  # by stem
-    event_queue: str
+    queues: Mapping[str, str]  # of the functions that SQS feeds, by stem
     dead_queues: Mapping[str, str]  # by the content of their messages
     quarantine: str
     recovery_arn: str
@@ -130,13 +131,22 @@ def _of_messages(parts: Parts) -> list[Watched]:
         )
         for what, queue in parts.dead_queues.items()
     ]
-    age = aws("AWS/SQS", "ApproximateAgeOfOldestMessage", {"QueueName": parts.event_queue}, statistic="Maximum")
-    late = f"Health events have waited for {OLD_SECONDS} s or more: ingest is too slow, or fails. See its log."
+    late = [
+        Watched(
+            _LATE[stem],
+            aws("AWS/SQS", "ApproximateAgeOfOldestMessage", {"QueueName": queue}, statistic="Maximum"),
+            f"Messages of {queue} have waited for {OLD_SECONDS} s or more: {stem} is too slow, or a service that it"
+            f" calls does not answer. They are taken once it does. See the log /nodeheal/{stem}.",
+            OLD_SECONDS,
+            2,
+        )
+        for stem, queue in parts.queues.items()
+    ]
     unread = f"Unreadable messages are in {parts.quarantine}: the attribute `why` of each gives the reason."
     return [
         *dead,
         Watched("Quarantine", _waiting(parts.quarantine), unread),
-        Watched("EventsLate", age, late, OLD_SECONDS, 2),
+        *late,
     ]
 
 

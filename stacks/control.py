@@ -35,7 +35,7 @@ from stacks.permission import CLUSTER, READ_POLICY, Permission
 from stacks.policy_store import VALIDATOR, PolicyStore
 from stacks.rules import BrokenWorkflow, connect_routes, keep_warm, page_on_broken_workflow, sweep_regularly
 from stacks.settings import REPOSITORY, Settings
-from stacks.state import KEPT, State
+from stacks.state import KEPT, QUEUED, State, sent_by_rules
 from stacks.workflows import JOB, JOB_PERMISSIONS, PARENT, PARENT_PERMISSIONS, Workflow, build_workflow
 
 # Every command of packaging/ssm, but those that State Manager sends: agent_release.py deploys them.
@@ -45,6 +45,7 @@ EVENTS_A_BATCH = 10
 # batches at once process 133 faults a second: those of 750 nodes within 6 s. A node that reports without end uses no
 # more than these of the account's 1,000 concurrent executions.
 INGESTS_AT_ONCE = 40
+AT_ONCE = {"ingest": INGESTS_AT_ONCE, "take_signal": 10, "notify": 10}
 ARCHITECTURES = {"arm64": lambda_.Architecture.ARM_64, "x86_64": lambda_.Architecture.X86_64}
 
 
@@ -66,7 +67,7 @@ class Control:
         self.functions = {VALIDATOR: validator}
         self.functions |= {spec.stem: self._function(spec) for spec in FUNCTIONS if spec.stem != VALIDATOR}
         self.workflows = self._workflows()
-        self._feed_ingest()
+        self._feed()
         approval = ApprovalApi(self._stack, self.functions["answer_approval"], self._keep_logs)
         self.functions["wait_for_approval"].add_environment(names.ENV_APPROVAL_URL, approval.url)
         self._rules()
@@ -104,10 +105,8 @@ class Control:
             "bus": state.bus.event_bus_arn,
             "topic": state.topic.topic_arn,
             "owners_topic": state.owners_topic.topic_arn,
-            "events": state.event_queue.queue_arn,
             "quarantine": state.quarantine.queue_arn,
             "approval_key": state.approval_key_arn,
-            "undelivered": self._undelivered.queue_arn,
             # Built from names, not by reference: the workflow refers to its functions, and one of them starts it.
             "recover_node": _spelled(PARENT),
             "run_job": _spelled(JOB),
@@ -138,8 +137,6 @@ class Control:
         accept(
             function, "AwsSolutions-L1", "3.13 is the runtime that the bundle is built for; all functions move at once"
         )
-        if spec.is_event_driven:
-            self._keep_failed(function)
         return function
 
     def _role(self, spec: FunctionSpec) -> iam.Role:
@@ -201,30 +198,21 @@ class Control:
         accept_wildcards(machine.role, permissions, self._places)
         return machine
 
-    def _feed_ingest(self) -> None:
+    def _feed(self) -> None:
         # Not SqsEventSource: it would add permissions that the table of functions already grants with a reason.
-        lambda_.EventSourceMapping(
-            self._stack,
-            "IngestFeed",
-            target=self.functions["ingest"],
-            event_source_arn=self._state.event_queue.queue_arn,
-            batch_size=EVENTS_A_BATCH,
-            report_batch_item_failures=True,
-            max_concurrency=INGESTS_AT_ONCE,
-        )
-
-    def _keep_failed(self, function: lambda_.Function) -> None:
-        """Keep an event on which the function failed. At the low level: the high-level construct repeats the table's
-        grants.
-        """
-        resource = function.node.default_child
-        if isinstance(resource, lambda_.CfnFunction):
-            resource.dead_letter_config = lambda_.CfnFunction.DeadLetterConfigProperty(
-                target_arn=self._undelivered.queue_arn
+        for stem, queue in self._state.queues.items():
+            lambda_.EventSourceMapping(
+                self._stack,
+                "IngestFeed" if stem == "ingest" else f"{QUEUED[stem].class_name}Feed",
+                target=self.functions[stem],
+                event_source_arn=queue.queue_arn,
+                batch_size=EVENTS_A_BATCH,
+                report_batch_item_failures=True,
+                max_concurrency=AT_ONCE[stem],
             )
 
     def _undelivered_queue(self) -> sqs.Queue:
-        """Create the queue of events that reached no function, and those on which a function failed."""
+        """Create the queue of events that reached no function."""
         dead = sqs.Queue(
             self._stack,
             "UndeliveredEvents",
@@ -233,23 +221,18 @@ class Control:
             enforce_ssl=True,
             retention_period=KEPT,
         )
-        # One statement for all rules: a queue's policy has twenty at most, and the CDK would add one for each rule.
-        rules = f"arn:{cdk.Aws.PARTITION}:events:{cdk.Aws.REGION}:{cdk.Aws.ACCOUNT_ID}:rule/nodeheal*"
-        dead.add_to_resource_policy(
-            iam.PolicyStatement(
-                principals=[iam.ServicePrincipal("events.amazonaws.com")],
-                actions=["sqs:SendMessage"],
-                resources=[dead.queue_arn],
-                conditions={"ArnLike": {"aws:SourceArn": rules}},
-            )
-        )
+        dead.add_to_resource_policy(sent_by_rules(dead))
         accept(dead, "AwsSolutions-SQS3", "it is a dead-letter queue")
         return dead
 
     def _rules(self) -> None:
         # By its ARN: the CDK does not change the policy of such a queue.
         dead = sqs.Queue.from_queue_arn(self._stack, "UndeliveredTarget", self._undelivered.queue_arn)
-        connect_routes(self._stack, self.functions, self._state.bus, dead, CLUSTER.format_map(self._places))
+        queues: dict[str, sqs.IQueue] = {
+            stem: sqs.Queue.from_queue_arn(self._stack, f"{QUEUED[stem].class_name}Target", queue.queue_arn)
+            for stem, queue in self._state.queues.items()
+        }
+        connect_routes(self._stack, self.functions, queues, self._state.bus, dead, CLUSTER.format_map(self._places))
         build_channels(self._stack, self._settings, self._state.bus, dead)
         keep_warm(self._stack, self.functions, dead)
         sweep_regularly(self._stack, self.functions["sweep"], dead)
@@ -277,7 +260,7 @@ class Control:
         state = self._state
         return Parts(
             functions={stem: function.function_name for stem, function in self.functions.items()},
-            event_queue=state.event_queue.queue_name,
+            queues={stem: queue.queue_name for stem, queue in state.queues.items()},
             dead_queues={"Events": state.event_dlq.queue_name, "Undelivered": self._undelivered.queue_name},
             quarantine=state.quarantine.queue_name,
             recovery_arn=self.workflows[PARENT].state_machine_arn,

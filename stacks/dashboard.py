@@ -189,7 +189,7 @@ def _done() -> list[cloudwatch.IWidget]:
 
 
 def _plumbing(parts: Parts) -> list[cloudwatch.IWidget]:
-    age = aws("AWS/SQS", "ApproximateAgeOfOldestMessage", {"QueueName": parts.event_queue}, statistic="Maximum")
+    age = aws("AWS/SQS", "ApproximateAgeOfOldestMessage", {"QueueName": parts.queues["ingest"]}, statistic="Maximum")
     errors = [aws("AWS/Lambda", "Errors", {"FunctionName": name}) for name in parts.functions.values()]
     recovery = {"StateMachineArn": parts.recovery_arn}
     names_of = ("ExecutionsStarted", "ExecutionsFailed", "ExecutionsTimedOut")

@@ -21,7 +21,6 @@ from stacks.permission import (
     FIND_NODE,
     FORGET,
     KEEP,
-    KEEP_FAILED,
     LIST,
     LIST_TASKS,
     QUARANTINE,
@@ -45,6 +44,7 @@ from stacks.permission import (
     Permission,
     own_log,
     send_command,
+    take_messages,
 )
 
 
@@ -60,13 +60,15 @@ class FunctionSpec:
     # Between a fault and the resumed job, where a cold start is a second of lost training.
     keep_warm: bool = False
     handler: str = ""  # its module in lambdas, where functions share one; else named like the function
-    is_event_driven: bool = False  # called by a rule: no caller waits for its answer, so no caller sees it fail
+    # Its events wait here while a service does not answer. Without one, rules invoke the function, and Lambda drops an
+    # event after three errors: then the deadline of an operation, or the next sweep, finds what the event would have.
+    queue: str = ""
 
     @property
     def every_permission(self) -> tuple[Permission, ...]:
         """Return its own permissions, and those of every function of its kind."""
-        kept = (KEEP_FAILED,) if self.is_event_driven else ()
-        return (own_log(self.log_group), *self.state, *self.permissions, *kept)
+        queued = (take_messages(self.queue), QUARANTINE) if self.queue else ()
+        return (own_log(self.log_group), *self.state, *queued, *self.permissions)
 
     @property
     def module(self) -> str:
@@ -115,14 +117,8 @@ FUNCTIONS = (
     FunctionSpec(
         "ingest",
         (
-            Permission(
-                "take health events off the queue",
-                ("sqs:ChangeMessageVisibility", "sqs:DeleteMessage", "sqs:GetQueueAttributes", "sqs:ReceiveMessage"),
-                ("{events}",),
-            ),
             CHANGE,
             START_RECOVERY,
-            QUARANTINE,
             READ_KEYS,
             SEE_INSTANCE_TAGS,
             SEE_NODE_TAGS,
@@ -130,6 +126,7 @@ FUNCTIONS = (
             RESUME,
         ),
         keep_warm=True,
+        queue="nodeheal-events",
     ),
     FunctionSpec(
         "wakeup",
@@ -149,9 +146,8 @@ FUNCTIONS = (
             QUARANTINE,
         ),
         keep_warm=True,
-        is_event_driven=True,
     ),
-    FunctionSpec("take_signal", (START_RECOVERY, QUARANTINE, READ_POLICY, RESUME), is_event_driven=True),
+    FunctionSpec("take_signal", (START_RECOVERY, READ_POLICY, RESUME), queue="nodeheal-signals"),
     FunctionSpec(
         "sweep",
         (
@@ -174,7 +170,6 @@ FUNCTIONS = (
         ),
         timeout_seconds=55,  # after 30 s a run starts with no further pool
         memory_mb=1_024,  # reading the heartbeats of 100,000 nodes takes four seconds of a whole processor
-        is_event_driven=True,
     ),
     FunctionSpec(
         "decide_next_step",
@@ -325,7 +320,7 @@ FUNCTIONS = (
             ),
         ),
         state=(KEEP, CHANGE),
-        is_event_driven=True,
+        queue="nodeheal-notifications",
     ),
 )
 

@@ -171,7 +171,6 @@ SIGN_UPLOADS = Permission(
     ("arn:{partition}:s3:::" + names.EVIDENCE_BUCKET + "/" + names.EVIDENCE_PREFIX + "*",),
 )
 QUARANTINE = Permission("keep what cannot be read", ("sqs:SendMessage",), ("{quarantine}",))
-KEEP_FAILED = Permission("keep an event on which it failed three times", ("sqs:SendMessage",), ("{undelivered}",))
 ANNOUNCE = Permission(
     "put notifications on the bus, in the control plane's name and in nobody else's",
     ("events:PutEvents",),
@@ -185,6 +184,15 @@ def for_this_account(service: str) -> iam.ServicePrincipal:
     role.
     """
     return iam.ServicePrincipal(service, conditions={"StringEquals": {"aws:SourceAccount": cdk.Aws.ACCOUNT_ID}})
+
+
+def take_messages(queue: str) -> Permission:
+    """Return what a function needs of the queue that feeds it."""
+    return Permission(
+        "take events off the queue",
+        ("sqs:ChangeMessageVisibility", "sqs:DeleteMessage", "sqs:GetQueueAttributes", "sqs:ReceiveMessage"),
+        (f"arn:{{partition}}:sqs:{{region}}:{{account}}:{queue}",),
+    )
 
 
 def own_log(log_group: str) -> Permission:

@@ -118,19 +118,25 @@ def routes(cluster_arn: str) -> tuple[Route, ...]:
 def connect_routes(
     scope: Construct,
     functions: Mapping[str, lambda_.IFunction],
+    queues: Mapping[str, sqs.IQueue],
     bus: events.IEventBus,
     dead: sqs.IQueue,
     cluster_arn: str,
 ) -> None:
-    """Create one rule for each route."""
+    """Create one rule for each route, to the function's queue where it has one. `queues`: by the function's stem."""
     for route in routes(cluster_arn):
+        queue = queues.get(route.function)
         events.Rule(
             scope,
             route.construct_id,
             description=route.description,
             event_bus=bus if route.on_our_bus else None,
             event_pattern=route.pattern,
-            targets=[_function_target(functions[route.function], dead)],
+            targets=[
+                _function_target(functions[route.function], dead)
+                if queue is None
+                else targets.SqsQueue(queue, dead_letter_queue=dead)
+            ],
         )
 
 

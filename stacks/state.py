@@ -20,10 +20,12 @@ from stacks.node_channels import fallback_topic, heartbeats_table, node_role
 from stacks.settings import Settings
 from stacks.stages import KEPT_AFTER_ITS_STACK
 
-INGEST_SECONDS = next(function.timeout_seconds for function in FUNCTIONS if function.stem == "ingest")
+QUEUED = {function.stem: function for function in FUNCTIONS if function.queue}
 # Six times the function's timeout, as Lambda recommends: a batch must not reappear while its retries still run.
-VISIBILITY = cdk.Duration.seconds(6 * INGEST_SECONDS)
-DELIVERIES = 3
+VISIBILITY = cdk.Duration.seconds(6 * max(function.timeout_seconds for function in QUEUED.values()))
+# SQS's maximum: at one delivery in three minutes, two days of an outage. A throttled call, and a function that cannot
+# start, cost a delivery each. Crashes of our own code end sooner: see lambdas/composition.py.
+DELIVERIES = 1_000
 KEPT = cdk.Duration.days(14)
 
 
@@ -42,7 +44,8 @@ class State:
             self._stack, "OwnersTopic", topic_name=names.OWNERS_TOPIC, display_name="nodeheal", enforce_ssl=True
         )
         self.event_dlq = self._queue("EventDlq", "nodeheal-events-dead")
-        self.event_queue = self._queue("EventQueue", "nodeheal-events", self.event_dlq)
+        self.queues = {stem: self._feeding_queue(stem, function.queue) for stem, function in QUEUED.items()}
+        self.event_queue = self.queues["ingest"]
         self.quarantine = self._queue("Quarantine", "nodeheal-quarantine")
         self.evidence = self._evidence_bucket(settings)
         self._route_health_events()
@@ -136,6 +139,16 @@ class State:
             dead_letter_queue=sqs.DeadLetterQueue(max_receive_count=DELIVERIES, queue=dead) if dead else None,
         )
 
+    def _feeding_queue(self, stem: str, name: str) -> sqs.Queue:
+        """Create the queue of a function. Rules of this stack may fill it.
+
+        One statement for all rules: a queue's policy has twenty at most, and the CDK would add one for each rule.
+        """
+        construct_id = "EventQueue" if stem == "ingest" else "".join(word.title() for word in stem.split("_")) + "Queue"
+        queue = self._queue(construct_id, name, self.event_dlq)
+        queue.add_to_resource_policy(sent_by_rules(queue))
+        return queue
+
     def _approval_key(self) -> str:
         """Create the secret of the approval links; returns its ARN.
 
@@ -185,6 +198,17 @@ class State:
             "EvidenceBucketName": self.evidence.bucket_name,
             "ApprovalKeyArn": self.approval_key_arn,
         }
+
+
+def sent_by_rules(queue: sqs.Queue) -> iam.PolicyStatement:
+    """Return the statement that lets the rules of this stack send to a queue."""
+    rules = f"arn:{cdk.Aws.PARTITION}:events:{cdk.Aws.REGION}:{cdk.Aws.ACCOUNT_ID}:rule/nodeheal*"
+    return iam.PolicyStatement(
+        principals=[iam.ServicePrincipal("events.amazonaws.com")],
+        actions=["sqs:SendMessage"],
+        resources=[queue.queue_arn],
+        conditions={"ArnLike": {"aws:SourceArn": rules}},
+    )
 
 
 def _string(name: str) -> dynamodb.Attribute:

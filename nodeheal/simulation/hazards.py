@@ -39,7 +39,9 @@ class Hazards:
         cloud: Cloud,
         let_others_in: Callable[[], bool],
         injected_failures: Sequence[InjectedFailure] = (),
+        refuse_in_outage: Callable[[str], None] = lambda port_call: None,
     ) -> None:
+        self._refuse_in_outage = refuse_in_outage
         self._stream, self._cloud, self._let_others_in = stream, cloud, let_others_in
         self._rate = cloud.dies + cloud.breaks + cloud.interleaves
         self._aimed = {injected_failure.call: injected_failure.how for injected_failure in injected_failures}
@@ -61,6 +63,8 @@ class Hazards:
     def call(self, name: str, found: Callable[..., Any], given: tuple[Any, ...], named: dict[str, Any]) -> Any:
         """Make one call of a port (`nodes.save`), from within a function or not."""
         self.calls += 1
+        if self.depth:
+            self._refuse_in_outage(name)
         if self._next_is_throttled and self.depth:
             self._next_is_throttled = False
             throttle(name)

@@ -58,6 +58,7 @@ class Seen:
     incidents: SimIncidents
     operations: SimOperations
     policy: RecoveryPolicy
+    outage_seconds: float = 0.0  # of all outages of the run: meanwhile an incident's end cannot be written
     in_force_since: float = float("-inf")  # of this policy
     # unmanaged tasks that were stopped for this reason, and not started again
     missing_unmanaged_tasks: Callable[[str], Sequence[UnmanagedTask]] = lambda reason: ()

@@ -7,12 +7,14 @@ from typing import Any
 from nodeheal.contract.vocabulary import IncidentState, JobState
 from nodeheal.simulation.agenda import Agenda
 from nodeheal.simulation.asl import Ask
+from nodeheal.simulation.bus import FunctionThrottled
 from nodeheal.simulation.chance import Chance, lognormal
 from nodeheal.simulation.executions import Executions, Running
 from nodeheal.simulation.functions import ServiceContext, serve, stem_of
 from nodeheal.simulation.hazards import AnswerLost, Died
 from nodeheal.simulation.job_stores import SimJobs
 from nodeheal.simulation.operators import Operators
+from nodeheal.simulation.outages import Outages, Service
 from nodeheal.simulation.stores import SimIncidents
 
 Json = Any
@@ -35,12 +37,14 @@ class Tasks:
         executions: Executions,
         hands: ServiceContext,
         run: Run,
+        outages: Outages,
         incidents: SimIncidents,
         jobs: SimJobs,
         operators: Operators,
     ) -> None:
         self._agenda, self._executions, self._run = agenda, executions, run
         self.hands = hands
+        self._outages = outages
         self._incidents, self._jobs, self._people = incidents, jobs, operators
         self._lag = chance.of("function lag")
         self.when_one_fails: Callable[[], None] = lambda: None
@@ -70,7 +74,7 @@ class Tasks:
             self._agenda.after(FUNCTION_TIMEOUT, lambda: self._executions.fail(running, ask, "Lambda.Unknown"))
         except Exception as error:
             self.when_one_fails()
-            name = _THROTTLED if str(error).startswith(INVOKE) else type(error).__name__
+            name = _THROTTLED if isinstance(error, FunctionThrottled) else type(error).__name__
             self._executions.fail(running, ask, name, str(error))
         else:
             if not ask.resource.endswith("Token"):
@@ -79,6 +83,9 @@ class Tasks:
 
     def _update(self, running: Running, ask: Ask) -> None:
         """Write the items that state machines write themselves, without a service."""
+        if self._outages.seconds_left(Service.table):
+            self._executions.fail(running, ask, "DynamoDB.InternalServerErrorException")
+            return
         kind, _, name = ask.arguments["Key"]["pk"]["S"].partition("#")
         state = ask.arguments["ExpressionAttributeValues"].get(":state", {}).get("S")
         if kind == "incident" and name in self._incidents.incidents:

@@ -208,7 +208,7 @@ class Watch:
         self._hold(iter([Violation(self.seen.agenda.now, invariant, about, text)]))
 
     def _watch_turn(self, incident: Incident) -> None:
-        seconds = MARGIN_SECONDS
+        seconds = MARGIN_SECONDS + self.seen.outage_seconds
         turns = self.seen.incidents.history(incident.incident_id).turns if incident.turn else ()
         if turns:
             seconds += 2 * turns[-1].decision.deadline_seconds

@@ -18,7 +18,7 @@ from nodeheal.services.intake.ingest import ingest
 from nodeheal.services.notify.deliver_notification import notify
 from nodeheal.services.sweep import sweep
 from nodeheal.simulation.agenda import Agenda
-from nodeheal.simulation.bus import QUEUE, Bus
+from nodeheal.simulation.bus import QUEUE, Bus, FunctionThrottled
 from nodeheal.simulation.chance import Chance
 from nodeheal.simulation.cloud import Throttles
 from nodeheal.simulation.co_tenants import CoTenants
@@ -28,6 +28,7 @@ from nodeheal.simulation.functions import ServiceContext
 from nodeheal.simulation.ground_truth import GroundTruth
 from nodeheal.simulation.hazards import Died, Hazards
 from nodeheal.simulation.operators import Operators
+from nodeheal.simulation.outages import Outages, Service
 from nodeheal.simulation.seen import Seen
 from nodeheal.simulation.setting import Setting
 from nodeheal.simulation.slurm import SimSlurm
@@ -57,8 +58,15 @@ class World:
         self.throttles = Throttles(self.agenda, setting.quotas)
         self.executions = Executions(self.agenda, self.chance, self.trace, setting.is_strict)
         self.fleet = Fleet(setting, self.agenda, self.chance, self.trace)
-        self.hazards = Hazards(self.chance.of("hazards"), setting.cloud, self._let_others_in, setting.injected_failures)
-        self.bus = Bus(self.agenda, self.chance, self.trace, setting.cloud, self.run)
+        self.outages = Outages(self.agenda, setting.outages)
+        self.hazards = Hazards(
+            self.chance.of("hazards"),
+            setting.cloud,
+            self._let_others_in,
+            setting.injected_failures,
+            self.outages.refuse,
+        )
+        self.bus = Bus(self.agenda, self.chance, self.trace, setting.cloud, self.run, self.outages)
         self._began_at = 0.0  # the outermost running function
         self._unheard: dict[str, HealthEvent] = {}  # sent, and not processed yet
         self.parts = world_ports(
@@ -70,8 +78,9 @@ class World:
         self.ports = with_fault_injection(self.raw, self.hazards)
         links = Links("https://approve.example/approval", b"simulated")
         self.hands = ServiceContext(self.ports, self.policy, links)
+        down = sum(outage.seconds for outage in setting.outages)
         self.watch = Watch(
-            Seen(self.agenda, self.raw, self.nodes, self.incidents, self.parts.operations, self.policy),
+            Seen(self.agenda, self.raw, self.nodes, self.incidents, self.parts.operations, self.policy, down),
             self.trace,
         )
         self.operators = Operators(
@@ -87,6 +96,7 @@ class World:
             self.executions,
             self.hands,
             self.run,
+            self.outages,
             self.incidents,
             self.jobs,
             self.operators,
@@ -100,7 +110,7 @@ class World:
         self.tasks.when_one_fails = self.bus.when_something_is_lost = self.sweeper.want
         self.scheduler.on_act = self.commands.on_act = self.machines.on_act = self.watch.acted
         self.parts.notifier.on_announce = lambda kind, told: self.bus.send(
-            "notify", told.key, lambda: self._notify(told)
+            "notify", told.key, lambda: self._notify(told), QUEUE
         )
         self.parts.notifier.on_send = self.operators.read
         self.parts.pools.on_release = self.watch.slot_released
@@ -191,8 +201,13 @@ class World:
     # Functions
 
     def run(self, function: str, act: Callable[[], object]) -> object:
-        """Run a function once. Raises what it raises; NotAccepted where too many run at once."""
-        self.throttles.take("functions", f"{INVOKE} {function}")
+        """Run a function once. Raises what it raises; FunctionThrottled where too many run at once."""
+        if self.outages.seconds_left(Service.functions):
+            raise FunctionThrottled(f"{INVOKE} {function}: {Service.functions} is down")
+        try:
+            self.throttles.take("functions", f"{INVOKE} {function}")
+        except NotAccepted as error:
+            raise FunctionThrottled(str(error)) from None
         self.runs[function] += 1
         self.trace.tell("runs", function)
         if self.hazards.depth == 0:

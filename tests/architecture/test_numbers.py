@@ -110,7 +110,7 @@ SENTENCES: tuple[tuple[str, str, Sequence[Any]], ...] = (
     ("docs/jobs.md", "(level 4 takes {} minutes)", (HEALTHY_SECONDS[4] // 60,)),
     ("docs/metrics.md", "component and job for up to {} different ones", (MOST_KINDS,)),
     ("docs/operations.md", "What could not be delivered is kept for {:.0f} days", (KEPT.to_days(),)),
-    ("docs/operations.md", "`ingest` could not take {} times", (WORDS[DELIVERIES],)),
+    ("docs/adr/0086-events-wait-for-an-outage-to-end.md", "A queue delivers {:,} times", (DELIVERIES,)),
     (
         "docs/security.md",
         "reports that are taken: {} a minute, and {:,} late ones a day",

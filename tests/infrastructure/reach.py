@@ -17,9 +17,10 @@ PORTS = frozenset(Ports.__dataclass_fields__) - {"channels", "clock", "console_l
 VERBS = frozenset({"has_confirmed", "sign_upload"})  # ports that are one call
 OF_WHOSE = ("scheduler_of", "scheduler_for")  # of a node, for a job
 _FOLDERS = ("nodeheal/operations", "nodeheal/services", "nodeheal/domain", "lambdas")
-# They serve every function: what a step's wrapper does with the policy, the step that asks for it refers to itself.
+# They serve every function: what a wrapper does with the policy, the function that asks for it refers to itself.
 _NOT_FOLLOWED = frozenset(
     {
+        "lambdas.composition.queued",
         "lambdas.composition.step",
         "lambdas.composition.ports",
         # The engine calls whichever verb an operation has. Which these are for each function, says `_verbs_of`.

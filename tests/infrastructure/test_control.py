@@ -45,12 +45,15 @@ def test_no_function_is_deployed_that_is_not_in_the_table(real: Template) -> Non
     assert len(list(real.of_type("AWS::Lambda::Function"))) == len(FUNCTIONS)
 
 
-def test_what_a_function_fails_on_is_kept_where_nobody_waits_for_its_answer(real: Template) -> None:
-    called_by_rules = {
-        spec.stem for spec in FUNCTIONS if "DeadLetterConfig" in function(real, spec) and spec.is_event_driven
-    }
+def test_what_no_deadline_and_no_sweep_makes_up_for_waits_in_a_queue(real: Template) -> None:
+    """Rules invoke `wakeup`, whose operations have deadlines, and the sweep; pings are no events."""
+    rules = [r["Properties"] for _, r in real.of_type("AWS::Events::Rule")]
+    events = [json.dumps(r["Targets"]) for r in rules if "keep_warm" not in json.dumps(r["Targets"])]
+    invoked = {s.stem for s in FUNCTIONS if any(f'"{s.class_name}Function' in targets for targets in events)}
 
-    assert called_by_rules == {"wakeup", "notify", "sweep", "take_signal"}
+    assert invoked == {"wakeup", "sweep"}
+    assert {s.stem for s in FUNCTIONS if s.queue} == {"ingest", "notify", "take_signal"}
+    assert not [s.stem for s in FUNCTIONS if "DeadLetterConfig" in function(real, s)]
 
 
 @EACH_FUNCTION
@@ -97,17 +100,21 @@ def test_a_state_machine_is_its_file_with_every_placeholder_filled(real: Templat
 
 
 def test_one_bad_event_does_not_hold_up_its_batch(real: Template) -> None:
-    [(_, feed)] = real.of_type("AWS::Lambda::EventSourceMapping")
+    feeds = [feed["Properties"] for _, feed in real.of_type("AWS::Lambda::EventSourceMapping")]
 
-    assert feed["Properties"]["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
-    assert "EventQueue" in json.dumps(feed["Properties"]["EventSourceArn"])
+    assert len(feeds) == len([spec for spec in FUNCTIONS if spec.queue])
+    assert all(feed["FunctionResponseTypes"] == ["ReportBatchItemFailures"] for feed in feeds)
 
 
 def test_as_many_functions_take_reports_at_once_as_the_page_of_costs_says(real: Template) -> None:
     """S6: reports took all the functions that the account may run, those of recoveries among them."""
-    [(_, feed)] = real.of_type("AWS::Lambda::EventSourceMapping")
+    [feed] = [
+        feed["Properties"]
+        for _, feed in real.of_type("AWS::Lambda::EventSourceMapping")
+        if "EventQueue" in json.dumps(feed["Properties"]["EventSourceArn"])
+    ]
 
-    at_once = feed["Properties"]["ScalingConfig"]["MaximumConcurrency"]
+    at_once = feed["ScalingConfig"]["MaximumConcurrency"]
     assert f"{at_once} functions at once" in (REPOSITORY / "docs" / "security.md").read_text("utf-8")
 
 
@@ -163,7 +170,7 @@ def test_what_a_workflow_may_wait_for_reaches_wakeup(real: Template, event: str)
 
 @pytest.mark.parametrize("event", [names.INCIDENT_CLOSED, names.INCIDENT_ESCALATED])
 def test_the_end_of_an_incident_reaches_the_operators(real: Template, event: str) -> None:
-    assert "NotifyFunction" in targets(real, event)
+    assert "NotifyQueue" in targets(real, event)
     assert rule(real, event)["EventPattern"]["source"] == [names.CONTROL_SOURCE]
 
 

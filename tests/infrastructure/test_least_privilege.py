@@ -14,15 +14,15 @@ from tests.infrastructure.needs import Need, needs_of, needs_on_slurm
 from tests.infrastructure.reach import calls_of
 
 BY_NAME = {spec.stem: spec for spec in FUNCTIONS}
-# What Lambda does in a function's name, which no code of ours calls.
+# What Lambda does in a function's name, and what lambdas.composition.queued does with what it crashes on.
 TAKES_FROM_QUEUE = {
+    ("sqs:SendMessage", "{quarantine}"),
     ("sqs:ChangeMessageVisibility", ""),
     ("sqs:DeleteMessage", ""),
     ("sqs:GetQueueAttributes", ""),
     ("sqs:ReceiveMessage", ""),
 }
 WRITES_ITS_LOG = {("logs:CreateLogStream", ""), ("logs:PutLogEvents", "")}
-KEEPS_FAILED = {("sqs:SendMessage", "{undelivered}")}
 # What these take is of AWS or of the control plane; only what a node says itself may be of a node that is not enrolled.
 _TAKE_NO_WORD_OF_NODES = ("attribute_failure", "find_checkpoint", "judge_checks", "sweep", "take_signal")
 NEVER_CALLED = {stem: {"enrolment_tags.pool_of", "nodes.count_report"} for stem in _TAKE_NO_WORD_OF_NODES}
@@ -37,8 +37,7 @@ def needs(stem: str) -> set[Need]:
     asked = {need for call in calls for need in needs_of(call)} | WRITES_ITS_LOG
     if stem not in NEVER_ON_SLURM:
         asked |= {need for call in calls for need in needs_on_slurm(call)}
-    asked |= KEEPS_FAILED if BY_NAME[stem].is_event_driven else set()
-    return asked | (TAKES_FROM_QUEUE if stem == "ingest" else set())
+    return asked | (TAKES_FROM_QUEUE if BY_NAME[stem].queue else set())
 
 
 def covers(permission: Permission, need: Need) -> bool:

@@ -32,13 +32,13 @@ def patterns(kind: str) -> list[dict[str, Any]]:
 
 
 def test_what_is_let_through_is_what_can_be_read_and_nothing_that_can_be_read_is_kept_out(real: Template) -> None:
-    routed = kinds(rules_to(real, "TakeSignalFunction"))
+    routed = kinds(rules_to(real, "TakeSignalQueue"))
 
     assert routed == set(TRANSLATORS)
 
 
 def test_what_aws_says_comes_from_aws_on_the_default_bus(real: Template) -> None:
-    rules = rules_to(real, "TakeSignalFunction")
+    rules = rules_to(real, "TakeSignalQueue")
 
     assert rules
     assert all(rule["EventPattern"]["source"][0].startswith("aws.") for rule in rules)

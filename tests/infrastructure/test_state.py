@@ -5,6 +5,7 @@ from typing import Any
 
 from nodeheal.contract import names
 from nodeheal.contract.names import OWNERS_TOPIC
+from stacks.functions import FUNCTIONS
 from tests.infrastructure.synthesis import Template, synthesize
 
 # L6: a service could be asked by another account to assume these roles.
@@ -71,18 +72,21 @@ def test_a_large_fleet_may_buy_capacity_for_its_heartbeats() -> None:
     assert "BillingMode" not in properties or properties["BillingMode"] == "PROVISIONED"
 
 
-def test_an_event_that_keeps_failing_ends_in_the_dead_letter_queue(real: Template) -> None:
-    events = queue(real, "nodeheal-events")
-
-    assert events["RedrivePolicy"]["maxReceiveCount"] == 3
-    assert events["VisibilityTimeout"] >= 6 * 30
+def test_an_event_outlives_an_outage_of_two_days_in_its_queue(real: Template) -> None:
+    for spec in FUNCTIONS:
+        if not spec.queue:
+            continue
+        feeding = queue(real, spec.queue)
+        lives = feeding["RedrivePolicy"]["maxReceiveCount"] * feeding["VisibilityTimeout"]
+        assert 48 * 3_600 <= lives < feeding["MessageRetentionPeriod"]
+        assert feeding["VisibilityTimeout"] >= 6 * spec.timeout_seconds
 
 
 def test_every_queue_is_encrypted_and_takes_only_tls(real: Template) -> None:
     queues = list(real.of_type("AWS::SQS::Queue"))
     policies = [json.dumps(policy) for _, policy in real.of_type("AWS::SQS::QueuePolicy")]
 
-    assert len(queues) == 4
+    assert len(queues) == 6
     for logical_id, resource in queues:
         assert resource["Properties"]["SqsManagedSseEnabled"] is True
         assert any(logical_id in policy and "aws:SecureTransport" in policy for policy in policies)

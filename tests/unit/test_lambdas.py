@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import pytest
+from botocore.exceptions import ClientError, EndpointConnectionError, ReadTimeoutError
 
 import lambdas.answer_approval
 import lambdas.find_checkpoint
@@ -89,8 +90,11 @@ def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     composition.ports.cache_clear()
 
 
-def batch(*bodies: str) -> dict[str, Any]:
-    return {"Records": [{"messageId": f"m{n}", "body": body} for n, body in enumerate(bodies)]}
+def batch(*bodies: str, receives: int = 1) -> dict[str, Any]:
+    attributes = {"ApproximateReceiveCount": str(receives)}
+    return {
+        "Records": [{"messageId": f"m{n}", "body": body, "attributes": attributes} for n, body in enumerate(bodies)]
+    }
 
 
 def on_bus(event: HealthEvent, source: str = names.AGENT_SOURCE) -> str:
@@ -194,6 +198,61 @@ def test_a_workflow_that_is_under_way_is_not_started_again(world: World) -> None
     lambdas.ingest.handler(batch(on_bus(xid(48))), None)
 
     assert it.ports.workflows.started == []  # type: ignore[attr-defined]
+
+
+class Failing:
+    """A node store of a service in this state."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def get(self, node_id: str) -> None:
+        raise self._error
+
+
+def _refused(code: str) -> ClientError:
+    return ClientError({"Error": {"Code": code, "Message": "refused"}}, "GetItem")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        NotAccepted("GetItem: ThrottlingException"),
+        _refused("InternalServerError"),
+        _refused("AccessDeniedException"),
+        EndpointConnectionError(endpoint_url="https://dynamodb.eu-west-1.amazonaws.com"),
+        ReadTimeoutError(endpoint_url="https://dynamodb.eu-west-1.amazonaws.com"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+@pytest.mark.parametrize("receives", [1, 3, 999])
+def test_a_message_stays_in_its_queue_for_as_long_as_a_service_fails(
+    world: World, error: Exception, receives: int
+) -> None:
+    it = world.serves(Incident())
+    it.ports = replace(it.ports, nodes=Failing(error))  # type: ignore[arg-type]
+    world.ports = it.ports
+
+    answer = lambdas.ingest.handler(batch(on_bus(xid(48)), receives=receives), None)
+
+    assert answer == {"batchItemFailures": [{"itemIdentifier": "m0"}]}
+    assert it.ports.notifier.quarantined == []  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("error", [KeyError("pool"), _refused("ValidationException")], ids=["ours", "always refused"])
+def test_a_message_that_crashes_three_times_is_kept_for_a_person_with_its_error(world: World, error: Exception) -> None:
+    it = world.serves(Incident())
+    it.ports = replace(it.ports, nodes=Failing(error))  # type: ignore[arg-type]
+    world.ports = it.ports
+    body = on_bus(xid(48))
+
+    answers = [lambdas.ingest.handler(batch(body, receives=receives), None) for receives in (1, 2, 3)]
+
+    again = {"batchItemFailures": [{"itemIdentifier": "m0"}]}
+    assert answers == [again, again, {"batchItemFailures": []}]
+    [(kept, why)] = it.ports.notifier.quarantined  # type: ignore[attr-defined]
+    assert kept == body
+    assert why.startswith(type(error).__name__)
 
 
 # wakeup ---------------------------------------------------------------------------------------------------------------
@@ -650,7 +709,7 @@ def test_what_aws_says_about_a_node_opens_its_incident(world: World) -> None:
     it = world.serves(Incident())
     it.ports.nodes.save(machine())
 
-    lambdas.take_signal.handler(recorded("ec2_spot_warning"), None)
+    lambdas.take_signal.handler(batch(json.dumps(recorded("ec2_spot_warning"))), None)
 
     assert it.node(MACHINE).open_incident is not None
 
@@ -667,7 +726,7 @@ def test_what_aws_says_about_a_node_opens_its_incident(world: World) -> None:
 def test_a_signal_that_cannot_be_read_is_kept_with_its_reason(world: World, event: dict[str, Any], why: str) -> None:
     it = world.serves(Incident())
 
-    lambdas.take_signal.handler(event, None)
+    lambdas.take_signal.handler(batch(json.dumps(event)), None)
 
     [(body, told)] = it.ports.notifier.quarantined  # type: ignore[attr-defined]
     assert (json.loads(body), told[: len(why)]) == (event, why)
@@ -676,7 +735,7 @@ def test_a_signal_that_cannot_be_read_is_kept_with_its_reason(world: World, even
 def test_a_signal_about_nobody_we_know_is_left_alone(world: World) -> None:
     it = world.serves(Incident())
 
-    lambdas.take_signal.handler(recorded("ec2_state_terminated"), None)
+    lambdas.take_signal.handler(batch(json.dumps(recorded("ec2_state_terminated"))), None)
 
     assert it.ports.notifier.quarantined == []  # type: ignore[attr-defined]
     assert it.ports.nodes.get(MACHINE) is None

@@ -265,8 +265,8 @@ def test_the_functions_measure_what_they_do(world: World, capsys: pytest.Capture
 
     lambdas.end_incident.handler(request.model_dump(mode="json"), None)
     lambdas.ingest.handler(batch("{", on_bus(xid(48))), None)
-    lambdas.notify.handler({"detail": TOLD.model_dump(mode="json")}, None)
-    lambdas.notify.handler({"detail": TOLD.model_dump(mode="json")}, None)
+    lambdas.notify.handler(batch(json.dumps({"detail": TOLD.model_dump(mode="json")})), None)
+    lambdas.notify.handler(batch(json.dumps({"detail": TOLD.model_dump(mode="json")})), None)
     lambdas.sweep.handler({}, None)
 
     told = {line["_aws"]["CloudWatchMetrics"][0]["Metrics"][0]["Name"] for line in written(capsys.readouterr().out)}

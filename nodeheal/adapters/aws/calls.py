@@ -30,6 +30,8 @@ _THROTTLES = frozenset(
         "KmsThrottled",  # the equivalent of SQS
     }
 )
+# The request itself is wrong: an item that is too large, a number with too many digits, a name that is not allowed.
+_ALWAYS_REFUSED = frozenset({"ValidationException", "ValidationError", "InvalidParameter", "InvalidParameterValue"})
 
 
 @cache
@@ -75,6 +77,17 @@ def code_of(error: "ClientError") -> str:
 def is_throttle(error: "ClientError") -> bool:
     """Whether the service has throttled the call."""
     return code_of(error) in _THROTTLES
+
+
+def is_temporary(error: Exception) -> bool:
+    """Whether the same call may succeed later: throttled, unanswered, refused by IAM during a deployment, or failed by
+    the service. False: the service will always refuse it (ValidationException), or our own code raised.
+    """
+    from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError
+
+    if isinstance(error, ClientError):
+        return code_of(error) not in _ALWAYS_REFUSED
+    return isinstance(error, (NotAccepted, BotoCoreError)) and not isinstance(error, ParamValidationError)
 
 
 @contextmanager
