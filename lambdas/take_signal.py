@@ -1,6 +1,5 @@
 """take_signal: what AWS says about nodes, from the default bus. See nodeheal/services/intake/take_signal.py."""
 
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +14,7 @@ from nodeheal.adapters.aws.translate.ec2_warning import Ec2WarningEvent, from_ec
 from nodeheal.adapters.aws.translate.foreign import ForeignEvent
 from nodeheal.adapters.schedulers import signals
 from nodeheal.contract import names
+from nodeheal.contract.json_text import read_json
 from nodeheal.contract.vocabulary import Verdict
 from nodeheal.ports.signals import Draft
 from nodeheal.services.intake.take_signal import take_signal
@@ -34,7 +34,7 @@ TRANSLATORS: dict[str, tuple[type[ForeignEvent], Callable[[Any], list[Draft]]]] 
 
 def _take(body: str) -> None:
     """Take one EventBridge event. One that cannot be read, or that nobody reads, goes to quarantine with its reason."""
-    event = json.loads(body)
+    event = read_json(body)
     kind = str(event.get("detail-type"))
     if kind not in TRANSLATORS:
         return quarantine("take_signal", body, f"nobody reads events of the kind {kind!r}")

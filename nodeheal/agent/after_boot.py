@@ -17,6 +17,7 @@ from nodeheal.agent import config as configuration
 from nodeheal.agent.config import AgentConfig
 from nodeheal.agent.node_command import EXIT_DONE, EXIT_REFUSED
 from nodeheal.agent.safe_files import is_own, open_file, open_folder, replace_file
+from nodeheal.contract.json_text import read_json
 
 VARIABLE = "NODEHEAL_AFTER_BOOT"  # the SSM document passes the command here: older agents know no such option
 UNIT = "nodeheal-after-boot.service"
@@ -118,7 +119,7 @@ def _take(place: Path) -> dict[str, str] | None:
 def _read(text: str, *more: str) -> dict[str, str] | None:
     """Parse the command; it must have exactly these texts. `run diag` validates their values."""
     try:
-        found = json.loads(text) if len(text) <= LONGEST else None
+        found = read_json(text) if len(text) <= LONGEST else None
     except ValueError:
         return None
     if not isinstance(found, dict) or found.keys() != {*_ASKED, *more}:

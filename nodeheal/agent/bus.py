@@ -10,6 +10,7 @@ from nodeheal.agent.clock_correction import redated
 from nodeheal.agent.event import Entry
 from nodeheal.agent.signing import NotPublished, Signs
 from nodeheal.contract import names
+from nodeheal.contract.json_text import read_json
 
 ENTRIES_A_CALL = 10  # PutEvents takes no more
 CALL_BYTES = 200 * 1024  # PutEvents takes 256 KiB in all; the rest is for envelope and arithmetic
@@ -131,8 +132,8 @@ class EventBus:
 
 def _parsed(raw: bytes) -> object:
     try:
-        return json.loads(raw)
-    except (ValueError, RecursionError):
+        return read_json(raw)
+    except ValueError:
         return {}
 
 

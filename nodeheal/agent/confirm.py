@@ -1,7 +1,6 @@
 """Answers whether this node shows the fault that was reported of it: in the kernel log of its boot, or by the check."""
 
 import base64
-import json
 import os
 import tempfile
 import time
@@ -22,6 +21,7 @@ from nodeheal.agent.checks.tools import run_tool
 from nodeheal.agent.config import AgentConfig, KernelLog
 from nodeheal.agent.event import Confirmed
 from nodeheal.agent.safe_files import open_file
+from nodeheal.contract.json_text import read_json
 from nodeheal.contract.names import DRILL_MARK
 from nodeheal.contract.vocabulary import Confirmation, Family
 from nodeheal.contract.words import word
@@ -80,8 +80,8 @@ def read_accusation(text: str) -> Accusation | None:
     if not text:
         return None
     try:
-        said = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
-    except (ValueError, RecursionError) as error:
+        said = read_json(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+    except ValueError as error:
         raise ValueError(f"the fault that the command names cannot be read: {error}") from error
     if not isinstance(said, dict):
         raise ValueError("the fault that the command names is not an object")

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from nodeheal.agent.config import AgentConfig
 from nodeheal.agent.safe_files import replace_file
+from nodeheal.contract.json_text import read_json
 from nodeheal.parsers.dcgm_injected import XID_FIELD, health_code
 
 FILE_MODE = 0o644
@@ -54,7 +55,7 @@ def _write(config: AgentConfig, notes: Notes) -> None:
 
 def _read(config: AgentConfig) -> Notes:
     try:
-        told = json.loads(Path(config.dcgm_drills_file).read_text("utf-8"))
+        told = read_json(Path(config.dcgm_drills_file).read_text("utf-8"))
         if told["boot_id"] != config.boot_id():
             return {}
         return {str(key): None if until is None else float(until) for key, until in told["notes"].items()}

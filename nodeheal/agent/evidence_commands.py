@@ -64,7 +64,7 @@ def _kernel(config: AgentConfig) -> Iterator[EvidenceCommand]:
             yield EvidenceCommand(f"kernel-log-{number}.txt", (*tail, str(path)), limit_bytes=4 * MIB)
             yield EvidenceCommand(f"kernel-log-{number}-before.txt", (*tail, f"{path}.1"), limit_bytes=4 * MIB)
         else:
-            yield EvidenceCommand("kernel-ring.txt", ("dmesg", "--time-format", "iso"), limit_bytes=4 * MIB)
+            yield EvidenceCommand("kernel-ring.txt", ("dmesg", "--kernel", "--time-format", "iso"), limit_bytes=4 * MIB)
     journal = ("journalctl", "-k", "-o", "short-iso-precise", "--no-pager", "-n", "20000")
     yield EvidenceCommand("kernel-journal.txt", (*journal, "-b", "0"), TOOL_SECONDS, 4 * MIB)
     yield EvidenceCommand("kernel-journal-before.txt", (*journal, "-b", "-1"), TOOL_SECONDS, 4 * MIB)

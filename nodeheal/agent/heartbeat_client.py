@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from nodeheal.agent.aws_client import ACCESS_ERRORS, AwsClient, NoAnswer
 from nodeheal.agent.sts_identity import IdentityError, StsIdentity
 from nodeheal.contract import names
+from nodeheal.contract.json_text import read_json
 from nodeheal.contract.signature import KEPT_SECONDS
 
 # Old public keys that stay in the item, newest first. A key is replaced every 90 days, so one is enough.
@@ -171,8 +172,8 @@ class HeartbeatItem:
 
 def _parsed(raw: bytes) -> Mapping[str, object]:
     try:
-        answer = json.loads(raw)
-    except (ValueError, RecursionError):
+        answer = read_json(raw)
+    except ValueError:
         return {}
     return answer if isinstance(answer, dict) else {}
 

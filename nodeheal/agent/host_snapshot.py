@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from nodeheal.agent.safe_files import is_own, open_file, open_folder
+from nodeheal.parsers.kernel_header import kernel_text_of_tagged_line
 
 PROC = Path("/proc")
 SYSTEM = Path("/sys")
@@ -77,11 +78,16 @@ def last_boot() -> Iterator[str]:
 
 
 def log_end(file: str) -> Iterator[str]:
-    """Print the last lines of a log file. Another user may own its folder, and could place a link there."""
+    """Print the kernel's lines among the last ones of a log file.
+
+    Those of programs are left out, since they may hold secrets. Another user may own its folder, and could place a
+    link there.
+    """
     try:
         with open_file(file) as opened:
             opened.seek(max(0, os.fstat(opened.fileno()).st_size - LOG_BYTES))
-            yield opened.read(LOG_BYTES).decode("utf-8", "replace")
+            lines = opened.read(LOG_BYTES).decode("utf-8", "replace").splitlines()
+        yield from (line for line in lines if kernel_text_of_tagged_line(line) is not None)
     except OSError as error:
         yield f"({error.strerror})"
 

@@ -18,6 +18,7 @@ from nodeheal.agent.gauges import taken_apart
 from nodeheal.agent.jitter import between
 from nodeheal.agent.log_once import LogOnce
 from nodeheal.contract import names
+from nodeheal.contract.json_text import read_json
 
 EVERY_SECONDS = 60.0
 # Each metric costs money on each node: only those listed here are sent. docs/metrics.md gives the cost.
@@ -117,8 +118,8 @@ class NodeMetrics:
 
 def _code(raw: bytes) -> str:
     try:
-        answer = json.loads(raw)
-    except (ValueError, RecursionError):
+        answer = read_json(raw)
+    except ValueError:
         return ""
     return str(answer.get("__type", "")).rpartition("#")[2] if isinstance(answer, dict) else ""
 

@@ -41,6 +41,7 @@ from nodeheal.agent.node_commands import diag
 from nodeheal.agent.probe import killed_with
 from nodeheal.agent.safe_files import is_own, open_file, open_folder, replace_file
 from nodeheal.contract.check_seconds import HEALTHY_SECONDS
+from nodeheal.contract.json_text import read_json
 from nodeheal.contract.vocabulary import Family, Verdict
 from nodeheal.parsers.dcgm_diag import UNNAMED
 from nodeheal.parsers.finding import Finding, Report
@@ -157,7 +158,7 @@ def _answer(look: Callable[[Say], None], until: float, ends_at: float) -> Answer
             return Answer(Verdict.FAILED, "it hangs: the checks gave no answer in time")
         if not line:
             return Answer(Verdict.UNKNOWN, "the checks ended without an answer")
-        answer = Answer(**json.loads(line))
+        answer = Answer(**read_json(line))
         _line(reader, min(time.monotonic() + REPORT_SECONDS, ends_at - END_SECONDS))
         return answer
     finally:
@@ -360,8 +361,8 @@ class _Passes:
         try:
             with open_file(PASS_FILE, inside=folder) as file:
                 is_ours, text = is_own(file.fileno()) and is_own(folder), file.read(PASS_CHARACTERS)
-            said = json.loads(text) if is_ours else None
-        except (OSError, ValueError, RecursionError):
+            said = read_json(text) if is_ours else None
+        except (OSError, ValueError):
             return None
         finally:
             os.close(folder)

@@ -1,11 +1,11 @@
 """Reads the last step that a run has reported on this node, from its progress file."""
 
-import json
 import re
 from collections.abc import Callable
 from pathlib import Path
 
 from nodeheal.agent.safe_files import open_file
+from nodeheal.contract.json_text import read_json
 
 FILE_BYTES = 4_096
 SECONDS = 3.0
@@ -51,8 +51,8 @@ def steps_in(folder: Path) -> dict[str, int]:
 def step_in(content: bytes) -> int | None:
     """Parse the step in `{"step": 2037}`; None for anything else that a job may write."""
     try:
-        said = json.loads(content)
-    except (ValueError, RecursionError):
+        said = read_json(content)
+    except ValueError:
         return None
     step = said.get("step") if isinstance(said, dict) else None
     is_step = isinstance(step, int) and not isinstance(step, bool) and 0 <= step < STEPS

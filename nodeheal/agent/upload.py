@@ -4,7 +4,6 @@ import base64
 import binascii
 import contextlib
 import http.client
-import json
 import secrets
 import socket
 import ssl
@@ -14,6 +13,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from nodeheal.agent.eventfd_event import EventfdEvent
+from nodeheal.contract.json_text import read_json
 
 BLOCK_BYTES = 256 * 1024
 ANSWER_BYTES = 2000
@@ -43,11 +43,11 @@ class Ticket:
 def read_ticket(text: str) -> Ticket:
     """Parse a ticket from its line: URL-safe Base64 of JSON. Raises BadTicket, which quotes nothing of it."""
     try:
-        raw = json.loads(base64.urlsafe_b64decode(text.strip() + "=" * (-len(text.strip()) % 4)))
+        raw = read_json(base64.urlsafe_b64decode(text.strip() + "=" * (-len(text.strip()) % 4)))
         ticket = Ticket(str(raw["url"]), {str(name): str(value) for name, value in raw["fields"].items()})
         address = urlsplit(ticket.url)
         _ = address.port  # an invalid port is found only by reading it
-    except (binascii.Error, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (binascii.Error, ValueError, KeyError, TypeError, AttributeError) as error:
         why = "it is not URL-safe Base64 of JSON" if isinstance(error, ValueError) else type(error).__name__
         raise BadTicket(f"the ticket for the upload cannot be read: {why}") from None
     if address.scheme not in ("http", "https") or "key" not in ticket.fields:

@@ -2,7 +2,6 @@
 
 import gzip
 import io
-import json
 import os
 import re
 import struct
@@ -14,6 +13,7 @@ from typing import BinaryIO
 from nodeheal.checkpoints.found import Broken
 from nodeheal.checkpoints.pickles import Atom, atoms
 from nodeheal.checkpoints.place import Place
+from nodeheal.contract.json_text import read_json
 
 HEADERS_AT_MOST = 2_000  # local headers of one zip file that are checked
 SAFETENSORS_HEADER_BYTES = 100_000_000  # the format's own limit
@@ -138,9 +138,9 @@ def _storages(said: list[Atom]) -> dict[str, int]:
 
 def _end_of_tensors(header: bytes, name: str) -> int:
     try:
-        told = json.loads(header)
+        told = read_json(header)
         ends = [int(tensor["data_offsets"][1]) for key, tensor in told.items() if key != "__metadata__"]
-    except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
         raise Broken(f"{name}: its header cannot be read") from error
     return max(ends, default=0)
 

@@ -48,11 +48,19 @@ class Listing:
     format: CheckpointFormat
     checkpoints: tuple[Checkpoint, ...] = ()
     problem: str = ""
+    left_out: int = 0  # older checkpoints, which were not looked at
 
     @property
     def newest_valid(self) -> Checkpoint | None:
         """Return the checkpoint to resume from."""
         return next((one for one in self.checkpoints if one.is_valid), None)
+
+    @property
+    def why_incomplete(self) -> str:
+        """Return that older checkpoints were not looked at; empty: all were, or a newer one is whole."""
+        if not self.left_out or self.newest_valid is not None:
+            return ""
+        return f"of the newest {len(self.checkpoints)} none is whole, {self.left_out} older ones were not looked at"
 
     @property
     def skipped(self) -> tuple[Checkpoint, ...]:
@@ -71,4 +79,5 @@ def listing_of(told: dict[str, object]) -> Listing:
     if not isinstance(checkpoints, list):
         raise TypeError("checkpoints is not a list")
     known = tuple(Checkpoint(**one) for one in checkpoints)
-    return Listing(str(told["directory"]), CheckpointFormat(str(told["format"])), known, str(told["problem"]))
+    kind, left_out = CheckpointFormat(str(told["format"])), int(str(told["left_out"]))
+    return Listing(str(told["directory"]), kind, known, str(told["problem"]), left_out)

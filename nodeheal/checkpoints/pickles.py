@@ -3,12 +3,31 @@
 import pickletools
 from collections.abc import Iterator
 from itertools import islice
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 from nodeheal.checkpoints.found import Broken
 
 OPCODES_AT_MOST = 2_000_000
+VALUE_BYTES = 16 * 1024 * 1024  # of one value: what is searched for are names and numbers
 Atom = str | int
+
+
+class _Bounded:
+    """A file of which no value is read that is too long, such as a line that never ends. Raises ValueError for one."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file, self.tell = file, file.tell
+
+    def read(self, size: int) -> bytes:
+        if size > VALUE_BYTES:
+            raise ValueError(f"a value of {size} bytes")
+        return self._file.read(size)
+
+    def readline(self) -> bytes:
+        line = self._file.readline(VALUE_BYTES)
+        if len(line) == VALUE_BYTES:
+            raise ValueError("a line without an end")
+        return line
 
 
 def atoms(file: BinaryIO, name: str) -> Iterator[Atom]:
@@ -21,7 +40,7 @@ def atoms(file: BinaryIO, name: str) -> Iterator[Atom]:
     last: Atom | None = None
     seen = 0
     try:
-        for opcode, argument, _ in islice(pickletools.genops(file), OPCODES_AT_MOST):
+        for opcode, argument, _ in islice(pickletools.genops(cast("BinaryIO", _Bounded(file))), OPCODES_AT_MOST):
             seen += 1
             if opcode.name in ("PROTO", "FRAME"):
                 continue

@@ -2,7 +2,6 @@
 file.
 """
 
-import json
 import os
 import re
 import stat
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from nodeheal.checkpoints.found import Broken
+from nodeheal.contract.json_text import read_json
 
 ENTRIES_AT_MOST = 200_000  # of one directory: a million files are not a directory of checkpoints
 TEXT_BYTES = 64 * 1024
@@ -106,8 +106,8 @@ class Place:
     def json(self, name: str) -> dict[str, object]:
         """Return a file's JSON object."""
         try:
-            told = json.loads(self.read(name, JSON_BYTES))
-        except (ValueError, RecursionError) as error:
+            told = read_json(self.read(name, JSON_BYTES))
+        except ValueError as error:
             raise Broken(f"{name} is cut off, or not JSON") from error
         if not isinstance(told, dict):
             raise Broken(f"{name} is not a JSON object")

@@ -8,6 +8,7 @@ from nodeheal.checkpoints.place import Place
 from nodeheal.contract.vocabulary import CheckpointFormat
 
 PROBLEM_CHARACTERS = 300
+JUDGED_AT_MOST = 200  # checkpoints of one directory, the newest; a job may write any number of names there
 _LOOKS: dict[CheckpointFormat, Callable[[Place, Sequence[str]], list[Candidate]]] = {
     # The order of detection: the more distinctive names first.
     CheckpointFormat.megatron: megatron.candidates,
@@ -29,8 +30,8 @@ def list_checkpoints(
     try:
         place = Place(directory)
         found, candidates = _candidates(place, place.names(), wanted)
-        judged = _judge(place, _newest_first(place, candidates), to_newest_valid)
-        return Listing(directory, found, tuple(judged))
+        judged = _judge(place, _newest_first(place, candidates)[:JUDGED_AT_MOST], to_newest_valid)
+        return Listing(directory, found, tuple(judged), left_out=max(0, len(candidates) - JUDGED_AT_MOST))
     except Exception as error:  # others may have written any bytes there: an error means that the file is wrong
         return Listing(directory, wanted, problem=_said(error))
 

@@ -53,7 +53,7 @@ def latest(
         if newest is not None:
             say(newest.path)
     if newest is None:
-        say(f"{directory}: no whole checkpoint of a format that nodeheal knows", aside=True)
+        say(f"{directory}: {found.why_incomplete or 'no whole checkpoint of a format that nodeheal knows'}", aside=True)
         raise typer.Exit(FAILED)
 
 
@@ -91,3 +91,5 @@ def _show(found: "Listing", as_json: bool) -> None:
     say_table(("STEP", "STATE", "NAME", "WHY"), rows)
     whole = sum(one.is_valid for one in found.checkpoints)
     say(f"{found.format}: {counted(whole, 'checkpoint')} of {len(rows)} whole")
+    if found.left_out:
+        say(f"{counted(found.left_out, 'older checkpoint')} not looked at")

@@ -1,6 +1,5 @@
 """`nodeheal inject`: a drill on a node that is well."""
 
-import json
 import time
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +10,7 @@ from nodeheal.cli.connect import FAILED, Table, clearly
 from nodeheal.cli.node_acts import DryRun, NodeName, WhyOrDryRun, Yes, goes_on, on_record, whole_node
 from nodeheal.cli.say import say
 from nodeheal.contract import names
+from nodeheal.contract.json_text import read_json
 from nodeheal.domain.faults.drill import LARGEST_GPU, DcgmDrill, parse_dcgm_drill
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def _why_not(status: "CommandStatus") -> str:
     """What the node itself says, where it has come so far."""
     if status.state == "FAILED":
         try:
-            return f": {json.loads(status.output)['refused']}"
+            return f": {read_json(status.output)['refused']}"
         except (ValueError, KeyError, TypeError):
             return "; does its agent's configuration say `drills`, and is its version as new as this one?"
     return "; nobody knows yet whether it will: the command expires within a minute"

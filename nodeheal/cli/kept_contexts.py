@@ -38,7 +38,7 @@ def read() -> Contexts:
         return Contexts()
     try:
         return Contexts.model_validate(yaml.safe_load(read_text(path)) or {})
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, RecursionError) as error:
         refuse(f"{path}: it is not YAML: {' '.join(str(error).split())}")
     except ValidationError as error:
         refuse(*complaints(str(path), error, Contexts))

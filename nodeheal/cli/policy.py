@@ -27,6 +27,7 @@ from nodeheal.cli.say import (
     say_data,
     say_json,
 )
+from nodeheal.contract.json_text import read_json
 
 if TYPE_CHECKING:
     from nodeheal.domain.policy.policy import RecoveryPolicy
@@ -292,7 +293,7 @@ def _patched(target: object, patch: object) -> object:
 
 def _json_of(text: str, file: Path) -> object:
     try:
-        return json.loads(text)
+        return read_json(text)
     except ValueError as error:
         refuse(f"{file}: it is not JSON: {error}")
 

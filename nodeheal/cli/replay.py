@@ -1,6 +1,5 @@
 """`nodeheal replay`: past events through a policy: what would have been decided, done and refused."""
 
-import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -9,6 +8,7 @@ import typer
 
 from nodeheal.cli.say import complaints, read_policy, refuse, say, say_json
 from nodeheal.contract import names
+from nodeheal.contract.json_text import read_json
 
 if TYPE_CHECKING:
     from nodeheal.services.operators.replay import Decided, Past, Replayed
@@ -73,8 +73,8 @@ def _parse(line: bytes, where: str) -> "list[Past]":
     from nodeheal.services.operators.replay import Past
 
     try:
-        document = json.loads(line)
-    except (ValueError, RecursionError) as error:
+        document = read_json(line)
+    except ValueError as error:
         refuse(f"{where}: not JSON: {error}")
     if not isinstance(document, dict):
         refuse(f"{where}: not a JSON object")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Never
 
 import typer
 
+from nodeheal.contract.json_text import read_json
 from nodeheal.domain.humanize import lasting
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ def policy_text(file: Path) -> str:
     """The text of a policy document, also out of what `nodeheal policy show --json` prints. `-`: of stdin."""
     text = sys.stdin.read() if file == Path("-") else read_text(file)
     try:
-        shown = json.loads(text)
+        shown = read_json(text)
     except ValueError:
         return text  # whatever is wrong with it is told by who reads it
     is_wrapped = isinstance(shown, dict) and {"document", "appconfig_version"} <= shown.keys()

@@ -1,6 +1,5 @@
 """The record of an operation: made from a request, changed under compare-and-swap, and kept while something is sent."""
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -8,6 +7,7 @@ from typing import Any
 from uuid import uuid4
 
 from nodeheal.contract.job_steps import JobRequest
+from nodeheal.contract.json_text import read_json
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import VerbName
 from nodeheal.domain.errors import MachineRefused, NoCapacity, NotAccepted, NotFound
@@ -98,7 +98,7 @@ def send_command(operation: Operation, node: Node, command: Command, expires_at:
 def read_printed(output: str) -> dict[str, Any]:
     """The JSON object that a node's command has printed, on its last line. Raises ValueError where it printed none."""
     last = output.strip().rpartition("\n")[2]
-    printed = json.loads(last)
+    printed = read_json(last)
     if not isinstance(printed, dict):
         raise ValueError(f"{last[:64]!r} is no JSON object")
     return printed

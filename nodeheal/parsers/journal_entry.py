@@ -4,9 +4,9 @@ journald gives what user space writes to /dev/kmsg the transport `kernel`, too; 
 record it cuts off the first word and keeps it as the identifier: for `NVRM: Xid …` the message is then `Xid …`.
 """
 
-import json
 from dataclasses import dataclass
 
+from nodeheal.contract.json_text import read_json
 from nodeheal.parsers.kernel_header import text_of_field
 from nodeheal.parsers.kernel_line import KERNEL_FACILITY, KmsgRecord
 
@@ -26,8 +26,8 @@ class JournalEntry:
 def parse_journal_entry(line: bytes) -> JournalEntry | None:
     """Parse an entry; None for invalid or cut-off text."""
     try:
-        entry = json.loads(line.decode("utf-8", "replace"))
-    except (ValueError, RecursionError):
+        entry = read_json(line.decode("utf-8", "replace"))
+    except ValueError:
         return None
     if not isinstance(entry, dict):
         return None

@@ -3,8 +3,9 @@
 A parser of a header returns the message, or None where the line is not the kernel's.
 """
 
-import json
 import re
+
+from nodeheal.contract.json_text import read_json
 
 _CLOCK = r"\d\d:\d\d:\d\d(?:[.,]\d{1,9})?"
 _MONTH = r"[^\W\d_]{3,5}\.?"  # in any language of the machine: Oct, Okt, févr.
@@ -116,8 +117,8 @@ def kernel_text_of_json_line(line: bytes) -> str | None:
     if b'"MESSAGE"' not in line:
         return None
     try:
-        entry = json.loads(line.decode("utf-8", "replace"))
-    except (ValueError, RecursionError):
+        entry = read_json(line.decode("utf-8", "replace"))
+    except ValueError:
         return None
     if not isinstance(entry, dict) or not _is_of_kernel(entry):
         return None

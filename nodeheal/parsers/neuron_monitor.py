@@ -1,8 +1,8 @@
 """Parses the JSON of neuron-monitor (one document, or one a line) and of `neuron-ls --json-output`. Pure."""
 
-import json
 from collections.abc import Iterator, Sequence
 
+from nodeheal.contract.json_text import read_json
 from nodeheal.contract.vocabulary import Family, Verdict
 from nodeheal.parsers.finding import Report
 from nodeheal.parsers.tool_report import Fault, fault, sum_up, unknown
@@ -56,12 +56,12 @@ def parse_neuron_json(text: str, expected: int = 0) -> Report:
 def _documents(text: str) -> list[object] | None:
     """Parse one document, or one a line; None if any is cut off."""
     try:
-        return [json.loads(text)]
-    except (ValueError, RecursionError):
+        return [read_json(text)]
+    except ValueError:
         pass
     try:
-        return [json.loads(line) for line in text.splitlines() if line.strip()]
-    except (ValueError, RecursionError):
+        return [read_json(line) for line in text.splitlines() if line.strip()]
+    except ValueError:
         return None
 
 

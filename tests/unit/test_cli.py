@@ -397,3 +397,49 @@ def test_a_node_that_is_in_service_is_refused_in_one_line(ports: Ports) -> None:
 
     assert result.exit_code == 1
     assert "nodeheal has not taken it out of service" in result.output
+
+
+# Files of others ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("brackets", ["[" * 20_000, '{"a":' * 20_000])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("policy", "check"),
+        ("policy", "diff"),
+        ("policy", "apply", "--why", "a test"),
+        ("explain", "xid", "79", "--policy"),
+        ("replay", "--policy"),
+        ("simulate", "--policy"),
+        ("parse", "dcgm-diag"),
+        ("parse", "dcgm-health"),
+        ("parse", "neuron"),
+        ("jobs", "validate"),
+        ("jobs", "submit"),
+    ],
+    ids=" ".join,
+)
+def test_a_deeply_nested_file_is_refused_or_read_and_never_a_traceback(
+    words: tuple[str, ...], brackets: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_REGION", "eu-west-1")
+    file = tmp_path / "deep.json"
+    file.write_text(brackets)
+    more = (str(file),) if words[0] == "replay" else ()
+
+    result = CliRunner().invoke(app, [*words, str(file), *more])
+
+    assert result.exit_code != 0
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+
+
+def test_deeply_nested_contexts_are_refused_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text("[" * 20_000)
+    monkeypatch.setenv("NODEHEAL_CONFIG", str(file))
+
+    result = CliRunner().invoke(app, ["contexts", "list"])
+
+    assert result.exit_code == 2
+    assert str(file) in result.output.replace("\n", "")

@@ -1,6 +1,5 @@
 """Handles the policy documents in AppConfig for operators: show, apply, roll back."""
 
-import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nodeheal.contract import names
+from nodeheal.contract.json_text import read_json
 from nodeheal.domain.errors import NodehealError, NotFound
 
 DEPLOY_SECONDS = 120
@@ -176,7 +176,7 @@ class PolicyDocuments:
 def document_of(text: str) -> object:
     """Return the document parsed as JSON, or its text where that is no JSON: `policy show` must show any document."""
     try:
-        return json.loads(text)
+        return read_json(text)
     except ValueError:
         return text
 

@@ -4,7 +4,6 @@ The machine has the tag `nodeheal:slurm-controller` with the cluster's name. Of 
 is used: Slurm's own commands find the active controller.
 """
 
-import json
 import time
 from collections.abc import Callable, Mapping
 from datetime import timedelta
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from nodeheal.adapters.aws.calls import code_of, throttles_named
 from nodeheal.adapters.aws.ssm import SHORTEST_DELIVERY_SECONDS, STATES, invocation
 from nodeheal.contract import names
+from nodeheal.contract.json_text import read_json
 from nodeheal.contract.vocabulary import Provider
 from nodeheal.domain.errors import NotAccepted, NotEnrolled, NotFound
 from nodeheal.domain.fleet.node import Node
@@ -172,7 +172,7 @@ def _read(kind: type[Read], answer: Mapping[str, Any], cluster: str) -> Read:
 def _answer(seen: Any, cluster: str, verb: str) -> Mapping[str, Any]:
     said = seen.get("StandardOutputContent", "").strip()
     try:
-        answer = json.loads(said)
+        answer = read_json(said)
     except ValueError:
         answer = None
     if isinstance(answer, dict) and "error" not in answer and seen.get("ResponseCode") == 0:

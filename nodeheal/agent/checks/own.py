@@ -5,7 +5,6 @@ from other people. A file that breaks the rules gives no verdict on the node, so
 """
 
 import contextlib
-import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from pathlib import Path
 from nodeheal.agent.checks.check import Check, CheckResult, Place, Problem, State
 from nodeheal.agent.config import AgentConfig, OwnCheck
 from nodeheal.agent.event import CHECK_CHARACTERS, clip
+from nodeheal.contract.json_text import read_json
 from nodeheal.contract.vocabulary import Family, Verdict
 from nodeheal.contract.words import OWN_CODE, OWN_NAME, word
 from nodeheal.parsers.finding import Finding
@@ -122,10 +122,10 @@ def _object(printed: bytes) -> dict[str, str]:
     if not printed.strip():
         raise Broken("it prints nothing")
     try:
-        said = json.loads(printed.decode("utf-8"), object_pairs_hook=_each_once)
+        said = read_json(printed.decode("utf-8"), object_pairs_hook=_each_once)
     except Broken:
         raise
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise Broken(f"it does not print one JSON object: {str(error).partition(':')[0]:.80}") from None
     if not isinstance(said, dict):
         raise Broken("it does not print one JSON object")

@@ -1,16 +1,21 @@
-"""Runs an operator's own check in its own process group: bounded in time and output, and never as root.
+"""Runs an operator's own check: bounded in time and output, never as root, and with no process left behind.
+
+This process adopts what the check leaves behind, also in a session of its own (PR_SET_CHILD_SUBREAPER), and kills it.
 
 Its output comes through a pipe and not a file, so that a check of a full disk works. The pipe cannot block us: we wait
 for the end of the process or the deadline, not for the end of the pipe.
 """
 
 import contextlib
+import ctypes
 import os
 import select
+import shutil
 import signal
 import stat
 import subprocess
 import time
+from collections.abc import Container
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -26,6 +31,8 @@ TICK_SECONDS = 0.05  # seconds between polls for its end
 ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"}
 # prctl(2): set-user-id programs give it no more rights, and the agent's capability is not inherited.
 _LIMITED = ((38, 1), (47, 4))  # PR_SET_NO_NEW_PRIVS; PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL
+_PR_SET_CHILD_SUBREAPER = 36
+FIRST_LINE_BYTES = 256  # what the kernel reads of it: BINPRM_BUF_SIZE
 _MAY_BE_RUN = stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH
 _READ_BYTES = 64 * 1024
 
@@ -56,6 +63,8 @@ def run_own(file: Path, state_dir: Path, seconds: float) -> bytes:
     Where this process is root, the file runs as the owner of `state_dir`, who is the agent's user.
     """
     user = _user_for(file, state_dir)
+    others = set(_children())
+    _adopt_orphans(True)
     process = _started(file, None if os.geteuid() != ROOT else user)
     assert process.stdout and process.stderr
     out, errors = _Pipe(process.stdout.fileno(), OUTPUT_BYTES), _Pipe(process.stderr.fileno(), ERROR_BYTES)
@@ -63,7 +72,8 @@ def run_own(file: Path, state_dir: Path, seconds: float) -> bytes:
         try:
             has_ended = _read_until_its_end(process.pid, out, errors, time.monotonic() + seconds)
         finally:
-            _end(process)
+            _end(process, others)
+            _adopt_orphans(False)
         _drain(out, errors)
     if out.is_too_much:
         raise Broken(f"it prints more than {OUTPUT_BYTES} bytes")
@@ -82,6 +92,8 @@ def _user_for(file: Path, state_dir: Path) -> tuple[int, int]:
         why = why_unsafe(file, {ROOT, user})
         if not why and not file.stat().st_mode & _MAY_BE_RUN:
             why = f"{file} is not executable"
+        for program in () if why else interpreters(file):
+            why = why or why_unsafe(program.resolve(), {ROOT, user})
     except OSError as error:
         hint = ": the owner of this folder is the user that it runs as" * (str(error.filename) == str(state_dir))
         why = f"{error.filename}: {error.strerror}{hint}"
@@ -131,17 +143,61 @@ def _read_until_its_end(pid: int, out: _Pipe, errors: _Pipe, until: float) -> bo
     return False
 
 
-def _end(process: "subprocess.Popen[bytes]") -> None:
-    """Kill what is left of its process group. A process that blocks in a driver cannot be killed and is left behind."""
+def interpreters(file: Path) -> list[Path]:
+    """Return the programs that the first line of a script starts: its interpreter, and what `env` finds. Empty: it is
+    no script.
+    """
+    with file.open("rb") as script:
+        first = script.read(FIRST_LINE_BYTES).partition(b"\n")[0]
+    if not first.startswith(b"#!"):
+        return []
+    program, *arguments = (os.fsdecode(word) for word in first[2:].split(None, 1) or [b""])
+    words = [word for word in " ".join(arguments).split() if not word.startswith("-") and "=" not in word]
+    by_env = shutil.which(words[0], path=ENVIRONMENT["PATH"]) if Path(program).name == "env" and words else None
+    return [Path(each) for each in (program, by_env) if each and Path(each).exists()]
+
+
+def _adopt_orphans(is_on: bool) -> None:
+    """Make this process the parent of whatever the check leaves behind, or no longer."""
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, int(is_on), 0, 0, 0)
+
+
+def _children() -> list[int]:
+    """Return the pids of this process's children."""
+    own, children = str(os.getpid()), []
+    for stat_file in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it has ended
+            # pid (name) state parent: a name may have spaces and brackets
+            if stat_file.read_text("utf-8", "replace").rpartition(")")[2].split()[1] == own:
+                children.append(int(stat_file.parent.name))
+    return children
+
+
+def _end(process: "subprocess.Popen[bytes]", others: Container[int]) -> None:
+    """Kill its process group, and then each orphan that it leaves, until there is none.
+
+    `others`: the children that this process had before. A process that blocks in a driver cannot be killed and is left
+    behind.
+    """
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(timeout=KILL_GRACE_SECONDS)
+    until = time.monotonic() + KILL_GRACE_SECONDS
+    while time.monotonic() < until:
+        orphans = [pid for pid in _children() if pid not in others and pid != process.pid]
+        if not orphans:
+            return
+        for pid in orphans:
+            with contextlib.suppress(ProcessLookupError, PermissionError, ChildProcessError):
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, os.WNOHANG)
+        time.sleep(TICK_SECONDS)
 
 
 def _drain(*pipes: _Pipe) -> None:
-    """Read what it wrote before its end. A process that left the group may still hold the pipe; it is not
-    waited for.
+    """Read what it wrote before its end. A process that cannot be killed may still hold the pipe; it is not waited
+    for.
     """
     for pipe in pipes:
         os.set_blocking(pipe.descriptor, False)

@@ -5,7 +5,6 @@ states the limit of a step in seconds. Or it is `<folder>/<job>.json` and contai
 uses the file's age. A job removes the file when it ends.
 """
 
-import json
 import os
 import re
 import time
@@ -14,6 +13,7 @@ from pathlib import Path
 
 from nodeheal.agent.checks.check import Check, CheckResult, Place, Problem, State, always
 from nodeheal.agent.safe_files import open_file
+from nodeheal.contract.json_text import read_json
 from nodeheal.contract.vocabulary import Family
 from nodeheal.parsers.finding import Finding
 
@@ -29,8 +29,8 @@ _NAMED = re.compile(r"(?P<job>.+)\.(?P<run>\d{1,9})\.(?P<seconds>\d{1,6})")
 def limit_of(content: bytes) -> float | None:
     """Return the limit that a file declares, in seconds; None where it declares no valid one."""
     try:
-        said = json.loads(content)
-    except (ValueError, RecursionError):
+        said = read_json(content)
+    except ValueError:
         return None
     limit = said.get("limit_seconds") if isinstance(said, dict) else None
     if not isinstance(limit, int | float):

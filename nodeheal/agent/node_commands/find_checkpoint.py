@@ -98,7 +98,9 @@ def _found(listing: Listing) -> Found:
     newest = listing.newest_valid
     skipped = tuple(one.told for one in listing.skipped)
     if newest is None:
-        return Found(listing.directory, listing.format, skipped=skipped, reason=listing.problem)
+        return Found(
+            listing.directory, listing.format, skipped=skipped, reason=listing.problem or listing.why_incomplete
+        )
     written_at = datetime.fromtimestamp(newest.written_at, UTC) if newest.written_at else None
     return Found(listing.directory, listing.format, newest.path, newest.step, skipped, written_at=written_at)
 

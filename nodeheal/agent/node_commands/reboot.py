@@ -19,6 +19,7 @@ from nodeheal.agent import after_boot, systemd
 from nodeheal.agent.clock import Clock
 from nodeheal.agent.config import AgentConfig
 from nodeheal.agent.node_command import EXIT_DONE, EXIT_REFUSED, NodeCommand, why_refuse
+from nodeheal.contract.json_text import read_json
 
 EXIT_REBOOT = 194
 MARK = "rebooted.json"
@@ -132,7 +133,7 @@ def _leave_mark(order: RebootCommand, folder: Path) -> None:
 def _marked(folder: Path) -> str:
     """Return the boot that a command ended here last; empty where that is not known."""
     try:
-        mark = json.loads((folder / MARK).read_text(encoding="utf-8"))
+        mark = read_json((folder / MARK).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return ""
     return str(mark.get("boot_id", "")) if isinstance(mark, dict) else ""

@@ -12,6 +12,7 @@ from typing import Annotated, Self
 from pydantic import Field, ValidationError, model_validator
 
 from nodeheal.contract.health_event import Frozen, Line, NodeId
+from nodeheal.contract.json_text import read_json
 from nodeheal.contract.names import CHANNEL_NAME, EMAIL_CHANNEL
 from nodeheal.contract.steps import AttemptLimit
 from nodeheal.contract.vocabulary import Action
@@ -221,14 +222,14 @@ class PolicyRefused(ValueError):
 def parse_policy(text: str) -> RecoveryPolicy:
     """Reads the document. Raises PolicyRefused for an invalid one."""
     try:
-        json.loads(text, object_pairs_hook=_each_once)
+        read_json(text, object_pairs_hook=_each_once)
         policy = RecoveryPolicy.model_validate_json(text)
     except json.JSONDecodeError as error:
         raise PolicyRefused((f"it is not JSON: {error}",)) from None
     except ValidationError as error:
         complaints = complaints_of(error, RecoveryPolicy, shows_values=True)
         raise PolicyRefused(tuple(map(str, complaints))) from None
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise PolicyRefused((f"document: {error}",)) from None
     return policy
 

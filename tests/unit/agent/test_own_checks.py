@@ -4,7 +4,7 @@ import json
 import os
 import resource
 import shutil
-import signal
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +19,7 @@ from nodeheal.agent.checks import own
 from nodeheal.agent.checks.check import CheckResult, Place
 from nodeheal.agent.checks.check_scheduler import CheckChange, CheckScheduler
 from nodeheal.agent.checks.own import Broken, Said, all_of, ask, check_of, look_of, parse_own
+from nodeheal.agent.checks.own_process import ENVIRONMENT, interpreters
 from nodeheal.agent.checks.registry import CHECKS, chosen
 from nodeheal.agent.checks.tools import run_tool
 from nodeheal.agent.clock import Clock
@@ -393,18 +394,61 @@ def test_what_it_leaves_behind_is_killed_and_not_waited_for(node_of_own: OwnFold
     eventually(lambda: not is_alive(int((shared / "child").read_text())))
 
 
-def test_what_has_left_its_group_is_not_waited_for_either(node_of_own: OwnFolder) -> None:
+@pytest.mark.parametrize("generations", [1, 2])
+def test_what_has_left_its_group_is_killed_and_not_waited_for_either(node_of_own: OwnFolder, generations: int) -> None:
     shared = node_of_own.shared()
-    node_of_own.has(
-        "inodes",
-        f"""setsid sh -c 'echo $$ > {shared}/pid; exec sleep 600' & printf '{{"verdict": "OK"}}'
-        while [ ! -s {shared}/pid ]; do sleep 0.01; done""",
-    )
+    wait = f"while [ ! -s {shared}/pid ]; do sleep 0.01; done"
+    daemon = f"setsid sh -c 'echo $$ > {shared}/pid; exec sleep 600' &"
+    script = daemon if generations == 1 else f"setsid {shared}/daemon &"
+    (shared / "daemon").write_text(f"#!/bin/sh\n{daemon}\n")
+    (shared / "daemon").chmod(0o755)
+    node_of_own.has("inodes", f"""{script} {wait}; printf '{{"verdict": "OK"}}'""")
 
-    try:
-        assert node_of_own.asked().verdict is Verdict.OK  # within the deadline: it holds the pipe open
-    finally:
-        os.kill(int((shared / "pid").read_text()), signal.SIGKILL)
+    assert node_of_own.asked().verdict is Verdict.OK  # within the deadline: it holds the pipe open
+
+    assert not is_alive(int((shared / "pid").read_text()))
+
+
+def test_no_process_is_killed_that_is_not_the_checks(node_of_own: OwnFolder) -> None:
+    node_of_own.says("inodes", {"verdict": "OK"})
+    with subprocess.Popen(["sleep", "600"]) as other:
+        node_of_own.asked()
+        is_spared = other.poll() is None
+        other.kill()
+
+    assert is_spared
+
+
+def test_a_script_whose_interpreter_others_may_write_is_not_run(node_of_own: OwnFolder) -> None:
+    interpreter = node_of_own.root / "shell"
+    shutil.copy("/bin/sh", interpreter)
+    interpreter.chmod(0o777)
+    file = node_of_own.has("inodes", "true")
+    file.write_text(f"#!{interpreter} -e\ntrue\n")
+
+    assert why_refused(node_of_own) == f"it is not run: {interpreter} can be written by others than its owner"
+
+
+@pytest.mark.parametrize(
+    ("first", "programs"),
+    [
+        ("#!/bin/sh", ["/bin/sh"]),
+        ("#! /bin/sh -eu", ["/bin/sh"]),
+        ("#!/usr/bin/env sh", ["/usr/bin/env", "sh"]),
+        ("#!/usr/bin/env -S LANG=C sh -e", ["/usr/bin/env", "sh"]),
+        ("#!/usr/bin/env no-such-program", ["/usr/bin/env"]),
+        ("#!", []),
+        ("\x7fELF", []),
+    ],
+)
+def test_the_interpreters_of_a_script_are_those_that_its_first_line_starts(
+    tmp_path: Path, first: str, programs: list[str]
+) -> None:
+    (tmp_path / "script").write_text(f"{first}\ntrue\n")
+
+    found = [str(program) for program in interpreters(tmp_path / "script")]
+
+    assert found == [str(shutil.which(name, path=ENVIRONMENT["PATH"])) for name in programs]
 
 
 def test_a_disk_that_takes_nothing_more_keeps_no_check_from_its_work(node_of_own: OwnFolder) -> None:

@@ -96,14 +96,15 @@ def test_evidence_of_a_kernel_log_does_not_follow_a_link(
 ) -> None:
     """S13: the folder of a log belongs to the program that writes the log, not to root."""
     log = log_of(node)
-    log.write_text("NVRM: Xid 79")
+    line = "Nov 21 05:50:31 gpu-7 kernel: NVRM: Xid 79"
+    log.write_text(line)
     (commands := [one.command for one in evidence_commands(load(node.config_file), False) if "kernel-log" in one.name])[
         0
     ]
     for command in commands:
         assert command[1:4] == ("-m", "nodeheal.agent.host_snapshot", "log-end")
         host_snapshot.main(*command[3:])
-    assert capsys.readouterr().out == "NVRM: Xid 79\n(No such file or directory)\n"
+    assert capsys.readouterr().out == f"{line}\n(No such file or directory)\n"
 
     log.unlink()
     log.symlink_to(secret)
@@ -112,11 +113,33 @@ def test_evidence_of_a_kernel_log_does_not_follow_a_link(
     assert SECRET not in capsys.readouterr().out
 
 
-def test_a_long_log_is_cut_at_its_beginning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host_snapshot, "LOG_BYTES", 4)
-    (tmp_path / "log").write_text("first last")
+def test_evidence_of_a_log_has_the_kernels_lines_and_no_programs(tmp_path: Path) -> None:
+    """U5: a password typed at sudo, a token in a line of cron."""
+    kernels = [
+        "Nov 21 05:50:31 gpu-7 kernel: [  12.345678] NVRM: Xid (PCI:0000:65:00): 79, GPU has fallen off the bus.",
+        "2026-11-21T05:50:31.123456+00:00 gpu-7 kernel: mlx5_core 0000:9a:00.0: link down",
+        "<3>1 2026-11-21T05:50:31.123Z gpu-7 kernel - - - EDAC MC0: 1 UE",
+    ]
+    others = [
+        f"Nov 21 05:50:31 gpu-7 sudo: ada : COMMAND=/bin/login {SECRET}",
+        f"Nov 21 05:50:31 gpu-7 CRON[812]: (root) CMD (curl -H 'Authorization: {SECRET}')",
+        f"Nov 21 05:50:31 gpu-7 app[7]: kernel: {SECRET}",
+        f"<86>1 2026-11-21T05:50:31.123Z gpu-7 kernel - - - {SECRET}",
+        SECRET,
+    ]
+    (tmp_path / "log").write_text(
+        "\n".join(line for pair in zip(others, [*kernels, "", ""], strict=True) for line in pair)
+    )
 
-    assert list(host_snapshot.log_end(str(tmp_path / "log"))) == ["last"]
+    assert list(host_snapshot.log_end(str(tmp_path / "log"))) == kernels
+
+
+def test_a_long_log_is_cut_at_its_beginning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = [f"Nov 21 05:50:31 gpu-7 kernel: line {number}" for number in range(3)]
+    monkeypatch.setattr(host_snapshot, "LOG_BYTES", len(lines[-1]))
+    (tmp_path / "log").write_text("\n".join(lines))
+
+    assert list(host_snapshot.log_end(str(tmp_path / "log"))) == lines[-1:]
 
 
 def test_a_request_for_a_checkpoint_writes_no_other_file(node: NodeFolder, requests: Path, secret: Path) -> None:

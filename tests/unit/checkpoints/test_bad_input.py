@@ -3,6 +3,7 @@
 import json
 import os
 import pickle
+import resource
 import signal
 import time
 from pathlib import Path
@@ -12,10 +13,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nodeheal.checkpoints import apart, search
-from nodeheal.checkpoints.apart import list_apart
+from nodeheal.checkpoints.apart import list_apart, tell_apart
 from nodeheal.checkpoints.found import Listing, listing_of
 from nodeheal.checkpoints.place import why_not_plain
-from nodeheal.checkpoints.search import list_checkpoints
+from nodeheal.checkpoints.search import JUDGED_AT_MOST, list_checkpoints
 from nodeheal.contract.vocabulary import CheckpointFormat
 from tests.unit.checkpoints import trees
 
@@ -161,6 +162,41 @@ def test_ten_thousand_files_are_listed_in_seconds(tmp_path: Path) -> None:
 
     assert [one.step for one in newest.checkpoints] == [9_999]
     assert time.monotonic() - began < 20
+
+
+def test_of_too_many_names_only_the_newest_are_read_and_answered(tmp_path: Path) -> None:
+    """U6: 20,000 names of 200 characters cost 16 s, and an answer of 10.7 MB."""
+    for step in range(20_000):
+        (tmp_path / f"{'n' * 190}-{step:06d}.pt").write_bytes(b"x")
+
+    found = list_checkpoints(str(tmp_path), CheckpointFormat.torch_save)
+
+    assert [one.step for one in found.checkpoints] == list(range(19_999, 19_999 - JUDGED_AT_MOST, -1))
+    assert found.left_out == 20_000 - JUDGED_AT_MOST
+    assert len(json.dumps(found.as_json())) < 256 * 1024
+    assert found.why_incomplete == "of the newest 200 none is whole, 19800 older ones were not looked at"
+
+
+@pytest.mark.parametrize(
+    "opcodes",
+    [b"c", b"\x8d\xff\xff\xff\xff\x00\x00\x00\x00"],
+    ids=["a line that never ends", "four GiB of text"],
+)
+def test_a_value_that_is_too_long_is_not_read(tmp_path: Path, opcodes: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """U6: one file without a line end cost 8.2 s."""
+    file = tmp_path / "model-1.pt"
+    legacy = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
+    with file.open("wb") as written:
+        written.write(legacy + b"\x80\x02" + opcodes)
+        written.truncate(3 * 1024**3)
+
+    def look() -> object:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        problem = list_checkpoints(str(tmp_path)).checkpoints[0].problem
+        is_small = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 128 * 1024
+        return [problem, is_small]
+
+    assert tell_apart(look, 60) == ["model-1.pt is cut off, or not a pickle", True]
 
 
 def test_looking_for_the_newest_stops_at_the_first_valid_one(tmp_path: Path) -> None:
