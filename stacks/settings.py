@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import tomllib
 from enum import StrEnum
@@ -27,6 +28,10 @@ FILE = "cdk.json"
 FLAG = f"the context flag -c {CONTEXT_KEY}"
 # What each node of a pool adds by itself where the file leaves it out, with any values that the agent accepts.
 ADDED_BY_NODE = {"node_id": "mi-0123456789abcdef0", "region": "eu-central-1", "provider": "hybrid"}
+
+# No API destinations, by which EventBridge posts to a webhook or to PagerDuty: EventBridge User Guide, feature
+# availability by Region; AWS GovCloud (US) User Guide, EventBridge.
+WITHOUT_API_DESTINATIONS = ("ap-east-2", "us-gov-east-1", "us-gov-west-1")
 
 Email = Annotated[str, Field(pattern=r"^[^@\s]+@[^@\s]+\.[^@\s]+$")]
 ParameterArn = Annotated[str, Field(pattern=r"^arn:aws[a-z-]*:ssm:[a-z0-9-]+:\d{12}:parameter/.+$")]
@@ -208,13 +213,25 @@ def load_settings(node: Context) -> Settings:
     if stage not in [known.value for known in Stage]:
         raise SettingsError(f"context key {STAGE_KEY}: {stage!r} is not one of real, sandbox")
     try:
-        return Settings.model_validate({**given, "stage": stage})
+        settings = Settings.model_validate({**given, "stage": stage})
     except ValidationError as error:
         first = complaints_of(error, Settings, shows_values=True)[0]
         where = FLAG if first.place and first.place[0] in flag else FILE
         if first.field == "policy_file":
             first = Complaint(first.place, "it is not a setting; activate a policy with `nodeheal policy apply FILE`")
         raise SettingsError(f"{where}: {CONTEXT_KEY}.{first}") from None
+    _refuse_channels_of_region(settings, settings.region or os.environ.get("CDK_DEFAULT_REGION", ""))
+    return settings
+
+
+def _refuse_channels_of_region(settings: Settings, region: str) -> None:
+    """Raises SettingsError for the first channel that the Region cannot have."""
+    for name, channel in settings.channels.items():
+        if channel.kind != "chat" and region in WITHOUT_API_DESTINATIONS:
+            raise SettingsError(
+                f"{CONTEXT_KEY}.channels.{name}: {region} has no API destinations of EventBridge, so no channel of kind"
+                f" {channel.kind}; use email or a channel of kind chat there"
+            )
 
 
 def _in_file() -> object:

@@ -5,9 +5,12 @@ import re
 from pathlib import Path
 
 import pytest
+from cfnlint.helpers import REGIONS
+from cfnlint.schema.manager import PROVIDER_SCHEMA_MANAGER
 
-from stacks.settings import REPOSITORY
+from stacks.settings import REPOSITORY, WITHOUT_API_DESTINATIONS
 from tests.infrastructure.synthesis import Template, synthesize
+from tests.infrastructure.test_channels import CHANNELS
 from tests.infrastructure.test_gates import cfn_lint
 
 CHINA = {"region": "cn-north-1", "account": "111122223333"}
@@ -62,3 +65,17 @@ def test_cfn_lint_finds_nothing_for_the_regions_of_china(china: Template, tmp_pa
     done = cfn_lint("--regions", "cn-north-1", "cn-northwest-1", "--", str(file))
 
     assert done.returncode == 0, done.stdout
+
+
+def test_cfn_lint_takes_every_kind_of_channel_in_the_regions_that_have_them(tmp_path: Path) -> None:
+    """cfn-lint's own list lags behind AWS's page, so it is asked where it knows API destinations."""
+    template = synthesize({"nodeheal": {"channels": CHANNELS}})
+    file = tmp_path / "template.json"
+    file.write_text(json.dumps(template.body))
+    kind, schemas = "AWS::Events::ApiDestination", PROVIDER_SCHEMA_MANAGER
+    regions = [region for region in sorted(REGIONS) if kind in schemas.get_resource_types(region)]
+
+    done = cfn_lint("--regions", *regions, "--", str(file))
+
+    assert done.returncode == 0, done.stdout
+    assert len(regions) > 30 and not set(regions) & set(WITHOUT_API_DESTINATIONS)

@@ -131,3 +131,19 @@ def test_the_configuration_of_a_pools_agents_names_that_pool(tmp_path: Path) -> 
 
     with pytest.raises(SettingsError, match=r"agent_pools.*has the pool 'other', but is given for 'h100'"):
         load(nodeheal={"agent_pools": {"h100": str(config)}})
+
+
+@pytest.mark.parametrize("region", ["us-gov-west-1", "us-gov-east-1", "ap-east-2"])
+@pytest.mark.parametrize("kind", ["pagerduty", "webhook"])
+@pytest.mark.parametrize("is_setting", [True, False])
+def test_a_region_without_api_destinations_refuses_such_a_channel_by_name(
+    region: str, kind: str, is_setting: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel = {"kind": kind, "secret_arn": SECRET, "url": "https://t.example/hook"}
+    monkeypatch.setenv("CDK_DEFAULT_REGION", "eu-west-1" if is_setting else region)
+    where = {"region": region} if is_setting else {}
+
+    with pytest.raises(SettingsError, match=f"channels.oncall: {region} has no API destinations"):
+        load(nodeheal={"channels": {"oncall": channel}, **where})
+
+    assert load(nodeheal={"channels": {"ops": {"kind": "chat"}}, **where}).channels
