@@ -24,31 +24,40 @@ _POLICIES = {
 }
 
 
-def _family(word: str) -> Family:
+def _fault(words: list[str]) -> tuple[Family, str]:
+    """The family and the code of one or two words. A number alone is an XID, a name alone what the catalog has."""
     from nodeheal.domain.faults.catalog import catalog
 
-    family = word.casefold()
+    family = words[0].casefold()
+    if len(words) == 2 and family in [*Family]:
+        return Family(family), words[1]
     if family in [*Family]:
-        return Family(family)
-    code = family.partition("/")[0]
-    known = dict.fromkeys(row.family for row in catalog().values() if row.code.casefold() == code)
-    if not known and code.isdigit():
-        known = {Family.xid: None}
-    if known:
-        commands = " or ".join(f"`nodeheal explain {one} {word}`" for one in known)
-        raise typer.BadParameter(f"it takes two words; did you mean {commands}?")
-    raise typer.BadParameter(f"{word!r} is not one of {', '.join(Family)}")
+        raise typer.BadParameter(f"{family} takes one code: nodeheal explain {family} CODE")
+    if len(words) > 1:
+        raise typer.BadParameter(f"{words[0]!r} is not one of {', '.join(Family)}")
+    code, slash, subcode = words[0].partition("/")
+    if code.isdigit():
+        return Family.xid, words[0]
+    known = {row.family: row.code for row in catalog().values() if row.code.casefold() == code.casefold()}
+    if len(known) > 1:
+        commands = " or ".join(f"`nodeheal explain {each} {words[0]}`" for each in known)
+        raise typer.BadParameter(f"several families have it; did you mean {commands}?")
+    if not known:
+        raise typer.BadParameter(f"{words[0]!r} is not one of {', '.join(Family)}, and no fault of the catalog")
+    ((only, spelled),) = known.items()
+    return only, f"{spelled}{slash}{subcode}"
 
 
 def explain(
     ctx: typer.Context,
-    family: Annotated[
-        Family,
+    fault: Annotated[
+        list[str],
         typer.Argument(
-            help="what reports it: xid, dcgm, neuron, efa, …", parser=_family, autocompletion=lambda: [*Family]
+            metavar="[FAMILY] CODE",
+            help="what reports it (xid, dcgm, neuron, efa, …), and its code: xid 79, or 145/RLW_RXPIPE",
+            autocompletion=lambda: [*Family],
         ),
     ],
-    code: Annotated[str, typer.Argument(help="its code: 79, or with a sub-code 145/RLW_RXPIPE")],
     product: Annotated[str | None, typer.Option(help="the accelerator, e.g. H100")] = None,
     pool: Annotated[str, typer.Option(help="the pool that the node is in")] = "default",
     after: Annotated[str, typer.Option(help="tried without success: reset_gpu,reboot,stop_start,replace")] = "",
@@ -65,6 +74,7 @@ def explain(
 
     if deployed and policy:
         refuse("--policy and --deployed: give one of them")
+    family, code = _fault(fault)
     document = _in_force(ctx) if deployed else read_policy(policy or DEFAULT_POLICY)
     code, _, subcode = code.partition("/")
     if family in (Family.xid, Family.sxid):

@@ -11,7 +11,7 @@ from nodeheal.contract.names import OPERATOR_REQUEST
 from nodeheal.domain.humanize import lasting
 from nodeheal.domain.recovery.approval_links import Answer
 from nodeheal.domain.recovery.incident import Incident, short_id
-from nodeheal.domain.review.review import Review, shown_title, state_word, title_of
+from nodeheal.domain.review.review import Review, doing_now, shown_title, state_word, title_of
 
 if TYPE_CHECKING:
     from nodeheal.services.notify.compose_needed import Part
@@ -26,6 +26,9 @@ def row_of(incident: Incident) -> dict[str, str | bool | None]:
     return {
         "incident": incident.incident_id,
         "state": incident.state.value,
+        "word": state_word(incident).value,
+        "step": incident.step.value if incident.step and incident.is_under_way else None,
+        "waits_for": incident.awaits.value if incident.awaits and incident.is_under_way else None,
         "ending": incident.ending.value if incident.ending else None,
         "opened_at": incident.opened_at.isoformat(),
         "closed_at": incident.closed_at.isoformat() if incident.closed_at else None,
@@ -47,7 +50,8 @@ def say_incidents(found: Sequence[Incident], now: datetime, *, is_wide: bool) ->
 def _cells(incident: Incident, now: datetime, is_wide: bool) -> tuple[str, ...]:
     name = incident.incident_id if is_wide else short_id(incident.incident_id)
     where = (incident.node_id, incident.pool, incident.job_id or "-")
-    return (name, age(incident.opened_at, now), *where, state_word(incident), shown_title(incident))
+    stands = doing_now(incident) or state_word(incident)
+    return (name, age(incident.opened_at, now), *where, stands, shown_title(incident))
 
 
 def story_of(

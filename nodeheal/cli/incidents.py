@@ -11,7 +11,7 @@ import typer
 from nodeheal.cli import connect
 from nodeheal.cli.approvals import IncidentId
 from nodeheal.cli.connect import AsJson, PoolArgument, PoolOption, Table, Why, clearly
-from nodeheal.cli.say import Form, Output, form_of, say, say_data, say_json
+from nodeheal.cli.say import Form, Output, form_of, refuse, say, say_data, say_json
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import IncidentState
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, help="Incidents: what happened, why, and how it ended.")
 
+# The words of domain/review/review.py, which takes many modules; a test compares them.
+STATES = ("open", "waiting", "recovered", "restarted", "done", "observed", "handed over", "closed", "escalated")
 Since = Annotated[str, typer.Option(help="opened within: 90s, 30m, 2h or 7d")]
 
 
@@ -46,8 +48,12 @@ class ExportFormat(StrEnum):
 def list_all(
     pool: PoolArgument = None,
     state: Annotated[
-        list[IncidentState] | None,
-        typer.Option(case_sensitive=False, help="in this state; may be given more than once"),
+        list[str] | None,
+        typer.Option(
+            metavar="STATE",
+            help=f"in this state, as the list has it: {', '.join(STATES)}; may be given more than once",
+            autocompletion=lambda: list(STATES),
+        ),
     ] = None,
     since: Since = "7d",
     table: Table = names.TABLE,
@@ -57,16 +63,18 @@ def list_all(
     """Show incidents, the newest first."""
     from nodeheal.cli.incident_view import row_of, say_incidents
     from nodeheal.domain.humanize import counted
+    from nodeheal.domain.review.review import state_word
 
     form = form_of(output, as_json)
     with clearly():
         world = connect.ports(table)
-        found = _found(world, pool, since, state)
-        others = len(_found(world, pool, since, None)) if state and not found else 0
+        wanted = [_word(text) for text in state or ()]
+        known = _found(world, pool, since)
+        found = [incident for incident in known if not wanted or state_word(incident) in wanted]
     if form in (Form.json, Form.yaml):
         say_data([row_of(incident) for incident in found], form)
     elif not found:
-        say(_none_of(state, since, others))
+        say(_none_of(wanted, since, len(known)))
     else:
         say_incidents(found, world.clock(), is_wide=form is Form.wide)
         say(f"{counted(len(found), 'incident')} within {since}")
@@ -150,7 +158,7 @@ def export(
 
     with clearly():
         world = connect.ports(table)
-        known = _found(world, pool, since, None)
+        known = _found(world, pool, since)
         if form is ExportFormat.events:
             for line in _event_lines(known, world):
                 say(line)
@@ -182,7 +190,7 @@ def rma(
 
     with clearly():
         world = connect.ports(table)
-        record = part_of(serial, _found(world, pool, since, None), world)
+        record = part_of(serial, _found(world, pool, since), world)
     if form is Format.json:
         say_json({"since": since, **adapter_of(PartRecord).dump_python(record, mode="json")})
         return
@@ -190,15 +198,27 @@ def rma(
         say(line)
 
 
-def _found(world: "Ports", pool: str | None, since: str, states: list[IncidentState] | None) -> "list[Incident]":
+def _word(text: str) -> str:
+    """The word of a list for what is typed: `handed-over` is `handed over`. Refused where the list has no such word."""
+    known = {_plain(word): word for word in STATES}
+    if _plain(text) not in known:
+        refuse(f"--state: {text!r} is not one of {', '.join(STATES)}")
+    return known[_plain(text)]
+
+
+def _plain(text: str) -> str:
+    return "".join(letter for letter in text.lower() if letter.isalpha())
+
+
+def _found(world: "Ports", pool: str | None, since: str) -> "list[Incident]":
     from nodeheal.services.operators.review_incidents import list_incidents
 
     pools = [connect.known_pool(pool, world)] if pool is not None else list(world.fleet_index.pools())
     begin = world.clock() - timedelta(seconds=connect.seconds_of(since))
-    return list_incidents(world, pools, states or list(IncidentState), begin)
+    return list_incidents(world, pools, list(IncidentState), begin)
 
 
-def _none_of(states: list[IncidentState] | None, since: str, others: int) -> str:
+def _none_of(states: Sequence[str], since: str, others: int) -> str:
     """`others`: how many there are in other states."""
     if not (states and others):
         return f"no incident within {since}"

@@ -46,6 +46,29 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
 }
 
 
+# What people type who know kubectl, Slurm or another tool, and what it is here.
+ELSEWHERE = {
+    "apply": "jobs submit FILE or policy apply FILE",
+    "cordon": "nodes drain NODE --why …",
+    "describe": "nodes show NODE, jobs show NAME or incidents show INCIDENT",
+    "drain": "nodes drain NODE --why …",
+    "get": "nodes list, jobs list or incidents list",
+    "help": "-h",
+    "list": "nodes list, jobs list or incidents list",
+    "logs": "jobs logs NAME",
+    "reboot": "nodes reboot NODE --why …",
+    "replace": "nodes replace NODE --why …",
+    "sbatch": "jobs submit --slurm -- SCRIPT",
+    "scancel": "jobs stop NAME --why …",
+    "scontrol": "nodes show NODE, nodes drain NODE --why … or nodes release NODE --why …",
+    "show": "nodes show NODE, jobs show NAME or incidents show INCIDENT",
+    "sinfo": "status or nodes list",
+    "squeue": "jobs list",
+    "submit": "jobs submit FILE",
+    "top": "jobs top",
+    "uncordon": "nodes release NODE --why …",
+    "version": "--version",
+}
 # They ask no account, or are what corrects a broken file of contexts.
 OFFLINE = {"explain", "classify", "parse", "simulate", "replay", "checkpoints", "contexts"}
 
@@ -85,6 +108,12 @@ class Lazy(TyperGroup):
     def list_commands(self, ctx: Any) -> list[str]:
         """In the order of the help."""
         return list(COMMANDS)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the command. One of another tool is refused with ours."""
+        if args and args[0] in ELSEWHERE:
+            ctx.fail(f"No such command {args[0]!r}. Here it is: nodeheal {ELSEWHERE[args[0]]}")
+        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command. Typer checks arguments with pydantic, whose words nobody should read."""

@@ -9,7 +9,8 @@ from nodeheal.cli.connect import AsJson, PoolArgument, Table, Why, clearly
 from nodeheal.cli.node_acts import DryRun, NodeName, WhyOrDryRun, Yes, goes_on, on_record, whole_node
 from nodeheal.cli.say import Form, Output, age, form_of, iso, refuse, say, say_data
 from nodeheal.contract import names
-from nodeheal.contract.vocabulary import NodeState, Provider
+from nodeheal.contract.vocabulary import Provider
+from nodeheal.domain.fleet.availability import Availability
 
 app = typer.Typer(no_args_is_help=True, help="Nodes: see them, enrol them, take them out of service, give them back.")
 
@@ -18,8 +19,8 @@ SeenNode = Annotated[
     str, typer.Argument(metavar="NODE", help="its id, or the beginning of it", autocompletion=complete.nodes)
 ]
 States = Annotated[
-    list[NodeState] | None,
-    typer.Option(case_sensitive=False, help="only nodes in this state; may be given more than once"),
+    list[Availability] | None,
+    typer.Option(case_sensitive=False, help="only nodes of this word; may be given more than once"),
 ]
 NO_JOB = "none"
 
@@ -36,6 +37,7 @@ def list_nodes(
     """Show nodes: their state and why, their job and their open incident."""
     from nodeheal.cli.node_list import row_of, say_nodes
     from nodeheal.domain.fleet.liveness import apply_heartbeat
+    from nodeheal.services.operators.look_at_fleet import availability_of, open_incident_of
 
     form = form_of(output, as_json)
     reports = None
@@ -52,7 +54,11 @@ def list_nodes(
             reports = reports_of(clusters_of(nodes))
     heard = [apply_heartbeat(node, heartbeats.get(node.instance_id), now).as_shown(now) for node in nodes]
     silent = {name for name, beat in heartbeats.items() if beat.is_missed(now)}
-    rows = [row_of(node, now, reports, silent) for node in heard if not state or node.state in state]
+    rows = [
+        row_of(node, available, open_incident_of(node, world), now, reports, silent)
+        for node, available in availability_of(heard, world)
+        if not state or available in state
+    ]
     if form in (Form.json, Form.yaml):
         say_data(rows, form)
         return

@@ -6,17 +6,16 @@ from typing import Any
 
 from nodeheal.cli.say import age, clean, iso, wrapped
 from nodeheal.cli.table import fitted
-from nodeheal.contract.vocabulary import NodeState
-from nodeheal.domain.fleet.node import ABSENT
+from nodeheal.domain.fleet.availability import HELD, OUT, Availability
 from nodeheal.domain.humanize import counted
 from nodeheal.domain.jobs.job import Job
 from nodeheal.domain.recovery.incident import Incident, short_id
-from nodeheal.domain.review.review import shown_title, state_word, title_of
+from nodeheal.domain.review.review import doing_now, shown_title, title_of
 from nodeheal.services.jobs.job_troubles import needed_of_operators
 from nodeheal.services.operators.look_at_fleet import Asked, FleetView, PoolView
 
-POOL_HEAD = ("POOL", "MODE", "NODES", "UP", "OUT", "SPARE", "BUDGET", "BREAKER", "NOTE")
-INCIDENT_HEAD = ("INCIDENT", "AGE", "NODE", "JOB", "STATE", "FAULT")
+POOL_HEAD = ("POOL", "MODE", "NODES", "FREE", "BUSY", "HELD", "PROB", "OUT", "SPARE", "BUDGET", "BREAKER", "NOTE")
+INCIDENT_HEAD = ("INCIDENT", "AGE", "NODE", "JOB", "NOW", "FOR", "FAULT")
 JOB_HEAD = ("JOB", "STATE", "POOL", "NODES", "AGE", "HOW IT STANDS")
 
 
@@ -26,7 +25,7 @@ def as_lines(view: FleetView, width: int | None) -> list[str]:
         return ["No pool yet: no node has reported. `nodeheal doctor` says whether anything is missing."]
     told = _table(POOL_HEAD, [pool_cells(one, view.at) for one in view.pools], width)
     told += [part for line in why_extra(view.pools) for part in wrapped(line, width or 0)]
-    told += ["", *_waiting(view, width)]
+    told += ["", *_waiting(view, width), *wrapped(last_day_text(view), width or 0)]
     if view.open:
         told += ["", "Under way", *_table(INCIDENT_HEAD, [_incident(one, view.at) for one in view.open], width)]
     if view.jobs:
@@ -36,15 +35,18 @@ def as_lines(view: FleetView, width: int | None) -> list[str]:
 
 def pool_cells(one: PoolView, now: datetime) -> tuple[str, ...]:
     """A pool's line."""
-    healthy = one.by_state.get(NodeState.HEALTHY, 0) + one.by_state.get(NodeState.PROBATION, 0)
+    count = one.by_availability.get
     breaker = "open" if one.pool.is_tripped else "closed"
     budget = f"{one.slots_held} of {one.slots}"
     return (
         one.pool.name,
         one.mode,
         str(one.size),
-        str(healthy),
-        str(one.size - healthy),
+        str(count(Availability.FREE, 0) + count(Availability.UP, 0)),
+        str(count(Availability.BUSY, 0)),
+        str(sum(count(word, 0) for word in HELD)),
+        str(count(Availability.PROBATION, 0)),
+        str(sum(count(word, 0) for word in OUT)),
         str(one.spares),
         budget,
         breaker,
@@ -60,14 +62,25 @@ def why_extra(pools: Sequence[PoolView]) -> list[str]:
 
 
 def _notes(one: PoolView, now: datetime) -> list[str]:
-    out = [f"{count} {state}" for state, count in one.by_state.items() if state in _UNUSUAL]
+    out = [f"{count} {word}" for word, count in one.by_availability.items() if word in _UNUSUAL]
     waiting = [f"{counted(one.in_line, 'incident waits', 'incidents wait')} for a slot"] if one.in_line else []
     until = one.pool.paused_until if one.pool.why_paused(now) else None
     paused = f"paused until {until:%Y-%m-%d %H:%M:%S} UTC ({one.pool.paused_why})" if until else ""
     return [*filter(None, [paused]), *out, *waiting]
 
 
-_UNUSUAL = {*NodeState} - ABSENT - {NodeState.HEALTHY, NodeState.PROBATION} | {NodeState.ENROLLED}
+_UNUSUAL = HELD | OUT | {Availability.ENROLLED}
+
+
+def last_day_text(view: FleetView) -> str:
+    """What a Monday morning asks: how many incidents ended, and how, and what they cost."""
+    day, on_probation = view.last_day, sum(one.by_availability.get(Availability.PROBATION, 0) for one in view.pools)
+    if not day.ended:
+        return "Last 24 hours: no incident has ended."
+    parts = [f"{count} {word}" for word, count in day.ended.items()]
+    parts += [f"{counted(on_probation, 'node')} on probation"] if on_probation else []
+    parts += [f"{day.lost_hours:.1f} accelerator-hours lost"] if day.lost_hours is not None else []
+    return f"Last 24 hours: {', '.join(parts)} (nodeheal incidents list --since 1d)"
 
 
 def _waiting(view: FleetView, width: int | None) -> list[str]:
@@ -119,8 +132,8 @@ def _see_to(job: Job) -> str:
 
 
 def _incident(one: Incident, now: datetime) -> tuple[str, ...]:
-    opened, job = age(one.opened_at, now), one.job_id or "-"
-    return (short_id(one.incident_id), opened, one.node_id, job, state_word(one), shown_title(one))
+    opened, job, since = age(one.opened_at, now), one.job_id or "-", age(one.step_at or one.opened_at, now)
+    return (short_id(one.incident_id), opened, one.node_id, job, doing_now(one), since, shown_title(one))
 
 
 def _job(job: Job, now: datetime) -> tuple[str, ...]:
@@ -143,6 +156,7 @@ def as_data(view: FleetView) -> dict[str, Any]:
         "failed_jobs": [
             {"job": job.job_id, "pool": job.pool, "trouble": job.trouble, "summary": job.summary} for job in view.failed
         ],
+        "last_24_hours": {"ended": view.last_day.ended, "lost_accelerator_hours": view.last_day.lost_hours},
         "jobs": [
             {"job": job.job_id, "state": job.state.value, "pool": job.pool, "nodes": job.nodes, "summary": job.summary}
             for job in view.jobs
@@ -157,6 +171,7 @@ def pool_data(one: PoolView, now: datetime) -> dict[str, Any]:
         "mode": one.mode,
         "size": one.size,
         "nodes": {state.value: count for state, count in one.by_state.items()},
+        "availability": {word.value: count for word, count in one.by_availability.items()},
         "spares": one.spares,
         "slots_held": one.slots_held,
         "slots": one.slots.total,
@@ -178,6 +193,9 @@ def _incident_data(one: Incident) -> dict[str, str | None]:
         "pool": one.pool,
         "job": one.job_id,
         "state": one.state.value,
+        "step": one.step.value if one.step and one.is_under_way else None,
+        "step_at": iso(one.step_at) if one.is_under_way else None,
+        "waits_for": one.awaits.value if one.awaits and one.is_under_way else None,
         "fault": title_of(one.root),
         "summary": one.summary or None,
     }

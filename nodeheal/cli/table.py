@@ -11,6 +11,7 @@ from textwrap import wrap
 
 from nodeheal.cli.say import clean
 from nodeheal.contract.vocabulary import IncidentState, JobState, NodeState
+from nodeheal.domain.fleet.availability import Availability
 
 GAP = "  "
 IDS = ("NODE", "INCIDENT")
@@ -19,6 +20,8 @@ NOTE = 24  # characters that the last column needs beside the others
 INDENT = "    "
 _GREEN, _YELLOW, _RED, _DIM, _OFF = "\x1b[32m", "\x1b[33m", "\x1b[31m", "\x1b[2m", "\x1b[0m"
 COLOURS: dict[str, str] = {
+    **dict.fromkeys((Availability.FREE, Availability.UP, Availability.BUSY), _GREEN),
+    **dict.fromkeys((Availability.DRAINING, Availability.DRAINED), _YELLOW),
     **dict.fromkeys((NodeState.HEALTHY, JobState.RUNNING, JobState.COMPLETED, "recovered", "restarted"), _GREEN),
     **dict.fromkeys((NodeState.SUSPECT, NodeState.ISOLATED, NodeState.RECOVERING, NodeState.PROBATION), _YELLOW),
     **dict.fromkeys((JobState.SUBMITTED, JobState.STOPPED), _YELLOW),

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from nodeheal import __version__
 from nodeheal.adapters.memory.marks import MemoryMarks
 from nodeheal.cli import connect
-from nodeheal.cli.main import app
+from nodeheal.cli.main import COMMANDS, ELSEWHERE, app
 from nodeheal.contract.vocabulary import Family, NodeState
 from nodeheal.domain.faults.catalog import find
 from nodeheal.domain.policy.policy import RecoveryPolicy
@@ -65,19 +65,44 @@ def test_explain_says_what_and_why() -> None:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("79",), "it takes two words; did you mean `nodeheal explain xid 79`?"),
-        (("7999",), "did you mean `nodeheal explain xid 7999`?"),
-        (("13",), "did you mean `nodeheal explain xid 13` or `nodeheal explain neuron 13`?"),
-        (("145/RLW_RXPIPE",), "did you mean `nodeheal explain xid 145/RLW_RXPIPE`?"),
-        (("dcgm_fr_nvlink_down",), "did you mean `nodeheal explain dcgm dcgm_fr_nvlink_down`?"),
+        (("gpu_lost",), "did you mean `nodeheal explain nvml gpu_lost` or `nodeheal explain nvrm_other gpu_lost`?"),
+        (("foo",), "'foo' is not one of xid, sxid, dcgm, "),
         (("foo", "1"), "'foo' is not one of xid, sxid, dcgm, "),
+        (("xid",), "xid takes one code: nodeheal explain xid CODE"),
+        (("xid", "79", "80"), "xid takes one code"),
     ],
 )
-def test_explain_says_which_two_words_it_takes(words: tuple[str, ...], told: str) -> None:
+def test_explain_says_which_words_it_takes(words: tuple[str, ...], told: str) -> None:
     said = RUN.invoke(app, ["explain", *words])
 
     assert said.exit_code == 2
     assert told in " ".join(said.output.replace("│", " ").split())
+
+
+@pytest.mark.parametrize(
+    ("word", "fault"),
+    [("79", "XID 79"), ("7999", "XID 7999"), ("13", "XID 13"), ("145/RLW_RXPIPE", "XID 145")]
+    + [("dcgm_fr_nvlink_down", "DCGM DCGM_FR_NVLINK_DOWN")],
+)
+def test_explain_takes_a_code_alone_where_it_is_clear(word: str, fault: str) -> None:
+    said = RUN.invoke(app, ["explain", word])
+
+    assert said.exit_code == 0
+    assert said.output.startswith(fault)
+
+
+@pytest.mark.parametrize(
+    ("word", "ours"), [("get", "nodes list"), ("version", "--version"), ("cordon", "nodes drain NODE")]
+)
+def test_a_command_of_another_tool_is_refused_with_ours(word: str, ours: str) -> None:
+    said = RUN.invoke(app, [word, "nodes"])
+
+    assert said.exit_code == 2
+    assert f"Here it is: nodeheal {ours}" in " ".join(said.output.replace("│", " ").split())
+
+
+def test_no_command_of_ours_is_said_to_be_elsewhere() -> None:
+    assert not ELSEWHERE.keys() & COMMANDS.keys()
 
 
 @pytest.mark.parametrize(

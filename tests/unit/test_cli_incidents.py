@@ -73,9 +73,9 @@ def test_a_drill_is_called_one(cluster: FakeCluster) -> None:
 def test_a_list_is_narrowed_by_pool_state_and_time(cluster: FakeCluster) -> None:
     assert len(listed("demo")) == 1
     assert listed("--state", "open", "--state", "waiting") == []
-    assert len(listed("--state", "closed")) == 1
+    assert len(listed("--state", "recovered")) == 1
     words = ("list", "--state", "open", "--state", "waiting")
-    assert run(*words).output == "no incident within 7d is OPEN or WAITING; in other states: 1\n"
+    assert run(*words).output == "no incident within 7d is open or waiting; in other states: 1\n"
     cluster.clock.advance(3_600)
     assert run(*words, "--since", "30m").output == "no incident within 30m\n"
     assert listed("--since", "30m") == []
@@ -229,7 +229,7 @@ def test_what_means_nothing_is_left_as_it_is(text: str) -> None:
 def riddle_on(node_id: str, cluster: FakeCluster) -> str:
     """The id of an incident that a human has, whose node is in service."""
     cluster.reports(xid(999, node_id=node_id, instance_id=node_id, event_id="riddle", observed_at=cluster.clock()))
-    [found] = listed("--state", "escalated")
+    [found] = listed("--state", "handed-over")
     return str(found["incident"])
 
 
@@ -247,7 +247,7 @@ def test_what_a_human_has_seen_to_is_closed_in_their_name(
     assert first == f"{riddle} is closed\n"
     assert "closed already" in second
     assert "closed by hand: ada: harmless" in run("show", riddle).output
-    assert listed("--state", "escalated") == []
+    assert listed("--state", "handed-over") == []
     assert "  closed  " in run("list").output
 
 

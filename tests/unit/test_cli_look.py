@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 
 from nodeheal.adapters.aws import calls
 from nodeheal.cli import complete, connect, node_acts
+from nodeheal.cli.incidents import STATES
 from nodeheal.cli.main import app
 from nodeheal.cli.say import wrapped
 from nodeheal.cli.status_view import as_lines
@@ -30,8 +31,10 @@ from nodeheal.domain.fleet.node import moved
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Mode
 from nodeheal.domain.recovery.incident import short_id
+from nodeheal.domain.review.review import StateWord
 from nodeheal.services.operators.look_at_fleet import look_at_fleet
 from nodeheal.services.operators.operator_guardrails import pause_pool, trip_breaker
+from nodeheal.services.operators.request_action import request_action
 from nodeheal.services.steps import save_node
 from tests.unit.builders import ACT, node, xid
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE, FakeCluster
@@ -82,8 +85,75 @@ def test_the_status_says_how_the_pools_stand_what_waits_and_which_jobs_there_are
     assert "Nothing waits for you." in quiet
     assert f"nodeheal incidents show {short_id(incident)}" in said.partition("Waits for you")[2]
     [pool] = [line.split() for line in said.splitlines() if line.startswith("demo")]
-    assert pool[:8] == ["demo", "act", "3", "2", "1", "0", "1", "of"]
+    assert pool[:11] == ["demo", "act", "3", "0", "2", "0", "0", "1", "0", "1", "of"]
     assert "1 QUARANTINED" in said
+
+
+def test_the_status_sums_up_the_last_day(cluster: FakeCluster) -> None:
+    quiet = run("status")
+    handed_over(cluster)
+
+    said, data = run("status"), json.loads(run("status", "--json"))
+    cluster.clock.advance(25 * 3_600)
+    later = run("status")
+
+    assert "Last 24 hours: no incident has ended." in quiet
+    [line] = [line for line in said.splitlines() if line.startswith("Last 24 hours: ")]
+    lost = data["last_24_hours"]["lost_accelerator_hours"]
+    assert (
+        line == f"Last 24 hours: 1 handed over, {lost:.1f} accelerator-hours lost (nodeheal incidents list --since 1d)"
+    )
+    assert data["last_24_hours"]["ended"] == {"handed over": 1}
+    assert "Last 24 hours: no incident has ended." in later
+
+
+def test_a_node_whose_incident_waits_for_an_approval_is_suspect_and_says_what_it_waits_for(
+    cluster: FakeCluster,
+) -> None:
+    policy = ACT.pool("demo").model_copy(update={"modes": {Action.REBOOT: Mode.approve}})
+    cluster.policy = ACT.model_copy(update={"default_pool": policy})
+    shown: list[str] = []
+    cluster.on_question = lambda _: shown.extend(
+        [run("nodes", "list"), run("nodes", "list", "--json"), run("status"), run("incidents", "list", "--json")]
+    )
+
+    cluster.reports(xid(79, node_id=BROKEN, instance_id=BROKEN))
+
+    nodes, data, status, incidents = shown
+    [line] = [line for line in nodes.splitlines() if line.startswith(BROKEN)]
+    [row] = [row for row in json.loads(data) if row["node"] == BROKEN]
+    [pool] = [line.split() for line in status.splitlines() if line.startswith("demo")]
+    [incident] = json.loads(incidents)
+    since = f"{cluster.clock():%Y-%m-%d}"
+    assert line.split()[2] == "SUSPECT"
+    assert f"XID 79 (GPU has fallen off the bus); waits: approval, since {since}" in line
+    assert (row["state"], row["availability"]) == ("HEALTHY", "SUSPECT")
+    assert pool[:8] == ["demo", "act", "3", "1", "1", "1", "0", "0"]
+    assert (incident["word"], incident["waits_for"]) == ("waiting", "APPROVAL")
+    assert "waits: approval" in status.partition("Under way")[2]
+
+
+def test_a_drain_is_draining_and_then_drained_by_whom_and_why(cluster: FakeCluster) -> None:
+    shown: list[str] = []
+    ends = cluster.on_wait
+
+    def look() -> object:
+        shown.append(run("nodes", "list", "--json"))
+        return ends()
+
+    cluster.on_wait = look
+    request = request_action(BROKEN, Action.ISOLATE, "ada: new cables", cluster.ports, kind=names.DRAIN)
+
+    cluster.reports(request)
+
+    [waiting] = [row for row in json.loads(shown[0]) if row["node"] == BROKEN]
+    [ended] = [row for row in json.loads(run("nodes", "list", "--json")) if row["node"] == BROKEN]
+    assert (waiting["availability"], waiting["held"]) == ("DRAINING", "ada: new cables; waits: job end")
+    assert (ended["availability"], ended["held"]) == ("DRAINED", "ada: new cables")
+
+
+def test_every_word_of_the_incidents_lists_can_be_asked_for() -> None:
+    assert list(STATES) == [word.value for word in StateWord]
 
 
 def test_more_slots_while_a_node_is_quarantined_are_explained_in_one_line(cluster: FakeCluster) -> None:
@@ -161,9 +231,9 @@ def test_every_pool_is_listed_and_nodes_are_listed_with_and_without_their_pool(c
 
     assert [line.split()[0] for line in run("pools", "list").splitlines()] == ["POOL", "demo", "other"]
     assert {row["pool"] for row in json.loads(run("nodes", "list", "--json"))} == {"demo", "other"}
-    assert "4 nodes: 4 HEALTHY" in run("nodes", "list")
-    assert run("nodes", "list", "other").splitlines()[1].split()[:5] == ["mi-other", "HEALTHY", "-", "-", "-"]
-    assert "1 node: 1 HEALTHY" in run("nodes", "list", "other")
+    assert "4 nodes: 2 BUSY, 2 FREE" in run("nodes", "list")
+    assert run("nodes", "list", "other").splitlines()[1].split()[:5] == ["mi-other", "FREE", "-", "-", "-"]
+    assert "1 node: 1 FREE" in run("nodes", "list", "other")
 
 
 def test_a_node_that_sends_no_heartbeats_any_more_is_marked(cluster: FakeCluster) -> None:

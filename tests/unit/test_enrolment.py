@@ -438,7 +438,7 @@ def test_a_list_is_narrowed_by_state_and_counted(ports: Ports) -> None:
 
     assert [line.split()[0] for line in said] == ["NODE", "mi-2", "1"]
     assert said[1].endswith("no spare")
-    assert run("list", "demo").output.endswith("2 nodes: 1 HEALTHY, 1 QUARANTINED\n")
+    assert run("list", "demo").output.endswith("2 nodes: 1 FREE, 1 QUARANTINED\n")
     assert run("list", "demo", "--state", "retired").output.endswith("0 nodes: none in this state\n")
 
 

@@ -194,20 +194,24 @@ class DynamoIncidentStore:
         return read_history(from_item(Incident, head), [from_item(TimelineEntry, item) for item in told])
 
     def advance(self, incident: Incident, entries: Sequence[TimelineEntry]) -> bool:
+        known = fields_of(incident)
+        written = ("turn", "state", "step", "step_at", "awaits")
+        changed = {name: known[name] for name in written if name in known}
+        changed[names.INDEX_SORT_KEY] = self._sort_key(incident)
+        gone = ", ".join(f"#{name}" for name in written if name not in known)
+        sets = ", ".join(f"#{name} = :{name}" for name in changed)
         turn = {
             "Update": {
                 "TableName": self._table.name,
                 "Key": to_item({"pk": names.incident_pk(incident.incident_id), "sk": names.INCIDENT_SK}),
-                "UpdateExpression": f"SET turn = :turn, #state = :state, {names.INDEX_SORT_KEY} = :sort",
-                "ConditionExpression": "turn = :before AND #state <> :over",
-                "ExpressionAttributeNames": {"#state": "state"},
+                "UpdateExpression": f"SET {sets} REMOVE {gone}" if gone else f"SET {sets}",
+                "ConditionExpression": "#turn = :before AND #state <> :over",
+                "ExpressionAttributeNames": {f"#{name}": name for name in (*changed, *written)},
                 "ExpressionAttributeValues": to_item(
                     {
-                        ":turn": incident.turn,
+                        **{f":{name}": value for name, value in changed.items()},
                         ":before": incident.turn - 1,
-                        ":state": incident.state.value,
                         ":over": IncidentState.ESCALATED.value,
-                        ":sort": self._sort_key(incident),
                     }
                 ),
             }

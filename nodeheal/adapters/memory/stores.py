@@ -133,7 +133,14 @@ class MemoryIncidentStore:
         stored = self.incidents[incident.incident_id]
         if stored.turn != incident.turn - 1 or stored.state is IncidentState.ESCALATED:
             return False
-        self.incidents[incident.incident_id] = replace(stored, turn=incident.turn, state=incident.state)
+        self.incidents[incident.incident_id] = replace(
+            stored,
+            turn=incident.turn,
+            state=incident.state,
+            step=incident.step,
+            step_at=incident.step_at,
+            awaits=incident.awaits,
+        )
         for entry in entries:
             self.append(incident.incident_id, entry)
         return True

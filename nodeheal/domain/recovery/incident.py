@@ -6,10 +6,10 @@ from datetime import datetime
 from hashlib import sha256
 
 from nodeheal.contract.health_event import HealthEvent
-from nodeheal.contract.names import DIAGNOSE, DRILL_MARK, INSTANCE_GONE, NEW_NODE, OPERATOR_REQUEST, SILENCES
+from nodeheal.contract.names import DIAGNOSE, DRAIN, DRILL_MARK, INSTANCE_GONE, NEW_NODE, OPERATOR_REQUEST, SILENCES
 from nodeheal.contract.results import StepResult
 from nodeheal.contract.steps import Decision
-from nodeheal.contract.vocabulary import Action, Ending, Family, IncidentState, Outcome, Step, Verdict
+from nodeheal.contract.vocabulary import Action, Awaited, Ending, Family, IncidentState, Outcome, Step, Verdict
 from nodeheal.domain.recovery.decision_context import DecisionContext
 
 # How the entries begin that say that another incident has left its job to this one.
@@ -53,11 +53,19 @@ class Incident:
     summary: str = ""
     closed_at: datetime | None = None
     has_only_restarted: bool = False  # it brought the job back, took no node out of service, and healed none
+    step: Step | None = None  # the one that its last decision asked for; None: nothing is decided yet
+    step_at: datetime | None = None  # when that was decided
+    awaits: Awaited | None = None  # what that step waits for
 
     @property
     def is_of_new_node(self) -> bool:
         """Whether it began because its node had never been diagnosed."""
         return self.root.code == NEW_NODE and not self.root.is_from_node
+
+    @property
+    def is_drain(self) -> bool:
+        """Whether an operator wants its node drained."""
+        return self.root.code == OPERATOR_REQUEST and self.root.subcode == DRAIN
 
     @property
     def needs_proof_only(self) -> bool:

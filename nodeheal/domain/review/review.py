@@ -3,12 +3,13 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.names import JOB_SOURCE, OPERATOR_REQUEST
 from nodeheal.contract.results import EvidenceSaved
 from nodeheal.contract.steps import Decision
-from nodeheal.contract.vocabulary import Ending, Family, IncidentState, Outcome, Step
+from nodeheal.contract.vocabulary import Awaited, Ending, Family, IncidentState, Outcome, Step
 from nodeheal.domain.faults.catalog import find, title
 from nodeheal.domain.fleet.unmanaged_tasks import job_text, tasks_there
 from nodeheal.domain.recovery.confirmation import confirmations_in
@@ -20,6 +21,18 @@ RELEASED = "released-"
 WITHDRAWN = "withdrawn-by-hand"  # the id of the entry that says so
 DONE = "done"
 FAULT_PAGE = "docs/reference/faults.md"
+
+# What a WAIT waits for, in words.
+AWAITED = {
+    Awaited.JOB_END: "the job's end",
+    Awaited.SETTLED: "the node to come up",
+    Awaited.STABLE: "the node to run for a while",
+    Awaited.APPROVAL: "approval",
+    Awaited.BUDGET: "a slot of the budget",
+    Awaited.CAPACITY: "capacity",
+    Awaited.REPLACEMENT: "other replacements",
+    Awaited.BREAKER: "the breaker's reset",
+}
 
 _STOPPING = {verb.step for verb in VERBS.values() if verb.stops_training}
 _TOUCHED_NOTHING = (Outcome.REFUSED, Outcome.FAILED)  # refused, or found impossible before anything was marked
@@ -168,17 +181,40 @@ def status_text(incident: Incident) -> str:
     return _ENDED[incident.ending] + ((" (closed)" if is_closed else " (still open)") if is_theirs else "")
 
 
-def state_word(incident: Incident) -> str:
-    """Returns a word for lists: `open`, `recovered`, `restarted`, `done`, `observed`, `handed over`, `closed`."""
+class StateWord(StrEnum):
+    """How an incident stands, in the word that lists print and take."""
+
+    open = "open"
+    waiting = "waiting"
+    recovered = "recovered"
+    restarted = RESTARTED
+    done = DONE
+    observed = "observed"
+    handed_over = "handed over"
+    closed = "closed"
+    escalated = "escalated"  # its workflow broke, and has written no ending
+
+
+def state_word(incident: Incident) -> StateWord:
+    """Returns the word for lists."""
     if incident.ending is None:
-        return incident.state.value.lower()
+        return StateWord(incident.state.value.lower())
     if incident.ending is Ending.HANDED_TO_A_HUMAN:
-        return "closed" if incident.state is IncidentState.CLOSED else "handed over"
+        return StateWord.closed if incident.state is IncidentState.CLOSED else StateWord.handed_over
     if _is_done(incident):
-        return DONE
+        return StateWord.done
     if incident.has_only_restarted:
-        return RESTARTED
-    return "observed" if incident.ending is Ending.OBSERVED_ONLY else "recovered"
+        return StateWord.restarted
+    return StateWord.observed if incident.ending is Ending.OBSERVED_ONLY else StateWord.recovered
+
+
+def doing_now(incident: Incident) -> str:
+    """Returns the step that runs, or what the incident waits for, in a word or two; empty: it has ended."""
+    if not incident.is_under_way:
+        return ""
+    if incident.awaits is not None:
+        return f"waits: {incident.awaits.value.lower().replace('_', ' ')}"
+    return incident.step.value.lower().replace("_", " ") if incident.step is not None else "begins"
 
 
 def _is_done(incident: Incident) -> bool:

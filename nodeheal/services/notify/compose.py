@@ -8,7 +8,7 @@ from nodeheal.contract.names import OPERATOR_REQUEST
 from nodeheal.contract.notification import SUBJECT_CHARACTERS, Notification
 from nodeheal.contract.results import EvidenceSaved
 from nodeheal.contract.steps import Decision
-from nodeheal.contract.vocabulary import Awaited, Ending, Escalation, Outcome, Phase, Step
+from nodeheal.contract.vocabulary import Ending, Escalation, Outcome, Phase, Step
 from nodeheal.domain.fleet.node import Node
 from nodeheal.domain.fleet.unmanaged_tasks import job_text
 from nodeheal.domain.humanize import counted, lasting
@@ -24,7 +24,7 @@ from nodeheal.domain.recovery.incident import (
 )
 from nodeheal.domain.recovery.progress import Progress
 from nodeheal.domain.review.console_links import NO_LINKS, ConsoleLinks
-from nodeheal.domain.review.review import DONE, WITHDRAWN
+from nodeheal.domain.review.review import AWAITED, DONE, WITHDRAWN
 from nodeheal.domain.verbs import verb_of_step
 from nodeheal.services.notify.compose_needed import (
     NOTHING_KNOWN,
@@ -48,16 +48,6 @@ _FIRST_LINES, _LAST_LINES = 10, 30
 _LEAD_CHARACTERS = 300
 _CLAUSE = re.compile(r"; |\. (?=[A-Z])")
 _BY_HAND = "an operator asked for it"
-AWAITED = {
-    Awaited.JOB_END: "the job's end",
-    Awaited.SETTLED: "the node to come up",
-    Awaited.STABLE: "the node to run for a while",
-    Awaited.APPROVAL: "approval",
-    Awaited.BUDGET: "a slot of the budget",
-    Awaited.CAPACITY: "capacity",
-    Awaited.REPLACEMENT: "other replacements",
-    Awaited.BREAKER: "the breaker's reset",
-}
 
 
 def compose(

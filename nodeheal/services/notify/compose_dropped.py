@@ -22,7 +22,7 @@ def compose_dropped(
         "to their nodes, and nobody has proven them. The others go on, within the budget."
     )
     nothing = "nothing. A node that shows its fault again is recovered as usual."
-    dropped = command("nodeheal", "incidents", "list", pool.name, "--state", "closed", "--since", "1d")
+    dropped = command("nodeheal", "incidents", "list", pool.name, "--since", "1d")
     reboot = command("nodeheal", "nodes", "reboot", "NODE", "--why", "...")
     return letter(
         history,

@@ -14,10 +14,11 @@ from nodeheal.domain.jobs.lost_work import UNSAVED, lost_work_text, start_text
 from nodeheal.domain.jobs.owner import Owner
 from nodeheal.domain.recovery.incident import History
 from nodeheal.domain.recovery.progress import Progress, is_the_programs
+from nodeheal.domain.review.review import AWAITED
 from nodeheal.domain.verbs import VERBS
 from nodeheal.services.jobs.ask_for_checkpoint import ASKED
 from nodeheal.services.jobs.job_troubles import NOT_APPROVED, needed
-from nodeheal.services.notify.compose import AWAITED, fit_subject, heading
+from nodeheal.services.notify.compose import fit_subject, heading
 from nodeheal.services.notify.compose_needed import log_of, restart
 from nodeheal.services.notify.layout import field, paragraph, quoted, sentence
 

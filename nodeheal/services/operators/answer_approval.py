@@ -7,7 +7,7 @@ from nodeheal.contract import results
 from nodeheal.contract.vocabulary import Awaited, Outcome
 from nodeheal.domain.recovery.approval_links import Answer, Question
 from nodeheal.domain.recovery.incident import History, TimelineEntry, short_id
-from nodeheal.domain.review.review import status_text
+from nodeheal.domain.review.review import AWAITED, status_text
 from nodeheal.operations.approve import answer_id, find_question, recorded_answer
 from nodeheal.operations.engine import reconcile
 from nodeheal.ports import Ports
@@ -73,7 +73,6 @@ def open_question(incident_id: str, ports: Ports) -> Question:
 
 def _how_it_stands(history: History) -> str:
     """What it does instead, and the next command, for who takes it for one that asks."""
-    from nodeheal.services.notify.compose import AWAITED  # here: an answer needs none of it
 
     incident, last = history.incident, history.turns[-1] if history.turns else None
     show = f"`nodeheal incidents show {short_id(incident.incident_id)}`"

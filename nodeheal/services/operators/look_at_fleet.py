@@ -8,30 +8,37 @@ from typing import TypeVar
 
 from nodeheal.contract.names import JOB_SOURCE, pool_line
 from nodeheal.contract.vocabulary import Awaited, IncidentState, JobState, NodeState
-from nodeheal.domain.fleet.node import ABSENT
+from nodeheal.domain.errors import NotFound
+from nodeheal.domain.fleet.availability import Availability, availability
+from nodeheal.domain.fleet.node import ABSENT, Node
 from nodeheal.domain.fleet.pool import Pool
 from nodeheal.domain.jobs.job import Job
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.recovery.approval_links import Question
 from nodeheal.domain.recovery.incident import Incident
+from nodeheal.domain.review.review import state_word
 from nodeheal.operations.approve import find_question
 from nodeheal.ports import Ports
-from nodeheal.services.operators.review_incidents import list_incidents
+from nodeheal.services.operators.review_incidents import list_incidents, review_incident
 from nodeheal.services.recovery.pool_size import Slots, slots_of
 
 LOOKED_BACK = timedelta(days=30)
 FAILED_LOOKED_BACK = timedelta(days=7)  # by their submission
-State = TypeVar("State", NodeState, JobState)
+LAST_DAY = timedelta(days=1)
+LONGEST_INCIDENT = timedelta(days=7)  # of those that ended within the last day; older ones are not counted
+REVIEWED_AT_MOST = 50  # incidents of the last day whose lost hours are summed up: each is a query of its own
+State = TypeVar("State", NodeState, JobState, Availability)
 UNENDED = (IncidentState.OPEN, IncidentState.WAITING)
 
 
 @dataclass(frozen=True)
 class PoolView:
-    """One pool. `by_state` and `jobs`: how many there are in each state; jobs that are over are left out."""
+    """One pool. `by_state`, `by_availability` and `jobs`: how many there are of each; ended jobs are left out."""
 
     pool: Pool
     mode: str
     by_state: dict[NodeState, int]
+    by_availability: dict[Availability, int]
     spares: int
     slots_held: int
     slots: Slots
@@ -53,6 +60,18 @@ class Asked:
 
 
 @dataclass(frozen=True)
+class LastDay:
+    """What ended within the last 24 hours.
+
+    `ended`: how many incidents ended so, by the word of lists. `lost_hours`: accelerator-hours; None: there were too
+    many incidents to read them all.
+    """
+
+    ended: dict[str, int]
+    lost_hours: float | None
+
+
+@dataclass(frozen=True)
 class FleetView:
     """All pools. `handed_over`: incidents that a human has and has not closed.
 
@@ -67,17 +86,20 @@ class FleetView:
     handed_over: tuple[Incident, ...]
     jobs: tuple[Job, ...]  # that are not over
     failed: tuple[Job, ...]  # that are down, and that a human must bring back
+    last_day: LastDay
     down_since: Mapping[str, datetime]  # when the last run of each of these ended; its submission, where none began
 
 
 def look_at_pool(name: str, ports: Ports, policy: RecoveryPolicy, jobs: Sequence[Job] = ()) -> PoolView:
     """One pool, measured by this policy."""
-    nodes = [node.as_shown(ports.clock()) for node in ports.nodes.in_pool(name)]
+    now = ports.clock()
+    nodes = [node.as_shown(now) for node in ports.nodes.in_pool(name)]
     live = [job for job in jobs if job.pool == name and not job.is_over]
     return PoolView(
         ports.pools.get(name),
         policy.pool(name).mode.value,
         _counted([node.state for node in nodes]),
+        _counted([available for _, available in availability_of(nodes, ports)]),
         sum(node.is_spare and node.state not in ABSENT for node in nodes),
         len(ports.pools.holders(name)),
         slots_of(name, ports, policy),
@@ -87,7 +109,7 @@ def look_at_pool(name: str, ports: Ports, policy: RecoveryPolicy, jobs: Sequence
 
 
 def look_at_fleet(names: Sequence[str], ports: Ports, policy: RecoveryPolicy) -> FleetView:
-    """These pools with their open incidents and live jobs."""
+    """These pools with their open incidents, their live jobs, and what ended within a day."""
     now = ports.clock()
     known = [job for name in names for job in ports.job_notes.in_pool(name)]
     jobs, since = [job for job in known if not job.is_over], now - FAILED_LOOKED_BACK
@@ -103,8 +125,42 @@ def look_at_fleet(names: Sequence[str], ports: Ports, policy: RecoveryPolicy) ->
         tuple(one for one in found if not (one.is_under_way or _is_about_jobs(failed, known, one, ports))),
         tuple(jobs),
         tuple(failed),
+        _last_day(names, ports),
         {job.job_id: at for job in failed if (at := _down_since(job, ports)) is not None},
     )
+
+
+def availability_of(nodes: Sequence[Node], ports: Ports) -> list[tuple[Node, Availability]]:
+    """Each of these nodes with whether a job can start there."""
+    now = ports.clock()
+    return [
+        (node, availability(node, open_incident_of(node, ports), now, starts_jobs=_starts_jobs(node, ports)))
+        for node in nodes
+    ]
+
+
+def open_incident_of(node: Node, ports: Ports) -> Incident | None:
+    """The incident that the node's record names; None: none, or one that is gone."""
+    if node.open_incident is None:
+        return None
+    try:
+        return ports.incidents.incident(node.open_incident)
+    except NotFound:
+        return None
+
+
+def _starts_jobs(node: Node, ports: Ports) -> bool:
+    scheduler = ports.schedulers.get(node.scheduler)
+    return scheduler is None or not scheduler.requeues
+
+
+def _last_day(names: Sequence[str], ports: Ports) -> LastDay:
+    since = ports.clock() - LAST_DAY
+    known = list_incidents(ports, names, list(IncidentState), since - LONGEST_INCIDENT)
+    ended = [one for one in known if one.closed_at is not None and one.closed_at >= since]
+    is_read = len(ended) <= REVIEWED_AT_MOST
+    lost = sum(review_incident(one.incident_id, ports).lost_accelerator_hours for one in ended) if is_read else None
+    return LastDay(dict(Counter(sorted(state_word(one).value for one in ended))), lost)
 
 
 def _down_since(job: Job, ports: Ports) -> datetime | None:

@@ -12,6 +12,7 @@ from nodeheal.domain.jobs.restarts import limit_of_application
 from nodeheal.domain.jobs.training_progress import TrainingProgress, training_progress
 from nodeheal.domain.recovery.approval_links import Question
 from nodeheal.domain.recovery.incident import Incident
+from nodeheal.domain.review.review import AWAITED
 from nodeheal.ports import Ports
 from nodeheal.services.jobs.job_line import Standing, stands_before
 from nodeheal.services.jobs.pool_failures import lived_beside
@@ -85,15 +86,12 @@ def awaited_by(incident: Incident | None, ports: Ports) -> str:
     """
     if incident is None or incident.state is not IncidentState.WAITING:
         return ""
-    # Here: most jobs wait for no incident, and the words of the emails take many modules.
+    # Here: most jobs wait for no incident, and the engine takes many modules.
     from nodeheal.operations.approve import find_question
-    from nodeheal.services.notify.compose import AWAITED
 
-    turns = ports.incidents.history(incident.incident_id).turns
-    awaits = turns[-1].decision.awaits if turns else None
     question = find_question(Question(incident.incident_id, incident.turn), ports)
     until = f" until {question.deadline_at:%Y-%m-%d %H:%M:%S} UTC" if question is not None else ""
-    return f"{AWAITED[awaits]}{until}" if awaits is not None else ""
+    return f"{AWAITED[incident.awaits]}{until}" if incident.awaits is not None else ""
 
 
 def progress_of(jobs: Sequence[Job], ports: Ports) -> dict[str, TrainingProgress]:

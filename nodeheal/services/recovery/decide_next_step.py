@@ -49,11 +49,20 @@ def _decide_turn(request: DecideRequest, history: History, ports: Ports, policy:
     seen, decision, has_tripped = _decide(history, ports, policy)
     if seen.context.is_job_broken:
         notify_owner_of_wait(seen, decision, ports.clock(), ports, policy)
-    entries.append(decision_entry(request.turn, decision, ports.clock()))
+    decided_at = ports.clock()
+    entries.append(decision_entry(request.turn, decision, decided_at))
     state = IncidentState.WAITING if decision.step is Step.WAIT else IncidentState.OPEN
     if history.incident.state is IncidentState.CLOSED:
         state = IncidentState.CLOSED  # by a human's release: it only has to end
-    if not ports.incidents.advance(replace(history.incident, turn=request.turn + 1, state=state), entries):
+    head = replace(
+        history.incident,
+        turn=request.turn + 1,
+        state=state,
+        step=decision.step,
+        step_at=decided_at,
+        awaits=decision.awaits,
+    )
+    if not ports.incidents.advance(head, entries):
         raise NotAccepted(f"turn {request.turn} of {request.incident_id} is being decided elsewhere")
     if has_tripped:
         _page(history, decision, ports)

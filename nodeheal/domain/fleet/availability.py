@@ -1,0 +1,46 @@
+"""Whether a job can start on a node, in one word, as sinfo has idle, alloc and drain."""
+
+from datetime import datetime
+from enum import StrEnum
+
+from nodeheal.contract.vocabulary import NodeState
+from nodeheal.domain.fleet.node import OUT_OF_SERVICE, Node
+from nodeheal.domain.recovery.incident import Incident
+
+
+class Availability(StrEnum):
+    """The words, in the order in which lists count them. A node that is no part of its pool keeps its state's word."""
+
+    FREE = "FREE"
+    UP = "UP"  # in service; only its scheduler knows whether a job runs there
+    BUSY = "BUSY"  # a job runs, or is about to start
+    SUSPECT = "SUSPECT"  # in service with an open incident, so it gets no new job
+    DRAINING = "DRAINING"  # a person wants it out once its job has ended
+    PROBATION = "PROBATION"  # healed, and not yet trusted with a new job
+    DRAINED = "DRAINED"  # out of service because a person wants it
+    ISOLATED = "ISOLATED"
+    RECOVERING = "RECOVERING"
+    QUARANTINED = "QUARANTINED"
+    RETIRED = "RETIRED"
+    ENROLLED = "ENROLLED"
+    UNENROLLED = "UNENROLLED"
+
+
+HELD = frozenset({Availability.SUSPECT, Availability.DRAINING})
+OUT = frozenset({Availability.DRAINED, *(Availability(state) for state in OUT_OF_SERVICE)})
+
+
+def availability(node: Node, incident: Incident | None, now: datetime, *, starts_jobs: bool) -> Availability:
+    """Return the word for a node. `incident`: its open one. `starts_jobs`: nodeheal starts all jobs there."""
+    is_drain = incident is not None and incident.is_drain
+    if node.state in OUT_OF_SERVICE:
+        return Availability.DRAINED if is_drain else Availability(node.state)
+    if node.state in (NodeState.RETIRED, NodeState.ENROLLED, NodeState.UNENROLLED):
+        return Availability(node.state)
+    if node.open_incident is not None or node.state is NodeState.SUSPECT:
+        return Availability.DRAINING if is_drain else Availability.SUSPECT
+    if node.state is NodeState.PROBATION and not node.is_past_probation(now):
+        return Availability.PROBATION
+    if node.job_id or node.claimed_by:
+        return Availability.BUSY
+    return Availability.FREE if starts_jobs else Availability.UP
