@@ -9,6 +9,7 @@ from nodeheal.cli.connect import clearly
 from nodeheal.cli.job_wait import LOOK_EVERY_SECONDS, patiently
 from nodeheal.cli.say import say
 from nodeheal.cli.slurm import our_job
+from nodeheal.domain.jobs.gang import first_failure
 from nodeheal.domain.jobs.job_log import LogLine
 from nodeheal.ports import Ports
 from nodeheal.ports.scheduler import JobLogs
@@ -27,8 +28,9 @@ def say_logs(name: str, rank: int | None, run: int | None, table: str, *, is_fol
             tail(name, rank, run, world, shelf)
         else:
             opened = open_log(name, world, shelf, run, rank)
+            say(*heading(opened, world), aside=True)  # whoever pipes the lines wants nothing else among them
             _say(opened, found := opened.read())
-            if not found:  # not among the lines: whoever pipes them wants nothing else
+            if not found:
                 yet = "" if opened.run.has_ended else " yet"
                 say(f"run {opened.run.number} of {name} has written nothing{yet}: {opened.where()}", aside=True)
 
@@ -47,11 +49,25 @@ def tail(
     wanted = number
     while True:
         opened = patiently(partial(open_log, name, world, shelf, wanted, rank), sleep)
-        say(f"--- run {opened.run.number} of {name} ---")
+        say(*heading(opened, world))
         _tail_run(opened, world, sleep)
         if number is not None or not _has_next(opened, world, sleep):
             return
         wanted = opened.run.number + 1
+
+
+def heading(opened: RunLog, world: Ports) -> list[str]:
+    """Which run it is, of how many, and how the one before it ended."""
+    name, number, newest = opened.job.job_id, opened.run.number, opened.job.current_run
+    lines = [f"--- run {number} of {max(number, newest)} of {name} ---"]
+    before = world.jobs.get_run(name, number - 1) if number > 1 else None
+    if before is not None:
+        broke = first_failure(before)
+        ended = broke.words if broke else "every rank ended well" if before.has_succeeded else "it was stopped"
+        lines.append(
+            f"--- run {before.number} before it: {ended} (nodeheal jobs logs {name} --run {before.number}) ---"
+        )
+    return lines
 
 
 def _tail_run(opened: RunLog, world: Ports, sleep: Callable[[float], None]) -> None:

@@ -531,13 +531,13 @@ def test_what_ranks_have_written_comes_in_the_order_of_time(world: World, tmp_pa
     assert "none has begun yet" in run("logs", "llama").output
     launched(world, 1)
 
-    assert run("logs", "llama").output.splitlines() == [
+    assert run("logs", "llama").stdout.splitlines() == [
         "[0] run 1 step 1",
         "[1] run 1 step 1",
         "[0] run 1 step 2",
         "[1] run 1 step 2",
     ]
-    assert run("logs", "llama", "--rank", "1").output.splitlines() == ["run 1 step 1", "run 1 step 2"]
+    assert run("logs", "llama", "--rank", "1").stdout.splitlines() == ["run 1 step 1", "run 1 step 2"]
     assert "run 1 of llama has no rank 2, but 0 to 1" in run("logs", "llama", "--rank", "2").output
     assert "llama has no run 7; its newest is 1" in run("logs", "llama", "--run", "7").output
 
@@ -578,14 +578,32 @@ def test_who_follows_sees_what_is_new_once_and_goes_on_with_the_next_run(world: 
     said = run("logs", "llama", "-f", "--rank", "0").output.splitlines()
 
     assert said == [
-        "--- run 1 of llama ---",
+        "--- run 1 of 1 of llama ---",
         "run 1 step 1",
         "run 1 step 2",
         "run 1 step 3",
-        "--- run 2 of llama ---",
+        "--- run 2 of 2 of llama ---",
+        "--- run 1 before it: every rank ended well (nodeheal jobs logs llama --run 1) ---",
         "run 2 step 1",
         "run 2 step 2",
     ]
+
+
+def test_the_log_says_which_run_it_is_and_how_the_one_before_it_ended(world: World, tmp_path: Path) -> None:
+    submit(tmp_path, FILE)
+    launched(world, 1)
+    broken = stored_run(world.ports, "llama", 1)
+    tasks = tuple(replace(task, status="STOPPED", exit_code=134) for task in broken.tasks)
+    world.ports.jobs.save_run(replace(broken, tasks=tasks))
+    launched(world, 2)
+
+    newest, first = run("logs", "llama"), run("logs", "llama", "--run", "1")
+
+    assert newest.stderr.splitlines()[0] == "--- run 2 of 2 of llama ---"
+    assert "--- run 1 before it: rank 0" in newest.stderr
+    assert "(nodeheal jobs logs llama --run 1) ---" in newest.stderr
+    assert first.stderr.splitlines() == ["--- run 1 of 2 of llama ---"]
+    assert first.stdout.splitlines()[0] == "[0] run 1 step 1"
 
 
 def test_a_node_that_was_only_announced_does_not_make_a_pool(world: World, tmp_path: Path) -> None:
