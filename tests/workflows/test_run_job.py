@@ -5,16 +5,19 @@ from datetime import timedelta
 
 import pytest
 
+from nodeheal.contract.job_acts import JobRecorded, StopJob
 from nodeheal.contract.job_steps import JobRequest
-from nodeheal.contract.vocabulary import Action, Ending, JobState, NodeState, Outcome, Phase, Verdict
+from nodeheal.contract.vocabulary import Action, Ending, JobState, NodeState, Outcome, Phase, SchedulerKind, Verdict
 from nodeheal.domain.errors import PlacementRefused
 from nodeheal.domain.fleet.node import PastRecovery
 from nodeheal.domain.jobs.job import job_of
 from nodeheal.domain.policy.policy import RecoveryPolicy
 from nodeheal.domain.policy.policy_models import Budget, Mode, PoolPolicy
+from nodeheal.ports.scheduler import TaskDefinitions
 from nodeheal.services.intake import wakeup
 from nodeheal.services.jobs.end_job import end_job
 from nodeheal.services.jobs.job_steps import save_job
+from nodeheal.services.jobs.request_job import request_job
 from nodeheal.services.jobs.submit_job import restart_job, submit_job
 from nodeheal.services.jobs.sweep_jobs import sweep_jobs
 from nodeheal.services.operators.operator_guardrails import pause_node, pause_pool
@@ -38,8 +41,12 @@ TO_THE_LAUNCH = [
 
 def wants_it_stopped(it: JobCluster) -> None:
     """An operator asks for the job to be stopped."""
-    it.ports.jobs.save(replace(it.job, stop_wanted="ada: enough"))
-    wakeup.on_stop_requested("llama", it.ports)
+    answer = request_job(StopJob(name="llama", why="ada: enough"), it.ports, it.policy, _no_definitions)
+    assert isinstance(answer, JobRecorded)
+
+
+def _no_definitions(kind: SchedulerKind) -> TaskDefinitions:
+    raise AssertionError("a stop asks for no task definition")
 
 
 def falls_off_the_bus(name: str) -> Happening:
