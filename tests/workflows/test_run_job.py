@@ -29,6 +29,7 @@ from tests.workflows.walker import Error, walk
 
 A, B, C, D = NODES
 TO_THE_LAUNCH = [
+    "Is the input valid?",
     "Initialize",
     "Choose nodes",
     "What next?",
@@ -219,7 +220,7 @@ def test_a_paused_pool_starts_no_job() -> None:
 
     seen = it.submit()
 
-    assert seen.path[:5] == ["Initialize", "Choose nodes", "What next?", "Wait for nodes", "Choose nodes"]
+    assert seen.path[1:6] == ["Initialize", "Choose nodes", "What next?", "Wait for nodes", "Choose nodes"]
     assert seen.end == "Completed"
 
 
@@ -695,11 +696,29 @@ def test_what_may_have_acted_is_looked_at(state: str) -> None:
     assert follows == {"Check nodes": "Evaluate diagnostics", "Launch job": "Attribute failure"}[state]
 
 
-def test_a_page_goes_out_although_the_execution_was_started_with_nothing() -> None:
-    seen = walk("run_job", {}, {"Choose nodes": Error("Boom"), "Page operators": {}, "Mark job escalated": {}})
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"job_id": "llama"},
+        {"submission": 1},
+        {"job_id": 7, "submission": 1},
+        {"job_id": "llama", "submission": "1"},
+        *({"job_id": name, "submission": 1} for name in ("", "-x", "x-", "x" * 64, "llama\n", "a b", "LLAMA", "a.b/c")),
+    ],
+    ids=str,
+)
+def test_an_execution_that_names_no_job_ends_before_anything_else(given: dict[str, object]) -> None:
+    seen = walk("run_job", given, {})
 
-    [asked] = seen.arguments_of("Page operators")
-    assert all(value["StringValue"] for value in asked["MessageAttributes"].values())
+    assert (seen.path, seen.error) == (["Is the input valid?", "Input refused"], "InvalidInput")
+
+
+@pytest.mark.parametrize("name", ["a", "7", "llama-3", "x" * 63])
+def test_every_name_that_a_job_file_may_give_is_taken(name: str) -> None:
+    seen = walk("run_job", {"job_id": name, "submission": 1}, {"Choose nodes": Error("Superseded")})
+
+    assert seen.end == "Stopped"
 
 
 def test_a_job_that_is_over_may_be_submitted_again_and_goes_on_counting() -> None:
